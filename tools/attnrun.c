@@ -53,7 +53,8 @@ const struct cli_command cli_commands[] = {
       "write a model as a C file", command_compile,
       "The file holds the packed model (see pack) as an array, and the table of the "
       "operators that it uses. A program that is linked from it and libattnrun.a opens "
-      "the model by attnrun_model_open() of the source that the file names after itself, "
+      "the model by attnrun_model_open() of the source model_NAME, where the file is "
+      "NAME.c, "
       "without reading a file, and brings neither other operators nor rewrite passes. It "
       "opens that model alone, on CPUs that have the instruction set that it was "
       "compiled for (--isa)." },
@@ -75,8 +76,8 @@ const struct cli_command cli_commands[] = {
       "that becomes an input has the type and shape that were inferred." },
     { "inspect", CLI_INSPECT, 1, 1, "[options] model.onnx", "show what is in a model",
       command_inspect, NULL },
-    { "ops", CLI_OPS, 0, 1, "[options] [NAME]", "list the operators, or describe one",
-      command_ops,
+    { "ops", CLI_OPS, 0, -1, "[options] [NAME | --used MODEL...]",
+      "list the operators, or describe one", command_ops,
       "With a name all versions of that operator are described: inputs and outputs with "
       "their types, and attributes with their defaults. A type is a letter that stands "
       "for "

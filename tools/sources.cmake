@@ -32,6 +32,7 @@ set(ATTN_TOOLS
   tools/cli/files.c
   tools/cli/fork_join.c
   tools/cli/given.c
+  tools/cli/given_words.c
   tools/cli/help.c
   tools/cli/inputs.c
   tools/cli/inspect.c
@@ -43,8 +44,11 @@ set(ATTN_TOOLS
   tools/cli/manual.c
   tools/cli/measure.c
   tools/cli/node_table.c
+  tools/cli/op_symbols.c
   tools/cli/ops.c
+  tools/cli/ops_used.c
   tools/cli/optimize_command.c
+  tools/cli/option_texts.c
   tools/cli/options.c
   tools/cli/ort.c
   tools/cli/outputs.c

@@ -39,3 +39,11 @@ if(ATTNRUN_TOOLS AND NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN AND NOT CMAKE_CROSSCO
     $<TARGET_FILE:attnrun> $<TARGET_FILE:attnrun_static> ${PROTOBUF_C_LDFLAGS}
     ${OPENBLAS_LDFLAGS})
 endif()
+
+# Small libraries: two builds of their own, minutes without ccache.
+if(ATTNRUN_TESTS_FULL AND ATTNRUN_TOOLS AND NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN AND
+   NOT CMAKE_CROSSCOMPILING)
+  add_python_test(embed.small embed/check_small.py ${CMAKE_CURRENT_SOURCE_DIR}
+    $<TARGET_FILE:attnrun> ${ATTNRUN_TEST_DATA} ${CMAKE_C_COMPILER})
+  set_tests_properties(embed.small PROPERTIES LABELS "python;slow")
+endif()

@@ -52,6 +52,18 @@ def embedding(path, rows=37):
                  ("one", numpy.int64(1)), ("last", numpy.array([-1]))])
 
 
+def gelu(path):
+    """GELU as its formula."""
+    nodes = [helper.make_node("Div", ["x", "root"], ["a"]), helper.make_node("Erf", ["a"], ["b"]),
+             helper.make_node("Add", ["b", "one"], ["c"]),
+             helper.make_node("Mul", ["x", "c"], ["d"]),
+             helper.make_node("Mul", ["d", "half"], ["y"])]
+    return save(path, nodes, [("x", TensorProto.FLOAT, ["N", 4])],
+                [("y", TensorProto.FLOAT, ["N", 4])],
+                [("root", numpy.float32(2 ** 0.5)), ("one", numpy.float32(1)),
+                 ("half", numpy.float32(0.5))])
+
+
 def endless(path):
     """A Loop of 2^62 turns."""
     body = helper.make_graph(

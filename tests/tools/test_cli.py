@@ -261,6 +261,17 @@ class Cli(unittest.TestCase):
         self.assertIn("prefers-color-scheme:dark", svg.read_text("utf-8"))
         self.assertIn("ratio", self.ok("plan", self.embedding))
 
+    def test_plan_of_more_threads(self):
+        shown = self.ok("plan", self.embedding, "-t", 2)
+        phases, _, bounds = shown.partition("\nphases, with times that the operators")[2].partition(
+            "\nspeed-up by threads, and the us that are lost, by these estimates\n")
+        self.assertIn("each us", phases)
+        head, *rows = bounds.splitlines()
+        self.assertEqual(head.split(), "threads at most one thread longest tasks barriers limited "
+                         "by".split())
+        self.assertEqual([row.split()[0] for row in rows[:4]], ["2", "8", "16", "64"])
+        self.assertLessEqual(max(map(len, bounds.splitlines())), 80)
+
     def test_bench_of_contexts_nodes_and_a_base(self):
         base = json.loads(self.ok("bench", self.matmul, "--json", "-n", 5, "-t", 1, "--per-node"))
         self.assertEqual(base["contexts"], 1)
@@ -280,8 +291,12 @@ class Cli(unittest.TestCase):
         shown = self.ok("bench", self.matmul, "-n", 2, "--against", self.dir / "base.json")
         self.assertIn("not interleaved", shown)
         (self.dir / "no.json").write_text("{}", "utf-8")
-        self.fails(5, "is no result of attnrun bench", "bench", self.matmul, "--against",
-                   self.dir / "no.json")
+        # The earlier result is read first: before the model, and so before all runs.
+        for model in (self.matmul, self.dir / "none.onnx"):
+            self.fails(5, "is no result of attnrun bench", "bench", model, "--against",
+                       self.dir / "no.json")
+        (self.dir / "base.txt").write_text("{}", "utf-8")
+        self.fails(3, "ends in .json", "bench", self.matmul, "--against", self.dir / "base.txt")
 
     def test_bench_fields(self):
         bench = json.loads(self.ok("bench", self.relu, "-t", 1, "--repeat", 3, "--json"))

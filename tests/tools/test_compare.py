@@ -5,6 +5,8 @@ usage: test_compare.py ROOT ATTNRUN
 """
 import json
 import os
+import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -114,8 +116,34 @@ class Compare(unittest.TestCase):
         exact = ("--with", "precision=bf16", "--rtol", 1e-6, "--atol", 1e-6)
         self.assertEqual(self.compare(*exact, "--reduce", "b.onnx", code=1)["part"]["nodes"], 3)
         self.attnrun("compare", "b.onnx", "-i", "b.npz", *exact, code=1)
+        # The command that is shown finds the difference again, whoever gave the tolerances.
+        (self.dir / "exact.yaml").write_text("rtol: 1e-6\natol: 1e-6\nset: { B: 3 }\n")
+        for options in ((*exact, "-t", 1), ("-c", "exact.yaml", "--with=precision=bf16")):
+            said = self.attnrun("compare", self.model, *options, "--reduce", "it's c.onnx", code=1)
+            (shown,) = [line for line in said.stdout.splitlines() if line.startswith("next ")]
+            words = shlex.split(shown)[1:]
+            self.assertEqual(words[:3], ["attnrun", "compare", "it's c.onnx"])
+            self.assertIn("different", self.attnrun(*words[1:], code=1).stdout)
         self.assertNotIn("part", self.compare("--with", "isa=base", "--reduce", "none.onnx"))
         self.assertFalse((self.dir / "none.onnx").exists())
+
+    def test_reduce_that_cannot_write(self):
+        exact = ("--with", "precision=bf16", "--rtol", 1e-6, "--atol", 1e-6)
+        said = self.attnrun("compare", "none.onnx", *exact, "--reduce", "no/p.onnx", code=3).stderr
+        self.assertIn("no/p.onnx", said)  # before the model is read
+        (self.dir / "p.npz").mkdir()
+        self.assertIn("p.npz", self.attnrun("compare", self.model, *exact, "--reduce", "p.onnx",
+                                            code=3).stderr)
+        self.assertFalse((self.dir / "p.onnx").exists())
+        # A part that fails later does not take the comparison along.
+        done = subprocess.run(
+            [ATTNRUN, "compare", self.model, *map(str, exact), "--reduce", "q.onnx"],
+            capture_output=True, text=True, timeout=120, cwd=self.dir, check=False,
+            restore_signals=False,  # a write past the limit is an error, no signal
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)))
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertEqual(done.stdout.splitlines()[-1], "different")
+        self.assertNotIn("next", done.stdout)
 
     def test_refusals(self):
         self.assertIn("no way to run", self.attnrun("compare", self.model, "--with", "no-fusio",

@@ -241,6 +241,57 @@ class Edit(unittest.TestCase):
                                check=True, timeout=60).stdout
         self.assertEqual(len(onnx.load_model_from_string(piped).graph.node), 2)
 
+    def test_external_without_large_constants(self):
+        path = cli_models.matmul(self.dir / "small.onnx")
+        self.edited("optimize", path, "--external")
+        self.assertEqual([p.name for p in self.dir.iterdir() if "out.onnx" in p.name],
+                         ["out.onnx"])
+
+    def test_sizes_name_no_other_option(self):
+        path = cli_models.matmul(self.dir / "small.onnx")
+        for option in ("--set", "--fix"):
+            said = self.attnrun("optimize", path, option, "n=1,2", "-o", "no.onnx",
+                                code=2).stderr
+            self.assertIn("'n=1,2': expected a dimension and its size", said)
+
+    def test_subgraphs_call_functions(self):
+        """Nodes of a branch count: a function that only one of them calls, and a domain."""
+        mix = helper.make_function("attnrun", "FourierMix", ["X"], ["Y"],
+                                   [node("Mul", ["X", "X"], ["Y"])],
+                                   [helper.make_opsetid("", 18)])
+        branches = {
+            "then_branch": helper.make_graph(
+                [node("FourierMix", ["x"], ["t"], domain="attnrun")], "then", [],
+                [value("t", F, None)]),
+            "else_branch": helper.make_graph(
+                [node("QuickGelu", ["x"], ["e"], domain="com.microsoft")], "else", [],
+                [value("e", F, None)])}
+        model = helper.make_model(
+            helper.make_graph([node("If", ["c"], ["y"], **branches)], "g",
+                              [value("x", F, ["N", 4, 4]), value("c", TensorProto.BOOL, [])],
+                              [value("y", F, ["N", 4, 4])]),
+            functions=[mix], ir_version=9,
+            opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("attnrun", 1)])
+        path = self.dir / "m.onnx"
+        onnx.save(model, path)
+        self.attnrun("optimize", path, "-o", "out.onnx", "-q")
+        made = onnx.load(self.dir / "out.onnx")
+        self.assertEqual([f.name for f in made.functions], ["FourierMix"])
+        self.assertIn("com.microsoft", [opset.domain for opset in made.opset_import])
+
+    def test_long_names_of_sizes(self):
+        """Two sizes whose names begin alike stay two; names keep their characters."""
+        first, second = ("floor((" + "sequence_length + 1" * 5 + f")/{k})" for k in (2, 3))
+        path = cli_models.save(self.dir / "m.onnx", [node("Exp", ["a"], ["y"]),
+                                                     node("Exp", ["b"], ["z"])],
+                               [("a", F, [first, "日 b"]), ("b", F, [second, 4])],
+                               [("y", F, None), ("z", F, None)])
+        self.attnrun("optimize", path, "-o", "out.onnx", "-q")
+        sizes = [[d.dim_param for d in i.type.tensor_type.shape.dim]
+                 for i in onnx.load(self.dir / "out.onnx").graph.input]
+        self.assertEqual(sizes[0][1], "日 b")
+        self.assertTrue(sizes[0][0] != sizes[1][0] or not sizes[0][0], sizes)
+
     def test_refused(self):
         path = Path(shapes(self.dir / "m.onnx"))
         self.attnrun("pack", path, "-o", "m.attnpack", "-q")

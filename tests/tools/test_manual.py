@@ -47,6 +47,30 @@ class Manual(unittest.TestCase):
         for name in ("ATTNRUN_NUM_THREADS", "ATTNRUN_ISA", "ATTNRUN_LOG"):
             self.assertIn(name, overview)
 
+    def test_texts_are_of_their_command(self):
+        shown = {command: " ".join(attnrun("help", command).split("\n\n")[-1].split())
+                 for command in COMMANDS}
+        for command, text in shown.items():
+            self.assertNotRegex(text, rf"\b({'|'.join(COMMANDS)}): ", command)
+        # What each says of an option: to the commands that take it, in all forms.
+        self.assertIn("--inputs A,B the values that become the inputs", shown["extract"])
+        self.assertIn("--inputs DIR all inputs", shown["run"])
+        self.assertIn("attnrun_source model_NAME", shown["compile"])
+        self.assertIn("--per-node time, operations", shown["bench"])
+        self.assertIn("no verdict", shown["bench"])
+        self.assertIn("--inputs needs a value (A,B)", attnrun("extract", "--inputs", code=2))
+        page = attnrun("help", "--form", "man", "extract").replace("\\-", "-")
+        self.assertIn("\\fB--inputs\\fR \\fIA,B\\fR\nthe values", page)
+        zsh = attnrun("help", "--form", "zsh").partition("\n    compile)")[2].partition(";;")[0]
+        self.assertIn("--output=[the C file", zsh)
+        fish = re.findall(r"from ([a-z ]+)' -l (\w+) .*-d '(.*)'",
+                          attnrun("help", "--form", "fish"))
+        self.assertIn(("pack", "output", "the packed file"), fish)
+        for option in ("--output", "--threads"):
+            taken = [c for line, name, _ in fish if option == f"--{name}" for c in line.split()]
+            self.assertEqual(sorted(taken),
+                             sorted(c for c in COMMANDS if option in options_of(c)))
+
     def test_troff_takes_the_pages(self):
         troff = shutil.which("groff") or shutil.which("mandoc")
         if troff is None:

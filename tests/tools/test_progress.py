@@ -71,7 +71,7 @@ class Progress(unittest.TestCase):
         self.shown(["sizes"], "bench", "m.onnx", "--set", "N=1,2,3,4", "--time", "400ms", "-t", "1")
 
     def test_report(self):
-        self.shown(["doctor"], "report", "m.onnx", "-o", "r.html", "-t", "1", "--set", "N=1,2")
+        self.shown(["bench"], "report", "m.onnx", "-o", "r.html", "-t", "1", "--set", "N=1,2")
 
     def test_doctor(self):
         self.shown(["measuring this machine"], "doctor", "--bench", "-t", "1")

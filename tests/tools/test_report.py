@@ -141,6 +141,9 @@ class Report(unittest.TestCase):
         self.assertEqual(len(data["bench"]["nodes"]), len(data["inspect"]["layers"]))
         self.assertEqual(data["inspect"]["layers"][-1]["name"], NAME)
         self.assertEqual(data["bench"]["threads"], 1)
+        # The machine is measured once: beside the times of the nodes.
+        self.assertGreater(data["bench"]["read_all_gbs"], 0)
+        self.assertNotIn("read_all_gbs", data["doctor"])
 
     def test_one_file(self):
         self.assertEqual(self.page.foreign, [])
@@ -166,6 +169,29 @@ class Report(unittest.TestCase):
         done = subprocess.run([ATTNRUN, "report", "m.onnx"], capture_output=True, text=True,
                               timeout=60, cwd=self.dir, check=False)
         self.assertEqual((done.returncode, "-o says" in done.stderr), (2, True), done.stderr)
+
+    def test_options_of_a_file(self):
+        """Each part gets those options of the file that its command takes."""
+        (self.dir / "r.yaml").write_text("set: { S: '16,32' }\nthreads: 1\nquiet: true\n")
+        subprocess.run([ATTNRUN, "report", "m.onnx", "-c", "r.yaml", "-o", "file.html"],
+                       check=True, timeout=240, cwd=self.dir)
+        page = Page()
+        page.feed((self.dir / "file.html").read_text("utf-8"))
+        data = json.loads(page.data)
+        for part in ("inspect", "plan", "bench", "doctor", "sweep", "dense"):
+            self.assertNotIn("error", data[part]["schema"], data[part])
+        for one in data["compare"]:
+            self.assertNotIn("error", one["result"]["schema"], one)
+        self.assertEqual(data["plan"]["inputs"][0]["shape"], [1, 32, 16])
+        self.assertEqual((data["bench"]["threads"], data["doctor"]["threads"]), (1, 1))
+
+    def test_refusals(self):
+        """Standard input is read once, and a report reads an input in every part."""
+        done = subprocess.run([ATTNRUN, "report", "m.onnx", "-i", "x=-", "-o", "none.html"],
+                              input=b"", capture_output=True, timeout=60, cwd=self.dir, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(b"an input is read several times", done.stderr)
+        self.assertFalse((self.dir / "none.html").exists())
 
     def browser(self):
         found = next(filter(None, map(shutil.which, BROWSERS)), None)

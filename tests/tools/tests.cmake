@@ -13,11 +13,13 @@ add_python_test(tools_manual tools/test_manual.py ${CMAKE_CURRENT_SOURCE_DIR}
 add_python_test(tools_output tools/test_output.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_shrunk tools/test_shrunk.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_formats tools/test_formats.py $<TARGET_FILE:attnrun>)
+add_python_test(tools_bench_cli tools/test_bench_cli.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_bench tools/test_bench.py ${CMAKE_CURRENT_SOURCE_DIR})
 add_python_test(tools_examples tools/test_examples.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun> $<TARGET_FILE:attnrun_example_generate>)
 add_python_test(tools_gallery tools/test_gallery.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun>)
+add_python_test(tools_ops_used tools/test_ops_used.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_pack tools/test_pack.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_progress tools/test_progress.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun>)

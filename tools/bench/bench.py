@@ -40,7 +40,7 @@ def installed(notes):
 def start_engines(case, threads, args, peers, notes):
     paths = models.case_paths(case, args.work, args.minilm_package)
     engines = {"attnrun": Attnrun(args.attnrun, paths, threads, args.limit, case.state,
-                                  precision=case.precision)}
+                                  precision=case.precision, ragged=case.ragged)}
     for name in peers:
         if case.peers and name not in case.peers:
             continue

@@ -133,13 +133,15 @@ class Peer:
 class Attnrun:
     """The command line; each round is a process of its own, so loading is timed each time."""
 
-    def __init__(self, binary, paths, threads, limit_s, state="", isa="", precision="f32"):
+    def __init__(self, binary, paths, threads, limit_s, state="", isa="", precision="f32",
+                 ragged="off"):
         model, _, inputs = paths
         self.environment = {**os.environ, "ATTNRUN_ISA": isa} if isa else None
         states = ["--state", state] if state else []
         precisions = ["--precision", precision] if precision != "f32" else []
+        tokens = ["--ragged", ragged] if ragged != "off" else []
         self.command = [binary, "bench", model, "-i", inputs, "--threads", str(threads),
-                        *states, *precisions, "--json", "--repeat"]
+                        *states, *precisions, *tokens, "--json", "--repeat"]
         self.limit_s, self.found = limit_s, []
 
     def round(self, n):

@@ -15,6 +15,11 @@
 
 enum { ROUNDS = 9 };
 
+/* Set for the processes of both programs; not for users. */
+static const char turn_variable[] = "ATTNRUN_BENCH_TURN";
+
+bool against_takes_turns(void) { return getenv(turn_variable) != NULL; }
+
 /* The smallest time of some runs of the model by a program. */
 static attnrun_status time_once(const struct cli *cli, const char *program,
                                 double *min_ms)
@@ -74,10 +79,10 @@ static double ratio_of(const struct base *base, const char *key, double now, boo
     return scaled ? now * base->peak_gflops / (then * peak) : now / then;
 }
 
-attnrun_status base_read(struct base *base, const struct cli *cli, double peak_gflops)
+attnrun_status base_read(struct base *base, const struct cli *cli)
 {
     int64_t bytes = 0;
-    *base = (struct base){ .path = cli->against, .peak_gflops = peak_gflops };
+    *base = (struct base){ .path = cli->against };
     TRY(file_read_all(cli->against, 1 << 24, &base->text, &bytes));
     if (strstr(base->text, "\"attnrun/bench/") != NULL &&
         json_member(base->text, "median_ms") > 0 &&
@@ -142,8 +147,13 @@ attnrun_status bench_against(struct cli *cli, bool *slower)
     char self[4096];
     double ours = (double)INFINITY, theirs = (double)INFINITY, ratios[ROUNDS];
     TRY(child_self(self, sizeof self));
-    if (access(cli->against, X_OK) != 0)
-        return tool_fail_io("--against: cannot run %s", tool_path(cli->against));
+    if (access(cli->against, X_OK) != 0) {
+        tool_fail_io("--against: cannot run %s", tool_path(cli->against));
+        tool_hint("a result of attnrun bench --json has a name that ends in .json");
+        return ATTNRUN_E_IO;
+    }
+    if (setenv(turn_variable, "1", 1) != 0)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for the environment");
     progress_start(cli, "rounds");
     for (int round = 0; round < ROUNDS; round++) {
         double a = 0, b = 0;

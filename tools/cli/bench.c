@@ -68,7 +68,8 @@ static void json_inputs(const struct job *job, struct json *json)
 static void json_beside(const struct job *job, const struct beside *beside,
                         struct json *json)
 {
-    json_real(json, "fp32_peak_gflops", beside->fp32_peak_gflops);
+    if (beside->fp32_peak_gflops > 0)
+        json_real(json, "fp32_peak_gflops", beside->fp32_peak_gflops);
     if (beside->measured.read_all_gbs > 0) {
         json_real(json, "fp32_peak_all_gflops", beside->measured.fp32_peak_all_gflops);
         json_real(json, "read_all_gbs", beside->measured.read_all_gbs);
@@ -161,7 +162,7 @@ static attnrun_status time_runs(struct job *job)
     TRY(job_first_run(job, NULL));
     for (int64_t i = 0; i < cli->warmup; i++) {
         TRY(cli_run_context(cli, job->context, NULL));
-        TRY(states_rewind(job));
+        TRY(states_rewind(job, job->context));
     }
     int64_t n = cli->repeat > 0 ? cli->repeat : cli->time_us > 0 ? MAX : 20;
     double max_ms = cli->time_us > 0  ? (double)cli->time_us / 1e3
@@ -184,26 +185,22 @@ static attnrun_status look_beside(struct job *job, const attnrun_runtime_info *r
     const struct cli *cli = job->cli;
     if (cli->per_node)
         TRY(node_table_run(job, &beside->nodes));
-    if (cli->json || cli->against != NULL) {
-        progress_start(cli, "peak of this machine");
-        beside->fp32_peak_gflops = measure_fp32_peak(runtime->isa);
-        progress_end();
-    }
+    attnrun_status status = ATTNRUN_OK;
+    progress_start(cli, "peak of this machine");
     if (cli->per_node) {
-        progress_start(cli, "peak of this machine");
-        attnrun_status status =
-            measure_machine(runtime->isa, runtime->threads, &beside->measured);
-        progress_end();
-        TRY(status);
+        status = measure_machine(runtime->isa, runtime->threads, &beside->measured);
+        beside->fp32_peak_gflops = beside->measured.fp32_peak_gflops;
+    } else if (cli->against != NULL || (cli->json && !against_takes_turns())) {
+        beside->fp32_peak_gflops = measure_fp32_peak(runtime->isa);
     }
-    return cli->against != NULL ? base_read(&beside->base, cli, beside->fp32_peak_gflops)
-                                : ATTNRUN_OK;
+    progress_end();
+    beside->base.peak_gflops = beside->fp32_peak_gflops;
+    return status;
 }
 
-static attnrun_status bench(struct job *job, struct cli *cli)
+static attnrun_status bench(struct job *job, struct cli *cli, struct beside *beside)
 {
     attnrun_runtime_info runtime = { .struct_size = sizeof runtime };
-    struct beside beside = { .fp32_peak_gflops = 0 };
     struct resident resident = { .base = cli_rss_bytes() };
     TRY(job_open(job, cli, cli->paths.v[0]));
     int64_t ready = cli_rss_bytes(), ready_peak = cli_peak_rss_bytes();
@@ -211,21 +208,40 @@ static attnrun_status bench(struct job *job, struct cli *cli)
     TRY(time_runs(job));
     TRY_LIB(attnrun_runtime_query(cli->runtime, &runtime));
     resident_end(&resident, job, ready, ready_peak);
-    attnrun_status status = look_beside(job, &runtime, &beside);
+    attnrun_status status = look_beside(job, &runtime, beside);
     if (status == ATTNRUN_OK && cli->json)
-        print_json(job, &runtime, &resident, &beside);
+        print_json(job, &runtime, &resident, beside);
     else if (status == ATTNRUN_OK)
-        print_table(job, &runtime, &resident, &beside);
-    node_table_free(&beside.nodes);
-    base_free(&beside.base);
+        print_table(job, &runtime, &resident, beside);
     return status;
+}
+
+/* Options that do not go together: none is dropped without a word. */
+static attnrun_status check_options(const struct cli *cli)
+{
+    const bool sizes = sweep_of(cli) != NULL;
+    if (sizes && cli->against != NULL)
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "--against compares one size: --set gives a list of them");
+    if (sizes && cli->per_node)
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "--per-node shows one size: --set gives a list of them");
+    if (cli->against != NULL && !against_is_file(cli) && cli->per_node)
+        return tool_fail(ATTNRUN_E_USAGE, "--per-node shows the nodes of one program: "
+                                          "--against compares two");
+    if (!sizes && cli->svg != NULL)
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "--svg draws several sizes: --set S=128,256 gives them");
+    return ATTNRUN_OK;
 }
 
 attnrun_status command_bench(struct cli *cli, int *exit_code)
 {
     struct job job = { .cli = cli };
+    struct beside beside = { .fp32_peak_gflops = 0 };
     bool slower = false;
     *exit_code = 0;
+    TRY(check_options(cli));
     if (cli->against != NULL && !against_is_file(cli)) {
         attnrun_status compared = bench_against(cli, &slower);
         *exit_code = slower ? 1 : 0;
@@ -233,7 +249,12 @@ attnrun_status command_bench(struct cli *cli, int *exit_code)
     }
     if (sweep_of(cli) != NULL)
         return bench_sweep(cli, sweep_of(cli));
-    attnrun_status status = bench(&job, cli);
+    attnrun_status status =
+        cli->against != NULL ? base_read(&beside.base, cli) : ATTNRUN_OK;
+    if (status == ATTNRUN_OK)
+        status = bench(&job, cli, &beside);
+    node_table_free(&beside.nodes);
+    base_free(&beside.base);
     job_close(&job);
     return status;
 }

@@ -13,6 +13,8 @@ const char *sweep_of(const struct cli *cli);
 attnrun_status bench_sweep(struct cli *cli, const char *sweep);
 /* against.c: this program and another one in turns. *slower says whether this one lost. */
 attnrun_status bench_against(struct cli *cli, bool *slower);
+/* Whether this process is one of those: it leaves the machine cool for the next one. */
+bool against_takes_turns(void);
 /* The same where --against is a file of JSON, an earlier result of bench. */
 struct base {
     const char *path;
@@ -20,7 +22,8 @@ struct base {
     double peak_gflops; /* of this machine, by one thread */
 };
 bool against_is_file(const struct cli *cli);
-attnrun_status base_read(struct base *base, const struct cli *cli, double peak_gflops);
+/* On failure base_free() is still to be called. `peak_gflops` is filled in by who measures. */
+attnrun_status base_read(struct base *base, const struct cli *cli);
 void base_print(const struct base *base, const struct job *job);
 void base_json(const struct base *base, const struct job *job, struct json *json);
 void base_free(struct base *base);

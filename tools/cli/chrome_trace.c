@@ -20,7 +20,12 @@ void chrome_trace_begin(struct chrome_trace *trace)
     atomic_flag_clear(&trace->held);
 }
 
-void chrome_trace_end(struct chrome_trace *trace) { free(trace->events); }
+void chrome_trace_end(struct chrome_trace *trace)
+{
+    for (int64_t i = 0; i < trace->n; i++)
+        free(trace->events[i].name);
+    free(trace->events);
+}
 
 static void hold(struct chrome_trace *trace)
 {
@@ -58,7 +63,8 @@ void chrome_trace_node(struct chrome_trace *trace, const attnrun_node_profile *n
     if (event != NULL) {
         event->node = *node;
         event->node.name = event->node.op_type = event->node.domain = NULL;
-        attnrun_escape(node->name, event->name, sizeof event->name);
+        event->name = strdup(node->name);
+        trace->failed = trace->failed || event->name == NULL;
         attnrun_escape(node->op_type, event->op_type, sizeof event->op_type);
     }
     let_go(trace);
@@ -173,7 +179,6 @@ static void write_all(struct json *json, const struct chrome_trace *trace,
 attnrun_status chrome_trace_write(const struct chrome_trace *trace, const struct job *job,
                                   const char *path)
 {
-    struct output_file file;
     char *text = NULL;
     size_t bytes = 0;
     FILE *stream = trace->failed ? NULL : open_memstream(&text, &bytes);
@@ -181,12 +186,10 @@ attnrun_status chrome_trace_write(const struct chrome_trace *trace, const struct
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for the trace of a run");
     struct json json = { .out = stream };
     write_all(&json, trace, job);
-    fclose(stream);
-    attnrun_status status = output_file_open(&file, path);
-    if (status == ATTNRUN_OK) {
-        output_file_write(&file, text, (int64_t)bytes);
-        status = output_file_commit(&file);
-    }
+    attnrun_status status =
+        fclose(stream) == 0
+            ? output_file_save(path, text, (int64_t)bytes)
+            : tool_fail(ATTNRUN_E_MEMORY, "no memory for the trace of a run");
     free(text);
     return status;
 }

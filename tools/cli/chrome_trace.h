@@ -7,7 +7,8 @@
 #include "job.h"
 
 struct trace_event {
-    char name[96], op_type[64];
+    char *name; /* of a step, or NULL */
+    char op_type[64];
     attnrun_node_profile node;   /* of a step: its strings are the two above */
     attnrun_tasks_profile tasks; /* of a range of tasks; end 0: this is a step */
 };

@@ -20,16 +20,16 @@ struct cli {
     const struct cli_command *command;
     struct list paths; /* positional arguments */
     struct list owned; /* strings to free */
-    struct list words; /* of bench and report: their options as they were given */
+    struct list words; /* arguments as given, for CLI_KEEPS_WORDS: given_words.c */
 
     struct list inputs, sets, shapes, states, plugins, disable_passes, outputs, fixed;
     const char *inputs_dir, *output, *print, *isa, *precision, *config, *ref, *filter,
-        *svg, *domain, *with, *form, *against, *trace;
+        *svg, *domain, *with, *form, *against, *trace, *ragged;
     int64_t threads, seed, max_memory, repeat, timeout_us, warmup, time_us, workers,
         memory, process;
     double rtol, atol; /* negative: not given */
     int32_t json, no_fusion, validate, force_bodies, allow_newer, copy_weights, profile;
-    int32_t coverage, layers, weights, list_passed, isolate, verbose, quiet, help;
+    int32_t coverage, layers, weights, list_passed, isolate, verbose, quiet, help, used;
     int32_t bench, per_node, verify, external;
     const char *reduce; /* of compare: where the smallest part goes */
     int64_t concurrency;
@@ -55,7 +55,9 @@ enum cli_commands {
     CLI_OPTIMIZE = 4096,
     CLI_EXTRACT = 8192,
     CLI_REPORT = 16384,
-    CLI_COMPILE = 32768
+    CLI_COMPILE = 32768,
+    /* They start other processes with their options, or say how to. */
+    CLI_KEEPS_WORDS = CLI_BENCH | CLI_REPORT | CLI_COMPARE
 };
 
 /* `run` returns an exit code where it is done, or a status: see cli_main(). */
@@ -88,15 +90,17 @@ struct cli_option {
     const char *name;
     char letter;
     enum cli_option_kind kind;
-    size_t offset;     /* of the member of struct cli */
-    uint32_t commands; /* that take it */
-    const char *value; /* for the help page: FILE, N, … */
-    const char *help;
+    size_t offset;       /* of the member of struct cli */
+    uint32_t commands;   /* that take it */
+    const char *value;   /* for the help page: FILE, N, … */
+    const char *help;    /* of most commands: cli_option_for() */
     int64_t low, high;   /* OPT_INT */
     const char *choices; /* OPT_TEXT: "a|b|c", or NULL */
 };
 extern const struct cli_option cli_options[]; /* ends with name NULL */
 const struct cli_option *cli_find_option(const char *name);
+/* option_texts.c: the option as it is shown to `command`; `commands` are those that share that. */
+struct cli_option cli_option_for(const struct cli_option *option, uint32_t command);
 /* The option that an argument begins, and whether its value is the next argument; or NULL. */
 const struct cli_option *cli_option_of(const char *argument, bool *takes_next);
 /* `where` starts messages: "--threads", "run.yaml:3: threads". */
@@ -107,6 +111,16 @@ attnrun_status cli_set_limit(struct cli *cli, const char *text, const char *wher
                              bool config);
 attnrun_status cli_parse(struct cli *cli, int argc, char **argv);
 attnrun_status cli_read_config(struct cli *cli, const char *path);
+/* given_words.c: the options that `command` takes too, but for those named in `without`, which
+ * ends with NULL; as arguments. */
+attnrun_status cli_words_of(const struct cli *cli, uint32_t command,
+                            const char *const *without, struct list *arguments);
+/* Adds "--NAME=VALUE" of a configuration file to cli->words. */
+attnrun_status cli_keep_word(struct cli *cli, const struct cli_option *option,
+                             const char *value);
+/* One more word of a command, quoted for a shell where it has to be. */
+struct line;
+void line_add_word(struct line *line, const char *word);
 void cli_print_help(const struct cli_command *command); /* NULL: all commands */
 attnrun_status list_add(struct list *list, const char *text);
 /* A copy of n bytes that lives as long as `cli`; NULL without memory. */
@@ -187,6 +201,7 @@ attnrun_status command_check(struct cli *cli, int *exit_code);
 attnrun_status command_plan(struct cli *cli, int *exit_code);
 attnrun_status command_inspect(struct cli *cli, int *exit_code);
 attnrun_status command_ops(struct cli *cli, int *exit_code);
+attnrun_status command_ops_used(struct cli *cli);
 attnrun_status command_bench(struct cli *cli, int *exit_code);
 attnrun_status command_doctor(struct cli *cli, int *exit_code);
 attnrun_status command_help(struct cli *cli, int *exit_code);

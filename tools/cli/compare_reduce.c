@@ -213,6 +213,24 @@ static attnrun_status path_beside(const char *path, const char *extension, char 
     return ATTNRUN_OK;
 }
 
+static attnrun_status check_writable(const char *path)
+{
+    struct output_file file;
+    if (file_is_special(path))
+        return ATTNRUN_OK; /* to open it is to write it */
+    TRY(output_file_open(&file, path));
+    output_file_abandon(&file);
+    return ATTNRUN_OK;
+}
+
+attnrun_status versus_reduce_check(const struct cli *cli)
+{
+    char values[sizeof((struct versus *)0)->values_path];
+    TRY(path_beside(cli->reduce, ".npz", values, sizeof values));
+    TRY(check_writable(cli->reduce));
+    return check_writable(values);
+}
+
 static attnrun_status reduce_in(struct reducer *r, const char *end)
 {
     struct versus *v = r->versus;

@@ -5,7 +5,7 @@
  *   - attn_ops[], the rows of the operators that its nodes have, in the place of the library's
  *     list of all: what it does not name is not linked;
  *   - attn_passes[], which is empty: a packed model is rewritten already;
- *   - the attnrun_source that opens it. No code.
+ *   - the attnrun_source that opens it, model_NAME for NAME.c. No code.
  * Words are in the order of bytes of this machine, and of all that the library runs on. */
 #include <ctype.h>
 #include <inttypes.h>
@@ -16,26 +16,16 @@
 #include "../io/file.h"
 #include "cli.h"
 #include "job.h"
+#include "op_symbols.h"
 
-/* The static library has its rows under a prefix (tools/prefix_symbols.cmake). */
-#define OP(row) extern const attnrun_op_def attn_##row;
-#include "op_rows.def"
-#undef OP
-static const struct row {
-    const char *symbol;
-    const attnrun_op_def *row;
-} rows[] = {
-#define OP(row) { "attn_" #row, &attn_##row },
-#include "op_rows.def"
-#undef OP
-};
-enum { N_ROWS = sizeof rows / sizeof *rows, WORDS_PER_LINE = 4 };
+enum { WORDS_PER_LINE = 4 };
 
 struct c_file {
     struct output_file file;
     uint64_t word; /* in the making */
     int64_t bytes, words;
-    bool used[N_ROWS], foreign;
+    bool *used; /* of op_symbols[] */
+    bool foreign;
     char name[64];
 };
 
@@ -77,24 +67,23 @@ static int32_t write_words(void *user, const void *data, uint64_t n)
 static void see_row(void *user, const attnrun_op_def *op)
 {
     struct c_file *c = user;
-    for (int i = 0; i < N_ROWS; i++)
-        if (rows[i].row == op) {
-            c->used[i] = true;
-            return;
-        }
-    c->foreign = true; /* of a plugin */
+    const int32_t i = op_symbol_find(op);
+    if (i >= 0)
+        c->used[i] = true;
+    else
+        c->foreign = true; /* of a plugin */
 }
 
 static void put_rows(struct c_file *c)
 {
-    for (int i = 0; i < N_ROWS; i++)
+    for (int32_t i = 0; i < op_n_symbols; i++)
         if (c->used[i])
-            put(c, "extern const attnrun_op_def %s;\n", rows[i].symbol);
+            put(c, "extern const attnrun_op_def %s;\n", op_symbols[i].symbol);
     put(c, "extern const attnrun_op_def *const attn_ops[];\n"
            "const attnrun_op_def *const attn_ops[] = {\n");
-    for (int i = 0; i < N_ROWS; i++)
+    for (int32_t i = 0; i < op_n_symbols; i++)
         if (c->used[i])
-            put(c, "    &%s,\n", rows[i].symbol);
+            put(c, "    &%s,\n", op_symbols[i].symbol);
     put(c, "    0\n};\n\n"
            "struct attn_pass;\n"
            "extern const struct attn_pass *const attn_passes[];\n"
@@ -103,13 +92,12 @@ static void put_rows(struct c_file *c)
 
 /* ---- the file ---- */
 
-/* A C name out of the file's: letters, digits and '_', no digit first. */
+/* A C name out of the file's. The prefix keeps it apart from keywords, types, and the other names
+ * of the file. */
 static void name_of(const char *path, char *name, size_t bytes)
 {
     const char *from = text_file_name(path);
-    size_t n = 0;
-    if (!isalpha((unsigned char)from[0]))
-        n = (size_t)snprintf(name, bytes, "model_");
+    size_t n = (size_t)snprintf(name, bytes, "model_");
     for (; *from != 0 && *from != '.' && n + 1 < bytes; from++)
         name[n++] = isalnum((unsigned char)*from) ? *from : '_';
     name[n] = 0;
@@ -152,11 +140,7 @@ static attnrun_status write_c(struct c_file *c, const struct cli *cli,
                          "an operator of a plugin has no place in a compiled model");
     name_of(cli->output, c->name, sizeof c->name);
     TRY(output_file_open(&c->file, cli->output));
-    attnrun_status status = put_file(c, model, info.isa);
-    if (status == ATTNRUN_OK)
-        return output_file_commit(&c->file);
-    output_file_abandon(&c->file);
-    return status;
+    return output_file_finish(&c->file, put_file(c, model, info.isa));
 }
 
 attnrun_status command_compile(struct cli *cli, int *exit_code)
@@ -169,11 +153,15 @@ attnrun_status command_compile(struct cli *cli, int *exit_code)
                          "-o says where the C file goes: attnrun compile "
                          "model.onnx -o model.c");
     TRY(cli_open_model(cli, cli->paths.v[0], 0, &model));
-    attnrun_status status = write_c(&c, cli, model);
+    c.used = calloc((size_t)op_n_symbols, sizeof *c.used);
+    attnrun_status status = c.used != NULL
+                                ? write_c(&c, cli, model)
+                                : tool_fail(ATTNRUN_E_MEMORY, "no memory for the list");
     attnrun_model_release(model);
     int n = 0;
-    for (int i = 0; i < N_ROWS; i++)
-        n += c.used[i];
+    for (int32_t i = 0; i < op_n_symbols; i++)
+        n += c.used != NULL && c.used[i];
+    free(c.used);
     if (status == ATTNRUN_OK && !cli->quiet && !file_is_stream(cli->output))
         printf("%s: %s of model, %d operators, as %s\n", tool_path(cli->output),
                text_bytes(c.bytes), n, c.name);

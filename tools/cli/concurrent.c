@@ -12,6 +12,7 @@
 struct lane {
     pthread_t thread;
     attnrun_context *context;
+    const struct job *job;
     struct gate *gate;
     double *ms;
     int64_t n, max; /* runs so far, and at most */
@@ -57,6 +58,8 @@ static void *run_lane(void *arg)
             break;
         lane->status = attnrun_run(lane->context, NULL);
         lane->ms[lane->n++] = cli_now_ms() - start;
+        if (lane->status == ATTNRUN_OK)
+            lane->status = states_truncate(lane->job, lane->context);
     }
     if (lane->status != ATTNRUN_OK)
         snprintf(lane->message, sizeof lane->message, "%s",
@@ -72,9 +75,11 @@ static attnrun_status open_lane(struct job *job, struct lane *lane)
                          (long long)lane->max);
     TRY_LIB(attnrun_context_create(job->model, &lane->context));
     TRY_LIB(attnrun_set_timeout(lane->context, job->cli->timeout_us));
+    TRY_LIB(states_add(job, lane->context));
     for (int32_t i = 0; i < job->inputs.n; i++)
         TRY_LIB(attnrun_set_input(lane->context, i, &job->inputs.v[i].held.tensor));
-    return cli_run_context(job->cli, lane->context, NULL);
+    TRY(cli_run_context(job->cli, lane->context, NULL));
+    return states_rewind(job, lane->context);
 }
 
 static attnrun_status run_lanes(struct lane *lanes, int64_t n, double *wall_ms)
@@ -129,7 +134,7 @@ attnrun_status bench_concurrent(struct job *job, int64_t n_contexts, int64_t n,
     attnrun_status status = ATTNRUN_OK;
     progress_start(job->cli, "runs of all contexts");
     for (int64_t i = 0; i < n_contexts && status == ATTNRUN_OK; i++) {
-        lanes[i] = (struct lane){ .max = n, .max_ms = max_ms };
+        lanes[i] = (struct lane){ .job = job, .max = n, .max_ms = max_ms };
         lanes[i].ms = calloc((size_t)n + 1, sizeof *lanes[i].ms);
         status = open_lane(job, &lanes[i]);
     }

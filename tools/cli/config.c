@@ -130,6 +130,13 @@ static attnrun_status flow_text(struct config *config, const char **text)
                          : tool_fail(ATTNRUN_E_MEMORY, "no memory for a value");
 }
 
+static attnrun_status set_option(struct config *config, const struct cli_option *option,
+                                 const char *value, const char *where)
+{
+    TRY(cli_set_option(config->cli, option, value, where, true));
+    return cli_keep_word(config->cli, option, value);
+}
+
 /* { S: 128 } of a list option: each pair is "S=128". */
 static attnrun_status read_pairs(struct config *config, const struct cli_option *option,
                                  const char *where)
@@ -151,7 +158,7 @@ static attnrun_status read_pairs(struct config *config, const struct cli_option 
         free(pair);
         if (kept == NULL)
             return tool_fail(ATTNRUN_E_MEMORY, "no memory for a value");
-        TRY(cli_set_option(config->cli, option, kept, where, true));
+        TRY(set_option(config, option, kept, where));
     }
 }
 
@@ -164,7 +171,7 @@ static attnrun_status read_items(struct config *config, const struct cli_option 
         if (config->event.type == YAML_SEQUENCE_END_EVENT)
             return ATTNRUN_OK;
         TRY(scalar_text(config, &value));
-        TRY(cli_set_option(config->cli, option, value, where, true));
+        TRY(set_option(config, option, value, where));
     }
 }
 
@@ -181,7 +188,7 @@ static attnrun_status read_value(struct config *config, const struct cli_option 
     if (list && config->event.type == YAML_SEQUENCE_START_EVENT)
         return read_items(config, option, where);
     TRY(scalar_text(config, &value));
-    return cli_set_option(config->cli, option, value, where, true);
+    return set_option(config, option, value, where);
 }
 
 /* Options that mean nothing in a file. */

@@ -52,8 +52,10 @@ static void print_command(const struct cli_command *c)
         screen_text("", 0, c->text);
     printf("\n");
     for (const struct cli_option *o = cli_options; o->name != NULL; o++)
-        if (o->commands & c->bit)
-            print_option(o);
+        if (o->commands & c->bit) {
+            const struct cli_option shown = cli_option_for(o, c->bit);
+            print_option(&shown);
+        }
 }
 
 static void print_overview(void)

@@ -89,7 +89,7 @@ attnrun_status job_first_run(struct job *job, const attnrun_run_options *options
         job->timing.first_ms = cli_now_ms() - start;
         progress_end();
         if (status == ATTNRUN_OK)
-            return states_rewind(job);
+            return states_rewind(job, job->context);
         if (first.status == ATTNRUN_OK)
             first = tool_error;
         struct tool_error failure = tool_error;
@@ -148,7 +148,7 @@ attnrun_status job_repeat(struct job *job, int64_t n, double max_ms)
         status = cli_run_context(job->cli, job->context, NULL);
         timing->runs_ms[timing->n++] = cli_now_ms() - start;
         if (status == ATTNRUN_OK)
-            status = states_rewind(job);
+            status = states_rewind(job, job->context);
         progress_show(timing->n, n, "runs");
     }
     progress_end();

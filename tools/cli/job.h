@@ -45,7 +45,10 @@ void timing_evaluate(struct timing *timing);
 
 /* ---- states.c ---- --state, and back to the given length after a run */
 attnrun_status states_bind(struct job *job);
-attnrun_status states_rewind(struct job *job);
+attnrun_status states_rewind(const struct job *job, attnrun_context *context);
+/* The same for another context of the model, on any thread: failures are the library's. */
+attnrun_status states_add(const struct job *job, attnrun_context *context);
+attnrun_status states_truncate(const struct job *job, attnrun_context *context);
 
 /* ---- outputs.c ---- */
 struct summary {

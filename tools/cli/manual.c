@@ -74,8 +74,10 @@ static void man_command(const struct cli_command *command)
     fputs(command->text != NULL ? "\n" : ".\n", stdout);
     fputs(".SH OPTIONS\n", stdout);
     for (const struct cli_option *o = cli_options; o->name != NULL; o++)
-        if (o->commands & command->bit)
-            man_option(o);
+        if (o->commands & command->bit) {
+            const struct cli_option shown = cli_option_for(o, command->bit);
+            man_option(&shown);
+        }
     man_exit_codes();
     fputs(".SH SEE ALSO\n.BR attnrun (1)\n", stdout);
 }
@@ -199,8 +201,10 @@ static void zsh(void)
     for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
         printf("    %s)\n        _arguments \\\n", c->name);
         for (const struct cli_option *o = cli_options; o->name != NULL; o++)
-            if (o->commands & c->bit)
-                zsh_option(o);
+            if (o->commands & c->bit) {
+                const struct cli_option shown = cli_option_for(o, c->bit);
+                zsh_option(&shown);
+            }
         fputs("            '*:file:_files' ;;\n", stdout);
     }
     fputs("    *) _files ;;\n    esac\n}\n_attnrun \"$@\"\n", stdout);
@@ -214,6 +218,27 @@ static void put_fish(const char *text)
     putchar('\'');
 }
 
+static void fish_option(const struct cli_option *o)
+{
+    const bool flag = o->kind == OPT_FLAG || o->kind == OPT_COUNT;
+    printf("complete -c attnrun -n '__fish_seen_subcommand_from");
+    for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
+        if (o->commands & c->bit)
+            printf(" %s", c->name);
+    printf("' -l %s%s", o->name, flag ? "" : " -r");
+    if (o->letter != 0)
+        printf(" -s %c", o->letter);
+    if (o->choices != NULL) {
+        fputs(" -f -a '", stdout);
+        for (const char *c = o->choices; *c != 0; c++)
+            putchar(*c == '|' ? ' ' : *c);
+        putchar('\'');
+    }
+    fputs(" -d ", stdout);
+    put_fish(o->help);
+    putchar('\n');
+}
+
 static void fish(void)
 {
     fputs("# Completion of attnrun for fish.\n", stdout);
@@ -222,25 +247,13 @@ static void fish(void)
         put_fish(c->summary);
         putchar('\n');
     }
-    for (const struct cli_option *o = cli_options; o->name != NULL; o++) {
-        bool flag = o->kind == OPT_FLAG || o->kind == OPT_COUNT;
-        printf("complete -c attnrun -n '__fish_seen_subcommand_from");
-        for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
-            if (o->commands & c->bit)
-                printf(" %s", c->name);
-        printf("' -l %s%s", o->name, flag ? "" : " -r");
-        if (o->letter != 0)
-            printf(" -s %c", o->letter);
-        if (o->choices != NULL) {
-            fputs(" -f -a '", stdout);
-            for (const char *c = o->choices; *c != 0; c++)
-                putchar(*c == '|' ? ' ' : *c);
-            putchar('\'');
+    /* A line for the commands that share a text. */
+    for (const struct cli_option *o = cli_options; o->name != NULL; o++)
+        for (uint32_t left = o->commands; left != 0;) {
+            const struct cli_option shown = cli_option_for(o, left & -left);
+            fish_option(&shown);
+            left &= ~shown.commands;
         }
-        fputs(" -d ", stdout);
-        put_fish(o->help);
-        putchar('\n');
-    }
 }
 
 void manual_print(const char *form, const struct cli_command *command)

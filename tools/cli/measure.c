@@ -26,15 +26,14 @@ enum {
     WINDOWS_MAX = 100
 };
 
-struct segment {
+struct block {
     float start[12], factor, term;
     int64_t n;
     const char *data;
     float result[16]; /* stored, so that the work is not left out */
 };
 struct loops {
-    void (*fma)(struct segment *), (*mul_add)(struct segment *),
-        (*read)(struct segment *);
+    void (*fma)(struct block *), (*mul_add)(struct block *), (*read)(struct block *);
     int32_t lanes;
 };
 
@@ -55,7 +54,7 @@ struct loops {
 
 /* What all threads do. */
 struct job {
-    void (*loop)(struct segment *);
+    void (*loop)(struct block *);
     double per_block; /* FLOPs or bytes */
     double window_ms;
     int32_t windows; /* at most WINDOWS_MAX */
@@ -63,8 +62,8 @@ struct job {
 };
 struct worker {
     const struct job *job;
-    struct segment segment;
-    char *data; /* its part of the buffer: NULL or whole pieces */
+    struct block block;
+    char *data; /* its part of the buffer: NULL or whole blocks */
     size_t bytes, at;
     double rate[WINDOWS_MAX]; /* per ms */
     pthread_t thread;
@@ -84,11 +83,11 @@ static const struct loops *loops_of(const char *isa)
     return &loops_base;
 }
 
-static void next_segment(struct worker *w)
+static void next_block(struct worker *w)
 {
     if (w->data == NULL)
         return;
-    w->segment.data = w->data + w->at;
+    w->block.data = w->data + w->at;
     w->at += BLOCK_BYTES;
     if (w->at + BLOCK_BYTES > w->bytes)
         w->at = 0;
@@ -103,11 +102,11 @@ static void *work(void *arg)
         now = cli_now_ms();
     for (int32_t i = 0; i < job->windows; i++) {
         double planned = job->start_ms + i * job->window_ms, n = 0;
-        /* The last piece reaches into this window; longer than that, it was asleep. */
+        /* The last block reaches into this window; longer than that, it was asleep. */
         double begin = now - planned < job->window_ms / 10 ? now : planned;
         while (now < planned + job->window_ms) {
-            next_segment(w);
-            job->loop(&w->segment);
+            next_block(w);
+            job->loop(&w->block);
             n += job->per_block;
             now = cli_now_ms();
         }
@@ -178,14 +177,14 @@ static void measure_all(const struct loops *loops, struct worker *workers, int32
     m->read_all_gbs = best_rate(workers, n, reading);
 }
 
-/* Values that stay near 1 for a piece: no slow denormal numbers. */
+/* Values that stay near 1 for a block: no slow denormal numbers. */
 static void start_values(struct worker *w)
 {
     for (int32_t i = 0; i < 12; i++)
-        w->segment.start[i] = 1 + (float)i / 16;
-    w->segment.factor = 0.99999f;
-    w->segment.term = 0.00001f;
-    w->segment.n = BLOCK_ROUNDS;
+        w->block.start[i] = 1 + (float)i / 16;
+    w->block.factor = 0.99999f;
+    w->block.term = 0.00001f;
+    w->block.n = BLOCK_ROUNDS;
 }
 
 attnrun_status measure_machine(const char *isa, int32_t threads,

@@ -8,7 +8,7 @@ typedef uint64_t LOOP(words) __attribute__((vector_size(LOOP_BYTES), may_alias))
 /* 12 chains y = y*m + a: enough for two units of a latency of up to 6 cycles, and with
  * m and a still within 16 registers. The chains start from different values, so that no
  * compiler takes two of them for one. */
-LOOP_TARGET static void LOOP(fma)(struct segment *p)
+LOOP_TARGET static void LOOP(fma)(struct block *p)
 {
     const LOOP(reals) zero = { 0 };
     const float *s = p->start;
@@ -36,7 +36,7 @@ LOOP_TARGET static void LOOP(fma)(struct segment *p)
 }
 
 /* 6 chains that multiply and 6 that add: half the FLOPs of fma() per turn. */
-LOOP_TARGET static void LOOP(mul_add)(struct segment *p)
+LOOP_TARGET static void LOOP(mul_add)(struct block *p)
 {
     const LOOP(reals) zero = { 0 };
     const float *s = p->start;
@@ -62,8 +62,8 @@ LOOP_TARGET static void LOOP(mul_add)(struct segment *p)
     memcpy(p->result, &x0, sizeof x0);
 }
 
-/* Reads PIECE_BYTES from p->data on, a multiple of eight vectors, aligned. */
-LOOP_TARGET static void LOOP(read)(struct segment *p)
+/* Reads BLOCK_BYTES from p->data on, a multiple of eight vectors, aligned. */
+LOOP_TARGET static void LOOP(read)(struct block *p)
 {
     const LOOP(words) *x = (const LOOP(words) *)(const void *)p->data;
     LOOP(words) y0 = { 0 }, y1 = y0, y2 = y0, y3 = y0, y4 = y0, y5 = y0, y6 = y0, y7 = y0;

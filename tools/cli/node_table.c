@@ -16,7 +16,7 @@ struct node_row {
     int32_t index, threads;
     double ms;
     int64_t flops, read_bytes, written_bytes; /* flops -1: not known */
-    char name[80], op_type[48];
+    char *name, *op_type;
 };
 
 static void add_node(void *user, const attnrun_node_profile *node)
@@ -37,9 +37,10 @@ static void add_node(void *user, const attnrun_node_profile *node)
                               .ms = (double)node->ns / 1e6,
                               .flops = node->flops,
                               .read_bytes = node->read_bytes,
-                              .written_bytes = node->written_bytes };
-    snprintf(row->name, sizeof row->name, "%s", node->name);
-    snprintf(row->op_type, sizeof row->op_type, "%s", node->op_type);
+                              .written_bytes = node->written_bytes,
+                              .name = strdup(node->name),
+                              .op_type = strdup(node->op_type) };
+    table->failed = table->failed || row->name == NULL || row->op_type == NULL;
     table->ms += row->ms;
 }
 
@@ -51,7 +52,7 @@ attnrun_status node_table_run(struct job *job, struct node_table *table)
     TRY(cli_run_context(job->cli, job->context, &options));
     if (table->failed)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for the figures of the nodes");
-    return states_rewind(job);
+    return states_rewind(job, job->context);
 }
 
 static int by_time(const void *a, const void *b)
@@ -70,6 +71,17 @@ static const char *share_of(double rate, double best, char *text, size_t bytes)
     return text;
 }
 
+/* Names of one model begin alike and end apart: a very long one is cut at its beginning. */
+static const char *end_of(const char *name)
+{
+    enum { NAME_BYTES = 200 };
+    const size_t n = strlen(name);
+    const char *at = n > NAME_BYTES ? name + n - NAME_BYTES : name;
+    while ((*at & 0xc0) == 0x80) /* not the first byte of a character */
+        at++;
+    return at;
+}
+
 void node_table_print(const struct node_table *table, double peak_gflops, double read_gbs)
 {
     struct node_row *rows = calloc((size_t)table->n + 1, sizeof *rows);
@@ -82,15 +94,15 @@ void node_table_print(const struct node_table *table, double peak_gflops, double
     for (int64_t i = 0; i < table->n && i < TABLE_ROWS; i++) {
         const struct node_row *r = &rows[i];
         const double moved = (double)(r->read_bytes + r->written_bytes);
-        char flops[24] = "-", peak[24], read[24], name[96];
+        char flops[24] = "-", peak[24], read[24];
         if (r->flops >= 0)
             snprintf(flops, sizeof flops, "%.3g", (double)r->flops / 1e9);
-        snprintf(name, sizeof name, "%s %s", tool_quote(r->op_type), tool_quote(r->name));
-        printf("%10s %5.1f%% %9s %7s %9s %7s  %.24s\n", text_ms(r->ms),
+        printf("%10s %5.1f%% %9s %7s %9s %7s  %s %s\n", text_ms(r->ms),
                table->ms > 0 ? 100 * r->ms / table->ms : 0, flops,
                share_of((double)r->flops / r->ms / 1e6, peak_gflops, peak, sizeof peak),
                text_bytes((int64_t)moved),
-               share_of(moved / r->ms / 1e6, read_gbs, read, sizeof read), name);
+               share_of(moved / r->ms / 1e6, read_gbs, read, sizeof read),
+               tool_quote(r->op_type), tool_path(end_of(r->name)));
     }
     if (table->n > TABLE_ROWS)
         printf("%10s %" PRId64 " nodes that take less; --json lists all\n", "and",
@@ -120,6 +132,10 @@ void node_table_json(const struct node_table *table, struct json *json)
 
 void node_table_free(struct node_table *table)
 {
+    for (int64_t i = 0; i < table->n; i++) {
+        free(table->rows[i].name);
+        free(table->rows[i].op_type);
+    }
     free(table->rows);
     *table = (struct node_table){ 0 };
 }

@@ -235,6 +235,12 @@ attnrun_status command_ops(struct cli *cli, int *exit_code)
     const attnrun_op_def *op;
     attnrun_runtime_info info = { .struct_size = sizeof info };
     int64_t n = 0;
+    *exit_code = 0;
+    if (cli->used)
+        return command_ops_used(cli);
+    if (cli->paths.n > 1)
+        return tool_fail(ATTNRUN_E_USAGE, "unexpected argument '%s'",
+                         tool_quote(cli->paths.v[1]));
     TRY(cli_open_runtime(cli));
     TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
     if (cli->json) {
@@ -259,6 +265,5 @@ attnrun_status command_ops(struct cli *cli, int *exit_code)
     }
     if (n == 0)
         return none_found(cli);
-    *exit_code = 0;
     return ATTNRUN_OK;
 }

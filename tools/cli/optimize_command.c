@@ -49,7 +49,9 @@ static attnrun_status finish(struct edited_files *files, bool external,
     const attnrun_status failed =
         files->model.status != ATTNRUN_OK ? files->model.status : files->beside.status;
     if (status == ATTNRUN_OK && failed == ATTNRUN_OK) {
-        if (external)
+        if (external && files->beside.bytes == 0) /* no constant is large */
+            output_file_abandon(&files->beside);
+        else if (external)
             status = output_file_commit(&files->beside);
         if (status == ATTNRUN_OK)
             return output_file_commit(&files->model);

@@ -26,11 +26,9 @@ const struct cli_option cli_options[] = {
       "x=ones|zeros, or f.npz by its keys",
       0, 0, 0 },
     { "inputs", 0, OPT_TEXT, AT(inputs_dir), MAKES_INPUTS | CLI_EXTRACT, "DIR",
-      "all inputs from DIR/input_N.pb or DIR/NAME.npy; extract: A,B, the values that "
-      "become the inputs",
-      0, 0, 0 },
+      "all inputs from DIR/input_N.pb or DIR/NAME.npy", 0, 0, 0 },
     { "set", 's', OPT_LIST, AT(sets), MAKES_INPUTS | EDITS, "SYMBOL=N",
-      "bind a symbolic dimension: --set S=128; bench takes a list, S=128,256", 0, 0, 0 },
+      "bind a symbolic dimension: --set S=128", 0, 0, 0 },
     { "fix", 0, OPT_LIST, AT(fixed), OPENS, "SYMBOL=N",
       "make a symbolic dimension a constant at load: shapes made of it are computed "
       "there",
@@ -38,17 +36,13 @@ const struct cli_option cli_options[] = {
     { "shape", 0, OPT_LIST, AT(shapes), MAKES_INPUTS, "NAME=SHAPE",
       "shape of an input: x=1x3x224x224 or x=[1,3,224,224]", 0, 0, 0 },
     { "state", 0, OPT_LIST, AT(states), CLI_PLAN | CLI_BENCH, "PAST=PRESENT",
-      "output that becomes an input of the next run: past_*=present_*", 0, 0, 0 },
+      "output that becomes an input of the next run, as past_*=present_*", 0, 0, 0 },
     { "output", 'o', OPT_TEXT, AT(output),
       CLI_RUN | CLI_PACK | CLI_COMPILE | EDITS | CLI_REPORT, "PATH",
-      "write outputs: f.npz, f.npy (one output), f.json, a folder of npy files, or -; "
-      "pack, optimize and extract: the new model; compile: the C file; report: the page",
-      0, 0, 0 },
+      "write outputs: f.npz, f.npy (one output), f.json, a folder of npy files, or -", 0,
+      0, 0 },
     { "outputs", 0, OPT_LIST, AT(outputs), CLI_RUN | CLI_COMPARE | CLI_PACK | CLI_EXTRACT,
-      "NAME",
-      "also show an inner value; it is not fused with what reads it; extract: A,B, the "
-      "values that become the outputs",
-      0, 0, 0 },
+      "NAME", "also show an inner value; it is not fused with what reads it", 0, 0, 0 },
     { "external", 0, OPT_FLAG, AT(external), EDITS, NULL,
       "write constants of 64 KiB and more to PATH.data, as models over 2 GiB need it", 0,
       0, 0 },
@@ -57,9 +51,7 @@ const struct cli_option cli_options[] = {
       "(no-fusion)",
       0, 0, 0 },
     { "per-node", 0, OPT_FLAG, AT(per_node), CLI_COMPARE | CLI_BENCH, NULL,
-      "compare every value that both ways compute; bench: time, operations and bytes of "
-      "each node",
-      0, 0, 0 },
+      "compare every value that both ways compute", 0, 0, 0 },
     { "reduce", 0, OPT_TEXT, AT(reduce), CLI_COMPARE, "FILE",
       "write the smallest part that differs, and its inputs beside it as npz", 0, 0, 0 },
     { "print", 0, OPT_TEXT, AT(print), CLI_RUN, "HOW", "what to show of outputs", 0, 0,
@@ -78,8 +70,7 @@ const struct cli_option cli_options[] = {
     { "isolate", 0, OPT_FLAG, AT(isolate), CLI_CHECK, NULL,
       "run each folder in a process of its own", 0, 0, 0 },
     { "svg", 0, OPT_TEXT, AT(svg), CLI_PLAN | CLI_BENCH, "FILE",
-      "plan: draw the arena, time by offset; bench: draw the sizes of --set S=A,B,C", 0,
-      0, 0 },
+      "draw the arena, time by offset", 0, 0, 0 },
     { "workers", 0, OPT_INT, AT(workers), CLI_PLAN, "N",
       "what N processes of one machine take together", 1, 1000000, 0 },
     { "memory", 0, OPT_BYTES, AT(memory), CLI_PLAN, "SIZE",
@@ -95,10 +86,13 @@ const struct cli_option cli_options[] = {
     { "weights", 0, OPT_FLAG, AT(weights), CLI_INSPECT, NULL, "every weight", 0, 0, 0 },
     { "domain", 0, OPT_TEXT, AT(domain), CLI_OPS, "NAME", "only operators of this domain",
       0, 0, 0 },
+    { "used", 0, OPT_FLAG, AT(used), CLI_OPS, NULL,
+      "the list of rows that these models need, for -DATTNRUN_OPS=FILE of CMake", 0, 0,
+      0 },
     { "bench", 0, OPT_FLAG, AT(bench), CLI_DOCTOR, NULL,
       "measure fp32 peak, read bandwidth, fork and join (2 s)", 0, 0, 0 },
     { "repeat", 'n', OPT_INT, AT(repeat), CLI_RUN | CLI_BENCH, "N",
-      "timed runs (run: at most 5 or 1 s; bench: 20)", 1, 1000000000, 0 },
+      "timed runs (at most 5, for at most 1 s)", 1, 1000000000, 0 },
     { "time", 0, OPT_TIME, AT(time_us), CLI_BENCH, "TIME", "timed runs for so long: 10s",
       1, INT64_MAX, 0 },
     { "warmup", 0, OPT_INT, AT(warmup), CLI_BENCH, "N",
@@ -107,14 +101,11 @@ const struct cli_option cli_options[] = {
       "contexts that run at once, each on a thread of its own (1)", 1, 1024, 0 },
     { "against", 0, OPT_TEXT, AT(against), CLI_BENCH, "ATTNRUN",
       "another attnrun program: both run in turns; exit 1 where this one is slower; or a "
-      ".json file of bench --json",
+      ".json file of bench --json: ratios to it, and no verdict",
       0, 0, 0 },
     { "threads", 't', OPT_INT, AT(threads),
       RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR | CLI_PACK | CLI_COMPILE | CLI_REPORT,
-      "N",
-      "threads (the CPUs that this process may use); plan: also what N, 8, 16 and 64 "
-      "would do",
-      1, 1024, 0 },
+      "N", "threads (the CPUs that this process may use)", 1, 1024, 0 },
     { "seed", 0, OPT_INT, AT(seed), MAKES_INPUTS, "N", "seed of made-up inputs (0)", 0,
       INT64_MAX, 0 },
     { "max-memory", 'm', OPT_BYTES, AT(max_memory), OPENS | CLI_DOCTOR, "SIZE",
@@ -122,15 +113,22 @@ const struct cli_option cli_options[] = {
       INT64_MAX, 0 },
     { "timeout", 0, OPT_TIME, AT(timeout_us),
       RUNS | CLI_PLAN | CLI_INSPECT | CLI_PACK | EDITS, "TIME",
-      "for loading, and for each plan or run: 500ms, 3s, 2m", 1, INT64_MAX, 0 },
+      "limit for loading, and for each plan or run, such as 500ms, 3s or 2m", 1,
+      INT64_MAX, 0 },
     { "limit", 0, OPT_LIMIT, AT(limits), OPENS, "NAME=N",
       "what a file may ask for at most: nodes=1000, made_bytes=4294967296 (see the "
       "manual)",
       0, 0, 0 },
     { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR | CLI_REPORT, "NAME",
       "instruction set, at most what the CPU has (see doctor)", 0, 0, 0 },
-    { "precision", 0, OPT_TEXT, AT(precision), USES_MODEL | CLI_REPORT, "f32|bf16|auto",
-      "of products; auto: bf16 where the CPU has it (f32)", 0, 0, "f32|bf16|auto" },
+    { "precision", 0, OPT_TEXT, AT(precision), USES_MODEL | CLI_REPORT, "HOW",
+      "precision of products; auto is bf16 where the CPU has it (f32)", 0, 0,
+      "f32|bf16|auto" },
+    { "ragged", 0, OPT_TEXT, AT(ragged), RUNS | CLI_PLAN | CLI_INSPECT | CLI_OPS, "HOW",
+      "batches with a mask run on their tokens alone; on leaves 0 in rows of padding, "
+      "auto "
+      "only does it where nothing reads these rows (off)",
+      0, 0, "off|on|auto" },
     { "no-fusion", 0, OPT_FLAG, AT(no_fusion), USES_MODEL | CLI_REPORT, NULL,
       "no rewrite pass that changes what is computed", 0, 0, 0 },
     { "disable-pass", 0, OPT_LIST, AT(disable_passes), OPENS, "NAME",
@@ -386,7 +384,8 @@ static attnrun_status parse_long(struct cli *cli, int argc, char **argv, int *at
     else if (!flag && *at + 1 < argc)
         value = argv[++*at];
     if (!flag && value == NULL)
-        return tool_fail(ATTNRUN_E_USAGE, "--%s needs a value (%s)", name, o->value);
+        return tool_fail(ATTNRUN_E_USAGE, "--%s needs a value (%s)", name,
+                         cli_option_for(o, cli->command->bit).value);
     return cli_set_option(cli, o, value, where, false);
 }
 
@@ -407,7 +406,8 @@ static attnrun_status parse_short(struct cli *cli, int argc, char **argv, int *a
         }
         const char *value = c[1] != 0 ? c + 1 : *at + 1 < argc ? argv[++*at] : NULL;
         if (value == NULL)
-            return tool_fail(ATTNRUN_E_USAGE, "%s needs a value (%s)", where, o->value);
+            return tool_fail(ATTNRUN_E_USAGE, "%s needs a value (%s)", where,
+                             cli_option_for(o, cli->command->bit).value);
         return cli_set_option(cli, o, value, where, false);
     }
     return ATTNRUN_OK;
@@ -540,6 +540,16 @@ static bool wants_json(int argc, char **argv)
     return false;
 }
 
+/* Whether a process with the options of this one gets the argument: what a configuration file says
+ * is among the words already, and --against is about this process. */
+static bool is_for_others(const char *argument)
+{
+    bool takes_next;
+    const struct cli_option *o = cli_option_of(argument, &takes_next);
+    return o == NULL ||
+           (strcmp(o->name, "config") != 0 && strcmp(o->name, "against") != 0);
+}
+
 attnrun_status cli_parse(struct cli *cli, int argc, char **argv)
 {
     int word;
@@ -564,9 +574,9 @@ attnrun_status cli_parse(struct cli *cli, int argc, char **argv)
             TRY(parse_short(cli, argc, argv, &i));
         else
             TRY(list_add(&cli->paths, argv[i]));
-        bool against = strncmp(argv[at], "--against", 9) == 0;
-        for (; !against && at <= i && (cli->command->bit & (CLI_BENCH | CLI_REPORT));
-             at++)
+        const bool kept = (cli->command->bit & CLI_KEEPS_WORDS) != 0 &&
+                          (only_paths || is_for_others(argv[at]));
+        for (; kept && at <= i; at++)
             TRY(list_add(&cli->words, argv[at]));
     }
     return cli->help ? ATTNRUN_OK : check_paths(cli);

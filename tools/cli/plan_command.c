@@ -67,6 +67,22 @@ static void print_blocks(struct blocks *blocks)
         printf("%14s and %" PRId64 " smaller ones\n", "", blocks->n - shown);
 }
 
+/* The plan is that of a batch whose tokens are all there: a run has as many or fewer. */
+static bool is_ragged(const attnrun_model *model)
+{
+    attnrun_model_info info = { .struct_size = sizeof info };
+    if (attnrun_model_query(model, &info) != ATTNRUN_OK)
+        return false;
+    for (int32_t i = 0; i < info.n_passes; i++) {
+        const char *name;
+        int32_t applied;
+        if (attnrun_model_pass(model, i, &name, &applied) == ATTNRUN_OK && applied > 0 &&
+            strcmp(name, "ragged") == 0)
+            return true;
+    }
+    return false;
+}
+
 static void print_plan(struct job *job, struct blocks *blocks,
                        const struct workers *workers, const struct speedup *speedup)
 {
@@ -77,8 +93,9 @@ static void print_plan(struct job *job, struct blocks *blocks,
         screen_line(i == 0 ? "inputs" : "", TITLE, "%s %s",
                     tool_quote(job->inputs.v[i].info.name),
                     text_input(&job->inputs.v[i]));
-    line_add(&arena, "%" PRId64 " bytes (%s), exact", p->arena_bytes,
-             text_bytes(p->arena_bytes));
+    line_add(&arena, "%" PRId64 " bytes (%s), %s", p->arena_bytes,
+             text_bytes(p->arena_bytes),
+             is_ragged(job->model) ? "at most, with all tokens of the batch" : "exact");
     if (p->n_dynamic_steps > 0)
         line_add(&arena, " but for %d of %d steps whose shapes are known only at run",
                  p->n_dynamic_steps, p->n_steps);

@@ -30,29 +30,11 @@ struct report {
 
 /* ---- the parts ---- */
 
-/* Whether the option at words[i] is for `command`; *n is how many words it has. */
-static bool goes_to(const struct report *report, int64_t i, uint32_t command, int64_t *n)
-{
-    const struct cli *cli = report->cli;
-    bool takes_next = false;
-    const struct cli_option *option = cli_option_of(cli->words.v[i], &takes_next);
-    *n = takes_next && i + 1 < cli->words.n ? 2 : 1;
-    if (option == NULL || (option->commands & command) == 0)
-        return false;
-    return strcmp(option->name, "output") != 0 && strcmp(option->name, "json") != 0 &&
-           strcmp(option->name, "set") != 0;
-}
-
 static attnrun_status add_options(const struct report *report, uint32_t command,
                                   struct list *arguments)
 {
-    const struct cli *cli = report->cli;
-    int64_t n = 1;
-    for (int64_t i = 0; i < cli->words.n; i += n)
-        if (goes_to(report, i, command, &n))
-            for (int64_t k = i; k < i + n; k++)
-                TRY(list_add(arguments, cli->words.v[k]));
-    return ATTNRUN_OK;
+    static const char *const own[] = { "output", "set", NULL };
+    return cli_words_of(report->cli, command, own, arguments);
 }
 
 /* --set of the user's, but for the symbol that is gone through; that has one size here. */
@@ -83,31 +65,45 @@ static void put_json(FILE *out, const char *text)
             putc(*text, out);
 }
 
-/* One command with --json; `more` ends with NULL. */
+static attnrun_status add_all(const struct report *report, const char *command,
+                              const char *sizes, const char *const *more,
+                              struct list *arguments)
+{
+    const struct cli_command *known = cli_find_command(command);
+    TRY(list_add(arguments, command));
+    TRY(add_options(report, known->bit, arguments));
+    if (sizes != NULL)
+        TRY(add_sets(report, sizes, arguments));
+    for (; *more != NULL; more++)
+        TRY(list_add(arguments, *more));
+    if (known->bit == CLI_DOCTOR)
+        return ATTNRUN_OK;
+    TRY(list_add(arguments, "--"));
+    return list_add(arguments, report->cli->paths.v[0]);
+}
+
+/* `more` ends with NULL; *text is what the command writes, to free(). */
+static attnrun_status run_command(const struct report *report, const char *command,
+                                  const char *sizes, const char *const *more, char **text,
+                                  int *code)
+{
+    struct list arguments = { 0 };
+    attnrun_status status = add_all(report, command, sizes, more, &arguments);
+    if (status == ATTNRUN_OK)
+        status = child_run(report->self, &arguments, true, text, code);
+    free(arguments.v);
+    return status;
+}
+
+/* One command whose `more` has --json. */
 static attnrun_status run_part(struct report *report, const char *key,
                                const char *command, const char *sizes,
                                const char *const *more)
 {
-    const struct cli_command *known = cli_find_command(command);
-    struct list arguments = { 0 };
     char *text = NULL;
     int code = 0;
     progress_show(report->done++, PARTS, command);
-    attnrun_status status = list_add(&arguments, command);
-    if (status == ATTNRUN_OK)
-        status = list_add(&arguments, "--json");
-    if (status == ATTNRUN_OK)
-        status = add_options(report, known->bit, &arguments);
-    if (status == ATTNRUN_OK && sizes != NULL)
-        status = add_sets(report, sizes, &arguments);
-    for (; *more != NULL && status == ATTNRUN_OK; more++)
-        status = list_add(&arguments, *more);
-    if (status == ATTNRUN_OK && known->bit != CLI_DOCTOR)
-        status = list_add(&arguments, "--");
-    if (status == ATTNRUN_OK && known->bit != CLI_DOCTOR)
-        status = list_add(&arguments, report->cli->paths.v[0]);
-    if (status == ATTNRUN_OK)
-        status = child_run(report->self, &arguments, true, &text, &code);
+    attnrun_status status = run_command(report, command, sizes, more, &text, &code);
     if (status == ATTNRUN_OK) {
         fputs(report->comma ? ",\n" : "\n", report->data);
         report->comma = true;
@@ -119,7 +115,6 @@ static attnrun_status run_part(struct report *report, const char *key,
                 ? text
                 : "{\"schema\": \"attnrun/error/1\", \"message\": \"it was ended\"}");
     }
-    free(arguments.v);
     free(text);
     return status;
 }
@@ -132,7 +127,7 @@ static attnrun_status run_compare(struct report *report, const char *with)
     fprintf(report->data,
             "%s{\"with\": \"%s\", \"result\":", report->comma ? ",\n" : "\n", with);
     report->comma = false;
-    TRY(run_part(report, NULL, "compare", report->one, MORE("--with", with)));
+    TRY(run_part(report, NULL, "compare", report->one, MORE("--json", "--with", with)));
     fputs("}", report->data);
     return ATTNRUN_OK;
 }
@@ -161,24 +156,11 @@ static void find_symbol(struct report *report, const attnrun_model *model)
 /* Whether the model has a plan for one size of the symbol. */
 static attnrun_status has_plan(const struct report *report, const char *size, bool *fits)
 {
-    struct list arguments = { 0 };
     char *text = NULL;
     int code = 1;
-    attnrun_status status = list_add(&arguments, "plan");
-    if (status == ATTNRUN_OK)
-        status = list_add(&arguments, "--quiet");
-    if (status == ATTNRUN_OK)
-        status = add_options(report, CLI_PLAN, &arguments);
-    if (status == ATTNRUN_OK)
-        status = add_sets(report, size, &arguments);
-    if (status == ATTNRUN_OK)
-        status = list_add(&arguments, "--");
-    if (status == ATTNRUN_OK)
-        status = list_add(&arguments, report->cli->paths.v[0]);
-    if (status == ATTNRUN_OK)
-        status = child_run(report->self, &arguments, true, &text, &code);
+    attnrun_status status =
+        run_command(report, "plan", size, MORE("--quiet"), &text, &code);
     *fits = code == 0;
-    free(arguments.v);
     free(text);
     return status;
 }
@@ -200,8 +182,8 @@ static attnrun_status find_sizes(struct report *report)
     return ATTNRUN_OK;
 }
 
-/* Sizes from --set S=A,B, or those of the symbol that is found; the last but one is the size of
- * the other parts. */
+/* Sizes from --set S=A,B, of which the last one is the size of the other parts; or those of the
+ * symbol that is found, and the other parts have the size that --set gives it, if any. */
 static attnrun_status choose_sizes(struct report *report, const attnrun_model *model)
 {
     for (int64_t i = 0; i < report->cli->sets.n; i++) {
@@ -236,16 +218,18 @@ static attnrun_status gather(struct report *report)
     const struct cli *cli = report->cli;
     fprintf(report->data, "{\"version\": \"%s\"", attnrun_version());
     report->comma = true;
-    TRY(run_part(report, "inspect", "inspect", NULL, MORE("--layers", "--coverage")));
-    TRY(run_part(report, "plan", "plan", report->one, MORE("--quiet")));
+    TRY(run_part(report, "inspect", "inspect", NULL,
+                 MORE("--json", "--layers", "--coverage")));
+    TRY(run_part(report, "plan", "plan", report->one, MORE("--json", "--quiet")));
     TRY(run_part(report, "bench", "bench", report->one,
-                 MORE("--per-node", "--repeat", "20")));
-    TRY(run_part(report, "doctor", "doctor", NULL, MORE("--bench")));
+                 MORE("--json", "--per-node", "--repeat", "20")));
+    TRY(run_part(report, "doctor", "doctor", NULL, MORE("--json")));
     if (report->sizes[0] != 0) {
-        TRY(run_part(report, "sweep", "bench", report->sizes, MORE("--repeat", "5")));
+        TRY(run_part(report, "sweep", "bench", report->sizes,
+                     MORE("--json", "--repeat", "5")));
         if (!cli->no_fusion)
             TRY(run_part(report, "dense", "bench", report->sizes,
-                         MORE("--repeat", "5", "--no-fusion")));
+                         MORE("--json", "--repeat", "5", "--no-fusion")));
     }
     fputs(",\n\"compare\": [", report->data);
     report->comma = false;
@@ -283,11 +267,7 @@ static attnrun_status write_report(struct report *report)
 {
     struct output_file file;
     TRY(output_file_open(&file, report->cli->output));
-    attnrun_status status = write_page(report, &file);
-    if (status == ATTNRUN_OK)
-        return output_file_commit(&file);
-    output_file_abandon(&file);
-    return status;
+    return output_file_finish(&file, write_page(report, &file));
 }
 
 attnrun_status command_report(struct cli *cli, int *exit_code)
@@ -298,9 +278,13 @@ attnrun_status command_report(struct cli *cli, int *exit_code)
     if (cli->output == NULL)
         return tool_fail(ATTNRUN_E_USAGE, "-o says where the page goes: attnrun report "
                                           "model.onnx -o report.html");
-    if (file_is_stream(cli->paths.v[0]))
-        return tool_fail(ATTNRUN_E_USAGE,
-                         "the model is read several times: it cannot be standard input");
+    for (int64_t i = 0; i < cli->inputs.n; i++) {
+        const char *equals = strrchr(cli->inputs.v[i], '=');
+        if (file_is_stream(equals != NULL ? equals + 1 : cli->inputs.v[i]))
+            return tool_fail(
+                ATTNRUN_E_USAGE,
+                "an input is read several times: it cannot be standard input");
+    }
     TRY(child_self(report.self, sizeof report.self));
     TRY(cli_open_model(cli, cli->paths.v[0], 0, &model));
     attnrun_status status = choose_sizes(&report, model);

@@ -139,8 +139,5 @@ attnrun_status outputs_save_json(struct job *job, const char *path)
                                 : write_outputs(job, &json);
     if (json.out != NULL)
         fclose(json.out); /* a failure to write is the file's */
-    if (status == ATTNRUN_OK)
-        return output_file_commit(&file);
-    output_file_abandon(&file);
-    return status;
+    return output_file_finish(&file, status);
 }

@@ -78,6 +78,13 @@ static int32_t precision_of(const char *word)
     return strcmp(word, "bf16") == 0 ? ATTNRUN_PRECISION_BF16 : ATTNRUN_PRECISION_AUTO;
 }
 
+static int32_t ragged_of(const char *word)
+{
+    if (word == NULL || strcmp(word, "off") == 0)
+        return ATTNRUN_RAGGED_OFF;
+    return strcmp(word, "on") == 0 ? ATTNRUN_RAGGED_ON : ATTNRUN_RAGGED_AUTO;
+}
+
 /* --fix S=128, with names that live as long as `cli`. */
 static attnrun_status read_fixed(struct cli *cli, attnrun_fixed_dim *fixed)
 {
@@ -88,7 +95,7 @@ static attnrun_status read_fixed(struct cli *cli, attnrun_fixed_dim *fixed)
         if (equals == NULL || equals == text || end == equals + 1 || *end != 0 ||
             size < 0)
             return tool_fail(ATTNRUN_E_USAGE,
-                             "--fix is '%s', expected a dimension and its size: S=128",
+                             "'%s': expected a dimension and its size, like S=128",
                              tool_quote(text));
         fixed[i].symbol = cli_keep(cli, text, (size_t)(equals - text));
         fixed[i].size = size;
@@ -118,6 +125,7 @@ attnrun_status cli_source_make(struct cli *cli, const char *path, uint32_t more_
     source->flags |= cli->verify || check ? (uint32_t)ATTNRUN_VERIFY : 0;
     source->timeout_us = cli->timeout_us;
     source->precision = precision_of(cli->precision);
+    source->ragged = ragged_of(cli->ragged);
     cli->limits.struct_size = sizeof cli->limits;
     source->limits = &cli->limits;
     source->more_outputs = cli->outputs.v;

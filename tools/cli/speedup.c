@@ -102,7 +102,9 @@ static const char *limit_of(const struct speedup_loss *loss)
 
 void speedup_print(const struct speedup *speedup)
 {
-    printf("\n%9s %9s %10s %7s  %s\n", "tasks", "each us", "sum us", "phase",
+    printf("\nphases, with times that the operators estimate\n"
+           "%9s %9s %10s %7s  %s\n",
+           "tasks", "each us", "sum us", "phase",
            "of step, shared among threads or of one");
     for (int64_t i = 0; i < speedup->n_rows && i < SPEEDUP_ROWS; i++) {
         const struct phase_row *row = &speedup->rows[i];
@@ -113,13 +115,14 @@ void speedup_print(const struct speedup *speedup)
     }
     if (speedup->n_rows > SPEEDUP_ROWS)
         printf("and %" PRId64 " more phases\n", speedup->n_rows - SPEEDUP_ROWS);
-    printf("\n%9s %9s  %s\n", "threads", "at most", "limited by");
+    printf("\nspeed-up by threads, and the us that are lost, by these estimates\n"
+           "%9s %9s %11s %13s %9s  %s\n",
+           "threads", "at most", "one thread", "longest tasks", "barriers", "limited by");
     for (int i = 0; i < SPEEDUP_COUNTS; i++)
-        printf("%9" PRId64 " %8.2fx  %s (%.0f us of one thread, %.0f us for the longest "
-               "tasks, %.0f us of barriers)\n",
-               speedup->threads[i], speedup->bound[i], limit_of(&speedup->loss[i]),
-               speedup->loss[i].serial / 1e3, speedup->loss[i].uneven / 1e3,
-               speedup->loss[i].barriers / 1e3);
+        printf("%9" PRId64 " %8.2fx %11.0f %13.0f %9.0f  %s\n", speedup->threads[i],
+               speedup->bound[i], speedup->loss[i].serial / 1e3,
+               speedup->loss[i].uneven / 1e3, speedup->loss[i].barriers / 1e3,
+               limit_of(&speedup->loss[i]));
 }
 
 void speedup_json(const struct speedup *speedup, struct json *json)

@@ -76,19 +76,32 @@ attnrun_status states_bind(struct job *job)
     return ATTNRUN_OK;
 }
 
-attnrun_status states_rewind(struct job *job)
+attnrun_status states_add(const struct job *job, attnrun_context *context)
+{
+    for (int64_t k = 0; k < job->n_states; k++)
+        TRY(attnrun_add_state(context, job->states[k].input, job->states[k].output, 0));
+    return ATTNRUN_OK;
+}
+
+attnrun_status states_truncate(const struct job *job, attnrun_context *context)
 {
     for (int64_t k = 0; k < job->n_states; k++) {
         const struct state_pair *pair = &job->states[k];
         const attnrun_tensor *past = &job->inputs.v[pair->input].held.tensor;
         attnrun_tensor present;
-        TRY_LIB(attnrun_output(job->context, pair->output, &present));
+        TRY(attnrun_output(context, pair->output, &present));
         int32_t axis = 0;
         while (axis < present.rank && axis < past->rank &&
                past->dims[axis] == present.dims[axis])
             axis++;
         if (axis < present.rank && axis < past->rank)
-            TRY_LIB(attnrun_truncate_state(job->context, pair->input, past->dims[axis]));
+            TRY(attnrun_truncate_state(context, pair->input, past->dims[axis]));
     }
+    return ATTNRUN_OK;
+}
+
+attnrun_status states_rewind(const struct job *job, attnrun_context *context)
+{
+    TRY_LIB(states_truncate(job, context));
     return ATTNRUN_OK;
 }

@@ -182,7 +182,6 @@ static void draw_panel(struct text *svg, const struct sweep *s, double x, bool a
 
 static attnrun_status draw(const struct cli *cli, const struct sweep *sweep)
 {
-    struct output_file file;
     struct text *svg = calloc(1, sizeof *svg);
     if (svg == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for a drawing");
@@ -199,14 +198,7 @@ static attnrun_status draw(const struct cli *cli, const struct sweep *sweep)
     put(svg,
         "<text x=\"340\" y=\"262\" text-anchor=\"middle\">size of the symbol, both axes "
         "logarithmic</text>\n</svg>\n");
-    attnrun_status status = output_file_open(&file, cli->svg);
-    if (status == ATTNRUN_OK) {
-        status = output_file_write(&file, svg->v, (int64_t)svg->n);
-        if (status == ATTNRUN_OK)
-            status = output_file_commit(&file);
-        else
-            output_file_abandon(&file);
-    }
+    attnrun_status status = output_file_save(cli->svg, svg->v, (int64_t)svg->n);
     free(svg);
     return status;
 }

@@ -208,6 +208,28 @@ static void find_node(const struct versus *v, const char *value, attnrun_node_in
     node->op_type = node->name = "";
 }
 
+/* The comparison of the part alone, with the options of this one that are not of its inputs. In
+ * one line, so that it can be copied. */
+static void show_next(const struct versus *v)
+{
+    static const char *const own[] = { "input", "inputs", "set",      "shape",
+                                       "fix",   "seed",   "outputs",  "reduce",
+                                       "quiet", "with",   "per-node", NULL };
+    struct line line = { .n = 0 };
+    struct list words = { 0 };
+    const char *other = v->other_path[0] != 0 ? v->other_path : v->other.label;
+    const char *const first[] = { "attnrun", "compare",      v->job.cli->reduce,
+                                  "-i",      v->values_path, "--with",
+                                  other };
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        line_add_word(&line, first[i]);
+    if (cli_words_of(v->job.cli, CLI_COMPARE, own, &words) == ATTNRUN_OK)
+        for (int64_t i = 0; i < words.n; i++)
+            line_add_word(&line, words.v[i]);
+    printf("%-8s %s\n", "next", line.text);
+    free(words.v);
+}
+
 static void show(const struct versus *v)
 {
     attnrun_node_info node;
@@ -227,9 +249,7 @@ static void show(const struct versus *v)
     if (v->values_path[0] != 0) {
         screen_line("part", 9, "%s: %lld nodes that differ by themselves",
                     tool_path(v->job.cli->reduce), (long long)v->n_part_nodes);
-        screen_line("next", 9, "attnrun compare %s -i %s --with %s",
-                    tool_quote(v->job.cli->reduce), tool_quote(v->values_path),
-                    tool_quote(v->other_path[0] != 0 ? v->other_path : v->other.label));
+        show_next(v);
     }
     printf("%s\n", v->failed == 0 ? "same within the tolerance" : "different");
 }
@@ -304,13 +324,19 @@ attnrun_status command_compare(struct cli *cli, int *exit_code)
     cli->per_node |= cli->reduce != NULL;
     v.tolerance = compare_tolerance(
         cli, strncmp(cli->with, "precision=", 10) == 0 ? cli->with + 10 : cli->precision);
-    attnrun_status status = versus_run(&v, cli);
+    if (cli->reduce != NULL)
+        TRY(versus_reduce_check(cli));
+    attnrun_status status = versus_run(&v, cli), reduced = ATTNRUN_OK;
     if (status == ATTNRUN_OK && cli->reduce != NULL && v.failed > 0)
-        status = versus_reduce(&v, cli);
+        reduced = versus_reduce(&v, cli);
+    if (reduced != ATTNRUN_OK)
+        v.values_path[0] = 0; /* there is no part */
     if (status == ATTNRUN_OK && cli->json)
         show_json(&v);
     else if (status == ATTNRUN_OK)
         show(&v);
+    if (status == ATTNRUN_OK)
+        status = reduced;
     *exit_code = v.failed > 0 ? 1 : 0;
     versus_free(&v);
     return status;

@@ -34,7 +34,9 @@ struct versus {
  * called. */
 attnrun_status versus_run(struct versus *versus, struct cli *cli);
 void versus_free(struct versus *versus);
-/* reduce.c: writes the smallest part that still differs to cli->reduce, and its inputs. */
+/* compare_reduce.c: whether the part and its inputs can be written, before the work is done. */
+attnrun_status versus_reduce_check(const struct cli *cli);
+/* Writes the smallest part that still differs to cli->reduce, and its inputs. */
 attnrun_status versus_reduce(struct versus *versus, struct cli *cli);
 
 /* ort.c: the model in ONNX Runtime, through Python, on the inputs of the first side. */

@@ -1,7 +1,7 @@
 /* compiled.c - a program that has its model in itself: no file is read.
  *
  *     attnrun compile net.onnx -o net.c
- *     cc compiled.c net.c -DMODEL=net $(pkg-config --cflags attnrun) \
+ *     cc compiled.c net.c -DMODEL=model_net $(pkg-config --cflags attnrun) \
  *         $(pkg-config --static --libs attnrun | sed 's/-lattnrun/-l:libattnrun.a/')
  *
  * Inputs are f32 or i64 and all ones; dims that the model leaves open are 2. Prints the elements

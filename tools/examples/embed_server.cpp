@@ -357,17 +357,20 @@ bool read_options(int argc, char **argv, options &given)
 {
     const struct {
         const char *name;
-        long &value;
-    } known[] = {{"--port", given.port},     {"--contexts", given.contexts},
-                 {"--batch", given.batch},   {"--tokens", given.tokens},
-                 {"--wait-us", given.wait_us}, {"--queue", given.queue}};
+        long &value, max;
+    } known[] = {{"--port", given.port, 65535},
+                 {"--contexts", given.contexts, 1000000},
+                 {"--batch", given.batch, 1000000},
+                 {"--tokens", given.tokens, 1000000},
+                 {"--wait-us", given.wait_us, 60000000},
+                 {"--queue", given.queue, 1000000}};
     for (int i = 1; i < argc; i++) {
         bool found = false;
         for (const auto &option : known)
             if (std::strcmp(argv[i], option.name) == 0 && i + 1 < argc) {
                 char *end;
                 option.value = std::strtol(argv[++i], &end, 10);
-                found = *end == 0 && option.value >= 0 && option.value <= 1000000;
+                found = *end == 0 && option.value >= 0 && option.value <= option.max;
                 break;
             }
         if (!found && (argv[i][0] == '-' || !given.model.empty()))

@@ -12,8 +12,6 @@
 #include "file.h"
 #include "input_limits.h"
 
-/* Standard input lies in memory: a bound that no input of a model comes near. */
-
 bool file_is_stream(const char *path) { return strcmp(path, "-") == 0; }
 
 /* All of standard input into memory that can be read at offsets, as a file can. */

@@ -45,6 +45,10 @@ attnrun_status output_file_write(struct output_file *file, const void *data,
 /* Syncs, renames; on any failure the temporary file is gone and `path` as it was. */
 attnrun_status output_file_commit(struct output_file *file);
 void output_file_abandon(struct output_file *file);
+/* Commits where all that was written has status OK; else abandons, and returns `status`. */
+attnrun_status output_file_finish(struct output_file *file, attnrun_status status);
+/* All of it at once: `path` holds these bytes, or is as it was. */
+attnrun_status output_file_save(const char *path, const void *data, int64_t bytes);
 /* Removes the temporary file of the file in writing, if any. Safe in a signal handler. */
 void output_file_interrupted(void);
 

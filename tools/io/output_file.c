@@ -218,8 +218,8 @@ static void sync_folder_of(const char *path)
 
 attnrun_status output_file_commit(struct output_file *file)
 {
-    if (file->status == ATTNRUN_OK && !file->in_place && fsync(file->fd) != 0 &&
-        errno != EINVAL)
+    if (file->status == ATTNRUN_OK && !file->in_place && file->fd >= 0 &&
+        fsync(file->fd) != 0 && errno != EINVAL)
         file->status = tool_fail_io("cannot write %s", tool_path(file->path));
     if (file->status != ATTNRUN_OK) {
         output_file_abandon(file);
@@ -238,4 +238,19 @@ attnrun_status output_file_commit(struct output_file *file)
     if (!file->in_place)
         sync_folder_of(file->path);
     return ATTNRUN_OK;
+}
+
+attnrun_status output_file_finish(struct output_file *file, attnrun_status status)
+{
+    if (status == ATTNRUN_OK)
+        return output_file_commit(file);
+    output_file_abandon(file);
+    return status;
+}
+
+attnrun_status output_file_save(const char *path, const void *data, int64_t bytes)
+{
+    struct output_file file;
+    TRY(output_file_open(&file, path));
+    return output_file_finish(&file, output_file_write(&file, data, bytes));
 }

@@ -287,13 +287,12 @@ const chart = (parent, words) =>
 function roofline() {
   const known = [...profiles.values()].filter(n => n.flops > 0 && n.time_ms > 0 && moved(n) > 0);
   node_table();
-  if (!doctor || !doctor.fp32_peak_all_gflops || !known.length) {
-    at("roofline-text").textContent = bench ? "No node states its operations, or the machine " +
-      "was not measured." : why(DATA.bench);
+  if (!known.length) {
+    at("roofline-text").textContent = bench ? "No node states its operations." :
+      why(DATA.bench);
     return;
   }
-  const many = bench.threads > 1, peak = many ? doctor.fp32_peak_all_gflops
-    : doctor.fp32_peak_gflops, read = many ? doctor.read_all_gbs : doctor.read_gbs;
+  const many = bench.threads > 1, peak = bench.fp32_peak_all_gflops, read = bench.read_all_gbs;
   at("roofline-text").textContent = `This machine reaches ${three(peak)} GFLOP/s of fp32 ` +
     `and reads ${three(read)} GB/s from memory with ${bench.threads} ` +
     `thread${many ? "s" : ""}. A dot is a node, its area its time. A node above the slope ` +
@@ -318,9 +317,7 @@ function roofline() {
 function node_table() {
   if (!bench || !bench.nodes) return;
   const share = (value, best) => value > 0 && best > 0 ? percent(value / best) : "–";
-  const peak = doctor ? bench.threads > 1 ? doctor.fp32_peak_all_gflops
-    : doctor.fp32_peak_gflops : 0;
-  const read = doctor ? bench.threads > 1 ? doctor.read_all_gbs : doctor.read_gbs : 0;
+  const peak = bench.fp32_peak_all_gflops, read = bench.read_all_gbs;
   const rows = [...bench.nodes].sort((a, b) => b.time_ms - a.time_ms).map(n => [
     name_of(n), n.op_type, ms(n.time_ms), percent(n.time_ms / total_ms),
     n.flops === undefined ? "–" : count(n.flops), share(n.flops / n.time_ms / 1e6, peak),

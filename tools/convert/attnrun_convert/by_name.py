@@ -244,11 +244,11 @@ def _first_of(config, *names):
     raise UnsupportedError(f"the configuration has none of {', '.join(names)}")
 
 
-def _cache(model, draw, dims):
-    """Keys and values of `past` tokens, of the shapes that the model's own run gives them."""
-    config = model.config
+def _cache(model, draw, example):
+    """Keys and values of `past` tokens, of the shapes that the model's own run of `example`
+    gives them."""
     with torch.no_grad():
-        made = model(**{name: x for name, x in dims.items()}, use_cache=True)
+        made = model(**example, use_cache=True)
     cache = getattr(made, "past_key_values", None)
     cache = getattr(cache, "self_attention_cache", cache)
     layers = getattr(cache, "layers", None)
@@ -256,7 +256,6 @@ def _cache(model, draw, dims):
                              for x in layers):
         raise UnsupportedError(f"{type(model).__name__} keeps a state that is no cache of keys "
                                "and values for each layer; convert it with --part whole")
-    del config
     past, dynamic = {}, {}
     for number, layer in enumerate(layers):
         for word, x in (("key", layer.keys), ("value", layer.values)):

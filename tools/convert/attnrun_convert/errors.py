@@ -38,8 +38,12 @@ def innermost(error):
     return error
 
 
+def first_line_of(text, otherwise="no reason given"):
+    """Without the hints and the traces that may follow."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), otherwise)
+
+
 def first_line(error):
     """The first line of what the first cause says."""
     cause = innermost(error)
-    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    return lines[0] if lines else type(cause).__name__
+    return first_line_of(str(cause), type(cause).__name__)

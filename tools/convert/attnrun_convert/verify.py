@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy
 import onnx
 
-from .errors import UsageError, VerifyError
+from .errors import UsageError, VerifyError, first_line, first_line_of
 
 RTOL, ATOL = 1e-3, 1e-4  # whole models: |difference| <= ATOL + RTOL |expected|
 
@@ -77,15 +77,10 @@ class OnnxRuntime:
             return self.session.run(outputs, feeds)
         except Exception as error:
             raise VerifyError("onnxruntime does not run the file: "
-                              f"{first_line_of(str(error))}") from error
+                              f"{first_line(error)}") from error
 
 
 ENGINES = {engine.name: engine for engine in (Attnrun, OnnxRuntime)}
-
-
-def first_line_of(text):
-    """Without the hints and the traces that may follow."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
 
 
 def write_tensor(path, array):
