@@ -69,16 +69,25 @@ SHAPES = [
               {"x": f32(2, 3), "z": f32(2, 3)}, axis=9),
     node_case("S30_concat_dims_dyn", "Concat [2,3] and [4,5] at run", 5, "Concat",
               "Concat", {"x": f32(2, 3), "z": f32(4, 5)}, axis=0),
-    node_case("S32_matmul_dyn", "MatMul [2,3] x [2,3] at run", 5, "MatMul", "MatMul",
+    node_case("S32_matmul_dyn", "MatMul [2,3] x [2,3] at run", 5,
+              "inner sizes differ: input 0 A 'x' is f32\\[2,3\\], 3 in dim 1; "
+              "input 1 B 'z' is f32\\[2,3\\], 2 in dim 0", "MatMul",
               {"x": f32(2, 3), "z": f32(2, 3)}),
+    node_case("S32_matmul_vector", "MatMul [2,3] x [2] at run", 5,
+              "x' is f32\\[2,3\\], 3 in dim 1; input 1 B 'z' is f32\\[2\\], 2 in dim 0",
+              "MatMul", {"x": f32(2, 3), "z": f32(2)}),
     node_case("S32_half_names", "f16 operand of a row that computes in f32, at run", 5,
               "input 2 V 'value.*is f32\\[1,3,4\\]", "LocalAttention",
               {"q": np.zeros((1, 2, 4), np.float16), "key": np.zeros((1, 2, 4), np.float16),
                "value": np.zeros((1, 3, 4), np.float16)}, out=(TensorProto.FLOAT16,),
               domain="attnrun", q_num_heads=2, left_window=[1]),
-    node_case("S33_matmul_batch", "MatMul batches 2 and 3", 5, "MatMul", "MatMul",
+    node_case("S33_matmul_batch", "MatMul batches 2 and 3", 5,
+              "batches cannot be broadcast: input 0 A 'x' is f32\\[2,4,5\\], 2 in dim 0; "
+              "input 1 B 'z' is f32\\[3,5,4\\], 3 in dim 0", "MatMul",
               {"x": f32(2, 4, 5), "z": f32(3, 5, 4)}),
-    node_case("S34_add_broadcast", "Add [2,3] and [2,4]", 5, "Add", "Add",
+    node_case("S34_add_broadcast", "Add [2,3] and [2,4]", 5,
+              "shapes cannot be broadcast: input 0 A 'x' is f32\\[2,3\\], 3 in dim 1; "
+              "input 1 B 'z' is f32\\[2,4\\], 4 in dim 1", "Add",
               {"x": f32(2, 3), "z": f32(2, 4)}),
     node_case("S35_gemm_c_len", "Gemm C [5] for a [2,2] result", 5, "Gemm", "Gemm",
               {"x": f32(2, 3)}, {"w": f32(3, 2), "c": f32(5)}),
@@ -96,6 +105,13 @@ SHAPES = [
     node_case("S43_bn_scale_len", "BatchNormalization scale has 3 of 4", 5,
               "BatchNormalization", "BatchNormalization", {"x": X4},
               {"s": f32(3), "b": f32(4), "m": f32(4), "v": f32(4)}),
+    node_case("S43_bn_test_stats", "BatchNormalization-1 is_test 1 with mean and variance", 5,
+              "is_test is 1", "BatchNormalization", {"x": X4},
+              {"s": f32(4), "b": f32(4), "m": f32(4), "v": f32(4)}, out=(FLOAT,) * 3, opset=6,
+              is_test=1),
+    node_case("S43_bn_test_ok", "BatchNormalization-1 is_test 1 with Y alone", 0, "",
+              "BatchNormalization", {"x": X4},
+              {"s": f32(4), "b": f32(4), "m": f32(4), "v": f32(4)}, opset=6, is_test=1),
     node_case("S44_gn_groups_0", "GroupNormalization num_groups 0", 5, "num_groups",
               "GroupNormalization", {"x": X4}, {"s": f32(4), "b": f32(4)}, opset=21,
               num_groups=0),
@@ -138,13 +154,15 @@ SHAPES = [
               {"x": f32(1, 1, 4, 8), "u": f32(1, 1, 2, 8), "i": i64(99)}, opset=24),
     node_case("P43_convt_group_0", "ConvTranspose group 0", 5, "group", "ConvTranspose",
               {"x": X4}, {"w": W3}, group=0),
-    node_case("P44_type_string", "Add of int64 and float", (3, 5), "Add|type",
+    node_case("P44_type_string", "Add of int64 and float", 5,
+              "'z' is i64.*, expected f32 as input 0 'x' is",
               "Add", {"x": f32(2), "z": i64(1, 2)}),
 ]
 
 
 def gather(name, what, exits, index, size=2):
-    return node_case(name, what, exits, "Gather|index", "Gather",
+    says = "is empty" if size == 0 else "of input 1 'i' is -?[0-9]+, expected -2 to 1"
+    return node_case(name, what, exits, says, "Gather",
                      {"x": f32(size, 3), "i": np.array([index])})
 
 
@@ -159,7 +177,7 @@ INDEXES = [
               "GatherElements", {"x": f32(2, 3), "i": np.array([[9, 0, 0]])}),
     node_case("R10_gathernd_oob", "GatherND index [1, -9]", 7, "GatherND|-9", "GatherND",
               {"x": f32(2, 3), "i": np.array([[1, -9]])}),
-    node_case("R11_gathernd_zero_dim", "GatherND index 0 into a dim of 0", 7, "GatherND",
+    node_case("R11_gathernd_zero_dim", "GatherND index 0 into a dim of 0", 7, "is empty",
               "GatherND", {"x": f32(0, 3), "i": np.array([[0]])}),
     node_case("R12_gathernd_deep", "GatherND index of 5 for rank 2", 5, "GatherND",
               "GatherND", {"x": f32(2, 3), "i": np.zeros((1, 5), np.int64)}),

@@ -5,14 +5,15 @@
 #
 # The short form takes the named cases, 1,000 mutants, the limits, the sweeps of faults and the
 # comparisons of the release build (build/release), some minutes. --full takes 10,000 mutants,
-# HOURS of each target of fuzzing (0.06), the sanitizers where build/asan and build/tsan are
-# built, and writes tests/RELIABILITY.md. Exit code 1 where a row is not as it must be.
+# HOURS of each target of fuzzing and of mutants of the code (0.06), the sanitizers where build/asan
+# and build/tsan are built, what tests/coverage.sh counted, and writes tests/RELIABILITY.md. Exit
+# code 1 where a row is not as it must be.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 full=0
 hours=0.06
 [ "${1:-}" = --full ] && full=1 && shift && hours=${1:-0.06} && shift $(($# > 0))
-[ $# -eq 0 ] || { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2; }
+[ $# -eq 0 ] || { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2; }
 
 python=build/venv/bin/python
 [ -x $python ] || python=python3
@@ -57,7 +58,8 @@ tests 'cancel and deadlines' release '^(runtime\.cancel|polls)'
 tests 'threads' release '^runtime\.(concurrent|threads|idle)$'
 tests 'the same bits' release '^runtime\.bits'
 tests 'plan and memory' release '^runtime\.(plan|packing|side_heap|own)$'
-for target in graphs packed operators guard; do
+for target in graphs packed operators faults guard ort; do
+    [ $full -eq 1 ] || [ $target != ort ] || continue
     if [ $full -eq 1 ]; then
         row "fuzz $target" 'findings' bash tests/fuzz/run.sh --hours "$hours" --target $target
     else
@@ -73,6 +75,11 @@ if [ $full -eq 1 ]; then
         $python tests/bad/mutants.py build/asan/attnrun "${corpus[@]}" --n 1000
     [ -x build/tsan/test_runtime_concurrent ] &&
         tests 'threads, sanitized' tsan '^runtime\.(concurrent|threads|cancel)$'
+    row 'mutants of the code' 'killed' $python tests/mutate_code.py --minutes \
+        "$(awk -v h="$hours" 'BEGIN { print h * 60 + 1 }')"
+    counts=build/coverage/counts.json
+    [ -f $counts ] && row 'coverage' '^covered' python3 tests/coverage.py table $counts \
+        build/coverage/files.txt
     python3 tests/bad/reliability.py "$table" tests/fuzz/COUNTS.md tests/RELIABILITY.md
 fi
 [ $failures -eq 0 ] && echo "all rows ok" || echo "$failures rows failed"

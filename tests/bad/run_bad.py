@@ -8,6 +8,7 @@ line on stderr ("attnrun: ...") that matches the case's expression, no sanitizer
 process was not killed, and the folder holds the same files as before.
 """
 import argparse
+import collections
 import concurrent.futures
 import fnmatch
 import json
@@ -61,6 +62,18 @@ def run_case(attnrun, cases, case):
     return wrong, f"{done.returncode} {stderr.strip()}"
 
 
+def sums(cases, results):
+    """One line: how many ended with which exit code, and what must not be."""
+    codes = collections.Counter(line.partition(" ")[0] or "none" for _, line in results)
+    faults = [("crashes", "killed by signal|sanitizer"), ("hangs", "still running"),
+              ("wrong accepts", "exit code 0, expected")]
+    said = [f"{sum(bool(re.match(text, wrong)) for wrong, _ in results)} {name}"
+            for name, text in faults]
+    bad = sum(bool(wrong) for wrong, _ in results)
+    by_code = ", ".join(f"{n} exit {code}" for code, n in sorted(codes.items()))
+    return f"{len(cases) - bad} passed, {bad} failed: {', '.join(said)}; {by_code}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("attnrun")
@@ -72,12 +85,12 @@ def main():
     with open(os.path.join(options.cases, "cases.json"), encoding="utf-8") as file:
         cases = [c for c in json.load(file) if fnmatch.fnmatch(c["id"], options.only)]
     attnrun = os.path.abspath(options.attnrun)
-    bad, messages = 0, []
+    results, messages = [], []
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         jobs = [(c, pool.submit(run_case, attnrun, options.cases, c)) for c in cases]
         for case, job in jobs:
             wrong, line = job.result()
-            bad += bool(wrong)
+            results.append((wrong, line))
             messages.append(f"{case['what']}: attnrun {' '.join(case['args'])}\n  {line}\n")
             if wrong:
                 print(f"FAIL {case['id']} ({case['what']}): {wrong}")
@@ -86,8 +99,8 @@ def main():
     if options.messages:
         with open(options.messages, "w", encoding="utf-8") as file:
             file.writelines(messages)
-    print(f"{len(cases) - bad} passed, {bad} failed")
-    return 1 if bad or not cases else 0
+    print(sums(cases, results))
+    return 1 if any(wrong for wrong, _ in results) or not cases else 0
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include "case.h"
 
 #include "guard.h"
+#include "keep.h"
 #include "results.h"
 
 #include <stdio.h>
@@ -46,11 +47,17 @@ static bool is_guarded(const struct fuzz_case *c, const void *memory)
     return c->guard && memory != NULL;
 }
 
+static bool fails(struct fuzz_case *c)
+{
+    const int64_t call = c->calls++;
+    return c->fail_at >= 0 && (call == c->fail_at || (c->fail_on && call > c->fail_at));
+}
+
 static void *filled_alloc(void *user, size_t bytes, size_t align)
 {
-    const struct fuzz_case *c = user;
+    struct fuzz_case *c = user;
     void *memory = NULL;
-    if (bytes > BUDGET)
+    if (bytes > BUDGET || (c->faults && fails(c)))
         return NULL;
     if (c->guard)
         memory = align <= GUARD_ALIGN ? guard_alloc(bytes, GUARD_ALIGN) : NULL;
@@ -337,6 +344,8 @@ static attnrun_status run_context(struct fuzz_case *c, attnrun_model *model,
         if (status != ATTNRUN_OK)
             break;
         const attnrun_tensor t = input_of(c, i, &value);
+        if (i < FUZZ_INPUTS)
+            c->fed[i] = t;
         status = check(c, attnrun_set_input(context, i, &t));
     }
     if (status == ATTNRUN_OK)
@@ -349,6 +358,8 @@ static attnrun_status run_context(struct fuzz_case *c, attnrun_model *model,
         if (status == ATTNRUN_OK && c->results != NULL)
             fuzz_results_add(c->results, &t);
     }
+    if (status == ATTNRUN_OK && c->keep != NULL)
+        fuzz_keep(c, context, &info);
     return status;
 }
 
@@ -384,6 +395,9 @@ static attnrun_status run_once(struct fuzz_case *c, attnrun_runtime *runtime,
 struct way {
     int fill, threads, isa;
     uint32_t flags;
+    int64_t fail_at; /* -1: no allocation fails */
+    bool fail_on;
+    uint64_t budget; /* 0: BUDGET */
 };
 
 static uint64_t run_filled(struct fuzz_case *c, struct way way, attnrun_status *status)
@@ -396,48 +410,114 @@ static uint64_t run_filled(struct fuzz_case *c, struct way way, attnrun_status *
     const attnrun_runtime_options options = { .struct_size = sizeof options,
                                               .threads = way.threads,
                                               .isa = isas[way.isa % 3],
-                                              .max_memory = BUDGET,
+                                              .max_memory =
+                                                  way.budget > 0 ? way.budget : BUDGET,
                                               .allocator = &memory };
     attnrun_runtime *runtime = NULL;
     attnrun_runtime_info before = { .struct_size = sizeof before }, after = before;
     uint64_t sum = 0;
     pattern = way.fill;
-    if (attnrun_runtime_create(&options, &runtime) != ATTNRUN_OK ||
-        attnrun_runtime_query(runtime, &before) != ATTNRUN_OK)
+    c->fail_at = -1;
+    *status = attnrun_runtime_create(&options, &runtime);
+    if (*status == ATTNRUN_E_MEMORY && way.budget > 0)
+        return 0;
+    if (*status != ATTNRUN_OK || attnrun_runtime_query(runtime, &before) != ATTNRUN_OK)
         wrong(c, "there is no runtime");
+    c->calls = 0;
+    c->fail_at = way.fail_at;
+    c->fail_on = way.fail_on;
     *status = run_once(c, runtime, way.flags, &sum);
+    c->fail_at = -1;
     if (attnrun_runtime_query(runtime, &after) != ATTNRUN_OK ||
         after.used_memory != before.used_memory)
         wrong(c, "memory is held afterwards");
+    c->peak = after.peak_memory;
     attnrun_runtime_destroy(runtime);
     return sum;
 }
 
-/* On another instruction set, or with the other choice of fusion, the outputs are those of the
- * first run but for rounding. */
-static void compare(struct fuzz_case *c, struct way way, const struct fuzz_random *inputs)
+/* In another way the outputs are those of `one` but for rounding. */
+static void compare(struct fuzz_case *c, struct way way, const struct fuzz_random *inputs,
+                    const struct fuzz_results *one)
 {
-    struct fuzz_results one = { .n = 0 }, other = { .n = 0 };
-    attnrun_status first, second;
-    char why[256];
-    c->random = *inputs;
-    c->results = &one;
-    run_filled(c, way, &first);
-    if (c->seed / 4 % 2 == 0)
-        way.isa++;
-    else
-        way.flags ^= ATTNRUN_NO_FUSION;
+    struct fuzz_results other = { .n = 0 };
+    attnrun_status status;
+    char why[256], all[400];
     c->random = *inputs;
     c->results = &other;
-    run_filled(c, way, &second);
+    run_filled(c, way, &status);
     c->results = NULL;
-    if (second != ATTNRUN_OK && second != ATTNRUN_E_TIME && second != ATTNRUN_E_MEMORY)
+    if (status != ATTNRUN_OK && status != ATTNRUN_E_TIME && status != ATTNRUN_E_MEMORY)
         wrong(c, "it fails in another way of running it");
-    if (first == ATTNRUN_OK && second == ATTNRUN_OK &&
-        !fuzz_results_agree(&one, &other, why, sizeof why))
-        wrong(c, why);
-    fuzz_results_free(&one);
+    if (status == ATTNRUN_OK && !fuzz_results_agree(one, &other, why, sizeof why)) {
+        snprintf(all, sizeof all, "%s %s: %s", c->op,
+                 way.flags & ATTNRUN_NO_FUSION ? "not fused" : "fused", why);
+        wrong(c, all);
+    }
     fuzz_results_free(&other);
+}
+
+/* Instruction sets of the list in run_filled(). */
+enum { ISAS = 3 };
+
+/* The second run: over other memory, with other threads; then, where the case asks for it, on
+ * another instruction set and with the other choice of fusion. */
+static void run_again(struct fuzz_case *c, struct way way,
+                      const struct fuzz_random *inputs, uint64_t sum)
+{
+    struct fuzz_results results = { .n = 0 };
+    attnrun_status status;
+    c->random = *inputs;
+    c->results = c->oracle ? &results : NULL;
+    way.fill = 0xff;
+    way.threads = c->seed % 4 == 0 ? 3 : 1;
+    const uint64_t again = run_filled(c, way, &status);
+    c->results = NULL;
+    if (status != ATTNRUN_OK && status != ATTNRUN_E_TIME)
+        wrong(c, "the second run fails");
+    if (status == ATTNRUN_OK && again != sum)
+        wrong(
+            c,
+            "an output depends on the number of threads, or on what memory held before");
+    if (status == ATTNRUN_OK && c->oracle) {
+        struct way other = way;
+        other.isa = (way.isa + 1 + (int)(c->seed / 4 % 2)) % ISAS;
+        compare(c, other, inputs, &results);
+        other = way;
+        other.flags ^= ATTNRUN_NO_FUSION;
+        compare(c, other, inputs, &results);
+    }
+    fuzz_results_free(&results);
+}
+
+/* One allocation fails, or all from one on, or the budget is smaller than what the case needs:
+ * it says so, holds nothing, or does without and gives the same bytes. */
+static void run_with_faults(struct fuzz_case *c, struct way way,
+                            const struct fuzz_random *inputs, uint64_t sum)
+{
+    enum { FAULTS = 8, BUDGETS = 4 };
+    struct fuzz_random r = { c->seed };
+    const int64_t calls = c->calls;
+    const uint64_t peak = c->peak;
+    for (int k = 0; k < FAULTS + BUDGETS; k++) {
+        char what[128];
+        attnrun_status status;
+        way.fail_at = k < FAULTS ? fuzz_below(&r, calls) : -1;
+        way.fail_on = k % 2 == 1;
+        way.budget = k < FAULTS ? 0 : 1 + (uint64_t)fuzz_below(&r, (int64_t)peak);
+        c->random = *inputs;
+        const uint64_t again = run_filled(c, way, &status);
+        snprintf(what, sizeof what,
+                 "allocation %lld of %lld %s, or %llu of %llu bytes: %s",
+                 (long long)way.fail_at, (long long)calls,
+                 way.fail_on ? "and all after it" : "", (unsigned long long)way.budget,
+                 (unsigned long long)peak, attnrun_status_name(status));
+        if ((status != ATTNRUN_OK && status != ATTNRUN_E_MEMORY &&
+             status != ATTNRUN_E_TIME) ||
+            (status == ATTNRUN_OK && again != sum))
+            wrong(c, what);
+    }
+    c->status = ATTNRUN_OK;
 }
 
 void fuzz_case_run(struct fuzz_case *c)
@@ -446,25 +526,18 @@ void fuzz_case_run(struct fuzz_case *c)
         0, 0, 0, ATTNRUN_NO_FUSION, ATTNRUN_COPY, ATTNRUN_FORCE_BODIES
     };
     const uint32_t any = flags[fuzz_below(&c->random, 6)];
-    struct way way = { .fill = 0x5a, .threads = 1, .isa = (int)(c->seed % 3) };
+    struct way way = {
+        .fill = 0x5a, .threads = 1, .isa = (int)(c->seed % ISAS), .fail_at = -1
+    };
     way.flags = c->packed ? any & ATTNRUN_COPY : any;
     const struct fuzz_random inputs = c->random;
-    attnrun_status first, second;
-    uint64_t a = run_filled(c, way, &first);
-    if (first != ATTNRUN_OK)
-        return;
-    c->random = inputs;
-    way.fill = 0xff;
-    way.threads = c->seed % 4 == 0 ? 3 : 1;
-    uint64_t b = run_filled(c, way, &second);
-    if (second != ATTNRUN_OK && second != ATTNRUN_E_TIME)
-        wrong(c, "the second run fails");
-    if (second == ATTNRUN_OK && a != b)
-        wrong(
-            c,
-            "an output depends on the number of threads, or on what memory held before");
-    if (second == ATTNRUN_OK && c->oracle)
-        compare(c, way, &inputs);
+    attnrun_status status;
+    const uint64_t sum = run_filled(c, way, &status);
+    c->keep = NULL;
+    if (status == ATTNRUN_OK && c->faults)
+        run_with_faults(c, way, &inputs, sum);
+    else if (status == ATTNRUN_OK)
+        run_again(c, way, &inputs, sum);
 }
 
 void fuzz_case_end(struct fuzz_case *c)

@@ -18,14 +18,21 @@ struct fuzz_case {
     bool packed; /* `model` is a packed file */
     bool oracle; /* what runs is run in another way, too, and compared */
     bool guard;  /* memory ends at pages that nobody may touch */
+    bool faults; /* what runs is run with allocations that fail, and with small budgets */
+    /* Allocations of the run so far, and which of them fails; with fail_on all after it, too. */
+    int64_t calls, fail_at;
+    bool fail_on;
+    uint64_t peak; /* bytes of the last run */
     char op[96]; /* out: domain and operator of the first node of the model as it runs */
     /* Where given (kind not ABSENT): what an input gets as long as nothing is changed. */
     attnrun_tensor given[FUZZ_INPUTS];
     void *held[FUZZ_HELD]; /* freed by fuzz_case_end() */
     size_t held_bytes[FUZZ_HELD];
     int n_held;
-    struct fuzz_results *results; /* of the run under way, or NULL */
-    attnrun_status status;        /* of the step that failed, or OK */
+    struct fuzz_results *results;    /* of the run under way, or NULL */
+    const char *keep;                /* folder for what runs (keep.h), or NULL */
+    attnrun_tensor fed[FUZZ_INPUTS]; /* the inputs of the last run */
+    attnrun_status status;           /* of the step that failed, or OK */
 };
 
 /* Memory of its own, so that a sanitizer sees what lies beside it. */

@@ -1,16 +1,18 @@
 /* fuzz_graphs.c - models around sequences, optionals, subgraphs and attention, made from
  * operator rows or by changing valid ones, opened and run with good and hostile inputs.
  *
- * usage: fuzz_graphs [--packed] [--operators] [--guard] [--seconds N] [--seed N] [--only N]
- *                    [--save FILE] [CORPUS...]
+ * usage: fuzz_graphs [--packed] [--operators] [--guard] [--faults] [--seconds N] [--seed N]
+ *                    [--only N] [--save FILE] [--keep FOLDER] [CORPUS...]
  *
  * With --operators a case is one node: each row of the registry in turn, with operands,
  * attributes and values that mostly fit, and every third one a model of CORPUS with up to two
  * changes; at the end the operators are printed of which none ran. With --guard all memory ends
  * at a page that nobody may touch, which finds in a release build what a sanitizer would.
+ * With --faults what runs is run again with allocations that fail and budgets that are too small.
  * With --packed the cases are packed files of models that can be opened, changed in a few
  * places.
- * A case is a seed: --only N runs that one alone, --save writes its model. CORPUS:
+ * A case is a seed: --only N runs that one alone, --save writes its model, --keep writes each
+ * case that ran with its inputs and outputs (keep.h) for tests/fuzz/with_ort.py. CORPUS:
  * folders of the ONNX backend form, or of such folders; without them all models are made.
  * Cases run in a child process; one that ends otherwise than by itself, or takes more
  * than HANG_S seconds, is a finding: its seed is printed, the rest goes on. Exit code 1
@@ -42,8 +44,8 @@ struct progress {
 static struct options {
     double seconds;
     uint64_t seed;
-    bool only, packed, operators, guard;
-    const char *save;
+    bool only, packed, operators, guard, faults;
+    const char *save, *keep;
 } options = { .seconds = 20, .seed = 1 };
 
 static struct fuzz_corpus corpus;
@@ -107,6 +109,8 @@ static void one_case(struct progress *progress)
     c.random.state = fuzz_next(&r);
     c.guard = options.guard;
     c.oracle = options.operators;
+    c.faults = options.faults;
+    c.keep = options.keep;
     const bool as_it_is = options.packed && fuzz_chance(&r, 85);
     const bool changed = options.operators && corpus.n > 0 && fuzz_chance(&r, 33);
     const int row =
@@ -220,6 +224,10 @@ static bool read_options(int argc, char **argv)
             options.packed = true;
             continue;
         }
+        if (strcmp(argv[i], "--faults") == 0) {
+            options.faults = true;
+            continue;
+        }
         if (strcmp(argv[i], "--operators") == 0 || strcmp(argv[i], "--guard") == 0) {
             *(argv[i][2] == 'o' ? &options.operators : &options.guard) = true;
             continue;
@@ -236,6 +244,8 @@ static bool read_options(int argc, char **argv)
             options.seed = strtoull(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--save") == 0)
             options.save = argv[++i];
+        else if (strcmp(argv[i], "--keep") == 0)
+            options.keep = argv[++i];
         else if (strcmp(argv[i], "--only") == 0) {
             options.only = true;
             options.seed = strtoull(argv[++i], NULL, 10);
@@ -249,8 +259,9 @@ int main(int argc, char **argv)
 {
     if (!read_options(argc, argv)) {
         fprintf(stderr,
-                "usage: fuzz_graphs [--packed] [--operators] [--guard] "
-                "[--seconds N] [--seed N] [--only N] [--save FILE] [CORPUS...]\n");
+                "usage: fuzz_graphs [--packed] [--operators] [--guard] [--faults] "
+                "[--seconds N] [--seed N] [--only N] [--save FILE] [--keep FOLDER] "
+                "[CORPUS...]\n");
         return 2;
     }
     struct progress *progress = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE,

@@ -4,18 +4,14 @@
  * they add. */
 #include "results.h"
 
+#include "../../tools/io/value.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const double TOLERANCE = 2e-3;
-
-static bool is_float(const attnrun_tensor *t)
-{
-    return t->kind == ATTNRUN_TENSOR &&
-           (t->dtype == ATTNRUN_F32 || t->dtype == ATTNRUN_F64);
-}
+static const double FINE = 2e-4, COARSE = 4e-2;
 
 void fuzz_results_add(struct fuzz_results *results, const attnrun_tensor *t)
 {
@@ -25,7 +21,7 @@ void fuzz_results_add(struct fuzz_results *results, const attnrun_tensor *t)
     *kept = *t;
     kept->data = NULL;
     attnrun_tensor dense;
-    if (!is_float(t) ||
+    if (t->kind != ATTNRUN_TENSOR || t->dtype == ATTNRUN_STRING ||
         attnrun_tensor_make(t->dtype, t->rank, t->dims, NULL, &dense) != ATTNRUN_OK ||
         memcmp(dense.strides, t->strides, (size_t)t->rank * sizeof *t->strides) != 0)
         return;
@@ -42,40 +38,59 @@ void fuzz_results_free(struct fuzz_results *results)
     results->n = 0;
 }
 
-static double element(const attnrun_tensor *t, int64_t i)
-{
-    return t->dtype == ATTNRUN_F32 ? (double)((const float *)t->data)[i]
-                                   : ((const double *)t->data)[i];
-}
-
 static double largest(const attnrun_tensor *t, int64_t n)
 {
     double most = 0;
     for (int64_t i = 0; i < n; i++) {
-        const double x = fabs(element(t, i));
+        const double x = fabs(value_get(t, i));
         most = isfinite(x) && x > most ? x : most;
     }
     return most;
 }
 
-static bool tensors_agree(const attnrun_tensor *a, const attnrun_tensor *b, int output,
-                          char *why, size_t bytes)
+static bool integers_agree(const attnrun_tensor *a, const attnrun_tensor *b, int output,
+                           char *why, size_t bytes)
+{
+    for (int64_t i = 0; i < attnrun_tensor_count(a); i++) {
+        const int64_t x = value_get_int(a, i), y = value_get_int(b, i);
+        if (x == y)
+            continue;
+        snprintf(why, bytes, "output %d, element %lld: %lld and %lld", output,
+                 (long long)i, (long long)x, (long long)y);
+        return false;
+    }
+    return true;
+}
+
+static bool floats_agree(const attnrun_tensor *a, const attnrun_tensor *b, int output,
+                         char *why, size_t bytes)
 {
     const int64_t n = attnrun_tensor_count(a);
-    if (a->data == NULL || b->data == NULL || n != attnrun_tensor_count(b))
-        return true; /* shapes that depend on data */
     const double scale = largest(a, n);
     const bool cancels = scale > 1e18; /* of sums that may overflow, or lose all digits */
+    const double relative =
+        a->dtype == ATTNRUN_F32 || a->dtype == ATTNRUN_F64 ? FINE : COARSE;
     for (int64_t i = 0; i < n && !cancels; i++) {
-        const double x = element(a, i), y = element(b, i);
+        const double x = value_get(a, i), y = value_get(b, i);
         if ((isnan(x) && isnan(y)) || x == y ||
-            (isfinite(x) && isfinite(y) && fabs(x - y) <= TOLERANCE * (scale + 1e-3)))
+            (isfinite(x) && isfinite(y) && fabs(x - y) <= relative * (scale + 1e-3)))
             continue;
         snprintf(why, bytes, "output %d, element %lld: %.9g and %.9g", output,
                  (long long)i, x, y);
         return false;
     }
     return true;
+}
+
+static bool tensors_agree(const attnrun_tensor *a, const attnrun_tensor *b, int output,
+                          char *why, size_t bytes)
+{
+    if (a->data == NULL || b->data == NULL ||
+        attnrun_tensor_count(a) != attnrun_tensor_count(b))
+        return true; /* shapes that depend on data */
+    if (value_is_float(a->dtype))
+        return floats_agree(a, b, output, why, bytes);
+    return value_is_complex(a->dtype) || integers_agree(a, b, output, why, bytes);
 }
 
 bool fuzz_results_agree(const struct fuzz_results *a, const struct fuzz_results *b,

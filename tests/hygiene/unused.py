@@ -48,9 +48,9 @@ def made(texts):
 
 
 def pasted(texts):
-    """Expressions for the names that macros paste together: those that begin with a literal,
-    and those that end with one, whose first group is the argument before it."""
-    begins, ends = {r"(?!)"}, {r"(?!)"}
+    """For the names that macros paste together: an expression of those that begin with a literal,
+    and the literals that stand behind an argument."""
+    begins, ends = {r"(?!)"}, set()
     for text in texts.values():
         # CAT(TABLE_, x): a macro gets the beginning as an argument
         begins.update(re.escape(word) + r"\w+" for word in BEGINNING.findall(text))
@@ -62,8 +62,8 @@ def pasted(texts):
                     begins.add("".join(r"\w+" if part in names else re.escape(part)
                                        for part in parts))
                 elif len(parts) == 2 and parts[1] not in names:
-                    ends.add(re.escape(parts[1]))
-    return re.compile("|".join(sorted(begins))), re.compile(f"(\\w+)(?:{'|'.join(sorted(ends))})")
+                    ends.add(parts[1])
+    return re.compile("|".join(sorted(begins))), sorted(ends)
 
 
 def unused(texts):
@@ -75,8 +75,8 @@ def unused(texts):
                  for word in re.findall(r"[(,]\s*(\w+)\s*(?=[,)])", text)}
 
     def is_pasted(name):
-        end = ends.fullmatch(name)
-        return begins.fullmatch(name) or (end and end.group(1) in arguments)
+        return begins.fullmatch(name) or any(
+            name.endswith(end) and name.removesuffix(end) in arguments for end in ends)
 
     return sorted(name for name, times in made(texts).items()
                   if 0 < words[name] <= times and not is_pasted(name))

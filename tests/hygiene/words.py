@@ -29,7 +29,7 @@ STANDARD = [
     ("dynamic", r"\b(?:\w+_late(?:_\w+)?|ATTNRUN_OP_LATE)(?=\()"),
     ("single-head", r"\b\w*unheaded\w*"),
     ("packed QKV", r"\battn_merged\w*"),
-    ("query tile", r"\bcell_(?:f32|bf16|pack\w*)"),
+    ("query tile", r"\bcell_(?:f32|bf16|pack\w*|rows?)\b|\battn_cell\w*|\bCELL\b"),
     ("residual-ReLU", r"\b\w*map_tail\w*"),
     ("segments or blocks", r"\battn_stream_pieces\w*|\bn_pieces\b"),
     ("callbacks", r"\bstruct \w*feature_rules\b"),

@@ -11,6 +11,7 @@
  *     0xff and outputs in memory of the caller: the bits of all outputs are equal, the bits that
  *     pad types below 8 bits too, and nothing is written behind an output;
  *   - written as a packed file and opened from it (attnrun_model_save()): the same bits;
+ *   - beside the first instruction set, written as a simplified ONNX model (attnrun_save_onnx());
  *   - beside the first instruction set, and without fusion: equal but for 1e-4 of
  *     max(1, max|y|) or one step of the output's type at max|y|, whichever is larger;
  *     integers, bool and strings exactly, but one step behind a quantisation.
@@ -66,7 +67,7 @@ struct way {
     char name[64];
     const char *isa;
     int threads, byte;
-    bool fuse, packed;
+    bool fuse, packed, saved;
     int exact_as; /* the way whose bits are expected; -1: within the tolerance of way 0 */
     struct pattern_memory memory;
     attnrun_runtime *runtime;
@@ -143,7 +144,7 @@ static void make_ways(struct oracle *oracle)
         *end = 0;
         end = space != NULL ? space : names;
         int first = oracle->n_ways;
-        if (oracle->n_ways + 5 > MAX_WAYS || !add_way(oracle, isa, 1, true, 0x00, -1)) {
+        if (oracle->n_ways + 6 > MAX_WAYS || !add_way(oracle, isa, 1, true, 0x00, -1)) {
             printf("oracle: no runtime of %s\n", isa);
             exit(2);
         }
@@ -157,6 +158,11 @@ static void make_ways(struct oracle *oracle)
             continue;
         first = oracle->n_ways;
         add_way(oracle, isa, 1, false, 0x7e, -1);
+        if (add_way(oracle, isa, 1, true, 0x7e, -1)) {
+            struct way *way = &oracle->ways[oracle->n_ways - 1];
+            way->saved = true;
+            snprintf(way->name, sizeof way->name, "%s, written again", isa);
+        }
         if (oracle->full)
             add_way(oracle, isa, 4, false, 0xff, first);
     }
@@ -432,9 +438,13 @@ static void run_way(struct way *way, const char *folder, struct result *result)
                               .path = path,
                               .flags = way->fuse ? 0 : ATTNRUN_NO_FUSION };
     attn_fill_byte = way->byte;
-    if (note(result, attnrun_model_open(way->runtime, &source, &model)) != ATTNRUN_OK)
-        return;
     struct bytes bytes = { .data = NULL };
+    if ((way->saved &&
+         note(result, write_again(way->runtime, &source, &bytes)) != ATTNRUN_OK) ||
+        note(result, attnrun_model_open(way->runtime, &source, &model)) != ATTNRUN_OK) {
+        free(bytes.data);
+        return;
+    }
     if (way->packed)
         note(result, open_packed(way->runtime, &model, &bytes));
     if (result->status == ATTNRUN_OK &&

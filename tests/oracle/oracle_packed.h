@@ -1,6 +1,6 @@
-/* oracle_packed.h - a model becomes that of its packed file. In: a model. Out: the same one,
- * written to memory at a multiple of 64 bytes and opened from there; the caller frees the
- * bytes behind it. */
+/* oracle_packed.h - a model becomes that of its packed file, or of the ONNX file that is written of
+ * it. In: a model, or its source. Out: the same one, written to memory at a multiple of 64 bytes
+ * and opened from there; the caller frees the bytes behind it. */
 #ifndef ATTN_ORACLE_PACKED_H
 #define ATTN_ORACLE_PACKED_H
 
@@ -46,6 +46,23 @@ static attnrun_status open_packed(attnrun_runtime *runtime, attnrun_model **mode
         status = attnrun_model_open(runtime, &source, &packed);
     attnrun_model_release(*model);
     *model = packed;
+    return status;
+}
+
+/* The source becomes the ONNX model that attnrun_save_onnx() writes of it, simplified, where that
+ * can be written. */
+static attnrun_status write_again(attnrun_runtime *runtime, attnrun_source *source,
+                                  struct bytes *bytes)
+{
+    const attnrun_onnx_edit edit = { .struct_size = sizeof edit,
+                                     .flags = ATTNRUN_ONNX_SIMPLIFY };
+    const attnrun_status status =
+        attnrun_save_onnx(runtime, source, &edit, append, bytes, NULL);
+    if (status == ATTNRUN_E_UNSUPPORTED)
+        return ATTNRUN_OK;
+    source->path = NULL;
+    source->data = bytes->data;
+    source->bytes = bytes->n;
     return status;
 }
 

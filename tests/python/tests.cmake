@@ -9,6 +9,7 @@ add_python_test(python.ort python/test_ort.py)
 add_python_test(python.workers python/test_workers.py)
 add_python_test(python.threads python/test_threads.py)
 add_python_test(python.compile python/test_compile.py)
+add_python_test(ops.batch_rows ops/check_batch_rows.py)
 if(TARGET attnrun)
   add_python_test(python.ort_ops python/test_ort_ops.py
     ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${ATTNRUN_SAMPLES})
@@ -26,6 +27,6 @@ if(ATTNRUN_PYTHON)
   set_tests_properties(python.compile PROPERTIES ENVIRONMENT
     "${python_environment}:${CMAKE_CURRENT_SOURCE_DIR}/tools/convert")
   set_tests_properties(python.model python.ort python.workers python.threads
-    python.backend PROPERTIES
+    python.backend ops.batch_rows PROPERTIES
     ENVIRONMENT "${python_environment}")
 endif()

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Compare what random and changed models of one node give with what ONNX Runtime gives.
+
+usage: with_ort.py FUZZ_GRAPHS [--seed N] [--seconds S] [--cases FOLDER] CORPUS...
+
+Rounds of `fuzz_graphs --operators --keep` write the cases that attnrun runs; a process of ONNX
+Runtime that is replaced where it crashes or hangs, as hostile files make it, runs the same models
+with the same inputs. --cases compares cases that were kept before. Exit code 1 where outputs of
+both differ by more than rounding and KNOWN does not say why; at the end stand the sums, in the
+form that counts.py reads.
+"""
+import argparse
+import collections
+import json
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+DEADLINE_S, ROUND_S = 20, 15
+
+# Differences that are none of attnrun's: operator, pattern of what is said, reason.
+KNOWN = [
+    (r"Attention|.*MultiHeadAttention", r"numbers \(?0j? and \(nan|-3.40282346",
+     "queries without a key give zeros, and their scores are minus infinity"),
+    (r"MaxPool|.*NhwcMaxPool|Arg(Max|Min)|Hardmax|TopK", r"integers|numbers",
+     "a NaN is the largest and the smallest"),
+    (r"DynamicQuantizeLinear", r"and \((inf|1\+0j|nan)", "no elements, or infinite ones"),
+    (r".*(Hamming|Hann|Blackman)Window", r"and \(nan", "a symmetric window of one"),
+    (r"MaxUnpool", r"numbers", "output_shape moves the windows, as in the backend test"),
+    (r"StringSplit", r"integers 1 and 0", "an empty text is one part where a delimiter is given"),
+    (r"Cast|CastLike", r"integers", "numbers outside the range of the type have no result"),
+    (r"GlobalMaxPool|Clip", r"3.40282346", "limits that are not given do not exist"),
+    (r"ai.onnx.ml.Normalizer", r"numbers", "MAX divides by the largest magnitude, as onnx does"),
+    (r"ai.onnx.ml.LinearRegressor", r"numbers", "post_transform holds for one target, too"),
+    (r"NonZero", r"shapes \[0", "of a scalar there are no rows of indexes"),
+    (r"Unique", r"shapes", "several NaN are one value, as in NumPy"),
+    (r"ReduceMean", r"nan", "the mean of nothing"),
+    (r"GridSample|Resize", r"numbers", "coordinates that are infinite"),
+    (r".*MurmurHash3", r"numbers", "any `positive` but 0"),
+]
+# Nodes whose outputs two runtimes do not share.
+RANDOM = {"Dropout", "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
+          "RandomUniform", "RandomUniformLike"}
+
+
+PACKED = (21, 22, 23, 25, 26, 27, 28)  # int4 and the like of TensorProto
+
+
+# ---- the process that runs ONNX Runtime ----
+
+def tensor(path):
+    import onnx
+    with open(path, "rb") as file:
+        proto = onnx.TensorProto.FromString(file.read())
+    return proto, onnx.numpy_helper.to_array(proto)
+
+
+def run_ort(folder):
+    """The outputs of ONNX Runtime."""
+    import numpy as np
+    import onnxruntime as ort
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(str(folder / "model.onnx"), options,
+                                   providers=["CPUExecutionProvider"])
+    feed = {}
+    for at, wanted in enumerate(session.get_inputs()):
+        path = folder / "test_data_set_0" / f"input_{at}.pb"
+        if not path.exists():
+            break
+        proto, value = tensor(path)
+        if proto.data_type in PACKED:
+            raise TypeError("elements of less than a byte cannot be fed from numpy")
+        if value.dtype == object or value.dtype.kind in "SU":
+            feed[wanted.name] = value
+        elif value.dtype.isbuiltin != 1:
+            raw = value.view(np.uint8 if value.dtype.itemsize == 1 else np.uint16)
+            feed[wanted.name] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
+                raw, proto.data_type)
+        else:
+            feed[wanted.name] = ort.OrtValue.ortvalue_from_numpy(np.array(value, order="C"))
+    if any(isinstance(v, np.ndarray) for v in feed.values()):
+        feed = {k: v if isinstance(v, np.ndarray) else v.numpy() for k, v in feed.items()}
+        return session.run(None, feed)
+    return [v.numpy().copy() for v in session.run_with_ort_values(None, feed)]
+
+
+def is_wild(value):
+    """Whether a tensor holds what has no number, or sums that may overflow."""
+    import numpy as np
+    if value.dtype == object or value.dtype.kind in "SUbiu":
+        return False
+    value = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
+    return not bool((np.abs(value) < 1e18).all())
+
+
+def has_wild(folder, model):
+    import onnx
+    tensors = list(model.graph.initializer)
+    tensors += [a.t for n in model.graph.node for a in n.attribute if a.HasField("t")]
+    values = [onnx.numpy_helper.to_array(t) for t in tensors]
+    values += [tensor(p)[1] for p in (folder / "test_data_set_0").glob("input_*.pb")]
+    return any(map(is_wild, values))
+
+
+def differs(ours, theirs, step, wild):
+    """What differs, or ""; of wild inputs only finite results are compared."""
+    import numpy as np
+    theirs = np.asarray(theirs)
+    if ours.shape != theirs.shape:
+        return f"shapes {list(ours.shape)} and {list(theirs.shape)}"
+    if ours.dtype == object or ours.dtype.kind in "SUO":
+        ours = np.array([s.decode("utf-8", "replace") if isinstance(s, bytes) else str(s)
+                         for s in ours.ravel()])
+        theirs = np.array([str(s) for s in theirs.ravel()])
+        return "" if (ours == theirs).all() else "strings"
+    if ours.dtype.isbuiltin != 1 or ours.dtype != theirs.dtype:
+        if theirs.dtype.itemsize == ours.dtype.itemsize and ours.dtype.isbuiltin != 1:
+            theirs = theirs.view(ours.dtype)
+        step = max(step, 0.02)
+        ours, theirs = ours.astype(np.float32), theirs.astype(np.float32)
+    if ours.dtype.kind in "biu":
+        room = 1 if ours.dtype.itemsize == 1 and ours.dtype.kind != "b" and step > 0.5 else 0
+        off = np.abs(ours.astype(object) - theirs.astype(object)) if ours.dtype.kind != "b" \
+            else ours != theirs
+        return "" if ours.size == 0 or (off <= room).all() else \
+            f"integers {first(ours, theirs, off > room)}"
+    if ours.dtype.kind not in "fc":
+        return ""
+    step = max(step if step < 0.5 else 0, 5e-3 if ours.dtype.itemsize == 2 else 1e-4)
+    with np.errstate(all="ignore"):
+        ours, theirs = ours.astype(np.complex128), theirs.astype(np.complex128)
+        finite = np.isfinite(ours) & np.isfinite(theirs)
+        largest = max([1e-3, *np.abs(ours[finite])])
+        if largest > 1e15:
+            return ""
+        good = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs)) | \
+            (finite & (np.abs(ours - theirs) <= step * largest)) | (~finite & wild)
+    return "" if good.all() else f"numbers {first(ours, theirs, ~good)}"
+
+
+def first(ours, theirs, wrong):
+    at = [int(k[0]) for k in wrong.nonzero()] if wrong.ndim else []
+    one, other = ours[tuple(at)], theirs[tuple(at)]
+    return f"{one} and {other} at {at}"
+
+
+def compare(folder):
+    import onnx
+    folder = Path(folder)
+    model = onnx.load(folder / "model.onnx")
+    op = next((f"{n.domain}{'.' * bool(n.domain)}{n.op_type}" for n in model.graph.node), "")
+    text = " ".join(n.op_type for n in model.graph.node)
+    step = 1.0 if re.search("Quant|QLinear|QMoE|NBits|Integer", text) else 0
+    coarse = any(a.i in (10, 16) for n in model.graph.node for a in n.attribute if a.name == "to")
+    step = max(step, 1e-2 if coarse else 0)
+    result = {"folder": str(folder), "op": op, "ops": text}
+    if RANDOM & {n.op_type for n in model.graph.node}:
+        return dict(result, refused="draws random numbers")
+    wild = has_wild(folder, model)
+    try:
+        theirs = run_ort(folder)
+    except Exception as error:  # whatever it says of a hostile file
+        return dict(result, refused=str(error)[:300])
+    for at, value in enumerate(theirs):
+        path = folder / "test_data_set_0" / f"output_{at}.pb"
+        if value is None or not path.exists():
+            continue
+        what = differs(tensor(path)[1], value, step, wild)
+        if what:
+            return dict(result, differs=f"output {at}: {what}")
+    return result
+
+
+def serve():
+    for line in sys.stdin:
+        try:
+            result = compare(line.strip())
+        except Exception as error:  # a fault of this script: said, not hidden
+            result = {"folder": line.strip(), "op": "", "broken": repr(error)[:300]}
+        print(json.dumps(result), flush=True)
+
+
+# ---- the process that counts ----
+
+class Worker:
+    def __init__(self):
+        self.process = None
+
+    def ask(self, folder):
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__, "--serve"], stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.process.stdin.write(f"{folder}\n")
+        self.process.stdin.flush()
+        ready, _, _ = select.select([self.process.stdout], [], [], DEADLINE_S)
+        line = self.process.stdout.readline() if ready else ""
+        if line:
+            return json.loads(line)
+        self.end()
+        return {"folder": str(folder), "op": "", "refused": "", "crashed": True}
+
+    def end(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+def known(result):
+    return any(re.fullmatch(op, result["op"]) and re.search(what, result["differs"])
+               for op, what, _ in KNOWN)
+
+
+def compare_all(folder, worker, counts, findings):
+    for case in sorted(Path(folder).iterdir(), key=lambda p: p.name):
+        result = worker.ask(case)
+        counts["cases"] += 1
+        for kind in ("refused", "crashed", "broken"):
+            counts[kind] += kind in result
+        counts["compared"] += "refused" not in result and "broken" not in result
+        if "broken" in result:
+            print(f"broken: {case.name}: {result['broken']}")
+        if "differs" in result and known(result):
+            counts["known"] += 1
+        elif "differs" in result:
+            findings.append(result)
+            print(f"FINDING: seed {case.name} ({result['ops'][:80]}): {result['differs']}",
+                  flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("fuzz_graphs", nargs="?")
+    parser.add_argument("corpus", nargs="*")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--cases")
+    parser.add_argument("--serve", action="store_true")
+    options = parser.parse_intermixed_args()
+    if options.serve:
+        serve()
+        return 0
+    worker, counts, findings, seed = Worker(), collections.Counter(), [], options.seed
+    end = time.monotonic() + options.seconds
+    if options.cases:
+        compare_all(options.cases, worker, counts, findings)
+    while not options.cases and time.monotonic() < end:
+        folder = tempfile.mkdtemp(prefix="attnrun-ort-")
+        done = subprocess.run([options.fuzz_graphs, "--operators", "--seed", str(seed), "--seconds",
+                               str(ROUND_S), "--keep", folder, *options.corpus],
+                              capture_output=True, text=True, check=False)
+        print("\n".join(line for line in done.stderr.splitlines() if "seed" in line), end="")
+        seed = int(re.search(r"seeds \d+ to (\d+)", done.stdout)[1])
+        compare_all(folder, worker, counts, findings)
+        shutil.rmtree(folder)
+    worker.end()
+    print(f"{counts['crashed']} ended ONNX Runtime, {counts['refused']} it refused, "
+          f"{counts['known']} differ for reasons that are known, {counts['broken']} not read")
+    print(f"seeds {options.seed} to {seed}, ONNX Runtime: {counts['cases']} cases, "
+          f"{counts['compared']} ran to the end, {len(findings)} findings")
+    return 1 if findings or counts["broken"] or counts["compared"] == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
