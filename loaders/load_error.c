@@ -38,10 +38,15 @@ const char *attn_open_name(const attnrun_source *source)
 attn_status attn_open_fail(uint64_t errors, attn_status status,
                            const attnrun_source *source)
 {
-    if (source->path == NULL)
-        return status;
-    attn_open_fail_in(errors, status, "file", attn_open_name(source));
-    if (status == ATTNRUN_E_PARSE)
-        attn_hint("is '%s' an ONNX model, and complete?", attn_quote(source->path));
+    char text[MESSAGE], hint[sizeof attnrun_last_error()->hint] = "";
+    if (attn_error_is_of(status, errors))
+        memcpy(hint, attnrun_last_error()->hint, sizeof hint);
+    attn_load_sentence(errors, status, text);
+    if (source->path != NULL)
+        attn_fail(status, "file '%s': %s", attn_quote(attn_open_name(source)), text);
+    else
+        attn_fail(status, "the model: %s", text);
+    if (hint[0] != 0)
+        attn_hint("%s", hint);
     return status;
 }

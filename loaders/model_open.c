@@ -3,7 +3,6 @@
  *
  * In: a source of the caller, whose bytes are hostile. Out: a model, or a status with a
  * sentence and nothing left behind. */
-#include <stdio.h>
 #include <string.h>
 
 #include "../runtime/abi.h"
@@ -89,15 +88,9 @@ static attn_status load_packed(struct attn_model *model, const attnrun_source *s
 {
     const uint64_t errors = attn_error_count();
     attn_status status = attn_packed_load(model, source, file->data, file->bytes);
-    if (status == ATTNRUN_OK || source->path == NULL ||
-        attnrun_last_error()->op_type[0] != 0)
-        return status;
-    char hint[sizeof attnrun_last_error()->hint];
-    snprintf(hint, sizeof hint, "%s", attnrun_last_error()->hint);
-    attn_open_fail_in(errors, status, "file", attn_open_name(source));
-    if (hint[0] != 0)
-        attn_hint("%s", hint);
-    return status;
+    if (status == ATTNRUN_OK || attnrun_last_error()->op_type[0] != 0)
+        return status; /* or it names its node */
+    return attn_open_fail(errors, status, source);
 }
 
 /* The bytes as a packed file, or as an ONNX model. */
@@ -130,6 +123,7 @@ static attn_status open_once(attnrun_runtime *runtime, const attnrun_source *sou
                              struct attn_model **opened)
 {
     struct attn_model *model;
+    *pass = NULL;
     TRY(attn_model_create(runtime, source, &model));
     if (origin != NULL) {
         model->origin = attn_pool_copy(&model->pool, origin, (int64_t)sizeof *origin);

@@ -11,7 +11,7 @@ attn_status attn_onnx_open(struct attn_model *model, const attnrun_source *sourc
                            const struct attn_file *file);
 
 /* load_error.c: the failure `status` of a call since `errors` once more: with a place in front;
- * and with the name of the source's file, where it has one. */
+ * and with the name of the source's file, or as of a model in memory, with its hint. */
 attn_status attn_open_fail_in(uint64_t errors, attn_status status, const char *what,
                               const char *name);
 attn_status attn_open_fail(uint64_t errors, attn_status status,

@@ -18,14 +18,7 @@ attn_status attn_onnx_open(struct attn_model *model, const attnrun_source *sourc
     const uint64_t errors = attn_error_count();
     (void)model;
     (void)file;
-    attn_status status = refuse("is no packed file");
-    if (source->path == NULL)
-        return refuse("the model is no packed file");
-    char hint[sizeof attnrun_last_error()->hint];
-    memcpy(hint, attnrun_last_error()->hint, sizeof hint);
-    attn_open_fail_in(errors, status, "file", attn_open_name(source));
-    attn_hint("%s", hint);
-    return status;
+    return attn_open_fail(errors, refuse("is no packed file"), source);
 }
 
 attnrun_status attnrun_save_onnx(attnrun_runtime *runtime, const attnrun_source *source,

@@ -109,8 +109,12 @@ static attn_status fail_bytes(const struct attn_load *load, attn_status status,
     struct attn_file_kind kind = { NULL, "" };
     if (status == ATTNRUN_E_PARSE)
         kind = attn_file_kind_of(file->data, file->bytes);
-    if (kind.name == NULL)
+    if (kind.name == NULL) {
+        if (status == ATTNRUN_E_PARSE && source->path != NULL &&
+            attn_error_is_of(status, load->errors))
+            attn_hint("is '%s' an ONNX model, and complete?", attn_quote(source->path));
         return attn_open_fail(load->errors, status, source);
+    }
     const bool named = source->path != NULL;
     attn_fail(status, "%s%s%s is %s, expected an ONNX model", named ? "'" : "the model",
               attn_quote(attn_open_name(source)), named ? "'" : "", kind.name);

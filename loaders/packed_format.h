@@ -14,7 +14,7 @@
 #include "../runtime/graph.h"
 
 enum {
-    PACKED_VERSION = 2,
+    PACKED_VERSION = 3,
     PACKED_ORDER = 0x01020304,
     PACKED_ALIGN = 64,
     PACKED_PAGE = 4096
@@ -73,6 +73,8 @@ struct attn_packed_writer {
     int64_t n_words, words_capacity;
 };
 
+/* A constant that something uses. What infer() knows of an output it says again. */
+bool attn_packed_is_constant(const struct attn_value *value);
 /* Whether the file has the bytes of a constant: some node, output or subgraph reads them. */
 bool attn_packed_is_read(const struct attn_value *value);
 /* Numbers graphs and values, and lays out the data. */

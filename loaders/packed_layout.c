@@ -96,6 +96,12 @@ static attn_status add_tensor(struct attn_packed_writer *writer,
     return add_region(writer, tensor->data, tensor_bytes(tensor));
 }
 
+bool attn_packed_is_constant(const struct attn_value *value)
+{
+    return value->data.data != NULL && !(value->flags & ATTN_VALUE_CAPTURE) &&
+           value->uses != NULL && value->producer < 0;
+}
+
 bool attn_packed_is_read(const struct attn_value *value)
 {
     for (const struct attn_use *use = value->uses; use != NULL; use = use->next) {
@@ -113,7 +119,7 @@ bool attn_packed_is_read(const struct attn_value *value)
 static attn_status add_constant(struct attn_packed_writer *writer,
                                 const struct attn_value *value)
 {
-    if (value->data.data == NULL || (value->flags & ATTN_VALUE_CAPTURE))
+    if (!attn_packed_is_constant(value))
         return ATTNRUN_OK;
     if (!attn_packed_is_read(value)) {
         const int64_t bytes = tensor_bytes(&value->data);

@@ -97,7 +97,7 @@ static attn_status check_fit(const struct attn_model *model, const attnrun_sourc
         return attn_fail(ATTNRUN_E_USAGE,
                          "the file is packed, its graph is rewritten already; give these "
                          "options where it is packed");
-    if (source->ragged != ATTNRUN_RAGGED_OFF)
+    if (source->ragged == ATTNRUN_RAGGED_ON)
         return attn_fail(ATTNRUN_E_USAGE,
                          "the file is packed, and packed files do not run on the tokens "
                          "of ragged batches; open the ONNX file");

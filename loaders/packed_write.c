@@ -241,9 +241,8 @@ static void put_value(struct attn_packed_writer *w, const struct attn_value *val
     put_text(w, value->name);
     put(w, captured ? outer_ids[value->outer] : -1);
     put_type(w, &value->type);
-    /* What infer() knows of an output it says again. */
-    const bool constant = !captured && value->uses != NULL && value->producer < 0;
-    put_constant(w, constant ? &value->data : &none, !attn_packed_is_read(value));
+    put_constant(w, attn_packed_is_constant(value) ? &value->data : &none,
+                 !attn_packed_is_read(value));
 }
 
 static attn_status put_graph(struct attn_packed_writer *w, int64_t g, int64_t outer,

@@ -36,8 +36,8 @@ enum { KEPT_HEADER = 64 };
 _Static_assert(sizeof(struct kept) <= KEPT_HEADER, "the header must hold a struct kept");
 
 struct attn_memory {
-    struct attn_memory
-        *parent; /* of a keeper, which has the next two, and no more; or NULL */
+    /* Of a keeper, which has this and the next three, and no more; or NULL. */
+    struct attn_memory *parent;
     struct kept *kept;
     uint64_t round; /* of releases */
     bool missed;    /* in this round something had to be asked for */

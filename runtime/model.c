@@ -247,7 +247,9 @@ attn_status attn_model_prepare(struct attn_model *model)
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
                          "the model cannot run on the tokens of ragged batches: %s",
                          model->ragged_why != NULL ? model->ragged_why
-                                                   : "the rewrite pass is switched off");
+                         : attn_ops_listed
+                             ? "its rewrite pass is not in the list (ATTNRUN_OPS)"
+                             : "its rewrite pass is switched off");
     attn_log(model->runtime, ATTN_LOG_INFO, "model: %d nodes in the file, %lld to run",
              model->n_file_nodes, (long long)model->graph->n_nodes);
     return ATTNRUN_OK;

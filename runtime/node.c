@@ -321,7 +321,7 @@ static attn_status fail_missing(const struct attn_node *node)
                    attn_quote(node->pub.domain), node->pub.domain[0] ? "." : "",
                    attn_quote(node->pub.op_type), node->pub.opset);
     if (attn_ops_listed)
-        attn_hint(ATTN_LISTED_HINT);
+        attn_hint("%s", ATTN_LISTED_HINT);
     return ATTNRUN_E_UNSUPPORTED;
 }
 
