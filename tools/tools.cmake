@@ -23,6 +23,7 @@ file(CONFIGURE OUTPUT ${generated}/op_rows.def
 include(tools/report/report.cmake)
 add_executable(attnrun ${ATTN_TOOLS})
 target_include_directories(attnrun PRIVATE ${generated})
+target_compile_definitions(attnrun PRIVATE ${list_definitions})
 set_target_properties(attnrun PROPERTIES ENABLE_EXPORTS ON
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
 target_link_libraries(attnrun PRIVATE attn_flags

@@ -75,6 +75,13 @@ def minilm(folder):
     return path
 
 
+def save_det(folder):
+    """A model whose operator is in no list."""
+    return cli_models.save(folder / "det.onnx", [helper.make_node("Det", ["x"], ["y"])],
+                           [("x", TensorProto.FLOAT, ["N", 3, 3])],
+                           [("y", TensorProto.FLOAT, ["N"])])
+
+
 def check_packed(folder):
     model, packed, listed = minilm(folder), folder / "minilm.attnpack", folder / "packed.list"
     call(ATTNRUN, "pack", "--isa", "base", model, "-o", packed, "-q")
@@ -97,9 +104,7 @@ def check_packed(folder):
     assert numpy.array_equal(got, expected.ravel()), (got[:4], expected.ravel()[:4])
     refused(program(folder, library, "onnx", model), "minilm.onnx", "no packed file",
             "ATTNRUN_ONNX=OFF")
-    other = cli_models.save(folder / "det.onnx", [helper.make_node("Det", ["x"], ["y"])],
-                            [("x", TensorProto.FLOAT, ["N", 3, 3])],
-                            [("y", TensorProto.FLOAT, ["N"])])
+    other = save_det(folder)
     call(ATTNRUN, "pack", "--isa", "base", other, "-o", folder / "det.attnpack", "-q")
     refused(program(folder, library, "other", folder / "det.attnpack"), "Det", "ATTNRUN_OPS")
     print(f"program of packed MiniLM: {size} bytes, {listed.read_text().count('OP(')} rows")
@@ -108,9 +113,7 @@ def check_packed(folder):
 
 def check_refusals(folder, library):
     """Another operator, and another version of one that is in the list."""
-    det = cli_models.save(folder / "det.onnx", [helper.make_node("Det", ["x"], ["y"])],
-                          [("x", TensorProto.FLOAT, ["N", 3, 3])],
-                          [("y", TensorProto.FLOAT, ["N"])])
+    det = save_det(folder)
     refused(program(folder, library, "det", det), "Det-18", "ATTNRUN_OPS")
     # Softmax of the list is of opset 13: that of 9 is another operator.
     old = cli_models.save(folder / "old.onnx", [helper.make_node("Softmax", ["x"], ["y"])],

@@ -106,16 +106,17 @@ static attnrun_status open_all(struct used *used, const char *isa, bool last)
     return status;
 }
 
-/* The first version of an operator that begins after this row, or 0. */
-static int32_t end_of(attnrun_runtime *runtime, const attnrun_op_def *row)
+/* The first version of an operator that begins after this row of the library, or 0. */
+static int32_t end_of(const attnrun_op_def *row)
 {
     int32_t end = 0;
-    const attnrun_op_def *other;
-    for (int32_t i = 0; (other = attnrun_get_op(runtime, i)) != NULL; i++)
+    for (int32_t i = 0; i < op_n_symbols; i++) {
+        const attnrun_op_def *other = op_symbols[i].row;
         if (strcmp(other->name, row->name) == 0 &&
             strcmp(other->domain, row->domain) == 0 && other->since > row->since &&
             (end == 0 || other->since < end))
             end = other->since;
+    }
     return end;
 }
 
@@ -131,7 +132,7 @@ static void print_list(const struct used *used)
         if (!used->rows[i])
             continue;
         printf("OP(%s)\n", op_symbols[i].symbol + strlen(OP_SYMBOL_PREFIX));
-        const int32_t end = end_of(cli->runtime, row);
+        const int32_t end = end_of(row);
         if (end > 0)
             printf("END(\"%s\", \"%s\", %d)\n", row->domain, row->name, end);
     }
@@ -143,14 +144,15 @@ static void print_list(const struct used *used)
 static attnrun_status collect(struct used *used, const char *isas)
 {
     char name[32];
-    for (const char *at = isas; *at != 0; at += strspn(at, " ")) {
+    attnrun_status status = ATTNRUN_OK;
+    for (const char *at = isas; *at != 0 && status == ATTNRUN_OK; at += strspn(at, " ")) {
         const size_t n = strcspn(at, " ");
         snprintf(name, sizeof name, "%.*s", (int)n, at);
-        TRY(open_all(used, name, at[n] == 0));
+        status = open_all(used, name, at[n] == 0);
         at += n;
     }
     used->cli->isa = NULL;
-    return cli_open_runtime(used->cli);
+    return status;
 }
 
 attnrun_status command_ops_used(struct cli *cli)
@@ -161,6 +163,10 @@ attnrun_status command_ops_used(struct cli *cli)
     if (cli->paths.n == 0)
         return tool_fail(ATTNRUN_E_USAGE,
                          "--used is of models: attnrun ops --used model.onnx");
+#ifdef ATTN_OPS_LISTED
+    return tool_fail(ATTNRUN_E_USAGE, "this attnrun has the operators of a list itself "
+                                      "(ATTNRUN_OPS): use one that has all");
+#endif
     if (cli->json || cli->domain != NULL)
         return tool_fail(ATTNRUN_E_USAGE,
                          "--used writes a list for CMake, without --json and --domain");
