@@ -121,6 +121,18 @@ static bool all_within(const attnrun_step *step, const attnrun_tensor *t, int64_
            step->kernels->indices_within_i32(first, limit, (size_t)(end - begin));
 }
 
+attn_status op_move_fail_index(const attnrun_step *step, int in, int64_t k, int64_t limit)
+{
+    const int64_t at = tensor_get_int(&step->x[in], k);
+    if (limit == 0)
+        return op_fail_input(step, in, ATTNRUN_E_RANGE,
+                             "holds %lld at %lld, but the axis that it indexes is empty",
+                             (long long)at, (long long)k);
+    return op_fail_input(step, in, ATTNRUN_E_RANGE,
+                         "holds %lld at %lld, expected %lld to %lld", (long long)at,
+                         (long long)k, (long long)-limit, (long long)(limit - 1));
+}
+
 attn_status op_move_check_indices(const attnrun_step *step, int in, int64_t begin,
                                   int64_t end, int64_t limit)
 {
@@ -128,19 +140,9 @@ attn_status op_move_check_indices(const attnrun_step *step, int in, int64_t begi
     if (end <= begin || all_within(step, t, begin, end, limit))
         return ATTNRUN_OK;
     for (int64_t k = begin; k < end; k++) { /* which one? */
-        int64_t i = tensor_get_int(t, k);
-        if (i >= -limit && i < limit)
-            continue;
-        if (limit == 0)
-            return op_fail(step, ATTNRUN_E_RANGE,
-                           "element %lld of input %d '%s' is %lld, but the axis that it "
-                           "indexes is empty",
-                           (long long)k, in, attn_quote(step->node->inputs[in]),
-                           (long long)i);
-        return op_fail(step, ATTNRUN_E_RANGE,
-                       "element %lld of input %d '%s' is %lld, expected %lld to %lld",
-                       (long long)k, in, attn_quote(step->node->inputs[in]), (long long)i,
-                       (long long)-limit, (long long)(limit - 1));
+        const int64_t i = tensor_get_int(t, k);
+        if (i < -limit || i >= limit)
+            return op_move_fail_index(step, in, k, limit);
     }
     return ATTNRUN_OK;
 }

@@ -38,6 +38,9 @@ attn_status op_move_unknown(attnrun_step *step, int out, int32_t dtype, int rank
 /* The dim that both stand for; fails where both are constants and differ. */
 attn_status op_move_same(const attnrun_step *step, int in, int axis, attnrun_dim a,
                          attnrun_dim *both);
+/* E_RANGE: element k of integer input `in` is not in [-limit, limit). */
+attn_status op_move_fail_index(const attnrun_step *step, int in, int64_t k,
+                               int64_t limit);
 /* run: elements [begin, end) of integer input `in` are in [-limit, limit): E_RANGE else.
  */
 attn_status op_move_check_indices(const attnrun_step *step, int in, int64_t begin,

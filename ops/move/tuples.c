@@ -43,23 +43,6 @@ void op_tuples_plan(const attnrun_step *step, struct op_tuples *t, int batch_dim
     t->batch_stride = stride;
 }
 
-static attn_status fail_index(const attnrun_step *step, const struct op_tuples *t, int i,
-                              int64_t k, int64_t at)
-{
-    const char *name = attn_quote(step->node->inputs[1]);
-    if (t->dims[i] == 0)
-        return op_fail(
-            step, ATTNRUN_E_RANGE,
-            "index %d of tuple %lld of input 1 '%s' is %lld, but the axis that it "
-            "indexes is empty",
-            i, (long long)k, name, (long long)at);
-    return op_fail(
-        step, ATTNRUN_E_RANGE,
-        "index %d of tuple %lld of input 1 '%s' is %lld, expected %lld to %lld", i,
-        (long long)k, name, (long long)at, (long long)-t->dims[i],
-        (long long)(t->dims[i] - 1));
-}
-
 attn_status op_tuples_verify(const attnrun_step *step, const struct op_tuples *t,
                              int64_t begin, int64_t end)
 {
@@ -67,7 +50,7 @@ attn_status op_tuples_verify(const attnrun_step *step, const struct op_tuples *t
         for (int i = 0; i < t->length; i++) {
             int64_t at = tensor_get_int(&step->x[1], k * t->length + i);
             if (at < -t->dims[i] || at >= t->dims[i])
-                return fail_index(step, t, i, k, at);
+                return op_move_fail_index(step, 1, k * t->length + i, t->dims[i]);
         }
     return ATTNRUN_OK;
 }

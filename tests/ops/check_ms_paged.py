@@ -173,7 +173,7 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
     ("PagedAttention", paged_inputs(slots=i4(0, 1, 8)), HEADS, (), 7, "holds 8"),
     ("PagedAttention", paged_inputs(slots=i4(0, -2, 7)), HEADS, (), 7, "holds -2"),
     ("PagedAttention", paged_inputs(cos=normal(1, 2), sin=normal(1, 2)),
-     {**HEADS, "do_rotary": 1}, (), 7, "position"),
+     {**HEADS, "do_rotary": 1}, (), 7, "rows or more"),
     ("PagedAttention", paged_inputs(cos=normal(9, 2), sin=normal(9, 2)),
      {**HEADS, "do_rotary": 1, "rotary_offset": 2}, (), 5, "rotary_offset"),
     ("PagedAttention", paged_inputs(), {**HEADS, "do_rotary": 1}, (), 5, "cos_cache"),
