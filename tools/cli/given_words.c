@@ -59,8 +59,10 @@ void line_add_word(struct line *line, const char *word)
         line_add(line, "%s", word);
         return;
     }
+    char safe[sizeof line->text];
+    attnrun_escape(word, safe, sizeof safe);
     line_add(line, "'");
-    for (const char *at = tool_path(word); *at != 0; at++)
+    for (const char *at = safe; *at != 0; at++)
         line_add(line, *at == '\'' ? "'\\''" : "%c", *at);
     line_add(line, "'");
 }
