@@ -8,7 +8,7 @@
 # --keep adds to the counts of the runs before; --missed prints the lines and the branches of one
 # file or folder that no run reached, without running tests. The same table for each file is
 # build/coverage/files.txt. Exit code 1 where a folder has less than its bar: 95 %
-# of the lines, and of the branches 90 % in loaders and runtime.
+# of the lines, and of the branches 90 % in loaders and runtime; that of ctest where a test fails.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -43,9 +43,11 @@ cmake -S . -B $build -G Ninja -DCMAKE_C_COMPILER=clang-14 -DATTNRUN_COVERAGE=ON 
 mkdir -p $build/counts
 LLVM_PROFILE_FILE=$PWD/$build/counts/%4m.profraw ctest --test-dir $build -R "$regex" \
     -j2 --no-tests=error >$build/tests.log
+tested=$?
 tail -n 12 $build/tests.log
 llvm-profdata-14 merge -sparse -o $build/counts.profdata $build/counts/*.profraw || exit 1
 # shellcheck disable=SC2046
 llvm-cov-14 export -summary-only $build/attnrun $(programs) \
     -instr-profile=$build/counts.profdata loaders runtime ops >$build/counts.json || exit 1
-python3 tests/coverage.py table $build/counts.json $build/files.txt
+git rev-parse --short HEAD >$build/revision.txt
+python3 tests/coverage.py table $build/counts.json $build/files.txt && exit $tested

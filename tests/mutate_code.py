@@ -101,6 +101,9 @@ class Tree:
             raise SystemExit("mutate_code.py: the sources themselves do not build")
         subprocess.run([PYTHON, "tests/bad/make_bad.py", HOME / "bad"], check=True,
                        stdout=subprocess.DEVNULL)
+        for test in {tuple(t) for _, tests in NEAR for t in tests}:  # else it would kill all
+            if not self.passes(test):
+                raise SystemExit(f"mutate_code.py: '{' '.join(test)}' fails without a mutant")
 
     @staticmethod
     def programs(rows):

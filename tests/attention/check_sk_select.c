@@ -131,6 +131,7 @@ static void refuse(struct check *c)
     output(c, &s);
     check_refuses(c, ATTNRUN_E_SHAPE, "identity|that of the output");
     build(c, &s);
+    c->n_attrs = 0;
     check_string(c, "post_activation", "gelu");
     output(c, &s);
     check_refuses(c, ATTNRUN_E_ATTR, "post_activation");

@@ -78,8 +78,9 @@ if [ $full -eq 1 ]; then
     row 'mutants of the code' 'killed' $python tests/mutate_code.py --minutes \
         "$(awk -v h="$hours" 'BEGIN { print h * 60 + 1 }')"
     counts=build/coverage/counts.json
-    [ -f $counts ] && row 'coverage' '^covered' python3 tests/coverage.py table $counts \
-        build/coverage/files.txt
+    [ -f $counts ] &&
+        row "coverage of $(cat build/coverage/revision.txt)" '^covered' \
+            python3 tests/coverage.py table $counts build/coverage/files.txt
     python3 tests/bad/reliability.py "$table" tests/fuzz/COUNTS.md tests/RELIABILITY.md
 fi
 [ $failures -eq 0 ] && echo "all rows ok" || echo "$failures rows failed"
