@@ -168,8 +168,10 @@ static const struct isa_row {
     bool all_texts;
     uint32_t features;
 } rows[ATTN_ISA_COUNT] = {
-#define TEXTS_all true
-#define TEXTS_dot false
+#define TEXTS_all   true
+#define TEXTS_bytes false
+#define TEXTS_tiles false
+#define TEXTS_pairs false
 #define ISA(name, parent, machine, texts, bytes, registers, f32, i8, features, flags)    \
     { #name, ATTN_ISA_##parent, TEXTS_##texts, features },
 #include "../ops/kernels/isa.def"
@@ -211,10 +213,18 @@ bool attn_cpu_has(enum attn_isa isa)
     return false;
 }
 
+/* Intel's cores since Sapphire Rapids multiply pairs of bf16 at half the rate of floats, as their
+ * tiles are meant to do it: floats by weights of bf16 are faster there. */
+static bool has_slow_pairs(enum attn_isa isa)
+{
+    const uint32_t both = INTEL | AVX512_FP16;
+    return needs(isa, AVX512_BF16) && (cpu_features() & both) == both;
+}
+
 enum attn_isa attn_cpu_isa(void)
 {
     int isa = ATTN_ISA_COUNT - 1;
-    while (!attn_cpu_has((enum attn_isa)isa))
+    while (!attn_cpu_has((enum attn_isa)isa) || has_slow_pairs((enum attn_isa)isa))
         isa--;
     return (enum attn_isa)isa;
 }

@@ -193,7 +193,7 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
     struct blocked_shape *s = &p->shape;
     flatten(&s->w);
     p->inputs = !s->plain ? ATTN_BLOCK : s->bytes ? 4 : 1;
-    p->words = step->kernels->products_bf16 && !s->plain && !s->bytes;
+    p->words = step->kernels->dots_bf16 && !s->plain && !s->bytes;
     p->kernels = step->kernels;
     const int64_t planes = planes_in(p), last = (planes - 1) * p->inputs;
     p->weight_rows = s->w.kernel[1] * s->w.kernel[2] *

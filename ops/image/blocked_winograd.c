@@ -45,7 +45,7 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
     const struct blocked_shape *s = &p->shape;
     const int64_t channels = blocked_count(s->channels) * ATTN_BLOCK;
     int64_t tiles, floats;
-    p->words = step->kernels->products_bf16;
+    p->words = step->kernels->dots_bf16;
     p->inputs = ATTN_BLOCK;
     p->taps = blocked_count(s->channels);
     p->weight_rows = p->words ? (s->channels + 1) / 2 : s->channels;

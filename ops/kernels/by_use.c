@@ -1,7 +1,7 @@
 /* by_use.c - the arrays of a library with ATTN_KERNELS_BY_USE (kernels.h): of each kernel the texts
  * of all sets, each twice, the second for models whose products are of bf16. In go the rows of
- * kernels.def and, from the build, FLOATS(name) and OWN(name): that list, of sets with a text of
- * all kernels and of the sets themselves; PRODUCTS(name, bf16); and TEXTS(), which declares all. */
+ * kernels.def and, from the build, for each kind of row FLOATS(name), BYTES(name) …: that list, of
+ * the sets that have the texts; PRODUCTS(name, bf16); and TEXTS(), which declares all. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,14 +13,15 @@
 #include "kernels.def"
 #undef KERNEL
 
-#define KERNEL(type, name, arguments)                                                    \
+#define ROW(type, name, arguments, ...)                                                  \
     extern type(*const attn_kernel_##name[]) arguments;                                  \
-    type(*const attn_kernel_##name[]) arguments = { FLOATS(name) };
-#define KERNEL_DOT(type, name, arguments)                                                \
-    extern type(*const attn_kernel_##name[]) arguments;                                  \
-    type(*const attn_kernel_##name[]) arguments = { OWN(name) };
+    type(*const attn_kernel_##name[]) arguments = { __VA_ARGS__ };
+#define KERNEL(type, name, arguments)       ROW(type, name, arguments, FLOATS(name))
+#define KERNEL_BYTES(type, name, arguments) ROW(type, name, arguments, BYTES(name))
+#define KERNEL_TILES(type, name, arguments) ROW(type, name, arguments, TILES(name))
+#define KERNEL_PAIRS(type, name, arguments) ROW(type, name, arguments, PAIRS(name))
+#define KERNEL_WORDS(type, name, arguments) ROW(type, name, arguments, WORDS(name))
 #define KERNEL_PRODUCT(type, name, bf16, arguments)                                      \
-    extern type(*const attn_kernel_##name[]) arguments;                                  \
-    type(*const attn_kernel_##name[]) arguments = { PRODUCTS(name, bf16) };
+    ROW(type, name, arguments, PRODUCTS(name, bf16))
 #include "kernels.def"
 #undef KERNEL

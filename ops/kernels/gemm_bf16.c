@@ -1,28 +1,13 @@
 /* gemm_bf16.c - C = epilogue(A B) for a block of C that one task computes: products of bf16,
  * sums of floats.
  *
- * In: struct attn_gemm_f32. Elements of A and B are rounded to bf16, two along K are a word:
- * B in panels of words (gemm_pack_bf16), or made of floats or 16-bit elements a panel at a
- * time; A always, a block of K at a time. Where the conversion would cost more than it
- * gains, or the caller wants the exact product, the floats are multiplied. */
-#define GEMM_STEP pair_step
-#define HAS_TILE  0
-#include "pairs.h"
-#include "gemm_tiles.h"
-
-enum {
-    THIN = 16,    /* rows: fewer do not pay for the conversion of B */
-    ROW = KC + 16 /* from a row of A in scratch to the next: no power of two */
-};
-
-static size_t depth_of(const struct attn_gemm_f32 *g) { return (g->k + 1) / 2; }
-
-static size_t stored_bytes(const struct attn_gemm_f32 *g)
-{
-    return g->b_type == ATTN_B_PAIRS ? sizeof(uint32_t) : 0;
-}
-
-/* ---- panels of B ---- */
+ * In: struct attn_gemm_f32. Where a set multiplies pairs of bf16, elements of A and B are
+ * rounded to it, two along K are a word: B in panels of words (gemm_pack_bf16), or made of
+ * floats or 16-bit elements a panel at a time; A always, a block of K at a time. Where the
+ * conversion would cost more than it gains, or the caller wants the exact product, the floats
+ * are multiplied. Other sets always multiply floats, by packed weights that are halves
+ * (gemm_half.h): an emulated word costs more than it saves. */
+#include "panel.h"
 
 /* Row k of columns j … j + n - 1 of B as `width` floats: where it is, or in `room`. */
 static const float *row_of_b(const struct attn_gemm_f32 *g, size_t k, size_t j, size_t n,
@@ -47,6 +32,27 @@ static const float *row_of_b(const struct attn_gemm_f32 *g, size_t k, size_t j, 
     to_floats(room, narrow, width, g->b_type);
     return room;
 }
+
+#if V_HAS_DOT_BF16
+
+#define GEMM_STEP pair_step
+#define HAS_TILE  0
+#include "pairs.h"
+#include "gemm_tiles.h"
+
+enum {
+    THIN = 16,    /* rows: fewer do not pay for the conversion of B */
+    ROW = KC + 16 /* from a row of A in scratch to the next: no power of two */
+};
+
+static size_t depth_of(const struct attn_gemm_f32 *g) { return (g->k + 1) / 2; }
+
+static size_t stored_bytes(const struct attn_gemm_f32 *g)
+{
+    return g->b_type == ATTN_B_PAIRS ? sizeof(uint32_t) : 0;
+}
+
+/* ---- panels of B ---- */
 
 /* The same panel of a B whose columns are contiguous: words of columns, exchanged with
  * rows a square at a time. `from` is an element of K. */
@@ -173,3 +179,27 @@ void K(gemm_pack_bf16)(uint32_t *packed, const void *b, int32_t type, ptrdiff_t 
             return;
     }
 }
+
+#else
+
+void K(gemm_bf16)(const struct attn_gemm_f32 *g) { K_OF_FLOATS(gemm_f32)(g); }
+
+void K(gemm_pack_bf16)(uint32_t *packed, const void *b, int32_t type, ptrdiff_t row,
+                       ptrdiff_t col, size_t k, size_t n)
+{
+    const struct attn_gemm_f32 g = {
+        .b = b, .b_row = row, .b_col = col, .k = k, .n = n, .b_type = type
+    };
+    uint16_t *panel = (uint16_t *)(void *)packed;
+    float room[NR];
+    for (size_t j = 0; j < n; j += NR) {
+        const size_t columns = n - j < NR ? n - j : NR, width = columns <= VF ? VF : NR;
+        for (size_t i = 0; i < k; i++, panel += width)
+            K_OF_FLOATS(f32_to_bf16)(panel, row_of_b(&g, i, j, columns, width, room),
+                                     width);
+        if (attn_poll_work((int64_t)(8 * width * k)) != ATTNRUN_OK)
+            return;
+    }
+}
+
+#endif

@@ -10,19 +10,26 @@ elseif(isa_machine STREQUAL "arm64")
   set(isa_machine aarch64)
 endif()
 
-function(add_isa name parent texts bytes registers f32_rows i8_rows)
+function(add_isa name parent texts vec_bytes registers f32_rows i8_rows)
+  # The set that gives the rows of each kind: this one, or what gives them to its parent.
+  foreach(kind floats bytes tiles pairs)
+    set(${kind} ${isa_${kind}_${parent}})
+    if(texts STREQUAL "all" OR texts STREQUAL kind OR "${texts} ${kind}" STREQUAL "bytes tiles")
+      set(${kind} ${name})
+    endif()
+    set(isa_${kind}_${name} ${${kind}} PARENT_SCOPE)
+  endforeach()
   if(texts STREQUAL "all")
-    set(floats ${name})
-    add_library(attn_kernels_${name} OBJECT ${ATTN_KERNELS} ops/kernels/isa_table.c)
+    set(sources ${ATTN_KERNELS})
   else()
-    set(floats ${isa_floats_${parent}})
-    add_library(attn_kernels_${name} OBJECT ${ATTN_KERNELS_DOT} ops/kernels/isa_table.c)
+    set(sources ${ATTN_KERNELS_${texts}})
   endif()
-  set(isa_floats_${name} ${floats} PARENT_SCOPE)
+  add_library(attn_kernels_${name} OBJECT ${sources} ops/kernels/isa_table.c)
   target_link_libraries(attn_kernels_${name} PRIVATE attn_flags)
   target_compile_definitions(attn_kernels_${name} PRIVATE
-    ATTN_ISA_SUFFIX=${name} ATTN_ISA_FLOATS=${floats} ATTN_ISA_VERBS="isa/${name}.h"
-    VEC_BYTES=${bytes} ATTN_REGISTERS=${registers} ATTN_F32_ROWS=${f32_rows}
+    ATTN_ISA_SUFFIX=${name} ATTN_ISA_FLOATS=${floats} ATTN_ISA_BYTES=${bytes}
+    ATTN_ISA_TILES=${tiles} ATTN_ISA_PAIRS=${pairs} ATTN_ISA_VERBS="isa/${name}.h"
+    VEC_BYTES=${vec_bytes} ATTN_REGISTERS=${registers} ATTN_F32_ROWS=${f32_rows}
     ATTN_I8_ROWS=${i8_rows})
   if(ATTNRUN_OPS)
     list(LENGTH isa_names place)
@@ -72,7 +79,8 @@ endforeach()
 
 # The arrays of kernels.h in a library with the operators of a list.
 if(ATTNRUN_OPS)
-  # A row is a name behind KERNEL(type, KERNEL_DOT( or KERNEL_PRODUCT(, or in a list of its own.
+  file(GLOB kernel_lists CONFIGURE_DEPENDS ops/kernels/*.def)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel_lists})
   set(names_text ${CMAKE_CURRENT_BINARY_DIR}/generated/kernel_names.c)
   file(WRITE ${names_text}
     "#define KERNEL(type, name, arguments) @name@\n#include \"kernels.def\"\n")
@@ -87,25 +95,33 @@ if(ATTNRUN_OPS)
   file(CONFIGURE OUTPUT ${generated}/kernel_names.h CONTENT "${names}" @ONLY)
   set(texts "")
   foreach(isa IN LISTS isa_names)
-    set(own "attn_##name##_${isa}")
-    set(floats "attn_##name##_${isa_floats_${isa}}")
-    set(bf16 "attn_##bf16##_${isa}")
+    foreach(kind floats bytes tiles pairs)
+      set(${kind} "attn_##name##_${isa_${kind}_${isa}}")
+      list(APPEND all_${kind} "${${kind}}, ${${kind}}")
+    endforeach()
+    set(words NULL)
+    if(isa_pairs_${isa} STREQUAL isa AND NOT isa_floats_${isa} STREQUAL isa)
+      set(words ${pairs})
+    endif()
+    list(APPEND all_words "${words}, ${words}")
+    set(bf16 "attn_##bf16##_${isa_pairs_${isa}}")
     if(NOT ATTNRUN_BF16)
       set(bf16 NULL)
     endif()
-    list(APPEND all_own "${own}, ${own}")
-    list(APPEND all_floats "${floats}, ${floats}")
-    list(APPEND all_products "${own}, ${bf16}")
-    string(APPEND texts " type ${own} arguments;")
+    list(APPEND all_products "${floats}, ${bf16}")
+    string(APPEND texts " type attn_##name##_${isa} arguments;")
   endforeach()
-  list(JOIN all_own ", " all_own)
-  list(JOIN all_floats ", " all_floats)
-  list(JOIN all_products ", " all_products)
+  foreach(kind floats bytes tiles pairs words products)
+    list(JOIN all_${kind} ", " all_${kind})
+  endforeach()
   file(CONFIGURE OUTPUT ${generated}/kernel_sets.h CONTENT
 "/* Made by ops/kernels/isa.cmake: see by_use.c. */
 #define TEXTS(type, name, arguments)${texts}
-#define OWN(name) ${all_own}
 #define FLOATS(name) ${all_floats}
+#define BYTES(name) ${all_bytes}
+#define TILES(name) ${all_tiles}
+#define PAIRS(name) ${all_pairs}
+#define WORDS(name) ${all_words}
 #define PRODUCTS(name, bf16) ${all_products}
 " @ONLY)
 endif()

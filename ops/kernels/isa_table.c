@@ -1,32 +1,42 @@
-/* isa_table.c - the table of kernels of one instruction set, compiled once for each. A set
- * with texts of KERNEL_DOT rows alone has the other kernels from ATTN_ISA_FLOATS, its next
- * parent that has a text of all. */
+/* isa_table.c - the table of kernels of one instruction set, compiled once for each. Rows of the
+ * kinds that a set has no texts of come from its next parent that has them (ATTN_ISA_FLOATS …). */
+#include "isa.h"
 #include "kernels.h"
 
-#define CAT4_(a, b, c, d) a##b##c##d
-#define CAT4(a, b, c, d)  CAT4_(a, b, c, d)
-#define SHARED(name)      CAT4(attn_, name, _, ATTN_ISA_FLOATS)
-#define OWN(name)         CAT4(attn_, name, _, ATTN_ISA_SUFFIX)
-
-#define TABLE      CAT4(attn_, table, _, ATTN_ISA_SUFFIX)
-#define TABLE_BF16 CAT4(attn_, table_bf16, _, ATTN_ISA_SUFFIX)
+#define TABLE      ATTN_CAT4(attn_, table, _, ATTN_ISA_SUFFIX)
+#define TABLE_BF16 ATTN_CAT4(attn_, table_bf16, _, ATTN_ISA_SUFFIX)
 extern const struct attn_kernels TABLE, TABLE_BF16;
 
 #ifdef ATTN_KERNELS_BY_USE
 const struct attn_kernels TABLE = { .vec_bytes = VEC_BYTES, .set = ATTN_ISA_SET };
 const struct attn_kernels TABLE_BF16 = { .vec_bytes = VEC_BYTES,
                                          .products_bf16 = true,
+                                         .dots_bf16 = V_HAS_DOT_BF16,
                                          .set = ATTN_ISA_SET + 1 };
 #else
-#define KERNEL(type, name, arguments)     type SHARED(name) arguments;
-#define KERNEL_DOT(type, name, arguments) type OWN(name) arguments;
+#define OF(name, set) ATTN_CAT4(attn_, name, _, set)
+
+#define KERNEL(type, name, arguments)       type OF(name, ATTN_ISA_FLOATS) arguments;
+#define KERNEL_BYTES(type, name, arguments) type OF(name, ATTN_ISA_BYTES) arguments;
+#define KERNEL_TILES(type, name, arguments) type OF(name, ATTN_ISA_TILES) arguments;
+#define KERNEL_PAIRS(type, name, arguments) type OF(name, ATTN_ISA_PAIRS) arguments;
 #include "kernels.def"
 #undef KERNEL
 
+#define ROW(name, set) .name = OF(name, set),
+#if V_HAS_DOT_BF16
+#define ROW_WORDS(name) ROW(name, ATTN_ISA_PAIRS)
+#else
+#define ROW_WORDS(name)
+#endif
+
 const struct attn_kernels TABLE = {
     .vec_bytes = VEC_BYTES,
-#define KERNEL(type, name, arguments)     .name = SHARED(name),
-#define KERNEL_DOT(type, name, arguments) .name = OWN(name),
+#define KERNEL(type, name, arguments)       ROW(name, ATTN_ISA_FLOATS)
+#define KERNEL_BYTES(type, name, arguments) ROW(name, ATTN_ISA_BYTES)
+#define KERNEL_TILES(type, name, arguments) ROW(name, ATTN_ISA_TILES)
+#define KERNEL_PAIRS(type, name, arguments) ROW(name, ATTN_ISA_PAIRS)
+#define KERNEL_WORDS(type, name, arguments) ROW_WORDS(name)
 #include "kernels.def"
 #undef KERNEL
 };
@@ -35,9 +45,13 @@ const struct attn_kernels TABLE = {
 const struct attn_kernels TABLE_BF16 = {
     .vec_bytes = VEC_BYTES,
     .products_bf16 = true,
-#define KERNEL(type, name, arguments)               .name = SHARED(name),
-#define KERNEL_DOT(type, name, arguments)           .name = OWN(name),
-#define KERNEL_PRODUCT(type, name, bf16, arguments) .name = OWN(bf16),
+    .dots_bf16 = V_HAS_DOT_BF16,
+#define KERNEL(type, name, arguments)               ROW(name, ATTN_ISA_FLOATS)
+#define KERNEL_BYTES(type, name, arguments)         ROW(name, ATTN_ISA_BYTES)
+#define KERNEL_TILES(type, name, arguments)         ROW(name, ATTN_ISA_TILES)
+#define KERNEL_PAIRS(type, name, arguments)         ROW(name, ATTN_ISA_PAIRS)
+#define KERNEL_WORDS(type, name, arguments)         ROW_WORDS(name)
+#define KERNEL_PRODUCT(type, name, bf16, arguments) .name = OF(bf16, ATTN_ISA_PAIRS),
 #include "kernels.def"
 #undef KERNEL
 };

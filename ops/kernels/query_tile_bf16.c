@@ -1,5 +1,10 @@
 /* query_tile_bf16.c - softmax attention of a query tile with products of bf16: see
- * query_tile.h. Scores, terms and sums are floats. Long keys are multiplied as floats. */
+ * query_tile.h. Scores, terms and sums are floats. Long keys are multiplied as floats, and so are
+ * all where a set does not multiply pairs of bf16. */
+#include "isa.h"
+
+#if V_HAS_DOT_BF16
+
 #define PAIRS 1
 #include "query_tile.h"
 
@@ -19,3 +24,18 @@ void K(query_tile_bf16)(const struct attn_query_tile_f32 *tile)
     else
         run_query_tile(tile);
 }
+
+#else
+
+void K(query_tile_pack_bf16)(float *to, const float *q, ptrdiff_t row, size_t dim,
+                             size_t queries)
+{
+    K_OF_FLOATS(query_tile_pack_f32)(to, q, row, dim, queries);
+}
+
+void K(query_tile_bf16)(const struct attn_query_tile_f32 *tile)
+{
+    K_OF_FLOATS(query_tile_f32)(tile);
+}
+
+#endif

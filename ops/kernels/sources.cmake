@@ -37,14 +37,15 @@ set(ATTN_KERNELS
   ops/kernels/blocked_rows_f32.c
   ops/kernels/blocked_norm_f32.c
   ops/kernels/blocked_conv_u8.c
-  ops/kernels/blocked_conv_bf16.c
   ops/kernels/bytes.c
   ops/kernels/winograd_f32.c
   ops/kernels/halo_f32.c
   ops/kernels/additive_f32.c
   ops/kernels/maps_f32.c
 )
-# Those with further texts for CPUs with dot products of bytes or of 16-bit elements.
-set(ATTN_KERNELS_DOT ops/kernels/gemm_i8.c ops/kernels/gemm_bf16.c
-  ops/kernels/query_tile_bf16.c ops/kernels/blocked_conv_u8.c ops/kernels/blocked_conv_bf16.c
+# Those of the other kinds of rows (kernels.def).
+set(ATTN_KERNELS_tiles ops/kernels/gemm_i8.c)
+set(ATTN_KERNELS_bytes ${ATTN_KERNELS_tiles} ops/kernels/blocked_conv_u8.c
   ops/kernels/nbits_rows.c ops/kernels/nbits_rounded.c)
+set(ATTN_KERNELS_pairs ops/kernels/gemm_bf16.c ops/kernels/query_tile_bf16.c
+  ops/kernels/blocked_conv_bf16.c)

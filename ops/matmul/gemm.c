@@ -198,7 +198,9 @@ attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *
 
 static int32_t packed_as(const struct attn_kernels *kernels, int32_t dtype)
 {
-    return kernels->products_bf16 ? ATTN_B_PAIRS : attn_gemm_stored_as(dtype);
+    return kernels->dots_bf16       ? ATTN_B_PAIRS
+           : kernels->products_bf16 ? ATTN_B_BF16
+                                    : attn_gemm_stored_as(dtype);
 }
 
 /* Words of a column of k elements, and their bytes. */
@@ -252,7 +254,7 @@ void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *pack
 {
     *packed = packed_header(kernels, dtype, k, n);
     void *panels = packed + 1;
-    if (packed->stored_as == ATTN_B_PAIRS)
+    if (kernels->products_bf16)
         kernels->gemm_pack_bf16(panels, b, attn_gemm_stored_as(dtype), row, col,
                                 (size_t)k, (size_t)n);
     else if (dtype == ATTNRUN_F32)

@@ -9,7 +9,7 @@
  *
  * In: what blocked_layout.c has written. Out: fewer nodes, and maps of half the size. */
 #include "../../runtime/poll.h"
-#include "../kernels/kernel_types.h"
+#include "../kernels/kernels.h"
 #include "match.h"
 
 enum { MAX_IN = 5, MAX_ATTRS = 22, Z = 3, S = 4 };
@@ -178,7 +178,7 @@ static attn_status run_blocked_epilogue(struct attn_graph *graph, int32_t *appli
         else if (node_is(node, "Add") && node->pub.opset >= 7)
             TRY(try_residual(graph, node, applied));
     }
-    const int64_t then = graph->model->products_bf16 ? graph->n_nodes : 0;
+    const int64_t then = attn_model_kernels(graph->model)->dots_bf16 ? graph->n_nodes : 0;
     for (int64_t n = 0; n < then && !attn_stops_node(n); n++)
         if (graph->nodes[n] != NULL && graph->nodes[n]->pub.n_out > 0 &&
             graph->nodes[n]->out[0] >= 0)

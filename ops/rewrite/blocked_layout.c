@@ -19,7 +19,7 @@
  * FromBlocked copy the map; convolutions of few channels read plain maps. A second walk
  * rewrites the members of these runs. Late: conv_epilogue and others come first. */
 #include "../../runtime/poll.h"
-#include "../kernels/kernel_types.h"
+#include "../kernels/kernels.h"
 #include "blocked_layout.h"
 
 enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 32, MIN_OF_WORDS = 64, MIN_TILES = 40 };
@@ -180,7 +180,7 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
     const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
     const attnrun_type *y = layout_type(l, node->out[0]);
     double tiles = 1.0, pixels = 1.0;
-    if (l->graph->model->products_bf16 &&
+    if (attn_model_kernels(l->graph->model)->dots_bf16 &&
         (w->dims[0] < MIN_OF_WORDS || w->dims[1] < MIN_OF_WORDS))
         return false;
     for (int i = 2; i < 4; i++) {

@@ -142,6 +142,17 @@ static size_t a_elements(const struct case_gemm *t)
     return lines == 0 ? 0 : (lines - 1) * row + (t->g.a_col != 0 ? t->s.m : t->s.k);
 }
 
+/* What gemm_pack_bf16 makes: pairs of elements, or elements; and the bytes of a column. */
+static int32_t packed_bf16(const struct check *c)
+{
+    return c->dots_bf16 ? ATTN_B_PAIRS : ATTN_B_BF16;
+}
+
+static size_t column_bf16(const struct check *c, size_t k)
+{
+    return c->dots_bf16 ? (k + 1) / 2 * sizeof(uint32_t) : k * sizeof(uint16_t);
+}
+
 /* form: 0 row-major B, 1 B transposed, 2 any strides; packed or not. */
 static void run_case(struct check *c, struct shape s, int form, bool packed, int32_t kind)
 {
@@ -180,12 +191,11 @@ static void run_case(struct check *c, struct shape s, int form, bool packed, int
     add_epilogue(c, &t, kind);
     t.g.scratch = aligned_alloc(64, attn_gemm_scratch(s.m, s.n, s.k) * sizeof(float));
     if (packed && bf16) {
-        uint32_t *panels =
-            check_memory(c, (s.k + 1) / 2 * padded(c, s.n) * sizeof *panels);
+        uint32_t *panels = check_memory(c, column_bf16(c, s.k) * padded(c, s.n));
         c->k->gemm_pack_bf16(panels, t.g.b, t.g.b_type, t.g.b_row, t.g.b_col, s.k, s.n);
         t.g.b = (const float *)(const void *)panels;
         t.g.packed = 1;
-        t.g.b_type = ATTN_B_PAIRS;
+        t.g.b_type = packed_bf16(c);
     } else if (packed && narrow != NULL) {
         uint16_t *panels = check_memory(c, s.k * padded(c, s.n) * sizeof *panels);
         c->k->gemm_pack_16(panels, narrow, t.g.b_row, t.g.b_col, s.k, s.n);
@@ -226,7 +236,7 @@ static void bench_shape(struct check *c, size_t m, size_t n, size_t k, bool pack
     size_t rows = m < ATTN_GEMM_MC ? m : ATTN_GEMM_MC;
     struct attn_gemm_f32 g = { .b = packed ? panels : b,
                                .packed = packed,
-                               .b_type = bf16 && packed ? ATTN_B_PAIRS : ATTN_B_F32,
+                               .b_type = bf16 && packed ? packed_bf16(c) : ATTN_B_F32,
                                .n = n,
                                .k = k,
                                .a_row = (ptrdiff_t)k,
@@ -288,7 +298,7 @@ void check_gemm_f32(struct check *c)
 
 void check_gemm_bf16(struct check *c) { check_gemm_f32(c); }
 
-/* The halves of each word, one by one, beside the conversion kernel of single numbers. */
+/* Each element, or each half of a word, beside the conversion kernel of single numbers. */
 void check_gemm_pack_bf16(struct check *c)
 {
     CHECK_SIZES(c, n)
@@ -297,7 +307,9 @@ void check_gemm_pack_bf16(struct check *c)
             continue;
         const size_t k = (size_t)check_below(c, 40), lanes = (size_t)c->k->vec_bytes / 4;
         const float *b = check_normal_f32(c, n * k);
-        uint32_t *panels = check_memory(c, (k + 1) / 2 * padded(c, n) * sizeof *panels);
+        uint32_t *panels = check_memory(c, column_bf16(c, k) * padded(c, n));
+        const uint16_t *halves = (const uint16_t *)(const void *)panels;
+        const size_t rows = c->dots_bf16 ? (k + 1) / 2 * 2 : k;
         uint16_t *want = check_memory(c, (n * k + 1) * sizeof *want);
         const bool transposed = check_below(c, 2) != 0;
         const size_t row = transposed ? 1 : n, col = transposed ? k : 1;
@@ -306,10 +318,12 @@ void check_gemm_pack_bf16(struct check *c)
         for (size_t j = 0; j < padded(c, n); j++) {
             const size_t first = j / (2 * lanes) * (2 * lanes);
             const size_t width = n - first <= lanes ? lanes : 2 * lanes;
-            for (size_t i = 0; i < (k + 1) / 2 * 2; i++) {
-                const uint32_t word =
-                    panels[first * ((k + 1) / 2) + i / 2 * width + j - first];
-                const uint32_t half = i % 2 == 0 ? word & 0xffff : word >> 16;
+            for (size_t i = 0; i < rows; i++) {
+                const size_t word = first * ((k + 1) / 2) + i / 2 * width + j - first;
+                const uint32_t half = !c->dots_bf16
+                                          ? halves[first * k + i * width + j - first]
+                                      : i % 2 == 0 ? panels[word] & 0xffff
+                                                   : panels[word] >> 16;
                 const bool inside = i < k && j < n;
                 check_near(c, j * k + i, half, inside ? want[i * row + j * col] : 0, 0);
             }

@@ -45,6 +45,7 @@ struct check_block {
 
 struct check {
     const struct attn_kernels *k; /* the table under test */
+    bool dots_bf16; /* the set multiplies pairs of bf16: what is packed is these */
     const char *isa, *kernel;
     int place; /* 0: flush with the guard page behind; p: 4 * p bytes after the one before
                 */

@@ -13,13 +13,15 @@ const struct attn_kernels *attn_kernels_for(int isa, bool bf16);
 static const struct {
     const char *name;
     void (*check)(struct check *c);
-    bool dot; /* has a text in sets with dot products of bytes, too */
+    enum { FLOATS, BYTES, PAIRS, WORDS } kind; /* of row: kernels.def */
 } checks[] = {
-#define KERNEL(type, name, arguments)     { #name, check_##name, false },
-#define KERNEL_DOT(type, name, arguments) { #name, check_##name, true },
+#define KERNEL(type, name, arguments)       { #name, check_##name, FLOATS },
+#define KERNEL_BYTES(type, name, arguments) { #name, check_##name, BYTES },
+#define KERNEL_PAIRS(type, name, arguments) { #name, check_##name, PAIRS },
+#define KERNEL_WORDS(type, name, arguments) { #name, check_##name, WORDS },
 #include "../../ops/kernels/kernels.def"
 #undef KERNEL
-    { NULL, NULL, false },
+    { NULL, NULL, FLOATS },
 };
 
 struct options {
@@ -45,9 +47,13 @@ static int check_isa(const struct options *options, enum attn_isa isa,
     const bool all_texts = attn_isa_of_floats(isa) == isa;
     int failed = 0;
     for (int i = 0; checks[i].name != NULL; i++) {
-        if (!wanted(options, checks[i].name) || (!all_texts && !checks[i].dot))
+        const struct attn_kernels *bf16 = attn_kernels_for((int)isa, true);
+        if (!wanted(options, checks[i].name) ||
+            (!all_texts && checks[i].kind == FLOATS) ||
+            (checks[i].kind == WORDS && (bf16 == NULL || !bf16->dots_bf16)))
             continue;
         struct check c = { .k = attn_kernels_for((int)isa, false),
+                           .dots_bf16 = bf16 != NULL && bf16->dots_bf16,
                            .isa = attn_isa_name(isa),
                            .kernel = checks[i].name,
                            .random = options->seed * 2654435761u + 1,

@@ -2,7 +2,7 @@
 #ifndef ATTN_ISA_AVX512_AMX_H
 #define ATTN_ISA_AVX512_AMX_H
 
-#include "avx512_bf16.h"
+#include "avx512_vnni.h"
 
 #define V_HAS_TILES V_HAS_TILES
 enum { V_HAS_TILES = 1 };

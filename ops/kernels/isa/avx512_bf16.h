@@ -15,7 +15,8 @@ static ALWAYS_INLINE v_u32 v_words_bf16(const float *x)
 {
     return (v_u32)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + 16), _mm512_loadu_ps(x));
 }
-#define v_dot_bf16 v_dot_bf16
+#define V_HAS_DOT_BF16 1
+#define v_dot_bf16     v_dot_bf16
 static ALWAYS_INLINE v_f32 v_dot_bf16(v_f32 acc, v_u32 b, uint32_t a)
 {
     return (v_f32)_mm512_dpbf16_ps((__m512)acc, (__m512bh)b,

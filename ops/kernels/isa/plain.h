@@ -215,8 +215,9 @@ static ALWAYS_INLINE v_u32 v_words_bf16(const float *x)
 }
 #endif
 /* acc + the products of the halves of b with those of the word a; a set may flush
- * denormal values to zero. */
-#ifndef v_dot_bf16
+ * denormal values to zero. V_HAS_DOT_BF16: it has an instruction for that. */
+#ifndef V_HAS_DOT_BF16
+#define V_HAS_DOT_BF16 0
 static ALWAYS_INLINE v_f32 v_dot_bf16(v_f32 acc, v_u32 b, uint32_t a)
 {
     const v_u32 word = b - b + a;
