@@ -17,13 +17,20 @@ struct product {
 };
 
 /* A constant matrix that MatMul reads through a Transpose too large to fold: packing
- * transposes it for nothing. -1 where B is not of that form. */
+ * transposes it for nothing. One of 16-bit elements may be cast behind that (promote.c).
+ * -1 where B is not of that form. */
 static int32_t transposed_constant(const struct attn_graph *graph,
                                    const struct attn_node *node)
 {
-    struct attn_node *transpose = attn_match_in(graph, node, 1, "Transpose");
+    const struct attn_node *cast = attn_match_in(graph, node, 1, "Cast");
+    struct attn_node *transpose = cast != NULL && cast->internal
+                                      ? attn_match_in(graph, cast, 0, "Transpose")
+                                      : attn_match_in(graph, node, 1, "Transpose");
     if (!node_is(node, "MatMul") || transpose == NULL ||
         !match_is_constant(graph, transpose->in[0]))
+        return -1;
+    const int32_t dtype = graph->values[transpose->in[0]].data.dtype;
+    if (dtype != ATTNRUN_F32 && dtype != ATTNRUN_F16 && dtype != ATTNRUN_BF16)
         return -1;
     const struct attn_attr *perm = attn_node_attr(transpose, "perm");
     bool swaps = perm == NULL || (perm->kind == ATTN_ATTR_INTS && perm->ints.n == 2 &&
