@@ -2,9 +2,10 @@
 alone, none is lost, memory stays within the plan, a full queue and bad requests are refused, and
 SIGTERM ends it after all that it took is answered.
 
-usage: check_server.py SERVER [--requests N] [--clients N] [--model FILE]
+usage: check_server.py SERVER [--requests N] [--clients N] [--model FILE] [--beside SERVER]
 With --model, a text encoder of ids, mask and token types; else a small one made here. Prints p50
-and p99 of the answers. ATTNRUN_TEST_SEED changes the texts.
+and p99 of the answers; with --beside, those of the same front over ONNX Runtime (ort_front), which
+gets the same requests in turns. ATTNRUN_TEST_SEED changes the texts.
 """
 import argparse
 import http.client
@@ -151,6 +152,37 @@ def check_answers(texts, answers, reference, seed):
             sys.exit(f"an embedding of {len(ids)} tokens is off by {error} (seed {seed})")
 
 
+def resident_peak(server):
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
+
+
+def measure(programs, model, asked, clients, reference, seed):
+    """Each program's answers to the same requests, in five turns."""
+    servers = {name: Server(program, model, "--tokens", TOKENS)
+               for name, program in programs.items()}
+    seconds, walls = {name: [] for name in servers}, dict.fromkeys(servers, 0)
+    part = -(-len(asked) // 5)
+    for turn in range(6):  # the first one warms up
+        texts = asked[max(turn - 1, 0) * part:][:part]
+        for name, server in servers.items():
+            begin = time.perf_counter()
+            answers = load(server, texts, clients)
+            took = time.perf_counter() - begin
+            check_answers(texts, answers, reference, seed)
+            if turn > 0:
+                seconds[name] += [a[2] for a in answers]
+                walls[name] += took
+    for name, server in servers.items():
+        each, metrics = sorted(seconds[name]), server.metrics()
+        p50, p99 = (1e3 * each[len(each) * p // 100] for p in (50, 99))
+        print(f"{name}: {len(each)} answers, 0 lost; {len(each) / walls[name]:.0f} a second; "
+              f"p50 {p50:.2f} ms, p99 {p99:.2f} ms; "
+              f"{metrics['answered_total'] / metrics['batches_total']:.1f} texts a batch; resident "
+              f"{server.resident() / 1e6:.1f} MB, at most {resident_peak(server) / 1e6:.1f} MB")
+        server.stop()
+
+
 def check_refusals(server):
     assert server.ask("GET", "/health") == (200, "ok\n")
     for body in ("", "{}", '{"ids": []}', '{"ids": [1,]}', '{"ids": [-1]}', '{"ids": [1]} x',
@@ -217,6 +249,7 @@ def main():
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--model")
+    parser.add_argument("--beside")
     given = parser.parse_args()
     seed = int(os.environ.get("ATTNRUN_TEST_SEED", "20240229"))
     numbers = random.Random(seed)
@@ -239,6 +272,9 @@ def main():
               f"{metrics['answered_total'] / metrics['batches_total']:.1f} texts a batch; resident "
               f"{early / 1e6:.1f} MB after 64, {server.resident() / 1e6:.1f} MB at the end")
         server.stop()
+        if given.beside:
+            measure({"attnrun": given.server, "onnxruntime": given.beside}, model, asked,
+                    given.clients, Reference(model), seed)
         check_batches(given.server, model, texts)
         check_full_queue(given.server, model, texts)
         check_stop(given.server, model, texts)

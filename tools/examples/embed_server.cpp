@@ -1,7 +1,7 @@
 /* embed_server.cpp - embeddings over HTTP:
  *
  *     embed_server model.onnx [--port N] [--contexts N] [--batch N] [--tokens N]
- *                             [--wait-us N] [--queue N]
+ *                             [--wait-us N] [--queue N] [--ragged 0|1]
  *
  * The model is a text encoder: ids i64[B,S] and, where it has them, a mask and token types, both
  * i64[B,S], to f32[B,S,W] (averaged over the tokens of each text here) or f32[B,W]. Texts come as
@@ -15,7 +15,8 @@
  *                                                            context of its own
  *
  * A context takes what waits, up to --batch texts, --wait-us after the first one came at the
- * latest, pads them to the longest and runs them. Before anything is packed the plan of the
+ * latest, pads them to the longest and runs them, on their tokens alone where the model is an
+ * encoder that can (not with --ragged 0). Before anything is packed the plan of the
  * largest batch says what memory all of that takes; the runtime's budget is that, so that the
  * process holds no more. SIGTERM and SIGINT end it once every text that was taken is answered.
  *
@@ -47,7 +48,8 @@ using clock_type = std::chrono::steady_clock;
 
 struct options {
     std::string model;
-    long port = 8080, contexts = 2, batch = 16, tokens = 256, wait_us = 2000, queue = 256;
+    long port = 8080, contexts = 2, batch = 16, tokens = 256, wait_us = 2000, queue = 256,
+         ragged = 1;
 };
 
 struct request {
@@ -338,10 +340,27 @@ std::string metrics(const attnrun::runtime &runtime, waiting &queue, const count
 
 /* ---- the program ---- */
 
+/* Rows of padding are never read, so that a model may leave them out. */
+attnrun::model open_model(const attnrun::runtime &runtime, const options &given)
+{
+    auto source = attnrun::sized<attnrun_source>();
+    source.path = given.model.c_str();
+    source.ragged = given.ragged != 0 ? ATTNRUN_RAGGED_ON : ATTNRUN_RAGGED_OFF;
+    try {
+        return attnrun::model(runtime, source);
+    } catch (const attnrun::error &e) {
+        if (source.ragged == ATTNRUN_RAGGED_OFF || e.status() != ATTNRUN_E_UNSUPPORTED)
+            throw;
+    }
+    source.ragged = ATTNRUN_RAGGED_OFF; /* the model is no such encoder */
+    return attnrun::model(runtime, source);
+}
+
 /* What all contexts take: the packed weights once, the rest of a context each. */
 std::uint64_t memory_of(const options &given)
 {
-    const attnrun::model model(given.model);
+    const attnrun::runtime runtime(attnrun::sized<attnrun_runtime_options>());
+    const attnrun::model model = open_model(runtime, given);
     const attnrun_model_need need =
         model.plan(encoder::shapes(model, given.batch, given.tokens));
     if (need.n_unbounded_steps > 0)
@@ -363,7 +382,8 @@ bool read_options(int argc, char **argv, options &given)
                  {"--batch", given.batch, 1000000},
                  {"--tokens", given.tokens, 1000000},
                  {"--wait-us", given.wait_us, 60000000},
-                 {"--queue", given.queue, 1000000}};
+                 {"--queue", given.queue, 1000000},
+                 {"--ragged", given.ragged, 1}};
     for (int i = 1; i < argc; i++) {
         bool found = false;
         for (const auto &option : known)
@@ -393,7 +413,7 @@ int run(const options &given)
     wanted.threads = 1; /* a context each does better than sharing one run */
     wanted.max_memory = memory_of(given);
     const attnrun::runtime runtime(wanted);
-    const attnrun::model model(runtime, given.model);
+    const attnrun::model model = open_model(runtime, given);
     std::deque<encoder> encoders;
     for (long i = 0; i < given.contexts; i++)
         encoders.emplace_back(model, given);
@@ -454,7 +474,8 @@ int main(int argc, char **argv)
     options given;
     if (!read_options(argc, argv, given)) {
         std::fprintf(stderr, "usage: embed_server model.onnx [--port N] [--contexts N] "
-                             "[--batch N] [--tokens N] [--wait-us N] [--queue N]\n");
+                             "[--batch N] [--tokens N] [--wait-us N] [--queue N] "
+                             "[--ragged 0|1]\n");
         return 2;
     }
     try {
