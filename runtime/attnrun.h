@@ -301,10 +301,11 @@ enum {
     ATTNRUN_PRECISION_F32 = 0, /* exactly */
     /* Operands are rounded to bf16, 8 bits: a sum of products is off by at most 2^-8 of the
      * sum of their magnitudes. Constant operands take half the memory. About twice as fast
-     * where the CPU has products of bf16 (avx512_bf16), slower than F32 where it has not:
-     * there the same products are made of floats. */
+     * where the instruction set has products of bf16 (avx512_bf16). Other sets round constant
+     * matrices alone and multiply floats: as fast as F32 where a weight meets many rows, faster
+     * where it meets few. */
     ATTNRUN_PRECISION_BF16 = 1,
-    /* BF16 where the CPU has its products, else F32; and where it has products of bytes (VNNI,
+    /* BF16 where the set has its products, else F32; and where it has products of bytes (VNNI,
      * dot products of AArch64), numbers that meet weights of 2, 4 or 8 bits (MatMulNBits, QMoE;
      * not with g_idx) are rounded to 8 bits. Such a number is then off by at most 1/254 of the
      * largest magnitude in its part of the row, which is a block of the weights or 128 numbers of
@@ -319,7 +320,9 @@ enum {
  * is looked at in each run: E_RANGE where it does not. A mask that adds a finite number hides a
  * token where that is at least 4096 below the scores of a query's other tokens. Plans that are
  * asked for (attnrun_plan(), attnrun_reserve(), attnrun_model_plan()) are those of all tokens. A
- * run is planned for its own number of tokens, rounded up. Such models are not saved as packed
+ * run is planned for its own number of tokens, rounded up; attnrun_run_options.all_tokens asks for
+ * all. With attnrun_set_max_plans() of 1 and attnrun_reserve(), no run of batches of that size or
+ * smaller ones asks the allocator for anything. Such models are not saved as packed
  * files. */
 enum {
     ATTNRUN_RAGGED_OFF = 0,
@@ -490,8 +493,8 @@ typedef struct attnrun_model_info {
     int64_t file_bytes;                  /* of the model and its external data */
     const char *producer, *producer_version, *graph_name, *doc;
     const char *missing;         /* "Foo-11, dom::Bar-1", or "" */
-    const char *precision; /* of products: "f32", "bf16", "bf16 by floats" without the
-                              instruction; "f32 and i8", "bf16 and i8": see AUTO */
+    const char *precision; /* of products: "f32", "bf16", "bf16 by floats" where the set does
+                              not have them; "f32 and i8", "bf16 and i8": see AUTO */
     const char *packed_for; /* a packed file: its instruction set; else "" */
     int32_t n_notes;
 } attnrun_model_info;
@@ -638,6 +641,10 @@ typedef struct attnrun_run_options {
     void (*on_node)(void *user, const attnrun_node_profile *node);
     void (*on_tasks)(void *user, const attnrun_tasks_profile *tasks);
     void *profile_user;
+    /* Nonzero: a model that was opened with `ragged` runs on all tokens of this batch, as if it had
+     * been opened without. Other models run as ever. */
+    int32_t all_tokens;
+    int32_t reserved; /* 0 */
 } attnrun_run_options;
 
 /* Computes all outputs from the inputs set. `options` may be NULL.
@@ -725,7 +732,8 @@ typedef struct attnrun_plan_block {
 } attnrun_plan_block;
 /* Plans for these input shapes, without allocating the arena. Data is not looked at: steps
  * whose shapes depend on it are dynamic. `inputs` has one tensor per model input. `info` may
- * be NULL. */
+ * be NULL. Where the plan takes the place of that of the run before (attnrun_set_max_plans()),
+ * outputs of that run are gone, also where this call fails. */
 ATTNRUN_API attnrun_status attnrun_plan(attnrun_context *context, const attnrun_tensor *inputs,
                                         attnrun_plan_info *info);
 /* Dtype and dims of output `index` in the last plan made or run; data NULL. E_SHAPE where they
@@ -735,7 +743,8 @@ ATTNRUN_API attnrun_status attnrun_plan_output(attnrun_context *context, int32_t
 /* Block of the last plan made or run. */
 ATTNRUN_API attnrun_status attnrun_plan_get_block(attnrun_context *context, int32_t index,
                                                   attnrun_plan_block *block);
-/* attnrun_plan() and the arena with it: later runs of these or smaller shapes do not grow. */
+/* attnrun_plan() and the arena with it: later runs of these or smaller shapes do not grow. Outputs
+ * of the run before are gone where the arena has to grow, also where this call fails. */
 ATTNRUN_API attnrun_status attnrun_reserve(attnrun_context *context,
                                            const attnrun_tensor *inputs);
 

@@ -487,7 +487,8 @@ attn_status attn_context_run(struct attnrun_context *context,
     attn_status status = load_inputs(context);
     /* A run that changes states cannot be made again: it has all tokens at once. */
     const bool may_fail = attn_ragged_can_be_whole(context->model->graph),
-               whole = may_fail && context->frame->states != NULL;
+               whole = context->options.all_tokens != 0 ||
+                       (may_fail && context->frame->states != NULL);
     if (status == ATTNRUN_OK)
         status = prepare(context, whole, &plan);
     if (status == ATTNRUN_OK)
@@ -565,8 +566,11 @@ attn_status attn_context_plan(struct attnrun_context *context,
 attn_status attn_context_reserve(struct attnrun_context *context,
                                  const attnrun_tensor *inputs)
 {
+    const struct attn_graph *graph = context->model->graph;
     TRY(attn_context_plan(context, inputs, NULL));
-    if (context->frame->states != NULL) {
+    TRY(attn_ragged_reserve(graph, context->frame->memory, &context->ragged,
+                            context->bound));
+    if (context->frame->states != NULL || graph->ragged != NULL) {
         struct attn_meter before = attn_poll_enter(&context->control);
         const attn_status status =
             attn_frame_rehearse(context->frame, context->bound); /* of the plan */

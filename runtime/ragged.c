@@ -80,9 +80,12 @@ void attn_ragged_free(struct attn_memory *memory, struct attn_ragged_lists *list
     *lists = (struct attn_ragged_lists){ NULL, 0 };
 }
 
-static attn_status reserve(struct attn_memory *memory, int64_t bytes,
-                           struct attn_ragged_lists *lists)
+attn_status attn_ragged_reserve(const struct attn_graph *graph,
+                                struct attn_memory *memory,
+                                struct attn_ragged_lists *lists,
+                                const attnrun_tensor *inputs)
 {
+    const int64_t bytes = attn_ragged_bytes(graph, inputs);
     if (bytes <= lists->bytes)
         return ATTNRUN_OK;
     attn_ragged_free(memory, lists);
@@ -143,7 +146,7 @@ attn_status attn_ragged_read(const struct attn_graph *graph, struct attn_memory 
     if (graph->ragged == NULL)
         return ATTNRUN_OK;
     TRY(attn_ragged_bound(graph, inputs));
-    TRY(reserve(memory, attn_ragged_bytes(graph, inputs), lists));
+    TRY(attn_ragged_reserve(graph, memory, lists, inputs));
     const attnrun_tensor *mask = &inputs[graph->ragged->mask];
     const int64_t batch = mask->dims[0], tokens = mask->dims[1];
     int64_t *samples = lists->data, *places = samples + batch * ATTN_RAGGED_FIELDS;

@@ -48,6 +48,11 @@ static inline int32_t attn_ragged_n(const struct attn_graph *graph)
 }
 /* inputs[graph->n_inputs] and the next one: for a plan that holds for every mask, without data. */
 attn_status attn_ragged_bound(const struct attn_graph *graph, attnrun_tensor *inputs);
+/* Memory for the lists of these inputs, whatever their mask is. */
+attn_status attn_ragged_reserve(const struct attn_graph *graph,
+                                struct attn_memory *memory,
+                                struct attn_ragged_lists *lists,
+                                const attnrun_tensor *inputs);
 /* The same of the mask among the inputs; `whole`: as if all tokens were there. E_RANGE where it
  * holds anything but 0 and 1, if not from_start. */
 attn_status attn_ragged_read(const struct attn_graph *graph, struct attn_memory *memory,

@@ -1,5 +1,5 @@
 # What programs that embed the library use, from the public header alone.
-foreach(name arena memory outputs profile)
+foreach(name arena memory outputs profile ragged)
   add_executable(test_embed_${name} tests/embed/test_${name}.c)
   target_link_libraries(test_embed_${name} PRIVATE attn_runtime_harness)
   add_test(NAME embed.${name} COMMAND test_embed_${name})
@@ -10,7 +10,8 @@ if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN AND NOT CMAKE_CROSSCOMPILING)
     ${CMAKE_CURRENT_SOURCE_DIR} $<TARGET_FILE:attnrun_static> ${PROTOBUF_C_LDFLAGS}
     ${OPENBLAS_LDFLAGS})
 endif()
-set_tests_properties(embed.arena embed.memory embed.outputs embed.profile PROPERTIES LABELS threads)
+set_tests_properties(embed.arena embed.memory embed.outputs embed.profile embed.ragged PROPERTIES
+  LABELS threads)
 
 # The example server, where Debian's libcpp-httplib-dev is installed; its load test is small here
 # and long in a full run.
@@ -28,6 +29,19 @@ if(HTTPLIB_FOUND AND CMAKE_CXX_COMPILER AND NOT CMAKE_CROSSCOMPILING)
   set(load --requests 400)
   if(ATTNRUN_TESTS_FULL)
     set(load --requests 40000 --clients 16)
+  endif()
+  # The same front over ONNX Runtime, which the Python package has as a library.
+  set(packages ${CMAKE_CURRENT_SOURCE_DIR}/build/venv/lib/python3*/site-packages)
+  file(GLOB onnxruntime ${packages}/onnxruntime/capi/libonnxruntime.so.*)
+  if(ATTNRUN_TESTS_FULL AND onnxruntime AND NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN)
+    add_executable(embed_server_ort tools/examples/embed_server.cpp)
+    target_compile_features(embed_server_ort PRIVATE cxx_std_17)
+    target_include_directories(embed_server_ort BEFORE PRIVATE tests/embed/ort_front)
+    target_link_libraries(embed_server_ort PRIVATE ${onnxruntime} attnrun_static
+      PkgConfig::HTTPLIB Threads::Threads)
+    get_filename_component(folder ${onnxruntime} DIRECTORY)
+    set_target_properties(embed_server_ort PROPERTIES BUILD_RPATH ${folder})
+    list(APPEND load --beside $<TARGET_FILE:embed_server_ort>)
   endif()
   add_python_test(embed.server embed/check_server.py
     $<TARGET_FILE:attnrun_example_embed_server> ${load})

@@ -45,9 +45,9 @@ class Inputs(unittest.TestCase):
         draw = np.random.default_rng(3)
         weights, x = draw.standard_normal((64, 48)).astype("f"), rows(5 * 64).reshape(20, 64)
         source = models.linear(weights)
-        rounded = [m.astype(ml_dtypes.bfloat16).astype("f") for m in (x, weights)]
         got = attnrun.Model(source, precision="bf16")(x=x)["y"]
-        np.testing.assert_allclose(got, rounded[0] @ rounded[1], rtol=1e-5, atol=1e-5)
+        off = np.abs(got - x.astype("d") @ weights) / (np.abs(x) @ np.abs(weights))
+        self.assertLess(off.max(), 2 ** -8)
         self.assertTrue((got != attnrun.Model(source)(x=x)["y"]).any())
         attnrun.Model(source, precision="auto")(x=x)
         with self.assertRaisesRegex(ValueError, "'f16', expected one of f32, bf16, auto"):
@@ -62,6 +62,10 @@ class Inputs(unittest.TestCase):
         np.testing.assert_allclose(got[mask != 0], want[mask != 0], rtol=1e-5, atol=1e-5)
         self.assertFalse(got[mask == 0].any())
         self.assertTrue(want[mask == 0].any())
+        context = attnrun.Model(source, ragged=True).context()
+        whole = context.run({"x": x, "mask": mask}, all_tokens=True)["y"]
+        np.testing.assert_allclose(whole, want, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(context.run({"x": x, "mask": mask})["y"], got)
         padded = attnrun.Model(source, ragged="auto")(x=x, mask=mask)["y"]
         np.testing.assert_array_equal(padded, want)  # the output has rows of padding
         with self.assertRaisesRegex(attnrun.Error, "expected 0 or 1"):

@@ -164,17 +164,19 @@ class Context:
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, *,
             out: Mapping[str, Any] | None = None, timeout: float | None = None,
-            validate: bool = False) -> dict[str, Any]:
+            validate: bool = False, all_tokens: bool = False) -> dict[str, Any]:
         """Computes -> {name: array}, of all outputs or those named in `outputs` (() : none,
         see view()).
 
         out       arrays (or torch tensors) that are written and returned instead of new ones;
                   dense, of exactly the output's shape and type
         timeout   seconds, then Error (TIME)
-        validate  Error (NONFINITE) where an output is not finite"""
+        validate  Error (NONFINITE) where an output is not finite
+        all_tokens  a model of Model(ragged=…) runs on all tokens of this batch, as if it had been
+                  opened without"""
         return self._context._run(dict(feeds), None if outputs is None else tuple(outputs),
                                   None if out is None else dict(out), validate,
-                                  _microseconds(timeout))
+                                  _microseconds(timeout), all_tokens)
 
     def view(self, name: str) -> Tensor:
         """The output `name` of the last run without a copy: numpy.asarray(context.view("y")),

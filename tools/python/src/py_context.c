@@ -251,10 +251,10 @@ static PyObject *context_run(PyObject *self, PyObject *args)
 {
     context_object *c = (context_object *)self;
     PyObject *feeds, *wanted, *out;
-    int validate;
+    int validate, all_tokens = 0;
     long long timeout;
-    if (!PyArg_ParseTuple(args, "O!OOpL", &PyDict_Type, &feeds, &wanted, &out, &validate,
-                          &timeout))
+    if (!PyArg_ParseTuple(args, "O!OOpL|p", &PyDict_Type, &feeds, &wanted, &out,
+                          &validate, &timeout, &all_tokens))
         return NULL;
     if (wanted != Py_None && !PyTuple_Check(wanted))
         return PyErr_Format(PyExc_TypeError, "outputs must be a tuple of names");
@@ -262,7 +262,8 @@ static PyObject *context_run(PyObject *self, PyObject *args)
         return PyErr_Format(PyExc_TypeError, "out must be a dict of arrays");
     const attnrun_run_options options = { .struct_size = sizeof options,
                                           .validate = validate,
-                                          .timeout_us = timeout };
+                                          .timeout_us = timeout,
+                                          .all_tokens = all_tokens };
     if (!context_take_to_write(c))
         return NULL;
     PyObject *results = run_taken(c, feeds, wanted == Py_None ? NULL : wanted,
