@@ -31,7 +31,7 @@ static attn_status next_field(struct tensor_from_pb_part *message, uint32_t *id,
                               struct tensor_from_pb_part *field)
 {
     const uint8_t *p = message->data, *end = p + message->bytes;
-    uint64_t tag, value = 0;
+    uint64_t tag = 0, value = 0;
     int used = attn_varint(p, end, &tag);
     p += used;
     int more = used > 0 ? attn_varint(p, end, &value) : 0;
