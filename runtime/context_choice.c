@@ -22,12 +22,19 @@ attn_status attn_context_choose_outputs(struct attnrun_context *context,
     return ATTNRUN_OK;
 }
 
+/* Not so once a rewrite pass has taken in the node that gave it. */
+static bool is_given(const struct attn_value *value)
+{
+    return value->producer >= 0 || value->data.kind != ATTNRUN_ABSENT ||
+           (value->flags & ATTN_VALUE_INPUT) != 0;
+}
+
 static attn_status find_value(const struct attnrun_context *context, const char *name,
                               int32_t *id)
 {
     const struct attn_graph *graph = context->model->graph;
     *id = name != NULL && name[0] != 0 ? attn_graph_find(graph, name) : -1;
-    if (*id >= 0)
+    if (*id >= 0 && is_given(&graph->values[*id]))
         return ATTNRUN_OK;
     attn_fail(ATTNRUN_E_USAGE, "there is no value '%s' in the graph as it is run",
               attn_quote(name != NULL ? name : ""));
