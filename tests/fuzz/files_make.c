@@ -79,7 +79,7 @@ void files_make_npy(struct fuzz_random *r, struct pb *to)
     for (int64_t i = 0; i < pad; i++)
         put_text(to, " ");
     put_text(to, "\n");
-    if (types[type].text[1] == 'U') /* code points */
+    if (strchr(types[type].text, 'U') != NULL) /* code points */
         for (int64_t i = 0; i < n * types[type].bytes / 4; i++)
             put_number(to,
                        fuzz_chance(r, 97) ? 0x20 + (uint64_t)fuzz_below(r, 4000)
