@@ -167,4 +167,16 @@ struct attn_boxes {
     size_t planes, rows, n;
 };
 
+/* Positions of a line, vectors of `inner` floats, a multiple of 16:
+ *
+ *   y[i] = sum over taps t of weight[i * taps + t] * x[index[i * taps + t]]
+ *
+ * weight NULL: taps is 1, and y[i] is x[index[i]]. */
+struct attn_resize_line {
+    const float *x, *weight;
+    const int64_t *index;
+    float *y;
+    int64_t taps, n, inner;
+};
+
 #endif

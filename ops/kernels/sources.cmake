@@ -42,6 +42,7 @@ set(ATTN_KERNELS
   ops/kernels/halo_f32.c
   ops/kernels/additive_f32.c
   ops/kernels/maps_f32.c
+  ops/kernels/resize_f32.c
 )
 # Those of the other kinds of rows (kernels.def).
 set(ATTN_KERNELS_tiles ops/kernels/gemm_i8.c)

@@ -8,6 +8,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/blocked_layout.c
   ops/rewrite/blocked_members.c
   ops/rewrite/blocked_quantized.c
+  ops/rewrite/blocked_resize.c
   ops/rewrite/blocked_spread.c
   ops/rewrite/common_subexpression.c
   ops/rewrite/constant_if.c
