@@ -62,7 +62,8 @@ struct attn_gate {
     float *y;
     ptrdiff_t row;
     size_t planes, n;
-    int32_t relu; /* act is max(…, 0), NaN stays; else nothing */
+    int32_t relu;   /* act is max(…, 0), NaN stays; else nothing */
+    int32_t blocks; /* of maps in blocks: for blocked_gates_f32 */
 };
 
 /* y[p] = act(sum over m < maps of x[m][p] * weight[m] + identity[p]) for p < n, the sum

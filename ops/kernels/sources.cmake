@@ -36,6 +36,7 @@ set(ATTN_KERNELS
   ops/kernels/blocked_conv_f32.c
   ops/kernels/blocked_rows_f32.c
   ops/kernels/blocked_norm_f32.c
+  ops/kernels/blocked_gates_f32.c
   ops/kernels/blocked_conv_u8.c
   ops/kernels/bytes.c
   ops/kernels/winograd_f32.c

@@ -9,6 +9,7 @@
  *   Mul of a map and a factor for each channel     BlockedGate
  *   Slice, Split into whole blocks                 Slice of blocks
  *   Resize, Upsample of height and width           BlockedResize, see blocked_resize.c
+ *   CBAM, SqueezeExcite                            BlockedCBAM, see blocked_cbam.c
  *   Concat of whole blocks; elementwise nodes      the same node
  *   Transpose to channels that are last, and what  see blocked_last.c
  *   follows it up to the one back
@@ -312,6 +313,8 @@ static attn_status make_one(struct layout *l, struct attn_node *node, enum membe
         return attn_spread_rewrite(l, node, out);
     case MEMBER_RESIZE:
         return attn_resize_rewrite(l, node, out);
+    case MEMBER_CBAM:
+        return attn_cbam_rewrite(l, node, out);
     case MEMBER_SCALE:
     case MEMBER_NORM:
     case MEMBER_PRODUCT:

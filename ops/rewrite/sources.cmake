@@ -3,6 +3,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/attention_heads.c
   ops/rewrite/block_mask.c
   ops/rewrite/block_window.c
+  ops/rewrite/blocked_cbam.c
   ops/rewrite/blocked_epilogue.c
   ops/rewrite/blocked_last.c
   ops/rewrite/blocked_layout.c

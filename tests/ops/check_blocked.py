@@ -90,6 +90,41 @@ class Network(blocked_networks.Maps):
         gate = self.add(("Sigmoid", "HardSigmoid")[between(0, 1)], [gate], (size[0], 1, 1))
         return self.add("Mul", [x, gate] if chance(0.5) else [gate, x], size)
 
+    def cbam(self, x):
+        """CBAM as PyTorch exports it: a gate of channels of one pool or both, one of pixels, or
+        one of these alone; perhaps a residual and Relu behind it."""
+        c, h, w = size = self.sizes[x]
+        if min(h, w) < 2:
+            return x
+        y, both = x, chance(0.8)
+        if chance(0.8):
+            few = between(1, 9)
+            weights = [self.constant((random.standard_normal((m, n, 1, 1)) / np.sqrt(n)).astype(
+                "f4")) for m, n in ((few, c), (c, few))]
+            gates = []
+            for op in ("GlobalAveragePool", "GlobalMaxPool")[:1 + both]:
+                u = self.add("Conv", [self.add(op, [x], (c, 1, 1)), weights[0]], (few, 1, 1))
+                gates.append(self.add("Conv", [self.add("Relu", [u], (few, 1, 1)), weights[1]],
+                                      (c, 1, 1)))
+            gate = self.add("Add", gates, (c, 1, 1)) if both else gates[0]
+            y = self.add("Mul", [x, self.add("Sigmoid", [gate], (c, 1, 1))], size)
+        if both or y == x:
+            axes = self.constant(np.array([1]))
+            pools = [self.add(op, [y, axes], (1, h, w), keepdims=1)
+                     for op in ("ReduceMean", "ReduceMax")]
+            pools = pools if chance(0.5) else pools[::-1]
+            k = (3, 7)[between(0, 1)]
+            inputs = [self.add("Concat", pools, (2, h, w), axis=1),
+                      self.constant(random.standard_normal((1, 2, k, k)).astype("f4"))]
+            if chance(0.5):
+                inputs.append(self.constant(random.standard_normal(1).astype("f4")))
+            s = self.add("Conv", inputs, (1, h, w), pads=[k // 2] * 4)
+            y = self.add("Mul", [y, self.add("Sigmoid", [s], (1, h, w))], size)
+        if chance(0.5):
+            y = self.add("Add", [y, x], size)
+            y = self.add("Relu", [y], size) if chance(0.5) else y
+        return y
+
     def pool(self, x):
         found = self.pool_window(x)
         if found is None:
@@ -217,7 +252,7 @@ class Network(blocked_networks.Maps):
         layers = (self.conv, self.conv, self.conv, self.depthwise, self.depthwise, self.residual,
                   self.residual, self.gate, self.pool, self.concat, self.parts, self.grouped,
                   self.number, self.outside, self.mlp, self.mlp, self.up, self.up,
-                  self.resize, self.resize)
+                  self.resize, self.resize, self.cbam, self.cbam)
         for _ in range(between(4, 9)):
             x = layers[between(0, len(layers) - 1)](x)
         outputs = {x, [*self.sizes][between(0, len(self.sizes) - 1)]} - {"x"} or {x}
@@ -491,6 +526,19 @@ def named_by_file():
     yield "BlockedResize", [x, two], {**both, "coordinate_transformation_mode":
                                       "tf_crop_and_resize"}, 5
     yield "BlockedResize", [("f4", 1, 1, 8, 8, 8), two], both, 5
+    dense = [x, np.ones((2, 13), "f4"), None, np.ones((13, 2), "f4"), None]
+    wide = np.ones((1, 2, 7, 7), "f4")
+    yield "BlockedCBAM", [*dense, wide], {"channels": 13}, 0
+    yield "BlockedCBAM", [late, *[None] * 4, wide, None, x], {"channels": 1}, 0
+    yield "BlockedCBAM", dense, {"channels": 13, "pools": ["max"]}, 0
+    yield "BlockedCBAM", dense, {"channels": 13, "pools": ["lse"]}, 5
+    yield "BlockedCBAM", dense, {"channels": 14}, 5
+    yield "BlockedCBAM", [x, *[None] * 4, wide], {"channels": 17}, 5
+    yield "BlockedCBAM", [x, *[None] * 4, wide], {"channels": 0}, 5
+    yield "BlockedCBAM", [late, *[None] * 4, wide], {"channels": 2**62}, 5
+    yield "BlockedCBAM", [x], {"channels": 16}, 5
+    yield "BlockedCBAM", [*dense, wide, None, ("f4", 1, 1, 8, 9, 16)], {"channels": 13}, 5
+    yield "BlockedCBAM", [("f4", 1, 1, 0, 8, 16), *dense[1:]], {"channels": 13}, 5
     yield "BlockedGate", [x, ("f4", 1, 2, 1, 1, 16)], {}, 5
     yield "BlockedMean", [("f4", 1, 1, 8, 16)], {}, 5
     yield "ToBlocked", [x], {}, 5
