@@ -4,6 +4,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/block_mask.c
   ops/rewrite/block_window.c
   ops/rewrite/blocked_cbam.c
+  ops/rewrite/block_wrap.c
   ops/rewrite/blocked_epilogue.c
   ops/rewrite/blocked_last.c
   ops/rewrite/blocked_layout.c
@@ -18,6 +19,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/drop_identity.c
   ops/rewrite/elementwise_chain.c
   ops/rewrite/epilogue.c
+  ops/rewrite/exp_softmax.c
   ops/rewrite/fuse_attention.c
   ops/rewrite/fuse_block_attention.c
   ops/rewrite/fuse_causal_linear.c
@@ -41,6 +43,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/mask_attrs.c
   ops/rewrite/mask_band.c
   ops/rewrite/mask_opcode.c
+  ops/rewrite/mask_order.c
   ops/rewrite/match.c
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/pad_conv.c
