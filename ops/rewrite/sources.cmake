@@ -28,6 +28,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/fuse_involution.c
   ops/rewrite/fuse_linear_attention.c
   ops/rewrite/fuse_map_gates.c
+  ops/rewrite/fuse_parts_attention.c
   ops/rewrite/fuse_performer.c
   ops/rewrite/fuse_quantized.c
   ops/rewrite/fuse_selective_kernel.c
