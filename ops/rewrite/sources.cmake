@@ -17,6 +17,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/conv_batch_norm.c
   ops/rewrite/conv_epilogue.c
   ops/rewrite/drop_identity.c
+  ops/rewrite/einsum_outer.c
   ops/rewrite/elementwise_chain.c
   ops/rewrite/epilogue.c
   ops/rewrite/exp_softmax.c
