@@ -84,7 +84,8 @@ attn_status attn_context_set_arena(struct attnrun_context *context, void *memory
                                    int64_t bytes)
 {
     if (bytes < 0 || (memory == NULL && bytes != 0))
-        return attn_fail(ATTNRUN_E_USAGE, "attnrun_set_arena: %lld bytes of no memory",
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "attnrun_set_arena: the memory is NULL, and bytes is %lld",
                          (long long)bytes);
     if ((uintptr_t)memory % ATTNRUN_ARENA_ALIGN != 0)
         return attn_fail(ATTNRUN_E_USAGE,

@@ -238,7 +238,10 @@ static attn_status plan_axis(attnrun_step *step, struct resize_axis *axis, int a
     if (!place_table(&axis->index, &step->shared_bytes, axis->out, axis->taps, 8) ||
         !place_table(&axis->weight, &step->shared_bytes, axis->out, axis->taps, 8) ||
         !place_table(&axis->weight_f32, &step->shared_bytes, axis->out, axis->taps, 4))
-        return op_fail(step, ATTNRUN_E_LIMIT, "axis %d is too large", a);
+        return op_fail(step, ATTNRUN_E_LIMIT,
+                       "the weights of axis %d, %lld wide with %lld taps, take more than "
+                       "2^63 - 1 bytes",
+                       a, (long long)axis->out, (long long)axis->taps);
     return ATTNRUN_OK;
 }
 
@@ -267,7 +270,9 @@ static attn_status plan_resize(attnrun_step *step, const struct target *t)
     int64_t all = op_count(&step->out[0], 0, rank), line;
     state->rows = all > 0 ? all / state->last_out : 0;
     if (all < 0 || !ck_mul(state->last_in, 8, &line))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
+        return op_fail_size(
+            step, "the number of elements of the result, or the bytes of a line,",
+            "2^63 - 1");
     step->scratch_bytes = line + 64;
     double taps = (double)state->axes[rank - 1].taps;
     double cost =

@@ -122,7 +122,10 @@ static attn_status plan_bam(attnrun_step *step)
                                    ck_mul(s->image_floats, s->map.batch, &shared));
     if (!fits || !ck_mul(floats, 4, &step->scratch_bytes) ||
         !ck_mul(shared, 4, &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "its planes are too large");
+        return op_fail_size(step,
+                            "the hidden channels would be over 32767, the middle ones "
+                            "over 2^30 - 1, or its scratch memory",
+                            "2^63 - 1 bytes");
     if (s->map.batch == 0)
         return ATTNRUN_OK;
     const int64_t tasks = s->whole ? s->map.batch : s->map.batch * s->tiles,

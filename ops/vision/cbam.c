@@ -182,7 +182,8 @@ static attn_status plan_memory(attnrun_step *step, struct cbam_state *s)
     int64_t bytes;
     if (has_spatial(step) &&
         !attn_spatial_plan(&s->spatial, &s->map, step->in[WS].dims[2].value))
-        return op_fail_input(step, X, ATTNRUN_E_LIMIT, "it is too large");
+        return op_fail_size(step, "the scratch memory of the spatial gate",
+                            "2^63 - 1 bytes");
     if (!ck_align(s->spatial.scratch_bytes, 64, &s->spatial_scratch) ||
         !ck_add(s->map.stored, s->hidden, &s->image_floats) ||
         !ck_mul(s->image_floats, s->hidden > 0 ? s->pools.n : 0, &s->image_floats) ||
@@ -190,7 +191,7 @@ static attn_status plan_memory(attnrun_step *step, struct cbam_state *s)
         !ck_add(s->spatial_scratch, s->cut.images > 0 ? 0 : bytes,
                 &step->scratch_bytes) ||
         !ck_mul(bytes, s->cut.images, &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "its vectors are too large");
+        return op_fail_size(step, "the memory of the pooled vectors", "2^63 - 1 bytes");
     return ATTNRUN_OK;
 }
 
@@ -203,7 +204,7 @@ static attn_status plan_cbam(attnrun_step *step, struct cbam_state *s)
                            : attn_map_sizes(step, X, &s->map));
     s->hidden = op_has_in(step, W1) ? step->in[W1].dims[0].value : 0;
     if (!ck_mul(s->hidden, map->channels, &weights) || !ck_mul(weights, 2, &weights))
-        return op_fail_input(step, W1, ATTNRUN_E_LIMIT, "it is too large");
+        return op_fail_size(step, "the number of elements of w1 and w2", "2^63 - 1");
     s->cut = attn_map_cut(map, weights, MAX_GROUPS);
     TRY(plan_memory(step, s));
     if (s->cut.images > 0)

@@ -91,7 +91,8 @@ static attn_status count_map(const attnrun_step *step, int in, struct attn_map *
     if (!ck_mul(map->height, map->width, &map->pixels) ||
         !ck_mul(map->stored, map->pixels, &plane) || !ck_mul(plane, 4, &bytes) ||
         !ck_mul(bytes, map->batch, &bytes))
-        return op_fail_input(step, in, ATTNRUN_E_LIMIT, "it is too large");
+        return op_fail_input(step, in, ATTNRUN_E_LIMIT,
+                             "expected at most 2^63 - 1 bytes");
     return ATTNRUN_OK;
 }
 

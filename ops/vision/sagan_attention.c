@@ -136,7 +136,10 @@ static attn_status plan_memory(attnrun_step *step, struct attn_sagan *s)
         !ck_mul(floats, s->map.batch, &floats) ||
         !ck_add(floats, s->map.channels, &floats) || floats > INT64_MAX / 64 ||
         !ck_mul(s->map.batch, s->tiles + s->query_tiles, &tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "keys and values are too large");
+        return op_fail_size(step,
+                            "a row of the keys or of the values would have more than "
+                            "2^32 elements, or the memory of all of them",
+                            "2^57 floats");
     step->shared_bytes = floats * (int64_t)sizeof(float);
     s->stream_floats = round_up(stream / (int64_t)sizeof(float), 16);
     s->gemm_floats = gemm_floats(s);

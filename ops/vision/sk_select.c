@@ -89,7 +89,7 @@ static attn_status plan_sk_select(attnrun_step *step, int maps)
     int64_t bytes, images = map->batch;
     if (!ck_mul(map->channels, maps + 1, &s->floats) ||
         !ck_add(s->floats, s->hidden, &s->floats) || !ck_mul(s->floats, 4, &bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "it has too many channels");
+        return op_fail_size(step, "the memory of the pooled vectors", "2^63 - 1 bytes");
     if (images == 0)
         return ATTNRUN_OK;
     s->block = PIXELS / map->pixels;

@@ -68,7 +68,7 @@ attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m)
     m->row_bytes = round_up(attn_mask_row_bytes(&m->program), 64);
     if (m->stream_bytes < 0 || !ck_mul(s->batch, s->q_heads, &tasks) ||
         !ck_mul(tasks, m->blocks, &tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     m->stream_bytes = round_up(m->stream_bytes, 64);
     step->scratch_bytes = m->stream_bytes + m->row_bytes;
     m->edges = round_up(m->norms + s->batch * s->kv_heads * (int64_t)sizeof(double), 64);

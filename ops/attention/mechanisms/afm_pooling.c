@@ -94,7 +94,8 @@ static attn_status plan_afm_pooling(attnrun_step *step, const struct afm_shape *
     };
     int64_t floats;
     if (!ck_add(w->v_dim, s->units, &floats) || floats > INT32_MAX)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_size(step, "the sum of the embedding size and the hidden units",
+                            "2^31 - 1");
     w->tile = attn_pooling_tile(floats);
     w->tile = w->tile < MAX_TILE ? w->tile : MAX_TILE;
     s->hidden_floats = attn_logits_floats(w->tile, w->v_dim, s->units); /* p W, too */

@@ -110,7 +110,7 @@ static attn_status pooling_infer(attnrun_step *step)
     s->hidden_floats = attn_logits_floats(w->tile, w->v_dim, s->units); /* u, too */
     const int64_t logits = attn_logits_floats(w->tile, s->units, w->rows);
     if (s->hidden_floats < 0 || logits < 0)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_scratch(step);
     w->extra_floats = s->hidden_floats + logits;
     w->token_ns = (double)s->units * (0.015 * (double)(w->v_dim + w->rows) + 0.3) +
                   0.02 * (double)w->rows * (double)w->v_dim + 5;

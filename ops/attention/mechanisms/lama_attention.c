@@ -107,7 +107,9 @@ static attn_status plan_lama(attnrun_step *step, const struct lama_shape *shape)
     w->tile = w->tile < MAX_TILE ? w->tile : MAX_TILE;
     s->logits_floats = attn_logits_floats(w->tile, w->v_dim, w->rows);
     if (s->logits_floats < 0 || w->v_dim > INT32_MAX)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_size(
+            step, "the number of channels would be over 2^31 - 1, or its scratch memory",
+            "2^63 - 1 bytes");
     /* Logits; squares of a row and their sums; a context as sums and as floats; P' c. */
     w->extra_floats = s->logits_floats + 2 * w->tile + 3 * w->v_dim + w->rows + 64;
     w->token_ns =

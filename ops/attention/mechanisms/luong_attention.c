@@ -140,7 +140,7 @@ static attn_status plan_weights(attnrun_step *step, struct luong_state *s)
     w->block = w->rows < ROWS ? w->rows : ROWS;
     w->tile = ATTN_POOLING_TILE;
     if (s->units > INT32_MAX)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_size(step, "the number of hidden units", "2^31 - 1");
     w->extra_floats =
         (int64_t)attn_gemm_scratch((size_t)w->block, (size_t)w->tile, (size_t)s->units);
     w->token_ns = (double)w->block * 0.02 * (double)(s->units + w->v_dim) +

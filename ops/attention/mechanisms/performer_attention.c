@@ -145,7 +145,10 @@ static attn_status plan_phases(attnrun_step *step, struct performer_state *s)
         !ck_mul(floats, 2 * s->projections, &floats) ||
         !ck_add(floats, z->batch * (z->q_heads + z->kv_heads) + 64, &floats) ||
         !ck_mul(floats, (int64_t)sizeof(float), &more))
-        return op_fail(step, ATTNRUN_E_LIMIT, "its projection is too large");
+        return op_fail_size(
+            step,
+            "the number of features would be over 2^30, or the memory of its projection",
+            "2^63 - 1 bytes");
     s->panel_floats = (s->rows + 31) / 32 * 32 * z->dim;
     step->shared_bytes = attn_performer_floats(s) * (int64_t)sizeof(float);
     int64_t tasks = s->rows > 0 ? s->projections : 0, heads = 0;

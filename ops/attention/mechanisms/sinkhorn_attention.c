@@ -153,7 +153,7 @@ static attn_status plan_sinkhorn(attnrun_step *step, struct sinkhorn_state *s)
            place(&s->gemm_at, &end, s->balanced ? (int64_t)gemm : 0, 1) &&
            ck_mul(heads, s->groups, &tasks) && ck_mul(z->q_len, 64, &ignored);
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     step->scratch_bytes = max64(end, sort);
     const double keys = (double)(s->sorted_rows + s->kv_block);
     const double cost = (double)s->group * (double)s->block * keys *

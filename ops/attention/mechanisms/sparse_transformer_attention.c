@@ -172,7 +172,7 @@ static attn_status plan_sparse_transformer(attnrun_step *step, struct sparse_sta
                 ck_add(s->keys_at, bytes, &step->scratch_bytes) &&
                 ck_mul(z->batch * z->q_heads, s->groups, &tasks);
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     const double stride = (double)args->stride, keys = (double)z->kv_len;
     const double seen = fmin(keys, stride + keys / stride * (double)args->summary);
     const double cost = (double)s->group * seen * (double)(z->dim + z->v_dim + 32) / 50.0;

@@ -168,7 +168,8 @@ static attn_status check_weight(const attnrun_step *step, int in, int rank, int6
     *stride = 1;
     for (int axis = 1; axis < rank; axis++)
         if (!ck_mul(*stride, t->dims[axis].value, stride))
-            return op_fail_input(step, in, ATTNRUN_E_LIMIT, "it is too large");
+            return op_fail_input(step, in, ATTNRUN_E_LIMIT,
+                                 "expected at most 2^63 - 1 elements for a head");
     if (own == 1)
         *stride = 0;
     return ATTNRUN_OK;

@@ -93,7 +93,7 @@ static attn_status plan_top_k(attnrun_step *step, struct top_k_state *s)
                 place(&s->ranks_at, &end, s->room, size) &&
                 ck_mul(z->batch * z->q_heads, s->blocks, &tasks);
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     const attnrun_type *mask = &step->in[ATTN_MASK];
     memset(s->mask, 0, sizeof s->mask);
     int64_t stride = 1;

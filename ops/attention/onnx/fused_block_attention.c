@@ -87,7 +87,9 @@ static attn_status plan(attnrun_step *step, const struct places *p)
     struct attn_sdpa *s = &m->s;
     int64_t keys, blocks;
     if (!ck_mul(tokens, args->window, &keys) || !ck_mul(batch, windows, &blocks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_size(step,
+                            "the number of keys of a window, or of windows of the batch,",
+                            "2^63 - 1");
     TRY(attn_sdpa_fits(step, blocks, heads, tokens, keys, dim + v_dim));
     *m = (struct attn_masked){ .windows = windows > 0 ? windows : 1 };
     *s = (struct attn_sdpa){ .batch = blocks,
