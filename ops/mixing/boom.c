@@ -8,6 +8,8 @@
  * output_size  in by default
  * activation   quick_gelu: x sigmoid(1.702 x); gelu, gelu_tanh, relu
  *
+ * Refused: an X whose last dim is 0, fewer hidden columns than output_size, sizes that
+ * disagree.
  * Cost: one product of in x hidden; a segment is added to Y as it is computed, so that (…,
  * hidden) never exists.
  * Source: Merity 2019, arXiv:1911.11423. Compared with Smerity/sha-rnn 218d748

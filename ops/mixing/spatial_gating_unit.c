@@ -2,7 +2,8 @@
  * Y = u * act(Ws[h] LayerNorm(g) + bs[h] + gate_res), a matrix over tokens for each of Hs
  * equal groups of channels.
  *
- * X            f32 (batch, N, 2 C); gate_res (batch, N, C), optional
+ * X            f32 (batch, N, 2 C)
+ * gate_res, Y  f32 (batch, N, C); gate_res is optional
  * gamma, beta  (C);  Ws (Hs, Nw, Nw);  bs (Hs, Nw)
  * num_heads 1 (Hs), is_causal 0, activation none | tanh | silu | gelu, epsilon 1e-5
  * Not causal: N == Nw. Causal: N <= Nw, the top left part, and Ws[m, n] counts as 0 for

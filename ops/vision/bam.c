@@ -6,7 +6,7 @@
  *   s   = sw1 t_m + sb1                                                   (h, w)
  *   Y[c,p] = post(x[c,p] (1 + sigmoid(c_c s_p)) + identity[c,p]), or of c_c + s_p
  *
- * x, identity      f32 (batch, C, h, w); identity is optional, and may be x
+ * x, identity, Y   f32 (batch, C, h, w); identity is optional, and may be x
  * cw0, cb0         (R, C), (R);  cw1, cb1 (C, R), (C)
  * cwm, cbm         (k, R, R), (k, R): k more layers between them, each with relu
  * sw0, sb0         (R, C), (R);  sw1, sb1 (1, R), (1)

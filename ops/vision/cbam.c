@@ -4,7 +4,7 @@
  *   v[c,p] = g_c x[c,p]      s = gate(conv(ws, [max_c v; mean_c v]) + bs)
  *   Y[c,p] = post(v[c,p] s_p + identity[c,p])
  *
- * x, identity      f32 (batch, C, h, w); identity is optional, and may be x
+ * x, identity, Y   f32 (batch, C, h, w); identity is optional, and may be x
  * w1, b1           (R, C), (R);  w2, b2 (C, R), (C): both matrices, or neither: g = 1
  * ws, bs           (1, 2, K, K), (1): K odd, at most 63; ws[0,0] is for the maximum,
  *                  ws[0,1] for the mean; without ws: s = 1

@@ -8,7 +8,8 @@
  * x         f32 (batch, n, C), or (batch, C, h, w) with n = h w
  * mk        f32 (S, C / num_heads) for all heads, or (num_heads, S, C / num_heads)
  * mv        f32 (Co, S) or (num_heads, Co, S); bv (Co) or (num_heads, Co), optional
- * identity  f32 as Y, optional;  Y = act(y + identity), of x's layout with num_heads Co
+ * identity, Y  f32 (batch, n, num_heads Co), or (batch, num_heads Co, h, w);
+ *           Y = act(y + identity), identity is optional
  * num_heads 1, epsilon 0, nan_rows 0, post_activation none | relu
  *
  * A head of a sample is cut into tiles of 128 tokens. Phase 0: the logits of a tile,

@@ -9,7 +9,7 @@
  * with zeros around x and g(c) = c / (C / groups), rounded down.
  *
  * x             f32 (batch, C, h, w); Y (batch, C, h / stride, w / stride)
- * w1, w2        f32 (R, C), (groups K^2, R); b1, b2: their rows
+ * w1, w2        f32 (R, C), (groups K^2, R); b1, b2 (R), (groups K^2)
  * kernel        f32 (batch, groups K^2, h / stride, w / stride): k itself, instead of
  *               these
  * kernel_size   K, odd, up to 31; groups divides C; stride divides h and w

@@ -4,7 +4,7 @@
  *   q = wq x + bq            k = pool(wk x + bk), v = pool(wv x + bv)
  *   o_i = sum_j softmax_j(scale q_i . k_j) v_j        Y = gamma (wo o + bo) + x
  *
- * x          f32 (batch, C, h, w); Y the same
+ * x, Y       f32 (batch, C, h, w)
  * wq, wk     (d, C); wv (e, C); wo (C, e), absent: wo o is o, and e is C
  * bq, bk (d), bv (e), bo (C) optional;  gamma () or (1)
  * kv_pool    1; 2: the largest of 2 x 2 pixels of each channel, behind the projection

@@ -5,8 +5,7 @@
  *   Y[c,p] = post(sum over m of softmax_m(l)[c] f_m[c,p] + identity[c,p])
  *
  * w1, b1           (d, C), (d);  wsel, bsel (M, C, d), (M, C); b1, bsel optional
- * identity         f32 (batch, C, h, w), optional
- * f_0 … f_M-1      f32 (batch, C, h, w), 2 <= M <= 8
+ * f, identity, Y   f32 (batch, C, h, w): f_0 … f_M-1, 2 <= M <= 8; identity is optional
  * activation       none | relu;  post_activation  none | relu
  *
  * Up to three images go one by one, each with the phases pool (blocks of channels),

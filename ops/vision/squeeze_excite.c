@@ -4,7 +4,7 @@
  *   z_c = pool(x[c])   u = act(w1 z + b1)   g = gate(w2 u + b2)
  *   Y[c,p] = post(x[c,p] g_c + identity[c,p])
  *
- * x, identity      f32 (batch, C, h, w); identity is optional, and may be x
+ * x, identity, Y   f32 (batch, C, h, w); identity is optional, and may be x
  * w1, b1           (R, C), (R);  w2, b2 (C, R), (C);  b1, b2 optional
  *                  without w2 (effective squeeze-excite): g = gate(w1 z + b1), R = C
  * activation       relu; none | relu | silu | gelu | hardswish; without w2: none

@@ -3,6 +3,7 @@
 
 usage: test_manual.py ROOT ATTNRUN
 """
+import json
 import re
 import shutil
 import subprocess
@@ -118,6 +119,21 @@ class Manual(unittest.TestCase):
         self.assertLessEqual(max(map(len, text.splitlines())), 80)
         self.assertGreater(attnrun("ops", "Softmax").count("operator "), 1)
         self.assertIn("did you mean 'Relu'", attnrun("ops", "Relux", code=2))
+
+    def test_attributes_have_a_meaning(self):
+        self.assertRegex(attnrun("ops", "LocalAttention"),
+                         r"left_window: ints, required\n +the number of keys before a query")
+        known = {(op["name"], a["name"]): a.get("meaning")
+                 for op in json.loads(attnrun("ops", "--domain", "attnrun", "--json"))["ops"]
+                 for a in op["attributes"]}
+        self.assertNotIn(None, known.values())
+        rows = re.findall(r'(?m)^ATTRIBUTE\("(\w*)", "(\w+)", "(.*)"\)$',
+                          (ROOT / "tools/cli/attribute_texts.def").read_text(encoding="utf-8"))
+        self.assertEqual(len(rows), len({row[:2] for row in rows}))
+        for op, attribute, text in rows:  # each is shown by some operator
+            self.assertTrue([key for key, meaning in known.items()
+                             if key[1] == attribute and op in ("", key[0]) and meaning == text],
+                            (op, attribute))
 
     def test_pages_are_those_of_this_build(self):
         done = subprocess.run([sys.executable, ROOT / "tools/manual/operators.py", ATTNRUN,

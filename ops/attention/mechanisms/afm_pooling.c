@@ -11,6 +11,7 @@
  * weights     f32 (batch, fields (fields - 1) / 2), row by row of i < j; optional
  * attention   1; with 0 all a are 1: a plain sum
  *
+ * Refused: other ranks, sizes that disagree, a W with a dim of 0.
  * Cost: fields^2 dim units FLOPs; p exists for a tile of up to 128 pairs.
  * Source: Xiao 2017, arXiv:1708.04617. Compared with deepctr-torch 0.3.0 AFMLayer before
  * its projection. The authors' code 09c6756 takes its softmax over an axis of size 1,

@@ -14,6 +14,8 @@
  *                   without the maximum taken off
  * epsilon           1e-8
  *
+ * Refused: other ranks, sizes that disagree, a W with a dim of 0, 0 heads, epsilon <
+ * 0.
  * Cost: 2 n dim units FLOPs; u exists for a tile of up to 128 tokens.
  * Source: Yang 2016, Hierarchical Attention Networks. Compared with uvipen's WordAttNet
  * b1ea9e0 (score_activation tanh; without a mask) and wuch15/Fastformer 84cc859

@@ -18,6 +18,9 @@
  *
  * Where groups are heads, a task is a head, whose slots are in scratch; else, or with few
  * heads, all slots are in shared memory (phase 0).
+ * Refused: fewer key heads than query heads, one of null_k and null_v, groups that do
+ * not divide C (or, with inputs of rank 4, are not the heads), a V of other channels
+ * than K without Wv.
  * Cost: O(kv_len C^2 / groups + q_len (kv_len / r) C). Memory: slots of a head, or all.
  * Source: Liu 2018, arXiv:1801.10198; compared with memory-compressed-attention 0.0.7,
  * which scales by C^-1/2 and whose input_mask is inverted (not followed). */

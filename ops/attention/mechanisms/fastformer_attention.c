@@ -16,6 +16,7 @@
  *
  * p is never formed: p Wk = k (G * Wk), sum e p = G * sum e k. Four phases: queries,
  * merge of their parts, keys, values; tasks of the last one merge the parts of the keys.
+ * Refused: lengths or sizes that disagree, fewer key heads than query heads.
  * Cost: 4 n heads^2 dim FLOPs, three passes over the operands. Scratch: a tile of tokens.
  * Source: Wu 2021, arXiv:2108.09084. Compared with wuch15/Fastformer 84cc859
  * FastSelfAttention, whose transform and residual stay in the graph; it adds -10000 to

@@ -13,6 +13,7 @@
  * normalize     1; with 0 the weights are g as it is
  * norm_epsilon  0; a token whose f are all 0 has g = 0, where upstream divides 0 by 0
  *
+ * Refused: other ranks, sizes that disagree, a P with a dim of 0, norm_epsilon < 0.
  * Cost: 4 n dim heads FLOPs. Scratch: a tile of tokens. Where tokens are cut into parts,
  * two phases before find the contexts; else each task finds its own.
  * Source: Mehta 2019, arXiv:1912.00835. Compared with modules/lama.py of

@@ -24,6 +24,9 @@
  *             "after"), or scores are, before the softmax ("before")
  * sigma       window / 2 by default
  *
+ * Refused: mode local_p without pos or pos without it, score concat without v or v
+ * without it, gaussian 1 in mode global, sigma <= 0, sizes that disagree; in local
+ * modes a key_mask with a true value behind a false one.
  * Cost: global q_len kv_len units; local q_len (2 window + 1) units. Scratch: a tile of
  * scores, or a window.
  * Source: Luong 2015, arXiv:1508.04025. Global forms compared with keras 3.15.1

@@ -12,13 +12,13 @@
  *   deduplicate: s -= log(number of meetings + 1e-9).
  *
  * QK         f32 (batch, n, heads * dim) or (batch, heads, n, dim): heads.h
- * V          f32, as QK, with v_dim
+ * V          f32 as QK, with v_dim
  * rotations  f32 (heads or 1, dim, num_hashes, features), features = sum num_buckets / 2
  * buckets    i32 or i64 (batch, heads, num_hashes, n), 0 … product of num_buckets - 1:
  *            in place of rotations; taken as they are, also of masked tokens
  * key_mask   bool (batch, n), optional
  * Y          as QK, with v_dim
- * buckets    i32 (batch, heads, num_hashes, n), optional: before the mask
+ * buckets_out  i32 (batch, heads, num_hashes, n), optional: before the mask
  * num_hashes 1, num_buckets (even numbers), chunk_length 64, chunks_before 1,
  * chunks_after 0, scale 1, is_causal 0, key_norm "rms": sqrt(sum k^2 + 1e-6 dim), "l2":
  * max(sqrt(sum k^2), 1e-12), self_value -1e5, attend_across_buckets 1, deduplicate 0,

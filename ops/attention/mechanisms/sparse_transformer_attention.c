@@ -15,6 +15,8 @@
  * stride      at least 1; summary 1 … stride (1); num_verts * summary <= stride (1)
  * is_causal   1 by default
  * A query that sees no key gives zeros.
+ * Refused: unknown patterns, a list of neither one pattern nor one for each head,
+ * stride < 1, summary or num_verts * summary above stride.
  * Cost: O(pairs that are seen), n sqrt(n) for l = sqrt(n). Strided keys are read in steps
  * of l where they lie, for all queries of one remainder together; where they have a local
  * part too, the sums of up to 4,096 queries wait for it.
