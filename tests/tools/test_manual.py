@@ -33,6 +33,11 @@ class Manual(unittest.TestCase):
                               timeout=60)
         self.assertEqual(done.returncode, 0, "python3 tools/manual/limits.py writes the page")
 
+    def test_models_are_those_of_the_tests(self):
+        done = subprocess.run([sys.executable, ROOT / "tools/manual/models.py", "--check"],
+                              timeout=60)
+        self.assertEqual(done.returncode, 0, "python3 tools/manual/models.py writes the page")
+
     def test_a_page_for_each_command(self):
         self.assertIn("compare", COMMANDS)
         overview = attnrun("help", "--form", "man")
@@ -143,8 +148,13 @@ class Manual(unittest.TestCase):
 
     def test_links_lead_somewhere(self):
         for page in (ROOT / "tools/manual").rglob("*.md"):
-            for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            text = page.read_text(encoding="utf-8")
+            for target in re.findall(r"\]\(([^)#:]+)\)", text):
                 self.assertTrue((page.parent / target).exists(), f"{page}: {target}")
+            titles = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
+                      for title in re.findall(r"(?m)^#+ (.*)$", text)}
+            for anchor in re.findall(r"\]\(#([^)]+)\)", text):
+                self.assertIn(anchor, titles, page)
 
 
 if __name__ == "__main__":
