@@ -74,7 +74,7 @@ static attn_status check_given(const attnrun_step *step)
     const bool delta = args->update_rule >= RULE_DELTA;
     if (gated != op_has_in(step, DECAY) || delta != op_has_in(step, BETA))
         return op_fail(
-            step, ATTNRUN_E_INPUT, "update_rule %s input decay and %s input beta",
+            step, ATTNRUN_E_INPUT, "the update rule %s input decay and %s input beta",
             gated ? "needs" : "does not take", delta ? "needs" : "does not take");
     if (op_has_in(step, KEY) != op_has_in(step, VALUE))
         return op_fail(step, ATTNRUN_E_INPUT,

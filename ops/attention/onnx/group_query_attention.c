@@ -122,8 +122,8 @@ static attn_status find_cache(const attnrun_step *step, struct gqa_state *s)
             return op_fail(step, ATTNRUN_E_INPUT, "%s is missing",
                            in == K_SCALE ? "k_scale" : "v_scale");
         if (op_count(&step->in[in], 0, step->in[in].rank) != scales)
-            return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld elements",
-                                 (long long)scales);
+            return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld element%s",
+                                 (long long)scales, scales == 1 ? "" : "s");
     }
     return ATTNRUN_OK;
 }
