@@ -216,11 +216,11 @@ static void test_wrong_sequences(void **state)
     char name[5000];
     (void)state;
     pb_int(&pb, 1, 4);
-    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "a name of 4 bytes");
+    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "the name is no text");
     memset(name, 'n', sizeof name);
     pb = (struct pb){ 0 };
     pb_bytes(&pb, 1, name, sizeof name);
-    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "a name of 5000 bytes");
+    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "the name is no text");
     pb_message(&deep, 5, &inner);
     refuse(deep, ATTNRUN_SEQUENCE, ATTNRUN_E_UNSUPPORTED, "only tensors");
     refuse(sequence_of(2, F32), ATTNRUN_MAP_SEQUENCE, ATTNRUN_E_UNSUPPORTED, "only maps");
@@ -254,7 +254,7 @@ static void test_wrong_optionals(void **state)
     refuse(pb, ATTNRUN_OPTIONAL, ATTNRUN_E_PARSE, "a number where a message");
     pb = (struct pb){ 0 };
     pb_int(&pb, 1, 1);
-    refuse(pb, ATTNRUN_OPTIONAL, ATTNRUN_E_PARSE, "a name of");
+    refuse(pb, ATTNRUN_OPTIONAL, ATTNRUN_E_PARSE, "the name is no text");
 }
 
 static void test_wrong_maps(void **state)
@@ -278,7 +278,7 @@ static void test_wrong_maps(void **state)
     pb = (struct pb){ 0 };
     pb_int(&pb, 3, 1);
     put_values(&pb, 1, U4);
-    refuse(pb, ATTNRUN_MAP, ATTNRUN_E_UNSUPPORTED, "a map to u4");
+    refuse(pb, ATTNRUN_MAP, ATTNRUN_E_UNSUPPORTED, "values of u4");
     struct pb values = { 0 }, two = { 0 };
     pb = (struct pb){ 0 };
     pb_int(&pb, 3, 1);
@@ -290,7 +290,7 @@ static void test_wrong_maps(void **state)
     refuse(pb, ATTNRUN_MAP, ATTNRUN_E_UNSUPPORTED, "expected one f32");
     pb = (struct pb){ 0 };
     pb_int(&pb, 1, 1);
-    refuse(pb, ATTNRUN_MAP, ATTNRUN_E_PARSE, "a name of");
+    refuse(pb, ATTNRUN_MAP, ATTNRUN_E_PARSE, "the name is no text");
 }
 
 static void test_wrong_calls(void **state)
