@@ -203,7 +203,7 @@ static void refusals(struct check *c)
     w = right, w.qk_output = 3;
     refuses(c, w, ATTNRUN_E_ATTR, "'qk_output' is 3");
     w = right, w.wants_qk = true;
-    refuses(c, w, ATTNRUN_E_ATTR, "output_qk needs qk_output");
+    refuses(c, w, ATTNRUN_E_ATTR, "output_qk needs attribute qk_output");
 }
 
 void check_group_query_attention(struct check *c)
