@@ -44,6 +44,8 @@ def sources():
             name = re.search(r'\.name = "(\w+)"', row)
             if name and '.domain = "attnrun"' in row:
                 found[name[1]] = path
+        for name in re.findall(r'^[A-Z]+\(op_\w+, "attnrun", "(\w+)"', text, re.M):
+            found[name] = path  # of a row that a macro writes
     return found
 
 
