@@ -37,6 +37,11 @@ static attn_status check_source(const attnrun_source *source)
     if (source->n_more_outputs < 0 ||
         (source->n_more_outputs > 0 && source->more_outputs == NULL))
         return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: more_outputs is NULL");
+    for (int64_t i = 0; i < source->n_more_outputs; i++)
+        if (source->more_outputs[i] == NULL)
+            return attn_fail(ATTNRUN_E_USAGE,
+                             "attnrun_model_open: more_outputs[%lld] is NULL",
+                             (long long)i);
     if (source->n_fixed_dims < 0 ||
         (source->n_fixed_dims > 0 && source->fixed_dims == NULL))
         return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: fixed_dims is NULL");

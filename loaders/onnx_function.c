@@ -19,7 +19,8 @@ static attn_status check_opset(const struct attn_load *load,
                                const struct attn_opset *opset)
 {
     if (opset->version < 1)
-        return attn_fail(ATTNRUN_E_MODEL, "opset version %lld of domain '%s'",
+        return attn_fail(ATTNRUN_E_MODEL,
+                         "opset version %lld of domain '%s', expected 1 or more",
                          (long long)opset->version, attn_quote(opset->domain));
     if (opset->domain[0] == 0 && opset->version > ATTN_LOAD_OPSET &&
         !(load->model->flags & ATTNRUN_ALLOW_NEWER))
@@ -35,7 +36,9 @@ attn_status attn_read_opsets(struct attn_load *load, size_t n,
 {
     struct attn_pool *pool = &load->model->pool;
     if (n > MAX_OPSETS)
-        return attn_fail(ATTNRUN_E_LIMIT, "%zu opset imports, at most %d", n, MAX_OPSETS);
+        return attn_fail(ATTNRUN_E_LIMIT,
+                         "there are %zu opset imports, expected at most %d", n,
+                         MAX_OPSETS);
     struct attn_opset *list =
         attn_pool_alloc(pool, ((int64_t)n + 1) * (int64_t)sizeof *list);
     if (list == NULL)

@@ -240,9 +240,7 @@ static attn_status add_more_outputs(struct attn_load *load, struct attn_load_sco
     struct attn_graph *graph = scope->place->graph;
     for (int64_t k = 0; k < load->source->n_more_outputs; k++) {
         const char *name = load->source->more_outputs[k];
-        const int64_t *known =
-            name == NULL ? NULL
-                         : attn_map_find(&scope->names, name, (int64_t)strlen(name));
+        const int64_t *known = attn_map_find(&scope->names, name, (int64_t)strlen(name));
         TRY(attn_poll_work(1024));
         if (known == NULL || *known < 0)
             return unknown_value(load, graph, name);

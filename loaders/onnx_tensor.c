@@ -339,7 +339,8 @@ static attn_status take_strings(struct attn_tensor_reader *reader,
         return fail_size(pb, tensor, e, e->n_items, n, "strings");
     for (int64_t k = 0; k < n && !attn_stops(k); k++)
         if (!ck_add(text, (int64_t)pb->string_data[k].len + 1, &text))
-            return attn_fail(ATTNRUN_E_LIMIT, "tensor '%s': too much text",
+            return attn_fail(ATTNRUN_E_LIMIT,
+                             "tensor '%s': its strings have more than 2^63 - 1 bytes",
                              attn_quote(pb_text(pb->name)));
     int64_t head = n * (int64_t)sizeof(attnrun_string), bytes;
     if (!ck_add(head, text, &bytes))

@@ -174,7 +174,8 @@ static attn_status place_regions(struct attn_packed_writer *writer)
         writer->regions[i].offset = writer->data_bytes;
         if (!ck_add(writer->data_bytes, writer->regions[i].bytes, &writer->data_bytes) ||
             !ck_align(writer->data_bytes, PACKED_ALIGN, &writer->data_bytes))
-            return attn_fail(ATTNRUN_E_LIMIT, "the constants are too large");
+            return attn_fail(ATTNRUN_E_LIMIT,
+                             "the constants need more than 2^63 - 1 bytes");
     }
     return ATTNRUN_OK;
 }

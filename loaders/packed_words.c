@@ -60,7 +60,8 @@ attn_status attn_packed_check(const struct attn_packed_reader *reader)
     if (reader->model->pool.failed || reader->pool->failed)
         return ATTNRUN_E_MEMORY;
     return reader->failed
-               ? attn_fail(ATTNRUN_E_PARSE, "word %lld of the graph makes no sense",
+               ? attn_fail(ATTNRUN_E_PARSE,
+                           "word %lld of the packed graph is not what its place needs",
                            (long long)reader->at)
                : ATTNRUN_OK;
 }

@@ -478,6 +478,11 @@ static attn_status check_edit(const attnrun_onnx_edit *edit, attnrun_write_fn wr
         (edit->n_outputs > 0 && edit->outputs == NULL))
         return attn_fail(ATTNRUN_E_USAGE,
                          "attnrun_save_onnx: inputs or outputs are NULL, or too many");
+    for (int64_t i = 0; i < edit->n_inputs + edit->n_outputs; i++)
+        if ((i < edit->n_inputs ? edit->inputs[i] : edit->outputs[i - edit->n_inputs]) ==
+            NULL)
+            return attn_fail(ATTNRUN_E_USAGE,
+                             "attnrun_save_onnx: a name of inputs or outputs is NULL");
     if ((edit->external_name != NULL) != (edit->write_external != NULL))
         return attn_fail(ATTNRUN_E_USAGE, "attnrun_save_onnx: external_name and "
                                           "write_external, both or neither");

@@ -32,9 +32,11 @@ struct unpacking {
 static void *unpack_alloc(void *data, size_t bytes)
 {
     struct unpacking *unpacking = data;
-    unpacking->status = bytes > INT64_MAX / 2
-                            ? attn_fail(ATTNRUN_E_PARSE, "a message of %zu bytes", bytes)
-                            : attn_poll_work((int64_t)bytes + MESSAGE_BYTES);
+    unpacking->status =
+        bytes > INT64_MAX / 2
+            ? attn_fail(ATTNRUN_E_PARSE,
+                        "a message has %zu bytes, expected at most 2^62 - 1", bytes)
+            : attn_poll_work((int64_t)bytes + MESSAGE_BYTES);
     if (unpacking->status != ATTNRUN_OK)
         return NULL;
     void *block = attn_pool_alloc(unpacking->pool, (int64_t)bytes);

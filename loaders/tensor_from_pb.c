@@ -31,7 +31,7 @@ static attn_status next_field(struct tensor_from_pb_part *message, uint32_t *id,
                               struct tensor_from_pb_part *field)
 {
     const uint8_t *p = message->data, *end = p + message->bytes;
-    uint64_t tag, value = 0;
+    uint64_t tag = 0, value = 0;
     int used = attn_varint(p, end, &tag);
     p += used;
     int more = used > 0 ? attn_varint(p, end, &value) : 0;
@@ -59,7 +59,8 @@ static attn_status set_name(struct owned_tensor *owned,
                             const struct tensor_from_pb_part *text)
 {
     if (text->data == NULL || text->bytes > ATTN_SCAN_NAME)
-        return attn_fail(ATTNRUN_E_PARSE, "a name of %lld bytes", (long long)text->bytes);
+        return attn_fail(ATTNRUN_E_PARSE, "the name is no text of at most %d bytes",
+                         (int)ATTN_SCAN_NAME);
     char *name = attn_pool_alloc(&owned->pool, text->bytes + 1);
     if (name == NULL)
         return ATTNRUN_E_MEMORY;
@@ -138,7 +139,7 @@ static attn_status read_elements(struct owned_tensor *owned,
             continue;
         TRY(need_message(&field));
         if (n == MAX_ELEMENTS)
-            return attn_fail(ATTNRUN_E_LIMIT, "a sequence of over %d elements",
+            return attn_fail(ATTNRUN_E_LIMIT, "the sequence has more than %d elements",
                              MAX_ELEMENTS);
         if (n == capacity)
             TRY(attn_pool_grow(&owned->pool, (void **)&items, &capacity, n,
@@ -183,9 +184,10 @@ static attn_status add_key(struct owned_tensor *owned, struct keys *keys, int32_
                            int64_t number, const struct tensor_from_pb_part *text)
 {
     if (keys->n == MAX_ELEMENTS)
-        return attn_fail(ATTNRUN_E_LIMIT, "a map of over %d entries", MAX_ELEMENTS);
+        return attn_fail(ATTNRUN_E_LIMIT, "the map has more than %d entries",
+                         MAX_ELEMENTS);
     if (keys->n > 0 && keys->dtype != dtype)
-        return attn_fail(ATTNRUN_E_PARSE, "a map with keys of two types");
+        return attn_fail(ATTNRUN_E_PARSE, "the map has keys of two types");
     keys->dtype = dtype;
     if (keys->n == keys->capacity)
         TRY(attn_pool_grow(&owned->pool, &keys->data, &keys->capacity, keys->n,
@@ -236,10 +238,13 @@ static attn_status join_values(struct owned_tensor *owned, const attnrun_tensor 
     const attnrun_tensor *items = values->data;
     const int32_t dtype = n > 0 ? items[0].dtype : ATTNRUN_F32;
     if (values->dims[0] != n)
-        return attn_fail(ATTNRUN_E_PARSE, "a map of %lld keys and %lld values",
+        return attn_fail(ATTNRUN_E_PARSE,
+                         "the map has %lld keys and %lld values, expected as many",
                          (long long)n, (long long)values->dims[0]);
     if (attnrun_dtype_bits(dtype) < 8)
-        return attn_fail(ATTNRUN_E_UNSUPPORTED, "a map to %s", attnrun_dtype_name(dtype));
+        return attn_fail(ATTNRUN_E_UNSUPPORTED,
+                         "the map has values of %s, expected a type of whole bytes",
+                         attnrun_dtype_name(dtype));
     TRY(make_column(owned, dtype, n, column));
     for (int64_t i = 0; i < n; i++) {
         if (items[i].dtype != dtype || tensor_count(&items[i]) != 1)

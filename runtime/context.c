@@ -461,7 +461,8 @@ static attn_status start_clock(struct attnrun_context *context,
         TRY(attn_struct_read(options, &context->options, sizeof context->options,
                              "attnrun_run_options"));
     if (context->options.timeout_us < 0)
-        return attn_fail(ATTNRUN_E_USAGE, "a timeout of %lld microseconds",
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "the timeout is %lld microseconds, expected 0 (none) or more",
                          (long long)context->options.timeout_us);
     bool own = context->options.timeout_us > 0;
     start_control(context, own ? context->options.timeout_us : context->timeout_us);

@@ -162,8 +162,11 @@ attnrun_status attnrun_set_timeout(attnrun_context *context, int64_t timeout_us)
 {
     TRY(enter(context));
     if (timeout_us < 0)
-        return leave(context, attn_fail(ATTNRUN_E_USAGE, "a timeout of %lld microseconds",
-                                        (long long)timeout_us));
+        return leave(
+            context,
+            attn_fail(ATTNRUN_E_USAGE,
+                      "the timeout is %lld microseconds, expected 0 (none) or more",
+                      (long long)timeout_us));
     context->timeout_us = timeout_us;
     return leave(context, ATTNRUN_OK);
 }

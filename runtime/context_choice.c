@@ -15,11 +15,18 @@ attn_status attn_context_choose_outputs(struct attnrun_context *context,
         if (indices[i] < 0 || indices[i] >= context->n_outputs)
             return attn_fail(ATTNRUN_E_USAGE, "output %d does not exist", indices[i]);
     if (n < 0)
-        return attn_fail(ATTNRUN_E_USAGE, "a choice of %d outputs", n);
+        return attn_fail(ATTNRUN_E_USAGE, "%d outputs are chosen, expected 0 or more", n);
     memset(context->selection.chosen, indices == NULL, (size_t)context->n_outputs);
     for (int32_t i = 0; i < n; i++)
         context->selection.chosen[indices[i]] = 1;
     return ATTNRUN_OK;
+}
+
+/* Not so once a rewrite pass has taken in the node that gave it. */
+static bool is_given(const struct attn_value *value)
+{
+    return value->producer >= 0 || value->data.kind != ATTNRUN_ABSENT ||
+           (value->flags & ATTN_VALUE_INPUT) != 0;
 }
 
 static attn_status find_value(const struct attnrun_context *context, const char *name,
@@ -27,7 +34,7 @@ static attn_status find_value(const struct attnrun_context *context, const char 
 {
     const struct attn_graph *graph = context->model->graph;
     *id = name != NULL && name[0] != 0 ? attn_graph_find(graph, name) : -1;
-    if (*id >= 0)
+    if (*id >= 0 && is_given(&graph->values[*id]))
         return ATTNRUN_OK;
     attn_fail(ATTNRUN_E_USAGE, "there is no value '%s' in the graph as it is run",
               attn_quote(name != NULL ? name : ""));

@@ -84,8 +84,11 @@ attn_status attn_context_set_arena(struct attnrun_context *context, void *memory
                                    int64_t bytes)
 {
     if (bytes < 0 || (memory == NULL && bytes != 0))
-        return attn_fail(ATTNRUN_E_USAGE, "attnrun_set_arena: %lld bytes of no memory",
-                         (long long)bytes);
+        return attn_fail(
+            ATTNRUN_E_USAGE,
+            "attnrun_set_arena: memory is %s and bytes is %lld, expected memory "
+            "of 0 bytes or more",
+            memory == NULL ? "NULL" : "given", (long long)bytes);
     if ((uintptr_t)memory % ATTNRUN_ARENA_ALIGN != 0)
         return attn_fail(ATTNRUN_E_USAGE,
                          "attnrun_set_arena: the memory begins at no multiple of %d",

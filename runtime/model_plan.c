@@ -61,7 +61,8 @@ static attn_status count_states(struct measuring *m, const struct attn_frame *fr
         else if (bytes < tensor_bytes(&value->tensor))
             bytes = 2 * tensor_bytes(&value->tensor);
         if (!ck_add(m->need.states_bytes, bytes, &m->need.states_bytes))
-            return attn_fail(ATTNRUN_E_MEMORY, "the states are too large");
+            return attn_fail(ATTNRUN_E_MEMORY,
+                             "the states need more than 2^63 - 1 bytes");
     }
     return ATTNRUN_OK;
 }

@@ -60,6 +60,30 @@ attn_status op_fail_input(const attnrun_step *step, int in, attn_status status,
     return status;
 }
 
+attn_status op_fail_size(const attnrun_step *step, const char *what, const char *limit)
+{
+    char text[360], name[48];
+    size_t used = 0;
+    text[0] = 0;
+    for (int in = 0; in < step->n_in && used < sizeof text; in++) {
+        if (step->in[in].kind == ATTNRUN_ABSENT)
+            continue;
+        operand_name(step->node->op->inputs, in, name, sizeof name);
+        const char *type = attn_type_format(step_of(step)->dims, &step->in[in]);
+        const int n = snprintf(text + used, sizeof text - used, "%s%s %s",
+                               used > 0 ? ", " : "", name, type);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    return op_fail(step, ATTNRUN_E_LIMIT, "%s would be over %s; the inputs are %s%s",
+                   what, limit, text, used < sizeof text ? "" : "…");
+}
+
+attn_status op_fail_scratch(const attnrun_step *step)
+{
+    return op_fail_size(step, "its scratch memory in bytes, or its number of tasks,",
+                        "2^63 - 1");
+}
+
 /* "input 1 B 'k' is f32[2,511], 511 in dim 1" */
 static void put_dim(const attnrun_step *step, struct op_dim at, char *text, size_t bytes)
 {
@@ -501,7 +525,8 @@ attn_status op_sequence(const attnrun_step *step, int out, int64_t n)
         return ATTNRUN_OK;
     int64_t bytes;
     if (!ck_mul(n, (int64_t)sizeof(attnrun_tensor), &bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY, "a sequence of %lld elements",
+        return op_fail(step, ATTNRUN_E_MEMORY,
+                       "a sequence of %lld elements needs more than 2^63 - 1 bytes",
                        (long long)n);
     attnrun_tensor *items = op_heap(step, out, bytes);
     if (items == NULL)

@@ -102,6 +102,12 @@ attn_status op_fail(const attnrun_step *step, attn_status status, const char *fo
 attn_status op_fail_input(const attnrun_step *step, int in, attn_status status,
                           const char *format, ...) ATTN_PRINTF(4, 5);
 
+/* E_LIMIT "<what> would be over <limit>; the inputs are Q f32[2,3], K f32[4,3]": a size that is
+ * made of the sizes of inputs. */
+attn_status op_fail_size(const attnrun_step *step, const char *what, const char *limit);
+/* The same of scratch memory or of tasks, which 64 bits count. */
+attn_status op_fail_scratch(const attnrun_step *step);
+
 /* E_SHAPE "<what>: input 0 A 'a' is f32[2,3], 3 in dim 1; input 1 B 'b' is f32[4,5], 4 in dim 0":
  * two dims that are known and do not fit each other. */
 struct op_dim {

@@ -73,7 +73,8 @@ static attn_status own_strings(struct attn_heap *heap, struct attn_heap_list *li
     for (int64_t k = 0; k < n; k++) {
         TRY(attn_poll_work((int64_t)sizeof *strings));
         if (!ck_add(bytes, strings[k].n, &bytes))
-            return attn_fail(ATTNRUN_E_MEMORY, "strings of too many bytes");
+            return attn_fail(ATTNRUN_E_MEMORY,
+                             "input strings have more than 2^63 - 1 bytes");
     }
     char *at = attn_heap_alloc(heap, list, bytes);
     if (at == NULL)
@@ -125,7 +126,9 @@ static attn_status own_plain(struct attn_heap *heap, struct attn_heap_list *list
         return own_map(heap, list, from, to);
     const attnrun_tensor *items = from->data;
     if (!ck_mul(from->dims[0], (int64_t)sizeof *items, &bytes))
-        return attn_fail(ATTNRUN_E_MEMORY, "a sequence of too many elements");
+        return attn_fail(ATTNRUN_E_MEMORY,
+                         "a sequence of %lld elements needs more than 2^63 - 1 bytes",
+                         (long long)from->dims[0]);
     attnrun_tensor *copies = attn_heap_alloc(heap, list, bytes);
     if (copies == NULL)
         return ATTNRUN_E_MEMORY;

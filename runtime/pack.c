@@ -129,7 +129,7 @@ static attn_status add_job(struct packing *packing, struct pack_job *job)
     if (!ck_align(job->bytes, 64, &rounded) ||
         !ck_add(packing->total, rounded, &packing->total))
         return attn_fail_node(ATTNRUN_E_MEMORY, &job->users->node->pub,
-                              "the packed weights are too large");
+                              "the packed weights need more than 2^63 - 1 bytes");
     if (packing->n_jobs == packing->capacity)
         TRY(attn_pool_grow(&packing->pool, (void **)&packing->jobs, &packing->capacity,
                            packing->n_jobs, (int64_t)sizeof *packing->jobs));

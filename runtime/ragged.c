@@ -57,7 +57,9 @@ attn_status attn_ragged_bound(const struct attn_graph *graph, attnrun_tensor *in
         return ATTNRUN_OK;
     const attnrun_tensor *mask = &inputs[graph->ragged->mask];
     if (!ck_mul(mask->dims[0], mask->dims[1], &rows))
-        return attn_fail(ATTNRUN_E_LIMIT, "a batch of too many tokens");
+        return attn_fail(ATTNRUN_E_LIMIT,
+                         "a ragged batch of %lld * %lld tokens is over 2^63 - 1",
+                         (long long)mask->dims[0], (long long)mask->dims[1]);
     return make_tensors(graph, rows, NULL, NULL, inputs);
 }
 

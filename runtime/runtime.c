@@ -364,7 +364,9 @@ static attn_status read_options(const attnrun_runtime_options *options,
 {
     TRY(attn_struct_read(options, given, sizeof *given, "attnrun_runtime_options"));
     if (given->threads < 0)
-        return attn_fail(ATTNRUN_E_USAGE, "%d threads", (int)given->threads);
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "threads is %d, expected 0 (the default) or more",
+                         (int)given->threads);
     if (given->allocator != NULL) {
         TRY(attn_struct_read(given->allocator, allocator, sizeof *allocator,
                              "attnrun_allocator"));

@@ -123,7 +123,10 @@ attn_status attn_context_reorder_states(struct attnrun_context *context, int32_t
 {
     struct copies copies;
     if (n < 0 || (n > 0 && rows == NULL) || input < -1)
-        return attn_fail(ATTNRUN_E_USAGE, "%lld rows of input %d", (long long)n, input);
+        return attn_fail(
+            ATTNRUN_E_USAGE,
+            "rows is NULL, or one of n (%lld) and input (%d) is out of range",
+            (long long)n, input);
     if (!holds(context, input))
         return attn_fail(ATTNRUN_E_USAGE, "input %d is no state that holds something",
                          input);

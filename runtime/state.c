@@ -186,7 +186,9 @@ attn_status attn_state_copy(struct attn_memory *memory,
     }
     int64_t bytes = tensor_bytes(&copy);
     if (bytes < 0)
-        return attn_fail(ATTNRUN_E_MEMORY, "the rows of a state need too much memory");
+        return attn_fail(ATTNRUN_E_MEMORY,
+                         "%lld rows of a state need more than 2^63 - 1 bytes",
+                         (long long)copy.dims[from->axis < 0 ? 0 : from->axis]);
     if (from->axis >= 0 && (had == 0 || !ck_mul(capacity / had, from->n, &capacity)))
         capacity = bytes;
     capacity = affordable(memory, bytes, capacity > bytes ? capacity : bytes);

@@ -81,7 +81,7 @@ attn_status attn_type_to_tensor(const attnrun_type *type, attnrun_tensor *tensor
         t.dims[i] = type->dims[i].value;
     int64_t count = tensor_count(&t);
     if (count < 0 || count > ATTN_MAX_ELEMENTS || tensor_bytes(&t) < 0)
-        return attn_fail(ATTNRUN_E_MEMORY, "a tensor of shape %s is too large",
+        return attn_fail(ATTNRUN_E_MEMORY, "a tensor %s has more than 2^46 elements",
                          attn_tensor_format(&t));
     tensor_set_dense(&t);
     *tensor = t;

@@ -133,7 +133,7 @@ static int part_distance(const char *word, const char *name)
 const char *attnrun_nearest_word(const char *word, const char *const *words, int64_t n)
 {
     const char *nearest = NULL;
-    size_t length = strlen(word);
+    size_t length = word != NULL ? strlen(word) : 0;
     int best = 1 + (int)(length < 9 ? (length + 2) / 3 : length / 3);
     if (length < 2 || length >= MAX_WORD) /* one letter is as near to any other */
         return NULL;

@@ -27,7 +27,8 @@ done
 
 programs() {
     find $build -maxdepth 1 -type f -perm -u+x -name '*test_*' -printf ' -object %p'
-    printf ' -object %s' $build/fuzz_graphs $build/oracle $build/attention_checks
+    printf ' -object %s' $build/fuzz_graphs $build/fuzz_api $build/fuzz_files $build/oracle \
+        $build/attention_checks
 }
 
 if [ -n "$missed" ]; then

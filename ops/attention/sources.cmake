@@ -25,6 +25,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/onnx/ragged_attention.c
   ops/attention/onnx/rotary_embedding.c
   ops/attention/onnx/fused_block_attention.c
+  ops/attention/onnx/fused_parts_attention.c
   ops/attention/onnx/fused_rotary.c
   ops/attention/onnx/multi_head_attention.c
   ops/attention/onnx/decoder_masked_multi_head_attention.c

@@ -216,7 +216,8 @@ static attn_status scan_infer(attnrun_step *step)
     for (int i = 0; i < scan.n_states && step->concrete; i++) {
         int64_t state = state_bytes(&types[i]);
         if (state < 0 || !ck_add(bytes, 2 * state, &bytes))
-            return op_fail(step, ATTNRUN_E_MEMORY, "state %d is too large", i);
+            return op_fail(step, ATTNRUN_E_MEMORY,
+                           "two copies of state %d take more than 2^63 - 1 bytes", i);
     }
     step->scratch_bytes = bytes;
     return ATTNRUN_OK;

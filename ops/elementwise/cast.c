@@ -195,7 +195,7 @@ static attn_status cast_to_text(const attnrun_step *step, const attnrun_work *wo
     char text[TEXT_NUMBER_BYTES];
     if (!ck_mul(count, width, &bytes))
         return op_fail(step, ATTNRUN_E_MEMORY,
-                       "the text of %lld numbers takes too much memory",
+                       "the text of %lld numbers takes more than 2^63 - 1 bytes",
                        (long long)count);
     char *room = op_heap(step, 0, bytes);
     if (room == NULL)

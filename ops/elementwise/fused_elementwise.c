@@ -83,8 +83,9 @@ static attn_status check_program(const attnrun_step *step)
 {
     const struct fused_args *args = step->args;
     if (step->n_in < 1 || step->n_in > FUSED_MAX_INPUTS)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "%d inputs, expected 1 to %d",
-                       step->n_in, FUSED_MAX_INPUTS);
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "there are %d inputs, expected 1 to %d", step->n_in,
+                       FUSED_MAX_INPUTS);
     for (int in = 0; in < step->n_in; in++)
         if (!op_has_in(step, in))
             return op_fail_input(step, in, ATTNRUN_E_INPUT, "expected a tensor");

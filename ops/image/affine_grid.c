@@ -54,7 +54,7 @@ static attn_status affine_infer(attnrun_step *step)
         state->size[i] = i >= 3 - axes ? out[i - (3 - axes) + 1].value : 1;
     int64_t tasks = op_count(&step->out[0], 0, axes);
     if (tasks < 0)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
+        return op_fail_size(step, "the number of lines of the grid", "2^63 - 1");
     op_tasks(step, 0, tasks, state->size[2] * 10 + 20);
     return ATTNRUN_OK;
 }

@@ -12,8 +12,12 @@ attn_status attn_blocked_byte_rows_plan(const attnrun_step *step, struct blocked
     int64_t strip;
     for (int a = 1; a < WINDOW_AXES; a++)
         if (w->dilation[a] != 1 || w->stride[a] > w->kernel[a])
-            return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                           "dilations or wide strides of channels by themselves");
+            return op_fail(
+                step, ATTNRUN_E_UNSUPPORTED,
+                "dilations is %lld and strides %lld along axis %d, expected 1 and "
+                "at most the kernel, %lld, where each channel is a group",
+                (long long)w->dilation[a], (long long)w->stride[a], a + 1,
+                (long long)w->kernel[a]);
     const int64_t groups = blocked_pair_groups(w->kernel[2], w->stride[2]);
     const double line =
         (double)w->out[2] * ((double)w->kernel[1] * (double)groups * 0.8 + 3.0) + 20.0;
@@ -28,7 +32,7 @@ attn_status attn_blocked_byte_rows_plan(const attnrun_step *step, struct blocked
     p->strip_h = (p->block_h - 1) * w->stride[1] + w->kernel[1];
     p->strip_w = (ceil_div(w->out[2], 2) - 1) * 2 * w->stride[2] + groups * 4;
     if (!ck_mul(p->strip_h, p->strip_w * ATTN_BLOCK, &strip) || strip > INT32_MAX)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
+        return op_fail_size(step, "a strip of the image", "2^31 - 1 bytes");
     p->n_tasks = s->batch * blocked_count(s->rows) * p->h_blocks;
     p->task_cost = window_cost(line * (double)p->block_h);
     p->scratch_bytes = strip;

@@ -35,9 +35,12 @@ static attn_status check_bytes(const attnrun_step *step)
     const struct blocked_bytes_args *args = step->args;
     const int64_t bytes[] = { args->x_zero,   args->y_zero, args->z_zero,
                               args->sum_zero, args->low,    args->high };
+    static const char *const names[] = { "x_zero",   "y_zero", "z_zero",
+                                         "sum_zero", "low",    "high" };
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
         if (bytes[i] < 0 || bytes[i] > 255)
-            return op_fail(step, ATTNRUN_E_ATTR, "%lld is no byte", (long long)bytes[i]);
+            return op_fail(step, ATTNRUN_E_ATTR, "%s is %lld, expected 0 to 255",
+                           names[i], (long long)bytes[i]);
     if (!op_rank_known(step, W)) /* no constant */
         return ATTNRUN_OK;
     TRY(op_need_rank(step, FACTOR, 1));
@@ -61,7 +64,9 @@ static attn_status blocked_bytes_infer(attnrun_step *step)
     if (step->out[0].rank < 0)
         return ATTNRUN_OK;
     if (args->conv.plain != 0 && args->conv.channels > 4)
-        return op_fail(step, ATTNRUN_E_ATTR, "plain takes up to 4 channels");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "channels is %lld, expected at most 4 with plain 1",
+                       (long long)args->conv.channels);
     if (empty)
         return ATTNRUN_OK;
     if (plan->shape.by_itself) {
@@ -171,7 +176,8 @@ static attn_status blocked_bytes_run(const attnrun_step *step, const attnrun_wor
     const struct blocked_bytes_args *args = step->args;
     const struct blocked_plan *plan = step->state;
     if (step->node->packed == NULL)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the weights must be constants");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "input 1 (W) is computed, expected a constant");
     if (work->phase == 0) {
         attn_blocked_dense_prepare(plan, work->shared);
         return ATTNRUN_OK;

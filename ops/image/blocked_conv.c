@@ -55,7 +55,10 @@ static attn_status check_winograd(const attnrun_step *step,
         fits = fits && window_attr(args->window.strides, i, 1) == 1 &&
                window_attr(args->window.dilations, i, 1) == 1;
     if (args->winograd != 0 && !fits)
-        return op_fail(step, ATTNRUN_E_ATTR, "winograd takes 3 x 3 taps alone");
+        return op_fail(
+            step, ATTNRUN_E_ATTR,
+            "winograd is 1, expected 0 unless W is 3 x 3 in one group, strides "
+            "and dilations are 1 and plain is 0");
     return ATTNRUN_OK;
 }
 
@@ -79,7 +82,11 @@ static attn_status check_spread(const attnrun_step *step,
     if (args->spread_h < 1 || args->spread_w < 1 || args->spread_h > MAX_SPREAD ||
         args->spread_w > MAX_SPREAD || args->transposed == 0 || args->to_bf16 != 0 ||
         op_has_in(step, 3) || rows_of(step, args) % (spread_of(args) * ATTN_BLOCK) != 0)
-        return op_fail(step, ATTNRUN_E_ATTR, "pixels cannot be spread like that");
+        return op_fail(
+            step, ATTNRUN_E_ATTR,
+            "spread_h is %lld and spread_w %lld, expected 1, or up to %d with "
+            "transposed 1, whole blocks of 16 channels, and neither Z nor to_bf16",
+            (long long)args->spread_h, (long long)args->spread_w, MAX_SPREAD);
     return ATTNRUN_OK;
 }
 
@@ -93,18 +100,29 @@ static attn_status check_dense(const attnrun_step *step,
     const bool dense = args->winograd == 0 && !blocked_by_itself(args, rows);
     if (args->transposed != 0 && (!dense || args->group != 1 || args->plain != 0 ||
                                   w[2].value != 1 || w[3].value != 1))
-        return op_fail(step, ATTNRUN_E_ATTR, "transposed takes one tap of one group");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "transposed is 1, expected 0 unless W is 1 x 1 in one group, and "
+                       "plain and winograd are 0");
     if ((x_bf16 || args->to_bf16 != 0) && !dense)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "bf16 is of dense convolutions");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "bf16 is not supported with winograd or where each channel is a "
+                       "group");
     if (x_bf16 && (args->plain != 0 || args->channels % ATTN_BLOCK != 0))
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "bf16 takes whole blocks");
+        return op_fail(
+            step, ATTNRUN_E_UNSUPPORTED,
+            "X is bf16, expected f32 where plain is 1 or channels, %lld, is no "
+            "multiple of 16",
+            (long long)args->channels);
     if (args->to_bf16 != 0 && op_has_in(step, 3))
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "a rounded result takes no Z");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "input 3 (Z) is given, expected none with to_bf16 1");
     TRY(check_spread(step, args));
     if (!op_has_in(step, 4))
         return ATTNRUN_OK;
     if (!dense)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "S is of dense convolutions");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "input 4 (S) is given, expected none with winograd or where each "
+                       "channel is a group");
     TRY(op_need_rank(step, 4, 1));
     return op_need_dim(step, 4, 0, dim_of(blocked_count(rows) * ATTN_BLOCK),
                        "output channels");
@@ -119,19 +137,25 @@ static attn_status check_weights(const attnrun_step *step,
     for (int i = 0; i < 4; i++)
         if (!dim_is_const(w->dims[i]) || w->dims[i].value < 1)
             return op_fail_input(step, 1, ATTNRUN_E_SHAPE,
-                                 "expected constant dims over 0");
+                                 "expected constant dims of 1 or more");
     const int64_t rows = rows_of(step, args), group = args->group;
     const int64_t inputs = w->dims[args->transposed != 0 ? 0 : 1].value;
     if (group < 1 || rows % group != 0 || args->channels % group != 0 ||
         args->channels / group != inputs)
-        return op_fail(step, ATTNRUN_E_SHAPE,
-                       "%lld channels in %lld groups do not fit the weights",
-                       (long long)args->channels, (long long)group);
+        return op_fail(
+            step, ATTNRUN_E_SHAPE,
+            "channels is %lld and group %lld, expected a group that divides the "
+            "%lld rows of W, and channels of group times %lld",
+            (long long)args->channels, (long long)group, (long long)rows,
+            (long long)inputs);
     const bool whole =
         rows / group % ATTN_BLOCK == 0 && inputs % ATTN_BLOCK == 0 && args->plain == 0;
     if (group > 1 && !whole && (!blocked_by_itself(args, rows) || args->plain != 0))
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "groups of channels that are no multiple of 16");
+        return op_fail(
+            step, ATTNRUN_E_UNSUPPORTED,
+            "group is %lld, expected 1 where a group of %lld input and %lld output "
+            "channels is no multiple of 16",
+            (long long)group, (long long)inputs, (long long)(rows / group));
     TRY(check_winograd(step, args));
     if (step->in[0].dtype != ATTNRUN_U8) /* BlockedQLinearConv has other inputs there */
         TRY(check_dense(step, args));
@@ -182,7 +206,9 @@ static attn_status check_sizes(attnrun_step *step, const struct blocked_conv_arg
     if (in < 0 || out < 0 || in > ATTN_MAX_ELEMENTS || out > ATTN_MAX_ELEMENTS ||
         !ck_mul(w->kernel[1] * w->kernel[2], s->rows, &blocks) ||
         !ck_mul(blocks, s->channels / s->groups, &blocks) || blocks > ATTN_MAX_ELEMENTS)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
+        return op_fail_size(
+            step, "the number of elements of the image, of the result or of the kernel",
+            "2^46");
     *empty = out == 0;
     op_flops(step, 2.0 * (double)s->batch * (double)blocks * (double)w->out[1] *
                        (double)w->out[2]);
@@ -213,7 +239,10 @@ attn_status attn_blocked_conv_shape(attnrun_step *step,
     for (int i = 0; i < 2; i++) {
         if (args->window.kernel_shape.v != NULL &&
             args->window.kernel_shape.v[i] != w[i + 2].value)
-            return op_fail(step, ATTNRUN_E_ATTR, "kernel_shape is not that of W");
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "kernel_shape holds %lld at %d, expected %lld as W has",
+                           (long long)args->window.kernel_shape.v[i], i,
+                           (long long)w[i + 2].value);
         TRY(attn_window_out(step, &args->window, 2, i, x[i + 2], w[i + 2], false,
                             &out[i]));
     }
@@ -306,9 +335,11 @@ static attn_status blocked_conv_run(const attnrun_step *step, const attnrun_work
     const struct blocked_plan *plan = step->state;
     struct attn_epilogue steps[3];
     if (step->node->packed == NULL)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the weights must be constants");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "input 1 (W) is computed, expected a constant");
     if (plan->shape.x_bf16 && !plan->words) /* infer at load knows no products of bf16 */
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "X is bf16, the products are not");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "X is bf16, expected f32 where products are not of bf16");
     if (work->phase == 0) {
         if (plan->shape.winograd)
             attn_blocked_winograd_prepare(plan, work->shared);

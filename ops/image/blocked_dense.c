@@ -214,7 +214,10 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
                 ck_mul(s->batch * s->groups, p->h_blocks * p->w_blocks, &p->n_tasks) &&
                 ck_mul(p->n_tasks, p->column_blocks, &p->n_tasks);
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
+        return op_fail_size(step,
+                            "a block of the image or of the kernel would have more than "
+                            "2^30 elements, or the number of tasks",
+                            "2^63 - 1");
     p->sums_at = ceil_div((strip + 16) * element(p), 64) * 64;
     p->scratch_bytes =
         p->sums_at + (is_near(s) ? min64(pixels, NEAR_PIXELS) * 2 * ATTN_BLOCK * 4 : 0);

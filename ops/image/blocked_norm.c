@@ -29,7 +29,8 @@ static attn_status check_vectors(const attnrun_step *step)
     TRY(op_need_rank(step, 1, 1));
     const attnrun_dim channels = step->in[1].dims[0];
     if (!dim_is_const(channels) || channels.value < 1)
-        return op_fail_input(step, 1, ATTNRUN_E_SHAPE, "expected a constant dim over 0");
+        return op_fail_input(step, 1, ATTNRUN_E_SHAPE,
+                             "expected a constant dim of 1 or more");
     TRY(op_need_dim(step, 0, 1, dim_of(blocked_count(channels.value)),
                     "blocks of channels"));
     if (!op_has_in(step, 2))
@@ -57,7 +58,7 @@ static attn_status blocked_norm_infer(attnrun_step *step)
     s->blocks = blocked_count(s->channels);
     s->pixels = op_count(&step->in[0], 2, 4);
     if (s->pixels < 0 || op_count(&step->in[0], 0, 5) > ATTN_MAX_ELEMENTS)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+        return op_fail_size(step, "the number of elements of the image", "2^46");
     const int64_t fit = TASK_BYTES / (s->blocks * ATTN_BLOCK * 4) / STEP * STEP;
     s->of_task = min64(max64(fit, STEP), MAX_PIXELS);
     s->tasks = ceil_div(s->pixels, s->of_task);

@@ -36,7 +36,9 @@ static attn_status plan_pool(attnrun_step *step, struct blocked_pool_state *s)
     int64_t planes = op_count(&step->out[0], 0, 2), all;
     if (in < 0 || out < 0 || in > ATTN_MAX_ELEMENTS || out > ATTN_MAX_ELEMENTS ||
         !ck_mul(w->kernel[1], w->kernel[2], &all) || all > ATTN_MAX_ELEMENTS)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+        return op_fail_size(
+            step, "the number of elements of the image, of the result or of the kernel",
+            "2^46");
     const double line = (double)w->out[2] * (double)all * 1.0 + 20.0;
     const double lines = TASK_NS / line;
     s->planes = out > 0 ? planes : 0;
@@ -58,11 +60,12 @@ static attn_status blocked_pool_infer(attnrun_step *step)
     if (!op_rank_known(step, 0))
         return op_out(step, 0, step->in[0].dtype, -1, NULL);
     if (attrs->kernel_shape.v == NULL)
-        return op_fail(step, ATTNRUN_E_ATTR, "attribute kernel_shape is empty");
+        return op_fail(step, ATTNRUN_E_ATTR, "attribute kernel_shape is missing");
     TRY(attn_blocked_check(step, 0));
     TRY(attn_window_check(step, attrs, 2));
     if (args->kind == 1 && step->in[0].dtype == ATTNRUN_U8)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "averages of bytes");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "input 0 (X) is u8, expected f32 for averages");
     const attnrun_dim *x = step->in[0].dims;
     const bool ceil_mode = args->pool.ceil_mode != 0;
     for (int i = 0; i < 2; i++) {
@@ -184,9 +187,10 @@ static attn_status blocked_mean_infer(attnrun_step *step)
     const int64_t planes = op_count(&step->in[0], 0, 2);
     const int64_t pixels = op_count(&step->in[0], 2, 4);
     if (planes < 0 || pixels < 0)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+        return op_fail_size(step, "the number of planes, or of pixels of a plane,",
+                            "2^63 - 1");
     if (pixels == 0 && planes > 0 && step->in[0].dtype == ATTNRUN_U8)
-        return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected pixels");
+        return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected at least 1 pixel");
     op_tasks(step, 0, planes, pixels + 20);
     return ATTNRUN_OK;
 }

@@ -33,7 +33,7 @@ static attn_status plan_reorder(attnrun_step *step, const attnrun_type *blocked,
     struct reorder_state *s = step->state;
     int64_t images = op_count(blocked, 0, 2), all = op_count(blocked, 0, 5);
     if (images < 0 || all < 0 || all > ATTN_MAX_ELEMENTS)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+        return op_fail_size(step, "the number of elements of the image", "2^46");
     s->channels = channels;
     s->block = block;
     s->blocks = ceil_div(channels, block);
@@ -54,7 +54,9 @@ static attn_status to_blocked_infer(attnrun_step *step)
     if (!op_rank_known(step, 0))
         return op_out(step, 0, dtype, -1, NULL);
     if (block != ATTN_BLOCK && (block != 4 || dtype != ATTNRUN_U8))
-        return op_fail(step, ATTNRUN_E_ATTR, "attribute block is %lld", (long long)block);
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "attribute block is %lld, expected 16, or 4 for u8",
+                       (long long)block);
     TRY(op_need_rank(step, 0, 4));
     const attnrun_dim blocks = attnrun_dim_div(
         step, attnrun_dim_add(step, x[1], dim_of(block - 1)), dim_of(block));
@@ -74,7 +76,8 @@ static attn_status from_blocked_infer(attnrun_step *step)
         return op_out(step, 0, dtype, -1, NULL);
     TRY(attn_blocked_check(step, 0));
     if (args->channels < 0 || args->channels > INT64_MAX - ATTN_BLOCK)
-        return op_fail(step, ATTNRUN_E_ATTR, "attribute channels is %lld",
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "attribute channels is %lld, expected 0 to 2^63 - 17",
                        (long long)args->channels);
     TRY(op_need_dim(step, 0, 1, dim_of(blocked_count(args->channels)),
                     "blocks of channels"));

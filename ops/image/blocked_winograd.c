@@ -70,7 +70,10 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
            ck_mul(PLACES * p->block_w, channels + 2 * ATTN_BLOCK, &floats) &&
            floats < INT32_MAX;
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+        return op_fail_size(step,
+                            "a transformed tile would have more than 2^31 - 1 floats, or "
+                            "the number of tasks",
+                            "2^63 - 1");
     p->scratch_bytes = (inputs_size(p) + sums_size(p)) * (int64_t)sizeof(float);
     p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + p->block_w * 4;
     p->task_cost = window_cost(2.0 * PLACES * (double)p->block_w *

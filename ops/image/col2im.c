@@ -28,7 +28,10 @@ static attn_status plan_col2im(attnrun_step *step, int n, const attnrun_dim *ima
         !ck_mul(state->taps, w->kernel[2], &state->taps) ||
         !ck_mul(w->out[0], w->out[1], &places) || !ck_mul(places, w->out[2], &places) ||
         state->taps > ATTN_MAX_ELEMENTS)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+        return op_fail_size(step,
+                            "the number of elements of a block would be over 2^46, or of "
+                            "places of the block",
+                            "2^63 - 1");
     state->places = places;
     if (x[2].value != places)
         return op_fail_input(
@@ -38,7 +41,8 @@ static attn_status plan_col2im(attnrun_step *step, int n, const attnrun_dim *ima
     state->pixels = op_count(&step->out[0], 2, n + 2);
     state->planes = op_count(&step->out[0], 0, 2);
     if (state->pixels < 0 || state->planes < 0)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+        return op_fail_size(step, "the number of planes, or of pixels of a plane,",
+                            "2^63 - 1");
     op_tasks(step, 0, state->planes,
              window_cost((double)state->taps * (double)places +
                          (double)state->pixels / 8 + 50));

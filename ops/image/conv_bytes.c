@@ -61,7 +61,7 @@ attn_status attn_conv_bytes_plan(attnrun_step *step, int phase, bool summed,
     if (!place_scratch(c) || !ck_mul(s->batch, s->groups, &c->n_tasks) ||
         !ck_mul(c->n_tasks, c->row_blocks, &c->n_tasks) ||
         !ck_mul(c->n_tasks, c->pixel_blocks, &c->n_tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
+        return op_fail_scratch(step);
     const double columns = (double)s->k * (double)c->block_pixels;
     c->task_cost = window_cost(columns * ((double)c->block_rows / 250.0 + 0.4) + 200.0);
     op_tasks(step, phase, c->n_tasks, c->task_cost);

@@ -30,7 +30,9 @@ attn_status attn_conv_shape(const attnrun_step *step, int w_in, int64_t groups,
         !product(&s->inputs, w->in[0], w->in[1], w->in[2]) ||
         !product(&outputs, s->groups, s->rows, s->pixels) ||
         !product(&outputs, outputs, s->batch, 1))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
+        return op_fail_size(
+            step, "the number of elements of the image, of the result or of the kernel",
+            "2^46");
     if (outputs == 0)
         s->batch = 0; /* no work, whatever the other sizes are */
     op_flops(step, 2.0 * (double)s->batch * (double)groups * (double)s->rows *
@@ -81,7 +83,7 @@ attn_status attn_conv_gemm_plan(const attnrun_step *step, struct conv_plan *plan
     plan->shared_bytes = 0;
     if (!product(&plan->n_tasks, s->batch, s->groups, t->row_blocks) ||
         !product(&plan->n_tasks, plan->n_tasks, t->pixel_blocks, 1))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
+        return op_fail_size(step, "the number of tasks", "2^46");
     double flops = 2.0 * (double)t->block_rows * (double)s->k * (double)t->block_pixels;
     double copies = (double)s->k * (double)t->block_pixels;
     plan->task_cost = window_cost(flops / 150.0 + copies * 0.2 + 200.0);

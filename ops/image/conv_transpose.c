@@ -177,7 +177,7 @@ static attn_status plan_conv_transpose(attnrun_step *step,
         !ck_mul(patches, width + ATTN_GEMM_NR_MAX, &state->patch_floats) ||
         state->panel_floats > ATTN_MAX_ELEMENTS ||
         state->patch_floats > ATTN_MAX_ELEMENTS)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the kernel is too large");
+        return op_fail_size(step, "a block of the image or of the kernel", "2^46 floats");
     state->panel_floats += -state->panel_floats & 15;
     state->patch_floats += -state->patch_floats & 15;
     step->scratch_bytes =

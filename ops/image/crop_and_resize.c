@@ -53,7 +53,7 @@ static attn_status crop_infer(attnrun_step *step)
     if (step->concrete && known) {
         int64_t rows;
         if (!ck_mul(dims[0].value, size[0], &rows) || !ck_mul(rows, dims[1].value, &rows))
-            return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
+            return op_fail_size(step, "the number of rows of the result", "2^63 - 1");
         op_tasks(step, 0, rows, size[1] * 6);
     }
     return ATTNRUN_OK;

@@ -75,7 +75,8 @@ static attn_status deform_infer(attnrun_step *step)
         return ATTNRUN_OK;
     int64_t columns;
     if (!ck_mul(s->k, s->w.out[2], &columns) || columns > ATTN_MAX_ELEMENTS)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the kernel is too large");
+        return op_fail_size(
+            step, "the number of sampled elements of a line of the result", "2^46");
     columns += -columns & 15;
     step->scratch_bytes =
         columns * 8 + 4 * (int64_t)attn_gemm_scratch((size_t)s->rows, (size_t)s->w.out[2],

@@ -123,7 +123,7 @@ static attn_status dft_infer_axis(attnrun_step *step, int64_t named, bool axis_k
     s->parts_out = out[rank - 1].value;
     int64_t outer = op_count(&step->in[0], 0, axis), lines;
     if (s->inner < 0 || outer < 0 || !ck_mul(outer, s->inner, &lines))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the input is too large");
+        return op_fail_size(step, "the number of transforms", "2^63 - 1");
     return plan_fft(step, &s->fft, s->length, lines, s->length);
 }
 
@@ -301,7 +301,7 @@ static attn_status stft_infer(attnrun_step *step)
     s->bins = out[2].value;
     int64_t tasks;
     if (!ck_mul(out[0].value, s->frames, &tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
+        return op_fail_size(step, "the number of frames of the batch", "2^63 - 1");
     return plan_fft(step, &s->fft, s->length, tasks, s->length);
 }
 

@@ -42,7 +42,8 @@ static attn_status global_pool_infer(attnrun_step *step)
     state->plane = op_count(&step->in[0], 2, rank);
     int64_t planes = op_count(&step->in[0], 0, 2);
     if (state->plane < 0 || planes < 0)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+        return op_fail_size(step, "the number of planes, or of pixels of a plane,",
+                            "2^63 - 1");
     op_tasks(step, 0, planes, state->plane / 4 + 20);
     return ATTNRUN_OK;
 }

@@ -67,7 +67,10 @@ static attn_status plan_grid_sample(attnrun_step *step)
     if (s->pixels < 0 || s->places < 0 ||
         !ck_mul(s->width, s->taps * (int64_t)sizeof(struct grid_tap), &bytes) ||
         !ck_mul(step->out[0].dims[0].value, s->lines, &tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
+        return op_fail_size(step,
+                            "the number of pixels or of lines, or the memory of the taps "
+                            "of a line in bytes,",
+                            "2^63 - 1");
     if (s->pixels == 0 && s->places > 0)
         return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
                              "expected an image that is not empty");

@@ -80,7 +80,8 @@ static attn_status unpool_infer(attnrun_step *step)
     for (int i = 0; i < n + 2; i++) {
         state->natural[i] = natural[i].value;
         if (!ck_mul(state->natural_count, natural[i].value, &state->natural_count))
-            return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
+            return op_fail_size(step, "the number of elements of the unpooled image",
+                                "2^63 - 1");
     }
     return ATTNRUN_OK;
 }

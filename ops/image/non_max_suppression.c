@@ -48,7 +48,8 @@ static attn_status nms_infer(attnrun_step *step)
     /* Per class a heap of the boxes, and the chosen ones of all classes. */
     int64_t n = op_count(&step->in[1], 2, 3), all = op_count(&step->in[1], 0, 3);
     if (n > INT32_MAX || all < 0 || all > ATTN_MAX_ELEMENTS)
-        return op_fail(step, ATTNRUN_E_LIMIT, "there are too many boxes");
+        return op_fail_size(
+            step, "the number of boxes would be over 2^31 - 1, or of scores", "2^46");
     step->scratch_bytes = (n + all) * 4 + 64;
     attnrun_step_heap_bound(step, all * 24);
     return ATTNRUN_OK;

@@ -36,7 +36,10 @@ attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
     if (state->planes < 0 || state->in_plane < 0 || state->out_plane < 0 ||
         !ck_mul(state->planes, state->out_plane, &all) || all > ATTN_MAX_ELEMENTS ||
         !ck_mul(w->in[2], 8, &line))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+        return op_fail_size(step,
+                            "the number of pixels of a plane would be over 2^63 - 1, or "
+                            "of elements of the result",
+                            "2^46");
     tasks = all > 0 ? state->planes * w->out[0] * w->out[1] : 0;
     step->scratch_bytes = line;
     int64_t d0, d1, h0, h1, k0, k1;

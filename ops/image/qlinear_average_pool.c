@@ -25,7 +25,7 @@ static attn_status qlinear_pool_infer(attnrun_step *step)
     TRY(op_qlinear_check(step, Y_SCALE, Y_ZERO));
     TRY(attn_pool_infer(step, args));
     if (step->concrete && !ck_mul(state->channels, 8, &step->scratch_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+        return op_fail_size(step, "the memory of the sums of a pixel", "2^63 - 1 bytes");
     return ATTNRUN_OK;
 }
 

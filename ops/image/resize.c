@@ -9,6 +9,7 @@
  * taps along it. Source: ONNX Resize-10 to 19, Upsample-7, 9. */
 #include <math.h>
 
+#include "blocked.h"
 #include "resize.h"
 
 #define COORDINATES                                                                      \
@@ -237,7 +238,10 @@ static attn_status plan_axis(attnrun_step *step, struct resize_axis *axis, int a
     if (!place_table(&axis->index, &step->shared_bytes, axis->out, axis->taps, 8) ||
         !place_table(&axis->weight, &step->shared_bytes, axis->out, axis->taps, 8) ||
         !place_table(&axis->weight_f32, &step->shared_bytes, axis->out, axis->taps, 4))
-        return op_fail(step, ATTNRUN_E_LIMIT, "axis %d is too large", a);
+        return op_fail(step, ATTNRUN_E_LIMIT,
+                       "the weights of axis %d, %lld wide with %lld taps, take more than "
+                       "2^63 - 1 bytes",
+                       a, (long long)axis->out, (long long)axis->taps);
     return ATTNRUN_OK;
 }
 
@@ -266,7 +270,9 @@ static attn_status plan_resize(attnrun_step *step, const struct target *t)
     int64_t all = op_count(&step->out[0], 0, rank), line;
     state->rows = all > 0 ? all / state->last_out : 0;
     if (all < 0 || !ck_mul(state->last_in, 8, &line))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
+        return op_fail_size(
+            step, "the number of elements of the result, or the bytes of a line,",
+            "2^63 - 1");
     step->scratch_bytes = line + 64;
     double taps = (double)state->axes[rank - 1].taps;
     double cost =
@@ -276,6 +282,9 @@ static attn_status plan_resize(attnrun_step *step, const struct target *t)
     if (args->antialias != 0 && dtype_in(step->in[0].dtype, ATTN_DT_SINT | ATTN_DT_UINT))
         TRY(attn_resize_plan_passes(step, state));
     if (state->n_passes > 0)
+        return ATTNRUN_OK;
+    TRY(attn_resize_plan_vectors(step, state));
+    if (state->inner > 0)
         return ATTNRUN_OK;
     op_tasks(step, 1, state->rows, cost < 1e15 ? (int64_t)cost + 50 : INT64_C(1) << 50);
     return ATTNRUN_OK;
@@ -315,6 +324,19 @@ static attn_status resize_infer(attnrun_step *step)
     return infer(step, 2, 3);
 }
 static attn_status resize_10_infer(attnrun_step *step) { return infer(step, 1, -1); }
+/* Of a map in blocks of 16 channels: height and width, and nothing outside of the input. */
+static attn_status blocked_resize_infer(attnrun_step *step)
+{
+    const struct resize_args *args = step->args;
+    if (args->axes.v == NULL || args->axes.n != 2 || args->axes.v[0] != 2 ||
+        args->axes.v[1] != 3)
+        return op_fail(step, ATTNRUN_E_ATTR, "axes are not 2, 3");
+    if (args->coordinate_transformation_mode == RESIZE_TF_CROP_AND_RESIZE)
+        return op_fail(step, ATTNRUN_E_ATTR, "expected no mode that crops");
+    if (op_rank_known(step, 0))
+        TRY(attn_blocked_check(step, 0));
+    return infer(step, 1, 2);
+}
 static attn_status upsample_7_infer(attnrun_step *step)
 {
     const struct resize_args *args = step->args;
@@ -323,22 +345,29 @@ static attn_status upsample_7_infer(attnrun_step *step)
     return infer(step, -1, -1);
 }
 
-#define RESIZE(row, name_, since_, inputs_, attrs_, infer_)                              \
+#define RESIZE(row, domain_, name_, since_, inputs_, types_, attrs_, infer_)             \
     const attnrun_op_def row = {                                                         \
-        OP_ROW,                                                                          \
+        .struct_size = sizeof(attnrun_op_def),                                           \
+        .domain = domain_,                                                               \
         .name = name_,                                                                   \
         .since = since_,                                                                 \
         .args_bytes = sizeof(struct resize_args),                                        \
         .state_bytes = sizeof(struct resize_state),                                      \
         .inputs = inputs_,                                                               \
         .outputs = "Y:T",                                                                \
-        .types = "T=f32,f64,i8,i16,i32,i64,u8,u16,u32,u64,b8 R=f32,f64",                 \
+        .types = types_,                                                                 \
         .attrs = attrs_,                                                                 \
         .infer = infer_,                                                                 \
         .run = attn_resize_run,                                                          \
     }
-RESIZE(op_upsample_7, "Upsample", 7, "X:T", upsample_7_attrs, upsample_7_infer);
-RESIZE(op_upsample_9, "Upsample", 9, "X:T scales:f32", resize_10_attrs, resize_10_infer);
-RESIZE(op_resize_10, "Resize", 10, "X:T scales:f32", resize_10_attrs, resize_10_infer);
-RESIZE(op_resize_11, "Resize", 11, "X:T roi:R? scales:f32? sizes:i64?", resize_attrs,
-       resize_infer);
+#define TYPES "T=f32,f64,i8,i16,i32,i64,u8,u16,u32,u64,b8 R=f32,f64"
+RESIZE(op_upsample_7, "", "Upsample", 7, "X:T", TYPES, upsample_7_attrs,
+       upsample_7_infer);
+RESIZE(op_upsample_9, "", "Upsample", 9, "X:T scales:f32", TYPES, resize_10_attrs,
+       resize_10_infer);
+RESIZE(op_resize_10, "", "Resize", 10, "X:T scales:f32", TYPES, resize_10_attrs,
+       resize_10_infer);
+RESIZE(op_resize_11, "", "Resize", 11, "X:T roi:R? scales:f32? sizes:i64?", TYPES,
+       resize_attrs, resize_infer);
+RESIZE(op_blocked_resize_1, "attnrun.fused", "BlockedResize", 1,
+       "X:T scales:f32? sizes:i64?", "T=f32", resize_attrs, blocked_resize_infer);

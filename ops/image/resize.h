@@ -42,6 +42,11 @@ struct resize_state {
      * offsets of two buffers in shared memory for what lies between. */
     int32_t n_passes, pass_axis[ATTNRUN_MAX_RANK];
     int64_t between[2];
+    /* Positions that are vectors of `inner` floats (resize_vectors.c): their axis, and whether
+     * the axis before it is resized as well; inner 0: they are not. */
+    int64_t inner;
+    int32_t vectors_axis;
+    bool two_axes;
 };
 
 /* Number `k` of scales, roi or sizes speaks of axis which[k]. */
@@ -49,6 +54,10 @@ attn_status attn_resize_axes(const attnrun_step *step, int rank, int *which, int
 /* Input `in` is there and not an empty list. */
 bool attn_resize_given(const attnrun_step *step, int in);
 attn_status attn_resize_run(const attnrun_step *step, const attnrun_work *work);
+
+/* resize_vectors.c: whether positions are vectors, and then phase 1 and the scratch. */
+attn_status attn_resize_plan_vectors(attnrun_step *step, struct resize_state *state);
+attn_status attn_resize_vectors(const attnrun_step *step, const attnrun_work *work);
 
 /* resize_passes.c: plans passes and their phases from 1 on; sets n_passes. */
 attn_status attn_resize_plan_passes(attnrun_step *step, struct resize_state *state);

@@ -75,7 +75,7 @@ attn_status attn_resize_plan_passes(attnrun_step *step, struct resize_state *sta
         if (!around(state, state->pass_axis[pass], &outer, &inner) ||
             !ck_mul(outer, axis->out, &lines) || !ck_mul(lines, inner, &size) ||
             !ck_mul(size, bytes, &size))
-            return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
+            return op_fail_size(step, "the memory of a pass", "2^63 - 1 bytes");
         double cost = (double)axis->taps * (double)(inner > 1 ? inner : axis->out);
         op_tasks(step, pass + 1, inner > 1 ? lines : outer,
                  cost < 1e12 ? (int64_t)cost + 50 : (int64_t)1e12);
@@ -86,7 +86,7 @@ attn_status attn_resize_plan_passes(attnrun_step *step, struct resize_state *sta
         /* The third buffer lies where the first one was: room for the larger. */
         int64_t end;
         if (!ck_add(state->between[pass % 2], size, &end) || !ck_align(end, 64, &end))
-            return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
+            return op_fail_size(step, "the memory between two passes", "2^63 - 1 bytes");
         step->shared_bytes = end > step->shared_bytes ? end : step->shared_bytes;
     }
     state->n_passes = n;

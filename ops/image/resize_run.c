@@ -2,7 +2,7 @@
  * weights; in phase 1 a task is one line along the last axis: the lines it comes from are
  * added up, then the taps along it. Integers are rounded towards zero, which is what the
  * reference of ONNX and ONNX Runtime do; those with antialias go axis by axis instead
- * (resize_passes.c). */
+ * (resize_passes.c). Positions that are vectors are in resize_vectors.c. */
 #include <math.h>
 
 #include "resize.h"
@@ -260,6 +260,8 @@ attn_status attn_resize_run(const attnrun_step *step, const attnrun_work *work)
     }
     if (((const struct resize_state *)step->state)->n_passes > 0)
         return attn_resize_pass(step, work);
+    if (((const struct resize_state *)step->state)->inner > 0)
+        return attn_resize_vectors(step, work);
     struct lines l = { .state = step->state, .shared = work->shared };
     for (int64_t row = work->begin; row < work->end; row++) {
         if (OP_CANCELLED(work))

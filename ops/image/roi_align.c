@@ -83,7 +83,7 @@ static attn_status infer(attnrun_step *step, int64_t down, int64_t across,
                              "expected an image that is not empty");
     int64_t tasks;
     if (!ck_mul(out[0].value, out[1].value, &tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
+        return op_fail_size(step, "the number of planes of the result", "2^63 - 1");
     op_tasks(step, 0, tasks, down * across < 1 << 20 ? down * across * 100 : 1 << 27);
     return ATTNRUN_OK;
 }

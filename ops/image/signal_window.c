@@ -51,7 +51,9 @@ static void put(const attnrun_tensor *y, int64_t i, double v)
     default:
         break;
     }
-    uint64_t bits = (uint64_t)(int64_t)v; /* windows and weights lie in [-1, 1] */
+    /* Windows and weights lie in [-1, 1]. The standard computes in floats: a window that reaches 1
+     * is 1 as an integer too, where doubles are just below. */
+    uint64_t bits = (uint64_t)(int64_t)(float)v;
     int64_t bytes = dtype_bytes(y->dtype);
     memcpy((uint8_t *)y->data + i * bytes, &bits, (size_t)bytes);
 }

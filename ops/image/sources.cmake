@@ -32,6 +32,7 @@ set(ATTN_OPS_IMAGE
   ops/image/resize.c
   ops/image/resize_passes.c
   ops/image/resize_run.c
+  ops/image/resize_vectors.c
   ops/image/deform_conv.c
   ops/image/col2im.c
   ops/image/max_unpool.c

@@ -62,7 +62,8 @@ struct attn_gate {
     float *y;
     ptrdiff_t row;
     size_t planes, n;
-    int32_t relu; /* act is max(…, 0), NaN stays; else nothing */
+    int32_t relu;   /* act is max(…, 0), NaN stays; else nothing */
+    int32_t blocks; /* of maps in blocks: for blocked_gates_f32 */
 };
 
 /* y[p] = act(sum over m < maps of x[m][p] * weight[m] + identity[p]) for p < n, the sum
@@ -165,6 +166,18 @@ struct attn_boxes {
     float *y;
     ptrdiff_t x_plane, x_row, x_step, y_plane, y_row;
     size_t planes, rows, n;
+};
+
+/* Positions of a line, vectors of `inner` floats, a multiple of 16:
+ *
+ *   y[i] = sum over taps t of weight[i * taps + t] * x[index[i * taps + t]]
+ *
+ * weight NULL: taps is 1, and y[i] is x[index[i]]. */
+struct attn_resize_line {
+    const float *x, *weight;
+    const int64_t *index;
+    float *y;
+    int64_t taps, n, inner;
 };
 
 #endif

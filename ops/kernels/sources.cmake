@@ -36,12 +36,14 @@ set(ATTN_KERNELS
   ops/kernels/blocked_conv_f32.c
   ops/kernels/blocked_rows_f32.c
   ops/kernels/blocked_norm_f32.c
+  ops/kernels/blocked_gates_f32.c
   ops/kernels/blocked_conv_u8.c
   ops/kernels/bytes.c
   ops/kernels/winograd_f32.c
   ops/kernels/halo_f32.c
   ops/kernels/additive_f32.c
   ops/kernels/maps_f32.c
+  ops/kernels/resize_f32.c
 )
 # Those of the other kinds of rows (kernels.def).
 set(ATTN_KERNELS_tiles ops/kernels/gemm_i8.c)

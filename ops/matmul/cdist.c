@@ -37,7 +37,7 @@ static attn_status cdist_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     if (!ck_mul(parts(dims[0].value, ROWS), parts(dims[1].value, BLOCK), &tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the distances are too many");
+        return op_fail_size(step, "the number of tasks", "2^63 - 1");
     step->scratch_bytes = (BLOCK * DEPTH + BLOCK) * dtype_bytes(a->dtype);
     op_tasks(step, 0, tasks,
              ROWS * BLOCK / 8 *

@@ -188,7 +188,9 @@ static attn_status plan_einsum(attnrun_step *step, const struct einsum_equation 
         }
     state->n_out = op_count(&step->out[0], 0, step->out[0].rank);
     if (!fits || state->n_out < 0)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the sum is too large");
+        return op_fail_size(
+            step, "the number of elements of the result, or of terms of one sum,",
+            "2^63 - 1");
     if (!empty && depth > 0 && e->n_operands == 2 && step->in[0].dtype == ATTNRUN_F32)
         choose_product(state);
     if (state->product) {

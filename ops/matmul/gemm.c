@@ -81,7 +81,7 @@ attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g)
     fits = fits && (!transposed_a(g) || ck_mul(rows, g->k, &a_elements)) &&
            a_elements < INT64_MAX / 64;
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
+        return op_fail_scratch(step);
     g->task_cost =
         (int64_t)(column_cost(rows, g->k) * (double)min64(g->n, g->n_block)) + 100;
     g->scratch_bytes = (gemm_floats(g) + a_elements) * 4;
@@ -289,9 +289,11 @@ static attn_status pack_room(const attnrun_pack *pack, int in, int64_t k, int64_
                              int64_t *bytes)
 {
     *bytes = attn_gemm_pack_bytes(pack->kernels, pack->x[in].dtype, k, n);
-    return *bytes < 0 ? attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
-                                       "input %d is too large to pack", in)
-                      : ATTNRUN_OK;
+    return *bytes < 0
+               ? attn_fail_node(
+                     ATTNRUN_E_LIMIT, pack->node,
+                     "the packed form of input %d would be over 2^63 - 1 bytes", in)
+               : ATTNRUN_OK;
 }
 
 /* Addresses for attnrun_pack.form: B as it is, B transposed. */

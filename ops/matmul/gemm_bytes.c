@@ -81,10 +81,7 @@ static double column_cost(int64_t m, int64_t k)
     return (products > read ? products : read) + (double)m * 0.3;
 }
 
-static attn_status too_large(const attnrun_step *step)
-{
-    return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
-}
+static attn_status too_large(const attnrun_step *step) { return op_fail_scratch(step); }
 
 attn_status attn_integer_cut(const attnrun_step *step, bool summed,
                              struct attn_integer_gemm *s)
@@ -326,7 +323,8 @@ attn_status attn_integer_pack_input(attnrun_pack *pack, int in, bool transposed,
     *bytes = attn_integer_packed_bytes(pack->kernels, k, n);
     if (*bytes < 0)
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
-                              "input %d is too large to pack", in);
+                              "the packed form of input %d would be over 2^63 - 1 bytes",
+                              in);
     pack->form = &packed_forms[transposed];
     pack->sources = UINT32_C(1) << in;
     pack->replaces |= UINT32_C(1) << in;

@@ -146,7 +146,10 @@ static attn_status dynamic_infer(attnrun_step *step)
     const int64_t count = op_count(&step->in[A], 0, step->in[A].rank);
     if (!attn_dynamic_bytes(count, &state->bytes_at) ||
         !ck_add(state->bytes_at, count, &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY, "it has too many elements");
+        return op_fail(
+            step, ATTNRUN_E_MEMORY,
+            "the quantized form of %lld elements takes more than 2^63 - 1 bytes",
+            (long long)count);
     attn_dynamic_tasks(step, RANGES, count);
     return plan_integer_to_float(step, &dynamic_places, MULTIPLY);
 }

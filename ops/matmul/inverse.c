@@ -20,8 +20,10 @@ static attn_status inverse_infer(attnrun_step *step)
         return ATTNRUN_OK;
     int64_t m = x->dims[x->rank - 1].value;
     if (!ck_mul(m, m, &bytes) || !ck_mul(bytes, 16, &bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY, "matrices of %lld rows are too large",
-                       (long long)m);
+        return op_fail(
+            step, ATTNRUN_E_MEMORY,
+            "the inverse of %lld rows takes more than 2^63 - 1 bytes of scratch memory",
+            (long long)m);
     step->scratch_bytes = bytes;
     op_tasks(step, 0, m == 0 ? 0 : op_count(x, 0, x->rank - 2),
              bytes < INT64_C(1) << 40 ? bytes / 16 * m : bytes);

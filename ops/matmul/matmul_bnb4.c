@@ -70,7 +70,7 @@ static attn_status check_args(const attnrun_step *step, const struct bnb4_args *
                        (long long)args->quant_type);
     TRY(attn_nbits_check_sizes(step, args->block_size, args->K, args->N));
     if (!ck_mul(args->K, args->N, &elements) || elements > ATTN_MAX_ELEMENTS)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the matrix is too large");
+        return op_fail_size(step, "the number of elements of B (K times N)", "2^46");
     if (args->transB != 1)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED, "transB is %lld, expected 1",
                        (long long)args->transB);
@@ -89,7 +89,7 @@ static attn_status bnb4_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     if (!layout_of(args, step->kernels, &state->layout))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the matrix is too large");
+        return op_fail_size(step, "the memory of the packed form of B", "2^63 - 1 bytes");
     return attn_nbits_tasks(step);
 }
 
@@ -128,7 +128,8 @@ static attn_status bnb4_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     if (pack->x[B].data == NULL || pack->x[ABSMAX].data == NULL)
         return ATTNRUN_OK;
     if (!layout_of(pack->args, pack->kernels, &l))
-        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "the matrix is too large");
+        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
+                              "the packed form of B would be over 2^63 - 1 bytes");
     *bytes = l.bytes;
     pack->replaces = 1u << B | 1u << ABSMAX;
     if (packed == NULL)

@@ -47,7 +47,8 @@ static attn_status check_args(const attnrun_step *step, const struct nbits_args 
                        (long long)args->accuracy_level);
     if (args->weight_prepacked != 0)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "weight_prepacked is %lld: only weights as ONNX files hold them",
+                       "weight_prepacked is %lld, expected 0: weights as ONNX files hold "
+                       "them",
                        (long long)args->weight_prepacked);
     return ATTNRUN_OK;
 }
@@ -62,7 +63,7 @@ static attn_status check_inputs(const attnrun_step *step, const struct nbits_arg
     const int64_t blocks = blocks_of(args);
     const bool packed = op_has_in(step, ZEROS) && step->in[ZEROS].dtype == ATTNRUN_U8;
     if (blocks > ATTN_MAX_DIM / args->block_size)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the matrix is too large");
+        return op_fail_size(step, "K, rounded up to whole blocks,", "2^47");
     TRY(attn_nbits_check_count(step, B, args->N,
                                blocks * args->block_size * args->bits / 8));
     TRY(attn_nbits_check_count(step, SCALES, args->N, blocks));
@@ -104,7 +105,7 @@ static attn_status nbits_infer(attnrun_step *step)
         return ATTNRUN_OK;
     if (!layout_of(args, step->kernels, step->in, step->n_in,
                    attn_nbits_may_round(step, args->accuracy_level), &state->layout))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the matrix is too large");
+        return op_fail_size(step, "the memory of the packed form of B", "2^63 - 1 bytes");
     return attn_nbits_tasks(step);
 }
 
@@ -165,7 +166,8 @@ static attn_status nbits_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     if (!all_constant(pack))
         return ATTNRUN_OK;
     if (!layout_of(pack->args, pack->kernels, pack->in, pack->n_in, false, &l))
-        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "the matrix is too large");
+        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
+                              "the packed form of B would be over 2^63 - 1 bytes");
     *bytes = l.bytes;
     for (int in = B; in <= GROUP; in++)
         if (in < pack->n_in && pack->in[in].kind != ATTNRUN_ABSENT)

@@ -183,7 +183,7 @@ attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_la
     plan->m_blocks = ceil_div(rows, plan->m_block);
     plan->n_blocks = ceil_div(l->panels, plan->n_panels);
     if (!ck_mul(plan->m_blocks, plan->n_blocks, &plan->n_tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
+        return op_fail_size(step, "the number of tasks", "2^63 - 1");
     op_flops(step, 2.0 * (double)rows * (double)l->n * (double)l->k);
     cost *= (double)plan->n_panels;
     plan->task_cost = cost < 1e15 ? (int64_t)cost + 100 : (int64_t)1e15;
@@ -372,9 +372,8 @@ attn_status attn_nbits_check_count(const attnrun_step *step, int in, int64_t lin
     const attnrun_type *x = &step->in[in];
     attnrun_dim count = op_dims_product(step, x->dims, 0, x->rank);
     if (!ck_mul(lines, each, &n) || !dim_may_equal(count, dim_of(n)))
-        return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                             "expected %lld times %lld elements", (long long)lines,
-                             (long long)each);
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld * %lld elements",
+                             (long long)lines, (long long)each);
     return ATTNRUN_OK;
 }
 
@@ -386,7 +385,7 @@ attn_status attn_nbits_check_sizes(const attnrun_step *step, int64_t block_size,
                        "block_size is %lld, expected a power of 2 from 16 on",
                        (long long)block_size);
     if (k < 1 || n < 1 || k > ATTN_MAX_DIM || n > ATTN_MAX_DIM)
-        return op_fail(step, ATTNRUN_E_ATTR, "K is %lld and N %lld, expected over 0",
+        return op_fail(step, ATTNRUN_E_ATTR, "K is %lld and N %lld, expected 1 or more",
                        (long long)k, (long long)n);
     return ATTNRUN_OK;
 }
@@ -422,7 +421,8 @@ attn_status attn_nbits_tasks(attnrun_step *step)
     if (plan->round_tasks > 0) {
         if (!ck_mul(l->rounded_bytes, plan->rows, &bytes) ||
             !ck_add(state->rounded_at, bytes, &step->shared_bytes))
-            return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
+            return op_fail_size(step, "the memory of the rounded rows of A",
+                                "2^63 - 1 bytes");
         op_tasks(step, phase++, plan->round_tasks, plan->round_rows * l->k / 4);
     }
     op_tasks(step, phase, plan->n_tasks, plan->task_cost);

@@ -44,7 +44,7 @@ attn_status attn_plain_plan(const attnrun_step *step, struct attn_gemm *g)
     }
     for (int i = 0; !empty && i < g->n_batch; i++)
         if (!ck_mul(n_tasks, g->batch[i], &n_tasks))
-            return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
+            return op_fail_size(step, "the number of tasks", "2^63 - 1");
     g->n_tasks = empty ? 0 : n_tasks;
     double products = empty ? 0 : (double)g->m * (double)g->n * (double)g->k;
     for (int i = 0; i < g->n_batch; i++)

@@ -126,7 +126,7 @@ attn_status attn_matmul_describe(const attnrun_step *step, int a, int b, unsigne
         fits = ck_mul(stride, g->batch[i], &stride);
     }
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
+        return op_fail_size(step, "the number of elements of the product", "2^63 - 1");
     merge_rows(g, (trans & ATTN_TRANS_A) == 0 && ta->rank > 1);
     return ATTNRUN_OK;
 }

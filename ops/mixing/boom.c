@@ -8,6 +8,8 @@
  * output_size  in by default
  * activation   quick_gelu: x sigmoid(1.702 x); gelu, gelu_tanh, relu
  *
+ * Refused: an X whose last dim is 0, fewer hidden columns than output_size, sizes that
+ * disagree.
  * Cost: one product of in x hidden; a segment is added to Y as it is computed, so that (…,
  * hidden) never exists.
  * Source: Merity 2019, arXiv:1911.11423. Compared with Smerity/sha-rnn 218d748
@@ -52,7 +54,9 @@ static attn_status plan_boom(attnrun_step *step, attnrun_dim in, attnrun_dim hid
     int64_t tasks;
     if (s->rows < 0 || s->in > INT32_MAX || s->hidden > INT32_MAX ||
         !ck_mul(s->row_blocks, s->column_blocks, &tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_size(
+            step, "dim 1 of X or W would be over 2^31 - 1, or the number of tasks",
+            "2^63 - 1");
     const double cost = (double)s->row_block * (double)s->column_block *
                         ((double)s->in / 75 + 0.3) * (double)s->segments;
     op_tasks(step, 0, tasks, cost < 1e15 ? (int64_t)cost + 200 : (int64_t)1e15);
@@ -119,7 +123,8 @@ static attn_status boom_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     const int64_t floats = segment_floats(pack->kernels, in, size);
     if (!ck_mul(floats, hidden / size * (int64_t)sizeof(float), bytes) ||
         !ck_add(*bytes, (int64_t)sizeof(struct attn_packed), bytes))
-        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "W is too large to pack");
+        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
+                              "the packed form of W would be over 2^63 - 1 bytes");
     pack->replaces |= UINT32_C(1) << W;
     if (packed == NULL)
         return ATTNRUN_OK;

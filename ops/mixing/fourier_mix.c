@@ -39,10 +39,10 @@ static attn_status plan_columns(attnrun_step *step)
     s->row_blocks = (s->n + ELEMENT - 1) / ELEMENT;
     s->column_blocks = (s->c / 2 + LANES) / LANES;
     if (!ck_mul(s->batch, s->row_blocks, &n_tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the input is too large");
+        return op_fail_size(step, "the number of tasks", "2^63 - 1");
     op_tasks(step, 1, n_tasks, s->c * 30 * (s->channels.wide ? 20 : 1));
     if (!ck_mul(s->batch, s->column_blocks, &n_tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the input is too large");
+        return op_fail_size(step, "the number of tasks", "2^63 - 1");
     op_tasks(step, 2, n_tasks, s->n * 30 * (s->tokens.wide ? 20 : 1));
     return ATTNRUN_OK;
 }
@@ -53,7 +53,7 @@ static attn_status plan_rows(attnrun_step *step)
     const int64_t a = s->tokens.parts[0].n, b = s->tokens.parts[1].n;
     int64_t first, second;
     if (!ck_mul(s->batch, b, &first) || !ck_mul(s->batch, a / 2 + 1, &second))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the input is too large");
+        return op_fail_size(step, "the number of tasks", "2^63 - 1");
     /* 8 bytes a token: roots while the tables are made */
     step->scratch_bytes =
         max64(attn_fourier_rows_scratch(s), s->n * 2 * (int64_t)sizeof(float));

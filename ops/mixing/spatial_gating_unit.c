@@ -2,7 +2,8 @@
  * Y = u * act(Ws[h] LayerNorm(g) + bs[h] + gate_res), a matrix over tokens for each of Hs
  * equal groups of channels.
  *
- * X            f32 (batch, N, 2 C); gate_res (batch, N, C), optional
+ * X            f32 (batch, N, 2 C)
+ * gate_res, Y  f32 (batch, N, C); gate_res is optional
  * gamma, beta  (C);  Ws (Hs, Nw, Nw);  bs (Hs, Nw)
  * num_heads 1 (Hs), is_causal 0, activation none | tanh | silu | gelu, epsilon 1e-5
  * Not causal: N == Nw. Causal: N <= Nw, the top left part, and Ws[m, n] counts as 0 for
@@ -116,14 +117,15 @@ static attn_status gating_plan(attnrun_step *step, int64_t c)
     if (s->batch == 0 || s->n == 0 || c == 0)
         return ATTNRUN_OK;
     if (!ck_mul(s->batch, s->heads, &groups))
-        return op_fail(step, ATTNRUN_E_LIMIT, "it has too many heads");
+        return op_fail_size(step, "the number of heads of the batch", "2^63 - 1");
     TRY(attn_channels_plan(step, &s->channels, groups, c / s->heads, 0));
     const int64_t width = s->channels.max;
     s->rows_floats = ((s->n < ATTN_SUMMED ? s->n : ATTN_SUMMED) * width + 15) / 16 * 16;
     step->scratch_bytes =
         (attn_token_sums_floats(width, s->n, args->is_causal != 0) + s->rows_floats) * 4;
     if (!ck_mul(s->batch, s->n, &floats) || !ck_mul(floats, 8, &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "it has too many tokens");
+        return op_fail_size(step, "the memory of the statistics of its tokens",
+                            "2^63 - 1 bytes");
     const double cost = 2.0 * (double)s->n * (double)s->n * ATTN_CHANNELS / 100.0;
     op_tasks(step, 0, s->batch * s->n, c / 8 + 20);
     op_tasks(step, 1, s->channels.n_tasks,

@@ -19,7 +19,7 @@ attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c
     c->max = ATTN_CHANNELS * (fit > 1 ? fit : 1);
     c->max = min64(min64(c->max, ATTN_CHANNELS_MAX), max64(c->blocks, 1) * ATTN_CHANNELS);
     if (!ck_mul(groups, c->blocks, &c->n_tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "it has too many channels");
+        return op_fail_size(step, "the number of tasks", "2^63 - 1");
     return ATTNRUN_OK;
 }
 

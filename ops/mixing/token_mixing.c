@@ -63,7 +63,7 @@ static attn_status mixing_plan(attnrun_step *step)
     if (!ck_mul(s->hidden, width, &s->hidden_floats) ||
         !ck_add(s->hidden_floats, sums, &floats) ||
         !ck_mul(floats, 4, &step->scratch_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the product is too large");
+        return op_fail_size(step, "the memory of the hidden tokens", "2^63 - 1 bytes");
     const double cost =
         2.0 * (double)s->hidden * (double)(s->n + s->out) * ATTN_CHANNELS / 100.0;
     op_tasks(step, 0, s->channels.n_tasks,

@@ -271,7 +271,7 @@ static attn_status encoder_infer(attnrun_step *step)
     struct encoder e;
     if (!describe(step->node, step->args, step->in[0].dtype, &e))
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "expected one attribute of keys and one of values");
+                       "expected one attribute keys_* and one attribute values_*");
     if (e.keys.n != e.values.n || e.keys.n < 0)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "it has %lld keys and %lld values, expected as many",

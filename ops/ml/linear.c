@@ -49,7 +49,9 @@ static attn_status linear_plan(attnrun_step *step, attnrun_dim rows, attnrun_dim
             "coefficients has %lld elements, expected %lld rows of %lld features",
             (long long)args->coefficients.n, (long long)w, (long long)features.value);
     if (!ck_mul(scores, (int64_t)sizeof(double), &step->scratch_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "%lld scores", (long long)scores);
+        return op_fail(step, ATTNRUN_E_LIMIT,
+                       "the %lld scores of a row need more than 2^63 - 1 bytes",
+                       (long long)scores);
     state->features = features.value;
     state->rows_of_w = w;
     state->scores = scores;

@@ -74,8 +74,11 @@ static attn_status check_lists(const attnrun_step *step)
                        (long long)leaves);
     if (n < 1 || leaves < 1 || n > TREES_LIMIT || leaves > TREES_LIMIT ||
         args->tree_roots.n > TREES_LIMIT)
-        return op_fail(step, ATTNRUN_E_LIMIT, "%lld branches and %lld leaves",
-                       (long long)n, (long long)leaves);
+        return op_fail(
+            step, ATTNRUN_E_LIMIT,
+            "there are %lld branches, %lld leaves and %lld roots, expected at most "
+            "%d, and 1 or more branches and leaves",
+            (long long)n, (long long)leaves, (long long)args->tree_roots.n, TREES_LIMIT);
     if (args->aggregate_function < TREES_AVERAGE ||
         args->aggregate_function > TREES_MAX || args->post_transform < ML_NONE ||
         args->post_transform > ML_PROBIT || args->n_targets < 1 ||
@@ -106,7 +109,8 @@ static attn_status check_members(const attnrun_step *step)
     if (members->kind == ATTNRUN_TENSOR) {
         n = tensor_count(members);
         if (n > TREES_LIMIT || !dtype_in(members->dtype, ATTN_DT_FLOAT))
-            return op_fail(step, ATTNRUN_E_ATTR, "membership_values are %s",
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "membership_values is %s, expected at most 2^26 floats",
                            attn_tensor_format(members));
     }
     for (int64_t i = 0; i < n; i++)
@@ -114,8 +118,11 @@ static attn_status check_members(const attnrun_step *step)
     for (int64_t i = 0; i < args->nodes_featureids.n; i++)
         needed += tensor_get_int(&args->nodes_modes, i) == TREE_MEMBER;
     if (ends != needed)
-        return op_fail(step, ATTNRUN_E_ATTR, "%lld member lists for %lld MEMBER branches",
-                       (long long)ends, (long long)needed);
+        return op_fail(
+            step, ATTNRUN_E_ATTR,
+            "membership_values holds %lld lists that end in NaN, expected one for each "
+            "of %lld MEMBER branches",
+            (long long)ends, (long long)needed);
     return ATTNRUN_OK;
 }
 
@@ -229,7 +236,7 @@ static attn_status ensemble_row(const attnrun_step *step, const struct trees *tr
         int64_t leaf = op_trees_leaf(trees, trees->roots[tree], x, row * x->dims[1],
                                      &args->membership_values);
         if (leaf < 0)
-            return op_fail(step, ATTNRUN_E_MODEL, "the nodes of tree %lld are a circle",
+            return op_fail(step, ATTNRUN_E_MODEL, "the nodes of tree %lld form a cycle",
                            (long long)tree);
         int64_t target = args->leaf_targetids.v[leaf - branches];
         scores[target] = trees_add(sum, scores[target],

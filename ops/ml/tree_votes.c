@@ -131,7 +131,8 @@ static attn_status check_nodes(const attnrun_step *step, attnrun_dim features)
     for (int64_t i = 0; i < n; i++) {
         int mode = mode_of(&args->modes.v[i]);
         if (mode < 0)
-            return op_fail(step, ATTNRUN_E_ATTR, "the mode of node %lld is not known",
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "nodes_modes holds an unknown word for node %lld",
                            (long long)i);
         if (mode != TREE_LEAF &&
             (args->features.v[i] < 0 || args->features.v[i] >= limit))
@@ -310,7 +311,7 @@ static attn_status vote(const attnrun_step *step, const attnrun_work *work,
                                          (rows->first + r) * features, NULL);
             if (leaf < 0)
                 return op_fail(step, ATTNRUN_E_MODEL,
-                               "the nodes of tree %d are a circle, or one is missing",
+                               "the nodes of tree %d form a cycle, or one is missing",
                                tree);
             for (int32_t v = trees->nodes[leaf].yes; v >= 0; v = trees->next[v]) {
                 int64_t target = args->vote_targets.v[v];

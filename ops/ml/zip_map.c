@@ -77,7 +77,9 @@ static attn_status zip_run(const attnrun_step *step, const attnrun_work *work)
     if (!op_has_out(step, 0))
         return ATTNRUN_OK;
     if (!ck_mul(n, 2 * (int64_t)sizeof *columns, &bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY, "a sequence of %lld maps", (long long)n);
+        return op_fail(step, ATTNRUN_E_MEMORY,
+                       "a sequence of %lld maps needs more than 2^63 - 1 bytes",
+                       (long long)n);
     TRY(op_heap_tensor(step, 0, ATTNRUN_F32, x->rank, x->dims, &all));
     tensor_copy(&all, x);
     maps = op_heap(step, 0, bytes / 2);
@@ -186,7 +188,9 @@ static attn_status order_scratch(attnrun_step *step)
     const attnrun_tensor *x = &step->x[0];
     if (x->data != NULL &&
         !ck_mul(x->dims[0], (int64_t)sizeof(int64_t), &step->scratch_bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY, "a map of too many entries");
+        return op_fail(step, ATTNRUN_E_MEMORY,
+                       "a map of %lld entries needs more than 2^63 - 1 bytes",
+                       (long long)x->dims[0]);
     return ATTNRUN_OK;
 }
 

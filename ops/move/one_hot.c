@@ -77,10 +77,11 @@ static int64_t index_at(const attnrun_tensor *t, int64_t k, int64_t depth)
         int64_t i = tensor_get_int(t, k);
         return i < 0 ? i + depth : i;
     }
-    double real = tensor_get_real(t, k);
-    if (!(real >= (double)-depth && real < (double)depth))
+    double real = tensor_get_real(t, k); /* towards zero, as a cast to i64 */
+    if (!(real > (double)-depth - 1 && real < (double)depth))
         return -1;
-    return real < 0 ? (int64_t)real + depth : (int64_t)real;
+    int64_t i = (int64_t)real;
+    return i < 0 ? i + depth : i;
 }
 
 static attn_status one_hot_run(const attnrun_step *step, const attnrun_work *work)

@@ -95,7 +95,8 @@ static attn_status pack_run(const attnrun_step *step, const attnrun_work *work)
             return ATTNRUN_E_CANCELLED;
         if (place < -1 || s->tokens == 0 || place / s->tokens >= s->batch)
             return op_fail_input(step, INDEXES, ATTNRUN_E_RANGE,
-                                 "place %lld is not in the batch", (long long)place);
+                                 "holds the place %lld, which is not in the batch",
+                                 (long long)place);
         if (place < 0)
             memset(y + r * s->row_bytes, 0, bytes);
         else
@@ -134,7 +135,8 @@ static attn_status unpack_run(const attnrun_step *step, const attnrun_work *work
         char *sample = y + b * s->tokens * bytes;
         if (!attn_ragged_fits(&at, s->rows, s->tokens))
             return op_fail_input(step, INDEXES, ATTNRUN_E_RANGE,
-                                 "sample %lld is not within the rows", (long long)b);
+                                 "holds sample %lld, whose rows are not in the input",
+                                 (long long)b);
         TRY(attn_poll_fill(sample, 0, at.first * bytes));
         TRY(attn_poll_copy(sample + at.first * bytes,
                            (const char *)step->x[X].data + at.start * bytes,

@@ -56,9 +56,10 @@ static attn_status norm_infer(attnrun_step *step)
     TRY(op_out_like(step, 0, X));
     if (step->concrete &&
         (scale->dims[0].value < 1 || x->dims[x->rank - 1].value % scale->dims[0].value))
-        return op_fail_input(step, X, ATTNRUN_E_SHAPE,
-                             "its last dim is no multiple of %lld, the scale's",
-                             (long long)scale->dims[0].value);
+        return op_fail_input(
+            step, X, ATTNRUN_E_SHAPE,
+            "expected a multiple of %lld, the size of the scale, in its last dim",
+            (long long)scale->dims[0].value);
     return ATTNRUN_OK;
 }
 
@@ -151,7 +152,8 @@ static attn_status gate_infer(attnrun_step *step)
     TRY(op_out_like(step, 0, X));
     if (step->n_out > 1) {
         if (!op_has_in(step, B))
-            return op_fail(step, ATTNRUN_E_INPUT, "output beta needs input b");
+            return op_fail(step, ATTNRUN_E_INPUT,
+                           "output beta is named, but input b is absent");
         TRY(op_out_like(step, 1, X));
     }
     return ATTNRUN_OK;

@@ -134,7 +134,8 @@ static attn_status check_rest(const attnrun_step *step, const struct mixture_kin
         return op_fail(step, ATTNRUN_E_ATTR, "k is %lld, expected 1 to %lld experts",
                        (long long)args->k, (long long)s->experts);
     if (args->use_sparse_mixer && args->k != 2)
-        return op_fail(step, ATTNRUN_E_ATTR, "k is %lld, use_sparse_mixer takes 2",
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "k is %lld, expected 2 with use_sparse_mixer 1",
                        (long long)args->k);
     TRY(op_need_dim(step, 1, 0, dim_of(s->tokens), "tokens"));
     TRY(op_need_dim(step, 1, 1, dim_of(s->experts), "experts"));
@@ -212,7 +213,7 @@ attn_status attn_mixture_tasks(attnrun_step *step, int64_t product_bytes)
     const int first = s->first_phase;
     int64_t up, down;
     if (!ck_mul(s->tokens, s->k, &s->routes) || s->routes > INT32_MAX)
-        return op_fail(step, ATTNRUN_E_LIMIT, "too many tokens");
+        return op_fail_size(step, "the number of routes (tokens times k)", "2^31 - 1");
     s->tiles = s->routes / MIXTURE_ROWS + min64(s->experts, s->routes);
     const int64_t rows =
         min64(MIXTURE_ROWS, s->tiles > 0 ? ceil_div(s->routes, s->experts) : 1);
@@ -221,7 +222,7 @@ attn_status attn_mixture_tasks(attnrun_step *step, int64_t product_bytes)
     cut(&s->down, rows);
     if (!lay_out(s, &step->shared_bytes) || !ck_mul(s->tiles, s->up[0].blocks, &up) ||
         !ck_mul(s->tiles, s->down.blocks, &down))
-        return op_fail(step, ATTNRUN_E_LIMIT, "too many tokens");
+        return op_fail_scratch(step);
     s->products_at = 4 * (MIXTURE_ROWS * (s->hidden + MIXTURE_COLUMNS) + MIXTURE_COLUMNS);
     s->products_at = ceil_div(s->products_at, 64) * 64;
     step->scratch_bytes = s->products_at + product_bytes;

@@ -80,7 +80,7 @@ static attn_status moe_infer(attnrun_step *step)
         return ATTNRUN_OK;
     TRY(attn_mixture_shapes(step, &moe, one_each));
     if (!lay_out(step->kernels, step->in, s))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the weights are too large");
+        return op_fail_size(step, "the memory of the packed weights", "2^63 - 1 bytes");
     const int64_t k = s->hidden > s->inter ? s->hidden : s->inter;
     return attn_mixture_tasks(
         step, 4 * (int64_t)attn_gemm_scratch(MIXTURE_ROWS, MIXTURE_COLUMNS, (size_t)k));
@@ -101,7 +101,8 @@ static attn_status moe_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
         if (pack->x[m[i]->weights].data == NULL)
             return ATTNRUN_OK;
     if (!lay_out(pack->kernels, pack->in, &s))
-        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "the weights are too large");
+        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
+                              "the packed weights would be over 2^63 - 1 bytes");
     *bytes = s.packed_bytes;
     for (int i = 0; i < n; i++)
         pack->replaces |= UINT32_C(1) << m[i]->weights;

@@ -8,7 +8,7 @@ attn_status attn_planes_of(const attnrun_step *step, const attnrun_type *type,
     *planes = (struct planes){ .channels = type->rank > 1 ? type->dims[1].value : 1 };
     int64_t all = op_count(type, 0, type->rank);
     if (all < 0)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the tensor is too large");
+        return op_fail_size(step, "the number of elements", "2^63 - 1");
     if (all > 0) {
         planes->batch = type->rank > 0 ? type->dims[0].value : 1;
         planes->positions = op_count(type, 2, type->rank);

@@ -98,11 +98,11 @@ static attn_status check_args(const attnrun_node *node, const struct qmoe_args *
     const int64_t block = args->block_size;
     if (args->quant_type != QMOE_INT)
         return attn_fail_node(ATTNRUN_E_UNSUPPORTED, node,
-                              "quant_type: only int is supported");
+                              "quant_type is not int, which is the only one supported");
     if (args->weights_prepacked == 1)
         return attn_fail_node(ATTNRUN_E_UNSUPPORTED, node,
-                              "weights_prepacked is 1: only weights as ONNX files hold "
-                              "them");
+                              "weights_prepacked is 1, expected 0: weights as ONNX files "
+                              "hold them");
     if (block != 0 && (block < 16 || block > 1 << 20 || (block & (block - 1)) != 0))
         return attn_fail_node(ATTNRUN_E_ATTR, node,
                               "block_size is %lld, expected a power of 2 from 16 on",
@@ -192,7 +192,7 @@ static attn_status qmoe_infer(attnrun_step *step)
     TRY(attn_mixture_shapes(step, &qmoe, per));
     if (!lay_out(step->kernels, step->args, step->in, step->n_in,
                  attn_nbits_may_round(step, args->accuracy_level), state))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the weights are too large");
+        return op_fail_size(step, "the memory of the packed weights", "2^63 - 1 bytes");
     for (int i = 0; i < MIXTURE_MATRICES; i++) {
         if (i == 1 && s->n_up == 1)
             continue;
@@ -282,7 +282,8 @@ static attn_status qmoe_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
                                &state.shared, &wrong, &text))
         return ATTNRUN_OK; /* infer() says so */
     if (!lay_out(pack->kernels, args, pack->in, pack->n_in, false, &state))
-        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "the weights are too large");
+        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
+                              "the packed weights would be over 2^63 - 1 bytes");
     const int n = attn_mixture_list(&state.shared, m);
     for (int i = 0; i < n; i++)
         if (!all_constant(pack, m[i]) ||

@@ -9,7 +9,7 @@ attn_status attn_lines_plan(attnrun_step *step, struct lines *lines,
     int64_t all = op_count(type, 0, type->rank);
     *lines = (struct lines){ .block = 1, .blocks = 1 };
     if (all < 0)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the tensor is too large");
+        return op_fail_size(step, "the number of elements", "2^63 - 1");
     if (all > 0) {
         lines->outer = op_count(type, 0, first);
         lines->length = op_count(type, first, last);

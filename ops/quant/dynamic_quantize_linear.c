@@ -69,7 +69,9 @@ static attn_status dynamic_infer(attnrun_step *step)
         return ATTNRUN_OK;
     const int64_t count = op_count(x, 0, x->rank);
     if (!attn_dynamic_bytes(count, &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY, "too many elements");
+        return op_fail(step, ATTNRUN_E_MEMORY,
+                       "the ranges of %lld elements take more than 2^63 - 1 bytes",
+                       (long long)count);
     attn_dynamic_tasks(step, 0, count);
     return ATTNRUN_OK;
 }

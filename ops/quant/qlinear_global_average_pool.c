@@ -45,7 +45,7 @@ static attn_status global_infer(attnrun_step *step)
     s->channels = x->dims[channel].value;
     s->plane = channel == 1 ? op_count(x, 2, x->rank) : op_count(x, 1, x->rank - 1);
     if (s->plane == 0)
-        return op_fail_input(step, X, ATTNRUN_E_SHAPE, "expected pixels");
+        return op_fail_input(step, X, ATTNRUN_E_SHAPE, "expected at least 1 pixel");
     op_tasks(step, 0, op_count(&step->out[0], 0, x->rank), s->plane / 2 + 20);
     return ATTNRUN_OK;
 }

@@ -89,7 +89,10 @@ static attn_status plan_recurrent(attnrun_step *step, const struct recurrent_kin
     int64_t d = s->directions, projected, products;
     if (!ck_mul(s->steps, s->batch, &rows) || !ck_mul(rows, columns, &projected) ||
         projected > ATTN_MAX_ELEMENTS || !set_sizes(step->kernels, kind, s))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the layer is too large");
+        return op_fail_size(step,
+                            "the number of projected inputs (steps times batch times "
+                            "gates) would be over 2^46, or its scratch memory",
+                            "2^63 - 1 bytes");
     s->pack_in_run = step->node->packed == NULL;
     s->bias_at = s->pack_in_run ? d * packed_bytes(s) / 4 : 0;
     s->gates_at = round_up(s->bias_at + d * columns, 16);
@@ -105,7 +108,7 @@ static attn_status plan_recurrent(attnrun_step *step, const struct recurrent_kin
         s->project_phase = 1;
     }
     if (products < 0)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the layer is too large");
+        return op_fail_size(step, "the memory of the packed weights", "2^63 - 1 bytes");
     s->gemm_floats = products / 4;
     step->scratch_bytes =
         4 * (s->gemm_floats + RECURRENT_BLOCK * (5 * s->hidden + columns));

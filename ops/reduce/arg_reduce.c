@@ -6,7 +6,10 @@
  * keepdims           1 by default: the axis stays as 1
  * select_last_index  0 by default: the first of equal elements
  * Source: ONNX ArgMax, ArgMin 1 to 13. NaN counts as best, as in numpy. */
+#include <math.h>
+
 #include "../elementwise/elementwise.h"
+#include "../kernels/kernels.h"
 #include "axis_lines.h"
 
 struct arg_args {
@@ -60,6 +63,38 @@ static attn_status arg_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
+/* The same of floats that are one after the other: the extreme of each segment, then where it is
+ * in the segment that has the best one. */
+static int64_t best_of_floats(const struct attn_kernels *kernels, const float *x,
+                              int64_t n, bool largest, bool last)
+{
+    enum { SEGMENT = 1 << 16 };
+    float best = 0;
+    int64_t first = 0, found = 0;
+    for (int64_t i = 0; i < n; i += SEGMENT) {
+        const int64_t length = min64(SEGMENT, n - i);
+        const float v = largest ? kernels->reduce_max_f32(x + i, (size_t)length)
+                                : kernels->reduce_min_f32(x + i, (size_t)length);
+        if (isnan(v))
+            return finders[ATTNRUN_F32](x, n, 1, largest, last);
+        if (i == 0 || (largest ? v > best : v < best) ||
+            (last && v >= best && v <= best)) {
+            best = v;
+            first = i;
+        }
+        if (attn_poll_work(length * (int64_t)sizeof *x) != ATTNRUN_OK)
+            return 0;
+    }
+    const int64_t end = min64(n, first + SEGMENT);
+    for (int64_t i = first; i < end; i++)
+        if (x[i] >= best && x[i] <= best) {
+            found = i;
+            if (!last)
+                break;
+        }
+    return found;
+}
+
 static attn_status arg_run(const attnrun_step *step, const attnrun_work *work,
                            bool largest)
 {
@@ -73,12 +108,16 @@ static attn_status arg_run(const attnrun_step *step, const attnrun_work *work,
     }
     struct lines lines = lines_along(x, state->axis);
     int64_t per_task = lines_per_task(lines.length), size = dtype_bytes(x->dtype);
+    const bool floats = x->dtype == ATTNRUN_F32 && lines.inner == 1;
     for (int64_t line = work->begin * per_task; line < work->end * per_task; line++) {
         if (line >= lines.count)
             break;
-        y[line] = finders[x->dtype](
-            (const char *)x->data + lines_start(&lines, line) * size, lines.length,
-            lines.inner, largest, args->select_last_index != 0);
+        const char *from = (const char *)x->data + lines_start(&lines, line) * size;
+        const bool last = args->select_last_index != 0;
+        y[line] = floats
+                      ? best_of_floats(step->kernels, (const float *)(const void *)from,
+                                       lines.length, largest, last)
+                      : finders[x->dtype](from, lines.length, lines.inner, largest, last);
         if (OP_CANCELLED_AFTER(work, lines.length * size))
             return ATTNRUN_E_CANCELLED;
     }

@@ -19,7 +19,9 @@ static attn_status det_infer(attnrun_step *step)
         return ATTNRUN_OK;
     int64_t m = x->dims[x->rank - 1].value, bytes;
     if (!ck_mul(m, m, &bytes) || !ck_mul(bytes, 8, &bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY, "matrices of %lld rows", (long long)m);
+        return op_fail(step, ATTNRUN_E_MEMORY,
+                       "a determinant of %lld rows needs more than 2^63 - 1 bytes",
+                       (long long)m);
     step->scratch_bytes = bytes;
     op_tasks(step, 0, op_count(x, 0, x->rank - 2), bytes / 8 * m / 3);
     return ATTNRUN_OK;

@@ -303,6 +303,11 @@ static void store(const struct reduce *reduce, const attnrun_tensor *y, int64_t 
 {
     char *to = (char *)y->data + first * dtype_bytes(y->dtype);
     bool is_signed = dtype_in(y->dtype, ATTN_DT_SINT);
+    if (y->dtype == ATTNRUN_F32 && reduce->finish == NONE) {
+        for (int64_t i = 0; i < n; i++)
+            ((float *)(void *)to)[i] = (float)a[i].f;
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         if (y->dtype == ATTNRUN_F32) {
             ((float *)(void *)to)[i] =
@@ -444,9 +449,10 @@ static void fold_outputs(const attnrun_step *step, const attnrun_work *work,
     enum fold fold = reduce->fold == SUM_EXP ? MAX : reduce->fold;
     fold_fn *run = fold_tables[fold].run[x->dtype],
             *row = fold_tables[fold].row[x->dtype];
+    const union accumulator start = start_value(fold, x->dtype);
     union accumulator a[TILE];
     for (int64_t w = 0; w < width; w++)
-        a[w] = start_value(fold, x->dtype);
+        a[w] = start;
     bool rows = fold == SUM && x->dtype == ATTNRUN_F32 && !plan->run_folded;
     if (rows && plan->folded_count > 0)
         sum_rows(step, work, a, (const float *)(const void *)base, width);

@@ -70,7 +70,9 @@ static attn_status plan_lines(attnrun_step *step, int64_t k)
     int64_t n = length > 0 ? op_count(x, 0, x->rank) / length : 0;
     int64_t per_task = lines_per_task(length);
     if (!ck_mul(k > 0 ? k : 1, (int64_t)sizeof(int64_t), &step->scratch_bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY, "k is %lld", (long long)k);
+        return op_fail(step, ATTNRUN_E_MEMORY,
+                       "k is %lld, and the scratch memory would be over 2^63 - 1 bytes",
+                       (long long)k);
     op_tasks(step, 0, n / per_task + (n % per_task != 0), per_task * length * 4);
     return ATTNRUN_OK;
 }

@@ -206,5 +206,6 @@ static bool read_slices(const struct attn_graph *graph, int32_t value,
 bool attn_block_window_read(const struct attn_graph *graph, int32_t value,
                             struct attn_block_window *window)
 {
+    window->wraps = false;
     return read_unfold(graph, value, window) || read_slices(graph, value, window);
 }

@@ -13,9 +13,16 @@ struct attn_block_window {
     int axis;               /* of the blocks; the next one is within them */
     int64_t before, after;
     double pad;
+    bool
+        wraps; /* blocks outside are those of the other end, and `padded` is not made yet */
 };
 bool attn_block_window_read(const struct attn_graph *graph, int32_t value,
                             struct attn_block_window *window);
+/* The same where it wraps around the end (block_wrap.c); makes `padded` of what was read. */
+bool attn_block_wrap_read(const struct attn_graph *graph, int32_t value,
+                          struct attn_block_window *window);
+attn_status attn_block_wrap_make(struct attn_graph *graph, struct attn_node *before,
+                                 struct attn_block_window *window);
 
 /* The scores in front of a softmax. */
 struct attn_block_scores {
@@ -36,6 +43,12 @@ struct attn_block_mask {
     bool added;
     double fill; /* of Where */
 };
+
+struct attn_mask_source;
+/* The masks in the order of a mask program (write_mask.h); false where it has none: see
+ * mask_order.c. */
+bool attn_block_masks_order(const struct attn_block_mask *masks, int n_masks,
+                            struct attn_mask_source *source);
 
 /* Which keys a query sees, beside those that there are: all of the window, those up to its
  * own position, or those with first <= key - query <= last. */

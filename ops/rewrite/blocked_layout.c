@@ -8,6 +8,8 @@
  *   GlobalAveragePool, ReduceMean over the pixels  BlockedMean
  *   Mul of a map and a factor for each channel     BlockedGate
  *   Slice, Split into whole blocks                 Slice of blocks
+ *   Resize, Upsample of height and width           BlockedResize, see blocked_resize.c
+ *   CBAM, SqueezeExcite                            BlockedCBAM, see blocked_cbam.c
  *   Concat of whole blocks; elementwise nodes      the same node
  *   Transpose to channels that are last, and what  see blocked_last.c
  *   follows it up to the one back
@@ -91,8 +93,8 @@ static void enter_member(struct layout *l, struct attn_node *node)
             l->gain[first_of(l, n)] -= border(l, node->in[i]);
         }
     }
-    if (l->member[n] == MEMBER_SPREAD || l->member[n] == MEMBER_TO_LAST ||
-        l->member[n] == MEMBER_TO_FIRST)
+    if (l->member[n] == MEMBER_SPREAD || l->member[n] == MEMBER_RESIZE ||
+        l->member[n] == MEMBER_TO_LAST || l->member[n] == MEMBER_TO_FIRST)
         l->gain[first_of(l, n)] += border(l, node->out[0]);
     if (!conv)
         return;
@@ -286,12 +288,48 @@ static attn_status keep_node(struct layout *l, struct attn_node *node, int32_t o
     return ATTNRUN_OK;
 }
 
+/* One node of blocked maps in the place of a member, which gives `out`. */
+static attn_status make_one(struct layout *l, struct attn_node *node, enum member kind,
+                            int32_t out)
+{
+    int64_t from, to;
+    int32_t in;
+    switch (kind) {
+    case MEMBER_CONV:
+        return make_conv(l, node, out);
+    case MEMBER_MAX_POOL:
+    case MEMBER_AVERAGE_POOL:
+        return make_pool(l, node, kind == MEMBER_MAX_POOL, out);
+    case MEMBER_MEAN:
+        TRY(attn_layout_blocked(l, node, node->in[0], &in));
+        return attn_layout_insert(l, node, "BlockedMean", 1, &in, out, 0, NULL);
+    case MEMBER_GATE:
+        return make_gate(l, node, out);
+    case MEMBER_SLICE:
+        if (attn_blocked_slice(l, node, &from, &to))
+            return make_slice(l, node, node->in[0], from, to, out);
+        return ATTNRUN_OK;
+    case MEMBER_SPREAD:
+        return attn_spread_rewrite(l, node, out);
+    case MEMBER_RESIZE:
+        return attn_resize_rewrite(l, node, out);
+    case MEMBER_CBAM:
+        return attn_cbam_rewrite(l, node, out);
+    case MEMBER_SCALE:
+    case MEMBER_NORM:
+    case MEMBER_PRODUCT:
+        return attn_last_rewrite(l, node, kind, out);
+    default:
+        return attn_quantized_rewrite(l, node, kind, out);
+    }
+}
+
 /* The member's result is a blocked map from now on; nothing gives the plain one. */
 static attn_status rewrite_member(struct layout *l, struct attn_node *node,
                                   enum member kind)
 {
     const int32_t value = node->out[0];
-    int32_t out, in;
+    int32_t out;
     if (kind == MEMBER_TO_LAST || kind == MEMBER_TO_FIRST) {
         TRY(attn_layout_blocked(l, node, node->in[0], &l->blocked[value]));
         attn_graph_remove(l->graph, node);
@@ -299,54 +337,21 @@ static attn_status rewrite_member(struct layout *l, struct attn_node *node,
     }
     TRY(attn_graph_add_value(l->graph, NULL, &out));
     switch (kind) {
-    case MEMBER_CONV:
-        TRY(make_conv(l, node, out));
-        break;
-    case MEMBER_MAX_POOL:
-    case MEMBER_AVERAGE_POOL:
-        TRY(make_pool(l, node, kind == MEMBER_MAX_POOL, out));
-        break;
-    case MEMBER_MEAN:
-        TRY(attn_layout_blocked(l, node, node->in[0], &in));
-        TRY(attn_layout_insert(l, node, "BlockedMean", 1, &in, out, 0, NULL));
-        break;
-    case MEMBER_GATE:
-        TRY(make_gate(l, node, out));
-        break;
-    case MEMBER_SLICE: {
-        int64_t from, to;
-        if (attn_blocked_slice(l, node, &from, &to))
-            TRY(make_slice(l, node, node->in[0], from, to, out));
-        break;
-    }
     case MEMBER_SPLIT:
         TRY(make_split(l, node, out));
         attn_graph_remove(l->graph, node);
         return ATTNRUN_OK;
-    case MEMBER_SPREAD:
-        TRY(attn_spread_rewrite(l, node, out));
-        break;
-    case MEMBER_SCALE:
-    case MEMBER_NORM:
-    case MEMBER_PRODUCT:
-        TRY(attn_last_rewrite(l, node, kind, out));
-        break;
-    case MEMBER_QCONV:
-    case MEMBER_QADD:
-    case MEMBER_QMUL:
-    case MEMBER_QTABLE:
-    case MEMBER_QCONCAT:
-    case MEMBER_QMEAN:
-        TRY(attn_quantized_rewrite(l, node, kind, out));
-        break;
-    default:
+    case MEMBER_AS_IS:
+    case MEMBER_CONCAT:
         TRY(keep_node(l, node, out));
         l->blocked[value] = out;
         return ATTNRUN_OK;
+    default:
+        TRY(make_one(l, node, kind, out));
+        attn_graph_remove(l->graph, node);
+        l->blocked[value] = out;
+        return ATTNRUN_OK;
     }
-    attn_graph_remove(l->graph, node);
-    l->blocked[value] = out;
-    return ATTNRUN_OK;
 }
 
 static attn_status make_last(struct layout *l, int32_t map, int32_t last)

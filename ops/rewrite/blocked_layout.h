@@ -18,6 +18,8 @@ enum member {
     MEMBER_SPLIT,  /* of axis 1: several outputs */
     MEMBER_SPREAD, /* ConvTranspose (blocked_spread.c) */
     MEMBER_SCALE,  /* Mul by constants, one for each channel */
+    MEMBER_RESIZE, /* of height and width (blocked_resize.c) */
+    MEMBER_CBAM,   /* gates of channels and pixels (blocked_cbam.c) */
     /* on maps whose channels are last (blocked_last.c) */
     MEMBER_TO_LAST, /* Transpose of a map, and back: the same blocks */
     MEMBER_TO_FIRST,
@@ -128,6 +130,14 @@ attn_status attn_last_rewrite(struct layout *l, struct attn_node *node, enum mem
 /* A ConvTranspose whose tiles of outputs do not overlap, and what takes its place. */
 bool attn_spread_is(const struct layout *l, const struct attn_node *node);
 attn_status attn_spread_rewrite(struct layout *l, struct attn_node *node, int32_t out);
+
+/* Resize and Upsample of height and width, and what takes its place. */
+bool attn_resize_is(const struct layout *l, const struct attn_node *node);
+attn_status attn_resize_rewrite(struct layout *l, struct attn_node *node, int32_t out);
+
+/* CBAM and SqueezeExcite, and what takes their place. */
+bool attn_blocked_is_cbam(const struct layout *l, const struct attn_node *node);
+attn_status attn_cbam_rewrite(struct layout *l, struct attn_node *node, int32_t out);
 
 bool attn_quantized_is_conv(const struct attn_node *node);
 /* Members on bytes: what a node can be, and what takes its place and gives `out`. */

@@ -243,6 +243,10 @@ enum member attn_blocked_member(const struct layout *l, const struct attn_node *
         return MEMBER_SLICE;
     if (can_split(l, node))
         return MEMBER_SPLIT;
+    if (attn_resize_is(l, node))
+        return MEMBER_RESIZE;
+    if (attn_blocked_is_cbam(l, node))
+        return MEMBER_CBAM;
     if (is_elementwise(node) &&
         attn_match_same_shape(l->graph, node->in[0], node->out[0]))
         return MEMBER_AS_IS;

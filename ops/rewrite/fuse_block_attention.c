@@ -4,14 +4,16 @@
  *
  *   Y = Softmax(scale * Q W(K)' masked) W(V)     Q, Y (…, blocks, chunk, …)
  *
- * Products are MatMul or Einsum; W is unfold or slices of a Pad (block_window.c). Axes are
+ * Products are MatMul or Einsum; W is unfold or slices of a Pad (block_window.c), or of blocks that
+ * wrap around the end (block_wrap.c). Axes are
  * (batch, heads)?, blocks, tokens, dim or batch?, blocks, tokens, heads, dim, the same in all
  * operands, whose dims must be provably equal. Masks are Where and Add, in any number, followed
  * or looked at as a whole (block_mask.c): whole blocks, causal, or a band within the window;
  * keys outside must not be seen. What is put in the place of scores is ATTN_BLOCK_LOST or less, and
  * BoundedScores refuses queries and keys whose scores could come near it.
  * Other masks, also those that are data (paddings) or biases, become a program of
- * FusedBlockAttention (write_mask.h), which reads the keys that Pad gave and needs no such bound.
+ * FusedBlockAttention (write_mask.h), which reads the keys that Pad gave and needs no such bound;
+ * so do blocks that wrap, and scores whose log of sums is read, too.
  * A chunk that the file computes from the length is that of the last axis of its masks; a view
  * of the queries refuses others, as the mask of the file does. */
 #include <math.h>
@@ -29,6 +31,7 @@ struct found {
     struct attn_block_mask masks[MAX_MASKS];
     int n_masks;
     struct attn_labelled product; /* scores before masks and scale */
+    int32_t sums;                 /* ReduceLogSumExp of the scores; -1: none */
     bool lost;                    /* what masks put in the place of scores is */
     double scale;
     char dim, v_dim, blocks, query, key;
@@ -83,19 +86,34 @@ static bool step_back(const struct attn_graph *graph, int32_t *value, struct fou
     return true;
 }
 
+/* The scores are read by the softmax alone, or by the log of their sums, too. */
+static bool read_sums(const struct attn_graph *graph, int32_t scores, struct found *found)
+{
+    const struct attn_value *v = &graph->values[scores];
+    found->sums = -1;
+    for (const struct attn_use *use = v->uses; use; use = use->next)
+        if (node_is(use->node, "ReduceLogSumExp") && use->inner == NULL &&
+            use->index == 0 && attn_match_reduces_last(graph, use->node))
+            found->sums = use->node->out[0];
+    return v->n_uses == (found->sums < 0 ? 1 : 2) && !(v->flags & ATTN_VALUE_OUTPUT);
+}
+
 /* Scores that are masked and then scaled: each mask stays one, its fill is as good. */
 static const char *read_scores(const struct attn_graph *graph, int32_t value,
                                struct attn_product *p, struct found *found)
 {
+    const int32_t scores = value;
     found->lost = true;
     found->scale = 1;
+    if (!read_sums(graph, scores, found))
+        return "its scores are read elsewhere";
     while (!attn_product_read(graph, value, p) || p->n_in != 2) {
-        if (!read_once(graph, value))
+        if (value != scores && !read_once(graph, value))
             return "its scores are read elsewhere";
         if (!step_back(graph, &value, found))
             return "its scores are no product that is masked and scaled";
     }
-    if (!read_once(graph, value))
+    if (value != scores && !read_once(graph, value))
         return "its scores are read elsewhere";
     found->product = p->out;
     return NULL;
@@ -190,8 +208,9 @@ static bool read_window(const struct attn_graph *graph, struct found *found,
                         struct attn_labelled *x, struct attn_block_window *window)
 {
     attn_labelled_untranspose(graph, x);
-    if (!attn_block_window_read(graph, x->value, window) || window->axis + 1 >= x->n ||
-        x->labels[window->axis + 1] != found->key ||
+    if ((!attn_block_window_read(graph, x->value, window) &&
+         !attn_block_wrap_read(graph, x->value, window)) ||
+        window->axis + 1 >= x->n || x->labels[window->axis + 1] != found->key ||
         !(window->pad > -1e30 && window->pad < 1e30))
         return false;
     x->value = window->source;
@@ -302,6 +321,7 @@ static const char *read_all(const struct attn_graph *graph,
     s->after = found->k_window.after;
     found->blocks = found->k.labels[found->k_window.axis];
     if (found->v_window.before != s->before || found->v_window.after != s->after ||
+        found->v_window.wraps != found->k_window.wraps ||
         found->v.labels[found->v_window.axis] != found->blocks ||
         !attn_labelled_has(&found->q, found->blocks))
         return "its keys and values are not of the same windows";
@@ -320,6 +340,9 @@ static const char *read_all(const struct attn_graph *graph,
     s->key = s->rank - 1;
     if (s->blocks > s->query)
         return "its blocks come behind its queries";
+    if (found->sums >= 0 &&
+        memcmp(p.out.labels, found->q.labels, (size_t)found->q.n - 1) != 0)
+        return "the log of its sums has axes in another order";
     return read_chunk(graph, softmax->in[0], found)
                ? NULL
                : "the size of its blocks is not known";
@@ -438,33 +461,6 @@ static void read_axes(const struct found *found, int8_t *axes)
     }
 }
 
-/* The masks as the program takes them: those of Where, then those that are added, or the other
- * way round. */
-static bool order_masks(const struct found *found, struct attn_mask_source *source)
-{
-    int n_keep = 0, n_add = 0;
-    source->keep[0] = source->keep[1] = source->add[0] = source->add[1] = -1;
-    for (int m = 0; m < found->n_masks; m++) {
-        const struct attn_block_mask *mask = &found->masks[m];
-        const bool changed = m > 0 && mask->added != found->masks[m - 1].added;
-        if ((changed && m > 1 && mask->added == found->masks[0].added) ||
-            (mask->added ? n_add : n_keep) == 2)
-            return false;
-        if (mask->added) {
-            source->add[n_add++] = mask->value;
-            continue;
-        }
-        const float fill = (float)mask->fill;
-        if (isnan(fill) || (n_keep > 0 && (fill < source->fill || fill > source->fill)))
-            return false;
-        source->fill = fill;
-        source->drops[n_keep] = mask->drops;
-        source->keep[n_keep++] = mask->value;
-    }
-    source->filled_last = n_keep > 0 && n_add > 0 && !found->masks[0].added;
-    return true;
-}
-
 /* *done: the masks are a program, and the scores are none but those of the product. */
 static attn_status write_program(const struct attn_graph *graph,
                                  const struct attn_node *softmax,
@@ -487,7 +483,7 @@ static attn_status write_program(const struct attn_graph *graph,
                                                  [MASK_KEY] = dim_of(keys * s->chunk) } };
     *done = false;
     if (found->n_batch < 1 || keys > (1 << 12) || s->chunk > (1 << 20) ||
-        !order_masks(found, &source))
+        !attn_block_masks_order(found->masks, found->n_masks, &source))
         return ATTNRUN_OK;
     read_axes(found, axes);
     TRY(attn_mask_write(graph, &source, program, done));
@@ -497,12 +493,17 @@ static attn_status write_program(const struct attn_graph *graph,
 }
 
 static attn_status replace_by_program(struct attn_graph *graph, struct attn_node *softmax,
-                                      const struct found *found,
+                                      struct found *found,
                                       const struct attn_mask_written *program)
 {
     const int64_t dim = attn_labelled_dim(graph, &found->q, found->dim).value;
-    int32_t in[3 + MASK_MAX_LEAVES] = { found->q.value, found->k_window.padded,
-                                        found->v_window.padded };
+    const int32_t old[2] = { found->y.value, found->sums };
+    if (found->k_window.wraps) {
+        TRY(attn_block_wrap_make(graph, softmax, &found->k_window));
+        TRY(attn_block_wrap_make(graph, softmax, &found->v_window));
+    }
+    int32_t out[2], in[3 + MASK_MAX_LEAVES] = { found->q.value, found->k_window.padded,
+                                                found->v_window.padded };
     struct attn_attr attrs[3 + MASK_ATTRS] = {
         MATCH_FLOAT("scale", (float)found->scale),
         MATCH_INT("window", found->scores.before + 1 + found->scores.after),
@@ -513,10 +514,17 @@ static attn_status replace_by_program(struct attn_graph *graph, struct attn_node
     if (!dim_is_const(attn_labelled_dim(graph, &found->q, found->query)))
         TRY(split_tokens(graph, softmax, found, 0, dim, &in[0]));
     memcpy(in + 3, program->leaves, (size_t)program->n_leaves * sizeof *in);
-    TRY(attn_match_make(graph, softmax, "attnrun.fused", "FusedBlockAttention",
-                        3 + program->n_leaves, in, found->y.value, 3 + MASK_ATTRS, attrs,
-                        &made));
-    attn_match_replace(graph, found->y.value, made);
+    const int32_t n_out = found->sums >= 0 ? 2 : 1;
+    for (int32_t i = 0; i < n_out; i++) {
+        TRY(attn_graph_add_value(graph, NULL, &out[i]));
+        graph->values[out[i]].type = graph->values[old[i]].type;
+    }
+    TRY(attn_graph_insert(graph, softmax, "attnrun.fused", "FusedBlockAttention",
+                          3 + program->n_leaves, in, n_out, out, 3 + MASK_ATTRS, attrs,
+                          &made));
+    attn_match_replace(graph, old[0], made);
+    if (n_out > 1)
+        attn_graph_replace(graph, old[1], out[1]);
     return ATTNRUN_OK;
 }
 
@@ -529,7 +537,8 @@ static bool is_candidate(const struct attn_graph *graph, const struct attn_node 
         return false;
     for (int side = 0; side < 2; side++) {
         attn_labelled_untranspose(graph, &p.in[side]);
-        if (attn_block_window_read(graph, p.in[side].value, &window))
+        if (attn_block_window_read(graph, p.in[side].value, &window) ||
+            attn_block_wrap_read(graph, p.in[side].value, &window))
             return true;
     }
     return false;
@@ -552,7 +561,11 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     why = read_all(graph, softmax, user, &found);
     if (why != NULL)
         return attn_graph_note(graph, softmax, "block_attention", why);
-    if (!found.lost)
+    if (found.k_window.wraps)
+        why = "its blocks wrap around the end, and its mask is none that is followed";
+    else if (found.sums >= 0)
+        why = "its scores are read elsewhere";
+    else if (!found.lost)
         why = "what its mask puts in the place of scores may count";
     else
         TRY(attn_block_mask_read(graph, &found.scores, found.masks, found.n_masks,

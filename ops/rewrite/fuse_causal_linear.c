@@ -17,6 +17,7 @@ struct found {
     char token, dim, v_dim;
     int at; /* the axis of tokens */
     double epsilon;
+    const char *why; /* there are cumulative sums, but no such quotient of them */
 };
 
 static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
@@ -97,6 +98,7 @@ static bool read_numerator(const struct attn_graph *graph, const struct attn_pro
     if (found->dim == 0 || found->v_dim == 0 || !read_sums(graph, &p->in[s], found))
         return false;
     found->at = attn_labelled_place(&found->q, found->token);
+    found->why = "the axes of its operands are in different orders";
     return (found->at == 1 || found->at == 2) && found->q.labels[3] == found->dim &&
            found->y.labels[3] == found->v_dim &&
            memcmp(found->q.labels, found->y.labels, 3) == 0;
@@ -180,6 +182,9 @@ static bool read_quotient(const struct attn_graph *graph, const struct attn_prod
     struct found *found = arg;
     if (!read_numerator(graph, p, q, s, found))
         return false;
+    found->why =
+        "what it divides by is not the product of queries and cumulative sums of "
+        "keys";
     const bool apart = denominator.n == RANK - 1; /* its labels are its own */
     return (apart ? memcmp(denominator.labels, found->q.labels, RANK - 1) == 0
                   : denominator.n == RANK) &&
@@ -202,28 +207,39 @@ static bool dims_fit(const struct attn_graph *graph, const struct found *found,
            q[3 - found->at].value > 0;
 }
 
+static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
+                            int32_t *applied)
+{
+    struct found found = { .epsilon = 0 };
+    if (!attn_match_is_f32_of(graph, node->out[0], RANK))
+        return ATTNRUN_OK;
+    if (attn_quotient_read(graph, node, read_quotient, &found))
+        found.why = dims_fit(graph, &found, node->out[0])
+                        ? NULL
+                        : "the sizes of its operands are not known to be equal";
+    else if (found.why == NULL)
+        return ATTNRUN_OK;
+    TRY(attn_graph_note(graph, node, "causal_linear_attention", found.why));
+    if (found.why != NULL)
+        return ATTNRUN_OK;
+    const struct attn_linear linear = { .in = { found.q.value, found.k.value,
+                                                found.v.value },
+                                        .map_q = "identity",
+                                        .map_k = "identity",
+                                        .epsilon = found.epsilon,
+                                        .by_token = found.at == 1,
+                                        .causal = true };
+    ++*applied;
+    return attn_linear_replace(graph, node, &linear);
+}
+
 static attn_status run_fuse_causal_linear(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct attn_node *node = graph->nodes[n];
-        struct found found = { .epsilon = 0 };
-        if (!attn_quotient_may_be(node) || graph->values[node->out[0]].n_uses == 0 ||
-            !attn_match_is_f32(graph, node->out[0]) ||
-            type_of(graph, node->out[0])->rank != RANK ||
-            !attn_quotient_read(graph, node, read_quotient, &found) ||
-            !dims_fit(graph, &found, node->out[0]))
-            continue;
-        const struct attn_linear linear = { .in = { found.q.value, found.k.value,
-                                                    found.v.value },
-                                            .map_q = "identity",
-                                            .map_k = "identity",
-                                            .epsilon = found.epsilon,
-                                            .by_token = found.at == 1,
-                                            .causal = true };
-        TRY(attn_linear_replace(graph, node, &linear));
-        ++*applied;
-    }
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
+        if (attn_quotient_may_be(graph->nodes[n]) &&
+            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
+            TRY(try_node(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;
 }
 

@@ -45,12 +45,12 @@ static bool read_linear(const struct attn_graph *graph, const struct attn_node *
            attn_dense_takes_bias(graph, node, linear);
 }
 
-/* The softmax over tokens whose sum over slots divides it. */
+/* A softmax that is divided by a sum of itself: what makes a candidate. NULL: there is none. */
 static const struct attn_node *read_weights(const struct attn_graph *graph,
                                             const struct attn_node *div,
+                                            const struct attn_node **reduce,
                                             struct found *found)
 {
-    uint32_t axes;
     int32_t sum = div->in[1];
     const struct attn_node *softmax = attn_match_in(graph, div, 0, "Softmax");
     const struct attn_node *add = attn_graph_producer(graph, sum);
@@ -61,17 +61,27 @@ static const struct attn_node *read_weights(const struct attn_graph *graph,
     if (node_is(add, "Add") &&
         !attn_match_scalar(graph, add, true, &found->epsilon, &sum))
         return NULL;
-    const struct attn_node *reduce = attn_graph_producer(graph, sum);
+    *reduce = attn_graph_producer(graph, sum);
+    return node_is(*reduce, "ReduceSum") && (*reduce)->in[0] == div->in[0] ? softmax
+                                                                           : NULL;
+}
+
+/* The softmax is over tokens, the sum over slots, and nothing else reads the weights. */
+static const char *check_weights(const struct attn_graph *graph,
+                                 const struct attn_node *softmax,
+                                 const struct attn_node *reduce, struct found *found)
+{
+    uint32_t axes;
+    const struct attn_value *weights = &graph->values[softmax->out[0]];
     const int64_t axis = attn_match_int(softmax, "axis", -1);
-    if (!node_is(reduce, "ReduceSum") || reduce->in[0] != div->in[0] ||
-        attn_match_int(reduce, "keepdims", 1) == 0 || !(found->epsilon >= 0) ||
-        !attn_match_axes(graph, reduce, &axes) || graph->values[div->in[0]].n_uses != 2 ||
-        (graph->values[div->in[0]].flags & ATTN_VALUE_OUTPUT))
-        return NULL;
+    if (weights->n_uses != 2 || (weights->flags & ATTN_VALUE_OUTPUT))
+        return "its weights are read elsewhere";
     found->by_dim = axis == 2 || axis == -1;
     const bool fits =
-        found->by_dim ? axes == 1u << 1 : axes == 1u << 2 && (axis == 1 || axis == -2);
-    return fits ? softmax : NULL;
+        attn_match_int(reduce, "keepdims", 1) != 0 && found->epsilon >= 0 &&
+        attn_match_axes(graph, reduce, &axes) &&
+        (found->by_dim ? axes == 1u << 1 : axes == 1u << 2 && (axis == 1 || axis == -2));
+    return fits ? NULL : "its softmax is not over tokens, or its sum not over slots";
 }
 
 /* (batch, channels, pixels) as the map that it was, and what is behind it as one again. */
@@ -95,23 +105,27 @@ static void take_maps(const struct attn_graph *graph, struct found *found)
     found->map = true;
 }
 
-static bool read_all(const struct attn_graph *graph, struct attn_node *div,
-                     struct found *found)
+/* Both products, of which the softmax alone reads the first, and the bias behind them. */
+static const char *read_products(const struct attn_graph *graph,
+                                 const struct attn_node *softmax,
+                                 const struct attn_node *div, struct found *found)
 {
     int32_t weights;
-    const struct attn_node *softmax = read_weights(graph, div, found);
     const struct attn_node *user = attn_graph_only_user(graph, div->out[0]);
-    if (softmax == NULL || attn_graph_only_user(graph, softmax->in[0]) != softmax ||
-        !read_linear(graph, attn_graph_producer(graph, softmax->in[0]), found->by_dim,
+    if (attn_graph_only_user(graph, softmax->in[0]) != softmax)
+        return "its logits are read elsewhere";
+    if (!read_linear(graph, attn_graph_producer(graph, softmax->in[0]), found->by_dim,
                      &found->mk, &found->x) ||
         !read_linear(graph, user, found->by_dim, &found->mv, &weights) ||
-        weights != div->out[0] || found->mk.bias >= 0 ||
-        found->mk.rows != found->mv.columns || found->mk.rows < 1)
-        return false;
+        weights != div->out[0])
+        return "its slots are no constants that are multiplied";
+    if (found->mk.bias >= 0)
+        return "its keys have a bias";
     found->result = user->out[0];
     const attnrun_dim channels = type_of(graph, found->x)->dims[found->by_dim ? 1 : 2];
-    if (!dim_is(channels, found->mk.columns) || found->mk.columns < 1)
-        return false;
+    if (found->mk.rows != found->mv.columns || found->mk.rows < 1 ||
+        !dim_is(channels, found->mk.columns) || found->mk.columns < 1)
+        return "its slots are not as many in both products, or are of other channels";
     const struct attn_node *add = attn_graph_only_user(graph, found->result);
     int64_t n;
     if (!found->by_dim && node_is(add, "Add")) {
@@ -123,7 +137,7 @@ static bool read_all(const struct attn_graph *graph, struct attn_node *div,
         }
     }
     take_maps(graph, found);
-    return true;
+    return NULL;
 }
 
 static attn_status replace(struct attn_graph *graph, struct attn_node *before,
@@ -164,7 +178,15 @@ static attn_status try_div(struct attn_graph *graph, struct attn_node *div,
                            int32_t *applied)
 {
     struct found found = { .x = -1 };
-    if (!read_all(graph, div, &found))
+    const struct attn_node *reduce = NULL;
+    const struct attn_node *softmax = read_weights(graph, div, &reduce, &found);
+    if (softmax == NULL)
+        return ATTNRUN_OK;
+    const char *why = check_weights(graph, softmax, reduce, &found);
+    if (why == NULL)
+        why = read_products(graph, softmax, div, &found);
+    TRY(attn_graph_note(graph, div, "external_attention", why));
+    if (why != NULL)
         return ATTNRUN_OK;
     TRY(replace(graph, div, &found));
     ++*applied;

@@ -21,6 +21,8 @@ struct found {
     char batch, head, query, key, dim, v_dim;
     double epsilon;
     int32_t result;
+    const char
+        *why; /* queries times the product of keys and values are no such quotient */
 };
 
 /* ---- sums over keys ---- */
@@ -244,6 +246,7 @@ static bool read_quotient(const struct attn_graph *graph, const struct attn_prod
     struct found *found = arg;
     if (!read_roles(graph, p, q, kv, found))
         return false;
+    found->why = "what it divides by is not the product of queries and the sum of keys";
     const char needed[] = { found->batch, found->head, found->query };
     const bool apart = denominator.n == RANK - 1; /* its labels are its own */
     for (int i = 0; apart && i < 3; i++)
@@ -321,16 +324,26 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
                             int32_t *applied)
 {
     struct found found = { .result = node->out[0] };
-    if (!attn_match_is_f32_of(graph, node->out[0], RANK) ||
-        !attn_quotient_read(graph, node, read_quotient, &found))
+    if (!attn_match_is_f32_of(graph, node->out[0], RANK))
         return ATTNRUN_OK;
+    if (!attn_quotient_read(graph, node, read_quotient, &found))
+        return found.why != NULL
+                   ? attn_graph_note(graph, node, "linear_attention", found.why)
+                   : ATTNRUN_OK;
     found.y.value = found.result;
     const int order = common_order(graph, &found);
-    if (order < 0 || !dim_is_const(attn_labelled_dim(graph, &found.q, found.head)) ||
+    if (order < 0)
+        return attn_graph_note(
+            graph, node, "linear_attention",
+            "its operands have axes in different orders, or sizes that "
+            "are not known to be equal");
+    if (!dim_is_const(attn_labelled_dim(graph, &found.q, found.head)) ||
         !dim_is_const(attn_labelled_dim(graph, &found.q, found.dim)) ||
         !dim_is_const(attn_labelled_dim(graph, &found.v, found.v_dim)) ||
         attn_labelled_dim(graph, &found.q, found.head).value < 1)
-        return ATTNRUN_OK;
+        return attn_graph_note(graph, node, "linear_attention",
+                               "its heads and their sizes are not known");
+    TRY(attn_graph_note(graph, node, "linear_attention", NULL));
     struct attn_linear linear = { .in = { found.q.value, found.k.value, found.v.value },
                                   .epsilon = found.epsilon,
                                   .by_token = order == 1 };

@@ -143,6 +143,22 @@ static attn_status make_squeeze(struct attn_graph *graph, struct attn_node *befo
                            found->result, 3, attrs, made);
 }
 
+/* Says what a product lacks that looks like one of a map and a gate. */
+static attn_status note_left(struct attn_graph *graph, const struct attn_node *times)
+{
+    const char *why = NULL;
+    for (int side = 0; side < 2 && why == NULL; side++) {
+        const int32_t x = times->in[side], gate = times->in[1 - side];
+        if (!attn_match_is_map(graph, x) ||
+            !attn_match_same_shape(graph, x, times->out[0]))
+            continue;
+        why = attn_pixel_gate_why(graph, x, gate);
+        if (why == NULL)
+            why = attn_channel_gate_why(graph, x, gate);
+    }
+    return why != NULL ? attn_graph_note(graph, times, "map_gates", why) : ATTNRUN_OK;
+}
+
 static attn_status try_node(struct attn_graph *graph, struct attn_node *times,
                             int32_t *applied)
 {
@@ -158,7 +174,8 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *times,
     if (node_is(inner, "Mul") && inner->pub.n_in == 2 && alone)
         found.channels = read_channels(graph, inner, &found);
     if (!found.channels && !found.pixels)
-        return ATTNRUN_OK;
+        return note_left(graph, times);
+    TRY(attn_graph_note(graph, times, "map_gates", NULL));
     /* A gate of pixels that has another word, or of a pool that CBAM has not, is for itself. */
     found.channels =
         found.channels && (!found.pixels || (found.channel.deep && !found.channel.half &&

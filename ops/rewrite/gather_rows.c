@@ -1,53 +1,143 @@
 /* gather_rows.c - GatherElements that takes whole rows becomes GatherND, which copies them:
  *
- *   GatherElements(data (…, n, d), Expand(i (…, m, 1) to (…, m, d)), axis of n)
+ *   GatherElements(data (…, n, d…), Expand(i (…, m, 1…) to (…, m, d…)), axis of n)
  *     = GatherND(data, i), all axes before n in common
  *
- * as batched indexing is exported (tokens in the order of their buckets). Exact: the same
- * elements, negative indexes count from the end in both. The dims before n must be provably
- * equal, d too: GatherElements would read a part of data otherwise. */
+ * as batched indexing is exported (tokens in the order of their buckets, random blocks). The index
+ * may be a constant that is the same for all of each row; every element of it is compared. Exact:
+ * the same elements, negative indexes count from the end in both. The dims before n must be
+ * provably equal, those of a row too: GatherElements would read a part of data otherwise. */
 #include "../../runtime/poll.h"
 #include "match.h"
 
-/* The indexes of the rows, where `gather` takes whole ones; else -1. */
-static int32_t row_indexes(const struct attn_graph *graph, const struct attn_node *gather)
+static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
+{
+    return &graph->values[value].type;
+}
+
+/* An index that is the same for all of a row: what makes a candidate. Its Expand, or NULL. */
+static const struct attn_node *expand_of(const struct attn_graph *graph,
+                                         const struct attn_node *gather)
 {
     const struct attn_node *expand = attn_match_in(graph, gather, 1, "Expand");
-    if (expand == NULL)
-        return -1;
-    const attnrun_type *data = &graph->values[gather->in[0]].type,
-                       *all = &graph->values[gather->in[1]].type,
-                       *one = &graph->values[expand->in[0]].type;
-    const int rank = data->rank;
-    const int64_t axis = attn_match_int(gather, "axis", 0);
-    if (rank < 2 || all->rank != rank || one->rank != rank ||
-        (axis != rank - 2 && axis != -2) || !dim_is(one->dims[rank - 1], 1) ||
-        !dim_equal(all->dims[rank - 1], data->dims[rank - 1]) ||
-        !dim_equal(all->dims[rank - 2], one->dims[rank - 2]))
-        return -1;
-    for (int i = 0; i < rank - 2; i++)
-        if (!dim_equal(one->dims[i], data->dims[i]) ||
-            !dim_equal(all->dims[i], data->dims[i]))
-            return -1;
-    return expand->in[0];
+    const int32_t rank = type_of(graph, gather->in[0])->rank;
+    if (expand == NULL || rank < 2)
+        return NULL;
+    const attnrun_type *one = type_of(graph, expand->in[0]);
+    return one->rank == rank && dim_is(one->dims[rank - 1], 1) ? expand : NULL;
+}
+
+/* The axes but `axis` are those of the data. */
+static const char *check_dims(const attnrun_type *data, const attnrun_type *index,
+                              int axis)
+{
+    if (index->rank != data->rank)
+        return "the rank of its index is not known";
+    for (int i = axis + 1; i < data->rank; i++)
+        if (!dim_equal(index->dims[i], data->dims[i]))
+            return "it takes a part of each row, or as much as is not known";
+    for (int i = 0; i < axis; i++)
+        if (!dim_equal(index->dims[i], data->dims[i]))
+            return "its axes before the rows are not known to be those of the data";
+    return NULL;
+}
+
+/* NULL where `gather` takes whole rows, or the first condition that failed. */
+static const char *check_rows(const struct attn_graph *graph,
+                              const struct attn_node *gather,
+                              const struct attn_node *expand, int axis)
+{
+    const attnrun_type *data = type_of(graph, gather->in[0]),
+                       *all = type_of(graph, gather->in[1]),
+                       *one = type_of(graph, expand->in[0]);
+    if (axis == data->rank - 1)
+        return "its axis is not that of the rows";
+    for (int i = axis + 1; i < data->rank; i++)
+        if (!dim_is(one->dims[i], 1))
+            return "its axis is not that of the rows";
+    const char *why = check_dims(data, all, axis);
+    for (int i = 0; why == NULL && i <= axis; i++)
+        if (!dim_equal(all->dims[i], one->dims[i]))
+            why = "its axes before the rows are not known to be those of the data";
+    return why;
+}
+
+/* One index a row of a constant that has it for each element; -1: they differ. */
+static attn_status take_constant(struct attn_graph *graph, const struct attn_node *gather,
+                                 int axis, int32_t *indexes)
+{
+    const attnrun_type *data = type_of(graph, gather->in[0]);
+    const attnrun_tensor t = graph->values[gather->in[1]].data;
+    int64_t dims[ATTNRUN_MAX_RANK], rows = 1, row = 1;
+    void *made;
+    *indexes = -1;
+    if (axis == data->rank - 1 || axis + 2 > ATTNRUN_MAX_RANK ||
+        (t.dtype != ATTNRUN_I64 && t.dtype != ATTNRUN_I32) ||
+        check_dims(data, type_of(graph, gather->in[1]), axis) != NULL)
+        return ATTNRUN_OK;
+    for (int i = 0; i < t.rank; i++)
+        *(i <= axis ? &rows : &row) *= t.dims[i]; /* as many as there are: no overflow */
+    for (int64_t r = 0; r < rows; r++) {
+        TRY(attn_poll_work(row * (int64_t)sizeof(int64_t)));
+        for (int64_t i = 1; i < row; i++)
+            if (tensor_get_int(&t, r * row + i) != tensor_get_int(&t, r * row))
+                return ATTNRUN_OK;
+    }
+    if (rows == 0 || row == 0)
+        return ATTNRUN_OK;
+    memcpy(dims, t.dims, (size_t)(axis + 1) * sizeof *dims);
+    dims[axis + 1] = 1;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, axis + 2, dims, indexes, &made));
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t x = tensor_get_int(&t, r * row);
+        memcpy((char *)made + r * (int64_t)sizeof x, &x, sizeof x);
+    }
+    return ATTNRUN_OK;
+}
+
+/* The index of each row (…, m, 1) as i64 in front of `gather`. */
+static attn_status take_expanded(struct attn_graph *graph, struct attn_node *gather,
+                                 const struct attn_node *expand, int axis,
+                                 int32_t *indexes)
+{
+    int64_t dims[ATTNRUN_MAX_RANK] = { 0 };
+    *indexes = expand->in[0];
+    if (type_of(graph, *indexes)->dtype == ATTNRUN_I32) { /* GatherND takes i64 */
+        const struct attn_attr to = MATCH_INT("to", ATTNRUN_I64);
+        const int32_t narrow = *indexes;
+        struct attn_node *made;
+        TRY(attn_graph_add_value(graph, NULL, indexes));
+        TRY(attn_graph_insert(graph, gather, "", "Cast", 1, &narrow, 1, indexes, 1, &to,
+                              &made));
+    }
+    if (axis + 2 == type_of(graph, gather->in[0])->rank)
+        return ATTNRUN_OK;
+    dims[axis + 1] = 1; /* the others are as before */
+    return attn_match_reshape(graph, gather, axis + 2, dims, indexes);
 }
 
 static attn_status try_gather(struct attn_graph *graph, struct attn_node *gather,
                               int32_t *applied)
 {
-    const int32_t indexes = row_indexes(graph, gather);
-    if (indexes < 0)
+    const struct attn_node *expand = expand_of(graph, gather);
+    const int32_t rank = type_of(graph, gather->in[0])->rank;
+    const int64_t given = attn_match_int(gather, "axis", 0);
+    const int axis = (int)(given < 0 ? given + rank : given);
+    int32_t in[2] = { gather->in[0], -1 };
+    if (rank < 2 || axis < 0 || axis >= rank)
         return ATTNRUN_OK;
-    int32_t in[2] = { gather->in[0], indexes };
-    struct attn_node *made;
-    if (graph->values[indexes].type.dtype == ATTNRUN_I32) { /* GatherND takes i64 */
-        const struct attn_attr to = MATCH_INT("to", ATTNRUN_I64);
-        TRY(attn_graph_add_value(graph, NULL, &in[1]));
-        TRY(attn_graph_insert(graph, gather, "", "Cast", 1, &indexes, 1, &in[1], 1, &to,
-                              &made));
+    if (match_is_constant(graph, gather->in[1]))
+        TRY(take_constant(graph, gather, axis, &in[1]));
+    if (expand != NULL && in[1] < 0) {
+        const char *why = check_rows(graph, gather, expand, axis);
+        TRY(attn_graph_note(graph, gather, "gather_rows", why));
+        if (why == NULL)
+            TRY(take_expanded(graph, gather, expand, axis, &in[1]));
     }
-    const struct attn_attr batch =
-        MATCH_INT("batch_dims", graph->values[in[0]].type.rank - 2);
+    if (in[1] < 0)
+        return ATTNRUN_OK;
+    const struct attn_attr batch = MATCH_INT("batch_dims", axis);
+    struct attn_node *made;
     TRY(attn_match_make(graph, gather, "", "GatherND", 2, in, gather->out[0], 1, &batch,
                         &made));
     attn_match_replace(graph, gather->out[0], made);

@@ -385,6 +385,50 @@ bool attn_channel_gate_read(const struct attn_graph *graph, int32_t x, int32_t v
     return gate->deep;
 }
 
+/* The pool that `value` is made of by a product and what is between; NULL: none near. */
+static const struct attn_node *pool_behind(const struct attn_graph *graph, int32_t value)
+{
+    static const char *const pools[] = { "ReduceMean",  "ReduceMax",
+                                         "MaxPool",     "GlobalAveragePool",
+                                         "AveragePool", "GlobalMaxPool" };
+    bool product = false;
+    for (int k = 0; k < 2 * MAX_STEPS; k++) {
+        const struct attn_node *node = attn_graph_producer(graph, value);
+        if (node == NULL || node->pub.n_in < 1)
+            return NULL;
+        for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
+            if (node_is(node, pools[i]))
+                return product ? node : NULL;
+        product = product || node_is(node, "Conv") || node_is(node, "Gemm") ||
+                  node_is(node, "MatMul");
+        const bool second = node->pub.n_in > 1 && match_is_constant(graph, node->in[0]);
+        value = node->in[second];
+    }
+    return NULL;
+}
+
+const char *attn_channel_gate_why(const struct attn_graph *graph, int32_t x,
+                                  int32_t value)
+{
+    const attnrun_type *t = type_of(graph, x);
+    if (t->rank != 4 || !dim_is_const(t->dims[1]) || t->dims[1].value < 1)
+        return NULL;
+    value = before_expand(graph, x, value);
+    if (!attn_is_vectors(graph, value, t->dims[0], t->dims[1].value))
+        return NULL;
+    const struct attn_node *pool = pool_behind(graph, value);
+    if (pool == NULL)
+        return NULL;
+    const struct attn_node *inner = attn_graph_producer(graph, pool->in[0]);
+    if (pool->in[0] != x && (inner == NULL || inner->pub.n_in < 1 || inner->in[0] != x ||
+                             !node_is(inner, pool->pub.op_type)))
+        return "it pools another map than it gates";
+    value = attn_before_views(graph, value, t->dims[0], t->dims[1].value);
+    return gate_word(attn_graph_producer(graph, value)) == NULL
+               ? "its gate is no sigmoid"
+               : "its pools, or the products of them, are none that are known";
+}
+
 /* ---- gates of pixels ---- */
 
 /* Max (true) or mean (false) over the channels of x, (batch, 1, height, width). */
@@ -446,6 +490,24 @@ bool attn_pixel_gate_read(const struct attn_graph *graph, int32_t x, int32_t val
             return true;
         }
     return false;
+}
+
+const char *attn_pixel_gate_why(const struct attn_graph *graph, int32_t x, int32_t value)
+{
+    const struct attn_node *node =
+        attn_graph_producer(graph, before_expand(graph, x, value));
+    const struct attn_node *conv = node ? attn_match_in(graph, node, 0, "Conv") : NULL;
+    const struct attn_node *concat =
+        conv != NULL ? attn_match_in(graph, conv, 0, "Concat") : NULL;
+    if (gate_word(node) == NULL || concat == NULL || concat->pub.n_in != 2)
+        return NULL;
+    int planes = 0;
+    for (int side = 0; side < 2; side++)
+        for (int max = 0; max < 2; max++)
+            planes += read_plane(graph, x, concat->in[side], max == 1);
+    return planes == 2
+               ? "its convolution is no dense one of an odd size around each pixel"
+               : NULL;
 }
 
 /* ---- maps of convolutions ---- */

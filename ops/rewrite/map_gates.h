@@ -26,6 +26,10 @@ struct attn_channel_gate {
 bool attn_channel_gate_read(const struct attn_graph *graph, int32_t x, int32_t value,
                             struct attn_channel_gate *gate);
 
+/* Why a product of pools of a map that gates x is none that is read; NULL: there is none. */
+const char *attn_channel_gate_why(const struct attn_graph *graph, int32_t x,
+                                  int32_t value);
+
 /* gate(w [max over channels; mean over channels] + bias). */
 struct attn_pixel_gate {
     int32_t w, bias; /* (1, 2, K, K); bias -1: none */
@@ -34,6 +38,8 @@ struct attn_pixel_gate {
 };
 bool attn_pixel_gate_read(const struct attn_graph *graph, int32_t x, int32_t value,
                           struct attn_pixel_gate *gate);
+/* The same of a convolution of two planes. */
+const char *attn_pixel_gate_why(const struct attn_graph *graph, int32_t x, int32_t value);
 
 /* (batch, n), or the same with axes of 1 behind them; as it was before axes of 1 came and
  * went. */

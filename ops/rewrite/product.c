@@ -21,7 +21,8 @@ void attn_labelled_untranspose(const struct attn_graph *graph, struct attn_label
 static bool take_labels(const struct attn_graph *graph, int32_t value, const char *text,
                         int64_t n, struct attn_labelled *x)
 {
-    if (n < 1 || n > RANK || !attn_match_is_f32(graph, value) ||
+    if (n < 1 || n > RANK || value < 0 ||
+        graph->values[value].type.kind != ATTNRUN_TENSOR ||
         graph->values[value].type.rank != n)
         return false;
     *x = (struct attn_labelled){ .value = value, .n = (int)n };
@@ -95,11 +96,12 @@ static bool take_operand(const struct attn_graph *graph, int32_t value,
 }
 
 /* "ab c,cd->ad" or "...c,...cd->...d"; other texts are left alone. */
-static bool read_einsum(const struct attn_graph *graph, const struct attn_node *node,
-                        struct attn_product *p)
+bool attn_einsum_read(const struct attn_graph *graph, const struct attn_node *node,
+                      struct attn_product *p)
 {
     const struct attn_attr *attr = attn_node_attr(node, "equation");
-    if (attr == NULL || attr->kind != ATTN_ATTR_STRING || node->pub.n_in > 3)
+    if (!node_is(node, "Einsum") || attr == NULL || attr->kind != ATTN_ATTR_STRING ||
+        node->pub.n_in > 3)
         return false;
     struct equation e = { .text = attr->s.data, .end = attr->s.data + attr->s.n };
     e.n_dots = count_dots(e, graph->values[node->in[0]].type.rank);
@@ -127,8 +129,10 @@ bool attn_product_read(const struct attn_graph *graph, int32_t value,
     /* Rows and columns last, behind as many labels as there are other axes. */
     static const char *const labels[3] = { "abcdik", "abcdkj", "abcdij" };
     const struct attn_node *node = attn_graph_producer(graph, value);
+    if (!attn_match_is_f32(graph, value))
+        return false;
     if (node_is(node, "Einsum"))
-        return read_einsum(graph, node, p);
+        return attn_einsum_read(graph, node, p);
     if (!node_is(node, "MatMul"))
         return false;
     const int32_t values[3] = { node->in[0], node->in[1], value };

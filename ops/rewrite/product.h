@@ -24,6 +24,9 @@ struct attn_product {
  * of f32, where no operand has a label twice; else false. */
 bool attn_product_read(const struct attn_graph *graph, int32_t value,
                        struct attn_product *product);
+/* The same of an Einsum of any type. */
+bool attn_einsum_read(const struct attn_graph *graph, const struct attn_node *node,
+                      struct attn_product *product);
 /* Through Transposes, with the labels in the order of what they read. */
 void attn_labelled_untranspose(const struct attn_graph *graph, struct attn_labelled *x);
 

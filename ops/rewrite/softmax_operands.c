@@ -2,14 +2,12 @@
  * recognised in (fuse_attention.c, block_attention.c before it):
  *
  *   Softmax(S - max S)          Softmax(S), which subtracts the max itself
- *   Exp(S - log sum exp S)      Softmax(S), where a product alone reads it
  *   Einsum of two operands      MatMul of their Transposes, where one label is summed, one is of
  *                               the rows, one of the columns, and all others are of both
  *
  * in front of the softmax behind scalars, masks and sums, and where it alone reads the weights. A
  * label that only one operand has beside these (keys and values for all heads) is an axis of 1
  * of the other. Exact: no number changes but in its last bits. */
-#include "../../runtime/poll.h"
 #include "product.h"
 
 enum { RANK = PRODUCT_RANK, MAX_WAITING = 12 };
@@ -26,28 +24,6 @@ static attn_status drop_max(struct attn_graph *graph, struct attn_node *softmax,
         !attn_match_same_shape(graph, sub->in[0], sub->out[0]))
         return ATTNRUN_OK;
     attn_node_set_input(graph, softmax, 0, sub->in[0]);
-    ++*applied;
-    return ATTNRUN_OK;
-}
-
-/* Rows with an infinite score are NaN in both, once they are multiplied and summed. */
-static attn_status try_exp(struct attn_graph *graph, struct attn_node *exp,
-                           int32_t *applied)
-{
-    const struct attn_node *user = attn_graph_only_user(graph, exp->out[0]);
-    const struct attn_node *sub = attn_match_in(graph, exp, 0, "Sub");
-    const struct attn_node *sum =
-        sub ? attn_match_in(graph, sub, 1, "ReduceLogSumExp") : NULL;
-    if (sum == NULL || sum->in[0] != sub->in[0] || !attn_match_reduces_last(graph, sum) ||
-        !attn_match_is_f32(graph, sub->in[0]) || exp->pub.opset < 13 ||
-        !attn_match_same_shape(graph, sub->in[0], exp->out[0]) ||
-        !(node_is(user, "MatMul") || node_is(user, "Einsum")))
-        return ATTNRUN_OK;
-    const struct attn_attr axis = MATCH_INT("axis", -1);
-    const int32_t scores = sub->in[0];
-    struct attn_node *made;
-    TRY(attn_match_make(graph, exp, "", "Softmax", 1, &scores, scores, 1, &axis, &made));
-    attn_match_replace(graph, exp->out[0], made);
     ++*applied;
     return ATTNRUN_OK;
 }
@@ -226,16 +202,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
 
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct attn_node *node = graph->nodes[n];
-        if ((!node_is(node, "Softmax") && !node_is(node, "Exp")) ||
-            graph->values[node->out[0]].n_uses == 0)
-            continue;
-        TRY(node_is(node, "Exp") ? try_exp(graph, node, applied)
-                                 : try_softmax(graph, node, applied));
-    }
-    return ATTNRUN_OK;
+    return attn_match_each(graph, "Softmax", try_softmax, applied);
 }
 
 const struct attn_pass attn_pass_softmax_operands = { .name = "softmax_operands",

@@ -3,19 +3,24 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/attention_heads.c
   ops/rewrite/block_mask.c
   ops/rewrite/block_window.c
+  ops/rewrite/blocked_cbam.c
+  ops/rewrite/block_wrap.c
   ops/rewrite/blocked_epilogue.c
   ops/rewrite/blocked_last.c
   ops/rewrite/blocked_layout.c
   ops/rewrite/blocked_members.c
   ops/rewrite/blocked_quantized.c
+  ops/rewrite/blocked_resize.c
   ops/rewrite/blocked_spread.c
   ops/rewrite/common_subexpression.c
   ops/rewrite/constant_if.c
   ops/rewrite/conv_batch_norm.c
   ops/rewrite/conv_epilogue.c
   ops/rewrite/drop_identity.c
+  ops/rewrite/einsum_outer.c
   ops/rewrite/elementwise_chain.c
   ops/rewrite/epilogue.c
+  ops/rewrite/exp_softmax.c
   ops/rewrite/fuse_attention.c
   ops/rewrite/fuse_block_attention.c
   ops/rewrite/fuse_causal_linear.c
@@ -24,6 +29,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/fuse_involution.c
   ops/rewrite/fuse_linear_attention.c
   ops/rewrite/fuse_map_gates.c
+  ops/rewrite/fuse_parts_attention.c
   ops/rewrite/fuse_performer.c
   ops/rewrite/fuse_quantized.c
   ops/rewrite/fuse_selective_kernel.c
@@ -39,6 +45,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/mask_attrs.c
   ops/rewrite/mask_band.c
   ops/rewrite/mask_opcode.c
+  ops/rewrite/mask_order.c
   ops/rewrite/match.c
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/pad_conv.c

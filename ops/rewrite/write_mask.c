@@ -485,17 +485,32 @@ static attn_status write_value(struct writer *w, int32_t value, int64_t *operand
     return ATTNRUN_OK;
 }
 
-/* Where scores stay, as keep[i] says, too. */
-static attn_status write_keep(struct writer *w, int i, int64_t *keep)
+/* Where scores stay, as keep[i] says, too; *own: as it says alone. */
+static attn_status write_keep(struct writer *w, int i, int64_t *own, int64_t *keep)
 {
-    int64_t own;
-    TRY(write_value(w, w->source->keep[i], &own));
-    if (w->failed || own < 0)
+    TRY(write_value(w, w->source->keep[i], own));
+    if (w->failed || *own < 0)
         return ATTNRUN_OK;
     if (w->source->drops[i])
-        own = put(w, MASK_NOT, own, 0, 0);
-    *keep = *keep < 0 ? own : put(w, MASK_AND, *keep, own, 0);
+        *own = put(w, MASK_NOT, *own, 0, 0);
+    *keep = *keep < 0 ? *own : put(w, MASK_AND, *keep, *own, 0);
     return ATTNRUN_OK;
+}
+
+static int64_t put_float(struct writer *w, float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return put(w, MASK_FLOAT, bits, 0, 0);
+}
+
+/* What is added to scores and to the zeros in the place of others. */
+static int64_t put_fills(struct writer *w, const int64_t *own)
+{
+    const float *fills = w->source->fills;
+    const int64_t inner =
+        put(w, MASK_WHERE, own[1], put_float(w, 0.0f), put_float(w, fills[1]));
+    return put(w, MASK_WHERE, own[0], inner, put_float(w, fills[0]));
 }
 
 /* ---- the whole ---- */
@@ -539,11 +554,11 @@ attn_status attn_mask_write(const struct attn_graph *graph,
     struct writer w = {
         .graph = graph, .source = source, .out = out, .max = { -1, -1 }, .fits = true
     };
-    int64_t keep = -1, add[2];
+    int64_t keep = -1, own[2] = { -1, -1 }, add[2];
     *out = (struct attn_mask_written){ .n_leaves = 0 };
     *done = false;
     for (int i = 0; i < 2 && !w.failed; i++)
-        TRY(write_keep(&w, i, &keep));
+        TRY(write_keep(&w, i, &own[i], &keep));
     for (int i = 0; i < 2 && !w.failed; i++)
         TRY(write_value(&w, source->add[i], &add[i]));
     if (w.failed)
@@ -558,9 +573,12 @@ attn_status attn_mask_write(const struct attn_graph *graph,
     else if (add[1] >= 0)
         add[0] = put(&w, MASK_ADD, add[0], add[1], 0);
     if (source->filled_last && keep >= 0 && add[0] >= 0)
-        add[0] = put(&w, MASK_WHERE, keep, add[0], put(&w, MASK_FLOAT, 0, 0, 0));
+        add[0] = put(&w, MASK_WHERE, keep, add[0], put_float(&w, 0.0f));
+    if (source->two_fills)
+        add[0] = put_fills(&w, own);
+    const float fill = source->two_fills ? 0.0f : source->fill;
     uint32_t bits;
-    memcpy(&bits, &source->fill, sizeof bits);
+    memcpy(&bits, &fill, sizeof bits);
     out->mask[MASK_FACT_KEEP] = keep;
     out->mask[MASK_FACT_ADD] = add[0];
     out->mask[MASK_FACT_FILL] = bits;

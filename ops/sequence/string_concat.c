@@ -73,7 +73,10 @@ static attn_status concat_run(const attnrun_step *step, const attnrun_work *work
         if ((i & 255) == 0 && OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (!ck_add(x->n, y->n, &bytes))
-            return op_fail(step, ATTNRUN_E_MEMORY, "strings of too many bytes");
+            return op_fail(
+                step, ATTNRUN_E_MEMORY,
+                "string %lld of the result would have more than 2^63 - 1 bytes",
+                (long long)i);
         char *text = op_heap(step, 0, bytes);
         if (text == NULL)
             return ATTNRUN_E_MEMORY;

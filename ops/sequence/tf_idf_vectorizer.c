@@ -50,25 +50,34 @@ static attn_status check_pool(const attnrun_step *step, int64_t *width)
     bool strings = args->pool_strings.v != NULL;
     if (strings == (args->pool_int64s.v != NULL) ||
         strings != (step->in[0].dtype == ATTNRUN_STRING))
-        return op_fail(step, ATTNRUN_E_ATTR, "the pool is not of the input's type");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "expected one pool: pool_strings for strings, "
+                       "pool_int64s for numbers");
     if (args->min_gram_length < 1 || args->max_gram_length < args->min_gram_length ||
         args->max_gram_length > 1024 || args->max_skip_count < 0)
-        return op_fail(step, ATTNRUN_E_ATTR, "gram lengths %lld to %lld, skips %lld",
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "min_gram_length is %lld, max_gram_length %lld and max_skip_count "
+                       "%lld, expected 1 or more, as many or more, and 0 or more",
                        (long long)args->min_gram_length, (long long)args->max_gram_length,
                        (long long)args->max_skip_count);
     for (int64_t n = 1; n <= args->ngram_counts.n; n++) {
         grams_of(args, n, &from, &end);
         if (from < 0 || end < from || end > pool_size(args) || (end - from) % n != 0)
-            return op_fail(step, ATTNRUN_E_ATTR, "the pool of %lld-grams is [%lld, %lld)",
-                           (long long)n, (long long)from, (long long)end);
+            return op_fail(
+                step, ATTNRUN_E_ATTR,
+                "ngram_counts puts the pool of %lld-grams at %lld to %lld, expected a "
+                "multiple of the length within the pool",
+                (long long)n, (long long)from, (long long)end);
         grams += (end - from) / n;
     }
     if (grams != args->ngram_indexes.n ||
         (args->weights.v != NULL && args->weights.n != grams))
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "%lld n-grams, but %lld indexes and %lld weights",
-                       (long long)grams, (long long)args->ngram_indexes.n,
-                       (long long)args->weights.n);
+        return op_fail(
+            step, ATTNRUN_E_ATTR,
+            "the pool has %lld n-grams, ngram_indexes %lld elements and weights %lld, "
+            "expected as many",
+            (long long)grams, (long long)args->ngram_indexes.n,
+            (long long)args->weights.n);
     *width = 0;
     for (int64_t g = 0; g < grams; g++) {
         int64_t at = args->ngram_indexes.v[g];

@@ -11,7 +11,8 @@ attn_status op_value_own_strings(const attnrun_step *step, int out,
     for (int64_t i = 0; i < count; i++) {
         TRY(attn_poll_work((int64_t)sizeof *strings));
         if (!ck_add(bytes, strings[i].n, &bytes))
-            return op_fail(step, ATTNRUN_E_MEMORY, "strings of too many bytes");
+            return op_fail(step, ATTNRUN_E_MEMORY,
+                           "the strings of output %d have more than 2^63 - 1 bytes", out);
     }
     char *at = count > 0 ? op_heap(step, out, bytes) : NULL;
     if (count > 0 && at == NULL)
@@ -54,7 +55,8 @@ static attn_status copy_sequence(const attnrun_step *step, int out,
     const attnrun_tensor *items = from->data;
     int64_t n = from->dims[0], bytes;
     if (!ck_mul(n, (int64_t)sizeof *items, &bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY, "a sequence of %lld elements",
+        return op_fail(step, ATTNRUN_E_MEMORY,
+                       "a sequence of %lld elements needs more than 2^63 - 1 bytes",
                        (long long)n);
     attnrun_tensor *copies = op_heap(step, out, bytes);
     if (copies == NULL)

@@ -114,9 +114,11 @@ static attn_status training_infer(attnrun_step *step)
     const struct optimizer *optimizer = step->node->op->user;
     const int kinds = optimizer->n_kinds, n = (step->n_in - FIRST) / kinds;
     if (n < 1 || n * kinds != step->n_in - FIRST || step->n_out > n * (kinds - 1))
-        return op_fail(step, ATTNRUN_E_MODEL,
-                       "%d inputs and %d outputs, expected 2 and %d per tensor, and %d",
-                       step->n_in, step->n_out, kinds, kinds - 1);
+        return op_fail(
+            step, ATTNRUN_E_MODEL,
+            "there are %d inputs and %d outputs, expected 2 inputs, then %d inputs "
+            "and %d outputs for each tensor",
+            step->n_in, step->n_out, kinds, kinds - 1);
     TRY(one_element(step, RATE));
     TRY(one_element(step, COUNT));
     for (int in = FIRST; in < step->n_in; in++) {

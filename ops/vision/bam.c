@@ -6,7 +6,7 @@
  *   s   = sw1 t_m + sb1                                                   (h, w)
  *   Y[c,p] = post(x[c,p] (1 + sigmoid(c_c s_p)) + identity[c,p]), or of c_c + s_p
  *
- * x, identity      f32 (batch, C, h, w); identity is optional, and may be x
+ * x, identity, Y   f32 (batch, C, h, w); identity is optional, and may be x
  * cw0, cb0         (R, C), (R);  cw1, cb1 (C, R), (C)
  * cwm, cbm         (k, R, R), (k, R): k more layers between them, each with relu
  * sw0, sb0         (R, C), (R);  sw1, sb1 (1, R), (1)
@@ -122,7 +122,10 @@ static attn_status plan_bam(attnrun_step *step)
                                    ck_mul(s->image_floats, s->map.batch, &shared));
     if (!fits || !ck_mul(floats, 4, &step->scratch_bytes) ||
         !ck_mul(shared, 4, &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "its planes are too large");
+        return op_fail_size(step,
+                            "the hidden channels would be over 32767, the middle ones "
+                            "over 2^30 - 1, or its scratch memory",
+                            "2^63 - 1 bytes");
     if (s->map.batch == 0)
         return ATTNRUN_OK;
     const int64_t tasks = s->whole ? s->map.batch : s->map.batch * s->tiles,

@@ -4,7 +4,7 @@
  *   v[c,p] = g_c x[c,p]      s = gate(conv(ws, [max_c v; mean_c v]) + bs)
  *   Y[c,p] = post(v[c,p] s_p + identity[c,p])
  *
- * x, identity      f32 (batch, C, h, w); identity is optional, and may be x
+ * x, identity, Y   f32 (batch, C, h, w); identity is optional, and may be x
  * w1, b1           (R, C), (R);  w2, b2 (C, R), (C): both matrices, or neither: g = 1
  * ws, bs           (1, 2, K, K), (1): K odd, at most 63; ws[0,0] is for the maximum,
  *                  ws[0,1] for the mean; without ws: s = 1
@@ -40,15 +40,18 @@ enum {
 };
 
 struct cbam_args {
+    int64_t channels; /* of a map in blocks of 16; 0: of a plain one */
     attnrun_strings pools;
     int32_t activation, gate, post_activation;
 };
-static const attnrun_attr_def cbam_attrs[] = {
-    ATTR_STRINGS(struct cbam_args, pools),
-    ATTR_ENUM(struct cbam_args, activation, ATTN_MAP_ACTIVATIONS, ATTN_ACT_RELU),
-    ATTR_ENUM(struct cbam_args, gate, ATTN_MAP_GATES, ATTN_GATE_SIGMOID),
-    ATTR_ENUM(struct cbam_args, post_activation, ATTN_MAP_TAILS, 0),
-    ATTR_END,
+#define CBAM_ATTRS                                                                       \
+    ATTR_STRINGS(struct cbam_args, pools),                                               \
+        ATTR_ENUM(struct cbam_args, activation, ATTN_MAP_ACTIVATIONS, ATTN_ACT_RELU),    \
+        ATTR_ENUM(struct cbam_args, gate, ATTN_MAP_GATES, ATTN_GATE_SIGMOID),            \
+        ATTR_ENUM(struct cbam_args, post_activation, ATTN_MAP_TAILS, 0), ATTR_END
+static const attnrun_attr_def cbam_attrs[] = { CBAM_ATTRS };
+static const attnrun_attr_def blocked_cbam_attrs[] = {
+    ATTR_INT_REQUIRED(struct cbam_args, channels), CBAM_ATTRS
 };
 
 struct cbam_state {
@@ -179,26 +182,29 @@ static attn_status plan_memory(attnrun_step *step, struct cbam_state *s)
     int64_t bytes;
     if (has_spatial(step) &&
         !attn_spatial_plan(&s->spatial, &s->map, step->in[WS].dims[2].value))
-        return op_fail_input(step, X, ATTNRUN_E_LIMIT, "it is too large");
+        return op_fail_size(step, "the scratch memory of the spatial gate",
+                            "2^63 - 1 bytes");
     if (!ck_align(s->spatial.scratch_bytes, 64, &s->spatial_scratch) ||
-        !ck_add(s->map.channels, s->hidden, &s->image_floats) ||
+        !ck_add(s->map.stored, s->hidden, &s->image_floats) ||
         !ck_mul(s->image_floats, s->hidden > 0 ? s->pools.n : 0, &s->image_floats) ||
         !ck_mul(s->image_floats, 4, &bytes) ||
         !ck_add(s->spatial_scratch, s->cut.images > 0 ? 0 : bytes,
                 &step->scratch_bytes) ||
         !ck_mul(bytes, s->cut.images, &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "its vectors are too large");
+        return op_fail_size(step, "the memory of the pooled vectors", "2^63 - 1 bytes");
     return ATTNRUN_OK;
 }
 
 static attn_status plan_cbam(attnrun_step *step, struct cbam_state *s)
 {
+    const struct cbam_args *args = step->args;
     const struct attn_map *map = &s->map;
     int64_t weights;
-    TRY(attn_map_sizes(step, X, &s->map));
+    TRY(args->channels > 0 ? attn_map_block_sizes(step, X, args->channels, &s->map)
+                           : attn_map_sizes(step, X, &s->map));
     s->hidden = op_has_in(step, W1) ? step->in[W1].dims[0].value : 0;
     if (!ck_mul(s->hidden, map->channels, &weights) || !ck_mul(weights, 2, &weights))
-        return op_fail_input(step, W1, ATTNRUN_E_LIMIT, "it is too large");
+        return op_fail_size(step, "the number of elements of w1 and w2", "2^63 - 1");
     s->cut = attn_map_cut(map, weights, MAX_GROUPS);
     TRY(plan_memory(step, s));
     if (s->cut.images > 0)
@@ -216,19 +222,43 @@ static attn_status plan_cbam(attnrun_step *step, struct cbam_state *s)
     return ATTNRUN_OK;
 }
 
-static attn_status cbam_infer(attnrun_step *step)
+static attn_status infer_cbam(attnrun_step *step, attnrun_dim channels)
 {
     struct cbam_state *s = step->state;
     *s = (struct cbam_state){ 0 };
-    TRY(attn_map_check(step, X));
     TRY(check_inputs(step));
     if (op_has_in(step, W1))
-        TRY(attn_map_check_mlp(step, W1, attn_map_channels(step, X)));
+        TRY(attn_map_check_mlp(step, W1, channels));
     TRY(check_kernel(step));
-    TRY(attn_map_check_identity(step, IDENTITY, X));
     TRY(find_pools(step, &s->pools));
     TRY(op_out_like(step, 0, X));
     return step->concrete ? plan_cbam(step, s) : ATTNRUN_OK;
+}
+
+static attn_status cbam_infer(attnrun_step *step)
+{
+    TRY(attn_map_check(step, X));
+    TRY(attn_map_check_identity(step, IDENTITY, X));
+    return infer_cbam(step, attn_map_channels(step, X));
+}
+
+static attn_status blocked_cbam_infer(attnrun_step *step)
+{
+    const struct cbam_args *args = step->args;
+    struct attn_map_pools pools;
+    if (args->channels < 1 || args->channels > ATTN_MAX_DIM)
+        return op_fail(step, ATTNRUN_E_ATTR, "channels is %lld",
+                       (long long)args->channels);
+    TRY(attn_map_check_blocks(step, X, args->channels));
+    if (op_has_in(step, IDENTITY))
+        TRY(attn_map_check_blocks(step, IDENTITY, args->channels));
+    if (op_rank_known(step, X))
+        TRY(attn_map_check_identity(step, IDENTITY, X));
+    TRY(find_pools(step, &pools));
+    for (int32_t t = 0; t < pools.n; t++)
+        if (pools.words[t] != ATTN_POOL_AVG && pools.words[t] != ATTN_POOL_MAX)
+            return op_fail(step, ATTNRUN_E_ATTR, "pools of blocks are avg and max");
+    return infer_cbam(step, dim_of(args->channels));
 }
 
 /* ---- run ---- */
@@ -249,10 +279,10 @@ static attn_status pool_channels(const struct cbam_part *part, int64_t first, in
     const struct attn_map *map = &part->s->map;
     const float *x = part->step->x[X].data;
     for (int64_t i = 0; i < part->images; i++)
-        TRY(attn_map_pool(
+        TRY((map->lanes > 1 ? attn_map_pool_blocks : attn_map_pool)(
             part->step, part->work, &part->s->pools,
-            x + ((part->image + i) * map->channels + first) * map->pixels, n, map->pixels,
-            part->z + i * part->s->pools.n * map->channels + first, map->channels));
+            x + map_place(map, part->image + i, first), n, map->pixels,
+            part->z + i * part->s->pools.n * map->stored + first, map->stored));
     return ATTNRUN_OK;
 }
 
@@ -264,7 +294,7 @@ static void find_hidden(const struct cbam_part *part, int64_t first, int64_t n)
     const int64_t vectors = part->images * s->pools.n;
     struct attn_dense dense = attn_map_dense(step, W1, B1, first, n);
     dense.z = part->z;
-    dense.z_row = s->map.channels;
+    dense.z_row = s->map.stored;
     dense.y = part->u + first;
     dense.y_row = s->hidden;
     dense.m = (size_t)vectors;
@@ -281,7 +311,7 @@ static void find_hidden(const struct cbam_part *part, int64_t first, int64_t n)
 /* g of image i of the part; NULL: all 1. */
 static float *gates_of(const struct cbam_part *part, int64_t i)
 {
-    return part->s->hidden > 0 ? part->z + i * part->s->pools.n * part->s->map.channels
+    return part->s->hidden > 0 ? part->z + i * part->s->pools.n * part->s->map.stored
                                : NULL;
 }
 
@@ -294,7 +324,7 @@ static void find_gates(const struct cbam_part *part, int64_t first, int64_t n)
     dense.z = part->u;
     dense.z_row = s->pools.n * s->hidden;
     dense.y = part->z + first;
-    dense.y_row = s->pools.n * s->map.channels;
+    dense.y_row = s->pools.n * s->map.stored;
     dense.m = (size_t)part->images;
     dense.bias_factor = (float)s->pools.n;
     step->kernels->dense_rows_f32(&dense);
@@ -308,12 +338,12 @@ static attn_status scale_channels(const struct cbam_part *part, int64_t first, i
     const struct cbam_args *args = part->step->args;
     const struct attn_map *map = &part->s->map;
     for (int64_t i = part->images - 1; i >= 0; i--) {
-        const int64_t plane = (part->image + i) * map->channels + first;
-        struct attn_gate gate =
-            attn_residual_relu(part->step, X, IDENTITY, args->post_activation,
-                               plane * map->pixels, map->pixels);
+        struct attn_gate gate = attn_residual_relu(
+            part->step, X, IDENTITY, args->post_activation,
+            map_place(map, part->image + i, first), map->pixels * map->lanes);
+        gate.blocks = map->lanes > 1;
         gate.gate = gates_of(part, i) + first;
-        gate.planes = (size_t)n;
+        gate.planes = (size_t)ceil_div(n, map->lanes);
         gate.n = (size_t)map->pixels;
         TRY(attn_map_scale(part->step, part->work, &gate));
     }
@@ -355,7 +385,7 @@ static attn_status run_images(struct cbam_part *part, int64_t begin, int64_t end
 {
     const struct cbam_state *s = part->s;
     part->z = (float *)((char *)part->work->scratch + s->spatial_scratch);
-    part->u = part->z + s->pools.n * s->map.channels;
+    part->u = part->z + s->pools.n * s->map.stored;
     part->images = 1;
     for (part->image = begin; part->image < end; part->image++) {
         if (s->hidden > 0) {
@@ -401,7 +431,7 @@ static attn_status cbam_run(const attnrun_step *step, const attnrun_work *work)
         return ATTNRUN_OK;
     if (s->cut.images == 0)
         return run_images(&part, work->begin, work->end);
-    part.u = part.z + s->cut.images * s->pools.n * s->map.channels;
+    part.u = part.z + s->cut.images * s->pools.n * s->map.stored;
     part.image = work->phase / STAGES * s->cut.images;
     part.images = s->map.batch - part.image < s->cut.images ? s->map.batch - part.image
                                                             : s->cut.images;
@@ -413,19 +443,23 @@ static attn_status cbam_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_cbam_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
-    .name = "CBAM",
-    .since = 1,
-    .inputs = "x:T w1:T? b1:T? w2:T? b2:T? ws:T? bs:T? identity:T?",
-    .outputs = "Y:T",
-    .types = "T=f32",
-    .args_bytes = sizeof(struct cbam_args),
-    .state_bytes = sizeof(struct cbam_state),
-    .attrs = cbam_attrs,
-    .infer = cbam_infer,
-    .run = cbam_run,
-    .cost = "O(C n + C R + K^2 n), scratch O(C + K w)",
-    .source = "Woo 2018, arXiv:1807.06521",
-};
+#define CBAM(row, domain_, name_, attrs_, infer_, source_)                               \
+    const attnrun_op_def row = {                                                         \
+        .struct_size = sizeof(attnrun_op_def),                                           \
+        .domain = domain_,                                                               \
+        .name = name_,                                                                   \
+        .since = 1,                                                                      \
+        .inputs = "x:T w1:T? b1:T? w2:T? b2:T? ws:T? bs:T? identity:T?",                 \
+        .outputs = "Y:T",                                                                \
+        .types = "T=f32",                                                                \
+        .args_bytes = sizeof(struct cbam_args),                                          \
+        .state_bytes = sizeof(struct cbam_state),                                        \
+        .attrs = attrs_,                                                                 \
+        .infer = infer_,                                                                 \
+        .run = cbam_run,                                                                 \
+        .cost = "O(C n + C R + K^2 n), scratch O(C + K w)",                              \
+        .source = source_,                                                               \
+    }
+CBAM(op_cbam_1, "attnrun", "CBAM", cbam_attrs, cbam_infer, "Woo 2018, arXiv:1807.06521");
+CBAM(op_blocked_cbam_1, "attnrun.fused", "BlockedCBAM", blocked_cbam_attrs,
+     blocked_cbam_infer, "Woo 2018, arXiv:1807.06521");

@@ -8,7 +8,8 @@
  * x         f32 (batch, n, C), or (batch, C, h, w) with n = h w
  * mk        f32 (S, C / num_heads) for all heads, or (num_heads, S, C / num_heads)
  * mv        f32 (Co, S) or (num_heads, Co, S); bv (Co) or (num_heads, Co), optional
- * identity  f32 as Y, optional;  Y = act(y + identity), of x's layout with num_heads Co
+ * identity, Y  f32 (batch, n, num_heads Co), or (batch, num_heads Co, h, w);
+ *           Y = act(y + identity), identity is optional
  * num_heads 1, epsilon 0, nan_rows 0, post_activation none | relu
  *
  * A head of a sample is cut into tiles of 128 tokens. Phase 0: the logits of a tile,
@@ -176,7 +177,7 @@ static attn_status external_tasks(attnrun_step *step, struct attn_external *s)
         s->group_floats > INT64_MAX / 64 || !ck_mul(s->groups, s->tiles, &tasks) ||
         !ck_mul(s->groups, s->group_floats = round_up(s->group_floats, 16), &floats) ||
         floats > INT64_MAX / 64)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the logits are too large");
+        return op_fail_size(step, "the number of logits", "2^57");
     if (!s->alone)
         step->shared_bytes = floats * (int64_t)sizeof(float);
     step->scratch_bytes =
@@ -214,7 +215,8 @@ static attn_status external_plan(attnrun_step *step)
         return ATTNRUN_OK;
     if (s->n < 0 || s->n > ATTN_MAX_ELEMENTS || s->slots > INT64_MAX >> 24 ||
         !ck_mul(s->batch, s->heads, &s->groups))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the map is too large");
+        return op_fail_size(step, "the number of tokens would be over 2^46, or of slots",
+                            "2^39");
     if (op_has_in(step, IDENTITY))
         attnrun_step_inplace(step, 0, IDENTITY);
     /* A group has read all of its part of x before it writes the same part of Y. */

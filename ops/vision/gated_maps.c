@@ -6,10 +6,9 @@
 
 /* ---- infer ---- */
 
-attn_status attn_map_check(const attnrun_step *step, int in)
+static attn_status need_some(const attnrun_step *step, int in)
 {
     static const char *const what[] = { "", "channels", "height", "width" };
-    TRY(op_need_rank(step, in, 4));
     for (int i = 1; op_rank_known(step, in) && i < 4; i++) {
         const attnrun_dim dim = step->in[in].dims[i];
         if (dim_is_const(dim) && dim.value == 0)
@@ -19,12 +18,29 @@ attn_status attn_map_check(const attnrun_step *step, int in)
     return ATTNRUN_OK;
 }
 
+attn_status attn_map_check(const attnrun_step *step, int in)
+{
+    TRY(op_need_rank(step, in, 4));
+    return need_some(step, in);
+}
+
+attn_status attn_map_check_blocks(const attnrun_step *step, int in, int64_t channels)
+{
+    TRY(op_need_rank(step, in, 5));
+    TRY(op_need_dim(step, in, 1, dim_of(ceil_div(channels, ATTN_BLOCK)),
+                    "blocks of channels"));
+    TRY(op_need_dim(step, in, 4, dim_of(ATTN_BLOCK), "channels of a block"));
+    return need_some(step, in);
+}
+
 attn_status attn_map_check_identity(const attnrun_step *step, int identity, int map)
 {
     if (!op_has_in(step, identity))
         return ATTNRUN_OK;
-    TRY(op_need_rank(step, identity, 4));
-    for (int i = 0; op_rank_known(step, map) && i < 4; i++)
+    if (!op_rank_known(step, map))
+        return op_need_rank(step, identity, 4);
+    TRY(op_need_rank(step, identity, step->in[map].rank));
+    for (int i = 0; i < step->in[map].rank; i++)
         TRY(op_need_dim(step, identity, i, step->in[map].dims[i], "that of the output"));
     return ATTNRUN_OK;
 }
@@ -69,19 +85,40 @@ attnrun_dim attn_map_channels(const attnrun_step *step, int in)
     return op_rank_known(step, in) ? step->in[in].dims[1] : attnrun_dim_unknown(step);
 }
 
+static attn_status count_map(const attnrun_step *step, int in, struct attn_map *map)
+{
+    int64_t plane, bytes;
+    if (!ck_mul(map->height, map->width, &map->pixels) ||
+        !ck_mul(map->stored, map->pixels, &plane) || !ck_mul(plane, 4, &bytes) ||
+        !ck_mul(bytes, map->batch, &bytes))
+        return op_fail_input(step, in, ATTNRUN_E_LIMIT,
+                             "expected at most 2^63 - 1 bytes");
+    return ATTNRUN_OK;
+}
+
 attn_status attn_map_sizes(const attnrun_step *step, int in, struct attn_map *map)
 {
     const attnrun_dim *dims = step->in[in].dims;
-    int64_t plane, bytes;
     *map = (struct attn_map){ .batch = dims[0].value,
                               .channels = dims[1].value,
                               .height = dims[2].value,
-                              .width = dims[3].value };
-    if (!ck_mul(map->height, map->width, &map->pixels) ||
-        !ck_mul(map->channels, map->pixels, &plane) || !ck_mul(plane, 4, &bytes) ||
-        !ck_mul(bytes, map->batch, &bytes))
-        return op_fail_input(step, in, ATTNRUN_E_LIMIT, "it is too large");
-    return ATTNRUN_OK;
+                              .width = dims[3].value,
+                              .stored = dims[1].value,
+                              .lanes = 1 };
+    return count_map(step, in, map);
+}
+
+attn_status attn_map_block_sizes(const attnrun_step *step, int in, int64_t channels,
+                                 struct attn_map *map)
+{
+    const attnrun_dim *dims = step->in[in].dims;
+    *map = (struct attn_map){ .batch = dims[0].value,
+                              .channels = channels,
+                              .height = dims[2].value,
+                              .width = dims[3].value,
+                              .stored = round_up(channels, ATTN_BLOCK),
+                              .lanes = ATTN_BLOCK };
+    return count_map(step, in, map);
 }
 
 struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, int max)
@@ -98,6 +135,7 @@ struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, in
     cut.block = cut.block < 1 ? 1 : cut.block < map->channels ? cut.block : map->channels;
     if (cut.block > ROWS)
         cut.block -= cut.block % ROWS;
+    cut.block = cut.block < map->lanes ? map->lanes : cut.block;
     cut.blocks = (map->channels + cut.block - 1) / cut.block;
     return cut;
 }
@@ -168,6 +206,23 @@ attn_status attn_map_pool(const attnrun_step *step, const attnrun_work *work,
     return ATTNRUN_OK;
 }
 
+attn_status attn_map_pool_blocks(const attnrun_step *step, const attnrun_work *work,
+                                 const struct attn_map_pools *pools, const float *x,
+                                 int64_t planes, int64_t n, float *z, int64_t z_row)
+{
+    for (int64_t c = 0; c < planes; c += ATTN_BLOCK) {
+        float mean[ATTN_BLOCK], max[ATTN_BLOCK];
+        const int64_t some = min64(planes - c, ATTN_BLOCK);
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        step->kernels->blocked_stats_f32(mean, max, x + c * n, (size_t)n);
+        for (int32_t t = 0; t < pools->n; t++)
+            memcpy(z + t * z_row + c, pools->words[t] == ATTN_POOL_AVG ? mean : max,
+                   (size_t)some * sizeof *z);
+    }
+    return ATTNRUN_OK;
+}
+
 struct attn_dense attn_map_dense(const attnrun_step *step, int w, int b, int64_t first,
                                  int64_t rows)
 {
@@ -222,23 +277,27 @@ struct attn_gate attn_residual_relu(const attnrun_step *step, int x, int identit
 attn_status attn_map_scale(const attnrun_step *step, const attnrun_work *work,
                            const struct attn_gate *gate)
 {
-    enum { FEW = 1 << 13, MANY = 1 << 18 };
-    const size_t at_once = gate->n < FEW ? FEW / gate->n : 1;
+    const size_t lanes = gate->blocks ? ATTN_BLOCK : 1;
+    const size_t few = (1 << 13) / lanes, many = (1 << 18) / lanes;
+    const size_t at_once = gate->n < few ? few / gate->n : 1;
     for (size_t end = gate->planes, first; end > 0; end = first) {
         first = end > at_once ? end - at_once : 0;
-        for (size_t p = 0; p < gate->n; p += MANY) {
-            const ptrdiff_t at = (ptrdiff_t)first * gate->row + (ptrdiff_t)p;
+        for (size_t p = 0; p < gate->n; p += many) {
+            const ptrdiff_t at = (ptrdiff_t)first * gate->row + (ptrdiff_t)(p * lanes);
             struct attn_gate part = *gate;
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
             part.x += at;
             part.y += at;
             part.identity = gate->identity != NULL ? gate->identity + at : NULL;
-            part.gate = gate->gate != NULL ? gate->gate + first : NULL;
+            part.gate = gate->gate != NULL ? gate->gate + first * lanes : NULL;
             part.pixels = gate->pixels != NULL ? gate->pixels + p : NULL;
             part.planes = end - first;
-            part.n = gate->n - p < MANY ? gate->n - p : MANY;
-            step->kernels->gate_planes_f32(&part);
+            part.n = gate->n - p < many ? gate->n - p : many;
+            if (gate->blocks)
+                step->kernels->blocked_gates_f32(&part);
+            else
+                step->kernels->gate_planes_f32(&part);
         }
     }
     return ATTNRUN_OK;

@@ -43,7 +43,16 @@ enum attn_map_pool_word {
 
 struct attn_map {
     int64_t batch, channels, height, width, pixels;
+    /* Of maps in blocks of 16 channels, (batch, stored / 16, height, width, 16), where lanes
+     * beyond the channels hold anything; of others as many as channels, and 1. */
+    int64_t stored, lanes;
 };
+/* The first pixel of a channel, which is the first of a block where there are blocks. */
+static inline int64_t map_place(const struct attn_map *map, int64_t image,
+                                int64_t channel)
+{
+    return (image * map->stored + channel) * map->pixels;
+}
 
 /* Input `in` has rank 4 and no dim but the first is 0. */
 attn_status attn_map_check(const attnrun_step *step, int in);
@@ -62,8 +71,13 @@ attn_status attn_map_check_mlp(const attnrun_step *step, int w1, attnrun_dim cha
 attnrun_dim attn_map_channels(const attnrun_step *step, int in);
 /* Constant dims in numbers; E_LIMIT where a product of them and 4 overflows. */
 attn_status attn_map_sizes(const attnrun_step *step, int in, struct attn_map *map);
+/* The same of a map in blocks: the check, and the numbers. */
+attn_status attn_map_check_blocks(const attnrun_step *step, int in, int64_t channels);
+attn_status attn_map_block_sizes(const attnrun_step *step, int in, int64_t channels,
+                                 struct attn_map *map);
 /* How the work on a batch is cut. Small ones: into groups of `images`, each with phases
- * of its own, whose tasks are blocks of channels of all images of the group. Others: an
+ * of its own, whose tasks are blocks of channels of all images of the group: in maps of
+ * blocks, whole ones. Others: an
  * image is a task, and stays in a cache between its passes; then `images` is 0. */
 struct attn_map_cut {
     int64_t images;
@@ -89,6 +103,11 @@ struct attn_map_pools {
 attn_status attn_map_pool(const attnrun_step *step, const attnrun_work *work,
                           const struct attn_map_pools *pools, const float *x,
                           int64_t planes, int64_t n, float *z, int64_t z_row);
+/* The same of `planes` channels in blocks of 16, the first one the first of a block. Of pools
+ * ATTN_POOL_AVG and ATTN_POOL_MAX alone. */
+attn_status attn_map_pool_blocks(const attnrun_step *step, const attnrun_work *work,
+                                 const struct attn_map_pools *pools, const float *x,
+                                 int64_t planes, int64_t n, float *z, int64_t z_row);
 /* Rows first … first + rows - 1 of weight input `w` with bias input `b` (-1: none); z, y,
  * m and their rows are the caller's to set. */
 struct attn_dense attn_map_dense(const attnrun_step *step, int w, int b, int64_t first,

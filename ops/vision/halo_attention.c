@@ -9,7 +9,8 @@
  * rows and columns before the block. Q' is scale Q, with rel_scaled 0 it is Q.
  *
  * x              f32 (batch, C, h, w); Y (batch, Co, h / q_stride, w / q_stride)
- * wq, wk         f32 (num_heads dk, C); wv (num_heads dv, C); bq, bk, bv: their rows
+ * wq, wk         f32 (num_heads dk, C); wv (num_heads dv, C)
+ * bq, bk         f32 (num_heads dk); bv (num_heads dv)
  * rel_h, rel_w   f32 (2 r - 1, dk), for all heads; both or none
  * wo             f32 (Co, num_heads dv); bo (Co)
  * num_heads, block_size (b), halo_size

@@ -23,7 +23,7 @@ attn_status attn_halo_mean_plan(attnrun_step *step, struct attn_halo *s)
         fits = ck_mul(sizes[i][0], sizes[i][1], to[i]) && ck_align(*to[i], 16, to[i]) &&
                ck_add(floats, *to[i], &floats);
     if (!fits || !ck_mul(floats, 4, &step->scratch_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "windows or heads are too large");
+        return op_fail_scratch(step);
     const double sums =
         (double)s->map.channels * (double)s->window * (double)s->map.width;
     const double products =

@@ -166,7 +166,7 @@ attn_status attn_halo_plan(attnrun_step *step, struct attn_halo *s)
     if (!plan_stores(s, &step->shared_bytes) || !plan_scratch(s, &floats) ||
         !ck_mul(floats, 4, &step->scratch_bytes) || !ck_mul(s->rows, s->columns, &n) ||
         !ck_mul(n, s->map.batch, &n) || !ck_mul(n, s->heads, &n))
-        return op_fail(step, ATTNRUN_E_LIMIT, "windows or heads are too large");
+        return op_fail_scratch(step);
     const int64_t blocks = s->map.batch * s->rows * s->columns;
     s->head_parts = blocks < 2 * ENOUGH_TASKS ? s->heads : 1;
     state_tasks(step, s);

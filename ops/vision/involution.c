@@ -9,7 +9,7 @@
  * with zeros around x and g(c) = c / (C / groups), rounded down.
  *
  * x             f32 (batch, C, h, w); Y (batch, C, h / stride, w / stride)
- * w1, w2        f32 (R, C), (groups K^2, R); b1, b2: their rows
+ * w1, w2        f32 (R, C), (groups K^2, R); b1, b2 (R), (groups K^2)
  * kernel        f32 (batch, groups K^2, h / stride, w / stride): k itself, instead of
  *               these
  * kernel_size   K, odd, up to 31; groups divides C; stride divides h and w
@@ -211,7 +211,8 @@ static attn_status involution_plan(attnrun_step *step)
     fits =
         fits && (!s->apart || product(&step->shared_bytes, s->panel_floats, s->tiles, 4));
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the kernels are too large");
+        return op_fail_size(step, "the memory of the kernels of a tile, or of the image,",
+                            "2^63 - 1 bytes");
     const int64_t first = s->apart ? s->map.channels * s->hidden : 0;
     op_tasks(step, HIDDEN, s->apart ? s->tiles : 0, task_cost(s, first));
     op_tasks(step, TILES, s->tiles * s->group_blocks,
@@ -246,7 +247,8 @@ static attn_status involution_pack(attnrun_pack *pack, int64_t *bytes, void *pac
         return ATTNRUN_OK;
     const int64_t rows = w->dims[0], columns = w->dims[1];
     if (!product(bytes, rows, columns + 1, 4))
-        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "w2 is too large to pack");
+        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
+                              "the packed form of w2 would be over 2^63 - 1 bytes");
     float *to = packed;
     for (int64_t i = 0; to != NULL && i < rows; i++, to += columns + 1) {
         memcpy(to, (const float *)w->data + i * columns, (size_t)columns * sizeof *to);

@@ -4,7 +4,7 @@
  *   q = wq x + bq            k = pool(wk x + bk), v = pool(wv x + bv)
  *   o_i = sum_j softmax_j(scale q_i . k_j) v_j        Y = gamma (wo o + bo) + x
  *
- * x          f32 (batch, C, h, w); Y the same
+ * x, Y       f32 (batch, C, h, w)
  * wq, wk     (d, C); wv (e, C); wo (C, e), absent: wo o is o, and e is C
  * bq, bk (d), bv (e), bo (C) optional;  gamma () or (1)
  * kv_pool    1; 2: the largest of 2 x 2 pixels of each channel, behind the projection
@@ -136,7 +136,10 @@ static attn_status plan_memory(attnrun_step *step, struct attn_sagan *s)
         !ck_mul(floats, s->map.batch, &floats) ||
         !ck_add(floats, s->map.channels, &floats) || floats > INT64_MAX / 64 ||
         !ck_mul(s->map.batch, s->tiles + s->query_tiles, &tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "keys and values are too large");
+        return op_fail_size(step,
+                            "a row of the keys or of the values would have more than "
+                            "2^32 elements, or the memory of all of them",
+                            "2^57 floats");
     step->shared_bytes = floats * (int64_t)sizeof(float);
     s->stream_floats = round_up(stream / (int64_t)sizeof(float), 16);
     s->gemm_floats = gemm_floats(s);

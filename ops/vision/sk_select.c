@@ -5,8 +5,7 @@
  *   Y[c,p] = post(sum over m of softmax_m(l)[c] f_m[c,p] + identity[c,p])
  *
  * w1, b1           (d, C), (d);  wsel, bsel (M, C, d), (M, C); b1, bsel optional
- * identity         f32 (batch, C, h, w), optional
- * f_0 … f_M-1      f32 (batch, C, h, w), 2 <= M <= 8
+ * f, identity, Y   f32 (batch, C, h, w): f_0 … f_M-1, 2 <= M <= 8; identity is optional
  * activation       none | relu;  post_activation  none | relu
  *
  * Up to three images go one by one, each with the phases pool (blocks of channels),
@@ -89,7 +88,7 @@ static attn_status plan_sk_select(attnrun_step *step, int maps)
     int64_t bytes, images = map->batch;
     if (!ck_mul(map->channels, maps + 1, &s->floats) ||
         !ck_add(s->floats, s->hidden, &s->floats) || !ck_mul(s->floats, 4, &bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "it has too many channels");
+        return op_fail_size(step, "the memory of the pooled vectors", "2^63 - 1 bytes");
     if (images == 0)
         return ATTNRUN_OK;
     s->block = PIXELS / map->pixels;

@@ -86,8 +86,11 @@ static void add_rows(struct spatial_gate_walk *k, int64_t rows)
     const int64_t w = p->map.width, n = rows * w;
     const float share = 1.0f / (float)p->map.channels;
     float *max = k->segments.tile, *sum = max + n;
-    k->gate->step->kernels->pool_channels_f32(max, sum, k->x + k->end * w, p->map.pixels,
-                                              k->g, (size_t)p->map.channels, (size_t)n);
+    const int64_t lanes = p->map.lanes;
+    const struct attn_kernels *kernels = k->gate->step->kernels;
+    (lanes > 1 ? kernels->blocked_pool_channels_f32 : kernels->pool_channels_f32)(
+        max, sum, k->x + k->end * w * lanes, p->map.pixels * lanes, k->g,
+        (size_t)p->map.channels, (size_t)n);
     for (int64_t i = 0; i < rows; i++) {
         float *to = k->segments.rows + (k->end - k->first + i) * p->row + p->beside;
         memcpy(to, max + i * w, (size_t)w * sizeof *to);
@@ -144,10 +147,11 @@ static attn_status do_rows(struct spatial_gate_walk *k, int64_t image, int64_t y
     attn_map_gate(gate->step, gate->gate, s, rows * map->width);
     struct attn_gate last = attn_residual_relu(
         gate->step, gate->x, gate->identity, gate->tail,
-        image * map->channels * map->pixels + y * map->width, map->pixels);
+        map_place(map, image, 0) + y * map->width * map->lanes, map->pixels * map->lanes);
+    last.blocks = map->lanes > 1;
     last.gate = k->g;
     last.pixels = s;
-    last.planes = (size_t)map->channels;
+    last.planes = (size_t)(map->stored / map->lanes);
     last.n = (size_t)(rows * map->width);
     return attn_map_scale(gate->step, gate->work, &last);
 }
@@ -159,7 +163,7 @@ attn_status attn_spatial_tiles(const struct attn_spatial_gate *gate, void *scrat
     const float *x = gate->step->x[gate->x].data;
     struct spatial_gate_walk k = { .gate = gate,
                                    .segments = segments_of(p, scratch),
-                                   .x = x + image * p->map.channels * p->map.pixels,
+                                   .x = x + map_place(&p->map, image, 0),
                                    .g = g };
     const int64_t last = min64(end * p->tile, p->map.height);
     for (int64_t y = begin * p->tile, rows; y < last; y += rows) {

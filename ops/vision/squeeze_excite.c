@@ -4,7 +4,7 @@
  *   z_c = pool(x[c])   u = act(w1 z + b1)   g = gate(w2 u + b2)
  *   Y[c,p] = post(x[c,p] g_c + identity[c,p])
  *
- * x, identity      f32 (batch, C, h, w); identity is optional, and may be x
+ * x, identity, Y   f32 (batch, C, h, w); identity is optional, and may be x
  * w1, b1           (R, C), (R);  w2, b2 (C, R), (C);  b1, b2 optional
  *                  without w2 (effective squeeze-excite): g = gate(w1 z + b1), R = C
  * activation       relu; none | relu | silu | gelu | hardswish; without w2: none
@@ -83,7 +83,7 @@ static attn_status plan_groups(attnrun_step *step, const struct se_state *s)
         !ck_mul(floats, 4, &step->shared_bytes) ||
         !ck_mul(cut->block, cut->images > 2 ? cut->images : 2, &floats) ||
         !ck_mul(floats, 4, &step->scratch_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the batch is too large");
+        return op_fail_size(step, "the memory of the pooled vectors", "2^63 - 1 bytes");
     return ATTNRUN_OK;
 }
 
@@ -96,14 +96,14 @@ static attn_status plan_squeeze_excite(attnrun_step *step, struct se_state *s)
     if (op_has_in(step, W2))
         s->hidden = step->in[W1].dims[0].value;
     if (!ck_mul(s->hidden > 0 ? 2 * s->hidden : map->channels, map->channels, &weights))
-        return op_fail_input(step, W1, ATTNRUN_E_LIMIT, "it is too large");
+        return op_fail_size(step, "the number of elements of w1 and w2", "2^63 - 1");
     s->cut = attn_map_cut(map, weights, MAX_GROUPS);
     if (s->cut.images > 0)
         return plan_groups(step, s);
     op_tasks(step, 0, map->batch,
              map_cost((double)(map->channels * map->pixels) / 5 + (double)weights / 16));
     if (!ck_mul(2 * map->channels + s->hidden, 4, &step->scratch_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "it has too many channels");
+        return op_fail_size(step, "the memory of the pooled vectors", "2^63 - 1 bytes");
     return ATTNRUN_OK;
 }
 

@@ -97,7 +97,7 @@ static void refusals(struct check *c)
     check_refuses(c, ATTNRUN_E_RANGE, "col_idx|holds -2");
     l.layouts = 3;
     build(c, p, &l, 6);
-    check_refuses(c, ATTNRUN_E_SHAPE, "row_ptr|3 layouts|2 heads");
+    check_refuses(c, ATTNRUN_E_SHAPE, "row_ptr|a divisor of the 2 heads");
     l.layouts = 1;
     build(c, p, &l, 6);
     c->in[3].dims[1] = 3;

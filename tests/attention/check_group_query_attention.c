@@ -186,9 +186,9 @@ static void refusals(struct check *c)
     w = right, w.bits = 4, w.past = ATTNRUN_U8;
     refuses(c, w, ATTNRUN_E_SHAPE, "past_k|the dim of a head");
     w = right, w.scales = 16;
-    refuses(c, w, ATTNRUN_E_SHAPE, "k_scale|expected 1 numbers");
+    refuses(c, w, ATTNRUN_E_SHAPE, "k_scale|expected 1 element");
     w = right, w.k_type = w.v_type = "PER_CHANNEL";
-    refuses(c, w, ATTNRUN_E_SHAPE, "k_scale|expected 16 numbers");
+    refuses(c, w, ATTNRUN_E_SHAPE, "k_scale|expected 16 elements");
     w = right, w.no_scale = true;
     refuses(c, w, ATTNRUN_E_INPUT, "v_scale is missing");
     w = right, w.norm = true;
@@ -203,7 +203,7 @@ static void refusals(struct check *c)
     w = right, w.qk_output = 3;
     refuses(c, w, ATTNRUN_E_ATTR, "'qk_output' is 3");
     w = right, w.wants_qk = true;
-    refuses(c, w, ATTNRUN_E_ATTR, "output_qk needs qk_output");
+    refuses(c, w, ATTNRUN_E_ATTR, "output_qk needs attribute qk_output");
 }
 
 void check_group_query_attention(struct check *c)

@@ -145,7 +145,7 @@ static void refusals(struct check *c)
     check_refuses(c, ATTNRUN_E_INPUT, "cos_cache");
     s.layouts = 3;
     build(c, p, &s, true);
-    check_refuses(c, ATTNRUN_E_SHAPE, "rows|3 layouts");
+    check_refuses(c, ATTNRUN_E_SHAPE, "rows|a divisor of the 4 heads");
 }
 
 void check_ms_sparse_attention(struct check *c)

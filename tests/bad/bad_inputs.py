@@ -164,6 +164,9 @@ NPY = [
              npy_bytes(header("<f999999999999"))),
     npy_case("N22_fortran", "fortran_order True", (0, 3, 4, 5), "x.npy",
              npy_bytes(header(fortran=True))),
+    npy_case("N23_texts_of_nothing", "2^40 texts of no bytes, column-major", 6, "no bytes",
+             npy_bytes("{'descr': '|S0', 'fortran_order': True, "
+                       "'shape': (1048576, 1048576), }", b"")),
     npy_case("N25_deep_parens", "60000 open parentheses", FILE, "x.npy",
              npy_bytes(header(shape="(" * 60000), version=2)),
     npy_case("N26_no_shape", "a header without a shape", FILE, "x.npy",
@@ -264,6 +267,9 @@ YAML = [
     yaml_case("Y16_bad_utf8", "invalid UTF-8", (2, 3), "run.yaml", b"threads: \xff\xfe\n"),
     yaml_case("Y20_tag", "a tag of another language", (2, 3), "run.yaml|tag|threads",
               "threads: !!python/object/apply:os.system [ls]\n"),
+    yaml_case("Y21_nul", "a NUL in a value", CONFIG, "a NUL byte", 'isa: "base\\0x"\n'),
+    yaml_case("Y22_nul_in_pair", "a NUL in a pair", CONFIG, "a NUL byte",
+              'set: { B: "2\\0 3" }\n'),
     yaml_case("Y23_list_root", "a list instead of a map", (2, 3), "run.yaml", "- 1\n- 2\n"),
 ]
 

@@ -2,8 +2,8 @@
 
 E enumerations and flags given as integers, A lists of axes, L lists that are none, U outputs
 without names, H ranks and lengths of attention, G subgraphs, D declared types, Z sparse
-constants, O opsets. Twins end in `_ok`. What is valid was tried with onnxruntime 1.32.0 and
-the checker of onnx 1.23.2.
+constants, O opsets, S sizes whose products do not fit. Twins end in `_ok`. What is valid was
+tried with onnxruntime 1.32.0 and the checker of onnx 1.23.2.
 """
 from bad_case import (FLOAT, INT64, TensorProto, graph_of, helper, model_case, model_of,
                       node_case, np, simple, value)
@@ -159,10 +159,35 @@ ATTENTION = [
     group_query("H_gqa_past_value_rank", "past_value of rank 2", 5, "rank 4",
                 pv=f32(3, 8)),
     group_query("H_gqa_no_total", "total_sequence_length without a number", 5,
-                "one number", tl=i32()),
+                "one element", tl=i32()),
     group_query("H_gqa_lengths", "seqlens_k beyond the cache", (5, 7), "seqlens_k",
                 sl=i32(9)),
     group_query("H_gqa_lengths_neg", "seqlens_k -5", (5, 7), "seqlens_k", sl=i32(-5)),
+]
+
+# ---- sizes whose products do not fit, of operands without elements ----
+
+
+def empty(*shape):
+    return np.zeros(shape, np.float32)
+
+
+LARGE = empty(0, 4, 2**31 - 1, 8)
+SIZES = [
+    attention("S_attention", "scores of 2^31 - 1 queries and keys", 6,
+              r"over 2\^63 - 1; the inputs are Q f32\[0,4,2147483647,8\], K f32",
+              {"q": LARGE, "k": LARGE, "v": LARGE}),
+    node_case("S_topk", "TopKAttention of as many", 6, r"over 2\^63 - 1; the inputs are Q f32",
+              "TopKAttention", {"q": LARGE, "k": LARGE, "v": LARGE}, domain="attnrun", k=2),
+    node_case("S_topk_tokens", "TopKAttention of 2^31 queries", 6,
+              r"2147483648 queries and 3 keys, expected at most 2\^31 - 1", "TopKAttention",
+              {"q": empty(0, 4, 2**31, 8), "k": empty(0, 4, 3, 8), "v": empty(0, 4, 3, 8)},
+              domain="attnrun", k=2),
+    node_case("S_matmul", "MatMul with a result of 2^80 elements in no batch", 6,
+              r"elements of the product would be over 2\^63 - 1; the inputs are A f32\[0,",
+              "MatMul", {"a": empty(0, 2**40, 0), "b": empty(0, 0, 2**40)}),
+    attention("S_attention_ok", "no batch of fewer", 0, "",
+              {"q": empty(0, 4, 9, 8), "k": empty(0, 4, 9, 8), "v": empty(0, 4, 9, 8)}),
 ]
 
 # ---- lists of axes ----
@@ -385,4 +410,4 @@ OPSETS = [
 ]
 
 CASES = [*enum_cases(), *AXES, *LISTS, *UNNAMED, *ATTENTION, *SUBGRAPHS, *OPSETS, *DECLARED,
-         *SPARSE]
+         *SPARSE, *SIZES]

@@ -58,7 +58,7 @@ tests 'cancel and deadlines' release '^(runtime\.cancel|polls)'
 tests 'threads' release '^runtime\.(concurrent|threads|idle)$'
 tests 'the same bits' release '^runtime\.bits'
 tests 'plan and memory' release '^runtime\.(plan|packing|side_heap|own)$'
-for target in graphs packed operators faults guard ort; do
+for target in graphs packed operators faults guard api files ort; do
     [ $full -eq 1 ] || [ $target != ort ] || continue
     if [ $full -eq 1 ]; then
         row "fuzz $target" 'findings' bash tests/fuzz/run.sh --hours "$hours" --target $target

@@ -245,8 +245,8 @@ static void test_an_arena_that_is_too_small_is_named(void **state)
     check_guards(&g);
     FAILS(ATTNRUN_E_USAGE, "multiple of 64",
           attnrun_set_arena(context, g.arena + 8, more - 64));
-    FAILS(ATTNRUN_E_USAGE, "no memory", attnrun_set_arena(context, g.arena, -1));
-    FAILS(ATTNRUN_E_USAGE, "no memory", attnrun_set_arena(context, NULL, 64));
+    FAILS(ATTNRUN_E_USAGE, "expected memory", attnrun_set_arena(context, g.arena, -1));
+    FAILS(ATTNRUN_E_USAGE, "expected memory", attnrun_set_arena(context, NULL, 64));
     FAILS(ATTNRUN_E_USAGE, "is NULL", attnrun_set_arena(NULL, g.arena, more));
     run_step(context, 0, 30);
     attnrun_context_destroy(context);

@@ -186,7 +186,7 @@ static void test_outputs_that_are_not_chosen_cost_nothing(void **state)
           attnrun_choose_outputs(bench.context, &none, 1));
     FAILS(ATTNRUN_E_USAGE, "indices is NULL",
           attnrun_choose_outputs(bench.context, NULL, 1));
-    FAILS(ATTNRUN_E_USAGE, "a choice of -1",
+    FAILS(ATTNRUN_E_USAGE, "-1 outputs are chosen",
           attnrun_choose_outputs(bench.context, &first, -1));
     OK(attnrun_choose_outputs(bench.context, NULL, 0));
     assert_int_equal(steps_of_run(bench.context), all);
@@ -209,6 +209,30 @@ static struct onnx_writer *write_inner(void)
     onnx_node(writer, "Softmax", "m", "y");
     onnx_output(writer, "y", ATTNRUN_F32, "N,2");
     return writer;
+}
+
+/* A product that is made together with its Relu is no value of the graph as it is run. */
+static void test_what_is_fused_is_no_value(void **state)
+{
+    static const float w[4] = { 1, 2, 3, 4 };
+    struct onnx_writer *writer = onnx_begin(17);
+    onnx_input(writer, "x", ATTNRUN_F32, "N,2");
+    onnx_constant(writer, "w", ATTNRUN_F32, "2,2", w);
+    onnx_node(writer, "MatMul", "x,w", "m");
+    onnx_node(writer, "Relu", "m", "y");
+    onnx_output(writer, "y", ATTNRUN_F32, "N,2");
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model = open_model(runtime, writer, 0);
+    attnrun_context *context = make_context(model);
+    attnrun_tensor tensor;
+    (void)state;
+    FAILS(ATTNRUN_E_USAGE, "there is no value 'm'", attnrun_watch(context, "m"));
+    FAILS(ATTNRUN_E_USAGE, "there is no value 'm'", attnrun_value(context, "m", &tensor));
+    OK(attnrun_watch(context, "x"));
+    OK(attnrun_watch(context, "y"));
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
 }
 
 static void test_inner_values_are_read_by_name(void **state)
@@ -265,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_outputs_may_lie_over_inputs),
         cmocka_unit_test(test_outputs_that_do_not_fit_are_refused_unwritten),
         cmocka_unit_test(test_outputs_that_are_not_chosen_cost_nothing),
+        cmocka_unit_test(test_what_is_fused_is_no_value),
         cmocka_unit_test(test_inner_values_are_read_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -243,8 +243,8 @@ static void spread(struct fuzz_case *c, attnrun_tensor *t)
     t->strides[0] *= 2;
 }
 
-static attnrun_tensor input_of(struct fuzz_case *c, int32_t index,
-                               const attnrun_value_info *info)
+attnrun_tensor fuzz_input(struct fuzz_case *c, int32_t index,
+                          const attnrun_value_info *info)
 {
     struct fuzz_random *r = &c->random;
     attnrun_value_info other = *info;
@@ -279,11 +279,32 @@ static uint64_t read_bytes(const void *data, int64_t n, uint64_t sum)
     return sum;
 }
 
+/* Element by element: a state has room behind one of its axes. */
+static uint64_t read_strided(const attnrun_tensor *t, uint64_t sum)
+{
+    int64_t index[ATTNRUN_MAX_RANK] = { 0 };
+    for (int64_t k = attnrun_tensor_count(t); k > 0; k--) {
+        int64_t at = 0;
+        for (int32_t i = 0; i < t->rank; i++)
+            at += index[i] * t->strides[i];
+        sum =
+            read_bytes((const char *)t->data + at, attnrun_dtype_bits(t->dtype) / 8, sum);
+        for (int32_t i = t->rank - 1; i >= 0 && ++index[i] == t->dims[i]; i--)
+            index[i] = 0;
+    }
+    return sum;
+}
+
 /* The bits behind the last element of a type under 8 bits are no result. */
 static uint64_t read_elements(const attnrun_tensor *t, uint64_t sum)
 {
+    attnrun_tensor dense = *t;
     const int64_t bytes = attnrun_tensor_bytes(t);
     const int64_t used = attnrun_tensor_count(t) * attnrun_dtype_bits(t->dtype) % 8;
+    set_dense(&dense);
+    if (attnrun_dtype_bits(t->dtype) >= 8 &&
+        memcmp(dense.strides, t->strides, (size_t)t->rank * sizeof *t->strides) != 0)
+        return read_strided(t, sum);
     if (used == 0)
         return read_bytes(t->data, bytes, sum);
     const uint8_t last =
@@ -291,18 +312,17 @@ static uint64_t read_elements(const attnrun_tensor *t, uint64_t sum)
     return read_bytes(&last, 1, read_bytes(t->data, bytes - 1, sum));
 }
 
-static uint64_t read_value(const struct fuzz_case *c, const attnrun_tensor *t,
-                           uint64_t sum)
+uint64_t fuzz_read(const struct fuzz_case *c, const attnrun_tensor *t, uint64_t sum)
 {
     int64_t head[3] = { t->kind, t->dtype, t->rank };
     sum = read_bytes(head, (int64_t)sizeof head, sum);
     if (t->kind == ATTNRUN_OPTIONAL || t->kind == ATTNRUN_OPTIONAL_SEQUENCE)
-        return t->data != NULL ? read_value(c, t->data, sum) : sum;
+        return t->data != NULL ? fuzz_read(c, t->data, sum) : sum;
     sum = read_bytes(t->dims, t->rank * 8, sum);
     const bool list = t->kind == ATTNRUN_SEQUENCE || t->kind == ATTNRUN_MAP_SEQUENCE;
     if (list || t->kind == ATTNRUN_MAP) { /* a map: its keys, its values */
         for (int64_t i = 0; i < (list ? t->dims[0] : 2); i++)
-            sum = read_value(c, (const attnrun_tensor *)t->data + i, sum);
+            sum = fuzz_read(c, (const attnrun_tensor *)t->data + i, sum);
         return sum;
     }
     if (t->kind != ATTNRUN_TENSOR || attnrun_tensor_count(t) < 0)
@@ -343,7 +363,7 @@ static attnrun_status run_context(struct fuzz_case *c, attnrun_model *model,
         status = check(c, attnrun_model_input(model, i, &value));
         if (status != ATTNRUN_OK)
             break;
-        const attnrun_tensor t = input_of(c, i, &value);
+        const attnrun_tensor t = fuzz_input(c, i, &value);
         if (i < FUZZ_INPUTS)
             c->fed[i] = t;
         status = check(c, attnrun_set_input(context, i, &t));
@@ -354,7 +374,7 @@ static attnrun_status run_context(struct fuzz_case *c, attnrun_model *model,
         attnrun_tensor t;
         status = check(c, attnrun_output(context, i, &t));
         if (status == ATTNRUN_OK)
-            *sum = read_value(c, &t, *sum);
+            *sum = fuzz_read(c, &t, *sum);
         if (status == ATTNRUN_OK && c->results != NULL)
             fuzz_results_add(c->results, &t);
     }

@@ -40,6 +40,12 @@ void *fuzz_hold(struct fuzz_case *c, int64_t bytes);
 /* Numbers for a dense tensor whose kind, dtype, rank and dims are set; integers mostly
  * fit small tensors. */
 void fuzz_fill(struct fuzz_case *c, struct fuzz_random *r, attnrun_tensor *tensor);
+/* A value for input `index` of a model: mostly `given`, or what fits `info`, or near that. */
+attnrun_tensor fuzz_input(struct fuzz_case *c, int32_t index,
+                          const attnrun_value_info *info);
+/* Reads every byte of a value; the sum tells values apart, and is what the outputs of two runs are
+ * compared by. */
+uint64_t fuzz_read(const struct fuzz_case *c, const attnrun_tensor *t, uint64_t sum);
 /* Open, context, run twice, look at all outputs. Says what is wrong and aborts. */
 void fuzz_case_run(struct fuzz_case *c);
 void fuzz_case_end(struct fuzz_case *c);

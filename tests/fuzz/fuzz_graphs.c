@@ -14,30 +14,23 @@
  * A case is a seed: --only N runs that one alone, --save writes its model, --keep writes each
  * case that ran with its inputs and outputs (keep.h) for tests/fuzz/with_ort.py. CORPUS:
  * folders of the ONNX backend form, or of such folders; without them all models are made.
- * Cases run in a child process; one that ends otherwise than by itself, or takes more
- * than HANG_S seconds, is a finding: its seed is printed, the rest goes on. Exit code 1
- * where there is one. */
-#include <errno.h>
-#include <signal.h>
+ * Cases run in child processes (children.h). Exit code 1 where one is a finding. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "case.h"
+#include "children.h"
 #include "make.h"
 #include "mutate.h"
 #include "packed.h"
 
-enum { HANG_S = 60, MAX_FINDINGS = 20, ROWS = 2048 };
+enum { ROWS = 2048 };
 
 /* What the child tells its parent. */
 struct progress {
-    uint64_t seed;
-    uint64_t cases, good, unmade;
+    struct fuzz_progress base;
+    uint64_t unmade;
     uint32_t row_cases[ROWS], row_good[ROWS]; /* of --operators, by index of the row */
 };
 
@@ -49,13 +42,6 @@ static struct options {
 } options = { .seconds = 20, .seed = 1 };
 
 static struct fuzz_corpus corpus;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void save(const struct fuzz_case *c)
 {
@@ -100,12 +86,13 @@ static void report_rows(const struct progress *progress)
     printf("%s%d of %d operators ran\n", never > 0 ? "\n" : "", ops - never, ops);
 }
 
-static void one_case(struct progress *progress)
+static void one_case(struct fuzz_progress *base)
 {
+    struct progress *progress = (struct progress *)base;
     static struct fuzz_case c;
-    struct fuzz_random r = { progress->seed };
+    struct fuzz_random r = { base->seed };
     memset(&c, 0, sizeof c);
-    c.seed = progress->seed;
+    c.seed = base->seed;
     c.random.state = fuzz_next(&r);
     c.guard = options.guard;
     c.oracle = options.operators;
@@ -133,8 +120,8 @@ static void one_case(struct progress *progress)
         save(&c);
     if (c.model != NULL)
         fuzz_case_run(&c);
-    progress->cases++;
-    progress->good += c.status == ATTNRUN_OK;
+    base->cases++;
+    base->good += c.status == ATTNRUN_OK;
     if (c.op[0] != 0)
         count_rows(progress, &c);
     if (options.only)
@@ -143,77 +130,27 @@ static void one_case(struct progress *progress)
     fuzz_case_end(&c);
 }
 
-static void child(struct progress *progress, double end)
-{
-    do {
-        one_case(progress);
-        progress->seed++;
-    } while (!options.only && now() < end);
-    fuzz_corpus_free(&corpus);
-    exit(0);
-}
+static void free_corpus(void) { fuzz_corpus_free(&corpus); }
 
-/* Waits for the child; false where it did not end by itself. */
-static bool wait_for(pid_t pid, const struct progress *progress)
+static int run_all(void)
 {
-    uint64_t seen = UINT64_MAX;
-    double since = now();
-    for (;;) {
-        int status;
-        const struct timespec pause = { .tv_nsec = 20000000 };
-        const pid_t done = waitpid(pid, &status, WNOHANG);
-        const uint64_t seed = __atomic_load_n(&progress->seed, __ATOMIC_RELAXED);
-        if (done == pid && WIFSIGNALED(status))
-            fprintf(stderr, "signal %d (%s)\n", WTERMSIG(status),
-                    strsignal(WTERMSIG(status)));
-        if (done == pid)
-            return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-        if (done < 0 && errno != EINTR)
-            return false;
-        if (seed != seen) {
-            seen = seed;
-            since = now();
-        }
-        if (now() - since > HANG_S) {
-            fprintf(stderr, "seed %llu: still running after %d s\n",
-                    (unsigned long long)seed, HANG_S);
-            kill(pid, SIGKILL);
-            waitpid(pid, &status, 0);
-            return false;
-        }
-        nanosleep(&pause, NULL);
-    }
-}
-
-static int run_all(struct progress *progress)
-{
-    const double end = now() + options.seconds;
-    int findings = 0;
-    while (findings < MAX_FINDINGS) {
-        fflush(NULL);
-        const pid_t pid = fork();
-        if (pid < 0) {
-            perror("fork");
-            return 2;
-        }
-        if (pid == 0)
-            child(progress, end);
-        if (!wait_for(pid, progress)) {
-            findings++;
-            fprintf(stderr, "FINDING: seed %llu\n", (unsigned long long)progress->seed);
-            progress->seed++;
-        }
-        if (options.only || now() >= end)
-            break;
-    }
+    const struct fuzz_cases cases = { .seconds = options.seconds,
+                                      .seed = options.seed,
+                                      .only = options.only,
+                                      .bytes = sizeof(struct progress),
+                                      .one_case = one_case,
+                                      .end = free_corpus };
+    struct fuzz_progress *base;
+    const int findings = fuzz_run_cases(&cases, &base);
+    if (findings < 0)
+        return 2;
     if (options.operators)
-        report_rows(progress);
+        report_rows((const struct progress *)base);
     printf("seeds %llu to %llu, %d models as a start: %llu cases, %llu ran to the end, "
            "%d findings\n",
-           (unsigned long long)options.seed, (unsigned long long)progress->seed, corpus.n,
-           (unsigned long long)progress->cases, (unsigned long long)progress->good,
-           findings);
-    return findings > 0 || progress->good == 0 ? 1 : 0;
+           (unsigned long long)options.seed, (unsigned long long)base->seed, corpus.n,
+           (unsigned long long)base->cases, (unsigned long long)base->good, findings);
+    return findings > 0 || base->good == 0 ? 1 : 0;
 }
 
 static bool read_options(int argc, char **argv)
@@ -264,14 +201,7 @@ int main(int argc, char **argv)
                 "[CORPUS...]\n");
         return 2;
     }
-    struct progress *progress = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE,
-                                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (progress == MAP_FAILED) {
-        perror("mmap");
-        return 2;
-    }
-    progress->seed = options.seed;
-    const int code = run_all(progress);
+    const int code = run_all();
     fuzz_corpus_free(&corpus);
     return code;
 }

@@ -8,23 +8,25 @@
 # of the registry, and the backend cases with changes; what runs is compared with runs on another
 # instruction set, other threads, other fusion and other memory), guard (operators, with memory
 # that ends at pages nobody may touch), faults (operators, with allocations that fail and budgets
-# that are too small), ort (operators, compared with ONNX Runtime: with_ort.py).
+# that are too small), api (sequences of calls of the C interface: fuzz_api.c), files (npy, npz,
+# test data, configurations and packed files through the readers of the command line:
+# fuzz_files.c), ort (operators, compared with ONNX Runtime: with_ort.py).
 # They run in build/asan where that is built, and in build/release; guard and ort in build/release
 # alone. One process, at the lowest priority.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 hours=0.1
-targets=(graphs packed operators faults guard ort)
+targets=(graphs packed operators faults guard api files ort)
 while [ $# -gt 0 ]; do
     case $1 in
     --hours) hours=${2:?} && shift 2 ;;
     --target) targets=("${2:?}") && shift 2 ;;
-    *) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+    *) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
     esac
 done
 declare -A options=([graphs]="" [packed]=--packed [operators]=--operators
-    [guard]="--operators --guard" [ort]=""
+    [guard]="--operators --guard" [ort]="" [api]="" [files]=""
     [faults]="--operators --faults")
 
 counts=tests/fuzz/COUNTS.md
@@ -46,8 +48,10 @@ mkdir -p build/logs
 for run in "${runs[@]}"; do
     target=${run%-*} build=${run##*-} log=build/logs/fuzz-$run.log
     seed=$(python3 tests/fuzz/counts.py $counts next "$run") || exit 1
+    program=fuzz_graphs
+    [[ $target =~ ^(api|files)$ ]] && program=fuzz_$target
     # shellcheck disable=SC2206 # the options of a target are words
-    command=(build/"$build"/fuzz_graphs ${options[$target]})
+    command=(build/"$build"/$program ${options[$target]})
     [ "$target" = ort ] && command=(build/venv/bin/python tests/fuzz/with_ort.py "${command[@]}")
     nice -n 19 "${command[@]}" --seconds "$seconds" --seed "$seed" tests/attention/golden \
         build/data/cases >"$log" 2>&1 || code=1

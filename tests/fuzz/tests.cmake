@@ -3,13 +3,25 @@ include(tests/fuzz/fuzz.cmake)
 # Models around sequences, optionals, subgraphs and attention: 20 s of cases; by hand
 # longer: fuzz_graphs --seconds 3600 FOLDER... (see its head).
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
-add_executable(fuzz_graphs tests/fuzz/fuzz_graphs.c tests/fuzz/case.c tests/fuzz/make.c
-  tests/fuzz/guard.c tests/fuzz/keep.c tests/fuzz/mutate.c tests/fuzz/packed.c
-  tests/fuzz/results.c tools/io/value.c tools/io/fail.c)
-target_link_libraries(fuzz_graphs PRIVATE attn_flags attnrun_static PkgConfig::PROTOBUF_C
-  Threads::Threads)
-target_include_directories(fuzz_graphs PRIVATE runtime ${generated})
-add_dependencies(fuzz_graphs attn_schema)
+set(fuzz_sources tests/fuzz/case.c tests/fuzz/children.c tests/fuzz/guard.c tests/fuzz/keep.c
+  tests/fuzz/mutate.c tests/fuzz/packed.c tests/fuzz/results.c tools/io/value.c tools/io/fail.c)
+add_executable(fuzz_graphs tests/fuzz/fuzz_graphs.c tests/fuzz/make.c ${fuzz_sources})
+# Calls of the C interface; files and configurations, through the readers of the command line.
+add_executable(fuzz_api tests/fuzz/fuzz_api.c tests/fuzz/api_args.c tests/fuzz/api_calls.c
+  tests/fuzz/api_objects.c ${fuzz_sources})
+target_link_libraries(fuzz_api PRIVATE attn_runtime_harness)
+add_executable(fuzz_files tests/fuzz/fuzz_files.c tests/fuzz/files_make.c ${fuzz_sources}
+  tools/io/file.c tools/io/json_read.c tools/io/map.c tools/io/npy_read.c tools/io/npy_text.c
+  tools/io/npy_write.c tools/io/npz.c tools/io/output_file.c tools/io/zip_read.c
+  tools/io/zip_write.c tools/cli/config.c tools/cli/files.c tools/cli/given_words.c
+  tools/cli/limit.c tools/cli/option_texts.c tools/cli/options.c tools/cli/screen.c)
+target_link_libraries(fuzz_files PRIVATE attn_runtime_harness PkgConfig::YAML ZLIB::ZLIB m)
+foreach(name graphs api files)
+  target_link_libraries(fuzz_${name} PRIVATE attn_flags attnrun_static PkgConfig::PROTOBUF_C
+    Threads::Threads)
+  target_include_directories(fuzz_${name} PRIVATE runtime ${generated})
+  add_dependencies(fuzz_${name} attn_schema)
+endforeach()
 set(ATTNRUN_GRAPH_SECONDS 20 CACHE STRING "How long the test fuzz.graphs looks")
 add_test(NAME fuzz.graphs COMMAND fuzz_graphs --seconds ${ATTNRUN_GRAPH_SECONDS}
   ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${ATTNRUN_TEST_DATA}/cases)
@@ -21,6 +33,10 @@ add_test(NAME fuzz.operators COMMAND fuzz_graphs --operators
 add_test(NAME fuzz.faults COMMAND fuzz_graphs --operators --faults --seed 2000000000
   --seconds ${ATTNRUN_GRAPH_SECONDS} ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden
   ${ATTNRUN_TEST_DATA}/cases)
+foreach(name api files)
+  add_test(NAME fuzz.${name} COMMAND fuzz_${name} --seconds 8
+    ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${ATTNRUN_TEST_DATA}/cases)
+endforeach()
 # A sanitizer has its own allocator: guard pages are for the builds without one.
 if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN)
   add_test(NAME fuzz.guard COMMAND fuzz_graphs --operators --guard --seed 1000000000
@@ -31,8 +47,9 @@ if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN)
     set_tests_properties(fuzz.guard PROPERTIES FIXTURES_REQUIRED conformance_cases)
   endif()
 endif()
-set_tests_properties(fuzz.graphs fuzz.packed fuzz.operators fuzz.faults PROPERTIES TIMEOUT 600)
+set_tests_properties(fuzz.graphs fuzz.packed fuzz.operators fuzz.faults fuzz.api fuzz.files
+  PROPERTIES TIMEOUT 600)
 if(ATTNRUN_PYTHON)
-  set_tests_properties(fuzz.graphs fuzz.packed fuzz.operators fuzz.faults
+  set_tests_properties(fuzz.graphs fuzz.packed fuzz.operators fuzz.faults fuzz.api fuzz.files
     PROPERTIES FIXTURES_REQUIRED conformance_cases)
 endif()

@@ -453,3 +453,67 @@ void check_conv_depthwise_f32(struct check *c)
     CHECK_BENCH(c, "8 planes, 3x3, 56x56", 2.0 * 8 * 9 * 56 * 56, "GFLOP/s")
     c->k->conv_depthwise_f32(&d);
 }
+
+/* ---- resize ---- */
+
+static void check_resize_position(struct check *c, const struct attn_resize_line *d,
+                                  int64_t i)
+{
+    for (int64_t lane = 0; lane < d->inner; lane++) {
+        double want = 0.0, size = 0.0;
+        for (int64_t t = 0; t < d->taps; t++) {
+            const double weight = d->weight ? (double)d->weight[i * d->taps + t] : 1.0;
+            const float x = d->x[d->index[i * d->taps + t] * d->inner + lane];
+            want += weight * (double)x;
+            size += fabs(weight * (double)x);
+        }
+        check_near(c, (size_t)(i * d->inner + lane), (double)d->y[i * d->inner + lane],
+                   want, d->weight ? 1e-6 * size : 0.0);
+    }
+}
+
+static void bench_resize(struct check *c, const char *label, bool blends)
+{
+    enum { IN = 28, OUT = 56, INNER = 16 };
+    int64_t index[2 * OUT];
+    for (int64_t i = 0; i < 2 * OUT; i++)
+        index[i] = blends ? (i / 4 + i % 2) % IN : i / 2 % IN;
+    const struct attn_resize_line d = {
+        .x = check_normal_f32(c, IN * INNER),
+        .weight = blends ? check_normal_f32(c, 2 * OUT) : NULL,
+        .index = index,
+        .y = check_memory(c, OUT * INNER * sizeof(float)),
+        .taps = blends ? 2 : 1,
+        .n = OUT,
+        .inner = INNER,
+    };
+    CHECK_BENCH(c, label, 4.0 * OUT * INNER, "GB/s")
+    c->k->resize_line_f32(&d);
+}
+
+void check_resize_line_f32(struct check *c)
+{
+    enum { MAX_TAPS = 6, MAX_POSITIONS = 12 };
+    for (int n = 0; n < 200; n++) {
+        int64_t index[MAX_TAPS * MAX_POSITIONS];
+        const int64_t in = 1 + check_below(c, 9), inner = 16 * (1 + check_below(c, 6));
+        struct attn_resize_line d = { .taps = 1 + check_below(c, MAX_TAPS),
+                                      .n = check_below(c, MAX_POSITIONS + 1),
+                                      .inner = n % 50 == 0 ? 1040 : inner };
+        if (check_below(c, 3) == 0)
+            d.taps = 1;
+        else
+            d.weight = check_normal_f32(c, (size_t)(d.taps * d.n));
+        for (int64_t i = 0; i < d.taps * d.n; i++)
+            index[i] = check_below(c, in);
+        d.index = index;
+        d.x = check_normal_f32(c, (size_t)(in * d.inner));
+        d.y = check_memory(c, (size_t)(d.n * d.inner) * sizeof(float));
+        c->k->resize_line_f32(&d);
+        for (int64_t i = 0; i < d.n; i++)
+            check_resize_position(c, &d, i);
+        check_again(c);
+    }
+    bench_resize(c, "copies, 28 to 56 of 16", false);
+    bench_resize(c, "blends, 28 to 56 of 16", true);
+}

@@ -228,6 +228,7 @@ static void weights_at_odd_addresses(void **state)
 static void wrong_calls(void **state)
 {
     (void)state;
+    static const char *const names[] = { "a", NULL };
     attnrun_source source = { .struct_size = sizeof source };
     attnrun_model *model = NULL;
     assert_int_equal(attnrun_model_open(test_runtime, NULL, &model), ATTNRUN_E_USAGE);
@@ -237,6 +238,15 @@ static void wrong_calls(void **state)
     assert_int_equal(attnrun_model_open(test_runtime, &source, NULL), ATTNRUN_E_USAGE);
     source.data = "x";
     assert_int_equal(attnrun_model_open(test_runtime, &source, &model), ATTNRUN_E_USAGE);
+    struct pb pb = small_model();
+    source.path = NULL;
+    source.data = pb.data;
+    source.bytes = pb.bytes;
+    source.more_outputs = names;
+    source.n_more_outputs = 2;
+    assert_int_equal(attnrun_model_open(test_runtime, &source, &model), ATTNRUN_E_USAGE);
+    assert_non_null(strstr(attnrun_last_error()->message, "more_outputs[1] is NULL"));
+    pb_free(&pb);
     assert_null(model);
 }
 

@@ -1,12 +1,15 @@
 # Tests of loaders/: the schema, the scan, tensors of every kind, whole models, functions.
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
-foreach(name function limits model wire_scan)
+foreach(name all_parts from_pb function limits model packed wire_scan)
   add_executable(test_loaders_${name} tests/loaders/test_${name}.c)
   target_link_libraries(test_loaders_${name} PRIVATE attn_flags attnrun_static
     PkgConfig::CMOCKA PkgConfig::PROTOBUF_C Threads::Threads)
   target_include_directories(test_loaders_${name} PRIVATE runtime loaders ${generated})
   add_dependencies(test_loaders_${name} attn_schema)
   add_test(NAME loaders.${name} COMMAND test_loaders_${name})
+endforeach()
+foreach(name all_parts from_pb packed)
+  target_link_libraries(test_loaders_${name} PRIVATE attn_runtime_harness)
 endforeach()
 add_python_test(loaders.proto loaders/check_proto.py
   ${CMAKE_CURRENT_SOURCE_DIR}/loaders/onnx.proto)

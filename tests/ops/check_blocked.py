@@ -90,6 +90,41 @@ class Network(blocked_networks.Maps):
         gate = self.add(("Sigmoid", "HardSigmoid")[between(0, 1)], [gate], (size[0], 1, 1))
         return self.add("Mul", [x, gate] if chance(0.5) else [gate, x], size)
 
+    def cbam(self, x):
+        """CBAM as PyTorch exports it: a gate of channels of one pool or both, one of pixels, or
+        one of these alone; perhaps a residual and Relu behind it."""
+        c, h, w = size = self.sizes[x]
+        if min(h, w) < 2:
+            return x
+        y, both = x, chance(0.8)
+        if chance(0.8):
+            few = between(1, 9)
+            weights = [self.constant((random.standard_normal((m, n, 1, 1)) / np.sqrt(n)).astype(
+                "f4")) for m, n in ((few, c), (c, few))]
+            gates = []
+            for op in ("GlobalAveragePool", "GlobalMaxPool")[:1 + both]:
+                u = self.add("Conv", [self.add(op, [x], (c, 1, 1)), weights[0]], (few, 1, 1))
+                gates.append(self.add("Conv", [self.add("Relu", [u], (few, 1, 1)), weights[1]],
+                                      (c, 1, 1)))
+            gate = self.add("Add", gates, (c, 1, 1)) if both else gates[0]
+            y = self.add("Mul", [x, self.add("Sigmoid", [gate], (c, 1, 1))], size)
+        if both or y == x:
+            axes = self.constant(np.array([1]))
+            pools = [self.add(op, [y, axes], (1, h, w), keepdims=1)
+                     for op in ("ReduceMean", "ReduceMax")]
+            pools = pools if chance(0.5) else pools[::-1]
+            k = (3, 7)[between(0, 1)]
+            inputs = [self.add("Concat", pools, (2, h, w), axis=1),
+                      self.constant(random.standard_normal((1, 2, k, k)).astype("f4"))]
+            if chance(0.5):
+                inputs.append(self.constant(random.standard_normal(1).astype("f4")))
+            s = self.add("Conv", inputs, (1, h, w), pads=[k // 2] * 4)
+            y = self.add("Mul", [y, self.add("Sigmoid", [s], (1, h, w))], size)
+        if chance(0.5):
+            y = self.add("Add", [y, x], size)
+            y = self.add("Relu", [y], size) if chance(0.5) else y
+        return y
+
     def pool(self, x):
         found = self.pool_window(x)
         if found is None:
@@ -173,6 +208,39 @@ class Network(blocked_networks.Maps):
         y = self.add("ConvTranspose", inputs, (channels, *size), strides=strides)
         return self.activation(y) if chance(0.5) else y
 
+    def resize(self, x):
+        """Resize or Upsample in each mode and each place of the pixels; scales, or sizes that are
+        constants or come from the shape of a map."""
+        c, h, w = self.sizes[x]
+        if h * w > 1200 or h * w == 0:
+            return x
+        mode = ("nearest", "linear", "cubic")[min(between(0, 3), between(0, 2))]
+        where = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")[between(0, 3)]
+        factors = [(1, 2, 3, 0.5, 1.5, 2.5)[between(0, 5)] for _ in range(2)]
+        if mode == "nearest" or where == "align_corners":
+            # Where the size is no whole number ONNX Runtime takes other corners than ONNX says,
+            # and rounds what lies between two pixels in floats.
+            factors = [f if n * f == int(n * f) else 1 for n, f in zip((h, w), factors)]
+        size = [max(1, int(np.floor(n * f))) for n, f in zip((h, w), factors)]
+        more = {"mode": mode, "coordinate_transformation_mode": where}
+        if mode == "nearest":
+            more["nearest_mode"] = ("round_prefer_floor", "round_prefer_ceil", "floor",
+                                    "ceil")[between(0, 3)]
+        elif chance(0.3) and min(factors) < 1:
+            more["antialias"] = 1
+        if chance(0.4) and min(n * f for n, f in zip((h, w), factors)) >= 1:
+            inputs = ["", self.constant(np.float32([1, 1, *factors]))]
+        elif chance(0.5):
+            inputs = ["", "", self.constant(np.array([self.shape[0], c, *size]))]
+        else:
+            names = [f"s{len(self.nodes) + i}" for i in range(3)]
+            self.nodes += [
+                helper.make_node("Shape", [x], [names[0]], start=0, end=2),
+                helper.make_node("Concat", [names[0], self.constant(np.array(size))], [names[1]],
+                                 axis=0)]
+            inputs = ["", "", names[1]]
+        return self.add("Resize", [x, *inputs], (c, *size), **more)
+
     def depthwise_same(self, x):
         return self.conv(x, self.sizes[x][0], (7, 7), self.sizes[x][0], True, True)
 
@@ -183,10 +251,11 @@ class Network(blocked_networks.Maps):
         x = "x"
         layers = (self.conv, self.conv, self.conv, self.depthwise, self.depthwise, self.residual,
                   self.residual, self.gate, self.pool, self.concat, self.parts, self.grouped,
-                  self.number, self.outside, self.mlp, self.mlp, self.up, self.up)
+                  self.number, self.outside, self.mlp, self.mlp, self.up, self.up,
+                  self.resize, self.resize, self.cbam, self.cbam)
         for _ in range(between(4, 9)):
             x = layers[between(0, len(layers) - 1)](x)
-        outputs = {x, f"v{between(0, len(self.nodes) - 1)}"} if self.nodes else {x}
+        outputs = {x, [*self.sizes][between(0, len(self.sizes) - 1)]} - {"x"} or {x}
         graph = helper.make_graph(
             self.nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT,
                                                               self.symbolic())],
@@ -377,6 +446,38 @@ def check_spread(folder):
     return wrong > 1e-4
 
 
+def check_old_resizes(folder):
+    """Upsample and Resize as they were before operator set 11, between convolutions."""
+    wrong = 0
+    for opset, op in ((8, "Upsample"), (9, "Upsample"), (10, "Resize"), (10, "Resize")):
+        mode, channels = ("nearest", "linear")[between(0, 1)], between(17, 40)
+        scales = [1.0, 1.0, (2.0, 3.0, 1.5)[between(0, 2)], (2.0, 0.5)[opset == 10]]
+        more = {"scales": scales} if opset < 9 else {}
+        v, w = (random.standard_normal(s).astype("f4") for s in (
+            (channels, 8, 3, 3), (16, channels, 1, 1)))
+        graph = helper.make_graph(
+            [helper.make_node("Conv", ["x", "v"], ["a"]),
+             helper.make_node(op, ["a"] + ["scales"] * (opset > 8), ["b"], mode=mode, **more),
+             helper.make_node("Conv", ["b", "w"], ["y"])], "net",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8, 14, 12])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(np.asarray(array, "f4"), name)
+             for array, name in ((v, "v"), (w, "w"), (scales, "scales"))])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)],
+                                    ir_version=8), f"{folder}/net.onnx")
+        x = random.standard_normal((2, 8, 14, 12), dtype=np.float32)
+        np.save(f"{folder}/x.npy", x)
+        session = onnxruntime.InferenceSession(f"{folder}/net.onnx",
+                                               providers=["CPUExecutionProvider"])
+        why = compare({"y": session.run(None, {"x": x})[0]}, run(["--threads", "2"], folder))
+        if not why and "BlockedResize" not in blocked_networks.operators(folder):
+            why = f"no BlockedResize: {blocked_networks.operators(folder)}"
+        if why:
+            wrong += 1
+            print(f"seed {SEED}, {op} of operator set {opset}, {mode}, {scales}: {why}")
+    return wrong
+
+
 def named_by_file():
     """Nodes of the pass in a file of somebody's: what does not fit, and the exit code."""
     w = np.ones((16, 16, 3, 3), "f4")
@@ -414,6 +515,30 @@ def named_by_file():
     yield "BlockedPool", [x], {"kernel_shape": [3]}, 5
     yield "BlockedPool", [x], {"kernel_shape": []}, 5
     yield "BlockedPool", [x], {"kernel_shape": [9, 9]}, 5
+    two, both = np.float32([2, 2]), {"axes": [2, 3]}
+    yield "BlockedResize", [x, two], both, 0
+    yield "BlockedResize", [late, two], {**both, "mode": "cubic"}, 0
+    yield "BlockedResize", [x, None, np.array([3, 5])], {**both, "mode": "linear"}, 0
+    yield "BlockedResize", [x, None, np.array([3, -5])], both, 5
+    yield "BlockedResize", [x, None, np.array([2**62, 2**62])], both, 6
+    yield "BlockedResize", [x, two], {}, 5
+    yield "BlockedResize", [x, two], {"axes": [3, 2]}, 5
+    yield "BlockedResize", [x, two], {**both, "coordinate_transformation_mode":
+                                      "tf_crop_and_resize"}, 5
+    yield "BlockedResize", [("f4", 1, 1, 8, 8, 8), two], both, 5
+    dense = [x, np.ones((2, 13), "f4"), None, np.ones((13, 2), "f4"), None]
+    wide = np.ones((1, 2, 7, 7), "f4")
+    yield "BlockedCBAM", [*dense, wide], {"channels": 13}, 0
+    yield "BlockedCBAM", [late, *[None] * 4, wide, None, x], {"channels": 1}, 0
+    yield "BlockedCBAM", dense, {"channels": 13, "pools": ["max"]}, 0
+    yield "BlockedCBAM", dense, {"channels": 13, "pools": ["lse"]}, 5
+    yield "BlockedCBAM", dense, {"channels": 14}, 5
+    yield "BlockedCBAM", [x, *[None] * 4, wide], {"channels": 17}, 5
+    yield "BlockedCBAM", [x, *[None] * 4, wide], {"channels": 0}, 5
+    yield "BlockedCBAM", [late, *[None] * 4, wide], {"channels": 2**62}, 5
+    yield "BlockedCBAM", [x], {"channels": 16}, 5
+    yield "BlockedCBAM", [*dense, wide, None, ("f4", 1, 1, 8, 9, 16)], {"channels": 13}, 5
+    yield "BlockedCBAM", [("f4", 1, 1, 0, 8, 16), *dense[1:]], {"channels": 13}, 5
     yield "BlockedGate", [x, ("f4", 1, 2, 1, 1, 16)], {}, 5
     yield "BlockedMean", [("f4", 1, 1, 8, 16)], {}, 5
     yield "ToBlocked", [x], {}, 5
@@ -435,6 +560,7 @@ def main():
         failed += blocked_networks.check_named(named_by_file(), folder) + check_winograd(folder)
         failed += check_rounded(folder) + check_last(folder, [1, 3, 20, 24])
         failed += check_last(folder, ["N", 3, "H", "W"]) + check_spread(folder)
+        failed += check_old_resizes(folder)
         for number in range(NETWORKS):
             wrong, used = check_network(number, folder, isas)
             failed, blocked = failed + wrong, blocked + used

@@ -28,11 +28,12 @@ LAYERS = [
 UPS = [(16, 1024, 512), (32, 512, 256), (64, 256, 128), (128, 128, 64), (20, 100, 30)]
 
 
-def save(folder, nodes, weights, shape):
+def save(folder, nodes, weights, shape, more={}):
     graph = helper.make_graph(
         nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(np.full(s, 0.01, "f4"), n) for n, s in weights])
+        [numpy_helper.from_array(np.full(s, 0.01, "f4"), n) for n, s in weights] +
+        [numpy_helper.from_array(array, name) for name, array in more.items()])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)],
                                 ir_version=9), f"{folder}/net.onnx")
 
@@ -62,6 +63,34 @@ def up(folder, side, channels, rows):
                          ("z", (16, rows, 1, 1))], (1, 16, side, side))
 
 
+def detector(folder):
+    """The neck of a detector: nearest pixels twice, joined with an earlier map."""
+    nodes = [helper.make_node("Conv", ["x", "v"], ["a"]),
+             helper.make_node("Conv", ["a", "w"], ["b"], strides=[2, 2]),
+             helper.make_node("Resize", ["b", "", "twice"], ["c"], mode="nearest",
+                              coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+             helper.make_node("Concat", ["c", "a"], ["d"], axis=1),
+             helper.make_node("Conv", ["d", "z"], ["y"])]
+    save(folder, nodes, [("v", (64, 16, 1, 1)), ("w", (64, 64, 2, 2)), ("z", (80, 128, 1, 1))],
+         (1, 16, 80, 80), {"twice": np.float32([1, 1, 2, 2])})
+
+
+def segmenter(folder):
+    """Pooled pixels beside dilated ones, joined, and the map of classes at the image's size."""
+    nodes = [helper.make_node("Conv", ["x", "v"], ["a"], strides=[16, 16]),
+             helper.make_node("GlobalAveragePool", ["a"], ["g"]),
+             helper.make_node("Conv", ["g", "p"], ["h"]),
+             helper.make_node("Resize", ["h", "", "", "small"], ["i"], mode="linear"),
+             helper.make_node("Conv", ["a", "w"], ["d"], dilations=[6, 6], pads=[6] * 4),
+             helper.make_node("Concat", ["i", "d"], ["e"], axis=1),
+             helper.make_node("Conv", ["e", "z"], ["f"]),
+             helper.make_node("Resize", ["f", "", "", "large"], ["y"], mode="linear",
+                              coordinate_transformation_mode="pytorch_half_pixel")]
+    save(folder, nodes, [("v", (64, 3, 16, 16)), ("p", (64, 64, 1, 1)), ("w", (64, 64, 3, 3)),
+                         ("z", (32, 128, 1, 1))], (1, 3, 448, 448),
+         {"small": np.array([1, 64, 28, 28]), "large": np.array([1, 32, 448, 448])})
+
+
 def asked(*words):
     done = subprocess.run([sys.argv[1], *words, "--json"], capture_output=True, text=True,
                           check=True)
@@ -73,7 +102,8 @@ def check(folder, what, precision):
     plan = asked("plan", net, "--threads", str(THREADS), "--precision", precision)
     counts = {op["op_type"]: op["nodes"]
               for op in asked("inspect", net, "--precision", precision)["ops"]}
-    if not set(counts) <= {"BlockedConv", "BlockedMean", "FromBlocked", "ToBlocked"}:
+    if not set(counts) <= {"BlockedConv", "BlockedMean", "BlockedResize", "Concat",
+                           "FromBlocked", "ToBlocked"}:
         wrong.append(f"becomes {counts}")
     if counts.get("ToBlocked", 0) + counts.get("FromBlocked", 0) > 2:
         wrong.append(f"a reorder stands inside: {counts}")
@@ -94,12 +124,12 @@ def check(folder, what, precision):
 def main():
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for make, cases in ((layer, LAYERS), (up, UPS)):
+        for make, cases in ((layer, LAYERS), (up, UPS), (detector, [()]), (segmenter, [()])):
             for case in cases:
                 make(folder, *case)
                 failed += sum(check(folder, f"{make.__name__} {case}", p)
                               for p in ("f32", "bf16"))
-    print(f"{len(LAYERS) + len(UPS)} layers, {failed} failures")
+    print(f"{len(LAYERS) + len(UPS) + 2} layers, {failed} failures")
     sys.exit(failed > 0)
 
 

@@ -12,7 +12,8 @@ DIMS = [0, 1, 1, 2, 3, 5, 8, 17, 33, 40]
 EQUATIONS = """ij,jk->ik bij,bjk->bik bhid,bhjd->bhij bhij,bhjd->bihd ij,kj->ik ij,kj->ki ii->i
 ii i,i-> i,j->ij ij->ji ...ij,...jk->...ik bi,bj->bij abc,cd,de->abe ij,ij->i
 ijk,ilm,njm,nlk,abc-> bsd,dhe->bhse bhse,hed->bsd bij,bij->b ij,jk ba ...i->... abcd,bd->ac
-bnqd,bnkd->bqnk ab,cb->abc ijk->k aab,b->a bthd,bThd->bhtT i...,i...->...""".split()
+bnqd,bnkd->bqnk ab,cb->abc ijk->k aab,b->a bthd,bThd->bhtT i...,i...->...
+blq,blk->blqk blq,bhlk->bhlqk ab,b->ab b,ab->ab ...i,...j->...ij ij,i->ij abc,d->abcd""".split()
 
 
 def pick(values):

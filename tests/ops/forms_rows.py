@@ -45,6 +45,21 @@ def back_and_forth(x, order):
     return batched_index_select(batched_index_select(x, order).cumsum(2), back)
 
 
+def blocks(x, order):
+    """transformers' BigBird: rows of more axes."""
+    x = x.unflatten(-1, (4, 2))
+    return x.gather(2, order[..., None, None].expand(-1, -1, -1, 4, 2)).flatten(3)
+
+
+def constant(x, order):
+    index = (torch.arange(2 * 3 * 7) * 5 % 40).view(2, 3, 7, 1)
+    return x.gather(2, index.expand(-1, -1, -1, x.shape[3]))
+
+
+def constant_by_element(x, order):
+    return x.gather(2, (torch.arange(2 * 3 * 7 * 8) * 5 % 40).view(2, 3, 7, 8))
+
+
 def part_of_rows(x, order):
     return x.gather(2, order[..., None].expand(-1, -1, -1, 3))
 
@@ -75,10 +90,13 @@ FORMS = {
     "some": on_rows(some),
     "three_axes": on_rows(three_axes),
     "back_and_forth": on_rows(back_and_forth),
+    "blocks": on_rows(blocks),
+    "constant": (Order(constant), "x", SHAPE, 2, (), "sd", ROWS),
     # near misses
     "part_of_rows": on_rows(part_of_rows, None),
     "other_axis": on_rows(other_axis, None),
     "first_head": on_rows(first_head, None),
     "by_element": on_rows(by_element, None),
+    "constant_by_element": (Order(constant_by_element), "x", SHAPE, 2, (), "sd", None),
 }
 SHORT = {name: "sd"[i % 2] for i, name in enumerate(FORMS)}

@@ -1,11 +1,15 @@
 """Attention in blocks of queries against neighbouring blocks of keys, as modules of q, k, v (batch,
 heads, tokens, dim): stock ones (PyPI local-attention) and forms as others write them, with what
-they become. Masks that are no pattern for all lengths, as paddings, biases and strides, become
-FusedBlockAttention with a program; near misses become None."""
+they become; and transformers' encoders of LongT5 and layers of Reformer, of x. Masks that are no
+pattern for all lengths, as paddings, biases and strides, blocks that wrap around the end and keys
+in the order of their hashes become FusedBlockAttention with a program; near misses become None."""
+from unittest import mock
+
 import torch
 from local_attention import LocalAttention
 from torch import nn
-from transformers import LongT5Config, LongT5EncoderModel
+from transformers import LongT5Config, LongT5EncoderModel, ReformerConfig
+from transformers.models.reformer.modeling_reformer import LocalSelfAttention, LSHSelfAttention
 
 LOCAL, CHUNKED, ANY = "LocalAttention", "ChunkedLocalAttention", "FusedBlockAttention"
 LEAST = torch.finfo(torch.float32).min
@@ -104,6 +108,9 @@ class Padded(Blocks):
             keys = keys | (padding[:, None, :, :, None] > 0.5)
         if self.order == "together":
             s = s.masked_fill(hidden | keys, self.fill)
+        elif self.order == "three":
+            s = s.masked_fill(keys, self.padding_fill).masked_fill(hidden, self.fill)
+            s = s + torch.where(keys, -1.0, 0.0)
         elif self.order == "added":
             s = s + torch.where(keys, -10000.0, 0.0)
             s = s.masked_fill(hidden, self.fill)
@@ -154,6 +161,52 @@ class Long(LongT5):
         return self.encoder(inputs_embeds=x, attention_mask=torch.ones(x.shape[:2]).long())[0]
 
 
+class Wrapped(Blocks):
+    """Blocks beside the first one and the last one are those of the other end."""
+
+    def __init__(self, turns=None, sums=False, **settings):
+        super().__init__(**settings)
+        self.turns, self.sums = turns or range(-self.before, self.after + 1), sums
+
+    def window(self, x, axis):
+        first = (slice(None),) * axis
+        parts = [torch.cat([x[(*first, slice(i, None))], x[(*first, slice(i))]], axis) if i else x
+                 for i in self.turns]
+        return torch.cat(parts, axis + 1)
+
+    def hidden(self, n):
+        at = torch.arange(n).view(1, -1, self.chunk)
+        return self.hides(at[..., None], self.window(at, 1)[:, :, None, :])
+
+    def forward(self, q, k, v):
+        b, h, n, d = q.shape
+        q, k, v = (x.reshape(b, h, -1, self.chunk, d) for x in (q, k, v))
+        s = q @ self.window(k, 2).transpose(-1, -2) * d ** -0.5
+        if self.hides:
+            s = s.masked_fill(self.hidden(n), self.fill)
+        sums = s.logsumexp(-1, keepdim=True)
+        y = (s - sums).exp() @ self.window(v, 2)
+        return ((y * sums.sigmoid()) if self.sums else y).reshape(b, h, n, d)
+
+
+class Reformer(nn.Module):
+    """A layer of transformers' Reformer; the rotations that it draws are constants."""
+
+    def __init__(self, layer, padded=False, **settings):
+        super().__init__()
+        settings = {"num_hashes": 1, "num_buckets": 4, **settings}
+        self.layer = layer(ReformerConfig(
+            hidden_size=32, num_attention_heads=4, attention_head_size=8, hash_seed=3,
+            lsh_attn_chunk_length=8, local_attn_chunk_length=8, **settings))
+        self.padded = padded
+        self.rotations = nn.Buffer(torch.randn(4, 8, settings["num_hashes"], 2))
+
+    def forward(self, x):
+        mask = x[:, :, 0] < 0.8 if self.padded else None
+        with mock.patch.object(torch, "randn", lambda *_, **__: self.rotations):
+            return self.layer(x, attention_mask=mask).hidden_states
+
+
 class OtherValues(Blocks):
     """Values of other windows than keys."""
 
@@ -186,11 +239,17 @@ MANY = (8, 16, 104)
 KNOWN = (LOCAL, CHUNKED, ANY, "FusedAttention")
 SHORT = {"stock_exact": "d", "blocks_joined": "d", "band": "s", "causal_band": "s",
          "too_wide": "s", "read_twice": "s", "small_fill": "d", "longt5": "sd", "padded": "s",
-         "padded_added": "d", "biased": "s", "two_fills": "s"}
+         "padded_added": "d", "biased": "s", "two_fills": "s", "wrapped_far": "d",
+         "wrapped_sums": "s", "wrapped_farther": "d", "reformer_local_causal": "s",
+         "reformer_rounds": "d", "reformer_hashed_causal": "s", "reformer_padded": "s"}
 
 
 def form(module, operator, exporters="sd", lengths=MANY, shape=SHAPE):
     return module, "qkv", shape, 2, lengths, exporters, operator
+
+
+def reformer(layer, exporters="sd", **settings):
+    return Reformer(layer, **settings), "x", (2, 48, 32), 1, (), exporters, ANY
 
 
 def stock(operator, **settings):
@@ -233,8 +292,27 @@ FORMS = {
     "not_itself": form(Blocks(hides=lambda q, k: (k == q)), ANY),
     "too_wide": form(Blocks(hides=farther(12)), ANY),
     "strided": form(Blocks(hides=lambda q, k: (k - q) % 2 == 1), ANY),
+    "two_fills": form(Padded(padding_fill=-30.0), ANY),
+    "two_fills_before": form(Padded(order="before", padding_fill=-1e5, hides=farther(5)), ANY),
+    "wrapped": form(Wrapped(), ANY, lengths=()),
+    "wrapped_far": form(Wrapped(before=2, after=3), ANY, lengths=()),
+    "wrapped_behind": form(Wrapped(after=0), ANY, lengths=()),
+    "wrapped_sums": form(Wrapped(after=0, sums=True), ANY, lengths=()),
+    "wrapped_causal": form(Wrapped(after=0, hides=lambda q, k: k > q, sums=True), ANY,
+                           lengths=()),
+    "wrapped_self": form(Wrapped(hides=lambda q, k: k == q, fill=-1e5), ANY, lengths=()),
+    "reformer_local": reformer(LocalSelfAttention),
+    "reformer_local_causal": reformer(LocalSelfAttention, is_decoder=True),
+    "reformer_local_padded": reformer(LocalSelfAttention, padded=True),
+    "reformer_hashed": reformer(LSHSelfAttention),
+    "reformer_hashed_causal": reformer(LSHSelfAttention, is_decoder=True),
+    "reformer_rounds": reformer(LSHSelfAttention, num_hashes=3),
+    "reformer_rounds_both": reformer(LSHSelfAttention, num_hashes=2, lsh_num_chunks_after=1),
+    "reformer_padded": reformer(LSHSelfAttention, "s", padded=True, num_hashes=2),
     # near misses
-    "two_fills": form(Padded(padding_fill=-30.0), None),
+    "other_fills": form(Padded(order="three", padding_fill=-30.0), None),
+    "wrapped_farther": form(Wrapped(after=0, turns=(-2, 0)), None, lengths=()),
+    "wrapped_too_few": form(Wrapped(chunk=16, before=4, after=0), None, lengths=()),
     "other_values": form(OtherValues(), None, "s"),
     "read_twice": form(ReadTwice(), None),
 }

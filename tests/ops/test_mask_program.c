@@ -326,6 +326,51 @@ static int check_known_masks(void)
     return failed;
 }
 
+/* Comparisons of the least and greatest integers, with what is known of a tile and without. */
+static int check_comparisons(void)
+{
+    static const int64_t numbers[] = {
+        INT64_MIN, INT64_MIN + 1,       -(INT64_C(1) << 32), -2,       -1, 0, 1,
+        2,         INT64_C(0xffffffff), INT64_MAX - 1,       INT64_MAX
+    };
+    const int64_t n = sizeof numbers / sizeof *numbers;
+    int failed = 0;
+    memcpy(query_at, numbers, sizeof numbers);
+    memcpy(key_at, numbers, sizeof numbers);
+    sizes[MASK_QUERY] = sizes[MASK_KEY] = n;
+    set_leaf(0, ATTNRUN_I64, 1, &n, query_at);
+    set_leaf(1, ATTNRUN_I64, 1, &n, key_at);
+    set_leaf(2, ATTNRUN_BOOL, 1, &n, padding);
+    set_leaf(3, ATTNRUN_I64, 1, &n, text);
+    set_leaf(4, ATTNRUN_BOOL, 2, sizes + MASK_QUERY, pairs);
+    for (int64_t opcode = MASK_LESS; opcode <= MASK_EQUAL; opcode++) {
+        n_code = 0;
+        state_constants(put(opcode, 0, 1, 0, ATTNRUN_BOOL), -1, -HUGE_VALF);
+        if (!make_program())
+            return 1;
+        const struct attn_mask_place place = {
+            attn_kernels_for(0, false), &program, x, table, 0, 0, 0
+        };
+        for (int64_t k = 0; k < 2 * n * n; k++) {
+            const int64_t i = k / 2 / n, j = k / 2 % n, a = numbers[i], b = numbers[j];
+            const struct attn_mask_tile t = { i, i + 1, 0, n };
+            float scores[ATTN_MASK_BLOCK] = { 0 };
+            const bool holds = opcode == MASK_LESS            ? a < b
+                               : opcode == MASK_LESS_EQUAL    ? a <= b
+                               : opcode == MASK_GREATER       ? a > b
+                               : opcode == MASK_GREATER_EQUAL ? a >= b
+                                                              : a == b;
+            attn_mask_rows(&place, &t, k % 2 == 0, rows_memory, scores, 0);
+            if (holds == (scores[j] == 0.0f))
+                continue;
+            printf("%lld, %lld: opcode %lld is wrong\n", (long long)a, (long long)b,
+                   (long long)opcode);
+            failed++;
+        }
+    }
+    return failed;
+}
+
 /* Instruction 2 of a program whose first ones are the numbers 0 and 7, behind check_known_masks():
  * an attribute of a file may hold anything. */
 static int check_refused_instructions(void)
@@ -387,7 +432,7 @@ int main(int argc, char **argv)
 {
     const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     const float fills[] = { -HUGE_VALF, -3.4028234663852886e38f, -1e4f };
-    int failed = check_known_masks() + check_refused_instructions();
+    int failed = check_known_masks() + check_refused_instructions() + check_comparisons();
     int64_t refused = 0;
     for (uint64_t k = first; k < first + PROGRAMS && failures == 0; k++) {
         seed = k * UINT64_C(0x9E3779B97F4A7C15);

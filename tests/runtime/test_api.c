@@ -135,7 +135,7 @@ static void test_api_refuses_other_abis(void **state)
     options = (attnrun_runtime_options){ .struct_size = sizeof options, .pool = &pool };
     FAILS(ATTNRUN_E_USAGE, "workers", attnrun_runtime_create(&options, &other));
     options = (attnrun_runtime_options){ .struct_size = sizeof options, .threads = -1 };
-    FAILS(ATTNRUN_E_USAGE, "-1 threads", attnrun_runtime_create(&options, &other));
+    FAILS(ATTNRUN_E_USAGE, "threads is -1", attnrun_runtime_create(&options, &other));
     attnrun_model_info small = { .struct_size =
                                      8 }; /* an older caller: the first fields */
     OK(attnrun_model_query(model, &small));

@@ -141,7 +141,7 @@ static void test_cancel_during_a_run_stops_this_one_alone(void **state)
         OK(attnrun_run(bench.context, NULL));
     }
     options = (attnrun_run_options){ .struct_size = sizeof options, .timeout_us = -1 };
-    FAILS(ATTNRUN_E_USAGE, "a timeout of -1", attnrun_run(bench.context, &options));
+    FAILS(ATTNRUN_E_USAGE, "the timeout is -1", attnrun_run(bench.context, &options));
     stop(&bench);
 }
 

@@ -120,7 +120,7 @@ static void test_sources_of_other_sizes(void **state)
 
 static void test_misuse_is_refused(void **state)
 {
-    static const char *const twice[] = { "p", "p" };
+    static const char *const twice[] = { "p", "p" }, *const none[] = { NULL };
     size_t bytes;
     uint8_t *data = sample(&bytes);
     struct written *w = calloc(1, sizeof *w);
@@ -137,6 +137,8 @@ static void test_misuse_is_refused(void **state)
           attnrun_save_onnx(runtime, &source, &edit, NULL, w, NULL));
     edit.n_outputs = 1;
     FAILS(ATTNRUN_E_USAGE, "are NULL", save(runtime, data, bytes, &edit, w, NULL));
+    edit.outputs = none;
+    FAILS(ATTNRUN_E_USAGE, "is NULL", save(runtime, data, bytes, &edit, w, NULL));
     edit.outputs = twice;
     edit.n_outputs = 2;
     FAILS(ATTNRUN_E_USAGE, "listed twice", save(runtime, data, bytes, &edit, w, NULL));

@@ -6,8 +6,8 @@ target_link_libraries(attn_runtime_harness PUBLIC
   attn_flags attnrun_static PkgConfig::CMOCKA Threads::Threads)
 target_include_directories(attn_runtime_harness PUBLIC runtime)
 foreach(name alloc api bits cancel chain concurrent constants context decode dim dtype edits
-    faults faulty formula host idle io maps offsets operand override packing plan recheck
-    registry rewrite save_onnx side_heap stack state status strings subgraph tensor threads)
+    fault_calls faults faulty formula host idle io maps offsets operand override packing plan
+    recheck registry rewrite save_onnx side_heap stack state status strings subgraph tensor threads)
   add_executable(test_runtime_${name} tests/runtime/test_${name}.c)
   target_link_libraries(test_runtime_${name} PRIVATE attn_runtime_harness)
   # Sanitizers use several times the stack.

@@ -3,6 +3,7 @@
 
 usage: test_manual.py ROOT ATTNRUN
 """
+import json
 import re
 import shutil
 import subprocess
@@ -31,6 +32,11 @@ class Manual(unittest.TestCase):
         done = subprocess.run([sys.executable, ROOT / "tools/manual/limits.py", "--check"],
                               timeout=60)
         self.assertEqual(done.returncode, 0, "python3 tools/manual/limits.py writes the page")
+
+    def test_models_are_those_of_the_tests(self):
+        done = subprocess.run([sys.executable, ROOT / "tools/manual/models.py", "--check"],
+                              timeout=60)
+        self.assertEqual(done.returncode, 0, "python3 tools/manual/models.py writes the page")
 
     def test_a_page_for_each_command(self):
         self.assertIn("compare", COMMANDS)
@@ -119,6 +125,21 @@ class Manual(unittest.TestCase):
         self.assertGreater(attnrun("ops", "Softmax").count("operator "), 1)
         self.assertIn("did you mean 'Relu'", attnrun("ops", "Relux", code=2))
 
+    def test_attributes_have_a_meaning(self):
+        self.assertRegex(attnrun("ops", "LocalAttention"),
+                         r"left_window: ints, required\n +the number of keys before a query")
+        known = {(op["name"], a["name"]): a.get("meaning")
+                 for op in json.loads(attnrun("ops", "--domain", "attnrun", "--json"))["ops"]
+                 for a in op["attributes"]}
+        self.assertNotIn(None, known.values())
+        rows = re.findall(r'(?m)^ATTRIBUTE\("(\w*)", "(\w+)", "(.*)"\)$',
+                          (ROOT / "tools/cli/attribute_texts.def").read_text(encoding="utf-8"))
+        self.assertEqual(len(rows), len({row[:2] for row in rows}))
+        for op, attribute, text in rows:  # each is shown by some operator
+            self.assertTrue([key for key, meaning in known.items()
+                             if key[1] == attribute and op in ("", key[0]) and meaning == text],
+                            (op, attribute))
+
     def test_pages_are_those_of_this_build(self):
         done = subprocess.run([sys.executable, ROOT / "tools/manual/operators.py", ATTNRUN,
                                "--check"], capture_output=True, text=True)
@@ -127,8 +148,13 @@ class Manual(unittest.TestCase):
 
     def test_links_lead_somewhere(self):
         for page in (ROOT / "tools/manual").rglob("*.md"):
-            for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            text = page.read_text(encoding="utf-8")
+            for target in re.findall(r"\]\(([^)#:]+)\)", text):
                 self.assertTrue((page.parent / target).exists(), f"{page}: {target}")
+            titles = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
+                      for title in re.findall(r"(?m)^#+ (.*)$", text)}
+            for anchor in re.findall(r"\]\(#([^)]+)\)", text):
+                self.assertIn(anchor, titles, page)
 
 
 if __name__ == "__main__":

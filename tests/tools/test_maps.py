@@ -178,6 +178,8 @@ class Maps(unittest.TestCase):
         ):
             self.fails(5, "character|no number", "run", self.words, "-i", f"x={text}")
         self.fails(7, "entry 0 is no number", "run", self.cast, "-i", 'x={"9": "x"}')
+        for text in ('{"1,2": "x"}', '{"": "x"}', '{"[1": "x", "2]": "y"}'):
+            self.fails(5, "a key of .* is no integer", "run", self.counts, "-i", f"x={text}")
 
     def test_made_up(self):
         self.assertEqual(self.json_of(self.words), {"y": [[0, 0, 0]]})
@@ -254,12 +256,12 @@ class Maps(unittest.TestCase):
         good = {"b": -2.0, "a": 1.5}
         self.case(self.words, map_bytes(good).SerializeToString(), y)
         for x, words in (
-            (map_bytes(good, values=[1.0]), "a map of 2 keys and 1 values"),
+            (map_bytes(good, values=[1.0]), "the map has 2 keys and 1 values"),
             (map_bytes(good, values=[1.0, [2.0, 3.0]]), "expected one"),
             (map_bytes(good, values=[1.0, numpy.float32(2)]), "expected one"),
             (map_bytes(good, values=["p", "q"]), "DTYPE"),
             (map_bytes({**good, 3: 1.0}), "keys of two types"),
-            (map_bytes({1: -2.0, 2: 1.5}), "the keys of a map are i64, expected string"),
+            (map_bytes({1: -2.0, 2: 1.5}), "are i64, expected string"),
         ):
             self.case(self.words, x.SerializeToString(), y, words)
         whole = map_bytes(good).SerializeToString()

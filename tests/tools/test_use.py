@@ -210,6 +210,13 @@ class Use(unittest.TestCase):
         self.assertIn("is above", self.refused(2, "run", self.matmul, "--set", "M=1" + 40 * "0"))
         self.assertIn("is not SYMBOL=N", self.refused(2, "run", self.matmul, "--set", "M=x"))
 
+    def test_a_list_of_dimensions_is_written_one_by_one(self):
+        self.assertIn("not SYMBOL=N\nhint: write one --set for each dimension: --set M=4 --set K=3",
+                      self.refused(2, "run", self.matmul, "--set", "M=4,K=3"))
+        self.assertIn(": --set M=4 --set K=3,5",
+                      self.refused(2, "bench", self.matmul, "--set", "M=4,K=3,5"))
+        self.assertNotIn("hint: write", self.refused(2, "run", self.matmul, "--set", "M=4,5"))
+
     def test_numbers_that_differ_are_printed_so(self):
         for dtype, bits in (("f", "i4"), ("d", "i8"), ("e", "i2")):
             onnx_type = helper.np_dtype_to_tensor_dtype(numpy.dtype(dtype))

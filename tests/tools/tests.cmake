@@ -10,6 +10,12 @@ add_python_test(tools_edit tools/test_edit.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun>)
 add_python_test(tools_manual tools/test_manual.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun>)
+set(full)
+if(ATTNRUN_TESTS_FULL)
+  set(full --full)
+endif()
+add_python_test(tools_operator_pages tools/test_operator_pages.py ${CMAKE_CURRENT_SOURCE_DIR}
+  $<TARGET_FILE:attnrun> ${full})
 add_python_test(tools_output tools/test_output.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_shrunk tools/test_shrunk.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_formats tools/test_formats.py $<TARGET_FILE:attnrun>)

@@ -79,6 +79,15 @@ static attnrun_status next_event(struct config *config)
     return refuse_features(config);
 }
 
+static attnrun_status check_scalar(const struct config *config)
+{
+    const char *value = (const char *)config->event.data.scalar.value;
+    if (strlen(value) == config->event.data.scalar.length)
+        return ATTNRUN_OK;
+    return tool_fail_config("%s:%lu: a NUL byte in a value", config->path,
+                            line_of(config));
+}
+
 /* The scalar's text, kept. */
 static attnrun_status scalar_text(struct config *config, const char **text)
 {
@@ -86,9 +95,7 @@ static attnrun_status scalar_text(struct config *config, const char **text)
     if (config->event.type != YAML_SCALAR_EVENT)
         return tool_fail_config("%s:%lu: a plain value is expected here", config->path,
                                 line_of(config));
-    if (strlen(value) != config->event.data.scalar.length)
-        return tool_fail_config("%s:%lu: a NUL byte in a value", config->path,
-                                line_of(config));
+    TRY(check_scalar(config));
     *text = cli_keep(config->cli, value, strlen(value));
     return *text != NULL ? ATTNRUN_OK
                          : tool_fail(ATTNRUN_E_MEMORY, "no memory for a value");
@@ -114,6 +121,8 @@ static attnrun_status flow_text(struct config *config, const char **text)
         } else if (type != YAML_SCALAR_EVENT) {
             return tool_fail_config("%s:%lu: a list of values is expected here",
                                     config->path, line_of(config));
+        } else {
+            TRY(check_scalar(config));
         }
         bool separate = comma && type != YAML_SEQUENCE_END_EVENT;
         if (n + strlen(part) + 2 > sizeof flow)

@@ -40,6 +40,29 @@ static bool is_ours(const attnrun_op_def *op)
     return strcmp(op->domain, "attnrun") == 0;
 }
 
+/* What an attribute of domain attnrun means: by the row of its operator, else by the one of all;
+ * NULL where there is none. */
+static const char *attr_meaning(const attnrun_op_def *op, const char *name)
+{
+    static const struct {
+        const char *op, *attribute, *text;
+    } rows[] = {
+#define ATTRIBUTE(op, attribute, text) { op, attribute, text },
+#include "attribute_texts.def"
+#undef ATTRIBUTE
+    };
+    const char *of_all = NULL;
+    for (size_t i = 0; is_ours(op) && i < sizeof rows / sizeof *rows; i++) {
+        if (strcmp(rows[i].attribute, name) != 0)
+            continue;
+        if (strcmp(rows[i].op, op->name) == 0)
+            return rows[i].text;
+        if (rows[i].op[0] == 0)
+            of_all = rows[i].text;
+    }
+    return of_all;
+}
+
 static const char *kind_name(int32_t kind)
 {
     static const char *const kinds[] = { "end",    "int",   "float",  "string",
@@ -139,6 +162,8 @@ static void json_op(struct json *json, const attnrun_op_def *op, const char *isa
         json_text(json, "kind", kind_name(a->kind));
         json_bool(json, "required", (a->flags & ATTNRUN_ATTR_REQUIRED) != 0);
         json_default(json, a);
+        if (attr_meaning(op, a->name) != NULL)
+            json_text(json, "meaning", attr_meaning(op, a->name));
         json_close(json, '}');
     }
     json_close(json, ']');
@@ -200,9 +225,13 @@ static void describe_op(const attnrun_op_def *op, const char *isa)
     if (op->types != NULL && op->types[0] != 0)
         screen_text("types", 12, op->types);
     for (const attnrun_attr_def *a = op->attrs; a != NULL && a->kind != ATTNRUN_ATTR_END;
-         a++)
+         a++) {
+        const char *meaning = attr_meaning(op, a->name);
         screen_line(a == op->attrs ? "attributes" : "", 12, "%s: %s, %s", a->name,
                     kind_name(a->kind), attr_default(a));
+        if (meaning != NULL)
+            screen_text("", 14, meaning);
+    }
     if (op->cost != NULL)
         screen_text("cost", 12, op->cost);
     if (op->source != NULL)
@@ -245,7 +274,7 @@ attnrun_status command_ops(struct cli *cli, int *exit_code)
     TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
     if (cli->json) {
         json_open(&json, NULL, '{');
-        json_text(&json, "schema", "attnrun/ops/2");
+        json_text(&json, "schema", "attnrun/ops/3");
         json_open(&json, "ops", '[');
     }
     for (int32_t i = 0; (op = attnrun_get_op(cli->runtime, i)) != NULL; i++) {

@@ -278,19 +278,43 @@ static bool is_symbol(const struct inputs *inputs, const char *name, size_t n)
     return symbol_find(inputs, name, n) != NULL;
 }
 
+/* Whether the words up to the next comma hold a '='. */
+static bool is_setting(const char *text)
+{
+    const char *equals = strchr(text, '='), *comma = strchr(text, ',');
+    return equals != NULL && (comma == NULL || equals < comma);
+}
+
+attnrun_status symbols_refuse(const char *text, const char *form)
+{
+    char words[256];
+    size_t n = 0;
+    bool several = false;
+    tool_fail(ATTNRUN_E_USAGE, "--set: '%s' is not %s", tool_quote(text), form);
+    for (; *text != 0 && n + sizeof " --set " < sizeof words; text++)
+        if (*text == ',' && is_setting(text + 1)) {
+            n += (size_t)snprintf(words + n, sizeof words - n, " --set ");
+            several = true;
+        } else {
+            words[n++] = *text;
+        }
+    words[n] = 0;
+    if (several)
+        tool_hint("write one --set for each dimension: --set %s", tool_quote(words));
+    return ATTNRUN_E_USAGE;
+}
+
 /* "S=128": the size behind '='. */
 static attnrun_status set_size(const char *text, const char *equals, int64_t *value)
 {
     const int64_t max = INT64_C(1) << 47;
     char *end;
     if (equals == NULL || equals == text || !isdigit((unsigned char)equals[1]))
-        return tool_fail(ATTNRUN_E_USAGE, "--set: '%s' is not SYMBOL=N",
-                         tool_quote(text));
+        return symbols_refuse(text, "SYMBOL=N");
     errno = 0;
     *value = strtoll(equals + 1, &end, 10);
     if (*end != 0)
-        return tool_fail(ATTNRUN_E_USAGE, "--set: '%s' is not SYMBOL=N",
-                         tool_quote(text));
+        return symbols_refuse(text, "SYMBOL=N");
     if (errno != 0 || *value > max)
         return tool_fail(ATTNRUN_E_USAGE, "--set: %s is above %" PRId64, tool_quote(text),
                          max);

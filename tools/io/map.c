@@ -133,6 +133,13 @@ static attnrun_status split_object(const char *text, bool whole_keys, char *keys
     return *at == 0 ? ATTNRUN_OK : bad(text, at);
 }
 
+/* One key for each value. A key that is an integer was a text, which may have held a list. */
+static bool are_columns(const struct held *columns)
+{
+    const attnrun_tensor *keys = &columns[0].tensor, *values = &columns[1].tensor;
+    return keys->rank == 1 && values->rank == 1 && keys->dims[0] == values->dims[0];
+}
+
 attnrun_status json_parse_map(const char *text, int32_t key_dtype, int32_t dtype,
                               struct held *held)
 {
@@ -150,6 +157,9 @@ attnrun_status json_parse_map(const char *text, int32_t key_dtype, int32_t dtype
         status = json_parse_tensor(values, dtype, &held->columns[1]);
     free(keys);
     free(values);
+    if (status == ATTNRUN_OK && !are_columns(held->columns))
+        status =
+            tool_fail(ATTNRUN_E_INPUT, "a key of '%s' is no integer", tool_quote(text));
     if (status != ATTNRUN_OK) {
         held_free(held);
         return status;

@@ -14,6 +14,8 @@
 #include "npy.h"
 #include "npy_text.h"
 
+enum { MAX_EMPTY = 1 << 20 }; /* texts that take no bytes of the file */
+
 struct npy {
     const char *name;    /* for messages */
     int32_t dtype, rank; /* dtype STRING: what the elements are is in `text` */
@@ -188,6 +190,10 @@ static attnrun_status check_bytes(struct npy *npy, int64_t there)
     if (attnrun_tensor_make(npy->dtype, npy->rank, npy->dims, NULL, &tensor) !=
         ATTNRUN_OK)
         return tool_fail(ATTNRUN_E_LIMIT, "%s has a shape that is too large", npy->name);
+    if (npy->dtype == ATTNRUN_STRING && npy->item_bytes == 0 &&
+        attnrun_tensor_count(&tensor) > MAX_EMPTY)
+        return tool_fail(ATTNRUN_E_LIMIT, "%s has more than %d texts of no bytes",
+                         npy->name, MAX_EMPTY);
     npy->data_bytes = attnrun_tensor_bytes(&tensor);
     if (npy->dtype == ATTNRUN_STRING && npy->data_bytes >= 0 &&
         __builtin_mul_overflow(attnrun_tensor_count(&tensor), npy->item_bytes,

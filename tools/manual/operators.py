@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The pages operators/NAME.md of the domain attnrun, and operators/README.md, which lists all
-operators: made from `attnrun ops --json` and the head comments of the sources.
+operators: made from `attnrun ops --json`, the head comments of the sources, and the first example
+of each reference of the converter (tools/convert/attnrun_convert/refs).
 
 usage: operators.py ATTNRUN [--check]
 
@@ -13,9 +14,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import operator_example
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = Path(__file__).resolve().parent / "operators"
 BODIES = "tools/convert/attnrun_convert/refs"
+
+# Parts of a head comment, up to the next one or an empty line.
+SECTION = re.compile(r"(?:^|(?<=\s))(Refused|Refuses|Cost|Source): ")
+PAREN = r"\((?:[^()]|\([^()]*\))*\)"
+TYPE = r"(?:f32|b8|bool|i32 or i64|i32)"
+# Of operands that a head comment leaves to heads.h.
+HEADS = {"Q": "(batch, q_len, q_heads * dim) or (batch, q_heads, q_len, dim)",
+         "K": "(batch, kv_len, kv_heads * dim) or (batch, kv_heads, kv_len, dim)",
+         "V": "as K, with v_dim", "Y": "as Q, with v_dim"}
 
 
 def operators(attnrun):
@@ -32,6 +44,8 @@ def sources():
             name = re.search(r'\.name = "(\w+)"', row)
             if name and '.domain = "attnrun"' in row:
                 found[name[1]] = path
+        for name in re.findall(r'^[A-Z]+\(op_\w+, "attnrun", "(\w+)"', text, re.M):
+            found[name] = path  # of a row that a macro writes
     return found
 
 
@@ -42,16 +56,56 @@ def head(path):
                      for line in comment.splitlines()).strip()
 
 
+def parts(text):
+    """(what a head comment describes, {section: its sentences})"""
+    found = {}
+    while match := SECTION.search(text):
+        ends = [m.start() for m in (SECTION.search(text, match.end()),
+                                    re.compile(r"\n\n").search(text, match.end())) if m]
+        end = min(ends, default=len(text))
+        name = "Refused" if match[1].startswith("Refuse") else match[1]
+        found[name] = " ".join(text[match.end():end].split())
+        text = text[:match.start()].rstrip(" ") + "\n" + text[end:].lstrip("\n ")
+    return re.sub(r"\n{3,}", "\n\n", text).strip(), found
+
+
+def shapes(text, names):
+    """{operand: its shape} of the lines of a head comment that describe operands; those with a
+    small indent are formulas."""
+    lines = text.partition("\n\n")[2] or text
+    lines = "\n".join(line for line in lines.splitlines() if not re.match(r" {1,4}\S", line))
+    one = "(?:" + "|".join(sorted(map(re.escape, names), key=len, reverse=True)) + ")"
+    found = {}
+    for match in re.finditer(rf"(?<!\w)({one}(?:, {one})*)\s+(?:{TYPE}\s+)?"
+                             rf"({PAREN}(?:(?:,|,?\s+or)\s+{PAREN})*|as [A-Z]\w*[^;:.\n]*|"
+                             r"the same(?: (?:for|with) [^;:.\n]*)?|see heads\.h)", lines):
+        listed, dims = re.findall(r"\w+", match[1]), re.findall(PAREN, match[2])
+        dims = [" ".join(p.split()) for p in dims]
+        if "heads.h" in match[2]:
+            given = [HEADS[name] for name in listed]
+        elif not match[2].startswith("("):
+            given = [match[2]] * len(listed)
+        elif len(listed) == len(dims) and " or" not in re.sub(PAREN, "", match[2]):
+            given = dims
+        else:
+            given = [" or ".join(dims)] * len(listed)
+        for name, shape in zip(listed, given):
+            found.setdefault(name, shape)
+    if found.get("Q") == HEADS["Q"]:
+        found.setdefault("Y", HEADS["Y"])
+    return found
+
+
 def of_name(folder, pattern, name):
     """Files below `folder` that mention the operator's name in quotes."""
     return [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / folder).glob(pattern))
             if f'"{name}"' in path.read_text(encoding="utf-8")]
 
 
-def operand_rows(operands):
+def operand_rows(operands, shape):
     for x in operands:
         marks = [word for word in ("optional", "variadic") if x[word]]
-        yield f"| `{x['name']}` | {x['type']} | {', '.join(marks)} |"
+        yield f"| `{x['name']}` | {x['type']} | `{shape[x['name']]}` | {', '.join(marks)} |"
 
 
 def default_of(attribute):
@@ -62,30 +116,60 @@ def default_of(attribute):
     return f"`{attribute['default']}`" if attribute.get("default", "") != "" else "none"
 
 
-def page(op, path):
-    kinds = {a["name"]: " or ".join(f"`{w}`" for w in a["words"]) if "words" in a else a["kind"]
-             for a in op["attributes"]}
-    lines = [f"# {op['name']}", "",
-             f"Domain `{op['domain']}`, version {op['since']}. Source: "
-             f"[{path.relative_to(ROOT)}](../../../{path.relative_to(ROOT)}).", ""]
-    if op.get("cost"):
-        lines += [f"Cost: {op['cost']}.", ""]
-    if op.get("source"):
-        lines += [f"Paper: {op['source']}.", ""]
-    lines += ["```", head(path), "```", "", "## Operands", "",
-              "| input | type | |", "|---|---|---|", *operand_rows(op["inputs"]), "",
-              "| output | type | |", "|---|---|---|", *operand_rows(op["outputs"]), ""]
+def prose(text, names=()):
+    """Sentences of a comment, as Markdown shows them; `names` keep their letters."""
+    text = re.sub(r"([*<\[])", r"\\\1", text)
+    word = re.match(r"[a-z]{2,}(?![\w.^])", text)
+    return text[:1].upper() + text[1:] if word and word[0] not in names else text
+
+
+def operands(op, text):
+    """The lines of inputs, outputs and types."""
+    names = [x["name"] for x in op["inputs"] + op["outputs"]]
+    shape = shapes(text, names)
+    missing = [name for name in names if name not in shape]
+    if missing:
+        raise SystemExit(f"{op['name']}: the head comment gives no shape of {missing}")
+    lines = ["## Inputs and outputs", "", "| input | type | shape | |", "|---|---|---|---|",
+             *operand_rows(op["inputs"], shape), "", "| output | type | shape | |",
+             "|---|---|---|---|", *operand_rows(op["outputs"], shape), ""]
     if op["types"]:
         lines += ["Types: " + "; ".join(f"{k} is {', '.join(v)}"
                                         for k, v in op["types"].items()) + ".", ""]
-    if op["attributes"]:
-        lines += ["## Attributes", "", "| name | type | default |", "|---|---|---|",
-                  *(f"| `{a['name']}` | {kinds[a['name']]} | {default_of(a)} |"
-                    for a in op["attributes"]), ""]
+    return lines
+
+
+def attributes(op):
+    if not op["attributes"]:
+        return []
+    kinds = {a["name"]: " or ".join(f"`{w}`" for w in a["words"]) if "words" in a else a["kind"]
+             for a in op["attributes"]}
+    unknown = [a["name"] for a in op["attributes"] if "meaning" not in a]
+    if unknown:
+        raise SystemExit(f"{op['name']}: tools/cli/attribute_texts.def has nothing of {unknown}")
+    return ["## Attributes", "", "| name | type | default | meaning |", "|---|---|---|---|",
+            *(f"| `{a['name']}` | {kinds[a['name']]} | {default_of(a)} | "
+              f"{prose(a['meaning']).replace('|', chr(92) + '|')} |" for a in op["attributes"]), ""]
+
+
+def page(op, path):
+    text = head(path)
+    described, section = parts(text)
+    for name in ("Refused", "Cost", "Source"):
+        if name not in section:
+            raise SystemExit(f"{op['name']}: the head comment has no '{name}:'")
+    link = path.relative_to(ROOT)
+    names = {x["name"] for part in ("inputs", "outputs", "attributes") for x in op[part]}
+    lines = [f"# {op['name']}", "", f"Domain `{op['domain']}`, version {op['since']}. Source: "
+             f"[{link}](../../../{link}).", "", "```", described.partition(" - ")[2], "```", "",
+             *operands(op, text), *attributes(op),
+             "## What is refused", "", prose(section["Refused"], names), "",
+             "## Cost", "", f"{op['cost']}. {prose(section['Cost'])}", "",
+             "## Paper and upstream", "", prose(section["Source"]), ""]
     twins, upstream = of_name(BODIES, "*.py", op["name"]), of_name("tests/attention",
                                                                    "golden_*.py", op["name"])
-    lines += ["## Elsewhere", "",
-              "| what | where |", "|---|---|",
+    lines += [*operator_example.lines(op["name"]),
+              "## Elsewhere", "", "| what | where |", "|---|---|",
               *(f"| PyTorch twin, and source of the function body | [{p}](../../../{p}) |"
                 for p in twins),
               *(f"| comparison with upstream code | [{p}](../../../{p}) |" for p in upstream),

@@ -20,11 +20,12 @@ static inline attn_status layout_sizes(const attnrun_step *step, struct attn_lay
     l->entries = step->in[l->col_idx].dims[1].value;
     TRY(op_need_dim(step, l->col_idx, 0, dim_of(l->layouts), "the layouts of row_ptr"));
     if (l->rows < 0)
-        return op_fail_input(step, l->row_ptr, ATTNRUN_E_SHAPE, "dim 1 is 0");
+        return op_fail_input(step, l->row_ptr, ATTNRUN_E_SHAPE,
+                             "expected 1 or more in dim 1, one more than rows");
     if (l->layouts < 1 || heads % l->layouts != 0)
         return op_fail_input(step, l->row_ptr, ATTNRUN_E_SHAPE,
-                             "its %lld layouts do not divide %lld heads",
-                             (long long)l->layouts, (long long)heads);
+                             "expected a divisor of the %lld heads in dim 0",
+                             (long long)heads);
     return ATTNRUN_OK;
 }
 

@@ -73,7 +73,7 @@ attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
                 ck_mul(s->batch, s->q_heads, &p->n_tasks) &&
                 ck_mul(p->n_tasks, p->groups, &p->n_tasks);
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     double cost = 2.0 * (double)p->rows * (double)s->kv_len * p->density *
                   (double)(s->dim + s->v_dim + 32) / 100.0;
     p->task_cost = cost < 1e15 ? (int64_t)cost + 2000 : (int64_t)1e15;

@@ -55,9 +55,11 @@ static attn_status bounded_infer(attnrun_step *step)
         int64_t n = 1;
         for (int i = 0; i < step->in[in].rank; i++)
             if (!ck_mul(n, step->in[in].dims[i].value, &n))
-                return op_fail_input(step, in, ATTNRUN_E_LIMIT, "it is too large");
+                return op_fail_input(step, in, ATTNRUN_E_LIMIT,
+                                     "expected at most 2^63 - 1 elements");
         if (n % args->dim != 0)
-            return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected rows of %lld",
+            return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+                                 "expected a multiple of dim, %lld, elements",
                                  (long long)args->dim);
         s->rows[in] = n / args->dim;
         s->pieces[in] = s->rows[in] / s->piece + (s->rows[in] % s->piece != 0);

@@ -34,7 +34,7 @@ static attn_status plan_blocks(const attnrun_step *step, struct attn_sdpa *s)
         !ck_mul(s->n_tasks, s->blocks, &s->n_tasks) || !ck_mul(ROWS, s->v_dim, &sums) ||
         !ck_add(sums, 2 * ROWS + KEYS, &sums) ||
         !ck_mul(sums, (int64_t)sizeof(double), &s->scratch_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     const double cost = (double)s->block * (double)s->kv_len *
                         ((double)s->head_dim + (double)s->v_dim + 32);
     s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;

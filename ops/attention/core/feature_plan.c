@@ -97,8 +97,10 @@ attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan 
         !ck_mul(round_up(p->features, 16) + 512, s->v_dim + 1024 + 2 * p->tile, &row) ||
         row > INT64_C(1) << 40 || p->more > INT64_C(1) << 40 ||
         rule_floats > INT64_C(1) << 44)
-        return op_fail(step, ATTNRUN_E_LIMIT, "its %lld features are too many",
-                       (long long)p->features);
+        return op_fail_size(step,
+                            "the number of features, or of columns of V, or the memory "
+                            "of a tile of both,",
+                            "2^40");
     sum = round_up(p->features * s->v_dim, 16) + round_up(p->features, 16) +
           round_up(p->more, 16);
     p->sum_floats = sum;
@@ -106,7 +108,7 @@ attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan 
     if (!ck_mul(s->batch, s->kv_heads, &count) || !ck_mul(count, p->slices, &count) ||
         !ck_mul(count, p->whole ? 0 : sum * (int64_t)sizeof(float), &shared) ||
         !ck_add(step->shared_bytes, shared, &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "its sums are too large");
+        return op_fail_size(step, "the memory of its running sums in bytes", "2^63 - 1");
     p->shared_offset = step->shared_bytes - shared;
     p->panel_floats = round_up(p->features * ceil_div(s->v_dim, 32) * 32, 16);
     p->together = sharing(p);

@@ -56,7 +56,7 @@ attn_status attn_global_rows_plan(const attnrun_step *step, struct attn_global_r
     /* The kind is known at run: enough tasks for either. */
     g->per_batch = fits ? max64(blocks_of(min64(rows, g->width), FEW), heads_blocks) : 0;
     if (!fits || !ck_mul(g->per_batch, s->batch, &g->n_tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     double cost = 4.0 * (double)s->kv_len * (double)g->width * 16.0 / 100.0;
     g->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
     return ATTNRUN_OK;

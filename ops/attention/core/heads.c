@@ -34,6 +34,18 @@ attn_status attn_need_int(const attnrun_step *step, const char *attribute, int64
                    (long long)value, (long long)min, (long long)max);
 }
 
+attn_status attn_need_ints(const attnrun_step *step, const char *attribute,
+                           attnrun_ints ints, int64_t n, int64_t max)
+{
+    bool good = ints.n == n;
+    for (int64_t i = 0; good && i < n; i++)
+        good = ints.v[i] >= 0 && ints.v[i] <= max;
+    return good ? ATTNRUN_OK
+                : op_fail(step, ATTNRUN_E_ATTR,
+                          "%s has %lld numbers, expected %lld from 0 to %lld", attribute,
+                          (long long)ints.n, (long long)n, (long long)max);
+}
+
 attn_status attn_need_equal(const attnrun_step *step, int in, attnrun_dim found,
                             attnrun_dim expected, const char *what)
 {
@@ -59,7 +71,8 @@ static attn_status check_heads(const attnrun_step *step,
         return ATTNRUN_OK;
     if ((flags & ATTN_SAME_HEADS) != 0 && q != kv)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "kv_num_heads is %lld, expected %lld: no groups of heads here",
+                       "kv_num_heads is %lld, expected q_num_heads, %lld: this "
+                       "operator has no groups of heads",
                        (long long)kv, (long long)q);
     if (q % kv != 0)
         return op_fail(step, ATTNRUN_E_ATTR,
@@ -243,7 +256,9 @@ attn_status attn_qkv_sizes(const attnrun_step *step, const struct attn_heads_arg
                             .causal = args->is_causal != 0 };
     int64_t dims;
     if (s.q_len > INT32_MAX || s.kv_len > INT32_MAX || !ck_add(s.dim, s.v_dim, &dims))
-        return op_fail(step, ATTNRUN_E_LIMIT, "it has more than 2^31 - 1 tokens");
+        return op_fail(step, ATTNRUN_E_LIMIT,
+                       "there are %lld queries and %lld keys, expected at most 2^31 - 1",
+                       (long long)s.q_len, (long long)s.kv_len);
     TRY(attn_sdpa_fits(step, s.batch, s.q_heads, s.q_len, s.kv_len, dims));
     s.group = s.kv_heads > 0 ? s.q_heads / s.kv_heads : 1;
     s.offset = s.kv_len - s.q_len;

@@ -83,6 +83,9 @@ attn_status attn_need_finite(const attnrun_step *step, const char *attribute, fl
 /* Fails unless min <= value <= max. */
 attn_status attn_need_int(const attnrun_step *step, const char *attribute, int64_t value,
                           int64_t min, int64_t max);
+/* The list has n numbers, all of 0 to `max`. */
+attn_status attn_need_ints(const attnrun_step *step, const char *attribute,
+                           attnrun_ints ints, int64_t n, int64_t max);
 /* Fails with "its <what> is <found>, expected <expected>" where both are constants and
  * differ. */
 attn_status attn_need_equal(const attnrun_step *step, int in, attnrun_dim found,

@@ -75,8 +75,12 @@ static attn_status plan_code(const attnrun_step *step, struct attn_mask_program 
         const int32_t own = p->n_leaves + k;
         p->dtype[own] = result_type(p, k);
         if (p->dtype[own] == 0)
-            return op_fail(step, ATTNRUN_E_ATTR, "instruction %d of its mask is wrong",
-                           k);
+            return op_fail(
+                step, ATTNRUN_E_ATTR,
+                "instruction %d of code, [%lld, %lld, %lld, %lld], does not fit "
+                "its operands",
+                k, (long long)word[0], (long long)word[1], (long long)word[2],
+                (long long)word[3]);
         p->by_query[own] = word[0] == MASK_AT_QUERY;
         for (int32_t i = 1; i <= attn_mask_operands(word[0]); i++)
             p->by_query[own] = p->by_query[own] || p->by_query[word[i]];
@@ -100,7 +104,10 @@ static attn_status plan_leaf(const attnrun_step *step, int in, const int64_t *ax
     for (int k = 0; k < MASK_AXES; k++) {
         const int64_t axis = axes[k];
         if (axis < -1 || axis >= t->rank || (axis >= 0 && (used >> axis & 1)))
-            return op_fail(step, ATTNRUN_E_ATTR, "axes of its mask are wrong");
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "axes holds %lld for input %d, expected -1 or another axis "
+                           "below its rank, %d",
+                           (long long)axis, in, t->rank);
         if (axis < 0)
             continue;
         used |= UINT32_C(1) << axis;
@@ -114,7 +121,8 @@ static attn_status plan_leaf(const attnrun_step *step, int in, const int64_t *ax
     for (int a = 0; a < t->rank; a++)
         elements *= used >> a & 1 ? 1 : t->dims[a].value;
     if (elements != 1)
-        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "its other dims must be 1");
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+                             "expected 1 in each dim that axes does not name");
     return ATTNRUN_OK;
 }
 
@@ -160,7 +168,13 @@ attn_status attn_mask_plan(const attnrun_step *step, int first, attnrun_ints cod
         code.n > MASK_MAX_CODE * MASK_WORDS || known_outputs.v == NULL ||
         known_outputs.n != MASK_CONSTANTS || axes.n != (int64_t)n_leaves * MASK_AXES ||
         (n_leaves > 0 && axes.v == NULL))
-        return op_fail(step, ATTNRUN_E_ATTR, "code, mask or axes are wrong");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "code has %lld numbers, mask %lld and axes %lld, expected a "
+                       "multiple of %d up to %d, then %d and %lld: %d for each of at "
+                       "most %d inputs of the mask",
+                       (long long)code.n, (long long)known_outputs.n, (long long)axes.n,
+                       MASK_WORDS, MASK_MAX_CODE * MASK_WORDS, MASK_CONSTANTS,
+                       (long long)n_leaves * MASK_AXES, MASK_AXES, MASK_MAX_LEAVES);
     *p = (struct attn_mask_program){ .code = code.v,
                                      .n_code = (int32_t)(code.n / MASK_WORDS),
                                      .n_leaves = n_leaves,
@@ -182,16 +196,21 @@ attn_status attn_mask_plan(const attnrun_step *step, int first, attnrun_ints cod
     if (keep < -1 || keep >= p->n || add < -1 || add >= p->n ||
         (keep >= 0 && p->dtype[keep] != ATTNRUN_BOOL) ||
         (add >= 0 && p->dtype[add] != ATTNRUN_F32))
-        return op_fail(step, ATTNRUN_E_ATTR, "mask is wrong");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "mask names the values %lld and %lld, expected -1 or a b8 value, "
+                       "and -1 or an f32 value, of %d",
+                       (long long)keep, (long long)add, p->n);
     p->keep = (int32_t)keep;
     p->add = (int32_t)add;
     p->soft = may_be_soft(p);
     for (int k = 0; k < 2; k++) {
         const int64_t max = known_outputs.v[MASK_FACT_QUERIES + k];
         if (max >= 0 && sizes[MASK_QUERY + k] > max)
-            return op_fail(step, ATTNRUN_E_SHAPE,
-                           "its mask ends at %lld, expected %lld %s", (long long)max,
-                           (long long)sizes[MASK_QUERY + k], k == 0 ? "queries" : "keys");
+            return op_fail(
+                step, ATTNRUN_E_SHAPE,
+                "there are %lld %s, and the mask of the file is for at most %lld",
+                (long long)sizes[MASK_QUERY + k], k == 0 ? "queries" : "keys",
+                (long long)max);
     }
     return ATTNRUN_OK;
 }

@@ -149,6 +149,41 @@ static void floats(int64_t opcode, float *y, const float *a, const float *b, int
         EACH((y)[j] = (a)[j] == (b)[j];)                                                 \
     }
 
+/* 1 where a is not b, and where a < b as two's complement: without a comparison of 64 bits, which
+ * SSE2 has not. */
+static uint64_t differs(uint64_t a, uint64_t b)
+{
+    const uint64_t x = a ^ b;
+    return (x | (0 - x)) >> 63;
+}
+static uint64_t is_below(uint64_t a, uint64_t b)
+{
+    const uint64_t d = a - b;
+    return (d ^ ((a ^ b) & (d ^ a))) >> 63;
+}
+
+static void compare_integers(int64_t opcode, uint8_t *y, const int64_t *x,
+                             const int64_t *z, int64_t n)
+{
+    const uint64_t *a = (const uint64_t *)x, *b = (const uint64_t *)z;
+    switch (opcode) {
+    case MASK_LESS:
+        EACH(y[j] = (uint8_t)is_below(a[j], b[j]);)
+        break;
+    case MASK_LESS_EQUAL:
+        EACH(y[j] = (uint8_t)(is_below(b[j], a[j]) ^ 1);)
+        break;
+    case MASK_GREATER:
+        EACH(y[j] = (uint8_t)is_below(b[j], a[j]);)
+        break;
+    case MASK_GREATER_EQUAL:
+        EACH(y[j] = (uint8_t)(is_below(a[j], b[j]) ^ 1);)
+        break;
+    default:
+        EACH(y[j] = (uint8_t)(differs(a[j], b[j]) ^ 1);)
+    }
+}
+
 static void compare(int64_t opcode, int32_t dtype, uint8_t *y, union lane a, union lane b,
                     int64_t n)
 {
@@ -157,7 +192,7 @@ static void compare(int64_t opcode, int32_t dtype, uint8_t *y, union lane a, uni
     else if (dtype == ATTNRUN_BOOL)
         COMPARE(y, a.b, b.b)
     else
-        COMPARE(y, a.i, b.i)
+        compare_integers(opcode, y, a.i, b.i, n);
 }
 
 static void conditions(int64_t opcode, uint8_t *y, const uint8_t *a, const uint8_t *b,
@@ -383,7 +418,9 @@ static void apply(const struct attn_mask_place *place, const struct work *w, int
     const struct attn_mask_program *p = place->program;
     if (p->keep >= 0) {
         const uint8_t *keep = w->at[p->keep].b;
-        EACH(scores[j] = keep[j] ? scores[j] : p->fill;)
+        const float fill =
+            p->fill; /* a score might be it: the loop would read it each time */
+        EACH(scores[j] = keep[j] ? scores[j] : fill;)
     }
     if (p->add < 0)
         return;

@@ -68,7 +68,7 @@ attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m)
     m->row_bytes = round_up(attn_mask_row_bytes(&m->program), 64);
     if (m->stream_bytes < 0 || !ck_mul(s->batch, s->q_heads, &tasks) ||
         !ck_mul(tasks, m->blocks, &tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     m->stream_bytes = round_up(m->stream_bytes, 64);
     step->scratch_bytes = m->stream_bytes + m->row_bytes;
     m->edges = round_up(m->norms + s->batch * s->kv_heads * (int64_t)sizeof(double), 64);
@@ -470,6 +470,18 @@ static attn_status walk(struct masked_walk *t, int64_t groups, const double *nor
     return ATTNRUN_OK;
 }
 
+/* The log of the sum of exponentials of each query's scores. */
+static void store_sums(const struct masked_walk *t, int64_t row, int64_t rows)
+{
+    const struct attn_masked *m = t->m;
+    float *y = t->o->log_sums + t->place.b * m->sums.batch + t->place.w * m->sums_window +
+               t->place.h * m->sums.head + row * m->sums.row;
+    for (int64_t r = 0; r < rows; r++, y += m->sums.row) {
+        const struct attn_softmax_row *state = &t->stream.state[t->absent + r];
+        *y = state->sum == 0.0f ? -INFINITY : state->max + logf(state->sum);
+    }
+}
+
 static attn_status attend(const attnrun_step *step, const struct attn_masked *m,
                           const struct attn_masked_operands *o, int64_t task,
                           const attnrun_work *work)
@@ -512,6 +524,8 @@ static attn_status attend(const attnrun_step *step, const struct attn_masked *m,
                            o->y + t.place.b * s->y.batch + t.place.w * m->y_window +
                                t.place.h * s->y.head + row * s->y.row,
                            s->y.row, s->nan_rows && s->kv_len > 0 ? NAN : 0.0f);
+    if (o->log_sums != NULL)
+        store_sums(&t, row, there);
     return ATTNRUN_OK;
 }
 

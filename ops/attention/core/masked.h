@@ -28,6 +28,8 @@ struct attn_masked {
     struct attn_mask_program program;
     int64_t windows;                                /* blocks of a sample; 1: one */
     int64_t q_window, k_window, v_window, y_window; /* elements from one to the next */
+    struct attn_heads sums; /* of the log of sums, where it is wanted */
+    int64_t sums_window;
     /* By attn_masked_plan(): */
     int64_t block, blocks; /* queries of a task */
     int64_t norms;         /* offset in the shared memory */
@@ -41,7 +43,7 @@ struct attn_masked {
 
 struct attn_masked_operands {
     const float *q, *k, *v;
-    float *y;
+    float *y, *log_sums; /* of the exponentials of a query's scores; or NULL */
     const attnrun_tensor *leaves;
     const struct attn_ragged_sample *samples; /* of a ragged batch, which fit; or NULL */
 };

@@ -128,7 +128,9 @@ static attn_status plan_past(const attnrun_step *step, struct attn_sdpa *c, int 
     }
     if ((op_has_in(step, in) || op_has_out(step, PRESENT)) && c->head_dim != c->v_dim)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "past and present need values as wide as keys");
+                       "the dim of a head is %lld for keys and %lld for values, expected "
+                       "the same with past or present",
+                       (long long)c->head_dim, (long long)c->v_dim);
     TRY(attn_sdpa_fits(step, c->batch, c->q_heads, c->q_len, c->q_len + past,
                        2 * c->head_dim + c->v_dim));
     c->past_len = past;

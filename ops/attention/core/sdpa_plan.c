@@ -32,7 +32,9 @@ attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t head
     int64_t keys = max64(kv_len, 1), rows = max64(q_len, 1), c;
     fits = fits && ck_mul(a / rows, keys, &c);
     return fits ? ATTNRUN_OK
-                : op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+                : op_fail_size(step,
+                               "the number of its scores, or the bytes of its queries,",
+                               "2^63 - 1");
 }
 
 attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
@@ -63,7 +65,7 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
     bool fits = s->scratch_bytes >= 0 && ck_mul(s->batch, s->heads, &s->n_tasks) &&
                 ck_mul(s->n_tasks, s->blocks, &s->n_tasks);
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     s->promoted_bytes =
         s->promotes ? ATTN_STREAM_KEYS * (s->head_dim + s->v_dim) * (int64_t)sizeof(float)
                     : 0;
@@ -91,7 +93,7 @@ attn_status attn_sdpa_phases(attnrun_step *step, struct attn_sdpa *s, int phase,
         (!ck_mul(s->n_tasks, s->parts * (int64_t)sizeof(float), &bytes) ||
          !ck_mul(bytes, attn_stream_saved_floats(s->block, s->v_dim), &bytes) ||
          !ck_add(s->parts_at, bytes, &step->shared_bytes)))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     op_tasks(step, phase, wanted ? s->n_tasks * s->parts : 0, s->task_cost / s->parts);
     op_tasks(step, phase + 1, wanted && s->parts > 1 ? s->n_tasks : 0,
              s->rows * (s->v_dim + 32) * s->parts / 4);

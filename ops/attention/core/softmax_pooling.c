@@ -72,7 +72,7 @@ attn_status attn_pooling_plan(const attnrun_step *step, struct attn_pooling *w)
     w->blocks = ceil_div(w->rows, w->block);
     if (!sizes_fit(w) || !ck_mul(w->batch, w->blocks, &tasks) ||
         tasks > INT64_MAX / MAX_PARTS)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_scratch(step);
     w->record = state_floats(w) + round_up(w->block * w->v_dim, 16);
     cut_tokens(w, tasks);
     w->n_tasks = tasks * w->parts;

@@ -28,7 +28,10 @@ attn_status attn_window_need_ints(const attnrun_step *step, const char *name,
         if (ints.v[i] < min_value)
             return op_fail(step, ATTNRUN_E_ATTR, "%s holds %lld, expected at least %lld",
                            name, (long long)ints.v[i], (long long)min_value);
-    return ints.n > 0 ? ATTNRUN_OK : op_fail(step, ATTNRUN_E_ATTR, "%s is empty", name);
+    return ints.n > 0
+               ? ATTNRUN_OK
+               : op_fail(step, ATTNRUN_E_ATTR,
+                         "%s is empty, expected 1 element, or one for each head", name);
 }
 
 static int64_t of_head(attnrun_ints ints, int64_t head, int64_t absent)
@@ -100,7 +103,7 @@ attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w)
            ck_mul(heads, w->blocks, &w->n_tasks) && ck_mul(s->batch, s->kv_len, &lists) &&
            ck_mul(lists, 6, &lists) && ck_add(lists, 4 * s->batch, &lists);
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     w->task_cost = cost_of(w, (double)w->block, keys_of_query(w));
     op_flops(step, 2.0 * (double)heads * (double)s->q_len * keys_of_query(w) *
                        (double)(s->dim + s->v_dim));

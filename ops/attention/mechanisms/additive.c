@@ -177,7 +177,7 @@ attn_status attn_additive_plan(attnrun_step *step, struct attn_additive *a, int3
     };
     w->extra_floats = attn_additive_floats(a, w->block);
     if (w->extra_floats < 0)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_scratch(step);
     w->token_ns = (double)w->block * (0.1 * (double)units + 0.02 * (double)w->v_dim) +
                   0.5 * (double)units;
     TRY(attn_pooling_plan(step, w));

@@ -13,6 +13,7 @@
  * weights    f32 (batch, q_len, kv_len), or (batch, kv_len); optional
  * activation f, tanh or relu
  *
+ * Refused: other ranks, sizes that disagree, 0 units.
  * Cost: q_len kv_len units terms; a term of tanh is a product, a reciprocal and a sum
  * where |q + bias| and |k| are up to 20 (see additive.h), else an exponential more.
  * Scratch: a block of 64 queries and a tile of keys, at most about 1 MiB for 512 units.

@@ -11,6 +11,7 @@
  * weights     f32 (batch, fields (fields - 1) / 2), row by row of i < j; optional
  * attention   1; with 0 all a are 1: a plain sum
  *
+ * Refused: other ranks, sizes that disagree, a W with a dim of 0.
  * Cost: fields^2 dim units FLOPs; p exists for a tile of up to 128 pairs.
  * Source: Xiao 2017, arXiv:1708.04617. Compared with deepctr-torch 0.3.0 AFMLayer before
  * its projection. The authors' code 09c6756 takes its softmax over an axis of size 1,
@@ -94,7 +95,8 @@ static attn_status plan_afm_pooling(attnrun_step *step, const struct afm_shape *
     };
     int64_t floats;
     if (!ck_add(w->v_dim, s->units, &floats) || floats > INT32_MAX)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_size(step, "the sum of the embedding size and the hidden units",
+                            "2^31 - 1");
     w->tile = attn_pooling_tile(floats);
     w->tile = w->tile < MAX_TILE ? w->tile : MAX_TILE;
     s->hidden_floats = attn_logits_floats(w->tile, w->v_dim, s->units); /* p W, too */

@@ -14,6 +14,8 @@
  *                   without the maximum taken off
  * epsilon           1e-8
  *
+ * Refused: other ranks, sizes that disagree, a W with a dim of 0, 0 heads, epsilon <
+ * 0.
  * Cost: 2 n dim units FLOPs; u exists for a tile of up to 128 tokens.
  * Source: Yang 2016, Hierarchical Attention Networks. Compared with uvipen's WordAttNet
  * b1ea9e0 (score_activation tanh; without a mask) and wuch15/Fastformer 84cc859
@@ -110,7 +112,7 @@ static attn_status pooling_infer(attnrun_step *step)
     s->hidden_floats = attn_logits_floats(w->tile, w->v_dim, s->units); /* u, too */
     const int64_t logits = attn_logits_floats(w->tile, s->units, w->rows);
     if (s->hidden_floats < 0 || logits < 0)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_scratch(step);
     w->extra_floats = s->hidden_floats + logits;
     w->token_ns = (double)s->units * (0.015 * (double)(w->v_dim + w->rows) + 0.3) +
                   0.02 * (double)w->rows * (double)w->v_dim + 5;

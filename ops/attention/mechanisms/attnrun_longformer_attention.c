@@ -13,7 +13,8 @@
  * Qg, Kg, Vg   as Q, K, V: the projections for global queries; or in their place
  * X            f32 (batch, n, width) with
  * Wqg, Wkg     (width, heads * dim), Wvg (width, heads * v_dim) and
- * bqg, bkg, bvg   the biases; without either form global queries read Q, K and V
+ * bqg, bkg     (heads * dim), bvg (heads * v_dim), the biases; without either form global
+ *              queries read Q, K and V
  * Y            as Q, with v_dim
  * window, dilation   one element, or one a head; window is one-sided, at least 1
  * Refused: both forms of global projections, or half of one; global_mask with is_causal;

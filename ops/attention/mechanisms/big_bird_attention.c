@@ -8,6 +8,8 @@
  * key_mask     bool (batch, N), optional: false masks a key, and as a query it gives zeros
  * block_size   at least 1; n must be at least 5; is_causal is refused
  * A query that sees no key gives zeros.
+ * Refused: is_causal 1, fewer than 5 blocks, lengths that differ, rand_blocks for
+ * other heads or blocks, or with a block that is not there.
  * Cost: 2 (5 + r) N block_size (dim + v_dim) FLOPs and 4 block_size N (dim + v_dim) for
  * the two global blocks; a block named m times is computed once.
  * Source: Zaheer 2020, arXiv:2007.14062; compared with BigBirdBlockSparseAttention of

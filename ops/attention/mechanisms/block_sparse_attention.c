@@ -11,6 +11,8 @@
  * block_size  8, 16, 32, 64 or 128
  * A query that sees no key gives zeros. is_causal is bottom-right: j <= i + kv_len -
  * q_len; the blocks of queries are counted from query 0 all the same.
+ * Refused: other block sizes, layouts that do not divide the heads, a row_ptr that
+ * falls or ends behind col_idx, blocks that are not there.
  * Cost: 2 block_size^2 (dim + v_dim) FLOPs for each different entry.
  * Source: sparse attention of GPT-3 style block layouts (Child 2019, arXiv:1904.10509,
  * 5); compared with com.microsoft SparseAttention of onnxruntime 1.31.1, and with scaled

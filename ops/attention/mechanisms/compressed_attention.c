@@ -18,6 +18,9 @@
  *
  * Where groups are heads, a task is a head, whose slots are in scratch; else, or with few
  * heads, all slots are in shared memory (phase 0).
+ * Refused: fewer key heads than query heads, one of null_k and null_v, groups that do
+ * not divide C (or, with inputs of rank 4, are not the heads), a V of other channels
+ * than K without Wv.
  * Cost: O(kv_len C^2 / groups + q_len (kv_len / r) C). Memory: slots of a head, or all.
  * Source: Liu 2018, arXiv:1801.10198; compared with memory-compressed-attention 0.0.7,
  * which scales by C^-1/2 and whose input_mask is inverted (not followed). */
@@ -127,14 +130,17 @@ static attn_status compressed_memory(attnrun_step *step, struct compressed_state
     if (!ck_mul(group, s->ratio, &row) || row > INT64_C(1) << 36 ||
         !ck_mul(heads, s->slots + s->nulls, &k) || !ck_mul(k, z->v_dim, &v) ||
         !ck_mul(k, z->dim, &k) || k > INT64_MAX / 64 || v > INT64_MAX / 64)
-        return op_fail(step, ATTNRUN_E_LIMIT, "its slots are too large");
+        return op_fail_size(step,
+                            "a row of the convolution (channels of a group times ratio) "
+                            "would be over 2^36, or the memory of its compressed keys",
+                            "2^63 - 1 bytes");
     s->k_floats = round_up(k, 16);
     s->gather_floats = round_up(SLOTS * row, 16);
     s->gemm_floats =
         round_up((int64_t)attn_gemm_scratch(SLOTS, (size_t)group, (size_t)row), 16);
     s->stream_bytes = attn_stream_bytes(BLOCK, z->dim, z->v_dim);
     if (s->stream_bytes < 0)
-        return op_fail(step, ATTNRUN_E_LIMIT, "its heads are too large");
+        return op_fail_scratch(step);
     bytes = (s->k_floats + round_up(v, 16)) * (int64_t)sizeof(float);
     const int64_t work = max64(s->stream_bytes, (s->gather_floats + s->gemm_floats) *
                                                     (int64_t)sizeof(float));

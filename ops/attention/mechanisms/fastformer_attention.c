@@ -16,6 +16,7 @@
  *
  * p is never formed: p Wk = k (G * Wk), sum e p = G * sum e k. Four phases: queries,
  * merge of their parts, keys, values; tasks of the last one merge the parts of the keys.
+ * Refused: lengths or sizes that disagree, fewer key heads than query heads.
  * Cost: 4 n heads^2 dim FLOPs, three passes over the operands. Scratch: a tile of tokens.
  * Source: Wu 2021, arXiv:2108.09084. Compared with wuch15/Fastformer 84cc859
  * FastSelfAttention, whose transform and residual stay in the graph; it adds -10000 to
@@ -76,12 +77,12 @@ static attn_status plan_fastformer(attnrun_step *step, int rank,
     s->logits_floats = attn_logits_floats(w->tile, s->width, w->rows);
     if (s->logits_floats < 0 || !ck_mul(s->width, w->tile + w->rows, &shared) ||
         !ck_add(shared, s->logits_floats + 64, &w->extra_floats))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_scratch(step);
     w->token_ns = (double)s->width * (0.3 + 0.02 * (double)w->rows) + 5;
     TRY(attn_pooling_plan(step, w));
     if (!ck_mul(s->width, 8 * w->batch + 8, &shared) ||
         !ck_add(shared, w->shared_bytes, &shared))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_scratch(step);
     s->tokens = TASK_ELEMENTS / (s->width > 0 ? s->width : 1) + 1;
     s->blocks = z->kv_len / s->tokens + (z->kv_len % s->tokens != 0);
     op_tasks(step, QUERIES, w->n_tasks, w->task_cost);

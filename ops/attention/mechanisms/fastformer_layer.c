@@ -10,9 +10,9 @@
  * x               f32 (batch, n, C);  Y (batch, n, A)
  * Wq, Wk          (A, C);  bq, bk (A);  Wt (A, A);  bt (A)
  * Wqa, Wka        (num_heads, A);  bqa, bka (num_heads);  all biases optional
- * mask            b8: false tokens are left out of both sums, without any token both are zeros;
- *                 f32: added to the logits as it is, so a sample of -infinity is NaN;
- *                 (batch, n) or (batch, 1, n), optional
+ * mask            (batch, n) or (batch, 1, n), optional
+ *                 b8: false tokens are left out of both sums, without any token both are zeros;
+ *                 f32: added to the logits as it is, so a sample of -infinity is NaN
  *
  * A formula: products with the weights, FastformerAttention, or, with a mask of f32, its sums
  * as products. Refuses: sizes that disagree, A no multiple of num_heads.

@@ -13,6 +13,7 @@
  * normalize     1; with 0 the weights are g as it is
  * norm_epsilon  0; a token whose f are all 0 has g = 0, where upstream divides 0 by 0
  *
+ * Refused: other ranks, sizes that disagree, a P with a dim of 0, norm_epsilon < 0.
  * Cost: 4 n dim heads FLOPs. Scratch: a tile of tokens. Where tokens are cut into parts,
  * two phases before find the contexts; else each task finds its own.
  * Source: Mehta 2019, arXiv:1912.00835. Compared with modules/lama.py of
@@ -107,7 +108,9 @@ static attn_status plan_lama(attnrun_step *step, const struct lama_shape *shape)
     w->tile = w->tile < MAX_TILE ? w->tile : MAX_TILE;
     s->logits_floats = attn_logits_floats(w->tile, w->v_dim, w->rows);
     if (s->logits_floats < 0 || w->v_dim > INT32_MAX)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_size(
+            step, "the number of channels would be over 2^31 - 1, or its scratch memory",
+            "2^63 - 1 bytes");
     /* Logits; squares of a row and their sums; a context as sums and as floats; P' c. */
     w->extra_floats = s->logits_floats + 2 * w->tile + 3 * w->v_dim + w->rows + 64;
     w->token_ns =

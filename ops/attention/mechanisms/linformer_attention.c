@@ -105,7 +105,8 @@ static attn_status plan_attention(attnrun_step *step, struct linformer_state *s)
     int64_t k, v;
     if (!ck_mul(z->batch * z->kv_heads, s->slots, &k) || !ck_mul(k, z->v_dim, &v) ||
         !ck_mul(k, z->dim, &k) || k > INT64_MAX / 64 || v > INT64_MAX / 64)
-        return op_fail(step, ATTNRUN_E_LIMIT, "its slots are too many");
+        return op_fail_size(step, "the memory of its projected keys or values",
+                            "2^63 - 1 bytes");
     TRY(attn_sdpa_fits(step, z->batch, z->q_heads, z->q_len, s->slots,
                        z->dim + z->v_dim));
     s->k_floats = round_up(k, 16);

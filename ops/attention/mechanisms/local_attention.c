@@ -9,6 +9,7 @@
  * K, V         f32 (batch, kv_len, kv_heads * dim)  or (batch, kv_heads, kv_len, dim)
  * key_mask     b8 (batch, kv_len): false masks a key
  * global_mask  b8 (batch, kv_len): global tokens, beside the first num_global positions
+ * Y            as Q, with v_dim
  * left_window, right_window, dilation  one element, or one a query head; -1: no bound.
  *              right_window is left_window by default, or 0 where is_causal
  * S_i is a set: a global key within the window counts once. A masked global query still

@@ -24,6 +24,9 @@
  *             "after"), or scores are, before the softmax ("before")
  * sigma       window / 2 by default
  *
+ * Refused: mode local_p without pos or pos without it, score concat without v or v
+ * without it, gaussian 1 in mode global, sigma <= 0, sizes that disagree; in local
+ * modes a key_mask with a true value behind a false one.
  * Cost: global q_len kv_len units; local q_len (2 window + 1) units. Scratch: a tile of
  * scores, or a window.
  * Source: Luong 2015, arXiv:1508.04025. Global forms compared with keras 3.15.1
@@ -140,7 +143,7 @@ static attn_status plan_weights(attnrun_step *step, struct luong_state *s)
     w->block = w->rows < ROWS ? w->rows : ROWS;
     w->tile = ATTN_POOLING_TILE;
     if (s->units > INT32_MAX)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_size(step, "the number of hidden units", "2^31 - 1");
     w->extra_floats =
         (int64_t)attn_gemm_scratch((size_t)w->block, (size_t)w->tile, (size_t)s->units);
     w->token_ns = (double)w->block * 0.02 * (double)(s->units + w->v_dim) +

@@ -27,7 +27,10 @@ attn_status attn_luong_local_plan(attnrun_step *step, struct attn_luong_local *s
         s->kv_len > INT32_MAX || s->q_len > INT32_MAX ||
         !ck_mul(max64(1, s->batch), s->q_len, &pairs) ||
         !ck_mul(pairs, s->kv_len, &pairs))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+        return op_fail_size(step,
+                            "the number of queries or of keys would be over 2^31 - 1, of "
+                            "units or of columns of V over 2^40, or of scores",
+                            "2^63 - 1");
     const double key_ns = s->concat ? 1.2 * (double)s->units : 0.05 * (double)s->units;
     const double row_ns = 150 + (double)s->max * (key_ns + 0.05 * (double)s->v_dim + 1);
     s->rows = max64(1, min64(s->q_len, (int64_t)(50000 / row_ns)));

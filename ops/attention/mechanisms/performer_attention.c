@@ -15,7 +15,7 @@
  *                projection u = x
  *
  * Q, K, V, Y   see heads.h; q_len and kv_len may differ
- * projection   W, f32 (M, dim), or (kv_heads, M, dim): a group of query heads shares one
+ * projection   f32 (M, dim), or (kv_heads, M, dim): W; a group of query heads shares one
  * key_mask     b8 (batch, kv_len): keys that count; a query without any gives 0
  * denominator  g(R): none R; add R + d; add_keys f(q)(z + d); guard R + 2 d where |R| <= d;
  *              d = denominator_epsilon
@@ -25,6 +25,9 @@
  * Factors of f that are the same for all features are left to g. There is one pass over
  * the keys: the exponential part of S is rescaled when c grows, feature_epsilon times the
  * sum of v is kept apart. Causal, c is found first: phase 0.
+ * Refused: softmax features without a projection, a projection without features,
+ * feature_ratio 1 with softmax_hyp or softmax_trig, a negative scale with
+ * normalize_inputs 1.
  * Cost: O((q_len + kv_len) M (dim + v_dim)) for each head. Memory: feature_attention.h.
  * Source: Choromanski 2021, arXiv:2009.14794; compared with performer-pytorch 1.1.4
  * (FastAttention; causal add_keys 1e-6). Its mask only zeroes V: not key_mask. */
@@ -145,7 +148,10 @@ static attn_status plan_phases(attnrun_step *step, struct performer_state *s)
         !ck_mul(floats, 2 * s->projections, &floats) ||
         !ck_add(floats, z->batch * (z->q_heads + z->kv_heads) + 64, &floats) ||
         !ck_mul(floats, (int64_t)sizeof(float), &more))
-        return op_fail(step, ATTNRUN_E_LIMIT, "its projection is too large");
+        return op_fail_size(
+            step,
+            "the number of features would be over 2^30, or the memory of its projection",
+            "2^63 - 1 bytes");
     s->panel_floats = (s->rows + 31) / 32 * 32 * z->dim;
     step->shared_bytes = attn_performer_floats(s) * (int64_t)sizeof(float);
     int64_t tasks = s->rows > 0 ? s->projections : 0, heads = 0;

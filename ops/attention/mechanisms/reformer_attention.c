@@ -12,13 +12,13 @@
  *   deduplicate: s -= log(number of meetings + 1e-9).
  *
  * QK         f32 (batch, n, heads * dim) or (batch, heads, n, dim): heads.h
- * V          f32, as QK, with v_dim
+ * V          f32 as QK, with v_dim
  * rotations  f32 (heads or 1, dim, num_hashes, features), features = sum num_buckets / 2
  * buckets    i32 or i64 (batch, heads, num_hashes, n), 0 … product of num_buckets - 1:
  *            in place of rotations; taken as they are, also of masked tokens
  * key_mask   bool (batch, n), optional
  * Y          as QK, with v_dim
- * buckets    i32 (batch, heads, num_hashes, n), optional: before the mask
+ * buckets_out  i32 (batch, heads, num_hashes, n), optional: before the mask
  * num_hashes 1, num_buckets (even numbers), chunk_length 64, chunks_before 1,
  * chunks_after 0, scale 1, is_causal 0, key_norm "rms": sqrt(sum k^2 + 1e-6 dim), "l2":
  * max(sqrt(sum k^2), 1e-12), self_value -1e5, attend_across_buckets 1, deduplicate 0,
@@ -97,14 +97,17 @@ static attn_status read_buckets(const attnrun_step *step, struct reformer *s)
     const struct reformer_args *args = step->args;
     s->n_buckets = 1;
     if (args->num_buckets.n < 1)
-        return op_fail(step, ATTNRUN_E_ATTR, "num_buckets is empty");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "num_buckets is empty, expected its factors");
     for (int64_t i = 0; i < args->num_buckets.n; i++) {
         int64_t n = args->num_buckets.v[i];
         if (n < 2 || n % 2 != 0)
             return op_fail(step, ATTNRUN_E_ATTR,
-                           "num_buckets has %lld, expected an even number", (long long)n);
+                           "num_buckets holds %lld, expected an even number from 2 on",
+                           (long long)n);
         if (!ck_mul(s->n_buckets, n, &s->n_buckets) || s->n_buckets >= INT32_MAX)
-            return op_fail(step, ATTNRUN_E_LIMIT, "num_buckets make 2^31 or more");
+            return op_fail(step, ATTNRUN_E_LIMIT,
+                           "the product of num_buckets is over 2^31 - 2");
         s->widths[i] = n / 2;
         s->features += n / 2;
         s->n_factors = i + 1;
@@ -187,7 +190,8 @@ static attn_status plan_rounds(const attnrun_step *step, struct reformer *s)
     if (!s->given && !op_has_in(step, ROTATIONS) && (!s->whole || op_has_out(step, 1)))
         return op_fail(step, ATTNRUN_E_MODEL, "neither rotations nor buckets are given");
     if (!ck_mul(s->padded, s->rounds, &places) || places > INT64_MAX / 4)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the rounds are too many");
+        return op_fail_size(step, "the number of sorted tokens (tokens times num_hashes)",
+                            "2^61");
     if (n > 0 && max64(s->before, s->after) > places / s->chunk)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "%s is %lld, expected at most %lld, the number of chunks",
@@ -196,7 +200,7 @@ static attn_status plan_rounds(const attnrun_step *step, struct reformer *s)
                        (long long)(places / s->chunk));
     return places / s->chunk < INT32_MAX
                ? ATTNRUN_OK
-               : op_fail(step, ATTNRUN_E_LIMIT, "it has 2^31 - 1 chunks or more");
+               : op_fail(step, ATTNRUN_E_LIMIT, "the number of chunks is over 2^31 - 2");
 }
 
 /* Reserves count * size bytes of shared memory. */
@@ -224,7 +228,7 @@ static attn_status plan_memory(attnrun_step *step, struct reformer *s)
                 reserve(step, s->rounds > 1 ? tokens : 0,
                         (int64_t)sizeof(struct reformer_sum), &s->sums_at);
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     step->scratch_bytes = max64(hash, max64(sort, chunks));
     return ATTNRUN_OK;
 }
@@ -260,7 +264,7 @@ static attn_status plan_tasks(attnrun_step *step, const struct reformer *s)
     if (!ck_mul(s->heads, hash_blocks, &hashing) ||
         !ck_mul(s->heads, s->hashes, &sorting) ||
         !ck_mul(any ? s->heads : 0, s->blocks, &attending))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     op_tasks(step, HASH, z->q_len > 0 ? hashing : 0,
              nanoseconds(2.0 * (double)tokens * (double)z->dim *
                          (double)(s->hashes * s->features + 16)));
@@ -287,7 +291,7 @@ static attn_status plan_reformer(attnrun_step *step, const struct reformer *foun
         op_has_in(step, ROTATIONS) ? step->in[ROTATIONS].dims[0].value : 1;
     TRY(plan_rounds(step, s));
     if (!ck_mul(s->hashes, s->features, &features))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the rotations are too many");
+        return op_fail_size(step, "the number of rotations", "2^63 - 1");
     plan_blocks(s);
     TRY(plan_memory(step, s));
     return plan_tasks(step, s);

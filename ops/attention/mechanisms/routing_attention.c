@@ -150,7 +150,7 @@ static attn_status plan_memory(attnrun_step *step, struct routing_state *s)
                reserve(step, s->heads, side < s->sides ? chosen[side] : 0,
                        &s->chosen_at[side]);
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     if (s->sides == 1)
         s->chosen_at[1] = s->chosen_at[0];
     step->scratch_bytes = max64(choose_bytes(s), attend);
@@ -171,7 +171,7 @@ static attn_status plan_tasks(attnrun_step *step, const struct routing_state *s)
     const bool any = z->q_len > 0 && z->v_dim > 0;
     int64_t choosing;
     if (!ck_mul(s->heads, 2 * s->groups, &choosing))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     op_tasks(step, NORMS, any ? 2 * s->heads : 0, nanoseconds(n * (double)z->dim));
     op_tasks(step, CHOOSE, any ? s->heads * s->sides * s->groups : 0,
              nanoseconds(2 * n * (double)s->group * (double)(z->dim + 50)));
@@ -190,7 +190,8 @@ static attn_status plan_routing(attnrun_step *step, const struct attn_qkv *shape
     s->shared = args->shared_qk != 0;
     if (s->shared && s->sizes.q_len != s->sizes.kv_len)
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "shared_qk with %lld queries and %lld keys, expected the same",
+                       "there are %lld queries and %lld keys, expected as many with "
+                       "shared_qk 1",
                        (long long)s->sizes.q_len, (long long)s->sizes.kv_len);
     s->heads = s->sizes.batch * s->sizes.q_heads;
     s->clusters = step->in[MEANS].dims[1].value;

@@ -23,6 +23,9 @@
  * below u + top_buckets; its own keys j <= i; in the last bucket of a rotated head rows
  * from 1 on see neither sorted keys nor own key 0.
  *
+ * Refused: lengths that buckets do not divide, temperature <= 0, sortcut in mode
+ * sinkhorn, fewer key heads than query heads; causal: mode sinkhorn, sortcut, other
+ * lengths or buckets of keys, no null_k and null_v.
  * Cost: O(N bucket_size (picks + 1) d), sinkhorn: + n m bucket_size d for P K and P V.
  * Shared memory: picks, or n m floats a head.
  * Source: Tay 2020, arXiv:2002.11296; compared with sinkhorn-transformer 0.11.4, whose
@@ -153,7 +156,7 @@ static attn_status plan_sinkhorn(attnrun_step *step, struct sinkhorn_state *s)
            place(&s->gemm_at, &end, s->balanced ? (int64_t)gemm : 0, 1) &&
            ck_mul(heads, s->groups, &tasks) && ck_mul(z->q_len, 64, &ignored);
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     step->scratch_bytes = max64(end, sort);
     const double keys = (double)(s->sorted_rows + s->kv_block);
     const double cost = (double)s->group * (double)s->block * keys *

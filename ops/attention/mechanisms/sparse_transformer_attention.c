@@ -15,6 +15,8 @@
  * stride      at least 1; summary 1 … stride (1); num_verts * summary <= stride (1)
  * is_causal   1 by default
  * A query that sees no key gives zeros.
+ * Refused: unknown patterns, a list of neither one pattern nor one for each head,
+ * stride < 1, summary or num_verts * summary above stride.
  * Cost: O(pairs that are seen), n sqrt(n) for l = sqrt(n). Strided keys are read in steps
  * of l where they lie, for all queries of one remainder together; where they have a local
  * part too, the sums of up to 4,096 queries wait for it.
@@ -172,7 +174,7 @@ static attn_status plan_sparse_transformer(attnrun_step *step, struct sparse_sta
                 ck_add(s->keys_at, bytes, &step->scratch_bytes) &&
                 ck_mul(z->batch * z->q_heads, s->groups, &tasks);
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     const double stride = (double)args->stride, keys = (double)z->kv_len;
     const double seen = fmin(keys, stride + keys / stride * (double)args->summary);
     const double cost = (double)s->group * seen * (double)(z->dim + z->v_dim + 32) / 50.0;

@@ -9,11 +9,12 @@
  *                      j / (n_a n_b / n)
  *
  * V          f32 (batch, kv_len, heads * v_dim) or (batch, heads, kv_len, v_dim)
- * q, k       the same with dim and q_len, kv_len: see heads.h
+ * q, k       as V, with dim and q_len, kv_len; Y as V, with q_len
  * hid        (batch, q_len, heads * dh) or (batch, heads, q_len, dh), or for all heads
  *            (batch, q_len, dh) or (batch, 1, q_len, dh)
  * W2, b2     (1 or heads, dh, least kv_len), (1 or heads, least kv_len)
- * a, b       (batch, q_len, heads * n_a), … * n_b; or by head; n_a n_b >= kv_len
+ * a, b       (batch, q_len, heads * n_a), (batch, q_len, heads * n_b); or by head; n_a n_b is
+ *            at least kv_len
  * R          (1 or heads, least q_len, least kv_len)
  * R1, R2     (1 or heads, least q_len, r), (1 or heads, least kv_len, r)
  * alpha      (components), ones by default; key_mask bool (batch, kv_len): false masks a key
@@ -21,6 +22,8 @@
  * normalize 0 as well; a query that sees no key gives zeros. is_causal is bottom-right:
  * j <= i + kv_len - q_len; tables are cut from their beginning. Heads are not shared by
  * groups. Inputs of components that are not named are not looked at.
+ * Refused: unknown components, none or more than 64 of them, a component without its
+ * inputs, tables smaller than the sequences, n_a n_b < kv_len.
  * Cost: 2 n^2 (dims + v_dim) FLOPs; where no component depends on the sample and there is
  * no key_mask, logits and weights are computed once for several samples. No n x n matrix
  * but R.
@@ -168,7 +171,8 @@ static attn_status check_weight(const attnrun_step *step, int in, int rank, int6
     *stride = 1;
     for (int axis = 1; axis < rank; axis++)
         if (!ck_mul(*stride, t->dims[axis].value, stride))
-            return op_fail_input(step, in, ATTNRUN_E_LIMIT, "it is too large");
+            return op_fail_input(step, in, ATTNRUN_E_LIMIT,
+                                 "expected at most 2^63 - 1 elements for a head");
     if (own == 1)
         *stride = 0;
     return ATTNRUN_OK;

@@ -70,7 +70,7 @@ attn_status attn_synthetic_plan(const attnrun_step *step, struct synthetic_state
     s->blocks = parts(z->q_len, s->block);
     s->scratch_bytes = scratch_of(s, s->block);
     if (s->scratch_bytes < 0 || !ck_mul(s->groups * z->q_heads, s->blocks, &s->n_tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     double cost = 2.0 * (double)s->block * (double)z->kv_len *
                   (double)(s->inner + s->samples * z->v_dim + 64) / 100.0;
     s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;

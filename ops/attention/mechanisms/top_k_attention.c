@@ -3,12 +3,13 @@
  *
  * Q, K, V     see heads.h; fewer key heads than query heads are shared by groups
  * key_mask    bool (batch, kv_len), optional: false masks a key
- * attn_mask   bool, broadcast to (batch, heads, q_len, kv_len), optional
+ * attn_mask   bool (batch, heads, q_len, kv_len), or what is broadcast to it; optional
  * k           at least 1; all keys where fewer than k are left
  * tie_rule    threshold: keys with the score of the k-th largest are all kept; exact: of
  *             those with the lower place, k in all
  * Masks come before the choice. is_causal is bottom-right. A query without keys gives
  * zeros; a score that is NaN is kept.
+ * Refused: k < 1, an attn_mask that cannot be broadcast, sizes that disagree.
  * Cost: 2 n kv_len dim FLOPs for the scores, O(kv_len) per row for the choice, 2 k v_dim
  * for the values. Scratch: a tile of scores and about 2 k candidates for each of up to
  * 128 rows; never all scores of a row unless k is that large. Source: Zhao 2019,
@@ -93,7 +94,7 @@ static attn_status plan_top_k(attnrun_step *step, struct top_k_state *s)
                 place(&s->ranks_at, &end, s->room, size) &&
                 ck_mul(z->batch * z->q_heads, s->blocks, &tasks);
     if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     const attnrun_type *mask = &step->in[ATTN_MASK];
     memset(s->mask, 0, sizeof s->mask);
     int64_t stride = 1;

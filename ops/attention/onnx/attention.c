@@ -76,9 +76,10 @@ static attn_status take_columns(const attnrun_step *step, int in, int64_t heads,
     int64_t width;
     if (!ck_mul(dim, heads, &width) || !ck_add(width, args->columns.v[in], &width) ||
         (dim_is_const(t->dims[2]) && t->dims[2].value < width))
-        return op_fail_input(
-            step, in, ATTNRUN_E_SHAPE, "expected %lld heads of %lld columns from %lld on",
-            (long long)heads, (long long)dim, (long long)args->columns.v[in]);
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+                             "expected %lld heads of %lld columns in dim 2, from %lld on",
+                             (long long)heads, (long long)dim,
+                             (long long)args->columns.v[in]);
     o->dim = dim_of(dim);
     return ATTNRUN_OK;
 }
@@ -98,9 +99,9 @@ static attn_status split_operand(const attnrun_step *step, int in, int64_t heads
         return layout == TOKENS_FIRST ? op_need_rank(step, in, 3) : ATTNRUN_OK;
     }
     if (heads < 1)
-        return op_fail(
-            step, ATTNRUN_E_ATTR,
-            "q_num_heads and kv_num_heads must be at least 1 with inputs of rank 3");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "%s is %lld, expected at least 1 with inputs of rank 3",
+                       in == Q ? "q_num_heads" : "kv_num_heads", (long long)heads);
     o->heads = dim_of(heads);
     o->tokens = t->dims[layout != TOKENS_FIRST];
     if (args->columns.v != NULL)
@@ -272,7 +273,9 @@ static attn_status plan_masked(attnrun_step *step, const struct attn_sdpa *s,
     const int64_t sizes[MASK_AXES] = { 1, s->batch, s->q_heads, s->q_len, s->kv_len };
     if (op_has_in(step, MASK) || s->causal || s->left >= 0 || s->right >= 0 ||
         s->softcap > 0)
-        return op_fail(step, ATTNRUN_E_ATTR, "a mask program is all the mask there is");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "a mask program (code, mask, axes) takes no attn_mask, is_causal, "
+                       "window or softcap beside it");
     *m = (struct attn_masked){ .s = *s, .windows = 1 };
     TRY(attn_mask_plan(step, LEAVES, args->code, args->mask, args->axes, sizes,
                        &m->program));
@@ -314,7 +317,8 @@ static attn_status plan_core(attnrun_step *step, int64_t total, const struct qkv
         return plan_masked(step, s, &state->masked);
     TRY(plan_mask(step, s));
     if (!op_has_out(step, Y) && op_has_out(step, SCORES))
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "qk_matmul_output needs Y beside it");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "output qk_matmul_output needs output Y beside it");
     TRY(step->in[Q].dtype == ATTNRUN_F64
             ? attn_doubles_plan(step, s, ATTEND, op_has_out(step, Y))
             : attn_sdpa_phases(step, s, ATTEND, op_has_out(step, Y)));
@@ -327,28 +331,24 @@ static attn_status plan_core(attnrun_step *step, int64_t total, const struct qkv
     return ATTNRUN_OK;
 }
 
-/* Where given, n numbers of 0 to `max`. */
-static attn_status check_ints(const attnrun_step *step, const attnrun_ints *ints,
-                              int64_t n, int64_t max)
-{
-    bool good = ints->v == NULL || ints->n == n;
-    for (int64_t i = 0; ints->v != NULL && good && i < n; i++)
-        good = ints->v[i] >= 0 && ints->v[i] <= max;
-    return good ? ATTNRUN_OK
-                : op_fail(step, ATTNRUN_E_ATTR, "layouts or columns are wrong");
-}
-
 static attn_status check_args(const attnrun_step *step)
 {
     const struct attention_args *args = step->args;
     if (args->left_window_size < -1 || args->right_window_size < -1)
-        return op_fail(step, ATTNRUN_E_ATTR, "a window size is below -1");
-    TRY(check_ints(step, &args->layouts, 4, LAYOUTS - 1));
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "left_window_size is %lld and right_window_size %lld, expected -1 "
+                       "(no bound) or more",
+                       (long long)args->left_window_size,
+                       (long long)args->right_window_size);
+    if (args->layouts.v != NULL)
+        TRY(attn_need_ints(step, "layouts", args->layouts, 4, LAYOUTS - 1));
     for (int in = Q; in <= V; in++)
         if (layout_of(args, in) == JOINED)
-            return op_fail(step, ATTNRUN_E_ATTR, "a layout is for Y alone");
-    TRY(check_ints(step, &args->columns, COLUMNS, ATTN_MAX_DIM));
-    return ATTNRUN_OK;
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "layouts holds %d at %d, which only Y takes", JOINED, in);
+    return args->columns.v == NULL
+               ? ATTNRUN_OK
+               : attn_need_ints(step, "columns", args->columns, COLUMNS, ATTN_MAX_DIM);
 }
 
 /* Q, K and V are of one type; only doubles take a mask of doubles. */

@@ -93,7 +93,9 @@ static attn_status check_options(const attnrun_step *step)
         args->input_channel_offset != 0 || args->input_channels != 0 ||
         (args->ndim == 1 && args->state_channels_last != -1))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "only ndim 1 without compact states and slices of channels");
+                       "state_update_capacity, state_length, input_channel_offset, "
+                       "input_channels, state_channels_last or ndim over 1 is given, "
+                       "expected none of them");
     return ATTNRUN_OK;
 }
 
@@ -169,7 +171,9 @@ static attn_status plan_scratch(attnrun_step *step, const struct conv_state *sta
         !ck_mul(line, (int64_t)sizeof(float), &line) ||
         !ck_mul(state->taps, (int64_t)sizeof(int64_t), &step->scratch_bytes) ||
         !ck_add(step->scratch_bytes, line, &step->scratch_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the tensor is too large");
+        return op_fail_size(
+            step, "its number of results would be over 2^46, or its scratch memory",
+            "2^63 - 1 bytes");
     *bytes *= (int64_t)sizeof(float);
     return ATTNRUN_OK;
 }
@@ -213,7 +217,7 @@ static attn_status plan_causal_conv_with_state(attnrun_step *step, int64_t carri
     state->slots = max64(1, args->state_window);
     state->rows_per_task = max64(1, TASK_ELEMENTS / (state->length + 1));
     if (!ck_mul(batch, state->channels, &state->rows))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the tensor is too large");
+        return op_fail_size(step, "the number of channels of the batch", "2^63 - 1");
     TRY(plan_scratch(step, state, &bytes));
     if (last)
         plan_lines(step, state, batch, bytes);
@@ -230,7 +234,8 @@ static attn_status conv_infer(attnrun_step *step)
     TRY(conv_check(step, &carried));
     TRY(op_out_like(step, 0, INPUT));
     if (step->n_out > 2)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "output state_update");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "output 2, state_update, is not supported");
     if (step->n_out > 1) {
         attnrun_dim dims[ATTNRUN_MAX_RANK] = { dim_of(args->state_window) };
         for (int i = 0; i < x->rank; i++)
@@ -400,10 +405,14 @@ static attn_status check_varlen(const attnrun_step *step, attnrun_dim *carried)
 {
     const struct conv_args *args = step->args;
     if (op_has_in(step, DELTA) || op_has_in(step, MASK))
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "only kernels without deltas");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "inputs delta and mask are not supported");
     if (op_has_in(step, COUNTS) != (args->state_update_capacity > 0))
         return op_fail(step, ATTNRUN_E_INPUT,
-                       "capture_count goes with state_update_capacity over 0");
+                       "state_update_capacity is %lld and capture_count is %s, expected "
+                       "both or none",
+                       (long long)args->state_update_capacity,
+                       op_has_in(step, COUNTS) ? "given" : "absent");
     TRY(op_need_rank(step, INPUT, 2));
     TRY(op_need_rank(step, STARTS, 1));
     TRY(op_need_rank(step, INITIAL, 3));
@@ -456,7 +465,7 @@ static attn_status varlen_infer(attnrun_step *step)
     if (op_rank_known(step, STARTS)) {
         if (dim_is(step->in[STARTS].dims[0], 0))
             return op_fail_input(step, STARTS, ATTNRUN_E_SHAPE,
-                                 "expected a start and an end");
+                                 "expected at least 1 in dim 0, one more than sequences");
         batch = attnrun_dim_sub(step, step->in[STARTS].dims[0], dim_of(1));
     }
     TRY(check_sequences(step, batch, carried));

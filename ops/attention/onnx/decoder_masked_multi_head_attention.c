@@ -65,10 +65,11 @@ static attn_status check_args(const attnrun_step *step)
                              "expected none: beams are not supported");
     if (op_has_in(step, K) != op_has_in(step, V))
         return op_fail_input(step, op_has_in(step, K) ? K : V, ATTNRUN_E_INPUT,
-                             "keys and values go together");
+                             "expected key and value, or none of them");
     if (op_has_in(step, PAST_K) != op_has_in(step, PAST_V))
         return op_fail_input(step, op_has_in(step, PAST_K) ? PAST_K : PAST_V,
-                             ATTNRUN_E_INPUT, "keys and values go together");
+                             ATTNRUN_E_INPUT,
+                             "expected past_key and past_value, or none of them");
     if (op_has_out(step, QK) && args->output_qk == 0)
         return op_fail(step, ATTNRUN_E_ATTR, "output qk is named, but output_qk is 0");
     return ATTNRUN_OK;

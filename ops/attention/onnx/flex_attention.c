@@ -114,7 +114,7 @@ static attn_status flex_memory(attnrun_step *step, struct flex_state *state)
         fits = fits && ck_add(state->convert_offset, copy, &step->shared_bytes);
     }
     if (!fits || !ck_add(block, v_row, &step->scratch_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the scores are too large");
+        return op_fail_size(step, "the memory of its scores", "2^63 - 1 bytes");
     return ATTNRUN_OK;
 }
 
@@ -134,7 +134,7 @@ static attn_status flex_plan(attnrun_step *step, const attnrun_type *scores)
     state->count = op_count(scores, 0, 4);
     if (state->count < 0 || !ck_mul(state->dims[0], state->dims[1], &n) ||
         !ck_mul(n, state->blocks, &n))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the scores are too large");
+        return op_fail_size(step, "the number of its scores", "2^63 - 1");
     TRY(flex_memory(step, state));
     double cost = ROWS * (double)state->dims[3] *
                   (double)(state->dim + state->v_dim + 16) *

@@ -8,6 +8,7 @@
  * K, V     the same with blocks + window - 1 blocks: what a Pad puts before and behind is there
  * leaf     of the mask program (code, mask, axes), see mask_program.h
  * Y        as Q, with the dim of V
+ * sums     the log of the sum of exponentials of each query's scores: as Q, with a dim of 1
  * A query that sees no key gives NaN, as a plain Softmax does.
  * Domain attnrun.fused: what rewrite passes make of attention in blocks; never written by
  * exporters. Cost: O(n window tokens dim) a head, scratch O(tile). */
@@ -30,7 +31,7 @@ static const attnrun_attr_def block_attrs[] = {
     ATTR_END,
 };
 
-enum { Q, K, V, LEAVES, Y = 0, MAX_WINDOW = 4096 };
+enum { Q, K, V, LEAVES, Y = 0, SUMS, MAX_WINDOW = 4096 };
 /* Axes of an operand. */
 struct places {
     int heads, blocks, tokens, dim; /* heads -1: there is one */
@@ -86,7 +87,9 @@ static attn_status plan(attnrun_step *step, const struct places *p)
     struct attn_sdpa *s = &m->s;
     int64_t keys, blocks;
     if (!ck_mul(tokens, args->window, &keys) || !ck_mul(batch, windows, &blocks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_size(step,
+                            "the number of keys of a window, or of windows of the batch,",
+                            "2^63 - 1");
     TRY(attn_sdpa_fits(step, blocks, heads, tokens, keys, dim + v_dim));
     *m = (struct attn_masked){ .windows = windows > 0 ? windows : 1 };
     *s = (struct attn_sdpa){ .batch = blocks,
@@ -102,6 +105,7 @@ static attn_status plan(attnrun_step *step, const struct places *p)
     s->k = strides_of(&step->in[K], p, dim, &m->k_window);
     s->v = strides_of(&step->in[V], p, v_dim, &m->v_window);
     s->y = strides_of(q, p, v_dim, &m->y_window);
+    m->sums = strides_of(q, p, 1, &m->sums_window);
     const int64_t sizes[MASK_AXES] = { windows, batch, heads, tokens, keys };
     TRY(attn_mask_plan(step, LEAVES, args->code, args->mask, args->axes, sizes,
                        &m->program));
@@ -115,8 +119,11 @@ static attn_status block_infer(attnrun_step *step)
     if (args->window < 1 || args->window > MAX_WINDOW)
         return op_fail(step, ATTNRUN_E_ATTR, "window is %lld, expected 1 to %d",
                        (long long)args->window, MAX_WINDOW);
-    if (!op_rank_known(step, Q) || !op_rank_known(step, K) || !op_rank_known(step, V))
+    if (!op_rank_known(step, Q) || !op_rank_known(step, K) || !op_rank_known(step, V)) {
+        if (op_has_out(step, SUMS))
+            TRY(op_out(step, SUMS, q->dtype, -1, NULL));
         return op_out(step, Y, q->dtype, -1, NULL);
+    }
     TRY(op_need_rank_between(step, Q, args->by_token ? 5 : 4, 5));
     const struct places p = places_of(args, q->rank);
     TRY(check_keys(step, K, &p));
@@ -125,6 +132,9 @@ static attn_status block_infer(attnrun_step *step)
     memcpy(y, q->dims, (size_t)q->rank * sizeof *y);
     y[p.dim] = step->in[V].dims[p.dim];
     TRY(op_out(step, Y, q->dtype, q->rank, y));
+    y[p.dim] = dim_of(1);
+    if (op_has_out(step, SUMS))
+        TRY(op_out(step, SUMS, q->dtype, q->rank, y));
     return step->concrete ? plan(step, &p) : ATTNRUN_OK;
 }
 
@@ -134,6 +144,9 @@ static attn_status block_run(const attnrun_step *step, const attnrun_work *work)
                                             .k = step->x[K].data,
                                             .v = step->x[V].data,
                                             .y = step->y[Y].data,
+                                            .log_sums = op_has_out(step, SUMS)
+                                                            ? step->y[SUMS].data
+                                                            : NULL,
                                             .leaves = step->x + LEAVES };
     return attn_masked_run(step, step->state, &o, work);
 }
@@ -144,7 +157,7 @@ const attnrun_op_def op_fused_block_attention_1 = {
     .name = "FusedBlockAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T leaf:L*!",
-    .outputs = "Y:T",
+    .outputs = "Y:T sums:T?",
     .types = "T=f32 L=f32,b8,i32,i64",
     .args_bytes = sizeof(struct block_args),
     .state_bytes = sizeof(struct attn_masked),

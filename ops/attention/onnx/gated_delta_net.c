@@ -71,21 +71,29 @@ static attn_status check_given(const attnrun_step *step)
     const struct delta_args *args = step->args;
     const bool gated =
         args->update_rule == RULE_GATED || args->update_rule == RULE_GATED_DELTA;
-    if (gated != op_has_in(step, DECAY) ||
-        (args->update_rule >= RULE_DELTA) != op_has_in(step, BETA))
-        return op_fail(step, ATTNRUN_E_INPUT,
-                       "decay and beta: expected those of the update rule alone");
+    const bool delta = args->update_rule >= RULE_DELTA;
+    if (gated != op_has_in(step, DECAY) || delta != op_has_in(step, BETA))
+        return op_fail(
+            step, ATTNRUN_E_INPUT, "the update rule %s input decay and %s input beta",
+            gated ? "needs" : "does not take", delta ? "needs" : "does not take");
     if (op_has_in(step, KEY) != op_has_in(step, VALUE))
-        return op_fail(step, ATTNRUN_E_INPUT, "key and value go together");
+        return op_fail(step, ATTNRUN_E_INPUT,
+                       "only %s is given, expected key and value, or none of them",
+                       op_has_in(step, KEY) ? "key" : "value");
     if (!op_has_in(step, KEY) && !op_has_in(step, INITIAL))
         return op_fail(step, ATTNRUN_E_INPUT,
-                       "packed query, key and value need initial_state");
+                       "initial_state is missing; without key, it says how query is "
+                       "divided");
     if (gated && args->gate_activation != GATE_NONE &&
         (!op_has_in(step, A_LOG) || !op_has_in(step, DT_BIAS)))
-        return op_fail(step, ATTNRUN_E_INPUT, "gate_activation needs a_log and dt_bias");
+        return op_fail(step, ATTNRUN_E_INPUT,
+                       "gate_activation is given, but a_log or dt_bias is absent");
     if ((args->state_update_capacity > 0) != op_has_in(step, COUNT))
         return op_fail(step, ATTNRUN_E_INPUT,
-                       "capture_count and state_update_capacity go together");
+                       "state_update_capacity is %lld and capture_count is %s, expected "
+                       "both or none",
+                       (long long)args->state_update_capacity,
+                       op_has_in(step, COUNT) ? "given" : "absent");
     return ATTNRUN_OK;
 }
 
@@ -108,11 +116,14 @@ static attn_status find_dims(const attnrun_step *step, struct delta_dims *d)
     d->packed = !op_has_in(step, KEY);
     d->lead = q->rank - (d->packed ? 1 : 2);
     if (d->lead == 2 && op_has_in(step, STARTS))
-        return op_fail(step, ATTNRUN_E_INPUT, "cu_seqlens needs one axis of tokens");
+        return op_fail(
+            step, ATTNRUN_E_INPUT,
+            "query has a batch axis, expected one axis of tokens with cu_seqlens");
     if (d->lead == 1 && !op_has_in(step, STARTS) && !op_has_in(step, INITIAL))
         return op_fail(
             step, ATTNRUN_E_INPUT,
-            "cu_seqlens or initial_state must say how many sequences there are");
+            "cu_seqlens and initial_state are absent, expected one of them, which "
+            "says how many sequences there are");
     d->batch = batch_of(step, d);
     if (!d->packed) {
         d->q_heads = q->dims[d->lead];
@@ -130,8 +141,10 @@ static attn_status find_dims(const attnrun_step *step, struct delta_dims *d)
     attnrun_dim pair = attnrun_dim_mul(step, d->d_k, dim_of(2));
     if (dim_is_const(pair) &&
         (pair.value < 1 || (dim_is_const(rest) && rest.value % pair.value != 0)))
-        return op_fail_input(step, QUERY, ATTNRUN_E_SHAPE,
-                             "expected 2 q_heads d_k + heads d_v as in initial_state");
+        return op_fail_input(
+            step, QUERY, ATTNRUN_E_SHAPE,
+            "expected 2 * q_heads * d_k + heads * d_v in the last dim, with "
+            "heads, d_v and d_k of initial_state");
     d->q_heads = dim_is_const(pair) ? attnrun_dim_div(step, rest, pair)
                                     : attnrun_dim_unknown(step);
     return ATTNRUN_OK;
@@ -218,6 +231,32 @@ static bool append(attnrun_step *step, int64_t *at, int64_t rows, int64_t n)
            ck_align(step->shared_bytes, 64, &step->shared_bytes);
 }
 
+static attn_status check_sizes(const attnrun_step *step, const struct delta_dims *d,
+                               struct delta_state *s)
+{
+    if (s->q_heads < 1 || s->heads < 1 || s->heads % s->q_heads != 0 || s->d_k < 1 ||
+        s->d_v < 1 || s->heads > INT32_MAX || d->batch.value < 1)
+        return op_fail(
+            step, ATTNRUN_E_SHAPE,
+            "there are %lld sequences, %lld query heads of %lld and %lld heads of %lld, "
+            "expected 1 or more of each, and heads a multiple of query heads",
+            (long long)d->batch.value, (long long)s->q_heads, (long long)s->d_k,
+            (long long)s->heads, (long long)s->d_v);
+    if (!op_has_in(step, STARTS) && s->tokens % d->batch.value != 0)
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "%lld tokens cannot be divided into %lld equal sequences",
+                       (long long)s->tokens, (long long)d->batch.value);
+    if (op_has_in(step, DT_BIAS)) {
+        s->bias = op_count(&step->in[DT_BIAS], 0, step->in[DT_BIAS].rank);
+        if (s->bias != s->heads && (s->gate == 1 || s->bias != s->heads * s->d_k))
+            return op_fail_input(step, DT_BIAS, ATTNRUN_E_SHAPE,
+                                 "expected %lld elements, one for each head%s",
+                                 (long long)s->heads,
+                                 s->gate == 1 ? "" : ", or d_k times as many");
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status plan_gated_delta_net(attnrun_step *step, const struct delta_dims *d)
 {
     const struct delta_args *args = step->args;
@@ -232,20 +271,7 @@ static attn_status plan_gated_delta_net(attnrun_step *step, const struct delta_d
     s->gate = op_has_in(step, DECAY) && step->in[DECAY].rank == d->lead + 2 ? s->d_k : 1;
     s->packed_row = d->packed ? q->dims[d->lead].value : 0;
     s->update_row = update_row(step, d).value;
-    if (s->q_heads < 1 || s->heads < 1 || s->heads % s->q_heads != 0 || s->d_k < 1 ||
-        s->d_v < 1 || s->heads > INT32_MAX || d->batch.value < 1)
-        return op_fail(
-            step, ATTNRUN_E_SHAPE,
-            "expected sequences, and heads that are a multiple of the query's");
-    if (!op_has_in(step, STARTS) && s->tokens % d->batch.value != 0)
-        return op_fail(step, ATTNRUN_E_SHAPE, "%lld tokens are no %lld equal sequences",
-                       (long long)s->tokens, (long long)d->batch.value);
-    if (op_has_in(step, DT_BIAS)) {
-        s->bias = op_count(&step->in[DT_BIAS], 0, step->in[DT_BIAS].rank);
-        if (s->bias != s->heads && (s->gate == 1 || s->bias != s->heads * s->d_k))
-            return op_fail_input(step, DT_BIAS, ATTNRUN_E_SHAPE,
-                                 "expected one number for each decay or head");
-    }
+    TRY(check_sizes(step, d, s));
     if (!ck_mul(s->q_heads, s->d_k, &keys) || !ck_mul(s->heads, s->d_v, &values) ||
         !append(step, &s->q_at, s->tokens, keys) ||
         !append(step, &s->k_at, s->tokens, keys) ||
@@ -253,7 +279,7 @@ static attn_status plan_gated_delta_net(attnrun_step *step, const struct delta_d
         !append(step, &s->g_at, s->tokens, s->heads * s->gate) ||
         !append(step, &s->b_at, s->tokens, s->heads) ||
         !ck_mul(s->d_k, s->d_v, &s_floats))
-        return op_fail(step, ATTNRUN_E_LIMIT, "too many tokens");
+        return op_fail_scratch(step);
     s->args = (struct linear_args){ .q_num_heads = s->q_heads,
                                     .kv_num_heads = s->heads,
                                     .scale = args->scale,

@@ -88,10 +88,13 @@ static attn_status check_args(const attnrun_step *step)
             return op_fail_input(step, in, ATTNRUN_E_UNSUPPORTED,
                                  "norms of queries and keys are not supported");
     if (op_has_out(step, QK) && (args->qk_output == NO_QK || !op_has_out(step, Y)))
-        return op_fail(step, ATTNRUN_E_ATTR, "output_qk needs qk_output and output");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "output output_qk needs attribute qk_output 1 or 2 and output 0");
     if (op_has_in(step, K) != op_has_in(step, V) ||
         op_has_in(step, PAST_K) != op_has_in(step, PAST_V))
-        return op_fail(step, ATTNRUN_E_INPUT, "keys and values go together");
+        return op_fail(step, ATTNRUN_E_INPUT,
+                       "key and value, and past_key and past_value, are each given "
+                       "together or not at all");
     if (args->do_rotary != 0 && (!op_has_in(step, COS) || !op_has_in(step, SIN)))
         return op_fail(step, ATTNRUN_E_INPUT,
                        "do_rotary is 1, but cos_cache or sin_cache is absent");
@@ -119,8 +122,8 @@ static attn_status find_cache(const attnrun_step *step, struct gqa_state *s)
             return op_fail(step, ATTNRUN_E_INPUT, "%s is missing",
                            in == K_SCALE ? "k_scale" : "v_scale");
         if (op_count(&step->in[in], 0, step->in[in].rank) != scales)
-            return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld numbers",
-                                 (long long)scales);
+            return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld element%s",
+                                 (long long)scales, scales == 1 ? "" : "s");
     }
     return ATTNRUN_OK;
 }
@@ -304,7 +307,7 @@ static attn_status gqa_infer(attnrun_step *step)
         return unknown_outputs(step);
     TRY(op_ints(step, TOTAL, &value, 1, &n, &known));
     if (known && n != 1)
-        return op_fail_input(step, TOTAL, ATTNRUN_E_SHAPE, "expected one number");
+        return op_fail_input(step, TOTAL, ATTNRUN_E_SHAPE, "expected one element");
     if (op_has_in(step, PAST_K))
         past = step->in[PAST_K].rank == 4 ? step->in[PAST_K].dims[2]
                                           : attnrun_dim_unknown(step);

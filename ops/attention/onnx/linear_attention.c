@@ -170,17 +170,19 @@ attn_status attn_linear_plan(attnrun_step *step, int phase,
     state->scale = args->scale != 0 ? args->scale : (float)(1 / sqrt((double)d_k));
     if (d_k > INT64_C(1) << 40 || !ck_mul(state->batch, args->kv_num_heads, &heads) ||
         !ck_mul(heads, d_k, &n) || !ck_mul(n, d_v, &state->state_floats))
-        return op_fail(step, ATTNRUN_E_LIMIT, "its state is too large");
+        return op_fail_size(
+            step, "d_k would be over 2^40, or the number of elements of its state",
+            "2^63 - 1");
     state->block = heads < FEW_HEADS ? SMALL_BLOCK : LINEAR_BLOCK;
     state->blocks = d_v / state->block + (d_v % state->block != 0);
     if (!ck_mul(heads, state->blocks, &n))
-        return op_fail(step, ATTNRUN_E_LIMIT, "its state is too large");
+        return op_fail_scratch(step);
     state->together = state->tokens <= LINEAR_CHUNK ? 1
                       : n < LINEAR_TOGETHER         ? n
                                                     : LINEAR_TOGETHER;
     if (!linear_scratch(state, &floats) ||
         !ck_mul(floats, (int64_t)sizeof(float), &floats))
-        return op_fail(step, ATTNRUN_E_LIMIT, "its state is too large");
+        return op_fail_scratch(step);
     if (step->scratch_bytes < floats)
         step->scratch_bytes = floats;
     double cost = (double)state->tokens * (double)d_k * (double)state->block *

@@ -65,7 +65,7 @@ static attn_status plan_memory(attnrun_step *step, struct ms_longformer_state *s
         !ck_align(bytes, 64, &s->globals_at) || !ck_add(s->globals_at, tokens, &bytes) ||
         !ck_align(bytes, 64, &s->lists_at) ||
         !ck_add(s->lists_at, w->list_bytes, &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     step->scratch_bytes = s->gemm.scratch_bytes;
     if (step->scratch_bytes < w->scratch_bytes)
         step->scratch_bytes = w->scratch_bytes;
@@ -104,7 +104,9 @@ static attn_status plan_longformer(attnrun_step *step)
     const attnrun_dim *x = step->in[X].dims;
     const int64_t width = x[2].value;
     if (x[1].value > INT32_MAX)
-        return op_fail(step, ATTNRUN_E_LIMIT, "more than 2^31 - 1 tokens");
+        return op_fail(step, ATTNRUN_E_LIMIT,
+                       "there are %lld tokens, expected at most 2^31 - 1",
+                       (long long)w->s.kv_len);
     TRY(attn_sdpa_fits(step, x[0].value, args->num_heads, x[1].value, x[1].value,
                        3 * width));
     s->reach = args->window;

@@ -63,10 +63,12 @@ static attn_status check_args(const attnrun_step *step)
                        "num_heads is %lld, expected a multiple of kv_num_heads, %lld",
                        (long long)args->num_heads, (long long)args->kv_num_heads);
     if (op_has_in(step, K) != op_has_in(step, V))
-        return op_fail(step, ATTNRUN_E_INPUT, "key and value go together");
+        return op_fail(step, ATTNRUN_E_INPUT,
+                       "only %s is given, expected key and value, or none of them",
+                       op_has_in(step, K) ? "key" : "value");
     if (args->do_rotary != 0 && (!op_has_in(step, COS) || !op_has_in(step, SIN)))
         return op_fail(step, ATTNRUN_E_INPUT,
-                       "do_rotary without cos_cache and sin_cache");
+                       "do_rotary is 1, but cos_cache or sin_cache is absent");
     return ATTNRUN_OK;
 }
 
@@ -212,7 +214,7 @@ static attn_status check_run(const attnrun_step *step, const attnrun_work *work)
     const struct sparse_state *s = step->state;
     const struct attn_sizes *z = &s->core.sizes;
     if (op_count(&step->in[TOTAL], 0, step->in[TOTAL].rank) != 1)
-        return op_fail_input(step, TOTAL, ATTNRUN_E_SHAPE, "expected one number");
+        return op_fail_input(step, TOTAL, ATTNRUN_E_SHAPE, "expected one element");
     for (int64_t b = 0; b < z->batch; b++) {
         const int64_t past = past_of(step, b), end = past + z->q_len;
         if (past < 0 || end > z->kv_len)

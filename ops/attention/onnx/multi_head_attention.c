@@ -113,8 +113,9 @@ static attn_status find_operands(const attnrun_step *step, struct mha_operand *o
     }
     if (!dim_may_equal(o[0].width, o[1].width) ||
         !dim_may_equal(o[1].n_tokens, o[2].n_tokens))
-        return op_fail_input(step, has_key ? K : Q, ATTNRUN_E_SHAPE,
-                             "query, key and value do not fit each other");
+        return op_fail_input(
+            step, has_key ? K : Q, ATTNRUN_E_SHAPE,
+            "expected the head size of the query, and as many keys as values");
     return ATTNRUN_OK;
 }
 
@@ -221,7 +222,9 @@ static attn_status plan_multi_head(attnrun_step *step, struct mha_state *state)
     TRY(check_past(step, PAST_K, state, s->head_dim, &s->past_len));
     TRY(check_past(step, PAST_V, state, s->v_dim, &past_v));
     if (past_v != s->past_len)
-        return op_fail(step, ATTNRUN_E_INPUT, "past_key and past_value differ in length");
+        return op_fail(step, ATTNRUN_E_INPUT,
+                       "past_key has %lld tokens and past_value %lld, expected as many",
+                       (long long)s->past_len, (long long)past_v);
     s->kv_len = s->past_len + o[1].tokens;
     s->y = (struct attn_heads){ s->q_len * s->q_heads * s->v_dim, s->v_dim,
                                 s->q_heads * s->v_dim };

@@ -85,17 +85,17 @@ static attn_status check_args(const attnrun_step *step)
     for (int i = 0; i < 2; i++)
         if (strcmp(types[i]->data, "int4") == 0 ||
             strcmp(types[i]->data, "float4e2m1") == 0)
-            return op_fail(step, ATTNRUN_E_UNSUPPORTED, "a cache of %s", types[i]->data);
+            return op_fail(step, ATTNRUN_E_UNSUPPORTED, "a cache of %s is not supported",
+                           types[i]->data);
     const bool latent = args->kv_cache_layout != 0;
     if (latent == op_has_in(step, V_CACHE) || (latent && op_has_in(step, V)) ||
         (latent && args->kv_num_heads != 1) || (!latent && args->v_head_size != 0))
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "kv_cache_layout: LATENT has one head, v_head_size and no values");
+                       "value_cache, kv_num_heads or v_head_size do not fit the layout");
     if (op_has_in(step, V) != (op_has_in(step, K) && !latent))
-        return op_fail(step, ATTNRUN_E_INPUT, "key and value go together");
+        return op_fail(step, ATTNRUN_E_INPUT, "expected key and value, or neither");
     if (op_has_in(step, Q_NORM) != op_has_in(step, K_NORM))
-        return op_fail(step, ATTNRUN_E_INPUT,
-                       "q_norm_weight and k_norm_weight go together");
+        return op_fail(step, ATTNRUN_E_INPUT, "expected both norm weights, or neither");
     if (args->do_rotary && (!op_has_in(step, COS) || !op_has_in(step, SIN)))
         return op_fail(step, ATTNRUN_E_INPUT, "do_rotary needs cos_cache and sin_cache");
     return ATTNRUN_OK;
@@ -121,7 +121,7 @@ static attn_status check_scale(const attnrun_step *step, int cache, int in, int3
     const bool bytes = step->in[cache].dtype == ATTNRUN_I8;
     if (bytes != (type != NO_TYPE) || bytes != op_has_in(step, in))
         return op_fail_input(step, cache, ATTNRUN_E_DTYPE,
-                             "expected its quant_type and scale where it is i8 alone");
+                             "expected a quant_type and a scale if it is i8, else none");
     return type == PER_CHANNEL ? need(step, in, 3, channels, "kv_num_heads, 1, dim")
                                : need(step, in, 1, one, "one scale");
 }
@@ -130,17 +130,16 @@ static attn_status check_rotary(const attnrun_step *step)
 {
     const struct paged_args *args = step->args;
     struct paged_state *s = step->state;
-    if (!args->do_rotary)
-        return ATTNRUN_OK;
     TRY(op_need_rank(step, COS, 2));
     s->positions = step->in[COS].dims[0].value;
     s->half = step->in[COS].dims[1].value;
     TRY(need(step, SIN, 2, (const int64_t[]){ s->positions, s->half }, "cos_cache"));
     if (args->rotary_offset < 0 || args->rotary_offset > s->dim ||
         s->half > (s->dim - args->rotary_offset) / 2)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "rotary_offset is %lld: %lld features do not fit behind it",
-                       (long long)args->rotary_offset, 2 * (long long)s->half);
+        return op_fail(
+            step, ATTNRUN_E_ATTR,
+            "rotary_offset is %lld: %lld rotated features do not fit behind it",
+            (long long)args->rotary_offset, 2 * (long long)s->half);
     return ATTNRUN_OK;
 }
 
@@ -171,7 +170,7 @@ static attn_status check_inputs(attnrun_step *step)
     TRY(need(step, K_NORM, 1, &s->dim, "the dim of a head"));
     TRY(check_scale(step, K_CACHE, K_SCALE, args->k_quant_type));
     TRY(check_scale(step, V_CACHE, V_SCALE, args->v_quant_type));
-    return check_rotary(step);
+    return args->do_rotary ? check_rotary(step) : ATTNRUN_OK;
 }
 
 /* Shared memory: rotated queries, and caches that no output holds. */
@@ -181,20 +180,20 @@ static attn_status plan_memory(attnrun_step *step)
     int64_t queries;
     if (!ck_mul(s->tokens, s->heads * s->dim, &queries) ||
         !ck_mul(queries, 4, &queries) || !ck_align(queries, 64, &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "too many tokens");
+        return op_fail_size(step, "the memory of its rotated queries", "2^63 - 1 bytes");
     for (int i = 0; i < (s->latent ? 1 : 2); i++) {
         const int in = K_CACHE + i;
         s->cache_bytes[i] = op_count(&step->in[in], 0, 4);
         if (s->cache_bytes[i] < 0 ||
             !ck_mul(s->cache_bytes[i], step->in[in].dtype == ATTNRUN_I8 ? 1 : 4,
                     &s->cache_bytes[i]))
-            return op_fail(step, ATTNRUN_E_LIMIT, "the cache is too large");
+            return op_fail_size(step, "the memory of a cache", "2^63 - 1 bytes");
         s->chunks[i] = op_chunks(s->cache_bytes[i]);
         s->cache_at[i] = step->shared_bytes;
         if (!op_has_out(step, K_OUT + i) &&
             (!ck_add(step->shared_bytes, s->cache_bytes[i], &step->shared_bytes) ||
              !ck_align(step->shared_bytes, 64, &step->shared_bytes)))
-            return op_fail(step, ATTNRUN_E_LIMIT, "the cache is too large");
+            return op_fail_size(step, "the memory of the caches", "2^63 - 1 bytes");
     }
     return ATTNRUN_OK;
 }
@@ -208,7 +207,7 @@ static attn_status plan_paged(attnrun_step *step)
     int64_t length;
     if (!ck_mul(s->table, s->page, &length) || length > INT32_MAX ||
         !ck_mul(s->pages, s->page, &length) || length > INT32_MAX)
-        return op_fail(step, ATTNRUN_E_LIMIT, "too many pages");
+        return op_fail_size(step, "the tokens of the cache, or of a table", "2^31 - 1");
     TRY(attn_sdpa_fits(step, 1, s->heads, s->tokens, s->table * s->page, 2 * s->dim));
     TRY(plan_memory(step));
     *c = (struct attn_sdpa){ .batch = 1,
@@ -236,7 +235,7 @@ static attn_status plan_paged(attnrun_step *step)
         s->tokens * group < ATTN_STREAM_MAX ? s->tokens * group : ATTN_STREAM_MAX;
     const int64_t stream = attn_stream_bytes(rows, s->dim, s->v_dim);
     if (stream < 0)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+        return op_fail_scratch(step);
     step->scratch_bytes = stream + c->promoted_bytes + 2 * 4 * s->dim;
     op_tasks(step, COPY, s->chunks[0] + s->chunks[1] + 1, OP_CHUNK / 8);
     op_tasks(step, FILL, s->kv_heads, s->tokens * (group + 2) * s->dim);
@@ -282,7 +281,7 @@ static attn_status paged_infer(attnrun_step *step)
     if (s->batch < 0 || s->dim < 1 || s->dim > 1 << 20 || s->page < 1 ||
         args->v_head_size < 0 || s->v_dim > s->dim)
         return op_fail_input(step, K_CACHE, ATTNRUN_E_SHAPE,
-                             "expected pages of heads with features");
+                             "expected pages, and a head size from 1 to 2^20");
     TRY(check_inputs(step));
     return plan_paged(step);
 }
@@ -379,7 +378,7 @@ static attn_status check_sequences(const attnrun_step *step)
                                  "holds %d, expected -1 to %lld", slots[i],
                                  (long long)(s->pages * s->page - 1));
     if (s->batch == 0 && s->tokens > 0)
-        return op_fail_input(step, STARTS, ATTNRUN_E_RANGE, "expected some sequence");
+        return op_fail_input(step, STARTS, ATTNRUN_E_RANGE, "expected a sequence");
     return ATTNRUN_OK;
 }
 
@@ -539,7 +538,7 @@ static attn_status attend(const attnrun_step *step, const attnrun_work *work, in
         return ATTNRUN_OK;
     TRY(attn_sdpa_plan(step, &core));
     if (core.scratch_bytes > step->scratch_bytes)
-        return op_fail(step, ATTNRUN_E_INTERNAL, "a sequence takes too much scratch");
+        return op_fail(step, ATTNRUN_E_INTERNAL, "a sequence needs unplanned memory");
     const attnrun_tensor lens = { .kind = ATTNRUN_TENSOR,
                                   .dtype = ATTNRUN_I64,
                                   .rank = 1,

@@ -12,6 +12,7 @@
  * A query sees the tokens of its own sample as the mask says. Where the mask lets it see one that
  * is not there, the run fails (core/masked.c). Domain attnrun.fused: ops/rewrite/ragged_pass.c
  * writes it for FusedAttention. Cost: O(sum of n^2 d). */
+#include "../core/heads.h"
 #include "../core/masked.h"
 
 struct ragged_attention_args {
@@ -39,13 +40,13 @@ enum { SUMMARIZE, ATTEND }; /* phases */
 static attn_status check_args(const attnrun_step *step)
 {
     const struct ragged_attention_args *args = step->args;
-    bool good = args->columns.n == COLUMNS && args->q_num_heads > 0 &&
-                args->kv_num_heads > 0 && args->q_num_heads <= ATTN_MAX_DIM &&
-                args->q_num_heads % args->kv_num_heads == 0;
-    for (int i = 0; good && i < COLUMNS; i++)
-        good = args->columns.v[i] >= 0 && args->columns.v[i] <= ATTN_MAX_DIM;
-    return good ? ATTNRUN_OK
-                : op_fail(step, ATTNRUN_E_ATTR, "columns or heads are wrong");
+    if (args->q_num_heads < 1 || args->kv_num_heads < 1 ||
+        args->q_num_heads > ATTN_MAX_DIM || args->q_num_heads % args->kv_num_heads != 0)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "q_num_heads is %lld, expected a multiple of kv_num_heads, %lld, "
+                       "from 1 to 2^47",
+                       (long long)args->q_num_heads, (long long)args->kv_num_heads);
+    return attn_need_ints(step, "columns", args->columns, COLUMNS, ATTN_MAX_DIM);
 }
 
 /* Of Q, K and V: rank 3, one batch of as many rows, wide enough. */
@@ -61,7 +62,11 @@ static attn_status check_operand(const attnrun_step *step, int in)
     if (!ck_mul(args->columns.v[in == V ? V_DIM : HEAD_DIM], heads, &need) ||
         !ck_add(need, args->columns.v[in], &need) ||
         (dim_is_const(width) && width.value < need))
-        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected more columns");
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+                             "expected %lld heads of %lld columns in dim 2, from %lld on",
+                             (long long)heads,
+                             (long long)args->columns.v[in == V ? V_DIM : HEAD_DIM],
+                             (long long)args->columns.v[in]);
     return ATTNRUN_OK;
 }
 
@@ -137,8 +142,10 @@ static attn_status check_samples(const attnrun_step *step, const struct attn_mas
         if (!attn_ragged_fits(&samples[b], m->ragged, m->s.q_len) ||
             samples[b].start != end)
             return op_fail_input(step, SAMPLES, ATTNRUN_E_RANGE,
-                                 "sample %lld has not the rows from %lld on",
-                                 (long long)b, (long long)end);
+                                 "sample %lld has rows from %lld on, expected rows from "
+                                 "%lld on that end before row %lld",
+                                 (long long)b, (long long)samples[b].start,
+                                 (long long)end, (long long)m->ragged + 1);
         end += samples[b].last - samples[b].first;
         TRY(attn_poll_work(32));
     }

@@ -1,0 +1,147 @@
+/* block_wrap.c - keys in blocks with their neighbours around the end, as transformers' Reformer
+ * writes them: the blocks before the first one are the last ones.
+ *
+ *   Concat(Concat(Slice(X, -1:), Slice(X, :-1)), X)     a window of one block before its own
+ *
+ * In: a value. Out: X, and how many blocks there are before and behind; X with those blocks at both
+ * ends. The number of blocks is a constant above that of each side: with fewer, a neighbour is no
+ * whole turn of the others. */
+#include "block_window.h"
+
+enum { MAX_WINDOW = 64 };
+
+static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
+{
+    return &graph->values[value].type;
+}
+
+/* A constant of one integer, counted from the end of n where it is negative; *x within n. */
+static bool read_bound(const struct attn_graph *graph, int32_t value, int64_t n,
+                       int64_t *x)
+{
+    if (!match_is_constant(graph, value))
+        return false;
+    const attnrun_tensor *t = &graph->values[value].data;
+    if ((t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32) || tensor_count(t) != 1)
+        return false;
+    *x = tensor_get_int(t, 0);
+    *x = *x >= 0 ? *x : *x < -n ? 0 : *x + n;
+    *x = *x > n ? n : *x;
+    return true;
+}
+
+/* Blocks from … to - 1 of `source`, which has n. */
+static bool is_part(const struct attn_graph *graph, int32_t value,
+                    const struct attn_block_window *window, int64_t n, int64_t from,
+                    int64_t to)
+{
+    int64_t first, end, axis, step = 1;
+    const struct attn_node *slice = attn_graph_producer(graph, value);
+    const int rank = type_of(graph, window->source)->rank;
+    return node_is(slice, "Slice") && slice->pub.n_in >= 4 &&
+           slice->in[0] == window->source &&
+           read_bound(graph, slice->in[3], rank, &axis) && axis == window->axis &&
+           (slice->pub.n_in < 5 || slice->in[4] < 0 ||
+            (read_bound(graph, slice->in[4], 2, &step) && step == 1)) &&
+           read_bound(graph, slice->in[1], n, &first) && first == from &&
+           read_bound(graph, slice->in[2], n, &end) && end == to;
+}
+
+static int64_t axis_of(const struct attn_graph *graph, const struct attn_node *concat)
+{
+    const int64_t axis = attn_match_int(concat, "axis", 0);
+    return axis < 0 ? axis + type_of(graph, concat->out[0])->rank : axis;
+}
+
+/* Block w of `value` is block w + by of `source`, counted around the end. */
+static bool is_rotated(const struct attn_graph *graph, int32_t value,
+                       const struct attn_block_window *window, int64_t n, int64_t by)
+{
+    const struct attn_node *concat = attn_graph_producer(graph, value);
+    const int64_t first = by < 0 ? n + by : by;
+    return node_is(concat, "Concat") && concat->pub.n_in == 2 &&
+           axis_of(graph, concat) == window->axis &&
+           is_part(graph, concat->in[0], window, n, first, n) &&
+           is_part(graph, concat->in[1], window, n, 0, first);
+}
+
+/* The operands are neighbours of operand `own`. */
+static bool are_neighbours(const struct attn_graph *graph, const struct attn_node *concat,
+                           int own, struct attn_block_window *window)
+{
+    window->source = concat->in[own];
+    window->before = own;
+    window->after = concat->pub.n_in - 1 - own;
+    const attnrun_type *t = type_of(graph, window->source);
+    if (t->kind != ATTNRUN_TENSOR || t->rank <= window->axis + 1 ||
+        !dim_is_const(t->dims[window->axis]))
+        return false;
+    const int64_t n = t->dims[window->axis].value;
+    if (window->before >= n || window->after >= n)
+        return false;
+    for (int k = 0; k < concat->pub.n_in; k++)
+        if (k != own && !is_rotated(graph, concat->in[k], window, n, k - own))
+            return false;
+    return true;
+}
+
+bool attn_block_wrap_read(const struct attn_graph *graph, int32_t value,
+                          struct attn_block_window *window)
+{
+    const struct attn_node *concat = attn_graph_producer(graph, value);
+    if (!node_is(concat, "Concat") || concat->pub.n_in < 2 ||
+        concat->pub.n_in > MAX_WINDOW || type_of(graph, value)->rank < 2 ||
+        axis_of(graph, concat) < 1)
+        return false;
+    *window = (struct attn_block_window){ .padded = -1,
+                                          .axis = (int)axis_of(graph, concat) - 1,
+                                          .wraps = true };
+    for (int own = 0; own < concat->pub.n_in; own++)
+        if (are_neighbours(graph, concat, own, window))
+            return true;
+    return false;
+}
+
+/* ---- the blocks at both ends ---- */
+
+static attn_status make_number(struct attn_graph *graph, int64_t x, int32_t *value)
+{
+    void *data;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &(int64_t){ 1 }, value, &data));
+    memcpy(data, &x, sizeof x);
+    return ATTNRUN_OK;
+}
+
+/* Blocks from … to - 1 as an operand of a Concat; nothing where there are none. */
+static attn_status add_part(struct attn_graph *graph, struct attn_node *before,
+                            const struct attn_block_window *window, int64_t from,
+                            int64_t to, int32_t *parts, int32_t *n_parts)
+{
+    int32_t in[4] = { window->source };
+    struct attn_node *made;
+    if (from == to)
+        return ATTNRUN_OK;
+    TRY(make_number(graph, from, &in[1]));
+    TRY(make_number(graph, to, &in[2]));
+    TRY(make_number(graph, window->axis, &in[3]));
+    TRY(attn_graph_add_value(graph, NULL, &parts[*n_parts]));
+    TRY(attn_graph_insert(graph, before, "", "Slice", 4, in, 1, &parts[*n_parts], 0, NULL,
+                          &made));
+    ++*n_parts;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_block_wrap_make(struct attn_graph *graph, struct attn_node *before,
+                                 struct attn_block_window *window)
+{
+    const int64_t n = type_of(graph, window->source)->dims[window->axis].value;
+    const struct attn_attr axis = MATCH_INT("axis", window->axis);
+    int32_t parts[3], n_parts = 0;
+    struct attn_node *made;
+    TRY(add_part(graph, before, window, n - window->before, n, parts, &n_parts));
+    parts[n_parts++] = window->source;
+    TRY(add_part(graph, before, window, 0, window->after, parts, &n_parts));
+    TRY(attn_graph_add_value(graph, NULL, &window->padded));
+    return attn_graph_insert(graph, before, "", "Concat", n_parts, parts, 1,
+                             &window->padded, 1, &axis, &made);
+}

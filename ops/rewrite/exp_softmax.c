@@ -1,0 +1,39 @@
+/* exp_softmax.c - a softmax that is written out by its log of sums becomes Softmax, which the
+ * passes behind it look for (fuse_block_attention.c, softmax_operands.c):
+ *
+ *   Exp(S - ReduceLogSumExp(S)) over the last axis = Softmax(S)
+ *
+ * where a product alone reads it, as in transformers' Reformer. The sums may be read again. Exact
+ * but for the last bits of a sum: where all scores of a row are so far from 0 that floats do not
+ * hold the log of a number beside them (-1e9 in the place of each), the weights of Softmax still
+ * sum to 1, those that are written out are 1 each. */
+#include "match.h"
+
+/* Rows with an infinite score are NaN in both, once they are multiplied and summed. */
+static attn_status try_exp(struct attn_graph *graph, struct attn_node *exp,
+                           int32_t *applied)
+{
+    const struct attn_node *user = attn_graph_only_user(graph, exp->out[0]);
+    const struct attn_node *sub = attn_match_in(graph, exp, 0, "Sub");
+    const struct attn_node *sum =
+        sub ? attn_match_in(graph, sub, 1, "ReduceLogSumExp") : NULL;
+    if (sum == NULL || sum->in[0] != sub->in[0] || !attn_match_reduces_last(graph, sum) ||
+        !attn_match_is_f32(graph, sub->in[0]) || exp->pub.opset < 13 ||
+        !attn_match_same_shape(graph, sub->in[0], exp->out[0]) ||
+        !(node_is(user, "MatMul") || node_is(user, "Einsum")))
+        return ATTNRUN_OK;
+    const struct attn_attr axis = MATCH_INT("axis", -1);
+    const int32_t scores = sub->in[0];
+    struct attn_node *made;
+    TRY(attn_match_make(graph, exp, "", "Softmax", 1, &scores, scores, 1, &axis, &made));
+    attn_match_replace(graph, exp->out[0], made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    return attn_match_each(graph, "Exp", try_exp, applied);
+}
+
+const struct attn_pass attn_pass_exp_softmax = { .name = "exp_softmax", .run = run };

@@ -1,0 +1,39 @@
+/* mask_order.c - the masks between a product and its softmax as a mask program takes them: those
+ * of Where, then those that are added, or the other way round. In: masks, from the softmax
+ * on. Out: what attn_mask_write() reads.
+ *
+ * Two of Where may put different numbers in the place of scores, if nothing is added: the one
+ * nearer to the softmax has the last word. */
+#include <math.h>
+
+#include "block_window.h"
+#include "write_mask.h"
+
+static bool same(float a, float b) { return a >= b && a <= b; }
+
+bool attn_block_masks_order(const struct attn_block_mask *masks, int n_masks,
+                            struct attn_mask_source *source)
+{
+    int n_keep = 0, n_add = 0;
+    source->keep[0] = source->keep[1] = source->add[0] = source->add[1] = -1;
+    for (int m = 0; m < n_masks; m++) {
+        const struct attn_block_mask *mask = &masks[m];
+        const bool changed = m > 0 && mask->added != masks[m - 1].added;
+        if ((changed && m > 1 && mask->added == masks[0].added) ||
+            (mask->added ? n_add : n_keep) == 2)
+            return false;
+        if (mask->added) {
+            source->add[n_add++] = mask->value;
+            continue;
+        }
+        if (isnan((float)mask->fill))
+            return false;
+        source->fills[n_keep] = (float)mask->fill;
+        source->drops[n_keep] = mask->drops;
+        source->keep[n_keep++] = mask->value;
+    }
+    source->fill = source->fills[0];
+    source->two_fills = n_keep == 2 && !same(source->fills[0], source->fills[1]);
+    source->filled_last = n_keep > 0 && n_add > 0 && !masks[0].added;
+    return !source->two_fills || n_add == 0;
+}

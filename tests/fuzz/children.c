@@ -1,0 +1,98 @@
+/* children.c - in: what makes a case of a seed; out: the seeds of the cases that ended their
+ * process or took more than HANG_S seconds. See children.h. */
+#include "children.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HANG_S = 60, MAX_FINDINGS = 20 };
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void child(const struct fuzz_cases *cases, struct fuzz_progress *progress,
+                  double end)
+{
+    do {
+        cases->one_case(progress);
+        progress->seed++;
+    } while (!cases->only && now() < end);
+    if (cases->end != NULL)
+        cases->end();
+    exit(0);
+}
+
+/* Waits for the child; false where it did not end by itself. */
+static bool wait_for(pid_t pid, const struct fuzz_progress *progress)
+{
+    uint64_t seen = UINT64_MAX;
+    double since = now();
+    for (;;) {
+        int status;
+        const struct timespec pause = { .tv_nsec = 20000000 };
+        const pid_t done = waitpid(pid, &status, WNOHANG);
+        const uint64_t seed = __atomic_load_n(&progress->seed, __ATOMIC_RELAXED);
+        if (done == pid && WIFSIGNALED(status))
+            fprintf(stderr, "signal %d (%s)\n", WTERMSIG(status),
+                    strsignal(WTERMSIG(status)));
+        if (done == pid)
+            return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        if (done < 0 && errno != EINTR)
+            return false;
+        if (seed != seen) {
+            seen = seed;
+            since = now();
+        }
+        if (now() - since > HANG_S) {
+            fprintf(stderr, "seed %llu: still running after %d s\n",
+                    (unsigned long long)seed, HANG_S);
+            kill(pid, SIGKILL);
+            waitpid(pid, &status, 0);
+            return false;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+int fuzz_run_cases(const struct fuzz_cases *cases, struct fuzz_progress **progress)
+{
+    const double end = now() + cases->seconds;
+    int findings = 0;
+    struct fuzz_progress *shared = mmap(NULL, cases->bytes, PROT_READ | PROT_WRITE,
+                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        perror("mmap");
+        return -1;
+    }
+    *progress = shared;
+    shared->seed = cases->seed;
+    while (findings < MAX_FINDINGS) {
+        fflush(NULL);
+        const pid_t pid = fork();
+        if (pid < 0) {
+            perror("fork");
+            return findings > 0 ? findings : -1;
+        }
+        if (pid == 0)
+            child(cases, shared, end);
+        if (!wait_for(pid, shared)) {
+            findings++;
+            fprintf(stderr, "FINDING: seed %llu\n", (unsigned long long)shared->seed);
+            shared->seed++;
+        }
+        if (cases->only || now() >= end)
+            break;
+    }
+    return findings;
+}

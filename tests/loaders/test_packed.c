@@ -1,0 +1,456 @@
+/* test_packed.c - packed files that are not what was written: each word of the graph, each byte of
+ * the head, each length; options that a packed file does not take; memory that runs out, and
+ * writers that fail. A damaged file is refused with a sentence, or it is a model that can be run;
+ * nothing is held afterwards. */
+#include "../runtime/harness.h"
+
+#include "../../loaders/packed_format.h"
+
+enum { ROOM = 1 << 18 };
+
+struct file {
+    _Alignas(PACKED_ALIGN) uint8_t data[ROOM];
+    size_t n;
+    int64_t calls, fail_at; /* -1: none */
+};
+
+static int32_t take_piece(void *user, const void *bytes, uint64_t n)
+{
+    struct file *file = user;
+    if (file->calls++ == file->fail_at || n > sizeof file->data - file->n)
+        return 1;
+    memcpy(file->data + file->n, bytes, (size_t)n);
+    file->n += (size_t)n;
+    return 0;
+}
+
+/* ---- a model with what a graph may have ---- */
+
+static void write_branches(struct onnx_writer *w)
+{
+    onnx_node(w, "If", "c", "chosen");
+    onnx_graph(w, "then_branch");
+    onnx_node(w, "Mul", "first,half", "t");
+    onnx_output(w, "t", ATTNRUN_F32, NULL);
+    onnx_graph_end(w);
+    onnx_graph(w, "else_branch");
+    onnx_node(w, "If", "c", "e");
+    onnx_graph(w, "then_branch");
+    onnx_node(w, "Abs", "first", "deep");
+    onnx_output(w, "deep", ATTNRUN_F32, NULL);
+    onnx_graph_end(w);
+    onnx_graph(w, "else_branch");
+    onnx_node(w, "Neg", "x", "deep");
+    onnx_output(w, "deep", ATTNRUN_F32, NULL);
+    onnx_graph_end(w);
+    onnx_output(w, "e", ATTNRUN_F32, NULL);
+    onnx_graph_end(w);
+}
+
+/* Packed weights, constants, texts, attributes of all kinds, symbols and expressions of them,
+ * sequences, subgraphs within subgraphs. */
+static struct onnx_writer *write_model(void)
+{
+    static const char *const words[] = { "a", "", "bc" };
+    float weight[32 * 32];
+    uint64_t seed = 3;
+    struct onnx_writer *w = onnx_begin(21);
+    fill_floats(&seed, weight, 32 * 32);
+    onnx_domain(w, "ai.onnx.ml");
+    onnx_input(w, "x", ATTNRUN_F32, "N,32");
+    onnx_input(w, "more", ATTNRUN_F32, "M,32");
+    onnx_input(w, "c", ATTNRUN_BOOL, "");
+    onnx_input_of(w, "s", ATTNRUN_SEQUENCE, ATTNRUN_F32);
+    onnx_input_of(w, "o", ATTNRUN_OPTIONAL, ATTNRUN_F32);
+    onnx_constant(w, "w", ATTNRUN_F32, "32,32", weight);
+    onnx_float(w, "half", 0.5f);
+    onnx_int(w, "zero", 0);
+    onnx_ints(w, "shape", 3, (int64_t[]){ 0, 4, 8 });
+    onnx_node(w, "MatMul", "x,w", "product");
+    onnx_node(w, "Softmax", "product", "soft");
+    onnx_attr_int(w, "axis", -1);
+    onnx_node(w, "LeakyRelu", "soft", "first");
+    onnx_attr_float(w, "alpha", 0.25f);
+    onnx_node(w, "Concat", "first,more", "long");
+    onnx_attr_int(w, "axis", 0);
+    onnx_node(w, "Reshape", "long,shape", "cut");
+    onnx_node(w, "Transpose", "cut", "transposed");
+    onnx_attr_ints(w, "perm", 3, (int64_t[]){ 2, 0, 1 });
+    onnx_node(w, "SequenceAt", "s,zero", "item");
+    onnx_node(w, "OptionalHasElement", "o", "there");
+    onnx_node(w, "Constant", "", "texts");
+    onnx_attr_strings(w, "value_strings", 3, words);
+    onnx_node(w, "StringConcat", "texts,texts", "joined");
+    write_branches(w);
+    onnx_output(w, "transposed", ATTNRUN_F32, NULL);
+    onnx_output(w, "item", ATTNRUN_F32, NULL);
+    onnx_output(w, "there", ATTNRUN_BOOL, NULL);
+    onnx_output(w, "joined", ATTNRUN_STRING, NULL);
+    onnx_output(w, "chosen", ATTNRUN_F32, NULL);
+    return w;
+}
+
+static void pack(struct file *file)
+{
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model = open_model(runtime, write_model(), 0);
+    file->n = 0;
+    file->calls = 0;
+    file->fail_at = -1;
+    OK(attnrun_model_save(model, take_piece, file));
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
+static struct attn_packed_head *head_of(struct file *file)
+{
+    return (struct attn_packed_head *)(void *)file->data;
+}
+
+/* The hashes of what is there now. */
+static void set_hashes(struct file *file)
+{
+    struct attn_packed_head *head = head_of(file);
+    if (head->graph_at <= file->n && head->graph_bytes <= file->n - head->graph_at)
+        head->graph_hash =
+            attn_packed_hash_of(file->data + head->graph_at, (int64_t)head->graph_bytes);
+    head->head_hash = attn_packed_head_hash(head);
+}
+
+/* Opens it, and makes a context where it can. INTERNAL is a fault of the library. */
+static attnrun_status try_file(attnrun_runtime *runtime, const struct file *file,
+                               uint32_t flags)
+{
+    const attnrun_source source = {
+        .struct_size = sizeof source, .data = file->data, .bytes = file->n, .flags = flags
+    };
+    attnrun_model *model = NULL;
+    attnrun_context *context = NULL;
+    attnrun_status status = attnrun_model_open(runtime, &source, &model);
+    if (status == ATTNRUN_OK)
+        status = attnrun_context_create(model, &context);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    if (status == ATTNRUN_E_INTERNAL ||
+        (status != ATTNRUN_OK && attnrun_last_error()->message[0] == 0))
+        fail_msg("%s: %s", attnrun_status_name(status), attnrun_last_error()->message);
+    return status;
+}
+
+/* ---- the graph ---- */
+
+static void test_each_word_of_the_graph(void **state)
+{
+    static const int64_t values[] = {
+        0, 1, -1, 2, INT64_C(1) << 40, INT64_MAX, INT64_MIN
+    };
+    enum { VALUES = sizeof values / sizeof *values };
+    struct file *file = calloc(1, sizeof *file);
+    struct test_memory memory;
+    int opened = 0, refused = 0;
+    (void)state;
+    pack(file);
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime_limited(&memory, 1, 64 << 20);
+    OK(try_file(runtime, file, 0));
+    const int64_t held = memory.live_bytes;
+    int64_t *words = (int64_t *)(void *)(file->data + head_of(file)->graph_at);
+    const int64_t n = (int64_t)head_of(file)->graph_bytes / 8;
+    assert_true(n > 200);
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t right = words[k];
+        for (int v = 0; v < VALUES + 3; v++) {
+            const uint64_t u = (uint64_t)right;
+            words[k] = v < VALUES        ? values[v]
+                       : v == VALUES     ? (int64_t)(u + 1)
+                       : v == VALUES + 1 ? (int64_t)(u - 1)
+                                         : words[(k * 7 + 3) % n];
+            set_hashes(file);
+            const attnrun_status status = try_file(runtime, file, 0);
+            opened += status == ATTNRUN_OK;
+            refused += status != ATTNRUN_OK;
+            if (memory.live_bytes != held)
+                fail_msg("word %d as %lld holds memory", (int)k, (long long)words[k]);
+            words[k] = right;
+        }
+    }
+    set_hashes(file);
+    OK(try_file(runtime, file, 0));
+    print_message("%d words: %d opened, %d refused\n", (int)n, opened, refused);
+    assert_true(refused > opened);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+    free(file);
+}
+
+/* A graph that ends early, at each word. */
+static void test_a_graph_that_ends_early(void **state)
+{
+    struct file *file = calloc(1, sizeof *file);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    (void)state;
+    pack(file);
+    const uint64_t whole = head_of(file)->graph_bytes;
+    for (uint64_t bytes = 0; bytes < whole; bytes += 8) {
+        head_of(file)->graph_bytes = bytes;
+        set_hashes(file);
+        assert_int_not_equal(try_file(runtime, file, 0), ATTNRUN_OK);
+    }
+    attnrun_runtime_destroy(runtime);
+    free(file);
+}
+
+/* ---- the head ---- */
+
+static void test_each_byte_of_the_head(void **state)
+{
+    struct file *file = calloc(1, sizeof *file);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    (void)state;
+    pack(file);
+    for (size_t at = 0; at < sizeof(struct attn_packed_head); at++)
+        for (int bit = 0; bit < 8; bit++) {
+            const struct attn_packed_head right = *head_of(file);
+            file->data[at] ^= (uint8_t)(1 << bit);
+            assert_int_not_equal(try_file(runtime, file, 0), ATTNRUN_OK);
+            if (at >= sizeof right.magic)
+                head_of(file)->head_hash = attn_packed_head_hash(head_of(file));
+            try_file(runtime, file, 0); /* some bits mean nothing to this reader */
+            *head_of(file) = right;
+        }
+    attnrun_runtime_destroy(runtime);
+    free(file);
+}
+
+static void refuse_head(attnrun_runtime *runtime, struct file *file,
+                        const struct attn_packed_head *right, attnrun_status status,
+                        const char *text)
+{
+    head_of(file)->head_hash = attn_packed_head_hash(head_of(file));
+    FAILS(status, text, try_file(runtime, file, 0));
+    *head_of(file) = *right;
+}
+
+static void test_heads_that_say_too_much(void **state)
+{
+    struct file *file = calloc(1, sizeof *file);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    (void)state;
+    pack(file);
+    struct attn_packed_head *head = head_of(file), right = *head;
+    head->order = 0x04030201;
+    refuse_head(runtime, file, &right, ATTNRUN_E_VERSION, "byte order");
+    head->version = 99;
+    refuse_head(runtime, file, &right, ATTNRUN_E_VERSION, "of version 99");
+    memset(head->isa, 'x', sizeof head->isa);
+    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "no end");
+    memset(head->library, 'x', sizeof head->library);
+    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "no end");
+    memcpy(head->library, "0.0.1", 6);
+    refuse_head(runtime, file, &right, ATTNRUN_E_VERSION, "packed by attnrun 0.0.1");
+    memcpy(head->isa, "z80", 4);
+    refuse_head(runtime, file, &right, ATTNRUN_E_VERSION, "packed for z80");
+    head->file_bytes--;
+    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "not as long");
+    uint64_t *const fields[] = { &head->graph_at, &head->graph_bytes, &head->data_at,
+                                 &head->data_bytes, &head->released_bytes };
+    for (int i = 0; i < 5; i++) {
+        *fields[i] = UINT64_MAX - 63;
+        refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "points outside");
+    }
+    for (int i = 0; i < 3; i++) {
+        *fields[i] += 4;
+        refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "points outside");
+    }
+    head->precision = 3;
+    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "points outside");
+    head->flags = 1024;
+    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "points outside");
+    file->n = sizeof right - 1;
+    FAILS(ATTNRUN_E_PARSE, "ends within its head", try_file(runtime, file, 0));
+    attnrun_runtime_destroy(runtime);
+    free(file);
+}
+
+static void test_damaged_parts(void **state)
+{
+    struct file *file = calloc(1, sizeof *file);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    (void)state;
+    pack(file);
+    const struct attn_packed_head *head = head_of(file);
+    OK(try_file(runtime, file, ATTNRUN_VERIFY));
+    uint8_t *const last = &file->data[head->data_at + head->data_bytes - 1];
+    *last ^= 1;
+    OK(try_file(runtime, file, 0));
+    FAILS(ATTNRUN_E_PARSE, "its weights are not",
+          try_file(runtime, file, ATTNRUN_VERIFY));
+    *last ^= 1;
+    file->data[head->graph_at + 8] ^= 1;
+    FAILS(ATTNRUN_E_PARSE, "its graph is not", try_file(runtime, file, 0));
+    for (size_t n = file->n; n > 0; n -= n < 97 ? n : 97) {
+        file->n = n - 1;
+        assert_int_not_equal(try_file(runtime, file, 0), ATTNRUN_OK);
+    }
+    attnrun_runtime_destroy(runtime);
+    free(file);
+}
+
+/* ---- options, addresses ---- */
+
+static void test_options_after_packing(void **state)
+{
+    static const char *const names[] = { "soft" };
+    static const attnrun_fixed_dim fixed[] = { { "N", 2 } };
+    struct file *file = calloc(1, sizeof *file);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model = NULL;
+    (void)state;
+    pack(file);
+    const attnrun_source plain = { .struct_size = sizeof plain,
+                                   .data = file->data,
+                                   .bytes = file->n };
+    attnrun_source source = plain;
+    source.precision = ATTNRUN_PRECISION_BF16;
+    FAILS(ATTNRUN_E_USAGE, "products of f32",
+          attnrun_model_open(runtime, &source, &model));
+    source = plain;
+    source.flags = ATTNRUN_NO_FUSION;
+    FAILS(ATTNRUN_E_USAGE, "rewritten already",
+          attnrun_model_open(runtime, &source, &model));
+    source = plain;
+    source.disable_passes = "attention";
+    FAILS(ATTNRUN_E_USAGE, "", attnrun_model_open(runtime, &source, &model));
+    source = plain;
+    source.ragged = ATTNRUN_RAGGED_ON;
+    FAILS(ATTNRUN_E_USAGE, "ragged", attnrun_model_open(runtime, &source, &model));
+    source = plain;
+    source.fixed_dims = fixed;
+    source.n_fixed_dims = 1;
+    FAILS(ATTNRUN_E_USAGE, "cannot be fixed",
+          attnrun_model_open(runtime, &source, &model));
+    source = plain;
+    source.more_outputs = names;
+    source.n_more_outputs = 1;
+    FAILS(ATTNRUN_E_USAGE, "cannot become outputs",
+          attnrun_model_open(runtime, &source, &model));
+    assert_null(model);
+    attnrun_runtime_destroy(runtime);
+    free(file);
+}
+
+/* At an address of another alignment it is copied. */
+static void test_an_odd_address(void **state)
+{
+    struct file *file = calloc(1, sizeof *file);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    (void)state;
+    pack(file);
+    uint8_t *odd = malloc(file->n + 9);
+    assert_non_null(odd);
+    for (int by = 0; by < 9; by++) {
+        attnrun_model *model;
+        const attnrun_source source = { .struct_size = sizeof source,
+                                        .data = odd + by,
+                                        .bytes = file->n };
+        memcpy(odd + by, file->data, file->n);
+        OK(attnrun_model_open(runtime, &source, &model));
+        attnrun_model_release(model);
+    }
+    free(odd);
+    attnrun_runtime_destroy(runtime);
+    free(file);
+}
+
+/* ---- memory that runs out, and writers that fail ---- */
+
+static void test_memory_that_runs_out(void **state)
+{
+    struct file *file = calloc(1, sizeof *file), *again = calloc(1, sizeof *again);
+    struct test_memory memory;
+    int64_t refused[2] = { 0, 0 };
+    (void)state;
+    pack(file);
+    attn_pool_apart = true; /* each piece of a pool is an allocation */
+    for (int on = 0; on < 2; on++)
+        for (int64_t call = 0;; call++) {
+            test_memory_init(&memory);
+            attnrun_runtime *runtime = make_runtime(&memory, 1);
+            memory.fail_on = on != 0;
+            memory.fail_at = memory.calls + call;
+            const attnrun_status status = try_file(runtime, file, call & 1);
+            const bool failed = memory.failed > 0;
+            if (status != ATTNRUN_OK && (status != ATTNRUN_E_MEMORY || !failed))
+                fail_msg("call %d: %s", (int)call, attnrun_last_error()->message);
+            refused[on] += status != ATTNRUN_OK;
+            attnrun_runtime_destroy(runtime);
+            test_memory_check(&memory);
+            if (!failed)
+                break;
+        }
+    assert_true(refused[0] > 50 && refused[1] > 50);
+    again->fail_at = -1;
+    for (int64_t call = 0;; call++) {
+        attnrun_model *model;
+        test_memory_init(&memory);
+        attnrun_runtime *runtime = make_runtime(&memory, 1);
+        model = open_model(runtime, write_model(), 0);
+        memory.fail_at = memory.calls + call;
+        again->n = 0;
+        const attnrun_status status = attnrun_model_save(model, take_piece, again);
+        memory.fail_at = -1;
+        if (status != ATTNRUN_OK && status != ATTNRUN_E_MEMORY)
+            fail_msg("call %d of saving: %s", (int)call, attnrun_last_error()->message);
+        again->n = 0;
+        OK(attnrun_model_save(model, take_piece, again));
+        assert_int_equal(again->n, file->n); /* parts lie in the order of their addresses */
+        OK(try_file(runtime, again, call & 1));
+        attnrun_model_release(model);
+        attnrun_runtime_destroy(runtime);
+        test_memory_check(&memory);
+        if (memory.failed == 0)
+            break;
+    }
+    attn_pool_apart = false;
+    free(again);
+    free(file);
+}
+
+static void test_a_writer_that_fails(void **state)
+{
+    struct file *file = calloc(1, sizeof *file);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model = open_model(runtime, write_model(), 0);
+    (void)state;
+    pack(file);
+    const int64_t calls = file->calls;
+    assert_true(calls > 2);
+    for (int64_t call = 0; call < calls; call++) {
+        file->n = 0;
+        file->calls = 0;
+        file->fail_at = call;
+        FAILS(ATTNRUN_E_IO, "", attnrun_model_save(model, take_piece, file));
+        assert_int_equal(file->calls, call + 1);
+    }
+    FAILS(ATTNRUN_E_USAGE, "", attnrun_model_save(model, NULL, file));
+    FAILS(ATTNRUN_E_USAGE, "", attnrun_model_save(NULL, take_piece, file));
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    free(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_word_of_the_graph),
+        cmocka_unit_test(test_a_graph_that_ends_early),
+        cmocka_unit_test(test_each_byte_of_the_head),
+        cmocka_unit_test(test_heads_that_say_too_much),
+        cmocka_unit_test(test_damaged_parts),
+        cmocka_unit_test(test_options_after_packing),
+        cmocka_unit_test(test_an_odd_address),
+        cmocka_unit_test(test_memory_that_runs_out),
+        cmocka_unit_test(test_a_writer_that_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
