@@ -65,17 +65,11 @@ static bool wait_for(pid_t pid, const struct fuzz_progress *progress)
     }
 }
 
-int fuzz_run_cases(const struct fuzz_cases *cases, struct fuzz_progress **progress)
+/* How many findings there are, or -1. */
+static int run_children(const struct fuzz_cases *cases, struct fuzz_progress *shared)
 {
     const double end = now() + cases->seconds;
     int findings = 0;
-    struct fuzz_progress *shared = mmap(NULL, cases->bytes, PROT_READ | PROT_WRITE,
-                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) {
-        perror("mmap");
-        return -1;
-    }
-    *progress = shared;
     shared->seed = cases->seed;
     while (findings < MAX_FINDINGS) {
         fflush(NULL);
@@ -95,4 +89,40 @@ int fuzz_run_cases(const struct fuzz_cases *cases, struct fuzz_progress **progre
             break;
     }
     return findings;
+}
+
+bool fuzz_take_option(struct fuzz_cases *cases, int argc, char **argv, int *i)
+{
+    const bool only = strcmp(argv[*i], "--only") == 0;
+    if (*i + 1 == argc)
+        return false;
+    if (strcmp(argv[*i], "--seconds") == 0) {
+        cases->seconds = strtod(argv[++*i], NULL);
+        return true;
+    }
+    if (!only && strcmp(argv[*i], "--seed") != 0)
+        return false;
+    cases->only = cases->only || only;
+    cases->seed = strtoull(argv[++*i], NULL, 10);
+    return true;
+}
+
+int fuzz_run_cases(const struct fuzz_cases *cases, int n_models)
+{
+    struct fuzz_progress *shared = mmap(NULL, cases->bytes, PROT_READ | PROT_WRITE,
+                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        perror("mmap");
+        return 2;
+    }
+    const int findings = run_children(cases, shared);
+    if (findings < 0)
+        return 2;
+    if (cases->report != NULL)
+        cases->report(shared);
+    printf("seeds %llu to %llu, %d models as a start: %llu cases, %llu ran to the end, "
+           "%d findings\n",
+           (unsigned long long)cases->seed, (unsigned long long)shared->seed, n_models,
+           (unsigned long long)shared->cases, (unsigned long long)shared->good, findings);
+    return findings > 0 || shared->good == 0 ? 1 : 0;
 }

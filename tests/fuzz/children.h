@@ -20,10 +20,15 @@ struct fuzz_cases {
     size_t bytes;  /* of the struct that begins with struct fuzz_progress */
     void (*one_case)(struct fuzz_progress *progress);
     void (*end)(void); /* of a child: frees what all cases share; or NULL */
+    void (*report)(const struct fuzz_progress *progress); /* at the end; or NULL */
 };
 
-/* Runs the cases of seeds from `seed` on, one after the other. `*progress` is shared memory, which
- * is kept. Says which seeds are findings; returns how many, or -1 without a first child. */
-int fuzz_run_cases(const struct fuzz_cases *cases, struct fuzz_progress **progress);
+/* Takes --seconds, --seed and --only at argv[*i] with their numbers; false where it is none of
+ * these. */
+bool fuzz_take_option(struct fuzz_cases *cases, int argc, char **argv, int *i);
+/* Runs the cases of seeds from `seed` on, one after the other, and prints which seeds are findings
+ * and the sums, with how many models are a start. The exit code of the program: 1 where there are
+ * findings or where no case ran to its end, 2 without a first child. */
+int fuzz_run_cases(const struct fuzz_cases *cases, int n_models);
 
 #endif

@@ -20,11 +20,13 @@
 
 enum { CALLS = 90, HELD_FREE = 700 };
 
-static struct options {
-    double seconds;
-    uint64_t seed;
-    bool only;
-} options = { .seconds = 20, .seed = 1 };
+static void one_case(struct fuzz_progress *progress);
+static void free_corpus(void);
+static struct fuzz_cases cases = { .seconds = 20,
+                                   .seed = 1,
+                                   .bytes = sizeof(struct fuzz_progress),
+                                   .one_case = one_case,
+                                   .end = free_corpus };
 
 static struct fuzz_corpus corpus;
 
@@ -132,7 +134,7 @@ static void one_case(struct fuzz_progress *progress)
     struct fuzz_random r = { progress->seed };
     memset(&a, 0, sizeof a);
     a.seed = progress->seed;
-    a.told = options.only;
+    a.told = cases.only;
     a.r.state = fuzz_next(&r);
     test_memory_init(&a.memory);
     for (int i = 0; i < API_SOURCES; i++) {
@@ -151,7 +153,7 @@ static void one_case(struct fuzz_progress *progress)
     end_objects(&a);
     progress->cases++;
     progress->good += a.good > 0;
-    if (options.only)
+    if (cases.only)
         printf("seed %llu: %llu calls, %llu without a fault, sum %llx\n",
                (unsigned long long)a.seed, (unsigned long long)a.calls,
                (unsigned long long)a.good, (unsigned long long)a.sum);
@@ -166,16 +168,7 @@ static bool read_options(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] != '-')
             fuzz_corpus_add(&corpus, argv[i]);
-        else if (i + 1 == argc)
-            return false;
-        else if (strcmp(argv[i], "--seconds") == 0)
-            options.seconds = strtod(argv[++i], NULL);
-        else if (strcmp(argv[i], "--seed") == 0)
-            options.seed = strtoull(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--only") == 0) {
-            options.only = true;
-            options.seed = strtoull(argv[++i], NULL, 10);
-        } else
+        else if (!fuzz_take_option(&cases, argc, argv, &i))
             return false;
     }
     return corpus.n > 0;
@@ -183,26 +176,12 @@ static bool read_options(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct fuzz_progress *progress;
     if (!read_options(argc, argv)) {
         fprintf(stderr,
                 "usage: fuzz_api [--seconds N] [--seed N] [--only N] CORPUS...\n");
         return 2;
     }
-    const struct fuzz_cases cases = { .seconds = options.seconds,
-                                      .seed = options.seed,
-                                      .only = options.only,
-                                      .bytes = sizeof *progress,
-                                      .one_case = one_case,
-                                      .end = free_corpus };
-    const int findings = fuzz_run_cases(&cases, &progress);
-    if (findings < 0)
-        return 2;
-    printf("seeds %llu to %llu, %d models as a start: %llu cases, %llu ran to the end, "
-           "%d findings\n",
-           (unsigned long long)options.seed, (unsigned long long)progress->seed, corpus.n,
-           (unsigned long long)progress->cases, (unsigned long long)progress->good,
-           findings);
+    const int code = fuzz_run_cases(&cases, corpus.n);
     free_corpus();
-    return findings > 0 || progress->good == 0 ? 1 : 0;
+    return code;
 }

@@ -46,12 +46,14 @@ const struct cli_command cli_commands[] = { { .name = "run", .bit = CLI_RUN },
                                             { .name = "ops", .bit = CLI_OPS },
                                             { .name = NULL } };
 
-static struct options {
-    double seconds;
-    uint64_t seed;
-    bool only;
-    const char *save;
-} options = { .seconds = 20, .seed = 1 };
+static void one_case(struct fuzz_progress *progress);
+static void free_corpus(void);
+static struct fuzz_cases cases = { .seconds = 20,
+                                   .seed = 1,
+                                   .bytes = sizeof(struct fuzz_progress),
+                                   .one_case = one_case,
+                                   .end = free_corpus };
+static const char *save_to; /* --save, or NULL */
 
 static struct fuzz_corpus corpus;
 
@@ -292,9 +294,9 @@ static void make(struct files_case *c, struct fuzz_random *r)
 
 static void save(const struct files_case *c)
 {
-    FILE *file = options.save != NULL ? fopen(options.save, "wb") : NULL;
+    FILE *file = save_to != NULL ? fopen(save_to, "wb") : NULL;
     if (file != NULL && fwrite(c->file.data, 1, c->file.bytes, file) != c->file.bytes)
-        perror(options.save);
+        perror(save_to);
     if (file != NULL)
         fclose(file);
 }
@@ -342,7 +344,7 @@ static void one_case(struct fuzz_progress *progress)
     c.kind = (enum kind)(fuzz_next(&r) %
                          (corpus.n > 0 && fuzz_chance(&r, 30) ? KINDS : PACKED));
     make(&c, &r);
-    if (options.save != NULL)
+    if (save_to != NULL)
         save(&c);
     c.fd = memfd_create("fuzz_files", MFD_CLOEXEC);
     if (c.fd < 0 || write(c.fd, c.file.data, c.file.bytes) != (ssize_t)c.file.bytes) {
@@ -353,7 +355,7 @@ static void one_case(struct fuzz_progress *progress)
     read_case(&c);
     progress->cases++;
     progress->good += c.status == ATTNRUN_OK;
-    if (options.only)
+    if (cases.only)
         printf("seed %llu, kind %d: %s: %s\n", (unsigned long long)c.seed, c.kind,
                attnrun_status_name(c.status),
                c.status == ATTNRUN_OK ? "" : tool_error.message);
@@ -369,18 +371,9 @@ static bool read_options(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] != '-')
             fuzz_corpus_add(&corpus, argv[i]);
-        else if (i + 1 == argc)
-            return false;
-        else if (strcmp(argv[i], "--seconds") == 0)
-            options.seconds = strtod(argv[++i], NULL);
-        else if (strcmp(argv[i], "--seed") == 0)
-            options.seed = strtoull(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--save") == 0)
-            options.save = argv[++i];
-        else if (strcmp(argv[i], "--only") == 0) {
-            options.only = true;
-            options.seed = strtoull(argv[++i], NULL, 10);
-        } else
+        else if (i + 1 < argc && strcmp(argv[i], "--save") == 0)
+            save_to = argv[++i];
+        else if (!fuzz_take_option(&cases, argc, argv, &i))
             return false;
     }
     return true;
@@ -388,26 +381,12 @@ static bool read_options(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct fuzz_progress *progress;
     if (!read_options(argc, argv)) {
         fprintf(stderr, "usage: fuzz_files [--seconds N] [--seed N] [--only N] "
                         "[--save FILE] [CORPUS...]\n");
         return 2;
     }
-    const struct fuzz_cases cases = { .seconds = options.seconds,
-                                      .seed = options.seed,
-                                      .only = options.only,
-                                      .bytes = sizeof *progress,
-                                      .one_case = one_case,
-                                      .end = free_corpus };
-    const int findings = fuzz_run_cases(&cases, &progress);
-    if (findings < 0)
-        return 2;
-    printf("seeds %llu to %llu, %d models as a start: %llu cases, %llu ran to the end, "
-           "%d findings\n",
-           (unsigned long long)options.seed, (unsigned long long)progress->seed, corpus.n,
-           (unsigned long long)progress->cases, (unsigned long long)progress->good,
-           findings);
+    const int code = fuzz_run_cases(&cases, corpus.n);
     free_corpus();
-    return findings > 0 || progress->good == 0 ? 1 : 0;
+    return code;
 }

@@ -34,12 +34,17 @@ struct progress {
     uint32_t row_cases[ROWS], row_good[ROWS]; /* of --operators, by index of the row */
 };
 
+static void one_case(struct fuzz_progress *progress);
+static void free_corpus(void);
+static struct fuzz_cases cases = { .seconds = 20,
+                                   .seed = 1,
+                                   .bytes = sizeof(struct progress),
+                                   .one_case = one_case,
+                                   .end = free_corpus };
 static struct options {
-    double seconds;
-    uint64_t seed;
-    bool only, packed, operators, guard, faults;
+    bool packed, operators, guard, faults;
     const char *save, *keep;
-} options = { .seconds = 20, .seed = 1 };
+} options;
 
 static struct fuzz_corpus corpus;
 
@@ -68,8 +73,9 @@ static void count_rows(struct progress *progress, const struct fuzz_case *c)
     }
 }
 
-static void report_rows(const struct progress *progress)
+static void report_rows(const struct fuzz_progress *base)
 {
+    const struct progress *progress = (const struct progress *)base;
     int never = 0, ops = 0;
     for (int i = 0; i < fuzz_rows() && i < ROWS; i++) {
         const attnrun_op_def *row = fuzz_row(i);
@@ -124,34 +130,13 @@ static void one_case(struct fuzz_progress *base)
     base->good += c.status == ATTNRUN_OK;
     if (c.op[0] != 0)
         count_rows(progress, &c);
-    if (options.only)
+    if (cases.only)
         printf("seed %llu: %s: %s\n", (unsigned long long)c.seed,
                attnrun_status_name(c.status), attnrun_last_error()->message);
     fuzz_case_end(&c);
 }
 
 static void free_corpus(void) { fuzz_corpus_free(&corpus); }
-
-static int run_all(void)
-{
-    const struct fuzz_cases cases = { .seconds = options.seconds,
-                                      .seed = options.seed,
-                                      .only = options.only,
-                                      .bytes = sizeof(struct progress),
-                                      .one_case = one_case,
-                                      .end = free_corpus };
-    struct fuzz_progress *base;
-    const int findings = fuzz_run_cases(&cases, &base);
-    if (findings < 0)
-        return 2;
-    if (options.operators)
-        report_rows((const struct progress *)base);
-    printf("seeds %llu to %llu, %d models as a start: %llu cases, %llu ran to the end, "
-           "%d findings\n",
-           (unsigned long long)options.seed, (unsigned long long)base->seed, corpus.n,
-           (unsigned long long)base->cases, (unsigned long long)base->good, findings);
-    return findings > 0 || base->good == 0 ? 1 : 0;
-}
 
 static bool read_options(int argc, char **argv)
 {
@@ -173,20 +158,11 @@ static bool read_options(int argc, char **argv)
             fuzz_corpus_add(&corpus, argv[i]);
             continue;
         }
-        if (last)
-            return false;
-        if (strcmp(argv[i], "--seconds") == 0)
-            options.seconds = strtod(argv[++i], NULL);
-        else if (strcmp(argv[i], "--seed") == 0)
-            options.seed = strtoull(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--save") == 0)
+        if (!last && strcmp(argv[i], "--save") == 0)
             options.save = argv[++i];
-        else if (strcmp(argv[i], "--keep") == 0)
+        else if (!last && strcmp(argv[i], "--keep") == 0)
             options.keep = argv[++i];
-        else if (strcmp(argv[i], "--only") == 0) {
-            options.only = true;
-            options.seed = strtoull(argv[++i], NULL, 10);
-        } else
+        else if (!fuzz_take_option(&cases, argc, argv, &i))
             return false;
     }
     return true;
@@ -201,7 +177,8 @@ int main(int argc, char **argv)
                 "[CORPUS...]\n");
         return 2;
     }
-    const int code = run_all();
-    fuzz_corpus_free(&corpus);
+    cases.report = options.operators ? report_rows : NULL;
+    const int code = fuzz_run_cases(&cases, corpus.n);
+    free_corpus();
     return code;
 }
