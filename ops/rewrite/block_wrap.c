@@ -15,36 +15,14 @@ static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value
     return &graph->values[value].type;
 }
 
-/* A constant of one integer, counted from the end of n where it is negative; *x within n. */
-static bool read_bound(const struct attn_graph *graph, int32_t value, int64_t n,
-                       int64_t *x)
-{
-    if (!match_is_constant(graph, value))
-        return false;
-    const attnrun_tensor *t = &graph->values[value].data;
-    if ((t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32) || tensor_count(t) != 1)
-        return false;
-    *x = tensor_get_int(t, 0);
-    *x = *x >= 0 ? *x : *x < -n ? 0 : *x + n;
-    *x = *x > n ? n : *x;
-    return true;
-}
-
-/* Blocks from … to - 1 of `source`, which has n. */
+/* Blocks from … to - 1 of `source`. */
 static bool is_part(const struct attn_graph *graph, int32_t value,
-                    const struct attn_block_window *window, int64_t n, int64_t from,
-                    int64_t to)
+                    const struct attn_block_window *window, int64_t from, int64_t to)
 {
-    int64_t first, end, axis, step = 1;
+    int64_t first, end;
     const struct attn_node *slice = attn_graph_producer(graph, value);
-    const int rank = type_of(graph, window->source)->rank;
-    return node_is(slice, "Slice") && slice->pub.n_in >= 4 &&
-           slice->in[0] == window->source &&
-           read_bound(graph, slice->in[3], rank, &axis) && axis == window->axis &&
-           (slice->pub.n_in < 5 || slice->in[4] < 0 ||
-            (read_bound(graph, slice->in[4], 2, &step) && step == 1)) &&
-           read_bound(graph, slice->in[1], n, &first) && first == from &&
-           read_bound(graph, slice->in[2], n, &end) && end == to;
+    return attn_match_slice(graph, slice, window->axis, &first, &end) &&
+           slice->in[0] == window->source && first == from && end == to;
 }
 
 static int64_t axis_of(const struct attn_graph *graph, const struct attn_node *concat)
@@ -61,8 +39,8 @@ static bool is_rotated(const struct attn_graph *graph, int32_t value,
     const int64_t first = by < 0 ? n + by : by;
     return node_is(concat, "Concat") && concat->pub.n_in == 2 &&
            axis_of(graph, concat) == window->axis &&
-           is_part(graph, concat->in[0], window, n, first, n) &&
-           is_part(graph, concat->in[1], window, n, 0, first);
+           is_part(graph, concat->in[0], window, first, n) &&
+           is_part(graph, concat->in[1], window, 0, first);
 }
 
 /* The operands are neighbours of operand `own`. */
@@ -104,14 +82,6 @@ bool attn_block_wrap_read(const struct attn_graph *graph, int32_t value,
 
 /* ---- the blocks at both ends ---- */
 
-static attn_status make_number(struct attn_graph *graph, int64_t x, int32_t *value)
-{
-    void *data;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &(int64_t){ 1 }, value, &data));
-    memcpy(data, &x, sizeof x);
-    return ATTNRUN_OK;
-}
-
 /* Blocks from … to - 1 as an operand of a Concat; nothing where there are none. */
 static attn_status add_part(struct attn_graph *graph, struct attn_node *before,
                             const struct attn_block_window *window, int64_t from,
@@ -121,9 +91,9 @@ static attn_status add_part(struct attn_graph *graph, struct attn_node *before,
     struct attn_node *made;
     if (from == to)
         return ATTNRUN_OK;
-    TRY(make_number(graph, from, &in[1]));
-    TRY(make_number(graph, to, &in[2]));
-    TRY(make_number(graph, window->axis, &in[3]));
+    TRY(attn_match_ints(graph, 1, &from, &in[1]));
+    TRY(attn_match_ints(graph, 1, &to, &in[2]));
+    TRY(attn_match_ints(graph, 1, &(int64_t){ window->axis }, &in[3]));
     TRY(attn_graph_add_value(graph, NULL, &parts[*n_parts]));
     TRY(attn_graph_insert(graph, before, "", "Slice", 4, in, 1, &parts[*n_parts], 0, NULL,
                           &made));

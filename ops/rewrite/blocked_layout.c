@@ -247,15 +247,12 @@ static attn_status make_gate(struct layout *l, struct attn_node *node, int32_t o
 static attn_status make_slice(struct layout *l, struct attn_node *node, int32_t map,
                               int64_t from, int64_t to, int32_t out)
 {
-    const int64_t numbers[3] = { from, to, 1 }, one = 1;
+    const int64_t numbers[3] = { from, to, 1 };
     struct attn_node *made;
     int32_t in[4];
     TRY(attn_layout_blocked(l, node, map, &in[0]));
-    for (int i = 0; i < 3; i++) {
-        void *data;
-        TRY(attn_graph_new_constant(l->graph, ATTNRUN_I64, 1, &one, &in[i + 1], &data));
-        memcpy(data, &numbers[i], sizeof numbers[i]);
-    }
+    for (int i = 0; i < 3; i++)
+        TRY(attn_match_ints(l->graph, 1, &numbers[i], &in[i + 1]));
     return attn_graph_insert(l->graph, node, "", "Slice", 4, in, 1, &out, 0, NULL, &made);
 }
 

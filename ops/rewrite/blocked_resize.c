@@ -119,16 +119,13 @@ bool attn_resize_is(const struct layout *l, const struct attn_node *node)
 static attn_status make_sizes(struct layout *l, struct attn_node *node,
                               const struct target *t, int32_t *sizes)
 {
-    static const int64_t two = 2;
     const bool constant = match_is_constant(l->graph, t->sizes);
     struct attn_node *made;
     int32_t in[2] = { t->sizes, -1 };
     int64_t numbers[2] = { t->places[0], t->places[1] };
-    void *data;
     for (int i = 0; constant && i < 2; i++)
         numbers[i] = tensor_get_int(&l->graph->values[t->sizes].data, t->places[i]);
-    TRY(attn_graph_new_constant(l->graph, ATTNRUN_I64, 1, &two, &in[1], &data));
-    memcpy(data, numbers, sizeof numbers);
+    TRY(attn_match_ints(l->graph, 2, numbers, &in[1]));
     *sizes = in[1];
     if (constant)
         return ATTNRUN_OK;

@@ -20,15 +20,11 @@ static int missing_axes(const struct attn_labelled *x, const struct attn_labelle
 static attn_status add_axes(struct attn_graph *graph, struct attn_node *before,
                             const int64_t *axes, int n, int32_t *value)
 {
-    const int64_t count = n;
-    int32_t constant, in[2] = { *value };
-    void *data;
+    int32_t in[2] = { *value };
     struct attn_node *made;
     if (n == 0)
         return ATTNRUN_OK;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &count, &constant, &data));
-    memcpy(data, axes, (size_t)n * sizeof *axes);
-    in[1] = constant;
+    TRY(attn_match_ints(graph, n, axes, &in[1]));
     TRY(attn_graph_add_value(graph, NULL, value));
     return attn_graph_insert(graph, before, "", "Unsqueeze", 2, in, 1, value, 0, NULL,
                              &made);

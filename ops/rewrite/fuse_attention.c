@@ -363,12 +363,11 @@ static attn_status swap_last(struct attn_graph *graph, const struct found *found
  * that says so. */
 static attn_status raise(struct attn_graph *graph, struct found *found, int32_t *axis)
 {
-    const int64_t one = 1;
+    static const int64_t first = 0;
     int32_t *const operands[] = { &found->q, &found->k, &found->v };
-    void *data;
     if (found->rank == 4)
         return ATTNRUN_OK;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &one, axis, &data));
+    TRY(attn_match_ints(graph, 1, &first, axis));
     for (int i = 0; i < 3; i++) {
         int32_t in[2] = { *operands[i], *axis };
         TRY(add_before(graph, found, "Unsqueeze", 2, in, 0, NULL, operands[i]));

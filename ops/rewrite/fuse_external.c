@@ -148,7 +148,6 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *before,
     const struct attn_attr attrs[2] = { MATCH_FLOAT("epsilon", (float)found->epsilon),
                                         MATCH_INT("nan_rows", 1) };
     struct attn_node *made;
-    void *data;
     TRY(attn_dense_make(graph, &found->mk, &in[1], &bias));
     TRY(attn_dense_make(graph, &found->mv, &in[2], &in[3]));
     if (!found->by_dim || found->map) {
@@ -158,8 +157,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *before,
         return ATTNRUN_OK;
     }
     /* (batch, channels, tokens) is a map of width 1. */
-    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &(int64_t){ 1 }, &axis, &data));
-    memcpy(data, &last, sizeof last);
+    TRY(attn_match_ints(graph, 1, &last, &axis));
     const int32_t wide[2] = { found->x, axis };
     TRY(attn_graph_add_value(graph, NULL, &in[0]));
     TRY(attn_graph_insert(graph, before, "", "Unsqueeze", 2, wide, 1, &in[0], 0, NULL,

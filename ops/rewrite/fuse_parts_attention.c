@@ -45,39 +45,7 @@ static bool read_once(const struct attn_graph *graph, int32_t value)
            !(graph->values[value].flags & ATTN_VALUE_OUTPUT);
 }
 
-/* ---- slices ---- */
-
-static bool read_bound(const struct attn_graph *graph, int32_t value, int64_t n,
-                       int64_t *x)
-{
-    if (!match_is_constant(graph, value))
-        return false;
-    const attnrun_tensor *t = &graph->values[value].data;
-    if ((t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32) || tensor_count(t) != 1)
-        return false;
-    *x = tensor_get_int(t, 0);
-    *x = *x >= 0 ? *x : *x < -n ? 0 : *x + n;
-    *x = *x > n ? n : *x;
-    return true;
-}
-
-/* A Slice along one axis of known size: its elements from … to - 1, one after the other. */
-static bool read_slice(const struct attn_graph *graph, const struct attn_node *slice,
-                       int64_t axis, int64_t *from, int64_t *to)
-{
-    int64_t own, step = 1;
-    if (!node_is(slice, "Slice") || slice->pub.n_in < 4 || slice->in[3] < 0 ||
-        axis >= type_of(graph, slice->in[0])->rank ||
-        !dim_is_const(type_of(graph, slice->in[0])->dims[axis]))
-        return false;
-    const attnrun_type *t = type_of(graph, slice->in[0]);
-    const int64_t n = t->dims[axis].value;
-    return read_bound(graph, slice->in[3], t->rank, &own) && own == axis &&
-           (slice->pub.n_in < 5 || slice->in[4] < 0 ||
-            (read_bound(graph, slice->in[4], 2, &step) && step == 1)) &&
-           read_bound(graph, slice->in[1], n, from) &&
-           read_bound(graph, slice->in[2], n, to) && *from < *to;
-}
+/* ---- bands ---- */
 
 static bool read_band(const struct attn_graph *graph, int32_t value, struct band *band)
 {
@@ -91,7 +59,7 @@ static bool read_band(const struct attn_graph *graph, int32_t value, struct band
     for (int k = 0; k < concat->pub.n_in; k++) {
         int64_t from, to;
         const struct attn_node *slice = attn_graph_producer(graph, concat->in[k]);
-        if (!read_slice(graph, slice, BLOCKS, &from, &to))
+        if (!attn_match_slice(graph, slice, BLOCKS, &from, &to))
             return false;
         if (k == 0)
             *band = (struct band){ slice->in[0], from, to, concat->pub.n_in };
@@ -237,7 +205,7 @@ static bool read_slices(const struct attn_graph *graph, int32_t weights,
     for (const struct attn_use *use = w->uses; use; use = use->next) {
         int64_t from, to;
         if (use->node == NULL || use->inner != NULL || use->index != 0 ||
-            !read_slice(graph, use->node, RANK - 1, &from, &to))
+            !attn_match_slice(graph, use->node, RANK - 1, &from, &to))
             return false;
         int i = 0;
         while (i < found->n && found->part[i].from != from)
@@ -307,8 +275,7 @@ static const char *read_all(const struct attn_graph *graph,
         *part = (struct part){ .window = 1, .from = keys };
         if (!read_part(graph, concat->in[i], found, part))
             return "a part of its scores is no product of the same queries that is "
-                   "scaled "
-                   "alike and masked";
+                   "scaled alike and masked";
         if (!ck_add(keys, part->keys, &keys))
             return "its parts are too large";
     }
@@ -323,18 +290,11 @@ static const char *read_all(const struct attn_graph *graph,
     return read_sum(graph, found) ? NULL : "its parts are not summed";
 }
 
-static attn_status make_number(struct attn_graph *graph, int64_t x, int32_t *value)
-{
-    void *data;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &(int64_t){ 1 }, value, &data));
-    memcpy(data, &x, sizeof x);
-    return ATTNRUN_OK;
-}
-
 /* Keys or values of rank 5; of a band, its blocks where they are. */
 static attn_status make_operand(struct attn_graph *graph, struct attn_node *before,
                                 const struct band *band, int32_t *value)
 {
+    static const int64_t blocks = BLOCKS;
     const int rank = type_of(graph, *value)->rank;
     int32_t in[4] = { *value }, out;
     struct attn_node *made;
@@ -343,14 +303,14 @@ static attn_status make_operand(struct attn_graph *graph, struct attn_node *befo
     TRY(attn_graph_add_value(graph, NULL, &out));
     *value = out;
     if (rank != RANK) {
-        TRY(make_number(graph, BLOCKS, &in[1]));
+        TRY(attn_match_ints(graph, 1, &blocks, &in[1]));
         return attn_graph_insert(graph, before, "", "Unsqueeze", 2, in, 1, &out, 0, NULL,
                                  &made);
     }
     in[0] = band->source;
-    TRY(make_number(graph, band->from, &in[1]));
-    TRY(make_number(graph, band->to + band->window - 1, &in[2]));
-    TRY(make_number(graph, BLOCKS, &in[3]));
+    TRY(attn_match_ints(graph, 1, &band->from, &in[1]));
+    TRY(attn_match_ints(graph, 1, &(int64_t){ band->to + band->window - 1 }, &in[2]));
+    TRY(attn_match_ints(graph, 1, &blocks, &in[3]));
     return attn_graph_insert(graph, before, "", "Slice", 4, in, 1, &out, 0, NULL, &made);
 }
 

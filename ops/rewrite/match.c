@@ -258,15 +258,54 @@ attn_status attn_match_make(struct attn_graph *graph, struct attn_node *before,
                              attrs, made);
 }
 
+attn_status attn_match_ints(struct attn_graph *graph, int n, const int64_t *numbers,
+                            int32_t *value)
+{
+    const int64_t count = n;
+    void *data;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &count, value, &data));
+    memcpy(data, numbers, (size_t)n * sizeof *numbers);
+    return ATTNRUN_OK;
+}
+
+/* A constant of one integer, counted from the end of n where it is negative; *x within n. */
+static bool read_bound(const struct attn_graph *graph, int32_t value, int64_t n,
+                       int64_t *x)
+{
+    if (!match_is_constant(graph, value))
+        return false;
+    const attnrun_tensor *t = &graph->values[value].data;
+    if ((t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32) || tensor_count(t) != 1)
+        return false;
+    *x = tensor_get_int(t, 0);
+    *x = *x >= 0 ? *x : *x < -n ? 0 : *x + n;
+    *x = *x > n ? n : *x;
+    return true;
+}
+
+bool attn_match_slice(const struct attn_graph *graph, const struct attn_node *slice,
+                      int64_t axis, int64_t *from, int64_t *to)
+{
+    int64_t own, step = 1;
+    if (!node_is(slice, "Slice") || slice->pub.n_in < 4 || slice->in[3] < 0)
+        return false;
+    const attnrun_type *t = &graph->values[slice->in[0]].type;
+    if (axis >= t->rank || !dim_is_const(t->dims[axis]))
+        return false;
+    const int64_t n = t->dims[axis].value;
+    return read_bound(graph, slice->in[3], t->rank, &own) && own == axis &&
+           (slice->pub.n_in < 5 || slice->in[4] < 0 ||
+            (read_bound(graph, slice->in[4], 2, &step) && step == 1)) &&
+           read_bound(graph, slice->in[1], n, from) &&
+           read_bound(graph, slice->in[2], n, to) && *from < *to;
+}
+
 attn_status attn_match_reshape(struct attn_graph *graph, struct attn_node *before, int n,
                                const int64_t *dims, int32_t *value)
 {
-    const int64_t count = n;
     int32_t shape, out;
-    void *data;
     struct attn_node *made;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &count, &shape, &data));
-    memcpy(data, dims, (size_t)n * sizeof *dims);
+    TRY(attn_match_ints(graph, n, dims, &shape));
     TRY(attn_graph_add_value(graph, NULL, &out));
     const int32_t in[2] = { *value, shape };
     *value = out;

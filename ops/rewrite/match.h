@@ -87,6 +87,13 @@ bool attn_match_pads(const struct attn_graph *graph, const struct attn_node *pad
 bool attn_match_zero_pads(const struct attn_graph *graph, const struct attn_node *pad,
                           int32_t rank, int64_t pads[2 * ATTNRUN_MAX_RANK]);
 
+/* A constant of `n` integers, i64[n]. */
+attn_status attn_match_ints(struct attn_graph *graph, int n, const int64_t *numbers,
+                            int32_t *value);
+/* A Slice along `axis` alone, of known size and with constant bounds: its elements are those from
+ * `from` to `to` - 1, one after the other. */
+bool attn_match_slice(const struct attn_graph *graph, const struct attn_node *slice,
+                      int64_t axis, int64_t *from, int64_t *to);
 /* *value becomes a view of it: a Reshape with these dims (0: as before, -1: what is left). */
 attn_status attn_match_reshape(struct attn_graph *graph, struct attn_node *before, int n,
                                const int64_t *dims, int32_t *value);

@@ -143,13 +143,10 @@ static void take_activation(const struct attn_graph *graph, struct product *prod
 /* The residual with its rows grouped as the product's: (-1, columns). */
 static attn_status regroup_residual(struct attn_graph *graph, struct product *product)
 {
-    const int64_t two = 2;
+    const int64_t shape[2] = { -1, columns(graph, product) };
     int32_t in[2] = { product->in[3], -1 };
-    void *data;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &two, &in[1], &data));
-    ((int64_t *)data)[0] = -1;
-    ((int64_t *)data)[1] = columns(graph, product);
     struct attn_node *made;
+    TRY(attn_match_ints(graph, 2, shape, &in[1]));
     TRY(attn_match_make(graph, product->root, "", "Reshape", 2, in, product->root->out[0],
                         0, NULL, &made));
     product->in[3] = made->out[0];

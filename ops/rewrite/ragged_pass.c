@@ -230,11 +230,10 @@ static void dims_of_rows(const attnrun_type *t, int64_t *dims)
 static attn_status change_reshape(struct region *r, struct attn_node *node)
 {
     const attnrun_type type = *region_type(r, node->out[0]); /* values may move */
-    const int64_t count = type.rank;
+    int64_t dims[ATTNRUN_MAX_RANK];
     int32_t shape;
-    void *data;
-    TRY(attn_graph_new_constant(r->graph, ATTNRUN_I64, 1, &count, &shape, &data));
-    dims_of_rows(&type, data);
+    dims_of_rows(&type, dims);
+    TRY(attn_match_ints(r->graph, type.rank, dims, &shape));
     attn_node_set_input(r->graph, node, 1, shape);
     return ATTNRUN_OK;
 }
@@ -347,10 +346,7 @@ static attn_status change_attention(struct region *r, struct attn_node *node,
         return ATTNRUN_OK;
     dims_of_rows(&y, dims);
     int32_t shape;
-    void *data;
-    const int64_t count = y.rank;
-    TRY(attn_graph_new_constant(r->graph, ATTNRUN_I64, 1, &count, &shape, &data));
-    memcpy(data, dims, (size_t)count * sizeof *dims);
+    TRY(attn_match_ints(r->graph, y.rank, dims, &shape));
     const int32_t reshaped[] = { out, shape };
     return attn_graph_insert(r->graph, node, "", "Reshape", 2, reshaped, 1, &packed, 0,
                              NULL, &made);

@@ -110,7 +110,8 @@ static attn_status arrange(struct attn_graph *graph, struct attn_node *before,
                            char a, char b, int32_t *value)
 {
     char to[RANK + 1] = { 0 };
-    int64_t missing[RANK], n_missing = 0;
+    int64_t missing[RANK];
+    int n_missing = 0;
     int n = 0;
     for (int i = 0; i < m->n_shared; i++)
         if (attn_labelled_has(x, m->shared[i]))
@@ -124,9 +125,7 @@ static attn_status arrange(struct attn_graph *graph, struct attn_node *before,
     if (n_missing == 0)
         return ATTNRUN_OK;
     int32_t axes;
-    void *data;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &n_missing, &axes, &data));
-    memcpy(data, missing, (size_t)n_missing * sizeof *missing);
+    TRY(attn_match_ints(graph, n_missing, missing, &axes));
     const int32_t in[2] = { *value, axes };
     return add_node(graph, before, "Unsqueeze", 2, in, 0, NULL, value);
 }
