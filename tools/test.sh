@@ -129,9 +129,10 @@ run_style() {
 
 run_release() {
     local options=(-DATTNRUN_WERROR=ON -DCMAKE_C_COMPILER=gcc)
-    if [ $full -eq 1 ]; then # pages are shown in a browser, packages are checked
+    # Pages are shown in a browser, packages are checked, the example server is under load.
+    if [ $full -eq 1 ]; then
         options+=(-DATTNRUN_TESTS_FULL=ON)
-        need_packages chromium fonts-dejavu-core lintian
+        need_packages chromium fonts-dejavu-core lintian libcpp-httplib-dev
     fi
     step release-build build build/release "${options[@]}" || return
     run_ctest release build/release
