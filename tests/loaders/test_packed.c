@@ -403,7 +403,8 @@ static void test_memory_that_runs_out(void **state)
             fail_msg("call %d of saving: %s", (int)call, attnrun_last_error()->message);
         again->n = 0;
         OK(attnrun_model_save(model, take_piece, again));
-        assert_int_equal(again->n, file->n); /* parts lie in the order of their addresses */
+        assert_int_equal(again->n,
+                         file->n); /* parts lie in the order of their addresses */
         OK(try_file(runtime, again, call & 1));
         attnrun_model_release(model);
         attnrun_runtime_destroy(runtime);
