@@ -114,6 +114,8 @@ struct blocked_part {
 };
 void attn_blocked_find_part(const struct blocked_plan *plan, int64_t strip,
                             struct blocked_part *part);
+/* The first column of a task, counted through all groups. */
+int64_t attn_blocked_first_column(const struct blocked_plan *plan, int64_t task);
 /* Where a part finds its input: in X, or in the copy `strip`, with `padding` around. */
 const void *attn_blocked_find_x(const struct blocked_plan *plan,
                                 const struct blocked_part *part, const void *x,

@@ -152,10 +152,14 @@ static attn_status run_dense(const attnrun_step *step, const attnrun_work *work,
             c->x = attn_blocked_find_x(p, &part, step->x[X].data, work->scratch,
                                        (int)args->x_zero);
         last = strip;
-        const int64_t column = part.group * p->columns + first;
+        const int64_t column = attn_blocked_first_column(p, task);
         const int64_t at = (part.image * all + column) / ATTN_BLOCK * c->y_block +
                            (part.h * s->w.out[2] + part.w) * ATTN_BLOCK;
         c->w = packed.w + 4 * column * p->weight_rows;
+        c->next =
+            task + 1 < work->end
+                ? packed.w + 4 * attn_blocked_first_column(p, task + 1) * p->weight_rows
+                : NULL;
         c->begin = packed.begin + column;
         c->w_sum = packed.w_sum + column;
         c->w_zero = packed.any_zero ? packed.w_zero + column : NULL;

@@ -333,6 +333,13 @@ void attn_blocked_find_part(const struct blocked_plan *p, int64_t strip,
     part->columns = min64(w->out[2] - part->w, p->block_w);
 }
 
+int64_t attn_blocked_first_column(const struct blocked_plan *p, int64_t task)
+{
+    const int64_t of_group = p->h_blocks * p->w_blocks * p->column_blocks;
+    return task / of_group % p->shape.groups * p->columns +
+           task % p->column_blocks * p->block_columns;
+}
+
 const void *attn_blocked_find_x(const struct blocked_plan *p,
                                 const struct blocked_part *part, const void *x,
                                 void *strip, int padding)
@@ -419,9 +426,11 @@ static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
                       struct near near)
 {
     const int64_t first = near.pixel;
+    struct attn_blocked_conv part = *c;
     for (int64_t i = 0; i < c->n_pixels; i += NEAR_PIXELS) {
         near.pixel = first + i;
-        run_near(step, p, o, *c, &near, i);
+        part.next = i + NEAR_PIXELS < c->n_pixels ? NULL : c->next;
+        run_near(step, p, o, part, &near, i);
     }
 }
 
@@ -433,8 +442,10 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
 {
     const int64_t panel = attn_blocked_panel(step->kernels->vec_bytes);
     const bool near = !o->clipped || is_near(&p->shape);
+    const void *const next = c->next;
     for (int64_t done = 0; done < columns; done += c->columns) {
         c->columns = min64(columns - done, near ? panel : columns);
+        c->next = done + c->columns < columns ? c->w + c->columns * p->weight_rows : next;
         if (near)
             run_panel(step, p, o, c, place);
         else if (p->words)
@@ -473,7 +484,7 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
         if (strip != last)
             x = attn_blocked_find_x(p, &part, o->x, work->scratch, 0);
         last = strip;
-        const int64_t column = part.group * p->columns + first;
+        const int64_t column = attn_blocked_first_column(p, task);
         const int64_t at = (part.image * all + column) / ATTN_BLOCK * y_block +
                            (part.h * s->w.out[2] + part.w) * ATTN_BLOCK;
         struct attn_blocked_conv c = {
@@ -490,6 +501,10 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
             .y_block = y_block,
             .min = o->min,
             .max = o->max,
+            .next = task + 1 < work->end
+                        ? o->packed + all +
+                              attn_blocked_first_column(p, task + 1) * p->weight_rows
+                        : NULL,
         };
         const struct near place = {
             .sums = (float *)(void *)((char *)work->scratch + p->sums_at),

@@ -153,11 +153,13 @@ static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
     static const float zeros[2 * ATTN_BLOCK];
     const int64_t map = t.out[0] * t.out[1] * ATTN_BLOCK, inputs = p->block_w * unit(p);
     const float *x = c.x;
+    const void *const next = c.next;
     t.plane = c.columns * p->block_w;
     c.bias = zeros;
     for (int64_t i = 0; i < PLACES; i++, c.w += p->columns * p->weight_rows) {
         c.x = x + i * inputs;
         c.y = sums + i * t.plane;
+        c.next = i + 1 < PLACES ? c.w + p->columns * p->weight_rows : next;
         if (p->words)
             step->kernels->blocked_conv_bf16(&c);
         else
@@ -189,6 +191,7 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
         struct attn_blocked_conv c = *conv;
         c.columns = min64(end - column, panel);
         c.w = o->packed + p->columns + column * p->weight_rows;
+        c.next = column + panel < end ? c.w + c.columns * p->weight_rows : NULL;
         t->bias = o->packed + column;
         t->y = o->y + at;
         t->z = o->z != NULL ? o->z + at : NULL;

@@ -1,5 +1,6 @@
 /* blocked_conv_bf16.c - convolution of maps in blocks of 16 channels, with operands that are
  * words of two bf16; sums are floats: struct attn_blocked_conv. */
+#include "blocked_place.h"
 #include "isa.h"
 
 #define MAX_16_16 6
@@ -21,13 +22,6 @@ static ALWAYS_INLINE v_f32 words_add(v_f32 acc, struct wide w, v_u32 x)
 {
     return v_dot_bf16(acc, w.all, x[0]);
 }
-
-/* A tile: its first pixel and column, and its first weight. */
-struct place {
-    int64_t pixel, column;
-    const uint8_t *w;
-    int64_t w_row;
-};
 
 static ALWAYS_INLINE v_f32 words_first(const struct attn_blocked_conv *d, int64_t column)
 {

@@ -7,6 +7,7 @@
  * dilations and the ends of lines cost nothing. Tiles are walked by blocked_panels.h.
  *
  * Tiles: 14 x 2 vectors (AVX-512: 117 of 118 GFLOP/s in cache), 12 x 2 (NEON), 6 x 2. */
+#include "blocked_place.h"
 #include "isa.h"
 
 /* By bytes of a vector and registers. */
@@ -16,12 +17,8 @@
 #define PIXELS_64_32 14
 #define PIXELS       ATTN_CAT4(PIXELS_, VEC_BYTES, _, ATTN_REGISTERS)
 
-/* A tile: its first pixel and column, and its first weight. */
-struct place {
-    int64_t pixel, column;
-    const float *w;
-    int64_t w_row;
-};
+/* Rows of weights between those in use and those that go from L2 into L1; floats of a line. */
+enum { AHEAD = 8, LINE = 16 };
 
 static ALWAYS_INLINE void put_tile(const struct attn_blocked_conv *d, v_f32 (*acc)[2],
                                    const struct place *at, const int n, const int nv)
@@ -52,6 +49,7 @@ static ALWAYS_INLINE void run_tile(const struct attn_blocked_conv *d,
     const int32_t *pixels = d->pixels + at->pixel;
     const float *w = at->w;
     const int64_t w_row = at->w_row;
+    const char *next = at->next;
     UNROLL
     for (int v = 0; v < nv; v++) {
         const v_f32 bias = v_load(d->bias + at->column + v * VF);
@@ -70,6 +68,11 @@ static ALWAYS_INLINE void run_tile(const struct attn_blocked_conv *d,
             UNROLL
             for (int v = 0; v < nv; v++)
                 weight[v] = v_load(w + v * VF);
+            __builtin_prefetch(next, 0, 2); /* into L2: L1 is full of this panel */
+            next += at->next_step;
+            UNROLL
+            for (int v = 0; v < nv * VF; v += LINE)
+                __builtin_prefetch(w + AHEAD * w_row + v, 0, 3);
             UNROLL
             for (int i = 0; i < n; i++) {
                 const v_f32 input = v_set(x[i][c]);

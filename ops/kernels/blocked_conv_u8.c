@@ -6,6 +6,7 @@
  * Where there is no product of bytes (V_DOT_NONE) words become two of i16, so that no sum
  * saturates; V_DOT_I8 takes x less 128. Sums are exact modulo 2^32, and what becomes of them
  * is rounded step by step: the same bits on each instruction set. */
+#include "blocked_place.h"
 #include "bytes.h"
 
 /* By bytes of a vector and registers, as ATTN_EACH_ROW knows them. */
@@ -70,13 +71,6 @@ static ALWAYS_INLINE v_u32 bytes_of(const struct attn_requantize *to, v_u32 sum,
 }
 
 /* ---- dense ---- */
-
-/* A tile: its first pixel and column, and its first weight. */
-struct place {
-    int64_t pixel, column;
-    const uint8_t *w;
-    int64_t w_row;
-};
 
 static ALWAYS_INLINE v_u32 words_first(const struct attn_blocked_bytes *d, int64_t column)
 {

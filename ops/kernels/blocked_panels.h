@@ -1,10 +1,12 @@
 /* blocked_panels.h - the walk of a convolution of blocked maps: panels of columns, tiles of
  * pixels, two vectors of columns. The pixels of a call are cut into tiles of about the same
- * size: 49 are 13, 12, 12 and 12, which all fill the registers.
+ * size: 49 are 13, 12, 12 and 12, which all fill the registers. While they are computed, each
+ * prefetches its share of the next panel, whose weights nobody has read yet: memory delivers a
+ * panel more slowly than one tile uses it.
  *
  * In: PANELS_CONV, the struct of the kernel; PANELS_WEIGHT, what its weights are read as, and
  * PANELS_STEP, as how many of those a column of a row counts; PANELS_PIXELS, the pixels of a
- * tile, up to PANELS_MAX, which ATTN_EACH_ROW knows; struct place { pixel, column, w, w_row };
+ * tile, up to PANELS_MAX, which ATTN_EACH_ROW knows; and of struct place
  *   run_tile(d, at, n, nv)       n pixels and nv vectors of columns, both constants
  *   panel_done(d, at, n, width)  after all columns of a panel, for n pixels from at->pixel
  * Out: run_all(d). */
@@ -30,15 +32,18 @@ static void (*const tiles[2][PANELS_MAX])(const PANELS_CONV *, const struct plac
 /* clang-format on */
 
 /* All pixels of the columns of a panel. */
-static void run_panel(const PANELS_CONV *d, struct place at, int64_t width)
+static void run_panel(const PANELS_CONV *d, struct place at, int64_t width,
+                      const void *next)
 {
     const int64_t n_tiles = (d->n_pixels + PANELS_PIXELS - 1) / PANELS_PIXELS;
     const PANELS_WEIGHT *const w = at.w;
-    const int64_t column = at.column;
+    const int64_t column = at.column, row = at.w_row * (int64_t)sizeof *w;
     for (int64_t t = 0; t < n_tiles; t++) {
         const int64_t end = d->n_pixels * (t + 1) / n_tiles;
         if (attn_poll_work(width * (end - at.pixel) * d->rows / 5) != ATTNRUN_OK)
             return;
+        at.next_step = next != NULL ? row / n_tiles : 0;
+        at.next = (const char *)(next != NULL ? next : w) + t * d->rows * at.next_step;
         for (int64_t c = 0; c < width; c += 2 * VF) {
             const int nv = width - c > VF ? 2 : 1;
             at.column = column + c;
@@ -56,10 +61,10 @@ static void run_all(const PANELS_CONV *d)
     const PANELS_WEIGHT *const w = (const PANELS_WEIGHT *)d->w;
     for (int64_t column = 0; column < d->columns; column += PANEL) {
         const int64_t left = d->columns - column, width = left < PANEL ? left : PANEL;
-        run_panel(d,
-                  (struct place){ 0, column, w + PANELS_STEP * column * d->rows,
-                                  PANELS_STEP * width },
-                  width);
+        const PANELS_WEIGHT *const panel = w + PANELS_STEP * column * d->rows;
+        const int64_t row = PANELS_STEP * width;
+        run_panel(d, (struct place){ .column = column, .w = panel, .w_row = row }, width,
+                  left > PANEL ? panel + row * d->rows : d->next);
     }
 }
 

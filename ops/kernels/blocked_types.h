@@ -34,6 +34,7 @@ struct attn_blocked_conv {
     int64_t n_pixels, columns; /* columns: a multiple of 16 */
     int64_t y_block;           /* from a block of 16 channels to the next */
     float min, max;            /* of y; NaN stays */
+    const void *next;          /* the panel that the following call reads, or NULL */
 };
 /* Columns of a panel, by the bytes of a vector: two vectors, at least a block. */
 static inline int64_t attn_blocked_panel(int vec_bytes)
@@ -113,6 +114,7 @@ struct attn_blocked_bytes {
     int64_t n_taps, rows;
     int64_t n_pixels, columns;
     int64_t y_block;
+    const void *next; /* the panel that the following call reads, or NULL */
     struct attn_requantize to;
 };
 

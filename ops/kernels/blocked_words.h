@@ -27,6 +27,7 @@ static ALWAYS_INLINE void run_tile(const WORDS_CONV *d, const struct place *at,
     const int32_t *pixels = d->pixels + at->pixel;
     const uint8_t *w = at->w;
     const int64_t w_row = at->w_row;
+    const char *next = at->next;
     UNROLL
     for (int v = 0; v < nv; v++) {
         const WORDS_SUM first = words_first(d, at->column + v * VF);
@@ -45,6 +46,8 @@ static ALWAYS_INLINE void run_tile(const WORDS_CONV *d, const struct place *at,
             UNROLL
             for (int v = 0; v < nv; v++)
                 weight[v] = promote(load_words(w + v * VEC_BYTES));
+            __builtin_prefetch(next, 0, 2); /* into L2: L1 is full of this panel */
+            next += at->next_step;
             UNROLL
             for (int i = 0; i < n; i++) {
                 const v_u32 input = word_at(x[i] + c);

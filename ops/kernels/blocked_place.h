@@ -1,0 +1,18 @@
+/* blocked_place.h - where a tile of a convolution of blocked maps is, for the kernels that
+ * blocked_panels.h walks. */
+#ifndef ATTN_BLOCKED_PLACE_H
+#define ATTN_BLOCKED_PLACE_H
+
+#include <stdint.h>
+
+/* Its first pixel and column, its first weight, elements of a row of weights, and what it
+ * prefetches: next_step bytes for each row of weights. */
+struct place {
+    int64_t pixel, column;
+    const void *w;
+    int64_t w_row;
+    const char *next;
+    int64_t next_step;
+};
+
+#endif
