@@ -136,7 +136,9 @@ static void cut_pixels(struct blocked_plan *p, int64_t parts)
 {
     const struct window *w = &p->shape.w;
     const int64_t pixel = planes_in(p) * unit(p) * element(p);
-    const int64_t room = max64(STRIP_BYTES / pixel, 1), line = w->out[2];
+    const double weights = (double)p->weight_rows * (double)p->columns * 4.0;
+    const int64_t bytes = weights > 8.0 * STRIP_BYTES ? 2 * STRIP_BYTES : STRIP_BYTES;
+    const int64_t room = max64(bytes / pixel, 1), line = w->out[2];
     const double share = (double)w->out[1] * (double)line / (double)parts;
     const int64_t most = share < FEW_PIXELS   ? FEW_PIXELS
                          : share > MAX_PIXELS ? MAX_PIXELS
@@ -201,7 +203,9 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
     p->columns = blocked_count(s->rows / s->groups) * ATTN_BLOCK;
     cut(p);
     lay_out(p);
-    p->whole_rows = (s->bytes || p->words) && s->w.dilation[2] == 1 &&
+    /* Rows of weights of a line of the kernel meet inputs that lie side by side. */
+    const bool full = s->plain || s->channels / s->groups % ATTN_BLOCK == 0;
+    p->whole_rows = (s->bytes || p->words || full) && s->w.dilation[2] == 1 &&
                     (p->strip_h == 0 || !by_taps(&s->w, 2, p->block_w));
     p->taps = s->w.kernel[1] * (p->whole_rows ? 1 : s->w.kernel[2]) * planes;
     int64_t pixels = 0, lines, span, strip = 0;

@@ -24,7 +24,7 @@
 #include "../kernels/kernels.h"
 #include "blocked_layout.h"
 
-enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 32, MIN_OF_WORDS = 64, MIN_TILES = 40 };
+enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 32, MIN_OF_WORDS = 64, MIN_TILES = 16 };
 
 /* Elements of a map; where sizes are not known, a guess of some. */
 static double elements_of(const struct layout *l, int32_t value)
