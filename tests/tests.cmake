@@ -38,7 +38,10 @@ function(add_python_test name script)
   if(ATTNRUN_PYTHON)
     add_test(NAME ${name} COMMAND ${ATTNRUN_PYTHON}
       ${CMAKE_CURRENT_SOURCE_DIR}/tests/${script} ${given})
-    set_tests_properties(${name} PROPERTIES LABELS python TIMEOUT 2500)
+    # Two tests run at a time: threads of PyTorch and numpy would wait for those of the other.
+    # OMP_NUM_THREADS is left alone, since attnrun reads it, too.
+    set_tests_properties(${name} PROPERTIES LABELS python TIMEOUT 2500
+      ENVIRONMENT_MODIFICATION "MKL_NUM_THREADS=set:1;OPENBLAS_NUM_THREADS=set:1")
   endif()
 endfunction()
 
