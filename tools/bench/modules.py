@@ -1,5 +1,6 @@
 """modules.py - networks of the benchmark that transformers does not have, in PyTorch: gates of
-squeeze-and-excitation and CBAM in a ResNet, a U-Net, and a detector of the shape of YOLOv8n.
+squeeze-and-excitation and CBAM in a ResNet, MobileNetV3, a U-Net, and a detector of the shape
+of YOLOv8n.
 They are written for their shapes; weights are random."""
 import torch
 from torch import nn
@@ -46,6 +47,52 @@ def with_gates(model, modeling, gate):
             channels = block.layer[-1].convolution.out_channels
             block.layer.append(gate(channels))
     return model
+
+
+# ---- MobileNetV3 ----
+
+class Inverted(nn.Module):
+    """Expand, depthwise, squeeze and excite, project."""
+
+    def __init__(self, inputs, outputs, kernel, stride, wide, gated, act):
+        super().__init__()
+        few = (wide // 4 + 4) // 8 * 8
+        self.expand = conv(inputs, wide, 1, 1, act) if wide != inputs else nn.Identity()
+        self.depthwise = nn.Sequential(
+            nn.Conv2d(wide, wide, kernel, stride, kernel // 2, groups=wide, bias=False),
+            nn.BatchNorm2d(wide), act())
+        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(wide, few, 1), nn.ReLU(),
+                                  nn.Conv2d(few, wide, 1), nn.Hardsigmoid()) if gated else None
+        self.project = conv(wide, outputs, 1, 1, nn.Identity)
+        self.add = stride == 1 and inputs == outputs
+
+    def forward(self, x):
+        y = self.depthwise(self.expand(x))
+        y = self.project(y * self.gate(y) if self.gate else y)
+        return x + y if self.add else y
+
+
+class MobileNetV3(nn.Module):
+    """Howard and others, Searching for MobileNetV3: the large one, table 1."""
+
+    ROWS = ((3, 16, 16, 0, 0, 1), (3, 64, 24, 0, 0, 2), (3, 72, 24, 0, 0, 1), (5, 72, 40, 1, 0, 2),
+            (5, 120, 40, 1, 0, 1), (5, 120, 40, 1, 0, 1), (3, 240, 80, 0, 1, 2),
+            (3, 200, 80, 0, 1, 1), (3, 184, 80, 0, 1, 1), (3, 184, 80, 0, 1, 1),
+            (3, 480, 112, 1, 1, 1), (3, 672, 112, 1, 1, 1), (5, 672, 160, 1, 1, 2),
+            (5, 960, 160, 1, 1, 1), (5, 960, 160, 1, 1, 1))
+
+    def __init__(self):
+        super().__init__()
+        layers, inputs = [conv(3, 16, 3, 2, nn.Hardswish)], 16
+        for kernel, wide, outputs, gated, hard, stride in self.ROWS:
+            act = nn.Hardswish if hard else nn.ReLU
+            layers.append(Inverted(inputs, outputs, kernel, stride, wide, gated, act))
+            inputs = outputs
+        self.features = nn.Sequential(*layers, conv(160, 960, 1, 1, nn.Hardswish))
+        self.head = nn.Sequential(nn.Linear(960, 1280), nn.Hardswish(), nn.Linear(1280, 1000))
+
+    def forward(self, x):
+        return self.head(self.features(x).mean((2, 3)))
 
 
 # ---- U-Net ----

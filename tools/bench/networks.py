@@ -1,25 +1,31 @@
 """networks.py - the convolution networks of the benchmark, from transformers' configurations;
-those that are not there are written in modules.py.
+those that are not there are written in modules.py, and PP-OCR's come from a package.
 
 Weights are random, and scaled so that the results of each convolution are about 1: with those
 of the initialisation the activations of deep networks are denormal numbers, which cost time of
 their own. int8: ONNX Runtime's static quantisation (QDQ, u8 activations, i8 weights, one scale
 a channel), calibrated with two random images, so that all engines read the same file.
 """
+import importlib.util
 import os
+import shutil
 
 SIZE = 224
 # Operations of the convolutions and products at 224 x 224, counted from the files.
 FLOPS = {"resnet50": 8.18e9, "resnet18": 3.63e9, "mobilenetv2": 0.60e9, "efficientnet": 0.77e9,
          "convnext": 8.91e9, "regnet": 8.0e9, "deeplab": 0.9e9, "seresnet50": 8.19e9,
-         "cbamresnet50": 8.2e9, "unet": 96.3e9, "yolo": 8.74e9}
-SIZES = {"unet": 256, "yolo": 640}  # of images; of the others SIZE
+         "cbamresnet50": 8.2e9, "unet": 96.3e9, "yolo": 8.74e9, "mobilenetv3": 0.43e9,
+         "ocrdet": 4.63e9, "ocrrec": 1.41e9}
+# Of images; of the others SIZE x SIZE.
+SIZES = {"unet": (256, 256), "yolo": (640, 640), "ocrdet": (640, 640), "ocrrec": (48, 320)}
+# Files of the package rapidocr_onnxruntime, with their real weights.
+FILES = {"ocrdet": "ch_PP-OCRv4_det_infer.onnx", "ocrrec": "ch_PP-OCRv4_rec_infer.onnx"}
 
 
 def image(name):
     import numpy as np
 
-    shape = (1, 3, *[SIZES.get(name, SIZE)] * 2)
+    shape = (1, 3, *SIZES.get(name, (SIZE, SIZE)))
     return {"x": np.random.default_rng(0).standard_normal(shape, dtype=np.float32)}
 
 
@@ -31,8 +37,9 @@ def make_model(name):
         gate = modules.Excite if name == "seresnet50" else modules.Cbam
         model = t.ResNetForImageClassification(t.ResNetConfig(num_labels=1000))
         return modules.with_gates(model, t.models.resnet.modeling_resnet, gate)
-    if name in ("unet", "yolo"):
-        return modules.UNet() if name == "unet" else modules.Yolo()
+    own = {"unet": modules.UNet, "yolo": modules.Yolo, "mobilenetv3": modules.MobileNetV3}
+    if name in own:
+        return own[name]()
     if name == "resnet50":
         return t.ResNetForImageClassification(t.ResNetConfig(num_labels=1000))
     if name == "resnet18":
@@ -71,8 +78,19 @@ def scale_weights(model, x):
         one.remove()
 
 
+def packaged(name):
+    """The path of a file of FILES; ModuleNotFoundError where its package is missing."""
+    spec = importlib.util.find_spec("rapidocr_onnxruntime")
+    if spec is None:
+        raise ModuleNotFoundError("rapidocr_onnxruntime is not installed")
+    return os.path.join(spec.submodule_search_locations[0], "models", FILES[name])
+
+
 def write(name, path, export):
     """`export`: that of models.py."""
+    if name in FILES:
+        shutil.copyfile(packaged(name), path)
+        return
     import torch
 
     torch.manual_seed(0)

