@@ -6,6 +6,9 @@
 
 #define V_HAS_TILES V_HAS_TILES
 enum { V_HAS_TILES = 1 };
+/* Tiles are loaded by instructions of which gcc does not know that they read memory: what was
+ * stored before is there. */
+static ALWAYS_INLINE void v_tiles_fence(void) { __asm__ volatile("" : : : "memory"); }
 static inline void v_tiles_begin(void)
 {
     struct {
@@ -17,6 +20,7 @@ static inline void v_tiles_begin(void)
         config.bytes[i] = 64;
         config.rows[i] = 16;
     }
+    v_tiles_fence();
     _tile_loadconfig(&config);
 }
 static inline void v_tiles_end(void) { _tile_release(); }
@@ -27,6 +31,7 @@ static inline void v_tiles_sum(uint32_t *out, size_t out_row, const uint32_t *a,
                                size_t a_row, const uint8_t *b, size_t words)
 {
     enum { SIDE = 16, COLUMNS = 2 * SIDE };
+    v_tiles_fence();
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);

@@ -306,6 +306,10 @@ static inline void v_tiles_sum(uint32_t *out, size_t out_row, const uint32_t *a,
     (void)out, (void)out_row, (void)a, (void)a_row, (void)b, (void)words;
 }
 #endif
+/* V_HAS_TILES_BF16: products of tiles of words of two bf16, too: see avx512_amx_bf16.h. */
+#ifndef V_HAS_TILES_BF16
+#define V_HAS_TILES_BF16 0
+#endif
 
 /* ---- selection ---- */
 
