@@ -15,6 +15,7 @@ const struct attn_kernels TABLE_BF16 = { .vec_bytes = VEC_BYTES,
                                          .products_bf16 = true,
                                          .dots_bf16 = V_HAS_DOT_BF16,
                                          .tiles = V_HAS_TILES,
+                                         .tiles_bf16 = V_HAS_TILES_BF16,
                                          .set = ATTN_ISA_SET + 1 };
 #else
 #define OF(name, set) ATTN_CAT4(attn_, name, _, set)
@@ -51,6 +52,7 @@ const struct attn_kernels TABLE_BF16 = {
     .products_bf16 = true,
     .dots_bf16 = V_HAS_DOT_BF16,
     .tiles = V_HAS_TILES,
+    .tiles_bf16 = V_HAS_TILES_BF16,
 #define KERNEL(type, name, arguments)               ROW(name, ATTN_ISA_FLOATS)
 #define KERNEL_BYTES(type, name, arguments)         ROW(name, ATTN_ISA_BYTES)
 #define KERNEL_TILES(type, name, arguments)         ROW(name, ATTN_ISA_TILES)
