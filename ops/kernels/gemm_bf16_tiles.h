@@ -25,7 +25,7 @@ static void columns_to_squares(const struct attn_gemm_f32 *g, float *words, size
                                size_t from, size_t n)
 {
     const size_t m = g->m - i < SIDE ? g->m - i : SIDE;
-    float turned[SQUARE];
+    float columns[SQUARE];
     for (size_t k = 0; k < n; k += 2 * SIDE, words += SQUARE) {
         for (size_t word = 0; word < SIDE; word++) {
             const float *x = g->a + (ptrdiff_t)(from + k + 2 * word) * g->a_col + i;
@@ -33,9 +33,9 @@ static void columns_to_squares(const struct attn_gemm_f32 *g, float *words, size
             const size_t at = k + 2 * word;
             const v_f32 low = at < n ? v_load_tail(x, m, 0.0f) : none;
             const v_f32 high = at + 1 < n ? v_load_tail(x + g->a_col, m, 0.0f) : none;
-            v_store(turned + word * SIDE, (v_f32)v_pair_bf16(low, high));
+            v_store(columns + word * SIDE, (v_f32)v_pair_bf16(low, high));
         }
-        transpose_square(words, SIDE, turned, SIDE);
+        transpose_square(words, SIDE, columns, SIDE);
     }
 }
 

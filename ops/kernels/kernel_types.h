@@ -242,8 +242,9 @@ struct attn_query_tile_f32 {
     const float *q; /* as query_tile_pack_f32() makes it: dim * queries floats at most */
     size_t queries, dim, v_dim; /* queries <= ATTN_TILE_QUERIES */
     const struct attn_keys *keys;
-    size_t n_keys; /* runs */
-    float *scores; /* scratch: (keys of all runs, ATTN_TILE_QUERIES), 64-byte aligned */
+    size_t n_keys;                  /* runs */
+    float *scores;                  /* scratch: (keys of all runs, up to a multiple of 32,
+                    * ATTN_TILE_QUERIES), 64-byte aligned */
     struct attn_softmax_row *state; /* of each query */
     float *sums;                    /* (queries, v_dim): of terms times values */
     /* Or these are all keys that the queries see: the results, y_row apart; state and

@@ -241,8 +241,8 @@ static void check_tile(struct check *c, size_t queries)
     struct attn_keys runs[TILE_SEGMENTS];
     struct attn_query_tile_f32 tile = { .queries = 0 };
     float *panels = check_memory(c, (queries + 32) * x.dim * sizeof *panels);
-    float *scores =
-        check_memory(c, (size_t)TILE_SEGMENTS * TILE_SEGMENT * ATTN_TILE_QUERIES * 4);
+    float *scores = check_memory(c, (size_t)(TILE_SEGMENTS * TILE_SEGMENT + 31) / 32 *
+                                        32 * ATTN_TILE_QUERIES * 4);
     x.q = check_memory(c, queries * x.dim * sizeof *x.q);
     x.sums = check_memory(c, queries * x.v_dim * sizeof *x.sums);
     x.state = check_memory(c, queries * sizeof *x.state);
