@@ -12,9 +12,10 @@ enum {
     GFLOPS = 150, /* of floats, and of tiles of bf16 beside some microseconds for A: */
     TILE_GFLOPS = 1000,
     TILE_TASK_NS = 15000,
-    MAX_MERGED_NS = 75000, /* of tasks that are one product, so that it ends soon */
-    MAX_A = 1 << 18,       /* elements of A in a task: what is transposed into scratch */
-    MAX_READ = 1 << 20,    /* where it is read in place: a bound on time */
+    MAX_MERGED_NS = 75000,   /* of tasks that are one product, so that it ends soon */
+    TILE_MERGED_NS = 300000, /* rows of A are rounded once for all of them */
+    MAX_A = 1 << 18,    /* elements of A in a task: what is transposed into scratch */
+    MAX_READ = 1 << 20, /* where it is read in place: a bound on time */
     ENOUGH_TASKS = 8
 };
 
@@ -190,7 +191,8 @@ static attn_status run_columns(const struct attn_gemm *g,
 attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
                           const struct attn_gemm_operands *o, const attnrun_work *work)
 {
-    int64_t max_tasks = max64(1, MAX_MERGED_NS / max64(1, g->task_cost));
+    const int64_t max_ns = kernels->tiles_bf16 ? TILE_MERGED_NS : MAX_MERGED_NS;
+    int64_t max_tasks = max64(1, max_ns / max64(1, g->task_cost));
     max_tasks = min64(max_tasks, max64(1, ATTN_GEMM_WIDE / g->n_block));
     for (int64_t task = work->begin; task < work->end;) {
         if (OP_CANCELLED(work))
