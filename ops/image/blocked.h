@@ -74,7 +74,7 @@ struct blocked_plan {
     int64_t n_tasks, task_cost, scratch_bytes, shared_bytes;
     const struct attn_kernels *kernels;
     int64_t sums_at; /* in scratch: of bytes sums of inputs, else results to be rounded */
-    int64_t copy_at; /* and with tiles the copy that they read */
+    int64_t copy_at; /* and the copy that tiles read; 0: no tiles */
 };
 /* packed: bias by columns, then the weights. */
 struct blocked_operands {
@@ -122,6 +122,10 @@ const void *attn_blocked_find_x(const struct blocked_plan *plan,
                                 const struct blocked_part *part, const void *x,
                                 void *strip, int padding);
 
+static inline uint8_t *attn_blocked_copy(const struct blocked_plan *plan, void *scratch)
+{
+    return plan->copy_at > 0 ? (uint8_t *)scratch + plan->copy_at : NULL;
+}
 attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_plan *plan);
 void attn_blocked_dense_prepare(const struct blocked_plan *plan, void *shared);
 attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work *work,

@@ -105,7 +105,7 @@ static int64_t rows_from(const struct blocked_plan *p, int64_t c)
 
 static bool by_tiles(const struct blocked_plan *p)
 {
-    return p->shape.bytes && p->kernels->tiles;
+    return p->shape.bytes ? p->kernels->tiles : p->words && p->kernels->tiles_bf16;
 }
 
 /* Sums by tiles take less time than what becomes of them where they are short. */
@@ -201,6 +201,27 @@ static void lay_out(struct blocked_plan *p)
     p->x_plane = rows * p->x_row;
 }
 
+/* Copies of so many pixels each, one behind the other, are all that tiles read. */
+static int64_t copied_pixels(const struct blocked_plan *p)
+{
+    const int64_t pixels = p->block_h * p->block_w;
+    return p->words ? min64(pixels, NEAR_PIXELS) : pixels;
+}
+static attn_status plan_copy(const attnrun_step *step, struct blocked_plan *p)
+{
+    const int64_t n = copied_pixels(p), copies = ceil_div(p->block_h * p->block_w, n);
+    int64_t words;
+    p->copy_at = 0;
+    if (!by_tiles(p))
+        return ATTNRUN_OK;
+    if (!ck_mul(copies * (n + 2 * ATTN_BLOCK), p->weight_rows + ATTN_BLOCK, &words) ||
+        words > ATTN_MAX_ELEMENTS)
+        return op_fail_size(step, "the copy of a part of the image", "2^46 words");
+    p->copy_at = ceil_div(p->scratch_bytes, 64) * 64;
+    p->scratch_bytes = p->copy_at + copies * attn_blocked_copy_bytes(n, p->weight_rows);
+    return ATTNRUN_OK;
+}
+
 attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_plan *p)
 {
     struct blocked_shape *s = &p->shape;
@@ -236,6 +257,7 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
     p->sums_at = ceil_div((strip + 16) * element(p), 64) * 64;
     p->scratch_bytes =
         p->sums_at + (is_near(s) ? min64(pixels, NEAR_PIXELS) * 2 * ATTN_BLOCK * 4 : 0);
+    TRY(plan_copy(step, p));
     p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + pixels * 4;
     p->task_cost = window_cost(
         task_ns(p, (double)p->block_h * (double)p->block_w, p->block_columns) + 200.0);
@@ -446,6 +468,8 @@ static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
         near.pixel = first + i;
         part.next = i + NEAR_PIXELS < c->n_pixels ? NULL : c->next;
         run_near(step, p, o, part, &near, i);
+        if (part.copy != NULL)
+            part.copy += attn_blocked_copy_bytes(NEAR_PIXELS, p->weight_rows);
     }
 }
 
@@ -470,6 +494,7 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
         if (attn_poll() != ATTNRUN_OK)
             return ATTNRUN_E_CANCELLED;
         const int64_t put = c->columns / ATTN_BLOCK * c->y_block;
+        c->copied = true;
         place.column += c->columns;
         c->w += c->columns * p->weight_rows;
         c->bias += c->columns;
@@ -498,6 +523,7 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
         attn_blocked_find_part(p, strip, &part);
         if (strip != last)
             x = attn_blocked_find_x(p, &part, o->x, work->scratch, 0);
+        const bool copied = strip == last;
         last = strip;
         const int64_t column = attn_blocked_first_column(p, task);
         const int64_t at = (part.image * all + column) / ATTN_BLOCK * y_block +
@@ -516,6 +542,8 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
             .y_block = y_block,
             .min = o->min,
             .max = o->max,
+            .copy = attn_blocked_copy(p, work->scratch),
+            .copied = copied,
             .next = task + 1 < work->end
                         ? o->packed + all +
                               attn_blocked_first_column(p, task + 1) * p->weight_rows

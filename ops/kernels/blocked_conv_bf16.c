@@ -1,5 +1,6 @@
 /* blocked_conv_bf16.c - convolution of maps in blocks of 16 channels, with operands that are
- * words of two bf16; sums are floats: struct attn_blocked_conv. */
+ * words of two bf16; sums are floats: struct attn_blocked_conv. By tiles where the set has them and
+ * there is room for a copy of the pixels. */
 #include "blocked_place.h"
 #include "isa.h"
 
@@ -64,7 +65,51 @@ static inline void panel_done(const struct attn_blocked_conv *d, const struct pl
 #define WORDS_SUM  v_f32
 #include "blocked_words.h"
 
-void K(blocked_conv_bf16)(const struct attn_blocked_conv *d) { run_all(d); }
+/* ---- tiles of words ---- */
+
+enum { MIN_TILES_PIXELS = 4 }; /* fewer are not worth a copy */
+#if V_HAS_TILES_BF16
+#define TILES_CONV struct attn_blocked_conv
+#define TILES_SUM  float
+#define TILES_DOT  v_tile_dot_bf16
+#include "blocked_tiles.h"
+
+static const void *tiles_first(const struct attn_blocked_conv *d, int64_t column)
+{
+    return d->bias + column;
+}
+
+static void tiles_copied(const struct attn_blocked_conv *d, const struct tile_cut *c)
+{
+    (void)d, (void)c;
+}
+
+static void tiles_put(const struct attn_blocked_conv *d, const struct put *at)
+{
+    const v_f32 min = v_set(d->min), max = v_set(d->max);
+    for (int v = 0; v < at->nv; v++) {
+        const int64_t place =
+            (at->column / ATTN_BLOCK + v) * d->y_block + at->pixel * ATTN_BLOCK;
+        const float *sums = at->sums + v * SIDE;
+        for (int64_t i = 0; i < at->n; i++, sums += TILE_COLUMNS) {
+            v_f32 y = v_load(sums);
+            if (d->z != NULL)
+                y += v_load(d->z + place + i * ATTN_BLOCK);
+            v_store(d->y + place + i * ATTN_BLOCK, v_min(max, v_max(min, y)));
+        }
+    }
+}
+#else
+static void run_tiles(const struct attn_blocked_conv *d) { run_all(d); }
+#endif
+
+void K(blocked_conv_bf16)(const struct attn_blocked_conv *d)
+{
+    if (d->copy != NULL && d->n_pixels >= MIN_TILES_PIXELS)
+        run_tiles(d);
+    else
+        run_all(d);
+}
 
 void K(words_bf16)(uint32_t *words, const float *x, size_t n)
 {

@@ -22,11 +22,11 @@ enum {
     SIDE = 16, /* rows of a tile, and words of one */
     STEP_BYTES = 64,
     TILE_BYTES = SIDE * STEP_BYTES,
-    PANEL = 2 * SIDE, /* columns */
-    PIECE = 16        /* bytes of a block of channels */
+    TILE_COLUMNS = 2 * SIDE, /* columns */
+    PIECE = 16               /* bytes of a block of channels */
 };
 
-/* n pixels from `pixel` on, the columns of nv tiles from `column` on; rows of sums are PANEL
+/* n pixels from `pixel` on, the columns of nv tiles from `column` on; rows of sums are TILE_COLUMNS
  * apart. */
 struct put {
     const TILES_SUM *sums;
@@ -39,6 +39,10 @@ struct tile_cut {
     int64_t tiles, pixels; /* of a tile */
     int64_t steps, last;   /* last: rows of the last step */
 };
+
+static const void *tiles_first(const TILES_CONV *d, int64_t column);
+static void tiles_copied(const TILES_CONV *d, const struct tile_cut *cut);
+static void tiles_put(const TILES_CONV *d, const struct put *at);
 
 static struct tile_cut cut_tiles(int64_t n_pixels, int64_t rows)
 {
@@ -199,13 +203,13 @@ static ALWAYS_INLINE void sum_tiles(const TILES_CONV *d, const struct tile_cut *
     TILES_STEP(a, tile, panel->last, panel->last_row);
     for (int64_t i = 0; i < panel->lines; i++, next += 64)
         __builtin_prefetch(next, 0, 2);
-    _tile_stored(0, sums, PANEL * 4);
+    _tile_stored(0, sums, TILE_COLUMNS * 4);
     if (nv == 2)
-        _tile_stored(1, sums + SIDE, PANEL * 4);
+        _tile_stored(1, sums + SIDE, TILE_COLUMNS * 4);
     if (two)
-        _tile_stored(2, sums + SIDE * PANEL, PANEL * 4);
+        _tile_stored(2, sums + SIDE * TILE_COLUMNS, TILE_COLUMNS * 4);
     if (two && nv == 2)
-        _tile_stored(3, sums + SIDE * PANEL + SIDE, PANEL * 4);
+        _tile_stored(3, sums + SIDE * TILE_COLUMNS + SIDE, TILE_COLUMNS * 4);
 }
 
 /* Sums of one or two tiles of pixels, from tile t on. */
@@ -229,7 +233,7 @@ static void put_tiles(const TILES_CONV *d, const struct tile_cut *c, int64_t t,
 {
     for (int i = 0; i < 2 && t + i < c->tiles; i++) {
         const int64_t pixel = (t + i) * c->pixels, left = d->n_pixels - pixel;
-        tiles_put(d, &(struct put){ .sums = sums + i * SIDE * PANEL,
+        tiles_put(d, &(struct put){ .sums = sums + i * SIDE * TILE_COLUMNS,
                                     .pixel = pixel,
                                     .n = left < c->pixels ? left : c->pixels,
                                     .column = column,
@@ -251,7 +255,7 @@ static void find_last(struct panel *p, const struct tile_cut *c, uint8_t *room)
 
 static void run_tiles(const TILES_CONV *d)
 {
-    _Alignas(64) TILES_SUM sums[2][2 * SIDE * PANEL];
+    _Alignas(64) TILES_SUM sums[2][2 * SIDE * TILE_COLUMNS];
     _Alignas(64) uint8_t last[2 * TILE_BYTES];
     const struct tile_cut c = cut_tiles(d->n_pixels, d->rows);
     const int64_t pairs = (c.tiles + 1) / 2;
@@ -265,14 +269,15 @@ static void run_tiles(const TILES_CONV *d)
         tiles_copied(d, &c);
     }
     begin_tiles(c.pixels);
-    for (int64_t column = 0; column < d->columns; column += PANEL) {
-        const int64_t left = d->columns - column, width = left < PANEL ? left : PANEL;
+    for (int64_t column = 0; column < d->columns; column += TILE_COLUMNS) {
+        const int64_t left = d->columns - column,
+                      width = left < TILE_COLUMNS ? left : TILE_COLUMNS;
         struct panel p = { .w = (const uint8_t *)d->w + 4 * column * d->rows,
                            .row = 4 * width,
                            .column = column };
         const int nv = width > SIDE ? 2 : 1;
-        const char *const next =
-            left > PANEL ? (const char *)p.w + p.row * d->rows : (const char *)d->next;
+        const char *const next = left > TILE_COLUMNS ? (const char *)p.w + p.row * d->rows
+                                                     : (const char *)d->next;
         find_last(&p, &c, last);
         p.lines = next != NULL ? (SIDE * p.row / 64 + pairs - 1) / pairs : 0;
         if (attn_poll_work(width * d->n_pixels * d->rows / 40) != ATTNRUN_OK)

@@ -2,12 +2,6 @@
  * struct attn_blocked_bytes, in sets with tiles. The same bits as blocked_conv_u8.c. */
 #include "bytes.h"
 
-static ALWAYS_INLINE const void *tiles_first(const struct attn_blocked_bytes *d,
-                                             int64_t column)
-{
-    return d->begin + column;
-}
-
 /* Up to 4 pixels of 16 columns become numbers, of which saturation makes bytes. `z` points
  * to the bytes of the other map, NULL: none. */
 static ALWAYS_INLINE v_u32 requantized(const struct attn_requantize *to, v_u32 sum,
@@ -47,15 +41,15 @@ static ALWAYS_INLINE void put_pixels(const struct attn_blocked_bytes *d,
                    two ? 255 : (int32_t)d->to.high + zero);
 }
 
-struct put;
-struct tile_cut;
-static void tiles_put(const struct attn_blocked_bytes *d, const struct put *at);
-static void tiles_copied(const struct attn_blocked_bytes *d, const struct tile_cut *c);
-
 #define TILES_CONV struct attn_blocked_bytes
 #define TILES_SUM  uint32_t
 #define TILES_DOT  _tile_dpbusd
 #include "blocked_tiles.h"
+
+static const void *tiles_first(const struct attn_blocked_bytes *d, int64_t column)
+{
+    return d->begin + column;
+}
 
 static void tiles_put(const struct attn_blocked_bytes *d, const struct put *at)
 {
@@ -63,9 +57,9 @@ static void tiles_put(const struct attn_blocked_bytes *d, const struct put *at)
         const int64_t column = at->column + v * SIDE;
         const uint32_t *sums = at->sums + v * SIDE;
         int64_t i = 0;
-        for (; i + 4 <= at->n; i += 4, sums += 4 * PANEL)
+        for (; i + 4 <= at->n; i += 4, sums += 4 * TILE_COLUMNS)
             put_pixels(d, sums, at->pixel + i, column, 4);
-        for (; i < at->n; i++, sums += PANEL)
+        for (; i < at->n; i++, sums += TILE_COLUMNS)
             put_pixels(d, sums, at->pixel + i, column, 1);
         uint8_t *y = d->y + column / ATTN_BLOCK * d->y_block + at->pixel * ATTN_BLOCK;
         if (d->to.table != NULL)

@@ -181,9 +181,11 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
 {
     const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
     const attnrun_type *y = layout_type(l, node->out[0]);
+    const struct attn_kernels *kernels = attn_model_kernels(l->graph->model);
     double tiles = 1.0, pixels = 1.0;
-    if (attn_model_kernels(l->graph->model)->dots_bf16 &&
-        (w->dims[0] < MIN_OF_WORDS || w->dims[1] < MIN_OF_WORDS))
+    if (kernels->tiles_bf16) /* products cost less than both transforms */
+        return false;
+    if (kernels->dots_bf16 && (w->dims[0] < MIN_OF_WORDS || w->dims[1] < MIN_OF_WORDS))
         return false;
     for (int i = 2; i < 4; i++) {
         const int64_t n = dim_is_const(y->dims[i]) ? y->dims[i].value : 28;

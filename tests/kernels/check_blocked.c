@@ -164,6 +164,14 @@ static void check_words_pixel(struct check *c, const struct attn_blocked_conv *d
     check_near(c, (size_t)at, (double)d->y[at], clip(sum, d->min, d->max), 1e-4);
 }
 
+/* Room for tiles, at a multiple of 64; without it they must not be used. */
+static uint8_t *make_copy(struct check *c, const struct attn_blocked_conv *d)
+{
+    const int64_t bytes = attn_blocked_copy_bytes(d->n_pixels, d->rows);
+    uint8_t *copy = check_memory(c, (size_t)bytes + 64);
+    return check_below(c, 5) == 0 ? NULL : copy + 63 - ((uintptr_t)copy + 63) % 64;
+}
+
 void check_blocked_conv_bf16(struct check *c)
 {
     for (int n = 0; n < 60; n++) {
@@ -178,6 +186,7 @@ void check_blocked_conv_bf16(struct check *c)
                          (size_t)(t.d.rows * t.d.columns));
         t.d.x = x;
         t.d.w = w;
+        t.d.copy = make_copy(c, &t.d);
         c->k->blocked_conv_bf16(&t.d);
         for (int64_t pixel = 0; pixel < t.d.n_pixels; pixel++)
             for (int64_t column = 0; column < t.d.columns; column++)
@@ -191,7 +200,7 @@ void check_blocked_conv_bf16(struct check *c)
         pixels[i] = i * BLOCK / 2;
     for (int64_t i = 0; i < ROWS * 2 / BLOCK; i++)
         taps[i] = (struct attn_blocked_tap){ i * PIXELS * BLOCK / 2, BLOCK / 2 };
-    const struct attn_blocked_conv d = {
+    struct attn_blocked_conv d = {
         .x = check_normal_f32(c, ROWS * PIXELS),
         .w = check_normal_f32(c, ROWS * COLUMNS),
         .bias = check_normal_f32(c, COLUMNS),
@@ -205,6 +214,7 @@ void check_blocked_conv_bf16(struct check *c)
         .y_block = PIXELS * BLOCK,
         .max = INFINITY,
     };
+    d.copy = make_copy(c, &d);
     CHECK_BENCH(c, "512 to 64, 1x1, 56 pixels", 4.0 * ROWS * COLUMNS * PIXELS, "GFLOP/s")
     c->k->blocked_conv_bf16(&d);
 }

@@ -21,6 +21,8 @@ NETWORKS = 40
 # Maps are bf16 where the set multiplies pairs of it; such a set is not always the one chosen.
 PAIRS = "avx512_bf16" in blocked_networks.isas()
 BF16 = ["--precision", "bf16", *(["--isa", "avx512_bf16"] if PAIRS else [])]
+TILES = ["--precision", "bf16", "--isa", "avx512_amx_bf16"]  # has no tiles of Winograd
+WAYS = [BF16, TILES] if "avx512_amx_bf16" in blocked_networks.isas() else [BF16]
 
 
 def dilate(pads):
@@ -293,9 +295,9 @@ def check_network(number, folder, isas):
                                            providers=["CPUExecutionProvider"])
     wanted = dict(zip([o.name for o in session.get_outputs()], session.run(None, {"x": x})))
     failed = 0
-    for way in [["--isa", isa] for isa in isas] + [["--no-fusion"], BF16]:
+    for way in [["--isa", isa] for isa in isas] + [["--no-fusion"], *WAYS]:
         got = run(["--threads", "1", *way], folder)
-        wrong = compare(wanted, got, 0.05 if way == BF16 else 3e-5)
+        wrong = compare(wanted, got, 0.05 if way in WAYS else 3e-5)
         threads = between(2, 4)
         if not wrong and number % 2 == 0:
             other = run(["--threads", str(threads), *way], folder)
@@ -375,9 +377,12 @@ def check_rounded(folder):
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)],
                                     ir_version=9), f"{folder}/net.onnx")
         np.save(f"{folder}/x.npy", random.standard_normal(network.shape, dtype=np.float32))
-        plain = run([*BF16, "--disable-pass", "blocked_epilogue"], folder)
-        got = run(BF16, folder)
-        same = "failed" not in got and np.array_equal(got[x].view("i4"), plain[x].view("i4"))
+        same = True
+        for way in WAYS:
+            plain = run([*way, "--disable-pass", "blocked_epilogue"], folder)
+            got = run(way, folder)
+            same = same and "failed" not in got and np.array_equal(got[x].view("i4"),
+                                                                   plain[x].view("i4"))
         inspected = subprocess.run([sys.argv[1], "inspect", *BF16, f"{folder}/net.onnx"],
                                    capture_output=True, text=True, check=True)
         if not same or PAIRS != ("blocked_epilogue" in inspected.stdout):
