@@ -8,7 +8,7 @@
  * of A, B and K is a word of 4 bytes: a float, or a pair of
  * 16-bit elements. Out: tiles[][][], struct block.
  *
- * MR x NR: 8 x 32 (AVX-512), 6 x 16 (AVX2), 12 x 8 (NEON), 6 x 8 (base): what fills the
+ * MR x NR: 14 x 32 (AVX-512), 6 x 16 (AVX2), 12 x 8 (NEON), 6 x 8 (base): what fills the
  * registers. */
 #ifndef ATTN_GEMM_TILES_H
 #define ATTN_GEMM_TILES_H

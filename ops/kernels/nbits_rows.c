@@ -241,6 +241,17 @@ size_t K(nbits_digits)(void *to, const float *a, ptrdiff_t a_row, size_t m,
 /* Rows of A that share the words of a chunk. */
 enum { TOGETHER = ATTN_REGISTERS >= 32 ? 4 : 2 };
 
+/* Bytes between what is in use and what is fetched into L2: the CPU by itself looks no further
+ * than a page, and memory needs more requests than that. */
+enum { WORDS_AHEAD = 8192, SCALES_AHEAD = 2048 };
+
+static ALWAYS_INLINE void fetch_ahead(const void *at, ptrdiff_t ahead)
+{
+    UNROLL
+    for (int line = 0; line < 4 * NR; line += 64)
+        __builtin_prefetch((const char *)at + ahead + line, 0, 2);
+}
+
 /* A panel, and the digits of the first of some rows. */
 struct dot_rows {
     const struct attn_nbits *b;
@@ -290,6 +301,7 @@ static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], const struct dot_rows *p, 
         (const float *)(const void *)(p->digits + DIGITS * p->d.plane) + at;
     const float *sums = factors - at + p->d.chunks + SUMS * at;
     v_i32 acc[TOGETHER][2][DIGITS];
+    fetch_ahead(p->b->scale + scales, SCALES_AHEAD);
     UNROLL
     for (int i = 0; i < rows; i++) {
         int32_t first[DIGITS];
@@ -298,6 +310,7 @@ static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], const struct dot_rows *p, 
     }
     for (; q < end; q += 4 * NR, d += word) {
         const v_u32 words_of[2] = { load_words(q), load_words(q + 4 * VF) };
+        fetch_ahead(q, WORDS_AHEAD);
         UNROLL
         for (size_t s = 0; s < per; s++)
             for (int v = 0; v < 2; v++) {
