@@ -30,7 +30,8 @@ static int32_t guess_kind(const PB(AttributeProto) * pb)
     return pb->tp != NULL ? ATTN_ATTR_TYPE_PROTO : 0;
 }
 
-attn_status attn_attr_kind(const PB(AttributeProto) * pb, int32_t *kind)
+/* The kind, also where the message leaves it open. E_MODEL where it has no value of it. */
+static attn_status attr_kind(const PB(AttributeProto) * pb, int32_t *kind)
 {
     *kind = pb->has_type ? (int32_t)pb->type : 0;
     if (*kind == 0)
@@ -71,7 +72,7 @@ attn_status attn_attr_resolve(struct attn_load_scope *scope,
     if (binding->pb == NULL || !pb->has_type || pb->type == 0)
         return ATTNRUN_OK;
     int32_t kind;
-    TRY(attn_attr_kind(binding->pb, &kind));
+    TRY(attr_kind(binding->pb, &kind));
     if (kind != (int32_t)pb->type)
         return attn_fail(
             ATTNRUN_E_MODEL, "attribute '%s' refers to '%s' of type %d, expected type %d",
@@ -208,7 +209,7 @@ attn_status attn_read_attr(struct attn_load *load, const PB(AttributeProto) * pb
                            struct attn_attr *attr)
 {
     *attr = (struct attn_attr){ .graph = -1, .type = { .rank = -1 } };
-    TRY(attn_attr_kind(pb, &attr->kind));
+    TRY(attr_kind(pb, &attr->kind));
     attr->name = attn_pool_string(&load->model->pool, pb->name);
     if (attr->name == NULL)
         return ATTNRUN_E_MEMORY;

@@ -91,9 +91,6 @@ attn_status attn_read_type(const attnrun_limits *limits, struct attn_dims *dims,
 /* onnx_attr.c: the value of an attribute that is neither a reference nor a graph. */
 attn_status attn_read_attr(struct attn_load *load, const PB(AttributeProto) * pb,
                            struct attn_attr *attr);
-/* The kind, also where the message leaves it open. E_MODEL where it has no value of it.
- */
-attn_status attn_attr_kind(const PB(AttributeProto) * pb, int32_t *kind);
 /* Follows a reference: *binding->pb is NULL where the call has no such attribute. */
 attn_status attn_attr_resolve(struct attn_load_scope *scope,
                               const PB(AttributeProto) * pb,

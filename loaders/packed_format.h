@@ -119,7 +119,6 @@ int64_t attn_packed_word(struct attn_packed_reader *reader);
 int64_t attn_packed_number(struct attn_packed_reader *reader, int64_t low, int64_t high);
 const char *attn_packed_text(struct attn_packed_reader *reader, int64_t *bytes);
 const void *attn_packed_array(struct attn_packed_reader *reader, int64_t n, int64_t size);
-attnrun_dim attn_packed_dim(struct attn_packed_reader *reader);
 void attn_packed_type(struct attn_packed_reader *reader, attnrun_type *type);
 /* The symbols of the model, before any dim. */
 attn_status attn_packed_symbols(struct attn_packed_reader *reader);

@@ -68,7 +68,7 @@ attn_status attn_packed_check(const struct attn_packed_reader *reader)
 
 /* ---- dims ---- */
 
-attnrun_dim attn_packed_dim(struct attn_packed_reader *reader)
+static attnrun_dim packed_dim(struct attn_packed_reader *reader)
 {
     struct dim_term terms[DIM_MAX_TERMS];
     const int64_t n = attn_packed_number(reader, -1, DIM_MAX_TERMS);
@@ -98,7 +98,7 @@ void attn_packed_type(struct attn_packed_reader *reader, attnrun_type *type)
     type->rank = (int32_t)attn_packed_number(reader, -1, ATTNRUN_MAX_RANK);
     type->key_dtype = (int32_t)attn_packed_number(reader, 0, ATTNRUN_DTYPE_COUNT - 1);
     for (int i = 0; i < type->rank; i++) {
-        type->dims[i] = attn_packed_dim(reader);
+        type->dims[i] = packed_dim(reader);
         if (dim_is_const(type->dims[i]) &&
             (type->dims[i].value < 0 || type->dims[i].value > ATTN_MAX_DIM))
             reader->failed = true;
@@ -132,7 +132,7 @@ static int32_t read_symbol(struct attn_packed_reader *reader)
     }
     if (kind == SYMBOL_PRODUCT)
         return read_product(reader);
-    const attnrun_dim a = attn_packed_dim(reader), b = attn_packed_dim(reader);
+    const attnrun_dim a = packed_dim(reader), b = packed_dim(reader);
     if (reader->failed || a.expr < 0 || b.expr < 0)
         return -1;
     return attn_dims_derived(dims, (enum dim_symbol_kind)kind, a, b);

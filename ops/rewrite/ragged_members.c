@@ -4,7 +4,8 @@
  * of rows (b, s, …) of its inputs alone, so that it may run on packed rows (1, n, …). */
 #include "ragged_region.h"
 
-bool attn_region_has_rows(const struct region *r, int32_t value)
+/* The first dims are the batch and its tokens. */
+static bool region_has_rows(const struct region *r, int32_t value)
 {
     if (value < 0)
         return false;
@@ -99,7 +100,7 @@ enum region_operand attn_region_operand(const struct region *r,
         return beside(r, value, rank);
     const bool rows = gather ? in == 1 : in == 0;
     if (rows)
-        return attn_region_has_rows(r, value) ? REGION_PACKED : REGION_REFUSED;
+        return region_has_rows(r, value) ? REGION_PACKED : REGION_REFUSED;
     if (node_is(node, "Reshape")) /* its dims are written anew */
         return REGION_AS_IS;
     return is_constant(r, node, in) ? REGION_AS_IS : REGION_REFUSED;
@@ -151,8 +152,7 @@ static bool is_of_rows(const struct region *r, const struct attn_node *node)
 bool attn_region_takes(const struct region *r, const struct attn_node *node)
 {
     bool rows = false;
-    if (node->n_graphs > 0 || node->pub.n_out < 1 ||
-        !attn_region_has_rows(r, node->out[0]))
+    if (node->n_graphs > 0 || node->pub.n_out < 1 || !region_has_rows(r, node->out[0]))
         return false;
     for (int32_t o = 1; o < node->pub.n_out; o++)
         if (node->out[o] >= 0 && r->graph->values[node->out[o]].n_uses > 0)
@@ -163,15 +163,16 @@ bool attn_region_takes(const struct region *r, const struct attn_node *node)
         const enum region_operand how = attn_region_operand(r, node, i);
         if (how == REGION_REFUSED)
             return false;
-        rows = rows || (how == REGION_PACKED && attn_region_has_rows(r, node->in[i]));
+        rows = rows || (how == REGION_PACKED && region_has_rows(r, node->in[i]));
     }
     return rows;
 }
 
 /* ---- attention ---- */
 
-int64_t attn_region_layout(const struct region *r, const struct attn_node *node,
-                           int which)
+/* The layout of operand 0 … 2, or 3: of the output. */
+static int64_t region_layout(const struct region *r, const struct attn_node *node,
+                             int which)
 {
     const struct attn_attr *layouts = attn_node_attr(node, "layouts");
     if (layouts != NULL && layouts->ints.n == 4)
@@ -182,9 +183,9 @@ int64_t attn_region_layout(const struct region *r, const struct attn_node *node,
 static bool is_by_token(const struct region *r, const struct attn_node *node, int which)
 {
     const int32_t value = which == 3 ? node->out[0] : node->in[which];
-    const int64_t layout = attn_region_layout(r, node, which);
+    const int64_t layout = region_layout(r, node, which);
     const attnrun_type *t = region_type(r, value);
-    if (!attn_region_has_rows(r, value) || t->dtype != ATTNRUN_F32 ||
+    if (!region_has_rows(r, value) || t->dtype != ATTNRUN_F32 ||
         !dim_is_const(t->dims[t->rank - 1]))
         return false;
     if (t->rank == 4)
@@ -225,10 +226,10 @@ bool attn_region_is_masked(const struct region *r, int32_t value)
 {
     while (value != r->mask) {
         const struct attn_node *node = attn_graph_producer(r->graph, value);
-        if (node == NULL || !attn_region_has_rows(r, value) ||
+        if (node == NULL || !region_has_rows(r, value) ||
             !(node_is(node, "Cast") || node_is(node, "Unsqueeze") ||
               node_is(node, "Expand") || node_is(node, "Identity")) ||
-            !attn_region_has_rows(r, node->in[0]))
+            !region_has_rows(r, node->in[0]))
             return false;
         value = node->in[0];
     }

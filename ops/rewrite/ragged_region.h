@@ -20,8 +20,6 @@ enum region_operand {
     REGION_PACKED /* its rows are tokens: (batch, tokens, …), one of the first dims may be 1 */
 };
 
-/* The first dims are the batch and its tokens. */
-bool attn_region_has_rows(const struct region *r, int32_t value);
 /* Each row of the node's output is made of the same rows of its inputs, and of nothing else of
  * them. */
 bool attn_region_takes(const struct region *r, const struct attn_node *node);
@@ -31,9 +29,6 @@ enum region_operand attn_region_operand(const struct region *r,
 bool attn_region_attends(const struct region *r, const struct attn_node *node);
 /* FusedAttention: inputs before the leaves of its mask program, and numbers of `layouts`. */
 enum { REGION_MASK = 3, REGION_LEAVES = 7, REGION_BY_TOKEN = 1, REGION_JOINED = 3 };
-/* The layout of operand 0 … 2, or 3: of the output. */
-int64_t attn_region_layout(const struct region *r, const struct attn_node *node,
-                           int which);
 /* The value is 0 wherever the mask is. */
 bool attn_region_is_masked(const struct region *r, int32_t value);
 /* The only input (batch, tokens) of 0 and 1 that the mask of an attention is made of, or -1. */

@@ -13,6 +13,20 @@
  * Keys that no mask is given for go to query tiles, which read keys and values
  * where they lie (ops/kernels/query_tile_f32.c); others through products of panels.
  *
+ * These softmaxes over keys are computed elsewhere, each for a reason:
+ *
+ *   doubles.c            elements are f64, and kernels of tiles are of f32; a query at a time
+ *   luong_local.c        one query has a window of its own, so there is no tile of queries; its
+ *                        weights are an output
+ *   global_rows.c        few global tokens: scores are products with X, not with keys (many of
+ *                        them go through a stream)
+ *   top_k_attention.c    the softmax follows a choice among all scores of a row
+ *   softmax_pooling.c    there are no keys: the operator computes the scores of a tile of tokens
+ *   external_run.c       the softmax is over pixels for each slot, then a sum over slots: no row
+ *                        is finished before all pixels were seen
+ *   halo_tile.c          scores are keys x queries with terms of relative positions added along
+ *                        both axes; one window fits one tile, so nothing is carried on
+ *
  * Cost: 2 n keys (dim + v_dim) FLOPs and n keys exponentials. */
 #ifndef ATTN_STREAM_H
 #define ATTN_STREAM_H
