@@ -955,7 +955,7 @@ typedef struct attnrun_pack {
 
 enum { /* attnrun_op_def.flags */
     ATTNRUN_OP_DYNAMIC = 1,    /* output shapes are known only at run: see attnrun_step_alloc */
-    ATTNRUN_OP_IMPURE = 2,  /* not to be folded or merged: random numbers */
+    ATTNRUN_OP_IMPURE = 2,  /* not to be folded, merged or passed over: random numbers, checks */
     ATTNRUN_OP_GRAPHS = 4,  /* runs subgraphs; captured values follow its inputs in x */
     ATTNRUN_OP_NO_PROMOTION = 8  /* f16/bf16 are refused rather than computed in f32 */
 };

@@ -68,7 +68,8 @@ attn_status attn_plan_make_patches(struct attn_plan *plan)
     TRY(attn_poll());
     for (int32_t s = 0; s < plan->n_steps; s++) {
         struct attn_step *step = plan->steps[s];
-        step->is_view = !step->dynamic;
+        step->is_view =
+            !step->dynamic && !(step->pub.node->op->flags & ATTNRUN_OP_IMPURE);
         for (int32_t i = 0; i < step->pub.n_out; i++) {
             int32_t id = step->node->out[i], in = step->known_outputs[i].view_of;
             if (id < 0)

@@ -5,6 +5,9 @@
  *   U = Transpose(Gather(Gather(P, rows), columns))     (batch, C, K, K, h, w)
  *   Y = ReduceSum(Reshape(U) * Reshape(kernel), K * K)  (batch, groups, C / groups, h, w)
  *
+ * Where the kernel is two dense convolutions of one tap of the same x, with a Relu between
+ * them, and the stride is 1, the operator makes it, tile by tile.
+ *
  * Every index is compared: tap k of pixel o reads k + o * stride. Maps of known size alone,
  * zeros around x, odd K, no dilation, a stride that divides the map; kernel (batch,
  * groups * K * K, h, w). Anything else stays as it is. */
@@ -154,6 +157,56 @@ static bool sums_taps(const struct attn_graph *graph, const struct attn_node *su
     return axis == 3 || axis == -3;
 }
 
+/* ---- how the kernel is made ---- */
+
+/* A dense convolution of one tap with constant weights: *rows of them. */
+static bool is_pointwise(const struct attn_graph *graph, const struct attn_node *conv,
+                         int64_t *rows)
+{
+    if (conv == NULL || !match_is_constant(graph, conv->in[1]) ||
+        !attn_match_is_f32_of(graph, conv->in[1], 4) || !attn_match_explicit_pads(conv) ||
+        !attn_match_all(conv, "pads", 0) || !attn_match_all(conv, "strides", 1) ||
+        attn_match_int(conv, "group", 1) != 1)
+        return false;
+    const attnrun_tensor *w = &graph->values[conv->in[1]].data;
+    *rows = w->dims[0];
+    return *rows > 0 && w->dims[1] > 0 && w->dims[2] == 1 && w->dims[3] == 1 &&
+           (conv->pub.n_in < 3 || conv->in[2] < 0 ||
+            attn_match_is_f32_of(graph, conv->in[2], 1));
+}
+
+static int32_t bias_of(const struct attn_node *conv)
+{
+    return conv->pub.n_in > 2 ? conv->in[2] : -1;
+}
+
+/* Puts w1, b1, w2, b2 in the place of the kernel where the graph makes it of them. */
+static attn_status take_convolutions(struct attn_graph *graph, struct attn_node *before,
+                                     const struct found *found, int32_t in[6])
+{
+    int64_t rows[2];
+    const struct attn_node *second = attn_graph_producer(graph, found->kernel);
+    if (found->stride != 1 || !node_is(second, "Conv") ||
+        graph->values[found->kernel].n_uses != 1 ||
+        (graph->values[found->kernel].flags & ATTN_VALUE_OUTPUT) != 0)
+        return ATTNRUN_OK;
+    const struct attn_node *relu = attn_match_sole_in(graph, second, 0, "Relu");
+    const struct attn_node *first =
+        relu != NULL ? attn_match_sole_in(graph, relu, 0, "Conv") : NULL;
+    if (!is_pointwise(graph, second, &rows[1]) || !is_pointwise(graph, first, &rows[0]) ||
+        first->in[0] != found->x)
+        return ATTNRUN_OK;
+    const struct attn_node *const convs[] = { first, second };
+    for (int i = 0; i < 2; i++) {
+        const int64_t dims[2] = { rows[i], -1 };
+        in[1 + 2 * i] = convs[i]->in[1];
+        in[2 + 2 * i] = bias_of(convs[i]);
+        TRY(attn_match_reshape(graph, before, 2, dims, &in[1 + 2 * i]));
+    }
+    in[5] = -1;
+    return ATTNRUN_OK;
+}
+
 static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
                            int32_t *applied)
 {
@@ -180,11 +233,12 @@ static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
                   : NULL;
         if (why != NULL)
             continue;
-        const int32_t in[6] = { found.x, -1, -1, -1, -1, found.kernel };
+        int32_t in[6] = { found.x, -1, -1, -1, -1, found.kernel };
         const struct attn_attr attrs[] = { MATCH_INT("kernel_size", found.size),
                                            MATCH_INT("groups", found.groups),
                                            MATCH_INT("stride", found.stride) };
         struct attn_node *made;
+        TRY(take_convolutions(graph, sum, &found, in));
         TRY(attn_match_make(graph, sum, "attnrun", "Involution", 6, in, found.result, 3,
                             attrs, &made));
         attn_match_replace(graph, found.result, made);

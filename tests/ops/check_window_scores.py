@@ -31,6 +31,10 @@ def check(program, folder, name):
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     if not {"LocalAttention", "ChunkedLocalAttention"} & set(operators(program, model)):
         return [f"{name} is not recognised"]
+    planned = attnrun(program, "plan", model, "--set", "n=48").stdout
+    if "] LocalAttention" not in planned.replace("ChunkedLocal", "Local") or (
+            "] BoundedScores" in planned):
+        failures.append(f"{name}: queries have a block of their own\n{planned}")
     for words in ({}, {"q": 1e3, "k": 1e3}, {"value": np.nan}, {"q": 1e-30, "k": 1e30}):
         x = operands(random, shape, **words)
         why = differ(run(program, model, folder, x)["y"], session.run(None, x)[0])

@@ -12,7 +12,10 @@
  * in both. Else the run fails. The limit is that of the streaming softmax, too, whose exponents
  * are off by half a step of the largest score.
  *
- * Phase 0: pieces of q, which are copied, and of k. Phase 1: the comparison.
+ * y shows the bytes of q where the plan permits it (an output of the model has its own), and the
+ * step runs all the same (ATTNRUN_OP_IMPURE).
+ *
+ * Phase 0: pieces of q and of k. Phase 1: the comparison.
  * Cost: reads both once. Memory: a number a piece. Domain attnrun.fused. */
 #include <math.h>
 
@@ -44,7 +47,7 @@ static attn_status bounded_infer(attnrun_step *step)
     const struct bounded_args *args = step->args;
     struct bounded_state *s = step->state;
     TRY(op_out_like(step, 0, Q));
-    attnrun_step_inplace(step, 0, Q);
+    attnrun_step_view(step, 0, Q, 0);
     if (args->dim < 1)
         return op_fail(step, ATTNRUN_E_ATTR, "dim is %lld, expected 1 or more",
                        (long long)args->dim);
@@ -137,6 +140,7 @@ const attnrun_op_def op_bounded_scores_1 = {
     .inputs = "q:T k:T",
     .outputs = "y:T",
     .types = "T=f32",
+    .flags = ATTNRUN_OP_IMPURE,
     .args_bytes = sizeof(struct bounded_args),
     .state_bytes = sizeof(struct bounded_state),
     .attrs = bounded_attrs,
