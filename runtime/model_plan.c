@@ -148,18 +148,24 @@ static attn_status check_states(const struct measuring *m)
     return ATTNRUN_OK;
 }
 
-static void add_up(struct measuring *m, int64_t working, int64_t own)
+/* False where a sum is more than 2^63 - 1: a capacity is as large as the caller says. */
+static bool add_up(struct measuring *m, int64_t working, int64_t own)
 {
     attnrun_model_need *need = &m->need;
+    int64_t kept, planning, running, packing, held;
     /* A context has its states before it makes a plan. */
-    const int64_t kept = need->packed_bytes + need->constants_bytes + need->states_bytes;
-    int64_t max = need->packed_bytes + working;
-    max = max64(max, kept + m->planning_bytes);
-    max = max64(max,
-                kept + need->context_bytes + need->arena_bytes + need->side_heap_bytes);
+    if (!ck_add(need->packed_bytes, need->constants_bytes, &kept) ||
+        !ck_add(kept, need->states_bytes, &kept) ||
+        !ck_add(kept, m->planning_bytes, &planning) ||
+        !ck_add(kept, need->context_bytes, &running) ||
+        !ck_add(running, need->arena_bytes, &running) ||
+        !ck_add(running, need->side_heap_bytes, &running) ||
+        !ck_add(need->packed_bytes, working, &packing) ||
+        !ck_add(need->held_bytes, own, &held))
+        return false;
     need->packing_bytes = working;
     need->context_bytes += own;
-    need->total_bytes = need->held_bytes + own + max;
+    return ck_add(held, max64(packing, max64(planning, running)), &need->total_bytes);
 }
 
 static attn_status measure(struct measuring *m, bool packed)
@@ -172,8 +178,9 @@ static attn_status measure(struct measuring *m, bool packed)
     TRY(packed ? plan_model(m) : attn_pack_measure(m->model, &pack, plan_model, m));
     m->need.packed_bytes = pack.packed_bytes;
     m->need.constants_bytes = pack.aligned_bytes - pack.released_bytes;
-    add_up(m, pack.working_bytes,
-           attn_context_own_bytes(m->model->graph) + m->ragged_bytes);
+    if (!add_up(m, pack.working_bytes,
+                attn_context_own_bytes(m->model->graph) + m->ragged_bytes))
+        return attn_fail(ATTNRUN_E_MEMORY, "the run needs more than 2^63 - 1 bytes");
     return ATTNRUN_OK;
 }
 

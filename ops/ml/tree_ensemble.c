@@ -57,16 +57,45 @@ static bool real_list(const attnrun_tensor *tensor, int64_t n)
            dtype_in(tensor->dtype, ATTN_DT_FLOAT);
 }
 
+static bool branches_fit(const struct ensemble_args *args)
+{
+    const int64_t n = args->nodes_featureids.n;
+    return args->nodes_truenodeids.n == n && args->nodes_falsenodeids.n == n &&
+           args->nodes_trueleafs.n == n && args->nodes_falseleafs.n == n &&
+           (args->nodes_missing_value_tracks_true.n == 0 ||
+            args->nodes_missing_value_tracks_true.n == n) &&
+           real_list(&args->nodes_splits, n) &&
+           args->nodes_modes.kind == ATTNRUN_TENSOR &&
+           args->nodes_modes.dtype == ATTNRUN_U8 && tensor_count(&args->nodes_modes) == n;
+}
+
+/* How many lists of members end in NaN; -1 where the members are no floats. */
+static int64_t member_lists(const attnrun_tensor *members)
+{
+    int64_t ends = 0;
+    if (members->kind != ATTNRUN_TENSOR)
+        return 0;
+    const int64_t n = tensor_count(members);
+    if (n > TREES_LIMIT || !dtype_in(members->dtype, ATTN_DT_FLOAT))
+        return -1;
+    for (int64_t i = 0; i < n; i++)
+        ends += isnan(tensor_get_real(members, i));
+    return ends;
+}
+
+static int64_t member_branches(const struct ensemble_args *args)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < args->nodes_featureids.n; i++)
+        n += tensor_get_int(&args->nodes_modes, i) == TREE_MEMBER;
+    return n;
+}
+
 static attn_status check_lists(const attnrun_step *step)
 {
     const struct ensemble_args *args = step->args;
     const int64_t n = args->nodes_featureids.n, leaves = args->leaf_targetids.n;
-    if (args->nodes_truenodeids.n != n || args->nodes_falsenodeids.n != n ||
-        args->nodes_trueleafs.n != n || args->nodes_falseleafs.n != n ||
-        (args->nodes_missing_value_tracks_true.n != 0 &&
-         args->nodes_missing_value_tracks_true.n != n) ||
-        !real_list(&args->nodes_splits, n) || args->nodes_modes.kind != ATTNRUN_TENSOR ||
-        args->nodes_modes.dtype != ATTNRUN_U8 || tensor_count(&args->nodes_modes) != n)
+    if (!branches_fit(args))
         return op_fail(step, ATTNRUN_E_ATTR,
                        "expected lists of %lld branches in all of nodes_*", (long long)n);
     if (!real_list(&args->leaf_weights, leaves))
@@ -104,19 +133,12 @@ static attn_status check_index(const attnrun_step *step, const char *what, int64
 static attn_status check_members(const attnrun_step *step)
 {
     const struct ensemble_args *args = step->args;
-    const attnrun_tensor *members = &args->membership_values;
-    int64_t ends = 0, needed = 0, n = 0;
-    if (members->kind == ATTNRUN_TENSOR) {
-        n = tensor_count(members);
-        if (n > TREES_LIMIT || !dtype_in(members->dtype, ATTN_DT_FLOAT))
-            return op_fail(step, ATTNRUN_E_ATTR,
-                           "membership_values is %s, expected at most 2^26 floats",
-                           attn_tensor_format(members));
-    }
-    for (int64_t i = 0; i < n; i++)
-        ends += isnan(tensor_get_real(members, i));
-    for (int64_t i = 0; i < args->nodes_featureids.n; i++)
-        needed += tensor_get_int(&args->nodes_modes, i) == TREE_MEMBER;
+    const int64_t ends = member_lists(&args->membership_values);
+    const int64_t needed = member_branches(args);
+    if (ends < 0)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "membership_values is %s, expected at most 2^26 floats",
+                       attn_tensor_format(&args->membership_values));
     if (ends != needed)
         return op_fail(
             step, ATTNRUN_E_ATTR,
@@ -189,8 +211,15 @@ static void compile(const struct ensemble_args *args, struct trees *trees, void 
 
 static attn_status ensemble_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
+    const struct ensemble_args *args = pack->args;
     struct trees trees;
-    count_parts(pack->args, &trees);
+    *bytes = 0;
+    /* The node of a branch is packed before its operands are known: infer() refuses it. */
+    if (!branches_fit(args) || args->nodes_featureids.n > TREES_LIMIT ||
+        args->leaf_targetids.n > TREES_LIMIT || args->tree_roots.n > TREES_LIMIT ||
+        member_lists(&args->membership_values) != member_branches(args))
+        return ATTNRUN_OK;
+    count_parts(args, &trees);
     *bytes = op_trees_layout(&trees, NULL);
     if (packed != NULL)
         compile(pack->args, &trees, packed);

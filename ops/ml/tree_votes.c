@@ -116,15 +116,29 @@ static int mode_of(const attnrun_string *word)
 
 /* ---- checks ---- */
 
+/* Lists of one length, without which nothing of them is read. */
+static bool nodes_fit(const struct votes_args *args)
+{
+    const int64_t n = args->node_ids.n;
+    return n >= 1 && n <= TREES_LIMIT && args->tree_ids.n == n && args->features.n == n &&
+           args->true_ids.n == n && args->false_ids.n == n && args->modes.n == n &&
+           (args->missing_yes.n == 0 || args->missing_yes.n == n) &&
+           list_count(&args->values, &args->values_tensor) == n;
+}
+
+static bool votes_fit(const struct votes_args *args)
+{
+    const int64_t n = args->vote_targets.n;
+    return n <= TREES_LIMIT && args->vote_trees.n == n && args->vote_nodes.n == n &&
+           list_count(&args->weights, &args->weights_tensor) == n;
+}
+
 static attn_status check_nodes(const attnrun_step *step, attnrun_dim features)
 {
     const struct votes_args *args = step->args;
     const int64_t n = args->node_ids.n;
     const int64_t limit = dim_is_const(features) ? features.value : INT32_MAX;
-    if (n < 1 || n > TREES_LIMIT || args->tree_ids.n != n || args->features.n != n ||
-        args->true_ids.n != n || args->false_ids.n != n || args->modes.n != n ||
-        (args->missing_yes.n != 0 && args->missing_yes.n != n) ||
-        list_count(&args->values, &args->values_tensor) != n)
+    if (!nodes_fit(args))
         return op_fail(step, ATTNRUN_E_ATTR,
                        "expected lists of %lld nodes (1 to %d) in all of nodes_*",
                        (long long)n, TREES_LIMIT);
@@ -148,8 +162,7 @@ static attn_status check_votes(const attnrun_step *step, int64_t n_targets)
     const struct votes_args *args = step->args;
     const int64_t n = args->vote_targets.n;
     int64_t base = list_count(&args->base, &args->base_tensor);
-    if (n > TREES_LIMIT || args->vote_trees.n != n || args->vote_nodes.n != n ||
-        list_count(&args->weights, &args->weights_tensor) != n)
+    if (!votes_fit(args))
         return op_fail(step, ATTNRUN_E_ATTR, "expected lists of %lld votes",
                        (long long)n);
     if (n_targets < 1 || n_targets > TREES_LIMIT ||
@@ -241,6 +254,10 @@ static void compile(const struct votes_args *args, struct trees *trees, void *me
 static attn_status votes_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
     struct trees trees;
+    *bytes = 0;
+    /* The node of a branch is packed before its operands are known: infer() refuses it. */
+    if (!nodes_fit(pack->args) || !votes_fit(pack->args))
+        return ATTNRUN_OK;
     count_parts(pack->args, &trees);
     *bytes = op_trees_layout(&trees, NULL);
     if (packed != NULL)

@@ -2,10 +2,10 @@
 
 E enumerations and flags given as integers, A lists of axes, L lists that are none, U outputs
 without names, H ranks and lengths of attention, G subgraphs, D declared types, Z sparse
-constants, O opsets, S sizes whose products do not fit. Twins end in `_ok`. What is valid was
-tried with onnxruntime 1.32.0 and the checker of onnx 1.23.2.
+constants, O opsets, S sizes whose products do not fit, T trees, P present keys. Twins end in `_ok`.
+What is valid was tried with onnxruntime 1.32.0 and the checker of onnx 1.23.2.
 """
-from bad_case import (FLOAT, INT64, TensorProto, graph_of, helper, model_case, model_of,
+from bad_case import (FLOAT, INT64, TensorProto, graph_of, helper, loaded, model_case, model_of,
                       node_case, np, simple, value)
 
 MS = "com.microsoft"
@@ -409,5 +409,48 @@ OPSETS = [
     unimported("O_other", 3, "Thing", "a.b"),
 ]
 
-CASES = [*enum_cases(), *AXES, *LISTS, *UNNAMED, *ATTENTION, *SUBGRAPHS, *OPSETS, *DECLARED,
-         *SPARSE, *SIZES]
+
+# ---- trees of a branch that is not taken, which are packed before anything is known of them ----
+
+def tree_case(name, op, **attributes):
+    def build(folder):
+        node = helper.make_node(op, ["x"], ["o"] if op == "TreeEnsemble" else ["label", "o"],
+                                domain="ai.onnx.ml", **attributes)
+        then = graph_of([node], [], [value("o")])
+        node = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=branch(1))
+        model = simple([node], (2, 3), {"c": np.array(False)})
+        model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 5 if op == "TreeEnsemble"
+                                                      else 3))
+        return model
+    return model_case(name, f"{op} without the lists that it needs", [0, 5],
+                      "nodes|votes|branches|members", build, extra=["--no-fusion"])
+
+
+def member_tree(**others):
+    lists = {f"nodes_{k}": [0, 0] for k in ("featureids", "truenodeids", "falsenodeids",
+                                            "trueleafs", "falseleafs")}
+    tensors = {"nodes_splits": np.zeros(2, np.float32), "nodes_modes": np.full(2, 6, np.uint8),
+               "leaf_weights": np.ones(1, np.float32)}
+    made = {name: loaded(array, name) for name, array in tensors.items()}
+    return dict(lists, **made, tree_roots=[0], leaf_targetids=[0], n_targets=1, **others)
+
+
+TREES = [
+    tree_case("T01_votes_without_trees", "TreeEnsembleClassifier", class_ids=[0, 1, 2],
+              classlabels_int64s=[0, 1]),
+    tree_case("T02_nodes_without_lists", "TreeEnsembleClassifier", nodes_nodeids=[0, 1],
+              classlabels_int64s=[0, 1]),
+    tree_case("T03_members_without_values", "TreeEnsemble", **member_tree()),
+    tree_case("T04_members_without_an_end", "TreeEnsemble", **member_tree(
+        membership_values=loaded(np.ones(4, np.float32), "m"))),
+]
+
+# The node has three inputs; that of past keys is none of them.
+PRESENT = [
+    node_case("P01_present_without_past_ok", "present keys, but no past ones", 0, "",
+              "MultiHeadAttention", {"x": f32(5, 5, 4)}, out=(FLOAT, FLOAT, FLOAT), domain=MS,
+              order=["x", "x", "x"], num_heads=2),
+]
+
+CASES = [*TREES, *PRESENT, *enum_cases(), *AXES, *LISTS, *UNNAMED, *ATTENTION, *SUBGRAPHS,
+         *OPSETS, *DECLARED, *SPARSE, *SIZES]

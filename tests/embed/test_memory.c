@@ -81,7 +81,8 @@ static void test_states_that_are_none_are_refused(void **state)
     (void)state;
     attnrun_tensor inputs[2];
     float data[3 * WIDTH];
-    const attnrun_state_pair twice[2] = { { 0, 0, 0 }, { 0, 1, 0 } }, none = { 0, 5, 0 };
+    const attnrun_state_pair twice[2] = { { 0, 0, 0 }, { 0, 1, 0 } }, none = { 0, 5, 0 },
+                             endless = { 0, 0, INT64_MAX };
     attnrun_model_need need = { .struct_size = sizeof need };
     attnrun_runtime *runtime = make_runtime(NULL, 1);
     attnrun_model *model = open_model(runtime, write_decoder(), 0);
@@ -92,6 +93,8 @@ static void test_states_that_are_none_are_refused(void **state)
           attnrun_model_plan_states(model, inputs, twice, 2, &need));
     FAILS(ATTNRUN_E_USAGE, "states is NULL",
           attnrun_model_plan_states(model, inputs, NULL, 1, &need));
+    FAILS(ATTNRUN_E_MEMORY, "more than 2^63 - 1 bytes",
+          attnrun_model_plan_states(model, inputs, &endless, 1, &need));
     attnrun_model_release(model);
     attnrun_runtime_destroy(runtime);
 }

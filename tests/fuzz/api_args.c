@@ -3,6 +3,7 @@
  * Tensors that lie do so in what the library can see: kinds, types, ranks, dims, missing data.
  * All addresses that dims and strides allow are memory of the case. */
 #include "api_case.h"
+#include "results.h"
 
 enum { PATTERN = 0xc3, MAX_SPREAD = 1 << 16 };
 
@@ -212,7 +213,7 @@ static void lie(struct api_case *a, attnrun_tensor *t)
         t->data = NULL;
         break;
     default:
-        if (t->dtype == ATTNRUN_STRING && t->kind == ATTNRUN_TENSOR &&
+        if (t->data != NULL && t->dtype == ATTNRUN_STRING && fuzz_is_dense(t) &&
             attnrun_tensor_count(t) > 0) {
             attnrun_string *text = api_hold(a, attnrun_tensor_bytes(t));
             memcpy(text, t->data, (size_t)attnrun_tensor_bytes(t));

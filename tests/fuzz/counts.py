@@ -16,6 +16,9 @@ HEAD = """# What fuzzing has run
 and `fuzz_graphs --only SEED` with the options of the target makes it again. The targets are
 described in [run.sh](run.sh).
 
+Findings are counted when they are found, and stay in the sum when they are mended. A CPU-hour is
+an hour of one process at the lowest priority, which had a part of a CPU where the machine was busy.
+
 | target | next seed | cases | ran to the end | findings | CPU-hours |
 |---|---|---|---|---|---|
 """

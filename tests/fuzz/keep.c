@@ -8,16 +8,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "results.h"
 #include "wire.h"
 
 enum { PATH_ROOM = 1024, MAX_KEPT = 1 << 22 };
 
-static bool is_dense(const attnrun_tensor *t)
+static bool can_be_kept(const attnrun_tensor *t)
 {
-    attnrun_tensor made;
-    return t->kind == ATTNRUN_TENSOR && attnrun_tensor_bytes(t) <= MAX_KEPT &&
-           attnrun_tensor_make(t->dtype, t->rank, t->dims, NULL, &made) == ATTNRUN_OK &&
-           memcmp(made.strides, t->strides, (size_t)t->rank * sizeof *t->strides) == 0;
+    return fuzz_is_dense(t) && attnrun_tensor_bytes(t) <= MAX_KEPT;
 }
 
 static void write_file(const char *path, const void *data, size_t bytes)
@@ -54,9 +52,9 @@ void fuzz_keep(const struct fuzz_case *c, attnrun_context *context,
     attnrun_tensor out;
     bool whole = info->n_inputs <= FUZZ_INPUTS;
     for (int32_t i = 0; i < info->n_inputs && whole; i++)
-        whole = is_dense(&c->fed[i]);
+        whole = can_be_kept(&c->fed[i]);
     for (int32_t i = 0; i < info->n_outputs && whole; i++)
-        whole = attnrun_output(context, i, &out) == ATTNRUN_OK && is_dense(&out);
+        whole = attnrun_output(context, i, &out) == ATTNRUN_OK && can_be_kept(&out);
     if (!whole)
         return;
     snprintf(folder, sizeof folder, "%s/%llu", c->keep, (unsigned long long)c->seed);

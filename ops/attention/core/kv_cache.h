@@ -41,6 +41,8 @@ static inline void cache_copy(void *to, const void *from, int64_t row, int64_t n
 static inline void cache_copy_past(const attnrun_tensor *present,
                                    const attnrun_tensor *past, int64_t head, int64_t n)
 {
+    if (n == 0) /* then the node may have no such input */
+        return;
     const int64_t heads = present->dims[1], b = head / heads, h = head % heads;
     cache_copy(cache_at(present, b, h, 0), cache_at(past, b, h, 0), past->strides[2], n,
                past->dims[3] * dtype_bytes(past->dtype));
