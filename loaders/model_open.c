@@ -106,7 +106,8 @@ static attn_status load_bytes(struct attn_model *model, const attnrun_source *so
     TRY(open_bytes(model, source, &file));
     model->file_bytes = file.bytes;
     if (file.bytes == 0)
-        return attn_open_fail(errors, attn_fail(ATTNRUN_E_PARSE, "is empty"), source);
+        return attn_open_fail(errors, attn_fail(ATTNRUN_E_PARSE, "the file is empty"),
+                              source);
     const bool packed = attn_packed_is(file.data, file.bytes);
     if (model->origin != NULL && packed)
         return attn_open_fail(

@@ -45,8 +45,12 @@ static attn_status attr_kind(const PB(AttributeProto) * pb, int32_t *kind)
                    (*kind == ATTN_ATTR_SPARSE_TENSOR && pb->sparse_tensor == NULL) ||
                    (*kind == ATTN_ATTR_TYPE_PROTO && pb->tp == NULL);
     if (missing)
-        return attn_fail(ATTNRUN_E_MODEL, "attribute '%s' has no value of its type %d",
-                         attn_quote(pb_text(pb->name)), *kind);
+        return attn_fail(ATTNRUN_E_MODEL, "attribute '%s' is declared %s, but has none",
+                         attn_quote(pb_text(pb->name)),
+                         *kind == ATTN_ATTR_TENSOR          ? "a tensor"
+                         : *kind == ATTN_ATTR_GRAPH         ? "a graph"
+                         : *kind == ATTN_ATTR_SPARSE_TENSOR ? "a sparse tensor"
+                                                            : "a type");
     return ATTNRUN_OK;
 }
 

@@ -19,6 +19,12 @@ static attn_status set_name(struct attn_load *load, struct attn_graph *graph,
 
 /* ---- initializers ---- */
 
+static void count_weights(struct attn_load *load, const attnrun_tensor *tensor)
+{
+    load->model->n_parameters += tensor_count(tensor);
+    load->model->weights_bytes += tensor_bytes(tensor);
+}
+
 static attn_status add_initializer(struct attn_load *load, struct attn_load_scope *scope,
                                    const char *name, const attnrun_tensor *tensor)
 {
@@ -27,8 +33,7 @@ static attn_status add_initializer(struct attn_load *load, struct attn_load_scop
         return attn_fail(ATTNRUN_E_MODEL, "an initializer without a name");
     TRY(attn_load_define(load, scope, name, &id));
     attn_load_set_constant(scope->place->graph, id, tensor);
-    load->model->n_parameters += tensor_count(tensor);
-    load->model->weights_bytes += tensor_bytes(tensor);
+    count_weights(load, tensor);
     return ATTNRUN_OK;
 }
 
@@ -74,7 +79,7 @@ static attn_status input_type(struct attn_load *load, struct attn_graph *graph,
     if (status == ATTNRUN_OK && main &&
         (type->kind == ATTNRUN_ABSENT ||
          (type->kind == ATTNRUN_TENSOR && type->dtype == 0)))
-        status = attn_fail(ATTNRUN_E_MODEL, "has no type");
+        status = attn_fail(ATTNRUN_E_MODEL, "it has no type");
     if (status == ATTNRUN_OK)
         return ATTNRUN_OK;
     attn_load_fail_in(load, status, "graph input", pb_text(pb->name));
@@ -130,8 +135,11 @@ attn_status attn_load_outputs(struct attn_load *load, struct attn_load_scope *sc
         attnrun_tensor tensor;
         if (status == ATTNRUN_OK && attn_load_is_constant(pb)) {
             status = attn_load_constant(load, scope, pb, &tensor);
-            if (status == ATTNRUN_OK && id >= 0)
+            if (status == ATTNRUN_OK && id >= 0) {
                 attn_load_set_constant(scope->place->graph, id, &tensor);
+                if (scope->function == NULL) /* a body is loaded once for each call */
+                    count_weights(load, &tensor);
+            }
         }
         if (status != ATTNRUN_OK)
             return attn_load_fail(load, status, pb);

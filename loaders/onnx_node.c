@@ -111,6 +111,8 @@ static attn_status choose(const struct attn_load *load,
                           struct choice *choice)
 {
     bool native;
+    if (pb->op_type[0] == 0)
+        return attn_fail(ATTNRUN_E_MODEL, "the op_type is empty");
     look_up(load, scope->opsets, scope->n_opsets, pb, choice, &native);
     /* ONNX Runtime's optimizer writes such nodes into models that do not import it. */
     bool implied = strcmp(choice->domain, "com.microsoft") == 0;
@@ -220,6 +222,11 @@ static attn_status add_node(struct attn_load *load, struct attn_load_scope *scop
     node->pub.opset = (int32_t)(choice->opset < INT32_MAX ? choice->opset : INT32_MAX);
     if (scope->function != NULL)
         node->pub.function = scope->function->name;
+    if (strcmp(choice->op_type, pb->op_type) != 0) {
+        node->file_type = attn_pool_string(&load->model->pool, pb->op_type);
+        if (node->file_type == NULL)
+            return ATTNRUN_E_MEMORY;
+    }
     return add_attrs(load, scope, pb, node);
 }
 

@@ -237,7 +237,7 @@ static attn_status put_node(struct wire_buffer *b, const struct attn_graph *grap
         wire_text(&message, WIRE_NODE_OUTPUT, name_of(graph, node->out[i]));
     if (node->pub.name[0] != 0)
         wire_text(&message, WIRE_NODE_NAME, node->pub.name);
-    wire_text(&message, WIRE_NODE_OP_TYPE, node->pub.op_type);
+    wire_text(&message, WIRE_NODE_OP_TYPE, attn_node_file_type(node));
     if (node->pub.domain[0] != 0)
         wire_text(&message, WIRE_NODE_DOMAIN, node->pub.domain);
     for (int32_t i = 0; i < node->n_attrs && status == ATTNRUN_OK; i++)

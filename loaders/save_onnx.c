@@ -275,7 +275,7 @@ static attn_status find_node(const struct attn_graph *graph, const bool *live,
             continue;
         *found = is_text(wanted->domain, wanted->domain_bytes, node->pub.domain) &&
                  (wanted->name == NULL ||
-                  is_text(wanted->name, wanted->name_bytes, node->pub.op_type));
+                  is_text(wanted->name, wanted->name_bytes, attn_node_file_type(node)));
         for (int32_t g = 0; g < node->n_graphs && !*found; g++)
             TRY(find_node(node->graphs[g], NULL, wanted, found));
         TRY(attn_poll_work(16));

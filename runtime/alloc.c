@@ -232,8 +232,8 @@ void *attn_alloc(struct attn_memory *memory, enum attn_memory_kind kind, int64_t
                   "%s needs %" PRId64 " bytes with %" PRIu64
                   " in use: over the memory budget of %" PRIu64 " bytes",
                   kind_word(kind), bytes, used, memory->max_bytes);
-        attn_hint("at least %" PRIu64
-                  " bytes are needed: max_memory, --max-memory %" PRIu64 "M",
+        attn_hint("at least %" PRIu64 " bytes are needed: --max-memory %" PRIu64
+                  "M, or max_memory of the runtime",
                   total, (total >> 20) + 1);
         return NULL;
     }

@@ -489,7 +489,7 @@ typedef struct attnrun_model_info {
     int32_t n_nodes, n_file_nodes; /* after rewriting; in the file's main graph */
     int32_t n_functions, n_metadata, n_opsets, n_passes, n_missing;
     int64_t ir_version;
-    int64_t n_parameters, weights_bytes; /* elements and bytes of all initializers */
+    int64_t n_parameters, weights_bytes; /* of initializers and Constant nodes */
     int64_t file_bytes;                  /* of the model and its external data */
     const char *producer, *producer_version, *graph_name, *doc;
     const char *missing;         /* "Foo-11, dom::Bar-1", or "" */

@@ -92,6 +92,8 @@ struct attn_node {
     const struct attn_row *row; /* the operands of its operator; NULL without one */
     struct attn_attr *attrs;
     int32_t n_attrs;
+    const char
+        *file_type; /* of the file, a function "Op__hash" of its own; NULL: op_type */
     struct attn_graph **graphs; /* of graph attributes, in the order of attrs */
     int32_t n_graphs;
     uint32_t pack_replaces;
@@ -312,6 +314,12 @@ static inline bool node_is_of(const struct attn_node *node, const char *domain,
            strcmp(node->pub.domain, domain) == 0;
 }
 /* The same of domain ai.onnx. */
+/* The operator as the file names it. */
+static inline const char *attn_node_file_type(const struct attn_node *node)
+{
+    return node->file_type != NULL ? node->file_type : node->pub.op_type;
+}
+
 static inline bool node_is(const struct attn_node *node, const char *op_type)
 {
     return node_is_of(node, "", op_type);

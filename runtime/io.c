@@ -165,8 +165,9 @@ static attn_status refuse(const char *location, const char *why)
 static attn_status open_fail(const char *location, int error, bool last)
 {
     if (error == ELOOP || (error == ENOTDIR && !last))
-        return refuse(location, "goes through a symbolic link or something that is no "
-                                "directory");
+        return refuse(location,
+                      "goes through a symbolic link, or through a file that is not "
+                      "a directory");
     if (error == ENXIO || error == ENODEV)
         return refuse(location, "is a device, pipe or socket, expected a regular file");
     return io_fail("open", location, error);

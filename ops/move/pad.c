@@ -90,7 +90,8 @@ static attn_status pad_axis(const attnrun_step *step, int i, attnrun_dim begin,
     }
     *dim = attnrun_dim_add(step, attnrun_dim_add(step, extent, begin), end);
     if (dim->expr == ATTN_DIM_INVALID)
-        return op_fail(step, ATTNRUN_E_MEMORY, "axis %d with its pads overflows", i);
+        return op_fail(step, ATTNRUN_E_LIMIT,
+                       "the padded size of axis %d is over 2^63 - 1", i);
     *planned = *planned && dim_is_const(begin) && dim_is_const(end);
     if (dim_is_const(*dim) && dim_is_const(begin) && dim_is_const(end) && dim->value < 0)
         return op_fail_input(

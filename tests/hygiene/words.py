@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Words that must not be in the tree: machine paths, registry hosts, notes to self; and in names
-of C, words for which there is a standard one.
+"""Words that must not be in the tree: machine paths, registry hosts, notes to self; in names of C,
+words for which there is a standard one; in sentences, forms that were mended.
 
 usage: words.py ROOT
 """
@@ -38,6 +38,15 @@ STANDARD = [
     ("prefetch", r"\battn_ahead\w*"),
     ("prefetch", r"\bask_(?:for_row|soon|ahead)\b"),
 ]
+# In sentences that users meet: (what to write, pattern), split as above.
+SENTENCES = [
+    ("unexpected argument", r"one argument too m" r"any"),
+    ("unexpected end of file", r"an end too ea" r"rly"),
+    ("duplicate key", r"stands there tw" r"ice"),
+    ("is not a way to", r"is no w" r"ay to"),
+    ("that is not a", r"something that is n" r"o\b"),
+    ("the time that is lost", r"the us that a" r"re"),
+]
 SESSION = re.compile(r"sess" r"ion", re.IGNORECASE)  # the noun is context
 
 
@@ -51,6 +60,11 @@ def complaints(path, text):
             for match in re.finditer(pattern, text):
                 line = text.count("\n", 0, match.start()) + 1
                 yield f"{path}:{line}: the word is {what}, not {match.group()}"
+    if path.endswith((".c", ".h", ".def", ".py", ".md")):
+        for what, pattern in SENTENCES:
+            for match in re.finditer(pattern, text):
+                line = text.count("\n", 0, match.start()) + 1
+                yield f"{path}:{line}: write '{what}', not '{match.group()}'"
     if path.startswith(("runtime/", "ops/", "loaders/")) and path.endswith((".c", ".h")):
         for match in SESSION.finditer(text):
             line = text.count("\n", 0, match.start()) + 1

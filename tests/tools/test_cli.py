@@ -98,7 +98,7 @@ class Cli(unittest.TestCase):
             (batch, samples), state = (i["shape"] for i in run["inputs"])
             self.assertGreaterEqual(samples, 256)
             self.assertEqual((state[1], batch), (1, 1))
-            self.assertIn("found by trying", " ".join(self.ok(path).split()))
+            self.assertIn("others were tried to find these", " ".join(self.ok(path).split()))
         path = cli_models.two_widths(self.dir / "widths.onnx")
         run = json.loads(self.ok(path, "--json"))
         self.assertEqual([i["shape"][1] for i in run["inputs"]], [80, 48])
@@ -263,8 +263,8 @@ class Cli(unittest.TestCase):
 
     def test_plan_of_more_threads(self):
         shown = self.ok("plan", self.embedding, "-t", 2)
-        phases, _, bounds = shown.partition("\nphases, with times that the operators")[2].partition(
-            "\nspeed-up by threads, and the us that are lost, by these estimates\n")
+        phases, _, bounds = shown.partition("\nphases, with estimated times")[2].partition(
+            "\nestimated speed-up by threads, and the time that is lost, in us\n")
         self.assertIn("each us", phases)
         head, *rows = bounds.splitlines()
         self.assertEqual(head.split(), "threads at most one thread longest tasks barriers limited "
@@ -441,7 +441,7 @@ class Cli(unittest.TestCase):
             (["run", self.matmul, "--set", "Q=2"], "no input has a dimension 'Q'"),
             (["run", self.matmul, "--shape", "a=2y"], "not a shape"),
             (["run", self.relu, "-o", "there"], "neither a npz, npy or json file"),
-            (["check", self.relu], "compare it with --ref"),
+            (["check", self.relu], "--ref with its expected outputs is missing"),
             (["check", self.relu, "--ref", self.x_file, "--rtol", "-1"], "a number from 0 on"),
             (["help", "dance"], "no command 'dance'"),
         ]

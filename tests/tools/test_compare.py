@@ -146,7 +146,7 @@ class Compare(unittest.TestCase):
         self.assertNotIn("next", done.stdout)
 
     def test_refusals(self):
-        self.assertIn("no way to run", self.attnrun("compare", self.model, "--with", "no-fusio",
+        self.assertIn("not a way to run", self.attnrun("compare", self.model, "--with", "no-fusio",
                                                     code=2).stderr)
         self.assertIn("did you mean 'no-fusion'", self.attnrun(
             "compare", self.model, "--with", "no-fusio", code=2).stderr)

@@ -202,6 +202,25 @@ class Edit(unittest.TestCase):
         model = self.edited("extract", path, "--outputs", "t")
         self.assertEqual(len(model.functions), 0)
 
+    def test_functions_of_a_hash(self):
+        """"Op__hash" of the file runs as Op; the new file calls its function by the name it has."""
+        twice = helper.make_function("attnrun", "FourierMix__0a1b2c3d", ["X"], ["Y"],
+                                     [node("Add", ["X", "X"], ["Y"])],
+                                     [helper.make_opsetid("", 18)])
+        graph = helper.make_graph(
+            [node("Relu", ["x"], ["r"]),
+             node("FourierMix__0a1b2c3d", ["r"], ["y"], domain="attnrun")], "g",
+            [value("x", F, [2, 8, 4])], [value("y", F, [2, 8, 4])])
+        model = helper.make_model(graph, functions=[twice], ir_version=9, opset_imports=[
+            helper.make_opsetid("", 18), helper.make_opsetid("attnrun", 1)])
+        path = self.dir / "m.onnx"
+        onnx.save(model, path)
+        for command in (["optimize", path], ["extract", path, "--outputs", "y"]):
+            made = self.edited(*command)
+            self.assertEqual([n.op_type for n in made.graph.node],
+                             ["Relu", "FourierMix__0a1b2c3d"])
+            self.assertEqual([f.name for f in made.functions], ["FourierMix__0a1b2c3d"])
+
     def test_extract(self):
         path = shapes(self.dir / "m.onnx")
         model = self.edited("extract", path, "--inputs", "p,length", "--outputs", "y")

@@ -173,8 +173,8 @@ attnrun_status bench_against(struct cli *cli, bool *slower)
         json_text(&json, "model", cli->paths.v[0]);
         json_text(&json, "other", cli->against);
         json_int(&json, "rounds", ROUNDS);
-        json_real(&json, "min_ms", ours);
-        json_real(&json, "other_min_ms", theirs);
+        json_ms(&json, "min_ms", ours);
+        json_ms(&json, "other_min_ms", theirs);
         json_real(&json, "ratio", ratios[ROUNDS / 2]);
         json_text(&json, "verdict", verdict);
         json_close(&json, '}');

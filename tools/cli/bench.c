@@ -88,13 +88,13 @@ static void print_json(const struct job *job, const attnrun_runtime_info *runtim
     json_open(&json, NULL, '{');
     json_text(&json, "schema", "attnrun/bench/3");
     json_text(&json, "model", job->path);
-    json_real(&json, "load_ms", t->load_ms);
-    json_real(&json, "pack_ms", t->pack_ms);
-    json_real(&json, "first_ms", t->first_ms);
-    json_real(&json, "min_ms", t->min_ms);
-    json_real(&json, "median_ms", t->median_ms);
-    json_real(&json, "p90_ms", t->p90_ms);
-    json_real(&json, "p99_ms", t->p99_ms);
+    json_ms(&json, "load_ms", t->load_ms);
+    json_ms(&json, "pack_ms", t->pack_ms);
+    json_ms(&json, "first_ms", t->first_ms);
+    json_ms(&json, "min_ms", t->min_ms);
+    json_ms(&json, "median_ms", t->median_ms);
+    json_ms(&json, "p90_ms", t->p90_ms);
+    json_ms(&json, "p99_ms", t->p99_ms);
     json_real(&json, "runs_per_s", t->per_second);
     json_real(&json, "items_per_s", t->per_second * (double)items_of(job));
     json_real(&json, "spread_fraction", t->spread);
@@ -137,8 +137,9 @@ static void print_table(const struct job *job, const attnrun_runtime_info *runti
     printf("%-12s %s (%" PRId64 " runs, ±%.1f%%)\n", "median", text_ms(t->median_ms),
            t->n, t->spread * 100);
     printf("%-12s %s, p99 %s\n", "p90", text_ms(t->p90_ms), text_ms(t->p99_ms));
-    printf("%-12s %.4g runs/s, %.4g items/s of batch %" PRId64 "\n", "rate",
-           t->per_second, t->per_second * (double)items_of(job), items_of(job));
+    printf("%-12s %s runs/s, %s items/s (batch %" PRId64 ")\n", "rate",
+           text_rate(t->per_second), text_rate(t->per_second * (double)items_of(job)),
+           items_of(job));
     if (job->cli->concurrency > 1)
         printf("%-12s %" PRId64
                " at once, each with its arena; the times are of one run\n",

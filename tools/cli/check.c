@@ -359,8 +359,11 @@ static attnrun_status check_path(struct check *check, const char *given)
     if (!file_is_folder(given)) {
         if (!file_exists(given))
             return tool_fail(ATTNRUN_E_IO, "there is no %s", tool_path(given));
-        return tool_fail(ATTNRUN_E_USAGE, "%s is a file: compare it with --ref",
-                         tool_path(given));
+        tool_fail(ATTNRUN_E_USAGE,
+                  "%s is a file: --ref with its expected outputs is missing",
+                  tool_path(given));
+        tool_hint("attnrun check model.onnx -i x=x.npy --ref y.npy");
+        return ATTNRUN_E_USAGE;
     }
     snprintf(folder, sizeof folder, "%s", given);
     for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/'; n--)

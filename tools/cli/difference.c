@@ -145,10 +145,11 @@ void compared_print(const struct compared_list *list)
 {
     for (int64_t i = 0; i < list->n; i++) {
         const struct compared *row = &list->v[i];
-        printf("  %s  %s%s%s %s  %s\n", row->passed ? "ok  " : "FAIL",
+        const bool measured = row->difference.n > 0;
+        printf("  %s  %s%s%s %s%s%s\n", row->passed ? "ok  " : "FAIL",
                tool_quote(row->set), row->set[0] != 0 ? " " : "", tool_quote(row->name),
-               row->shape,
-               row->difference.n > 0 ? difference_text(&row->difference) : "");
+               row->shape, measured ? "  " : "",
+               measured ? difference_text(&row->difference) : "");
     }
 }
 

@@ -80,7 +80,8 @@ attnrun_status command_doctor(struct cli *cli, int *exit_code)
                 info.cpu_features);
     printf("%-12s %d of %ld CPUs online\n", "threads", info.threads, cpus);
     screen_text("blas", 13, info.blas);
-    printf("%-12s %s\n", "memory", text_bytes((int64_t)info.max_memory));
+    printf("%-12s %s is the budget of a run (--max-memory)\n", "memory",
+           text_bytes((int64_t)info.max_memory));
     printf("%-12s libyaml %s, zlib %s\n", "tools", yaml_get_version_string(),
            zlibVersion());
     if (cli->bench)

@@ -70,7 +70,8 @@ static attnrun_status print_passes(const struct inspect *inspect)
         TRY_LIB(attnrun_model_pass(inspect->model, i, &name, &applied));
         if (applied == 0)
             continue;
-        printf("%-10s %s %d times\n", first ? "passes" : "", name, applied);
+        printf("%-10s %s, %d time%s\n", first ? "passes" : "", name, applied,
+               applied == 1 ? "" : "s");
         first = false;
     }
     return ATTNRUN_OK;
@@ -107,8 +108,9 @@ attnrun_status inspect_print(const struct inspect *inspect)
 {
     const attnrun_model_info *info = &inspect->info;
     screen_text("model", TITLE, text_file_name(inspect->path));
-    screen_line("producer", TITLE, "%s %s", tool_quote(info->producer),
-                tool_quote(info->producer_version));
+    if (info->producer[0] != 0)
+        screen_line("producer", TITLE, "%s %s", tool_quote(info->producer),
+                    tool_quote(info->producer_version));
     if (info->graph_name[0] != 0)
         screen_text("graph", TITLE, tool_quote(info->graph_name));
     if (info->doc[0] != 0)

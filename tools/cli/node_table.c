@@ -119,7 +119,7 @@ void node_table_json(const struct node_table *table, struct json *json)
         json_int(json, "index", row->index);
         json_text(json, "name", row->name);
         json_text(json, "op_type", row->op_type);
-        json_real(json, "time_ms", row->ms);
+        json_ms(json, "time_ms", row->ms);
         if (row->flops >= 0)
             json_int(json, "flops", row->flops);
         json_int(json, "read_bytes", row->read_bytes);

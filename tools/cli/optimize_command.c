@@ -131,9 +131,9 @@ static void print(const struct cli *cli, const attnrun_onnx_saved *saved)
         json_int(&json, "nodes", saved->n_nodes);
         json_close(&json, '}');
     } else if (!cli->quiet && !file_is_special(cli->output)) {
-        printf("%s: %s, %d nodes of %d\n", tool_quote(cli->output),
+        printf("%s: %s, %d of %d node%s\n", tool_quote(cli->output),
                text_bytes(saved->bytes + saved->external_bytes), saved->n_nodes,
-               saved->n_file_nodes);
+               saved->n_file_nodes, saved->n_file_nodes == 1 ? "" : "s");
     }
 }
 

@@ -96,13 +96,13 @@ void profile_json(const struct profile *profile, struct json *json)
         json_open(json, NULL, '{');
         json_text(json, "op_type", row->op_type);
         json_int(json, "calls", row->calls);
-        json_real(json, "total_ms", row->us / 1e3);
+        json_ms(json, "total_ms", row->us / 1e3);
         if (row->known_us > 0)
             json_int(json, "flops", (int64_t)row->flops);
         json_int(json, "bytes", (int64_t)row->bytes);
         json_int(json, "threads", row->threads);
         json_text(json, "slowest", row->slowest);
-        json_real(json, "slowest_ms", row->slowest_us / 1e3);
+        json_ms(json, "slowest_ms", row->slowest_us / 1e3);
         json_close(json, '}');
     }
     json_close(json, ']');

@@ -52,10 +52,11 @@ static void print_inputs(const struct job *job)
     if (inputs->n == 0)
         screen_text("inputs", TITLE, "none");
     if (inputs->sizes.tries > 0)
-        screen_line("", TITLE,
-                    "the usual made-up sizes do not fit this model; these were found by "
-                    "trying (%d)",
-                    inputs->sizes.tries);
+        screen_line(
+            "", TITLE,
+            "the default sizes do not fit this model; %d others were tried to find "
+            "these",
+            inputs->sizes.tries);
     if (made_up)
         print_free_symbols(inputs);
 }
@@ -197,10 +198,10 @@ static attnrun_status print_json(struct job *job, const struct profile *profile)
     json_int(&json, "peak_rss_bytes", cli_peak_rss_bytes());
     json_text(&json, "isa", runtime.isa);
     json_int(&json, "threads", runtime.threads);
-    json_real(&json, "load_ms", t->load_ms);
-    json_real(&json, "first_ms", t->first_ms);
+    json_ms(&json, "load_ms", t->load_ms);
+    json_ms(&json, "first_ms", t->first_ms);
     if (t->n > 0)
-        json_real(&json, "median_ms", t->median_ms);
+        json_ms(&json, "median_ms", t->median_ms);
     if (job->cli->profile)
         profile_json(profile, &json);
     attnrun_status status = outputs_json(job, &json);

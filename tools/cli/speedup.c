@@ -102,7 +102,7 @@ static const char *limit_of(const struct speedup_loss *loss)
 
 void speedup_print(const struct speedup *speedup)
 {
-    printf("\nphases, with times that the operators estimate\n"
+    printf("\nphases, with estimated times\n"
            "%9s %9s %10s %7s  %s\n",
            "tasks", "each us", "sum us", "phase",
            "of step, shared among threads or of one");
@@ -115,7 +115,7 @@ void speedup_print(const struct speedup *speedup)
     }
     if (speedup->n_rows > SPEEDUP_ROWS)
         printf("and %" PRId64 " more phases\n", speedup->n_rows - SPEEDUP_ROWS);
-    printf("\nspeed-up by threads, and the us that are lost, by these estimates\n"
+    printf("\nestimated speed-up by threads, and the time that is lost, in us\n"
            "%9s %9s %11s %13s %9s  %s\n",
            "threads", "at most", "one thread", "longest tasks", "barriers", "limited by");
     for (int i = 0; i < SPEEDUP_COUNTS; i++)

@@ -82,7 +82,7 @@ static attnrun_status run_row(struct cli *cli, const struct sweep *sweep,
     return status;
 }
 
-static void print_rows(const struct sweep *sweep)
+static void print_rows(const struct cli *cli, const struct sweep *sweep)
 {
     printf("%10s %12s %12s %12s %12s %8s\n", tool_quote(sweep->name), "min", "median",
            "p90", "arena", "growth");
@@ -95,6 +95,8 @@ static void print_rows(const struct sweep *sweep)
             printf(" n^%.2f", log2(r->min_ms / before->min_ms) / doubled);
         putchar('\n');
     }
+    if (cli->svg != NULL && !file_is_special(cli->svg))
+        printf("\nwritten  %s\n", tool_path(cli->svg));
 }
 
 static void json_rows(const struct cli *cli, const struct sweep *sweep)
@@ -109,10 +111,10 @@ static void json_rows(const struct cli *cli, const struct sweep *sweep)
         const struct sweep_row *r = &sweep->rows[i];
         json_open(&json, NULL, '{');
         json_int(&json, "size", r->size);
-        json_real(&json, "first_ms", r->first_ms);
-        json_real(&json, "min_ms", r->min_ms);
-        json_real(&json, "median_ms", r->median_ms);
-        json_real(&json, "p90_ms", r->p90_ms);
+        json_ms(&json, "first_ms", r->first_ms);
+        json_ms(&json, "min_ms", r->min_ms);
+        json_ms(&json, "median_ms", r->median_ms);
+        json_ms(&json, "p90_ms", r->p90_ms);
         json_int(&json, "arena_bytes", r->arena_bytes);
         json_close(&json, '}');
     }
@@ -221,6 +223,6 @@ attnrun_status bench_sweep(struct cli *cli, const char *list)
     if (cli->json)
         json_rows(cli, &sweep);
     else
-        print_rows(&sweep);
+        print_rows(cli, &sweep);
     return ATTNRUN_OK;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "inputs.h"
+#include "screen.h"
 
 struct symbol *symbol_find(const struct inputs *inputs, const char *name, size_t n)
 {
@@ -268,8 +269,13 @@ static attnrun_status unknown_symbol(const struct inputs *inputs, const char *na
         names[n] = inputs->symbols[n].name;
     tool_fail(ATTNRUN_E_USAGE, "--set: no input has a dimension '%s'%s", tool_quote(name),
               n == 0 ? "; all sizes are fixed" : "");
-    if (!tool_suggest(name, names, n) && n > 0)
-        tool_hint("there is '%s'%s", tool_quote(names[0]), n > 1 ? " and others" : "");
+    if (tool_suggest(name, names, n) || n == 0)
+        return ATTNRUN_E_USAGE;
+    struct line line = { .n = 0 };
+    line_add(&line, "the model has the dimension%s", n > 1 ? "s" : "");
+    for (int64_t i = 0; i < n && i < 8; i++)
+        line_add(&line, "%s '%s'", i > 0 ? "," : "", tool_quote(names[i]));
+    tool_hint("%s%s", line.text, n > 8 ? ", ..." : "");
     return ATTNRUN_E_USAGE;
 }
 

@@ -39,6 +39,19 @@ const char *text_count(int64_t count)
     return scaled((double)count, units, "");
 }
 
+const char *text_rate(double per_second)
+{
+    char *out = next_buffer();
+    const double units[] = { 1e9, 1e6, 1e3 };
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (per_second >= units[i]) {
+            snprintf(out, TEXT_BYTES, "%.3g %c", per_second / units[i], "GMk"[i]);
+            return out;
+        }
+    snprintf(out, TEXT_BYTES, "%.3g", per_second);
+    return out;
+}
+
 const char *text_ms(double ms)
 {
     char *out = next_buffer();

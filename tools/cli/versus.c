@@ -37,7 +37,7 @@ static attnrun_status read_side(struct side *side, const struct cli *cli,
         side->path = with;
     } else {
         static const char *const names[] = { "no-fusion", "bodies", "isa=base", "ort" };
-        tool_fail(ATTNRUN_E_USAGE, "--with: '%s' is no way to run a model",
+        tool_fail(ATTNRUN_E_USAGE, "--with: '%s' is not a way to run a model",
                   tool_quote(with));
         if (!tool_suggest(with, names, 4))
             tool_hint("--with no-fusion, bodies, isa=NAME, precision=bf16, ort, or a "
@@ -247,11 +247,20 @@ static void show(const struct versus *v)
                     tool_quote(node.op_type));
     }
     if (v->values_path[0] != 0) {
-        screen_line("part", 9, "%s: %lld nodes that differ by themselves",
-                    tool_path(v->job.cli->reduce), (long long)v->n_part_nodes);
+        screen_line("part", 9, "%s: %lld node%s, which differ%s on %s own",
+                    tool_path(v->job.cli->reduce), (long long)v->n_part_nodes,
+                    v->n_part_nodes == 1 ? "" : "s", v->n_part_nodes == 1 ? "s" : "",
+                    v->n_part_nodes == 1 ? "its" : "their");
         show_next(v);
+    } else if (v->job.cli->reduce != NULL) {
+        screen_line("part", 9, "nothing differs, so %s is not written",
+                    tool_path(v->job.cli->reduce));
     }
-    printf("%s\n", v->failed == 0 ? "same within the tolerance" : "different");
+    printf("%s\n", v->failed > 0 ? "different"
+                   : v->tolerance.of_largest > 0
+                       ? "same within the tolerance of bf16, 2 % "
+                         "of the largest value of each output"
+                       : "same within the tolerance");
 }
 
 static void show_json(const struct versus *v)

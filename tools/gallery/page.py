@@ -182,11 +182,13 @@ def row(name, found, dense, longest, css=""):
             f'<td class="by wide">{memory}</td></tr>')
 
 
-def partners(cases):
-    """{dense attention that these stand beside: its figures, the least of their turns}"""
+def partners(cases, measured):
+    """{dense attention that these cases stand beside: its figures}: one baseline for all cards,
+    the minimum of the turns of all that was measured."""
+    wanted = {one["beside"] for one in cases.values() if "beside" in one}
     found = {}
-    for one in cases.values():
-        if "beside" in one:
+    for one in measured.values():
+        if one.get("beside") in wanted:
             new = {"ms": one["beside_ms"], "bytes": one["beside_bytes"]}
             found[one["beside"]] = min(new, found.get(one["beside"], new),
                                        key=lambda figures: figures["ms"])
@@ -195,7 +197,7 @@ def partners(cases):
 
 def table(system, measured):
     cases = {name: measured[name] for name in system.cases}
-    beside = partners(cases)
+    beside = partners(cases, measured)
     longest = max(one["ms"] for one in [*cases.values(), *beside.values()])
     rows = [row(DENSE.get(name, name) if name.startswith("dense") else name, found,
                 beside.get(found.get("beside")), longest if beside else 0)
@@ -242,7 +244,7 @@ def card(model, stored):
 def entry(model, stored):
     cases = {name: stored["measured"][name] for name in model.system.cases}
     first = cases[model.system.cases[0]]
-    dense = partners(cases).get(first.get("beside"))
+    dense = partners(cases, stored["measured"]).get(first.get("beside"))
     words = ratio(first["ms"], dense["ms"]) if dense else ""
     words = words.replace(" × less", " × faster").replace(" × more", " × slower")
     return (f'<li><a href="#{model.name}">{thumbnail(stored["patterns"][model.name][0])}'
@@ -251,8 +253,8 @@ def entry(model, stored):
 
 
 INTRODUCTION = """
-<p class="lead">The attention of {count} systems. Each picture is made by the operator
-itself: attnrun runs it on a small input, and what comes out is drawn.</p>
+<p class="lead">The attention of {count} systems. The operator itself makes each picture:
+attnrun runs it on a small input and draws the result.</p>
 <div class="columns"><div><h2>How to read it</h2>
 <p>A row is a query, from above; a column is a key, from the left; the colour is the weight.
 Where a query does not see a key, the picture is empty. All systems see the same 64 tokens:
@@ -266,14 +268,16 @@ token moves.</p>
 <li><i class="signed"></i> negative and positive</li>
 <li><b class="unseen"></b> not seen</li></ul></div>
 <div><h2>How it was measured</h2>
-<p>One operator of full size next to dense attention over as much, causal next to causal:
-8 heads of 64 over 4,096 tokens, or a map of 64 × 64 pixels with 256 channels; others say so.
-Projections before and behind are left out of both. Both sides run in turns, so that a card
-has a time of dense attention of its own; times are the least of all turns.</p>
-<p>Memory is what a run needs beside inputs, weights and the result, as the plan says before
-the run. The scores of dense attention, written out, would take 537&nbsp;MB.</p>
-<p class="note">{machine}. <code>bash tools/gallery/build.sh --measure</code> measures
-again.</p></div></div>
+<p>Each operator is timed against dense attention on an input of the same size: 8 heads of 64
+over 4,096 tokens, or a map of 64 × 64 pixels with 256 channels, unless the card says otherwise.
+Causal operators are compared with causal dense attention. The projections before and after
+attention are not part of the times. The operator and dense attention run alternately, and each
+time is the minimum. All cards show the same time of dense attention.</p>
+<p>Memory is what a run needs besides the inputs, the weights and the result. The plan gives the
+exact figure before the run. The scores of dense attention would take 537&nbsp;MB if they were
+stored.</p>
+<p class="note">Measured on {machine}. <code>bash tools/gallery/build.sh --measure</code> repeats
+the measurement.</p></div></div>
 """
 
 

@@ -115,6 +115,11 @@ void json_real(struct json *json, const char *key, double value)
     json_number(json, value, ATTNRUN_F64);
 }
 
+void json_ms(struct json *json, const char *key, double ms)
+{
+    json_real(json, key, round(ms * 1e9) / 1e9);
+}
+
 void json_bool(struct json *json, const char *key, bool value)
 {
     begin_item(json, key);
