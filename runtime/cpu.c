@@ -214,11 +214,12 @@ bool attn_cpu_has(enum attn_isa isa)
 }
 
 /* Intel's cores since Sapphire Rapids multiply pairs of bf16 at half the rate of floats, as their
- * tiles are meant to do it: floats by weights of bf16 are faster there. */
+ * tiles are meant to do it: without these, floats by weights of bf16 are faster there. */
 static bool has_slow_pairs(enum attn_isa isa)
 {
     const uint32_t both = INTEL | AVX512_FP16;
-    return needs(isa, AVX512_BF16) && (cpu_features() & both) == both;
+    return needs(isa, AVX512_BF16) && !needs(isa, AMX_BF16) &&
+           (cpu_features() & both) == both;
 }
 
 enum attn_isa attn_cpu_isa(void)
@@ -231,7 +232,7 @@ enum attn_isa attn_cpu_isa(void)
 
 enum attn_isa attn_cpu_permitted(enum attn_isa isa)
 {
-    while ((rows[isa].features & AMX) != 0 && !may_use_tiles())
+    while ((rows[isa].features & (AMX | AMX_BF16)) != 0 && !may_use_tiles())
         isa = rows[isa].parent;
     return isa;
 }

@@ -1,10 +1,17 @@
 /* pack.c - packing the constant weights of all nodes of a model.
  *
+ * In: an inferred graph whose nodes have rows with pack(). Out: one block of memory with the
+ * packed constants; each node points to its own. Nodes that ask for the same form of the same
+ * constants are users of one job:
+ *
+ *   MatMul a ──┐                                  block
+ *   MatMul b ──┼─ job (gemm panels of w)  ──▶   │ w      │ v      │ …
+ *   MatMul c ──── job (gemm panels of v)  ─────────────────┘
+ *
  * Pages of a mapped file are given back as soon as a node has packed them: otherwise the
  * peak would be twice the weights. Large constants go first, while little is packed yet,
  * so that the peak is hardly more than what stays. Pages that are read later (an
- * embedding that is the last layer's weight too) come back from the file by themselves.
- */
+ * embedding that is the last layer's weight too) come back from the file by themselves. */
 #include "pack.h"
 
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
  *
  * In: the types or tensors that a subgraph is called with. Out: those of its outputs. Each
  * subgraph of a node has one frame in the frame of the graph around it, so its plans and its
- * arena serve all turns of a loop. A subgraph that runs itself is refused. */
+ * arena serve all iterations of a loop. A subgraph that runs itself is refused. */
 #include "frame.h"
 #include "infer.h"
 

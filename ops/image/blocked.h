@@ -74,6 +74,7 @@ struct blocked_plan {
     int64_t n_tasks, task_cost, scratch_bytes, shared_bytes;
     const struct attn_kernels *kernels;
     int64_t sums_at; /* in scratch: of bytes sums of inputs, else results to be rounded */
+    int64_t copy_at; /* and with tiles the copy that they read */
 };
 /* packed: bias by columns, then the weights. */
 struct blocked_operands {

@@ -54,6 +54,22 @@ static attn_status check_bytes(const attnrun_step *step)
     return op_need_dim(step, TABLE, 0, dim_of(256), "bytes");
 }
 
+/* Tiles read a copy of the pixels. */
+static attn_status plan_copy(const attnrun_step *step, struct blocked_plan *plan)
+{
+    const int64_t pixels = plan->block_h * plan->block_w;
+    int64_t bytes;
+    plan->copy_at = ceil_div(plan->scratch_bytes, 64) * 64;
+    if (!step->kernels->tiles)
+        return ATTNRUN_OK;
+    if (!ck_mul(pixels + ATTN_BLOCK, plan->weight_rows + ATTN_BLOCK, &bytes) ||
+        bytes > ATTN_MAX_ELEMENTS)
+        return op_fail_size(step, "the copy of a part of the image", "2^46 words");
+    plan->scratch_bytes =
+        plan->copy_at + attn_blocked_copy_bytes(pixels, plan->weight_rows);
+    return ATTNRUN_OK;
+}
+
 static attn_status blocked_bytes_infer(attnrun_step *step)
 {
     const struct blocked_bytes_args *args = step->args;
@@ -75,6 +91,7 @@ static attn_status blocked_bytes_infer(attnrun_step *step)
         TRY(attn_blocked_dense_plan(step, plan));
         plan->sums_at = ceil_div(plan->scratch_bytes, 64) * 64;
         plan->scratch_bytes = plan->sums_at + plan->block_h * plan->block_w * 4;
+        TRY(plan_copy(step, plan));
     }
     attn_blocked_conv_tasks(step, plan);
     return ATTNRUN_OK;
@@ -136,6 +153,7 @@ static attn_status run_dense(const attnrun_step *step, const attnrun_work *work,
         attn_blocked_byte_packed_at(step->node->packed, all, p->weight_rows);
     const uint8_t *z = c->to.z;
     int64_t last = -1;
+    c->copy = step->kernels->tiles ? (uint8_t *)work->scratch + p->copy_at : NULL;
     c->taps = taps;
     c->pixels = (const int32_t *)(const void *)(taps + p->taps);
     c->n_taps = p->taps;
@@ -151,6 +169,7 @@ static attn_status run_dense(const attnrun_step *step, const attnrun_work *work,
         if (strip != last)
             c->x = attn_blocked_find_x(p, &part, step->x[X].data, work->scratch,
                                        (int)args->x_zero);
+        c->copied = strip == last;
         last = strip;
         const int64_t column = attn_blocked_first_column(p, task);
         const int64_t at = (part.image * all + column) / ATTN_BLOCK * c->y_block +

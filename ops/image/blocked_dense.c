@@ -12,10 +12,11 @@ enum {
     WEIGHT_BYTES = 1 << 18, /* more are read as seldom as can be */
     TASKS = 32,             /* that a long step has; a short one those of TASK_NS */
     TASK_NS = 6000,
-    MIN_PIXELS = 14,  /* the largest tile of the kernels */
-    FEW_PIXELS = 56,  /* for which the weights of a panel are read once */
-    MAX_PIXELS = 784, /* the offsets of which are in L1 */
-    NEAR_PIXELS = 140 /* whose results stay in L1 until more is done to them */
+    MIN_PIXELS = 14,     /* the largest tile of the kernels */
+    FEW_PIXELS = 56,     /* for which the weights of a panel are read once */
+    MAX_PIXELS = 784,    /* the offsets of which are in L1 */
+    NEAR_PIXELS = 140,   /* whose results stay in L1 until more is done to them */
+    COPY_BYTES = 1 << 19 /* of what tiles read: in L2 beside the weights */
 };
 
 struct tables {
@@ -102,8 +103,16 @@ static int64_t rows_from(const struct blocked_plan *p, int64_t c)
     return p->shape.bytes ? blocked_words(left, p->inputs, p->shape.w.kernel[2]) : left;
 }
 
+static bool by_tiles(const struct blocked_plan *p)
+{
+    return p->shape.bytes && p->kernels->tiles;
+}
+
+/* Sums by tiles take less time than what becomes of them where they are short. */
 static double task_ns(const struct blocked_plan *p, double pixels, int64_t columns)
 {
+    if (by_tiles(p))
+        return pixels * (double)columns * (0.002 * (double)p->weight_rows + 0.1);
     return 2.0 * pixels * (double)columns * (double)p->weight_rows / 110.0;
 }
 
@@ -140,9 +149,11 @@ static void cut_pixels(struct blocked_plan *p, int64_t parts)
     const int64_t bytes = weights > 8.0 * STRIP_BYTES ? 2 * STRIP_BYTES : STRIP_BYTES;
     const int64_t room = max64(bytes / pixel, 1), line = w->out[2];
     const double share = (double)w->out[1] * (double)line / (double)parts;
-    const int64_t most = share < FEW_PIXELS   ? FEW_PIXELS
-                         : share > MAX_PIXELS ? MAX_PIXELS
-                                              : (int64_t)share;
+    const int64_t of_copy = COPY_BYTES / (4 * p->weight_rows);
+    const int64_t max = by_tiles(p) ? min64(of_copy, MAX_PIXELS) : MAX_PIXELS;
+    const int64_t most = share<FEW_PIXELS ? FEW_PIXELS : share>(double) max
+                             ? max64(max, FEW_PIXELS)
+                             : (int64_t)share;
     int64_t h = 1, columns = line;
     while (h < w->out[1] && (h + 1) * line <= most &&
            copied(w, 1, h + 1) * copied(w, 2, line) <= room)

@@ -116,7 +116,16 @@ struct attn_blocked_bytes {
     int64_t y_block;
     const void *next; /* the panel that the following call reads, or NULL */
     struct attn_requantize to;
+    uint8_t *copy; /* of attn_blocked_copy_bytes() bytes, at a multiple of 64; or NULL */
+    bool copied;   /* the call before filled it from the same x, taps and pixels */
 };
+
+/* Bytes that tiles (AMX) need for a copy of the pixels of a call, each of `rows` words: whole
+ * tiles of 16 pixels and 16 words, and a line. */
+static inline int64_t attn_blocked_copy_bytes(int64_t n_pixels, int64_t rows)
+{
+    return ((n_pixels + 15) / 16 * 16 + 1) * ((rows + 15) / 16 * 64);
+}
 
 /* Rows of one block of 16 channels, each by itself. x: the first of the lines that the first
  * row sees, at the first column that is seen; what is beside the map is there, too, and 4

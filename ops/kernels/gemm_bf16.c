@@ -35,6 +35,11 @@ static const float *row_of_b(const struct attn_gemm_f32 *g, size_t k, size_t j, 
 
 #if V_HAS_DOT_BF16
 
+#if V_HAS_TILES_BF16
+#define TILE_ROWS 32
+#define K_STEP    16
+#define K_BLOCK   256 /* words: a panel of them takes two thirds of L1 */
+#endif
 #define GEMM_STEP pair_step
 #define HAS_TILE  0
 #include "pairs.h"
@@ -92,17 +97,28 @@ static void make_panel(const struct attn_gemm_f32 *g, float *panel, size_t width
 static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct block block,
                        size_t j, size_t n)
 {
-    const size_t width = n <= VF ? VF : NR;
-    float *panel = g->scratch + g->m * ROW;
+    const size_t width = n <= VF ? VF : NR, tail = block.k % K_STEP;
+    float *panel = g->scratch + attn_gemm_rows(g->m) * ROW;
     t->b_row = (ptrdiff_t)width;
     t->b = panel;
-    if (g->b_type == ATTN_B_PAIRS)
+    t->tail = panel + (block.k - tail) * width;
+    if (g->b_type == ATTN_B_PAIRS) {
         t->b = g->b + j * depth_of(g) + block.k0 * width;
-    else
+        t->tail = panel;
+        memcpy(panel, t->b + (block.k - tail) * width, tail * width * sizeof *panel);
+    } else {
         make_panel(g, panel, width, block.k0, block.k, j, n);
+        panel += (block.k - tail) * width;
+    }
+    if (tail > 0)
+        memset(panel + tail * width, 0, (K_STEP - tail) * width * sizeof *panel);
 }
 
 /* ---- rows of A ---- */
+
+#if V_HAS_TILES_BF16
+#include "gemm_bf16_tiles.h"
+#else
 
 /* A block of a transposed A: word k of all rows side by side. */
 static void pair_transposed(const struct attn_gemm_f32 *g, const struct block *block)
@@ -152,6 +168,10 @@ static void multiply_tile(struct tile *t, size_t m, size_t width)
     tiles[t->a_col != 0][width / VF - 1][m - 1](t);
 }
 
+#define BEGIN_TILES()
+#define END_TILES()
+#endif
+
 #include "gemm_loops.h"
 
 void K(gemm_bf16)(const struct attn_gemm_f32 *g)
@@ -162,7 +182,9 @@ void K(gemm_bf16)(const struct attn_gemm_f32 *g)
         K_OF_FLOATS(gemm_f32)(g);
         return;
     }
+    BEGIN_TILES();
     run_groups(g);
+    END_TILES();
 }
 
 void K(gemm_pack_bf16)(uint32_t *packed, const void *b, int32_t type, ptrdiff_t row,

@@ -68,7 +68,7 @@ static void begin_sum(const struct attn_gemm_f32 *g, const struct addends *adden
 static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *sums,
                       size_t j, size_t n)
 {
-    const size_t width = n <= VF ? VF : NR, n_tiles = (g->m + MR - 1) / MR;
+    const size_t width = n <= VF ? VF : NR, n_tiles = (g->m + TILE_ROWS - 1) / TILE_ROWS;
     const struct addends addends = find_addends(g, n == width);
     const bool direct = block.last && n == width && addends.n == g->n_epilogue &&
                         (block.first || !g->accumulate);
@@ -100,6 +100,7 @@ static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *
         t.sum_row = NR;
         if (block.first)
             begin_sum(g, &addends, &t, i, m, j, direct);
+        t.kept = !direct && (!block.first || t.sum == NULL);
         t.out = direct ? g->c + (ptrdiff_t)i * g->c_row + j : sums + i * NR;
         t.out_row = direct ? g->c_row : NR;
         if (block.last && block.k >= FETCH_K)
@@ -122,13 +123,16 @@ static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *
  * is to end. */
 static bool run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
 {
-    const size_t depth = depth_of(g), n_blocks = depth > KC ? (depth + KC - 1) / KC : 1;
-    float *const sums = g->scratch + (size_t)(KC + 16) * g->m + (size_t)KC * NR;
+    const size_t depth = depth_of(g);
+    const size_t n_blocks = depth > K_BLOCK ? (depth + K_BLOCK - 1) / K_BLOCK : 1;
+    const size_t steps = (depth + K_STEP - 1) / K_STEP, rows = attn_gemm_rows(g->m);
+    float *const sums = g->scratch + (size_t)(KC + 16) * rows + (size_t)KC * NR;
     for (size_t i = 0; i < n_blocks; i++) {
-        struct block block = { .k0 = depth * i / n_blocks,
+        struct block block = { .k0 = steps * i / n_blocks * K_STEP,
                                .first = i == 0,
                                .last = i + 1 == n_blocks };
-        block.k = depth * (i + 1) / n_blocks - block.k0;
+        const size_t end = block.last ? depth : steps * (i + 1) / n_blocks * K_STEP;
+        block.k = end - block.k0;
         find_rows(g, &block);
         for (size_t p = 0; p < n; p += NR) {
             bool last_panel = p + NR >= n;
@@ -137,7 +141,7 @@ static bool run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
             if (g->packed && g->packed_k == 0 && next_j < g->n && stored_bytes(g) > 0)
                 block.next =
                     (const char *)g->b + (next_j * depth + next_k * NR) * stored_bytes(g);
-            if (!add_block(g, block, n_blocks > 1 ? sums + p * g->m : sums, j + p,
+            if (!add_block(g, block, n_blocks > 1 ? sums + p * rows : sums, j + p,
                            n - p < NR ? n - p : NR))
                 return false;
         }

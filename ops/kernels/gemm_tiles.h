@@ -3,7 +3,9 @@
  *
  * In: GEMM_STEP(acc, a, a_row, b, mr, nv), a step of a tile along K (outer_step of outer.h,
  * say), and HAS_TILE, 1 where whole tiles have a text of their own, both by the file that
- * includes this one. An element of A, B and K is a word of 4 bytes: a float, or a pair of
+ * includes this one; where tiles have more rows than the registers of vectors, TILE_ROWS, and
+ * K_STEP and K_BLOCK, of which a block of K is a multiple, and words of one at most. An element
+ * of A, B and K is a word of 4 bytes: a float, or a pair of
  * 16-bit elements. Out: tiles[][][], struct block.
  *
  * MR x NR: 8 x 32 (AVX-512), 6 x 16 (AVX2), 12 x 8 (NEON), 6 x 8 (base): what fills the
@@ -14,8 +16,13 @@
 #include "gemm_epilogue.h"
 #include "outer.h"
 
+#ifndef TILE_ROWS
+#define TILE_ROWS MR
+#define K_STEP    1
+#define K_BLOCK   ATTN_GEMM_KC
+#endif
 enum { KC = ATTN_GEMM_KC };
-enum { STRIP = 8, LINE = 64, MAX_FETCH = 6 * MR };
+enum { STRIP = 8, LINE = 64, MAX_FETCH = 6 * TILE_ROWS };
 enum {
     FETCH_K = 16 * STRIP, /* a shorter tile has no time to fetch more than it needs */
     LINES_A_STRIP = 3     /* of rows that are read soon */
@@ -31,6 +38,9 @@ struct tile {
         *half;     /* in the place of b (gemm_half.h), NR columns without gaps; or NULL */
     float *floats; /* where these become floats, for the tiles that follow; or NULL */
     int32_t half_type;
+    const float
+        *tail; /* rows of b behind the last whole K_STEP, with zeros to the next */
+    bool kept; /* sum and out are in scratch, or sum is NULL */
     ptrdiff_t a_row, a_col, b_row, sum_row, out_row; /* a_col 0: 1; else a_row is 1 */
     float *out;
     size_t k;
@@ -142,7 +152,7 @@ static void fetch_c(struct tile *t, const struct attn_gemm_f32 *g, int e, size_t
     for (; e < g->n_epilogue; e++) {
         const struct attn_epilogue *step = &g->epilogue[e];
         if (step->kind == ATTN_EPI_ADD && step->row != 0 && step->col != 0 &&
-            t->n_fetch + 2 * MR <= MAX_FETCH)
+            t->n_fetch + 2 * TILE_ROWS <= MAX_FETCH)
             fetch_rows(t, step->data + (ptrdiff_t)i * step->row + j, step->row, m);
     }
 }
@@ -185,13 +195,13 @@ struct block {
     bool first, last;
 };
 
-/* Rows of the tile at row i of m: MR where the tile of that many is another code, else
- * about as many in each. */
+/* Rows of the tile at row i of m: TILE_ROWS where the tile of that many is another code,
+ * else about as many in each. */
 static size_t rows_of_tile(size_t i, size_t m)
 {
     const size_t left = m - i;
-    if (HAS_TILE)
-        return left < MR ? left : MR;
+    if (HAS_TILE || TILE_ROWS > MR)
+        return left < TILE_ROWS ? left : TILE_ROWS;
     return left / ((left + MR - 1) / MR);
 }
 

@@ -8,10 +8,14 @@
 extern const struct attn_kernels TABLE, TABLE_BF16;
 
 #ifdef ATTN_KERNELS_BY_USE
-const struct attn_kernels TABLE = { .vec_bytes = VEC_BYTES, .set = ATTN_ISA_SET };
+const struct attn_kernels TABLE = { .vec_bytes = VEC_BYTES,
+                                    .tiles = V_HAS_TILES,
+                                    .set = ATTN_ISA_SET };
 const struct attn_kernels TABLE_BF16 = { .vec_bytes = VEC_BYTES,
                                          .products_bf16 = true,
                                          .dots_bf16 = V_HAS_DOT_BF16,
+                                         .tiles = V_HAS_TILES,
+                                         .tiles_bf16 = V_HAS_TILES_BF16,
                                          .set = ATTN_ISA_SET + 1 };
 #else
 #define OF(name, set) ATTN_CAT4(attn_, name, _, set)
@@ -32,6 +36,7 @@ const struct attn_kernels TABLE_BF16 = { .vec_bytes = VEC_BYTES,
 
 const struct attn_kernels TABLE = {
     .vec_bytes = VEC_BYTES,
+    .tiles = V_HAS_TILES,
 #define KERNEL(type, name, arguments)       ROW(name, ATTN_ISA_FLOATS)
 #define KERNEL_BYTES(type, name, arguments) ROW(name, ATTN_ISA_BYTES)
 #define KERNEL_TILES(type, name, arguments) ROW(name, ATTN_ISA_TILES)
@@ -46,6 +51,8 @@ const struct attn_kernels TABLE_BF16 = {
     .vec_bytes = VEC_BYTES,
     .products_bf16 = true,
     .dots_bf16 = V_HAS_DOT_BF16,
+    .tiles = V_HAS_TILES,
+    .tiles_bf16 = V_HAS_TILES_BF16,
 #define KERNEL(type, name, arguments)               ROW(name, ATTN_ISA_FLOATS)
 #define KERNEL_BYTES(type, name, arguments)         ROW(name, ATTN_ISA_BYTES)
 #define KERNEL_TILES(type, name, arguments)         ROW(name, ATTN_ISA_TILES)

@@ -124,6 +124,8 @@ static inline bool attn_gemm_by_dots(const struct attn_gemm_f32 *g)
     return !g->packed && g->b_type == ATTN_B_F32 && g->b_row == 1 && g->a_col == 0 &&
            (g->m <= 4 || (g->whole_n > 0 ? g->whole_n : g->n) == 1);
 }
+/* Rows of A and of sums in scratch: tiles of 16 are whole. */
+static inline size_t attn_gemm_rows(size_t m) { return (m + 15) / 16 * 16; }
 /* Partial sums of the columns that share a block of A (of one panel, where K is one
  * block), a panel of B, and the rows of A of one block of K. */
 static inline size_t attn_gemm_scratch(size_t m, size_t n, size_t k)
@@ -132,7 +134,7 @@ static inline size_t attn_gemm_scratch(size_t m, size_t n, size_t k)
     size_t columns = panel;
     if (k > ATTN_GEMM_KC && m > ATTN_GEMM_FEW_ROWS)
         columns = n < ATTN_GEMM_WIDE ? (n + panel - 1) / panel * panel : ATTN_GEMM_WIDE;
-    return (columns + ATTN_GEMM_KC + 16) * m + ATTN_GEMM_KC * panel;
+    return (columns + ATTN_GEMM_KC + 16) * attn_gemm_rows(m) + ATTN_GEMM_KC * panel;
 }
 
 /* C[m,n] = (A[m,k] - a_zero) (B[k,n] - b_zero) of bytes, modulo 2^32; strides in

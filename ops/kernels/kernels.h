@@ -19,7 +19,7 @@
 #ifdef ATTN_KERNELS_BY_USE
 struct attn_kernels {
     int vec_bytes;
-    bool products_bf16, dots_bf16;
+    bool products_bf16, dots_bf16, tiles, tiles_bf16;
     int set; /* place in each array */
 };
 #define KERNEL(type, name, arguments) extern type(*const attn_kernel_##name[]) arguments;
@@ -30,8 +30,10 @@ struct attn_kernels {
 struct attn_kernels {
     int vec_bytes;
     bool products_bf16; /* KERNEL_PRODUCT rows: those of bf16 */
-    bool
-        dots_bf16; /* and the set multiplies pairs of bf16, else floats by weights of bf16 */
+    bool dots_bf16;     /* and the set multiplies pairs of bf16, else floats by weights
+                         * of bf16; */
+    bool tiles;         /* of bytes (AMX): KERNEL_TILES rows have a text for them */
+    bool tiles_bf16;    /* tiles of pairs: some ten times as fast as floats */
 #define KERNEL(type, name, arguments) type(*name) arguments;
 #include "kernels.def"
 #undef KERNEL

@@ -418,8 +418,9 @@ static ALWAYS_INLINE void make_terms(const struct attn_query_tile_f32 *tile,
     }
 }
 
-static void softmax(const struct attn_query_tile_f32 *tile, struct lanes *lanes,
-                    const float *max)
+/* The rows of `state` as lanes, and back with what they are divided by, or what earlier
+ * sums are to be multiplied by. */
+static void begin_lanes(const struct attn_query_tile_f32 *tile, struct lanes *lanes)
 {
     const size_t whole = (tile->queries + VF - 1) / VF * VF;
     for (size_t r = 0; r < whole; r++) {
@@ -430,6 +431,22 @@ static void softmax(const struct attn_query_tile_f32 *tile, struct lanes *lanes,
         lanes->sum[r] = row->sum;
         lanes->shift[r] = row->shift;
     }
+}
+
+static void end_lanes(const struct attn_query_tile_f32 *tile, struct lanes *lanes)
+{
+    for (size_t r = 0; tile->y != NULL && r < tile->queries; r++)
+        lanes->factor[r] = lanes->sum[r] == 0.0f ? 0.0f : 1.0f / lanes->sum[r];
+    for (size_t r = 0; tile->y == NULL && r < tile->queries; r++)
+        tile->state[r] = (struct attn_softmax_row){ lanes->max[r], lanes->sum[r],
+                                                    lanes->shift[r], lanes->factor[r] };
+}
+
+static void softmax(const struct attn_query_tile_f32 *tile, struct lanes *lanes,
+                    const float *max)
+{
+    const size_t whole = (tile->queries + VF - 1) / VF * VF;
+    begin_lanes(tile, lanes);
     for (size_t l = 0; l < whole; l += VF)
         move_maximum(lanes, max, l);
     for (size_t l = 0; l < whole; l += NR)
@@ -437,11 +454,7 @@ static void softmax(const struct attn_query_tile_f32 *tile, struct lanes *lanes,
             make_terms(tile, lanes, l, 2);
         else
             make_terms(tile, lanes, l, 1);
-    for (size_t r = 0; tile->y != NULL && r < tile->queries; r++)
-        lanes->factor[r] = lanes->sum[r] == 0.0f ? 0.0f : 1.0f / lanes->sum[r];
-    for (size_t r = 0; tile->y == NULL && r < tile->queries; r++)
-        tile->state[r] = (struct attn_softmax_row){ lanes->max[r], lanes->sum[r],
-                                                    lanes->shift[r], lanes->factor[r] };
+    end_lanes(tile, lanes);
 }
 
 /* PAIRS: the values of all runs that queries l … l + n - 1 see, some columns of them (a
@@ -492,7 +505,7 @@ static void add_values(const struct attn_query_tile_f32 *tile, const float *fact
     }
 }
 
-static void run_query_tile(const struct attn_query_tile_f32 *tile)
+static inline void run_query_tile(const struct attn_query_tile_f32 *tile)
 {
     struct lanes lanes;
     float max[ROW];

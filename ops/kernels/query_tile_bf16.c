@@ -3,7 +3,35 @@
  * all where a set does not multiply pairs of bf16. */
 #include "isa.h"
 
-#if V_HAS_DOT_BF16
+#if V_HAS_TILES_BF16
+
+#define PAIRS 0
+#include "query_tile_squares.h"
+
+void K(query_tile_pack_bf16)(float *to, const float *q, ptrdiff_t row, size_t dim,
+                             size_t queries)
+{
+    const size_t words = (dim + 1) / 2;
+    if (dim > MAX_DIM) {
+        K_OF_FLOATS(query_tile_pack_f32)(to, q, row, dim, queries);
+        return;
+    }
+    float whole[MAX_DIM / 2];
+    for (size_t i = 0; i < queries; i++) {
+        pair_row(whole, q + (ptrdiff_t)i * row, dim);
+        memcpy(to + i * words, whole, words * sizeof *to);
+    }
+}
+
+void K(query_tile_bf16)(const struct attn_query_tile_f32 *tile)
+{
+    if (tile->dim > MAX_DIM)
+        K_OF_FLOATS(query_tile_f32)(tile);
+    else
+        run_squares(tile);
+}
+
+#elif V_HAS_DOT_BF16
 
 #define PAIRS 1
 #include "query_tile.h"

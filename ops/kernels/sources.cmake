@@ -46,8 +46,8 @@ set(ATTN_KERNELS
   ops/kernels/resize_f32.c
 )
 # Those of the other kinds of rows (kernels.def).
-set(ATTN_KERNELS_tiles ops/kernels/gemm_i8.c)
-set(ATTN_KERNELS_bytes ${ATTN_KERNELS_tiles} ops/kernels/blocked_conv_u8.c
+set(ATTN_KERNELS_tiles ops/kernels/gemm_i8.c ops/kernels/blocked_tiles_u8.c)
+set(ATTN_KERNELS_bytes ops/kernels/gemm_i8.c ops/kernels/blocked_conv_u8.c
   ops/kernels/nbits_rows.c ops/kernels/nbits_rounded.c)
 set(ATTN_KERNELS_pairs ops/kernels/gemm_bf16.c ops/kernels/query_tile_bf16.c
   ops/kernels/blocked_conv_bf16.c)

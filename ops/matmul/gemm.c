@@ -9,6 +9,9 @@ enum {
     MIN_COLUMNS = 64,
     GRAIN = ATTN_GEMM_NR_MAX, /* whole panels on every ISA */
     TASK_NS = 25000,
+    GFLOPS = 150, /* of floats, and of tiles of bf16 beside some microseconds for A: */
+    TILE_GFLOPS = 1000,
+    TILE_TASK_NS = 15000,
     MAX_MERGED_NS = 75000, /* of tasks that are one product, so that it ends soon */
     MAX_A = 1 << 18,       /* elements of A in a task: what is transposed into scratch */
     MAX_READ = 1 << 20,    /* where it is read in place: a bound on time */
@@ -26,10 +29,16 @@ void attn_gemm_describe(struct attn_gemm *g, int64_t m, int64_t n, int64_t k,
     g->c_row = n;
 }
 
-/* Nanoseconds for a column of C in a block of m rows: by arithmetic, or by reading B. */
-static double column_cost(int64_t m, int64_t k)
+static bool by_tiles(const attnrun_step *step)
 {
-    double flops = 2.0 * (double)m * (double)k / 150.0, read = 4.0 * (double)k / 30.0;
+    return step->kernels != NULL && step->kernels->tiles_bf16;
+}
+
+/* Nanoseconds for a column of C in a block of m rows: by arithmetic, or by reading B. */
+static double column_cost(int64_t m, int64_t k, bool by_tiles)
+{
+    const double speed = by_tiles ? TILE_GFLOPS : GFLOPS, bytes = by_tiles ? 2.0 : 4.0;
+    double flops = 2.0 * (double)m * (double)k / speed, read = bytes * (double)k / 30.0;
     return (flops > read ? flops : read) + (double)m * 0.1;
 }
 
@@ -69,7 +78,9 @@ attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g)
     g->m_blocks = ceil_div(g->m, g->m_block);
     g->m_block = ceil_div(ceil_div(g->m, g->m_blocks), 8) * 8;
     g->m_blocks = ceil_div(g->m, g->m_block);
-    double columns = TASK_NS / column_cost(min64(g->m, g->m_block), g->k);
+    const bool tiles = by_tiles(step);
+    double columns = (tiles ? TILE_TASK_NS : TASK_NS) /
+                     column_cost(min64(g->m, g->m_block), g->k, tiles);
     g->n_block = columns > 1e9 ? 1000000000 : (int64_t)columns;
     g->n_block = max64(g->n_block, MIN_COLUMNS);
     g->n_blocks = ceil_div(g->n, g->n_block);
@@ -83,7 +94,7 @@ attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g)
     if (!fits)
         return op_fail_scratch(step);
     g->task_cost =
-        (int64_t)(column_cost(rows, g->k) * (double)min64(g->n, g->n_block)) + 100;
+        (int64_t)(column_cost(rows, g->k, tiles) * (double)min64(g->n, g->n_block)) + 100;
     g->scratch_bytes = (gemm_floats(g) + a_elements) * 4;
     op_flops(step, 2.0 * (double)n_batch * (double)g->m * (double)g->n * (double)g->k);
     return ATTNRUN_OK;

@@ -16,6 +16,7 @@
  * model.py Boom(shortcut=True). */
 #include "../matmul/gemm.h"
 #include "../attention/core/heads.h"
+#include "../tile.h"
 
 enum { X, W, B, MAX_ROWS = 128, FEW_ROWS = 32, COLUMNS = 256, MIN_COLUMNS = 64 };
 enum { QUICK_GELU, GELU, GELU_TANH, RELU };
@@ -59,7 +60,7 @@ static attn_status plan_boom(attnrun_step *step, attnrun_dim in, attnrun_dim hid
             "2^63 - 1");
     const double cost = (double)s->row_block * (double)s->column_block *
                         ((double)s->in / 75 + 0.3) * (double)s->segments;
-    op_tasks(step, 0, tasks, cost < 1e15 ? (int64_t)cost + 200 : (int64_t)1e15);
+    op_tasks(step, 0, tasks, op_ns(cost + 200));
     step->scratch_bytes =
         (int64_t)(attn_gemm_scratch((size_t)s->row_block, (size_t)s->column_block,
                                     (size_t)s->in) *

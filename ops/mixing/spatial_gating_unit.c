@@ -21,6 +21,7 @@
 
 #include "token_channels.h"
 #include "../attention/core/heads.h"
+#include "../tile.h"
 
 struct gating_args {
     int64_t num_heads, is_causal;
@@ -128,8 +129,7 @@ static attn_status gating_plan(attnrun_step *step, int64_t c)
                             "2^63 - 1 bytes");
     const double cost = 2.0 * (double)s->n * (double)s->n * ATTN_CHANNELS / 100.0;
     op_tasks(step, 0, s->batch * s->n, c / 8 + 20);
-    op_tasks(step, 1, s->channels.n_tasks,
-             cost < 1e15 ? (int64_t)cost + 200 : INT64_C(1) << 50);
+    op_tasks(step, 1, s->channels.n_tasks, op_ns(cost + 200));
     return ATTNRUN_OK;
 }
 

@@ -17,6 +17,7 @@
  * (formula only). */
 #include "../../runtime/op.h"
 #include "token_channels.h"
+#include "../tile.h"
 
 struct mixing_args {
     int32_t activation;
@@ -66,8 +67,7 @@ static attn_status mixing_plan(attnrun_step *step)
         return op_fail_size(step, "the memory of the hidden tokens", "2^63 - 1 bytes");
     const double cost =
         2.0 * (double)s->hidden * (double)(s->n + s->out) * ATTN_CHANNELS / 100.0;
-    op_tasks(step, 0, s->channels.n_tasks,
-             cost < 1e15 ? (int64_t)cost + 200 : INT64_C(1) << 50);
+    op_tasks(step, 0, s->channels.n_tasks, op_ns(cost + 200));
     return ATTNRUN_OK;
 }
 

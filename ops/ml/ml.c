@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "../tile.h"
+
 enum { TASK_NS = 50000 };
 
 attn_status op_ml_rows(const attnrun_step *step, attnrun_dim *rows, attnrun_dim *features)
@@ -25,7 +27,7 @@ void op_ml_tasks(attnrun_step *step, int phase, struct ml_tasks *tasks, int64_t 
     tasks->rows = rows;
     tasks->per_task = (int64_t)(TASK_NS / cost_of_row) + 1;
     op_tasks(step, phase, rows / tasks->per_task + (rows % tasks->per_task != 0),
-             (int64_t)((double)tasks->per_task * cost_of_row));
+             op_ns((double)tasks->per_task * cost_of_row));
 }
 
 static void softmax(double *s, int64_t n, bool keep_zero)

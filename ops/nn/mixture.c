@@ -1,6 +1,8 @@
 /* mixture.c - shapes, tasks and the phases of a mixture of experts: see mixture.h. */
 #include <math.h>
 
+#include "../tile.h"
+
 #include "mixture.h"
 
 enum { ROUTE, SORT, UP, DOWN, SUM };
@@ -184,7 +186,7 @@ static void cut(struct mixture_matrix *m, int64_t rows)
 static int64_t task_cost(const struct mixture_matrix *m, int64_t rows)
 {
     const double cost = (double)m->k * (double)m->columns * ((double)rows / 60 + 0.4);
-    return cost < 1e15 ? (int64_t)cost : (int64_t)1e15;
+    return op_ns(cost);
 }
 
 /* Appends `count` numbers of 4 bytes. */

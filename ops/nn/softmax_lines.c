@@ -1,6 +1,8 @@
 /* softmax_lines.c - cuts lines into tasks; see softmax_lines.h. */
 #include "softmax_lines.h"
 
+#include "../tile.h"
+
 enum { TASK_ELEMENTS = 16384, MIN_COLUMNS = 64 };
 
 attn_status attn_lines_plan(attnrun_step *step, struct lines *lines,
@@ -26,7 +28,7 @@ attn_status attn_lines_plan(attnrun_step *step, struct lines *lines,
         lines->n_tasks = lines->inner == 1 ? lines->blocks : lines->blocks * lines->outer;
     }
     double elements = (double)lines->block * (double)lines->length;
-    op_tasks(step, 0, lines->n_tasks, (int64_t)(elements * cost) + 50);
+    op_tasks(step, 0, lines->n_tasks, op_ns(elements * cost + 50));
     return ATTNRUN_OK;
 }
 

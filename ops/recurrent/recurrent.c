@@ -1,6 +1,7 @@
 /* recurrent.c - shapes, packing and the walk of RNN, GRU and LSTM: see recurrent.h. */
 #include "../matmul/gemm_bytes.h"
 #include "recurrent.h"
+#include "../tile.h"
 
 /* ---- shapes ---- */
 
@@ -78,8 +79,7 @@ static void set_tasks(attnrun_step *step)
     s->blocks = (s->batch + RECURRENT_BLOCK - 1) / RECURRENT_BLOCK;
     op_tasks(step, s->project_phase, s->directions * s->row_blocks * s->column_blocks,
              RECURRENT_PROJECT_ROWS * RECURRENT_PROJECT_COLUMNS / 30 * s->inputs + 100);
-    op_tasks(step, s->project_phase + 1, s->directions * s->blocks,
-             walk < 1e15 ? (int64_t)walk : INT64_C(1) << 50);
+    op_tasks(step, s->project_phase + 1, s->directions * s->blocks, op_ns(walk));
 }
 
 static attn_status plan_recurrent(attnrun_step *step, const struct recurrent_kind *kind)

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "recurrent.h"
+#include "../tile.h"
 
 struct recurrent_f64_walk {
     const attnrun_step *step;
@@ -20,8 +21,7 @@ void attn_recurrent_plan_f64(attnrun_step *step)
     step->scratch_bytes = 8 * (columns + 3 * s->hidden);
     double cost = (double)s->steps * (double)columns * (double)(s->hidden + s->inputs);
     step->n_phases = 1;
-    op_tasks(step, 0, s->directions * s->batch,
-             cost < 1e15 ? (int64_t)cost + 100 : 1 << 30);
+    op_tasks(step, 0, s->directions * s->batch, op_ns(cost + 100));
 }
 
 static double bias_of(const struct recurrent_f64_walk *k, int64_t row, bool of_r)

@@ -13,10 +13,16 @@
 /* An operand that is the result of instruction k, until the number of inputs is known. */
 enum { RESULT = 1 << 20 };
 
+struct form;
+struct member {
+    struct attn_node *node;
+    const struct form *form; /* how it is translated; NULL: it has no instruction */
+};
+
 struct chain {
     struct attn_graph *graph;
     struct attn_node *nodes[FUSED_MAX_CODE]; /* nodes[0] gives the result */
-    struct attn_node *order[FUSED_MAX_CODE]; /* the same in an order of execution */
+    struct member order[FUSED_MAX_CODE];     /* the same in an order of execution */
     int32_t n_nodes;
     int32_t in[FUSED_MAX_INPUTS], result_of[FUSED_MAX_CODE]; /* values */
     int64_t code[FUSED_MAX_CODE * FUSED_WORDS];
@@ -94,102 +100,70 @@ static void put_unary(struct chain *chain, int64_t opcode, const struct attn_nod
     put_code(chain, opcode, x, numbers, 0);
 }
 
-struct unary_row {
+/* An operator that has instructions. A program is written again for each node that a chain
+ * takes in, so the form of a node is looked up once. */
+struct form {
     const char *op_type;
+    bool (*translate)(struct chain *chain, const struct attn_node *node,
+                      const struct form *form);
     int32_t opcode;
-    const char *names[2];
+    int32_t min_in, max_in; /* operands, of translate_binary() */
+    const char *names[2];   /* attributes of one operand, and their defaults */
     float defaults[2];
 };
-static const struct unary_row unary_rows[] = {
-    { "Abs", FUSED_abs, { NULL }, { 0 } },
-    { "Atan", FUSED_atan, { NULL }, { 0 } },
-    { "Ceil", FUSED_ceil, { NULL }, { 0 } },
-    { "Celu", FUSED_celu, { "alpha", NULL }, { 1, 0 } },
-    { "Cos", FUSED_cos, { NULL }, { 0 } },
-    { "Elu", FUSED_elu, { "alpha", NULL }, { 1, 0 } },
-    { "Erf", FUSED_erf, { NULL }, { 0 } },
-    { "Exp", FUSED_exp, { NULL }, { 0 } },
-    { "Floor", FUSED_floor, { NULL }, { 0 } },
-    { "HardSigmoid", FUSED_hard_sigmoid, { "alpha", "beta" }, { 0.2f, 0.5f } },
-    { "HardSwish", FUSED_hard_swish, { NULL }, { 0 } },
-    { "LeakyRelu", FUSED_leaky_relu, { "alpha", NULL }, { 0.01f, 0 } },
-    { "Log", FUSED_log, { NULL }, { 0 } },
-    { "Mish", FUSED_mish, { NULL }, { 0 } },
-    { "Neg", FUSED_neg, { NULL }, { 0 } },
-    { "Reciprocal", FUSED_reciprocal, { NULL }, { 0 } },
-    { "Relu", FUSED_relu, { NULL }, { 0 } },
-    { "Round", FUSED_round, { NULL }, { 0 } },
-    { "Sigmoid", FUSED_sigmoid, { NULL }, { 0 } },
-    { "Sign", FUSED_sign, { NULL }, { 0 } },
-    { "Sin", FUSED_sin, { NULL }, { 0 } },
-    { "Softplus", FUSED_softplus, { NULL }, { 0 } },
-    { "Softsign", FUSED_softsign, { NULL }, { 0 } },
-    { "Sqrt", FUSED_sqrt, { NULL }, { 0 } },
-    { "Swish", FUSED_swish, { "alpha", NULL }, { 1, 0 } },
-    { "Tan", FUSED_tan, { NULL }, { 0 } },
-    { "Tanh", FUSED_tanh, { NULL }, { 0 } },
-    { "ThresholdedRelu", FUSED_thresholded_relu, { "alpha", NULL }, { 1, 0 } },
-};
 
-static bool translate_unary(struct chain *chain, const struct attn_node *node)
+static bool translate_unary(struct chain *chain, const struct attn_node *node,
+                            const struct form *form)
 {
     float p[2];
-    if (node_is(node, "Gelu")) {
-        bool tanh = attn_match_string(node, "approximate", "tanh");
-        put_unary(chain, tanh ? FUSED_gelu_tanh : FUSED_gelu, node, 0, 0);
-        return true;
-    }
-    for (size_t i = 0; i < sizeof unary_rows / sizeof *unary_rows; i++) {
-        const struct unary_row *row = &unary_rows[i];
-        if (!node_is(node, row->op_type))
-            continue;
-        for (int k = 0; k < 2; k++)
-            p[k] = row->names[k] ? attn_match_float(node, row->names[k], row->defaults[k])
-                                 : 0;
-        put_unary(chain, row->opcode, node, p[0], p[1]);
-        return true;
-    }
-    return false;
+    for (int k = 0; k < 2; k++)
+        p[k] = form->names[k] ? attn_match_float(node, form->names[k], form->defaults[k])
+                              : 0;
+    put_unary(chain, form->opcode, node, p[0], p[1]);
+    return true;
+}
+
+static bool translate_gelu(struct chain *chain, const struct attn_node *node,
+                           const struct form *form)
+{
+    const bool tanh = attn_match_string(node, "approximate", "tanh");
+    put_unary(chain, tanh ? FUSED_gelu_tanh : form->opcode, node, 0, 0);
+    return true;
 }
 
 /* Add, …: one form since opset 7. Max, …: any number of operands, from left to right. */
-static bool translate_binary(struct chain *chain, const struct attn_node *node)
+static bool translate_binary(struct chain *chain, const struct attn_node *node,
+                             const struct form *form)
 {
-    static const struct {
-        const char *op_type;
-        int32_t opcode, min, max;
-    } rows[] = {
-        { "Add", FUSED_add, 2, 2 },     { "Sub", FUSED_sub, 2, 2 },
-        { "Mul", FUSED_mul, 2, 2 },     { "Div", FUSED_div, 2, 2 },
-        { "PRelu", FUSED_prelu, 2, 2 }, { "Max", FUSED_max, 2, 8 },
-        { "Min", FUSED_min, 2, 8 },     { "Sum", FUSED_add, 2, 8 },
-        { "Mean", FUSED_add, 2, 8 },
-    };
     const int32_t n = node->pub.n_in;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (!node_is(node, rows[i].op_type) || n < rows[i].min || n > rows[i].max ||
-            (rows[i].max == 2 && node->pub.opset < 7))
-            continue;
-        int64_t x = operand_of(chain, node->in[0], true);
-        for (int32_t in = 1; in < n; in++)
-            x = put_code(chain, rows[i].opcode, x, operand_of(chain, node->in[in], true),
-                         0);
-        if (node_is(node, "Mean"))
-            put_code(chain, FUSED_div, x, put_constant(chain, (float)n), 0);
-        return true;
-    }
-    return false;
+    if (n < form->min_in || n > form->max_in ||
+        (form->max_in == 2 && node->pub.opset < 7))
+        return false;
+    int64_t x = operand_of(chain, node->in[0], true);
+    for (int32_t in = 1; in < n; in++)
+        x = put_code(chain, form->opcode, x, operand_of(chain, node->in[in], true), 0);
+    return true;
 }
 
-static bool translate_pow(struct chain *chain, const struct attn_node *node)
+static bool translate_mean(struct chain *chain, const struct attn_node *node,
+                           const struct form *form)
+{
+    if (!translate_binary(chain, node, form))
+        return false;
+    const int64_t sum = RESULT + chain->n_code - 1;
+    put_code(chain, FUSED_div, sum, put_constant(chain, (float)node->pub.n_in), 0);
+    return true;
+}
+
+static bool translate_pow(struct chain *chain, const struct attn_node *node,
+                          const struct form *form)
 {
     double exponent;
-    if (!node_is(node, "Pow") || node->pub.opset < 7 ||
-        !attn_value_scalar(chain->graph, node->in[1], &exponent))
+    if (node->pub.opset < 7 || !attn_value_scalar(chain->graph, node->in[1], &exponent))
         return false;
     int64_t x = operand_of(chain, node->in[0], false);
     if (exponent == 2)
-        put_code(chain, FUSED_mul, x, x, 0);
+        put_code(chain, form->opcode, x, x, 0);
     else if (exponent == 3)
         put_unary(chain, FUSED_cube, node, 0, 0);
     else if (exponent == 0.5)
@@ -207,36 +181,93 @@ static bool clip_bound(const struct chain *chain, const struct attn_node *node, 
 }
 
 /* Bounds are attributes before opset 11, which are left alone. */
-static bool translate_clip(struct chain *chain, const struct attn_node *node)
+static bool translate_clip(struct chain *chain, const struct attn_node *node,
+                           const struct form *form)
 {
     double low = (double)-INFINITY, high = (double)INFINITY;
-    if (!node_is(node, "Clip") || node->pub.opset < 11 ||
-        !clip_bound(chain, node, 1, &low) || !clip_bound(chain, node, 2, &high))
+    if (node->pub.opset < 11 || !clip_bound(chain, node, 1, &low) ||
+        !clip_bound(chain, node, 2, &high))
         return false;
-    put_unary(chain, FUSED_clip, node, (float)low, (float)high);
+    put_unary(chain, form->opcode, node, (float)low, (float)high);
     return true;
 }
 
-static bool translate_where(struct chain *chain, const struct attn_node *node)
+static bool translate_where(struct chain *chain, const struct attn_node *node,
+                            const struct form *form)
 {
-    if (!node_is(node, "Where"))
-        return false;
     const attnrun_type *type = &chain->graph->values[node->in[0]].type;
     if (type->kind != ATTNRUN_TENSOR || type->dtype != ATTNRUN_BOOL)
         return false;
     int64_t condition = put_input(chain, node->in[0]);
     int64_t a = operand_of(chain, node->in[1], true);
     int64_t b = operand_of(chain, node->in[2], true);
-    put_code(chain, FUSED_WHERE, condition, a, b);
+    put_code(chain, form->opcode, condition, a, b);
     return true;
 }
 
-static void translate(struct chain *chain, const struct attn_node *node)
+#define UNARY(op_type, opcode, ...)                                                      \
+    { op_type, translate_unary, opcode, 0, 0, __VA_ARGS__ }
+#define BINARY(op_type, opcode, max_in)                                                  \
+    { op_type, translate_binary, opcode, 2, max_in, { NULL }, { 0 } }
+
+static const struct form forms[] = {
+    BINARY("Add", FUSED_add, 2),
+    BINARY("Mul", FUSED_mul, 2),
+    BINARY("Sub", FUSED_sub, 2),
+    BINARY("Div", FUSED_div, 2),
+    BINARY("PRelu", FUSED_prelu, 2),
+    BINARY("Max", FUSED_max, 8),
+    BINARY("Min", FUSED_min, 8),
+    BINARY("Sum", FUSED_add, 8),
+    { "Mean", translate_mean, FUSED_add, 2, 8, { NULL }, { 0 } },
+    { "Gelu", translate_gelu, FUSED_gelu, 0, 0, { NULL }, { 0 } },
+    { "Pow", translate_pow, FUSED_mul, 0, 0, { NULL }, { 0 } },
+    { "Clip", translate_clip, FUSED_clip, 0, 0, { NULL }, { 0 } },
+    { "Where", translate_where, FUSED_WHERE, 0, 0, { NULL }, { 0 } },
+    UNARY("Abs", FUSED_abs, { NULL }, { 0 }),
+    UNARY("Atan", FUSED_atan, { NULL }, { 0 }),
+    UNARY("Ceil", FUSED_ceil, { NULL }, { 0 }),
+    UNARY("Celu", FUSED_celu, { "alpha", NULL }, { 1, 0 }),
+    UNARY("Cos", FUSED_cos, { NULL }, { 0 }),
+    UNARY("Elu", FUSED_elu, { "alpha", NULL }, { 1, 0 }),
+    UNARY("Erf", FUSED_erf, { NULL }, { 0 }),
+    UNARY("Exp", FUSED_exp, { NULL }, { 0 }),
+    UNARY("Floor", FUSED_floor, { NULL }, { 0 }),
+    UNARY("HardSigmoid", FUSED_hard_sigmoid, { "alpha", "beta" }, { 0.2f, 0.5f }),
+    UNARY("HardSwish", FUSED_hard_swish, { NULL }, { 0 }),
+    UNARY("LeakyRelu", FUSED_leaky_relu, { "alpha", NULL }, { 0.01f, 0 }),
+    UNARY("Log", FUSED_log, { NULL }, { 0 }),
+    UNARY("Mish", FUSED_mish, { NULL }, { 0 }),
+    UNARY("Neg", FUSED_neg, { NULL }, { 0 }),
+    UNARY("Reciprocal", FUSED_reciprocal, { NULL }, { 0 }),
+    UNARY("Relu", FUSED_relu, { NULL }, { 0 }),
+    UNARY("Round", FUSED_round, { NULL }, { 0 }),
+    UNARY("Sigmoid", FUSED_sigmoid, { NULL }, { 0 }),
+    UNARY("Sign", FUSED_sign, { NULL }, { 0 }),
+    UNARY("Sin", FUSED_sin, { NULL }, { 0 }),
+    UNARY("Softplus", FUSED_softplus, { NULL }, { 0 }),
+    UNARY("Softsign", FUSED_softsign, { NULL }, { 0 }),
+    UNARY("Sqrt", FUSED_sqrt, { NULL }, { 0 }),
+    UNARY("Swish", FUSED_swish, { "alpha", NULL }, { 1, 0 }),
+    UNARY("Tan", FUSED_tan, { NULL }, { 0 }),
+    UNARY("Tanh", FUSED_tanh, { NULL }, { 0 }),
+    UNARY("ThresholdedRelu", FUSED_thresholded_relu, { "alpha", NULL }, { 1, 0 }),
+};
+
+static const struct form *form_of(const struct attn_node *node)
 {
-    if (node->pub.n_out != 1 || !attn_match_is_f32(chain->graph, node->out[0]) ||
-        !(translate_unary(chain, node) || translate_binary(chain, node) ||
-          translate_pow(chain, node) || translate_clip(chain, node) ||
-          translate_where(chain, node)))
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (node_is(node, forms[i].op_type))
+            return &forms[i];
+    return NULL;
+}
+
+static void translate(struct chain *chain, const struct member *member)
+{
+    const struct attn_node *node = member->node;
+    if (member->form == NULL || node->pub.n_out != 1 ||
+        !attn_match_is_f32(chain->graph, node->out[0]) ||
+        !member->form->translate(chain, node, member->form))
         chain->failed = true;
     if (!chain->failed)
         chain->result_of[chain->n_code - 1] = node->out[0];
@@ -248,16 +279,16 @@ static void add_member(struct chain *chain, struct attn_node *node)
 {
     int32_t i = chain->n_nodes++;
     chain->nodes[i] = node;
-    for (; i > 0 && chain->order[i - 1]->pub.index > node->pub.index; i--)
+    for (; i > 0 && chain->order[i - 1].node->pub.index > node->pub.index; i--)
         chain->order[i] = chain->order[i - 1];
-    chain->order[i] = node;
+    chain->order[i] = (struct member){ node, form_of(node) };
 }
 
 static void drop_last_member(struct chain *chain)
 {
     const struct attn_node *node = chain->nodes[--chain->n_nodes];
     int32_t i = 0;
-    while (chain->order[i] != node)
+    while (chain->order[i].node != node)
         i++;
     for (; i < chain->n_nodes; i++)
         chain->order[i] = chain->order[i + 1];
@@ -269,7 +300,7 @@ static bool write_program(struct chain *chain)
     chain->n_in = chain->n_code = chain->n_numbers = 0;
     chain->failed = false;
     for (int32_t i = 0; i < chain->n_nodes && !chain->failed; i++)
-        translate(chain, chain->order[i]);
+        translate(chain, &chain->order[i]);
     /* Constants of one number that are in the program no longer raise the rank. */
     int32_t rank = -1;
     for (int32_t i = 0; i < chain->n_in; i++)

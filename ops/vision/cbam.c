@@ -29,6 +29,7 @@
  * Source: Woo 2018, arXiv:1807.06521; Park 2018. Compared with timm 1.0.28 CbamModule,
  * fightingcv-attention 1.0.0 CBAMBlock, and CBAM of Jongchan/attention-module 459efad. */
 #include "spatial_gate.h"
+#include "../tile.h"
 
 enum { X, W1, B1, W2, B2, WS, BS, IDENTITY };
 enum { POOL, HIDDEN, GATES, APPLY, STAGES };
@@ -164,16 +165,16 @@ static void plan_groups(attnrun_step *step, const struct cbam_state *s)
         const int64_t left = map->batch - g * cut->images;
         const int64_t images = left < cut->images ? left : cut->images;
         op_tasks(step, phase + POOL, gates ? cut->blocks : 0,
-                 map_cost(elements / pool_rate(&s->pools)));
+                 op_ns(20 + elements / pool_rate(&s->pools)));
         op_tasks(step, phase + HIDDEN, (s->hidden + ROWS - 1) / ROWS,
-                 map_cost(ROWS * (double)map->channels * images_of / 16));
+                 op_ns(20 + ROWS * (double)map->channels * images_of / 16));
         op_tasks(step, phase + GATES, gates ? cut->blocks : 0,
-                 map_cost((double)cut->block * (double)s->hidden * images_of / 16));
+                 op_ns(20 + (double)cut->block * (double)s->hidden * images_of / 16));
         if (has_spatial(step))
             op_tasks(step, phase + APPLY, images * s->spatial.tiles,
-                     map_cost((double)(s->spatial.tile * map->width) * pixel));
+                     op_ns(20 + (double)(s->spatial.tile * map->width) * pixel));
         else
-            op_tasks(step, phase + APPLY, cut->blocks, map_cost(elements / 8));
+            op_tasks(step, phase + APPLY, cut->blocks, op_ns(20 + elements / 8));
     }
 }
 
@@ -212,7 +213,7 @@ static attn_status plan_cbam(attnrun_step *step, struct cbam_state *s)
     else
         op_tasks(
             step, 0, map->batch,
-            map_cost((double)(map->channels * map->pixels) / 3 + (double)weights / 8));
+            op_ns(20 + (double)(map->channels * map->pixels) / 3 + (double)weights / 8));
     /* Else a worker would compute rows above its own again, after another worker has
      * written over them. */
     if (!has_spatial(step) || s->cut.images == 0 || s->spatial.tiles == 1) {

@@ -31,6 +31,7 @@
  * which are the same but for 0 / 0. */
 #include "../attention/core/heads.h"
 #include "external.h"
+#include "../tile.h"
 
 static const attnrun_attr_def external_attrs[] = {
     ATTR_INT(struct attn_external_args, num_heads, 1),
@@ -189,7 +190,7 @@ static attn_status external_tasks(attnrun_step *step, struct attn_external *s)
     const double values = slots * (2.0 * (double)s->co / 150.0 + 0.1) + 200;
     const double both = (logits + values) * (double)s->tiles;
     if (s->alone) {
-        op_tasks(step, 0, s->groups, both < 1e15 ? (int64_t)both : INT64_C(1) << 50);
+        op_tasks(step, 0, s->groups, op_ns(both));
         return ATTNRUN_OK;
     }
     op_tasks(step, LOGITS, tasks, (int64_t)logits);

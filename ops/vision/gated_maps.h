@@ -86,11 +86,6 @@ struct attn_map_cut {
 /* `weights`: numbers that each image needs beside its own; if these are more, images
  * share them. There are `max` groups at most. */
 struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, int max);
-/* Nanoseconds of a task. */
-static inline int64_t map_cost(double ns)
-{
-    return 20 + (int64_t)(ns < 1e15 ? ns : 1e15);
-}
 
 /* ---- run ---- */
 

@@ -2,6 +2,7 @@
  * weights. Where the window lies inside the map that is the mean of its values, which are
  * linear, so the mean of its pixels is multiplied; else it is 0. See halo_attention.c. */
 #include "halo.h"
+#include "../tile.h"
 
 /* Floats of a task, a row of blocks: sums of rows, means, values, results, the product's.
  */
@@ -29,7 +30,7 @@ attn_status attn_halo_mean_plan(attnrun_step *step, struct attn_halo *s)
     const double products =
         (double)s->columns * (double)inner * (double)(s->map.channels + s->out_channels);
     const double ns = sums / 4.0 + products / 20.0;
-    op_tasks(step, 0, tasks, ns < 1e15 ? (int64_t)ns + 500 : INT64_C(1000000000000000));
+    op_tasks(step, 0, tasks, op_ns(ns + 500));
     return ATTNRUN_OK;
 }
 

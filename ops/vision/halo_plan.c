@@ -1,6 +1,7 @@
 /* halo_plan.c - what HaloAttention keeps of the shapes, and its tasks: from the shapes
  * come tiles of queries, regions of blocks and the sizes of memory. */
 #include "halo.h"
+#include "../tile.h"
 
 enum { MAX_SCORES = 1 << 18, MIN_QUERIES = 16, MAX_QUERIES = 128 };
 enum {
@@ -130,7 +131,7 @@ static bool plan_scratch(struct attn_halo *s, int64_t *floats)
 static int64_t cost(double products)
 {
     const double ns = products / 40.0;
-    return 200 + (ns < 1e15 ? (int64_t)ns : INT64_C(1000000000000000));
+    return op_ns(ns + 200);
 }
 
 static void state_tasks(attnrun_step *step, const struct attn_halo *s)

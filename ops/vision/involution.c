@@ -30,6 +30,7 @@
  * something else. */
 #include "../attention/core/heads.h"
 #include "gated_maps.h"
+#include "../tile.h"
 
 struct involution_args {
     int64_t kernel_size, groups, stride;
@@ -177,7 +178,7 @@ static bool scratch_floats(struct involution_state *s, int64_t *floats)
 static int64_t task_cost(const struct involution_state *s, int64_t work)
 {
     const double ns = (double)work * (double)(s->tile_h * s->tile_w) / 40.0;
-    return 200 + (ns < 1e15 ? (int64_t)ns : INT64_C(1000000000000000));
+    return op_ns(ns + 200);
 }
 
 static attn_status involution_plan(attnrun_step *step)

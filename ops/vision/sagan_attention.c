@@ -29,6 +29,7 @@
  * the same. */
 #include "../attention/core/heads.h"
 #include "sagan.h"
+#include "../tile.h"
 
 static const attnrun_attr_def sagan_attrs[] = {
     ATTR_INT(struct attn_sagan_args, kv_pool, 1),
@@ -120,10 +121,8 @@ static void sagan_costs(attnrun_step *step, const struct attn_sagan *s)
     const double queries =
         (double)s->block * (2.0 * (double)(s->d + s->v_dim) * keys / 150.0 + keys * 0.3 +
                             2.0 * c * (double)(s->v_dim + s->d) / 150.0);
-    op_tasks(step, KEYS, s->map.batch * s->tiles + s->biased,
-             tile < 1e15 ? (int64_t)tile + 200 : INT64_C(1) << 50);
-    op_tasks(step, QUERIES, s->map.batch * s->query_tiles,
-             queries < 1e15 ? (int64_t)queries + 200 : INT64_C(1) << 50);
+    op_tasks(step, KEYS, s->map.batch * s->tiles + s->biased, op_ns(tile + 200));
+    op_tasks(step, QUERIES, s->map.batch * s->query_tiles, op_ns(queries + 200));
 }
 
 static attn_status plan_memory(attnrun_step *step, struct attn_sagan *s)

@@ -24,6 +24,7 @@
  * with timm 1.0.28 SEModule, EffectiveSEModule and fightingcv-attention 1.0.0
  * SEAttention. */
 #include "gated_maps.h"
+#include "../tile.h"
 
 enum { X, W1, B1, W2, B2, IDENTITY };
 enum { POOL, HIDDEN, SCALE, STAGES };
@@ -73,10 +74,10 @@ static attn_status plan_groups(attnrun_step *step, const struct se_state *s)
     const double elements = (double)cut->block * (double)(map->pixels * cut->images);
     const double weights = ROWS * (double)map->channels * (double)cut->images;
     for (int64_t g = 0; g * cut->images < map->batch; g++) {
-        op_tasks(step, (int)g * STAGES + POOL, cut->blocks, map_cost(elements / 16));
+        op_tasks(step, (int)g * STAGES + POOL, cut->blocks, op_ns(20 + elements / 16));
         op_tasks(step, (int)g * STAGES + HIDDEN, (s->hidden + ROWS - 1) / ROWS,
-                 map_cost(weights / 16));
-        op_tasks(step, (int)g * STAGES + SCALE, cut->blocks, map_cost(elements / 8));
+                 op_ns(20 + weights / 16));
+        op_tasks(step, (int)g * STAGES + SCALE, cut->blocks, op_ns(20 + elements / 8));
     }
     int64_t floats;
     if (!ck_mul(map->channels + s->hidden, cut->images, &floats) ||
@@ -100,8 +101,9 @@ static attn_status plan_squeeze_excite(attnrun_step *step, struct se_state *s)
     s->cut = attn_map_cut(map, weights, MAX_GROUPS);
     if (s->cut.images > 0)
         return plan_groups(step, s);
-    op_tasks(step, 0, map->batch,
-             map_cost((double)(map->channels * map->pixels) / 5 + (double)weights / 16));
+    op_tasks(
+        step, 0, map->batch,
+        op_ns(20 + (double)(map->channels * map->pixels) / 5 + (double)weights / 16));
     if (!ck_mul(2 * map->channels + s->hidden, 4, &step->scratch_bytes))
         return op_fail_size(step, "the memory of the pooled vectors", "2^63 - 1 bytes");
     return ATTNRUN_OK;

@@ -100,6 +100,14 @@ static uint32_t *random_words(struct check *c, int64_t n, int64_t below)
     return x;
 }
 
+/* Room for tiles, at a multiple of 64; without it they must not be used. */
+static uint8_t *make_copy(struct check *c, const struct attn_blocked_bytes *d)
+{
+    const int64_t bytes = attn_blocked_copy_bytes(d->n_pixels, d->rows);
+    uint8_t *copy = check_memory(c, (size_t)bytes + 64);
+    return check_below(c, 5) == 0 ? NULL : copy + 63 - ((uintptr_t)copy + 63) % 64;
+}
+
 static void make_conv(struct check *c, struct conv_case *t)
 {
     const bool extreme = check_below(c, 2) != 0, zeros = check_below(c, 3) == 0;
@@ -128,6 +136,7 @@ static void make_conv(struct check *c, struct conv_case *t)
         t->d.x_sums = check_memory(c, (size_t)t->d.n_pixels * 4);
     }
     t->d.y = check_memory(c, (size_t)y_bytes);
+    t->d.copy = make_copy(c, &t->d);
     pack_weights(c, t);
     make_requantize(c, &t->d.to, t->d.columns, t->d.rows * 4,
                     check_below(c, 2) ? make_bytes(c, y_bytes, extreme) : NULL);
@@ -178,6 +187,7 @@ static void bench_conv(struct check *c, int64_t channels, const char *label)
     t.d.x = make_bytes(c, channels * PIXELS, false);
     t.d.y = check_memory(c, COLUMNS * PIXELS);
     t.d.begin = random_words(c, COLUMNS, 1000);
+    t.d.copy = make_copy(c, &t.d);
     t.weights = check_bytes(c, (size_t)(channels * COLUMNS));
     pack_weights(c, &t);
     make_requantize(c, &t.d.to, COLUMNS, channels, NULL);

@@ -43,16 +43,23 @@ def results_of(times):
 
 class Page(unittest.TestCase):
     def test_the_faster_gating_peer_counts(self):
-        text = page.write(results_of({"attnrun": (2, 1), "onnxruntime": (3, 2),
-                                      "openvino": (4, 1.5), "torch": (1, 1)}))
+        results = results_of({"attnrun": (2, 1), "onnxruntime": (3, 2), "openvino": (4, 1.5),
+                              "torch": (1, 1)})
+        text = page.targets_page(results)
         self.assertIn("| MiniLM 1x128: ratio | ≥ 1.03 | 1.500 | 1.500 | yes |", text)
         self.assertIn("| MiniLM 1x128: two threads over one | ≥ 1.85 |  | 2.000 | yes |", text)
+        text = page.write(results)
+        self.assertRegex(text, r"\n\| MiniLM 1x128 \| 1\.50 \| 1\.50 \| fp32 peak \| [1-9]")
+        self.assertRegex(text, r"\n\| GPT-2 decode, 512 cached \| 1\.50 \| 1\.50 \| read \| [1-9]")
+        self.assertIn("| MiniLM 1x512: RSS of ONNX Runtime over ours | 1.00 | 1.00 |", text)
+        for internal in ("≥", "**no**", "| met |", "aim"):
+            self.assertNotIn(internal, text)
         self.assertIn("| MiniLM 1x16 | 1 | attnrun | 20 (9) |", text)
         self.assertIn("- torch is left out: no disk.", text)
         self.assertIn("| MiniLM 1x16 ~ | 2 | openvino |", text)
 
     def test_missed_targets_are_said(self):
-        text = page.write(results_of({"attnrun": (2, 1.5), "onnxruntime": (2, 1.5)}))
+        text = page.targets_page(results_of({"attnrun": (2, 1.5), "onnxruntime": (2, 1.5)}))
         self.assertIn("| MiniLM 1x128: ratio | ≥ 1.03 | 1.000 | 1.000 | **no** |", text)
         self.assertIn("| MiniLM 1x128: two threads over one | ≥ 1.85 |  | 1.333 | **no** |",
                       text)
@@ -63,7 +70,7 @@ class Page(unittest.TestCase):
                                                         25.0)):
             results.rows[name, 1]["attnrun"]["min_ms"] = ms
         results.start = {1: {"file": 20.0, "packed": 10.0, "onnxruntime": 170.0}}
-        text = page.write(results)
+        text = page.targets_page(results)
         self.assertIn("| MiniLM 1x128, bf16: over itself in f32 | ≥ 1.5 | 1.60 | 1.00 | **no** | "
                       "≥ 1.80 | 1.60 | 1.00 |", text)
         self.assertIn("decode, int4, 512 cached: share of the read bandwidth | ≥ 0.75 | 0.62 | ",
@@ -77,12 +84,14 @@ class Page(unittest.TestCase):
 
     def test_no_peer_leaves_ratios_empty(self):
         results = results_of({"attnrun": (2, 1)})
-        self.assertIn("| MiniLM 1x128: ratio | ≥ 1.03 |  |  |  |", page.write(results))
+        self.assertIn("| MiniLM 1x128: ratio | ≥ 1.03 |  |  |  |", page.targets_page(results))
+        self.assertIn("| MiniLM 1x128 |  |  | fp32 peak |", page.write(results))
         self.assertIn("not measured", chart.draw(results))
 
     def test_all_lines_of_a_table_have_its_columns(self):
         width = 0
-        for line in page.write(results_of({"attnrun": (2, 1), "openvino": (3, 2)})).split("\n"):
+        results = results_of({"attnrun": (2, 1), "openvino": (3, 2)})
+        for line in page.targets_page(results).split("\n"):
             columns = line.count("|")
             self.assertIn(columns, (0, width) if width else (0, columns), line)
             width = columns
@@ -92,6 +101,15 @@ class Page(unittest.TestCase):
         for bar in xml.dom.minidom.parseString(drawn).getElementsByTagName("rect"):
             right = float(bar.getAttribute("x")) + float(bar.getAttribute("width"))
             self.assertLessEqual(right, chart.WIDTH)
+
+    def test_the_chart_names_each_case_within_its_edges(self):
+        results = results_of({"attnrun": (2, 1), "openvino": (3, 0.5)})
+        texts = xml.dom.minidom.parseString(chart.draw(results)).getElementsByTagName("text")
+        found = {t.firstChild.data: t for t in texts}
+        for name in results.cases:
+            room = float(found[name].getAttribute("x"))
+            self.assertGreaterEqual(room, 6.2 * len(name), name)
+        self.assertEqual(len({chart.family(c) for c in results.cases.values()}), 6)
 
 
 class Work(unittest.TestCase):

@@ -191,6 +191,8 @@ def main():
         sys.exit("nothing was measured")
     with open(f"{args.out}/BENCHMARKS.md", "w", encoding="utf-8") as out:
         out.write(page.write(results))
+    with open(f"{args.work}/targets.md", "w", encoding="utf-8") as out:
+        out.write(page.targets_page(results))
     with open(f"{args.out}/benchmarks.svg", "w", encoding="utf-8") as out:
         out.write(chart.draw(results))
     print(f"{args.out}/BENCHMARKS.md, {results.seconds:.0f} s")

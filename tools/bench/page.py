@@ -1,4 +1,5 @@
-"""page.py - BENCHMARKS.md: what was to be reached, what was found, and all figures."""
+"""page.py - BENCHMARKS.md: what was found, and all figures; and what was to be reached, which is
+a page of its own in the work folder."""
 import datetime
 import math
 import os
@@ -201,6 +202,37 @@ def targets(results):
     return table(head, rows)
 
 
+def targets_page(results):
+    """What was to be reached, and whether it was: for who works on the library."""
+    return "\n".join(["# Targets", "", *targets(results)]) + "\n"
+
+
+# ---- what was found, in short ----
+
+def heads(counts):
+    return [f"{t} thread{'s' if t > 1 else ''}" for t in counts]
+
+
+def speed_table(results):
+    """How many times as fast as the faster peer, and what share of the machine that is."""
+    counts, lines = results.threads(), []
+    for case in results.cases.values():
+        rows = [(t, results.of(case, t)) for t in counts]
+        read = any(row and not math.isnan(results.read_share(case, t, row)) for t, row in rows)
+        share = results.read_share if read else results.peak_share
+        lines.append([case.name, *[number(results.ratio(case, t), "{:.2f}") for t in counts],
+                      "read" if read else "fp32 peak",
+                      *[f"{share(case, t, row):.0%}" if row else "" for t, row in rows]])
+    return table(["case", *heads(counts), "bound", *[f"share at {t}" for t in counts]], lines)
+
+
+def other_table(results):
+    """Times of lower precisions, of a start, memory and sizes; without what was to be reached."""
+    counts = results.threads()
+    rows = lower_precision_targets(results) + start_targets(results) + memory_targets(results)
+    return table(["what", *heads(counts)], [[row[0], *row[2:2 + len(counts)]] for row in rows])
+
+
 # ---- threads ----
 
 def speed_ups(results):
@@ -255,6 +287,13 @@ inference mode; its weights stay in the mapped file.
 """
 
 
+SPEED_UP = """\
+The time of the faster of ONNX Runtime and OpenVINO over the time of attnrun: 1 is equal, and
+higher is better. `share`: how much of the bound of the machine attnrun reaches, which is the
+fp32 peak for products, and the read bandwidth where a run mostly reads weights or caches.
+"""
+
+
 def cpu_name():
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as info:
@@ -297,8 +336,9 @@ def write(results):
         lines += [f"- {note}"]
     if results.notes:
         lines += [""]
-    lines += ["![how many times as long the faster of ONNX Runtime and OpenVINO takes]"
-              "(benchmarks.svg)", "", "## To reach", "", *targets(results), "",
+    lines += ["![speed-up over the faster of ONNX Runtime and OpenVINO]"
+              "(benchmarks.svg)", "", "## Speed-up", "", SPEED_UP, *speed_table(results), "",
+              "## Precision, start and memory", "", *other_table(results), "",
               *speed_ups(results), "## Figures", "", EXPLAINED, *figures(results), "",
               "## Attention operators", "", "Beside the modules that they come from: "
               "[ATTENTION.md](ATTENTION.md).", "",

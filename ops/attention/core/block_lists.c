@@ -2,6 +2,7 @@
 #include "block_lists.h"
 #include "prefetch.h"
 #include "stream.h"
+#include "../../tile.h"
 
 #include <math.h>
 
@@ -11,12 +12,9 @@ enum {
     MIN_BLOCK = 16, /* fewer queries would not be worth a product … */
     MIN_TILE = 32,  /* … and are put together to so many */
     MAX_ROWS = 512, /* a head at a time, that window blocks stay near */
-    ENOUGH_TASKS = 16,
     BIAS_BYTES = 512 << 10,
     FEW_KEYS = 2 * KEYS /* longer segments come in a stream */
 };
-
-static int64_t parts(int64_t n, int64_t part) { return n / part + (n % part != 0); }
 
 /* ---- plan ---- */
 
@@ -24,11 +22,11 @@ static int64_t parts(int64_t n, int64_t part) { return n / part + (n % part != 0
 static int64_t tile_of(int64_t block)
 {
     if (block < MIN_BLOCK)
-        return block * parts(MIN_TILE, block);
-    return parts(block, parts(block, TILE));
+        return block * ceil_div(MIN_TILE, block);
+    return ceil_div(block, ceil_div(block, TILE));
 }
 
-static int64_t words(const struct attn_blocks *p) { return parts(p->key_blocks, 64); }
+static int64_t words(const struct attn_blocks *p) { return ceil_div(p->key_blocks, 64); }
 
 /* Bytes of the biases of a group, and of their words; -1 where that overflows. */
 static int64_t bias_bytes(const struct attn_blocks *p, int64_t rows)
@@ -54,11 +52,11 @@ attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
     p->n_tasks = p->scratch_bytes = 0;
     if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0)
         return ATTNRUN_OK;
-    p->key_blocks = parts(s->kv_len, p->block);
+    p->key_blocks = ceil_div(s->kv_len, p->block);
     p->tile = tile_of(p->block);
     p->rows = MAX_ROWS;
-    while (p->rows > 2 * TILE &&
-           parts(s->q_len, p->rows) < (ENOUGH_TASKS - 1) / (s->batch * s->q_heads) + 1)
+    while (p->rows > 2 * TILE && ceil_div(s->q_len, p->rows) <
+                                     (OP_ENOUGH_TASKS - 1) / (s->batch * s->q_heads) + 1)
         p->rows /= 2;
     int64_t bias = task_bytes(p);
     while (p->rows > TILE && (bias < 0 || bias > BIAS_BYTES)) {
@@ -66,17 +64,16 @@ attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
         bias = task_bytes(p);
     }
     p->rows = min64(p->rows, s->q_len);
-    p->groups = parts(s->q_len, p->rows);
+    p->groups = ceil_div(s->q_len, p->rows);
     const int64_t stream = attn_stream_bytes(p->tile, s->dim, s->v_dim);
     bool fits = bias >= 0 && stream >= 0 && ck_align(stream, 64, &p->scratch_bytes) &&
                 ck_add(p->scratch_bytes, bias, &p->scratch_bytes) &&
-                ck_mul(s->batch, s->q_heads, &p->n_tasks) &&
-                ck_mul(p->n_tasks, p->groups, &p->n_tasks);
+                op_grid_tasks(s->batch, s->q_heads, p->groups, &p->n_tasks);
     if (!fits)
         return op_fail_scratch(step);
     double cost = 2.0 * (double)p->rows * (double)s->kv_len * p->density *
                   (double)(s->dim + s->v_dim + 32) / 100.0;
-    p->task_cost = cost < 1e15 ? (int64_t)cost + 2000 : (int64_t)1e15;
+    p->task_cost = op_ns(cost + 2000);
     op_flops(step, 2.0 * (double)s->batch * (double)s->q_heads * (double)s->q_len *
                        (double)s->kv_len * p->density * (double)(s->dim + s->v_dim));
     return ATTNRUN_OK;
@@ -190,7 +187,7 @@ static bool next_run(const struct block_lists_walk *w, int64_t row, int64_t rows
 {
     const int64_t block = w->p->block, end = end_for(w, row + rows - 1);
     const int64_t first = block_of(w, row), last = block_of(w, row + rows - 1);
-    int64_t j = next_block(w, first, last, parts(from, block));
+    int64_t j = next_block(w, first, last, ceil_div(from, block));
     if (j * block >= end)
         return false;
     *run = block_run(w, first, last, j);

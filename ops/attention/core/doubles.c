@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "../../tile.h"
+
 enum { ROWS = 32, KEYS = 64 };
 
 struct doubles_row {
@@ -30,14 +32,13 @@ static attn_status plan_blocks(const attnrun_step *step, struct attn_sdpa *s)
     s->heads = s->q_heads;
     s->block = min64(ROWS, s->q_len);
     s->blocks = ceil_div(s->q_len, s->block);
-    if (!ck_mul(s->batch, s->heads, &s->n_tasks) ||
-        !ck_mul(s->n_tasks, s->blocks, &s->n_tasks) || !ck_mul(ROWS, s->v_dim, &sums) ||
-        !ck_add(sums, 2 * ROWS + KEYS, &sums) ||
+    if (!op_grid_tasks(s->batch, s->heads, s->blocks, &s->n_tasks) ||
+        !ck_mul(ROWS, s->v_dim, &sums) || !ck_add(sums, 2 * ROWS + KEYS, &sums) ||
         !ck_mul(sums, (int64_t)sizeof(double), &s->scratch_bytes))
         return op_fail_scratch(step);
     const double cost = (double)s->block * (double)s->kv_len *
                         ((double)s->head_dim + (double)s->v_dim + 32);
-    s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
+    s->task_cost = op_ns(cost + 500);
     return ATTNRUN_OK;
 }
 
@@ -193,9 +194,10 @@ attn_status attn_doubles_run(const struct attn_sdpa *s,
                              const attnrun_work *work)
 {
     struct block t = { .s = s, .o = o, .kernels = kernels, .rows = work->scratch };
-    t.first = task % s->blocks * s->block;
-    t.head = task / s->blocks % s->heads;
-    t.b = task / s->blocks / s->heads;
+    const struct op_task at = op_task_at(task, s->heads, s->blocks);
+    t.first = at.block * s->block;
+    t.head = at.head;
+    t.b = at.b;
     t.n = min64(s->block, s->q_len - t.first);
     t.scores = (double *)(void *)(t.rows + ROWS);
     t.sums = t.scores + KEYS;

@@ -1,6 +1,7 @@
 /* feature_plan.c - attention by features: phases, tasks and scratch. See
  * feature_attention.h. */
 #include "feature_attention.h"
+#include "../../tile.h"
 
 enum {
     CHUNK = ATTN_FEATURE_CHUNK,
@@ -48,10 +49,7 @@ static void cut(struct attn_feature_plan *p)
     p->blocks = ceil_div(s->q_len, p->block);
 }
 
-static int64_t nanoseconds(double x)
-{
-    return x < 1e15 ? (int64_t)x + 100 : INT64_C(1) << 50;
-}
+static int64_t nanoseconds(double x) { return op_ns(x + 100); }
 
 static void state_tasks(attnrun_step *step, const struct attn_feature_plan *p)
 {

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "../../tile.h"
+
 enum {
     KEYS = ATTN_STREAM_KEYS,
     FEW = 64,  /* rows of a block where keys are not formed */
@@ -58,7 +60,7 @@ attn_status attn_global_rows_plan(const attnrun_step *step, struct attn_global_r
     if (!fits || !ck_mul(g->per_batch, s->batch, &g->n_tasks))
         return op_fail_scratch(step);
     double cost = 4.0 * (double)s->kv_len * (double)g->width * 16.0 / 100.0;
-    g->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
+    g->task_cost = op_ns(cost + 500);
     return ATTNRUN_OK;
 }
 

@@ -13,12 +13,12 @@
 #include <math.h>
 
 #include "stream.h"
+#include "../../tile.h"
 
 enum {
     GROUP = ATTN_MASK_BLOCK,
     MAX_GROUPS = ATTN_STREAM_MAX / GROUP,
-    KEYS = ATTN_STREAM_KEYS,
-    ENOUGH_TASKS = 16 /* keep several threads busy before blocks grow */
+    KEYS = ATTN_STREAM_KEYS
 };
 enum { SUMMARIZE, ATTEND };
 
@@ -42,14 +42,9 @@ tokens_of(const struct attn_masked *m, const struct attn_masked_operands *o, int
 /* How many queries a task takes: a number of groups. */
 static int64_t block_of(const struct attn_sdpa *s)
 {
-    int64_t queries = ATTN_STREAM_ROWS;
-    const int64_t heads = s->batch * s->q_heads;
-    while (queries < ATTN_STREAM_MAX &&
-           s->q_len / (2 * queries) >= (ENOUGH_TASKS - 1) / heads + 1)
-        queries *= 2;
-    const int64_t blocks = (s->q_len + queries - 1) / queries;
-    const int64_t even = (s->q_len + blocks - 1) / blocks;
-    return min64(s->q_len, round_up(even, 64));
+    const int64_t queries = op_block_growing(s->q_len, ATTN_STREAM_ROWS, ATTN_STREAM_MAX,
+                                             s->batch * s->q_heads);
+    return min64(s->q_len, round_up(op_block_even(s->q_len, queries), 64));
 }
 
 attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m)
@@ -88,7 +83,7 @@ attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m)
                   (double)(s->head_dim + s->v_dim + 32) / 100.0;
     if (m->ragged > 0) /* as if all samples were of the mean length */
         cost *= pow((double)m->ragged / ((double)s->batch * (double)s->q_len), 2);
-    op_tasks(step, ATTEND, tasks, cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15);
+    op_tasks(step, ATTEND, tasks, op_ns(cost + 500));
     return ATTNRUN_OK;
 }
 

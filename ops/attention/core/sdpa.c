@@ -7,6 +7,7 @@
 #include "stream.h"
 
 #include <math.h>
+#include "../../tile.h"
 
 enum {
     QUERIES = ATTN_STREAM_ROWS,
@@ -492,9 +493,10 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     struct queries t = { .s = s, .o = o, .group = window ? MIN_GROUP : QUERIES };
     t.part = sums ? 0 : task % s->parts;
     task /= sums ? 1 : s->parts;
-    t.row = task % s->blocks * s->block;
-    t.b = task / s->blocks / s->heads;
-    t.head = task / s->blocks % s->heads * per_head;
+    const struct op_task at = op_task_at(task, s->heads, s->blocks);
+    t.row = at.block * s->block;
+    t.b = at.b;
+    t.head = at.head * per_head;
     t.plain_but_mask = s->softcap <= 0 && o->scores == NULL;
     t.plain = t.plain_but_mask && s->mask_kind == ATTN_MASK_NONE;
     t.mask_from = o->mask_from != NULL ? o->mask_from[t.b] : 0;

@@ -5,11 +5,11 @@
  * and the parts on those of one sample. */
 #include "sdpa.h"
 #include "stream.h"
+#include "../../tile.h"
 
 enum {
     QUERIES = ATTN_STREAM_ROWS,
     MAX_QUERIES = ATTN_STREAM_MAX, /* queries that share one packing of K and V */
-    ENOUGH_TASKS = 16,             /* keep several threads busy before blocks grow */
     PART_KEYS = 256                /* fewer are not worth a task of their own */
 };
 
@@ -54,17 +54,12 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
         s->rows = s->q_len * group;
         s->heads = s->kv_heads;
     }
-    int64_t queries = QUERIES;
-    while (queries < MAX_QUERIES &&
-           s->rows / (2 * queries) >= (ENOUGH_TASKS - 1) / (s->batch * s->heads) + 1)
-        queries *= 2;
-    s->blocks = s->rows / queries + (s->rows % queries != 0);
-    s->block = s->rows / s->blocks + (s->rows % s->blocks != 0);
-    s->blocks = s->rows / s->block + (s->rows % s->block != 0);
+    s->block = op_block_even(
+        s->rows, op_block_growing(s->rows, QUERIES, MAX_QUERIES, s->batch * s->heads));
+    s->blocks = ceil_div(s->rows, s->block);
     s->scratch_bytes = attn_stream_bytes(s->block, s->head_dim, s->v_dim);
-    bool fits = s->scratch_bytes >= 0 && ck_mul(s->batch, s->heads, &s->n_tasks) &&
-                ck_mul(s->n_tasks, s->blocks, &s->n_tasks);
-    if (!fits)
+    if (s->scratch_bytes < 0 ||
+        !op_grid_tasks(s->batch, s->heads, s->blocks, &s->n_tasks))
         return op_fail_scratch(step);
     s->promoted_bytes =
         s->promotes ? ATTN_STREAM_KEYS * (s->head_dim + s->v_dim) * (int64_t)sizeof(float)
@@ -72,7 +67,7 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
     s->scratch_bytes += s->promoted_bytes;
     double cost = 2.0 * (double)s->block * (double)s->kv_len *
                   (double)(s->head_dim + s->v_dim + 32) / 100.0;
-    s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
+    s->task_cost = op_ns(cost + 500);
     op_flops(step, (s->causal ? 1.0 : 2.0) * (double)s->batch * (double)s->q_heads *
                        (double)s->q_len * (double)s->kv_len *
                        (double)(s->head_dim + s->v_dim));
@@ -84,9 +79,9 @@ attn_status attn_sdpa_phases(attnrun_step *step, struct attn_sdpa *s, int phase,
 {
     TRY(attn_sdpa_plan(step, s));
     int64_t bytes = 0;
-    if (s->n_tasks > 0 && s->rows <= QUERIES && s->heads < ENOUGH_TASKS / 2 &&
+    if (s->n_tasks > 0 && s->rows <= QUERIES && s->heads < OP_ENOUGH_TASKS / 2 &&
         s->left < 0)
-        s->parts = max64(1, min64(ENOUGH_TASKS / s->heads, s->kv_len / PART_KEYS));
+        s->parts = max64(1, min64(OP_ENOUGH_TASKS / s->heads, s->kv_len / PART_KEYS));
     s->sum_phase = phase + 1;
     s->parts_at = round_up(step->shared_bytes, 64);
     if (s->parts > 1 &&

@@ -3,6 +3,7 @@
 #include "softmax_row.h"
 
 #include "../../matmul/gemm.h"
+#include "../../tile.h"
 
 #include <math.h>
 
@@ -76,7 +77,7 @@ attn_status attn_pooling_plan(const attnrun_step *step, struct attn_pooling *w)
     w->record = state_floats(w) + round_up(w->block * w->v_dim, 16);
     cut_tokens(w, tasks);
     w->n_tasks = tasks * w->parts;
-    w->task_cost = (int64_t)fmin(w->token_ns * (double)min64(w->part, w->tokens), 1e15);
+    w->task_cost = op_ns(w->token_ns * (double)min64(w->part, w->tokens));
     w->task_cost += 200 + w->block * w->v_dim / 16;
     w->n_merges = w->parts > 1 ? tasks : 0;
     w->merge_cost = 200 + w->parts * w->block * w->v_dim / 4;

@@ -3,12 +3,13 @@
 
 #include <math.h>
 
+#include "../../tile.h"
+
 enum {
     KEYS = ATTN_STREAM_KEYS,
     ROWS = ATTN_STREAM_ROWS,
     MAX = ATTN_STREAM_MAX,
-    GROUP = 32,       /* rows that are cut to what they see */
-    ENOUGH_TASKS = 16 /* keep several threads busy before blocks grow */
+    GROUP = 32 /* rows that are cut to what they see */
 };
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
@@ -75,31 +76,28 @@ static int64_t gather_floats(const struct attn_window *w)
 static int64_t cost_of(const struct attn_window *w, double rows, double keys)
 {
     double cost = 2.0 * rows * keys * (double)(w->s.dim + w->s.v_dim + 32) / 100.0;
-    return cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
+    return op_ns(cost + 500);
 }
 
 attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w)
 {
     const struct attn_sizes *s = &w->s;
-    int64_t heads, bytes, lists = 0;
+    int64_t heads, bytes, lists = 0, stream_at;
     w->blocks = w->block = 1;
     if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0) {
         w->globals = false; /* no lists of them, which would have no memory */
         return ATTNRUN_OK;
     }
     bool fits = ck_mul(s->batch, s->q_heads, &heads);
-    int64_t queries =
-        ROWS; /* not by the batch: where a block begins is where its tiles do */
-    while (queries < MAX &&
-           s->q_len / (2 * queries) >= (ENOUGH_TASKS - 1) / s->q_heads + 1)
-        queries *= 2;
-    w->blocks = s->q_len / queries + (s->q_len % queries != 0);
-    w->block = s->q_len / w->blocks + (s->q_len % w->blocks != 0);
-    w->blocks = s->q_len / w->block + (s->q_len % w->block != 0);
+    /* Not by the batch: where a block begins is where its tiles do. */
+    w->block = op_block_even(s->q_len, op_block_growing(s->q_len, ROWS, MAX, s->q_heads));
+    w->blocks = ceil_div(s->q_len, w->block);
     bytes = attn_stream_bytes(w->block, s->dim, s->v_dim);
-    fits = fits && bytes >= 0 &&
-           ck_add(round_up(bytes, 64), KEYS + round_up(4 * w->block, 64), &bytes) &&
-           ck_add(bytes, 4 * gather_floats(w), &w->scratch_bytes) &&
+    w->scratch_bytes = 0;
+    fits = fits && bytes >= 0 && op_slot(&stream_at, &w->scratch_bytes, bytes, 1) &&
+           op_slot(&w->keep_at, &w->scratch_bytes, KEYS, 1) &&
+           op_slot(&w->at_at, &w->scratch_bytes, w->block, sizeof(int32_t)) &&
+           op_slot(&w->gather_at, &w->scratch_bytes, gather_floats(w), sizeof(float)) &&
            ck_mul(heads, w->blocks, &w->n_tasks) && ck_mul(s->batch, s->kv_len, &lists) &&
            ck_mul(lists, 6, &lists) && ck_add(lists, 4 * s->batch, &lists);
     if (!fits)
@@ -525,12 +523,10 @@ static struct window_walk begin(const struct attn_window *w,
 {
     const struct attn_sizes *s = &w->s;
     struct window_walk t = { .w = w, .o = o };
-    char *memory = work->scratch;
-    attn_stream_begin(&t.stream, kernels, w->block, s->dim, s->v_dim, memory);
-    memory += round_up(attn_stream_bytes(w->block, s->dim, s->v_dim), 64);
-    t.keep = (uint8_t *)memory;
-    t.at = (int32_t *)(void *)(memory + KEYS);
-    t.gather = (float *)(void *)(memory + KEYS + round_up(4 * w->block, 64));
+    attn_stream_begin(&t.stream, kernels, w->block, s->dim, s->v_dim, work->scratch);
+    t.keep = op_slot_at(work->scratch, w->keep_at);
+    t.at = op_slot_at(work->scratch, w->at_at);
+    t.gather = op_slot_floats(work->scratch, w->gather_at);
     t.b = b_head / s->q_heads;
     t.head = b_head % s->q_heads;
     t.left = reach(w, of_head(w->left, t.head, -1));

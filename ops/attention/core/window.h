@@ -37,6 +37,7 @@ struct attn_window {
     int64_t max_globals;
     /* By attn_window_plan(): */
     int64_t block, blocks, n_tasks, task_cost, row_tasks, row_cost, scratch_bytes;
+    int64_t keep_at, at_at, gather_at; /* slots of scratch */
     int64_t list_bytes; /* of struct attn_window_lists' memory, shared by the workers */
 };
 

@@ -26,6 +26,7 @@
  * which scales by C^-1/2 and whose input_mask is inverted (not followed). */
 #include "../core/heads.h"
 #include "../core/stream.h"
+#include "../../tile.h"
 
 struct compressed_args {
     struct attn_heads_args heads;
@@ -172,17 +173,13 @@ static attn_status compressed_plan(attnrun_step *step, struct compressed_state *
                          (z->causal ? 0.5 : 1.0);
     const double whole =
         asked * (double)z->q_len + made * (double)s->slots / (double)max64(1, z->q_heads);
-    const double limit = 1e15;
     if (s->by_head) {
-        op_tasks(step, 0, z->batch * z->q_heads,
-                 500 + (int64_t)(whole < limit ? whole : limit));
+        op_tasks(step, 0, z->batch * z->q_heads, op_ns(whole + 500));
         return ATTNRUN_OK;
     }
     const double block = made * SLOTS / (double)s->groups, block_asked = asked * BLOCK;
-    op_tasks(step, 0, 2 * z->batch * s->groups * s->slot_blocks,
-             500 + (int64_t)(block < limit ? block : limit));
-    op_tasks(step, 1, z->batch * z->q_heads * s->query_blocks,
-             500 + (int64_t)(block_asked < limit ? block_asked : limit));
+    op_tasks(step, 0, 2 * z->batch * s->groups * s->slot_blocks, op_ns(block + 500));
+    op_tasks(step, 1, z->batch * z->q_heads * s->query_blocks, op_ns(block_asked + 500));
     return ATTNRUN_OK;
 }
 

@@ -17,6 +17,7 @@
  * Source: Wang 2020, arXiv:2006.04768; compared with linformer 0.2.3
  * (LinformerSelfAttention) and linformer-pytorch 0.19.3 (LinearAttentionHead). */
 #include "../core/heads.h"
+#include "../../tile.h"
 
 struct linformer_args {
     struct attn_heads_args heads;
@@ -152,7 +153,7 @@ static attn_status linformer_plan(attnrun_step *step, struct linformer_state *s)
     const double cost = 2.0 * (double)z->kv_len * (double)min64(s->slots, SLOTS) *
                         (double)z->dim * (double)s->heads / 150.0;
     op_tasks(step, 0, z->batch * s->groups * s->blocks * (s->one ? 1 : 2),
-             cost < 1e15 ? (int64_t)cost + 500 : INT64_C(1) << 50);
+             op_ns(cost + 500));
     op_tasks(step, 1, s->sdpa.n_tasks, s->sdpa.task_cost);
     return ATTNRUN_OK;
 }

@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include "../../tile.h"
+
 static int64_t gemm_floats(const struct attn_luong_local *s)
 {
     const size_t keys = (size_t)s->max;
@@ -36,7 +38,7 @@ attn_status attn_luong_local_plan(attnrun_step *step, struct attn_luong_local *s
     s->rows = max64(1, min64(s->q_len, (int64_t)(50000 / row_ns)));
     s->blocks = s->q_len / s->rows + (s->q_len % s->rows != 0);
     op_tasks(step, 0, s->masked ? s->batch : 0, 100 + s->kv_len);
-    op_tasks(step, 1, s->batch * s->blocks, (int64_t)(row_ns * (double)s->rows));
+    op_tasks(step, 1, s->batch * s->blocks, op_ns(row_ns * (double)s->rows));
     step->shared_bytes = s->masked ? s->batch * (int64_t)sizeof(int64_t) : 0;
     step->scratch_bytes =
         (2 * round_up(s->max, 16) + gemm_floats(s) + extra) * (int64_t)sizeof(float);

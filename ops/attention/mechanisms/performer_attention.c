@@ -34,6 +34,7 @@
 #include <math.h>
 
 #include "performer.h"
+#include "../../tile.h"
 
 static const attnrun_attr_def performer_attrs[] = {
     ATTN_HEADS_ATTRS(struct performer_args),
@@ -162,8 +163,7 @@ static attn_status plan_phases(attnrun_step *step, struct performer_state *s)
     const double flops = args->features == PERFORMER_POS ? 2.0 * (double)s->rows : 2.0;
     if (p->first_phase > 0)
         op_tasks(step, 0, tasks + heads,
-                 100 + (int64_t)fmin(1e15, 0.005 * flops * (double)z->dim *
-                                               (double)(z->kv_len + 16)));
+                 op_ns(100 + 0.005 * flops * (double)z->dim * (double)(z->kv_len + 16)));
     const size_t keys =
         attn_gemm_scratch((size_t)s->rows, PERFORMER_TILE, (size_t)z->dim);
     const size_t queries =

@@ -34,6 +34,7 @@
  * Source: Kitaev 2020, arXiv:2001.04451; compared with LSHSelfAttention of transformers
  * 5.23.0 and LSHAttention of reformer-pytorch 1.4.4. */
 #include "reformer.h"
+#include "../../tile.h"
 
 #include <math.h>
 
@@ -68,7 +69,7 @@ enum {
     MASK = REFORMER_MASK
 };
 enum { HASH, SORT, ATTEND, ROUNDS_APART = ATTNRUN_MAX_PHASES - ATTEND };
-enum { MAX_ROWS = ATTN_STREAM_MAX, MIN_ROWS = 256, ENOUGH_TASKS = 16 };
+enum { MAX_ROWS = ATTN_STREAM_MAX, MIN_ROWS = 256 };
 
 /* ---- attributes ---- */
 
@@ -238,17 +239,14 @@ static void plan_blocks(struct reformer *s)
 {
     const int64_t n = s->sizes.q_len;
     int64_t rows = MAX_ROWS;
-    while (rows > MIN_ROWS && s->heads * ((n - 1) / rows + 1) < ENOUGH_TASKS)
+    while (rows > MIN_ROWS && s->heads * ((n - 1) / rows + 1) < OP_ENOUGH_TASKS)
         rows /= 2;
     s->rows = rows > s->chunk ? rows / s->chunk * s->chunk : rows;
     s->rows = max64(1, min64(s->rows, n));
     s->blocks = n / s->rows + (n % s->rows != 0);
 }
 
-static int64_t nanoseconds(double flops)
-{
-    return flops < 1e17 ? (int64_t)(flops / 100) + 500 : (int64_t)1e15;
-}
+static int64_t nanoseconds(double flops) { return op_ns(flops / 100 + 500); }
 
 static attn_status plan_tasks(attnrun_step *step, const struct reformer *s)
 {

@@ -25,6 +25,7 @@
  * routing-transformer 1.6.1. */
 #include "../core/heads.h"
 #include "../core/stream.h"
+#include "../../tile.h"
 
 #include <math.h>
 
@@ -157,10 +158,7 @@ static attn_status plan_memory(attnrun_step *step, struct routing_state *s)
     return ATTNRUN_OK;
 }
 
-static int64_t nanoseconds(double flops)
-{
-    return flops < 1e17 ? (int64_t)(flops / 100) + 500 : (int64_t)1e15;
-}
+static int64_t nanoseconds(double flops) { return op_ns(flops / 100 + 500); }
 
 static attn_status plan_tasks(attnrun_step *step, const struct routing_state *s)
 {

@@ -34,6 +34,7 @@
 #include "../core/prefetch.h"
 #include "sinkhorn.h"
 #include "../core/stream.h"
+#include "../../tile.h"
 
 #include <math.h>
 
@@ -162,7 +163,7 @@ static attn_status plan_sinkhorn(attnrun_step *step, struct sinkhorn_state *s)
     const double cost = (double)s->group * (double)s->block * keys *
                         (double)(z->dim + z->v_dim + 32) / 50.0;
     op_tasks(step, 0, heads, z->q_len * z->dim);
-    op_tasks(step, 1, tasks, cost < 1e15 ? (int64_t)cost + 2000 : (int64_t)1e15);
+    op_tasks(step, 1, tasks, op_ns(cost + 2000));
     return ATTNRUN_OK;
 }
 

@@ -25,6 +25,7 @@
  * 1). */
 #include "../core/heads.h"
 #include "../core/stream.h"
+#include "../../tile.h"
 
 #include <math.h>
 
@@ -64,7 +65,6 @@ enum {
     FAR_GROUP = 4096,
     FAR_BYTES = 1200 << 10, /* of sums that wait */
     ROWS = 256,             /* of queries beside such sums */
-    ENOUGH_TASKS = 16,
     ALIGN = 64
 };
 
@@ -77,7 +77,6 @@ struct sparse_state {
     int64_t far_at, far_state_at, keys_at;
 };
 
-static int64_t parts(int64_t n, int64_t part) { return n / part + (n % part != 0); }
 static int64_t floor_mod(int64_t a, int64_t b) { return (a % b + b) % b; }
 static int64_t floor_div(int64_t a, int64_t b) { return (a - floor_mod(a, b)) / b; }
 
@@ -141,12 +140,12 @@ static void cut(const struct sparse_args *args, struct sparse_state *s)
     while (far && s->group > ROWS && s->group > FAR_BYTES / row)
         s->group /= 2;
     while (s->group > (far ? FAR_GROUP / 4 : ATTN_STREAM_ROWS) &&
-           parts(z->q_len, s->group) < (ENOUGH_TASKS - 1) / z->q_heads + 1)
+           ceil_div(z->q_len, s->group) < (OP_ENOUGH_TASKS - 1) / z->q_heads + 1)
         s->group /= 2;
     if (far && args->stride < s->group)
         s->group -= s->group % args->stride;
     s->group = min64(s->group, z->q_len);
-    s->groups = parts(z->q_len, s->group);
+    s->groups = ceil_div(z->q_len, s->group);
     s->rows = far ? min64(ROWS, s->group) : s->group;
     s->tile = args->stride < 256 ? 32 : 64;
 }
@@ -155,7 +154,7 @@ static attn_status plan_sparse_transformer(attnrun_step *step, struct sparse_sta
 {
     const struct sparse_args *args = step->args;
     const struct attn_sizes *z = &s->sizes;
-    int64_t bytes = 0, tasks = 0;
+    int64_t floats = 0, tasks = 0, stream_at;
     op_tasks(step, 0, 0, 0);
     if (z->batch == 0 || z->q_heads == 0 || z->q_len == 0 || z->v_dim == 0)
         return ATTNRUN_OK;
@@ -165,20 +164,20 @@ static attn_status plan_sparse_transformer(attnrun_step *step, struct sparse_sta
     /* Two streams, one after the other, in one place. */
     const int64_t stream =
         attn_stream_bytes(max64(s->rows, ATTN_STREAM_ROWS), z->dim, z->v_dim);
-    bool fits = stream >= 0 && ck_align(stream, ALIGN, &s->far_at) &&
-                ck_mul(far, z->v_dim * size, &bytes) && ck_align(bytes, ALIGN, &bytes) &&
-                ck_add(s->far_at, bytes, &s->far_state_at) &&
-                ck_add(s->far_state_at, far * 4 * size, &s->keys_at) &&
-                ck_align(s->keys_at, ALIGN, &s->keys_at) &&
-                ck_mul(KEYS * size, z->dim + z->v_dim, &bytes) &&
-                ck_add(s->keys_at, bytes, &step->scratch_bytes) &&
-                ck_mul(z->batch * z->q_heads, s->groups, &tasks);
+    step->scratch_bytes = 0;
+    bool fits =
+        stream >= 0 && op_slot(&stream_at, &step->scratch_bytes, stream, 1) &&
+        ck_mul(far, z->v_dim, &floats) &&
+        op_slot(&s->far_at, &step->scratch_bytes, floats, size) &&
+        op_slot(&s->far_state_at, &step->scratch_bytes, far, 4 * size) &&
+        op_slot(&s->keys_at, &step->scratch_bytes, z->dim + z->v_dim, KEYS * size) &&
+        op_grid_tasks(z->batch, z->q_heads, s->groups, &tasks);
     if (!fits)
         return op_fail_scratch(step);
     const double stride = (double)args->stride, keys = (double)z->kv_len;
     const double seen = fmin(keys, stride + keys / stride * (double)args->summary);
     const double cost = (double)s->group * seen * (double)(z->dim + z->v_dim + 32) / 50.0;
-    op_tasks(step, 0, tasks, cost < 1e15 ? (int64_t)cost + 2000 : (int64_t)1e15);
+    op_tasks(step, 0, tasks, op_ns(cost + 2000));
     return ATTNRUN_OK;
 }
 
@@ -255,7 +254,7 @@ static struct span keys_of(const struct sparse_transformer_walk *w, int64_t p)
     if (w->part == STRIDED) { /* `local` has the key at p itself */
         const int64_t own = (p - w->remainder) / l;
         const bool merged = w->parts & LOCAL;
-        seen.to = n > w->remainder ? parts(n - w->remainder, l) : 0;
+        seen.to = n > w->remainder ? ceil_div(n - w->remainder, l) : 0;
         seen.to = causal ? min64(seen.to, own + !merged) : seen.to;
         if (merged && !causal) {
             seen.hole = max64(0, own);
@@ -311,7 +310,8 @@ static void run_rows(struct sparse_transformer_walk *w, const struct attn_keys *
     const struct span low = keys_of(w, p);
     const struct span high = keys_of(w, p + (rows - 1) * row_step(w));
     const int64_t from = max64(low.from - w->first, 0) / PANEL * PANEL;
-    const int64_t to = min64(parts(max64(high.to - w->first, 0), PANEL) * PANEL, keys->n);
+    const int64_t to =
+        min64(ceil_div(max64(high.to - w->first, 0), PANEL) * PANEL, keys->n);
     const bool plain = high.from - w->first <= from && low.to - w->first >= to &&
                        high.hole_to <= low.hole && w->mask == NULL;
     if (from < to)
@@ -398,7 +398,7 @@ static attn_status run_far(struct sparse_transformer_walk *w, int64_t row, int64
     for (int64_t at = 0, rows; at < min64(l, n); at++) { /* every remainder once */
         w->remainder = floor_mod(row + at + z->offset, l);
         for (int64_t i = at; i < n; i += rows * l) {
-            rows = min64(ATTN_STREAM_ROWS, parts(n - i, l));
+            rows = min64(ATTN_STREAM_ROWS, ceil_div(n - i, l));
             w->position = row + i + z->offset;
             attn_stream_reset(&w->stream, rows);
             attn_stream_load(&w->stream, 0, w->q + (row + i) * z->q.row, l * z->q.row,
@@ -474,25 +474,24 @@ static attn_status sparse_run(const attnrun_step *step, const attnrun_work *work
     const struct attn_sizes *z = &s->sizes;
     char *scratch = work->scratch;
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t row = task % s->groups * s->group;
-        const int64_t h = task / s->groups % z->q_heads, kv = h / z->group;
-        const int64_t b = task / s->groups / z->q_heads;
+        const struct op_task at = op_task_at(task, z->q_heads, s->groups);
+        const int64_t row = at.block * s->group, kv = at.head / z->group;
         struct sparse_transformer_walk w = {
             .args = args,
             .s = s,
             .stream.kernels = step->kernels,
-            .q = (const float *)step->x[Q].data + b * z->q.batch + h * z->q.head,
-            .k = (const float *)step->x[K].data + b * z->k.batch + kv * z->k.head,
-            .v = (const float *)step->x[V].data + b * z->v.batch + kv * z->v.head,
-            .y = (float *)step->y[0].data + b * z->y.batch + h * z->y.head,
-            .parts = parts_of(args, h),
-            .vert = args->stride - (h % args->num_verts + 1) * args->summary,
-            .far = (float *)(void *)(scratch + s->far_at),
-            .far_state = (struct attn_softmax_row *)(void *)(scratch + s->far_state_at),
-            .keys = (float *)(void *)(scratch + s->keys_at),
+            .q = (const float *)step->x[Q].data + at.b * z->q.batch + at.head * z->q.head,
+            .k = (const float *)step->x[K].data + at.b * z->k.batch + kv * z->k.head,
+            .v = (const float *)step->x[V].data + at.b * z->v.batch + kv * z->v.head,
+            .y = (float *)step->y[0].data + at.b * z->y.batch + at.head * z->y.head,
+            .parts = parts_of(args, at.head),
+            .vert = args->stride - (at.head % args->num_verts + 1) * args->summary,
+            .far = op_slot_at(scratch, s->far_at),
+            .far_state = op_slot_at(scratch, s->far_state_at),
+            .keys = op_slot_at(scratch, s->keys_at),
         };
         if (op_has_in(step, KEY_MASK))
-            w.mask = (const uint8_t *)step->x[KEY_MASK].data + b * z->kv_len;
+            w.mask = (const uint8_t *)step->x[KEY_MASK].data + at.b * z->kv_len;
         TRY(run_group(&w, row, min64(s->group, z->q_len - row), scratch, work));
     }
     return ATTNRUN_OK;

@@ -12,16 +12,16 @@
  * q, k       as V, with dim and q_len, kv_len; Y as V, with q_len
  * hid        (batch, q_len, heads * dh) or (batch, heads, q_len, dh), or for all heads
  *            (batch, q_len, dh) or (batch, 1, q_len, dh)
- * W2, b2     (1 or heads, dh, least kv_len), (1 or heads, least kv_len)
+ * W2, b2     (1 or heads, dh, m), (1 or heads, m); m is at least kv_len
  * a, b       (batch, q_len, heads * n_a), (batch, q_len, heads * n_b); or by head; n_a n_b is
  *            at least kv_len
- * R          (1 or heads, least q_len, least kv_len)
- * R1, R2     (1 or heads, least q_len, r), (1 or heads, least kv_len, r)
+ * R          (1 or heads, l, m); l is at least q_len, m at least kv_len
+ * R1, R2     (1 or heads, l, r), (1 or heads, m, r)
  * alpha      (components), ones by default; key_mask bool (batch, kv_len): false masks a key
  * q_len is that of q, hid, a and b, else kv_len. A masked key has no part, with
  * normalize 0 as well; a query that sees no key gives zeros. is_causal is bottom-right:
  * j <= i + kv_len - q_len; tables are cut from their beginning. Heads are not shared by
- * groups. Inputs of components that are not named are not looked at.
+ * groups. Inputs of components that are not named are ignored.
  * Refused: unknown components, none or more than 64 of them, a component without its
  * inputs, tables smaller than the sequences, n_a n_b < kv_len.
  * Cost: 2 n^2 (dims + v_dim) FLOPs; where no component depends on the sample and there is

@@ -2,19 +2,18 @@
  * a block of queries of a head, of one sample or of several that have the same weights,
  * whose values then lie beside each other. */
 #include "synthetic.h"
+#include "../../tile.h"
 
 #include <math.h>
 
 enum {
     KEYS = ATTN_STREAM_KEYS,
     ROWS = ATTN_STREAM_ROWS,
-    ENOUGH_TASKS = 16,
     ENOUGH_VALUES = 256,   /* columns of values of several samples */
     MAX_SCRATCH = 2 << 20, /* where blocks stop growing */
     FLOAT = sizeof(float)
 };
 
-static int64_t parts(int64_t n, int64_t part) { return n / part + (n % part != 0); }
 static bool has(const struct synthetic_state *s, enum synthetic_kind kind)
 {
     return s->kinds >> kind & 1;
@@ -59,21 +58,22 @@ attn_status attn_synthetic_plan(const attnrun_step *step, struct synthetic_state
     TRY(attn_sdpa_fits(step, z->batch, z->q_heads, z->q_len, z->kv_len,
                        s->inner + z->v_dim + factors));
     s->samples = samples_of(step, s);
-    s->groups = parts(z->batch, s->samples);
+    s->groups = ceil_div(z->batch, s->samples);
     s->block = ROWS;
     while (s->block < ATTN_STREAM_MAX &&
            z->q_len / (2 * s->block) >=
-               (ENOUGH_TASKS - 1) / (s->groups * z->q_heads) + 1 &&
+               (OP_ENOUGH_TASKS - 1) / (s->groups * z->q_heads) + 1 &&
            scratch_of(s, 2 * s->block) <= MAX_SCRATCH)
         s->block *= 2;
-    s->block = parts(z->q_len, parts(z->q_len, s->block));
-    s->blocks = parts(z->q_len, s->block);
+    s->block = op_block_even(z->q_len, s->block);
+    s->blocks = ceil_div(z->q_len, s->block);
     s->scratch_bytes = scratch_of(s, s->block);
-    if (s->scratch_bytes < 0 || !ck_mul(s->groups * z->q_heads, s->blocks, &s->n_tasks))
+    if (s->scratch_bytes < 0 ||
+        !op_grid_tasks(s->groups, z->q_heads, s->blocks, &s->n_tasks))
         return op_fail_scratch(step);
     double cost = 2.0 * (double)s->block * (double)z->kv_len *
                   (double)(s->inner + s->samples * z->v_dim + 64) / 100.0;
-    s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
+    s->task_cost = op_ns(cost + 500);
     return ATTNRUN_OK;
 }
 
@@ -338,12 +338,13 @@ static attn_status run_task(const attnrun_step *step, const attnrun_work *work,
     const struct synthetic_args *args = step->args;
     const struct synthetic_state *s = step->state;
     struct synthetic_walk w = { .step = step, .s = s };
-    w.row = task % s->blocks * s->block;
-    w.head = task / s->blocks % s->sizes.q_heads;
-    w.b = task / s->blocks / s->sizes.q_heads * s->samples;
+    const struct op_task at = op_task_at(task, s->sizes.q_heads, s->blocks);
+    w.row = at.block * s->block;
+    w.head = at.head;
+    w.b = at.b * s->samples;
     w.samples = min64(s->samples, s->sizes.batch - w.b);
-    w.keys = (float *)(void *)((char *)work->scratch + s->keys_at);
-    w.values = (float *)(void *)((char *)work->scratch + s->values_at);
+    w.keys = op_slot_floats(work->scratch, s->keys_at);
+    w.values = op_slot_floats(work->scratch, s->values_at);
     attn_stream_begin(&w.stream, step->kernels, s->block, s->inner,
                       w.samples * s->sizes.v_dim, work->scratch);
     w.stream.linear = args->normalize == 0;

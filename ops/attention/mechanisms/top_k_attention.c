@@ -16,6 +16,7 @@
  * arXiv:1912.11637; compared with sparse_topk of x-transformers 2.31.10 (threshold) and
  * with torch.topk (exact). */
 #include "../core/heads.h"
+#include "../../tile.h"
 
 #include <float.h>
 #include <math.h>
@@ -34,7 +35,7 @@ static const attnrun_attr_def top_k_attrs[] = {
 };
 
 enum { Q, K, V, KEY_MASK, ATTN_MASK };
-enum { KEYS = 256, ROWS = 128, MIN_ROWS = 8, MORE = 64, ALIGN = 64 };
+enum { KEYS = 256, ROWS = 128, MIN_ROWS = 8, MORE = 64 };
 enum { CANDIDATE_BYTES = 1 << 20 };
 
 struct top_k_state {
@@ -63,14 +64,6 @@ static attn_status check_mask(const attnrun_step *step, const struct attn_qkv *s
     return ATTNRUN_OK;
 }
 
-static bool place(int64_t *at, int64_t *end, int64_t n, int64_t size)
-{
-    *at = *end;
-    int64_t bytes;
-    return ck_mul(n, size, &bytes) && ck_add(*end, bytes, end) &&
-           ck_align(*end, ALIGN, end);
-}
-
 static attn_status plan_top_k(attnrun_step *step, struct top_k_state *s)
 {
     const struct top_k_args *args = step->args;
@@ -85,14 +78,14 @@ static attn_status plan_top_k(attnrun_step *step, struct top_k_state *s)
     s->rows = max64(min64(s->rows, z->q_len), 1);
     s->blocks = z->q_len / s->rows + (z->q_len % s->rows != 0);
     const size_t gemm = attn_gemm_scratch((size_t)s->rows, KEYS, (size_t)z->dim);
-    bool fits = place(&q_at, &end, s->rows * z->dim, size) &&
-                place(&s->scores_at, &end, s->rows * KEYS, size) &&
-                place(&s->gemm_at, &end, (int64_t)gemm, size) &&
-                place(&s->value_at, &end, s->rows * s->room, size) &&
-                place(&s->index_at, &end, s->rows * s->room, size) &&
-                place(&s->state_at, &end, s->rows, 4 * size) &&
-                place(&s->ranks_at, &end, s->room, size) &&
-                ck_mul(z->batch * z->q_heads, s->blocks, &tasks);
+    bool fits = op_slot(&q_at, &end, s->rows * z->dim, size) &&
+                op_slot(&s->scores_at, &end, s->rows * KEYS, size) &&
+                op_slot(&s->gemm_at, &end, (int64_t)gemm, size) &&
+                op_slot(&s->value_at, &end, s->rows * s->room, size) &&
+                op_slot(&s->index_at, &end, s->rows * s->room, size) &&
+                op_slot(&s->state_at, &end, s->rows, 4 * size) &&
+                op_slot(&s->ranks_at, &end, s->room, size) &&
+                op_grid_tasks(z->batch, z->q_heads, s->blocks, &tasks);
     if (!fits)
         return op_fail_scratch(step);
     const attnrun_type *mask = &step->in[ATTN_MASK];
@@ -105,8 +98,7 @@ static attn_status plan_top_k(attnrun_step *step, struct top_k_state *s)
     }
     const double cost =
         (double)s->rows * (double)z->kv_len * ((double)z->dim + 64) / 60.0;
-    op_tasks(step, 0, z->v_dim == 0 ? 0 : tasks,
-             cost < 1e15 ? (int64_t)cost + 2000 : (int64_t)1e15);
+    op_tasks(step, 0, z->v_dim == 0 ? 0 : tasks, op_ns(cost + 2000));
     step->scratch_bytes = end;
     return ATTNRUN_OK;
 }
@@ -354,27 +346,25 @@ static attn_status top_k_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct top_k_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
-    char *scratch = work->scratch;
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t row = task % s->blocks * s->rows;
-        const int64_t h = task / s->blocks % z->q_heads, kv = h / z->group;
-        const int64_t b = task / s->blocks / z->q_heads;
+        const struct op_task at = op_task_at(task, z->q_heads, s->blocks);
+        const int64_t row = at.block * s->rows, kv = at.head / z->group;
         struct top_k_walk w = {
             .step = step,
             .s = s,
-            .b = b,
-            .head = h,
+            .b = at.b,
+            .head = at.head,
             .row = row,
             .n = min64(s->rows, z->q_len - row),
-            .k = (const float *)step->x[K].data + b * z->k.batch + kv * z->k.head,
-            .v = (const float *)step->x[V].data + b * z->v.batch + kv * z->v.head,
-            .q = (float *)(void *)scratch,
-            .scores = (float *)(void *)(scratch + s->scores_at),
-            .gemm = (float *)(void *)(scratch + s->gemm_at),
-            .value = (float *)(void *)(scratch + s->value_at),
-            .index = (int32_t *)(void *)(scratch + s->index_at),
-            .state = (struct top_k_row *)(void *)(scratch + s->state_at),
-            .ranks = (int32_t *)(void *)(scratch + s->ranks_at),
+            .k = (const float *)step->x[K].data + at.b * z->k.batch + kv * z->k.head,
+            .v = (const float *)step->x[V].data + at.b * z->v.batch + kv * z->v.head,
+            .q = work->scratch,
+            .scores = op_slot_at(work->scratch, s->scores_at),
+            .gemm = op_slot_at(work->scratch, s->gemm_at),
+            .value = op_slot_at(work->scratch, s->value_at),
+            .index = op_slot_at(work->scratch, s->index_at),
+            .state = op_slot_at(work->scratch, s->state_at),
+            .ranks = op_slot_at(work->scratch, s->ranks_at),
         };
         TRY(run_block(&w, work));
     }

@@ -33,6 +33,7 @@
 #include "../../../runtime/op.h"
 #include "../../kernels/kernels.h"
 #include "../../move/strided_copy.h"
+#include "../../tile.h"
 
 struct conv_args {
     int32_t activation;
@@ -198,8 +199,7 @@ static void plan_tasks(attnrun_step *step, const struct conv_state *state, int p
 {
     const double cost =
         (double)state->rows_per_task * row_length * (double)(state->taps + 4) * 0.1;
-    op_tasks(step, phase, ceil_div(state->rows, state->rows_per_task),
-             cost < 1e15 ? (int64_t)cost : INT64_C(1) << 50);
+    op_tasks(step, phase, ceil_div(state->rows, state->rows_per_task), op_ns(cost));
 }
 
 static attn_status plan_causal_conv_with_state(attnrun_step *step, int64_t carried)

@@ -14,6 +14,7 @@
 
 #include "../../../runtime/op.h"
 #include "../../kernels/kernels.h"
+#include "../../tile.h"
 
 struct flex_args {
     int32_t score_mod, prob_mod;
@@ -139,7 +140,7 @@ static attn_status flex_plan(attnrun_step *step, const attnrun_type *scores)
     double cost = ROWS * (double)state->dims[3] *
                   (double)(state->dim + state->v_dim + 16) *
                   (state->dtype == ATTNRUN_F64 ? 1.0 : 0.05);
-    int64_t task_cost = cost < 1e15 ? (int64_t)cost : INT64_C(1) << 50;
+    int64_t task_cost = op_ns(cost);
     op_tasks(step, 0, n, task_cost);
     if (!modified(args))
         return ATTNRUN_OK;

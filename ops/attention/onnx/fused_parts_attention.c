@@ -17,6 +17,7 @@
 
 #include "../core/sdpa.h"
 #include "../core/stream.h"
+#include "../../tile.h"
 
 enum { Q, PARTS, Y = 0, RANK = 5, MAX_PARTS = 16, MAX_WINDOW = 4096 };
 
@@ -158,8 +159,7 @@ static attn_status plan(attnrun_step *step, struct parts_plan *p)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
     const double cost =
         2.0 * (double)p->rows * (double)p->keys * (double)(s[4] + p->v_dim + 32) / 100.0;
-    op_tasks(step, 0, p->v_dim > 0 ? tasks : 0,
-             cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15);
+    op_tasks(step, 0, p->v_dim > 0 ? tasks : 0, op_ns(cost + 500));
     return ATTNRUN_OK;
 }
 

@@ -28,6 +28,8 @@
 
 #include <math.h>
 
+#include "../../tile.h"
+
 enum {
     SMALL_BLOCK = 32,
     FEW_HEADS = 8, /* fewer: blocks are small */
@@ -187,7 +189,7 @@ attn_status attn_linear_plan(attnrun_step *step, int phase,
         step->scratch_bytes = floats;
     double cost = (double)state->tokens * (double)d_k * (double)state->block *
                   (0.05 + 0.02 * (double)state->group);
-    op_tasks(step, phase, n, cost < 1e15 ? (int64_t)cost + 100 : INT64_C(1) << 50);
+    op_tasks(step, phase, n, op_ns(cost + 100));
     return ATTNRUN_OK;
 }
 

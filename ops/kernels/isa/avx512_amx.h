@@ -1,4 +1,5 @@
-/* avx512_amx.h - tiles of 16 rows of 16 words, and their products of bytes. */
+/* avx512_amx.h - tiles of 16 rows of 16 words, and their products of bytes. blocked_tiles.h has
+ * the tiles of convolutions, what becomes of their sums is here. */
 #ifndef ATTN_ISA_AVX512_AMX_H
 #define ATTN_ISA_AVX512_AMX_H
 
@@ -6,6 +7,9 @@
 
 #define V_HAS_TILES V_HAS_TILES
 enum { V_HAS_TILES = 1 };
+/* Tiles are loaded by instructions of which gcc does not know that they read memory: what was
+ * stored before is there. */
+static ALWAYS_INLINE void v_tiles_fence(void) { __asm__ volatile("" : : : "memory"); }
 static inline void v_tiles_begin(void)
 {
     struct {
@@ -17,6 +21,7 @@ static inline void v_tiles_begin(void)
         config.bytes[i] = 64;
         config.rows[i] = 16;
     }
+    v_tiles_fence();
     _tile_loadconfig(&config);
 }
 static inline void v_tiles_end(void) { _tile_release(); }
@@ -27,6 +32,7 @@ static inline void v_tiles_sum(uint32_t *out, size_t out_row, const uint32_t *a,
                                size_t a_row, const uint8_t *b, size_t words)
 {
     enum { SIDE = 16, COLUMNS = 2 * SIDE };
+    v_tiles_fence();
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -45,6 +51,31 @@ static inline void v_tiles_sum(uint32_t *out, size_t out_row, const uint32_t *a,
     _tile_stored(1, out + SIDE, 4 * out_row);
     _tile_stored(2, out + SIDE * out_row, 4 * out_row);
     _tile_stored(3, out + SIDE * out_row + SIDE, 4 * out_row);
+}
+
+/* The nearest whole numbers, halves to even; -2^31 where that is none. */
+static ALWAYS_INLINE v_u32 v_nearest(v_f32 x)
+{
+    return (v_u32)_mm512_cvtps_epi32((__m512)x);
+}
+/* y[i][lane] = clamp(x[i][lane] + zero, low, high) for n pixels of 16 bytes, 4 or 1: bytes. */
+static ALWAYS_INLINE void v_store_pixels(uint8_t *y, const v_u32 *x, const int n,
+                                         int32_t zero, int32_t low, int32_t high)
+{
+    const __m512i across =
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i zeros = _mm512_set1_epi16((short)zero);
+    const __m512i first = _mm512_packs_epi32((__m512i)x[0], (__m512i)x[1]),
+                  second = _mm512_packs_epi32((__m512i)x[2], (__m512i)x[3]);
+    __m512i bytes = _mm512_packus_epi16(_mm512_adds_epi16(first, zeros),
+                                        _mm512_adds_epi16(second, zeros));
+    bytes = _mm512_max_epu8(bytes, _mm512_set1_epi8((char)low));
+    bytes = _mm512_min_epu8(bytes, _mm512_set1_epi8((char)high));
+    bytes = _mm512_permutexvar_epi32(across, bytes);
+    if (n == 4)
+        _mm512_storeu_si512(y, bytes);
+    else
+        _mm_storeu_si128((void *)y, _mm512_castsi512_si128(bytes));
 }
 
 #endif

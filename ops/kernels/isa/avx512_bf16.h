@@ -11,9 +11,13 @@ static ALWAYS_INLINE v_u32 v_pair_bf16(v_f32 x, v_f32 y)
     const __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)y));
     return (v_u32)_mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
+static ALWAYS_INLINE v_u32 v_join_bf16(v_f32 x, v_f32 y)
+{
+    return (v_u32)_mm512_cvtne2ps_pbh((__m512)y, (__m512)x);
+}
 static ALWAYS_INLINE v_u32 v_words_bf16(const float *x)
 {
-    return (v_u32)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + 16), _mm512_loadu_ps(x));
+    return v_join_bf16((v_f32)_mm512_loadu_ps(x), (v_f32)_mm512_loadu_ps(x + 16));
 }
 #define V_HAS_DOT_BF16 1
 #define v_dot_bf16     v_dot_bf16

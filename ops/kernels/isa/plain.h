@@ -207,11 +207,14 @@ static ALWAYS_INLINE v_u32 v_pair_bf16(v_f32 x, v_f32 y)
 {
     return v_round_bf16(x) >> 16 | v_round_bf16(y);
 }
-/* The same of 2 VF floats that follow each other. */
+/* The same of the lanes of x and then of y that follow each other; of 2 VF floats. */
+static ALWAYS_INLINE v_u32 v_join_bf16(v_f32 x, v_f32 y)
+{
+    return v_pair_bf16(v_every_second(x, y), V_SHUFFLE(x, y, V_ODD, 0));
+}
 static ALWAYS_INLINE v_u32 v_words_bf16(const float *x)
 {
-    const v_f32 a = v_load(x), b = v_load(x + VF);
-    return v_pair_bf16(v_every_second(a, b), V_SHUFFLE(a, b, V_ODD, 0));
+    return v_join_bf16(v_load(x), v_load(x + VF));
 }
 #endif
 /* acc + the products of the halves of b with those of the word a; a set may flush
@@ -305,6 +308,10 @@ static inline void v_tiles_sum(uint32_t *out, size_t out_row, const uint32_t *a,
 {
     (void)out, (void)out_row, (void)a, (void)a_row, (void)b, (void)words;
 }
+#endif
+/* V_HAS_TILES_BF16: products of tiles of words of two bf16, too: see avx512_amx_bf16.h. */
+#ifndef V_HAS_TILES_BF16
+#define V_HAS_TILES_BF16 0
 #endif
 
 /* ---- selection ---- */

@@ -11,8 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import chart  # noqa: E402
 
-COLUMNS, PANEL_WIDTH, PLOT_HEIGHT = 3, 300, 190
-LEFT, RIGHT, TOP, GAP, HEAD, AXIS = 58, 12, 30, 26, 44, 40
+COLUMNS, PANEL_WIDTH, PLOT_HEIGHT = 3, 320, 190
+LEFT, RIGHT, TOP, GAP, HEAD, AXIS = 84, 12, 30, 10, 44, 40  # LEFT holds "1,000,000"
 ROW = 16  # pixels of a name below a panel
 MARKS = ("circle", "square", "triangle", "diamond", "plus", "cross", "wedge")  # 7 by 6 colours
 

@@ -1,0 +1,91 @@
+/* tile.h - how operators cut their work into tasks, and their scratch memory into slots. Both
+ * are chosen in infer() and found again in run().
+ *
+ * Tasks of a phase are a grid (batch, heads, blocks), blocks first:
+ *
+ *   infer:  s->block = op_block_even(rows, op_block_growing(rows, 64, 1024, heads));
+ *           s->blocks = ceil_div(rows, s->block);
+ *           if (!op_grid_tasks(batch, heads, s->blocks, &n_tasks)) return op_fail_scratch(step);
+ *           op_tasks(step, phase, n_tasks, op_ns(nanoseconds));
+ *   run:    const struct op_task at = op_task_at(task, heads, s->blocks);
+ *           rows from at.block * s->block on, of head at.head of sample at.b
+ *
+ * Slots of scratch or shared memory begin at multiples of 64 bytes:
+ *
+ *   infer:  int64_t end = 0;
+ *           if (!op_slot(&s->scores_at, &end, n, sizeof(float)) || …) return op_fail_scratch(step);
+ *           step->scratch_bytes = end;
+ *   run:    float *scores = op_slot_floats(work->scratch, s->scores_at); */
+#ifndef ATTN_OPS_TILE_H
+#define ATTN_OPS_TILE_H
+
+#include "../runtime/checked.h"
+
+/* ---- tasks ---- */
+
+/* A grid has at least so many tasks before its blocks grow, to keep several threads busy. */
+enum { OP_ENOUGH_TASKS = 16 };
+
+/* An estimate of nanoseconds as op_tasks() takes it: at most 1e15, eleven days. */
+static inline int64_t op_ns(double ns)
+{
+    return ns < 1e15 ? (int64_t)ns : INT64_C(1000000000000000);
+}
+
+/* A block of `rows` rows: from `min` on it doubles, up to `max`, while twice as many rows a block
+ * leave OP_ENOUGH_TASKS tasks in `others` (> 0) times the blocks. */
+static inline int64_t op_block_growing(int64_t rows, int64_t min, int64_t max,
+                                       int64_t others)
+{
+    int64_t block = min;
+    while (block < max && rows / (2 * block) >= (OP_ENOUGH_TASKS - 1) / others + 1)
+        block *= 2;
+    return block;
+}
+
+/* The smallest block that needs no more blocks than `block`: blocks are of one length, but for the
+ * last. Of rows > 0. */
+static inline int64_t op_block_even(int64_t rows, int64_t block)
+{
+    return ceil_div(rows, ceil_div(rows, block));
+}
+
+/* False where the number of tasks is over 2^63 - 1. */
+static inline bool op_grid_tasks(int64_t batch, int64_t heads, int64_t blocks,
+                                 int64_t *n_tasks)
+{
+    return ck_mul(batch, heads, n_tasks) && ck_mul(*n_tasks, blocks, n_tasks);
+}
+
+struct op_task {
+    int64_t b, head, block;
+};
+
+static inline struct op_task op_task_at(int64_t task, int64_t heads, int64_t blocks)
+{
+    return (struct op_task){ .b = task / blocks / heads,
+                             .head = task / blocks % heads,
+                             .block = task % blocks };
+}
+
+/* ---- slots ---- */
+
+enum { OP_SLOT_ALIGN = 64 };
+
+/* A slot of n elements of `size` bytes at *end, which becomes a multiple of 64 behind it. False
+ * where it would be over 2^63 - 1. */
+static inline bool op_slot(int64_t *at, int64_t *end, int64_t n, int64_t size)
+{
+    int64_t bytes;
+    *at = *end;
+    return ck_mul(n, size, &bytes) && ck_add(*end, bytes, end) &&
+           ck_align(*end, OP_SLOT_ALIGN, end);
+}
+
+static inline void *op_slot_at(void *memory, int64_t at) { return (char *)memory + at; }
+static inline float *op_slot_floats(void *memory, int64_t at)
+{
+    return op_slot_at(memory, at);
+}
+
+#endif
