@@ -125,6 +125,12 @@ static void raise_peak(struct attn_memory *memory, uint64_t used)
         ;
 }
 
+void attn_memory_count_owner(struct attn_memory *memory, int64_t bytes)
+{
+    const uint64_t both = sizeof *memory + (uint64_t)bytes;
+    raise_peak(memory, atomic_fetch_add(&memory->used, both) + both);
+}
+
 /* Takes `bytes` out of the budget; false where it does not hold them. */
 static bool reserve(struct attn_memory *memory, uint64_t bytes, uint64_t *used)
 {

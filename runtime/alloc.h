@@ -21,6 +21,9 @@ struct attn_memory; /* allocator + budget + counters; shared, thread-safe */
 struct attn_memory *attn_memory_create(const attnrun_allocator *allocator,
                                        uint64_t max_bytes);
 void attn_memory_destroy(struct attn_memory *memory);
+/* Counts this object and the `bytes` of its owner, which the allocator gave to no block, as held
+ * from here on. */
+void attn_memory_count_owner(struct attn_memory *memory, int64_t bytes);
 
 /* 64-byte aligned, not cleared; NULL (with the error recorded: wanted, used, budget)
  * where the budget or the allocator says no. bytes 0 gives a valid pointer. Negative

@@ -11,62 +11,69 @@
  *
  * Ten lines that run a model are in tools/examples/embed.c, servers in tools/examples/.
  *
- * Which call from which thread
- *   any thread, at once      all calls on a runtime or a model; attnrun_cancel(); calls without an
- *                            object
- *   one thread at a time     all other calls on a context, and what shows its memory
- *   the thread of the run    on_step, on_node; log: the thread of the call that has something
- *                            to say
- *   several threads at once  alloc and free of an allocator, parallel_for's tasks, on_tasks, and
- *                            run() of an operator, on ranges of tasks that do not overlap
- *   before any run, in turn  infer() and pack() of an operator: one call at a time for each model
- *                            or context, but contexts of several threads call at once
+ * Which thread may make a call
+ *   Any threads may call at the same time: functions that take a runtime or a model, functions
+ *   that take neither, and attnrun_cancel().
+ *   One thread at a time may call: every other function that takes a context. The same holds for
+ *   reading the tensors that a context shows. Threads may take turns.
  *
- * What lives how long
- *   data of attnrun_source             as long as the model, unless ATTNRUN_COPY
- *   an input's data                    until the run returns; strings and elements are copied
- *                                      where an output may show them
- *   memory of attnrun_set_output()     until the run returns; again in each run
- *   memory of attnrun_set_arena()      until the context ends or has another arena
- *   views: attnrun_output(),           until the next run, or call that says that outputs are gone
- *     attnrun_value()
+ * Which thread the library calls back from
+ *   on_step, on_node     the thread that called attnrun_run()
+ *   log                  the thread whose call writes the message
+ *   on_tasks             several threads at the same time
+ *   alloc, free          several threads at the same time
+ *   run() of a row       several threads at the same time, each with other tasks
+ *   infer(), pack()      one call at a time for each model or context; contexts of several
+ *                        threads call at the same time
+ *
+ * How long memory must live, or stays valid
+ *   data of attnrun_source             as long as the model, unless ATTNRUN_COPY is set
+ *   an input's data                    until the run returns; the library copies strings and
+ *                                      elements that an output may show
+ *   memory of attnrun_set_output()     until the run returns; each later run writes it again
+ *   memory of attnrun_set_arena()      until the context ends or gets another arena
+ *   tensors of attnrun_output() and    until the next run of the context, or a call whose
+ *     attnrun_value()                  comment says that outputs are gone
  *   names and strings of a model       as long as the model
- *   attnrun_last_error()               until the next failing call of the thread
- *   operator rows, allocator, pool     as long as the runtime, which its models hold
- *   what a callback is given           until it returns
+ *   attnrun_last_error()               until the next call of this thread that fails
+ *   operator rows, allocator, pool     as long as the runtime; a model keeps its runtime alive
+ *   what a callback is given           until the callback returns
  *
- * Callbacks and operators must not throw, nor leave by longjmp: C is below them and above. They
- * may call what takes no object, and with attnrun_step_ and attnrun_work_ what they were given;
- * not the context that runs them.
+ * A callback or an operator must not throw an exception and must not leave by longjmp(): its
+ * caller is C. It may call functions that take no object. An operator may also call the
+ * attnrun_step_ and attnrun_work_ functions with what it was given. Neither may call the
+ * context that is running.
  *
  * Which bits are the same
- *   A model, its inputs, the options and the instruction set decide every bit of the outputs:
- *   no number of threads, no pool, no address, no process and no run before this one does.
- *   A sample's bits do not depend on the samples beside it either, in these operators (tests/ops/
- *   check_batch_rows.py): MatMul, Gemm, Conv, pools, norms, Softmax, elementwise operators and
- *   reductions; Attention, MultiHeadAttention; of domain attnrun AdditiveAttention,
- *   AttentionPooling, BigBird-, ChunkedLocal-, Compressed-, Halo-, LAMA-, Linear-, Linformer-,
- *   Local-, Longformer-, Performer-, Reformer-, Routing-, SAGAN-, SingleHead-, Sinkhorn-,
- *   SparseTransformer-, Synthetic- and TopKAttention, Boom, CBAM, ExternalAttention, FourierMix,
- *   Involution, SpatialGatingUnit, SqueezeExcite and TokenMixing.
- *   Another instruction set, another precision and --no-fusion round in other places.
+ *   The model, its inputs, the options and the instruction set decide every bit of the outputs.
+ *   The number of threads, the pool, addresses, the process and earlier runs change none.
+ *   In the following operators a sample's bits do not depend on the other samples of the batch
+ *   (tests/ops/check_batch_rows.py): MatMul, Gemm, Conv, pools, norms, Softmax, elementwise
+ *   operators and reductions; Attention, MultiHeadAttention; of domain attnrun
+ *   AdditiveAttention, AttentionPooling, BigBird-, ChunkedLocal-, Compressed-, Halo-, LAMA-,
+ *   Linear-, Linformer-, Local-, Longformer-, Performer-, Reformer-, Routing-, SAGAN-,
+ *   SingleHead-, Sinkhorn-, SparseTransformer-, Synthetic- and TopKAttention, Boom, CBAM,
+ *   ExternalAttention, FourierMix, Involution, SpatialGatingUnit, SqueezeExcite and
+ *   TokenMixing.
+ *   Another instruction set, another precision and ATTNRUN_NO_FUSION round differently.
  *
  * Four objects:
  *   runtime  allocator, memory budget, thread pool, log, operators. Thread-safe.
  *   model    one loaded file: graph and weights. Immutable, reference counted, thread-safe.
- *   context  one run at a time: plans, arena, bindings. One thread at a time, may move; a
- *            call while another one is under way returns E_USAGE (but attnrun_cancel).
+ *   context  one run at a time: plans, arena, bindings. For one thread at a time: a call returns
+ *            E_USAGE while a call of another thread is under way (attnrun_cancel() does not).
  *   tensor   a view (dtype, rank, dims, byte strides, pointer). Owns nothing.
  *
  * Rules for every call:
  *   - it returns an attnrun_status; 0 is ATTNRUN_OK; out-parameters are untouched on failure;
  *   - attnrun_last_error() then has the sentence, in the thread that made the call;
- *   - what you create you destroy; what you get you borrow until its owner changes;
- *   - structs begin with struct_size = sizeof(the struct), the rest zero: zero is the default.
- *     0 and sizes that are no multiple of 8 are refused; a smaller struct is one of an older
- *     header, and what it lacks counts as zero; a larger one is one of a newer header, and
- *     is taken where all bytes that this library does not know are zero;
- *   - unknown flags and names, negative counts and times are refused with E_USAGE;
+ *   - the caller destroys what it creates; what a call shows belongs to the library;
+ *   - the caller sets struct_size = sizeof(the struct) in each struct, and zeros the rest: zero
+ *     means the default. A struct_size of 0, or one that is no multiple of 8, is refused. A
+ *     smaller struct comes from an older header: members that it lacks count as zero. A larger
+ *     one comes from a newer header: it is accepted where all bytes that this library does not
+ *     know are zero;
+ *   - unknown flags and names, negative counts and negative times are refused with E_USAGE;
  *   - the library never aborts, exits, prints, installs signal handlers or reads the
  *     environment after attnrun_runtime_create(). */
 #ifndef ATTNRUN_H
@@ -217,7 +224,8 @@ ATTNRUN_API int32_t attnrun_dtype_bits(int32_t dtype);     /* 32; 0 for an unkno
 /* A dense row-major view of `data`. Fails where the sizes overflow or are negative. */
 ATTNRUN_API attnrun_status attnrun_tensor_make(int32_t dtype, int32_t rank, const int64_t *dims,
                                                void *data, attnrun_tensor *tensor);
-/* Elements and bytes of a dense tensor of these dims; -1 where that overflows. */
+/* The number of elements of a tensor, and the bytes of a dense tensor of these dims. -1 where the
+ * number overflows, where a dim is negative, or where `tensor` is NULL. */
 ATTNRUN_API int64_t attnrun_tensor_count(const attnrun_tensor *tensor);
 ATTNRUN_API int64_t attnrun_tensor_bytes(const attnrun_tensor *tensor);
 
@@ -227,8 +235,8 @@ typedef struct attnrun_runtime attnrun_runtime;
 typedef struct attnrun_model attnrun_model;
 typedef struct attnrun_context attnrun_context;
 
-/* Memory for everything the library holds. alloc returns NULL when it has none; `align` is a
- * power of two. Both may be called from any thread. */
+/* The library takes all of its memory from here. alloc() returns NULL where it has no memory;
+ * `align` is a power of two. Several threads may call both functions at the same time. */
 typedef struct attnrun_allocator {
     uint32_t struct_size;
     void *user;
@@ -236,9 +244,9 @@ typedef struct attnrun_allocator {
     void (*free)(void *user, void *memory, size_t bytes);
 } attnrun_allocator;
 
-/* The caller's threads. parallel_for calls fn over [0, n) in ranges of at most about `grain`
- * tasks, from up to max_workers threads at once, each with a worker number of its own below
- * max_workers, and returns when all are done. */
+/* The caller's threads. parallel_for() calls fn for all tasks of [0, n), in ranges of about `grain`
+ * tasks, and returns when all tasks are done. Up to max_workers threads may call fn at the same
+ * time. Each of them passes a worker number of its own, from 0 to max_workers - 1. */
 typedef void (*attnrun_task_fn)(void *arg, int64_t begin, int64_t end, int32_t worker);
 typedef struct attnrun_pool {
     uint32_t struct_size;
@@ -247,8 +255,9 @@ typedef struct attnrun_pool {
     void (*parallel_for)(void *user, int64_t n, int64_t grain, attnrun_task_fn fn, void *arg);
 } attnrun_pool;
 
-/* Levels: 1 warning, 2 what was loaded and packed, 3 each plan. ATTNRUN_LOG sets the highest
- * that is passed on (3). Called from the thread that makes the call. */
+/* Levels: 1 a warning, 2 what was loaded and packed, 3 each plan. The environment variable
+ * ATTNRUN_LOG sets the highest level that is passed on; the default is 3. The library calls the
+ * function in the thread whose call writes the message. */
 typedef void (*attnrun_log_fn)(void *user, int32_t level, const char *message);
 
 typedef struct attnrun_runtime_options {
@@ -262,12 +271,14 @@ typedef struct attnrun_runtime_options {
     void *log_user;
 } attnrun_runtime_options;
 
-/* `options` may be NULL. Starts no thread. Where CPU and isa have AMX it asks Linux for its
- * tiles, which is for the whole process: alternate signal stacks that are set up later must
- * have getauxval(AT_MINSIGSTKSZ) bytes and room to work. With isa "avx2" it does not ask. */
+/* `options` may be NULL. The call starts no thread. Where the CPU and `isa` have AMX, it requests
+ * the permission to use tiles from Linux. That permission is for the whole process: an alternate
+ * signal stack that is set up afterwards needs getauxval(AT_MINSIGSTKSZ) bytes and room to work.
+ * With isa "avx2" the call requests nothing. */
 ATTNRUN_API attnrun_status attnrun_runtime_create(const attnrun_runtime_options *options,
                                                   attnrun_runtime **runtime);
-/* Drops the caller's hold; the runtime ends with its last model. NULL is allowed. */
+/* Gives back the caller's reference. The runtime ends when its last model has ended, too. NULL is
+ * allowed. */
 ATTNRUN_API void attnrun_runtime_destroy(attnrun_runtime *runtime);
 
 typedef struct attnrun_runtime_info {
@@ -276,7 +287,8 @@ typedef struct attnrun_runtime_info {
     const char *isa;          /* the instruction set in use: "base", "avx2", "neon", … */
     const char *cpu_features; /* space-separated, those that matter here */
     const char *blas;         /* "OpenBLAS 0.3.21", or "none" */
-    /* Bytes: the budget, held now, the most held; calls of the allocator so far. */
+    /* Bytes of the budget, held now, and the most that was held so far, the runtime's own
+     * included; calls of the allocator so far. */
     uint64_t max_memory, used_memory, peak_memory, allocations;
     const char *isas; /* space-separated: those that this CPU and build have, the best last */
 } attnrun_runtime_info;
@@ -571,23 +583,22 @@ ATTNRUN_API attnrun_status attnrun_context_create(attnrun_model *model,
                                                   attnrun_context **context);
 ATTNRUN_API void attnrun_context_destroy(attnrun_context *context);
 
-/* Binds input `index` to the caller's memory, which must live and stay unchanged until the
- * run returns. Any byte strides are accepted. The dtype, rank and constant dims must fit.
- * A string of negative length, or of some length and no data, is refused here and by the
- * run, inside of sequences and optionals too.
- * `tensor` NULL: the input is not set any more; what a state holds stays. */
+/* Binds input `index` to the caller's memory, which must live and stay unchanged until the run
+ * returns. Any byte strides are accepted. The dtype, the rank and the constant dims must be those
+ * of the model. This call and the run refuse a string of negative length, and one that has a
+ * length and no data, also inside of sequences and optionals.
+ * With `tensor` NULL the input is no longer set; a state keeps what it holds. */
 ATTNRUN_API attnrun_status attnrun_set_input(attnrun_context *context, int32_t index,
                                              const attnrun_tensor *tensor);
-/* Writes output `index` into the caller's dense memory; its shape must be the output's (E_SHAPE
- * before anything is computed, where the shape does not depend on data). `tensor` NULL: back to
- * the context's own memory.
- * The step that makes the output writes there: the arena has no room for it, and nothing is
- * copied. It is copied at the end of the run where the output is an input, a constant or a part
- * of another value, where its shape depends on data, where the memory is not aligned as its
- * elements are, and where it overlaps an input or another output. The memory is the library's
- * while a run is under way, and what it holds after a run that failed is not defined. A plan is
- * for the outputs that were bound when it was made: bind before attnrun_plan() and
- * attnrun_reserve(). */
+/* Later runs write output `index` into the caller's dense memory. The tensor must have the
+ * output's shape, else the run returns E_SHAPE: before anything is computed where the shape does
+ * not depend on data. With `tensor` NULL the output is in the context's own memory again.
+ * The step that makes the output writes it there directly: the arena holds no copy. The run copies
+ * the output at its end in these cases: the output is an input, a constant or a part of another
+ * value; its shape depends on data; the memory is not aligned as its elements are; the memory
+ * overlaps an input or another output. The caller must leave the memory alone while a run is under
+ * way. What it holds after a run that failed is not defined. A plan is for the outputs that were
+ * bound when it was made: bind them before attnrun_plan() and attnrun_reserve(). */
 ATTNRUN_API attnrun_status attnrun_set_output(attnrun_context *context, int32_t index,
                                               const attnrun_tensor *tensor);
 /* The outputs that later plans and runs compute: those of `indices`, and those of states. Nodes
@@ -596,10 +607,10 @@ ATTNRUN_API attnrun_status attnrun_set_output(attnrun_context *context, int32_t 
  * plans of its own. E_USAGE for an output that does not exist. */
 ATTNRUN_API attnrun_status attnrun_choose_outputs(attnrun_context *context,
                                                   const int32_t *indices, int32_t n);
-/* Later runs keep the value of this name of the graph as it is run (attnrun_model_value()),
- * whether an output needs it or not; to be called before plans are made, since it makes all of
- * them anew. What rewriting has fused away has no value: more_outputs of attnrun_source keeps
- * that. E_USAGE where there is no such value. */
+/* Later runs keep the value of this name, whether an output needs it or not. The name is one of the
+ * graph as it is run (attnrun_model_value()). Call it before plans are made, since it drops those
+ * that exist. A value that rewriting has fused into a larger node does not exist any more;
+ * more_outputs of attnrun_source keeps it. E_USAGE where there is no such value. */
 ATTNRUN_API attnrun_status attnrun_watch(attnrun_context *context, const char *name);
 /* A view of a watched value of the last successful run, until the next one. Of an input it
  * shows the caller's memory. */

@@ -321,6 +321,7 @@ static attn_status fill_runtime(attnrun_runtime *runtime,
     runtime->memory = attn_memory_create(options->allocator, options->max_memory);
     if (runtime->memory == NULL)
         return ATTNRUN_E_MEMORY;
+    attn_memory_count_owner(runtime->memory, (int64_t)sizeof *runtime);
     attn_pool_init(&runtime->copies, runtime->memory, ATTN_MEM_MODEL);
     int32_t threads = options->threads > 0 ? options->threads : environment_threads();
     if (threads <= 0)

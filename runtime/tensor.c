@@ -11,7 +11,7 @@ int64_t attnrun_tensor_count(const attnrun_tensor *tensor)
 {
     int64_t count = 1;
     bool fits = true, empty = false;
-    if (tensor->rank < 0 || tensor->rank > ATTNRUN_MAX_RANK)
+    if (tensor == NULL || tensor->rank < 0 || tensor->rank > ATTNRUN_MAX_RANK)
         return -1;
     for (int i = 0; i < tensor->rank; i++) {
         if (tensor->dims[i] < 0)
@@ -24,7 +24,8 @@ int64_t attnrun_tensor_count(const attnrun_tensor *tensor)
 
 int64_t attnrun_tensor_bytes(const attnrun_tensor *tensor)
 {
-    return dtype_bytes_of(tensor->dtype, attnrun_tensor_count(tensor));
+    return tensor == NULL ? -1
+                          : dtype_bytes_of(tensor->dtype, attnrun_tensor_count(tensor));
 }
 
 attnrun_status attnrun_tensor_make(int32_t dtype, int32_t rank, const int64_t *dims,

@@ -39,7 +39,10 @@ if(HTTPLIB_FOUND AND CMAKE_CXX_COMPILER AND NOT CMAKE_CROSSCOMPILING)
     target_include_directories(embed_server_ort BEFORE PRIVATE tests/embed/ort_front)
     target_link_libraries(embed_server_ort PRIVATE ${onnxruntime} attnrun_static
       PkgConfig::HTTPLIB Threads::Threads)
-    get_filename_component(folder ${onnxruntime} DIRECTORY)
+    # Programs look for it by its SONAME, which the Python package has no file for.
+    set(folder ${CMAKE_CURRENT_BINARY_DIR}/onnxruntime)
+    file(MAKE_DIRECTORY ${folder})
+    file(CREATE_LINK ${onnxruntime} ${folder}/libonnxruntime.so.1 SYMBOLIC)
     set_target_properties(embed_server_ort PROPERTIES BUILD_RPATH ${folder})
     list(APPEND load --beside $<TARGET_FILE:embed_server_ort>)
   endif()

@@ -173,8 +173,10 @@ static void try_model(const char *folder, attnrun_runtime *reader, int32_t threa
     const attnrun_source source = { .struct_size = sizeof source, .path = path };
     bool exact = false;
     attnrun_runtime_info info = { .struct_size = sizeof info };
-    (void)attnrun_runtime_query(runtime, &info); /* its own object is in no budget */
-    const int64_t object = atomic_load(&held) - (int64_t)info.used_memory;
+    (void)attnrun_runtime_query(runtime, &info);
+    if (atomic_load(&held) != (int64_t)info.used_memory)
+        wrong(folder, "held by a new runtime, counted", atomic_load(&held),
+              (int64_t)info.used_memory);
     snprintf(path, sizeof path, "%s/model.onnx", folder);
     if (attnrun_model_open(runtime, &source, &model) != ATTNRUN_OK ||
         !read_inputs(reader, model, folder, &in) ||
@@ -183,7 +185,7 @@ static void try_model(const char *folder, attnrun_runtime *reader, int32_t threa
     } else {
         atomic_store(&peak, atomic_load(&held));
         const attnrun_status status = run_once(model, &in, &exact);
-        const int64_t seen = atomic_load(&peak) - object;
+        const int64_t seen = atomic_load(&peak);
         if (status != ATTNRUN_OK) {
             skipped++;
         } else if (exact && threads == 1) {
