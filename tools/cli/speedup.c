@@ -7,9 +7,7 @@
  *     max(n c / T, ceil(n / T) c) + barrier      one that is shared
  *
  * and the time of one thread over it, which no run on T threads passes; memory bandwidth, which
- * all threads share, is not in it. Barrier: what opening and closing a loop takes, 0.8 us with two
- * threads that spin (`attnrun doctor --bench`), and 0.1 us for each other thread, since a line of
- * cache goes from core to core. */
+ * all threads share, is not in it. Barrier: 5 us, what opening and closing a loop may take. */
 #include "speedup.h"
 
 #include <inttypes.h>
@@ -17,7 +15,7 @@
 
 #include "screen.h"
 
-enum { BARRIER_NS = 600, BARRIER_THREAD_NS = 100 };
+enum { BARRIER_NS = 5000 };
 
 static double time_of(const struct phase_row *row, int64_t threads,
                       struct speedup_loss *loss)
@@ -28,10 +26,9 @@ static double time_of(const struct phase_row *row, int64_t threads,
     }
     const int64_t rounds = row->n_tasks / threads + (row->n_tasks % threads != 0);
     const double longest = (double)rounds * (double)row->task_ns;
-    const double barrier = BARRIER_NS + BARRIER_THREAD_NS * (double)threads;
     loss->uneven += longest - row->ns / (double)threads;
-    loss->barriers += barrier;
-    return longest + barrier;
+    loss->barriers += BARRIER_NS;
+    return longest + BARRIER_NS;
 }
 
 static void bound_all(struct speedup *speedup, int64_t asked)
