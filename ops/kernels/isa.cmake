@@ -38,14 +38,8 @@ function(add_isa name parent texts vec_bytes registers f32_rows i8_rows)
       ATTN_ISA_SET=${place})
     target_include_directories(attn_kernels_${name} PRIVATE ${generated})
   endif()
-  # Beside other sets `base` serves CPUs without AVX2 alone: it is compiled for size.
-  set(level ${kernel_level})
-  if(name STREQUAL "base" AND level STREQUAL "-O3" AND NOT ATTNRUN_ISAS STREQUAL "base" AND
-     isa_machine MATCHES "^(x86_64|aarch64)$")
-    set(level -Os)
-  endif()
   target_compile_options(attn_kernels_${name} PRIVATE
-    ${level} -ffp-contract=fast -Wno-psabi ${isa_flags_${name}})
+    ${kernel_level} -ffp-contract=fast -Wno-psabi ${isa_flags_${name}})
 endfunction()
 
 file(STRINGS ${isa_list} isa_rows REGEX "^ISA\\(")
