@@ -469,8 +469,7 @@ static void compare(struct fuzz_case *c, struct way way, const struct fuzz_rando
     c->results = NULL;
     if (status != ATTNRUN_OK && status != ATTNRUN_E_TIME && status != ATTNRUN_E_MEMORY)
         wrong(c, "it fails in another way of running it");
-    struct fuzz_inputs held = fuzz_inputs_of(c->fed, FUZZ_INPUTS);
-    held.spreads = strstr(c->op, "PerformerAttention") != NULL;
+    const struct fuzz_inputs held = fuzz_inputs_of(c->fed, FUZZ_INPUTS);
     if (status == ATTNRUN_OK &&
         !fuzz_results_agree(one, &other, &held, why, sizeof why)) {
         snprintf(all, sizeof all, "%s %s: %s", c->op,

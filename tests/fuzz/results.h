@@ -18,7 +18,6 @@ struct fuzz_results {
 struct fuzz_inputs {
     double largest; /* of the numbers that are finite */
     bool wild;      /* NaN or an infinity */
-    bool spreads;   /* which rows a NaN reaches depends on the width of a tile */
 };
 
 /* Whether it is a tensor whose elements lie one behind the other from t->data on. */
