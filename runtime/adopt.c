@@ -48,6 +48,9 @@ static attn_status adopt(struct attn_graph *graph, struct attn_node *node,
     if (op->pack == NULL || op->check_packed == NULL)
         return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
                               "has packed weights that its operator does not take");
+    if (node->stale)
+        return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
+                              "has packed weights in a branch that is not inferred");
     TRY(attn_pack_describe(graph, node, scratch, &pack));
     TRY(attn_fail_quietly(op->pack(&pack, &wanted, NULL), errors, &node->pub, "pack"));
     if (wanted <= 0 || wanted != bytes)

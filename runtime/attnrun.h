@@ -998,10 +998,10 @@ struct attnrun_op_def {
      * called again once more is known. n_phases, tasks and scratch are read where `concrete` is
      * set. It fails with E_SHAPE, E_DTYPE, E_ATTR, E_INPUT, E_UNSUPPORTED or E_LIMIT. */
     attnrun_status (*infer)(attnrun_step *step);
-    /* NULL, or packs constants: first with packed NULL, sets *bytes (0: nothing); then with
-     * memory of that size, 64-byte aligned, whose content must not depend on its address.
-     * x[i].data of an input that `replaces` names is NULL in run() and infer(), later: only its
-     * dtype and dims are there. */
+    /* NULL, or packs constants, of a node that infer() accepted: first with packed NULL, sets
+     * *bytes (0: nothing); then with memory of that size, 64-byte aligned, whose content must not
+     * depend on its address. x[i].data of an input that `replaces` names is NULL in run() and
+     * infer(), later: only its dtype and dims are there. */
     attnrun_status (*pack)(attnrun_pack *pack, int64_t *bytes, void *packed);
     /* The tasks of a range. It fails with E_RANGE (a value), E_MEMORY, E_CANCELLED (told to stop)
      * or E_SHAPE (of a step whose shapes depend on data); any other status counts as E_INTERNAL. */

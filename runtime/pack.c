@@ -180,6 +180,13 @@ static attn_status ask_node(struct packing *packing, struct attn_graph *graph,
     return add_job(packing, &job);
 }
 
+/* Of a branch that is not taken, or whose shapes do not fit, nothing was checked: its
+ * constants may be anything. */
+static bool packs(const struct attn_node *node)
+{
+    return node->pub.op->pack != NULL && !node->adopted && !node->stale;
+}
+
 static attn_status ask_graph(struct packing *packing, struct attn_graph *graph)
 {
     struct attn_pool scratch;
@@ -194,7 +201,7 @@ static attn_status ask_graph(struct packing *packing, struct attn_graph *graph)
             status =
                 attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operators are not supported: %s",
                           packing->model->n_missing, packing->model->missing);
-        else if (node->pub.op->pack != NULL && !node->adopted)
+        else if (packs(node))
             status = ask_node(packing, graph, node, &scratch);
         for (int32_t g = 0; g < node->n_graphs && status == ATTNRUN_OK; g++)
             status = ask_graph(packing, node->graphs[g]);

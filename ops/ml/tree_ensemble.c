@@ -211,15 +211,8 @@ static void compile(const struct ensemble_args *args, struct trees *trees, void 
 
 static attn_status ensemble_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
-    const struct ensemble_args *args = pack->args;
     struct trees trees;
-    *bytes = 0;
-    /* The node of a branch is packed before its operands are known: infer() refuses it. */
-    if (!branches_fit(args) || args->nodes_featureids.n > TREES_LIMIT ||
-        args->leaf_targetids.n > TREES_LIMIT || args->tree_roots.n > TREES_LIMIT ||
-        member_lists(&args->membership_values) != member_branches(args))
-        return ATTNRUN_OK;
-    count_parts(args, &trees);
+    count_parts(pack->args, &trees);
     *bytes = op_trees_layout(&trees, NULL);
     if (packed != NULL)
         compile(pack->args, &trees, packed);

@@ -254,10 +254,6 @@ static void compile(const struct votes_args *args, struct trees *trees, void *me
 static attn_status votes_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
     struct trees trees;
-    *bytes = 0;
-    /* The node of a branch is packed before its operands are known: infer() refuses it. */
-    if (!nodes_fit(pack->args) || !votes_fit(pack->args))
-        return ATTNRUN_OK;
     count_parts(pack->args, &trees);
     *bytes = op_trees_layout(&trees, NULL);
     if (packed != NULL)

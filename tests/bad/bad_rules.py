@@ -2,7 +2,8 @@
 
 E enumerations and flags given as integers, A lists of axes, L lists that are none, U outputs
 without names, H ranks and lengths of attention, G subgraphs, D declared types, Z sparse
-constants, O opsets, S sizes whose products do not fit, T trees, P present keys. Twins end in `_ok`.
+constants, O opsets, S sizes whose products do not fit, T trees, P present keys, B branches
+whose constants are packed. Twins end in `_ok`.
 What is valid was tried with onnxruntime 1.32.0 and the checker of onnx 1.23.2.
 """
 from bad_case import (FLOAT, INT64, TensorProto, graph_of, helper, loaded, model_case, model_of,
@@ -410,7 +411,7 @@ OPSETS = [
 ]
 
 
-# ---- trees of a branch that is not taken, which are packed before anything is known of them ----
+# ---- trees of a branch that is not taken, of which infer() looks at nothing ----
 
 def tree_case(name, op, **attributes):
     def build(folder):
@@ -422,8 +423,8 @@ def tree_case(name, op, **attributes):
         model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 5 if op == "TreeEnsemble"
                                                       else 3))
         return model
-    return model_case(name, f"{op} without the lists that it needs", [0, 5],
-                      "nodes|votes|branches|members", build, extra=["--no-fusion"])
+    return model_case(name, f"{op} without the lists that it needs", 0, "", build,
+                      extra=["--no-fusion"])
 
 
 def member_tree(**others):
@@ -445,6 +446,50 @@ TREES = [
         membership_values=loaded(np.ones(4, np.float32), "m"))),
 ]
 
+# ---- constants that pack() would read behind, in a branch that is not taken or cannot be ----
+
+def packed_case(name, op, domain, consts, taken=None, names=None, **attributes):
+    def build(folder):
+        made = helper.make_node(op, names or ["x", *consts], ["o"], domain=domain, **attributes)
+        then = graph_of([made], [], [value("o")], consts)
+        outer = [helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=branch(1))]
+        if taken is None:  # whether it is taken is known at run only, where it is not
+            outer.insert(0, helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0))
+            outer.insert(1, helper.make_node("Greater", ["m", "limit"], ["c"]))
+        known = {"limit": np.float32(1e30)} if taken is None else {"c": np.array(False)}
+        model = simple(outer, (2, 3), known)
+        if domain:
+            model.opset_import.append(helper.make_opsetid(domain, 4 if "ml" in domain else 1))
+        return model
+    return model_case(name, f"{op} in a branch, with constants of other sizes",
+                      [0, 5] if taken is None else 0, "expected", build, extra=["--no-fusion"])
+
+
+def u8(*shape):
+    return np.ones(shape, np.uint8)
+
+
+BRANCHES = [
+    packed_case(f"B{at:02}_{row[0]}_{'open' if taken is None else 'untaken'}", *row[:3], taken,
+                row[3], **row[4])
+    for at, row in enumerate([
+        ("MatMulNBits", MS, {"b": u8(1), "s": f32(1)}, None,
+         {"K": 1 << 15, "N": 1 << 10, "block_size": 32}),
+        ("MatMulBnb4", MS, {"b": u8(1), "s": f32(1)}, None,
+         {"K": 1 << 15, "N": 1 << 10, "block_size": 64, "quant_type": 0}),
+        ("Involution", "attnrun", {"w1": f32(1, 1), "w2": f32(1 << 20, 1), "b2": f32(1)},
+         ["x", "", "w1", "", "w2", "b2"], {"kernel_size": 1, "groups": 1}),
+        ("ReformerAttention", "attnrun", {"r": u8(1, 1 << 9, 1 << 7, 1 << 7)},
+         ["x", "x", "r"], {"num_buckets": [2], "chunk_length": 4, "num_hashes": 1}),
+        ("LSTM", "", {"w": u8(1, 4096, 512), "r": u8(1, 4096, 1024)}, None,
+         {"hidden_size": 1024}),
+        ("QLinearMatMul", "", {"s": f32(1), "z": u8(1), "b": np.zeros((1 << 11, 1 << 11),
+                                                                      np.bool_)},
+         ["x", "s", "z", "b", "s", "z", "s", "z"], {}),
+        ("LabelEncoder", "ai.onnx.ml", {}, None, {
+            "keys_tensor": loaded(u8(100), "k"), "values_tensor": loaded(f32(100), "v")}),
+    ]) for taken in (None, False)]
+
 # The node has three inputs; that of past keys is none of them.
 PRESENT = [
     node_case("P01_present_without_past_ok", "present keys, but no past ones", 0, "",
@@ -452,5 +497,5 @@ PRESENT = [
               order=["x", "x", "x"], num_heads=2),
 ]
 
-CASES = [*TREES, *PRESENT, *enum_cases(), *AXES, *LISTS, *UNNAMED, *ATTENTION, *SUBGRAPHS,
+CASES = [*TREES, *BRANCHES, *PRESENT, *enum_cases(), *AXES, *LISTS, *UNNAMED, *ATTENTION, *SUBGRAPHS,
          *OPSETS, *DECLARED, *SPARSE, *SIZES]

@@ -316,8 +316,10 @@ static attn_status reformer_pack(attnrun_pack *pack, int64_t *bytes, void *packe
     if (ROTATIONS >= pack->n_in || pack->x[ROTATIONS].data == NULL)
         return ATTNRUN_OK;
     const attnrun_tensor *x = &pack->x[ROTATIONS];
+    if (tensor_bytes(x) <= 0) /* none, whatever the other dims are */
+        return ATTNRUN_OK;
     const int64_t all = x->dims[2] * x->dims[3], matrix = x->dims[1] * all;
-    *bytes = x->dims[0] * matrix * (int64_t)sizeof(float);
+    *bytes = tensor_bytes(x);
     for (int64_t h = 0; packed != NULL && h < x->dims[0]; h++)
         pack->kernels->transpose_f32((float *)packed + h * matrix, x->dims[1],
                                      (const float *)x->data + h * matrix, all,
