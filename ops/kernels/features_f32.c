@@ -22,7 +22,7 @@ static ALWAYS_INLINE v_f32 map(const int kind, v_f32 x)
     case ATTN_MAP_EXP:
         return v_exp(x);
     case ATTN_MAP_EXP2:
-        return v_exp2(x);
+        return v_exp2(v_min(v_set(128.0f), x)); /* no stabilizer: it may overflow */
     case ATTN_MAP_REQU:
         y = v_relu(x);
         return y * y;

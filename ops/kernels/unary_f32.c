@@ -25,7 +25,7 @@ static inline v_f32 mish(v_f32 x)
 {
     v_f32 e = v_exp(v_min(v_set(20.0f), x)); /* from there on the factor is 1 */
     v_f32 n = e * (e + 2.0f);
-    return v_max(v_set(-1e30f), x) * (n / (n + 2.0f));
+    return x * (n / (n + 2.0f));
 }
 
 #define UNARY_F32(name, expression)                                                      \

@@ -7,10 +7,11 @@
  * v_tanh     2 ulp, odd, |y| <= 1
  * v_erf      3 ulp, odd, |y| <= 1
  * v_sigmoid  3 ulp for x > -87, 0 below -89
- * v_exp2     2^t for t <= 126: 1 ulp, denormal results included; 0 below -151
+ * v_exp2     2^t for t <= 128, where it is inf: 1 ulp, denormal results included; 0 below -151
  * v_gelu     x Phi(x): 3e-7 + 4 ulp, not denormal where x <= -1;
  *            v_gelu_tanh the tanh form of it
  * v_silu     x sigmoid(x)
+ *            of -inf all three are NaN, as products of -inf and 0 and as PyTorch has them
  *
  * The polynomials are weighted minimax fits of our own, coefficients rounded one after
  * the other, lowest power first. */
@@ -49,7 +50,7 @@ static inline v_f32 v_exp_negative(v_f32 x)
 
 #define LOG2E 1.44269504f
 
-/* 2^t of t in [-152, 126], or NaN. */
+/* 2^t of t in [-152, 128], or NaN. */
 static ALWAYS_INLINE v_f32 v_exp2_core(v_f32 t)
 {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
@@ -63,7 +64,7 @@ static ALWAYS_INLINE v_f32 v_exp2_core(v_f32 t)
     return v_scale2_shifted(p, k, shifted);
 }
 
-/* 2^t of t <= 126, or NaN. */
+/* 2^t of t <= 128, or NaN. */
 static ALWAYS_INLINE v_f32 v_exp2(v_f32 t)
 {
     return v_exp2_core(v_max(v_set(-152.0f), t));
@@ -136,11 +137,7 @@ static inline v_f32 v_erf(v_f32 x)
 }
 
 static inline v_f32 v_sigmoid(v_f32 x) { return 1.0f / (v_exp(-x) + 1.0f); }
-static inline v_f32 v_silu(v_f32 x)
-{
-    /* -inf * 0 would be NaN; the limit is -0. */
-    return v_max(v_set(-1e30f), x) * v_sigmoid(x);
-}
+static inline v_f32 v_silu(v_f32 x) { return x * v_sigmoid(x); }
 static inline v_f32 v_relu(v_f32 x) { return v_max(v_set(0.0f), x); }
 /* 2^t of t <= 126, but 0 below -110; for factors of terms beside which denormal ones are
  * nothing: what multiplies those takes many times as long. */
@@ -149,6 +146,8 @@ static ALWAYS_INLINE v_f32 v_exp2_that_counts(v_f32 t)
     return v_exp2_core(v_select(t < -110.0f, v_set(-152.0f), t));
 }
 
+/* max(x, 0), but NaN of -inf. */
+static ALWAYS_INLINE v_f32 v_positive_part(v_f32 x) { return x - v_min(x, v_set(0.0f)); }
 /* x Phi(x) = max(x, 0) - |x| Phi(-|x|), and Phi(-a) = 2^P(a). */
 static inline v_f32 v_gelu(v_f32 x)
 {
@@ -163,7 +162,7 @@ static inline v_f32 v_gelu(v_f32 x)
     p = p * a + -4.591662884e-01f;
     p = p * a + -1.151110530e+00f;
     p = p * a + -1.0f;
-    return v_relu(x) - a * v_exp2_that_counts(p);
+    return v_positive_part(x) - a * v_exp2_that_counts(p);
 }
 /* x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3): the same with e = exp(-2 |u|)
  * and e / (1 + e). */
@@ -172,7 +171,7 @@ static inline v_f32 v_gelu_tanh(v_f32 x)
     v_f32 a = v_min(v_set(14.0f), v_abs(x));
     v_f32 t = a * (-2.302208198f + -0.1029432397f * (a * a));
     v_f32 e = v_exp2_that_counts(t);
-    return v_relu(x) - a * (e / (1.0f + e));
+    return v_positive_part(x) - a * (e / (1.0f + e));
 }
 
 #endif

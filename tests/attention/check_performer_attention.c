@@ -10,6 +10,7 @@ struct sizes {
     const char *features, *kernel_fn, *denominator; /* NULL: absent */
     bool normalize, ratio, stabilizer, mask_in_max;
     double scale, epsilon; /* scale NAN: absent */
+    float odd_key;         /* not 0: the first number of the last key, and of no other */
 };
 
 struct operands {
@@ -72,6 +73,9 @@ static double project(const struct sizes *s, const float *x, const float *w, dou
     return n;
 }
 
+/* NaN where either is. */
+static double larger(double a, double b) { return a > b || isnan(a) ? a : b; }
+
 /* Features of n rows of a head, `row` apart; keep NULL: no row is left out of maxima. */
 static void features(const struct sizes *s, bool keys, const float *x, int64_t row,
                      int64_t n, const float *w, const uint8_t *keep, double *f)
@@ -80,10 +84,10 @@ static void features(const struct sizes *s, bool keys, const float *x, int64_t r
     const double m = (double)s->rows;
     for (int64_t i = 0; i < n; i++) {
         norm = project(s, x + i * row, w, u);
-        largest = fmax(largest, norm);
+        largest = larger(largest, norm);
         for (int64_t r = 0; r < s->rows; r++)
             if (keep == NULL || keep[i] != 0)
-                max = fmax(max, u[r]);
+                max = larger(max, u[r]);
     }
     for (int64_t i = 0; i < n; i++) {
         double *y = f + i * count_of(s), c = max;
@@ -91,9 +95,9 @@ static void features(const struct sizes *s, bool keys, const float *x, int64_t r
         if (!keys) {
             c = -HUGE_VAL;
             for (int64_t r = 0; r < s->rows; r++)
-                c = fmax(c, u[r]);
+                c = larger(c, u[r]);
         }
-        if (!s->stabilizer || !isfinite(c))
+        if (!s->stabilizer || c == -HUGE_VAL)
             c = 0;
         for (int64_t r = 0; is(s->features, "generalized") && r < count_of(s); r++)
             y[r] = kernel(s->kernel_fn, s->ratio && m > 0 ? u[r] / sqrt(m) : u[r]) + 1e-3;
@@ -199,7 +203,10 @@ static void build(struct check *c, const struct sizes *s)
         check_int(c, "mask_in_max", 1);
     check_float(c, "denominator_epsilon", (float)s->epsilon);
     o.q = check_heads(c, "Q", s->batch, s->q_len, s->q_heads, s->dim);
-    o.k = check_heads(c, "K", s->batch, s->kv_len, s->kv_heads, s->dim);
+    float *k = check_heads(c, "K", s->batch, s->kv_len, s->kv_heads, s->dim);
+    if (s->odd_key != 0)
+        k[(s->kv_len - 1) * s->kv_heads * s->dim] = s->odd_key;
+    o.k = k;
     o.v = check_heads(c, "V", s->batch, s->kv_len, s->kv_heads, s->v_dim);
     if (s->rows > 0 && s->by_head)
         o.w = check_weight(c, "projection", DIMS(s->kv_heads, s->rows, s->dim));
@@ -322,6 +329,28 @@ void check_performer_attention(struct check *c)
                            .stabilizer = true,
                            .scale = (double)NAN,
                            .epsilon = (double)1e-6f };
+        build(c, &s);
+        check_run(c, CHECK_P);
+    }
+    CHECK_ROUNDS(c,
+                 8) /* the largest u of all keys: one NaN or infinity is a whole head's */
+    {
+        static const char *const words[] = { "softmax_pos", "softmax_hyp", "softmax_trig",
+                                             "softmax_pos" };
+        struct sizes s = { .batch = 1,
+                           .q_len = 21,
+                           .kv_len = 21,
+                           .q_heads = 2,
+                           .kv_heads = 2,
+                           .dim = 8,
+                           .v_dim = 8,
+                           .rows = 20,
+                           .causal = c->round < 4,
+                           .features = words[c->round % 4],
+                           .normalize = true,
+                           .stabilizer = true,
+                           .scale = (double)NAN,
+                           .odd_key = c->round % 4 == 3 ? INFINITY : NAN };
         build(c, &s);
         check_run(c, CHECK_P);
     }

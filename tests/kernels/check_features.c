@@ -120,9 +120,26 @@ static void compare_case(struct check *c, const struct features_case *t)
                    columns[i] + (double)t->column_sums[i], 1e-5 * sizes[i] + 1e-5);
 }
 
+/* Without a stabilizer exponents may be as large as they like. */
+static void check_overflow(struct check *c)
+{
+    static const float x[] = { 126,  127.5f, 128,       200, 1e30f, INFINITY,
+                               -151, -1e30f, -INFINITY, NAN, 0,     -127.5f };
+    enum { N = sizeof x / sizeof *x };
+    float *y = check_memory(c, N * sizeof *y);
+    const struct attn_features f = {
+        .x = x, .y = y, .rows = 1, .n = N, .map = ATTN_MAP_EXP2, .scale = 1
+    };
+    c->k->features_f32(&f);
+    for (size_t i = 0; i < N; i++)
+        check_f32(c, i, y[i], exp2((double)x[i]), 2);
+    check_again(c);
+}
+
 void check_features_f32(struct check *c)
 {
     static struct features_case t;
+    check_overflow(c);
     static const unsigned forms[] = { 16, 16 | 1 | 128, 64, 2 | 32, 0 };
     CHECK_SIZES(c, n)
     {

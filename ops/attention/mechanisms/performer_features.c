@@ -87,6 +87,9 @@ static void project_queries(const struct attn_feature_call *c, struct attn_featu
     c->kernels->gemm_f32(&g);
 }
 
+/* NaN where either is. */
+static float larger(float a, float b) { return a > b || isnan(a) ? a : b; }
+
 /* The largest u of a tile of keys, of those that count for it. */
 static float max_of_keys(const struct attn_feature_call *c, struct attn_feature_tile t,
                          const float *u)
@@ -96,8 +99,8 @@ static float max_of_keys(const struct attn_feature_call *c, struct attn_feature_
     float max = -INFINITY;
     if (p->args->mask_in_max == 0 || keep == NULL) {
         for (int64_t r = 0; r < p->state->rows; r++)
-            max = fmaxf(max, c->kernels->reduce_max_f32(u + r * ATTN_TRANSPOSED_ROW,
-                                                        (size_t)t.n));
+            max = larger(max, c->kernels->reduce_max_f32(u + r * ATTN_TRANSPOSED_ROW,
+                                                         (size_t)t.n));
         return max;
     }
     float *columns = factors_of(c);
@@ -106,7 +109,7 @@ static float max_of_keys(const struct attn_feature_call *c, struct attn_feature_
     c->kernels->max_columns_f32(columns, u, ATTN_TRANSPOSED_ROW, (size_t)p->state->rows,
                                 (size_t)t.n, NULL);
     for (int64_t i = 0; i < t.n; i++)
-        max = keep[i] != 0 ? fmaxf(max, columns[i]) : max;
+        max = keep[i] != 0 ? larger(max, columns[i]) : max;
     return max;
 }
 
@@ -416,7 +419,7 @@ static attn_status find_max(const struct attn_feature_call *c, const float *w,
             return ATTNRUN_E_CANCELLED;
         t.n = z->kv_len - t.first < PERFORMER_TILE ? z->kv_len - t.first : PERFORMER_TILE;
         project_keys(c, t, w, c->features);
-        max = fmaxf(max, max_of_keys(c, t, c->features));
+        max = larger(max, max_of_keys(c, t, c->features));
     }
     p->k_max[batch * z->kv_heads + head] =
         max == -INFINITY ? 0.0f : max * p->state->x_scale;
@@ -436,7 +439,7 @@ static float largest_norm(const struct attn_feature_call *c, const float *x,
     for (; t.first < n; t.first += PERFORMER_TILE) {
         t.n = n - t.first < PERFORMER_TILE ? n - t.first : PERFORMER_TILE;
         norms(c, shifts_of(c), attn_tile_rows(x, strides, t), strides->row, t.n, by);
-        max = fmaxf(max, c->kernels->reduce_max_f32(shifts_of(c), (size_t)t.n));
+        max = larger(max, c->kernels->reduce_max_f32(shifts_of(c), (size_t)t.n));
     }
     return max;
 }
