@@ -1,14 +1,15 @@
 /* test_mask_program.c - what attn_mask_look() says of a tile holds for each pair of it, as
  * attn_mask_row() computes them: random programs over positions, ranges, lengths, paddings
- * and numbers; and what it must be able to say of the masks that exporters write.
+ * and numbers; what attn_mask_row() computes against each instruction by itself; and what
+ * attn_mask_look() must be able to say of the masks that exporters write.
  * usage: test_mask_program [SEED] */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../ops/attention/core/mask_program.h"
+#include "mask_pair.h"
 
-enum { LEAVES = 5, MAX = 320, PROGRAMS = 4000 };
+enum { LEAVES = 5, MAX = 320, PROGRAMS = 4000, EACH = 2 };
 
 static uint64_t seed;
 static int64_t draw(int64_t n)
@@ -17,19 +18,19 @@ static int64_t draw(int64_t n)
     return (int64_t)((seed >> 33) % (uint64_t)n);
 }
 
-/* leaf 0: positions of queries, 1: of keys, 2: padding of keys, 3: texts of keys, 4: a mask
- * of pairs */
-static int64_t query_at[MAX], key_at[MAX], text[MAX];
-static uint8_t padding[MAX], pairs[MAX * MAX];
+/* leaf 0: positions of queries, 1: of keys, 2: padding of keys, of each sample, 3: texts of keys,
+ * of each block, 4: a mask of pairs, of each head; EACH of those */
+static int64_t query_at[MAX], key_at[MAX], text[EACH * MAX];
+static uint8_t padding[EACH * MAX], pairs[EACH * MAX * MAX];
 static int64_t sizes[MASK_AXES];
 static attnrun_type types[LEAVES];
 static attnrun_tensor x[LEAVES];
 static const int64_t leaf_axes[LEAVES * MASK_AXES] = {
     -1, -1, -1, 0,  -1, /* */
     -1, -1, -1, -1, 0,  /* */
-    -1, -1, -1, -1, 0,  /* */
-    -1, -1, -1, -1, 0,  /* */
-    -1, -1, -1, 0,  1,
+    -1, 0,  -1, -1, 1,  /* */
+    0,  -1, -1, -1, 1,  /* */
+    -1, -1, 0,  1,  2,
 };
 static int64_t code[MASK_MAX_CODE * MASK_WORDS], known_outputs[MASK_CONSTANTS];
 static int32_t dtype[LEAVES + MASK_MAX_CODE], n_code;
@@ -44,27 +45,36 @@ static void set_leaf(int k, int32_t type, int rank, const int64_t *dims, void *d
     dtype[k] = type;
 }
 
+/* `each`: blocks, samples and heads. */
+static void set_leaves(int64_t each, int64_t queries, int64_t keys)
+{
+    const int64_t line[] = { each, keys }, all[] = { each, queries, keys };
+    sizes[MASK_BLOCK] = sizes[MASK_BATCH] = sizes[MASK_HEAD] = each;
+    sizes[MASK_QUERY] = queries;
+    sizes[MASK_KEY] = keys;
+    set_leaf(0, ATTNRUN_I64, 1, &queries, query_at);
+    set_leaf(1, ATTNRUN_I64, 1, &keys, key_at);
+    set_leaf(2, ATTNRUN_BOOL, 2, line, padding);
+    set_leaf(3, ATTNRUN_I64, 2, line, text);
+    set_leaf(4, ATTNRUN_BOOL, 3, all, pairs);
+}
+
 static void draw_leaves(void)
 {
     const int64_t queries = 1 + draw(MAX), keys = 1 + draw(MAX), first = draw(40),
                   pad = draw(keys + 1), side = draw(2);
-    sizes[MASK_BLOCK] = sizes[MASK_BATCH] = sizes[MASK_HEAD] = 1;
-    sizes[MASK_QUERY] = queries;
-    sizes[MASK_KEY] = keys;
     for (int64_t i = 0; i < queries; i++)
         query_at[i] = first + i;
     for (int64_t j = 0; j < keys; j++) {
         key_at[j] = j;
         text[j] = j / 50;
+        text[keys + j] = j / 64 - 1;
         padding[j] = side ? j < pad : j >= pad;
+        padding[keys + j] = j < pad;
     }
-    for (int64_t i = 0; i < queries * keys; i++)
+    for (int64_t i = 0; i < EACH * queries * keys; i++)
         pairs[i] = draw(2) != 0;
-    set_leaf(0, ATTNRUN_I64, 1, &queries, query_at);
-    set_leaf(1, ATTNRUN_I64, 1, &keys, key_at);
-    set_leaf(2, ATTNRUN_BOOL, 1, &keys, padding);
-    set_leaf(3, ATTNRUN_I64, 1, &keys, text);
-    set_leaf(4, ATTNRUN_BOOL, 2, sizes + MASK_QUERY, pairs);
+    set_leaves(EACH, queries, keys);
 }
 
 static int32_t put(int64_t opcode, int64_t a, int64_t b, int64_t c, int32_t type)
@@ -74,6 +84,8 @@ static int32_t put(int64_t opcode, int64_t a, int64_t b, int64_t c, int32_t type
     dtype[LEAVES + n_code] = type;
     return LEAVES + n_code++;
 }
+
+static int64_t *code_of(int32_t k) { return code + k * MASK_WORDS; }
 
 static int32_t put_int(int64_t n)
 {
@@ -95,6 +107,8 @@ static int32_t pick(int32_t type)
         if (dtype[k] == type && (k != 4 || draw(8) == 0))
             return k;
     }
+    if (type == ATTNRUN_I32)
+        return put(MASK_CAST, draw(2), type, 0, type);
     return type == ATTNRUN_BOOL ? 2 : type == ATTNRUN_I64 ? 1 : put_float(0.0f);
 }
 
@@ -103,11 +117,17 @@ static void draw_instruction(void)
     static const float numbers[] = { 0.0f,  -HUGE_VALF, -3.4028234663852886e38f,
                                      -1e4f, -1e9f,      1.0f,
                                      -0.5f };
-    const int32_t i64 = ATTNRUN_I64, b8 = ATTNRUN_BOOL, f32 = ATTNRUN_F32;
+    const int32_t i64 = draw(5) ? ATTNRUN_I64 : ATTNRUN_I32, b8 = ATTNRUN_BOOL,
+                  f32 = ATTNRUN_F32;
     int32_t a = pick(i64), b = pick(i64);
     switch (draw(9)) {
     case 0:
-        put_int(draw(100) - 20);
+        if (draw(8) == 0)
+            put(MASK_INT, INT32_MAX - draw(100), i64, 0, i64); /* sums of i32 wrap */
+        else if (draw(4) == 0)
+            put(draw(2) ? MASK_AT_QUERY : MASK_AT_KEY, 0, 0, 0, ATTNRUN_I64);
+        else
+            put(MASK_INT, draw(100) - 20, i64, 0, i64);
         break;
     case 1:
         put(MASK_ADD + draw(5), a, b, 0, i64);
@@ -133,13 +153,18 @@ static void draw_instruction(void)
         break;
     default:
         if (draw(3) == 0) {
-            put(MASK_CAST, draw(2) ? pick(b8) : a, f32, 0, f32);
+            const int32_t to = draw(2) ? f32 : draw(2) ? b8 : i64;
+            put(MASK_CAST, draw(2) ? pick(b8) : draw(2) ? pick(f32) : a, to, 0, to);
+            if (dtype[LEAVES + n_code - 1] != f32 && dtype[code_of(n_code - 1)[1]] == f32)
+                code_of(n_code - 1)[1] = a; /* a float beyond integers has none */
         } else if (draw(2)) {
-            b = put_int(1 + draw(70));
+            b = put(MASK_INT, 1 + draw(70), i64, 0, i64);
             put(MASK_MOD, a, b, 0, i64);
+        } else if (draw(3) == 0) {
+            put(draw(2) ? MASK_ABS : MASK_NEG, pick(f32), 0, 0, f32);
         } else {
             a = pick(f32);
-            put(MASK_ADD, a, pick(f32), 0, f32);
+            put(draw(3) ? MASK_ADD : MASK_SUB + draw(4), a, pick(f32), 0, f32);
         }
     }
 }
@@ -152,8 +177,29 @@ static void state_constants(int32_t keep, int32_t add, float fill)
     memcpy(known_outputs, all, sizeof all);
 }
 
+/* What the program makes of a score. */
+static float apply_to(float score, const struct attn_mask_place *place, int64_t query,
+                      int64_t key)
+{
+    const int64_t keep = known_outputs[MASK_FACT_KEEP],
+                  add = known_outputs[MASK_FACT_ADD], keys = sizes[MASK_KEY];
+    const uint32_t bits = (uint32_t)known_outputs[MASK_FACT_FILL];
+    struct mask_number value[LEAVES + MASK_MAX_CODE] = { 0 };
+    float fill;
+    memcpy(&fill, &bits, sizeof fill);
+    value[0].i = query_at[query];
+    value[1].i = key_at[key];
+    value[2].i = padding[place->b * keys + key];
+    value[3].i = text[place->w * keys + key];
+    value[4].i = pairs[(place->h * sizes[MASK_QUERY] + query) * keys + key];
+    mask_pair_run(code, n_code, dtype, LEAVES, query, key, value);
+    if (keep >= 0 && value[keep].i == 0)
+        score = fill;
+    return add >= 0 ? score + value[add].f : score;
+}
+
 static struct attn_mask_program program;
-static struct attn_mask_entry table[4096];
+static struct attn_mask_entry table[8192];
 static int64_t rows_memory[(LEAVES + MASK_MAX_CODE) * ATTN_MASK_BLOCK];
 
 static bool make_program(void)
@@ -163,7 +209,7 @@ static bool make_program(void)
                        f = { known_outputs, MASK_CONSTANTS },
                        a = { leaf_axes, LEAVES * MASK_AXES };
     if (attn_mask_plan(&step, 0, c, f, a, sizes, &program) != ATTNRUN_OK ||
-        program.entries > 4096)
+        program.entries > 8192)
         return false;
     for (int32_t l = 0; l < LEAVES; l++)
         if (attn_mask_summarize(&program, l, &x[l], table) != ATTNRUN_OK)
@@ -233,10 +279,31 @@ static void check_rows(const struct attn_mask_place *place,
     }
 }
 
+/* A tile of up to 64 keys against each instruction by itself. */
+static void check_instructions(const struct attn_mask_place *place,
+                               const struct attn_mask_tile *t, uint64_t began)
+{
+    static float scores[ATTN_MASK_BLOCK * ATTN_MASK_BLOCK];
+    const int64_t n = t->key_end - t->key, rows = t->query_end - t->query;
+    for (int64_t k = 0; k < rows * n; k++)
+        scores[k] = (float)(k % 7) - 3.0f;
+    attn_mask_rows(place, t, true, rows_memory, scores, n);
+    for (int64_t k = 0; k < rows * n; k++) {
+        const int64_t query = t->query + k / n, key = t->key + k % n;
+        const float want = apply_to((float)(k % 7) - 3.0f, place, query, key);
+        const bool same =
+            isnan(want) ? isnan(scores[k]) : scores[k] >= want && scores[k] <= want;
+        if (!same && failures++ < 5)
+            printf("seed %llu: query %lld, key %lld: %g, by single instructions %g\n",
+                   (unsigned long long)began, (long long)query, (long long)key,
+                   (double)scores[k], (double)want);
+    }
+}
+
 static void check_program(uint64_t began)
 {
     const struct attn_mask_place place = {
-        attn_kernels_for(0, false), &program, x, table, 0, 0, 0
+        attn_kernels_for(0, false), &program, x, table, draw(EACH), draw(EACH), draw(EACH)
     };
     const int64_t queries = sizes[MASK_QUERY], keys = sizes[MASK_KEY];
     for (int64_t i = 0; i < queries; i += 64)
@@ -247,6 +314,8 @@ static void check_program(uint64_t began)
             check_tile(&place, &t, began);
             if (wide == ATTN_MASK_BLOCK)
                 check_rows(&place, &t, began);
+            if (wide == ATTN_MASK_BLOCK && began % 4 == 1)
+                check_instructions(&place, &t, began);
         }
 }
 
@@ -283,13 +352,7 @@ static int check_known_masks(void)
         padding[i] = 1;
         text[i] = i / 64;
     }
-    sizes[MASK_BLOCK] = sizes[MASK_BATCH] = sizes[MASK_HEAD] = 1;
-    sizes[MASK_QUERY] = sizes[MASK_KEY] = n;
-    set_leaf(0, ATTNRUN_I64, 1, &n, query_at);
-    set_leaf(1, ATTNRUN_I64, 1, &n, key_at);
-    set_leaf(2, ATTNRUN_BOOL, 1, &n, padding);
-    set_leaf(3, ATTNRUN_I64, 1, &n, text);
-    set_leaf(4, ATTNRUN_BOOL, 2, sizes + MASK_QUERY, pairs);
+    set_leaves(1, n, n);
     n_code = 0;
     const int32_t b8 = ATTNRUN_BOOL, i64 = ATTNRUN_I64, f32 = ATTNRUN_F32;
     const int32_t causal = put(MASK_LESS_EQUAL, 1, 0, 0, b8);
@@ -337,12 +400,7 @@ static int check_comparisons(void)
     int failed = 0;
     memcpy(query_at, numbers, sizeof numbers);
     memcpy(key_at, numbers, sizeof numbers);
-    sizes[MASK_QUERY] = sizes[MASK_KEY] = n;
-    set_leaf(0, ATTNRUN_I64, 1, &n, query_at);
-    set_leaf(1, ATTNRUN_I64, 1, &n, key_at);
-    set_leaf(2, ATTNRUN_BOOL, 1, &n, padding);
-    set_leaf(3, ATTNRUN_I64, 1, &n, text);
-    set_leaf(4, ATTNRUN_BOOL, 2, sizes + MASK_QUERY, pairs);
+    set_leaves(1, n, n);
     for (int64_t opcode = MASK_LESS; opcode <= MASK_EQUAL; opcode++) {
         n_code = 0;
         state_constants(put(opcode, 0, 1, 0, ATTNRUN_BOOL), -1, -HUGE_VALF);
