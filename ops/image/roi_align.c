@@ -170,20 +170,49 @@ static void take_sample(const attnrun_step *step, const struct region *r, double
         *max = v[i] > *max ? v[i] : *max;
 }
 
+/* Samples of a bin along an axis: sample i lies at first + (i + 0.5) * size / all. */
+struct samples {
+    double first, size;
+    int64_t all, from, to; /* those before `from` and from `to` on lie outside */
+};
+
+static double sample_at(const struct samples *s, int64_t i)
+{
+    return s->first + ((double)i + 0.5) * s->size / (double)s->all;
+}
+
+/* Of a region that is much larger than its image, of n pixels, few samples lie on it. */
+static struct samples samples_of(double first, double size, int64_t all, int64_t n)
+{
+    struct samples s = { first, size, all, 0, all };
+    const double each = size / (double)all, margin = 2.0;
+    if (all <= 0 || !(each > 0.0))
+        return s;
+    const double from = (-1.0 - first) / each - margin;
+    const double to = ((double)n - first) / each + margin;
+    s.from = from > 0.0 ? (from < (double)all ? (int64_t)from : all) : 0;
+    s.to = to < (double)all ? (to > (double)s.from ? (int64_t)to : s.from) : all;
+    return s;
+}
+
 static double pool_bin(const attnrun_step *step, const struct region *r, int64_t bin_y,
                        int64_t bin_x)
 {
     const struct roi_args *args = step->args;
-    double sum = 0.0, max = (double)-INFINITY;
-    for (int64_t i = 0; i < r->samples_h; i++)
-        for (int64_t j = 0; j < r->samples_w; j++) {
-            if (attn_stops(i * r->samples_w + j))
+    const struct roi_state *state = step->state;
+    const struct samples h = samples_of(r->top + (double)bin_y * r->bin_h, r->bin_h,
+                                        r->samples_h, state->height);
+    const struct samples w = samples_of(r->left + (double)bin_x * r->bin_w, r->bin_w,
+                                        r->samples_w, state->width);
+    const bool outside =
+        h.to - h.from < h.all || w.to - w.from < w.all; /* samples of 0 */
+    double sum = 0.0, max = outside ? 0.0 : (double)-INFINITY;
+    int64_t taken = 0;
+    for (int64_t i = h.from; i < h.to; i++)
+        for (int64_t j = w.from; j < w.to; j++) {
+            if (attn_stops(taken++))
                 return 0.0;
-            double y = r->top + (double)bin_y * r->bin_h +
-                       ((double)i + 0.5) * r->bin_h / (double)r->samples_h;
-            double x = r->left + (double)bin_x * r->bin_w +
-                       ((double)j + 0.5) * r->bin_w / (double)r->samples_w;
-            take_sample(step, r, y, x, &sum, &max);
+            take_sample(step, r, sample_at(&h, i), sample_at(&w, j), &sum, &max);
         }
     bool none = r->samples_h <= 0 || r->samples_w <= 0;
     if (args->mode == 1)

@@ -20,7 +20,8 @@
  *              is not its own key either; without any key, zeros
  * chunks_before 1, chunks_after 1, or 0 where is_causal, by default
  * Refused: chunk_size < 1, is_causal with chunks_after > 0, lengths that differ, wrap of
- * a longer length that is no multiple of the chunk, shared_qk with fewer key heads.
+ * a longer length that is no multiple of the chunk or whose window holds it more than 64
+ * times, shared_qk with fewer key heads.
  *
  * Cost: O(n chunk_size (1 + before + after) dim), scratch O(tile).
  * Source: local-attention 1.11.2 LocalAttention (pad); transformers 5.23.0
@@ -44,6 +45,7 @@ static const attnrun_attr_def chunked_attrs[] = {
 };
 
 enum { Q, K, V, KEY_MASK };
+enum { MAX_TURNS = 64 }; /* of a window that goes round and round the sequence */
 enum { Y };
 
 struct chunked_state {
@@ -91,6 +93,14 @@ static attn_status plan_chunked_local(attnrun_step *step, const struct attn_qkv 
         w->chunk = w->s.kv_len > 0 ? w->s.kv_len : 1;
         w->wrap = false;
     }
+    const int64_t chunks = w->wrap ? w->s.kv_len / w->chunk : 0;
+    if (w->wrap && state->before + state->after + 1 > MAX_TURNS * chunks)
+        return op_fail(
+            step, ATTNRUN_E_ATTR,
+            "chunks_before and chunks_after are %lld and %lld, expected together "
+            "at most %lld with %lld chunks",
+            (long long)state->before, (long long)state->after,
+            (long long)(MAX_TURNS * chunks - 1), (long long)chunks);
     w->left = (attnrun_ints){ &state->before, 1 };
     w->right = (attnrun_ints){ &state->after, 1 };
     TRY(attn_window_plan(step, w));
