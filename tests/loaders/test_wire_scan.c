@@ -1,5 +1,7 @@
 /* test_wire_scan.c - the scan in front of protobuf-c: each limit just below, at, and
  * above it; broken wire forms; what is left out; where bulk data goes. */
+#include <stdio.h>
+
 #include "../runtime/check.h"
 
 #include "onnx.pb-c.h"
@@ -237,6 +239,130 @@ static void lowered(void **state)
     pb_free(&model);
 }
 
+/* ---- texts of each field of the schema ---- */
+
+/* Within name_bytes; and what nobody reads, so that it is not copied. Others: string_bytes. */
+static const char names[] =
+    " NodeProto.input NodeProto.output NodeProto.name NodeProto.op_type NodeProto.domain "
+    "NodeProto.overload AttributeProto.name AttributeProto.ref_attr_name "
+    "TensorProto.name "
+    "GraphProto.name ValueInfoProto.name FunctionProto.name FunctionProto.input "
+    "FunctionProto.output FunctionProto.attribute FunctionProto.domain "
+    "FunctionProto.overload OperatorSetIdProto.domain StringStringEntryProto.key "
+    "Dimension.dim_param ";
+static const char dropped[] =
+    " NodeProto.doc_string NodeProto.metadata_props NodeProto.device_configurations "
+    "AttributeProto.doc_string TensorProto.doc_string TensorProto.metadata_props "
+    "GraphProto.quantization_annotation GraphProto.metadata_props "
+    "ValueInfoProto.doc_string ValueInfoProto.metadata_props FunctionProto.doc_string "
+    "FunctionProto.metadata_props Dimension.denotation TypeProto.denotation "
+    "ModelProto.training_info ModelProto.configuration ";
+/* What is left where it is, if it is large. */
+static const char bulk_fields[] = " TensorProto.raw_data ";
+
+static bool is_among(const char *list, const ProtobufCMessageDescriptor *type,
+                     const ProtobufCFieldDescriptor *field)
+{
+    char word[128];
+    snprintf(word, sizeof word, " %s.%s ", type->short_name, field->name);
+    return strstr(list, word) != NULL;
+}
+
+/* The field alone, of n bytes 'a', whose last is NUL where `nul`; and what must be there. */
+static attn_status with_text(const ProtobufCMessageDescriptor *type,
+                             const ProtobufCFieldDescriptor *field, int64_t n, bool nul,
+                             int64_t *copied)
+{
+    const bool node = type == &attnrun__onnx__node_proto__descriptor,
+               attribute = type == &attnrun__onnx__attribute_proto__descriptor;
+    struct pb m = { 0 };
+    char *text = malloc((size_t)n + 1);
+    memset(text, 'a', (size_t)n);
+    if (nul)
+        text[n - 1] = 0;
+    if (node && field->id != 4)
+        pb_string(&m, 4, "R");
+    if (attribute && field->id != 1)
+        pb_string(&m, 1, "a");
+    pb_bytes(&m, field->id, text, (size_t)n);
+    struct attn_scan scan;
+    const attn_status status =
+        attn_wire_scan(memory, &limits, type, m.data, (int64_t)m.bytes, &scan);
+    *copied = scan.copy_bytes;
+    attn_scan_free(&scan);
+    pb_free(&m);
+    free(text);
+    return status;
+}
+
+static void check_text(const ProtobufCMessageDescriptor *type,
+                       const ProtobufCFieldDescriptor *field)
+{
+    const bool name = is_among(names, type, field), drop = is_among(dropped, type, field),
+               bytes = field->type == PROTOBUF_C_TYPE_BYTES;
+    const int64_t most = name ? limits.name_bytes : limits.string_bytes;
+    int64_t none, copied;
+    if (is_among(bulk_fields, type, field))
+        return;
+    assert_int_equal(with_text(type, field, 0, false, &none), ATTNRUN_OK);
+    assert_int_equal(with_text(type, field, most, false, &copied), ATTNRUN_OK);
+    assert_int_equal(copied >= most, !drop);
+    assert_int_equal(with_text(type, field, most + 1, false, &copied),
+                     drop ? ATTNRUN_OK : ATTNRUN_E_LIMIT);
+    assert_int_equal(with_text(type, field, 9, true, &copied),
+                     drop || bytes ? ATTNRUN_OK : ATTNRUN_E_MODEL);
+}
+
+/* A message that nobody reads leaves nothing in the copy, but is looked at. */
+static void check_message(const ProtobufCMessageDescriptor *type,
+                          const ProtobufCFieldDescriptor *field)
+{
+    struct pb m = { 0 }, inner = { 0 }, broken = { 0 };
+    struct attn_scan scan;
+    if (!is_among(dropped, type, field))
+        return;
+    if (type == &attnrun__onnx__node_proto__descriptor)
+        pb_string(&m, 4, "R");
+    const int64_t before = (int64_t)m.bytes;
+    pb_bytes(&inner, 100, "unknown", 7);
+    pb_message(&m, field->id, &inner);
+    assert_int_equal(
+        attn_wire_scan(memory, &limits, type, m.data, (int64_t)m.bytes, &scan),
+        ATTNRUN_OK);
+    assert_int_equal(scan.copy_bytes, before);
+    attn_scan_free(&scan);
+    pb_bytes(&broken, field->id, "\xff", 1);
+    assert_int_equal(scan_and_free(type, &broken), ATTNRUN_E_PARSE);
+    pb_free(&m);
+}
+
+static void each_field(void **state)
+{
+    (void)state;
+    static const ProtobufCMessageDescriptor *const types[] = {
+        &attnrun__onnx__node_proto__descriptor,
+        &attnrun__onnx__attribute_proto__descriptor,
+        &attnrun__onnx__tensor_proto__descriptor,
+        &attnrun__onnx__graph_proto__descriptor,
+        &attnrun__onnx__value_info_proto__descriptor,
+        &attnrun__onnx__function_proto__descriptor,
+        &attnrun__onnx__operator_set_id_proto__descriptor,
+        &attnrun__onnx__string_string_entry_proto__descriptor,
+        &attnrun__onnx__tensor_shape_proto__dimension__descriptor,
+        &attnrun__onnx__type_proto__descriptor,
+        MODEL
+    };
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++)
+        for (unsigned f = 0; f < types[k]->n_fields; f++) {
+            const ProtobufCFieldDescriptor *field = &types[k]->fields[f];
+            if (field->type == PROTOBUF_C_TYPE_STRING ||
+                field->type == PROTOBUF_C_TYPE_BYTES)
+                check_text(types[k], field);
+            else if (field->type == PROTOBUF_C_TYPE_MESSAGE)
+                check_message(types[k], field);
+        }
+}
+
 static attn_status with_graphs(int n)
 {
     struct pb model = { 0 };
@@ -376,6 +502,7 @@ int main(void)
         cmocka_unit_test(counts),           cmocka_unit_test(singular_messages_twice),
         cmocka_unit_test(unpacked),         cmocka_unit_test(bulk),
         cmocka_unit_test(long_lists),       cmocka_unit_test(lowered),
+        cmocka_unit_test(each_field),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
