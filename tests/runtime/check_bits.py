@@ -4,12 +4,14 @@
 usage: check_bits.py ATTNRUN FOLDER... [--processes N] [--every K]
 
 FOLDER: folders of the ONNX backend form, or of such folders; every K-th model is taken, with
-inputs that its seed makes up. Each process writes its outputs; the files are compared byte by
-byte. Exit code 1 where one differs, or where no model runs.
+inputs that its seed makes up, or, where it does not run with those, with the inputs of its folder
+(lengths and axes that fit). Each process writes its outputs; the files are compared byte by byte.
+Exit code 1 where one differs, or where one does not run at all.
 """
 import argparse
 import concurrent.futures
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -27,11 +29,22 @@ def find_models(folders):
     return sorted(found)
 
 
-def digest(attnrun, model, threads, path):
+def inputs_of(attnrun, model):
+    """Options that give the inputs of the folder; none where it has others than the model."""
+    said = subprocess.run([attnrun, "inspect", "--json", model], capture_output=True, text=True,
+                          check=False).stdout
+    names = [given["name"] for given in json.loads(said or "{}").get("inputs", [])]
+    paths = [os.path.join(os.path.dirname(model), "test_data_set_0", f"input_{k}.pb")
+             for k in range(len(names))]
+    there = all(os.path.exists(path) for path in paths)
+    return [word for pair in zip(names, paths) for word in ("-i", "=".join(pair))] if there else []
+
+
+def digest(attnrun, model, threads, path, given=()):
     """The hash of what a process writes; "" where it does not run."""
-    done = subprocess.run([attnrun, "run", model, "-q", "-n", "1", "-t", str(threads), "-o", path],
-                          capture_output=True, stdin=subprocess.DEVNULL, timeout=DEADLINE_S,
-                          check=False)
+    done = subprocess.run([attnrun, "run", model, "-q", "-n", "1", "-t", str(threads), "-o", path,
+                           *given], capture_output=True, stdin=subprocess.DEVNULL,
+                          timeout=DEADLINE_S, check=False)
     if done.returncode != 0 or not os.path.exists(path):
         return ""
     with open(path, "rb") as file:
@@ -41,14 +54,19 @@ def digest(attnrun, model, threads, path):
 
 
 def check(attnrun, model, processes, folder):
-    """(how many ran, what differs)"""
-    path = os.path.join(folder, f"{abs(hash(model))}.npz")
+    """(whether it ran, what differs)"""
+    path, given = os.path.join(folder, f"{abs(hash(model))}.npz"), []
     first = digest(attnrun, model, 1, path)
-    for k in range(1, processes if first else 0):
+    if not first:
+        given = inputs_of(attnrun, model)
+        first = digest(attnrun, model, 1, path, given)
+    if not first:
+        return False, f"{model} does not run"
+    for k in range(1, processes):
         threads = 1 + k % 16
-        if digest(attnrun, model, threads, path) != first:
-            return 0, f"{model}: {threads} threads give other bits than one"
-    return bool(first), ""
+        if digest(attnrun, model, threads, path, given) != first:
+            return False, f"{model}: {threads} threads give other bits than one"
+    return True, ""
 
 
 def main():
