@@ -486,11 +486,78 @@ static int check_refused_instructions(void)
     return failed;
 }
 
+/* The rest of what a file says, behind check_known_masks(): 300 queries and keys. */
+static int check_refused_plans(void)
+{
+    const attnrun_step step = { .n_in = LEAVES, .in = types, .x = x };
+    const struct {
+        int64_t code, known, axes; /* how many numbers there are */
+        int64_t keep, add, queries, keys;
+        int leaf, of, axis; /* and one axis of one leaf */
+        bool good;
+    } rows[] = {
+        { 8, MASK_CONSTANTS, 25, 2, LEAVES, -1, -1, 0, MASK_QUERY, 0, true },
+        { 7, MASK_CONSTANTS, 25, 2, -1, -1, -1, 0, MASK_QUERY, 0, false },
+        { 9, MASK_CONSTANTS, 25, 2, -1, -1, -1, 0, MASK_QUERY, 0, false },
+        { 160, MASK_CONSTANTS, 25, 2, -1, -1, -1, 0, MASK_QUERY, 0, true },
+        { 164, MASK_CONSTANTS, 25, 2, -1, -1, -1, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS - 1, 25, 2, -1, -1, -1, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS + 1, 25, 2, -1, -1, -1, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS, 24, 2, -1, -1, -1, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS, 26, 2, -1, -1, -1, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS, 25, 0, -1, -1, -1, 0, MASK_QUERY, 0, false }, /* i64 */
+        { 8, MASK_CONSTANTS, 25, -2, -1, -1, -1, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS, 25, LEAVES + 2, -1, -1, -1, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS, 25, INT64_MAX, -1, -1, -1, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS, 25, -1, -1, -1, -1, 0, MASK_QUERY, 0, true },
+        { 8, MASK_CONSTANTS, 25, -1, 2, -1, -1, 0, MASK_QUERY, 0, false }, /* b8 */
+        { 8, MASK_CONSTANTS, 25, -1, -2, -1, -1, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS, 25, -1, LEAVES + 1, -1, -1, 0, MASK_QUERY, 0, true },
+        { 8, MASK_CONSTANTS, 25, -1, LEAVES + 2, -1, -1, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS, 25, 2, -1, 299, -1, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS, 25, 2, -1, 300, -1, 0, MASK_QUERY, 0, true },
+        { 8, MASK_CONSTANTS, 25, 2, -1, 0, -1, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS, 25, 2, -1, -1, 299, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS, 25, 2, -1, -1, 300, 0, MASK_QUERY, 0, true },
+        { 8, MASK_CONSTANTS, 25, 2, -1, -1, 0, 0, MASK_QUERY, 0, false },
+        { 8, MASK_CONSTANTS, 25, 2, -1, -1, -1, 0, MASK_QUERY, 1, false },
+        { 8, MASK_CONSTANTS, 25, 2, -1, -1, -1, 0, MASK_QUERY, -2, false },
+        { 8, MASK_CONSTANTS, 25, 2, -1, -1, -1, 2, MASK_BATCH, -1, true },
+        { 8, MASK_CONSTANTS, 25, 2, -1, -1, -1, 2, MASK_HEAD, 0, false }, /* twice */
+        { 8, MASK_CONSTANTS, 25, 2, -1, -1, -1, 4, MASK_QUERY, 2, false },
+    };
+    int failed = 0;
+    n_code = 0;
+    while (n_code < MASK_MAX_CODE)
+        put_float(0.0f);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        int64_t known[MASK_CONSTANTS + 1] = { rows[k].keep, rows[k].add, 0,
+                                              rows[k].queries, rows[k].keys };
+        int64_t more[MASK_MAX_CODE * MASK_WORDS + MASK_WORDS] = { 0 };
+        int64_t axes[LEAVES * MASK_AXES + 1] = { 0 };
+        memcpy(more, code, MASK_MAX_CODE * MASK_WORDS * sizeof *code);
+        memcpy(axes, leaf_axes, sizeof leaf_axes);
+        axes[rows[k].leaf * MASK_AXES + rows[k].of] = rows[k].axis;
+        const attnrun_ints c = { more, rows[k].code }, f = { known, rows[k].known },
+                           a = { axes, rows[k].axes };
+        const bool good =
+            attn_mask_plan(&step, 0, c, f, a, sizes, &program) == ATTNRUN_OK;
+        if (good == rows[k].good)
+            continue;
+        failed++;
+        printf("row %zu of what is refused is %s\n", k, good ? "taken" : "refused");
+    }
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     const float fills[] = { -HUGE_VALF, -3.4028234663852886e38f, -1e4f };
-    int failed = check_known_masks() + check_refused_instructions() + check_comparisons();
+    int failed = check_known_masks();
+    failed += check_refused_instructions();
+    failed += check_refused_plans();
+    failed += check_comparisons();
     int64_t refused = 0;
     for (uint64_t k = first; k < first + PROGRAMS && failures == 0; k++) {
         seed = k * UINT64_C(0x9E3779B97F4A7C15);
