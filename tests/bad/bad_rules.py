@@ -391,6 +391,10 @@ SPARSE = [
     sparse("Z_unsorted_axes", 3, [[1, 0], [0, 2]]),
     sparse("Z_repeated_axes", 3, [[0, 1], [0, 1]]),
     sparse("Z_ok", 0, [1, 4]), sparse("Z_axes_ok", 0, [[0, 2], [1, 0]]),
+    sparse("Z_ends_ok", 0, [0, 5]), sparse("Z_ends_axes_ok", 0, [[0, 0], [1, 2]]),
+    sparse("Z_below", 3, [-1, 5]), sparse("Z_above", 3, [0, 6]),
+    sparse("Z_row_below", 3, [[-1, 2], [1, 0]]), sparse("Z_row_above", 3, [[0, 0], [2, 0]]),
+    sparse("Z_column_below", 3, [[0, 0], [1, -1]]), sparse("Z_column_above", 3, [[0, 3], [1, 2]]),
 ]
 
 # ---- opsets ----

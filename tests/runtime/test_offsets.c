@@ -30,6 +30,8 @@ struct result {
 static struct result pack(struct attn_block *blocks, int64_t n, int32_t n_steps)
 {
     struct result r;
+    for (int64_t i = 0; i < n; i++)
+        blocks[i].offset = -ATTN_ARENA_ALIGN; /* each one is written */
     OK(attn_pack_offsets(memory, blocks, n, n_steps, &r.arena, &r.bound, &r.peak));
     return r;
 }
