@@ -71,8 +71,8 @@ static void add(const struct stack *stack, int64_t *sum, int64_t more)
 static attn_status count_node(struct stack *stack, int64_t at, const PB(NodeProto) * pb)
 {
     const struct frame *frame = &stack->frames[at];
-    const struct attn_function *called =
-        attn_load_body(stack->load, frame->opsets, frame->n_opsets, pb);
+    const struct attn_function *called;
+    TRY(attn_load_body(stack->load, frame->opsets, frame->n_opsets, pb, &called));
     add(stack, &stack->frames[at].sum, 1);
     for (size_t k = 0; k < pb->n_attribute; k++) {
         const PB(AttributeProto) *attr = pb->attribute[k];

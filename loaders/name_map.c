@@ -4,16 +4,17 @@
 
 #include <string.h>
 
-static uint64_t hash_of(const void *key, int64_t length)
+static uint32_t hash_of(const void *key, int64_t length)
 {
     uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
     for (int64_t k = 0; k < length; k++)
         hash = (hash ^ ((const uint8_t *)key)[k]) * UINT64_C(1099511628211);
-    return hash ^ hash >> 29;
+    /* v1, v2, …: without this, names that count up lie side by side. */
+    return (uint32_t)((hash ^ hash >> 32) * UINT64_C(0x9E3779B97F4A7C15) >> 32);
 }
 
 static struct attn_name_entry *slot_of(const struct attn_name_map *map, const void *key,
-                                       int64_t length, uint64_t hash)
+                                       int64_t length, uint32_t hash)
 {
     uint64_t mask = (uint64_t)map->capacity - 1;
     for (uint64_t k = hash;; k++) {
@@ -34,14 +35,15 @@ int64_t *attn_map_find(const struct attn_name_map *map, const void *key, int64_t
     return entry->key != NULL ? &entry->value : NULL;
 }
 
-static attn_status make_room(struct attn_name_map *map)
+attn_status attn_map_reserve(struct attn_name_map *map, int64_t n)
 {
-    if (map->used * 2 < map->capacity)
+    if (n * 2 <= map->capacity)
         return ATTNRUN_OK;
     struct attn_name_map larger = { .pool = map->pool,
-                                    .capacity =
-                                        map->capacity > 0 ? map->capacity * 2 : 16,
+                                    .capacity = 16,
                                     .used = map->used };
+    while (larger.capacity < n * 2)
+        larger.capacity *= 2;
     larger.entries =
         attn_pool_alloc(map->pool, larger.capacity * (int64_t)sizeof *larger.entries);
     if (larger.entries == NULL)
@@ -58,11 +60,11 @@ static attn_status make_room(struct attn_name_map *map)
 attn_status attn_map_add(struct attn_name_map *map, const void *key, int64_t length,
                          int64_t value)
 {
-    TRY(make_room(map));
-    uint64_t hash = hash_of(key, length);
+    TRY(attn_map_reserve(map, map->used + 1));
+    uint32_t hash = hash_of(key, length);
     map->used++;
     *slot_of(map, key, length, hash) = (struct attn_name_entry){
-        .key = key, .length = length, .hash = hash, .value = value
+        .key = key, .length = (int32_t)length, .hash = hash, .value = value
     };
     return ATTNRUN_OK;
 }

@@ -7,9 +7,9 @@
 
 struct attn_name_entry {
     const void *key; /* NULL: free */
-    int64_t length;
-    uint64_t hash;
     int64_t value;
+    int32_t length;
+    uint32_t hash;
 };
 
 struct attn_name_map {
@@ -20,7 +20,9 @@ struct attn_name_map {
 
 /* The value of a key, or NULL. */
 int64_t *attn_map_find(const struct attn_name_map *map, const void *key, int64_t length);
-/* Adds a key that is not there yet. */
+/* Makes room for n keys in all. */
+attn_status attn_map_reserve(struct attn_name_map *map, int64_t n);
+/* Adds a key of less than 2 GiB that is not there yet. */
 attn_status attn_map_add(struct attn_name_map *map, const void *key, int64_t length,
                          int64_t value);
 

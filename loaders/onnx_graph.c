@@ -205,11 +205,12 @@ attn_status attn_load_push(struct attn_load *load, struct attn_load_scope *scope
     return ATTNRUN_OK;
 }
 
-static attn_status reserve(const struct attn_load_scope *scope, const PB(GraphProto) * pb)
+static attn_status reserve(struct attn_load_scope *scope, const PB(GraphProto) * pb)
 {
     size_t n = pb->n_input + pb->n_initializer + pb->n_sparse_initializer;
     for (size_t k = 0; k < pb->n_node; k++)
         n += pb->node[k]->n_output;
+    TRY(attn_map_reserve(&scope->names, (int64_t)n));
     return attn_graph_reserve(scope->place->graph, (int64_t)n, (int64_t)pb->n_node);
 }
 

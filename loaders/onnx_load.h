@@ -135,9 +135,9 @@ attn_status attn_load_subgraph(struct attn_load *load, struct attn_load_place *o
 attn_status attn_load_node(struct attn_load *load, struct attn_load_scope *scope,
                            const PB(NodeProto) * pb);
 /* The function whose body takes the place of a node, or NULL: an operator, or missing. */
-const struct attn_function *attn_load_body(const struct attn_load *load,
-                                           const struct attn_opset *opsets,
-                                           int32_t n_opsets, const PB(NodeProto) * pb);
+attn_status attn_load_body(const struct attn_load *load, const struct attn_opset *opsets,
+                           int32_t n_opsets, const PB(NodeProto) * pb,
+                           const struct attn_function **function);
 bool attn_load_is_constant(const PB(NodeProto) * pb);
 
 /* onnx_error.c: the failure `status` once more, with the node, or with another place,

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "../runtime/operator.h"
 #include "onnx_load.h"
 
 enum { HASH_DIGITS = 8 };
@@ -74,9 +75,9 @@ struct choice {
 };
 
 /* *native: there is an operator row for it; choice->function is what the model has. */
-static void look_up(const struct attn_load *load, const struct attn_opset *opsets,
-                    int32_t n_opsets, const PB(NodeProto) * pb, struct choice *choice,
-                    bool *native)
+static attn_status look_up(const struct attn_load *load, const struct attn_opset *opsets,
+                           int32_t n_opsets, const PB(NodeProto) * pb,
+                           struct choice *choice, bool *native)
 {
     choice->domain = attn_domain(pb->domain);
     choice->op_type = pb->op_type;
@@ -86,24 +87,30 @@ static void look_up(const struct attn_load *load, const struct attn_opset *opset
     if (base_name(choice->domain, pb->op_type, choice->base, sizeof choice->base))
         name = choice->base;
     int64_t opset = choice->opset > 0 ? choice->opset : 1;
-    *native =
-        attn_runtime_find_op(load->model->runtime, choice->domain, name, opset) != NULL;
+    const struct attn_operator *found =
+        attn_operator_find(load->model, choice->domain, name, opset);
+    if (found == NULL)
+        return ATTNRUN_E_MEMORY;
+    *native = found->op != NULL;
     if (*native && (load->model->flags & ATTNRUN_FORCE_BODIES) == 0)
         choice->function = NULL;
     if (*native && choice->function == NULL)
         choice->op_type = name;
+    return ATTNRUN_OK;
 }
 
-const struct attn_function *attn_load_body(const struct attn_load *load,
-                                           const struct attn_opset *opsets,
-                                           int32_t n_opsets, const PB(NodeProto) * pb)
+attn_status attn_load_body(const struct attn_load *load, const struct attn_opset *opsets,
+                           int32_t n_opsets, const PB(NodeProto) * pb,
+                           const struct attn_function **function)
 {
     struct choice choice;
     bool native;
+    *function = NULL;
     if (load->by_name.used == 0)
-        return NULL;
-    look_up(load, opsets, n_opsets, pb, &choice, &native);
-    return choice.function;
+        return ATTNRUN_OK;
+    TRY(look_up(load, opsets, n_opsets, pb, &choice, &native));
+    *function = choice.function;
+    return ATTNRUN_OK;
 }
 
 static attn_status choose(const struct attn_load *load,
@@ -113,7 +120,7 @@ static attn_status choose(const struct attn_load *load,
     bool native;
     if (pb->op_type[0] == 0)
         return attn_fail(ATTNRUN_E_MODEL, "the op_type is empty");
-    look_up(load, scope->opsets, scope->n_opsets, pb, choice, &native);
+    TRY(look_up(load, scope->opsets, scope->n_opsets, pb, choice, &native));
     /* ONNX Runtime's optimizer writes such nodes into models that do not import it. */
     bool implied = strcmp(choice->domain, "com.microsoft") == 0;
     if (choice->opset == 0 && choice->function == NULL && !implied)

@@ -1,5 +1,5 @@
-/* tile.h - how operators cut their work into tasks, and their scratch memory into slots. Both
- * are chosen in infer() and found again in run().
+/* tile.h - how operators cut their work into tasks and panels, and their scratch memory into slots.
+ * All are chosen in infer() and found again in run().
  *
  * Tasks of a phase are a grid (batch, heads, blocks), blocks first:
  *
@@ -20,6 +20,30 @@
 #define ATTN_OPS_TILE_H
 
 #include "../runtime/checked.h"
+#include "kernels/kernels.h"
+
+/* ---- what the kernels of a set are cut for: the one place where operators learn it ---- */
+
+static inline int32_t op_vector_bytes(const struct attn_kernels *kernels)
+{
+    return kernels->vec_bytes;
+}
+/* Floats of a vector: to so many the columns of a packed right operand are filled up. */
+static inline int64_t op_lanes(const struct attn_kernels *kernels)
+{
+    return kernels->vec_bytes / (int64_t)sizeof(float);
+}
+/* Columns of a panel of a product: two vectors of floats, or of sums of bytes. */
+static inline int64_t op_panel_columns(const struct attn_kernels *kernels)
+{
+    return 2 * op_lanes(kernels);
+}
+/* Elements of a packed (k, n) right operand, whose sizes are those of a tensor. */
+static inline int64_t op_packed_elements(const struct attn_kernels *kernels, int64_t k,
+                                         int64_t n)
+{
+    return round_up(n, op_lanes(kernels)) * k;
+}
 
 /* ---- tasks ---- */
 

@@ -402,7 +402,7 @@ static void *pool_place(struct attn_pool *pool, int64_t bytes)
     return block_data(pool->last) + at;
 }
 
-static void *pool_alloc(struct attn_pool *pool, int64_t bytes)
+void *attn_pool_room(struct attn_pool *pool, int64_t bytes)
 {
     void *made = pool_place(pool, bytes);
     if (made == NULL && pool->failed == 0)
@@ -412,7 +412,7 @@ static void *pool_alloc(struct attn_pool *pool, int64_t bytes)
 
 void *attn_pool_alloc(struct attn_pool *pool, int64_t bytes)
 {
-    void *made = pool_alloc(pool, bytes);
+    void *made = attn_pool_room(pool, bytes);
     if (made != NULL && bytes > 0)
         memset(made, 0, (size_t)bytes);
     return made;
@@ -420,7 +420,7 @@ void *attn_pool_alloc(struct attn_pool *pool, int64_t bytes)
 
 void *attn_pool_copy(struct attn_pool *pool, const void *data, int64_t bytes)
 {
-    void *copy = pool_alloc(pool, bytes);
+    void *copy = attn_pool_room(pool, bytes);
     if (copy != NULL && bytes > 0)
         memcpy(copy, data, (size_t)bytes);
     return copy;
@@ -459,7 +459,7 @@ attn_status attn_pool_grow(struct attn_pool *pool, void **items, int64_t *capaci
         !ck_mul(wanted, item_bytes, &bytes))
         return attn_fail(ATTNRUN_E_MEMORY, "an array of %" PRId64 " items overflows",
                          used);
-    void *grown = attn_pool_alloc(pool, bytes);
+    void *grown = attn_pool_room(pool, bytes);
     if (grown == NULL)
         return ATTNRUN_E_MEMORY;
     if (used > 0)
@@ -503,4 +503,16 @@ void attn_pool_free(struct attn_pool *pool)
         pool->last = block->before;
         attn_free(pool->memory, pool->kind, block, block->bytes + POOL_HEADER);
     }
+}
+
+void attn_pool_reset(struct attn_pool *pool)
+{
+    struct attn_pool_block *last = pool->last;
+    if (last == NULL)
+        return;
+    pool->last = last->before;
+    attn_pool_free(pool);
+    last->before = NULL;
+    last->used = 0;
+    pool->last = last;
 }

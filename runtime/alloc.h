@@ -70,14 +70,18 @@ void attn_pool_init(struct attn_pool *pool, struct attn_memory *memory,
                     enum attn_memory_kind kind);
 /* Zeroed, 16-byte aligned (64 for blocks over 4 KiB). NULL with the error recorded. */
 void *attn_pool_alloc(struct attn_pool *pool, int64_t bytes);
+/* The same, but not zeroed: the caller writes all that it reads. */
+void *attn_pool_room(struct attn_pool *pool, int64_t bytes);
 void *attn_pool_copy(struct attn_pool *pool, const void *data, int64_t bytes);
 char *attn_pool_string(struct attn_pool *pool, const char *text); /* NULL text: "" */
 char *attn_pool_printf(struct attn_pool *pool, const char *format, ...) ATTN_PRINTF(2, 3);
-/* A growing array: makes room for one more element. *items and *capacity are updated; the
- * old array stays in the pool until that ends. */
+/* A growing array: makes room for one more element, which is not zeroed. *items and *capacity
+ * are updated; the old array stays in the pool until that ends. */
 attn_status attn_pool_grow(struct attn_pool *pool, void **items, int64_t *capacity,
                            int64_t used, int64_t item_bytes);
 void attn_pool_free(struct attn_pool *pool);
+/* Ends all that is in the pool, and keeps its last block for what comes next. */
+void attn_pool_reset(struct attn_pool *pool);
 /* What more a pool would take, without taking it. */
 struct attn_pool_fill {
     int64_t block, used; /* of its last block; block -1: none */

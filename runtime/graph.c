@@ -25,6 +25,11 @@
  * of the model and goes with it. */
 #include "graph.h"
 #include "graph_names.h"
+#include "operator.h"
+
+enum {
+    RESERVE_MORE = 8 /* an eighth more values and nodes than the file has, for passes */
+};
 
 struct attn_graph *attn_graph_create(struct attn_model *model, struct attn_graph *outer)
 {
@@ -46,12 +51,15 @@ attn_status attn_graph_reserve(struct attn_graph *graph, int64_t n_values,
 {
     struct attn_pool *pool = &graph->model->pool;
     if (graph->n_values == 0 && n_values > 0 && n_values < INT32_MAX) {
-        graph->values = attn_pool_alloc(pool, n_values * (int64_t)sizeof *graph->values);
-        graph->values_capacity = graph->values != NULL ? n_values : 0;
+        const int64_t room = n_values + n_values / RESERVE_MORE;
+        TRY(attn_names_reserve(graph, n_values));
+        graph->values = attn_pool_room(pool, room * (int64_t)sizeof *graph->values);
+        graph->values_capacity = graph->values != NULL ? room : 0;
     }
     if (graph->n_nodes == 0 && n_nodes > 0 && n_nodes < INT32_MAX) {
-        graph->nodes = attn_pool_alloc(pool, n_nodes * (int64_t)sizeof *graph->nodes);
-        graph->nodes_capacity = graph->nodes != NULL ? n_nodes : 0;
+        const int64_t room = n_nodes + n_nodes / RESERVE_MORE;
+        graph->nodes = attn_pool_room(pool, room * (int64_t)sizeof *graph->nodes);
+        graph->nodes_capacity = graph->nodes != NULL ? room : 0;
     }
     return pool->failed != 0 ? ATTNRUN_E_MEMORY : ATTNRUN_OK;
 }
@@ -65,7 +73,7 @@ attn_status attn_graph_add_value(struct attn_graph *graph, const char *name, int
     if (graph->n_values == graph->values_capacity)
         TRY(attn_pool_grow(pool, (void **)&graph->values, &graph->values_capacity,
                            graph->n_values, (int64_t)sizeof *graph->values));
-    TRY(attn_names_reserve(graph));
+    TRY(attn_names_reserve(graph, graph->n_values + 1));
     const char *own = NULL;
     if (name != NULL && name[0] != 0)
         own = attn_pool_string(pool, name);
@@ -117,14 +125,28 @@ attn_status attn_graph_new_constant(struct attn_graph *graph, int32_t dtype, int
     return ATTNRUN_OK;
 }
 
-static const char *const *value_names(struct attn_graph *graph, int32_t n,
-                                      const int32_t *ids)
+/* Where the arrays of a node lie behind it, in one block of memory. */
+struct node_block {
+    struct attn_node node;
+    /* const char *inputs[n_in + 1], *outputs[n_out + 1]; int32_t in[n_in], out[n_out] */
+    const char *names[];
+};
+
+static void set_operands(struct attn_graph *graph, struct node_block *block, int32_t n_in,
+                         const int32_t *in, int32_t n_out, const int32_t *out)
 {
-    const char **names =
-        attn_pool_alloc(&graph->model->pool, (n + 1) * (int64_t)sizeof *names);
-    for (int32_t i = 0; names != NULL && i < n; i++)
-        names[i] = ids[i] >= 0 ? graph->values[ids[i]].name : "";
-    return names;
+    struct attn_node *node = &block->node;
+    node->pub.inputs = block->names;
+    node->pub.outputs = block->names + n_in + 1;
+    node->in = (int32_t *)(void *)(block->names + n_in + n_out + 2);
+    node->out = node->in + n_in;
+    node->pub.n_in = n_in;
+    node->pub.n_out = n_out;
+    if (n_in > 0)
+        memcpy(node->in, in, (size_t)n_in * sizeof *in);
+    if (n_out > 0)
+        memcpy(node->out, out, (size_t)n_out * sizeof *out);
+    attn_graph_rename(graph, node);
 }
 
 static struct attn_node *make_node(struct attn_graph *graph, const char *domain,
@@ -132,27 +154,20 @@ static struct attn_node *make_node(struct attn_graph *graph, const char *domain,
                                    const int32_t *in, int32_t n_out, const int32_t *out)
 {
     struct attn_pool *pool = &graph->model->pool;
-    struct attn_node *node = attn_pool_alloc(pool, (int64_t)sizeof *node);
-    if (node == NULL)
+    const int64_t n = (int64_t)n_in + n_out;
+    struct node_block *block = attn_pool_alloc(
+        pool, (int64_t)sizeof *block + (n + 2) * (int64_t)sizeof(const char *) +
+                  n * (int64_t)sizeof *in);
+    const struct attn_operator *names =
+        attn_operator_find(graph->model, domain, op_type, 0);
+    const char *own = attn_pool_string(pool, name);
+    if (block == NULL || names == NULL || own == NULL)
         return NULL;
-    node->in = attn_pool_alloc(pool, (n_in + 1) * (int64_t)sizeof *in);
-    node->out = attn_pool_alloc(pool, (n_out + 1) * (int64_t)sizeof *out);
-    node->pub = (attnrun_node){ .name = attn_pool_string(pool, name),
-                                .op_type = attn_pool_string(pool, op_type),
-                                .domain = attn_pool_string(pool, domain),
-                                .n_in = n_in,
-                                .n_out = n_out,
-                                .inputs = value_names(graph, n_in, in),
-                                .outputs = value_names(graph, n_out, out) };
-    node->pub.function = "";
-    if (!node->in || !node->out || !node->pub.name || !node->pub.op_type ||
-        !node->pub.domain || !node->pub.inputs || !node->pub.outputs)
-        return NULL;
-    if (n_in > 0)
-        memcpy(node->in, in, (size_t)n_in * sizeof *in);
-    if (n_out > 0)
-        memcpy(node->out, out, (size_t)n_out * sizeof *out);
-    return node;
+    block->node.pub = (attnrun_node){
+        .name = own, .op_type = names->op_type, .domain = names->domain, .function = ""
+    };
+    set_operands(graph, block, n_in, in, n_out, out);
+    return &block->node;
 }
 
 static attn_status append_node(struct attn_graph *graph, struct attn_node *node)

@@ -14,7 +14,9 @@ static uint64_t hash_name(const char *name)
     uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
     for (; *name != 0; name++)
         hash = (hash ^ (uint8_t)*name) * UINT64_C(1099511628211);
-    return hash;
+    /* v1, v2, …: without this, names that count up lie side by side. */
+    hash = (hash ^ hash >> 32) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ hash >> 32;
 }
 
 struct attn_names *attn_names_create(struct attn_graph *graph)
@@ -31,12 +33,14 @@ void attn_names_put(struct attn_graph *graph, int32_t id)
     names->slots[i & (uint64_t)(names->capacity - 1)] = id + 1;
 }
 
-attn_status attn_names_reserve(struct attn_graph *graph)
+attn_status attn_names_reserve(struct attn_graph *graph, int64_t n_values)
 {
     struct attn_names *names = graph->names;
-    if (graph->n_values * 2 < names->capacity)
+    if (n_values * 2 <= names->capacity)
         return ATTNRUN_OK;
-    int64_t capacity = names->capacity > 0 ? names->capacity * 2 : 64;
+    int64_t capacity = 64;
+    while (capacity < n_values * 2)
+        capacity *= 2;
     int32_t *slots =
         attn_pool_alloc(&graph->model->pool, capacity * (int64_t)sizeof *slots);
     if (slots == NULL)

@@ -6,8 +6,8 @@
 
 /* An empty table in the model's memory, or NULL. */
 struct attn_names *attn_names_create(struct attn_graph *graph);
-/* Makes room for one more value. */
-attn_status attn_names_reserve(struct attn_graph *graph);
+/* Makes room for `n_values` values in all. */
+attn_status attn_names_reserve(struct attn_graph *graph, int64_t n_values);
 /* Enters value `id` under its name; there is room. */
 void attn_names_put(struct attn_graph *graph, int32_t id);
 /* Values a and b exchange their names: before they do. */

@@ -247,7 +247,7 @@ static struct attn_step *next_step(struct inference *inference, struct attn_node
 {
     if (inference->nodes_in_pool++ == NODES_PER_POOL) {
         inference->nodes_in_pool = 0;
-        attn_pool_free(&inference->scratch);
+        attn_pool_reset(&inference->scratch);
     }
     struct attn_step *step =
         attn_step_create(&inference->scratch, inference->graph, node, inference->kernels);

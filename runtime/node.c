@@ -5,6 +5,7 @@
  * defaults, and operands whose number, kinds and element types the row allows. An attribute
  * that the row does not know is refused. */
 #include "node.h"
+#include "operator.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -330,17 +331,17 @@ attn_status attn_node_resolve(struct attn_graph *graph, struct attn_node *node)
     struct attn_model *model = graph->model;
     if (node->pub.opset <= 0)
         node->pub.opset = (int32_t)opset_of(model, node->pub.domain);
-    const attnrun_op_def *built_in = attn_runtime_find_builtin(
-        model->runtime, node->pub.domain, node->pub.op_type, node->pub.opset);
-    node->pub.op = node->internal
-                       ? built_in
-                       : attn_runtime_find_op(model->runtime, node->pub.domain,
-                                              node->pub.op_type, node->pub.opset);
-    node->built_in = node->pub.op == built_in;
+    struct attn_operator *found =
+        attn_operator_find(model, node->pub.domain, node->pub.op_type, node->pub.opset);
+    if (found == NULL)
+        return ATTNRUN_E_MEMORY;
+    node->pub.op = node->internal ? found->built_in : found->op;
+    node->built_in = node->pub.op == found->built_in;
     if (node->pub.op == NULL)
         return fail_missing(node);
-    if (node->built_in)
-        attn_runtime_note_op(model->runtime, built_in);
+    if (node->built_in && !found->noted)
+        attn_runtime_note_op(model->runtime, found->built_in);
+    found->noted |= node->built_in;
     node->row = attn_row_read(&model->rows, &model->pool, node->pub.op);
     if (node->row == NULL)
         return ATTNRUN_E_MEMORY;

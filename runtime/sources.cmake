@@ -43,6 +43,7 @@ set(ATTN_RUNTIME
   runtime/offsets_sweep.c
   runtime/op.c
   runtime/operand.c
+  runtime/operator.c
   runtime/own.c
   runtime/pack.c
   runtime/plan.c

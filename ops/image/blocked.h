@@ -5,7 +5,14 @@
 #ifndef ATTN_OPS_BLOCKED_H
 #define ATTN_OPS_BLOCKED_H
 
+#include "../tile.h"
 #include "conv.h"
+
+/* Columns of a panel of weights: attn_blocked_conv. */
+static inline int64_t blocked_panel(const struct attn_kernels *kernels)
+{
+    return attn_blocked_panel(op_vector_bytes(kernels));
+}
 
 /* Input `in` has rank 5 and ends with 16. */
 attn_status attn_blocked_check(const attnrun_step *step, int in);

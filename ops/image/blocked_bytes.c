@@ -99,7 +99,7 @@ static attn_status blocked_bytes_pack(attnrun_pack *pack, int64_t *bytes, void *
         .plain = args->conv.plain != 0,
         .by_itself = blocked_by_itself(&args->conv, w->dims[0]),
         .stride = window_attr(args->conv.window.strides, 1, 1),
-        .panel = attn_blocked_panel(pack->kernels->vec_bytes),
+        .panel = blocked_panel(pack->kernels),
     };
     const int64_t size = attn_blocked_byte_packed(&weights);
     if (size < 0)

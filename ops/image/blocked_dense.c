@@ -479,7 +479,7 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
                                struct attn_blocked_conv *c, int64_t columns,
                                struct near place)
 {
-    const int64_t panel = attn_blocked_panel(step->kernels->vec_bytes);
+    const int64_t panel = blocked_panel(step->kernels);
     const bool near = !o->clipped || is_near(&p->shape);
     const void *const next = c->next;
     for (int64_t done = 0; done < columns; done += c->columns) {

@@ -122,7 +122,7 @@ static void pack_winograd(float *packed, const struct blocked_weights *p,
 {
     const int64_t rows = p->w->dims[0], channels = p->w->dims[1];
     const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
-    const int64_t panel = attn_blocked_panel(p->kernels->vec_bytes);
+    const int64_t panel = blocked_panel(p->kernels);
     const float *from = p->w->data;
     for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {
         const int64_t first = row / panel * panel;
@@ -145,7 +145,7 @@ static void pack_transposed(float *packed, const struct blocked_weights *p)
 {
     const int64_t channels = p->w->dims[0], rows = p->w->dims[1];
     const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
-    const int64_t panel = attn_blocked_panel(p->kernels->vec_bytes);
+    const int64_t panel = blocked_panel(p->kernels);
     const int step = is_words(p) ? 2 : 1;
     const float *w = p->w->data;
     for (int64_t first = 0; first < columns; first += panel) {
@@ -177,8 +177,7 @@ void attn_blocked_pack(float *packed, const struct blocked_weights *p)
 {
     const attnrun_tensor *w = p->w;
     const int64_t taps = w->dims[2] * w->dims[3], rows = w->dims[p->transposed ? 1 : 0];
-    const int64_t of_row = w->dims[1] * taps,
-                  panel = attn_blocked_panel(p->kernels->vec_bytes);
+    const int64_t of_row = w->dims[1] * taps, panel = blocked_panel(p->kernels);
     const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
     const int64_t of_group = p->by_itself || p->groups == 1 ? columns : rows / p->groups;
     const int64_t weight_rows = (attn_blocked_packed_floats(p) - columns) / columns;

@@ -184,7 +184,7 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
                                struct attn_winograd *t, float *sums, int64_t image,
                                int64_t first, int64_t end)
 {
-    const int64_t panel = attn_blocked_panel(step->kernels->vec_bytes);
+    const int64_t panel = blocked_panel(step->kernels);
     const int64_t map = t->out[0] * t->out[1] * ATTN_BLOCK;
     for (int64_t column = first; column < end; column += panel) {
         const int64_t at = (image * p->columns + column) / ATTN_BLOCK * map;

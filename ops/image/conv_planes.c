@@ -6,6 +6,7 @@
  *
  * Tasks: batch x group (or a few of them, where they have one channel) x block of pixels.
  */
+#include "../tile.h"
 #include "conv.h"
 
 enum { BLOCK = 240, MIN_TASKS = 8, MIN_NS = 20000, MAX_NS = 500000, TOGETHER = 4 };
@@ -80,7 +81,7 @@ void attn_conv_planes_prepare(const attnrun_step *step, const struct conv_plan *
                               uint16_t *edges)
 {
     const struct window *w = &plan->shape.w;
-    const int64_t lanes = step->kernels->vec_bytes / (int64_t)sizeof(float);
+    const int64_t lanes = op_lanes(step->kernels);
     for (int64_t j = 0; j < w->kernel[2]; j++)
         for (int64_t i = 0; i < w->in[2] + ATTN_CONV_EDGES; i++)
             *edges++ = find_edge(w, j, i * lanes % w->in[2], lanes);

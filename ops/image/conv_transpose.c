@@ -9,8 +9,10 @@
  * each of 2 spatial axes, then those after; none where absent) and B as input 3.
  *
  * f32: patches = W' X for a tile of input pixels (gemm_f32, W transposed once), then
- * added up. A task owns whole output planes, so sums have one order. f64: plain loops.
+ * added up. A task owns whole output planes, so sums have one order. Constant weights may be
+ * stored as f16 or bf16: a task makes floats of those that it multiplies by. f64: plain loops.
  * Source: ONNX ConvTranspose-11; ONNX Runtime contrib operators. */
+#include "../storage.h"
 #include "conv.h"
 
 struct conv_transpose_args {
@@ -23,6 +25,8 @@ struct conv_transpose_state {
     struct conv_shape shape; /* window: in, out as named; before is cut off the output */
     int64_t block_rows, row_blocks, block_pixels;
     int64_t line_floats, panel_floats, patch_floats;
+    int64_t
+        weight_floats; /* of scratch: the weights of a task, where they are f16 or bf16 */
     int32_t transpose; /* phase 0 transposes W into shared memory */
 };
 
@@ -184,6 +188,11 @@ static attn_status plan_conv_transpose(attnrun_step *step,
         4 * (state->line_floats + state->panel_floats + state->patch_floats +
              (int64_t)attn_gemm_scratch((size_t)patches, (size_t)state->block_pixels,
                                         (size_t)s->channels));
+    state->weight_floats = 0;
+    if (attn_stored_narrow(step->in[1].dtype))
+        state->weight_floats =
+            patches * s->channels; /* at most a matrix of the constant */
+    step->scratch_bytes += 4 * state->weight_floats;
     state->transpose = step->node->packed == NULL;
     int64_t per_group = s->rows * s->taps;
     if (state->transpose) {
@@ -334,8 +343,22 @@ static void fill_planes(float *y, const float *bias, int64_t planes, int64_t pix
             y[m * pixels + i] = bias != NULL ? bias[m] : 0.0f;
 }
 
+/* `n` weights from `first` on as floats: where they are, or in `room`. */
+static const float *find_weights(const attnrun_step *step, const attnrun_work *work,
+                                 int64_t first, int64_t n, float *room)
+{
+    const struct conv_transpose_state *state = step->state;
+    const int32_t dtype = step->in[1].dtype;
+    if (state->transpose || state->weight_floats == 0)
+        return (const float *)(state->transpose ? work->shared : step->node->packed) +
+               first;
+    attn_stored_to_floats(step->kernels, dtype, room,
+                          attn_stored_at(dtype, step->node->packed, first), n);
+    return room;
+}
+
 static attn_status run_planes(const attnrun_step *step, const attnrun_work *work,
-                              int64_t task, const float *weights)
+                              int64_t task)
 {
     const struct conv_transpose_state *state = step->state;
     const struct conv_shape *s = &state->shape;
@@ -362,14 +385,17 @@ static attn_status run_planes(const attnrun_step *step, const attnrun_work *work
                              .k_count = s->channels };
     c.x = x + image * image_floats + group * s->channels * s->inputs;
     c.x_end = x + s->batch * image_floats;
-    struct attn_gemm_f32 g = { .a = weights + channel * s->taps * s->channels,
+    float *weights = patches + state->patch_floats;
+    const int64_t row_floats = s->taps * s->channels;
+    struct attn_gemm_f32 g = { .a = find_weights(step, work, channel * row_floats,
+                                                 rows * row_floats, weights),
                                .a_row = s->channels,
                                .b = c.panels,
                                .packed = 1,
                                .c = patches,
                                .m = (size_t)(rows * s->taps),
                                .k = (size_t)s->channels };
-    g.scratch = patches + state->patch_floats;
+    g.scratch = weights + state->weight_floats;
     for (c.pixel = 0; c.pixel < s->inputs; c.pixel += state->block_pixels) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
@@ -386,26 +412,35 @@ static attn_status run_planes(const attnrun_step *step, const attnrun_work *work
     return ATTNRUN_OK;
 }
 
-static void transpose_weights(const struct attn_kernels *kernels, float *to,
-                              const float *w, int64_t channels, int64_t columns,
-                              int64_t from, int64_t n)
+/* Columns from `from` on of w [channels, columns] become rows of `to`, as floats. */
+static void transpose_to_floats(const struct attn_kernels *kernels, float *to,
+                                int32_t dtype, const void *w, int64_t channels,
+                                int64_t columns, int64_t from, int64_t n)
 {
-    kernels->transpose_f32(to + from * channels, channels, w + from, columns,
-                           (size_t)channels, (size_t)n);
+    if (attn_stored_as(dtype) == ATTN_B_F32) {
+        kernels->transpose_f32(to + from * channels, channels, (const float *)w + from,
+                               columns, (size_t)channels, (size_t)n);
+        return;
+    }
+    for (int64_t j = from; j < from + n; j++)
+        for (int64_t c = 0; c < channels; c++)
+            attn_stored_to_floats(kernels, dtype, to + j * channels + c,
+                                  attn_stored_at(dtype, w, c * columns + j), 1);
 }
 
 static void run_transpose(const attnrun_step *step, const attnrun_work *work)
 {
     const struct conv_transpose_state *state = step->state;
     const struct conv_shape *s = &state->shape;
+    const int32_t dtype = step->in[1].dtype;
     int64_t columns = s->rows * s->taps, blocks = (columns + COLUMNS - 1) / COLUMNS;
     for (int64_t task = work->begin; task < work->end; task++) {
         int64_t group = task / blocks, from = task % blocks * COLUMNS;
         int64_t n = columns - from < COLUMNS ? columns - from : COLUMNS;
         int64_t offset = group * s->channels * columns;
-        transpose_weights(step->kernels, (float *)work->shared + offset,
-                          (const float *)step->x[1].data + offset, s->channels, columns,
-                          from, n);
+        transpose_to_floats(step->kernels, (float *)work->shared + offset, dtype,
+                            attn_stored_at(dtype, step->x[1].data, offset), s->channels,
+                            columns, from, n);
     }
 }
 
@@ -447,16 +482,23 @@ static attn_status conv_transpose_run(const attnrun_step *step, const attnrun_wo
         run_transpose(step, work);
         return ATTNRUN_OK;
     }
-    const float *weights = state->transpose ? work->shared : step->node->packed;
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (plain)
             run_plane_f64(step, &state->shape, task);
         else
-            TRY(run_planes(step, work, task, weights));
+            TRY(run_planes(step, work, task));
     }
     return ATTNRUN_OK;
+}
+
+static void transpose_16(uint16_t *to, const uint16_t *w, int64_t channels,
+                         int64_t columns)
+{
+    for (int64_t j = 0; j < columns; j++)
+        for (int64_t c = 0; c < channels; c++)
+            to[j * channels + c] = w[c * columns + j];
 }
 
 static attn_status conv_transpose_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
@@ -464,8 +506,9 @@ static attn_status conv_transpose_pack(attnrun_pack *pack, int64_t *bytes, void 
     const struct conv_transpose_args *args = pack->args;
     const attnrun_tensor *w = &pack->x[1];
     *bytes = 0;
-    if (w->data == NULL || w->dtype != ATTNRUN_F32 || w->rank < 3 || args->group < 1 ||
-        w->dims[0] % args->group != 0 || tensor_count(w) <= 0)
+    const bool narrow = attn_stored_narrow(w->dtype);
+    if (w->data == NULL || (w->dtype != ATTNRUN_F32 && !narrow) || w->rank < 3 ||
+        args->group < 1 || w->dims[0] % args->group != 0 || tensor_count(w) <= 0)
         return ATTNRUN_OK;
     *bytes = tensor_bytes(w);
     pack->replaces = 2;
@@ -475,8 +518,13 @@ static attn_status conv_transpose_pack(attnrun_pack *pack, int64_t *bytes, void 
     int64_t columns = tensor_count(w) / w->dims[0];
     for (int64_t g = 0; g < args->group; g++) {
         int64_t offset = g * channels * columns;
-        transpose_weights(pack->kernels, (float *)packed + offset,
-                          (const float *)w->data + offset, channels, columns, 0, columns);
+        if (narrow)
+            transpose_16((uint16_t *)packed + offset, (const uint16_t *)w->data + offset,
+                         channels, columns);
+        else
+            transpose_to_floats(pack->kernels, (float *)packed + offset, w->dtype,
+                                (const float *)w->data + offset, channels, columns, 0,
+                                columns);
     }
     return ATTNRUN_OK;
 }
@@ -492,6 +540,7 @@ const attnrun_op_def op_conv_transpose_1 = {
     .types = "T=f32,f64",
     .attrs = conv_transpose_attrs,
     .infer = conv_transpose_infer,
+    .storage_in = 2,
     .pack = conv_transpose_pack,
     .check_packed = op_packed_is_data,
     .run = conv_transpose_run,
@@ -522,6 +571,7 @@ const attnrun_op_def op_conv_transpose_with_dynamic_pads_1 = {
     .types = "T=f32,f64",
     .attrs = dynamic_pads_attrs,
     .infer = dynamic_pads_infer,
+    .storage_in = 2,
     .pack = conv_transpose_pack,
     .check_packed = op_packed_is_data,
     .run = conv_transpose_run,

@@ -178,11 +178,11 @@ static attn_status run_columns(const struct attn_gemm *g,
     t.n_epilogue = move_epilogue(g, o, steps, at.c, i, j);
     float *copy = t.scratch + gemm_floats(g);
     TRY(find_a(g, kernels, &t, (const float *)o->a + at.a + i * g->a_row, copy, copied));
-    t.b_type = attn_gemm_stored_as(g->b_type);
+    t.b_type = attn_stored_as(g->b_type);
     if (o->packed != NULL)
         attn_gemm_use_packed(&t, o->packed, j);
     else
-        t.b = attn_gemm_element(g->b_type, o->b, at.b + j * g->b_col);
+        t.b = attn_stored_at(g->b_type, o->b, at.b + j * g->b_col);
     t.c = (float *)o->c + at.c + i * g->c_row + j;
     kernels->gemm_f32(&t);
     return ATTNRUN_OK;
@@ -213,7 +213,7 @@ static int32_t packed_as(const struct attn_kernels *kernels, int32_t dtype)
 {
     return kernels->dots_bf16       ? ATTN_B_PAIRS
            : kernels->products_bf16 ? ATTN_B_BF16
-                                    : attn_gemm_stored_as(dtype);
+                                    : attn_stored_as(dtype);
 }
 
 /* Words of a column of k elements, and their bytes. */
@@ -231,7 +231,7 @@ int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int32_t dtype, 
                              int64_t n)
 {
     const int32_t type = packed_as(kernels, dtype);
-    int64_t lanes = kernels->vec_bytes / 4, bytes;
+    int64_t lanes = op_lanes(kernels), bytes;
     if (!ck_add(n, lanes - 1, &n) ||
         !ck_mul(n / lanes * lanes, depth_of(type, k), &bytes) ||
         !ck_mul(bytes, word_bytes(type), &bytes) ||
@@ -243,13 +243,9 @@ int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int32_t dtype, 
 static struct attn_packed packed_header(const struct attn_kernels *kernels, int32_t dtype,
                                         int64_t k, int64_t n)
 {
-    return (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
-                                 .version = ATTN_PACKED_VERSION,
-                                 .dtype = dtype,
-                                 .vec_bytes = kernels->vec_bytes,
-                                 .k = k,
-                                 .n = n,
-                                 .stored_as = packed_as(kernels, dtype) };
+    struct attn_packed head = attn_packed_head(kernels, dtype, k, n);
+    head.stored_as = packed_as(kernels, dtype);
+    return head;
 }
 
 attn_status attn_gemm_check_head(const attnrun_pack *pack, const void *packed,
@@ -268,8 +264,8 @@ void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *pack
     *packed = packed_header(kernels, dtype, k, n);
     void *panels = packed + 1;
     if (kernels->products_bf16)
-        kernels->gemm_pack_bf16(panels, b, attn_gemm_stored_as(dtype), row, col,
-                                (size_t)k, (size_t)n);
+        kernels->gemm_pack_bf16(panels, b, attn_stored_as(dtype), row, col, (size_t)k,
+                                (size_t)n);
     else if (dtype == ATTNRUN_F32)
         kernels->gemm_pack_f32(panels, b, row, col, (size_t)k, (size_t)n);
     else
@@ -318,7 +314,7 @@ attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64
     const attnrun_tensor *b = in < pack->n_in ? &pack->x[in] : NULL;
     *bytes = 0;
     if (b == NULL || b->data == NULL || b->rank < 2 ||
-        (b->dtype != ATTNRUN_F32 && attn_gemm_stored_as(b->dtype) == ATTN_B_F32))
+        (b->dtype != ATTNRUN_F32 && attn_stored_as(b->dtype) == ATTN_B_F32))
         return ATTNRUN_OK;
     for (int i = 0; i < b->rank - 2; i++)
         if (b->dims[i] != 1)

@@ -11,7 +11,8 @@
 #define ATTN_GEMM_H
 
 #include "../../runtime/op.h"
-#include "../kernels/kernels.h"
+#include "../storage.h"
+#include "../tile.h"
 
 /* C[…,m,n] = epilogue(A[…,m,k] B[…,k,n]). Strides in elements. Zero m, n, k are fine. */
 struct attn_gemm {
@@ -54,20 +55,6 @@ attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g);
 attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
                           const struct attn_gemm_operands *o, const attnrun_work *work);
 
-/* How a B of `dtype` is stored, for attn_gemm_f32.b_type, and its element `index`. */
-static inline int32_t attn_gemm_stored_as(int32_t dtype)
-{
-    return dtype == ATTNRUN_F16    ? ATTN_B_F16
-           : dtype == ATTNRUN_BF16 ? ATTN_B_BF16
-                                   : ATTN_B_F32;
-}
-static inline const void *attn_gemm_element(int32_t dtype, const void *data,
-                                            int64_t index)
-{
-    const int64_t bytes = attn_gemm_stored_as(dtype) == ATTN_B_F32 ? 4 : 2;
-    return (const char *)data + index * bytes;
-}
-
 /* A packed B: position-independent, for one vector length; in words of two bf16 where the
  * table's products are of bf16. */
 enum { ATTN_PACKED_MAGIC = 0x42504E41, ATTN_PACKED_VERSION = 1 };
@@ -78,6 +65,16 @@ struct attn_packed {
     int32_t stored_as, unused; /* ATTN_B_F32 … */
     int64_t reserved[3];       /* the panels follow */
 };
+static inline struct attn_packed attn_packed_head(const struct attn_kernels *kernels,
+                                                  int32_t dtype, int64_t k, int64_t n)
+{
+    return (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
+                                 .version = ATTN_PACKED_VERSION,
+                                 .dtype = dtype,
+                                 .vec_bytes = op_vector_bytes(kernels),
+                                 .k = k,
+                                 .n = n };
+}
 /* Bytes of a packed B of elements of `dtype` (f32, f16, bf16), -1 where that overflows. */
 int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int32_t dtype, int64_t k,
                              int64_t n);

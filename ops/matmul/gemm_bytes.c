@@ -239,31 +239,20 @@ attn_status attn_integer_run(const struct attn_integer_gemm *s,
 /* The columns' sums, then panels. */
 static const char packed_forms[2]; /* their addresses are for attnrun_pack.form */
 
-static int64_t panel_columns(int64_t n, int32_t vec_bytes)
+/* Columns filled up to whole panels. */
+static int64_t whole_columns(const struct attn_kernels *kernels, int64_t n)
 {
-    const int64_t panel = vec_bytes / 2;
-    return ceil_div(n, panel) * panel;
+    return round_up(n, op_panel_columns(kernels));
 }
 
 int64_t attn_integer_packed_bytes(const struct attn_kernels *kernels, int64_t k,
                                   int64_t n)
 {
     int64_t bytes;
-    if (!ck_mul(panel_columns(n, kernels->vec_bytes), ceil_div(k, 4) * 4 + 4, &bytes) ||
+    if (!ck_mul(whole_columns(kernels, n), ceil_div(k, 4) * 4 + 4, &bytes) ||
         !ck_add(bytes, (int64_t)sizeof(struct attn_packed), &bytes))
         return -1;
     return bytes;
-}
-
-static struct attn_packed packed_header(const struct attn_kernels *kernels, int64_t k,
-                                        int64_t n, bool is_signed)
-{
-    return (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
-                                 .version = ATTN_PACKED_VERSION,
-                                 .dtype = is_signed ? ATTNRUN_I8 : ATTNRUN_U8,
-                                 .vec_bytes = kernels->vec_bytes,
-                                 .k = k,
-                                 .n = n };
 }
 
 /* Element [i][j] of B is at i * row + j * column. */
@@ -272,8 +261,8 @@ static void pack_strided(const struct attn_kernels *kernels, struct attn_packed 
                          int64_t row, int64_t column)
 {
     uint32_t *sums = (uint32_t *)(packed + 1);
-    uint8_t *panels = (uint8_t *)(sums + panel_columns(n, kernels->vec_bytes));
-    *packed = packed_header(kernels, k, n, is_signed);
+    uint8_t *panels = (uint8_t *)(sums + whole_columns(kernels, n));
+    *packed = attn_packed_head(kernels, is_signed ? ATTNRUN_I8 : ATTNRUN_U8, k, n);
     for (int64_t j = 0; j < n; j += PACK_COLUMNS) {
         const int64_t columns = min64(PACK_COLUMNS, n - j);
         kernels->gemm_pack_i8(panels + j * (ceil_div(k, 4) * 4), sums + j, b + j * column,
@@ -293,7 +282,9 @@ void attn_integer_packed_columns(const struct attn_packed *packed, int64_t colum
                                  struct attn_gemm_i8 *product)
 {
     const uint32_t *sums = (const uint32_t *)(packed + 1);
-    const uint32_t *panels = sums + panel_columns(packed->n, packed->vec_bytes);
+    const int64_t panel =
+        packed->vec_bytes / 2; /* as whole_columns() had it when packing */
+    const uint32_t *panels = sums + round_up(packed->n, panel);
     product->b_signed = packed->dtype == ATTNRUN_I8;
     product->sums = sums + column;
     product->b = (const uint8_t *)panels + column * (ceil_div(packed->k, 4) * 4);
@@ -337,7 +328,8 @@ attn_status attn_integer_pack_input(attnrun_pack *pack, int in, bool transposed,
 attn_status attn_integer_check_header(const attnrun_pack *pack, const void *packed,
                                       int64_t k, int64_t n, bool is_signed)
 {
-    const struct attn_packed expected = packed_header(pack->kernels, k, n, is_signed);
+    const struct attn_packed expected =
+        attn_packed_head(pack->kernels, is_signed ? ATTNRUN_I8 : ATTNRUN_U8, k, n);
     return attn_gemm_check_head(pack, packed, &expected);
 }
 

@@ -29,7 +29,7 @@ bool attn_nbits_layout(const struct attn_kernels *kernels, struct attn_nbits_lay
                                       .block = (size_t)l->block,
                                       .blocks = (size_t)l->blocks,
                                       .bits = l->bits };
-    l->width = kernels->vec_bytes / 2;
+    l->width = op_panel_columns(kernels);
     l->panels = ceil_div(l->n, l->width);
     l->bytes = 0;
     l->digit_bytes = l->by_table || l->by_group

@@ -103,13 +103,6 @@ static attn_status boom_infer(attnrun_step *step)
 
 /* ---- pack: the pieces one after the other ---- */
 
-static int64_t segment_floats(const struct attn_kernels *kernels, int64_t in,
-                              int64_t size)
-{
-    const int64_t lanes = kernels->vec_bytes / (int64_t)sizeof(float);
-    return ceil_div(size, lanes) * lanes * in;
-}
-
 static attn_status boom_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
     const struct boom_args *args = pack->args;
@@ -121,7 +114,7 @@ static attn_status boom_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     const int64_t size = args->output_size != OP_INT_ABSENT ? args->output_size : in;
     if (in < 1 || size < 2 || hidden < size || in > INT32_MAX || hidden > INT32_MAX)
         return ATTNRUN_OK;
-    const int64_t floats = segment_floats(pack->kernels, in, size);
+    const int64_t floats = op_packed_elements(pack->kernels, in, size);
     if (!ck_mul(floats, hidden / size * (int64_t)sizeof(float), bytes) ||
         !ck_add(*bytes, (int64_t)sizeof(struct attn_packed), bytes))
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
@@ -134,12 +127,7 @@ static attn_status boom_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
         pack->kernels->gemm_pack_f32((float *)(header + 1) + segment * floats,
                                      (const float *)w->data + segment * size, hidden, 1,
                                      (size_t)in, (size_t)size);
-    *header = (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
-                                    .version = ATTN_PACKED_VERSION,
-                                    .dtype = ATTNRUN_F32,
-                                    .vec_bytes = pack->kernels->vec_bytes,
-                                    .k = in,
-                                    .n = hidden };
+    *header = attn_packed_head(pack->kernels, ATTNRUN_F32, in, hidden);
     return ATTNRUN_OK;
 }
 
@@ -196,7 +184,8 @@ static void add_segment(const attnrun_step *step, const attnrun_work *work, int6
     g.packed = step->node->packed != NULL;
     if (g.packed)
         g.b = (const float *)((const struct attn_packed *)step->node->packed + 1) +
-              segment * segment_floats(step->kernels, s->in, s->size) + column * s->in;
+              segment * op_packed_elements(step->kernels, s->in, s->size) +
+              column * s->in;
     else
         g.b = (const float *)step->x[W].data + segment * s->size + column;
     step->kernels->gemm_f32(&g);

@@ -23,7 +23,7 @@ static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
                                .a_row = product->a_row,
                                .b_row = 1,
                                .b_col = m->step * m->k,
-                               .b_type = attn_gemm_stored_as(dtype),
+                               .b_type = attn_stored_as(dtype),
                                .c = product->c,
                                .c_row = product->c_row,
                                .m = (size_t)product->m,
@@ -39,7 +39,7 @@ static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
         attn_gemm_use_packed(&g, (const struct attn_packed *)(const void *)packed,
                              product->column);
     } else {
-        g.b = attn_gemm_element(
+        g.b = attn_stored_at(
             dtype, step->x[m->weights].data,
             (product->expert * m->lines + m->first + product->column * m->step) * m->k);
     }
@@ -112,9 +112,8 @@ static attn_status moe_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     for (int i = 0; i < n; i++) {
         const int32_t dtype = pack->in[m[i]->weights].dtype;
         for (int64_t e = 0; e < s.experts; e++) {
-            const void *from =
-                attn_gemm_element(dtype, pack->x[m[i]->weights].data,
-                                  (e * m[i]->lines + m[i]->first) * m[i]->k);
+            const void *from = attn_stored_at(dtype, pack->x[m[i]->weights].data,
+                                              (e * m[i]->lines + m[i]->first) * m[i]->k);
             uint8_t *to = (uint8_t *)packed + m[i]->packed_at + e * m[i]->packed_bytes;
             attn_gemm_pack(pack->kernels, (struct attn_packed *)(void *)to, dtype, from,
                            1, m[i]->step * m[i]->k, m[i]->k, m[i]->n);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <strings.h>
 
+#include "../storage.h"
 #include "recurrent.h"
 
 enum {
@@ -179,6 +180,7 @@ void attn_recurrent_product(const struct recurrent_cell *cell, const float *h,
     struct attn_gemm_f32 g = { .a = h,
                                .a_row = cell->state->hidden,
                                .b = packed,
+                               .b_type = attn_stored_as(cell->state->r_dtype),
                                .packed = 1,
                                .c = out,
                                .c_row = out_row,

@@ -99,6 +99,7 @@ const attnrun_op_def op_gru_1 = {
     .types = "T=f32,f64",
     .attrs = gru_attrs,
     .infer = gru_infer,
+    .storage_in = RECURRENT_STORED,
     .pack = gru_pack,
     .check_packed = op_packed_is_data,
     .run = gru_run,

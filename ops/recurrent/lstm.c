@@ -110,6 +110,7 @@ const attnrun_op_def op_lstm_1 = {
     .types = "T=f32,f64",
     .attrs = lstm_attrs,
     .infer = lstm_infer,
+    .storage_in = RECURRENT_STORED,
     .pack = lstm_pack,
     .check_packed = op_packed_is_data,
     .run = lstm_run,

@@ -1,4 +1,5 @@
 /* recurrent.c - shapes, packing and the walk of RNN, GRU and LSTM: see recurrent.h. */
+#include "../storage.h"
 #include "../matmul/gemm_bytes.h"
 #include "recurrent.h"
 #include "../tile.h"
@@ -60,9 +61,10 @@ static bool set_sizes(const struct attn_kernels *kernels,
         return false;
     if (kind->quantized)
         return attn_recurrent_sizes_i8(kernels, s);
-    s->w_bytes = 4 * s->inputs * round_up(columns, 16);
-    s->r_bytes = 4 * s->hidden * round_up(s->split, 16);
-    s->r2_bytes = 4 * s->hidden * round_up(columns - s->split, 16);
+    const int64_t w = attn_stored_bytes(s->w_dtype), r = attn_stored_bytes(s->r_dtype);
+    s->w_bytes = round_up(w * s->inputs * round_up(columns, 16), 64);
+    s->r_bytes = round_up(r * s->hidden * round_up(s->split, 16), 64);
+    s->r2_bytes = round_up(r * s->hidden * round_up(columns - s->split, 16), 64);
     return true;
 }
 
@@ -87,6 +89,8 @@ static attn_status plan_recurrent(attnrun_step *step, const struct recurrent_kin
     struct recurrent_state *s = step->state;
     int64_t columns = s->gates * s->hidden, rows = s->steps * s->batch;
     int64_t d = s->directions, projected, products;
+    s->w_dtype = step->in[RECURRENT_W].dtype;
+    s->r_dtype = step->in[RECURRENT_R].dtype;
     if (!ck_mul(s->steps, s->batch, &rows) || !ck_mul(rows, columns, &projected) ||
         projected > ATTN_MAX_ELEMENTS || !set_sizes(step->kernels, kind, s))
         return op_fail_size(step,
@@ -191,6 +195,16 @@ attn_status attn_recurrent_infer(attnrun_step *step, const struct recurrent_kind
 
 /* ---- weights ---- */
 
+/* Makes the rows of a matrix [columns, depth] the columns of a right operand. */
+static void pack_matrix(const struct attn_kernels *k, int32_t dtype, void *to,
+                        const void *from, int64_t depth, int64_t columns)
+{
+    if (columns > 0 && attn_stored_as(dtype) == ATTN_B_F32)
+        k->gemm_pack_f32(to, from, 1, depth, (size_t)depth, (size_t)columns);
+    else if (columns > 0)
+        k->gemm_pack_16(to, from, 1, depth, (size_t)depth, (size_t)columns);
+}
+
 /* W and R of direction d, which are dense and begin with the directions. */
 static void pack_direction(const struct attn_kernels *k,
                            const struct recurrent_kind *kind,
@@ -203,17 +217,17 @@ static void pack_direction(const struct attn_kernels *k,
         attn_recurrent_pack_i8(k, s, &x[RECURRENT_W], &x[RECURRENT_R], d, to);
         return;
     }
-    const float *w = (const float *)x[RECURRENT_W].data + d * columns * s->inputs;
-    const float *r = (const float *)x[RECURRENT_R].data + d * columns * s->hidden;
-    k->gemm_pack_f32((float *)(void *)to, w, 1, s->inputs, (size_t)s->inputs,
-                     (size_t)columns);
+    const void *w =
+        attn_stored_at(s->w_dtype, x[RECURRENT_W].data, d * columns * s->inputs);
+    const int64_t r = d * columns * s->hidden;
+    pack_matrix(k, s->w_dtype, to, w, s->inputs, columns);
     to += s->w_bytes;
-    k->gemm_pack_f32((float *)(void *)to, r, 1, s->hidden, (size_t)s->hidden,
-                     (size_t)s->split);
+    pack_matrix(k, s->r_dtype, to, attn_stored_at(s->r_dtype, x[RECURRENT_R].data, r),
+                s->hidden, s->split);
     to += s->r_bytes;
-    if (rest > 0)
-        k->gemm_pack_f32((float *)(void *)to, r + s->split * s->hidden, 1, s->hidden,
-                         (size_t)s->hidden, (size_t)rest);
+    pack_matrix(k, s->r_dtype, to,
+                attn_stored_at(s->r_dtype, x[RECURRENT_R].data, r + s->split * s->hidden),
+                s->hidden, rest);
 }
 
 attn_status attn_recurrent_pack(attnrun_pack *pack, const struct recurrent_kind *kind,
@@ -230,7 +244,9 @@ attn_status attn_recurrent_pack(attnrun_pack *pack, const struct recurrent_kind 
         return ATTNRUN_OK;
     struct recurrent_state s = { .inputs = w->dims[3 - inner],
                                  .hidden = r->dims[3 - inner],
-                                 .gates = kind->gates };
+                                 .gates = kind->gates,
+                                 .w_dtype = w->dtype,
+                                 .r_dtype = r->dtype };
     if (!set_sizes(pack->kernels, kind, &s))
         return ATTNRUN_OK;
     *bytes = packed_bytes(&s) * w->dims[0];
@@ -340,7 +356,9 @@ static void project(const attnrun_step *step, const attnrun_work *work,
     struct attn_gemm_f32 g = {
         .a = (const float *)step->x[RECURRENT_X].data + row * s->inputs,
         .a_row = s->inputs,
-        .b = (const float *)attn_recurrent_packed(step, work, d) + column * s->inputs,
+        .b = attn_stored_at(s->w_dtype, attn_recurrent_packed(step, work, d),
+                            column * s->inputs),
+        .b_type = attn_stored_as(s->w_dtype),
         .packed = 1,
         .c = shared + s->gates_at + (d * rows + row) * columns + column,
         .c_row = columns,

@@ -10,6 +10,9 @@
  *   Y                      [T, D, B, H]
  *   Y_h, Y_c               [D, B, H]
  *
+ * Everything is f32 (or f64: recurrent_f64.c). Constant W and R may be stored as f16 or bf16; they
+ * stay so when packed and become floats in the products.
+ *
  * With layout 1: X [B, T, I], Y [B, T, D, H], states [B, D, H].
  *
  * Phases: 0 bias sums, and packing where the weights are no constants; project_phase: X W'
@@ -68,6 +71,7 @@ struct recurrent_state {
     int64_t steps, batch, inputs, hidden, gates; /* T B I H G */
     int32_t directions;
     int32_t pack_in_run;
+    int32_t w_dtype, r_dtype; /* of the weights: f32, or what they are stored as */
     struct recurrent_function functions[2][RECURRENT_FUNCTIONS];
     int64_t split;                      /* columns of R in its first packed part */
     int64_t w_bytes, r_bytes, r2_bytes; /* packed, per direction */
@@ -134,7 +138,10 @@ void attn_recurrent_apply(const struct attn_kernels *kernels,
                           int64_t n);
 /* Clips gates to [-clip, clip] where the attribute is given. */
 void attn_recurrent_clip(const struct recurrent_cell *cell, float *x, int64_t n);
-/* out[rows][n] (row stride `out_row`) += h[rows][H] times packed columns. */
+enum {
+    RECURRENT_STORED = 1u << RECURRENT_W | 1u << RECURRENT_R
+}; /* storage_in of the rows */
+/* out[rows][n] (row stride `out_row`) += h[rows][H] times packed columns of R. */
 void attn_recurrent_product(const struct recurrent_cell *cell, const float *h,
                             const void *packed, int64_t n, float *out, int64_t out_row,
                             bool add);

@@ -43,6 +43,7 @@ const attnrun_op_def op_rnn_1 = {
     .types = "T=f32,f64",
     .attrs = rnn_attrs,
     .infer = rnn_infer,
+    .storage_in = RECURRENT_STORED,
     .pack = rnn_pack,
     .check_packed = op_packed_is_data,
     .run = rnn_run,

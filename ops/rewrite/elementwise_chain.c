@@ -11,100 +11,100 @@
 #include "match.h"
 
 /* An operand that is the result of instruction k, until the number of inputs is known. */
-enum { RESULT = 1 << 20 };
+enum { RESULT = 1 << 20, FUSED_MAX_NUMBERS = FUSED_MAX_CODE * 3 };
 
-struct form;
-struct member {
-    struct attn_node *node;
-    const struct form *form; /* how it is translated; NULL: it has no instruction */
-};
-
-struct chain {
-    struct attn_graph *graph;
-    struct attn_node *nodes[FUSED_MAX_CODE]; /* nodes[0] gives the result */
-    struct member order[FUSED_MAX_CODE];     /* the same in an order of execution */
-    int32_t n_nodes;
+/* What nodes are translated into: of one node, to see what it adds, or of a chain. */
+struct program {
+    const struct attn_graph *graph;
     int32_t in[FUSED_MAX_INPUTS], result_of[FUSED_MAX_CODE]; /* values */
     int64_t code[FUSED_MAX_CODE * FUSED_WORDS];
-    float numbers[FUSED_MAX_CODE * 3];
+    float numbers[FUSED_MAX_NUMBERS];
     int32_t n_in, n_code, n_numbers;
     bool failed; /* too long, too many inputs, or a node that has no instruction */
 };
 
+/* The nodes of a chain, and how large their program is. */
+struct chain {
+    struct attn_graph *graph;
+    struct attn_node *nodes[FUSED_MAX_CODE]; /* nodes[0] gives the result */
+    struct attn_node *order[FUSED_MAX_CODE]; /* the same in an order of execution */
+    int32_t in[FUSED_MAX_INPUTS];            /* values that the nodes read from outside */
+    int32_t n_nodes, n_in, n_code, n_numbers;
+};
+
 /* ---- from nodes to instructions ---- */
 
-static int64_t put_number(struct chain *chain, float x)
+static int64_t put_number(struct program *program, float x)
 {
-    if (chain->n_numbers == (int32_t)(sizeof chain->numbers / sizeof *chain->numbers)) {
-        chain->failed = true;
+    if (program->n_numbers == FUSED_MAX_NUMBERS) {
+        program->failed = true;
         return 0;
     }
-    chain->numbers[chain->n_numbers] = x;
-    return chain->n_numbers++;
+    program->numbers[program->n_numbers] = x;
+    return program->n_numbers++;
 }
 
-static int64_t put_constant(struct chain *chain, float x)
+static int64_t put_constant(struct program *program, float x)
 {
-    return -1 - put_number(chain, x);
+    return -1 - put_number(program, x);
 }
 
-static int64_t put_input(struct chain *chain, int32_t value)
+static int64_t put_input(struct program *program, int32_t value)
 {
-    for (int32_t i = 0; i < chain->n_in; i++)
-        if (chain->in[i] == value)
+    for (int32_t i = 0; i < program->n_in; i++)
+        if (program->in[i] == value)
             return i;
-    if (value < 0 || chain->n_in == FUSED_MAX_INPUTS) {
-        chain->failed = true;
+    if (value < 0 || program->n_in == FUSED_MAX_INPUTS) {
+        program->failed = true;
         return 0;
     }
-    chain->in[chain->n_in] = value;
-    return chain->n_in++;
+    program->in[program->n_in] = value;
+    return program->n_in++;
 }
 
 /* What an instruction reads of a value; `number`: a constant may become one. */
-static int64_t operand_of(struct chain *chain, int32_t value, bool number)
+static int64_t operand_of(struct program *program, int32_t value, bool number)
 {
     double x;
-    for (int32_t k = 0; k < chain->n_code && value >= 0; k++)
-        if (chain->result_of[k] == value)
+    for (int32_t k = 0; k < program->n_code && value >= 0; k++)
+        if (program->result_of[k] == value)
             return RESULT + k;
-    if (!attn_match_is_f32(chain->graph, value)) {
-        chain->failed = true;
+    if (!attn_match_is_f32(program->graph, value)) {
+        program->failed = true;
         return 0;
     }
-    if (number && attn_value_scalar(chain->graph, value, &x))
-        return put_constant(chain, (float)x);
-    return put_input(chain, value);
+    if (number && attn_value_scalar(program->graph, value, &x))
+        return put_constant(program, (float)x);
+    return put_input(program, value);
 }
 
 /* Returns the operand that its result is. */
-static int64_t put_code(struct chain *chain, int64_t opcode, int64_t a, int64_t b,
+static int64_t put_code(struct program *program, int64_t opcode, int64_t a, int64_t b,
                         int64_t c)
 {
-    if (chain->n_code == FUSED_MAX_CODE) {
-        chain->failed = true;
+    if (program->n_code == FUSED_MAX_CODE) {
+        program->failed = true;
         return 0;
     }
     const int64_t word[FUSED_WORDS] = { opcode, a, b, c };
-    memcpy(chain->code + chain->n_code * FUSED_WORDS, word, sizeof word);
-    chain->result_of[chain->n_code] = -1;
-    return RESULT + chain->n_code++;
+    memcpy(program->code + program->n_code * FUSED_WORDS, word, sizeof word);
+    program->result_of[program->n_code] = -1;
+    return RESULT + program->n_code++;
 }
 
-static void put_unary(struct chain *chain, int64_t opcode, const struct attn_node *node,
-                      float p0, float p1)
+static void put_unary(struct program *program, int64_t opcode,
+                      const struct attn_node *node, float p0, float p1)
 {
-    int64_t x = operand_of(chain, node->in[0], false);
-    int64_t numbers = put_number(chain, p0);
-    put_number(chain, p1);
-    put_code(chain, opcode, x, numbers, 0);
+    int64_t x = operand_of(program, node->in[0], false);
+    int64_t numbers = put_number(program, p0);
+    put_number(program, p1);
+    put_code(program, opcode, x, numbers, 0);
 }
 
-/* An operator that has instructions. A program is written again for each node that a chain
- * takes in, so the form of a node is looked up once. */
+/* An operator that has instructions. */
 struct form {
     const char *op_type;
-    bool (*translate)(struct chain *chain, const struct attn_node *node,
+    bool (*translate)(struct program *program, const struct attn_node *node,
                       const struct form *form);
     int32_t opcode;
     int32_t min_in, max_in; /* operands, of translate_binary() */
@@ -112,96 +112,97 @@ struct form {
     float defaults[2];
 };
 
-static bool translate_unary(struct chain *chain, const struct attn_node *node,
+static bool translate_unary(struct program *program, const struct attn_node *node,
                             const struct form *form)
 {
     float p[2];
     for (int k = 0; k < 2; k++)
         p[k] = form->names[k] ? attn_match_float(node, form->names[k], form->defaults[k])
                               : 0;
-    put_unary(chain, form->opcode, node, p[0], p[1]);
+    put_unary(program, form->opcode, node, p[0], p[1]);
     return true;
 }
 
-static bool translate_gelu(struct chain *chain, const struct attn_node *node,
+static bool translate_gelu(struct program *program, const struct attn_node *node,
                            const struct form *form)
 {
     const bool tanh = attn_match_string(node, "approximate", "tanh");
-    put_unary(chain, tanh ? FUSED_gelu_tanh : form->opcode, node, 0, 0);
+    put_unary(program, tanh ? FUSED_gelu_tanh : form->opcode, node, 0, 0);
     return true;
 }
 
 /* Add, …: one form since opset 7. Max, …: any number of operands, from left to right. */
-static bool translate_binary(struct chain *chain, const struct attn_node *node,
+static bool translate_binary(struct program *program, const struct attn_node *node,
                              const struct form *form)
 {
     const int32_t n = node->pub.n_in;
     if (n < form->min_in || n > form->max_in ||
         (form->max_in == 2 && node->pub.opset < 7))
         return false;
-    int64_t x = operand_of(chain, node->in[0], true);
+    int64_t x = operand_of(program, node->in[0], true);
     for (int32_t in = 1; in < n; in++)
-        x = put_code(chain, form->opcode, x, operand_of(chain, node->in[in], true), 0);
+        x = put_code(program, form->opcode, x, operand_of(program, node->in[in], true),
+                     0);
     return true;
 }
 
-static bool translate_mean(struct chain *chain, const struct attn_node *node,
+static bool translate_mean(struct program *program, const struct attn_node *node,
                            const struct form *form)
 {
-    if (!translate_binary(chain, node, form))
+    if (!translate_binary(program, node, form))
         return false;
-    const int64_t sum = RESULT + chain->n_code - 1;
-    put_code(chain, FUSED_div, sum, put_constant(chain, (float)node->pub.n_in), 0);
+    const int64_t sum = RESULT + program->n_code - 1;
+    put_code(program, FUSED_div, sum, put_constant(program, (float)node->pub.n_in), 0);
     return true;
 }
 
-static bool translate_pow(struct chain *chain, const struct attn_node *node,
+static bool translate_pow(struct program *program, const struct attn_node *node,
                           const struct form *form)
 {
     double exponent;
-    if (node->pub.opset < 7 || !attn_value_scalar(chain->graph, node->in[1], &exponent))
+    if (node->pub.opset < 7 || !attn_value_scalar(program->graph, node->in[1], &exponent))
         return false;
-    int64_t x = operand_of(chain, node->in[0], false);
+    int64_t x = operand_of(program, node->in[0], false);
     if (exponent == 2)
-        put_code(chain, form->opcode, x, x, 0);
+        put_code(program, form->opcode, x, x, 0);
     else if (exponent == 3)
-        put_unary(chain, FUSED_cube, node, 0, 0);
+        put_unary(program, FUSED_cube, node, 0, 0);
     else if (exponent == 0.5)
-        put_unary(chain, FUSED_pow_half, node, 0, 0);
+        put_unary(program, FUSED_pow_half, node, 0, 0);
     else
         return false;
     return true;
 }
 
-static bool clip_bound(const struct chain *chain, const struct attn_node *node, int in,
-                       double *bound)
+static bool clip_bound(const struct program *program, const struct attn_node *node,
+                       int in, double *bound)
 {
     return in >= node->pub.n_in || node->in[in] < 0 ||
-           attn_value_scalar(chain->graph, node->in[in], bound);
+           attn_value_scalar(program->graph, node->in[in], bound);
 }
 
 /* Bounds are attributes before opset 11, which are left alone. */
-static bool translate_clip(struct chain *chain, const struct attn_node *node,
+static bool translate_clip(struct program *program, const struct attn_node *node,
                            const struct form *form)
 {
     double low = (double)-INFINITY, high = (double)INFINITY;
-    if (node->pub.opset < 11 || !clip_bound(chain, node, 1, &low) ||
-        !clip_bound(chain, node, 2, &high))
+    if (node->pub.opset < 11 || !clip_bound(program, node, 1, &low) ||
+        !clip_bound(program, node, 2, &high))
         return false;
-    put_unary(chain, form->opcode, node, (float)low, (float)high);
+    put_unary(program, form->opcode, node, (float)low, (float)high);
     return true;
 }
 
-static bool translate_where(struct chain *chain, const struct attn_node *node,
+static bool translate_where(struct program *program, const struct attn_node *node,
                             const struct form *form)
 {
-    const attnrun_type *type = &chain->graph->values[node->in[0]].type;
+    const attnrun_type *type = &program->graph->values[node->in[0]].type;
     if (type->kind != ATTNRUN_TENSOR || type->dtype != ATTNRUN_BOOL)
         return false;
-    int64_t condition = put_input(chain, node->in[0]);
-    int64_t a = operand_of(chain, node->in[1], true);
-    int64_t b = operand_of(chain, node->in[2], true);
-    put_code(chain, form->opcode, condition, a, b);
+    int64_t condition = put_input(program, node->in[0]);
+    int64_t a = operand_of(program, node->in[1], true);
+    int64_t b = operand_of(program, node->in[2], true);
+    put_code(program, form->opcode, condition, a, b);
     return true;
 }
 
@@ -262,53 +263,29 @@ static const struct form *form_of(const struct attn_node *node)
     return NULL;
 }
 
-static void translate(struct chain *chain, const struct member *member)
+static void translate(struct program *program, const struct attn_node *node)
 {
-    const struct attn_node *node = member->node;
-    if (member->form == NULL || node->pub.n_out != 1 ||
-        !attn_match_is_f32(chain->graph, node->out[0]) ||
-        !member->form->translate(chain, node, member->form))
-        chain->failed = true;
-    if (!chain->failed)
-        chain->result_of[chain->n_code - 1] = node->out[0];
+    const struct form *form = form_of(node);
+    if (form == NULL || node->pub.n_out != 1 ||
+        !attn_match_is_f32(program->graph, node->out[0]) ||
+        !form->translate(program, node, form))
+        program->failed = true;
+    if (!program->failed)
+        program->result_of[program->n_code - 1] = node->out[0];
+}
+
+static bool translate_all(const struct attn_graph *graph, int32_t n,
+                          struct attn_node *const *nodes, struct program *program)
+{
+    program->graph = graph;
+    program->n_in = program->n_code = program->n_numbers = 0;
+    program->failed = false;
+    for (int32_t i = 0; i < n && !program->failed; i++)
+        translate(program, nodes[i]);
+    return !program->failed;
 }
 
 /* ---- the nodes of a chain ---- */
-
-static void add_member(struct chain *chain, struct attn_node *node)
-{
-    int32_t i = chain->n_nodes++;
-    chain->nodes[i] = node;
-    for (; i > 0 && chain->order[i - 1].node->pub.index > node->pub.index; i--)
-        chain->order[i] = chain->order[i - 1];
-    chain->order[i] = (struct member){ node, form_of(node) };
-}
-
-static void drop_last_member(struct chain *chain)
-{
-    const struct attn_node *node = chain->nodes[--chain->n_nodes];
-    int32_t i = 0;
-    while (chain->order[i].node != node)
-        i++;
-    for (; i < chain->n_nodes; i++)
-        chain->order[i] = chain->order[i + 1];
-}
-
-/* Writes the program of all nodes in their order; false where it cannot be. */
-static bool write_program(struct chain *chain)
-{
-    chain->n_in = chain->n_code = chain->n_numbers = 0;
-    chain->failed = false;
-    for (int32_t i = 0; i < chain->n_nodes && !chain->failed; i++)
-        translate(chain, &chain->order[i]);
-    /* Constants of one number that are in the program no longer raise the rank. */
-    int32_t rank = -1;
-    for (int32_t i = 0; i < chain->n_in; i++)
-        if (chain->graph->values[chain->in[i]].type.rank > rank)
-            rank = chain->graph->values[chain->in[i]].type.rank;
-    return !chain->failed &&
-           rank == chain->graph->values[chain->nodes[0]->out[0]].type.rank;
-}
 
 static bool is_member(const struct chain *chain, const struct attn_node *node)
 {
@@ -322,26 +299,77 @@ static bool is_member(const struct chain *chain, const struct attn_node *node)
 static bool read_inside(const struct chain *chain, int32_t value)
 {
     const struct attn_value *v = &chain->graph->values[value];
-    int32_t reads = 0;
-    for (int32_t i = 0; i < chain->n_nodes; i++)
-        for (int32_t in = 0; in < chain->nodes[i]->pub.n_in; in++)
-            reads += chain->nodes[i]->in[in] == value;
-    return reads == v->n_uses && !(v->flags & ATTN_VALUE_OUTPUT);
+    for (const struct attn_use *use = v->uses; use != NULL; use = use->next)
+        if (use->node == NULL || !is_member(chain, use->node))
+            return false;
+    return true;
+}
+
+/* What the chain reads once `node`, which alone is `program`, is one of its nodes: false where
+ * that is more than a program has room for. No node of the chain gives what `node` reads: all
+ * but the first are read inside the chain only, and the first comes last. */
+static bool join_inputs(const struct chain *chain, const struct attn_node *node,
+                        const struct program *program, struct chain *joined)
+{
+    joined->n_in = 0;
+    for (int32_t i = 0; i < chain->n_in; i++)
+        if (chain->in[i] != node->out[0])
+            joined->in[joined->n_in++] = chain->in[i];
+    for (int32_t i = 0; i < program->n_in; i++) {
+        int32_t k = 0;
+        while (k < joined->n_in && joined->in[k] != program->in[i])
+            k++;
+        if (k == FUSED_MAX_INPUTS)
+            return false;
+        joined->in[k] = program->in[i];
+        joined->n_in += k == joined->n_in;
+    }
+    return true;
+}
+
+/* Constants of one number are in the program and do not raise the rank of its result. */
+static bool has_rank(const struct chain *chain, int32_t result)
+{
+    int32_t rank = -1;
+    for (int32_t i = 0; i < chain->n_in; i++)
+        if (chain->graph->values[chain->in[i]].type.rank > rank)
+            rank = chain->graph->values[chain->in[i]].type.rank;
+    return rank == chain->graph->values[result].type.rank;
+}
+
+/* Takes in a node, where the program then has room and gives the same result. It is translated
+ * alone: instructions and numbers of several nodes add up. */
+static bool add_member(struct chain *chain, struct attn_node *node)
+{
+    struct program program;
+    struct chain joined;
+    const struct attn_node *root = chain->n_nodes > 0 ? chain->nodes[0] : node;
+    if (!translate_all(chain->graph, 1, &node, &program) ||
+        chain->n_code + program.n_code > FUSED_MAX_CODE ||
+        chain->n_numbers + program.n_numbers > FUSED_MAX_NUMBERS)
+        return false;
+    joined.graph = chain->graph;
+    if (!join_inputs(chain, node, &program, &joined) || !has_rank(&joined, root->out[0]))
+        return false;
+    memcpy(chain->in, joined.in, sizeof joined.in);
+    chain->n_in = joined.n_in;
+    chain->n_code += program.n_code;
+    chain->n_numbers += program.n_numbers;
+    int32_t i = chain->n_nodes++;
+    chain->nodes[i] = node;
+    for (; i > 0 && chain->order[i - 1]->pub.index > node->pub.index; i--)
+        chain->order[i] = chain->order[i - 1];
+    chain->order[i] = node;
+    return true;
 }
 
 /* Takes in the producer of an operand, where it can be. */
 static bool take_producer(struct chain *chain, int32_t value)
 {
     struct attn_node *node = attn_graph_producer(chain->graph, value);
-    if (node == NULL || chain->n_nodes == FUSED_MAX_CODE || is_member(chain, node) ||
-        !attn_match_same_shape(chain->graph, value, chain->nodes[0]->out[0]) ||
-        !read_inside(chain, value))
-        return false;
-    add_member(chain, node);
-    if (write_program(chain))
-        return true;
-    drop_last_member(chain);
-    return false;
+    return node != NULL && chain->n_nodes < FUSED_MAX_CODE && !is_member(chain, node) &&
+           attn_match_same_shape(chain->graph, value, chain->nodes[0]->out[0]) &&
+           read_inside(chain, value) && add_member(chain, node);
 }
 
 static void grow(struct chain *chain)
@@ -357,30 +385,30 @@ static void grow(struct chain *chain)
 
 /* ---- the fused node ---- */
 
-static attn_status make_node(struct chain *chain)
+static attn_status make_node(struct chain *chain, struct program *program)
 {
     struct attn_graph *graph = chain->graph;
     struct attn_pool *pool = &graph->model->pool;
-    const int32_t n_words = chain->n_code * FUSED_WORDS;
+    const int32_t n_words = program->n_code * FUSED_WORDS;
     for (int32_t i = 0; i < n_words; i++)
-        if (i % FUSED_WORDS != 0 && chain->code[i] >= RESULT)
-            chain->code[i] += chain->n_in - RESULT;
+        if (i % FUSED_WORDS != 0 && program->code[i] >= RESULT)
+            program->code[i] += program->n_in - RESULT;
     struct attn_attr attrs[] = {
         { .name = "code", .kind = ATTN_ATTR_INTS },
         { .name = "numbers", .kind = ATTN_ATTR_FLOATS },
     };
     attrs[0].ints.n = n_words;
     attrs[0].ints.v =
-        attn_pool_copy(pool, chain->code, n_words * (int64_t)sizeof *chain->code);
-    attrs[1].floats.n = chain->n_numbers;
-    attrs[1].floats.v = attn_pool_copy(pool, chain->numbers,
-                                       (chain->n_numbers + 1) * (int64_t)sizeof(float));
+        attn_pool_copy(pool, program->code, n_words * (int64_t)sizeof *program->code);
+    attrs[1].floats.n = program->n_numbers;
+    attrs[1].floats.v = attn_pool_copy(pool, program->numbers,
+                                       (program->n_numbers + 1) * (int64_t)sizeof(float));
     if (attrs[0].ints.v == NULL || attrs[1].floats.v == NULL)
         return ATTNRUN_E_MEMORY;
     struct attn_node *root = chain->nodes[0];
     struct attn_node *made;
-    TRY(attn_match_make(graph, root, "attnrun.fused", "FusedElementwise", chain->n_in,
-                        chain->in, root->out[0], 2, attrs, &made));
+    TRY(attn_match_make(graph, root, "attnrun.fused", "FusedElementwise", program->n_in,
+                        program->in, root->out[0], 2, attrs, &made));
     attn_match_replace(graph, root->out[0], made);
     for (int32_t i = 0; i < chain->n_nodes; i++)
         attn_graph_remove(graph, chain->nodes[i]);
@@ -389,20 +417,18 @@ static attn_status make_node(struct chain *chain)
 
 static attn_status run_elementwise_chain(struct attn_graph *graph, int32_t *applied)
 {
+    struct program program;
     for (int64_t n = graph->n_nodes - 1; n >= 0 && !attn_stops_node(n); n--) {
-        struct chain chain;
+        struct chain chain = { .graph = graph };
         struct attn_node *root = graph->nodes[n];
-        if (root == NULL || root->pub.n_out != 1 || root->out[0] < 0)
-            continue;
-        chain.graph = graph;
-        chain.n_nodes = 0;
-        add_member(&chain, root);
-        if (!write_program(&chain))
+        if (root == NULL || root->pub.n_out != 1 || root->out[0] < 0 ||
+            !add_member(&chain, root))
             continue;
         grow(&chain);
-        if (chain.n_nodes < 2 || !write_program(&chain))
+        if (chain.n_nodes < 2 ||
+            !translate_all(graph, chain.n_nodes, chain.order, &program))
             continue;
-        TRY(make_node(&chain));
+        TRY(make_node(&chain, &program));
         ++*applied;
     }
     return ATTNRUN_OK;

@@ -4,7 +4,7 @@
 #define ATTN_EXTERNAL_H
 
 #include "../../runtime/op.h"
-#include "../kernels/kernels.h"
+#include "../tile.h"
 
 struct attn_external_args {
     int64_t num_heads, nan_rows;
@@ -31,14 +31,6 @@ struct attn_external_packed {
     int64_t mk_bytes, mv_bytes; /* 0: read where it is. mk, then mv, head by head */
     int64_t reserved[6];
 };
-
-/* Of a (k, n) right operand. */
-static inline int64_t attn_external_panel(const struct attn_kernels *kernels, int64_t k,
-                                          int64_t n)
-{
-    const int64_t lanes = kernels->vec_bytes / (int64_t)sizeof(float);
-    return (n + lanes - 1) / lanes * lanes * k;
-}
 
 attn_status attn_external_run(const attnrun_step *step, const attnrun_work *work);
 

@@ -156,9 +156,9 @@ static int64_t panel_floats(const attnrun_step *step, const struct attn_external
     const bool packed = step->node->packed != NULL; /* those that are constant */
     int64_t floats = 0;
     if (s->tokens && (!packed || step->x[MK].data == NULL))
-        floats = attn_external_panel(step->kernels, s->ch, s->slots);
+        floats = op_packed_elements(step->kernels, s->ch, s->slots);
     if (s->tokens && (!packed || step->x[MV].data == NULL)) {
-        const int64_t mv = attn_external_panel(step->kernels, s->slots, s->co);
+        const int64_t mv = op_packed_elements(step->kernels, s->slots, s->co);
         floats = mv > floats ? mv : floats;
     }
     return round_up(floats, 16);
@@ -247,7 +247,7 @@ static int64_t pack_heads(attnrun_pack *pack, int in, float *to)
         attnrun_tensor_bytes(w) <= 0 || attnrun_tensor_bytes(w) > INT64_MAX / 128)
         return 0;
     const int64_t n = w->dims[w->rank - 2], k = w->dims[w->rank - 1];
-    const int64_t floats = attn_external_panel(pack->kernels, k, n);
+    const int64_t floats = op_packed_elements(pack->kernels, k, n);
     for (int64_t h = 0; to != NULL && h < heads_of(w); h++)
         pack->kernels->gemm_pack_f32(to + h * floats, (const float *)w->data + h * n * k,
                                      1, k, (size_t)k, (size_t)n);

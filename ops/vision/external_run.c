@@ -53,7 +53,7 @@ static void set_right(const attnrun_step *step, int in, int64_t head,
     g->packed = 1;
     if (packed != NULL && (in == MK ? packed->mk_bytes : packed->mv_bytes) > 0) {
         g->b = (const float *)(packed + 1) + before / (int64_t)sizeof(float) +
-               index * attn_external_panel(step->kernels, k, (int64_t)g->n);
+               index * op_packed_elements(step->kernels, k, (int64_t)g->n);
         return;
     }
     step->kernels->gemm_pack_f32(

@@ -33,9 +33,8 @@ TYPES = {"f16": (TensorProto.FLOAT16, np.float16, 11), "bf16": (TensorProto.BFLO
 STAYS = {"Resize": (1, 2)}
 # Name -> nodes more than in f32, and why. GPT-2: one Pow is left beside its chain.
 EXTRA_NODES = {"gpt2_o13": 1}
-# Recurrent operators, ConvTranspose and BlockedConv pack in f32 whatever the file has.
-PACKS_IN_F32 = ("gru", "lstm", "rnn_2", "rnn_o11", "unet", "mobilenet", "resnet", "efficientnet",
-                "convnext")
+# BlockedConv packs in f32 whatever the file has.
+PACKS_IN_F32 = ("unet", "mobilenet", "resnet", "efficientnet", "convnext")
 
 
 def rounded(array, kind):

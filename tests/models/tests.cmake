@@ -11,6 +11,7 @@ add_python_test(models.export models/make_families.py ${families} ${full})
 add_python_test(models.families models/run_models.py $<TARGET_FILE:attnrun> ${families})
 add_python_test(models.twins models/run_twins.py $<TARGET_FILE:attnrun> ${families}
   ${ATTNRUN_TEST_DATA}/twins)
+add_python_test(models.storage models/check_storage.py $<TARGET_FILE:attnrun>)
 add_python_test(models.ragged models/check_ragged.py $<TARGET_FILE:attnrun> ${families})
 add_python_test(models.build ../models/build.py ${systems})
 add_python_test(models.systems models/test_systems.py ${CMAKE_CURRENT_SOURCE_DIR}

@@ -176,7 +176,16 @@ static void test_pool_blocks_are_zeroed_and_disjoint(void **state)
     assert_null(attn_pool_alloc(&pool, INT64_MAX));
     assert_string_equal(attn_pool_string(&pool, NULL), "");
     assert_string_equal(attn_pool_printf(&pool, "%d-%s", 5, "x"), "5-x");
+    const int64_t calls = c.calls, live = c.live;
+    attn_pool_reset(&pool);
+    assert_true(c.live > live_before && c.live < live); /* one block is left */
+    unsigned char *again = attn_pool_alloc(&pool, 300);
+    for (int64_t k = 0; k < 300; k++)
+        assert_int_equal(again[k], 0);
+    assert_int_equal(c.calls, calls); /* it is in that block */
     attn_pool_free(&pool);
+    attn_pool_reset(&pool); /* of an empty pool: nothing */
+    assert_int_equal(c.live, live_before);
     attn_memory_destroy(memory);
     assert_int_equal(c.live, 0);
 }

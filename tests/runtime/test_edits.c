@@ -390,6 +390,34 @@ static void test_load_does_work_for_nodes(void **state)
     }
 }
 
+/* Nodes of one operator share its names: a graph of a million nodes has few operators. */
+static void test_nodes_share_names_of_operators(void **state)
+{
+    (void)state;
+    int last;
+    char name[32];
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    struct onnx_writer *w = write_chain(LAYERS, 100, &last);
+    snprintf(name, sizeof name, "v%d", last);
+    onnx_output(w, name, ATTNRUN_F32, "N,4");
+    attnrun_model *model = open_model(runtime, w, ATTNRUN_NO_FUSION);
+    const struct attn_graph *graph = ((struct attn_model *)model)->graph;
+    const struct attn_node *first = NULL;
+    int same = 0;
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        const struct attn_node *node = graph->nodes[n];
+        if (strcmp(node->pub.op_type, "MatMul") != 0)
+            continue;
+        first = first != NULL ? first : node;
+        assert_ptr_equal(node->pub.op_type, first->pub.op_type);
+        assert_ptr_equal(node->pub.op, first->pub.op);
+        same++;
+    }
+    assert_int_equal(same, 20);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
 /* Passes change some nodes at the end of a long chain that none of them changes. */
 static void test_load_infers_what_changed(void **state)
 {
@@ -428,6 +456,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_edits_keep_what_a_look_at_all_finds),
         cmocka_unit_test(test_load_does_work_for_nodes),
+        cmocka_unit_test(test_nodes_share_names_of_operators),
         cmocka_unit_test(test_load_infers_what_changed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

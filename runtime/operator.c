@@ -1,0 +1,42 @@
+/* operator.c - what a name of an operator means to a model.
+ *
+ * In: a domain, an op_type and an opset. Out: the rows of the registry, and copies of the names
+ * that all nodes share. A graph has many nodes of few operators: what was found last is kept, an
+ * entry for each hash, so a file with any number of names costs the same time for each node. */
+#include "operator.h"
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    for (; *text != 0; text++)
+        hash = (hash ^ (uint8_t)*text) * UINT64_C(1099511628211); /* FNV-1a */
+    return hash;
+}
+
+static bool is_of(const struct attn_operator *found, const char *domain,
+                  const char *op_type, int64_t opset)
+{
+    return found->op_type != NULL && found->opset == opset &&
+           strcmp(found->op_type, op_type) == 0 && strcmp(found->domain, domain) == 0;
+}
+
+struct attn_operator *attn_operator_find(struct attn_model *model, const char *domain,
+                                         const char *op_type, int64_t opset)
+{
+    uint64_t hash = hash_text(UINT64_C(14695981039346656037), domain);
+    hash = hash_text(hash ^ (uint64_t)opset, op_type);
+    struct attn_operator *found =
+        &model->operators[(hash ^ hash >> 32) % ATTN_OPERATORS_KEPT];
+    if (is_of(found, domain, op_type, opset))
+        return found;
+    struct attn_operator made = { .opset = opset };
+    made.domain = attn_pool_string(&model->pool, domain);
+    made.op_type = attn_pool_string(&model->pool, op_type);
+    if (made.domain == NULL || made.op_type == NULL)
+        return NULL;
+    if (opset > 0) {
+        made.built_in = attn_runtime_find_builtin(model->runtime, domain, op_type, opset);
+        made.op = attn_runtime_find_op(model->runtime, domain, op_type, opset);
+    }
+    *found = made;
+    return found;
+}
