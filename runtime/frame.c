@@ -33,6 +33,7 @@
 #include "infer.h"
 #include "node_profile.h"
 #include "ragged.h"
+#include "range.h"
 #include "selection.h"
 
 /* Ranges of tasks shorter than this are not worth handing to another thread. */
@@ -225,17 +226,22 @@ attn_status attn_frame_reserve(struct attn_frame *frame, const struct attn_plan 
 
 /* ---- one step ---- */
 
+enum { MARKED = 1024 }; /* workers that are known to go on */
+
 struct step_run {
     struct attn_frame *frame;
     struct attn_step *step;
     int32_t phase;
     atomic_int failed;
+    _Atomic uint64_t begun[MARKED / 64]; /* workers that have run a range: a bit each */
     attnrun_error error;
 };
 
 static attn_status run_range(struct attn_frame *frame, struct attn_step *step,
-                             int32_t phase, int64_t begin, int64_t end, int32_t worker)
+                             int32_t phase, int64_t begin, int64_t end, int32_t worker,
+                             bool resumes)
 {
+    struct attn_range range = { frame->control, resumes };
     attnrun_work work = { .phase = phase,
                           .worker = worker,
                           .begin = begin,
@@ -245,10 +251,19 @@ static attn_status run_range(struct attn_frame *frame, struct attn_step *step,
                                          : step->own.each,
                           .shared = step->own.shared,
                           .cancel = &frame->control->stop,
-                          .internal = frame->control };
+                          .internal = &range };
     return frame->profiling != NULL && frame->profiling->ranges
                ? attn_profile_tasks(frame->profiling, step, &work)
                : attn_step_run(step, &work);
+}
+
+/* Whether the worker has begun before; from now on it has. */
+static bool begin_worker(struct step_run *run, int32_t worker)
+{
+    const uint64_t bit = UINT64_C(1) << worker % 64;
+    return worker < MARKED && (atomic_fetch_or_explicit(&run->begun[worker / 64], bit,
+                                                        memory_order_relaxed) &
+                               bit) != 0;
 }
 
 static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
@@ -258,7 +273,8 @@ static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
     const uint64_t errors = attn_error_count();
     attn_status status = attn_poll();
     if (status == ATTNRUN_OK)
-        status = run_range(run->frame, run->step, run->phase, begin, end, worker);
+        status = run_range(run->frame, run->step, run->phase, begin, end, worker,
+                           begin_worker(run, worker));
     if (status == ATTNRUN_OK || atomic_exchange(&run->failed, 1) != 0)
         return;
     attn_fail_keep(status, errors, &run->error);
@@ -307,7 +323,7 @@ static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
         return ATTNRUN_OK;
     bool small = step->own.n_workers == 1 || is_small(&step->pub.phases[phase]);
     if (small && n <= max_of_range(cost))
-        return run_range(frame, step, phase, 0, n, 0);
+        return run_range(frame, step, phase, 0, n, 0, false);
     return share_phase(frame, step, phase, small);
 }
 

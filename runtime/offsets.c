@@ -271,6 +271,54 @@ static attn_status prepare_many(struct attn_pool *scratch, struct packing *packi
                                 &packing->overlaps);
 }
 
+/* ---- scratch ---- */
+
+static int by_place(const void *left, const void *right)
+{
+    const struct attn_block *a = &sort_blocks[*(const int32_t *)left];
+    const struct attn_block *b = &sort_blocks[*(const int32_t *)right];
+    return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+/* The highest place that a block of one step can have beside `others`, all blocks by
+ * offset; its own where other scratch of that step may move, too. */
+static int64_t highest_place(const struct packing *packing, const int32_t *others,
+                             const struct attn_block *block)
+{
+    int64_t end = packing->best;
+    bool found = false;
+    for (int64_t i = packing->n - 1; i >= 0; i--) {
+        const struct attn_block *other = &packing->blocks[others[i]];
+        if (other == block || !alive_together(block, other))
+            continue;
+        if (other->value < 0)
+            return block->offset;
+        found = found || end - (other->offset + other->bytes) >= block->bytes;
+        end = found ? end : other->offset;
+    }
+    return end - block->bytes;
+}
+
+/* Scratch goes to the top of the arena, where maps are few: a worker then finds the lines that
+ * it wrote before, and not those of a map that other cores have read, which are slow to
+ * write. */
+static void lift_scratch(struct packing *packing)
+{
+    int32_t *const others = packing->placed;
+    for (int64_t i = 0; i < packing->n; i++)
+        others[i] = (int32_t)i;
+    sort_blocks = packing->blocks;
+    qsort(others, (size_t)packing->n, sizeof *others, by_place);
+    for (int64_t i = 0; i < packing->n; i++) {
+        struct attn_block *block = &packing->blocks[i];
+        if (block->value >= 0 || block->first != block->last)
+            continue;
+        if (attn_poll_work(packing->n * 8) != ATTNRUN_OK)
+            return;
+        block->offset = highest_place(packing, others, block);
+    }
+}
+
 attn_status attn_pack_offsets(struct attn_memory *memory, struct attn_block *blocks,
                               int64_t n, int32_t n_steps, int64_t *arena_bytes,
                               int64_t *lower_bound, int32_t *peak_step)
@@ -303,6 +351,8 @@ attn_status attn_pack_offsets(struct attn_memory *memory, struct attn_block *blo
     }
     if (status == ATTNRUN_OK)
         search(&packing, *lower_bound);
+    if (status == ATTNRUN_OK && n <= SCANNED && attn_poll() == ATTNRUN_OK)
+        lift_scratch(&packing);
     *arena_bytes = packing.best;
     attn_pool_free(&scratch);
     return status == ATTNRUN_OK ? attn_poll() : status;

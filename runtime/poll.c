@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "checked.h"
+#include "range.h"
 
 _Thread_local struct attn_meter attn_meter;
 int64_t (*attn_poll_clock)(void);
@@ -66,7 +67,8 @@ attn_status attn_poll(void)
 
 attnrun_status attnrun_work_poll(const attnrun_work *work)
 {
-    struct attn_meter before = attn_poll_enter(work->internal);
+    const struct attn_range *range = work->internal;
+    struct attn_meter before = attn_poll_enter(range->control);
     attn_status status = attn_poll();
     attn_poll_leave(before);
     return status;

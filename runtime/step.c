@@ -7,6 +7,7 @@
 
 #include "maps.h"
 #include "poll.h"
+#include "range.h"
 
 /* Types that infer() may need at once: of all that the node and its subgraphs take and give,
  * and of the outputs once more. */
@@ -232,15 +233,17 @@ attn_status attn_step_run(const struct attn_step *step, const attnrun_work *work
 {
     const uint64_t errors = attn_error_count();
     const attnrun_node *node = step->pub.node;
+    const struct attn_range *range = work->internal;
     attn_status status =
         attn_fail_quietly(node->op->run(&step->pub, work), errors, node, "run");
-    return attn_poll_reason(attn_poll_check(work->internal, status));
+    return attn_poll_reason(attn_poll_check(range->control, status));
 }
 
 static attn_status run_phases(struct attn_step *step, void *scratch, void *shared)
 {
     struct attn_control never = { .stop = ATTN_GO };
     struct attn_control *control = attn_meter.control ? attn_meter.control : &never;
+    struct attn_range range = { control, false };
     if (step->pub.node->op->run == NULL)
         return attn_step_copy_views(step);
     for (int32_t phase = 0; phase < step->pub.n_phases; phase++) {
@@ -250,7 +253,7 @@ static attn_status run_phases(struct attn_step *step, void *scratch, void *share
                               .scratch = scratch,
                               .shared = shared,
                               .cancel = &control->stop,
-                              .internal = control };
+                              .internal = &range };
         if (work.end > 0)
             TRY(attn_step_run(step, &work));
     }

@@ -1,11 +1,15 @@
 /* threads.c - the pool of workers.
  *
  * A loop is opened by setting GATE_OPEN in `gate` after its description is written. A
- * worker joins by counting itself into an open gate, takes ranges from `next` until none
- * is left, large ones first, and counts itself out. The caller works too; then it closes
- * the gate and waits only for those that joined: a worker that wakes too late finds the gate
- * closed and costs nothing. Idle workers watch `signal` for SPIN_NS, then sleep on it
- * (futex). */
+ * worker joins by counting itself into an open gate, takes ranges until none is left, and
+ * counts itself out. The caller works too; then it closes the gate and waits only for those
+ * that joined: a worker that wakes too late finds the gate closed and costs nothing. Idle
+ * workers watch `signal` for SPIN_NS, then sleep on it (futex).
+ *
+ * Each worker has a part of the tasks, the same one in each loop of as many tasks: what it
+ * wrote in the loop before is in its caches, and lines that another core has read are slow
+ * to write. It takes ranges from the front of its part, large ones first, and then from
+ * the back of the parts of others. */
 #include "threads.h"
 
 #include <limits.h>
@@ -30,6 +34,7 @@ struct loop {
     attnrun_task_fn fn;
     void *arg;
     int64_t n, grain, max; /* tasks; the smallest and the largest range */
+    int64_t unit;          /* tasks that are taken together, so that 32 bits count them */
     int32_t workers;
     struct attn_control *control; /* that the caller polls; its workers do so too */
 };
@@ -47,7 +52,6 @@ struct attn_threads {
         loop; /* written by the holder of `busy` while the gate is closed and empty */
     _Alignas(LINE) _Atomic uint32_t busy;   /* a loop runs */
     _Alignas(LINE) _Atomic uint32_t gate;   /* GATE_OPEN | workers inside */
-    _Alignas(LINE) _Atomic int64_t next;    /* task to take */
     _Alignas(LINE) _Atomic uint32_t signal; /* counts loops; futex */
     _Atomic uint32_t sleepers;
     _Atomic uint32_t caller_sleeps;
@@ -58,6 +62,8 @@ struct worker {
     struct attn_threads *threads;
     pthread_t thread;
     int32_t index;
+    _Alignas(
+        LINE) _Atomic uint64_t part; /* units not taken: the first << 32 | their end */
 };
 
 /* This thread is inside a task: loops that it starts are done inline. */
@@ -105,28 +111,62 @@ static uint32_t spin(_Atomic uint32_t *word, uint32_t seen, int64_t spin_ns)
 }
 
 /* ---- doing tasks ---- */
-/* Tasks that a worker takes of `left`: half of its share, so that ranges shrink towards
+/* Tasks that are taken of a part with `left`: half of them, so that ranges shrink towards
  * the end and nobody waits long for the last one. */
 static int64_t range_of(const struct loop *loop, int64_t left)
 {
-    int64_t size = left / loop->workers / 2;
+    int64_t size = left / 2;
     size = size < loop->grain ? loop->grain : size < loop->max ? size : loop->max;
     return size < left ? size : left;
+}
+
+static uint64_t part_of(uint64_t begin, uint64_t end) { return begin << 32 | end; }
+
+/* Takes units of a part, from its front or from its back; false where none is left. */
+static bool take(const struct loop *loop, _Atomic uint64_t *part, bool front,
+                 int64_t *begin, int64_t *end)
+{
+    uint64_t seen = atomic_load_explicit(part, memory_order_relaxed);
+    for (;;) {
+        const uint64_t first = seen >> 32, last = seen & UINT32_MAX;
+        if (first >= last)
+            return false;
+        const uint64_t range =
+            (uint64_t)(range_of(loop, (int64_t)(last - first) * loop->unit) / loop->unit);
+        const uint64_t size = range > 0 ? range : 1;
+        *begin = (int64_t)(front ? first : last - size);
+        *end = (int64_t)(front ? first + size : last);
+        const uint64_t left =
+            front ? part_of(first + size, last) : part_of(first, last - size);
+        if (atomic_compare_exchange_weak_explicit(part, &seen, left, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return true;
+    }
 }
 
 static void run_chunks(struct attn_threads *t, int32_t worker)
 {
     const struct loop loop = t->loop;
-    int64_t begin = atomic_load_explicit(&t->next, memory_order_relaxed);
-    while (begin < loop.n) {
-        int64_t size = range_of(&loop, loop.n - begin);
-        if (!atomic_compare_exchange_weak_explicit(&t->next, &begin, begin + size,
-                                                   memory_order_relaxed,
-                                                   memory_order_relaxed))
-            continue;
-        loop.fn(loop.arg, begin, begin + size, worker);
-        begin = atomic_load_explicit(&t->next, memory_order_relaxed);
+    int64_t begin, end;
+    for (int32_t i = 0; i < loop.workers; i++) {
+        const int32_t of = (worker + i) % loop.workers;
+        while (take(&loop, &t->workers[of].part, i == 0, &begin, &end)) {
+            const int64_t last = end * loop.unit;
+            loop.fn(loop.arg, begin * loop.unit, last < loop.n ? last : loop.n, worker);
+        }
     }
+}
+
+/* A part of the units for each worker. */
+static void deal(struct attn_threads *t, struct loop *loop)
+{
+    loop->unit = loop->n / UINT32_MAX + 1;
+    const uint64_t units = (uint64_t)((loop->n - 1) / loop->unit + 1);
+    const uint64_t workers = (uint64_t)loop->workers;
+    for (uint64_t i = 0; i < workers; i++)
+        atomic_store_explicit(&t->workers[i].part,
+                              part_of(units * i / workers, units * (i + 1) / workers),
+                              memory_order_relaxed);
 }
 
 static void run_inline(const struct loop *loop)
@@ -213,7 +253,8 @@ static void start_workers(struct attn_threads *t)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int32_t i = 1; i < t->count; i++) {
         struct worker *worker = &t->workers[i];
-        *worker = (struct worker){ .threads = t, .index = i };
+        worker->threads = t;
+        worker->index = i;
         if (pthread_create(&worker->thread, &attributes, worker_main, worker) != 0)
             break;
         t->n_started++;
@@ -242,10 +283,10 @@ static void wait_workers(struct attn_threads *t)
     }
 }
 
-static void run_shared(struct attn_threads *t, const struct loop *loop)
+static void run_shared(struct attn_threads *t, struct loop *loop)
 {
+    deal(t, loop);
     t->loop = *loop;
-    atomic_store_explicit(&t->next, 0, memory_order_relaxed);
     atomic_store(&t->gate, GATE_OPEN);
     atomic_fetch_add(&t->signal, 1);
     uint32_t sleepers = atomic_load(&t->sleepers);
@@ -297,7 +338,8 @@ void attn_parallel_for(struct attn_threads *threads, int64_t n, int64_t grain,
         return;
     }
     if (threads->external) {
-        threads->pool.parallel_for(threads->pool.user, n, range_of(&loop, n / 2 + 1),
+        threads->pool.parallel_for(threads->pool.user, n,
+                                   range_of(&loop, n / loop.workers / 2 + 1),
                                    external_task, &loop);
     } else {
         if (threads->n_started == 0)

@@ -5,6 +5,7 @@
 #ifndef ATTN_OPS_BLOCKED_H
 #define ATTN_OPS_BLOCKED_H
 
+#include "../../runtime/range.h"
 #include "../tile.h"
 #include "conv.h"
 
@@ -82,6 +83,7 @@ struct blocked_plan {
     const struct attn_kernels *kernels;
     int64_t sums_at; /* in scratch: of bytes sums of inputs, else results to be rounded */
     int64_t copy_at; /* and the copy that tiles read; 0: no tiles */
+    int64_t kept_at; /* and which strip of the input scratch shows; 0: there is none */
 };
 /* packed: bias by columns, then the weights. */
 struct blocked_operands {
@@ -114,7 +116,7 @@ attn_status attn_blocked_conv_shape(attnrun_step *step,
                                     const struct blocked_conv_args *args,
                                     struct blocked_plan *plan, bool *empty);
 /* Scratch, shared memory and tasks of a plan. */
-void attn_blocked_conv_tasks(attnrun_step *step, const struct blocked_plan *plan);
+void attn_blocked_conv_tasks(attnrun_step *step, struct blocked_plan *plan);
 
 /* A part of the output: lines from h on, columns from w on. */
 struct blocked_part {
@@ -124,10 +126,26 @@ void attn_blocked_find_part(const struct blocked_plan *plan, int64_t strip,
                             struct blocked_part *part);
 /* The first column of a task, counted through all groups. */
 int64_t attn_blocked_first_column(const struct blocked_plan *plan, int64_t task);
-/* Where a part finds its input: in X, or in the copy `strip`, with `padding` around. */
+/* Where a part finds its input: in X, or in the copy `strip`, with `padding` around; `kept`:
+ * that is there already. */
 const void *attn_blocked_find_x(const struct blocked_plan *plan,
                                 const struct blocked_part *part, const void *x,
-                                void *strip, int padding);
+                                void *strip, int padding, bool kept);
+/* The strip that the worker's scratch shows as a range begins, or -1; and what it shows
+ * then, for the ranges that follow. */
+static inline int64_t attn_blocked_kept(const struct blocked_plan *plan,
+                                        const attnrun_work *work)
+{
+    if (plan->kept_at == 0 || !attn_work_resumes(work))
+        return -1;
+    return *(const int64_t *)(const void *)((const char *)work->scratch + plan->kept_at);
+}
+static inline void attn_blocked_keep(const struct blocked_plan *plan,
+                                     const attnrun_work *work, int64_t strip)
+{
+    if (plan->kept_at > 0)
+        *(int64_t *)(void *)((char *)work->scratch + plan->kept_at) = strip;
+}
 
 static inline uint8_t *attn_blocked_copy(const struct blocked_plan *plan, void *scratch)
 {

@@ -66,7 +66,7 @@ attn_status attn_blocked_byte_rows_run(const attnrun_step *step, const attnrun_w
         const int64_t at = (plane * w->out[1] + part.h) * w->out[2] * ATTN_BLOCK;
         d.rows = min64(w->out[1] - part.h, p->block_h);
         d.x = attn_blocked_find_x(p, &part, step->x[0].data, work->scratch,
-                                  (int)args->x_zero);
+                                  (int)args->x_zero, false);
         d.w = packed.w + block * d.parts * d.kernel_rows * d.groups * 8 * ATTN_BLOCK;
         d.begin = packed.begin + block * ATTN_BLOCK;
         d.w_sum = packed.w_sum + block * ATTN_BLOCK;

@@ -135,7 +135,7 @@ static attn_status run_dense(const attnrun_step *step, const attnrun_work *work,
     const struct blocked_byte_packed packed =
         attn_blocked_byte_packed_at(step->node->packed, all, p->weight_rows);
     const uint8_t *z = c->to.z;
-    int64_t last = -1;
+    int64_t last = attn_blocked_kept(p, work);
     c->copy = attn_blocked_copy(p, work->scratch);
     c->taps = taps;
     c->pixels = (const int32_t *)(const void *)(taps + p->taps);
@@ -149,10 +149,9 @@ static attn_status run_dense(const attnrun_step *step, const attnrun_work *work,
         const int64_t first = task % p->column_blocks * p->block_columns;
         struct blocked_part part;
         attn_blocked_find_part(p, strip, &part);
-        if (strip != last)
-            c->x = attn_blocked_find_x(p, &part, step->x[X].data, work->scratch,
-                                       (int)args->x_zero);
         c->copied = strip == last;
+        c->x = attn_blocked_find_x(p, &part, step->x[X].data, work->scratch,
+                                   (int)args->x_zero, c->copied);
         last = strip;
         const int64_t column = attn_blocked_first_column(p, task);
         const int64_t at = (part.image * all + column) / ATTN_BLOCK * c->y_block +
@@ -174,6 +173,7 @@ static attn_status run_dense(const attnrun_step *step, const attnrun_work *work,
         if (attn_poll() != ATTNRUN_OK)
             return ATTNRUN_E_CANCELLED;
     }
+    attn_blocked_keep(p, work, last);
     return ATTNRUN_OK;
 }
 

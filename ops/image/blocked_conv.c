@@ -264,8 +264,13 @@ attn_status attn_blocked_conv_shape(attnrun_step *step,
     return check_sizes(step, args, plan, empty);
 }
 
-void attn_blocked_conv_tasks(attnrun_step *step, const struct blocked_plan *plan)
+void attn_blocked_conv_tasks(attnrun_step *step, struct blocked_plan *plan)
 {
+    plan->kept_at = 0;
+    if (plan->scratch_bytes > 0 && !plan->shape.by_itself) {
+        plan->kept_at = ceil_div(plan->scratch_bytes, 64) * 64;
+        plan->scratch_bytes = plan->kept_at + (int64_t)sizeof(int64_t);
+    }
     step->scratch_bytes = plan->scratch_bytes;
     step->shared_bytes = plan->shared_bytes;
     op_tasks(step, 0, plan->shared_bytes > 0, plan->shared_bytes);

@@ -379,7 +379,7 @@ int64_t attn_blocked_first_column(const struct blocked_plan *p, int64_t task)
 
 const void *attn_blocked_find_x(const struct blocked_plan *p,
                                 const struct blocked_part *part, const void *x,
-                                void *strip, int padding)
+                                void *strip, int padding, bool kept)
 {
     const struct window *w = &p->shape.w;
     const int64_t plane = w->in[1] * w->in[2] * pixel_bytes(p);
@@ -389,6 +389,8 @@ const void *attn_blocked_find_x(const struct blocked_plan *p,
         return from +
                (part->h * w->stride[1] * p->x_row + part->w * w->stride[2] * unit(p)) *
                    element(p);
+    if (kept)
+        return strip;
     copy_strip(p, part, strip, from, padding);
     const int64_t left = p->shape.channels / p->shape.groups % ATTN_BLOCK;
     if (p->words && left > 0)
@@ -514,16 +516,14 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
     const struct attn_blocked_tap *taps = work->shared;
     const int64_t y_block = s->w.out[1] * s->w.out[2] * ATTN_BLOCK;
     const int64_t all = s->groups == 1 ? p->columns : s->rows;
-    const float *x = NULL;
-    int64_t last = -1;
+    int64_t last = attn_blocked_kept(p, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         const int64_t strip = task / p->column_blocks;
         const int64_t first = task % p->column_blocks * p->block_columns;
         struct blocked_part part;
         attn_blocked_find_part(p, strip, &part);
-        if (strip != last)
-            x = attn_blocked_find_x(p, &part, o->x, work->scratch, 0);
         const bool copied = strip == last;
+        const float *x = attn_blocked_find_x(p, &part, o->x, work->scratch, 0, copied);
         last = strip;
         const int64_t column = attn_blocked_first_column(p, task);
         const int64_t at = (part.image * all + column) / ATTN_BLOCK * y_block +
@@ -558,5 +558,6 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
         TRY(run_columns(step, p, o, &c, min64(p->columns - first, p->block_columns),
                         place));
     }
+    attn_blocked_keep(p, work, last);
     return ATTNRUN_OK;
 }

@@ -225,7 +225,7 @@ attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_wo
                                .before = { w->before[1], w->before[2] },
                                .min = o->min,
                                .max = o->max };
-    int64_t last = -1;
+    int64_t last = attn_blocked_kept(p, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         const int64_t part = task / p->column_blocks, image = part / p->w_blocks;
         const int64_t first = task % p->column_blocks * p->block_columns;
@@ -241,5 +241,6 @@ attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_wo
         TRY(run_columns(step, p, o, &c, &t, sums, image, first,
                         min64(p->columns, first + p->block_columns)));
     }
+    attn_blocked_keep(p, work, last);
     return ATTNRUN_OK;
 }

@@ -1,5 +1,5 @@
 /* test_idle.c - threads cost nothing while nothing runs: no CPU time between runs, an end
- * of spinning, and small steps done by the caller alone. */
+ * of spinning, small steps done by the caller alone, and scratch that a worker finds again. */
 #include "harness.h"
 
 #include <dirent.h>
@@ -7,13 +7,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "range.h"
+
 /* ---- an operator of given tasks, which notes who did them ---- */
 
-enum { SPIN_TASK_NS = 200000 };
+enum { SPIN_TASK_NS = 200000, MARK = 12345 };
 
 static struct {
     int64_t n_tasks, task_cost;
     _Atomic int64_t calls, tasks, by_others;
+    _Atomic int64_t resumed, lost; /* ranges behind another one; those without its mark */
     pthread_t caller;
 } work_done;
 
@@ -35,11 +38,18 @@ static attnrun_status noted_infer(attnrun_step *step)
 {
     step->out[0] = step->in[0];
     step->phases[0] = (attnrun_phase){ work_done.n_tasks, work_done.task_cost };
+    step->scratch_bytes = sizeof(int64_t);
     return ATTNRUN_OK;
 }
 
 static attnrun_status noted_run(const attnrun_step *step, const attnrun_work *work)
 {
+    int64_t *const mark = work->scratch;
+    if (attn_work_resumes(work)) {
+        atomic_fetch_add(&work_done.resumed, 1);
+        atomic_fetch_add(&work_done.lost, *mark != MARK + work->worker);
+    }
+    *mark = MARK + work->worker;
     atomic_fetch_add(&work_done.calls, 1);
     atomic_fetch_add(&work_done.tasks, work->end - work->begin);
     if (!pthread_equal(pthread_self(), work_done.caller) || work->worker != 0)
@@ -82,6 +92,7 @@ static void start(struct bench *bench, int32_t threads, int64_t n_tasks,
     work_done.n_tasks = n_tasks;
     work_done.task_cost = task_cost;
     work_done.calls = work_done.tasks = work_done.by_others = 0;
+    work_done.resumed = work_done.lost = 0;
     work_done.caller = pthread_self();
     struct onnx_writer *w = onnx_begin(17);
     onnx_domain(w, "test");
@@ -190,6 +201,24 @@ static void test_large_steps_are_shared(void **state)
     stop(&bench);
 }
 
+/* A part of 64 tasks for each worker is 6 ranges or more, so some worker resumes. */
+static void test_worker_finds_its_scratch_again(void **state)
+{
+    (void)state;
+    for (int32_t threads = 2; threads <= 4; threads++) {
+        struct bench bench = { .runtime = NULL };
+        start(&bench, threads, 64 * threads, 5000);
+        for (int run = 1; run <= 20; run++) {
+            OK(attnrun_run(bench.context, NULL));
+            assert_int_equal(work_done.tasks, run * 64 * threads);
+            assert_true(work_done.calls - work_done.resumed <= run * threads);
+        }
+        assert_true(work_done.resumed > 0);
+        assert_int_equal(work_done.lost, 0);
+        stop(&bench);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +227,7 @@ int main(void)
         cmocka_unit_test(test_small_steps_are_done_by_the_caller),
         cmocka_unit_test(test_ranges_of_cheap_tasks_are_long),
         cmocka_unit_test(test_large_steps_are_shared),
+        cmocka_unit_test(test_worker_finds_its_scratch_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,6 +133,40 @@ static void test_offsets_are_near_the_bound(void **state)
     assert_true(over * 100 <= turns);
 }
 
+/* Scratch of one step, value -1, among values; two of a step now and then. */
+static void test_offsets_put_scratch_on_top(void **state)
+{
+    (void)state;
+    enum { UNIT = ATTN_ARENA_ALIGN };
+    struct attn_block few[] = {
+        { .bytes = 100 * UNIT, .first = 0, .last = 0 },
+        { .bytes = 20 * UNIT, .first = 1, .last = 2 },
+        { .bytes = 10 * UNIT, .first = 1, .last = 1, .value = -1 },
+        { .bytes = 30 * UNIT, .first = 2, .last = 2, .value = -1 }
+    };
+    struct result r = pack(few, 4, 3);
+    check_packing(few, 4, 3, &r);
+    assert_int_equal(few[2].offset, 90 * UNIT);
+    assert_int_equal(few[3].offset, 70 * UNIT);
+    static struct attn_block blocks[600];
+    uint64_t seed = test_seed();
+    for (int64_t turn = 0; turn < rounds(150, 3000); turn++) {
+        int64_t n = 20 + random_below(&seed, 280);
+        int32_t n_steps = (int32_t)graph_like(&seed, blocks, n);
+        for (int64_t i = n; i < 2 * n; i++) {
+            int32_t step =
+                (int32_t)(random_below(&seed, 8) == 0 ? random_below(&seed, n_steps)
+                                                      : i - n);
+            blocks[i] = (struct attn_block){ .bytes = random_below(&seed, 900) * UNIT,
+                                             .first = step,
+                                             .last = step,
+                                             .value = -1 };
+        }
+        r = pack(blocks, 2 * n, n_steps);
+        check_packing(blocks, 2 * n, n_steps, &r);
+    }
+}
+
 /* Blocks by their first step: each finds all of its units free. */
 static void check_units(const struct attn_block *blocks, int64_t n,
                         const struct result *r, uint64_t seed)
@@ -226,6 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_offsets_never_overlap),
         cmocka_unit_test(test_offsets_are_near_the_bound),
+        cmocka_unit_test(test_offsets_put_scratch_on_top),
         cmocka_unit_test(test_offsets_of_many_blocks),
         cmocka_unit_test(test_offsets_chain_needs_two_blocks),
         cmocka_unit_test(test_offsets_refuse_overflow),

@@ -81,6 +81,58 @@ static void test_loops_cover_every_task_once(void **state)
     }
 }
 
+/* The lowest task that each worker began with, of its own part. */
+struct parts {
+    int64_t n;
+    int32_t count;
+    _Atomic int64_t first[MAX_WORKERS], sum;
+};
+
+static void note_part(void *arg, int64_t begin, int64_t end, int32_t worker)
+{
+    struct parts *p = arg;
+    const int64_t part = p->n * worker / p->count, next = p->n * (worker + 1) / p->count;
+    if (begin >= part && begin < next && begin < p->first[worker])
+        p->first[worker] = begin; /* of this worker alone */
+    atomic_fetch_add(&p->sum, end - begin);
+}
+
+/* Others take from the end of a part: who takes any range of its own has its first task. */
+static void test_worker_begins_with_its_part(void **state)
+{
+    (void)state;
+    for (int32_t count = 2; count <= 8; count++) {
+        struct attn_threads *threads = attn_threads_create(memory, count, NULL);
+        for (int64_t n = 2; n < 400; n += 7) {
+            struct parts p = { .n = n, .count = count };
+            for (int32_t i = 0; i < count; i++)
+                p.first[i] = INT64_MAX;
+            attn_parallel_for(threads, n, 1, 3, note_part, &p);
+            assert_int_equal(p.sum, n);
+            for (int32_t i = 0; i < count; i++)
+                if (p.first[i] != INT64_MAX && p.first[i] != n * i / count)
+                    fail_msg("worker %d of %d began with task %jd of %jd", i, count,
+                             (intmax_t)p.first[i], (intmax_t)n);
+        }
+        attn_threads_destroy(threads);
+    }
+}
+
+/* Parts are counted in 32 bits, in units of several tasks. */
+static void test_tasks_are_more_than_32_bits_count(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = { UINT32_MAX - INT64_C(1), UINT32_MAX,
+                                     UINT32_MAX + INT64_C(1), INT64_C(1) << 40 };
+    struct attn_threads *threads = attn_threads_create(memory, 3, NULL);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct parts p = { .n = sizes[i], .count = 3 };
+        attn_parallel_for(threads, sizes[i], sizes[i] / 1000, INT64_MAX, note_part, &p);
+        assert_int_equal(p.sum, sizes[i]);
+    }
+    attn_threads_destroy(threads);
+}
+
 /* Loops of random sizes one after another, with and without time to fall asleep between.
  */
 static void test_loops_follow_each_other(void **state)
@@ -302,6 +354,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loops_cover_every_task_once),
+        cmocka_unit_test(test_worker_begins_with_its_part),
+        cmocka_unit_test(test_tasks_are_more_than_32_bits_count),
         cmocka_unit_test(test_loops_follow_each_other),
         cmocka_unit_test(test_threads_that_cannot_be_created),
         cmocka_unit_test(test_unused_pool_starts_nothing),
