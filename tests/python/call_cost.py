@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """What a call costs: C, the extension, and the same calls through ctypes.
 
-usage: PYTHONPATH=BUILD/python python call_cost.py    (needs onnx and a C compiler)
+usage: PYTHONPATH=BUILD/python call_cost.py [--page README.md]    (needs onnx and a C compiler)
 
 The model has MiniLM's inputs (two int64 of 1 x 128) and two outputs, but next to no work, so
 that the difference of two lines is the cost of the binding. One thread; time of the
-processor, the median of 30 rounds that take turns. Prints machine, versions and date, for
-tools/python/README.md."""
+processor, the median of 30 rounds that take turns. Prints a table; --page writes it into that
+page."""
+import argparse
 import ctypes
-import datetime
 import os
 import platform
 import statistics
@@ -21,6 +21,9 @@ from pathlib import Path
 import attnrun
 import numpy as np
 from onnx import TensorProto, helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "bench"))
+import written  # noqa: E402
 
 CALLS, ROUNDS = 2000, 30
 C_LOOP = r"""
@@ -100,7 +103,8 @@ def rounds_of(call):
     return (time.process_time() - start) / CALLS * 1e6
 
 
-def main():
+def measure():
+    """{way: microseconds of each round}"""
     package, data = Path(attnrun.__file__).parent, model_bytes()
     ids, mask = np.arange(128).reshape(1, 128), np.ones((1, 128), np.int64)
     os.environ["ATTNRUN_NUM_THREADS"] = "1"
@@ -120,9 +124,9 @@ def main():
     now = ctypes.CFUNCTYPE(ctypes.c_double)(time.process_time)
     tensors, room = (Tensor * 2)(view(ids), view(mask)), ctypes.create_string_buffer(4096)
     ways = {"C": lambda: loop(context, tensors, room, CALLS, now),
-            "extension": lambda: rounds_of(
+            "this extension": lambda: rounds_of(
                 lambda: ours(input_ids=ids, attention_mask=mask)),
-            "ctypes": lambda: rounds_of(
+            "the same calls through ctypes": lambda: rounds_of(
                 lambda: through_ctypes(library, context, (ids, mask)))}
     expected = ours(input_ids=ids, attention_mask=mask)
     for made, name in zip(through_ctypes(library, context, (ids, mask)),
@@ -133,13 +137,28 @@ def main():
     for _ in range(ROUNDS):
         for name, way in ways.items():
             times[name].append(way())
+    return times
+
+
+def table(times):
     base = statistics.median(times["C"])
-    print(f"{platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}, "
-          f"{datetime.date.today()}")
+    lines = [written.measured("tests/python/call_cost.py", f"Python {platform.python_version()}",
+                              f"numpy {np.__version__}", "one thread") + ":", "",
+             "| way | µs a call | over C |", "|---|---|---|"]
     for name, taken in times.items():
         middle = statistics.median(taken)
-        print(f"{name:10} {middle:6.2f} us a call, {middle - base:+6.2f} over C, "
-              f"fastest round {min(taken):6.2f}")
+        lines.append(f"| {name} | {middle:.2f} | {middle - base:.2f} |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--page")
+    options = parser.parse_args()
+    text = table(measure())
+    print(text)
+    if options.page:
+        written.write(options.page, "calls", text)
     return 0
 
 

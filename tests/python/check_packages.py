@@ -2,15 +2,14 @@
 """Packages that import onnxruntime give the same with attnrun under that name.
 
 usage: check_packages.py PACKAGES_PYTHON [--package NAME]... [--rounds N]
-                         [--sentences N] [--table FILE.md]
+                         [--sentences N] [--page README.md]
 
 PACKAGES_PYTHON is a Python with tests/python/requirements-packages.txt and PYTHONPATH names
 the attnrun package. Each package runs its own example, with weights that packages ship, in two
 processes, one for each engine, which take turns. Prints differences and the fastest round of
-each; --table writes the times as a table."""
+each; --page writes their rows into that page."""
 import argparse
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -19,14 +18,20 @@ import time
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "tools", "bench"))
+import written  # noqa: E402
+
+PAUSE = 0.3  # seconds: the threads of the engine before wait in a loop for a while after a run
 ENGINES = ("onnxruntime", "attnrun")
 # Largest differences of floating-point results; everything else must be equal. magika's
 # variance is a difference of two sums, see tools/python/README.md.
 TOLERANCE = {"silero-vad": 2e-5, "rapidocr": 1e-4, "magika": 3e-3, "nudenet": 2e-3,
-             "opennsfw": 1e-5, "sentence-transformers": 2e-5, "optimum": 1e-4}
+             "opennsfw": 1e-5, "sentence-transformers": 2e-5,
+             "sentence-transformers, ragged": 2e-5, "optimum": 1e-4}
 WHAT = {"silero-vad": "20 s of sound, twice: windows, then spans",
         "rapidocr": "a page of 9 lines", "magika": "200 files", "nudenet": "2 photographs",
         "opennsfw": "2 photographs", "sentence-transformers": "{sentences:,} sentences, MiniLM",
+        "sentence-transformers, ragged": "the same, attnrun.ragged in the session's options",
         "optimum": "64 sentences, MiniLM"}
 
 EXPORT = """
@@ -39,6 +44,13 @@ shutil.copytree(source, folder, dirs_exist_ok=True)
 model = ORTModelForFeatureExtraction.from_pretrained(source, export=True)
 model.save_pretrained(os.path.join(folder, "onnx"))
 """
+MINILM = {"magika", "sentence-transformers", "sentence-transformers, ragged",
+          "optimum"}  # those that read its folder
+
+
+def export_minilm(options, folder):
+    subprocess.run([options.python, "-W", "ignore", "-c", EXPORT, folder], check=True,
+                   capture_output=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
 
 
 class Engine:
@@ -63,6 +75,7 @@ class Engine:
         return line
 
     def run(self):
+        time.sleep(PAUSE)
         self.process.stdin.write("run\n")
         self.process.stdin.flush()
         return float(self.answer())
@@ -104,23 +117,22 @@ def check(options, package, folder):
     return worst, complaint, tuple(min(column) for column in zip(*times, strict=True))
 
 
-def cpu_name():
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+HEAD = ("| package | its example | onnxruntime, s | attnrun, s | ratio | largest difference | "
+        "date |\n|---|---|---|---|---|---|---|")
 
 
-def write_table(path, rows, sentences):
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(f"Written by `tests/python/check_packages.py` on {cpu_name()}, "
-                   f"{len(os.sched_getaffinity(0))} cores, {time.strftime('%Y-%m-%d')}: the "
-                   "fastest round of engines that took turns.\n\n"
-                   "| package | its example | onnxruntime, s | attnrun, s | ratio | largest "
-                   "difference |\n|---|---|---|---|---|---|\n")
-        for package, worst, (theirs, ours) in rows:
-            what = WHAT[package].format(sentences=sentences)
-            file.write(f"| {package} | {what} | {theirs:.3f} | {ours:.3f} | "
-                       f"{theirs / ours:.2f} | {worst:.1g} |\n")
+def table(held, rows, options):
+    """The table of the page with these rows in the place of older ones."""
+    lines = {line.split(" | ")[0]: line for line in held.splitlines() if line.startswith("| ")}
+    lines.pop("| package", None)
+    for package, worst, (theirs, ours) in rows:
+        what = WHAT[package].format(sentences=options.sentences)
+        lines[f"| {package}"] = (f"| {package} | {what} | {theirs:.3f} | {ours:.3f} | "
+                                 f"{theirs / ours:.2f} | {worst:.1g} | "
+                                 f"{time.strftime('%Y-%m-%d')} |")
+    return "\n".join([f"Written by `tests/python/check_packages.py` on {written.cpu()}, "
+                      f"{len(os.sched_getaffinity(0))} cores: the fastest of\nseveral rounds of "
+                      "engines that took turns.\n", HEAD, *lines.values()])
 
 
 def main():
@@ -129,21 +141,22 @@ def main():
     parser.add_argument("--package", action="append", choices=sorted(TOLERANCE))
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--sentences", type=int, default=200)
-    parser.add_argument("--table")
+    parser.add_argument("--page")
     options = parser.parse_args()
     rows, bad = [], 0
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([options.python, "-W", "ignore", "-c", EXPORT,
-                        os.path.join(folder, "minilm")], check=True, capture_output=True,
-                       env={**os.environ, "HF_HUB_OFFLINE": "1"})
-        for package in options.package or TOLERANCE:
+        packages = options.package or list(TOLERANCE)
+        if not MINILM.isdisjoint(packages):
+            export_minilm(options, os.path.join(folder, "minilm"))
+        for package in packages:
             worst, complaint, times = check(options, package, folder)
             bad += bool(complaint)
             rows.append((package, worst, times))
             print(f"{'FAIL' if complaint else 'ok  '} {package}: {complaint or f'{worst:.2g}'}"
                   f" ({times[0]:.3f} s onnxruntime, {times[1]:.3f} s attnrun)", flush=True)
-    if options.table:
-        write_table(options.table, rows, options.sentences)
+    if options.page:
+        held = written.cut(options.page, "packages")[1]
+        written.write(options.page, "packages", table(held, rows, options))
     print(f"{len(rows) - bad} passed, {bad} failed")
     return 1 if bad else 0
 

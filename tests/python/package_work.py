@@ -141,12 +141,20 @@ def opennsfw(folder):
     return lambda: {"scores": np.array([runner.infer(data) for data in files])}
 
 
-def sentence_transformers(folder):
+def sentence_transformers(folder, ragged="0"):
+    import onnxruntime
     from sentence_transformers import SentenceTransformer
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("attnrun.ragged", ragged)  # onnxruntime knows no such entry
     model = SentenceTransformer(os.path.join(folder, "minilm"), backend="onnx", device="cpu",
-                                model_kwargs={"file_name": "onnx/model.onnx"})
+                                model_kwargs={"file_name": "onnx/model.onnx",
+                                              "session_options": options})
     texts = sentences(int(sys.argv[5]))
     return lambda: {"embeddings": model.encode(texts, batch_size=32, show_progress_bar=False)}
+
+
+def sentence_transformers_ragged(folder):
+    return sentence_transformers(folder, "1")
 
 
 def optimum(folder):
@@ -170,6 +178,7 @@ def optimum(folder):
 
 WORK = {"silero-vad": silero, "rapidocr": rapidocr, "magika": magika, "nudenet": nudenet,
         "opennsfw": opennsfw, "sentence-transformers": sentence_transformers,
+        "sentence-transformers, ragged": sentence_transformers_ragged,
         "optimum": optimum}
 
 

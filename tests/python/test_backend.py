@@ -22,6 +22,10 @@ from onnx import helper
 
 import models
 
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+sys.path.insert(0, os.path.join(ROOT, "tools", "bench"))
+import written  # noqa: E402
+
 KNOWN = {
     "test_dft_inverse_cpu": "1.6e-15 where 1.9e-7 is expected: the true value is 0",
     "test_dft_inverse_opset19_cpu": "1.6e-15 where 1.9e-7 is expected: the true value is 0",
@@ -90,9 +94,8 @@ def run_cases(every):
     return results
 
 
-README = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "python",
-                      "README.md")
-MARKS = "<!-- backend cases -->\n", "<!-- end of backend cases -->\n"
+README = os.path.join(ROOT, "tools", "python", "README.md")
+PART = "backend cases"
 
 
 def listing():
@@ -111,14 +114,10 @@ def listing():
 
 
 def readme_is_true(write):
-    with open(README, encoding="utf-8") as file:
-        before, rest = file.read().split(MARKS[0])
-    held, after = rest.split(MARKS[1])
-    if held == listing():
+    if written.cut(README, PART)[1] == listing():
         return True
     if write:
-        with open(README, "w", encoding="utf-8") as file:
-            file.write(before + MARKS[0] + listing() + MARKS[1] + after)
+        written.write(README, PART, listing())
         return True
     print("FAIL tools/python/README.md lists other backend cases: --every 1 --readme writes them")
     return False

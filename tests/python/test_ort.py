@@ -90,6 +90,26 @@ class Session(unittest.TestCase):
         for a, b in zip(*results, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
+    def test_entries_of_attnrun(self):
+        def run(ragged, precision="f32"):
+            options = attnrun.SessionOptions()
+            options.add_session_config_entry("attnrun.ragged", ragged)
+            options.add_session_config_entry("attnrun.precision", precision)
+            options.register_custom_ops_library(attnrun.ort_library())
+            return attnrun.InferenceSession(models.encoder(8), options).run(
+                None, {"x": x, "mask": mask})[0]
+
+        x = np.random.default_rng(13).standard_normal((2, 5, 8)).astype("f")
+        mask = np.array([[1] * 5, [1] * 2 + [0] * 3])
+        padded, ragged = run("0"), run("1")
+        np.testing.assert_allclose(ragged[mask == 1], padded[mask == 1], rtol=1e-5, atol=1e-6)
+        self.assertTrue(padded[mask == 0].any())
+        self.assertFalse(ragged[mask == 0].any())
+        np.testing.assert_array_equal(run("auto"), padded)
+        np.testing.assert_allclose(run("0", "bf16"), padded, rtol=0.05, atol=0.05)
+        for wrong in (("yes", "f32"), ("0", "f8")):
+            self.assertRaises(ValueError, run, *wrong)
+
     def test_failures_of_both(self):
         for session in sessions(models.linear(WEIGHTS)):
             for feeds, names in (({}, None), ({"x": X, "q": X}, None),

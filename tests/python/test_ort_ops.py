@@ -207,6 +207,20 @@ class Calls(unittest.TestCase):
         np.testing.assert_array_equal(session(model).run(None, {"X": x})[0],
                                       self.ours(model, {"X": x})["Y"])
 
+    def test_outputs_in_memory_of_the_caller(self):
+        x = np.random.default_rng(7).standard_normal((1, 300, 64)).astype("f")
+        model = model_of("FourierMix", {"X": ["B", "S", 64]})
+        shared, expected = session(model), self.ours(model, {"X": x})["Y"]
+        mine = np.full_like(x, np.nan)
+        for memory in (mine, x):  # the second one is the input's own
+            binding = shared.io_binding()
+            binding.bind_cpu_input("X", x)
+            binding.bind_output("Y", "cpu", 0, np.float32, x.shape, memory.ctypes.data)
+            shared.run_with_iobinding(binding)
+            np.testing.assert_array_equal(memory, expected)
+        np.testing.assert_array_equal(shared.run(None, {"X": mine[:, :7]})[0],
+                                      self.ours(model, {"X": mine[:, :7]})["Y"])
+
     def refused(self, model, *words, feeds=None, **more):
         with self.assertRaises(Exception) as caught:
             session(model, **more).run(None, feeds or self.feeds)

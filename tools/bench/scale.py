@@ -12,7 +12,6 @@ each of them, proportional ones once. --page replaces what stands between the ma
 import argparse
 import multiprocessing
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -20,8 +19,9 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "examples"))
 import corpus
 
+import written
+
 BATCH = 32
-MARKS = "<!-- measured -->", "<!-- end of measured -->"
 
 
 def feeds_of():
@@ -93,12 +93,6 @@ def measure(path, folder, count, seconds):
     return tuple(sum(column) for column in zip(*results, strict=True))
 
 
-def cpu_name():
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
 def speed(name, row, is_ratio=False):
     if is_ratio:
         return f"| {name} | {row[0]:.2f} | {row[1]:.2f} | {row[2]:.2f} | {row[0] / row[2]:.2f} |"
@@ -119,7 +113,7 @@ def tables(path, best):
     core_documents, core_tokens = one[0] / one[2], one[1] / one[2]
     core_hours = 1e9 / core_documents / 3600
     mib = 2**20
-    return f"""Written by `tools/bench/scale.py` on {cpu_name()}, {time.strftime('%Y-%m-%d')}:
+    return f"""{written.measured("tools/bench/scale.py")}:
 MiniLM in f32, paragraphs of licences cut at {corpus.TOKENS} tokens, batches of {BATCH} of like
 length, one thread a process. Where other programs compute on the machine, the cores in use are
 fewer than the processes; what a core does in a second is per second of the processor.
@@ -179,12 +173,7 @@ def main():
     text = tables(options.model, best)
     print(text)
     if options.page:
-        with open(options.page, encoding="utf-8") as file:
-            page = file.read()
-        before, rest = page.split(MARKS[0])
-        after = rest.split(MARKS[1])[1]
-        with open(options.page, "w", encoding="utf-8") as file:
-            file.write(f"{before}{MARKS[0]}\n{text}{MARKS[1]}{after}")
+        written.write(options.page, "measured", text)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 /* kernel.c - a kernel of ONNX Runtime that runs one node with attnrun.
  *
- * In: tensors of the host, read where they are. Out: tensors of the host, copied once from the
- * arena, since their shapes are known after the run. A kernel may run in several threads at
- * once: each run takes a context of its own, which stays for later ones. */
+ * In: tensors of the host, read where they are. Out: tensors of the host, written where they are;
+ * an output whose shape depends on data is copied once, since the host makes its memory after the
+ * run. A kernel may run in several threads at once: each run takes a context of its own, which
+ * stays for later ones. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,48 +149,102 @@ static ort_status *view_of(const struct door *door, const ort_value *value,
 }
 
 static ort_status *set_inputs(const struct kernel *kernel, attnrun_context *context,
-                              const ort_context *host)
+                              const ort_context *host, attnrun_tensor *inputs)
 {
     const struct door *door = kernel->op->door;
     for (int32_t i = 0; i < kernel->node.n_in; i++) {
-        attnrun_tensor tensor;
         const ort_value *value = NULL;
         ort_status *status = door->api->input(host, (size_t)kernel->node.from[i], &value);
         if (status != NULL)
             return status;
         if (value == NULL)
             return door_fail(door, ORT_INVALID_ARGUMENT, "attnrun: an input is missing");
-        status = view_of(door, value, &tensor);
+        status = view_of(door, value, &inputs[i]);
         if (status != NULL)
             return status;
-        if (attnrun_set_input(context, i, &tensor) != ATTNRUN_OK)
+        if (attnrun_set_input(context, i, &inputs[i]) != ATTNRUN_OK)
             return door_failed(door);
     }
     return NULL;
 }
 
-static ort_status *give_outputs(const struct kernel *kernel, attnrun_context *context,
-                                ort_context *host)
+/* The host's memory for an output of these dims as a dense tensor; `data` is NULL where the host
+ * does not want it. */
+static ort_status *host_output(const struct kernel *kernel, ort_context *host, int32_t i,
+                               const attnrun_tensor *like, attnrun_tensor *tensor)
 {
+    void *data = NULL;
+    ort_value *value = NULL;
     const struct door *door = kernel->op->door;
+    ort_status *status = door->api->output(host, (size_t)kernel->node.to[i], like->dims,
+                                           (size_t)like->rank, &value);
+    if (status == NULL && value != NULL)
+        status = door->api->tensor_data(value, &data);
+    if (status != NULL)
+        return status;
+    return attnrun_tensor_make(like->dtype, like->rank, like->dims, data, tensor) ==
+                   ATTNRUN_OK
+               ? NULL
+               : door_failed(door);
+}
+
+/* Outputs whose shapes follow from those of the inputs are written into the host's memory:
+ * `bound` says which. */
+static ort_status *bind_outputs(const struct kernel *kernel, attnrun_context *context,
+                                ort_context *host, const attnrun_tensor *inputs,
+                                bool *bound)
+{
+    attnrun_tensor planned, tensor;
+    if (attnrun_plan(context, inputs, NULL) != ATTNRUN_OK)
+        return door_failed(kernel->op->door);
     for (int32_t i = 0; i < kernel->node.n_out; i++) {
-        void *data;
-        ort_value *value = NULL;
-        attnrun_tensor made, dense;
-        if (attnrun_output(context, i, &made) != ATTNRUN_OK ||
-            attnrun_tensor_make(made.dtype, made.rank, made.dims, made.data, &dense) !=
-                ATTNRUN_OK)
-            return door_failed(door);
-        ort_status *status = door->api->output(host, (size_t)kernel->node.to[i],
-                                               made.dims, (size_t)made.rank, &value);
-        if (status == NULL && value != NULL)
-            status = door->api->tensor_data(value, &data);
+        if (attnrun_plan_output(context, i, &planned) != ATTNRUN_OK)
+            continue;
+        ort_status *status = host_output(kernel, host, i, &planned, &tensor);
         if (status != NULL)
             return status;
-        if (value != NULL)
-            workers_copy(door, data, made.data, (size_t)attnrun_tensor_bytes(&dense));
+        bound[i] =
+            tensor.data != NULL && attnrun_set_output(context, i, &tensor) == ATTNRUN_OK;
     }
     return NULL;
+}
+
+/* The others are copied after the run. */
+static ort_status *copy_outputs(const struct kernel *kernel, attnrun_context *context,
+                                ort_context *host, const bool *bound)
+{
+    attnrun_tensor made, tensor;
+    const struct door *door = kernel->op->door;
+    for (int32_t i = 0; i < kernel->node.n_out; i++) {
+        if (bound[i])
+            continue;
+        if (attnrun_output(context, i, &made) != ATTNRUN_OK)
+            return door_failed(door);
+        ort_status *status = host_output(kernel, host, i, &made, &tensor);
+        if (status != NULL)
+            return status;
+        if (tensor.data != NULL)
+            workers_copy(door, tensor.data, made.data,
+                         (size_t)attnrun_tensor_bytes(&tensor));
+    }
+    return NULL;
+}
+
+static ort_status *compute_in(const struct kernel *kernel, attnrun_context *context,
+                              ort_context *host)
+{
+    bool bound[DOOR_MAX_OUT] = { false };
+    attnrun_tensor inputs[DOOR_MAX_IN];
+    ort_status *status = set_inputs(kernel, context, host, inputs);
+    if (status == NULL)
+        status = bind_outputs(kernel, context, host, inputs, bound);
+    if (status == NULL && attnrun_run(context, NULL) != ATTNRUN_OK)
+        status = door_failed(kernel->op->door);
+    if (status == NULL)
+        status = copy_outputs(kernel, context, host, bound);
+    for (int32_t i = 0; i < kernel->node.n_out; i++)
+        attnrun_set_output(context, i, NULL);
+    return status;
 }
 
 ort_status *kernel_compute(void *op_kernel, ort_context *host)
@@ -200,11 +255,7 @@ ort_status *kernel_compute(void *op_kernel, ort_context *host)
     if (take_context(kernel, &context) != ATTNRUN_OK)
         return door_failed(door);
     struct workers_scope before = workers_enter(door, host);
-    ort_status *status = set_inputs(kernel, context, host);
-    if (status == NULL && attnrun_run(context, NULL) != ATTNRUN_OK)
-        status = door_failed(door);
-    if (status == NULL)
-        status = give_outputs(kernel, context, host);
+    ort_status *status = compute_in(kernel, context, host);
     workers_leave(before);
     give_context(kernel, context);
     return status;

@@ -22,6 +22,8 @@ from ._ort_values import IOBinding, OrtDevice, OrtValue
 
 INTERFACE_VERSION = "1.32.0"
 CPU = "CPUExecutionProvider"
+ORT_LIBRARY = "libattnrun_ort.so"
+RAGGED: dict[str, bool | str] = {"0": False, "1": True, "auto": "auto"}
 LOG_LEVEL = {0: 3, 1: 2, 2: 1}  # onnxruntime's severity -> the highest level that is shown
 
 
@@ -61,7 +63,8 @@ class SessionOptions:
         self._plugins: list[str] = []
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Keeps an entry; none has an effect."""
+        """Keeps an entry. "attnrun.ragged" ("0", "1", "auto") and "attnrun.precision" ("f32",
+        "bf16", "auto") are those of attnrun.Model; no other has an effect."""
         self._entries[key] = value
 
     def get_session_config_entry(self, key: str) -> str:
@@ -73,8 +76,10 @@ class SessionOptions:
         self._dims[name] = int(value)
 
     def register_custom_ops_library(self, path: str) -> None:
-        """A library of operators in attnrun's form (attnrun_plugin)."""
-        self._plugins.append(path)
+        """A library of operators in attnrun's form (attnrun_plugin). What ort_library() names
+        is here already."""
+        if os.path.basename(path) != ORT_LIBRARY:
+            self._plugins.append(path)
 
 
 class RunOptions:
@@ -151,6 +156,14 @@ def _runtime_of(options: SessionOptions) -> Runtime:
     return runtime
 
 
+def _model_options(entries: Mapping[str, str]) -> dict[str, Any]:
+    """The entries that attnrun.Model takes, as its arguments."""
+    ragged = entries.get("attnrun.ragged", "0")
+    if ragged not in RAGGED:
+        raise ValueError(f"attnrun.ragged is {ragged!r}, expected one of {', '.join(RAGGED)}")
+    return {"ragged": RAGGED[ragged], "precision": entries.get("attnrun.precision", "f32")}
+
+
 class InferenceSession:
     """onnxruntime.InferenceSession with attnrun below it; safe to run from several threads.
 
@@ -169,7 +182,8 @@ class InferenceSession:
         self._model_bytes = path_or_bytes if in_memory else b""
         level = int(self._sess_options.graph_optimization_level)
         self._model = Model(path_or_bytes, runtime=_runtime_of(self._sess_options),
-                            fusion=level != GraphOptimizationLevel.ORT_DISABLE_ALL)
+                            fusion=level != GraphOptimizationLevel.ORT_DISABLE_ALL,
+                            **_model_options(self._sess_options._entries))
         self._output_names = tuple(value.name for value in self._model.outputs)
         self._fixed = [(value.name, axis, self._dims[dim]) for value in self._model.inputs
                        for axis, dim in enumerate(value.shape or ())
@@ -306,7 +320,7 @@ def ort_library() -> str:
     They compute in onnxruntime's threads, or in N of their own where
     options.add_session_config_entry("attnrun.num_threads", "N") comes before. Where a file has
     a function body for a node, onnxruntime runs that: see attnrun.without_bodies()."""
-    path = os.path.join(os.path.dirname(__file__), "libattnrun_ort.so")
+    path = os.path.join(os.path.dirname(__file__), ORT_LIBRARY)
     if not os.path.exists(path):
         raise FileNotFoundError(f"this build of attnrun is without {path}")
     return path
