@@ -45,7 +45,8 @@ static attn_status attr_kind(const PB(AttributeProto) * pb, int32_t *kind)
                    (*kind == ATTN_ATTR_SPARSE_TENSOR && pb->sparse_tensor == NULL) ||
                    (*kind == ATTN_ATTR_TYPE_PROTO && pb->tp == NULL);
     if (missing)
-        return attn_fail(ATTNRUN_E_MODEL, "attribute '%s' is declared %s, but has none",
+        return attn_fail(ATTNRUN_E_MODEL,
+                         "attribute '%s' is declared as %s, but has none",
                          attn_quote(pb_text(pb->name)),
                          *kind == ATTN_ATTR_TENSOR          ? "a tensor"
                          : *kind == ATTN_ATTR_GRAPH         ? "a graph"
@@ -64,9 +65,10 @@ attn_status attn_attr_resolve(struct attn_load_scope *scope,
     while (scope->function != NULL && scope->bindings == NULL && scope->around != NULL)
         scope = scope->around; /* from a subgraph to the function that it is in */
     if (scope->function == NULL)
-        return attn_fail(ATTNRUN_E_MODEL,
-                         "attribute '%s' refers to '%s', but is in no function",
-                         attn_quote(binding->name), attn_quote(wanted));
+        return attn_fail(
+            ATTNRUN_E_MODEL,
+            "attribute '%s' refers to '%s', but the node is not in a function",
+            attn_quote(binding->name), attn_quote(wanted));
     binding->pb = NULL;
     for (int64_t k = 0; k < scope->n_bindings; k++)
         if (strcmp(scope->bindings[k].name, wanted) == 0) {

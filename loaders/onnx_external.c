@@ -88,7 +88,7 @@ static attn_status open_file(struct attn_external *external, const char *locatio
                                           ATTN_LIMIT_EXTERNAL_BYTES };
     if (external->n == limits->external_files)
         return attn_fail_limit(ATTN_LIMIT_EXTERNAL_FILES,
-                               "the model names over %lld files",
+                               "the model names more than %lld external files",
                                (long long)limits->external_files);
     struct attn_file opened;
     TRY(attn_file_open_beneath(attn_runtime_memory(model->runtime), external->dir,
@@ -120,11 +120,11 @@ static attn_status fail_file(const struct attn_external *external, attn_status s
         const char *colon = strstr(message, ": ");
         snprintf(text, sizeof text, "%.500s", colon != NULL ? colon + 2 : message);
     }
-    attn_fail(status, "tensor '%s': %s, in the folder '%s'", attn_quote(name), text,
+    attn_fail(status, "tensor '%s': %s (in the folder '%s')", attn_quote(name), text,
               attn_quote(external->dir));
     attn_fail_tensor(name);
     if (status == ATTNRUN_E_IO)
-        attn_hint("a model with external data is all its files, in one folder");
+        attn_hint("keep the model and its external files in one folder");
     return status;
 }
 

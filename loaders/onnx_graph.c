@@ -299,9 +299,10 @@ static attn_status add_graph_outputs(struct attn_load *load,
         if (name[0] != 0)
             status = attn_load_find(load, scope, name, &id);
         if (id < 0 && (status == ATTNRUN_OK || status == ATTNRUN_E_MODEL))
-            return attn_fail(ATTNRUN_E_MODEL,
-                             "no input, initializer or node gives the graph output '%s'",
-                             attn_quote(name));
+            return attn_fail(
+                ATTNRUN_E_MODEL,
+                "the graph output '%s' is defined by no input, initializer or node",
+                attn_quote(name));
         TRY(status);
         graph->values[id].flags |= ATTN_VALUE_OUTPUT;
         graph->outputs[graph->n_outputs++] = id;

@@ -157,7 +157,8 @@ attn_status attn_load_find(struct attn_load *load, struct attn_load_scope *scope
         *id = (int32_t)*found;
         return *id < 0 ? ATTNRUN_OK : carry(load, s->place, scope->place, id);
     }
-    return attn_fail(ATTNRUN_E_MODEL, "no input, initializer or node gives '%s'",
+    return attn_fail(ATTNRUN_E_MODEL,
+                     "reads '%s', which no input, initializer or node defines",
                      attn_quote(name));
 }
 

@@ -49,7 +49,7 @@ static attn_status check_dim(const attnrun_limits *limits, const char *name, siz
                          attn_quote(name), k, (long long)dim);
     if (dim > limits->dim)
         return attn_fail_limit(
-            ATTN_LIMIT_DIM, "tensor '%s': dims[%zu] is %lld, at most %lld",
+            ATTN_LIMIT_DIM, "tensor '%s': dims[%zu] is %lld, at most %lld is allowed",
             attn_quote(name), k, (long long)dim, (long long)limits->dim);
     return ATTNRUN_OK;
 }
@@ -62,7 +62,8 @@ attn_status attn_read_shape(const attnrun_limits *limits, const char *name, int3
         return attn_fail(ATTNRUN_E_MODEL, "tensor '%s': data_type %d, expected 1 to %d",
                          attn_quote(name), dtype, ATTNRUN_DTYPE_COUNT - 1);
     if (rank > (size_t)limits->rank)
-        return attn_fail_limit(ATTN_LIMIT_RANK, "tensor '%s': %zu dims, at most %d",
+        return attn_fail_limit(ATTN_LIMIT_RANK,
+                               "tensor '%s' has %zu dims, at most %d are allowed",
                                attn_quote(name), rank, (int)limits->rank);
     bool empty = false;
     for (size_t k = 0; k < rank; k++) {
@@ -73,9 +74,9 @@ attn_status attn_read_shape(const attnrun_limits *limits, const char *name, int3
     tensor->rank = (int32_t)rank;
     int64_t n = empty ? 0 : tensor_count(tensor);
     if (n < 0 || n > limits->elements)
-        return attn_fail_limit(ATTN_LIMIT_ELEMENTS,
-                               "tensor '%s': %s, at most %lld elements", attn_quote(name),
-                               attn_tensor_format(tensor), (long long)limits->elements);
+        return attn_fail_limit(
+            ATTN_LIMIT_ELEMENTS, "tensor '%s' is %s, at most %lld elements are allowed",
+            attn_quote(name), attn_tensor_format(tensor), (long long)limits->elements);
     int64_t bytes = dtype_bytes_of(dtype, n);
     if (bytes < 0)
         return attn_fail_limit(ATTN_LIMIT_ELEMENTS,
@@ -162,7 +163,7 @@ static attn_status find_elements(const struct attn_tensor_reader *reader,
                 add_place(e, UINT64_DATA, pb->uint64_data, pb->n_uint64_data) &&
                 add_place(e, RAW_DATA, pb->raw_data.data, pb->raw_data.len);
     if (!once)
-        return attn_fail(ATTNRUN_E_MODEL, "tensor '%s': data in more than one field",
+        return attn_fail(ATTNRUN_E_MODEL, "tensor '%s' has data in more than one field",
                          attn_quote(pb_text(pb->name)));
     uint32_t typed = typed_field(pb->data_type);
     bool raw = e->field == RAW_DATA && pb->data_type != ATTNRUN_STRING;

@@ -236,7 +236,7 @@ void *attn_alloc(struct attn_memory *memory, enum attn_memory_kind kind, int64_t
         const uint64_t total = used + (uint64_t)bytes;
         attn_fail(ATTNRUN_E_MEMORY,
                   "%s needs %" PRId64 " bytes with %" PRIu64
-                  " in use: over the memory budget of %" PRIu64 " bytes",
+                  " in use, over the memory budget of %" PRIu64 " bytes",
                   kind_word(kind), bytes, used, memory->max_bytes);
         attn_hint("at least %" PRIu64 " bytes are needed: --max-memory %" PRIu64
                   "M, or max_memory of the runtime",

@@ -135,9 +135,7 @@ attn_status attn_context_check_input(const struct attnrun_context *context, int3
 {
     const struct attn_graph *graph = context->model->graph;
     const attnrun_type *type = &graph->values[graph->inputs[index]].type;
-    if (!attn_value_well_formed(tensor))
-        return attn_fail(ATTNRUN_E_USAGE, "input %d: the tensor struct is malformed",
-                         index);
+    TRY(attn_input_check_form(tensor, index, graph->values[graph->inputs[index]].name));
     if (!attn_value_may_be(type, tensor->kind, type->dtype))
         return fail_input(context, index, ATTNRUN_E_INPUT, tensor);
     if (!attn_value_may_be(type, tensor->kind, tensor->dtype))

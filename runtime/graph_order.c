@@ -16,7 +16,7 @@ static attn_status fail_missing(const struct attn_node *node, int32_t in,
                                 const struct attn_graph *graph)
 {
     return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
-                          "no input, initializer or node gives input %d '%s'", in,
+                          "input %d '%s' is defined by no input, initializer or node", in,
                           attn_quote(graph->values[node->in[in]].name));
 }
 
@@ -103,9 +103,10 @@ static attn_status check_outputs(const struct sorting *sorting)
     for (int32_t i = 0; i < graph->n_outputs; i++) {
         int32_t id = graph->outputs[i];
         if (!sorting->given[id] && graph->values[id].producer < 0)
-            return attn_fail(ATTNRUN_E_MODEL,
-                             "no input, initializer or node gives the graph output '%s'",
-                             attn_quote(graph->values[id].name));
+            return attn_fail(
+                ATTNRUN_E_MODEL,
+                "the graph output '%s' is defined by no input, initializer or node",
+                attn_quote(graph->values[id].name));
     }
     return ATTNRUN_OK;
 }

@@ -184,6 +184,10 @@ attn_status op_axis(const attnrun_step *step, int64_t axis, int rank, bool one_p
                     int *wrapped)
 {
     int64_t end = rank + (one_past ? 1 : 0);
+    if (end == 0)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "axis %lld is given, but the input is a scalar without axes",
+                       (long long)axis);
     if (axis < -end || axis >= end)
         return op_fail(step, ATTNRUN_E_ATTR, "axis %lld is out of range [%lld, %lld]",
                        (long long)axis, (long long)-end, (long long)end - 1);

@@ -6,15 +6,28 @@
 
 /* ---- values from outside ---- */
 
-static bool tensor_well_formed(const attnrun_tensor *t)
+static bool tensor_has_type(const attnrun_tensor *t)
 {
     if (t->rank < 0 || t->rank > ATTNRUN_MAX_RANK || attnrun_dtype_bits(t->dtype) == 0)
         return false;
     for (int i = 0; i < t->rank; i++)
-        if (t->dims[i] < 0 || t->dims[i] > ATTN_MAX_DIM)
+        if (t->dims[i] < 0)
+            return false;
+    return true;
+}
+
+static bool tensor_can_exist(const attnrun_tensor *t)
+{
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] > ATTN_MAX_DIM)
             return false;
     int64_t count = tensor_count(t);
     return count >= 0 && count <= ATTN_MAX_ELEMENTS && tensor_bytes(t) >= 0;
+}
+
+static bool tensor_well_formed(const attnrun_tensor *t)
+{
+    return tensor_has_type(t) && tensor_can_exist(t);
 }
 
 bool attn_value_well_formed(const attnrun_tensor *value)
@@ -35,6 +48,20 @@ bool attn_value_well_formed(const attnrun_tensor *value)
     default:
         return false;
     }
+}
+
+attn_status attn_input_check_form(const attnrun_tensor *value, int32_t index,
+                                  const char *name)
+{
+    if (attn_value_well_formed(value))
+        return ATTNRUN_OK;
+    if (value->kind != ATTNRUN_TENSOR || !tensor_has_type(value))
+        return attn_fail(ATTNRUN_E_USAGE, "input %d: the tensor struct is malformed",
+                         index);
+    attn_fail(ATTNRUN_E_LIMIT, "input %d '%s' is %s, which is more than 2^46 elements",
+              index, attn_quote(name), attn_tensor_format(value));
+    attn_fail_tensor(name);
+    return ATTNRUN_E_LIMIT;
 }
 
 bool attn_value_may_be(const attnrun_type *type, int32_t kind, int32_t dtype)

@@ -9,6 +9,10 @@
  * memory where it has elements. Of a sequence or an optional only the outermost struct.
  */
 bool attn_value_well_formed(const attnrun_tensor *value);
+/* OK for what is well formed. E_LIMIT: a tensor with more elements than can exist; E_USAGE: a
+ * struct that is no tensor. */
+attn_status attn_input_check_form(const attnrun_tensor *value, int32_t index,
+                                  const char *name);
 /* Whether a value of that kind and dtype may stand where `type` is expected: what is in
  * an optional may stand for the optional, and what is not known is not compared. */
 bool attn_value_may_be(const attnrun_type *type, int32_t kind, int32_t dtype);

@@ -76,8 +76,8 @@ attn_status attn_window_out(const attnrun_step *step, const struct window_attrs 
     if (dim_is_const(room) && room.value < min)
         return op_fail(
             step, ATTNRUN_E_SHAPE,
-            "spatial axis %d: input %lld with its padding is narrower than the "
-            "kernel of %lld (dilation %lld)",
+            "spatial axis %d: the input of size %lld, with its padding, is smaller "
+            "than the kernel of size %lld with dilation %lld",
             axis, (long long)in.value, (long long)kernel.value,
             (long long)window_attr(attrs->dilations, axis, 1));
     if (ceil_mode)

@@ -55,8 +55,9 @@ static attn_status range_counted(attnrun_step *step, int64_t n)
 {
     attnrun_dim dim = dim_of(n), values[64], start, delta;
     if (n < 0)
-        return op_fail(step, ATTNRUN_E_RANGE,
-                       "start, limit and delta give no count of elements below 2^47");
+        return op_fail(
+            step, ATTNRUN_E_RANGE,
+            "start, limit and delta do not give a number of elements below 2^47");
     TRY(op_out(step, 0, step->in[0].dtype, 1, &dim));
     op_tasks(step, 0, op_chunks(n), OP_CHUNK);
     if (n > 64 || !part_value(step, 0, &start) || !part_value(step, 2, &delta))
@@ -95,7 +96,7 @@ static attn_status range_infer(attnrun_step *step)
     for (int i = 0; i < 3 && known; i++)
         known = part_value(step, i, &v[i]) && dim_is_const(v[i]);
     if (known ? v[2].value == 0 : !ints && data && !(delta_real(step) != 0))
-        return op_fail(step, ATTNRUN_E_RANGE, "delta is 0, expected another number");
+        return op_fail(step, ATTNRUN_E_RANGE, "delta is 0, expected any other number");
     if (known)
         return range_counted(step, count_ints(v[0].value, v[1].value, v[2].value));
     if (ints || !data)

@@ -33,7 +33,7 @@ static attn_status target_dim(const attnrun_step *step, bool allowzero, attnrun_
     if (value.value == -1) {
         if (t->left >= 0)
             return op_fail(step, ATTNRUN_E_SHAPE,
-                           "the shape has -1 at %d and at %d, expected it once at most",
+                           "the shape has -1 at %d and at %d, expected it at most once",
                            t->left, i);
         t->left = i;
     } else if (value.value < -1) {

@@ -80,7 +80,7 @@ static attn_status batch_normalization_infer(attnrun_step *step)
     if (args->is_test != 0 && has_more_outputs(step))
         return op_fail(
             step, ATTNRUN_E_ATTR,
-            "is_test is %lld, and only training gives outputs behind the first",
+            "is_test is %lld, but outputs after the first exist only in training",
             (long long)args->is_test);
     TRY(op_out_like(step, 0, 0));
     attnrun_step_inplace(step, 0, 0);

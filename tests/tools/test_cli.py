@@ -442,7 +442,7 @@ class Cli(unittest.TestCase):
             (["run", self.matmul, "--shape", "a=2y"], "not a shape"),
             (["run", self.relu, "-o", "there"], "neither a npz, npy or json file"),
             (["check", self.relu], "--ref with its expected outputs is missing"),
-            (["check", self.relu, "--ref", self.x_file, "--rtol", "-1"], "a number from 0 on"),
+            (["check", self.relu, "--ref", self.x_file, "--rtol", "-1"], "a number of 0 or more"),
             (["help", "dance"], "no command 'dance'"),
         ]
         for arguments, pattern in refused:

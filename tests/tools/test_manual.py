@@ -4,10 +4,12 @@
 usage: test_manual.py ROOT ATTNRUN
 """
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -102,6 +104,8 @@ class Manual(unittest.TestCase):
         self.assertEqual(self.complete("attnrun", "bench", "--rep"), ["--repeat"])
         self.assertEqual(self.complete("attnrun", "plan", "--rep"), [])
         self.assertEqual(self.complete("attnrun", "run", "--print", "s"), ["summary"])
+        self.assertEqual(self.complete("attnrun", "help", "com"), ["compare", "compile"])
+        self.assertEqual(self.complete("attnrun", "compare", "--with", "no"), ["no-fusion"])
         for command in set(COMMANDS) - {"convert", "help"}:
             self.assertEqual(sorted(self.complete("attnrun", command, "--")),
                              sorted(options_of(command)), command)
@@ -115,6 +119,18 @@ class Manual(unittest.TestCase):
                 done = subprocess.run([shell, "-n", "/dev/stdin"], input=text, text=True,
                                       capture_output=True)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    @unittest.skipUnless(shutil.which("fish"), "there is no fish")
+    def test_fish_completes(self):
+        for line, words in (("attnrun ben", ["bench"]), ("attnrun run --print s", ["summary"]),
+                            ("attnrun help com", ["compare", "compile"]),
+                            ("attnrun compare --with no", ["no-fusion"])):
+            with tempfile.TemporaryDirectory() as home:
+                done = subprocess.run(
+                    ["fish", "-c", f"source /dev/stdin; complete -C '{line}'"], text=True,
+                    input=attnrun("help", "--form", "fish"), capture_output=True, cwd=home,
+                    env={"HOME": home, "PATH": f"{ATTNRUN.parent}:{os.environ['PATH']}"})
+            self.assertEqual([w.split("\t")[0] for w in done.stdout.splitlines()], words, line)
 
     def test_operators_are_described(self):
         text = attnrun("ops", "LocalAttention")

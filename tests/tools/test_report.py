@@ -193,6 +193,19 @@ class Report(unittest.TestCase):
         self.assertIn(b"an input is read several times", done.stderr)
         self.assertFalse((self.dir / "none.html").exists())
 
+    def test_a_wrong_option_gives_no_page(self):
+        for options, words in ((["--set", "T=16,32"], "no input has a dimension 'T'"),
+                               (["--set", "T=16"], "no input has a dimension 'T'"),
+                               (["--shape", "z=1x2"], "no input 'z'")):
+            done = subprocess.run([ATTNRUN, "report", "m.onnx", *options, "-o", "none.html"],
+                                  capture_output=True, text=True, timeout=60, cwd=self.dir,
+                                  check=False)
+            self.assertIn(done.returncode, (2, 5), done.stderr)
+            self.assertIn(words, done.stderr)
+            self.assertEqual(done.stderr.count("attnrun:"), 1, done.stderr)
+            self.assertEqual(done.stdout, "")
+            self.assertFalse((self.dir / "none.html").exists())
+
     def browser(self):
         found = next(filter(None, map(shutil.which, BROWSERS)), None)
         if not found:

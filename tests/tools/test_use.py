@@ -7,6 +7,7 @@ usage: test_use.py ATTNRUN
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -155,13 +156,51 @@ class Use(unittest.TestCase):
             [("the_first_operand_of_all", TensorProto.FLOAT, ["batch_size", "hidden_size"]),
              ("\u30e2\u30c7\u30eb" * 5, TensorProto.FLOAT, ["hidden_size", "vocabulary"])],
             [("the_result_that_everybody_waits_for", TensorProto.FLOAT, None)])
-        screens = [(command, Path(path).name) for path in (self.matmul, long_names)
+        deep = self.dir / "a folder with a long name, and spaces" / "another folder in it"
+        deep.mkdir(parents=True)
+        symbols = [f"p2o.DynamicDimension.of.a.long.name.{i}" for i in range(4)]
+        wide = cli_models.save(
+            deep / "\u30e2\u30c7\u30eb.onnx",
+            [helper.make_node("Relu", ["x"], ["h"], name="n" * 90),
+             helper.make_node("Transpose", ["h"], ["y"])],
+            [("x", TensorProto.FLOAT, symbols)], [("y", TensorProto.FLOAT, None)])
+        screens = [(command, path) for path in (Path(self.matmul).name, Path(long_names).name, wide)
                    for command in ("run", "plan", "inspect", "bench")]
+        screens += [("run", "--profile", long_names), ("inspect", "--layers", wide),
+                    ("compare", wide, "--with", "no-fusion", "--per-node")]
         screens += [("doctor", "--bench"), ("help",), ("inspect", "--layers", "matmul.onnx")]
         screens += [("help", c) for c in ("run", "check", "plan", "inspect", "ops", "bench")]
         for screen in screens:
             for line in self.ok(*screen).splitlines():
                 self.assertLessEqual(self.width(line), 80, (screen, line))
+                self.assertEqual(line, line.rstrip(), screen)
+
+    def test_screens_keep_together_what_belongs_together(self):
+        """A number and its unit, a name and its value, and commands that can be copied."""
+        folder = self.dir / "it's a folder"
+        folder.mkdir()
+        cli_models.relu(folder / "relu.onnx")
+        screen = self.ok("run", folder.relative_to(self.dir) / "relu.onnx")
+        self.assertNotRegex(screen, r"\d\n +(B|kB|MB|ms|us)\b")
+        self.assertNotRegex(screen, r"(mean|min|max|xxh64)\n")
+        command = re.search(r"next +(.*?)  \|", screen)[1]
+        self.assertEqual(command, "attnrun plan 'it'\\''s a folder/relu.onnx'")
+        self.assertIn("arena", self.ok(*shlex.split(command)[1:]))
+        far = self.dir / ("f" * 60)
+        far.mkdir()
+        path = cli_models.relu(far / "relu.onnx")
+        self.assertIn("next     attnrun plan MODEL  |  attnrun bench MODEL", self.ok("run", path))
+
+    def test_sizes_that_are_too_large(self):
+        """Default sizes may be too large, and names of dimensions as long as they can be."""
+        path = cli_models.save(
+            self.dir / "rank8.onnx", [helper.make_node("Relu", ["x"], ["y"])],
+            [("x", TensorProto.FLOAT, [c * 47 for c in "abcdefgh"])],
+            [("y", TensorProto.FLOAT, None)])
+        self.assertRegex(self.refused(6, "run", path, "--shape", "x=" + "x".join(8 * ["128"])),
+                         r"input 0 'x' is f32\[128(,128){7}\], which is more than 2\^46 elements")
+        screen = self.ok("run", path, "--shape", "x=0" + 7 * "x99999999999999")
+        self.assertIn("h" * 47 + "=99999999999999]", screen.replace("\n         ", ""))
 
     # ---- words ----
     def test_options_may_stand_before_the_command(self):
@@ -208,6 +247,7 @@ class Use(unittest.TestCase):
         self.assertIn("M=140737488355329 is above 140737488355328", self.refused(
             2, "run", self.matmul, "--set", "M=140737488355329"))
         self.assertIn("is above", self.refused(2, "run", self.matmul, "--set", "M=1" + 40 * "0"))
+        self.assertIn("M=-1 is below 0", self.refused(2, "run", self.matmul, "--set", "M=-1"))
         self.assertIn("is not SYMBOL=N", self.refused(2, "run", self.matmul, "--set", "M=x"))
 
     def test_a_list_of_dimensions_is_written_one_by_one(self):
@@ -261,7 +301,7 @@ class Use(unittest.TestCase):
             self.assertIn(f"'m.onnx' is {kind}", said)
             self.assertIn("expected an ONNX model", said)
         path.write_bytes(Path(self.relu).read_bytes()[:-3])
-        self.assertIn("complete?", self.refused(3, "run", path))
+        self.assertIn("a complete ONNX model?", self.refused(3, "run", path))
 
     # ---- errors ----
     def test_errors_name_the_operator_of_the_file(self):
@@ -300,13 +340,30 @@ class Use(unittest.TestCase):
     def test_memory_and_missing_files(self):
         said = self.refused(6, "run", self.matmul, "-m", "1M", "--set=M=1024", "--set=K=1024",
                             "--set=N=1024")
-        self.assertRegex(said, r"needs 4194304 bytes: over the memory budget of 1048576 bytes")
+        self.assertRegex(said, r"needs 4194304 bytes, over the memory budget of 1048576 bytes")
         sizes = "run", self.matmul, "--set=M=64", "--set=K=64", "--set=N=30000", "-q", "-t", "1"
         said = self.refused(6, *sizes, "-m", "1M")
         need = int(re.search(r"hint: (\d+) bytes are needed with these inputs: --max-memory \1$",
                              said)[1])
         self.attnrun(*sizes, "-m", need)  # the smallest budget that works
         self.assertIn(str(need), self.refused(6, *sizes, "-m", need - 1))
+        # A size that only the data tell: no budget is advised that is below the one given.
+        path = cli_models.save(
+            self.dir / "expand.onnx", [helper.make_node("Expand", ["x", "s"], ["y"])],
+            [("x", TensorProto.FLOAT, [1]), ("s", TensorProto.INT64, [2])],
+            [("y", TensorProto.FLOAT, None)])
+        said = self.refused(6, "run", path, "-i", "x=ones", "-i", "s=[4294967296,4294967296]",
+                            "-m", "256M")
+        self.assertIn("more elements than fit into memory", said)
+        self.assertNotIn("--max-memory", said)
+        # A hint that a limit can be changed, where it can.
+        rank9 = cli_models.save(
+            self.dir / "rank9.onnx", [helper.make_node("Add", ["x", "w"], ["y"])],
+            [("x", TensorProto.FLOAT, [1])], [("y", TensorProto.FLOAT, None)],
+            [("w", numpy.ones(9 * [1], "f"))])
+        said = self.refused(6, "run", rank9)
+        self.assertIn("tensor 'w' has 9 dims, at most 8 are allowed (limit 'rank')", said)
+        self.assertNotIn("hint", said)
         path = self.dir / "external.onnx"
         import onnx
         model = onnx.load(cli_models.save(

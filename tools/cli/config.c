@@ -93,7 +93,7 @@ static attnrun_status scalar_text(struct config *config, const char **text)
 {
     const char *value = (const char *)config->event.data.scalar.value;
     if (config->event.type != YAML_SCALAR_EVENT)
-        return tool_fail_config("%s:%lu: a plain value is expected here", config->path,
+        return tool_fail_config("%s:%lu: expected a plain value", config->path,
                                 line_of(config));
     TRY(check_scalar(config));
     *text = cli_keep(config->cli, value, strlen(value));
@@ -119,8 +119,8 @@ static attnrun_status flow_text(struct config *config, const char **text)
             part = "[";
             open++;
         } else if (type != YAML_SCALAR_EVENT) {
-            return tool_fail_config("%s:%lu: a list of values is expected here",
-                                    config->path, line_of(config));
+            return tool_fail_config("%s:%lu: expected a list of values", config->path,
+                                    line_of(config));
         } else {
             TRY(check_scalar(config));
         }
@@ -246,7 +246,7 @@ static attnrun_status read_document(struct config *config)
         return ATTNRUN_OK;
     TRY(next_event(config));
     if (config->event.type != YAML_MAPPING_START_EVENT)
-        return tool_fail_config("%s:%lu: 'option: value' lines are expected",
+        return tool_fail_config("%s:%lu: expected lines of the form 'option: value'",
                                 config->path, line_of(config));
     for (;;) {
         TRY(next_event(config));

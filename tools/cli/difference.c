@@ -7,6 +7,7 @@
 
 #include "cli.h"
 #include "difference.h"
+#include "screen.h"
 
 struct sums {
     double aa, bb, ab;
@@ -146,10 +147,10 @@ void compared_print(const struct compared_list *list)
     for (int64_t i = 0; i < list->n; i++) {
         const struct compared *row = &list->v[i];
         const bool measured = row->difference.n > 0;
-        printf("  %s  %s%s%s %s%s%s\n", row->passed ? "ok  " : "FAIL",
-               tool_quote(row->set), row->set[0] != 0 ? " " : "", tool_quote(row->name),
-               row->shape, measured ? "  " : "",
-               measured ? difference_text(&row->difference) : "");
+        screen_line(row->passed ? "  ok" : "  FAIL", 8, "%s%s%s %s%s%s",
+                    tool_quote(row->set), row->set[0] != 0 ? " " : "",
+                    tool_quote(row->name), row->shape, measured ? "  " : "",
+                    measured ? difference_text(&row->difference) : "");
     }
 }
 

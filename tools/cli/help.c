@@ -1,5 +1,6 @@
 /* help.c - the help pages, made from the tables of commands and options; and the version.
  */
+#include <ctype.h>
 #include <inttypes.h>
 
 #include "cli.h"
@@ -10,23 +11,23 @@ const struct cli_exit_code cli_exit_codes[] = {
     { "1", "a comparison failed" },
     { "2", "the command line or the configuration is wrong" },
     { "3", "a file cannot be read or written, or is malformed" },
-    { "4", "the model is valid, but not supported here" },
+    { "4", "the model is valid, but not supported" },
     { "5", "shapes, element types or attributes do not fit" },
     { "6", "out of memory, or over the memory budget or another limit" },
     { "7", "a value at run time is out of range" },
     { "8", "an output is not finite (with --validate)" },
-    { "70", "a fault of attnrun itself" },
+    { "70", "an internal error of attnrun" },
     { "124", "the time limit passed" },
     { "130, 143", "interrupted" },
     { NULL, NULL },
 };
 const struct cli_variable cli_variables[] = {
-    { "ATTNRUN_NUM_THREADS", "The number of threads, unless --threads gives it" },
-    { "OMP_NUM_THREADS", "The number of threads, where neither is given" },
+    { "ATTNRUN_NUM_THREADS", "The number of threads, unless --threads is given" },
+    { "OMP_NUM_THREADS", "The number of threads, if neither of these is given" },
     { "ATTNRUN_ISA",
       "The instruction set, at most what the CPU has (see attnrun doctor)" },
     { "ATTNRUN_LOG",
-      "The most that is logged: 0 nothing, 1 warnings, 2 loading, 3 plans" },
+      "What is logged: 0 nothing, 1 warnings, 2 also loading, 3 also plans" },
     { NULL, NULL },
 };
 
@@ -47,7 +48,8 @@ static void print_option(const struct cli_option *o)
 
 static void print_command(const struct cli_command *c)
 {
-    printf("attnrun %s %s\n\n%s.\n", c->name, c->arguments, c->summary);
+    printf("usage: attnrun %s %s\n\n%c%s.\n", c->name, c->arguments,
+           toupper((unsigned char)c->summary[0]), c->summary + 1);
     if (c->text != NULL)
         screen_text("", 0, c->text);
     printf("\n");
@@ -61,7 +63,7 @@ static void print_command(const struct cli_command *c)
 static void print_overview(void)
 {
     printf("attnrun runs ONNX models on CPUs.\n\n"
-           "  attnrun model.onnx            load it, make up inputs, run, show\n"
+           "  attnrun model.onnx            run it with made-up inputs\n"
            "  attnrun <command> [options] [paths]\n\n");
     for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
         printf("  %-9s %s\n", c->name, c->summary);

@@ -24,11 +24,13 @@ static void add_type(struct line *line, const attnrun_value_info *info)
     line_add(line, "%s%s[", info->kind > 0 && info->kind < 5 ? kinds[info->kind] : "",
              attnrun_dtype_name(info->dtype));
     for (int32_t d = 0; d < info->rank; d++) {
+        const char *name = info->dim_names[d];
+        const bool cut = strlen(name) + 1 == sizeof info->dim_names[d];
         if (info->dims[d] >= 0)
             line_add(line, "%s%" PRId64, d > 0 ? "," : "", info->dims[d]);
         else
-            line_add(line, "%s%s", d > 0 ? "," : "",
-                     info->dim_names[d][0] != 0 ? tool_quote(info->dim_names[d]) : "?");
+            line_add(line, "%s%s%s", d > 0 ? "," : "",
+                     name[0] != 0 ? tool_quote(name) : "?", cut ? "..." : "");
     }
     line_add(line, info->rank < 0 ? "...]" : "]");
 }
@@ -109,8 +111,7 @@ attnrun_status inspect_print(const struct inspect *inspect)
     const attnrun_model_info *info = &inspect->info;
     screen_text("model", TITLE, text_file_name(inspect->path));
     if (info->producer[0] != 0)
-        screen_line("producer", TITLE, "%s %s", tool_quote(info->producer),
-                    tool_quote(info->producer_version));
+        screen_text("producer", TITLE, text_producer(info));
     if (info->graph_name[0] != 0)
         screen_text("graph", TITLE, tool_quote(info->graph_name));
     if (info->doc[0] != 0)

@@ -32,7 +32,7 @@ static void explain_budget(struct job *job)
     if (status == ATTNRUN_OK)
         status = inputs_need(&job->inputs, &need);
     tool_error = failed;
-    if (status == ATTNRUN_OK)
+    if (status == ATTNRUN_OK && need.total_bytes > (int64_t)job->inputs.max_bytes)
         tool_hint("%s%lld bytes are needed with these inputs: --max-memory %lld",
                   need.n_unbounded_steps > 0 ? "at least " : "",
                   (long long)need.total_bytes, (long long)need.total_bytes);

@@ -75,10 +75,11 @@ void json_value(struct json *json, const char *key, const attnrun_tensor *value)
 attnrun_status outputs_save_json(struct job *job, const char *path);
 
 /* ---- text.c ---- One of 8 rotating buffers each. */
-const char *text_bytes(int64_t bytes);    /* "165 MB" */
-const char *text_count(int64_t count);    /* "41.2 M" */
-const char *text_rate(double per_second); /* "16.6 k" */
-const char *text_ms(double ms);           /* "188 ms" */
+const char *text_bytes(int64_t bytes);                     /* "165 MB" */
+const char *text_count(int64_t count);                     /* "41.2 M" */
+const char *text_rate(double per_second);                  /* "16.6 k" */
+const char *text_ms(double ms);                            /* "188 ms" */
+const char *text_producer(const attnrun_model_info *info); /* "pytorch 2.13" */
 const char *text_opsets(const attnrun_model *model, const attnrun_model_info *info);
 /* "i64[B=1,S=512]" */
 const char *text_input(const struct input *input);

@@ -97,7 +97,7 @@ static void man_overview(void)
     for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
         printf(".TP\n.B %s\n", c->name);
         put_roff(c->summary);
-        printf(": see \\fBattnrun\\-%s\\fR(1).\n", c->name);
+        printf(": see \\fB\\%%attnrun\\-%s\\fR(1).\n", c->name);
     }
     fputs(".SH ENVIRONMENT\n", stdout);
     for (const struct cli_variable *v = cli_variables; v->name != NULL; v++)
@@ -105,10 +105,31 @@ static void man_overview(void)
     man_exit_codes();
     fputs(".SH SEE ALSO\n", stdout);
     for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
-        printf(".BR attnrun\\-%s (1)%s\n", c->name, c[1].name != NULL ? "," : "");
+        printf(".BR \\%%attnrun\\-%s (1)%s\n", c->name, c[1].name != NULL ? "," : "");
 }
 
 /* ---- completion ---- */
+
+/* The words that a value may be, with '|' between; NULL where any value may stand. A file may stand
+ * in the place of the words of an option without choices. */
+static const char *words_of(const struct cli_option *o)
+{
+    return o->choices != NULL             ? o->choices
+           : strcmp(o->name, "with") == 0 ? "no-fusion|bodies|isa=base|precision=bf16|ort"
+                                          : NULL;
+}
+
+static void put_words(const struct cli_option *o)
+{
+    for (const char *c = words_of(o); *c != 0; c++)
+        putchar(*c == '|' ? ' ' : *c);
+}
+
+static void put_commands(void)
+{
+    for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
+        printf("%s%s", c->name, c[1].name != NULL ? " " : "");
+}
 
 static void put_options(uint32_t bit, const char *before, const char *between)
 {
@@ -131,18 +152,18 @@ static void bash(void)
           "    case $before in\n",
           stdout);
     for (const struct cli_option *o = cli_options; o->name != NULL; o++)
-        if (o->choices != NULL) {
-            printf("    --%s)\n        COMPREPLY=($(compgen -W '", o->name);
-            for (const char *c = o->choices; *c != 0; c++)
-                putchar(*c == '|' ? ' ' : *c);
+        if (words_of(o) != NULL) {
+            printf("    --%s)\n        COMPREPLY=($(compgen %s-W '", o->name,
+                   o->choices == NULL ? "-f " : "");
+            put_words(o);
             fputs("' -- \"$word\")); return ;;\n", stdout);
         }
     fputs("    esac\n    if [[ $word != -* ]]; then\n"
-          "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
-          "        ((COMP_CWORD == 1)) && COMPREPLY+=($(compgen -W '",
+          "        [[ $command == help ]] || COMPREPLY=($(compgen -f -- \"$word\"))\n"
+          "        [[ $COMP_CWORD == 1 || $command == help ]] &&\n"
+          "            COMPREPLY+=($(compgen -W '",
           stdout);
-    for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
-        printf("%s ", c->name);
+    put_commands();
     fputs("' -- \"$word\"))\n        return\n    fi\n    case $command in\n", stdout);
     for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
         printf("    %s) COMPREPLY=($(compgen -W '", c->name);
@@ -171,11 +192,10 @@ static void zsh_option(const struct cli_option *o)
     printf("            '*--%s%s[", o->name, flag ? "" : "=");
     put_quoted(o->help);
     putchar(']');
-    if (o->choices != NULL) {
-        printf(":%s:(", o->name);
-        for (const char *c = o->choices; *c != 0; c++)
-            putchar(*c == '|' ? ' ' : *c);
-        putchar(')');
+    if (words_of(o) != NULL) {
+        printf(":%s:%s", o->name, o->choices != NULL ? "(" : "{compadd -- ");
+        put_words(o);
+        fputs(o->choices != NULL ? ")" : "; _files}", stdout);
     } else if (!flag) {
         printf(":%s:_files", o->value);
     }
@@ -205,7 +225,13 @@ static void zsh(void)
                 const struct cli_option shown = cli_option_for(o, c->bit);
                 zsh_option(&shown);
             }
-        fputs("            '*:file:_files' ;;\n", stdout);
+        if (c->bit == CLI_HELP) {
+            fputs("            '1:command:(", stdout);
+            put_commands();
+            fputs(")' ;;\n", stdout);
+        } else {
+            fputs("            '*:file:_files' ;;\n", stdout);
+        }
     }
     fputs("    *) _files ;;\n    esac\n}\n_attnrun \"$@\"\n", stdout);
 }
@@ -228,10 +254,9 @@ static void fish_option(const struct cli_option *o)
     printf("' -l %s%s", o->name, flag ? "" : " -r");
     if (o->letter != 0)
         printf(" -s %c", o->letter);
-    if (o->choices != NULL) {
-        fputs(" -f -a '", stdout);
-        for (const char *c = o->choices; *c != 0; c++)
-            putchar(*c == '|' ? ' ' : *c);
+    if (words_of(o) != NULL) {
+        printf("%s -a '", o->choices != NULL ? " -f" : "");
+        put_words(o);
         putchar('\'');
     }
     fputs(" -d ", stdout);
@@ -247,6 +272,9 @@ static void fish(void)
         put_fish(c->summary);
         putchar('\n');
     }
+    fputs("complete -c attnrun -n '__fish_seen_subcommand_from help' -f -a '", stdout);
+    put_commands();
+    fputs("'\n", stdout);
     /* A line for the commands that share a text. */
     for (const struct cli_option *o = cli_options; o->name != NULL; o++)
         for (uint32_t left = o->commands; left != 0;) {

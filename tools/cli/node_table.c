@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "screen.h"
 
 enum { TABLE_ROWS = 20 };
 
@@ -82,6 +83,8 @@ static const char *end_of(const char *name)
     return at;
 }
 
+enum { NODE_COLUMN = 55 };
+
 void node_table_print(const struct node_table *table, double peak_gflops, double read_gbs)
 {
     struct node_row *rows = calloc((size_t)table->n + 1, sizeof *rows);
@@ -94,15 +97,16 @@ void node_table_print(const struct node_table *table, double peak_gflops, double
     for (int64_t i = 0; i < table->n && i < TABLE_ROWS; i++) {
         const struct node_row *r = &rows[i];
         const double moved = (double)(r->read_bytes + r->written_bytes);
-        char flops[24] = "-", peak[24], read[24];
+        char flops[24] = "-", peak[24], read[24], numbers[NODE_COLUMN + 64];
         if (r->flops >= 0)
             snprintf(flops, sizeof flops, "%.3g", (double)r->flops / 1e9);
-        printf("%10s %5.1f%% %9s %7s %9s %7s  %s %s\n", text_ms(r->ms),
-               table->ms > 0 ? 100 * r->ms / table->ms : 0, flops,
-               share_of((double)r->flops / r->ms / 1e6, peak_gflops, peak, sizeof peak),
-               text_bytes((int64_t)moved),
-               share_of(moved / r->ms / 1e6, read_gbs, read, sizeof read),
-               tool_quote(r->op_type), tool_path(end_of(r->name)));
+        snprintf(numbers, sizeof numbers, "%10s %5.1f%% %9s %7s %9s %7s", text_ms(r->ms),
+                 table->ms > 0 ? 100 * r->ms / table->ms : 0, flops,
+                 share_of((double)r->flops / r->ms / 1e6, peak_gflops, peak, sizeof peak),
+                 text_bytes((int64_t)moved),
+                 share_of(moved / r->ms / 1e6, read_gbs, read, sizeof read));
+        screen_line(numbers, NODE_COLUMN, "%s %s", tool_quote(r->op_type),
+                    tool_path(end_of(r->name)));
     }
     if (table->n > TABLE_ROWS)
         printf("%10s %" PRId64 " nodes that take less; --json lists all\n", "and",

@@ -14,36 +14,37 @@ struct option_text {
 
 static const struct option_text option_texts[] = {
     { "input", CLI_REPORT, "NAME=WHAT",
-      "x=f.npy, x=f.npz[:key], x=f.pb, x=[[1,2]], x={\"a\": 1}, x=ones|zeros, or f.npz "
+      "value of an input: x=f.npy, x=f.npz[:key], x=f.pb, x=[[1,2]], x={\"a\": 1}, "
+      "x=ones|zeros, or f.npz "
       "by "
       "its keys" },
     { "inputs", CLI_EXTRACT, "A,B", "the values that become the inputs of the part" },
     { "set", CLI_BENCH, "SYMBOL=N",
-      "bind a symbolic dimension: S=128; S=128,256 gives a row for each size" },
+      "bind a symbolic dimension: S=128; S=128,256 gives one row for each size" },
     { "set", CLI_REPORT, "SYMBOL=N",
-      "bind a symbolic dimension: S=128; S=64,128,256 are the sizes of the curves, and "
-      "the last one is that of all other sections" },
+      "bind a symbolic dimension: S=128; with S=64,128,256 the curves show all sizes and "
+      "the other sections the last one" },
     { "set", CLI_OPTIMIZE | CLI_EXTRACT, "SYMBOL=N",
       "make a symbolic dimension a constant of the new model: --set S=128" },
     { "fix", CLI_OPTIMIZE | CLI_EXTRACT, "SYMBOL=N", "the same as --set" },
     { "output", CLI_PACK, "FILE", "the packed file" },
     { "output", CLI_COMPILE, "FILE",
-      "the C file; in NAME.c the model is the attnrun_source model_NAME" },
+      "the C file; NAME.c defines the attnrun_source model_NAME" },
     { "output", CLI_OPTIMIZE | CLI_EXTRACT, "FILE", "the new model" },
-    { "output", CLI_REPORT, "FILE", "the page, which is HTML" },
+    { "output", CLI_REPORT, "FILE", "the HTML page" },
     { "outputs", CLI_COMPARE, "NAME",
-      "also compare an inner value; it is not fused with what reads it" },
+      "also compare an inner value, which is then not fused with its readers" },
     { "outputs", CLI_PACK, "NAME",
-      "make an inner value an output, too; it is not fused with what reads it" },
+      "also make an inner value an output, which is then not fused with its readers" },
     { "outputs", CLI_EXTRACT, "A,B", "the values that become the outputs of the part" },
-    { "per-node", CLI_BENCH, NULL, "time, operations and bytes of each node" },
+    { "per-node", CLI_BENCH, NULL, "show time, operations and bytes of each node" },
     { "rtol", CLI_COMPARE, "X", "relative tolerance (1e-3)" },
     { "atol", CLI_COMPARE, "X", "absolute tolerance (1e-5)" },
-    { "svg", CLI_BENCH, "FILE", "draw time and memory over the sizes of --set S=A,B,C" },
-    { "repeat", CLI_BENCH, "N", "timed runs (at most 20, for at most 10 s)" },
+    { "svg", CLI_BENCH, "FILE", "draw time and memory by the sizes of --set S=A,B,C" },
+    { "repeat", CLI_BENCH, "N", "number of timed runs (at most 20, for at most 10 s)" },
     { "threads", CLI_PLAN, "N",
-      "threads (the CPUs that this process may use); where it is given, the plan also "
-      "bounds the speed-up by N, 8, 16 and 64 threads" },
+      "number of threads (the CPUs that this process may use); if given, the plan also "
+      "shows an upper bound on the speed-up by N, 8, 16 and 64 threads" },
 };
 enum { N_TEXTS = sizeof option_texts / sizeof *option_texts };
 

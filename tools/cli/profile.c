@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "profile.h"
+#include "screen.h"
 
 static struct profile_row *find_row(struct profile *profile, const char *op_type)
 {
@@ -63,6 +64,8 @@ static const char *rate(double amount, double us, char *text, size_t bytes)
     return text;
 }
 
+enum { TEXT_COLUMN = 53 };
+
 static int by_time(const void *a, const void *b)
 {
     double x = ((const struct profile_row *)a)->us,
@@ -73,19 +76,19 @@ static int by_time(const void *a, const void *b)
 void profile_print(const struct profile *profile)
 {
     qsort(profile->rows, (size_t)profile->n, sizeof *profile->rows, by_time);
-    printf("%-28s %6s %10s %7s %8s %7s %7s  %s\n", "operator", "calls", "ms", "share",
-           "GFLOP/s", "GB/s", "threads", "slowest node");
+    printf("%10s %7s %6s %8s %8s %7s  %s\n", "ms", "share", "calls", "GFLOP/s", "GB/s",
+           "threads", "operator, slowest node");
     for (int64_t i = 0; i < profile->n; i++) {
         const struct profile_row *row = &profile->rows[i];
-        char flops[24], bytes[24];
-        printf("%-28s %6" PRId64 " %10.3f %6.1f%% %8s %7s %7d  %s (%.3f ms)\n",
-               tool_quote(row->op_type), row->calls, row->us / 1e3,
-               profile->us > 0 ? 100 * row->us / profile->us : 0,
-               rate(row->flops, row->known_us, flops, sizeof flops),
-               rate(row->bytes, row->us, bytes, sizeof bytes), row->threads,
-               tool_quote(row->slowest), row->slowest_us / 1e3);
+        char flops[24], bytes[24], numbers[TEXT_COLUMN + 64];
+        snprintf(numbers, sizeof numbers, "%10.3f %6.1f%% %6" PRId64 " %8s %8s %7d",
+                 row->us / 1e3, profile->us > 0 ? 100 * row->us / profile->us : 0,
+                 row->calls, rate(row->flops, row->known_us, flops, sizeof flops),
+                 rate(row->bytes, row->us, bytes, sizeof bytes), row->threads);
+        screen_line(numbers, TEXT_COLUMN, "%s  %s (%.3f ms)", tool_quote(row->op_type),
+                    tool_quote(row->slowest), row->slowest_us / 1e3);
     }
-    printf("%-28s %6s %10.3f\n\n", "all", "", profile->us / 1e3);
+    printf("%10.3f %6.1f%%  in all\n\n", profile->us / 1e3, 100.0);
 }
 
 void profile_json(const struct profile *profile, struct json *json)

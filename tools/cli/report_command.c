@@ -26,6 +26,7 @@ struct report {
         one[SIZES_TEXT]; /* "S", "S=32,64", "S=64"; or "" */
     int done;
     bool comma;
+    int last_code, refused_with; /* of the last part; 0: of none */
 };
 
 /* ---- the parts ---- */
@@ -101,9 +102,9 @@ static attnrun_status run_part(struct report *report, const char *key,
                                const char *const *more)
 {
     char *text = NULL;
-    int code = 0;
     progress_show(report->done++, PARTS, command);
-    attnrun_status status = run_command(report, command, sizes, more, &text, &code);
+    attnrun_status status =
+        run_command(report, command, sizes, more, &text, &report->last_code);
     if (status == ATTNRUN_OK) {
         fputs(report->comma ? ",\n" : "\n", report->data);
         report->comma = true;
@@ -213,6 +214,28 @@ static attnrun_status choose_sizes(struct report *report, const attnrun_model *m
 
 /* ---- the page ---- */
 
+static bool some_given(const struct cli *cli)
+{
+    return cli->inputs.n > 0 || cli->inputs_dir != NULL || cli->sets.n > 0 ||
+           cli->shapes.n > 0;
+}
+
+/* Options that do not fit the model, such as --set of a symbol that it does not have, are a fault
+ * in all parts: no page is written, and the plan's own message is shown. */
+static attnrun_status refuse_options(struct report *report)
+{
+    char *text = NULL;
+    struct list arguments = { 0 };
+    attnrun_status status =
+        add_all(report, "plan", report->one, MORE("--quiet"), &arguments);
+    progress_end();
+    if (status == ATTNRUN_OK)
+        status = child_run(report->self, &arguments, false, &text, &report->refused_with);
+    free(text);
+    free(arguments.v);
+    return status;
+}
+
 static attnrun_status gather(struct report *report)
 {
     const struct cli *cli = report->cli;
@@ -221,6 +244,8 @@ static attnrun_status gather(struct report *report)
     TRY(run_part(report, "inspect", "inspect", NULL,
                  MORE("--json", "--layers", "--coverage")));
     TRY(run_part(report, "plan", "plan", report->one, MORE("--json", "--quiet")));
+    if (report->last_code == 2 || (report->last_code == 5 && some_given(report->cli)))
+        return refuse_options(report);
     TRY(run_part(report, "bench", "bench", report->one,
                  MORE("--json", "--per-node", "--repeat", "20")));
     TRY(run_part(report, "doctor", "doctor", NULL, MORE("--json")));
@@ -298,9 +323,11 @@ attnrun_status command_report(struct cli *cli, int *exit_code)
     progress_end();
     if (fclose(report.data) != 0 && status == ATTNRUN_OK)
         status = tool_fail(ATTNRUN_E_MEMORY, "no memory for the page");
-    if (status == ATTNRUN_OK)
+    *exit_code = report.refused_with;
+    if (status == ATTNRUN_OK && *exit_code == 0)
         status = write_report(&report);
-    if (status == ATTNRUN_OK && !cli->quiet && !file_is_special(cli->output))
+    if (status == ATTNRUN_OK && *exit_code == 0 && !cli->quiet &&
+        !file_is_special(cli->output))
         printf("written  %s\n", tool_path(cli->output));
     free(report.text);
     return status;

@@ -16,9 +16,8 @@ static void print_model(const struct job *job)
     struct line line = { .n = 0 };
     line_add(&line, "%s  ", tool_path(job->path));
     if (info->producer[0] != 0)
-        line_add(&line, "%s %s  ", tool_quote(info->producer),
-                 tool_quote(info->producer_version));
-    line_add(&line, "IR %" PRId64 "  opsets %s   %s params, %s (%s)", info->ir_version,
+        line_add(&line, "%s  ", text_producer(info));
+    line_add(&line, "IR %" PRId64 "  opsets %s  %s params, %s (%s)", info->ir_version,
              text_opsets(job->model, info), text_count(info->n_parameters),
              text_bytes(info->weights_bytes), job->cli->copy_weights ? "read" : "mapped");
     screen_text("model", TITLE, line.text);
@@ -141,6 +140,17 @@ static attnrun_status print_advice(struct job *job)
     return ATTNRUN_OK;
 }
 
+/* Commands that can be copied: a path that is too long for one line is left to the reader. */
+static void print_next(const struct job *job)
+{
+    enum { MAX_CELLS = 56 };
+    struct line path = { .n = 0 };
+    line_add_word(&path, job->path);
+    const char *word = screen_width(path.text, path.n) > MAX_CELLS ? "MODEL" : path.text;
+    screen_line("next", TITLE, "attnrun plan %s  |  attnrun bench %s  |  -o out.npz",
+                word, word);
+}
+
 static attnrun_status print_screen(struct job *job)
 {
     attnrun_runtime_info runtime = { .struct_size = sizeof runtime };
@@ -155,8 +165,7 @@ static attnrun_status print_screen(struct job *job)
     if (job->cli->output != NULL)
         screen_text("written", TITLE, tool_path(job->cli->output));
     else
-        screen_line("next", TITLE, "attnrun plan %s  |  attnrun bench %s  |  -o out.npz",
-                    tool_path(job->path), tool_path(job->path));
+        print_next(job);
     return ATTNRUN_OK;
 }
 

@@ -1,6 +1,7 @@
 /* screen.c - lines for a terminal of 80 columns: a title and a text that is wrapped beside it.
  *
  * In: UTF-8 that tool_quote() and tool_path() made safe. Out: lines on standard output. */
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,28 +54,106 @@ int screen_width(const char *text, size_t bytes)
     return width;
 }
 
+/* The bytes of the field at `text`: up to two spaces. */
+static size_t field_bytes(const char *text)
+{
+    const char *end = strstr(text, "  ");
+    return end == NULL ? strlen(text) : (size_t)(end - text);
+}
+
+/* The bytes of the word at `text`: an option has its value with it, a number its unit. */
+static size_t word_bytes(const char *text)
+{
+    size_t n = strcspn(text, " ");
+    const char *next = text + n + 1;
+    if (n == 0 || text[n] != ' ')
+        return n;
+    const size_t letters = strspn(next, "BkMGTmus");
+    const bool unit = isdigit((unsigned char)text[n - 1]) && letters > 0 &&
+                      letters <= 2 && !isalnum((unsigned char)next[letters]);
+    return text[0] == '-' || unit ? n + 1 + strcspn(next, " ") : n;
+}
+
+/* The bytes of a word that `room` cells take: up to a mark in their second half, if any. */
+static size_t fitting_bytes(const char *word, size_t bytes, int room)
+{
+    size_t fits = 0, mark = 0;
+    for (size_t at = 0; at < bytes;) {
+        int32_t n = attnrun_utf8_length(word + at, bytes - at);
+        const size_t end = at + (n > 0 ? (size_t)n : 1);
+        if (screen_width(word, end) > room)
+            break;
+        mark = strchr(",/=(+", word[at]) != NULL ? end : mark;
+        fits = at = end;
+    }
+    return fits == bytes || mark < fits / 2 ? fits : mark;
+}
+
+/* Where a text is printed: `used` cells of the line are taken. */
+struct column {
+    int indent, used;
+};
+
+static void begin_line(struct column *column)
+{
+    printf("\n%*s", column->indent, "");
+    column->used = column->indent;
+}
+
+static void put_part(struct column *column, const char *text, size_t bytes)
+{
+    printf("%.*s", (int)bytes, text);
+    column->used += screen_width(text, bytes);
+}
+
+/* Prints a word that is wider than any line in pieces. */
+static void put_pieces(struct column *column, const char *word, size_t bytes)
+{
+    while (bytes > 0) {
+        size_t n = fitting_bytes(word, bytes, COLUMNS - column->used);
+        n = n == 0 && column->used == column->indent ? bytes : n;
+        put_part(column, word, n);
+        word += n;
+        bytes -= n;
+        if (bytes > 0)
+            begin_line(column);
+    }
+}
+
+/* Prints what stays together, after the spaces that stand before it. */
+static void put_unit(struct column *column, size_t spaces, const char *text, size_t bytes)
+{
+    enum { FIRST_PIECE = 16 };
+    const int width = screen_width(text, bytes);
+    const bool pieces = column->indent + width > COLUMNS;
+    const int needs = (int)spaces + (pieces ? FIRST_PIECE : width);
+    if (column->used > column->indent && column->used + needs > COLUMNS)
+        begin_line(column);
+    else
+        put_part(column, "        ", spaces < 8 ? spaces : 8);
+    if (pieces)
+        put_pieces(column, text, bytes);
+    else
+        put_part(column, text, bytes);
+}
+
 void screen_text(const char *title, int indent, const char *text)
 {
-    int pad = indent - screen_width(title, strlen(title));
-    bool first = true;
-    pad = pad > 0 || title[0] == 0 ? pad : 1;
-    int used = screen_width(title, strlen(title)) + pad;
+    const int width = screen_width(title, strlen(title));
+    const int pad = indent > width || title[0] == 0 ? indent - width : 1;
+    struct column column = { .indent = indent, .used = width + pad };
     printf("%s%*s", title, pad, "");
-    for (const char *at = text; *at != 0;) {
-        size_t spaces = strspn(at, " "), word = strcspn(at + spaces, " ");
-        if (at[spaces] == '-' && at[spaces + word] == ' ') /* an option with its value */
-            word += 1 + strcspn(at + spaces + word + 1, " ");
-        int width = screen_width(at + spaces, word);
-        if (!first && used + (int)spaces + width > COLUMNS) {
-            printf("\n%*s", indent, "");
-            used = indent;
-            spaces = 0;
-            at += strspn(at, " ");
+    for (const char *at = text, *field_end = text; *at != 0;) {
+        const size_t spaces = strspn(at, " ");
+        at += spaces;
+        size_t n = word_bytes(at);
+        if (at >= field_end) {
+            const size_t field = field_bytes(at);
+            field_end = at + field;
+            n = indent + screen_width(at, field) <= COLUMNS ? field : n;
         }
-        printf("%.*s", (int)(spaces + word), at);
-        used += (int)spaces + width;
-        at += spaces + word;
-        first = false;
+        put_unit(&column, spaces, at, n);
+        at += n;
     }
     putchar('\n');
 }

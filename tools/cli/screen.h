@@ -11,8 +11,9 @@ struct line {
 };
 void line_add(struct line *line, const char *format, ...) TOOL_PRINTF(2, 3);
 
-/* Prints `title` in a column of `indent` cells and the text beside it, wrapped between words at
- * 80 cells; further lines are indented as much. A word that is wider stays whole. */
+/* Prints `title` in a column of `indent` cells and the text beside it, wrapped at 80 cells;
+ * further lines are indented as much. Two spaces end a field, and a field that fits on one line
+ * stays on one. Other fields are wrapped between words; a word that is wider than a line is cut. */
 void screen_text(const char *title, int indent, const char *text);
 void screen_line(const char *title, int indent, const char *format, ...)
     TOOL_PRINTF(3, 4);

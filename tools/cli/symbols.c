@@ -315,12 +315,15 @@ static attnrun_status set_size(const char *text, const char *equals, int64_t *va
 {
     const int64_t max = INT64_C(1) << 47;
     char *end;
-    if (equals == NULL || equals == text || !isdigit((unsigned char)equals[1]))
+    const bool below = equals != NULL && equals[1] == '-';
+    if (equals == NULL || equals == text || !isdigit((unsigned char)equals[1 + below]))
         return symbols_refuse(text, "SYMBOL=N");
     errno = 0;
     *value = strtoll(equals + 1, &end, 10);
     if (*end != 0)
         return symbols_refuse(text, "SYMBOL=N");
+    if (below)
+        return tool_fail(ATTNRUN_E_USAGE, "--set: %s is below 0", tool_quote(text));
     if (errno != 0 || *value > max)
         return tool_fail(ATTNRUN_E_USAGE, "--set: %s is above %" PRId64, tool_quote(text),
                          max);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "job.h"
+#include "screen.h"
 
 enum { TEXT_BYTES = 512 };
 
@@ -64,6 +65,15 @@ const char *text_ms(double ms)
     return out;
 }
 
+const char *text_producer(const attnrun_model_info *info)
+{
+    char *out = next_buffer();
+    snprintf(out, TEXT_BYTES, "%s%s%s", tool_quote(info->producer),
+             info->producer_version[0] != 0 ? " " : "",
+             tool_quote(info->producer_version));
+    return out;
+}
+
 const char *text_opsets(const attnrun_model *model, const attnrun_model_info *info)
 {
     char *out = next_buffer();
@@ -82,21 +92,23 @@ const char *text_opsets(const attnrun_model *model, const attnrun_model_info *in
 
 const char *text_input(const struct input *input)
 {
+    static struct line lines[2];
+    static unsigned next;
+    struct line *line = &lines[next++ % 2];
     const attnrun_tensor *tensor = &input->held.tensor;
-    char *out = next_buffer();
     if (tensor->kind != ATTNRUN_TENSOR)
         return value_shape(tensor);
-    size_t n =
-        (size_t)snprintf(out, TEXT_BYTES, "%s[", attnrun_dtype_name(tensor->dtype));
+    line->n = 0;
+    line_add(line, "%s[", attnrun_dtype_name(tensor->dtype));
     for (int32_t d = 0; d < tensor->rank; d++) {
         const char *name = input->info.rank == tensor->rank && input->info.dims[d] < 0
                                ? input->info.dim_names[d]
                                : "";
-        n += (size_t)snprintf(out + n, TEXT_BYTES - n, "%s%s%s%" PRId64, d > 0 ? "," : "",
-                              tool_quote(name), name[0] != 0 ? "=" : "", tensor->dims[d]);
+        line_add(line, "%s%s%s%" PRId64, d > 0 ? "," : "", tool_quote(name),
+                 name[0] != 0 ? "=" : "", tensor->dims[d]);
     }
-    snprintf(out + n, TEXT_BYTES - n, "]");
-    return out;
+    line_add(line, "]");
+    return line->text;
 }
 
 const char *text_blas(const char *blas)

@@ -101,7 +101,7 @@ static attnrun_status set_shape(struct npy *npy, const char **at)
     while (*c != ')') {
         uint64_t d = 0;
         if (!isdigit((unsigned char)*c))
-            return malformed(npy, "its shape is not a list of sizes from 0 on");
+            return malformed(npy, "its shape is not a list of sizes that are 0 or more");
         for (; isdigit((unsigned char)*c); c++) {
             d = d * 10 + (uint64_t)(*c - '0');
             if (d > INT64_C(1) << 47)
@@ -192,7 +192,7 @@ static attnrun_status check_bytes(struct npy *npy, int64_t there)
         return tool_fail(ATTNRUN_E_LIMIT, "%s has a shape that is too large", npy->name);
     if (npy->dtype == ATTNRUN_STRING && npy->item_bytes == 0 &&
         attnrun_tensor_count(&tensor) > MAX_EMPTY)
-        return tool_fail(ATTNRUN_E_LIMIT, "%s has more than %d texts of no bytes",
+        return tool_fail(ATTNRUN_E_LIMIT, "%s has more than %d strings of no bytes",
                          npy->name, MAX_EMPTY);
     npy->data_bytes = attnrun_tensor_bytes(&tensor);
     if (npy->dtype == ATTNRUN_STRING && npy->data_bytes >= 0 &&
@@ -203,7 +203,8 @@ static attnrun_status check_bytes(struct npy *npy, int64_t there)
         return tool_fail(ATTNRUN_E_LIMIT, "%s has a shape that is too large", npy->name);
     if (npy->data_bytes != there)
         return tool_fail(ATTNRUN_E_PARSE,
-                         "%s says %s, %" PRId64 " bytes, but %" PRId64 " are there",
+                         "%s declares %s, which is %" PRId64 " bytes, but holds %" PRId64
+                         " bytes",
                          npy->name, value_shape(&tensor), npy->data_bytes, there);
     return ATTNRUN_OK;
 }

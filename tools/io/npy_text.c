@@ -58,7 +58,7 @@ attnrun_status npy_text_make(const char *name, const struct npy_text *text,
     memset(made, 0, sizeof *made);
     if (max_bytes != 0 && (uint64_t)(table + n * item) > max_bytes)
         return tool_fail(ATTNRUN_E_MEMORY,
-                         "%s needs %" PRId64 " bytes: over the memory budget of %" PRIu64
+                         "%s needs %" PRId64 " bytes, over the memory budget of %" PRIu64
                          " bytes",
                          name, table + n * item, max_bytes);
     /* UTF-8 takes at most the 4 bytes of a code point */

@@ -132,9 +132,10 @@ static attnrun_status check_entry(const struct zip *zip, const struct zip_entry 
 {
     const char *name = tool_quote(entry->name);
     if (entry->method != 0 && entry->method != 8)
-        return tool_fail(ATTNRUN_E_UNSUPPORTED,
-                         "%s: entry '%s' is compressed by method %d, which is not read",
-                         tool_path(zip->file.path), name, entry->method);
+        return tool_fail(
+            ATTNRUN_E_UNSUPPORTED,
+            "%s: entry '%s' is compressed by method %d, which is not supported",
+            tool_path(zip->file.path), name, entry->method);
     if (entry->bytes < 0 || entry->stored_bytes < 0 || entry->header_offset < 0 ||
         entry->header_offset > directory_offset - LOCAL_BYTES ||
         entry->stored_bytes > directory_offset - LOCAL_BYTES - entry->header_offset)

@@ -28,6 +28,8 @@ function scaled(x, units) {
 }
 const bytes = x => scaled(x, ["B", "kB", "MB", "GB", "TB"]);
 const count = x => scaled(x, ["", "k", "M", "G", "T"]).trim();
+/* A mark of an axis: a round number without the zeros that a measurement would have. */
+const mark = text => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 const ms = x => x >= 1 ? scaled(x, ["ms", "s"]) : `${three(x * 1000)} µs`;
 const percent = x => `${three(100 * x)} %`;
 const error = x => x === null || x === undefined ? "–" : x === 0 ? "0" : x.toExponential(2);
@@ -268,12 +270,13 @@ function axes(svg, xs, ys, x_title, y_title, x_text, y_text, x_marks) {
   for (const v of marks(y)) {
     make(svg, "path", { class: "grid", d: `M${box.left} ${y.at(v)}H${box.right}` });
     make(svg, "text", { x: box.left - 6, y: y.at(v) + 4, "text-anchor": "end", class: "small" },
-      y_text(v));
+      mark(y_text(v)));
   }
   for (const v of x_marks || marks(x)) {
     make(svg, "path", { class: "grid", d: `M${x.at(v)} ${box.top}V${box.bottom}` });
-    make(svg, "text", { x: x.at(v), y: box.bottom + 16, "text-anchor": "middle",
-      class: "small" }, x_text(v));
+    const words = mark(x_text(v)), half = 4 * words.length; // no text leaves the chart
+    make(svg, "text", { x: Math.min(x.at(v), 558 - half), y: box.bottom + 16,
+      "text-anchor": "middle", class: "small" }, words);
   }
   make(svg, "path", { class: "axis", d: `M${box.left} ${box.top}V${box.bottom}H${box.right}` });
   make(svg, "text", { x: (box.left + box.right) / 2, y: 308, "text-anchor": "middle" }, x_title);
@@ -288,20 +291,20 @@ function roofline() {
   const known = [...profiles.values()].filter(n => n.flops > 0 && n.time_ms > 0 && moved(n) > 0);
   node_table();
   if (!known.length) {
-    at("roofline-text").textContent = bench ? "No node states its operations." :
+    at("roofline-text").textContent = bench ? "No node reports its number of operations." :
       why(DATA.bench);
     return;
   }
   const many = bench.threads > 1, peak = bench.fp32_peak_all_gflops, read = bench.read_all_gbs;
   at("roofline-text").textContent = `This machine reaches ${three(peak)} GFLOP/s of fp32 ` +
     `and reads ${three(read)} GB/s from memory with ${bench.threads} ` +
-    `thread${many ? "s" : ""}. A dot is a node, its area its time. A node above the slope ` +
-    "finds its operands in cache.";
+    `thread${many ? "s" : ""}. Each dot is a node, and its area is its time. A node ` +
+    "above the slope reads operands that are still in a cache.";
   const points = known.map(n => ({ n, x: n.flops / moved(n), y: n.flops / n.time_ms / 1e6 }));
-  const svg = chart(at("roofline"), "Operations a second of each node over operations a byte, " +
-    "below what the machine can do. The table holds the same figures.");
+  const svg = chart(at("roofline"), "Operations per second of each node over its operations per " +
+    "byte, and the limits of the machine. The table holds the same figures.");
   const a = axes(svg, [...points.map(p => p.x), peak / read], [...points.map(p => p.y), peak],
-    "FLOP a byte", "GFLOP/s", count, count);
+    "FLOP per byte", "GFLOP/s", count, count);
   const corner = peak / read, low = Math.max(Math.min(...points.map(p => p.x)) / 1.2, 1e-9);
   const last = Math.max(corner, ...points.map(p => p.x)) * 1.2;
   const foot = Math.max(Math.min(...points.map(p => p.y)) / 1.2, low * read);
@@ -383,7 +386,7 @@ function alive(svg, x, height) {
   at("step-text").textContent = `${step}` + (step === plan.peak_step ? " (the peak)" : "");
   at("alive").textContent = "";
   found.sort((a, b) => b.bytes - a.bytes);
-  make(at("alive"), "p", {}, `${found.length} blocks are alive, ` +
+  make(at("alive"), "p", {}, `${found.length} ${found.length === 1 ? "block is" : "blocks are"} alive, ` +
     `${bytes(found.reduce((sum, b) => sum + b.bytes, 0))} in all. The largest: ` +
     found.slice(0, 4).map(b => `${b.name} (${bytes(b.bytes)})`).join(", ") + ".");
 }
@@ -394,11 +397,12 @@ function growth() {
   const sweep = DATA.sweep, dense = failed(DATA.dense) ? null : DATA.dense;
   if (failed(sweep)) {
     at("growth-text").textContent = sweep ? why(sweep)
-      : "The model has no symbolic size to go through; --set S=128,256,512 names one.";
+      : "The report was made with one size. With --set S=128,256,512 it shows how time and " +
+        "memory grow with the symbolic dimension S.";
     return;
   }
-  at("growth-text").textContent = `The size is ${sweep.symbol}. ` + (dense ? "The dashed line is " +
-    "the same model without fusion: attention is dense there, and its scores are stored." : "");
+  at("growth-text").textContent = `The symbolic dimension is ${sweep.symbol}. ` + (dense ?
+    "The dashed line shows the same model without fusion, where attention stores its scores." : "");
   for (const [key, title, text] of [["median_ms", "Median time", ms],
                                     ["arena_bytes", "Arena", bytes]]) {
     const lines = [sweep.rows, dense ? dense.rows : []].map(rows =>
@@ -426,13 +430,13 @@ function growth() {
 
 function coverage() {
   const c = inspect.coverage;
-  at("coverage-text").textContent = `${c.native} nodes are native, ${c.body} come out of ` +
-    `function bodies, ${c.missing} have no operator here.`;
-  table(at("coverage"), "Operators that run", [["Operator"], ["Domain"], ["Coverage"],
+  at("coverage-text").textContent = `${c.native} nodes run on native operators, ${c.body} come from ` +
+    `function bodies, and ${c.missing} have no operator in this build.`;
+  table(at("coverage"), "Operators of the rewritten graph", [["Operator"], ["Domain"], ["Coverage"],
     ["Nodes", 1]], inspect.ops.map(o => [o.op_type + (o.function ? ` (of ${o.function})` : ""),
     o.domain || "ai.onnx", o.coverage, String(o.nodes)]));
   if (inspect.left.length)
-    table(at("coverage"), "Left as they are by a pass", [["Node"], ["Pass"], ["Why"]],
+    table(at("coverage"), "Nodes that a rewrite pass left unchanged", [["Node"], ["Pass"], ["Why"]],
       inspect.left.map(l => [l.node, l.pass, l.why]));
 }
 
@@ -445,7 +449,7 @@ function precision() {
         o.cosine === undefined || o.cosine === null ? "–" : o.cosine.toFixed(9),
         o.max_ulp === undefined || o.max_ulp === null ? "–" : count(o.max_ulp)]);
   }
-  table(at("precision"), "Errors of each output", [["Beside"], ["Output"], ["Max absolute", 1],
+  table(at("precision"), "Errors of each output", [["Compared with"], ["Output"], ["Max absolute", 1],
     ["Max relative", 1], ["Cosine", 1], ["ulp", 1]], rows);
 }
 
