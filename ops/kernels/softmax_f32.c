@@ -72,33 +72,56 @@ void K(softmax_f32)(float *y, const float *x, size_t n, int log)
             y[i] = x[i] - max - shift;
 }
 
-/* One vector of columns, the last of them padded. */
+enum { COLUMN_VECTORS = 4 };
+
+static inline size_t columns_left(size_t n, size_t vector)
+{
+    return n - vector * VF < VF ? n - vector * VF : VF;
+}
+
+/* Some vectors of columns, the last of them padded: n is the number of columns. Rows may be a power
+ * of two apart, where their lines share a few places of L1: what is read of a row at a time is used
+ * at once. */
 static ALWAYS_INLINE void columns(float *y, const float *x, size_t length, size_t stride,
                                   const size_t n, int log)
 {
-    v_f32 max = v_set(-INFINITY), sum = { 0 };
-    for (size_t i = 0, end = 0; attn_segment_of(&end, length, VEC_BYTES);)
+    const size_t vectors = (n + VF - 1) / VF;
+    v_f32 max[COLUMN_VECTORS], sum[COLUMN_VECTORS];
+    for (size_t j = 0; j < vectors; j++) {
+        max[j] = v_set(-INFINITY);
+        sum[j] = v_set(0);
+    }
+    for (size_t i = 0, end = 0; attn_segment_of(&end, length, vectors * VEC_BYTES);)
         for (; i < end; i++)
-            max = v_max(max, v_load_tail(x + i * stride, n, 0.0f));
-    for (size_t i = 0, end = 0; attn_segment_of(&end, length, VEC_BYTES);)
-        for (; i < end; i++) {
-            v_f32 e = v_exp(v_load_tail(x + i * stride, n, 0.0f) - max);
-            sum += e;
-            if (!log)
-                v_store_tail(y + i * stride, e, n);
-        }
-    const v_f32 last = log ? v_log(sum) : 1.0f / sum;
-    for (size_t i = 0, end = 0; attn_segment_of(&end, length, VEC_BYTES);)
-        for (; i < end; i++) {
-            const v_f32 v = v_load_tail((log ? x : y) + i * stride, n, 0.0f);
-            v_store_tail(y + i * stride, log ? v - max - last : v * last, n);
-        }
+            for (size_t j = 0; j < vectors; j++)
+                max[j] = v_max(max[j], v_load_tail(x + i * stride + j * VF,
+                                                   columns_left(n, j), 0.0f));
+    for (size_t i = 0, end = 0; attn_segment_of(&end, length, vectors * VEC_BYTES);)
+        for (; i < end; i++)
+            for (size_t j = 0; j < vectors; j++) {
+                const size_t at = i * stride + j * VF, left = columns_left(n, j);
+                v_f32 e = v_exp(v_load_tail(x + at, left, 0.0f) - max[j]);
+                sum[j] += e;
+                if (!log)
+                    v_store_tail(y + at, e, left);
+            }
+    for (size_t j = 0; j < vectors; j++)
+        sum[j] = log ? v_log(sum[j]) : 1.0f / sum[j];
+    for (size_t i = 0, end = 0; attn_segment_of(&end, length, vectors * VEC_BYTES);)
+        for (; i < end; i++)
+            for (size_t j = 0; j < vectors; j++) {
+                const size_t at = i * stride + j * VF, left = columns_left(n, j);
+                const v_f32 v = v_load_tail((log ? x : y) + at, left, 0.0f);
+                v_store_tail(y + at, log ? v - max[j] - sum[j] : v * sum[j], left);
+            }
 }
 
 void K(softmax_columns_f32)(float *y, const float *x, size_t length, size_t stride,
                             size_t n, int log)
 {
     size_t j = 0;
+    for (; j + COLUMN_VECTORS * VF <= n; j += COLUMN_VECTORS * VF)
+        columns(y + j, x + j, length, stride, COLUMN_VECTORS * VF, log);
     for (; j + VF <= n; j += VF)
         columns(y + j, x + j, length, stride, VF, log);
     if (j < n)

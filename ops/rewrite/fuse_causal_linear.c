@@ -226,7 +226,9 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
                                                 found.v.value },
                                         .map_q = "identity",
                                         .map_k = "identity",
+                                        .denominator = "add",
                                         .epsilon = found.epsilon,
+                                        .scale = 1,
                                         .by_token = found.at == 1,
                                         .causal = true };
     ++*applied;

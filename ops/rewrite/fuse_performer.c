@@ -38,24 +38,6 @@ static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value
     return &graph->values[value].type;
 }
 
-/* Takes scalars off a value: it is *scale times what is returned. */
-static int32_t strip(const struct attn_graph *graph, int32_t value, double *scale)
-{
-    for (int k = 0; k < 4; k++) {
-        double x;
-        int32_t other;
-        const struct attn_node *node = attn_graph_producer(graph, value);
-        const bool times = node_is(node, "Mul");
-        if ((!times && !node_is(node, "Div")) ||
-            !attn_match_scalar(graph, node, times, &x, &other) ||
-            !attn_match_same_rank(graph, other, value))
-            break;
-        *scale *= times ? x : 1 / x;
-        value = other;
-    }
-    return value;
-}
-
 /* ---- directions ---- */
 
 /* Constant (samples, heads, features, dim), where all samples hold the same. */
@@ -128,7 +110,7 @@ static bool read_projected(const struct attn_graph *graph, int32_t value,
 {
     struct attn_product p;
     f->scale = 1;
-    value = strip(graph, value, &f->scale);
+    value = attn_match_strip_scale(graph, value, &f->scale);
     if (!attn_product_read(graph, value, &p) || p.n_in != 2 || p.out.n != 4)
         return false;
     for (int side = 0; side < 2; side++) {
@@ -137,16 +119,16 @@ static bool read_projected(const struct attn_graph *graph, int32_t value,
         const char summed = x.labels[x.n - 1], made = p.out.labels[3];
         if (x.n != 4 || memcmp(x.labels, p.out.labels, 3) != 0)
             continue;
-        w.value = strip(graph, w.value, &scale);
+        w.value = attn_match_strip_scale(graph, w.value, &scale);
         attn_labelled_untranspose(graph, &w);
-        w.value = strip(graph, w.value, &scale);
+        w.value = attn_match_strip_scale(graph, w.value, &scale);
         f->w = directions(graph, w.value);
         f->transposed = w.labels[w.n - 1] == made;
         if (f->w < 0 || memcmp(w.labels, x.labels + 4 - w.n, (size_t)w.n - 2) != 0 ||
             w.labels[w.n - 1 - f->transposed] != summed ||
             w.labels[w.n - 2 + f->transposed] != made)
             continue;
-        f->x = strip(graph, x.value, &scale);
+        f->x = attn_match_strip_scale(graph, x.value, &scale);
         f->scale = scale;
         f->n = graph->values[f->w]
                    .data.dims[graph->values[f->w].data.rank - 2 + f->transposed];
@@ -212,10 +194,10 @@ static bool is_norm(const struct attn_graph *graph, int32_t value,
     int32_t x = -1;
     if (t->rank != 4 || !dim_is(t->dims[3], 1))
         return false;
-    value = strip(graph, value, &factor);
+    value = attn_match_strip_scale(graph, value, &factor);
     const struct attn_node *node = attn_graph_producer(graph, value);
     if (node_is(node, "Unsqueeze") || node_is(node, "Reshape")) {
-        value = strip(graph, node->in[0], &factor);
+        value = attn_match_strip_scale(graph, node->in[0], &factor);
         node = attn_graph_producer(graph, value);
     }
     if (!node_is(node, "ReduceSum") && !node_is(node, "ReduceSumSquare"))
@@ -227,7 +209,7 @@ static bool is_norm(const struct attn_graph *graph, int32_t value,
             return false;
     x = node->in[0];
     if (node_is(node, "ReduceSum")) {
-        x = strip(graph, x, &factor);
+        x = attn_match_strip_scale(graph, x, &factor);
         const struct attn_node *square = attn_graph_producer(graph, x);
         const bool power = node_is(square, "Pow");
         if (power
@@ -236,7 +218,7 @@ static bool is_norm(const struct attn_graph *graph, int32_t value,
             return false;
         x = square->in[0];
     }
-    x = strip(graph, x, &scale);
+    x = attn_match_strip_scale(graph, x, &scale);
     return x == f->x && attn_match_near(factor * scale * scale, f->scale * f->scale / 2);
 }
 
@@ -287,11 +269,11 @@ static bool read_features(const struct attn_graph *graph, int32_t value,
     double outer = 1;
     int32_t other;
     *f = (struct features){ .x = -1, .map = -1, .ratio = 1 };
-    value = strip(graph, value, &outer);
+    value = attn_match_strip_scale(graph, value, &outer);
     const struct attn_node *node = attn_graph_producer(graph, value);
     if (node_is(node, "Add") &&
         attn_match_scalar(graph, node, true, &f->epsilon, &other)) {
-        value = strip(graph, other, &f->ratio);
+        value = attn_match_strip_scale(graph, other, &f->ratio);
         node = attn_graph_producer(graph, value);
     }
     if (!(f->ratio > 0) || !(outer > 0) || !(f->epsilon >= 0))
@@ -399,8 +381,9 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     const int32_t fq = operand(graph, node, 0, by_token),
                   fk = operand(graph, node, 1, by_token);
     const char *why = NULL;
-    if (attn_node_attr(node, "denominator") != NULL ||
-        attn_match_int(node, "is_causal", 0) != 0 ||
+    const bool adds = attn_node_attr(node, "denominator") == NULL ||
+                      attn_match_string(node, "denominator", "add");
+    if (!adds || attn_match_int(node, "is_causal", 0) != 0 ||
         attn_match_int(node, "q_num_heads", 1) !=
             attn_match_int(node, "kv_num_heads", 1) ||
         !attn_match_string(node, "feature_map_q", "identity") ||

@@ -42,30 +42,33 @@ bool attn_quotient_read(const struct attn_graph *graph, const struct attn_node *
 attn_status attn_linear_replace(struct attn_graph *graph, struct attn_node *node,
                                 const struct attn_linear *linear)
 {
-    const attnrun_dim *q = graph->values[linear->in[0]].type.dims,
-                      *v = graph->values[linear->in[2]].type.dims;
-    const int64_t heads = q[linear->by_token ? 2 : 1].value, dim = q[3].value,
-                  v_dim = v[3].value;
+    const attnrun_type *q = &graph->values[linear->in[0]].type,
+                       *v = &graph->values[linear->in[2]].type;
+    const bool has_heads = q->rank == RANK, joins = has_heads && linear->by_token;
+    const int64_t heads = has_heads ? q->dims[linear->by_token ? 2 : 1].value : 1,
+                  dim = q->dims[q->rank - 1].value, v_dim = v->dims[v->rank - 1].value;
     int32_t in[3] = { linear->in[0], linear->in[1], linear->in[2] }, y;
-    struct attn_attr attrs[6] = { MATCH_STRING("feature_map_q", linear->map_q),
-                                  MATCH_STRING("feature_map_k", linear->map_k),
-                                  MATCH_FLOAT("epsilon", (float)linear->epsilon),
-                                  MATCH_INT("is_causal", linear->causal) };
+    const struct attn_attr attrs[] = {
+        MATCH_STRING("feature_map_q", linear->map_q),
+        MATCH_STRING("feature_map_k", linear->map_k),
+        MATCH_STRING("denominator", linear->denominator),
+        MATCH_FLOAT("epsilon", (float)linear->epsilon),
+        MATCH_FLOAT("scale", (float)linear->scale),
+        MATCH_INT("is_causal", linear->causal),
+        MATCH_INT("q_num_heads", heads), /* of rank 3 alone */
+        MATCH_INT("kv_num_heads", heads),
+    };
     struct attn_node *made;
-    if (linear->by_token) {
-        attrs[4] = (struct attn_attr)MATCH_INT("q_num_heads", heads);
-        attrs[5] = (struct attn_attr)MATCH_INT("kv_num_heads", heads);
-        for (int i = 0; i < 3; i++) {
-            const int64_t joined[3] = { 0, 0, heads * (i == 2 ? v_dim : dim) };
-            TRY(attn_match_reshape(graph, node, 3, joined, &in[i]));
-        }
+    for (int i = 0; i < 3 && joins; i++) {
+        const int64_t joined[3] = { 0, 0, heads * (i == 2 ? v_dim : dim) };
+        TRY(attn_match_reshape(graph, node, 3, joined, &in[i]));
     }
     TRY(attn_graph_add_value(graph, NULL, &y));
-    if (!linear->by_token)
+    if (!joins)
         graph->values[y].type = graph->values[node->out[0]].type;
     TRY(attn_graph_insert(graph, node, "attnrun", "LinearAttention", 3, in, 1, &y,
-                          linear->by_token ? 6 : 4, attrs, &made));
-    if (linear->by_token) {
+                          joins || !has_heads ? 8 : 6, attrs, &made));
+    if (joins) {
         const int64_t apart[4] = { 0, 0, heads, v_dim };
         TRY(attn_match_reshape(graph, node, 4, apart, &y));
         made = attn_graph_producer(graph, y);

@@ -1,5 +1,6 @@
-/* linear_quotient.h - what the two passes to LinearAttention share (fuse_linear_attention.c,
- * fuse_causal_linear.c): how a quotient is written, and the node that takes its place. */
+/* linear_quotient.h - what the passes to LinearAttention share (fuse_linear_attention.c,
+ * fuse_causal_linear.c, fuse_softmax_features.c): how a quotient is written, and the node that
+ * takes its place. */
 #ifndef ATTN_LINEAR_QUOTIENT_H
 #define ATTN_LINEAR_QUOTIENT_H
 
@@ -26,11 +27,12 @@ static inline bool attn_quotient_may_be(const struct attn_node *node)
 bool attn_quotient_read(const struct attn_graph *graph, const struct attn_node *node,
                         attn_quotient_roles *roles, void *found);
 
-/* Q, K and V of rank 4, heads before tokens or behind them, and what the node says of them. */
+/* Q, K and V of rank 4, heads before tokens or behind them, or of rank 3 without heads, and what
+ * the node says of them. */
 struct attn_linear {
     int32_t in[3];
-    const char *map_q, *map_k;
-    double epsilon;
+    const char *map_q, *map_k, *denominator;
+    double epsilon, scale;
     bool by_token, causal;
 };
 /* LinearAttention in the place of `node`; heads and head sizes are constants. */

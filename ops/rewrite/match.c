@@ -54,6 +54,24 @@ bool attn_match_scalar(const struct attn_graph *graph, const struct attn_node *n
     return false;
 }
 
+int32_t attn_match_strip_scale(const struct attn_graph *graph, int32_t value,
+                               double *scale)
+{
+    for (int k = 0; k < 4; k++) {
+        double x;
+        int32_t other;
+        const struct attn_node *node = attn_graph_producer(graph, value);
+        const bool times = node_is(node, "Mul");
+        if ((!times && !node_is(node, "Div")) ||
+            !attn_match_scalar(graph, node, times, &x, &other) ||
+            !attn_match_same_rank(graph, other, value))
+            break;
+        *scale *= times ? x : 1 / x;
+        value = other;
+    }
+    return value;
+}
+
 /* A constant of an f16 or bf16 file is the number rounded to that type. */
 bool attn_match_near(double a, double b)
 {

@@ -27,6 +27,9 @@ bool attn_match_scalar(const struct attn_graph *graph, const struct attn_node *n
 bool attn_match_number(const struct attn_graph *graph, const struct attn_node *node,
                        bool commutes, double x, int32_t *other);
 bool attn_match_near(double a, double b);
+/* Takes scalars off a value, Mul or Div of the same rank: it is *scale times what is returned. */
+int32_t attn_match_strip_scale(const struct attn_graph *graph, int32_t value,
+                               double *scale);
 /* The only user of output 0 of a node, where it is an ai.onnx `op_type`; else NULL. */
 struct attn_node *attn_match_user(const struct attn_graph *graph,
                                   const struct attn_node *node, const char *op_type);

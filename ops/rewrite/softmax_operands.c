@@ -5,9 +5,9 @@
  *   Einsum of two operands      MatMul of their Transposes, where one label is summed, one is of
  *                               the rows, one of the columns, and all others are of both
  *
- * in front of the softmax behind scalars, masks and sums, and where it alone reads the weights. A
- * label that only one operand has beside these (keys and values for all heads) is an axis of 1
- * of the other. Exact: no number changes but in its last bits. */
+ * in front of the softmax behind scalars, masks and sums, and, where a product is there, behind it,
+ * where it alone reads the weights. A label that only one operand has beside these (keys and values
+ * for all heads) is an axis of 1 of the other. Exact: no number changes but in its last bits. */
 #include "product.h"
 
 enum { RANK = PRODUCT_RANK, MAX_WAITING = 12 };
@@ -160,14 +160,18 @@ static attn_status replace_einsum(struct attn_graph *graph, struct attn_node *ei
     return ATTNRUN_OK;
 }
 
-/* The Einsum that a value is made of by scalars, masks and sums; NULL: none. */
-static struct attn_node *einsum_behind(const struct attn_graph *graph, int32_t value)
+/* The product that a value is made of by scalars, masks and sums: an Einsum where there is one;
+ * NULL: none. */
+static struct attn_node *product_behind(const struct attn_graph *graph, int32_t value)
 {
     int32_t waiting[MAX_WAITING] = { value };
+    struct attn_node *found = NULL;
     for (int n = 1, steps = 0; n > 0 && steps < MAX_WAITING; steps++) {
         struct attn_node *node = attn_graph_producer(graph, waiting[--n]);
         if (node_is(node, "Einsum"))
             return node;
+        if (node_is(node, "MatMul"))
+            found = node;
         const bool where = node_is(node, "Where");
         if (!where && !node_is(node, "Mul") && !node_is(node, "Div") &&
             !node_is(node, "Add"))
@@ -176,7 +180,7 @@ static struct attn_node *einsum_behind(const struct attn_graph *graph, int32_t v
             if (node->in[i] >= 0 && !match_is_constant(graph, node->in[i]))
                 waiting[n++] = node->in[i];
     }
-    return NULL;
+    return found;
 }
 
 static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softmax,
@@ -190,11 +194,10 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
         return ATTNRUN_OK;
     TRY(drop_max(graph, softmax, applied));
     struct attn_node *user = attn_graph_only_user(graph, softmax->out[0]);
-    struct attn_node *scores = einsum_behind(graph, softmax->in[0]);
-    const bool products = node_is(user, "Einsum") || node_is(user, "MatMul");
-    if (!products || (scores == NULL && !node_is(user, "Einsum")))
-        return ATTNRUN_OK;
-    if (scores != NULL)
+    struct attn_node *scores = product_behind(graph, softmax->in[0]);
+    if (scores == NULL || (!node_is(user, "Einsum") && !node_is(user, "MatMul")))
+        return ATTNRUN_OK; /* a softmax of features, as linear attention has it */
+    if (node_is(scores, "Einsum"))
         TRY(replace_einsum(graph, scores, applied));
     return node_is(user, "Einsum") ? replace_einsum(graph, user, applied) : ATTNRUN_OK;
 }

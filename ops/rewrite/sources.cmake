@@ -33,6 +33,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/fuse_performer.c
   ops/rewrite/fuse_quantized.c
   ops/rewrite/fuse_selective_kernel.c
+  ops/rewrite/fuse_softmax_features.c
   ops/rewrite/gather_rows.c
   ops/rewrite/gelu.c
   ops/rewrite/head_groups.c
@@ -41,6 +42,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/ragged_members.c
   ops/rewrite/residual_relu.c
   ops/rewrite/linear_quotient.c
+  ops/rewrite/linear_roles.c
   ops/rewrite/map_gates.c
   ops/rewrite/mask_attrs.c
   ops/rewrite/mask_band.c

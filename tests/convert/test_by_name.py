@@ -17,6 +17,7 @@ from torch import nn
 
 import common
 from attnrun_convert import by_name, cli, convert, moduleop, registry
+from attnrun_convert.errors import UnsupportedError
 
 sys.path.insert(0, str(common.ROOT / "tests" / "attention"))
 from golden import timm_layer  # noqa: E402
@@ -28,6 +29,10 @@ LED = {"vocab_size": 60, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1
        "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 24,
        "decoder_ffn_dim": 24, "max_encoder_position_embeddings": 90,
        "max_decoder_position_embeddings": 90, "attention_window": [8]}
+REFORMER = {"vocab_size": 60, "hidden_size": 16, "num_attention_heads": 2, "attention_head_size": 8,
+            "feed_forward_size": 24, "attn_layers": ["local", "lsh"], "axial_pos_embds": False,
+            "max_position_embeddings": 128, "lsh_attn_chunk_length": 64,
+            "local_attn_chunk_length": 64, "is_decoder": True, "hash_seed": 1}
 PEGASUS = {"vocab_size": 60, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1,
            "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 24,
            "decoder_ffn_dim": 24, "max_position_embeddings": 150, "block_size": 8,
@@ -98,6 +103,23 @@ def test_pegasus_becomes_block_sparse(folder):
     code, _, err = run("--hf", f"BigBirdPegasusModel:{path}", "--part", "encoder", "-o", out)
     assert code == 0, err
     assert operators_of(out) == ["BigBirdAttention"], operators_of(out)
+
+
+def test_reformer_chooses_its_buckets_once(folder):
+    """A configuration without num_buckets, whose model sets them at its first long text: by name
+    they are those of its longest one; a model of a factory is refused, for any text."""
+    path, out = configured(folder, **REFORMER), folder / "m.onnx"
+    code, said, err = run("--hf", f"ReformerModelWithLMHead:{path}", "-o", out)
+    assert code == 0 and "says no num_buckets: 4, " in said + err, said + err
+    assert operators_of(out) == ["ChunkedLocalAttention", "ReformerAttention"]
+    from transformers import ReformerConfig, ReformerModelWithLMHead
+    model = ReformerModelWithLMHead(ReformerConfig(**REFORMER)).eval()
+    try:
+        registry.plan(model, (), {"input_ids": torch.ones(1, 64).long()})
+    except UnsupportedError as error:
+        assert "set it to a power of two" in str(error)
+    else:
+        raise AssertionError("a model that chooses its buckets later is taken")
 
 
 def test_names_are_refused_in_one_sentence(folder):

@@ -6,8 +6,9 @@ that they give what ONNX Runtime does. MODULE (forms_windows, forms_features, â€
   FORMS     {name: (module, inputs, shape, axis of the lengths, lengths, exporters, operator)};
             without lengths the file has fixed sizes, without an operator it becomes none of KNOWN
 The rows of tools/manual/recognised.md are those of FORMS; --write writes those of MODULE, with
-what `inspect` says of near misses, after all of them passed.
-Usage: check_forms.py ATTNRUN MODULE [--full | --write] [SEED]"""
+what `inspect` says of near misses, after all of them passed; --only runs these alone, and --write
+then keeps what the page says of the others.
+Usage: check_forms.py ATTNRUN MODULE [--full | --write] [--only NAME,NAME,â€¦] [SEED]"""
 import importlib
 import sys
 import tempfile
@@ -40,15 +41,20 @@ def write_page(forms, reasons):
     PAGE.write_text("\n\n## ".join(part.strip("\n") for part in [head, *parts]) + "\n")
 
 
-def stale_rows(forms, reasons):
-    """Rows that the page does not have, or that say of a form that ran that a pass left it where
-    none did, or the other way; the words may be those of the other exporter."""
+def rows_of_page():
+    """{a row without its last column: that column}"""
     there = {}
     for line in PAGE.read_text().splitlines():
         if line.startswith("| "):
             start, why, _ = line.rsplit("|", 2)
             there[start] = why.strip()
-    stale = []
+    return there
+
+
+def stale_rows(forms, reasons):
+    """Rows that the page does not have, or that say of a form that ran that a pass left it where
+    none did, or the other way; the words may be those of the other exporter."""
+    there, stale = rows_of_page(), []
     for name, form in forms.FORMS.items():
         start = row(name, form, "").rsplit("|", 2)[0]
         if start not in there or bool(reasons.get(name, there[start])) != bool(there[start]):
@@ -58,11 +64,18 @@ def stale_rows(forms, reasons):
 
 def main():
     program, forms = sys.argv[1], importlib.import_module(sys.argv[2])
-    write = "--write" in sys.argv
+    write, only = "--write" in sys.argv, set(forms.FORMS)
     full, seeds = write or "--full" in sys.argv, [int(x) for x in sys.argv[3:] if x.isdigit()]
     failures, n, reasons = [], 0, {}
+    if "--only" in sys.argv:
+        only = set(sys.argv[sys.argv.index("--only") + 1].split(","))
+        there = rows_of_page()
+        reasons = {name: there.get(row(name, form, "").rsplit("|", 2)[0], "")
+                   for name, form in forms.FORMS.items() if name not in only}
     with tempfile.TemporaryDirectory() as folder:
         for name, form in forms.FORMS.items():
+            if name not in only:
+                continue
             module, inputs, shape, axis, lengths, exporters, operator = form
             for exporter in exporters if full else forms.SHORT.get(name, ""):
                 n += 1

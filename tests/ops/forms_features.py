@@ -1,7 +1,9 @@
-"""Attention by kernel features, as modules of q, k, v: stock ones (PyPI performer-pytorch) and
-forms as others write them, with what they become; near misses become LinearAttention, which needs
-no more than their associativity, or None."""
+"""Attention by kernel features, as modules of q, k, v: stock ones (PyPI performer-pytorch,
+linear-attention-transformer) and forms as others write them, with what they become; near misses
+become LinearAttention, which needs no more than their associativity, or None. Softmaxes of dims
+before tokens stay products, which take no longer."""
 import torch
+from linear_attention_transformer.linear_attention_transformer import linear_attn
 from performer_pytorch import FastAttention
 from torch import nn
 
@@ -101,11 +103,53 @@ def by_key(q, k, v):
     return torch.einsum("bhnd,bhnde->bhne", q, kv) / z.unsqueeze(-2)
 
 
+class Softmaxes(nn.Module):
+    """Efficient attention (Shen 2018); what a near miss changes is a setting."""
+
+    def __init__(self, form="heads", of_q=-1, of_k=-2, read=False, by_token=False, scale=0.3):
+        super().__init__()
+        self.form, self.of_q, self.of_k, self.read, self.scale = form, of_q, of_k, read, scale
+        self.by_token = by_token
+
+    def forward(self, q, k, v):
+        if self.form == "no heads":
+            q, k, v = q[:, 0], k[:, 1], v[:, 2]
+        q = q if self.of_q is None else q.softmax(self.of_q)
+        k = k.transpose(-1, -2).softmax(-1).transpose(-1, -2) if self.form == "transposed" else (
+            k.softmax(self.of_k))
+        if self.by_token:
+            kv = torch.einsum("bnhd,bnhe->bhde", k, v)
+            y = torch.einsum("bnhd,bhde->bnhe", q * self.scale, kv)
+        elif self.form == "dims":  # as lucidrains' denoising-diffusion-pytorch
+            kv = torch.einsum("bhdn,bhen->bhde", k, v)
+            y = torch.einsum("bhde,bhdn->bhen", kv, q * self.scale)
+        elif self.form == "keys":
+            y = q @ ((k / 7).transpose(-1, -2) @ v)
+        else:
+            y = q * self.scale @ (k.transpose(-1, -2) @ v)
+        return y + k.mean() if self.read else y
+
+
+class Plain(nn.Module):
+    def __init__(self, attend):
+        super().__init__()
+        self.attend = attend
+
+    def forward(self, q, k, v):
+        return self.attend(q, k, v)
+
+
+def over_slots(q, k, v):
+    """The softmax is over dims of keys: tokens compete for nothing."""
+    return q.softmax(-1) @ (k.softmax(-1).transpose(-1, -2) @ v)
+
+
 SHAPE, MANY = (2, 3, 40, 8), (1, 17, 130)
 TOKENS = (2, 40, 3, 8)
 SHORT = {"stock": "d", "relu": "s", "quotient": "d", "norm_of_one": "s", "minus": "d",
          "causal_tokens": "s", "causal_dots": "d", "over_heads": "s",
-         "by_key": "d"}
+         "by_key": "d", "softmax_stock": "d", "softmax_tokens": "s", "softmax_dims": "d",
+         "softmax_over_slots": "s"}
 FORMS = {
     "stock": (Stock(), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
     "stock_relu": (Stock(generalized_attention=True), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
@@ -124,7 +168,19 @@ FORMS = {
     "causal_tokens": (Causal(causal_tokens), "qkv", TOKENS, 1, MANY, "sd", LINEAR),
     "causal_heads": (Causal(causal_heads), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     "causal_dots": (Causal(causal_dots), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "softmax_stock": (Plain(linear_attn), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "softmax_heads": (Softmaxes(), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "softmax_transposed": (Softmaxes("transposed"), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "softmax_tokens": (Softmaxes(of_k=1, by_token=True), "qkv", TOKENS, 1, MANY, "sd", LINEAR),
+    "softmax_no_heads": (Softmaxes("no heads"), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "softmax_keys": (Softmaxes("keys", of_q=None), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "softmax_queries": (Softmaxes(of_q=-2), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     # near misses
+    "softmax_dims": (Softmaxes("dims", of_q=-2, of_k=-1), "qkv", (2, 3, 8, 40), 3, MANY, "sd",
+                     None),
+    "softmax_read": (Softmaxes(read=True), "qkv", SHAPE, 2, MANY, "sd", None),
+    "softmax_over_slots": (Plain(over_slots), "qkv", SHAPE, 2, MANY, "sd", None),
+    "softmax_over_heads": (Softmaxes(of_k=1), "qkv", SHAPE, 2, MANY, "sd", None),
     "by_key": (Causal(by_key), "qkv", (2, 3, 8, 8), 2, (), "sd", None),
     "over_heads": (Causal(over_heads), "qkv", TOKENS, 1, MANY, "sd", None),
     "all_weights": (Causal(all_weights), "qkv", SHAPE, 2, MANY, "sd", None),

@@ -133,7 +133,19 @@ def _made(kind, path, given, seed, say):
         raise UsageError(f"transformers.{kind.__name__} cannot be made of {path}: "
                          f"{sentence(error)}") from error
     say(f"{path} holds no weights: those of the model are random (seed {seed})")
+    _settle(model, say)
     return model
+
+
+def _settle(model, say):
+    """What a Reformer chooses at its first long text, by its longest one."""
+    layers = [m for m in model.modules() if hasattr(m, "_set_num_buckets")
+              and m.num_buckets is None]
+    for layer in layers:
+        layer._set_num_buckets(model.config.max_position_embeddings)
+    if layers:
+        say(f"its configuration says no num_buckets: {model.config.num_buckets}, as its own code "
+            f"has them for {model.config.max_position_embeddings} tokens")
 
 
 def _vocabulary(config):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils import _pytree
 
-from .errors import innermost
+from .errors import UnsupportedError, innermost
 
 TOLERANCE = 1e-4  # of max(1, largest result), in the probe
 SHORT = {torch.float32, torch.float16, torch.bfloat16}
@@ -47,7 +47,8 @@ class Adapter:
     "gate.mlp" one of an attribute: a module that has all of a list is tried under any class
     name), `operator` (for the report), `bare` (the class name alone is enough), and has
 
-        check(self)              raises Mismatch unless self.module has the structure
+        check(self)              raises Mismatch unless self.module has the structure, or
+                                 UnsupportedError where the model is none that a file can be
         tensors(self)            {name: tensor}: folded weights, read by self.tensor(name)
         choices(self)            attributes to try in turn, as dicts; self.choice is one
         forward(self, …)         the module's own parameters and results, with `call`
@@ -185,6 +186,8 @@ def _checked(path, module, kind):
         entry.adapter.install()
     except Mismatch as error:
         entry.reason = str(error)
+    except UnsupportedError:  # no file can be what such a model is
+        raise
     except Exception as error:  # noqa: BLE001 - a class of that name with other insides
         entry.reason = f"its structure is another one: {innermost(error)}"
     return entry

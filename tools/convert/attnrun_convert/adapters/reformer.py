@@ -11,6 +11,7 @@ import types
 import torch
 
 from ..call import call, exporting
+from ..errors import UnsupportedError
 from ..registry import Adapter, need, need_linear
 
 TRANSFORMERS = "transformers.models.reformer.modeling_reformer."
@@ -47,8 +48,11 @@ class LSHSelfAttention(Adapter):
     def check(self):
         m = self.module
         need_linear(m, "query_key", "value")
-        need(m.num_buckets is not None, "config.num_buckets is not set: the model sets it when"
-             " it runs on a full length")
+        if m.num_buckets is None:
+            raise UnsupportedError("config.num_buckets is not set, so the model would choose it by "
+                                   "the length of the first text that is longer than a chunk: set "
+                                   "it to a power of two, about 2 * length / "
+                                   "lsh_attn_chunk_length")
 
     def tensors(self):
         m = self.module

@@ -1,0 +1,26 @@
+/* linear_roles.h - the roles of axes in attention by associativity, Y = Q (K' V), whose products
+ * are MatMul or Einsum: what passes to LinearAttention share (fuse_linear_attention.c,
+ * fuse_softmax_features.c). Q and K are features, as the graph has made them. */
+#ifndef ATTN_LINEAR_ROLES_H
+#define ATTN_LINEAR_ROLES_H
+
+#include "product.h"
+
+/* Operands of rank 4, or of 3 without heads (head 0), each axis with a label. */
+struct attn_linear_roles {
+    struct attn_labelled q, k, v, y;
+    char batch, head, query, key, dim, v_dim;
+};
+
+/* `product` as operand `q_in` times operand `kv_in`, which is a product of K and V that is summed
+ * over keys alone; through Transposes. */
+bool attn_linear_roles_read(const struct attn_graph *graph,
+                            const struct attn_product *product, int q_in, int kv_in,
+                            struct attn_linear_roles *roles);
+/* All operands have their axes in one order, batch first and dims last (*by_token: heads behind
+ * tokens, or none), nothing is broadcast, and heads and dims are numbers. NULL, or the first
+ * condition that fails. */
+const char *attn_linear_roles_fit(const struct attn_graph *graph,
+                                  struct attn_linear_roles *roles, bool *by_token);
+
+#endif
