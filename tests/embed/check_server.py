@@ -1,6 +1,6 @@
 """The embedding server under load: every answer is the one that ONNX Runtime gives for the text
-alone, none is lost, memory stays within the plan, a full queue and bad requests are refused, and
-SIGTERM ends it after all that it took is answered.
+alone, none is lost, memory stays within the plan, slow and simultaneous clients are served, a full
+queue and bad requests are refused, and SIGTERM ends it after all that it took is answered.
 
 usage: check_server.py SERVER [--requests N] [--clients N] [--model FILE] [--beside SERVER]
 With --model, a text encoder of ids, mask and token types; else a small one made here. Prints p50
@@ -215,6 +215,31 @@ def check_batches(program, model, texts):
     server.stop()
 
 
+def check_connections(program, model, texts):
+    """Clients that connect at the same moment, again and again, are all answered; so are one that
+    says nothing for longer than the HTTP library waits by itself (5 s), and one whose body comes
+    as late. The threads that serve them are as many as there were connections at a time."""
+    server = Server(program, model, "--tokens", TOKENS)
+    silent, late, body = server.connect(), server.connect(), json.dumps({"ids": texts[0]})
+    assert server.ask("POST", "/embed", body, silent)[0] == 200
+    late.putrequest("POST", "/embed")
+    late.putheader("Content-Length", str(len(body)))
+    late.endheaders()
+    begin = time.monotonic()
+    for _ in range(8):
+        answers = load(server, texts, 32)
+        assert all(a is not None and a[0] == 200 for a in answers), answers
+    time.sleep(max(0, 6 - (time.monotonic() - begin)))
+    late.send(body.encode())
+    assert late.getresponse().status == 200
+    assert server.ask("POST", "/embed", body, silent)[0] == 200
+    threads = len(list(Path(f"/proc/{server.process.pid}/task").iterdir()))
+    assert threads <= 32 + 2 + 2 * 32, threads  # closed connections may not be seen as such yet
+    silent.close()
+    late.close()
+    server.stop()
+
+
 def check_full_queue(program, model, texts):
     """What comes while the queue is full is refused; the server counts both."""
     server = Server(program, model, "--tokens", TOKENS, "--contexts", 1, "--batch", 64,
@@ -276,6 +301,7 @@ def main():
             measure({"attnrun": given.server, "onnxruntime": given.beside}, model, asked,
                     given.clients, Reference(model), seed)
         check_batches(given.server, model, texts)
+        check_connections(given.server, model, texts)
         check_full_queue(given.server, model, texts)
         check_stop(given.server, model, texts)
 

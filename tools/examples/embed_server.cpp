@@ -38,13 +38,18 @@
 #include <cstring>
 #include <deque>
 #include <future>
+#include <limits>
+#include <malloc.h>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace {
 
 using clock_type = std::chrono::steady_clock;
+
+constexpr int PATIENCE_SECONDS = 20; /* with a client that says nothing; a stop waits as long */
 
 struct options {
     std::string model;
@@ -401,8 +406,81 @@ bool read_options(int argc, char **argv, options &given)
     return !given.model.empty() && given.contexts > 0 && given.batch > 0 && given.tokens > 0;
 }
 
+/* Threads of HTTP, one for each connection that is open: made when there is no idle one. The
+ * library's pool gives each connection to the thread that has waited longest, so that the stacks of
+ * all become resident. */
+class connections : public httplib::TaskQueue {
+    using queued = decltype(std::declval<httplib::TaskQueue &>().enqueue(nullptr));
+
+public:
+    explicit connections(std::size_t most) : most_(most) {}
+    queued enqueue(std::function<void()> one) override
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        waiting_.push_back(std::move(one));
+        if (idle_ < waiting_.size() && threads_.size() < most_)
+            threads_.emplace_back([this] { work(); });
+        changed_.notify_one();
+        return static_cast<queued>(true);
+    }
+    void shutdown() override
+    {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            closed_ = true;
+            changed_.notify_all();
+        }
+        for (std::thread &thread : threads_)
+            thread.join();
+    }
+
+private:
+    void work()
+    {
+        std::unique_lock<std::mutex> lock(mutex_);
+        for (;;) {
+            idle_++;
+            changed_.wait(lock, [this] { return closed_ || !waiting_.empty(); });
+            idle_--;
+            if (waiting_.empty())
+                return;
+            const std::function<void()> one = std::move(waiting_.front());
+            waiting_.pop_front();
+            lock.unlock();
+            one();
+            lock.lock();
+        }
+    }
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::function<void()>> waiting_;
+    std::vector<std::thread> threads_;
+    std::size_t most_, idle_ = 0;
+    bool closed_ = false;
+};
+
+/* The library's own limits lose requests under load: it closes a connection after 5 requests or 5
+ * seconds, gives up on a body that is 5 seconds late, and lets the system refuse all but 5 of
+ * those who connect at one time. */
+void keep_connections(httplib::Server &server, std::size_t clients, socket_t &listening)
+{
+    server.new_task_queue = [clients] { return new connections(clients); };
+    server.set_tcp_nodelay(true);
+    server.set_keep_alive_max_count(std::numeric_limits<std::size_t>::max());
+    server.set_keep_alive_timeout(PATIENCE_SECONDS);
+    server.set_read_timeout(PATIENCE_SECONDS);
+    server.set_write_timeout(PATIENCE_SECONDS);
+    server.set_socket_options([&listening](socket_t socket) {
+        const int yes = 1;
+        ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        listening = socket;
+    });
+}
+
 int run(const options &given)
 {
+    /* One heap for all threads of HTTP: one each would keep what it freed. */
+    mallopt(M_ARENA_MAX, 1);
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
@@ -429,8 +507,13 @@ int run(const options &given)
     std::atomic<bool> stopping{false};
     httplib::Server server;
     const std::size_t clients = static_cast<std::size_t>(given.queue + 8);
-    server.new_task_queue = [clients] { return new httplib::ThreadPool(clients); };
-    server.set_tcp_nodelay(true);
+    socket_t listening = INVALID_SOCKET;
+    keep_connections(server, clients, listening);
+    server.set_post_routing_handler(
+        [&stopping](const httplib::Request &, httplib::Response &response) {
+            if (stopping)
+                response.set_header("Connection", "close");
+        });
     server.set_payload_max_length(static_cast<std::size_t>(given.tokens) * 24 + 64);
     server.Post("/embed", [&](const httplib::Request &asked, httplib::Response &response) {
         embed(asked, response, given, queue, count);
@@ -449,6 +532,7 @@ int run(const options &given)
         port = -1;
     if (port < 0)
         throw std::runtime_error("the port is taken");
+    ::listen(listening, static_cast<int>(clients)); /* the library lets 5 wait */
     std::thread listener([&server] { server.listen_after_bind(); });
     std::printf("listening on 127.0.0.1:%d, at most %" PRIu64 " bytes\n", port,
                 wanted.max_memory);
