@@ -70,7 +70,7 @@ SWAPS = [(r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "),
          (r"(?<![\w.\"])\d+(?![\w.\"])", None)]
 # How often a loop polls is counted by tests/polls, which is none of the near tests; an array with
 # room for one more does the same.
-NEVER = re.compile(r"^\s*(#|/?\*|//|static const char|extern|ATTR_|\.)|attn_poll_|attn_stops|"
+NEVER = re.compile(r"^\s*(#|/?\*|//|static const char|extern|ATTR_|\.)|attn_poll|attn_stops|"
                    r"^\s*(static |const |_Alignas\(\d+\) )*(struct )?\w+ \**\w+\[\d+\](;| =)|"
                    r"^(static |const |enum |struct "
                    r")[^;]*\(|\bassert|fail\(|\"|case \d|^\s*(static )?(const )?\w+ \*")
