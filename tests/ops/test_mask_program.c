@@ -385,6 +385,17 @@ static int check_known_masks(void)
     failed += expect("nothing", beyond, -1, inf, ATTN_MASK_NONE_SEEN, 0, 0);
     failed += expect("own", own, -1, inf, ATTN_MASK_BAND, 0, 0);
     failed += expect("all", 2, -1, inf, ATTN_MASK_ALL_SEEN, 0, 0);
+    /* The tile has -235 <= d <= 127: bounds at its corners and one beside them. */
+    const int32_t corner = put(MASK_LESS_EQUAL, d, put_int(127), 0, b8),
+                  inside = put(MASK_LESS, d, put_int(127), 0, b8),
+                  other = put(MASK_GREATER_EQUAL, d, put_int(-235), 0, b8),
+                  last = put(MASK_LESS_EQUAL, d, put_int(-235), 0, b8),
+                  gone = put(MASK_LESS, d, put_int(-235), 0, b8);
+    failed += expect("corner", corner, -1, inf, ATTN_MASK_ALL_SEEN, 0, 0);
+    failed += expect("inside", inside, -1, inf, ATTN_MASK_BAND, -126, far);
+    failed += expect("other corner", other, -1, inf, ATTN_MASK_ALL_SEEN, 0, 0);
+    failed += expect("last corner", last, -1, inf, ATTN_MASK_BAND, 235, far);
+    failed += expect("gone", gone, -1, inf, ATTN_MASK_NONE_SEEN, 0, 0);
     failed += expect("pairs", 4, -1, inf, ATTN_MASK_SOME, 0, 0);
     return failed;
 }

@@ -225,12 +225,17 @@ static void test_offsets_of_many_blocks(void **state)
 static void test_offsets_chain_needs_two_blocks(void **state)
 {
     (void)state;
-    static struct attn_block blocks[1000];
-    for (int32_t i = 0; i < 1000; i++)
+    enum { MANY = 20000 }; /* one walk finds the best, and nothing is searched */
+    static struct attn_block blocks[MANY];
+    for (int32_t i = 0; i < MANY; i++)
         blocks[i] = (struct attn_block){ .bytes = 4096, .first = i, .last = i + 1 };
-    struct result r = pack(blocks, 1000, 1001);
-    assert_int_equal(r.arena, 8192);
-    assert_int_equal(r.bound, 8192);
+    struct result r;
+    for (int32_t n = 1000; n <= MANY; n += MANY - 1000) {
+        r = pack(blocks, n, n + 1);
+        assert_int_equal(r.arena, 8192);
+        assert_int_equal(r.bound, 8192);
+        check_units(blocks, n, &r, 0);
+    }
     r = pack(blocks, 0, 5);
     assert_int_equal(r.arena, 0);
 }
