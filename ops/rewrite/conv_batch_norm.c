@@ -1,6 +1,8 @@
 /* conv_batch_norm.c - Conv (or ConvTranspose of one group) with constant weights,
  * followed by BatchNormalization with constant statistics, becomes a Conv with scaled
- * weights: s = scale / sqrt(var + epsilon);  W' = W * s;  B' = (B - mean) * s + bias. */
+ * weights: s = scale / sqrt(var + epsilon);  W' = W * s;  B' = (B - mean) * s + bias.
+ * The same where Mul by a number follows, or Mul and then Add of one: W' = W * s, B' = B * s +
+ * shift. */
 #include <math.h>
 
 #include "../../runtime/poll.h"
@@ -18,13 +20,22 @@ static const float *constant_vector(const struct attn_graph *graph,
 }
 
 struct norm {
-    const float *scale, *bias, *mean, *var, *conv_bias; /* conv_bias NULL: zeros */
-    double epsilon;
+    const float *scale, *bias, *mean, *var; /* scale NULL: factor and shift instead */
+    const float *conv_bias;                 /* NULL: zeros */
+    double epsilon, factor, shift;
     int64_t channels;
 };
 
-static bool read_norm(const struct attn_graph *graph, const struct attn_node *conv,
-                      const struct attn_node *bn, struct norm *norm)
+static bool read_conv_bias(const struct attn_graph *graph, const struct attn_node *conv,
+                           struct norm *norm)
+{
+    bool has_bias = conv->pub.n_in > 2 && conv->in[2] >= 0;
+    norm->conv_bias = has_bias ? constant_vector(graph, conv, 2, norm->channels) : NULL;
+    return !has_bias || norm->conv_bias != NULL;
+}
+
+static bool read_norm(const struct attn_graph *graph, const struct attn_node *bn,
+                      struct norm *norm)
 {
     int64_t n = norm->channels;
     norm->scale = constant_vector(graph, bn, 1, n);
@@ -32,15 +43,45 @@ static bool read_norm(const struct attn_graph *graph, const struct attn_node *co
     norm->mean = constant_vector(graph, bn, 3, n);
     norm->var = constant_vector(graph, bn, 4, n);
     norm->epsilon = (double)attn_match_float(bn, "epsilon", 1e-5f);
-    bool has_bias = conv->pub.n_in > 2 && conv->in[2] >= 0;
-    norm->conv_bias = has_bias ? constant_vector(graph, conv, 2, n) : NULL;
     for (int32_t i = 1; i < bn->pub.n_out; i++)
         if (bn->out[i] >= 0)
             return false;
     return norm->scale && norm->bias && norm->mean && norm->var &&
-           (!has_bias || norm->conv_bias) &&
            attn_match_int(bn, "training_mode", 0) == 0 &&
            attn_match_int(bn, "spatial", 1) == 1;
+}
+
+/* Mul by a number, and Add of one where it follows: *result is what they give. */
+static bool read_numbers(const struct attn_graph *graph, struct attn_node *mul,
+                         struct norm *norm, int32_t *result)
+{
+    int32_t conv = -1, product = -1;
+    norm->scale = NULL;
+    norm->shift = 0.0;
+    if (!attn_match_scalar(graph, mul, true, &norm->factor, &conv) ||
+        !isfinite(norm->factor) || !attn_match_same_shape(graph, conv, mul->out[0]))
+        return false;
+    *result = mul->out[0];
+    struct attn_node *add = attn_match_user(graph, mul, "Add");
+    double shift;
+    if (add != NULL && attn_match_scalar(graph, add, true, &shift, &product) &&
+        isfinite(shift) && product == *result &&
+        attn_match_same_shape(graph, product, add->out[0])) {
+        norm->shift = shift;
+        *result = add->out[0];
+    }
+    return true;
+}
+
+/* What is left of a channel: y = x * *factor + *shift. */
+static void channel_of(const struct norm *norm, int64_t c, double *factor, double *shift)
+{
+    *factor = norm->factor;
+    *shift = norm->shift;
+    if (norm->scale == NULL)
+        return;
+    *factor = (double)norm->scale[c] / sqrt((double)norm->var[c] + norm->epsilon);
+    *shift = (double)norm->bias[c] - (double)norm->mean[c] * *factor;
 }
 
 /* New weights, scaled along axis `axis` of a dense tensor. */
@@ -58,9 +99,9 @@ static attn_status scale_weights(struct attn_graph *graph, const attnrun_tensor 
     int64_t inner = tensor_dims_product(w, axis + 1, w->rank);
     int64_t outer = tensor_dims_product(w, 0, axis);
     for (int64_t c = 0; c < norm->channels; c++) {
-        double s = (double)norm->scale[c] / sqrt((double)norm->var[c] + norm->epsilon);
-        double b = norm->conv_bias ? (double)norm->conv_bias[c] : 0;
-        bias[c] = (float)((b - (double)norm->mean[c]) * s + (double)norm->bias[c]);
+        double s, shift;
+        channel_of(norm, c, &s, &shift);
+        bias[c] = (float)((norm->conv_bias ? (double)norm->conv_bias[c] : 0) * s + shift);
         for (int64_t o = 0; o < outer; o++)
             for (int64_t i = 0; i < inner; i++) {
                 int64_t k = (o * norm->channels + c) * inner + i;
@@ -74,11 +115,18 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv, in
                             int32_t *applied)
 {
     struct attn_node *bn = attn_match_user(graph, conv, "BatchNormalization");
-    if (bn == NULL || bn->in[0] != conv->out[0] || !match_is_constant(graph, conv->in[1]))
+    struct attn_node *mul = attn_match_user(graph, conv, "Mul");
+    int32_t result = bn != NULL ? bn->out[0] : -1;
+    if (!match_is_constant(graph, conv->in[1]))
         return ATTNRUN_OK;
     attnrun_tensor w = graph->values[conv->in[1]].data;
     struct norm norm = { .channels = w.rank > axis ? w.dims[axis] : 0 };
-    if (w.dtype != ATTNRUN_F32 || w.rank < 3 || !read_norm(graph, conv, bn, &norm))
+    if (w.dtype != ATTNRUN_F32 || w.rank < 3 || !read_conv_bias(graph, conv, &norm))
+        return ATTNRUN_OK;
+    const bool found = bn != NULL
+                           ? bn->in[0] == conv->out[0] && read_norm(graph, bn, &norm)
+                           : mul != NULL && read_numbers(graph, mul, &norm, &result);
+    if (!found)
         return ATTNRUN_OK;
     int32_t in[3] = { conv->in[0] };
     struct attn_pool scratch; /* for weights that a mapped file has at odd addresses */
@@ -89,9 +137,9 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv, in
     attn_pool_free(&scratch);
     TRY(status);
     struct attn_node *made;
-    TRY(attn_match_make(graph, conv, "", conv->pub.op_type, 3, in, bn->out[0],
-                        conv->n_attrs, conv->attrs, &made));
-    attn_match_replace(graph, bn->out[0], made);
+    TRY(attn_match_make(graph, conv, "", conv->pub.op_type, 3, in, result, conv->n_attrs,
+                        conv->attrs, &made));
+    attn_match_replace(graph, result, made);
     ++*applied;
     return ATTNRUN_OK;
 }

@@ -1,11 +1,12 @@
-/* gelu.c - the decomposed Gelu and Silu of exporters, with the factors in any order:
+/* gelu.c - the decomposed Gelu, Silu and HardSwish of exporters, with the factors in any order:
  *
  *   x * 0.5 * (1 + erf(x / sqrt 2))                         -> Gelu
  *   x * 0.5 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))   -> Gelu, approximate "tanh"
  *   x * sigmoid(x)                                          -> Swish
+ *   x * clip(x + 3, 0, 6) / 6                               -> HardSwish
  */
 #include "../../runtime/poll.h"
-#include "match.h"
+#include "epilogue.h"
 
 /* The Erf's input is x / sqrt 2: x, or -1. */
 static int32_t erf_argument(const struct attn_graph *graph, const struct attn_node *erf)
@@ -133,6 +134,52 @@ static attn_status try_silu(struct attn_graph *graph, struct attn_node *sigmoid,
     return ATTNRUN_OK;
 }
 
+/* Whether a node divides by 6; *x: what. */
+static bool is_sixth(const struct attn_graph *graph, const struct attn_node *node,
+                     int32_t *x)
+{
+    if (node_is(node, "Div"))
+        return attn_match_number(graph, node, false, 6, x);
+    return node_is(node, "Mul") && attn_match_number(graph, node, true, 1.0 / 6.0, x);
+}
+
+/* From clip(x + 3, 0, 6) to the value that is HardSwish of x, or -1. */
+static int32_t hard_swish_of(const struct attn_graph *graph, const struct attn_node *clip,
+                             int32_t x)
+{
+    int32_t of;
+    struct attn_node *next = attn_graph_only_user(graph, clip->out[0]);
+    if (is_sixth(graph, next, &of)) {
+        struct attn_node *product = attn_match_user(graph, next, "Mul");
+        return product != NULL && attn_match_other(product, next->out[0]) == x
+                   ? product->out[0]
+                   : -1;
+    }
+    if (!node_is(next, "Mul") || attn_match_other(next, clip->out[0]) != x)
+        return -1;
+    struct attn_node *last = attn_graph_only_user(graph, next->out[0]);
+    return is_sixth(graph, last, &of) && of == next->out[0] ? last->out[0] : -1;
+}
+
+static attn_status try_hard_swish(struct attn_graph *graph, struct attn_node *clip,
+                                  int32_t *applied)
+{
+    struct attn_node *sum = attn_match_in(graph, clip, 0, "Add"), *made;
+    struct epilogue bounds;
+    int32_t x;
+    if (sum == NULL || !attn_match_number(graph, sum, true, 3, &x) ||
+        !attn_match_activation(graph, clip, &bounds) || bounds.alpha != 0.0f ||
+        bounds.beta != 6.0f)
+        return ATTNRUN_OK;
+    const int32_t old = hard_swish_of(graph, clip, x);
+    if (old < 0 || !attn_match_same_rank(graph, x, old))
+        return ATTNRUN_OK;
+    TRY(attn_match_make(graph, clip, "", "HardSwish", 1, &x, old, 0, NULL, &made));
+    attn_match_replace(graph, old, made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
 static attn_status run_gelu(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
@@ -144,6 +191,8 @@ static attn_status run_gelu(struct attn_graph *graph, int32_t *applied)
             TRY(try_gelu(graph, node, true, applied));
         else if (node_is(node, "Sigmoid"))
             TRY(try_silu(graph, node, applied));
+        else if (node_is(node, "Clip"))
+            TRY(try_hard_swish(graph, node, applied));
     }
     return ATTNRUN_OK;
 }

@@ -84,6 +84,8 @@ static void write_constants(struct onnx_writer *w)
     onnx_float(w, "half", 0.5f);
     onnx_float(w, "two", 2);
     onnx_float(w, "three", 3);
+    onnx_float(w, "six", 6);
+    onnx_float(w, "sixth", 1.0f / 6.0f);
     onnx_float(w, "wrong", 1.3f);
     onnx_float(w, "root2", 1.41421356f);
     onnx_float(w, "iroot2", 0.70710678f);
