@@ -16,7 +16,7 @@
 enum {
     CHUNK = 128,
     PART = ATTN_NBITS_PART,
-    STEP = 16, /* chunks begin at multiples of it */
+    STEP = NBITS_STEP, /* chunks begin at multiples of it */
     MR = REGISTERS >= 32 ? 6 : 3,
     POLL = 4096, /* numbers between polls */
     FEW = 4      /* rows for which 4 bits are not unpacked */
@@ -37,20 +37,6 @@ static struct nbits_form form_of(const struct attn_nbits *b)
     return nbits_form_of(b, STEP, CHUNK, 1, sizeof(struct rounded));
 }
 
-typedef uint8_t bytes_of_step __attribute__((vector_size(STEP)));
-
-/* 16 bytes as words of `bits` hold 16 rows. */
-static ALWAYS_INLINE bytes_of_step in_order(bytes_of_step x, const int bits)
-{
-    if (bits == 4)
-        return __builtin_shufflevector(x, x, 0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11,
-                                       13, 15);
-    if (bits == 2)
-        return __builtin_shufflevector(x, x, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7,
-                                       11, 15);
-    return x;
-}
-
 /* Whole steps of a chunk. */
 static ALWAYS_INLINE struct rounded round_chunk(uint8_t *to, const float *a, size_t n,
                                                 int32_t times, const int bits)
@@ -69,7 +55,7 @@ static ALWAYS_INLINE struct rounded round_chunk(uint8_t *to, const float *a, siz
     for (size_t k = 0; k < n; k += STEP) {
         uint8_t plain[STEP];
         uint64_t halves[2];
-        bytes_of_step bytes;
+        nbits_bytes16 bytes;
         UNROLL
         for (size_t v = 0; v < STEP; v += VF) {
             const v_f32 q = v_load(a + k + v) * scale + shift;
@@ -78,7 +64,7 @@ static ALWAYS_INLINE struct rounded round_chunk(uint8_t *to, const float *a, siz
         memcpy(halves, plain, sizeof halves);
         sums = nbits_add_bytes(nbits_add_bytes(sums, halves[0]), halves[1]);
         memcpy(&bytes, plain, sizeof bytes);
-        bytes = in_order(bytes, bits);
+        bytes = nbits_in_order(bytes, bits);
         memcpy(to + k, &bytes, sizeof bytes);
     }
     const int32_t sum =

@@ -137,46 +137,49 @@ struct chunk {
     int32_t times;
 };
 
-/* Digits of 4 numbers, a word each, as words of one digit each. */
-static ALWAYS_INLINE void split_digits(uint32_t *to, const uint32_t *t, size_t step)
+/* Digits of NBITS_STEP numbers, in the order in which words hold them: the first `n` bytes of each
+ * plane. */
+static ALWAYS_INLINE void make_step(const struct chunk *c, uint64_t *sums, size_t k,
+                                    const float *a, float times, size_t n, const int bits)
 {
-    const uint32_t even = 0x00ff00ffu, x = t[0], y = t[step], z = t[2 * step],
-                   w = t[3 * step];
-    const uint32_t first = (x & even) | (y & even) << 8, last = (z & even) | (w & even)
-                                                                                 << 8;
-    to[0] = (first & 0xffffu) | last << 16;
-    to[1] =
-        (x >> 8 & 0xffu) | (y & 0xff00u) | (z >> 8 & 0xffu) << 16 | (w & 0xff00u) << 16;
-    to[2] = first >> 16 | (last & 0xffff0000u);
+    uint8_t plain[DIGITS][NBITS_STEP];
+    UNROLL
+    for (size_t v = 0; v < NBITS_STEP; v += VF) {
+        const v_f32 x = v_load(a + v) * v_set(times);
+        const v_f32 half = v_select(x < v_set(0.0f), v_set(-0.5f), v_set(0.5f));
+        const v_i32 whole = __builtin_convertvector(x + half, v_i32);
+        const v_u32 t = ((v_u32)whole + 0x808080u) ^ 0x808080u;
+        UNROLL
+        for (int j = 0; j < DIGITS; j++)
+            v_store_bytes(plain[j] + v, t >> (8 * j));
+    }
+    UNROLL
+    for (int j = 0; j < DIGITS; j++) {
+        uint64_t halves[2];
+        nbits_bytes16 bytes;
+        memcpy(halves, plain[j], sizeof halves);
+        sums[j] = nbits_add_bytes(nbits_add_bytes(sums[j], halves[0]), halves[1]);
+        memcpy(&bytes, plain[j], sizeof bytes);
+        bytes = nbits_in_order(bytes, bits);
+        memcpy(c->to + (size_t)j * c->plane + k, &bytes, n);
+    }
 }
 
-/* Digits of the rows of a word, from k on. */
-static ALWAYS_INLINE void make_word(const struct chunk *c, uint64_t *sums, size_t k,
-                                    const float *a, float times, const int bits)
+/* The sum of n bytes, from what nbits_add_bytes() made of them. */
+static int32_t sum_of(uint64_t sums, size_t n)
 {
-    const size_t per = 8 / (size_t)bits;
-    const uint64_t none = UINT64_C(0x8080808000000000); /* adds 0 to two of the sums */
-    uint32_t t[16], four[DIGITS];
-    for (size_t i = 0; i < 4 * per; i++) {
-        const float x = a[i] * times;
-        t[i] = ((uint32_t)(int32_t)(x + (x < 0 ? -0.5f : 0.5f)) + 0x808080u) ^ 0x808080u;
-    }
-    for (size_t s = 0; s < per; s++) {
-        split_digits(four, t + s, per);
-        for (size_t j = 0; j < DIGITS; j++) {
-            memcpy(c->to + j * c->plane + k + 4 * s, &four[j], 4);
-            sums[j] = nbits_add_bytes(sums[j], four[j] | none);
-        }
-    }
+    const uint64_t even = UINT64_C(0x0000ffff0000ffff);
+    const uint64_t pairs = (sums & even) + (sums >> 16 & even);
+    return (int32_t)((uint32_t)pairs + (uint32_t)(pairs >> 32)) - (int32_t)(128 * n);
 }
 
 static ALWAYS_INLINE bool make_chunk(const struct chunk *c, const float *a, size_t n,
                                      const int bits)
 {
     const float limit = 127 * 65536; /* rounded it is below 128 * 65536 - 128 * 257 */
-    const size_t word = 32 / (size_t)bits, words = (n + word - 1) / word;
+    const size_t word = 32 / (size_t)bits;
     const uint32_t max_bits = nbits_largest(a, n);
-    float max, last[16] = { 0 };
+    float max, last[NBITS_STEP] = { 0 };
     memcpy(&max, &max_bits, sizeof max);
     if (max_bits >= 0x7f800000u || (max > 0 && max < 1e-30f))
         return false; /* not finite, or too small to be divided by */
@@ -184,16 +187,16 @@ static ALWAYS_INLINE bool make_chunk(const struct chunk *c, const float *a, size
     *c->factor = max / limit;
     uint64_t sums[DIGITS] = { 0 };
     size_t k = 0;
-    for (; k + word <= n; k += word)
-        make_word(c, sums, k, a + k, times, bits);
+    for (; k + NBITS_STEP <= n; k += NBITS_STEP)
+        make_step(c, sums, k, a + k, times, NBITS_STEP, bits);
     if (k < n) {
         memcpy(last, a + k, (n - k) * sizeof *a);
-        make_word(c, sums, k, last, times, bits);
+        make_step(c, sums, k, last, times, (n - k + word - 1) / word * word, bits);
+        k += NBITS_STEP;
     }
     float all = 0;
     for (int j = DIGITS - 1; j >= 0; j--) {
-        const int32_t sum = (int32_t)((sums[j] & 0xffffu) + (sums[j] >> 16)) -
-                            (int32_t)(128 * word * words);
+        const int32_t sum = sum_of(sums[j], k);
         all = all * 256.0f + (float)sum;
         c->sums[j] = sum * c->times;
     }

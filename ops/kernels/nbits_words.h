@@ -97,6 +97,22 @@ static ALWAYS_INLINE int32_t nbits_times(const struct attn_nbits *b, const int b
                                  : NBITS_SHIFT(bits) - (int32_t)b->zero;
 }
 
+/* Numbers of A that become bytes at a time. */
+enum { NBITS_STEP = 16 };
+typedef uint8_t nbits_bytes16 __attribute__((vector_size(NBITS_STEP)));
+
+/* 16 bytes as words of `bits` hold 16 rows. */
+static ALWAYS_INLINE nbits_bytes16 nbits_in_order(nbits_bytes16 x, const int bits)
+{
+    if (bits == 4)
+        return __builtin_shufflevector(x, x, 0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11,
+                                       13, 15);
+    if (bits == 2)
+        return __builtin_shufflevector(x, x, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7,
+                                       11, 15);
+    return x;
+}
+
 /* Adds 8 bytes with sign, each plus 128, to four sums of 16 bits. */
 static ALWAYS_INLINE uint64_t nbits_add_bytes(uint64_t sums, uint64_t bytes)
 {

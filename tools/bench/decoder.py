@@ -26,8 +26,7 @@ def flops(past):
 def feed(past):
     rng = np.random.default_rng(0)
     given = {"embedding": rng.standard_normal((1, 1, HIDDEN), np.float32),
-             "seqlens_k": np.array([past], np.int32),
-             "total_length": np.array(past + 1, np.int32)}
+             "attention_mask": np.ones((1, past + 1), np.int64)}
     for i in range(2 * LAYERS):
         given[f"past_{'kv'[i % 2]}{i // 2}"] = rng.standard_normal(
             (1, KV_HEADS, past, DIM), np.float32)
@@ -59,6 +58,16 @@ class Writer:
             x, self.constant(f"{name}_q", q),
             self.constant(f"{name}_s", scales.astype(np.float32))], [f"{name}_y"],
             K=k, N=n, bits=self.bits, block_size=self.block)
+
+    def lengths(self, mask):
+        """seqlens_k and total_length, as the builder takes them from the attention mask."""
+        one = self.constant("one", np.array([1], np.int64))
+        seen = self.node("ReduceSum", [mask, one], ["seen"], "", keepdims=0)
+        self.node("Cast", [self.node("Sub", [seen, one], ["last"], "")], ["seqlens_k"], "", to=6)
+        axis = self.constant("axis", np.array(1, np.int64))
+        sizes = self.node("Shape", [mask], ["sizes"], "")
+        total = self.node("Gather", [sizes, axis], ["tokens"], "", axis=0)
+        self.node("Cast", [total], ["total_length"], "", to=6)
 
     def norm(self, name):
         return self.constant(name, np.ones(HIDDEN, np.float32))
@@ -97,6 +106,7 @@ def write(path, bits, block):
     w.constant("sin", np.sin(angles).astype(np.float32))
     x = w.node("SimplifiedLayerNormalization", ["embedding", w.norm("first_w")], ["first"], "",
                axis=-1, epsilon=1e-6, stash_type=1)
+    w.lengths("attention_mask")
     residual = "embedding"
     for i in range(LAYERS):
         x, residual = w.layer(i, x, residual)
@@ -106,8 +116,8 @@ def write(path, bits, block):
     def value(name, dims, kind=TensorProto.FLOAT):
         return helper.make_tensor_value_info(name, kind, dims)
 
-    inputs = [value("embedding", [1, 1, HIDDEN]), value("seqlens_k", [1], TensorProto.INT32),
-              value("total_length", [], TensorProto.INT32)]
+    inputs = [value("embedding", [1, 1, HIDDEN]),
+              value("attention_mask", [1, "total"], TensorProto.INT64)]
     inputs += [value(c.format("past"), [1, KV_HEADS, "past", DIM]) for c in caches]
     outputs = [value(logits, [1, 1, WORDS])]
     outputs += [value(c.format("present"), [1, KV_HEADS, "total", DIM]) for c in caches]

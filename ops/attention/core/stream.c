@@ -307,6 +307,25 @@ static struct attn_keys keys_between(const struct attn_keys *keys, int64_t from,
     return some;
 }
 
+/* Requests `n` rows of `floats` floats for L2: with few queries the arithmetic waits for them, and
+ * the CPU by itself looks no further than a page. */
+static void fetch_rows(const float *x, int64_t row, int64_t n, int64_t floats)
+{
+    enum { LINE = 64 / sizeof(float) };
+    for (int64_t i = 0; i < n; i++, x += row)
+        for (int64_t j = 0; j < floats; j += LINE)
+            __builtin_prefetch(x + j, 0, 2);
+}
+
+static void fetch_keys(const struct attn_stream *s, const struct attn_keys *keys,
+                       int64_t from, int64_t to)
+{
+    if (s->packed || s->k_col != 1)
+        return;
+    fetch_rows(keys->k + from * keys->k_row, keys->k_row, to - from, s->dim);
+    fetch_rows(keys->v + from * keys->v_row, keys->v_row, to - from, s->v_dim);
+}
+
 void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys, int64_t row,
                       int64_t rows, int64_t from, int64_t to, attn_stream_mask mask,
                       void *arg)
@@ -319,6 +338,8 @@ void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys, int64
         run_tiles(s, &segment, 1, row, rows);
         return;
     }
+    if (s->n < MIN_TILE)
+        fetch_keys(s, keys, from, to);
     pack_tile(s, keys);
     score(s, keys, part);
     scale(s, keys, part, keys->k_factor, keys->bias);
