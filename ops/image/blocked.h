@@ -5,7 +5,6 @@
 #ifndef ATTN_OPS_BLOCKED_H
 #define ATTN_OPS_BLOCKED_H
 
-#include "../tile.h"
 #include "conv.h"
 
 /* Columns of a panel of weights: attn_blocked_conv. */

@@ -338,9 +338,8 @@ static void project(const attnrun_step *step, const attnrun_work *work,
 {
     const struct recurrent_state *s = step->state;
     int64_t columns = s->gates * s->hidden, rows = s->steps * s->batch;
-    int64_t column = task % s->column_blocks * RECURRENT_PROJECT_COLUMNS;
-    int64_t row = task / s->column_blocks % s->row_blocks * RECURRENT_PROJECT_ROWS;
-    int64_t d = task / s->column_blocks / s->row_blocks;
+    const int64_t column = op_take(&task, s->column_blocks) * RECURRENT_PROJECT_COLUMNS;
+    const int64_t row = op_take(&task, s->row_blocks) * RECURRENT_PROJECT_ROWS, d = task;
     int64_t n = columns - column < RECURRENT_PROJECT_COLUMNS ? columns - column
                                                              : RECURRENT_PROJECT_COLUMNS;
     int64_t m = rows - row < RECURRENT_PROJECT_ROWS ? rows - row : RECURRENT_PROJECT_ROWS;
