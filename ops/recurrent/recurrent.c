@@ -479,8 +479,8 @@ static void walk_step(const struct recurrent_kind *kind, struct recurrent_cell *
     }
 }
 
-static attn_status walk(const attnrun_step *step, const attnrun_work *work,
-                        const struct recurrent_kind *kind, int64_t task)
+static attn_status recurrent_walk(const attnrun_step *step, const attnrun_work *work,
+                                  const struct recurrent_kind *kind, int64_t task)
 {
     const struct recurrent_args *args = step->args;
     const struct recurrent_state *s = step->state;
@@ -541,7 +541,7 @@ attn_status attn_recurrent_run(const attnrun_step *step, const attnrun_work *wor
         else if (work->phase == s->project_phase)
             project(step, work, kind, task);
         else
-            TRY(walk(step, work, kind, task));
+            TRY(recurrent_walk(step, work, kind, task));
     }
     return ATTNRUN_OK;
 }

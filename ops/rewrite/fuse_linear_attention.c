@@ -16,7 +16,7 @@
 
 enum { RANK = 4, SUMMED = '#', ALONE = '1' }; /* labels of axes that others have not */
 
-struct found {
+struct linear_attention_match {
     struct attn_labelled q, k, v, y;
     char batch, head, query, key, dim, v_dim;
     double epsilon;
@@ -29,7 +29,8 @@ struct found {
 
 /* `value` is the sum over keys of f(K), without that axis or with one of 1 in its place (or,
  * `at` -1, in any place): labels as those of K. */
-static bool is_key_sum(const struct attn_graph *graph, const struct found *found,
+static bool is_key_sum(const struct attn_graph *graph,
+                       const struct linear_attention_match *found,
                        const struct attn_labelled *value)
 {
     struct attn_labelled x = *value;
@@ -66,7 +67,8 @@ static bool is_key_sum(const struct attn_graph *graph, const struct found *found
 
 /* f(Q) by the sum over keys, as Einsum or MatMul: labels of the result are those of y but
  * v_dim, one of 1 may stand there. */
-static bool is_weight_sum(const struct attn_graph *graph, const struct found *found,
+static bool is_weight_sum(const struct attn_graph *graph,
+                          const struct linear_attention_match *found,
                           struct attn_labelled x)
 {
     struct attn_product p;
@@ -117,8 +119,8 @@ static bool is_weight_sum(const struct attn_graph *graph, const struct found *fo
 }
 
 /* Through Unsqueezes that add an axis where y has v_dim. */
-static bool squeeze(const struct attn_graph *graph, const struct found *found,
-                    struct attn_labelled *x)
+static bool squeeze(const struct attn_graph *graph,
+                    const struct linear_attention_match *found, struct attn_labelled *x)
 {
     const struct attn_node *node = attn_graph_producer(graph, x->value);
     if (!node_is(node, "Unsqueeze"))
@@ -137,8 +139,9 @@ static bool squeeze(const struct attn_graph *graph, const struct found *found,
 
 /* d, d + epsilon, or what it divides by as a factor, whose labels are those of y without v_dim,
  * or with one of 1 there. */
-static bool read_denominator(const struct attn_graph *graph, struct found *found,
-                             struct attn_labelled x, bool factor)
+static bool read_denominator(const struct attn_graph *graph,
+                             struct linear_attention_match *found, struct attn_labelled x,
+                             bool factor)
 {
     int32_t other;
     if (!squeeze(graph, found, &x))
@@ -191,7 +194,7 @@ static bool take_sum(const struct attn_graph *graph, const char *to,
 
 /* Which label is what, of y = f(Q) by the product of f(K) and V. */
 static bool read_roles(const struct attn_graph *graph, const struct attn_product *p,
-                       int q_in, int kv_in, struct found *found)
+                       int q_in, int kv_in, struct linear_attention_match *found)
 {
     struct attn_product kv;
     struct attn_labelled inner = p->in[kv_in];
@@ -243,7 +246,7 @@ static bool read_quotient(const struct attn_graph *graph, const struct attn_prod
                           int q, int kv, struct attn_labelled denominator, bool factor,
                           void *arg)
 {
-    struct found *found = arg;
+    struct linear_attention_match *found = arg;
     if (!read_roles(graph, p, q, kv, found))
         return false;
     found->why = "what it divides by is not the product of queries and the sum of keys";
@@ -259,8 +262,8 @@ static bool read_quotient(const struct attn_graph *graph, const struct attn_prod
 }
 
 /* Heads before tokens: 0; behind them: 1; -1: another order. */
-static int order_of(const struct found *found, const struct attn_labelled *x, char token,
-                    char dim)
+static int order_of(const struct linear_attention_match *found,
+                    const struct attn_labelled *x, char token, char dim)
 {
     const char order[2][RANK] = { { found->batch, found->head, token, dim },
                                   { found->batch, token, found->head, dim } };
@@ -271,7 +274,8 @@ static int order_of(const struct found *found, const struct attn_labelled *x, ch
 }
 
 /* All of one order, and no dim is broadcast. */
-static int common_order(const struct attn_graph *graph, struct found *found)
+static int common_order(const struct attn_graph *graph,
+                        struct linear_attention_match *found)
 {
     const struct attn_labelled *const operands[] = { &found->q, &found->k, &found->v,
                                                      &found->y };
@@ -323,7 +327,7 @@ static const char *feature_map(const struct attn_graph *graph, int32_t *value)
 static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
                             int32_t *applied)
 {
-    struct found found = { .result = node->out[0] };
+    struct linear_attention_match found = { .result = node->out[0] };
     if (!attn_match_is_f32_of(graph, node->out[0], RANK))
         return ATTNRUN_OK;
     if (!attn_quotient_read(graph, node, read_quotient, &found))
