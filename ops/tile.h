@@ -1,5 +1,5 @@
-/* tile.h - how operators cut their work into tasks and panels, and their scratch memory into slots.
- * All are chosen in infer() and found again in run().
+/* tile.h - how operators cut their work into tasks and panels, and their scratch memory into
+ * slots. All are chosen in infer() and found again in run().
  *
  * Tasks of a phase are a grid (batch, heads, blocks), blocks first:
  *
@@ -9,6 +9,7 @@
  *           op_tasks(step, phase, n_tasks, op_ns(nanoseconds));
  *   run:    const struct op_task at = op_task_at(task, heads, s->blocks);
  *           rows from at.block * s->block on, of head at.head of sample at.b
+ *           or, of other axes, innermost first: column = op_take(&task, s->columns); …
  *
  * Slots of scratch or shared memory begin at multiples of 64 bytes:
  *
@@ -90,6 +91,15 @@ static inline struct op_task op_task_at(int64_t task, int64_t heads, int64_t blo
     return (struct op_task){ .b = task / blocks / heads,
                              .head = task / blocks % heads,
                              .block = task % blocks };
+}
+
+/* Takes the innermost axis, of n places, off the number of a task of any grid: its index there.
+ * What is left in *task counts the places of the other axes. */
+static inline int64_t op_take(int64_t *task, int64_t n)
+{
+    const int64_t index = *task % n;
+    *task /= n;
+    return index;
 }
 
 /* ---- slots ---- */

@@ -10,13 +10,13 @@
 #include <string.h>
 
 /* ---- writing ---- */
-struct writer {
+struct dim_writer {
     char *text;
     size_t bytes, used; /* used counts what did not fit too */
 };
 
 ATTN_PRINTF(2, 3)
-static void put(struct writer *w, const char *format, ...)
+static void put(struct dim_writer *w, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -26,7 +26,7 @@ static void put(struct writer *w, const char *format, ...)
     va_end(arguments);
 }
 
-static void put_dim(struct writer *w, const struct attn_dims *dims, attnrun_dim dim)
+static void put_dim(struct dim_writer *w, const struct attn_dims *dims, attnrun_dim dim)
 {
     if (dim.expr == 0) {
         put(w, "%" PRId64, dim.value);
@@ -52,7 +52,7 @@ static void put_dim(struct writer *w, const struct attn_dims *dims, attnrun_dim 
 const char *attn_dim_format(const struct attn_dims *dims, attnrun_dim dim, char *text,
                             size_t bytes)
 {
-    struct writer w = { .text = text, .bytes = bytes };
+    struct dim_writer w = { .text = text, .bytes = bytes };
     if (bytes > 0)
         text[0] = 0;
     put_dim(&w, dims, dim);
@@ -72,7 +72,7 @@ static char *next_buffer(void)
 
 const char *attn_type_format(const struct attn_dims *dims, const attnrun_type *type)
 {
-    struct writer w = { .text = next_buffer(), .bytes = TYPE_TEXT };
+    struct dim_writer w = { .text = next_buffer(), .bytes = TYPE_TEXT };
     const char *const open[] = { "", "", "seq(", "optional(", "optional(seq(" };
     const char *const close[] = { "", "", ")", ")", "))" };
     if (type->kind == ATTNRUN_MAP || type->kind == ATTNRUN_MAP_SEQUENCE) {

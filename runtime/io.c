@@ -217,7 +217,7 @@ static attn_status check_location(const char *location)
 }
 
 /* Walks from `dir` (closed here) to the file; *fd is open on success. */
-static attn_status walk(int dir, const char *location, int *fd)
+static attn_status io_walk(int dir, const char *location, int *fd)
 {
     char name[NAME_MAX + 1];
     const char *at = location;
@@ -256,7 +256,7 @@ attn_status attn_file_open_beneath(struct attn_memory *memory, const char *dir,
     int fd = open_retry(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return io_fail("open directory", dir, errno);
-    TRY(walk(fd, location, &fd));
+    TRY(io_walk(fd, location, &fd));
     attn_status status = check_and_load(memory, fd, location, true, limit, copy, file);
     attn_io.close(fd);
     return status;

@@ -23,7 +23,7 @@ enum {
     NONE = -1
 };
 
-struct region {
+struct sweep_region {
     int64_t offset, bytes;
     int32_t left, right; /* the regions beside it */
     int32_t previous_free,
@@ -39,7 +39,7 @@ struct sweep {
     int32_t *ends;      /* of a step: a block that ends there */
     int32_t *next_end;  /* of a block: the next one that ends with it */
     int32_t *region_of; /* of a block */
-    struct region *regions;
+    struct sweep_region *regions;
     int32_t n_regions, unused, last; /* last: at the end of the arena */
     int32_t lists[CLASSES];
     uint64_t filled[CLASSES / 64]; /* a bit for each list that is not empty */
@@ -72,7 +72,7 @@ static int32_t class_of(int64_t bytes)
 
 static void put_free(struct sweep *sweep, int32_t id)
 {
-    struct region *region = &sweep->regions[id];
+    struct sweep_region *region = &sweep->regions[id];
     const int32_t k = class_of(region->bytes);
     region->free = true;
     region->previous_free = NONE;
@@ -85,7 +85,7 @@ static void put_free(struct sweep *sweep, int32_t id)
 
 static void take_free(struct sweep *sweep, int32_t id)
 {
-    struct region *region = &sweep->regions[id];
+    struct sweep_region *region = &sweep->regions[id];
     const int32_t k = class_of(region->bytes);
     region->free = false;
     if (region->next != NONE)
@@ -117,7 +117,7 @@ static int32_t find_free(const struct sweep *sweep, int64_t bytes)
     const int32_t k = class_of(bytes);
     int32_t best = NONE, looks = 0;
     for (int32_t id = sweep->lists[k]; id != NONE && looks < LOOKS; looks++) {
-        const struct region *region = &sweep->regions[id];
+        const struct sweep_region *region = &sweep->regions[id];
         if (region->bytes >= bytes &&
             (best == NONE || region->bytes < sweep->regions[best].bytes))
             best = id;
@@ -139,8 +139,9 @@ static int32_t add_region(struct sweep *sweep, int32_t left, int64_t offset,
     else
         id = sweep->n_regions++;
     const int32_t right = left != NONE ? sweep->regions[left].right : NONE;
-    sweep->regions[id] =
-        (struct region){ .offset = offset, .bytes = bytes, .left = left, .right = right };
+    sweep->regions[id] = (struct sweep_region){
+        .offset = offset, .bytes = bytes, .left = left, .right = right
+    };
     if (left != NONE)
         sweep->regions[left].right = id;
     if (right != NONE)
@@ -153,7 +154,7 @@ static int32_t add_region(struct sweep *sweep, int32_t left, int64_t offset,
 /* Region `right` becomes a part of `left`, which is beside it; neither is in a list. */
 static void join(struct sweep *sweep, int32_t left, int32_t right)
 {
-    struct region *l = &sweep->regions[left], *r = &sweep->regions[right];
+    struct sweep_region *l = &sweep->regions[left], *r = &sweep->regions[right];
     l->bytes += r->bytes;
     l->right = r->right;
     if (r->right != NONE)
@@ -217,7 +218,7 @@ static int by_start(const void *left, const void *right)
     return a > b ? 1 : -1;
 }
 
-static void walk(struct sweep *sweep, int64_t n, int64_t *offsets)
+static void offsets_sweep_walk(struct sweep *sweep, int64_t n, int64_t *offsets)
 {
     int32_t step = 0;
     for (int64_t i = 0; i < n && !attn_stops(i); i++) {
@@ -278,7 +279,7 @@ attn_status attn_sweep_offsets(struct attn_memory *memory,
     sorted = &sweep;
     qsort(sweep.order, (size_t)n, sizeof *sweep.order, by_start);
     sorted = NULL;
-    walk(&sweep, n, offsets);
+    offsets_sweep_walk(&sweep, n, offsets);
     attn_pool_free(&pool);
     *arena_bytes = sweep.arena;
     return attn_poll();

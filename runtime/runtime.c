@@ -18,7 +18,7 @@
 #include "threads.h"
 
 /* Operator rows, sorted by domain, name, since. */
-struct rows {
+struct registry_rows {
     const attnrun_op_def **v;
     int64_t n, capacity;
 };
@@ -35,11 +35,11 @@ struct attnrun_runtime {
     attnrun_log_fn log;
     void *log_user;
     int32_t log_level;
-    pthread_mutex_t lock;    /* of the registry */
-    struct rows built_in;    /* what the library brings; never changes */
-    atomic_uchar *used;      /* of each of them: a node had it */
-    struct rows ops;         /* with what was registered in addition or instead */
-    struct attn_pool copies; /* of rows that are shorter than this header's */
+    pthread_mutex_t lock;          /* of the registry */
+    struct registry_rows built_in; /* what the library brings; never changes */
+    atomic_uchar *used;            /* of each of them: a node had it */
+    struct registry_rows ops;      /* with what was registered in addition or instead */
+    struct attn_pool copies;       /* of rows that are shorter than this header's */
     void **plugins;
     int64_t n_plugins;
     char features[128], isas[128];
@@ -62,8 +62,8 @@ static int compare_rows(const void *left, const void *right)
 }
 
 /* The first row that is not before (domain, name, since). */
-static int64_t lower_bound(const struct rows *rows, const char *domain, const char *name,
-                           int64_t since)
+static int64_t lower_bound(const struct registry_rows *rows, const char *domain,
+                           const char *name, int64_t since)
 {
     int64_t low = 0, high = rows->n;
     while (low < high) {
@@ -88,8 +88,9 @@ static bool ends_before(const attnrun_op_def *row, int64_t version)
     return false;
 }
 
-static const attnrun_op_def *find_row(const struct rows *rows, const char *domain,
-                                      const char *name, int64_t version)
+static const attnrun_op_def *find_row(const struct registry_rows *rows,
+                                      const char *domain, const char *name,
+                                      int64_t version)
 {
     int64_t i =
         lower_bound(rows, domain, name, version < INT64_MAX ? version + 1 : version);
@@ -115,7 +116,7 @@ const attnrun_op_def *attn_runtime_find_builtin(attnrun_runtime *runtime,
 
 void attn_runtime_note_op(attnrun_runtime *runtime, const attnrun_op_def *row)
 {
-    const struct rows *rows = &runtime->built_in;
+    const struct registry_rows *rows = &runtime->built_in;
     const int64_t i = lower_bound(rows, row->domain, row->name, row->since);
     if (i < rows->n && rows->v[i] == row)
         atomic_store_explicit(&runtime->used[i], 1, memory_order_relaxed);
@@ -133,7 +134,7 @@ attnrun_status attnrun_runtime_ops(attnrun_runtime *runtime,
     return ATTNRUN_OK;
 }
 
-static attn_status reserve_rows(struct attn_memory *memory, struct rows *rows,
+static attn_status reserve_rows(struct attn_memory *memory, struct registry_rows *rows,
                                 int64_t capacity)
 {
     if (capacity <= rows->capacity)
@@ -150,14 +151,14 @@ static attn_status reserve_rows(struct attn_memory *memory, struct rows *rows,
     return ATTNRUN_OK;
 }
 
-static void free_rows(struct attn_memory *memory, struct rows *rows)
+static void free_rows(struct attn_memory *memory, struct registry_rows *rows)
 {
     attn_free(memory, ATTN_MEM_MODEL, rows->v, rows->capacity * (int64_t)sizeof *rows->v);
 }
 
 static attn_status insert_row(attnrun_runtime *runtime, const attnrun_op_def *row)
 {
-    struct rows *ops = &runtime->ops;
+    struct registry_rows *ops = &runtime->ops;
     int64_t i = lower_bound(ops, row->domain, row->name, row->since);
     bool same = i < ops->n && compare_rows(&ops->v[i], &row) == 0;
     if (!same) {
@@ -213,7 +214,7 @@ const attnrun_op_def *attnrun_get_op(attnrun_runtime *runtime, int32_t index)
 
 static attn_status add_builtin(attnrun_runtime *runtime)
 {
-    struct rows *rows = &runtime->built_in, *ops = &runtime->ops;
+    struct registry_rows *rows = &runtime->built_in, *ops = &runtime->ops;
     int64_t n = 0;
     while (attn_ops[n] != NULL)
         n++;

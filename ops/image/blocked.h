@@ -6,7 +6,6 @@
 #define ATTN_OPS_BLOCKED_H
 
 #include "../../runtime/range.h"
-#include "../tile.h"
 #include "conv.h"
 
 /* Columns of a panel of weights: attn_blocked_conv. */

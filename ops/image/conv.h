@@ -10,7 +10,7 @@
 #ifndef ATTN_OPS_CONV_H
 #define ATTN_OPS_CONV_H
 
-#include "../kernels/kernels.h"
+#include "../tile.h"
 #include "sliding_window.h"
 
 /* Y[batch, groups * rows, pixels] from X[batch, groups * channels, w.in] and

@@ -208,9 +208,9 @@ static attn_status run_tile(const attnrun_step *step, const attnrun_work *work,
                             const struct conv_bytes_operands *o, int64_t task)
 {
     const struct conv_shape *s = &c->shape;
-    const int64_t pixel = task % c->pixel_blocks * c->block_pixels;
-    const int64_t plane = task / c->pixel_blocks / c->row_blocks;
-    const int64_t first = task / c->pixel_blocks % c->row_blocks * c->block_rows;
+    const int64_t pixel = op_take(&task, c->pixel_blocks) * c->block_pixels;
+    const int64_t first = op_take(&task, c->row_blocks) * c->block_rows;
+    const int64_t plane = task;
     const int64_t rows = min64(s->rows - first, c->block_rows);
     const int64_t n = min64(s->pixels - pixel, c->block_pixels);
     pack_columns(step, c, o,

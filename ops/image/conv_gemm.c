@@ -129,11 +129,9 @@ static void run_tile(const attnrun_step *step, const struct conv_shape *s,
                      const struct conv_tiles *t, const struct conv_operands *o,
                      int64_t task, float *scratch)
 {
-    int64_t pixel = task % t->pixel_blocks * t->block_pixels;
-    int64_t rest = task / t->pixel_blocks;
-    int64_t row = rest % t->row_blocks * t->block_rows;
-    rest /= t->row_blocks;
-    int64_t group = rest % s->groups, image = rest / s->groups;
+    const int64_t pixel = op_take(&task, t->pixel_blocks) * t->block_pixels;
+    int64_t row = op_take(&task, t->row_blocks) * t->block_rows;
+    const int64_t group = op_take(&task, s->groups), image = task;
     int64_t rows = min64(s->rows - row, t->block_rows);
     int64_t image_floats = s->groups * s->channels * s->inputs;
     struct attn_im2col c = { .line = scratch, .panels = scratch + t->line_floats };

@@ -43,14 +43,12 @@ attn_status attn_conv_plain_plan(attnrun_step *step, const struct conv_shape *s)
 static void plain_find_row(const struct conv_shape *s, int64_t task,
                            struct plain_row *row)
 {
-    int64_t rows = s->w.out[0] * s->w.out[1];
-    int64_t group = task / rows % s->groups, image = task / rows / s->groups;
-    row->at[0] = task % rows / s->w.out[1];
-    row->at[1] = task % rows % s->w.out[1];
-    row->x = (image * s->groups + group) * s->channels * s->inputs;
-    row->channel = group * s->rows;
-    row->y =
-        (image * s->groups + group) * s->rows * s->pixels + task % rows * s->w.out[2];
+    row->at[1] = op_take(&task, s->w.out[1]);
+    row->at[0] = op_take(&task, s->w.out[0]);
+    row->x = task * s->channels * s->inputs; /* task: the group of all images */
+    row->channel = task % s->groups * s->rows;
+    row->y = task * s->rows * s->pixels +
+             (row->at[0] * s->w.out[1] + row->at[1]) * s->w.out[2];
 }
 
 attn_status attn_conv_f64_run(const attnrun_step *step, const attnrun_work *work,

@@ -6,7 +6,6 @@
  *
  * Tasks: batch x group (or a few of them, where they have one channel) x block of pixels.
  */
-#include "../tile.h"
 #include "conv.h"
 
 enum { BLOCK = 240, MIN_TASKS = 8, MIN_NS = 20000, MAX_NS = 500000, TOGETHER = 4 };

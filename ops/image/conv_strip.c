@@ -180,10 +180,10 @@ attn_status attn_conv_strip_run(const attnrun_step *step, const attnrun_work *wo
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        const int64_t plane = task / (s->h_blocks * s->w_blocks);
-        const struct conv_strip_place p = { plane / shape->groups, plane % shape->groups,
-                                            task / s->w_blocks % s->h_blocks * s->block_h,
-                                            task % s->w_blocks * s->block_w };
+        int64_t rest = task;
+        const int64_t w = op_take(&rest, s->w_blocks), h = op_take(&rest, s->h_blocks);
+        const struct conv_strip_place p = { rest / shape->groups, rest % shape->groups,
+                                            h * s->block_h, w * s->block_w };
         find_strip(step, shape, s, o, &p, x);
         run_block(step, shape, s, o, &p, &d);
     }

@@ -362,9 +362,8 @@ static attn_status run_planes(const attnrun_step *step, const attnrun_work *work
 {
     const struct conv_transpose_state *state = step->state;
     const struct conv_shape *s = &state->shape;
-    int64_t row = task % state->row_blocks * state->block_rows;
-    int64_t group = task / state->row_blocks % s->groups;
-    int64_t image = task / state->row_blocks / s->groups;
+    const int64_t row = op_take(&task, state->row_blocks) * state->block_rows;
+    const int64_t group = op_take(&task, s->groups), image = task;
     int64_t rows = s->rows - row < state->block_rows ? s->rows - row : state->block_rows;
     int64_t channel = group * s->rows + row;
     float *y =

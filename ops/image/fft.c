@@ -72,7 +72,7 @@ int64_t attn_fft_work_size(const struct fft_plan *plan)
 
 /* ---- passes ---- */
 
-struct pass {
+struct fft_pass {
     const struct complex64 *table;
     int64_t length, m, s; /* of the whole FFT; of the blocks afterwards; stride */
     int32_t p;
@@ -80,7 +80,7 @@ struct pass {
 };
 
 /* w_length^k for 0 <= k < length. */
-static struct complex64 root(const struct pass *f, int64_t k)
+static struct complex64 root(const struct fft_pass *f, int64_t k)
 {
     struct complex64 w = f->table[k];
     if (f->inverse)
@@ -88,7 +88,8 @@ static struct complex64 root(const struct pass *f, int64_t k)
     return w;
 }
 
-static void pass_2(const struct pass *f, struct complex64 *y, const struct complex64 *x)
+static void pass_2(const struct fft_pass *f, struct complex64 *y,
+                   const struct complex64 *x)
 {
     for (int64_t q = 0; q < f->m && attn_poll_work(f->s * 32) == ATTNRUN_OK; q++) {
         struct complex64 w = root(f, q * f->s);
@@ -101,7 +102,8 @@ static void pass_2(const struct pass *f, struct complex64 *y, const struct compl
     }
 }
 
-static void pass_4(const struct pass *f, struct complex64 *y, const struct complex64 *x)
+static void pass_4(const struct fft_pass *f, struct complex64 *y,
+                   const struct complex64 *x)
 {
     int64_t gap = f->s * f->m;
     for (int64_t q = 0; q < f->m && attn_poll_work(f->s * 32) == ATTNRUN_OK; q++) {
@@ -124,7 +126,8 @@ static void pass_4(const struct pass *f, struct complex64 *y, const struct compl
     }
 }
 
-static void pass_any(const struct pass *f, struct complex64 *y, const struct complex64 *x)
+static void pass_any(const struct fft_pass *f, struct complex64 *y,
+                     const struct complex64 *x)
 {
     struct complex64 rotation[FFT_LARGEST_RADIX];
     for (int32_t k = 0; k < f->p; k++)
@@ -147,11 +150,11 @@ static void pass_any(const struct pass *f, struct complex64 *y, const struct com
 static void transform(const struct fft_plan *plan, const struct complex64 *table,
                       struct complex64 *x, struct complex64 *work, bool inverse)
 {
-    struct pass f = { .table = table,
-                      .length = plan->length,
-                      .m = plan->length,
-                      .s = 1,
-                      .inverse = inverse };
+    struct fft_pass f = { .table = table,
+                          .length = plan->length,
+                          .m = plan->length,
+                          .s = 1,
+                          .inverse = inverse };
     struct complex64 *from = x, *to = work;
     for (int32_t i = 0; i < plan->n_factors; i++) {
         f.p = plan->factors[i];

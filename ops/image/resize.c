@@ -75,7 +75,7 @@ attn_status attn_resize_axes(const attnrun_step *step, int rank, int *which, int
 }
 
 /* What a node says about its output: scales, or sizes (dims), or neither yet known. */
-struct target {
+struct resize_target {
     int which[ATTNRUN_MAX_RANK], n;
     bool have_scales, have_sizes;
     double scales[ATTNRUN_MAX_RANK];
@@ -97,7 +97,7 @@ static attn_status check_scale(const attnrun_step *step, double scale)
 }
 
 static attn_status read_scales(const attnrun_step *step, const float *scales,
-                               int64_t count, struct target *t)
+                               int64_t count, struct resize_target *t)
 {
     if (count != t->n)
         return op_fail(step, ATTNRUN_E_SHAPE,
@@ -112,7 +112,7 @@ static attn_status read_scales(const attnrun_step *step, const float *scales,
 }
 
 static attn_status read_target(const attnrun_step *step, int rank, int scales, int sizes,
-                               struct target *t)
+                               struct resize_target *t)
 {
     const struct resize_args *args = step->args;
     TRY(attn_resize_axes(step, rank, t->which, &t->n));
@@ -159,7 +159,7 @@ static attnrun_dim scaled_dim(const attnrun_step *step, attnrun_dim in, double s
 }
 
 /* keep_aspect_ratio_policy: one scale for all named axes, sizes rounded half up. */
-static attn_status keep_aspect(const attnrun_step *step, struct target *t,
+static attn_status keep_aspect(const attnrun_step *step, struct resize_target *t,
                                attnrun_dim *out)
 {
     const struct resize_args *args = step->args;
@@ -188,7 +188,8 @@ static attn_status keep_aspect(const attnrun_step *step, struct target *t,
     return known && t->n > 0 ? check_scale(step, scale) : ATTNRUN_OK;
 }
 
-static attn_status out_dims(const attnrun_step *step, struct target *t, attnrun_dim *out)
+static attn_status out_dims(const attnrun_step *step, struct resize_target *t,
+                            attnrun_dim *out)
 {
     const struct resize_args *args = step->args;
     const attnrun_dim *in = step->in[0].dims;
@@ -245,7 +246,7 @@ static attn_status plan_axis(attnrun_step *step, struct resize_axis *axis, int a
     return ATTNRUN_OK;
 }
 
-static attn_status plan_resize(attnrun_step *step, const struct target *t)
+static attn_status plan_resize(attnrun_step *step, const struct resize_target *t)
 {
     const struct resize_args *args = step->args;
     struct resize_state *state = step->state;
@@ -298,7 +299,7 @@ static attn_status infer(attnrun_step *step, int scales, int sizes)
     if (!op_rank_known(step, 0))
         return op_out(step, 0, step->in[0].dtype, -1, NULL);
     TRY(op_need_rank_between(step, 0, 1, ATTNRUN_MAX_RANK));
-    struct target t = { 0 };
+    struct resize_target t = { 0 };
     attnrun_dim out[ATTNRUN_MAX_RANK];
     int rank = step->in[0].rank;
     TRY(read_target(step, rank, scales, sizes, &t));

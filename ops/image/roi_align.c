@@ -101,12 +101,13 @@ static attn_status check_image(const attnrun_step *step, int64_t roi, int64_t im
 /* ---- RoiAlign ---- */
 
 /* One region of one plane of X. */
-struct region {
+struct roi_align_region {
     double top, left, bin_h, bin_w;
     int64_t samples_h, samples_w, plane;
 };
 
-static attn_status region_of(const attnrun_step *step, int64_t roi, struct region *r)
+static attn_status region_of(const attnrun_step *step, int64_t roi,
+                             struct roi_align_region *r)
 {
     const struct roi_args *args = step->args;
     const struct roi_state *state = step->state;
@@ -150,8 +151,8 @@ static bool neighbours(double x, int64_t n, int64_t *low, int64_t *high, double 
     return true;
 }
 
-static void take_sample(const attnrun_step *step, const struct region *r, double y,
-                        double x, double *sum, double *max)
+static void take_sample(const attnrun_step *step, const struct roi_align_region *r,
+                        double y, double x, double *sum, double *max)
 {
     const struct roi_state *state = step->state;
     int64_t y0, y1, x0, x1;
@@ -195,8 +196,8 @@ static struct samples samples_of(double first, double size, int64_t all, int64_t
     return s;
 }
 
-static double pool_bin(const attnrun_step *step, const struct region *r, int64_t bin_y,
-                       int64_t bin_x)
+static double pool_bin(const attnrun_step *step, const struct roi_align_region *r,
+                       int64_t bin_y, int64_t bin_x)
 {
     const struct roi_args *args = step->args;
     const struct roi_state *state = step->state;
@@ -236,7 +237,7 @@ static attn_status roi_align_run(const attnrun_step *step, const attnrun_work *w
     const int64_t *images = step->x[2].data;
     for (int64_t task = work->begin; task < work->end; task++) {
         int64_t roi = task / state->channels, channel = task % state->channels;
-        struct region r;
+        struct roi_align_region r;
         TRY(check_image(step, roi, images[roi]));
         TRY(region_of(step, roi, &r));
         r.plane =

@@ -8,7 +8,7 @@
 
 enum { LABELS = 128 };
 
-struct reader {
+struct equation_reader {
     const attnrun_step *step;
     const char *text;
     struct einsum_equation *e;
@@ -17,7 +17,7 @@ struct reader {
     bool ellipsis;           /* in some input */
 };
 
-static attn_status malformed(const struct reader *r, const char *what)
+static attn_status malformed(const struct equation_reader *r, const char *what)
 {
     return op_fail(r->step, ATTNRUN_E_ATTR, "equation '%.100s': %s", attn_quote(r->text),
                    what);
@@ -37,7 +37,8 @@ struct term {
     int n, ellipsis;
 };
 
-static attn_status read_term(const struct reader *r, const char **at, struct term *term)
+static attn_status read_term(const struct equation_reader *r, const char **at,
+                             struct term *term)
 {
     *term = (struct term){ .ellipsis = -1 };
     for (*at = skip_spaces(*at); **at != 0 && **at != ',' && **at != '-';
@@ -57,7 +58,7 @@ static attn_status read_term(const struct reader *r, const char **at, struct ter
 }
 
 /* First pass: how many dims the widest ellipsis stands for. */
-static attn_status count_ellipsis(const struct reader *r)
+static attn_status count_ellipsis(const struct equation_reader *r)
 {
     const char *at = r->text;
     for (int op = 0; op < r->step->n_in; op++) {
@@ -78,7 +79,7 @@ static attn_status count_ellipsis(const struct reader *r)
     return ATTNRUN_OK;
 }
 
-static attn_status add_label(struct reader *r, int op, char symbol)
+static attn_status add_label(struct equation_reader *r, int op, char symbol)
 {
     struct einsum_equation *e = r->e;
     int8_t *label = &r->label_of[(int)symbol];
@@ -98,7 +99,7 @@ static attn_status add_label(struct reader *r, int op, char symbol)
 }
 
 /* `n` dims of the ellipsis, aligned to the right. */
-static attn_status add_ellipsis(struct reader *r, int op, int n)
+static attn_status add_ellipsis(struct equation_reader *r, int op, int n)
 {
     struct einsum_equation *e = r->e;
     if (e->rank[op] + n > ATTNRUN_MAX_RANK)
@@ -108,7 +109,7 @@ static attn_status add_ellipsis(struct reader *r, int op, int n)
     return ATTNRUN_OK;
 }
 
-static attn_status add_term(struct reader *r, int op, const struct term *term,
+static attn_status add_term(struct equation_reader *r, int op, const struct term *term,
                             int n_ellipsis)
 {
     for (int i = 0; i <= term->n; i++) {
@@ -121,7 +122,7 @@ static attn_status add_term(struct reader *r, int op, const struct term *term,
 }
 
 /* Without "->": the ellipsis, then the labels that occur once, in order. */
-static attn_status implicit_output(struct reader *r)
+static attn_status implicit_output(struct equation_reader *r)
 {
     TRY(add_ellipsis(r, EINSUM_OUT, r->e->n_ellipsis));
     for (int symbol = 0; symbol < LABELS; symbol++)
@@ -130,7 +131,7 @@ static attn_status implicit_output(struct reader *r)
     return ATTNRUN_OK;
 }
 
-static attn_status check_output(const struct reader *r)
+static attn_status check_output(const struct equation_reader *r)
 {
     const struct einsum_equation *e = r->e;
     for (int i = 0; i < e->rank[EINSUM_OUT]; i++)
@@ -143,7 +144,7 @@ static attn_status check_output(const struct reader *r)
 attn_status attn_einsum_parse(const attnrun_step *step, const char *text,
                               struct einsum_equation *equation)
 {
-    struct reader r = { .step = step, .text = text, .e = equation };
+    struct equation_reader r = { .step = step, .text = text, .e = equation };
     *equation = (struct einsum_equation){ .n_operands = step->n_in };
     memset(r.label_of, -1, sizeof r.label_of);
     if (step->n_in > EINSUM_OPERANDS)

@@ -161,10 +161,9 @@ static attn_status run_columns(const struct attn_gemm *g,
                                const struct attn_gemm_operands *o, int64_t task,
                                int64_t count, void *scratch, bool copied)
 {
-    const int64_t j = task % g->n_blocks * g->n_block;
-    const int64_t i = task / g->n_blocks % g->m_blocks * g->m_block;
-    const struct attn_gemm_offsets at =
-        attn_gemm_batch(g, task / g->n_blocks / g->m_blocks);
+    const int64_t j = op_take(&task, g->n_blocks) * g->n_block;
+    const int64_t i = op_take(&task, g->m_blocks) * g->m_block;
+    const struct attn_gemm_offsets at = attn_gemm_batch(g, task);
     struct attn_epilogue steps[8];
     struct attn_gemm_f32 t = { .m = (size_t)min64(g->m - i, g->m_block),
                                .n = (size_t)min64(g->n - j, count * g->n_block),

@@ -183,10 +183,9 @@ static void run_columns(const struct attn_integer_gemm *s,
                         int64_t count, const attnrun_work *work)
 {
     const struct attn_gemm *g = &s->gemm;
-    const int64_t j = task % g->n_blocks * g->n_block;
-    const int64_t i = task / g->n_blocks % g->m_blocks * g->m_block;
-    const struct attn_gemm_offsets at =
-        attn_gemm_batch(g, task / g->n_blocks / g->m_blocks);
+    const int64_t j = op_take(&task, g->n_blocks) * g->n_block;
+    const int64_t i = op_take(&task, g->m_blocks) * g->m_block;
+    const struct attn_gemm_offsets at = attn_gemm_batch(g, task);
     uint8_t *scratch = work->scratch;
     int32_t *zeros = (int32_t *)(void *)(scratch + s->zeros_at);
     struct attn_integer_block block = { .line = (g->k > 0 ? at.a / g->k : 0) + i,

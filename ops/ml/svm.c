@@ -242,7 +242,7 @@ static attn_status check_classifier(const attnrun_step *step,
 }
 
 /* The scratch of a worker: what a row needs. */
-struct room {
+struct svm_room {
     double *kernels; /* of the row and each vector */
     double *pairs;   /* scores of the pairs */
     double *scores;  /* of the row of Z */
@@ -252,7 +252,7 @@ struct room {
 };
 
 static int64_t room_layout(const struct svm_state *state, bool coupled, double *memory,
-                           struct room *room)
+                           struct svm_room *room)
 {
     const int64_t c = state->classes, square = coupled ? c * c : 0;
     double base = 0, *at = memory != NULL ? memory : &base, *start = at;
@@ -290,7 +290,7 @@ static attn_status classifier_infer(attnrun_step *step)
     TRY(op_out(step, 1, ATTNRUN_F32, 2, dims));
     if (!step->concrete)
         return ATTNRUN_OK;
-    struct room room;
+    struct svm_room room;
     state->features = features.value;
     TRY(check_classifier(step, state));
     step->scratch_bytes = room_layout(state, args->prob_a.n > 0, NULL, &room);
@@ -305,7 +305,7 @@ static attn_status classifier_infer(attnrun_step *step)
 
 /* Scores of all pairs, and who wins them. */
 static void score_pairs(const struct svm_args *args, const struct svm_state *state,
-                        struct room *room)
+                        struct svm_room *room)
 {
     const float *coefficients = args->coefficients.v;
     const int64_t *counts = args->vectors_per_class.v, v = state->vectors;
@@ -325,7 +325,8 @@ static void score_pairs(const struct svm_args *args, const struct svm_state *sta
 }
 
 /* r[i C + j]: how probable class i is, of the pair (i, j). */
-static void pair_probabilities(const struct svm_args *args, int64_t c, struct room *room)
+static void pair_probabilities(const struct svm_args *args, int64_t c,
+                               struct svm_room *room)
 {
     int64_t pair = 0;
     for (int64_t i = 0; i < c; i++)
@@ -339,7 +340,7 @@ static void pair_probabilities(const struct svm_args *args, int64_t c, struct ro
         }
 }
 
-static double quadratic(const struct room *room, int64_t c)
+static double quadratic(const struct svm_room *room, int64_t c)
 {
     double sum = 0;
     for (int64_t i = 0; i < c; i++) {
@@ -352,7 +353,7 @@ static double quadratic(const struct room *room, int64_t c)
 }
 
 /* One pass over the classes, each fitted to the others. */
-static void fit_once(const struct room *room, int64_t c, double pqp)
+static void fit_once(const struct svm_room *room, int64_t c, double pqp)
 {
     for (int64_t i = 0; i < c; i++) {
         const double *q = room->q + i * c;
@@ -367,7 +368,7 @@ static void fit_once(const struct room *room, int64_t c, double pqp)
 }
 
 /* The probabilities p of c classes that minimise p' Q p. */
-static void couple(const struct room *room, int64_t c)
+static void couple(const struct svm_room *room, int64_t c)
 {
     for (int64_t i = 0; i < c; i++) {
         room->p[i] = 1 / (double)c;
@@ -398,7 +399,7 @@ static int64_t best_of(const double *values, int64_t n)
 }
 
 /* The scores of row `row`; returns its class. */
-static int64_t classify(const attnrun_step *step, int64_t row, struct room *room)
+static int64_t classify(const attnrun_step *step, int64_t row, struct svm_room *room)
 {
     const struct svm_args *args = step->args;
     const struct svm_state *state = step->state;
@@ -442,7 +443,7 @@ static attn_status classifier_run(const attnrun_step *step, const attnrun_work *
     const struct svm_state *state = step->state;
     int64_t row = ml_rows_end(&state->tasks, work->begin);
     int64_t end = ml_rows_end(&state->tasks, work->end);
-    struct room room = { .kernels = NULL };
+    struct svm_room room = { .kernels = NULL };
     room_layout(state, args->prob_a.n > 0, work->scratch, &room);
     for (; row < end; row++) {
         if (OP_CANCELLED(work))

@@ -300,7 +300,7 @@ static attn_status votes_plan(attnrun_step *step, int64_t rows)
 /* ---- rows ---- */
 
 /* Rows of a task: tree by tree, so that a tree stays in cache for all of them. */
-struct rows {
+struct votes_rows {
     int64_t first, n;
     double *scores; /* n_targets of each */
 };
@@ -308,8 +308,8 @@ struct rows {
 /* Sums, or min or max, of the votes of all trees; `first_only`: of the first vote of each
  * leaf. */
 static attn_status vote(const attnrun_step *step, const attnrun_work *work,
-                        const struct trees *trees, const struct rows *rows, int32_t sum,
-                        bool first_only)
+                        const struct trees *trees, const struct votes_rows *rows,
+                        int32_t sum, bool first_only)
 {
     const struct votes_args *args = step->args;
     const struct votes_state *state = step->state;
@@ -351,7 +351,8 @@ static void put_scores(attnrun_tensor *y, int64_t row, const double *scores, int
 }
 
 static attn_status regressor_rows(const attnrun_step *step, const attnrun_work *work,
-                                  const struct trees *trees, const struct rows *rows)
+                                  const struct trees *trees,
+                                  const struct votes_rows *rows)
 {
     const struct votes_args *args = step->args;
     const int64_t n = args->n_targets;
@@ -408,7 +409,8 @@ static int64_t binary_scores(const struct votes_args *args, double threshold,
 }
 
 static attn_status classifier_rows(const attnrun_step *step, const attnrun_work *work,
-                                   const struct trees *trees, const struct rows *rows)
+                                   const struct trees *trees,
+                                   const struct votes_rows *rows)
 {
     const struct votes_args *args = step->args;
     const struct votes_state *state = step->state;
@@ -446,7 +448,7 @@ static attn_status votes_run(const attnrun_step *step, const attnrun_work *work)
         return ATTNRUN_OK;
     }
     op_trees_layout(&trees, packed != NULL ? (void *)(uintptr_t)packed : work->shared);
-    struct rows rows = { .scores = work->scratch };
+    struct votes_rows rows = { .scores = work->scratch };
     for (int64_t task = work->begin; task < work->end; task++) {
         rows.first = ml_rows_end(&state->tasks, task);
         rows.n = ml_rows_end(&state->tasks, task + 1) - rows.first;

@@ -19,13 +19,13 @@ static const attnrun_attr_def reshape_14_attrs[] = {
 };
 
 /* The dims wanted; `left` is the place of -1, or -1. */
-struct target {
+struct reshape_target {
     int rank, left;
     attnrun_dim dims[ATTNRUN_MAX_RANK];
 };
 
 static attn_status target_dim(const attnrun_step *step, bool allowzero, attnrun_dim value,
-                              int i, struct target *t)
+                              int i, struct reshape_target *t)
 {
     t->dims[i] = value;
     if (!dim_is_const(value) || value.value > 0)
@@ -54,7 +54,7 @@ static attn_status target_dim(const attnrun_step *step, bool allowzero, attnrun_
 }
 
 /* Divides what equal dims do not cancel already. */
-static attnrun_dim divide_left(const attnrun_step *step, const struct target *t)
+static attnrun_dim divide_left(const attnrun_step *step, const struct reshape_target *t)
 {
     const attnrun_type *in = &step->in[0];
     bool gone[ATTNRUN_MAX_RANK] = { false };
@@ -77,7 +77,7 @@ static attnrun_dim divide_left(const attnrun_step *step, const struct target *t)
     return op_dim_div_exact(step, above, below);
 }
 
-static attn_status find_left(const attnrun_step *step, struct target *t)
+static attn_status find_left(const attnrun_step *step, struct reshape_target *t)
 {
     const attnrun_type *in = &step->in[0];
     attnrun_dim rest = dim_of(1);
@@ -104,7 +104,7 @@ static attn_status find_left(const attnrun_step *step, struct target *t)
     return ATTNRUN_OK;
 }
 
-static attn_status check_count(const attnrun_step *step, const struct target *t)
+static attn_status check_count(const attnrun_step *step, const struct reshape_target *t)
 {
     if (step->in[0].rank < 0)
         return ATTNRUN_OK;
@@ -117,7 +117,7 @@ static attn_status check_count(const attnrun_step *step, const struct target *t)
                          (long long)wanted.value, (long long)all.value);
 }
 
-static attn_status finish(attnrun_step *step, struct target *t)
+static attn_status finish(attnrun_step *step, struct reshape_target *t)
 {
     if (t->left >= 0)
         TRY(find_left(step, t));
@@ -135,7 +135,7 @@ static attn_status too_long(const attnrun_step *step, int64_t n)
 static attn_status reshape_1_infer(attnrun_step *step)
 {
     const struct reshape_args *args = step->args;
-    struct target t = { .rank = (int)args->shape.n, .left = -1 };
+    struct reshape_target t = { .rank = (int)args->shape.n, .left = -1 };
     if (args->shape.n > ATTNRUN_MAX_RANK)
         return too_long(step, args->shape.n);
     for (int i = 0; i < t.rank; i++)
@@ -149,7 +149,7 @@ static attn_status reshape_infer(attnrun_step *step)
     bool allowzero = args != NULL && args->allowzero != 0, zero = false;
     TRY(op_need_rank(step, 1, 1));
     int64_t n = op_rank_known(step, 1) ? op_move_list_length(step, 1) : -1;
-    struct target t = { .rank = (int)n, .left = -1 };
+    struct reshape_target t = { .rank = (int)n, .left = -1 };
     if (n > ATTNRUN_MAX_RANK)
         return too_long(step, n);
     if (n < 0)

@@ -338,9 +338,8 @@ static void project(const attnrun_step *step, const attnrun_work *work,
 {
     const struct recurrent_state *s = step->state;
     int64_t columns = s->gates * s->hidden, rows = s->steps * s->batch;
-    int64_t column = task % s->column_blocks * RECURRENT_PROJECT_COLUMNS;
-    int64_t row = task / s->column_blocks % s->row_blocks * RECURRENT_PROJECT_ROWS;
-    int64_t d = task / s->column_blocks / s->row_blocks;
+    const int64_t column = op_take(&task, s->column_blocks) * RECURRENT_PROJECT_COLUMNS;
+    const int64_t row = op_take(&task, s->row_blocks) * RECURRENT_PROJECT_ROWS, d = task;
     int64_t n = columns - column < RECURRENT_PROJECT_COLUMNS ? columns - column
                                                              : RECURRENT_PROJECT_COLUMNS;
     int64_t m = rows - row < RECURRENT_PROJECT_ROWS ? rows - row : RECURRENT_PROJECT_ROWS;
@@ -480,8 +479,8 @@ static void walk_step(const struct recurrent_kind *kind, struct recurrent_cell *
     }
 }
 
-static attn_status walk(const attnrun_step *step, const attnrun_work *work,
-                        const struct recurrent_kind *kind, int64_t task)
+static attn_status recurrent_walk(const attnrun_step *step, const attnrun_work *work,
+                                  const struct recurrent_kind *kind, int64_t task)
 {
     const struct recurrent_args *args = step->args;
     const struct recurrent_state *s = step->state;
@@ -542,7 +541,7 @@ attn_status attn_recurrent_run(const attnrun_step *step, const attnrun_work *wor
         else if (work->phase == s->project_phase)
             project(step, work, kind, task);
         else
-            TRY(walk(step, work, kind, task));
+            TRY(recurrent_walk(step, work, kind, task));
     }
     return ATTNRUN_OK;
 }

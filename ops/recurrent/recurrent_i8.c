@@ -67,13 +67,13 @@ bool attn_recurrent_sizes_i8(const struct attn_kernels *kernels,
 }
 
 /* Byte offsets into the scratch of one product of up to `rows` rows. */
-struct room {
+struct recurrent_room {
     int64_t sums, scales, zeros, bytes, ranges, end;
 };
 
-static struct room room_of(const struct recurrent_state *s, int64_t rows)
+static struct recurrent_room room_of(const struct recurrent_state *s, int64_t rows)
 {
-    struct room room = {
+    struct recurrent_room room = {
         .sums = round_up(4 * (int64_t)attn_gemm_i8_scratch((size_t)rows, COLUMNS), 64)
     };
     room.scales = room.sums + 4 * rows * COLUMNS;
@@ -177,7 +177,7 @@ static void multiply(const struct product *p, uint8_t *scratch)
 {
     const struct recurrent_state *s = p->step->state;
     const struct attn_kernels *k = p->step->kernels;
-    const struct room room = room_of(s, p->m);
+    const struct recurrent_room room = room_of(s, p->m);
     uint32_t *sums = (uint32_t *)(void *)(scratch + room.sums);
     float *scales = (float *)(void *)(scratch + room.scales);
     int32_t *zeros = (int32_t *)(void *)(scratch + room.zeros);
@@ -240,7 +240,7 @@ void attn_recurrent_gates_i8(const struct recurrent_cell *cell)
     const struct recurrent_state *s = cell->state;
     const struct attn_kernels *k = cell->step->kernels;
     const int64_t columns = s->gates * s->hidden;
-    const struct room room = room_of(s, cell->rows);
+    const struct recurrent_room room = room_of(s, cell->rows);
     uint8_t *scratch = (uint8_t *)(void *)cell->scratch, *bytes = scratch + room.bytes;
     float *ranges = (float *)(void *)(scratch + room.ranges);
     for (int64_t i = 0; i < cell->rows; i++) {

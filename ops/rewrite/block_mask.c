@@ -45,7 +45,7 @@ struct number {
     int64_t a, b;
 };
 
-struct reader {
+struct block_mask_reader {
     const struct attn_graph *graph;
     const struct attn_block_scores *s;
     struct entry entries[MAX_ENTRIES];
@@ -61,14 +61,14 @@ struct pair {
     bool outside;
 };
 
-static const attnrun_type *type_of(const struct reader *r, int32_t value)
+static const attnrun_type *type_of(const struct block_mask_reader *r, int32_t value)
 {
     return &r->graph->values[value].type;
 }
 
 /* ---- entries ---- */
 
-static int add_entry(struct reader *r, int32_t value, const int8_t *axes)
+static int add_entry(struct block_mask_reader *r, int32_t value, const int8_t *axes)
 {
     const attnrun_type *t = type_of(r, value);
     if (r->n == MAX_ENTRIES || t->kind != ATTNRUN_TENSOR || t->rank < 0) {
@@ -82,7 +82,7 @@ static int add_entry(struct reader *r, int32_t value, const int8_t *axes)
 }
 
 /* An operand that is broadcast: its axes are the last ones of what reads it. */
-static int add_operand(struct reader *r, const struct entry *e, int32_t value)
+static int add_operand(struct block_mask_reader *r, const struct entry *e, int32_t value)
 {
     const int more = type_of(r, e->value)->rank - type_of(r, value)->rank;
     if (type_of(r, value)->rank < 0 || more < 0) {
@@ -93,7 +93,7 @@ static int add_operand(struct reader *r, const struct entry *e, int32_t value)
 }
 
 /* The operand of Reshape, Squeeze or Unsqueeze that moves nothing but axes of 1. */
-static int add_moved(struct reader *r, const struct entry *e, int32_t value)
+static int add_moved(struct block_mask_reader *r, const struct entry *e, int32_t value)
 {
     int8_t axes[ATTNRUN_MAX_RANK];
     const attnrun_type *to = type_of(r, e->value), *from = type_of(r, value);
@@ -114,7 +114,8 @@ static int add_moved(struct reader *r, const struct entry *e, int32_t value)
 }
 
 /* The axes that are not 1 are those of blocks and of `other`. */
-static bool is_positions(const struct reader *r, const struct entry *e, int other)
+static bool is_positions(const struct block_mask_reader *r, const struct entry *e,
+                         int other)
 {
     int found = 0;
     const attnrun_type *t = type_of(r, e->value);
@@ -128,7 +129,7 @@ static bool is_positions(const struct reader *r, const struct entry *e, int othe
 }
 
 /* Reshape(Range(0, …, 1)) into blocks of `chunk`. */
-static bool is_range(const struct reader *r, int32_t value)
+static bool is_range(const struct block_mask_reader *r, int32_t value)
 {
     double first = 1, step = 0;
     const attnrun_type *t = type_of(r, value);
@@ -148,13 +149,13 @@ static bool is_range(const struct reader *r, int32_t value)
 }
 
 /* The value, or what it was before axes of 1 were added. */
-static int32_t without_ones(const struct reader *r, int32_t value)
+static int32_t without_ones(const struct block_mask_reader *r, int32_t value)
 {
     const struct attn_node *node = attn_graph_producer(r->graph, value);
     return node_is(node, "Unsqueeze") ? node->in[0] : value;
 }
 
-static bool is_keys(struct reader *r, struct entry *e)
+static bool is_keys(struct block_mask_reader *r, struct entry *e)
 {
     struct attn_block_window w;
     int n = 0;
@@ -170,7 +171,7 @@ static bool is_keys(struct reader *r, struct entry *e)
 }
 
 /* A constant has the axes of the scores or 1, and numbers that sums of some do not overflow. */
-static void check_numbers(struct reader *r, const struct entry *e)
+static void check_numbers(struct block_mask_reader *r, const struct entry *e)
 {
     const struct attn_block_scores *s = r->s;
     const attnrun_tensor *t = &r->graph->values[e->value].data;
@@ -192,7 +193,7 @@ static void check_numbers(struct reader *r, const struct entry *e)
             r->why = "its mask is made of large numbers";
 }
 
-static bool read_numbers(struct reader *r, struct entry *e)
+static bool read_numbers(struct block_mask_reader *r, struct entry *e)
 {
     const attnrun_tensor *t = &r->graph->values[e->value].data;
     if (t->data == NULL)
@@ -225,7 +226,7 @@ static const struct {
 };
 
 /* Reads entry k; its operands are added. */
-static void read_entry(struct reader *r, int k)
+static void read_entry(struct block_mask_reader *r, int k)
 {
     struct entry *e = &r->entries[k];
     const struct attn_node *node = attn_graph_producer(r->graph, e->value);
@@ -265,7 +266,7 @@ static void read_entry(struct reader *r, int k)
 
 /* ---- their values ---- */
 
-static int64_t element_at(const struct reader *r, const struct entry *e,
+static int64_t element_at(const struct block_mask_reader *r, const struct entry *e,
                           const struct pair *p)
 {
     const attnrun_tensor *t = &r->graph->values[e->value].data;
@@ -279,7 +280,8 @@ static int64_t element_at(const struct reader *r, const struct entry *e,
     return at;
 }
 
-static struct number position(const struct reader *r, const struct pair *p, int64_t at)
+static struct number position(const struct block_mask_reader *r, const struct pair *p,
+                              int64_t at)
 {
     return p->w < 0 ? (struct number){ 1, at }
                     : (struct number){ 0, p->w * r->s->chunk + at };
@@ -324,7 +326,7 @@ static struct number join(enum word word, int64_t x, int64_t y)
     return (struct number){ 0, z };
 }
 
-static struct number value_of(const struct reader *r, const struct entry *e,
+static struct number value_of(const struct block_mask_reader *r, const struct entry *e,
                               const struct number *v, const struct pair *p)
 {
     const struct number none = { 0, 0 };
@@ -356,7 +358,8 @@ static struct number value_of(const struct reader *r, const struct entry *e,
 }
 
 /* Whether a mask of floats lets the score as it is (0) or takes it away. */
-static int added_at(const struct reader *r, const struct entry *e, const struct pair *p)
+static int added_at(const struct block_mask_reader *r, const struct entry *e,
+                    const struct pair *p)
 {
     const attnrun_tensor *t = &r->graph->values[e->value].data;
     const float x = match_f32_at(t, element_at(r, e, p));
@@ -364,8 +367,8 @@ static int added_at(const struct reader *r, const struct entry *e, const struct 
 }
 
 /* Whether some mask hides the pair: NEVER, ALWAYS, OPEN. */
-static int hidden_at(const struct reader *r, const struct attn_block_mask *masks, int n,
-                     const struct pair *p)
+static int hidden_at(const struct block_mask_reader *r,
+                     const struct attn_block_mask *masks, int n, const struct pair *p)
 {
     struct number v[MAX_ENTRIES] = { { 0, 0 } };
     int hidden = NEVER;
@@ -385,7 +388,7 @@ static int hidden_at(const struct reader *r, const struct attn_block_mask *masks
 
 /* ---- patterns ---- */
 
-struct found {
+struct block_mask_match {
     int64_t first, last; /* least and greatest key - query that is seen */
     bool all;            /* nothing that there is is hidden */
 };
@@ -396,9 +399,9 @@ static bool sees(const struct attn_block_pattern *pattern, int64_t distance)
            (distance >= pattern->first && distance <= pattern->last);
 }
 
-static void look(struct reader *r, const struct attn_block_mask *masks, int n,
+static void look(struct block_mask_reader *r, const struct attn_block_mask *masks, int n,
                  const struct pair *p, const struct attn_block_pattern *pattern,
-                 struct found *found)
+                 struct block_mask_match *found)
 {
     const int hidden = hidden_at(r, masks, n, p);
     const int64_t distance = p->j - r->s->before * r->s->chunk - p->i;
@@ -417,10 +420,10 @@ static void look(struct reader *r, const struct attn_block_mask *masks, int n,
 }
 
 /* All queries and keys of block w, or of any. */
-static attn_status look_at_block(struct reader *r, const struct attn_block_mask *masks,
-                                 int n, int64_t w,
+static attn_status look_at_block(struct block_mask_reader *r,
+                                 const struct attn_block_mask *masks, int n, int64_t w,
                                  const struct attn_block_pattern *pattern,
-                                 struct found *found)
+                                 struct block_mask_match *found)
 {
     const struct attn_block_scores *s = r->s;
     const int64_t keys = (s->before + 1 + s->after) * s->chunk;
@@ -443,9 +446,10 @@ static attn_status look_at_block(struct reader *r, const struct attn_block_mask 
     return ATTNRUN_OK;
 }
 
-static attn_status look_at_all(struct reader *r, const struct attn_block_mask *masks,
-                               int n, const struct attn_block_pattern *pattern,
-                               struct found *found)
+static attn_status look_at_all(struct block_mask_reader *r,
+                               const struct attn_block_mask *masks, int n,
+                               const struct attn_block_pattern *pattern,
+                               struct block_mask_match *found)
 {
     const int64_t keys = r->s->before + 1 + r->s->after, c = r->s->chunk;
     if (c > (1 << 16) || keys * c * c > max_pairs ||
@@ -466,7 +470,8 @@ static attn_status look_at_all(struct reader *r, const struct attn_block_mask *m
 }
 
 /* The pattern that what was found can only be. */
-static bool choose(const struct reader *r, const struct found *found,
+static bool choose(const struct block_mask_reader *r,
+                   const struct block_mask_match *found,
                    struct attn_block_pattern *pattern)
 {
     const struct attn_block_scores *s = r->s;
@@ -490,8 +495,10 @@ attn_status attn_block_mask_read(const struct attn_graph *graph,
                                  const struct attn_block_mask *masks, int n_masks,
                                  struct attn_block_pattern *pattern, const char **why)
 {
-    struct reader r = { .graph = graph, .s = scores };
-    struct found found = { .first = INT64_MAX, .last = INT64_MIN, .all = true };
+    struct block_mask_reader r = { .graph = graph, .s = scores };
+    struct block_mask_match found = { .first = INT64_MAX,
+                                      .last = INT64_MIN,
+                                      .all = true };
     for (int m = 0; m < n_masks && r.why == NULL; m++) {
         const int32_t rank = graph->values[masks[m].value].type.rank;
         int8_t axes[ATTNRUN_MAX_RANK] = { 0 };

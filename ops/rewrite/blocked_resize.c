@@ -10,7 +10,7 @@
 #include "blocked_layout.h"
 
 /* What a node says of height and width. */
-struct target {
+struct blocked_resize_target {
     bool by_scales;
     float scales[2];
     int32_t sizes; /* the input, or -1 */
@@ -24,7 +24,7 @@ static bool is_old(const struct attn_node *node)
 }
 
 /* Where height and width stand among the axes that the node names, -1: nowhere. */
-static bool find_places(const struct attn_node *node, struct target *t)
+static bool find_places(const struct attn_node *node, struct blocked_resize_target *t)
 {
     const struct attn_attr *axes = attn_node_attr(node, "axes");
     t->places[0] = 2;
@@ -44,7 +44,7 @@ static bool find_places(const struct attn_node *node, struct target *t)
     return true;
 }
 
-static bool takes_scales(struct target *t, const float *scales, int64_t n)
+static bool takes_scales(struct blocked_resize_target *t, const float *scales, int64_t n)
 {
     if (n != t->n)
         return false;
@@ -67,7 +67,7 @@ static bool is_empty(const struct attn_graph *graph, const struct attn_node *nod
 }
 
 static bool find_target(const struct attn_graph *graph, const struct attn_node *node,
-                        struct target *t)
+                        struct blocked_resize_target *t)
 {
     const struct attn_attr *attr = attn_node_attr(node, "scales");
     const int at = is_old(node) ? 1 : 2;
@@ -98,7 +98,7 @@ static bool find_target(const struct attn_graph *graph, const struct attn_node *
 bool attn_resize_is(const struct layout *l, const struct attn_node *node)
 {
     const struct attn_attr *policy = attn_node_attr(node, "keep_aspect_ratio_policy");
-    struct target t;
+    struct blocked_resize_target t;
     if ((!node_is(node, "Resize") && !node_is(node, "Upsample")) ||
         !layout_is_member_map(l, node->in[0]) || !layout_is_map(l, node->out[0]) ||
         node->n_attrs > BLOCKED_MAX_ATTRS - 3)
@@ -117,7 +117,7 @@ bool attn_resize_is(const struct layout *l, const struct attn_node *node)
 
 /* The sizes of height and width: of a constant two of its numbers, else two of its elements. */
 static attn_status make_sizes(struct layout *l, struct attn_node *node,
-                              const struct target *t, int32_t *sizes)
+                              const struct blocked_resize_target *t, int32_t *sizes)
 {
     const bool constant = match_is_constant(l->graph, t->sizes);
     struct attn_node *made;
@@ -138,7 +138,7 @@ attn_status attn_resize_rewrite(struct layout *l, struct attn_node *node, int32_
 {
     static const int64_t axes[2] = { 2, 3 }, two = 2;
     struct attn_attr attrs[BLOCKED_MAX_ATTRS];
-    struct target t;
+    struct blocked_resize_target t;
     int32_t n = 0, in[3] = { -1, -1, -1 };
     void *data;
     if (!find_target(l->graph, node, &t))

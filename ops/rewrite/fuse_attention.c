@@ -22,7 +22,7 @@
  * tokens). */
 enum k_form { K_AS_GIVEN, K_BY_TOKEN, K_BY_DIM };
 
-struct found {
+struct attention_match {
     struct attn_node *softmax;
     int rank; /* of the operands: 4, or 3 without heads */
     int32_t q, k, v;
@@ -153,7 +153,7 @@ static bool is_product(const struct attn_node *node, bool *transposed, double *s
 
 /* MatMul(Q, K') times scalars. */
 static bool read_scores(const struct attn_graph *graph, int32_t value,
-                        struct found *found)
+                        struct attention_match *found)
 {
     bool transposed;
     found->scale = 1;
@@ -175,7 +175,8 @@ static bool read_scores(const struct attn_graph *graph, int32_t value,
 }
 
 /* Scores, Where(keep, scores, filling) or Where(drop, filling, scores). */
-static bool read_kept(const struct attn_graph *graph, int32_t value, struct found *found)
+static bool read_kept(const struct attn_graph *graph, int32_t value,
+                      struct attention_match *found)
 {
     found->keep = found->keep_fill = -1;
     struct attn_node *where = attn_graph_producer(graph, value);
@@ -192,7 +193,7 @@ static bool read_kept(const struct attn_graph *graph, int32_t value, struct foun
 
 /* scores + mask, or scores + mask + mask2 as a chain of two Adds. */
 static bool read_masked(const struct attn_graph *graph, int32_t value,
-                        struct found *found)
+                        struct attention_match *found)
 {
     int32_t *const masks[] = { &found->mask, &found->mask2 };
     found->mask = found->mask2 = -1;
@@ -215,8 +216,8 @@ static bool read_masked(const struct attn_graph *graph, int32_t value,
 }
 
 /* Dim `axis` of K as (batch, heads, tokens, dim). */
-static attnrun_dim k_dim(const struct attn_graph *graph, const struct found *found,
-                         int axis)
+static attnrun_dim k_dim(const struct attn_graph *graph,
+                         const struct attention_match *found, int axis)
 {
     if (found->k_form == K_BY_TOKEN && (axis == 1 || axis == 2))
         axis = 3 - axis;
@@ -227,7 +228,7 @@ static attnrun_dim k_dim(const struct attn_graph *graph, const struct found *fou
 
 /* A mask's last dim must be the number of keys: Attention reads a shorter one otherwise.
  */
-static bool mask_fits(const struct attn_graph *graph, const struct found *found,
+static bool mask_fits(const struct attn_graph *graph, const struct attention_match *found,
                       int32_t mask)
 {
     if (mask < 0)
@@ -255,7 +256,8 @@ static struct attn_node *zeroes_nan_rows(const struct attn_graph *graph, int32_t
 
 /* MatMul(V', P'), as maps have it: (batch, channels, pixels). */
 static bool read_transposed_product(const struct attn_graph *graph,
-                                    const struct attn_node *user, struct found *found)
+                                    const struct attn_node *user,
+                                    struct attention_match *found)
 {
     const int64_t *swap = found->rank == 4 ? swap4 : swap3;
     if (!node_is(user, "Transpose") || !has_perm(user, found->rank, swap))
@@ -271,7 +273,7 @@ static bool read_transposed_product(const struct attn_graph *graph,
 }
 
 /* Behind the Softmax: what zeroes NaN rows, and the product with V. */
-static bool read_product(const struct attn_graph *graph, struct found *found)
+static bool read_product(const struct attn_graph *graph, struct attention_match *found)
 {
     int32_t p = found->softmax->out[0];
     found->nan_rows = true;
@@ -298,10 +300,10 @@ static bool read_product(const struct attn_graph *graph, struct found *found)
 }
 
 /* A node in front of the Softmax; *out is its only output. */
-static attn_status add_before(struct attn_graph *graph, const struct found *found,
-                              const char *op_type, int32_t n_in, const int32_t *in,
-                              int32_t n_attrs, const struct attn_attr *attrs,
-                              int32_t *out)
+static attn_status add_before(struct attn_graph *graph,
+                              const struct attention_match *found, const char *op_type,
+                              int32_t n_in, const int32_t *in, int32_t n_attrs,
+                              const struct attn_attr *attrs, int32_t *out)
 {
     TRY(attn_graph_add_value(graph, NULL, out));
     struct attn_node *made;
@@ -310,7 +312,7 @@ static attn_status add_before(struct attn_graph *graph, const struct found *foun
 }
 
 /* All that is added to the scores as one mask: Where(keep, 0, filling) + mask + mask2. */
-static attn_status join_masks(struct attn_graph *graph, struct found *found)
+static attn_status join_masks(struct attn_graph *graph, struct attention_match *found)
 {
     int32_t zero;
     void *data;
@@ -331,7 +333,7 @@ static attn_status join_masks(struct attn_graph *graph, struct found *found)
 }
 
 /* K as (batch, heads, tokens, dim). */
-static attn_status transpose_k(struct attn_graph *graph, struct found *found)
+static attn_status transpose_k(struct attn_graph *graph, struct attention_match *found)
 {
     static const int64_t swap_heads[] = { 0, 2, 1, 3 };
     const int64_t *perm = found->k_form == K_BY_TOKEN ? swap_heads
@@ -348,8 +350,8 @@ static attn_status transpose_k(struct attn_graph *graph, struct found *found)
 }
 
 /* Exchanges the last two axes of a value of the operands' rank. */
-static attn_status swap_last(struct attn_graph *graph, const struct found *found,
-                             int32_t *value)
+static attn_status swap_last(struct attn_graph *graph,
+                             const struct attention_match *found, int32_t *value)
 {
     const struct attn_attr attr = { .name = "perm",
                                     .kind = ATTN_ATTR_INTS,
@@ -361,7 +363,8 @@ static attn_status swap_last(struct attn_graph *graph, const struct found *found
 
 /* Operands of rank 3 get a batch of 1 before what are the heads then. *axis: a constant
  * that says so. */
-static attn_status raise(struct attn_graph *graph, struct found *found, int32_t *axis)
+static attn_status raise(struct attn_graph *graph, struct attention_match *found,
+                         int32_t *axis)
 {
     static const int64_t first = 0;
     int32_t *const operands[] = { &found->q, &found->k, &found->v };
@@ -376,8 +379,9 @@ static attn_status raise(struct attn_graph *graph, struct found *found, int32_t 
 }
 
 /* The result (1, heads, tokens, dim) of the fused node as the file has it; *made gives it. */
-static attn_status shape_result(struct attn_graph *graph, const struct found *found,
-                                int32_t y, int32_t axis, struct attn_node **made)
+static attn_status shape_result(struct attn_graph *graph,
+                                const struct attention_match *found, int32_t y,
+                                int32_t axis, struct attn_node **made)
 {
     const int32_t both[2] = { y, axis };
     const struct attn_attr perm = { .name = "perm",
@@ -396,7 +400,8 @@ static attn_status shape_result(struct attn_graph *graph, const struct found *fo
 }
 
 /* `program`: of the mask, or NULL. */
-static attn_status replace_attention(struct attn_graph *graph, struct found *found,
+static attn_status replace_attention(struct attn_graph *graph,
+                                     struct attention_match *found,
                                      const struct attn_mask_written *program)
 {
     int32_t axis = -1, y, in[MASK_LEAF + MASK_MAX_LEAVES], n_in = 3;
@@ -436,7 +441,8 @@ static bool last_axis(const struct attn_graph *graph, const struct attn_node *so
 }
 
 /* One head of keys and values for all queries' heads, which the operator has, too. */
-static bool one_kv_head(const struct attn_graph *graph, const struct found *found)
+static bool one_kv_head(const struct attn_graph *graph,
+                        const struct attention_match *found)
 {
     return found->rank == 4 && dim_is(k_dim(graph, found, 1), 1) &&
            dim_is(dim_of_4(graph, found->v, 1), 1) &&
@@ -445,7 +451,8 @@ static bool one_kv_head(const struct attn_graph *graph, const struct found *foun
 }
 
 /* Nothing is broadcast but masks and heads. */
-static bool operands_fit(const struct attn_graph *graph, const struct found *found)
+static bool operands_fit(const struct attn_graph *graph,
+                         const struct attention_match *found)
 {
     for (int axis = 0; axis < 3; axis++) {
         const int v_axis = axis == 2 && found->by_dim ? 3 : axis;
@@ -460,7 +467,7 @@ static bool operands_fit(const struct attn_graph *graph, const struct found *fou
 }
 
 /* Masks are broadcast to the shape of the product. */
-static bool masks_fit(const struct attn_graph *graph, const struct found *found)
+static bool masks_fit(const struct attn_graph *graph, const struct attention_match *found)
 {
     return mask_fits(graph, found, found->mask) &&
            mask_fits(graph, found, found->mask2) &&
@@ -470,7 +477,7 @@ static bool masks_fit(const struct attn_graph *graph, const struct found *found)
 
 /* The program of all masks; *done: there is one, and something is gained by it. */
 static attn_status write_program(const struct attn_graph *graph,
-                                 const struct found *found,
+                                 const struct attention_match *found,
                                  struct attn_mask_written *program, bool *done)
 {
     const struct attn_mask_source source = {
@@ -531,7 +538,7 @@ static bool is_candidate(const struct attn_graph *graph, const struct attn_node 
 }
 
 /* What of an attention there is; NULL, or the first condition that failed. */
-static const char *read_all(const struct attn_graph *graph, struct found *found)
+static const char *read_all(const struct attn_graph *graph, struct attention_match *found)
 {
     if (!last_axis(graph, found->softmax))
         return "its softmax is not over the last axis";
@@ -548,7 +555,7 @@ static const char *read_all(const struct attn_graph *graph, struct found *found)
 static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softmax,
                                int32_t *applied)
 {
-    struct found found = { .softmax = softmax };
+    struct attention_match found = { .softmax = softmax };
     struct attn_mask_written program;
     bool done;
     if (!attn_match_is_f32(graph, softmax->in[0]))

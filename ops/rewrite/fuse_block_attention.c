@@ -24,7 +24,7 @@
 
 enum { MAX_MASKS = 4 };
 
-struct found {
+struct block_attention_match {
     struct attn_labelled q, k, v, y; /* in the labels of the scores */
     struct attn_block_window k_window, v_window;
     struct attn_block_scores scores;
@@ -49,7 +49,8 @@ static bool read_once(const struct attn_graph *graph, int32_t value)
 /* ---- the scores ---- */
 
 /* A step towards the product: a scalar, Where, or Add; false where there is none. */
-static bool step_back(const struct attn_graph *graph, int32_t *value, struct found *found)
+static bool step_back(const struct attn_graph *graph, int32_t *value,
+                      struct block_attention_match *found)
 {
     double x;
     int32_t other;
@@ -87,7 +88,8 @@ static bool step_back(const struct attn_graph *graph, int32_t *value, struct fou
 }
 
 /* The scores are read by the softmax alone, or by the log of their sums, too. */
-static bool read_sums(const struct attn_graph *graph, int32_t scores, struct found *found)
+static bool read_sums(const struct attn_graph *graph, int32_t scores,
+                      struct block_attention_match *found)
 {
     const struct attn_value *v = &graph->values[scores];
     found->sums = -1;
@@ -100,7 +102,8 @@ static bool read_sums(const struct attn_graph *graph, int32_t scores, struct fou
 
 /* Scores that are masked and then scaled: each mask stays one, its fill is as good. */
 static const char *read_scores(const struct attn_graph *graph, int32_t value,
-                               struct attn_product *p, struct found *found)
+                               struct attn_product *p,
+                               struct block_attention_match *found)
 {
     const int32_t scores = value;
     found->lost = true;
@@ -135,7 +138,7 @@ static char own_label(const struct attn_labelled *x, const struct attn_labelled 
 }
 
 /* Q, K and the labels of their product. */
-static bool read_roles(const struct attn_product *p, struct found *found)
+static bool read_roles(const struct attn_product *p, struct block_attention_match *found)
 {
     found->key = p->out.labels[p->out.n - 1];
     for (int side = 0; side < 2; side++)
@@ -157,7 +160,7 @@ static bool read_roles(const struct attn_product *p, struct found *found)
 /* V and Y of the product of the weights, in the labels of the scores. */
 static bool read_weighted(const struct attn_graph *graph, const struct attn_node *softmax,
                           const struct attn_labelled *scores, struct attn_node *user,
-                          struct found *found)
+                          struct block_attention_match *found)
 {
     struct attn_product p;
     char to[26] = { 0 };
@@ -187,7 +190,8 @@ static bool read_weighted(const struct attn_graph *graph, const struct attn_node
 }
 
 /* Scalars of queries are scalars of scores. */
-static void take_scalars(const struct attn_graph *graph, struct found *found)
+static void take_scalars(const struct attn_graph *graph,
+                         struct block_attention_match *found)
 {
     for (int k = 0; k < 4; k++) {
         double x;
@@ -204,8 +208,9 @@ static void take_scalars(const struct attn_graph *graph, struct found *found)
 }
 
 /* Keys or values as windows over blocks: the labels are those of the blocks then. */
-static bool read_window(const struct attn_graph *graph, struct found *found,
-                        struct attn_labelled *x, struct attn_block_window *window)
+static bool read_window(const struct attn_graph *graph,
+                        struct block_attention_match *found, struct attn_labelled *x,
+                        struct attn_block_window *window)
 {
     attn_labelled_untranspose(graph, x);
     if ((!attn_block_window_read(graph, x->value, window) &&
@@ -232,7 +237,7 @@ static bool has_order(const struct attn_labelled *x, const char *order, char tok
 }
 
 /* All operands have the same labels in the same places. */
-static bool read_order(struct found *found)
+static bool read_order(struct block_attention_match *found)
 {
     struct attn_labelled *const x[] = { &found->q, &found->k, &found->v, &found->y };
     const int n = found->q.n, at = attn_labelled_place(&found->q, found->blocks);
@@ -263,7 +268,8 @@ static bool equal_at(const struct attn_graph *graph, const struct attn_labelled 
 }
 
 /* Nothing is broadcast, and all have the same chunk. */
-static bool dims_fit(const struct attn_graph *graph, const struct found *found)
+static bool dims_fit(const struct attn_graph *graph,
+                     const struct block_attention_match *found)
 {
     const struct attn_labelled *const others[] = { &found->k, &found->v, &found->y };
     for (int i = 0; i < found->q.n; i++) {
@@ -283,7 +289,7 @@ static bool dims_fit(const struct attn_graph *graph, const struct found *found)
 
 /* The tokens of a block: known, or as many as the masks have of them. */
 static bool read_chunk(const struct attn_graph *graph, int32_t masked,
-                       struct found *found)
+                       struct block_attention_match *found)
 {
     struct attn_block_scores *s = &found->scores;
     const attnrun_dim own = attn_labelled_dim(graph, &found->q, found->query);
@@ -305,7 +311,7 @@ static bool read_chunk(const struct attn_graph *graph, int32_t masked,
 
 static const char *read_all(const struct attn_graph *graph,
                             const struct attn_node *softmax, struct attn_node *user,
-                            struct found *found)
+                            struct block_attention_match *found)
 {
     struct attn_product p;
     struct attn_block_scores *s = &found->scores;
@@ -348,14 +354,16 @@ static const char *read_all(const struct attn_graph *graph,
                : "the size of its blocks is not known";
 }
 
-static int64_t heads_of(const struct attn_graph *graph, const struct found *found)
+static int64_t heads_of(const struct attn_graph *graph,
+                        const struct block_attention_match *found)
 {
     return attn_labelled_dim(graph, &found->q, found->q.labels[found->q.n - 2]).value;
 }
 
 /* (…, blocks, chunk, …) as the operators take tokens. */
 static attn_status join_tokens(struct attn_graph *graph, struct attn_node *before,
-                               const struct found *found, int64_t dim, int32_t *value)
+                               const struct block_attention_match *found, int64_t dim,
+                               int32_t *value)
 {
     const int64_t one_batch = found->n_batch > 0 ? 0 : 1;
     if (found->by_token) {
@@ -368,8 +376,8 @@ static attn_status join_tokens(struct attn_graph *graph, struct attn_node *befor
 
 /* Tokens as blocks, as Y had them; also what fails where queries are in other ones. */
 static attn_status split_tokens(struct attn_graph *graph, struct attn_node *before,
-                                const struct found *found, int64_t blocks, int64_t dim,
-                                int32_t *value)
+                                const struct block_attention_match *found, int64_t blocks,
+                                int64_t dim, int32_t *value)
 {
     int64_t dims[PRODUCT_RANK] = { 0 };
     int n = found->n_batch;
@@ -384,7 +392,8 @@ static attn_status split_tokens(struct attn_graph *graph, struct attn_node *befo
 /* in[0] as it is, where no score is so far from 0 that what the masks put in the place of others
  * could count. */
 static attn_status bound_scores(struct attn_graph *graph, struct attn_node *before,
-                                const struct found *found, int64_t dim, int32_t in[3])
+                                const struct block_attention_match *found, int64_t dim,
+                                int32_t in[3])
 {
     const struct attn_attr attrs[] = { MATCH_INT("dim", dim),
                                        MATCH_FLOAT("scale", (float)found->scale) };
@@ -398,7 +407,7 @@ static attn_status bound_scores(struct attn_graph *graph, struct attn_node *befo
 }
 
 static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
-                           const struct found *found)
+                           const struct block_attention_match *found)
 {
     const struct attn_block_scores *s = &found->scores;
     const struct attn_block_pattern *pattern = &found->pattern;
@@ -448,7 +457,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
 /* ---- masks that are no pattern ---- */
 
 /* Which axis of pairs each axis of the scores is. */
-static void read_axes(const struct found *found, int8_t *axes)
+static void read_axes(const struct block_attention_match *found, int8_t *axes)
 {
     const struct attn_labelled *q = &found->q;
     for (int i = 0; i < found->product.n; i++) {
@@ -464,7 +473,7 @@ static void read_axes(const struct found *found, int8_t *axes)
 /* *done: the masks are a program, and the scores are none but those of the product. */
 static attn_status write_program(const struct attn_graph *graph,
                                  const struct attn_node *softmax,
-                                 const struct found *found,
+                                 const struct block_attention_match *found,
                                  struct attn_mask_written *program, bool *done)
 {
     int8_t axes[PRODUCT_RANK];
@@ -493,7 +502,7 @@ static attn_status write_program(const struct attn_graph *graph,
 }
 
 static attn_status replace_by_program(struct attn_graph *graph, struct attn_node *softmax,
-                                      struct found *found,
+                                      struct block_attention_match *found,
                                       const struct attn_mask_written *program)
 {
     const int64_t dim = attn_labelled_dim(graph, &found->q, found->dim).value;
@@ -551,7 +560,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     const int64_t axis =
         attn_match_int(softmax, "axis", softmax->pub.opset < 13 ? 1 : -1);
     struct attn_node *user = attn_graph_only_user(graph, softmax->out[0]);
-    struct found found = { .n_masks = 0 };
+    struct block_attention_match found = { .n_masks = 0 };
     struct attn_mask_written program;
     bool done = false;
     const char *why;

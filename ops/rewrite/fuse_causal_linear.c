@@ -12,7 +12,7 @@
 
 enum { RANK = 4 };
 
-struct found {
+struct causal_linear_match {
     struct attn_labelled q, k, v, y; /* in the labels of y's product */
     char token, dim, v_dim;
     int at; /* the axis of tokens */
@@ -57,7 +57,7 @@ static char label_of(const struct attn_labelled *x, const struct attn_labelled *
 
 /* S of y's product: cumulative sums of products of each token of K and V. */
 static bool read_sums(const struct attn_graph *graph, const struct attn_labelled *s,
-                      struct found *found)
+                      struct causal_linear_match *found)
 {
     struct attn_product p;
     char to[26] = { 0 };
@@ -87,7 +87,7 @@ static bool read_sums(const struct attn_graph *graph, const struct attn_labelled
 
 /* Q S of a product with these two operands. */
 static bool read_numerator(const struct attn_graph *graph, const struct attn_product *p,
-                           int q, int s, struct found *found)
+                           int q, int s, struct causal_linear_match *found)
 {
     found->q = p->in[q];
     found->y = p->out;
@@ -105,8 +105,8 @@ static bool read_numerator(const struct attn_graph *graph, const struct attn_pro
 }
 
 /* Z: cumulative sums of K. */
-static bool is_key_sums(const struct attn_graph *graph, const struct found *found,
-                        int32_t value)
+static bool is_key_sums(const struct attn_graph *graph,
+                        const struct causal_linear_match *found, int32_t value)
 {
     int axis;
     return sums_of(graph, value, &axis) == found->k.value && axis == found->at;
@@ -119,8 +119,8 @@ static bool is_last(double axis)
 }
 
 /* Q Z over dim, without that axis or with one of 1. */
-static bool is_weights(const struct attn_graph *graph, const struct found *found,
-                       int32_t value)
+static bool is_weights(const struct attn_graph *graph,
+                       const struct causal_linear_match *found, int32_t value)
 {
     double axis = 0;
     struct attn_product p;
@@ -147,8 +147,9 @@ static bool is_weights(const struct attn_graph *graph, const struct found *found
 }
 
 /* The denominator, or, `factor`, one over it; `rank` 3, or 4 with a last axis of 1. */
-static bool read_denominator(const struct attn_graph *graph, struct found *found,
-                             int32_t value, bool factor)
+static bool read_denominator(const struct attn_graph *graph,
+                             struct causal_linear_match *found, int32_t value,
+                             bool factor)
 {
     int32_t other;
     double axis;
@@ -179,7 +180,7 @@ static bool read_quotient(const struct attn_graph *graph, const struct attn_prod
                           int q, int s, struct attn_labelled denominator, bool factor,
                           void *arg)
 {
-    struct found *found = arg;
+    struct causal_linear_match *found = arg;
     if (!read_numerator(graph, p, q, s, found))
         return false;
     found->why =
@@ -192,8 +193,8 @@ static bool read_quotient(const struct attn_graph *graph, const struct attn_prod
 }
 
 /* All dims are known to be equal, heads and dims as numbers. */
-static bool dims_fit(const struct attn_graph *graph, const struct found *found,
-                     int32_t result)
+static bool dims_fit(const struct attn_graph *graph,
+                     const struct causal_linear_match *found, int32_t result)
 {
     const attnrun_dim *q = type_of(graph, found->q.value)->dims,
                       *k = type_of(graph, found->k.value)->dims,
@@ -210,7 +211,7 @@ static bool dims_fit(const struct attn_graph *graph, const struct found *found,
 static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
                             int32_t *applied)
 {
-    struct found found = { .epsilon = 0 };
+    struct causal_linear_match found = { .epsilon = 0 };
     if (!attn_match_is_f32_of(graph, node->out[0], RANK))
         return ATTNRUN_OK;
     if (attn_quotient_read(graph, node, read_quotient, &found))

@@ -9,7 +9,7 @@
 #include "../../runtime/poll.h"
 #include "map_gates.h"
 
-struct found {
+struct external_match {
     bool by_dim; /* channels before tokens */
     int32_t x, result;
     double epsilon;
@@ -49,7 +49,7 @@ static bool read_linear(const struct attn_graph *graph, const struct attn_node *
 static const struct attn_node *read_weights(const struct attn_graph *graph,
                                             const struct attn_node *div,
                                             const struct attn_node **reduce,
-                                            struct found *found)
+                                            struct external_match *found)
 {
     int32_t sum = div->in[1];
     const struct attn_node *softmax = attn_match_in(graph, div, 0, "Softmax");
@@ -69,7 +69,8 @@ static const struct attn_node *read_weights(const struct attn_graph *graph,
 /* The softmax is over tokens, the sum over slots, and nothing else reads the weights. */
 static const char *check_weights(const struct attn_graph *graph,
                                  const struct attn_node *softmax,
-                                 const struct attn_node *reduce, struct found *found)
+                                 const struct attn_node *reduce,
+                                 struct external_match *found)
 {
     uint32_t axes;
     const struct attn_value *weights = &graph->values[softmax->out[0]];
@@ -85,7 +86,7 @@ static const char *check_weights(const struct attn_graph *graph,
 }
 
 /* (batch, channels, pixels) as the map that it was, and what is behind it as one again. */
-static void take_maps(const struct attn_graph *graph, struct found *found)
+static void take_maps(const struct attn_graph *graph, struct external_match *found)
 {
     const struct attn_node *before = attn_graph_producer(graph, found->x);
     const struct attn_node *behind = attn_graph_only_user(graph, found->result);
@@ -108,7 +109,8 @@ static void take_maps(const struct attn_graph *graph, struct found *found)
 /* Both products, of which the softmax alone reads the first, and the bias behind them. */
 static const char *read_products(const struct attn_graph *graph,
                                  const struct attn_node *softmax,
-                                 const struct attn_node *div, struct found *found)
+                                 const struct attn_node *div,
+                                 struct external_match *found)
 {
     int32_t weights;
     const struct attn_node *user = attn_graph_only_user(graph, div->out[0]);
@@ -141,7 +143,7 @@ static const char *read_products(const struct attn_graph *graph,
 }
 
 static attn_status replace(struct attn_graph *graph, struct attn_node *before,
-                           const struct found *found)
+                           const struct external_match *found)
 {
     const int64_t last = 3;
     int32_t in[4] = { found->x, -1, -1, -1 }, axis = -1, bias, y;
@@ -175,7 +177,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *before,
 static attn_status try_div(struct attn_graph *graph, struct attn_node *div,
                            int32_t *applied)
 {
-    struct found found = { .x = -1 };
+    struct external_match found = { .x = -1 };
     const struct attn_node *reduce = NULL;
     const struct attn_node *softmax = read_weights(graph, div, &reduce, &found);
     if (softmax == NULL)
@@ -191,10 +193,10 @@ static attn_status try_div(struct attn_graph *graph, struct attn_node *div,
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_external(struct attn_graph *graph, int32_t *applied)
 {
     return attn_match_each(graph, "Div", try_div, applied);
 }
 
 const struct attn_pass attn_pass_external_attention = { .name = "external_attention",
-                                                        .run = run };
+                                                        .run = run_external };

@@ -14,7 +14,7 @@
 #include "../../runtime/poll.h"
 #include "match.h"
 
-struct found {
+struct involution_match {
     int32_t x, kernel, result;
     int64_t size, stride, groups;
     attnrun_dim dims[4]; /* of the result */
@@ -82,7 +82,7 @@ static bool has_perm(const struct attn_node *node)
 
 /* x whose neighbours are `value` (batch, C, K, K, h, w). */
 static bool read_unfold(const struct attn_graph *graph, int32_t value,
-                        struct found *found)
+                        struct involution_match *found)
 {
     int64_t size, n[2];
     const struct attn_node *transpose = attn_graph_producer(graph, value);
@@ -108,7 +108,7 @@ static bool read_unfold(const struct attn_graph *graph, int32_t value,
 
 /* The kernel (batch, groups, 1, K * K, h, w), as it was with groups and taps together. */
 static bool read_kernel(const struct attn_graph *graph, int32_t value,
-                        struct found *found)
+                        struct involution_match *found)
 {
     const attnrun_dim *six = type_of(graph, value)->dims;
     found->kernel = before_reshapes(graph, value, 4);
@@ -124,7 +124,7 @@ static bool read_kernel(const struct attn_graph *graph, int32_t value,
 
 /* Neighbours (batch, groups, C / groups, K * K, h, w) of the same batch and map. */
 static bool sizes_fit(const struct attn_graph *graph, int32_t neighbours, int32_t kernel,
-                      const struct found *found)
+                      const struct involution_match *found)
 {
     const attnrun_dim *u = type_of(graph, neighbours)->dims,
                       *k = type_of(graph, kernel)->dims,
@@ -182,7 +182,7 @@ static int32_t bias_of(const struct attn_node *conv)
 
 /* Puts w1, b1, w2, b2 in the place of the kernel where the graph makes it of them. */
 static attn_status take_convolutions(struct attn_graph *graph, struct attn_node *before,
-                                     const struct found *found, int32_t in[6])
+                                     const struct involution_match *found, int32_t in[6])
 {
     int64_t rows[2];
     const struct attn_node *second = attn_graph_producer(graph, found->kernel);
@@ -212,7 +212,7 @@ static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
 {
     struct attn_node *times = attn_match_sole_in(graph, sum, 0, "Mul");
     struct attn_node *reshape = attn_match_user(graph, sum, "Reshape");
-    struct found found = { .x = -1 };
+    struct involution_match found = { .x = -1 };
     const char *why = NULL;
     if (times == NULL || reshape == NULL || !sums_taps(graph, sum) ||
         !attn_match_is_f32_of(graph, times->in[0], 6) ||

@@ -15,7 +15,7 @@
 
 enum { RANK = 4, ALONE = '1' }; /* the label of an axis that others have not */
 
-struct found {
+struct linear_attention_match {
     struct attn_linear_roles r;
     double epsilon;
     const char
@@ -26,7 +26,8 @@ struct found {
 
 /* `value` is the sum over keys of f(K), without that axis or with one of 1 in its place (or,
  * `at` -1, in any place): labels as those of K. */
-static bool is_key_sum(const struct attn_graph *graph, const struct found *found,
+static bool is_key_sum(const struct attn_graph *graph,
+                       const struct linear_attention_match *found,
                        const struct attn_labelled *value)
 {
     struct attn_labelled x = *value;
@@ -63,7 +64,8 @@ static bool is_key_sum(const struct attn_graph *graph, const struct found *found
 
 /* f(Q) by the sum over keys, as Einsum or MatMul: labels of the result are those of y but
  * v_dim, one of 1 may stand there. */
-static bool is_weight_sum(const struct attn_graph *graph, const struct found *found,
+static bool is_weight_sum(const struct attn_graph *graph,
+                          const struct linear_attention_match *found,
                           struct attn_labelled x)
 {
     struct attn_product p;
@@ -115,8 +117,8 @@ static bool is_weight_sum(const struct attn_graph *graph, const struct found *fo
 }
 
 /* Through Unsqueezes that add an axis where y has v_dim. */
-static bool squeeze(const struct attn_graph *graph, const struct found *found,
-                    struct attn_labelled *x)
+static bool squeeze(const struct attn_graph *graph,
+                    const struct linear_attention_match *found, struct attn_labelled *x)
 {
     const struct attn_node *node = attn_graph_producer(graph, x->value);
     if (!node_is(node, "Unsqueeze"))
@@ -135,8 +137,9 @@ static bool squeeze(const struct attn_graph *graph, const struct found *found,
 
 /* d, d + epsilon, or what it divides by as a factor, whose labels are those of y without v_dim,
  * or with one of 1 there. */
-static bool read_denominator(const struct attn_graph *graph, struct found *found,
-                             struct attn_labelled x, bool factor)
+static bool read_denominator(const struct attn_graph *graph,
+                             struct linear_attention_match *found, struct attn_labelled x,
+                             bool factor)
 {
     int32_t other;
     if (!squeeze(graph, found, &x))
@@ -165,7 +168,7 @@ static bool read_quotient(const struct attn_graph *graph, const struct attn_prod
                           int q, int kv, struct attn_labelled denominator, bool factor,
                           void *arg)
 {
-    struct found *found = arg;
+    struct linear_attention_match *found = arg;
     if (!attn_linear_roles_read(graph, p, q, kv, &found->r) || found->r.q.n != RANK)
         return false;
     found->why = "what it divides by is not the product of queries and the sum of keys";
@@ -204,7 +207,7 @@ static const char *feature_map(const struct attn_graph *graph, int32_t *value)
 static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
                             int32_t *applied)
 {
-    struct found found = { .epsilon = 0 };
+    struct linear_attention_match found = { .epsilon = 0 };
     if (!attn_match_is_f32_of(graph, node->out[0], RANK))
         return ATTNRUN_OK;
     if (!attn_quotient_read(graph, node, read_quotient, &found))

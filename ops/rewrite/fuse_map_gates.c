@@ -13,7 +13,7 @@
 
 enum { MAX_FORWARD = 4 };
 
-struct found {
+struct map_gates_match {
     int32_t x, result;
     bool channels, pixels;
     struct attn_channel_gate channel;
@@ -22,7 +22,7 @@ struct found {
 
 /* A product of a map and a gate of pixels; *v: the map. */
 static bool read_pixels(const struct attn_graph *graph, const struct attn_node *times,
-                        struct found *found, int32_t *v)
+                        struct map_gates_match *found, int32_t *v)
 {
     for (int side = 0; side < 2; side++) {
         *v = times->in[side];
@@ -35,7 +35,7 @@ static bool read_pixels(const struct attn_graph *graph, const struct attn_node *
 }
 
 static bool read_channels(const struct attn_graph *graph, const struct attn_node *times,
-                          struct found *found)
+                          struct map_gates_match *found)
 {
     for (int side = 0; side < 2; side++) {
         found->x = times->in[side];
@@ -99,7 +99,7 @@ static attn_status make_kernel(struct attn_graph *graph,
 }
 
 static attn_status make_cbam(struct attn_graph *graph, struct attn_node *before,
-                             const struct found *found, struct attn_node **made)
+                             const struct map_gates_match *found, struct attn_node **made)
 {
     static const attnrun_string both[2] = { { "avg", 3 }, { "max", 3 } };
     int32_t in[7] = { found->x, -1, -1, -1, -1, -1, -1 }, n = 0;
@@ -127,7 +127,8 @@ static attn_status make_cbam(struct attn_graph *graph, struct attn_node *before,
 }
 
 static attn_status make_squeeze(struct attn_graph *graph, struct attn_node *before,
-                                const struct found *found, struct attn_node **made)
+                                const struct map_gates_match *found,
+                                struct attn_node **made)
 {
     const struct attn_channel_gate *gate = &found->channel;
     int32_t in[5] = { found->x, -1, -1, -1, -1 };
@@ -162,7 +163,7 @@ static attn_status note_left(struct attn_graph *graph, const struct attn_node *t
 static attn_status try_node(struct attn_graph *graph, struct attn_node *times,
                             int32_t *applied)
 {
-    struct found found = { .x = -1, .result = times->out[0] };
+    struct map_gates_match found = { .x = -1, .result = times->out[0] };
     struct attn_node *made;
     int32_t v = -1;
     if (times->pub.n_in != 2 || !attn_match_is_map(graph, times->out[0]))
@@ -196,7 +197,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *times,
 }
 
 /* From the last node on: a gate of pixels takes the gate of channels before it. */
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_map_gates(struct attn_graph *graph, int32_t *applied)
 {
     for (int64_t n = graph->n_nodes - 1; n >= 0 && !attn_stops_node(n); n--)
         if (node_is(graph->nodes[n], "Mul") &&
@@ -205,4 +206,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_map_gates = { .name = "map_gates", .run = run };
+const struct attn_pass attn_pass_map_gates = { .name = "map_gates",
+                                               .run = run_map_gates };

@@ -14,16 +14,16 @@
 
 enum { RANK = 5, MAX_PARTS = 16, MAX_WINDOW = 64, BLOCKS = 2 };
 
-struct part {
+struct matched_part {
     int32_t k, v, mask; /* mask -1: none */
     int k_rank, v_rank;
     int64_t window, from, keys; /* from: the first of its scores */
     int32_t context;            /* its term of the sum */
 };
 
-struct found {
+struct parts_attention_match {
     int n;
-    struct part part[MAX_PARTS];
+    struct matched_part part[MAX_PARTS];
     int32_t q, result;
     double scale;
 };
@@ -96,8 +96,8 @@ static bool are_keys(const struct attn_labelled *x, const char *names)
 }
 
 /* The axes before the keys are those of Q. */
-static bool fit_queries(const struct attn_graph *graph, const struct found *found,
-                        int32_t value)
+static bool fit_queries(const struct attn_graph *graph,
+                        const struct parts_attention_match *found, int32_t value)
 {
     const attnrun_type *q = type_of(graph, found->q), *t = type_of(graph, value);
     for (int i = 0; i < t->rank - 2; i++)
@@ -108,7 +108,7 @@ static bool fit_queries(const struct attn_graph *graph, const struct found *foun
 
 /* A product of Q and K_p that is scaled. */
 static bool read_product(const struct attn_graph *graph, int32_t value,
-                         struct found *found, struct part *part)
+                         struct parts_attention_match *found, struct matched_part *part)
 {
     double scale = 1, x;
     int32_t other;
@@ -148,8 +148,8 @@ static bool read_product(const struct attn_graph *graph, int32_t value,
 }
 
 /* The scores of a part: a product, to which a mask may be added. */
-static bool read_part(const struct attn_graph *graph, int32_t value, struct found *found,
-                      struct part *part)
+static bool read_part(const struct attn_graph *graph, int32_t value,
+                      struct parts_attention_match *found, struct matched_part *part)
 {
     part->mask = -1;
     if (!read_once(graph, value) || type_of(graph, value)->rank != RANK)
@@ -173,7 +173,8 @@ static bool read_part(const struct attn_graph *graph, int32_t value, struct foun
 
 /* V_p of the product of a slice of the weights. */
 static bool read_context(const struct attn_graph *graph, const struct attn_node *slice,
-                         const struct found *found, struct part *part)
+                         const struct parts_attention_match *found,
+                         struct matched_part *part)
 {
     struct attn_product p;
     char names[26];
@@ -196,7 +197,7 @@ static bool read_context(const struct attn_graph *graph, const struct attn_node 
 
 /* Each slice of the weights is a part, and each part has one. */
 static bool read_slices(const struct attn_graph *graph, int32_t weights,
-                        struct found *found)
+                        struct parts_attention_match *found)
 {
     uint32_t seen = 0;
     const struct attn_value *w = &graph->values[weights];
@@ -219,8 +220,8 @@ static bool read_slices(const struct attn_graph *graph, int32_t weights,
 }
 
 /* `value` is the sum of the terms of all parts and of nothing else. */
-static bool sums_all(const struct attn_graph *graph, const struct found *found,
-                     int32_t value)
+static bool sums_all(const struct attn_graph *graph,
+                     const struct parts_attention_match *found, int32_t value)
 {
     int32_t waiting[2 * MAX_PARTS] = { value };
     uint32_t seen = 0;
@@ -247,7 +248,7 @@ static bool sums_all(const struct attn_graph *graph, const struct found *found,
     return seen == (UINT32_C(1) << found->n) - 1;
 }
 
-static bool read_sum(const struct attn_graph *graph, struct found *found)
+static bool read_sum(const struct attn_graph *graph, struct parts_attention_match *found)
 {
     found->result = found->part[0].context;
     for (int i = 1; i < found->n; i++) {
@@ -265,14 +266,15 @@ static bool read_sum(const struct attn_graph *graph, struct found *found)
 
 static const char *read_all(const struct attn_graph *graph,
                             const struct attn_node *softmax,
-                            const struct attn_node *concat, struct found *found)
+                            const struct attn_node *concat,
+                            struct parts_attention_match *found)
 {
     int64_t keys = 0;
     found->n = concat->pub.n_in;
     found->q = -1;
     for (int i = 0; i < found->n; i++) {
-        struct part *part = &found->part[i];
-        *part = (struct part){ .window = 1, .from = keys };
+        struct matched_part *part = &found->part[i];
+        *part = (struct matched_part){ .window = 1, .from = keys };
         if (!read_part(graph, concat->in[i], found, part))
             return "a part of its scores is no product of the same queries that is "
                    "scaled alike and masked";
@@ -282,7 +284,7 @@ static const char *read_all(const struct attn_graph *graph,
     if (!read_slices(graph, softmax->out[0], found))
         return "its weights are read elsewhere, or are not multiplied part by part";
     for (int i = 1; i < found->n; i++) {
-        const struct part *a = &found->part[0], *b = &found->part[i];
+        const struct matched_part *a = &found->part[0], *b = &found->part[i];
         if (!dim_equal(type_of(graph, a->v)->dims[a->v_rank - 1],
                        type_of(graph, b->v)->dims[b->v_rank - 1]))
             return "its values are of different sizes";
@@ -315,7 +317,7 @@ static attn_status make_operand(struct attn_graph *graph, struct attn_node *befo
 }
 
 static attn_status make_part(struct attn_graph *graph, struct attn_node *before,
-                             const struct part *part, int32_t *in, int32_t *n_in,
+                             const struct matched_part *part, int32_t *in, int32_t *n_in,
                              int64_t *word)
 {
     struct band k = { .window = 1 }, v = k;
@@ -335,7 +337,7 @@ static attn_status make_part(struct attn_graph *graph, struct attn_node *before,
 }
 
 static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
-                           const struct found *found)
+                           const struct parts_attention_match *found)
 {
     int32_t in[1 + 3 * MAX_PARTS] = { found->q }, n_in = 1;
     int64_t *parts =
@@ -361,7 +363,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     const int64_t axis =
         attn_match_int(softmax, "axis", softmax->pub.opset < 13 ? 1 : -1);
     const struct attn_node *concat = attn_match_in(graph, softmax, 0, "Concat");
-    struct found found = { .n = 0 };
+    struct parts_attention_match found = { .n = 0 };
     if (concat == NULL || concat->pub.n_in < 2 || concat->pub.n_in > MAX_PARTS ||
         !attn_match_is_f32_of(graph, softmax->in[0], RANK) ||
         (axis != -1 && axis != RANK - 1) || !read_once(graph, softmax->in[0]))
@@ -378,10 +380,10 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_parts_attention(struct attn_graph *graph, int32_t *applied)
 {
     return attn_match_each(graph, "Softmax", try_softmax, applied);
 }
 
 const struct attn_pass attn_pass_parts_attention = { .name = "parts_attention",
-                                                     .run = run };
+                                                     .run = run_parts_attention };

@@ -13,7 +13,7 @@
 
 enum { MIN_MAPS = 2, MAX_MAPS = 8, FIXED = 5 };
 
-struct found {
+struct selective_kernel_match {
     int axis; /* of the branches in the stack */
     int n;    /* branches */
     int32_t f[MAX_MAPS], stack, result;
@@ -50,7 +50,8 @@ static bool read_stack(const struct attn_graph *graph, int32_t value, int axis, 
     return true;
 }
 
-static bool read_maps(const struct attn_graph *graph, struct found *found)
+static bool read_maps(const struct attn_graph *graph,
+                      struct selective_kernel_match *found)
 {
     if (!read_stack(graph, found->stack, found->axis, 4, found->f, &found->n))
         return false;
@@ -66,7 +67,8 @@ static bool read_maps(const struct attn_graph *graph, struct found *found)
 }
 
 /* Whether `value` is a branch that is not seen yet; it is then. */
-static bool see_branch(const struct found *found, int32_t value, bool *seen)
+static bool see_branch(const struct selective_kernel_match *found, int32_t value,
+                       bool *seen)
 {
     for (int i = 0; i < found->n; i++)
         if (found->f[i] == value && !seen[i])
@@ -75,8 +77,8 @@ static bool see_branch(const struct found *found, int32_t value, bool *seen)
 }
 
 /* The sum of all branches, each once. */
-static bool is_sum(const struct attn_graph *graph, const struct found *found,
-                   int32_t value)
+static bool is_sum(const struct attn_graph *graph,
+                   const struct selective_kernel_match *found, int32_t value)
 {
     int axis;
     bool seen[MAX_MAPS] = { false };
@@ -98,7 +100,7 @@ static bool is_sum(const struct attn_graph *graph, const struct found *found,
 
 /* The logits of all branches as one product, or as one for each; *z: what they are of. */
 static bool read_select(const struct attn_graph *graph, int32_t value,
-                        struct found *found, int32_t *z)
+                        struct selective_kernel_match *found, int32_t *z)
 {
     int32_t parts[MAX_MAPS], from;
     int n;
@@ -139,7 +141,8 @@ static bool read_select(const struct attn_graph *graph, int32_t value,
 }
 
 /* Z of the mean of the sum of the branches. */
-static bool read_first(const struct attn_graph *graph, int32_t z, struct found *found)
+static bool read_first(const struct attn_graph *graph, int32_t z,
+                       struct selective_kernel_match *found)
 {
     int32_t s;
     const int64_t hidden = found->select[0].columns;
@@ -165,7 +168,7 @@ static bool read_first(const struct attn_graph *graph, int32_t z, struct found *
 }
 
 static bool read_all(const struct attn_graph *graph, const struct attn_node *sum,
-                     struct found *found)
+                     struct selective_kernel_match *found)
 {
     const struct attn_node *times = attn_match_sole_in(graph, sum, 0, "Mul");
     int32_t z = -1;
@@ -190,8 +193,9 @@ static bool read_all(const struct attn_graph *graph, const struct attn_node *sum
 }
 
 /* wsel (M, C, d) and bsel (M, C), or -1. */
-static attn_status make_select(struct attn_graph *graph, const struct found *found,
-                               int32_t *wsel, int32_t *bsel)
+static attn_status make_select(struct attn_graph *graph,
+                               const struct selective_kernel_match *found, int32_t *wsel,
+                               int32_t *bsel)
 {
     const int64_t columns = found->select[0].columns, rows = found->channels;
     const int64_t dims[3] = { found->n, rows, columns };
@@ -215,7 +219,8 @@ static attn_status make_select(struct attn_graph *graph, const struct found *fou
 }
 
 /* Convolutions of what no convolution gives are in blocks by the sum that joins them alone. */
-static bool needs_sum(const struct attn_graph *graph, const struct found *found)
+static bool needs_sum(const struct attn_graph *graph,
+                      const struct selective_kernel_match *found)
 {
     int alone = 0;
     for (int i = 0; i < found->n; i++) {
@@ -228,7 +233,7 @@ static bool needs_sum(const struct attn_graph *graph, const struct found *found)
 static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
                            int32_t *applied)
 {
-    struct found found = { .n = 0 };
+    struct selective_kernel_match found = { .n = 0 };
     if (!read_all(graph, sum, &found))
         return ATTNRUN_OK;
     if (needs_sum(graph, &found))
@@ -249,10 +254,10 @@ static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_selective_kernel(struct attn_graph *graph, int32_t *applied)
 {
     return attn_match_each(graph, "ReduceSum", try_sum, applied);
 }
 
 const struct attn_pass attn_pass_selective_kernel = { .name = "selective_kernel",
-                                                      .run = run };
+                                                      .run = run_selective_kernel };

@@ -145,9 +145,10 @@ static attn_status try_gather(struct attn_graph *graph, struct attn_node *gather
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_gather_rows(struct attn_graph *graph, int32_t *applied)
 {
     return attn_match_each(graph, "GatherElements", try_gather, applied);
 }
 
-const struct attn_pass attn_pass_gather_rows = { .name = "gather_rows", .run = run };
+const struct attn_pass attn_pass_gather_rows = { .name = "gather_rows",
+                                                 .run = run_gather_rows };

@@ -202,10 +202,10 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     return node_is(user, "Einsum") ? replace_einsum(graph, user, applied) : ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_softmax_operands(struct attn_graph *graph, int32_t *applied)
 {
     return attn_match_each(graph, "Softmax", try_softmax, applied);
 }
 
 const struct attn_pass attn_pass_softmax_operands = { .name = "softmax_operands",
-                                                      .run = run };
+                                                      .run = run_softmax_operands };

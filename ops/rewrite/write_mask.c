@@ -36,7 +36,7 @@ struct known {
     int64_t operand;
 };
 
-struct writer {
+struct mask_writer {
     const struct attn_graph *graph;
     const struct attn_mask_source *source;
     struct attn_mask_written *out;
@@ -47,12 +47,12 @@ struct writer {
     bool failed, fits;
 };
 
-static const attnrun_type *type_of(const struct writer *w, int32_t value)
+static const attnrun_type *type_of(const struct mask_writer *w, int32_t value)
 {
     return &w->graph->values[value].type;
 }
 
-static bool is_known_type(const struct writer *w, int32_t value)
+static bool is_known_type(const struct mask_writer *w, int32_t value)
 {
     const attnrun_type *t = type_of(w, value);
     return t->kind == ATTNRUN_TENSOR && t->rank >= 0 &&
@@ -60,7 +60,7 @@ static bool is_known_type(const struct writer *w, int32_t value)
             t->dtype == ATTNRUN_I32 || t->dtype == ATTNRUN_F32);
 }
 
-static bool same_request(const struct writer *w, const struct request *a,
+static bool same_request(const struct mask_writer *w, const struct request *a,
                          const struct request *b)
 {
     const int32_t rank = type_of(w, a->value)->rank;
@@ -68,7 +68,7 @@ static bool same_request(const struct writer *w, const struct request *a,
            (rank <= 0 || memcmp(a->axes, b->axes, (size_t)rank * sizeof a->axes[0]) == 0);
 }
 
-static bool find(const struct writer *w, const struct request *r, int64_t *operand)
+static bool find(const struct mask_writer *w, const struct request *r, int64_t *operand)
 {
     for (int32_t k = 0; k < w->n_known; k++)
         if (same_request(w, &w->known[k].request, r)) {
@@ -78,7 +78,7 @@ static bool find(const struct writer *w, const struct request *r, int64_t *opera
     return false;
 }
 
-static void remember(struct writer *w, const struct request *r, int64_t operand)
+static void remember(struct mask_writer *w, const struct request *r, int64_t operand)
 {
     if (w->n_known == MAX_VALUES)
         w->failed = true;
@@ -88,7 +88,7 @@ static void remember(struct writer *w, const struct request *r, int64_t operand)
 
 /* ---- instructions and leaves ---- */
 
-static int64_t put(struct writer *w, int64_t opcode, int64_t a, int64_t b, int64_t c)
+static int64_t put(struct mask_writer *w, int64_t opcode, int64_t a, int64_t b, int64_t c)
 {
     const int64_t word[MASK_WORDS] = { opcode, a, b, c };
     for (int32_t k = 0; k < w->out->n_code; k++)
@@ -102,7 +102,7 @@ static int64_t put(struct writer *w, int64_t opcode, int64_t a, int64_t b, int64
     return RESULT + w->out->n_code++;
 }
 
-static int64_t put_element(struct writer *w, const attnrun_tensor *x, int64_t k)
+static int64_t put_element(struct mask_writer *w, const attnrun_tensor *x, int64_t k)
 {
     if (x->dtype != ATTNRUN_F32)
         return put(w, MASK_INT, tensor_get_int(x, k), x->dtype, 0);
@@ -113,19 +113,19 @@ static int64_t put_element(struct writer *w, const attnrun_tensor *x, int64_t k)
 }
 
 /* A dim that is the mask's, or is broadcast to it. */
-static bool dim_fits(const struct writer *w, attnrun_dim dim, int axis)
+static bool dim_fits(const struct mask_writer *w, attnrun_dim dim, int axis)
 {
     return dim_is(dim, 1) || (axis >= 0 && dim_equal(dim, w->source->dims[axis]));
 }
 
-static void check_fit(struct writer *w, const struct request *r)
+static void check_fit(struct mask_writer *w, const struct request *r)
 {
     const attnrun_type *t = type_of(w, r->value);
     for (int i = 0; i < t->rank; i++)
         w->fits = w->fits && dim_fits(w, t->dims[i], r->axes[i]);
 }
 
-static int64_t put_leaf(struct writer *w, const struct request *r)
+static int64_t put_leaf(struct mask_writer *w, const struct request *r)
 {
     struct attn_mask_written *out = w->out;
     if (out->n_leaves == MASK_MAX_LEAVES) {
@@ -146,7 +146,7 @@ static int64_t put_leaf(struct writer *w, const struct request *r)
 /* ---- operators ---- */
 
 /* Operand `value` of an elementwise node, whose result is `r`. */
-static bool operand_request(const struct writer *w, const struct request *r,
+static bool operand_request(const struct mask_writer *w, const struct request *r,
                             int32_t value, struct request *made)
 {
     if (value < 0 || !is_known_type(w, value))
@@ -160,7 +160,7 @@ static bool operand_request(const struct writer *w, const struct request *r,
 }
 
 /* What a node that only moves axes reads. */
-static bool moved_request(const struct writer *w, const struct attn_node *node,
+static bool moved_request(const struct mask_writer *w, const struct attn_node *node,
                           const struct request *r, struct request *made)
 {
     const int32_t value = node->in[0];
@@ -197,7 +197,7 @@ static bool moved_request(const struct writer *w, const struct attn_node *node,
 }
 
 /* Expand: its dims are those of the mask, or 1. */
-static bool expanded_request(struct writer *w, const struct attn_node *node,
+static bool expanded_request(struct mask_writer *w, const struct attn_node *node,
                              const struct request *r, struct request *made)
 {
     if (!node_is(node, "Expand") || !operand_request(w, r, node->in[0], made))
@@ -208,7 +208,7 @@ static bool expanded_request(struct writer *w, const struct attn_node *node,
 
 /* ---- Trilu ---- */
 
-static bool reads_trilu(const struct writer *w, const struct attn_node *node,
+static bool reads_trilu(const struct mask_writer *w, const struct attn_node *node,
                         const struct request *r, int64_t *diagonal)
 {
     const attnrun_type *t = type_of(w, r->value);
@@ -224,19 +224,19 @@ static bool reads_trilu(const struct writer *w, const struct attn_node *node,
     return fabs(k) < 1e9;
 }
 
-static int64_t put_int(struct writer *w, int64_t x, int32_t dtype)
+static int64_t put_int(struct mask_writer *w, int64_t x, int32_t dtype)
 {
     return put(w, MASK_INT, x, dtype, 0);
 }
 
-static int64_t put_distance(struct writer *w)
+static int64_t put_distance(struct mask_writer *w)
 {
     const int64_t key = put(w, MASK_AT_KEY, 0, 0, 0),
                   query = put(w, MASK_AT_QUERY, 0, 0, 0);
     return put(w, MASK_SUB, key, query, 0);
 }
 
-static int64_t put_trilu(struct writer *w, const struct attn_node *node, int64_t x,
+static int64_t put_trilu(struct mask_writer *w, const struct attn_node *node, int64_t x,
                          int64_t diagonal)
 {
     const bool upper = attn_match_int(node, "upper", 1) != 0;
@@ -253,7 +253,7 @@ static int64_t put_trilu(struct writer *w, const struct attn_node *node, int64_t
 
 /* The constant that Slices cut `r` out of, along axes of queries and keys, with positions of
  * its first element in `at` (queries, keys); -1: none. */
-static int32_t uncut(const struct writer *w, const struct request *r, int64_t *at)
+static int32_t uncut(const struct mask_writer *w, const struct request *r, int64_t *at)
 {
     int32_t value = r->value;
     at[0] = at[1] = 0;
@@ -281,8 +281,8 @@ static int32_t uncut(const struct writer *w, const struct request *r, int64_t *a
 
 /* A dim of as many elements as the mask has, from `start` on of `n`; or fewer where the
  * constant ends, which then is an error. */
-static bool is_cut_to(const struct writer *w, attnrun_dim dim, int axis, int64_t start,
-                      int64_t n)
+static bool is_cut_to(const struct mask_writer *w, attnrun_dim dim, int axis,
+                      int64_t start, int64_t n)
 {
     struct attn_dims *dims = w->graph->model->dims;
     const attnrun_dim want = w->source->dims[axis];
@@ -310,7 +310,7 @@ static bool matrix_axes(const struct request *r, const attnrun_tensor *x, int *r
     return *row >= 0 && *column > *row;
 }
 
-static int64_t put_band(struct writer *w, const attnrun_tensor *x,
+static int64_t put_band(struct mask_writer *w, const attnrun_tensor *x,
                         const struct attn_mask_band *band, int64_t shift)
 {
     int64_t seen = -1;
@@ -328,8 +328,8 @@ static int64_t put_band(struct writer *w, const attnrun_tensor *x,
 }
 
 /* `r` as a band of a constant; *operand: what it is. */
-static attn_status read_band(struct writer *w, const struct request *r, int64_t *operand,
-                             bool *found)
+static attn_status read_band(struct mask_writer *w, const struct request *r,
+                             int64_t *operand, bool *found)
 {
     int64_t at[2];
     int axes[2];
@@ -361,7 +361,7 @@ static attn_status read_band(struct writer *w, const struct request *r, int64_t 
 /* ---- the walk ---- */
 
 /* Both a dim of queries and one of keys that may be more than 1. */
-static bool is_of_pairs(const struct writer *w, const struct request *r)
+static bool is_of_pairs(const struct mask_writer *w, const struct request *r)
 {
     const attnrun_type *t = type_of(w, r->value);
     uint32_t axes = 0;
@@ -371,7 +371,7 @@ static bool is_of_pairs(const struct writer *w, const struct request *r)
     return (axes >> MASK_QUERY & 1) != 0 && (axes >> MASK_KEY & 1) != 0;
 }
 
-static bool is_number(const struct writer *w, int32_t value, attnrun_tensor *x)
+static bool is_number(const struct mask_writer *w, int32_t value, attnrun_tensor *x)
 {
     const struct attn_node *node = attn_graph_producer(w->graph, value);
     const struct attn_attr *attr = NULL;
@@ -387,7 +387,7 @@ static bool is_number(const struct writer *w, int32_t value, attnrun_tensor *x)
 }
 
 /* The operands that a request waits for; returns how many, -1: it is a leaf. */
-static int32_t operands_of(struct writer *w, const struct request *r,
+static int32_t operands_of(struct mask_writer *w, const struct request *r,
                            const struct attn_node *node, int64_t opcode,
                            struct request *operands)
 {
@@ -407,7 +407,7 @@ static int32_t operands_of(struct writer *w, const struct request *r,
                : -1;
 }
 
-static int64_t put_node(struct writer *w, const struct request *r,
+static int64_t put_node(struct mask_writer *w, const struct request *r,
                         const struct attn_node *node, int64_t opcode, const int64_t *x)
 {
     int64_t diagonal;
@@ -421,7 +421,7 @@ static int64_t put_node(struct writer *w, const struct request *r,
 }
 
 /* The request on top of the stack: it gets its operand, or others are put above it. */
-static attn_status step(struct writer *w)
+static attn_status step(struct mask_writer *w)
 {
     const struct request r = w->stack[w->n_stack - 1];
     const struct attn_node *node = attn_graph_producer(w->graph, r.value);
@@ -462,7 +462,7 @@ static attn_status step(struct writer *w)
 }
 
 /* The operand of a value that is broadcast to the scores. */
-static attn_status write_value(struct writer *w, int32_t value, int64_t *operand)
+static attn_status write_value(struct mask_writer *w, int32_t value, int64_t *operand)
 {
     struct request r = { .value = value };
     *operand = -1;
@@ -486,7 +486,7 @@ static attn_status write_value(struct writer *w, int32_t value, int64_t *operand
 }
 
 /* Where scores stay, as keep[i] says, too; *own: as it says alone. */
-static attn_status write_keep(struct writer *w, int i, int64_t *own, int64_t *keep)
+static attn_status write_keep(struct mask_writer *w, int i, int64_t *own, int64_t *keep)
 {
     TRY(write_value(w, w->source->keep[i], own));
     if (w->failed || *own < 0)
@@ -497,7 +497,7 @@ static attn_status write_keep(struct writer *w, int i, int64_t *own, int64_t *ke
     return ATTNRUN_OK;
 }
 
-static int64_t put_float(struct writer *w, float x)
+static int64_t put_float(struct mask_writer *w, float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -505,7 +505,7 @@ static int64_t put_float(struct writer *w, float x)
 }
 
 /* What is added to scores and to the zeros in the place of others. */
-static int64_t put_fills(struct writer *w, const int64_t *own)
+static int64_t put_fills(struct mask_writer *w, const int64_t *own)
 {
     const float *fills = w->source->fills;
     const int64_t inner =
@@ -536,7 +536,7 @@ static void place_results(struct attn_mask_written *out)
 }
 
 /* One tensor of all pairs, added as it is. */
-static bool is_trivial(const struct writer *w)
+static bool is_trivial(const struct mask_writer *w)
 {
     const struct attn_mask_written *out = w->out;
     if (out->n_code > 0 || out->n_leaves != 1 || out->mask[MASK_FACT_KEEP] >= 0)
@@ -551,7 +551,7 @@ attn_status attn_mask_write(const struct attn_graph *graph,
                             const struct attn_mask_source *source,
                             struct attn_mask_written *out, bool *done)
 {
-    struct writer w = {
+    struct mask_writer w = {
         .graph = graph, .source = source, .out = out, .max = { -1, -1 }, .fits = true
     };
     int64_t keep = -1, own[2] = { -1, -1 }, add[2];

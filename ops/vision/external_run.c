@@ -25,16 +25,17 @@ static struct group open_group(const attnrun_step *step, const attnrun_work *wor
 }
 
 /* What a worker has for a tile. */
-struct room {
+struct external_room {
     struct attn_softmax_row *rows; /* of slots */
     float *sums;                   /* TILE */
     float *transposed, *panels, *gemm;
 };
 
-static struct room open_room(const struct attn_external *s, const attnrun_work *work)
+static struct external_room open_room(const struct attn_external *s,
+                                      const attnrun_work *work)
 {
     float *floats = (float *)work->scratch + (s->alone ? s->group_floats : 0);
-    struct room room = { .rows = (struct attn_softmax_row *)(void *)floats };
+    struct external_room room = { .rows = (struct attn_softmax_row *)(void *)floats };
     room.sums = floats + round_up(s->slots, 16) * 4;
     room.transposed = room.sums + TILE;
     room.panels = room.transposed + s->transposed_floats;
@@ -45,7 +46,7 @@ static struct room open_room(const struct attn_external *s, const attnrun_work *
 /* The right operand of tokens x channels: the transpose of mk or mv of a head. Always
  * panels: the kernel would sum a few rows times a transpose in another order. */
 static void set_right(const attnrun_step *step, int in, int64_t head,
-                      const struct room *room, struct attn_gemm_f32 *g)
+                      const struct external_room *room, struct attn_gemm_f32 *g)
 {
     const struct attn_external_packed *packed = step->node->packed;
     const int64_t index = step->in[in].rank == 3 ? head : 0, k = (int64_t)g->k;
@@ -73,7 +74,7 @@ static const float *left_of(const attnrun_step *step, int in, int64_t head,
 
 /* logits (slots, width) = mk x of n tokens from `t` on. */
 static void find_logits(const attnrun_step *step, const struct group *group, int64_t t,
-                        int64_t n, const struct room *room, float *logits)
+                        int64_t n, const struct external_room *room, float *logits)
 {
     const struct attn_external *s = step->state;
     const float *x = step->x[X].data;
@@ -107,7 +108,7 @@ static void find_logits(const attnrun_step *step, const struct group *group, int
 
 /* Logits of a tile as exp(l - largest of their slot), and the largest and the sums. */
 static void run_logits(const attnrun_step *step, const struct group *group, int64_t tile,
-                       const struct room *room)
+                       const struct external_room *room)
 {
     const struct attn_external *s = step->state;
     const int64_t n = min64(s->n - tile * TILE, TILE);
@@ -125,7 +126,7 @@ static void run_logits(const attnrun_step *step, const struct group *group, int6
 
 /* group->largest becomes exp(largest of the tile - that of all) / sum of all. */
 static void run_worth(const attnrun_step *step, const struct group *group,
-                      const struct room *room)
+                      const struct external_room *room)
 {
     const struct attn_external *s = step->state;
     float *max = (float *)room->rows, *sum = max + s->slots;
@@ -172,7 +173,7 @@ static bool invert_sums(float *sums, float *larger, int64_t n, float epsilon, fl
 
 /* The terms of a tile become a, for n tokens. */
 static void pool_tile(const attnrun_step *step, const struct group *group, int64_t tile,
-                      int64_t n, const struct room *room)
+                      int64_t n, const struct external_room *room)
 {
     const struct attn_external_args *args = step->args;
     const struct attn_external *s = step->state;
@@ -229,7 +230,7 @@ static int32_t list_epilogue(const attnrun_step *step, int64_t head, int64_t cha
 }
 
 static void run_values(const attnrun_step *step, const struct group *group, int64_t tile,
-                       const struct room *room)
+                       const struct external_room *room)
 {
     const struct attn_external *s = step->state;
     const int64_t n = min64(s->n - tile * TILE, TILE), t = tile * TILE;
@@ -273,7 +274,7 @@ static attn_status run_group(const attnrun_step *step, const attnrun_work *work,
 {
     const struct attn_external *s = step->state;
     const struct group group = open_group(step, work, index);
-    const struct room room = open_room(s, work);
+    const struct external_room room = open_room(s, work);
     for (int64_t tile = 0; tile < 2 * s->tiles; tile++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
@@ -292,7 +293,7 @@ attn_status attn_external_run(const attnrun_step *step, const attnrun_work *work
     const struct attn_external *s = step->state;
     if (s->batch == 0 || s->co == 0)
         return ATTNRUN_OK;
-    const struct room room = open_room(s, work);
+    const struct external_room room = open_room(s, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (s->alone) {
             TRY(run_group(step, work, task));

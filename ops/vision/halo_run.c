@@ -1,5 +1,6 @@
 /* halo_run.c - the phases of HaloAttention: K, V and Q of pixels, blocks, results; or all
  * of them for regions, one after the other. See halo_attention.c. */
+#include "../tile.h"
 #include "halo.h"
 
 static struct attn_halo_worker open_worker(const attnrun_step *step,
@@ -182,11 +183,11 @@ static attn_status run_block(struct attn_halo_worker *w, const attnrun_work *wor
                              int64_t task)
 {
     const struct attn_halo *s = w->s;
-    const int64_t part = s->heads / s->head_parts, head = task % s->head_parts * part;
-    task /= s->head_parts;
-    open_image(w, work, task / s->columns / s->rows);
-    return attn_halo_block(w, task / s->columns % s->rows, task % s->columns, head,
-                           head + part, work);
+    const int64_t part = s->heads / s->head_parts;
+    const int64_t head = op_take(&task, s->head_parts) * part,
+                  column = op_take(&task, s->columns), row = op_take(&task, s->rows);
+    open_image(w, work, task);
+    return attn_halo_block(w, row, column, head, head + part, work);
 }
 
 /* Rows of blocks one after the other; K and V that the next one sees, too, stay. */
@@ -194,10 +195,10 @@ static attn_status run_region(struct attn_halo_worker *w, const attnrun_work *wo
                               int64_t task)
 {
     const struct attn_halo *s = w->s;
-    const int64_t x = task % s->x_regions * s->region_columns;
-    const int64_t y = task / s->x_regions % s->y_regions * s->region_rows;
+    const int64_t x = op_take(&task, s->x_regions) * s->region_columns;
+    const int64_t y = op_take(&task, s->y_regions) * s->region_rows;
     const int64_t x_end = min64(s->columns, x + s->region_columns);
-    w->image = task / s->x_regions / s->y_regions;
+    w->image = task;
     w->values.data = w->own;
     w->values.first = max64(0, x * s->block - s->halo);
     w->values.columns = min64(s->map.width, x_end * s->block + s->halo) - w->values.first;

@@ -44,7 +44,7 @@ static struct sagan_part part_of(const struct attn_sagan *s, int64_t tile)
 }
 
 /* Scratch of a tile. */
-struct room {
+struct sagan_room {
     float *gemm;
     float *out;                 /* a projection */
     float *pixels, *transposed; /* (ROWS, TILE), (TILE, ROWS) where it is pooled */
@@ -52,7 +52,7 @@ struct room {
 
 /* Up to ROWS channels of a weight at the 4 POOLED pixels behind some keys: pixels, and
  * their transpose. */
-static void project_pixels(const attnrun_step *step, const struct room *room, int w,
+static void project_pixels(const attnrun_step *step, const struct sagan_room *room, int w,
                            int64_t first, int64_t rows, const float *x,
                            struct sagan_part part)
 {
@@ -67,7 +67,7 @@ static void project_pixels(const attnrun_step *step, const struct room *room, in
 }
 
 /* out[key * row + r] = the largest of the key's four pixels in channel first + r. */
-static void pool_part(const attnrun_step *step, const struct room *room, int w,
+static void pool_part(const attnrun_step *step, const struct sagan_room *room, int w,
                       int64_t first, int64_t rows, const float *x, struct sagan_part part,
                       float *out, int64_t row, int64_t next_line)
 {
@@ -87,7 +87,7 @@ static void pool_part(const attnrun_step *step, const struct room *room, int w,
 }
 
 /* The same for all keys of a tile, in blocks of POOLED keys at most. */
-static void pool_tile(const attnrun_step *step, const struct room *room, int w,
+static void pool_tile(const attnrun_step *step, const struct sagan_room *room, int w,
                       int64_t first, int64_t rows, const float *x, struct sagan_part tile,
                       float *out, int64_t row)
 {
@@ -108,7 +108,7 @@ static void pool_tile(const attnrun_step *step, const struct room *room, int w,
 
 /* Channels first … of a weight at the keys of a tile: out[key * row + r] where they are
  * pooled, else out[r * TILE + key]. */
-static void project_tile(const attnrun_step *step, const struct room *room, int w,
+static void project_tile(const attnrun_step *step, const struct sagan_room *room, int w,
                          int64_t first, int64_t rows, const float *x,
                          struct sagan_part tile, float *out, int64_t row)
 {
@@ -120,8 +120,8 @@ static void project_tile(const attnrun_step *step, const struct room *room, int 
                 room->gemm);
 }
 
-static void pack_keys(const attnrun_step *step, const struct room *room, const float *x,
-                      struct sagan_part tile, float *k)
+static void pack_keys(const attnrun_step *step, const struct sagan_room *room,
+                      const float *x, struct sagan_part tile, float *k)
 {
     const struct attn_sagan *s = step->state;
     const size_t n = (size_t)(tile.rows * tile.columns);
@@ -132,8 +132,8 @@ static void pack_keys(const attnrun_step *step, const struct room *room, const f
                                  (size_t)s->d, n);
 }
 
-static void pack_values(const attnrun_step *step, const struct room *room, const float *x,
-                        struct sagan_part tile, float *v)
+static void pack_values(const attnrun_step *step, const struct sagan_room *room,
+                        const float *x, struct sagan_part tile, float *v)
 {
     const struct attn_sagan *s = step->state;
     const int64_t n = tile.rows * tile.columns;
@@ -158,7 +158,7 @@ static void run_keys(const attnrun_step *step, const attnrun_work *work, int64_t
     const float *x = (const float *)step->x[X].data + b * s->map.channels * s->map.pixels;
     float *k = (float *)work->shared + b * s->tiles * (s->k_slot + s->v_slot);
     float *v = k + s->tiles * s->k_slot;
-    struct room room = { .gemm = work->scratch };
+    struct sagan_room room = { .gemm = work->scratch };
     room.out = room.gemm + s->gemm_floats;
     room.pixels = room.out + (s->d > ROWS ? s->d : ROWS) * TILE;
     room.transposed = room.pixels + ROWS * TILE;

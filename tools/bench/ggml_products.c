@@ -46,7 +46,7 @@ static size_t add_product(struct ggml_context *context, struct ggml_cgraph *grap
     return ggml_nbytes(w);
 }
 
-static double run(struct ggml_cgraph *graph, struct ggml_cplan *plan)
+static double run_ggml_products(struct ggml_cgraph *graph, struct ggml_cplan *plan)
 {
     struct timespec from, to;
     clock_gettime(CLOCK_MONOTONIC, &from);
@@ -80,7 +80,7 @@ int main(int argc, char **argv)
     for (int runs; scanf("%d", &runs) == 1;) {
         double best = 1e30;
         for (int i = 0; i < runs; i++) {
-            const double ms = run(graph, &plan);
+            const double ms = run_ggml_products(graph, &plan);
             best = ms < best ? ms : best;
         }
         printf("%.4f\n", best);

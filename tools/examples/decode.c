@@ -227,7 +227,7 @@ static attnrun_status read_logits(struct decoder *d, int64_t *words)
 }
 
 /* Tokens `from` up to `to` of the text; what is before them is in the states. */
-static attnrun_status run(struct decoder *d, int64_t from, int64_t to)
+static attnrun_status run_decode(struct decoder *d, int64_t from, int64_t to)
 {
     const int64_t n = to - from;
     for (int64_t k = 0; k < 3 * n; k++)
@@ -293,7 +293,7 @@ static attnrun_status prefill(struct decoder *d)
     const double start = now();
     for (int64_t from = 0; from < d->n_ids && status == ATTNRUN_OK; from += d->chunk) {
         const int64_t to = from + d->chunk;
-        status = run(d, from, to < d->n_ids ? to : d->n_ids);
+        status = run_decode(d, from, to < d->n_ids ? to : d->n_ids);
     }
     if (status == ATTNRUN_OK)
         fprintf(stderr, "prompt: %lld tokens, %.1f tokens/s\n", (long long)d->n_ids,
@@ -314,7 +314,7 @@ static attnrun_status generate(struct decoder *d)
         fflush(stdout);
         d->ids[d->n_ids++] = token;
         if (++made < d->tokens)
-            status = run(d, d->n_ids - 1, d->n_ids);
+            status = run_decode(d, d->n_ids - 1, d->n_ids);
     }
     if (made > 1)
         fprintf(stderr, "continuation: %lld tokens, %.1f tokens/s\n", (long long)made,

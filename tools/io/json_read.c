@@ -10,7 +10,7 @@
 
 #include "json.h"
 
-struct reader {
+struct json_reader {
     const char *text, *at;
     int32_t depth, rank;              /* rank -1: not known yet */
     int64_t counts[ATTNRUN_MAX_RANK]; /* items so far at each open level */
@@ -20,20 +20,20 @@ struct reader {
     int64_t n;                        /* scalars so far */
 };
 
-static attnrun_status bad(const struct reader *reader, const char *what)
+static attnrun_status bad(const struct json_reader *reader, const char *what)
 {
     return tool_fail(ATTNRUN_E_INPUT, "%s at character %d of '%s'", what,
                      (int)(reader->at - reader->text) + 1, tool_quote(reader->text));
 }
 
-static void skip_spaces(struct reader *reader)
+static void skip_spaces(struct json_reader *reader)
 {
     while (isspace((unsigned char)*reader->at))
         reader->at++;
 }
 
 /* Four hex digits as UTF-8; surrogates are refused. */
-static attnrun_status read_unicode(struct reader *reader, char *out, int *n)
+static attnrun_status read_unicode(struct json_reader *reader, char *out, int *n)
 {
     unsigned code = 0;
     for (int i = 0; i < 4; i++) {
@@ -60,7 +60,7 @@ static attnrun_status read_unicode(struct reader *reader, char *out, int *n)
 
 /* Reads a string at its opening quote into `out`, which has room for the rest of the
  * text. */
-static attnrun_status read_string(struct reader *reader, char *out, int *n)
+static attnrun_status read_string(struct json_reader *reader, char *out, int *n)
 {
     static const char escapes[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     *n = 0;
@@ -86,7 +86,7 @@ static attnrun_status read_string(struct reader *reader, char *out, int *n)
     return ATTNRUN_OK;
 }
 
-static attnrun_status store_string(struct reader *reader)
+static attnrun_status store_string(struct json_reader *reader)
 {
     int n;
     TRY(read_string(reader, reader->strings, &n));
@@ -100,7 +100,8 @@ static attnrun_status store_string(struct reader *reader)
     return ATTNRUN_OK;
 }
 
-static attnrun_status store_number(struct reader *reader, const char *word, size_t length)
+static attnrun_status store_number(struct json_reader *reader, const char *word,
+                                   size_t length)
 {
     attnrun_tensor *tensor = reader->tensor;
     char copy[64], *end;
@@ -132,7 +133,7 @@ static attnrun_status store_number(struct reader *reader, const char *word, size
                      attnrun_dtype_name(tensor->dtype));
 }
 
-static attnrun_status read_scalar(struct reader *reader)
+static attnrun_status read_scalar(struct json_reader *reader)
 {
     if (reader->rank >= 0 && reader->depth != reader->rank)
         return bad(reader, "lists of different depth");
@@ -148,7 +149,7 @@ static attnrun_status read_scalar(struct reader *reader)
     return ATTNRUN_OK;
 }
 
-static attnrun_status close_list(struct reader *reader)
+static attnrun_status close_list(struct json_reader *reader)
 {
     if (reader->depth == 0)
         return bad(reader, "a ] too many");
@@ -163,7 +164,7 @@ static attnrun_status close_list(struct reader *reader)
 }
 
 /* One value: counts it in the list that it stands in. */
-static attnrun_status begin_value(struct reader *reader)
+static attnrun_status begin_value(struct json_reader *reader)
 {
     if (reader->depth > 0)
         reader->counts[reader->depth - 1]++;
@@ -178,7 +179,7 @@ static attnrun_status begin_value(struct reader *reader)
     return ATTNRUN_OK;
 }
 
-static attnrun_status read_values(struct reader *reader)
+static attnrun_status read_values(struct json_reader *reader)
 {
     bool expect_value = true, may_close = false;
     for (;;) {
@@ -209,7 +210,7 @@ static attnrun_status read_values(struct reader *reader)
     }
 }
 
-static void start(struct reader *reader, const char *text)
+static void start(struct json_reader *reader, const char *text)
 {
     memset(reader, 0, sizeof *reader);
     reader->text = reader->at = text;
@@ -220,7 +221,7 @@ static void start(struct reader *reader, const char *text)
 
 attnrun_status json_parse_tensor(const char *text, int32_t dtype, struct held *held)
 {
-    struct reader reader;
+    struct json_reader reader;
     size_t room = dtype == ATTNRUN_STRING ? strlen(text) + 1 : 0;
     char *scratch = malloc(strlen(text) + 1);
     if (scratch == NULL)

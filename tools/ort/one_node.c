@@ -16,7 +16,7 @@ struct constant {
     const ort_value *value;
 };
 
-struct writer {
+struct node_writer {
     const struct door_op *op;
     const ort_api *api;
     const ort_info *info;
@@ -37,14 +37,15 @@ struct writer {
 enum { TYPE_FLOAT = 1, TYPE_INT, TYPE_STRING, TYPE_FLOATS = 6, TYPE_INTS, TYPE_STRINGS };
 
 /* Whether the host gave an answer; a refusal means that the attribute is not of that type. */
-static bool there(const struct writer *w, ort_status *status)
+static bool there(const struct node_writer *w, ort_status *status)
 {
     if (status != NULL)
         w->api->release_status(status);
     return status == NULL;
 }
 
-static int put_single(struct writer *w, const char *name, struct wire_buffer *attribute)
+static int put_single(struct node_writer *w, const char *name,
+                      struct wire_buffer *attribute)
 {
     float f;
     int64_t i;
@@ -70,7 +71,8 @@ static int put_single(struct writer *w, const char *name, struct wire_buffer *at
 
 /* A list of numbers of one type; false where there is none, or an empty one: the host says 0
  * for lists of another type, too. */
-static bool put_ints(struct writer *w, const char *name, struct wire_buffer *attribute)
+static bool put_ints(struct node_writer *w, const char *name,
+                     struct wire_buffer *attribute)
 {
     size_t n = 0;
     if (!there(w, w->api->attribute_ints(w->info, name, NULL, &n)) || n == 0)
@@ -84,7 +86,8 @@ static bool put_ints(struct writer *w, const char *name, struct wire_buffer *att
     return true;
 }
 
-static bool put_floats(struct writer *w, const char *name, struct wire_buffer *attribute)
+static bool put_floats(struct node_writer *w, const char *name,
+                       struct wire_buffer *attribute)
 {
     size_t n = 0;
     if (!there(w, w->api->attribute_floats(w->info, name, NULL, &n)) || n == 0)
@@ -98,7 +101,8 @@ static bool put_floats(struct writer *w, const char *name, struct wire_buffer *a
     return true;
 }
 
-static bool put_strings(struct writer *w, const char *name, struct wire_buffer *attribute)
+static bool put_strings(struct node_writer *w, const char *name,
+                        struct wire_buffer *attribute)
 {
     size_t n = 0;
     char **texts = NULL;
@@ -123,7 +127,7 @@ static bool is_list(const attnrun_attr_def *def)
 }
 
 /* The type of an attribute, whose value is written; 0: not given. */
-static int put_content(struct writer *w, const attnrun_attr_def *def,
+static int put_content(struct node_writer *w, const attnrun_attr_def *def,
                        struct wire_buffer *attribute)
 {
     size_t n = 0;
@@ -143,7 +147,7 @@ static int put_content(struct writer *w, const attnrun_attr_def *def,
                                               : TYPE_STRINGS;
 }
 
-static ort_status *put_attribute(struct writer *w, const attnrun_attr_def *def)
+static ort_status *put_attribute(struct node_writer *w, const attnrun_attr_def *def)
 {
     struct wire_buffer attribute = { 0 };
     wire_text(&attribute, WIRE_ATTR_NAME, def->name);
@@ -190,7 +194,7 @@ static void put_value(struct wire_buffer *graph, int field, const char *name,
     wire_message(graph, field, &value);
 }
 
-static ort_status *input_dtype(const struct writer *w, size_t index, int32_t *dtype)
+static ort_status *input_dtype(const struct node_writer *w, size_t index, int32_t *dtype)
 {
     ort_type *type;
     const ort_shape *shape;
@@ -204,7 +208,7 @@ static ort_status *input_dtype(const struct writer *w, size_t index, int32_t *dt
     return status;
 }
 
-static ort_status *put_input(struct writer *w, size_t index, struct one_node *node)
+static ort_status *put_input(struct node_writer *w, size_t index, struct one_node *node)
 {
     char name[DOOR_NAME + 16];
     size_t length = 0;
@@ -229,7 +233,7 @@ static ort_status *put_input(struct writer *w, size_t index, struct one_node *no
     return NULL;
 }
 
-static ort_status *put_output(struct writer *w, size_t index, struct one_node *node)
+static ort_status *put_output(struct node_writer *w, size_t index, struct one_node *node)
 {
     char name[DOOR_NAME + 16];
     size_t length = 0;
@@ -248,7 +252,7 @@ static ort_status *put_output(struct writer *w, size_t index, struct one_node *n
 /* ---- the model ---- */
 
 /* A constant: its message without the data, and the data. */
-static ort_status *constant_head(const struct writer *w, int32_t k,
+static ort_status *constant_head(const struct node_writer *w, int32_t k,
                                  struct wire_buffer *head, void **data, size_t *n)
 {
     char name[DOOR_NAME + 16];
@@ -284,7 +288,7 @@ static ort_status *constant_head(const struct writer *w, int32_t k,
 }
 
 /* The constants are written once, straight from the host's memory. */
-static ort_status *assemble(struct writer *w, struct wire_buffer *model)
+static ort_status *assemble(struct node_writer *w, struct wire_buffer *model)
 {
     struct wire_buffer heads[DOOR_MAX_IN] = { 0 }, opset = { 0 },
                        tags[DOOR_MAX_IN] = { 0 };
@@ -317,7 +321,7 @@ static ort_status *assemble(struct writer *w, struct wire_buffer *model)
     return status;
 }
 
-static ort_status *put_node(struct writer *w, struct one_node *node)
+static ort_status *put_node(struct node_writer *w, struct one_node *node)
 {
     size_t n_in, n_out, n = 0;
     char name[128] = "";
@@ -346,7 +350,7 @@ static ort_status *put_node(struct writer *w, struct one_node *node)
 ort_status *one_node_write(const struct door_op *op, const ort_info *info,
                            struct one_node *node)
 {
-    struct writer w = { .op = op, .api = op->door->api, .info = info };
+    struct node_writer w = { .op = op, .api = op->door->api, .info = info };
     struct wire_buffer model = { 0 };
     *node = (struct one_node){ 0 };
     ort_status *status = put_node(&w, node);

@@ -8,7 +8,7 @@
 
 #include "door.h"
 
-struct region {
+struct workers_region {
     attnrun_task_fn fn;
     void *arg;
     int64_t n, grain;
@@ -29,7 +29,7 @@ void workers_leave(struct workers_scope before) { current = before; }
 /* One worker: it takes ranges until none is left. */
 static void work(void *user, size_t worker)
 {
-    struct region *region = user;
+    struct workers_region *region = user;
     int64_t begin;
     while ((begin = atomic_fetch_add(&region->next, region->grain)) < region->n) {
         int64_t left = region->n - begin;
@@ -42,7 +42,7 @@ static void parallel_for(void *user, int64_t n, int64_t grain, attnrun_task_fn f
                          void *arg)
 {
     int64_t max_workers = *(const int32_t *)user;
-    struct region region = {
+    struct workers_region region = {
         .fn = fn, .arg = arg, .n = n, .grain = grain > 0 ? grain : 1
     };
     int64_t ranges = n / region.grain + (n % region.grain != 0);

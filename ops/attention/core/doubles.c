@@ -11,7 +11,7 @@ struct doubles_row {
     double max, sum;
 };
 
-struct block {
+struct doubles_block {
     const struct attn_sdpa *s;
     const struct attn_doubles *o;
     const struct attn_kernels *kernels;
@@ -57,7 +57,7 @@ attn_status attn_doubles_plan(attnrun_step *step, struct attn_sdpa *s, int phase
 }
 
 /* Key or value j of the block's head. */
-static const double *token_at(const struct block *t, int64_t j, bool value)
+static const double *token_at(const struct doubles_block *t, int64_t j, bool value)
 {
     const struct attn_sdpa *s = t->s;
     const bool past = j < s->past_len;
@@ -70,7 +70,7 @@ static const double *token_at(const struct block *t, int64_t j, bool value)
 }
 
 /* A score with what the mask adds for query i and key j < mask_len; false masks it. */
-static double masked(const struct block *t, double score, int64_t i, int64_t j)
+static double masked(const struct doubles_block *t, double score, int64_t i, int64_t j)
 {
     const struct attn_heads *at = &t->s->mask;
     const attnrun_tensor *mask = t->o->mask;
@@ -89,7 +89,7 @@ static double masked(const struct block *t, double score, int64_t i, int64_t j)
     }
 }
 
-static double *scores_out(const struct block *t, int64_t i)
+static double *scores_out(const struct doubles_block *t, int64_t i)
 {
     const struct attn_sdpa *s = t->s;
     return t->o->scores == NULL
@@ -99,7 +99,7 @@ static double *scores_out(const struct block *t, int64_t i)
 }
 
 /* What the softmax takes for query i and key j, of their product. */
-static double score_of(const struct block *t, double score, int64_t i, int64_t j,
+static double score_of(const struct doubles_block *t, double score, int64_t i, int64_t j,
                        bool seen)
 {
     const struct attn_sdpa *s = t->s;
@@ -135,7 +135,7 @@ static void softmax(struct doubles_row *row, double *scores, int64_t n, double *
 }
 
 /* Query i and keys first … end - 1, which lie in one piece. */
-static void run_row(const struct block *t, int64_t i, int64_t first, int64_t end)
+static void run_row(const struct doubles_block *t, int64_t i, int64_t first, int64_t end)
 {
     const struct attn_sdpa *s = t->s;
     const double *q = t->o->q + t->b * s->q.batch + t->head * s->q.head + i * s->q.row;
@@ -161,7 +161,7 @@ static void run_row(const struct block *t, int64_t i, int64_t first, int64_t end
 }
 
 /* Sums over their total become Y; a row without keys is zeros. */
-static void finish_row(const struct block *t, int64_t i)
+static void finish_row(const struct doubles_block *t, int64_t i)
 {
     const struct attn_sdpa *s = t->s;
     const struct doubles_row *row = &t->rows[i - t->first];
@@ -175,7 +175,7 @@ static void finish_row(const struct block *t, int64_t i)
         out[j] = row->sum == 0 ? 0 : exp(out[j] - row->max) / row->sum;
 }
 
-static void find_length(struct block *t)
+static void find_length(struct doubles_block *t)
 {
     const struct attn_sdpa *s = t->s;
     t->offset = s->past_len;
@@ -193,7 +193,9 @@ attn_status attn_doubles_run(const struct attn_sdpa *s,
                              const struct attn_doubles *o, int64_t task,
                              const attnrun_work *work)
 {
-    struct block t = { .s = s, .o = o, .kernels = kernels, .rows = work->scratch };
+    struct doubles_block t = {
+        .s = s, .o = o, .kernels = kernels, .rows = work->scratch
+    };
     const struct op_task at = op_task_at(task, s->heads, s->blocks);
     t.first = at.block * s->block;
     t.head = at.head;

@@ -66,7 +66,7 @@ attn_status attn_global_rows_plan(const attnrun_step *step, struct attn_global_r
 
 /* ---- one task ---- */
 
-struct rows {
+struct global_walk {
     const struct attn_global_rows *g;
     const struct attn_global_rows_operands *o;
     const struct attn_kernels *kernels;
@@ -77,12 +77,12 @@ struct rows {
     bool masked;
 };
 
-static const float *x_at(const struct rows *t, int64_t token)
+static const float *x_at(const struct global_walk *t, int64_t token)
 {
     return t->o->x + (t->b * t->g->s.kv_len + token) * t->g->width;
 }
 
-static int64_t token_of(const struct rows *t, int64_t global)
+static int64_t token_of(const struct global_walk *t, int64_t global)
 {
     return t->o->lists.tokens[t->b * t->g->s.kv_len + global];
 }
@@ -95,8 +95,8 @@ struct weight {
     bool transposed;
 };
 
-static void project(const struct rows *t, float *c, int64_t n, const float *a, int64_t m,
-                    int64_t k, const struct weight *w, float scale)
+static void project(const struct global_walk *t, float *c, int64_t n, const float *a,
+                    int64_t m, int64_t k, const struct weight *w, float scale)
 {
     const struct attn_epilogue steps[2] = {
         { .kind = ATTN_EPI_ADD, .alpha = 1.0f, .data = w->bias, .col = 1 },
@@ -120,8 +120,8 @@ static void project(const struct rows *t, float *c, int64_t n, const float *a, i
 }
 
 /* Queries of head `head` and m global tokens from number `global` on, scaled. */
-static void make_queries(const struct rows *t, float *c, int64_t head, int64_t global,
-                         int64_t m)
+static void make_queries(const struct global_walk *t, float *c, int64_t head,
+                         int64_t global, int64_t m)
 {
     const struct attn_global_rows *g = t->g;
     const int64_t at = head * g->s.dim;
@@ -136,7 +136,7 @@ static void make_queries(const struct rows *t, float *c, int64_t head, int64_t g
 static void mask_keys(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
                       int64_t to)
 {
-    const struct rows *t = arg;
+    const struct global_walk *t = arg;
     (void)row;
     for (int64_t r = 0; t->masked && r < rows; r++)
         t->kernels->keep_mask_f32(scores + r * ATTN_STREAM_SCORES, t->keep + from,
@@ -144,7 +144,7 @@ static void mask_keys(void *arg, float *scores, int64_t row, int64_t rows, int64
 }
 
 /* False: no key of the tile is seen. */
-static bool find_seen(struct rows *t, int64_t first, int64_t n)
+static bool find_seen(struct global_walk *t, int64_t first, int64_t n)
 {
     const uint8_t *mask = t->o->key_mask;
     int64_t seen = 0;
@@ -160,8 +160,8 @@ static bool find_seen(struct rows *t, int64_t first, int64_t n)
 }
 
 /* All keys: rows of X, or head `head`'s keys and values made of them. */
-static attn_status walk(struct rows *t, bool formed, int64_t head,
-                        const attnrun_work *work)
+static attn_status global_rows_walk(struct global_walk *t, bool formed, int64_t head,
+                                    const attnrun_work *work)
 {
     const struct attn_global_rows *g = t->g;
     const struct attn_sizes *s = &g->s;
@@ -192,15 +192,15 @@ static attn_status walk(struct rows *t, bool formed, int64_t head,
     return ATTNRUN_OK;
 }
 
-static float *y_at(const struct rows *t, int64_t head, int64_t global)
+static float *y_at(const struct global_walk *t, int64_t head, int64_t global)
 {
     const struct attn_heads *y = &t->g->s.y;
     return t->o->y + t->b * y->batch + head * y->head + token_of(t, global) * y->row;
 }
 
 /* Means of X become values of head `head`, for m rows of the block from `row` on. */
-static void finish_few(const struct rows *t, int64_t row, int64_t head, int64_t global,
-                       int64_t m)
+static void finish_few(const struct global_walk *t, int64_t row, int64_t head,
+                       int64_t global, int64_t m)
 {
     const struct attn_global_rows *g = t->g;
     const int64_t v_dim = g->s.v_dim, at = head * v_dim;
@@ -215,7 +215,7 @@ static void finish_few(const struct rows *t, int64_t row, int64_t head, int64_t 
 }
 
 /* Up to FEW rows, each a head and a global token, over rows of X. */
-static attn_status run_few(struct rows *t, int64_t task, const attnrun_work *work)
+static attn_status run_few(struct global_walk *t, int64_t task, const attnrun_work *work)
 {
     const struct attn_global_rows *g = t->g;
     const int64_t all = t->count * g->s.q_heads, first = task * FEW,
@@ -232,7 +232,7 @@ static attn_status run_few(struct rows *t, int64_t task, const attnrun_work *wor
         project(t, t->stream.q + row * g->width, g->width, t->projected, m, g->s.dim, &wk,
                 1.0f);
     }
-    TRY(walk(t, false, 0, work));
+    TRY(global_rows_walk(t, false, 0, work));
     for (int64_t row = 0, m; row < n; row += m) {
         const int64_t head = (first + row) / t->count, global = (first + row) % t->count;
         m = min64(min64(SOME, n - row), t->count - global);
@@ -242,7 +242,7 @@ static attn_status run_few(struct rows *t, int64_t task, const attnrun_work *wor
 }
 
 /* A block of one head's global rows, over keys and values made for it. */
-static attn_status run_many(struct rows *t, int64_t task, const attnrun_work *work)
+static attn_status run_many(struct global_walk *t, int64_t task, const attnrun_work *work)
 {
     const struct attn_global_rows *g = t->g;
     const int64_t first = task % g->blocks * g->block, head = task / g->blocks,
@@ -255,7 +255,7 @@ static attn_status run_many(struct rows *t, int64_t task, const attnrun_work *wo
     for (int64_t row = 0; row < n; row += SOME)
         make_queries(t, t->stream.q + row * g->s.dim, head, first + row,
                      min64(SOME, n - row));
-    TRY(walk(t, true, head, work));
+    TRY(global_rows_walk(t, true, head, work));
     for (int64_t row = 0; row < n; row++)
         attn_stream_store(&t->stream, row, y_at(t, head, first + row), 0.0f);
     return ATTNRUN_OK;
@@ -267,7 +267,9 @@ attn_status attn_global_rows_run(const struct attn_global_rows *g,
                                  const attnrun_work *work)
 {
     const struct attn_sizes *s = &g->s;
-    struct rows t = { .g = g, .o = o, .kernels = kernels, .b = task / g->per_batch };
+    struct global_walk t = {
+        .g = g, .o = o, .kernels = kernels, .b = task / g->per_batch
+    };
     const int64_t few = attn_stream_bytes(FEW, g->width, g->width),
                   many = attn_stream_bytes(g->block, s->dim, s->v_dim);
     t.gemm = (float *)(void *)((char *)work->scratch +

@@ -196,7 +196,7 @@ static attn_status summarize(const attnrun_step *step, const struct attn_masked 
 /* ---- phase 1 ---- */
 
 /* Keys from … to - 1 that some query of a group sees. */
-struct span {
+struct masked_span {
     int64_t from, to, next; /* next: where to go on */
     struct attn_mask_seen seen;
 };
@@ -211,7 +211,7 @@ struct masked_walk {
     int64_t absent; /* rows in front of the first token, which are nobody's */
     int64_t keys;   /* those from there on are not there */
     const struct masked_edge *edge; /* of a ragged batch, or NULL */
-    struct span span[MAX_GROUPS];
+    struct masked_span span[MAX_GROUPS];
     double soft[MAX_GROUPS]; /* the most that keys get that were passed over */
     void *memory;            /* of attn_mask_rows() */
     int64_t first;           /* key of the tile in work */
@@ -248,12 +248,12 @@ static struct attn_mask_seen look(const struct masked_walk *t, int64_t group, in
 static void next_span(struct masked_walk *t, int64_t group, int64_t from)
 {
     const int64_t keys = t->keys, query = t->query + group * GROUP;
-    struct span *span = &t->span[group];
+    struct masked_span *span = &t->span[group];
     while (from < keys) {
         int64_t end;
         const struct attn_mask_seen seen = look(t, group, from, &end);
         t->soft[group] = fmax(t->soft[group], seen.soft);
-        *span = (struct span){ from, end, end, seen };
+        *span = (struct masked_span){ from, end, end, seen };
         if (seen.form == ATTN_MASK_BAND) {
             const int64_t last = min64(query + GROUP, t->query + t->stream.n) - 1;
             span->from = max64(from, (query + seen.first) / GROUP * GROUP);
@@ -263,7 +263,7 @@ static void next_span(struct masked_walk *t, int64_t group, int64_t from)
             return;
         from = end;
     }
-    *span = (struct span){ keys, keys, keys, { .form = ATTN_MASK_NONE_SEEN } };
+    *span = (struct masked_span){ keys, keys, keys, { .form = ATTN_MASK_NONE_SEEN } };
 }
 
 static struct attn_keys tile_at(const struct masked_walk *t, int64_t first, int64_t n)
@@ -321,9 +321,9 @@ static void give(struct masked_walk *t, int64_t group, const struct attn_keys *t
 static void give_spans(struct masked_walk *t, int64_t group, const struct attn_keys *tile)
 {
     const int64_t end = t->first + tile->n;
-    struct span *span = &t->span[group];
+    struct masked_span *span = &t->span[group];
     while (span->from < end) {
-        struct span part = *span;
+        struct masked_span part = *span;
         part.to = min64(part.to, end);
         span->from = part.to;
         while (span->from == span->to) {

@@ -376,8 +376,8 @@ static bool padding_is_lost(const struct queries *t, int64_t from, int64_t to)
 
 /* Of keys from … to - 1 those of this task's part in tiles of KEYS that end where a segment
  * does, and at `limit`. Those that get `masked` added are passed over where they are lost. */
-static attn_status walk(struct queries *t, int64_t from, int64_t to, int64_t limit,
-                        bool masked, const attnrun_work *work)
+static attn_status sdpa_walk(struct queries *t, int64_t from, int64_t to, int64_t limit,
+                             bool masked, const attnrun_work *work)
 {
     const struct attn_sdpa *s = t->s;
     if (s->parts > 1) {
@@ -420,10 +420,10 @@ static attn_status stream(struct queries *t, const attnrun_work *work)
                        !t->plain_but_mask || s->mask_kind == ATTN_MASK_KEEP ||
                        s->mask_kind == ATTN_MASK_INTS;
     if (whole)
-        return walk(t, 0, last_key, s->kv_len, false, work);
-    TRY(walk(t, front, back, back, false, work));
-    TRY(walk(t, 0, front, front, true, work));
-    return walk(t, back, last_key, s->kv_len, true, work);
+        return sdpa_walk(t, 0, last_key, s->kv_len, false, work);
+    TRY(sdpa_walk(t, front, back, back, false, work));
+    TRY(sdpa_walk(t, 0, front, front, true, work));
+    return sdpa_walk(t, back, last_key, s->kv_len, true, work);
 }
 
 /* By key_keep, where all queries of a sample agree on it. */

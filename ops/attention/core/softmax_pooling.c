@@ -131,11 +131,10 @@ static struct softmax_pooling_place place_of(const struct attn_pooling *w, void 
 struct attn_pooling_task attn_pooling_at(const struct attn_pooling *w, int64_t task,
                                          void *scratch)
 {
-    const int64_t part = task % w->parts, block = task / w->parts % w->blocks;
-    struct attn_pooling_task t = { .index = task,
-                                   .b = task / w->parts / w->blocks,
-                                   .row = block * w->block,
-                                   .from = part * w->part };
+    struct attn_pooling_task t = { .index = task };
+    t.from = op_take(&task, w->parts) * w->part;
+    t.row = op_take(&task, w->blocks) * w->block;
+    t.b = task;
     t.rows = min64(w->block, w->rows - t.row);
     t.to = min64(t.from + w->part, w->tokens);
     t.extra = place_of(w, scratch).extra;

@@ -418,10 +418,9 @@ static attn_status run_shared(const attnrun_step *step, const attnrun_work *work
     const struct compressed_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
     if (work->phase == 0) {
-        const int64_t block = task % s->slot_blocks,
-                      group = task / s->slot_blocks % s->groups;
-        const int64_t rest = task / s->slot_blocks / s->groups, batch = rest % z->batch;
-        const bool values = rest / z->batch != 0;
+        const int64_t block = op_take(&task, s->slot_blocks),
+                      group = op_take(&task, s->groups), batch = op_take(&task, z->batch);
+        const bool values = task != 0;
         const int64_t channel = group * (values ? s->v_group : s->k_group);
         const struct compressed_operand o =
             open_shared(step, work, values, batch, channel);
@@ -429,14 +428,12 @@ static attn_status run_shared(const attnrun_step *step, const attnrun_work *work
                    min64((block + 1) * SLOTS, s->slots), work->scratch);
         return ATTNRUN_OK;
     }
-    const int64_t block = task % s->query_blocks,
-                  head = task / s->query_blocks % z->q_heads;
-    const int64_t batch = task / s->query_blocks / z->q_heads;
+    const struct op_task at = op_task_at(task, z->q_heads, s->query_blocks);
     const struct compressed_operand k =
-        open_shared(step, work, false, batch, head * z->dim);
+        open_shared(step, work, false, at.b, at.head * z->dim);
     const struct compressed_operand v =
-        open_shared(step, work, true, batch, head * z->v_dim);
-    return attend(step, work, batch, head, block * BLOCK, &k, &v, work->scratch);
+        open_shared(step, work, true, at.b, at.head * z->v_dim);
+    return attend(step, work, at.b, at.head, at.block * BLOCK, &k, &v, work->scratch);
 }
 
 static attn_status compressed_run(const attnrun_step *step, const attnrun_work *work)

@@ -117,7 +117,7 @@ static attn_status fastformer_infer(attnrun_step *step)
 /* ---- run ---- */
 
 /* Where the parts of a task's scratch are, and what its logits are made of. */
-struct pass {
+struct fastformer_pass {
     const attnrun_step *step;
     const struct fastformer_state *s;
     const float *x, *w, *bias;
@@ -125,7 +125,8 @@ struct pass {
 };
 
 /* Tokens first … first + n - 1 of sample b, all heads of a token together. */
-static const float *gather(const struct pass *p, int64_t b, int64_t first, int64_t n)
+static const float *gather(const struct fastformer_pass *p, int64_t b, int64_t first,
+                           int64_t n)
 {
     const struct fastformer_state *s = p->s;
     const struct attn_heads *q = &s->sizes.q;
@@ -142,7 +143,7 @@ static const float *gather(const struct pass *p, int64_t b, int64_t first, int64
 static void fastformer_scores(void *arg, const struct attn_pooling_task *task,
                               float *scores, int64_t first, int64_t n)
 {
-    const struct pass *p = arg;
+    const struct fastformer_pass *p = arg;
     const struct attn_logits logits = { .x = gather(p, task->b, first, n),
                                         .x_row = p->s->width,
                                         .k = p->s->width,
@@ -162,7 +163,8 @@ static float *pooled(const struct fastformer_state *s, const attnrun_work *work)
 }
 
 /* G * Wk of sample b: row d of Wk times the pooled query d. */
-static const float *fold(const struct pass *p, const float *query, const float *w)
+static const float *fold(const struct fastformer_pass *p, const float *query,
+                         const float *w)
 {
     const int64_t heads = p->s->pooling.rows;
     p->step->kernels->scale_rows_f32(p->folded, heads, w, heads, (size_t)p->s->width,
@@ -171,8 +173,8 @@ static const float *fold(const struct pass *p, const float *query, const float *
 }
 
 /* The sums of queries, or of keys, into the pooled ones. */
-static struct attn_pooling_operands operands_of(const struct pass *p, bool keys,
-                                                const attnrun_work *work)
+static struct attn_pooling_operands operands_of(const struct fastformer_pass *p,
+                                                bool keys, const attnrun_work *work)
 {
     const struct fastformer_state *s = p->s;
     const attnrun_step *step = p->step;
@@ -195,7 +197,7 @@ static attn_status pool(const attnrun_step *step, const attnrun_work *work, bool
     const struct attn_pooling *w = &s->pooling;
     const int bias = keys ? BK : BQ;
     const float *weights = step->x[keys ? WK : WQ].data;
-    struct pass p = {
+    struct fastformer_pass p = {
         .step = step, .s = s, .x = step->x[keys ? K : Q].data, .w = weights
     };
     p.bias = op_in_data(step, bias);
@@ -226,7 +228,7 @@ static const float *pooled_key(const attnrun_step *step, const attnrun_work *wor
     const float *key = query + s->sizes.batch * s->width;
     float *p = attn_pooling_at(&s->pooling, 0, work->scratch).extra;
     if (s->pooling.parts > 1) {
-        const struct pass keys = { .step = step, .s = s };
+        const struct fastformer_pass keys = { .step = step, .s = s };
         struct attn_pooling_operands o = operands_of(&keys, true, work);
         o.y = p;
         o.y_batch = 0;

@@ -237,10 +237,11 @@ static attn_status sum_block(const attnrun_step *step, const attnrun_work *work,
 {
     const struct linformer_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
-    const int64_t slot = task % s->blocks * SLOTS, slots = min64(SLOTS, s->slots - slot);
-    const int64_t group = task / s->blocks % s->groups, first = group * s->heads;
-    const int64_t rest = task / s->blocks / s->groups, batch = rest % z->batch;
-    const struct sum sum = open_sum(step, work, rest / z->batch != 0);
+    const int64_t slot = op_take(&task, s->blocks) * SLOTS,
+                  slots = min64(SLOTS, s->slots - slot),
+                  first = op_take(&task, s->groups) * s->heads,
+                  batch = op_take(&task, z->batch);
+    const struct sum sum = open_sum(step, work, task != 0);
     const int64_t last = min64(first + s->heads, z->kv_heads);
     const uint8_t *keep =
         op_has_in(step, KEY_MASK)

@@ -290,10 +290,12 @@ static void choose(const struct attn_kernels *kernels, const float *x, int64_t n
 }
 
 /* The tokens of a group of clusters. */
-static void choose_group(const attnrun_step *step, int64_t head, int side, int64_t group,
-                         const attnrun_work *work)
+static void choose_group(const attnrun_step *step, int64_t task, const attnrun_work *work)
 {
     const struct routing_state *s = step->state;
+    const int64_t group = op_take(&task, s->groups);
+    const int side = (int)op_take(&task, s->sides);
+    const int64_t head = task;
     const int64_t first = group * s->group, n = s->n[side], dim = s->sizes.dim;
     const int64_t m = min64(s->group, s->clusters - first);
     const float *norms = norms_of(s, work->shared, head, side);
@@ -499,15 +501,13 @@ static attn_status attend(const attnrun_step *step, int64_t head,
 
 static attn_status routing_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct routing_state *s = step->state;
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == NORMS)
             find_norms(step, task / 2, (int)(task % 2), work->shared);
         else if (work->phase == CHOOSE)
-            choose_group(step, task / s->groups / s->sides,
-                         (int)(task / s->groups % s->sides), task % s->groups, work);
+            choose_group(step, task, work);
         else
             TRY(attend(step, task, work));
     }

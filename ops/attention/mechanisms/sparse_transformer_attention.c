@@ -241,16 +241,16 @@ static int64_t token_of(const struct sparse_transformer_walk *w, int64_t u)
 
 /* Keys of the part that a query sees: [from, to), but for [hole, hole_to). None of these
  * falls as its position p grows. */
-struct span {
+struct sparse_span {
     int64_t from, to, hole, hole_to;
 };
 
-static struct span keys_of(const struct sparse_transformer_walk *w, int64_t p)
+static struct sparse_span keys_of(const struct sparse_transformer_walk *w, int64_t p)
 {
     const int64_t l = w->args->stride, c = w->args->summary, n = w->s->sizes.kv_len;
     const bool causal = w->s->sizes.causal;
     const int64_t block = floor_div(p, l);
-    struct span seen = { 0 };
+    struct sparse_span seen = { 0 };
     if (w->part == STRIDED) { /* `local` has the key at p itself */
         const int64_t own = (p - w->remainder) / l;
         const bool merged = w->parts & LOCAL;
@@ -287,7 +287,7 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
     const struct sparse_transformer_walk *w = arg;
     const int64_t first = w->first + from, n = to - from;
     for (int64_t r = 0; r < rows; r++, scores += ATTN_STREAM_SCORES) {
-        const struct span seen = keys_of(w, w->position + (row + r) * row_step(w));
+        const struct sparse_span seen = keys_of(w, w->position + (row + r) * row_step(w));
         mask_scores(scores, 0, min64(seen.from - first, n));
         mask_scores(scores, max64(seen.to - first, 0), n);
         mask_scores(scores, max64(seen.hole - first, 0), min64(seen.hole_to - first, n));
@@ -307,8 +307,8 @@ static void run_rows(struct sparse_transformer_walk *w, const struct attn_keys *
                      int64_t row, int64_t rows)
 {
     const int64_t p = w->position + row * row_step(w);
-    const struct span low = keys_of(w, p);
-    const struct span high = keys_of(w, p + (rows - 1) * row_step(w));
+    const struct sparse_span low = keys_of(w, p);
+    const struct sparse_span high = keys_of(w, p + (rows - 1) * row_step(w));
     const int64_t from = max64(low.from - w->first, 0) / PANEL * PANEL;
     const int64_t to =
         min64(ceil_div(max64(high.to - w->first, 0), PANEL) * PANEL, keys->n);

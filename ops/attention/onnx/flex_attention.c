@@ -176,7 +176,7 @@ static attn_status flex_infer(attnrun_step *step)
 /* ---- rows ---- */
 
 /* Up to ROWS queries of one head. */
-struct rows {
+struct flex_rows {
     int64_t n, kv; /* kv: sample * kv_heads + key head */
     int64_t first; /* row of Q and Y, counted over all heads */
     void *scores;  /* n lines of kv_len */
@@ -184,16 +184,16 @@ struct rows {
     float *gemm;
 };
 
-static struct rows rows_of(const attnrun_step *step, const attnrun_work *work,
-                           int64_t task)
+static struct flex_rows rows_of(const attnrun_step *step, const attnrun_work *work,
+                                int64_t task)
 {
     const struct flex_args *args = step->args;
     const struct flex_state *state = step->state;
     const int64_t bytes = dtype_bytes(state->dtype), q_len = state->dims[2];
     int64_t head = task / state->blocks, row = task % state->blocks * ROWS;
     int64_t group = state->dims[1] / state->kv_heads;
-    struct rows rows = { .n = q_len - row < ROWS ? q_len - row : ROWS,
-                         .first = head * q_len + row };
+    struct flex_rows rows = { .n = q_len - row < ROWS ? q_len - row : ROWS,
+                              .first = head * q_len + row };
     char *scratch = work->scratch;
     rows.kv = head / state->dims[1] * state->kv_heads + head % state->dims[1] / group;
     rows.sums = (double *)(void *)scratch;
@@ -212,7 +212,7 @@ static double real_at(const attnrun_tensor *x, int64_t i)
                                    : (double)((const float *)x->data)[i];
 }
 
-static void score_rows(const attnrun_step *step, const struct rows *rows)
+static void score_rows(const attnrun_step *step, const struct flex_rows *rows)
 {
     const struct flex_state *state = step->state;
     const int64_t keys = state->dims[3], dim = state->dim;
@@ -275,7 +275,8 @@ static void softmax_rows(const attnrun_step *step, void *scores, int64_t n)
 }
 
 /* One row of Y by plain loops. */
-static void value_row_plain(const attnrun_step *step, const struct rows *rows, int64_t r)
+static void value_row_plain(const attnrun_step *step, const struct flex_rows *rows,
+                            int64_t r)
 {
     const struct flex_state *state = step->state;
     const int64_t keys = state->dims[3], n = state->v_dim;
@@ -295,7 +296,7 @@ static void value_row_plain(const attnrun_step *step, const struct rows *rows, i
     }
 }
 
-static void value_rows(const attnrun_step *step, const struct rows *rows)
+static void value_rows(const attnrun_step *step, const struct flex_rows *rows)
 {
     const struct flex_state *state = step->state;
     const int64_t keys = state->dims[3], n = state->v_dim;
@@ -390,7 +391,7 @@ static attn_status flex_run(const attnrun_step *step, const attnrun_work *work)
     const bool softmax =
         args->score_mod < 0 ? work->phase == 0 : work->phase == 2 && args->prob_mod < 0;
     for (int64_t task = work->begin; task < work->end; task++) {
-        struct rows rows = rows_of(step, work, task);
+        struct flex_rows rows = rows_of(step, work, task);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 0)

@@ -75,7 +75,7 @@ static struct attn_heads strides_of(const attnrun_type *t, const struct places *
                                 strides[p->tokens] };
 }
 
-static attn_status plan(attnrun_step *step, const struct places *p)
+static attn_status plan_fused_block(attnrun_step *step, const struct places *p)
 {
     const struct block_args *args = step->args;
     const attnrun_type *q = &step->in[Q];
@@ -135,7 +135,7 @@ static attn_status block_infer(attnrun_step *step)
     y[p.dim] = dim_of(1);
     if (op_has_out(step, SUMS))
         TRY(op_out(step, SUMS, q->dtype, q->rank, y));
-    return step->concrete ? plan(step, &p) : ATTNRUN_OK;
+    return step->concrete ? plan_fused_block(step, &p) : ATTNRUN_OK;
 }
 
 static attn_status block_run(const attnrun_step *step, const attnrun_work *work)

@@ -32,7 +32,7 @@ static const attnrun_attr_def parts_attrs[] = {
 };
 
 /* Strides in elements, along batch, heads, blocks, tokens and the last axis; 0: broadcast. */
-struct part {
+struct attention_part {
     int in, mask; /* inputs: K, V behind it; mask -1: none */
     int64_t window, keys;
     int64_t k[RANK], v[RANK], m[RANK];
@@ -40,7 +40,7 @@ struct part {
 
 struct parts_plan {
     int n;
-    struct part part[MAX_PARTS];
+    struct attention_part part[MAX_PARTS];
     int64_t sizes[RANK], v_dim, keys; /* of Q; keys of all parts */
     int64_t rows, pieces;             /* queries of a task, tasks of a block */
     int64_t q[RANK], y[RANK];
@@ -62,7 +62,7 @@ static attn_status read_parts(const attnrun_step *step, struct parts_plan *p)
         if (window < 1 || window > MAX_WINDOW)
             return op_fail(step, ATTNRUN_E_ATTR, "a window is %lld, expected 1 to %d",
                            (long long)window, MAX_WINDOW);
-        p->part[i] = (struct part){ .in = in, .mask = -1, .window = window };
+        p->part[i] = (struct attention_part){ .in = in, .mask = -1, .window = window };
         in += 2;
         if (parts.v[2 * i + 1] != 0)
             p->part[i].mask = in++;
@@ -81,7 +81,7 @@ static bool ranks_known(const attnrun_step *step)
     return true;
 }
 
-static attn_status check_part(const attnrun_step *step, const struct part *part)
+static attn_status check_part(const attnrun_step *step, const struct attention_part *part)
 {
     const attnrun_type *q = &step->in[Q], *k = &step->in[part->in];
     for (int side = 0; side < 2; side++) {
@@ -113,7 +113,7 @@ static void put_strides(const attnrun_type *t, int64_t *strides)
 }
 
 static attn_status check_mask(const attnrun_step *step, const struct parts_plan *p,
-                              struct part *part)
+                              struct attention_part *part)
 {
     const attnrun_type *m = &step->in[part->mask];
     TRY(op_need_rank_between(step, part->mask, 0, RANK));
@@ -128,7 +128,7 @@ static attn_status check_mask(const attnrun_step *step, const struct parts_plan 
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, struct parts_plan *p)
+static attn_status plan_fused_parts(attnrun_step *step, struct parts_plan *p)
 {
     int64_t tasks, blocks;
     for (int a = 0; a < RANK; a++)
@@ -137,7 +137,7 @@ static attn_status plan(attnrun_step *step, struct parts_plan *p)
     put_strides(&step->in[Q], p->q);
     put_strides(&step->out[Y], p->y);
     for (int i = 0; i < p->n; i++) {
-        struct part *part = &p->part[i];
+        struct attention_part *part = &p->part[i];
         const attnrun_type *k = &step->in[part->in];
         if (!ck_mul(k->dims[3].value, part->window, &part->keys) ||
             !ck_add(p->keys, part->keys, &p->keys))
@@ -181,7 +181,7 @@ static attn_status parts_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     *p = found;
-    return plan(step, p);
+    return plan_fused_parts(step, p);
 }
 
 /* ---- run ---- */
@@ -189,7 +189,7 @@ static attn_status parts_infer(attnrun_step *step)
 struct parts_walk {
     const struct parts_plan *p;
     const struct attn_kernels *kernels;
-    const struct part *part;
+    const struct attention_part *part;
     const float *mask; /* of the first query and key of the tile */
 };
 
@@ -216,7 +216,7 @@ static attn_status see_part(const attnrun_step *step, struct parts_walk *t,
                             const int64_t *at, struct attn_stream *stream,
                             const attnrun_work *work)
 {
-    const struct part *part = t->part;
+    const struct attention_part *part = t->part;
     const int64_t first[RANK] = { at[0], at[1], at[2], 0 };
     const int64_t k_row = t->p->sizes[4], v_row = t->p->v_dim;
     const float *k = (const float *)step->x[part->in].data + place(part->k, first);

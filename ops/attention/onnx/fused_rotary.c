@@ -7,7 +7,7 @@
  * Y             (batch, heads, tokens, dim)
  * Domain attnrun.fused: never written by exporters. */
 #include "../../../runtime/op.h"
-#include "../../kernels/kernels.h"
+#include "../../tile.h"
 
 struct fused_rotary_args {
     int64_t by_token;
@@ -97,8 +97,8 @@ static attn_status fused_rotary_run(const attnrun_step *step, const attnrun_work
     const struct fused_rotary_state *s = step->state;
     const int64_t dim = 2 * s->half;
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t first = task % s->blocks * s->tokens_per_task,
-                      head = task / s->blocks % s->heads, b = task / s->blocks / s->heads;
+        const struct op_task at = op_task_at(task, s->heads, s->blocks);
+        const int64_t first = at.block * s->tokens_per_task, head = at.head, b = at.b;
         int64_t end = first + s->tokens_per_task;
         end = end < s->tokens ? end : s->tokens;
         if (OP_CANCELLED(work))

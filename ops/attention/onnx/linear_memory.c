@@ -5,6 +5,7 @@
  * the last tokens. Tasks of one range take turns chunk by chunk, so that rows of heads
  * that lie side by side in the file of tokens are read side by side: with 8 heads of 64
  * at 4,096 tokens that is twice as fast as head after head. */
+#include "../../tile.h"
 #include "linear_attention.h"
 
 #include <math.h>
@@ -156,9 +157,10 @@ static void memory_open(const attnrun_step *step, int64_t task, int64_t place,
     const struct linear_state *state = step->state;
     m->step = step;
     m->state = state;
-    m->first = task % state->blocks * state->block;
-    m->head = task / state->blocks % args->kv_num_heads;
-    m->sample = task / state->blocks / args->kv_num_heads;
+    const struct op_task at = op_task_at(task, args->kv_num_heads, state->blocks);
+    m->first = at.block * state->block;
+    m->head = at.head;
+    m->sample = at.b;
     m->row = state->starts != NULL ? state->starts[m->sample] : m->sample * state->tokens;
     m->tokens =
         state->starts != NULL ? state->starts[m->sample + 1] - m->row : state->tokens;

@@ -481,15 +481,15 @@ static attn_status fill(const attnrun_step *step, const attnrun_work *work, int6
 
 /* ---- attention ---- */
 
-struct reader {
+struct paged_reader {
     const attnrun_step *step;
     const attnrun_work *work;
     const int32_t *pages;
 };
 
 /* n features of a head of a slot as floats. */
-static void take(const struct reader *r, int i, int64_t slot, int64_t head, int64_t n,
-                 float *to)
+static void take(const struct paged_reader *r, int i, int64_t slot, int64_t head,
+                 int64_t n, float *to)
 {
     const struct paged_state *s = r->step->state;
     const int64_t at = (slot * s->kv_heads + head) * s->dim;
@@ -507,7 +507,7 @@ static void take(const struct reader *r, int i, int64_t slot, int64_t head, int6
 static void read_pages(const void *arg, int64_t b, int64_t kv_head, int64_t first,
                        int64_t n, float *k, float *v)
 {
-    const struct reader *r = arg;
+    const struct paged_reader *r = arg;
     const struct paged_state *s = r->step->state;
     (void)b;
     for (int64_t j = first; j < first + n; j++, k += s->dim, v += s->v_dim) {
@@ -529,7 +529,7 @@ static attn_status attend(const attnrun_step *step, const attnrun_work *work, in
 {
     const struct paged_state *s = step->state;
     const struct sequence q = sequence_of(step, b);
-    const struct reader reader = { step, work, q.pages };
+    const struct paged_reader reader = { step, work, q.pages };
     struct attn_sdpa core = s->core;
     int64_t length = q.past + q.n;
     core.q_len = q.n;

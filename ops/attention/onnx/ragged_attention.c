@@ -70,7 +70,7 @@ static attn_status check_operand(const attnrun_step *step, int in)
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step)
+static attn_status plan_ragged(attnrun_step *step)
 {
     const struct ragged_attention_args *args = step->args;
     struct attn_masked *m = step->state;
@@ -130,7 +130,7 @@ static attn_status ragged_attention_infer(attnrun_step *step)
                               attnrun_dim_mul(step, dim_of(args->q_num_heads),
                                               dim_of(args->columns.v[V_DIM])) };
     TRY(op_out(step, 0, step->in[Q].dtype, 3, y));
-    return step->concrete ? plan(step) : ATTNRUN_OK;
+    return step->concrete ? plan_ragged(step) : ATTNRUN_OK;
 }
 
 /* Samples fit, and their rows lie one behind the other from the first row on. */
