@@ -56,6 +56,11 @@ packages --install "$work"/packages/*.deb
 "$root/usr/bin/attnrun" --version | grep -q '^attnrun [0-9]' || fail "attnrun does not start"
 [ -n "$(find "$root/usr/share/man" -name 'attnrun-run.1*')" ] || fail "no man pages"
 [ -f "$root/usr/share/bash-completion/completions/attnrun" ] || fail "no completion"
+if command -v zsh >/dev/null; then # zsh finds it in a folder that it reads
+    zsh -fc 'print -l $fpath' | while read -r folder; do
+        [ ! -f "$root$folder/_attnrun" ] || echo "$folder"
+    done | grep -q . || fail "zsh does not read the completion"
+fi
 library=$(find "$root/usr" -name 'libattnrun.so.0')
 cat >"$work/use.c" <<'C'
 #include <attnrun.h>

@@ -64,7 +64,7 @@ class Manual(unittest.TestCase):
         self.assertIn("--inputs A,B the values that become the inputs", shown["extract"])
         self.assertIn("--inputs DIR all inputs", shown["run"])
         self.assertIn("attnrun_source model_NAME", shown["compile"])
-        self.assertIn("--per-node time, operations", shown["bench"])
+        self.assertIn("--per-node show time, operations", shown["bench"])
         self.assertIn("no verdict", shown["bench"])
         self.assertIn("--inputs needs a value (A,B)", attnrun("extract", "--inputs", code=2))
         page = attnrun("help", "--form", "man", "extract").replace("\\-", "-")
@@ -127,7 +127,7 @@ class Manual(unittest.TestCase):
                             ("attnrun compare --with no", ["no-fusion"])):
             with tempfile.TemporaryDirectory() as home:
                 done = subprocess.run(
-                    ["fish", "-c", f"source /dev/stdin; complete -C '{line}'"], text=True,
+                    ["fish", "-c", f"source - ; complete -C '{line}'"], text=True,
                     input=attnrun("help", "--form", "fish"), capture_output=True, cwd=home,
                     env={"HOME": home, "PATH": f"{ATTNRUN.parent}:{os.environ['PATH']}"})
             self.assertEqual([w.split("\t")[0] for w in done.stdout.splitlines()], words, line)

@@ -6,6 +6,7 @@ usage: test_progress.py ROOT ATTNRUN
 """
 import os
 import pty
+import re
 import subprocess
 import sys
 import tempfile
@@ -60,11 +61,14 @@ class Progress(unittest.TestCase):
         quiet = subprocess.run([ATTNRUN, *arguments], capture_output=True, text=True, check=True,
                                timeout=120, cwd=self.dir)
         self.assertEqual(quiet.stderr, "")
+        return text
 
     def test_bench(self):
         # A run of one row takes under a microsecond: a million of them would end too soon.
         long = ("--set", "N=512", "--time", "1500ms", "-t", "1")
-        self.shown(["runs"], "bench", "m.onnx", *long)
+        text = self.shown(["runs"], "bench", "m.onnx", *long)
+        done, total = map(int, re.findall(r"runs  (\d+)/(\d+)", text)[-1])
+        self.assertLess(total, 3 * done + 10)  # what the time allows, not what may run at most
         self.shown(["runs of all contexts"], "bench", "m.onnx", *long, "--concurrency", "2")
 
     def test_sizes(self):

@@ -182,8 +182,8 @@ attnrun_status bench_against(struct cli *cli, bool *slower)
     }
     printf("%-12s %s\n%-12s %s (%s)\n", "this", text_ms(ours), "other", text_ms(theirs),
            tool_path(cli->against));
-    printf("%-12s %.3f (%.3f to %.3f), the time of this by that of the other\n", "ratio",
+    printf("%-12s %.3f (%.3f to %.3f): this time divided by the other\n", "ratio",
            ratios[ROUNDS / 2], ratios[ROUNDS / 4], ratios[ROUNDS - 1 - ROUNDS / 4]);
-    printf("%-12s %s, in %d rounds of turns\n", "verdict", verdict, ROUNDS);
+    printf("%-12s %s, in %d alternating rounds\n", "verdict", verdict, ROUNDS);
     return ATTNRUN_OK;
 }

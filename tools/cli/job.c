@@ -1,4 +1,5 @@
 /* job.c - one model with its inputs and a context, run and timed. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,6 +133,15 @@ void timing_evaluate(struct timing *timing)
     timing->spread = timing->median_ms > 0 ? range / 2 / timing->median_ms : 0;
 }
 
+/* How many of at most n runs a time limit allows, by those that are done; 0: no limit. */
+static int64_t expected_runs(int64_t done, int64_t n, double elapsed_ms, double max_ms)
+{
+    if (max_ms <= 0 || elapsed_ms <= 0 || (double)n * elapsed_ms < (double)done * max_ms)
+        return n;
+    const int64_t fit = (int64_t)ceil((double)done * max_ms / elapsed_ms);
+    return fit > done ? fit : done;
+}
+
 attnrun_status job_repeat(struct job *job, int64_t n, double max_ms)
 {
     struct timing *timing = &job->timing;
@@ -149,7 +159,8 @@ attnrun_status job_repeat(struct job *job, int64_t n, double max_ms)
         timing->runs_ms[timing->n++] = cli_now_ms() - start;
         if (status == ATTNRUN_OK)
             status = states_rewind(job, job->context);
-        progress_show(timing->n, n, "runs");
+        progress_show(timing->n,
+                      expected_runs(timing->n, n, cli_now_ms() - begin, max_ms), "runs");
     }
     progress_end();
     timing_evaluate(timing);

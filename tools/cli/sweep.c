@@ -165,7 +165,7 @@ static void draw_panel(struct text *svg, const struct sweep *s, double x, bool a
             double size = log2((double)s->rows[i].size + 1),
                    v = value_of(&s->rows[i], arena);
             double px = x + 20 + (to > from ? (size - from) / (to - from) : 0.5) * 240;
-            double py = 225 - (log2(v) - low) / (high - low) * 175;
+            double py = 205 - (log2(v) - low) / (high - low) * 155;
             if (pass == 0)
                 put(svg, "%.1f,%.1f ", px, py);
             else
@@ -174,7 +174,7 @@ static void draw_panel(struct text *svg, const struct sweep *s, double x, bool a
                     "y=\"%.1f\">"
                     "%s</text><text x=\"%.1f\" y=\"242\" text-anchor=\"middle\">%" PRId64
                     "</text>\n",
-                    px, py, px + 6, py - 5,
+                    px, py, px + 7, py + 14, /* below a curve that rises */
                     arena ? text_bytes(s->rows[i].arena_bytes)
                           : text_ms(s->rows[i].median_ms),
                     px, s->rows[i].size);
@@ -191,16 +191,17 @@ static attnrun_status draw(const struct cli *cli, const struct sweep *sweep)
     put(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 680 270\" "
              "font-family=\"sans-serif\" font-size=\"11\">\n<title>Time and arena by "
              "size</title>\n"
-             "<style>text{fill:#222}.t{font-size:13px}.a{fill:none;stroke:#888}"
+             "<style>.page{fill:#fff}text{fill:#222}.t{font-size:13px}.a{fill:none;"
+             "stroke:#888}"
              ".l{fill:none;stroke:#06c;stroke-width:2}circle{fill:#06c}"
-             "@media(prefers-color-scheme:dark){text{fill:#ddd}.l{stroke:#6bf}circle{"
+             "@media(prefers-color-scheme:dark){.page{fill:#0d1117}text{fill:#ddd}.l{"
+             "stroke:#6bf}circle{"
              "fill:#6bf}}"
-             "</style>\n");
+             "</style>\n<rect class=\"page\" width=\"100%%\" height=\"100%%\"/>\n");
     draw_panel(svg, sweep, 20, false);
     draw_panel(svg, sweep, 360, true);
-    put(svg,
-        "<text x=\"340\" y=\"262\" text-anchor=\"middle\">size of the symbol, both axes "
-        "logarithmic</text>\n</svg>\n");
+    put(svg, "<text x=\"340\" y=\"262\" text-anchor=\"middle\">size of the symbol (both "
+             "axes are logarithmic)</text>\n</svg>\n");
     attnrun_status status = output_file_save(cli->svg, svg->v, (int64_t)svg->n);
     free(svg);
     return status;

@@ -23,7 +23,13 @@ install(DIRECTORY ${manual}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
   FILES_MATCHING PATTERN "${pages}")
 install(FILES ${manual}/attnrun.bash RENAME attnrun COMPONENT attnrun
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-install(FILES ${manual}/_attnrun DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
+# Debian's zsh reads site-functions below /usr/local only, and vendor-completions below /usr.
+install(CODE "set(folder site-functions)
+  if(CMAKE_INSTALL_PREFIX MATCHES \"/usr\$\" AND EXISTS /etc/debian_version)
+    set(folder vendor-completions)
+  endif()
+  file(INSTALL \"${manual}/_attnrun\" DESTINATION
+    \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/zsh/\${folder}\")"
   COMPONENT attnrun)
 install(FILES ${manual}/attnrun.fish COMPONENT attnrun
   DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)

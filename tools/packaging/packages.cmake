@@ -28,6 +28,9 @@ set(CPACK_DEBIAN_LIBATTNRUN-DEV_PACKAGE_NAME libattnrun-dev)
 set(CPACK_DEBIAN_LIBATTNRUN-DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_LIBATTNRUN-DEV_PACKAGE_DEPENDS
   "libattnrun0 (= ${PROJECT_VERSION}), libprotobuf-c-dev")
+if(ATTNRUN_BLAS)
+  set(CPACK_DEBIAN_LIBATTNRUN-DEV_PACKAGE_SUGGESTS "libopenblas-serial-dev") # to link statically
+endif()
 set(CPACK_DEBIAN_ATTNRUN_PACKAGE_NAME attnrun)
 set(CPACK_DEBIAN_ATTNRUN_PACKAGE_SUGGESTS "python3 (>= 3.10)")
 set(CPACK_COMPONENT_LIBATTNRUN0_DESCRIPTION "The shared library, which runs models.")
