@@ -30,7 +30,9 @@ for version in 11 12 13 14 13t 14t; do
     python=python3.$version abi=abi3
     [ "${version%t}" = "$version" ] || abi=cp3$version
     wheel=$(ls build/wheels/attnrun-*-"$abi"-*_"$machine".whl 2>/dev/null) || continue
-    "$python" -c 'import ensurepip, venv' 2>/dev/null || continue
+    "$python" -c 'import ensurepip, sys, sysconfig, venv
+sys.exit(bool(sysconfig.get_config_var("Py_GIL_DISABLED")) != (sys.argv[1] == "t"))' \
+        "${version##*[0-9]}" 2>/dev/null || continue
     "$python" -m venv "$scratch/$version"
     "$scratch/$version/bin/python" -m pip install --quiet --disable-pip-version-check \
         --only-binary :all: "$wheel"
