@@ -117,22 +117,18 @@ def check(options, package, folder):
     return worst, complaint, tuple(min(column) for column in zip(*times, strict=True))
 
 
-HEAD = ("| package | its example | onnxruntime, s | attnrun, s | ratio | largest difference | "
-        "date |\n|---|---|---|---|---|---|---|")
+HEAD = ["package", "its example", "onnxruntime, s", "attnrun, s", "ratio", "largest difference",
+        "date"]
 
 
-def table(held, rows, options):
-    """The table of the page with these rows in the place of older ones."""
-    lines = {line.split(" | ")[0]: line for line in held.splitlines() if line.startswith("| ")}
-    lines.pop("| package", None)
-    for package, worst, (theirs, ours) in rows:
-        what = WHAT[package].format(sentences=options.sentences)
-        lines[f"| {package}"] = (f"| {package} | {what} | {theirs:.3f} | {ours:.3f} | "
-                                 f"{theirs / ours:.2f} | {worst:.1g} | "
-                                 f"{time.strftime('%Y-%m-%d')} |")
-    return "\n".join([f"Written by `tests/python/check_packages.py` on {written.cpu()}, "
-                      f"{len(os.sched_getaffinity(0))} cores: the fastest of\nseveral rounds of "
-                      "engines that took turns.\n", HEAD, *lines.values()])
+def write_table(rows, options):
+    cells = [[package, WHAT[package].format(sentences=options.sentences), f"{theirs:.3f}",
+              f"{ours:.3f}", f"{theirs / ours:.2f}", f"{worst:.1g}", time.strftime("%Y-%m-%d")]
+             for package, worst, (theirs, ours) in rows]
+    written.write_rows(options.page, "packages",
+                       f"Written by `tests/python/check_packages.py` on {written.cpu()}, "
+                       f"{len(os.sched_getaffinity(0))} cores: the fastest of\nseveral rounds of "
+                       "engines that took turns.", HEAD, cells)
 
 
 def main():
@@ -155,8 +151,7 @@ def main():
             print(f"{'FAIL' if complaint else 'ok  '} {package}: {complaint or f'{worst:.2g}'}"
                   f" ({times[0]:.3f} s onnxruntime, {times[1]:.3f} s attnrun)", flush=True)
     if options.page:
-        held = written.cut(options.page, "packages")[1]
-        written.write(options.page, "packages", table(held, rows, options))
+        write_table(rows, options)
     print(f"{len(rows) - bad} passed, {bad} failed")
     return 1 if bad else 0
 

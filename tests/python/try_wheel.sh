@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # try_wheel.sh - the wheel of this machine computes in new environments with numpy alone, one of
-# each Python from 3.11 on that is here; the libraries of the other machine load under qemu.
+# each Python from 3.11 on that is here (a free-threaded one where it has a wheel); the libraries
+# of the other machine load under qemu.
 #
 # usage: bash tests/python/try_wheel.sh   (after tools/python/wheels.sh)
 set -euo pipefail
@@ -8,7 +9,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 machine=$(uname -m)
-wheel=$(ls build/wheels/attnrun-*_"$machine".whl)
 # y = x + x, as an ONNX file in a few bytes: IR 10, opset 18, x and y are f32[N].
 cat >"$scratch/try.py" <<'PY'
 import attnrun, numpy, os
@@ -27,8 +27,12 @@ print(attnrun.__version__, attnrun.default_runtime().info())
 PY
 tried=0
 for version in 11 12 13 14 13t 14t; do
-    python=python3.$version
-    "$python" -c 'import ensurepip, venv' 2>/dev/null || continue
+    python=python3.$version abi=abi3
+    [ "${version%t}" = "$version" ] || abi=cp3$version
+    wheel=$(ls build/wheels/attnrun-*-"$abi"-*_"$machine".whl 2>/dev/null) || continue
+    "$python" -c 'import ensurepip, sys, sysconfig, venv
+sys.exit(bool(sysconfig.get_config_var("Py_GIL_DISABLED")) != (sys.argv[1] == "t"))' \
+        "${version##*[0-9]}" 2>/dev/null || continue
     "$python" -m venv "$scratch/$version"
     "$scratch/$version/bin/python" -m pip install --quiet --disable-pip-version-check \
         --only-binary :all: "$wheel"

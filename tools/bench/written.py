@@ -26,6 +26,16 @@ def write(path, name, text):
         file.write(before + text.rstrip("\n") + "\n" + after)
 
 
+def write_rows(path, name, sentence, head, rows):
+    """Writes a table below `sentence`. head: its cells; rows: lists of cells, which take the
+    places of those with the same first cell; the table keeps its other rows."""
+    held = [line.strip("| ").split(" | ") for line in cut(path, name)[1].splitlines()
+            if line.startswith("| ") and not line.startswith(f"| {head[0]} |")]
+    table = {cells[0]: cells for cells in [*held, *rows]}
+    lines = [f"| {' | '.join(cells)} |" for cells in [head, *table.values()]]
+    write(path, name, "\n".join([sentence, "", lines[0], "|" + "---|" * len(head), *lines[1:]]))
+
+
 def cpu():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]

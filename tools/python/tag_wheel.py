@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Names a wheel after the glibc that its libraries need, and checks what is promised of it.
 
-usage: tag_wheel.py IN.whl OUT_FOLDER [--glibc 2.28] [--limit BYTES]
+usage: tag_wheel.py IN.whl OUT_FOLDER [--glibc 2.28] [--limit BYTES] [--page README.md]
 
 Needs pyelftools and wheel. Fails where a library needs a newer glibc than --glibc or a library
 that is neither in the wheel nor a part of glibc, where it exports what it should not, or where
-the wheel is larger than --limit. Prints one line: name, bytes, glibc."""
+the wheel is larger than --limit. Prints one line: name, bytes, glibc; --page writes it into the
+table of that page."""
 import argparse
 import io
 import os
@@ -14,9 +15,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 
 from elftools.elf.elffile import ELFFile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
+import written  # noqa: E402
 
 GLIBC = re.compile(r"^lib(c|m|dl|pthread|rt)\.so|^ld-linux")
 
@@ -57,6 +62,7 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--glibc", default="2.28")
     parser.add_argument("--limit", type=int, default=3_500_000)
+    parser.add_argument("--page")
     options = parser.parse_args()
     machines, newest, complaints = look(options.wheel)
     promised = tuple(int(part) for part in options.glibc.split("."))
@@ -76,6 +82,12 @@ def main():
                               capture_output=True).stdout.split()[-1]
         shutil.move(os.path.join(scratch, name), os.path.join(options.folder, name))
     print(f"{name}: {size} bytes, glibc {newest[0]}.{newest[1]}")
+    if options.page:
+        tags = "-".join(name.split("-")[2:4])
+        written.write_rows(options.page, "wheels", "Written by `tools/python/wheels.sh --page`:",
+                           ["wheel", "bytes", "needs", "date"],
+                           [[f"{machine}, {tags}", f"{size:,}",
+                             f"glibc {newest[0]}.{newest[1]}, numpy", time.strftime("%Y-%m-%d")]])
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 # wheels.sh - wheels of the Python package for x86-64 and AArch64, tagged with the glibc that
 # they really need (2.28).
 #
-# usage: bash tools/python/wheels.sh [x86_64] [aarch64] [PYTHON...]
+# usage: bash tools/python/wheels.sh [--page] [x86_64] [aarch64] [PYTHON...]
 #
 # PYTHON: free-threaded interpreters (python3.14t, or a path), each of which gets a wheel of this
-# machine's architecture; those that are in PATH do without being named.
+# machine's architecture; those that are in PATH do without being named. --page writes the sizes
+# into tools/python/README.md.
 # In: Debian 12 with root or sudo for missing packages. Out: build/wheels/*.whl, each at most
 # 3.5 MB, complete but for numpy. gcc compiles, as it does everywhere else, so the kernels are
 # those that were measured; the linker of the package ziglang, which knows the symbols of every
@@ -78,7 +79,7 @@ CMAKE
         "$python" -m pip wheel --quiet --no-deps --no-build-isolation \
         --wheel-dir "$work" ./tools/python
     build/venv-wheels/bin/python tools/python/tag_wheel.py "$work"/*.whl "$folder" \
-        --glibc $glibc --limit $limit
+        --glibc $glibc --limit $limit "${page[@]}"
 }
 
 # free_threaded PYTHON - a wheel for this interpreter alone, which has no stable ABI.
@@ -98,6 +99,11 @@ print("%d.%dt" % sys.version_info[:2] if sysconfig.get_config_var("Py_GIL_DISABL
     wheel "$(uname -m)" "$PWD/$environment/bin/python"
 }
 
+page=()
+if [ "${1-}" = --page ]; then
+    page=(--page tools/python/README.md)
+    shift
+fi
 prepare
 [ $# -gt 0 ] || set -- x86_64 aarch64 \
     $(for name in python3.13t python3.14t python3.15t; do command -v $name || true; done)
