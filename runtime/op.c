@@ -322,6 +322,14 @@ void op_tasks(attnrun_step *step, int phase, int64_t n, int64_t cost)
         step->n_phases = phase + 1;
 }
 
+void op_unit_tasks(attnrun_step *step, int phase, int64_t n, int64_t each, double ns)
+{
+    each = max64(each, 1);
+    const double cost = (double)min64(n, each) * ns;
+    op_tasks(step, phase, ceil_div(n, each),
+             cost < 1e15 ? (int64_t)cost : INT64_C(1000000000000000));
+}
+
 void attnrun_step_view(attnrun_step *step, int32_t out, int32_t in, int64_t byte_offset)
 {
     struct attn_step *full = step_of(step);
