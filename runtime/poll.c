@@ -66,6 +66,8 @@ attn_status attn_poll(void)
 
 attnrun_status attnrun_work_poll(const attnrun_work *work)
 {
+    if (work == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "work is NULL");
     struct attn_meter before = attn_poll_enter(work->internal);
     attn_status status = attn_poll();
     attn_poll_leave(before);
