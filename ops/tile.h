@@ -51,6 +51,14 @@ static inline int64_t op_packed_elements(const struct attn_kernels *kernels, int
 /* A grid has at least so many tasks before its blocks grow, to keep several threads busy. */
 enum { OP_ENOUGH_TASKS = 16 };
 
+/* Tasks are made for so many threads: the time of the one that does most, by which the cuts of
+ * an operator are compared. Shapes decide, never the threads that there are. */
+enum { OP_THREADS = 8 };
+static inline double op_longest_thread(int64_t tasks, double task_ns)
+{
+    return (double)ceil_div(tasks, OP_THREADS) * task_ns;
+}
+
 /* An estimate of nanoseconds as op_tasks() takes it: at most 1e15, eleven days. */
 static inline int64_t op_ns(double ns)
 {
@@ -65,6 +73,18 @@ static inline int64_t op_block_growing(int64_t rows, int64_t min, int64_t max,
     int64_t block = min;
     while (block < max && rows / (2 * block) >= (OP_ENOUGH_TASKS - 1) / others + 1)
         block *= 2;
+    return block;
+}
+
+/* Half of a block that may not grow, down to `min`, while that makes `others` times the blocks
+ * clearly more even. */
+static inline int64_t op_block_finer(int64_t rows, int64_t block, int64_t min,
+                                     int64_t others)
+{
+    while (block % 2 == 0 && block / 2 >= min && others < INT64_MAX / 2 / rows &&
+           op_longest_thread(others * ceil_div(rows, block / 2), (double)block / 2) <
+               0.95 * op_longest_thread(others * ceil_div(rows, block), (double)block))
+        block /= 2;
     return block;
 }
 

@@ -328,13 +328,13 @@ enum {
 /* attnrun_source.ragged: encoders that are given a mask (batch, tokens) of 0 and 1, of integers or
  * b8, run on the tokens that are there, so that a batch costs the sum of its lengths. A sample's
  * tokens are those from the first to the last with a 1: they get what they got before, as far as
- * padding had no weight for them. Whether the model's own attention mask hides what is left out
- * is looked at in each run: E_RANGE where it does not. A mask that adds a finite number hides a
+ * padding had no weight for them. Each run checks that the model's own attention mask hides what
+ * is left out, and returns E_RANGE where it does not. A mask that adds a finite number hides a
  * token where that is at least 4096 below the scores of a query's other tokens. Plans that are
  * asked for (attnrun_plan(), attnrun_reserve(), attnrun_model_plan()) are those of all tokens. A
  * run is planned for its own number of tokens, rounded up; attnrun_run_options.all_tokens asks for
  * all. With attnrun_set_max_plans() of 1 and attnrun_reserve(), no run of batches of that size or
- * smaller ones asks the allocator for anything. Such models are not saved as packed
+ * smaller ones takes memory from the allocator. Such models are not saved as packed
  * files. */
 enum {
     ATTNRUN_RAGGED_OFF = 0,
@@ -708,13 +708,13 @@ ATTNRUN_API attnrun_status attnrun_copy_states(attnrun_context *to, attnrun_cont
 ATTNRUN_API attnrun_status attnrun_reorder_states(attnrun_context *context, int32_t input,
                                                   int32_t axis, const int64_t *rows,
                                                   int64_t n);
-/* Stops the run of this context that is under way soon, from any thread or signal handler.
- * Where none is, nothing happens: the next run is not stopped. */
+/* Asks the run of this context that is under way to end with E_CANCELLED at its next poll. Any
+ * thread or signal handler may call it. Without such a run nothing happens to the next one. */
 ATTNRUN_API void attnrun_cancel(attnrun_context *context);
 /* How long each later call that plans or runs may take, where the call has no time of its
  * own (attnrun_run_options). 0: any time. Returns E_USAGE for a negative time. */
 ATTNRUN_API attnrun_status attnrun_set_timeout(attnrun_context *context, int64_t timeout_us);
-/* Gives back the arena, unless it is the caller's, all plans and the side heap. */
+/* Gives back all plans, the side heap and the arena (not an arena of the caller). */
 ATTNRUN_API void attnrun_trim(attnrun_context *context);
 
 typedef struct attnrun_plan_info {
@@ -761,7 +761,7 @@ ATTNRUN_API attnrun_status attnrun_reserve(attnrun_context *context,
 
 /* Tasks of a step that follow one phase and come before the next. */
 typedef struct attnrun_phase {
-    int64_t n_tasks;   /* independent; the split depends on shapes only */
+    int64_t n_tasks;   /* independent, at most 2^46; the split depends on shapes only */
     int64_t task_cost; /* about how many nanoseconds one task takes; 0: tiny */
 } attnrun_phase;
 /* One step of the last plan made or run, for what more threads would do: phases come one after the
@@ -1052,7 +1052,8 @@ ATTNRUN_API attnrun_status
 attnrun_runtime_ops(attnrun_runtime *runtime,
                     void (*see)(void *user, const attnrun_op_def *op), void *user);
 
-/* For infer() and run(): records the sentence, returns `status`. */
+/* For infer() and run(): records the sentence, returns `status`. NULL for a step, and places that
+ * the node does not have, are allowed here and below: nothing is stated then. */
 ATTNRUN_API attnrun_status attnrun_step_fail(const attnrun_step *step, attnrun_status status,
                                              const char *message);
 ATTNRUN_API attnrun_dim attnrun_dim_make(int64_t value);

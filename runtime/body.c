@@ -19,6 +19,8 @@ struct body_name *attn_body_find(const struct attnrun_body *body, const char *te
 
 void attn_body_set(struct attnrun_body *body, const char *text, struct body_name meaning)
 {
+    if (body == NULL || text == NULL)
+        return;
     struct body_name *name = attn_body_find(body, text);
     if (name == NULL) {
         if (body->n_names == body->names_capacity)
@@ -33,10 +35,16 @@ void attn_body_set(struct attnrun_body *body, const char *text, struct body_name
     *name = meaning;
 }
 
-void attnrun_body_dtype(attnrun_body *body, int32_t dtype) { body->dtype = dtype; }
+void attnrun_body_dtype(attnrun_body *body, int32_t dtype)
+{
+    if (body != NULL)
+        body->dtype = dtype;
+}
 
 void attnrun_body_number(attnrun_body *body, const char *name, double value)
 {
+    if (body == NULL)
+        return;
     attn_body_set(
         body, name,
         (struct body_name){
@@ -46,13 +54,17 @@ void attnrun_body_number(attnrun_body *body, const char *name, double value)
 void attnrun_body_ints(attnrun_body *body, const char *name, int64_t n,
                        const int64_t *values)
 {
-    attn_body_set(
-        body, name,
-        (struct body_name){ .kind = BODY_INTS, .value = -1, .n = n, .ints = values });
+    attn_body_set(body, name,
+                  (struct body_name){ .kind = BODY_INTS,
+                                      .value = -1,
+                                      .n = values != NULL ? n : 0,
+                                      .ints = values });
 }
 
 void attnrun_body_input(attnrun_body *body, const char *name, int32_t in)
 {
+    if (body == NULL)
+        return;
     const struct attn_node *call = body->call;
     const int32_t value = in >= 0 && in < call->pub.n_in ? call->in[in] : -1;
     attn_body_set(body, name, (struct body_name){ .kind = BODY_VALUE, .value = value });

@@ -397,6 +397,8 @@ static attn_status take_statement(struct formula *f)
 attnrun_status attnrun_body_add(attnrun_body *body, const char *formulas)
 {
     struct formula f = { .body = body, .text = formulas, .at = formulas };
+    if (body == NULL || formulas == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "body or formulas is NULL");
     TRY(body->status);
     do {
         TRY(take_statement(&f));

@@ -37,7 +37,7 @@
 #include "selection.h"
 
 /* Ranges of tasks shorter than this are not worth handing to another thread. */
-enum { RANGE_NS = 10000, LONGEST_RANGE_NS = 400000 };
+enum { RANGE_NS = 5000, LONGEST_RANGE_NS = 400000 };
 
 static int64_t task_cost(const attnrun_phase *phase)
 {

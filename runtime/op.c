@@ -106,44 +106,59 @@ attn_status op_fail_dims(const attnrun_step *step, const char *what, struct op_d
     return ATTNRUN_E_SHAPE;
 }
 
+/* Functions for operators take what an operator of a caller gives them: also nothing, and places
+ * that a node does not have. */
+static attn_status need_step(const attnrun_step *step)
+{
+    return step != NULL ? ATTNRUN_OK : attn_fail(ATTNRUN_E_USAGE, "step is NULL");
+}
+
+static bool is_place(int64_t place, int64_t n) { return place >= 0 && place < n; }
+
 attnrun_status attnrun_step_fail(const attnrun_step *step, attnrun_status status,
                                  const char *message)
 {
-    return op_fail(step, status, "%s", message);
+    TRY(need_step(step));
+    return op_fail(step, status, "%s", message != NULL ? message : "it says nothing");
 }
 
 /* ---- dims ---- */
 
 attnrun_dim attnrun_dim_make(int64_t value) { return dim_of(value); }
 
+static struct attn_dims *dims_of(const attnrun_step *step)
+{
+    return step != NULL ? step_of(step)->dims : NULL;
+}
+
 attnrun_dim attnrun_dim_add(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
 {
-    return attn_dim_combine(step_of(step)->dims, DIM_ADD, a, b);
+    return attn_dim_combine(dims_of(step), DIM_ADD, a, b);
 }
 
 attnrun_dim attnrun_dim_sub(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
 {
-    return attn_dim_combine(step_of(step)->dims, DIM_SUB, a, b);
+    return attn_dim_combine(dims_of(step), DIM_SUB, a, b);
 }
 
 attnrun_dim attnrun_dim_mul(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
 {
-    return attn_dim_combine(step_of(step)->dims, DIM_MUL, a, b);
+    return attn_dim_combine(dims_of(step), DIM_MUL, a, b);
 }
 
 attnrun_dim attnrun_dim_div(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
 {
-    return attn_dim_combine(step_of(step)->dims, DIM_DIV, a, b);
+    return attn_dim_combine(dims_of(step), DIM_DIV, a, b);
 }
 
 attnrun_dim attnrun_dim_min(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
 {
-    return attn_dim_combine(step_of(step)->dims, DIM_MIN, a, b);
+    return attn_dim_combine(dims_of(step), DIM_MIN, a, b);
 }
 
 attnrun_dim attnrun_dim_max(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
 {
-    return attn_dim_combine(step_of(step)->dims, DIM_MAX, a, b);
+    return attn_dim_combine(dims_of(step), DIM_MAX, a, b);
 }
 
 attnrun_dim op_dim_div_exact(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
@@ -153,7 +168,7 @@ attnrun_dim op_dim_div_exact(const attnrun_step *step, attnrun_dim a, attnrun_di
 
 attnrun_dim attnrun_dim_unknown(const attnrun_step *step)
 {
-    struct attn_dims *dims = step_of(step)->dims;
+    struct attn_dims *dims = dims_of(step);
     return dims ? attn_dim_symbol(dims, NULL) : (attnrun_dim){ .expr = ATTN_DIM_UNKNOWN };
 }
 
@@ -326,10 +341,18 @@ void op_tasks(attnrun_step *step, int phase, int64_t n, int64_t cost)
         step->n_phases = phase + 1;
 }
 
+void op_unit_tasks(attnrun_step *step, int phase, int64_t n, int64_t each, double ns)
+{
+    each = max64(each, 1);
+    const double cost = (double)min64(n, each) * ns;
+    op_tasks(step, phase, ceil_div(n, each),
+             cost < 1e15 ? (int64_t)cost : INT64_C(1000000000000000));
+}
+
 void attnrun_step_view(attnrun_step *step, int32_t out, int32_t in, int64_t byte_offset)
 {
-    struct attn_step *full = step_of(step);
-    if (out < step->n_out && in < step->n_in) {
+    if (step != NULL && is_place(out, step->n_out) && is_place(in, step->n_in)) {
+        struct attn_step *full = step_of(step);
         full->known_outputs[out].view_of = in;
         full->known_outputs[out].view_offset = byte_offset;
     }
@@ -337,13 +360,14 @@ void attnrun_step_view(attnrun_step *step, int32_t out, int32_t in, int64_t byte
 
 void attnrun_step_inplace(attnrun_step *step, int32_t out, int32_t in)
 {
-    if (out < step->n_out && in < step->n_in)
+    if (step != NULL && is_place(out, step->n_out) && is_place(in, step->n_in))
         step_of(step)->known_outputs[out].inplace |= UINT64_C(1) << (in & 63);
 }
 
 int32_t attnrun_step_append(attnrun_step *step, int32_t out, int32_t in, int32_t axis)
 {
-    if (out < 0 || out >= step->n_out || out >= 32 || in < 0 || in >= step->n_in)
+    if (step == NULL || !is_place(out, min64(step->n_out, 32)) ||
+        !is_place(in, step->n_in))
         return 0;
     struct attn_step *full = step_of(step);
     full->known_outputs[out].append_to = in;
@@ -389,6 +413,8 @@ bool op_peek_value(const attnrun_step *step, int in, int64_t k, attnrun_dim *val
 int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int64_t k,
                            attnrun_dim *value)
 {
+    if (step == NULL || value == NULL || !is_place(in, step->n_in))
+        return 0;
     if (op_peek_value(step, in, k, value))
         return 1;
     if (op_has_in(step, in) && step->x[in].data == NULL)
@@ -399,9 +425,10 @@ int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int64_t k,
 void attnrun_step_set_values(attnrun_step *step, int32_t out, int64_t n,
                              const attnrun_dim *values)
 {
-    struct attn_step *full = step_of(step);
-    if (out >= step->n_out || n > ATTN_MAX_KNOWN || n < 0 || full->pool == NULL)
+    if (step == NULL || values == NULL || !is_place(out, step->n_out) || n < 0 ||
+        n > ATTN_MAX_KNOWN || step_of(step)->pool == NULL)
         return;
+    struct attn_step *full = step_of(step);
     struct attn_out_known *known_outputs = &full->known_outputs[out];
     if (known_outputs->known == NULL)
         known_outputs->known =
@@ -465,8 +492,9 @@ static struct attn_heap_list *dynamic_list(const attnrun_step *step, int out)
 attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out, int32_t dtype,
                                   int32_t rank, const int64_t *dims)
 {
+    TRY(need_step(step));
     struct attn_step *full = step_of(step);
-    if (!op_has_out(step, out))
+    if (out < 0 || !op_has_out(step, out))
         return ATTNRUN_OK;
     attnrun_tensor tensor;
     TRY(attnrun_tensor_make(dtype, rank, dims, NULL, &tensor));
@@ -489,12 +517,14 @@ attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out, int32_t
 
 void attnrun_step_heap_bound(attnrun_step *step, int64_t bytes)
 {
-    step_of(step)->heap_bound = bytes < 0 ? -1 : bytes;
+    if (step != NULL)
+        step_of(step)->heap_bound = bytes < 0 ? -1 : bytes;
 }
 
 void attnrun_step_flops(attnrun_step *step, int64_t flops)
 {
-    op_flops(step, flops < 0 ? 0 : (double)flops);
+    if (step != NULL)
+        op_flops(step, flops < 0 ? 0 : (double)flops);
 }
 
 void op_flops(const attnrun_step *step, double flops)

@@ -189,6 +189,8 @@ int64_t op_count(const attnrun_type *type, int from, int to);
 /* ---- infer: work ---- */
 /* n tasks of about `cost` nanoseconds each in `phase`; phases must be stated in order. */
 void op_tasks(attnrun_step *step, int phase, int64_t n, int64_t cost);
+/* n units of about `ns` nanoseconds each, in tasks of `each` (at least 1) units. */
+void op_unit_tasks(attnrun_step *step, int phase, int64_t n, int64_t each, double ns);
 
 /* attnrun_step_flops() of a number that may be large; in run() it does nothing. */
 void op_flops(const attnrun_step *step, double flops);
@@ -213,9 +215,9 @@ bool op_may_use_blas(const attnrun_step *step);
     ((void)(work), attn_poll_work(bytes) != ATTNRUN_OK)
 
 /* Elementwise helper: the range of elements of a task when n elements are cut into tasks
- * of OP_CHUNK elements: op_tasks(step, 0, op_chunks(n), …), then for each task t of the
+ * of OP_CHUNK elements: op_unit_tasks(step, 0, n, OP_CHUNK, …), then for each task t of the
  * range elements [t * OP_CHUNK, min(n, (t + 1) * OP_CHUNK)). */
-#define OP_CHUNK 16384
+#define OP_CHUNK 4096
 static inline int64_t op_chunks(int64_t n) { return n / OP_CHUNK + (n % OP_CHUNK != 0); }
 
 /* ---- subgraphs (ATTNRUN_OP_GRAPHS) ----

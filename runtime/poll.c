@@ -67,8 +67,10 @@ attn_status attn_poll(void)
 
 attnrun_status attnrun_work_poll(const attnrun_work *work)
 {
+    if (work == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "work is NULL");
     const struct attn_range *range = work->internal;
-    struct attn_meter before = attn_poll_enter(range->control);
+    struct attn_meter before = attn_poll_enter(range != NULL ? range->control : NULL);
     attn_status status = attn_poll();
     attn_poll_leave(before);
     return status;

@@ -9,6 +9,9 @@
 #include "poll.h"
 #include "range.h"
 
+/* As many as a tensor may have elements: more would run for ever. */
+#define MAX_TASKS (INT64_C(1) << 46)
+
 /* Types that infer() may need at once: of all that the node and its subgraphs take and give,
  * and of the outputs once more. */
 static int64_t count_types(const struct attn_node *node)
@@ -223,10 +226,11 @@ attn_status attn_step_copy_views(const struct attn_step *step)
 attn_status attn_step_check_tasks(const struct attn_step *step, int32_t phase)
 {
     const int64_t n = step->pub.phases[phase].n_tasks;
-    if (n >= 0)
+    if (n >= 0 && n <= MAX_TASKS)
         return ATTNRUN_OK;
     return op_fail(&step->pub, ATTNRUN_E_INTERNAL,
-                   "infer() states %lld tasks in phase %d", (long long)n, phase);
+                   "infer() states %lld tasks in phase %d, expected 0 to 2^46",
+                   (long long)n, phase);
 }
 
 attn_status attn_step_run(const struct attn_step *step, const attnrun_work *work)

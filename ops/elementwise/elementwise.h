@@ -55,7 +55,7 @@ static inline void elementwise_tasks(attnrun_step *step, int64_t cost)
     if (!step->concrete || step->out[0].rank < 0)
         return;
     int64_t n = op_count(&step->out[0], 0, step->out[0].rank);
-    op_tasks(step, 0, op_chunks(n < 0 ? 0 : n), cost * (OP_CHUNK / 1000));
+    op_unit_tasks(step, 0, max64(n, 0), OP_CHUNK, (double)cost / 1000);
     op_flops(step, n < 0 ? 0 : (double)n);
 }
 

@@ -75,7 +75,7 @@ static attn_status signal_window_infer(attnrun_step *step)
                        (long long)size.value);
     TRY(op_out(step, 0, (int32_t)args->output_datatype, 1, &size));
     if (step->concrete && dim_is_const(size))
-        op_tasks(step, 0, op_chunks(size.value), OP_CHUNK * 20);
+        op_unit_tasks(step, 0, size.value, OP_CHUNK, 20);
     return ATTNRUN_OK;
 }
 

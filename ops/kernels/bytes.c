@@ -97,16 +97,6 @@ static ALWAYS_INLINE void transpose_blocks(v_block v[ATTN_BLOCK])
     }
 }
 
-/* A row of x, of which n bytes are needed, and 16 may be read with `whole`. */
-static ALWAYS_INLINE v_block some_bytes(const uint8_t *x, size_t n, bool whole)
-{
-    v_block v = { 0 };
-    if (whole)
-        return load_block(x);
-    memcpy(&v, x, n);
-    return v;
-}
-
 /* Up to 16 rows of up to 16 columns. */
 struct byte_rows {
     uint8_t *y;
@@ -116,21 +106,31 @@ struct byte_rows {
     uint8_t flip;
 };
 
-static ALWAYS_INLINE void transpose_square(const struct byte_rows *s, const size_t rows,
-                                           const size_t columns, const size_t width)
+static ALWAYS_INLINE void transpose_square(const struct byte_rows *s)
 {
-    v_block v[ATTN_BLOCK] = { { 0 } };
+    v_block v[ATTN_BLOCK];
     UNROLL
-    for (size_t i = 0; i < rows; i++) {
-        /* 16 bytes may be read where another row follows, as rows are at least 16 apart. */
-        const bool whole =
-            columns == ATTN_BLOCK || (s->x_row >= ATTN_BLOCK && i + 1 < rows);
-        v[i] = some_bytes(s->x + (ptrdiff_t)i * s->x_row, columns, whole) ^ s->flip;
-    }
+    for (size_t i = 0; i < ATTN_BLOCK; i++)
+        v[i] = load_block(s->x + (ptrdiff_t)i * s->x_row) ^ s->flip;
     transpose_blocks(v);
     UNROLL
-    for (size_t j = 0; j < columns; j++)
-        memcpy(s->y + (ptrdiff_t)j * s->y_row, &v[j], width);
+    for (size_t j = 0; j < ATTN_BLOCK; j++)
+        memcpy(s->y + (ptrdiff_t)j * s->y_row, &v[j], ATTN_BLOCK);
+}
+
+/* A square at an edge, by way of copies; rows behind the last one are zeros. */
+static void transpose_edge(const struct byte_rows *s, size_t width)
+{
+    uint8_t from[ATTN_BLOCK * ATTN_BLOCK], to[ATTN_BLOCK * ATTN_BLOCK];
+    memset(from, s->flip, sizeof from);
+    for (size_t i = 0; i < s->rows; i++)
+        memcpy(from + i * ATTN_BLOCK, s->x + (ptrdiff_t)i * s->x_row, s->columns);
+    const struct byte_rows whole = {
+        .y = to, .x = from, .y_row = ATTN_BLOCK, .x_row = ATTN_BLOCK, .flip = s->flip
+    };
+    transpose_square(&whole);
+    for (size_t j = 0; j < s->columns; j++)
+        memcpy(s->y + (ptrdiff_t)j * s->y_row, to + j * ATTN_BLOCK, width);
 }
 
 /* 16 columns of up to 4 rows, to rows of 4 bytes without gaps. */
@@ -166,12 +166,9 @@ void K(transpose_u8)(uint8_t *y, ptrdiff_t y_row, const uint8_t *x, ptrdiff_t x_
             const size_t width = s.rows + fill;
             if (width == 4 && y_row == 4 && s.columns == ATTN_BLOCK)
                 transpose_quarter(&s);
-            else if (s.rows == ATTN_BLOCK && s.columns == ATTN_BLOCK &&
-                     width == ATTN_BLOCK)
-                transpose_square(&s, ATTN_BLOCK, ATTN_BLOCK, ATTN_BLOCK);
-            else if (width == ATTN_BLOCK)
-                transpose_square(&s, s.rows, s.columns, ATTN_BLOCK);
+            else if (s.rows == ATTN_BLOCK && s.columns == ATTN_BLOCK)
+                transpose_square(&s);
             else
-                transpose_square(&s, s.rows, s.columns, width);
+                transpose_edge(&s, width);
         }
 }

@@ -16,7 +16,8 @@ enum {
     TILE_MERGED_NS = 300000, /* rows of A are rounded once for all of them */
     MAX_A = 1 << 18,    /* elements of A in a task: what is transposed into scratch */
     MAX_READ = 1 << 20, /* where it is read in place: a bound on time */
-    ENOUGH_TASKS = 8
+    ENOUGH_TASKS = 8,
+    MIN_TASK_NS = 3000
 };
 
 void attn_gemm_describe(struct attn_gemm *g, int64_t m, int64_t n, int64_t k,
@@ -60,8 +61,43 @@ static int64_t rows_of_a_task(const struct attn_gemm *g, int64_t n_batch)
 
 static int64_t gemm_floats(const struct attn_gemm *g)
 {
-    return (int64_t)attn_gemm_scratch((size_t)min64(g->m, g->m_block), (size_t)g->n,
+    return (int64_t)attn_gemm_scratch((size_t)min64(g->m, g->cut.m_block), (size_t)g->n,
                                       (size_t)g->k);
+}
+
+struct gemm_cost {
+    int64_t k;
+    bool tiles;
+};
+
+static double gemm_task_ns(const struct attn_cut *cut, const void *what)
+{
+    const struct gemm_cost *cost = what;
+    return column_cost(min64(cut->m, cut->m_part), cost->k, cost->tiles) *
+               (double)min64(cut->n, cut->n_block) +
+           100;
+}
+
+/* Rows of A are copied for each task where A is transposed, and rounded for each where products
+ * are of bf16: few columns would not be worth that. Few rows of a transposed B are dots. */
+static void cut_gemm(const attnrun_step *step, struct attn_gemm *g, int64_t n_batch,
+                     const struct gemm_cost *cost)
+{
+    const bool rounds = step->kernels != NULL && step->kernels->products_bf16;
+    const struct attn_cut_limits limits = { .grain = GRAIN,
+                                            .min_columns = rounds ? MIN_COLUMNS : GRAIN,
+                                            .whole_rows = transposed_a(g),
+                                            .few_rows = g->b_row == 1 ? 4 : 0,
+                                            .min_ns = MIN_TASK_NS };
+    const int64_t rows = rows_of_a_task(g, n_batch);
+    const int64_t even = round_up(ceil_div(g->m, ceil_div(g->m, rows)), 8);
+    const double columns = (cost->tiles ? TILE_TASK_NS : TASK_NS) /
+                           column_cost(min64(g->m, even), g->k, cost->tiles);
+    attn_cut_blocks(&g->cut, n_batch, g->m, g->n, rows,
+                    max64(columns > 1e9 ? 1000000000 : (int64_t)columns, MIN_COLUMNS),
+                    GRAIN);
+    if (!cost->tiles)
+        attn_cut_refine(&g->cut, &limits, gemm_task_ns, cost);
 }
 
 attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g)
@@ -72,30 +108,19 @@ attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g)
         fits = fits && ck_mul(n_batch, g->batch[i], &n_batch);
     if (g->m == 0 || g->n == 0 || (fits && n_batch == 0)) {
         g->n_tasks = 0;
-        g->m_blocks = g->n_blocks = g->m_block = g->n_block = 1;
+        attn_cut_none(&g->cut);
         return ATTNRUN_OK;
     }
-    g->m_block = rows_of_a_task(g, n_batch);
-    g->m_blocks = ceil_div(g->m, g->m_block);
-    g->m_block = ceil_div(ceil_div(g->m, g->m_blocks), 8) * 8;
-    g->m_blocks = ceil_div(g->m, g->m_block);
-    const bool tiles = by_tiles(step);
-    double columns = (tiles ? TILE_TASK_NS : TASK_NS) /
-                     column_cost(min64(g->m, g->m_block), g->k, tiles);
-    g->n_block = columns > 1e9 ? 1000000000 : (int64_t)columns;
-    g->n_block = max64(g->n_block, MIN_COLUMNS);
-    g->n_blocks = ceil_div(g->n, g->n_block);
-    g->n_block = ceil_div(ceil_div(g->n, g->n_blocks), GRAIN) * GRAIN;
-    g->n_blocks = ceil_div(g->n, g->n_block);
-    fits = fits && ck_mul(n_batch, g->m_blocks, &g->n_tasks) &&
-           ck_mul(g->n_tasks, g->n_blocks, &g->n_tasks);
-    int64_t rows = min64(g->m, g->m_block), a_elements = 0;
-    fits = fits && (!transposed_a(g) || ck_mul(rows, g->k, &a_elements)) &&
+    const struct gemm_cost cost = { g->k, by_tiles(step) };
+    if (fits)
+        cut_gemm(step, g, n_batch, &cost);
+    int64_t rows = min64(g->m, g->cut.m_block), a_elements = 0;
+    fits = fits && attn_cut_tasks(&g->cut, &g->n_tasks) &&
+           (!transposed_a(g) || ck_mul(rows, g->k, &a_elements)) &&
            a_elements < INT64_MAX / 64;
     if (!fits)
         return op_fail_scratch(step);
-    g->task_cost =
-        (int64_t)(column_cost(rows, g->k, tiles) * (double)min64(g->n, g->n_block)) + 100;
+    g->task_cost = (int64_t)gemm_task_ns(&g->cut, &cost);
     g->scratch_bytes = (gemm_floats(g) + a_elements) * 4;
     op_flops(step, 2.0 * (double)n_batch * (double)g->m * (double)g->n * (double)g->k);
     return ATTNRUN_OK;
@@ -154,19 +179,16 @@ static int move_epilogue(const struct attn_gemm *g, const struct attn_gemm_opera
     return n;
 }
 
-/* `count` tasks from `task` on, which share their rows. A transposed A is copied, where
- * the task before has not done so. */
-static attn_status run_columns(const struct attn_gemm *g,
-                               const struct attn_kernels *kernels,
-                               const struct attn_gemm_operands *o, int64_t task,
-                               int64_t count, void *scratch, bool copied)
+/* A transposed A is copied, where the piece before has not done so. */
+static attn_status run_piece(const struct attn_gemm *g,
+                             const struct attn_kernels *kernels,
+                             const struct attn_gemm_operands *o,
+                             const struct attn_cut_piece *p, void *scratch, bool copied)
 {
-    const int64_t j = op_take(&task, g->n_blocks) * g->n_block;
-    const int64_t i = op_take(&task, g->m_blocks) * g->m_block;
-    const struct attn_gemm_offsets at = attn_gemm_batch(g, task);
+    const struct attn_gemm_offsets at = attn_gemm_batch(g, p->product);
     struct attn_epilogue steps[8];
-    struct attn_gemm_f32 t = { .m = (size_t)min64(g->m - i, g->m_block),
-                               .n = (size_t)min64(g->n - j, count * g->n_block),
+    struct attn_gemm_f32 t = { .m = (size_t)p->m,
+                               .n = (size_t)p->n,
                                .k = (size_t)g->k,
                                .whole_n = (size_t)g->n,
                                .b_row = g->b_row,
@@ -174,15 +196,16 @@ static attn_status run_columns(const struct attn_gemm *g,
                                .c_row = g->c_row,
                                .scratch = scratch,
                                .epilogue = steps };
-    t.n_epilogue = move_epilogue(g, o, steps, at.c, i, j);
+    t.n_epilogue = move_epilogue(g, o, steps, at.c, p->row, p->column);
     float *copy = t.scratch + gemm_floats(g);
-    TRY(find_a(g, kernels, &t, (const float *)o->a + at.a + i * g->a_row, copy, copied));
+    TRY(find_a(g, kernels, &t, (const float *)o->a + at.a + p->row * g->a_row, copy,
+               copied));
     t.b_type = attn_stored_as(g->b_type);
     if (o->packed != NULL)
-        attn_gemm_use_packed(&t, o->packed, j);
+        attn_gemm_use_packed(&t, o->packed, p->column);
     else
-        t.b = attn_stored_at(g->b_type, o->b, at.b + j * g->b_col);
-    t.c = (float *)o->c + at.c + i * g->c_row + j;
+        t.b = attn_stored_at(g->b_type, o->b, at.b + p->column * g->b_col);
+    t.c = (float *)o->c + at.c + p->row * g->c_row + p->column;
     kernels->gemm_f32(&t);
     return ATTNRUN_OK;
 }
@@ -191,17 +214,17 @@ attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *
                           const struct attn_gemm_operands *o, const attnrun_work *work)
 {
     const int64_t max_ns = kernels->tiles_bf16 ? TILE_MERGED_NS : MAX_MERGED_NS;
-    int64_t max_tasks = max64(1, max_ns / max64(1, g->task_cost));
-    max_tasks = min64(max_tasks, max64(1, ATTN_GEMM_WIDE / g->n_block));
+    const int64_t max_blocks = min64(max_ns / max64(1, g->task_cost * g->cut.parts),
+                                     ATTN_GEMM_WIDE / g->cut.n_block);
     for (int64_t task = work->begin; task < work->end;) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        int64_t left = min64(work->end - task, g->n_blocks - task % g->n_blocks);
-        /* Equal parts instead of a last one of few columns. */
-        int64_t count = ceil_div(left, ceil_div(left, max_tasks));
-        bool copied = task > work->begin && task % g->n_blocks != 0;
-        TRY(run_columns(g, kernels, o, task, count, work->scratch, copied));
-        task += count;
+        const struct attn_cut_piece p =
+            attn_cut_next(&g->cut, task, work->end, max_blocks);
+        const bool copied = task > work->begin && p.column != 0;
+        if (p.m > 0)
+            TRY(run_piece(g, kernels, o, &p, work->scratch, copied));
+        task += p.n_tasks;
     }
     return ATTNRUN_OK;
 }

@@ -13,6 +13,7 @@
 #include "../../runtime/op.h"
 #include "../storage.h"
 #include "../tile.h"
+#include "cut.h"
 
 /* C[…,m,n] = epilogue(A[…,m,k] B[…,k,n]). Strides in elements. Zero m, n, k are fine. */
 struct attn_gemm {
@@ -24,7 +25,7 @@ struct attn_gemm {
     int64_t m, n, k;
     int64_t a_row, a_col, b_row, b_col, c_row;
     /* By attn_gemm_plan(), from the shapes alone: */
-    int64_t m_block, n_block, m_blocks, n_blocks;
+    struct attn_cut cut;
     int64_t n_tasks, task_cost; /* nanoseconds */
     int64_t scratch_bytes;      /* per worker */
     int64_t blas_rows; /* plain_product.c: rows of a task that BLAS computes; 0: none */
@@ -50,8 +51,7 @@ struct attn_gemm_offsets {
 struct attn_gemm_offsets attn_gemm_batch(const struct attn_gemm *g, int64_t index);
 /* E_LIMIT where the number of tasks overflows. */
 attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g);
-/* All tasks of a range; those that share rows of A are one product, so that A is fetched
- * once for them. E_CANCELLED. */
+/* All tasks of a range, as few products; see cut.h. E_CANCELLED. */
 attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
                           const struct attn_gemm_operands *o, const attnrun_work *work);
 

@@ -11,6 +11,7 @@ enum {
     MAX_COLUMNS = 512, /* of a block */
     PACK_COLUMNS = 64, /* between two polls; whole panels */
     TASK_NS = 25000,
+    MIN_TASK_NS = 3000,
     MAX_MERGED_NS = 4000000 /* between two looks at the cancel flag */
 };
 
@@ -83,6 +84,28 @@ static double column_cost(int64_t m, int64_t k)
 
 static attn_status too_large(const attnrun_step *step) { return op_fail_scratch(step); }
 
+static double integer_task_ns(const struct attn_cut *cut, const void *k)
+{
+    return column_cost(min64(cut->m, cut->m_part), *(const int64_t *)k) *
+               (double)min64(cut->n, cut->n_block) +
+           100;
+}
+
+static void cut_products(struct attn_gemm *g, int64_t n_batch)
+{
+    const int64_t rows =
+        min64(g->m, round_up(ceil_div(g->m, ceil_div(g->m, MAX_ROWS)), 8));
+    const double columns = TASK_NS / column_cost(rows, g->k);
+    const struct attn_cut_limits limits = { .grain = ATTN_GEMM_NR_MAX,
+                                            .min_columns = ATTN_GEMM_NR_MAX,
+                                            .min_ns = MIN_TASK_NS };
+    attn_cut_blocks(
+        &g->cut, n_batch, g->m, g->n, MAX_ROWS,
+        max64(columns > MAX_COLUMNS ? MAX_COLUMNS : (int64_t)columns, MIN_COLUMNS),
+        ATTN_GEMM_NR_MAX);
+    attn_cut_refine(&g->cut, &limits, integer_task_ns, &g->k);
+}
+
 attn_status attn_integer_cut(const attnrun_step *step, bool summed,
                              struct attn_integer_gemm *s)
 {
@@ -91,25 +114,17 @@ attn_status attn_integer_cut(const attnrun_step *step, bool summed,
     bool fits = true;
     for (int i = 0; i < g->n_batch; i++)
         fits = fits && ck_mul(n_batch, g->batch[i], &n_batch);
-    g->m_blocks = max64(1, ceil_div(g->m, MAX_ROWS));
-    g->m_block = max64(8, ceil_div(ceil_div(g->m, g->m_blocks), 8) * 8);
-    g->m_blocks = max64(1, ceil_div(g->m, g->m_block));
-    const int64_t rows = min64(g->m, g->m_block);
-    const double cost = column_cost(rows, g->k), columns = TASK_NS / cost;
-    g->n_block = columns > MAX_COLUMNS ? MAX_COLUMNS : (int64_t)columns;
-    g->n_block = max64(g->n_block, MIN_COLUMNS);
-    g->n_blocks = max64(1, ceil_div(g->n, g->n_block));
-    g->n_block = max64(1, ceil_div(ceil_div(g->n, g->n_blocks), ATTN_GEMM_NR_MAX)) *
-                 ATTN_GEMM_NR_MAX;
-    g->n_blocks = max64(1, ceil_div(g->n, g->n_block));
-    if (g->n == 0 || g->m == 0)
+    attn_cut_none(&g->cut);
+    if (fits && n_batch > 0 && g->n > 0 && g->m > 0)
+        cut_products(g, n_batch);
+    else if (g->n == 0 || g->m == 0)
         n_batch = 0;
-    if (!fits || !ck_mul(n_batch, g->m_blocks, &g->n_tasks) ||
-        !ck_mul(g->n_tasks, g->n_blocks, &g->n_tasks))
+    const int64_t rows = min64(g->m, g->cut.m_block);
+    if (!fits || !attn_cut_tasks(&g->cut, &g->n_tasks))
         return too_large(step);
     op_flops(step, 2.0 * (double)n_batch * (double)g->m * (double)g->n * (double)g->k);
-    const double task = cost * (double)min64(g->n, g->n_block);
-    g->task_cost = task < 1e15 ? (int64_t)task + 100 : (int64_t)1e15;
+    const double task = integer_task_ns(&g->cut, &g->k);
+    g->task_cost = task < 1e15 ? (int64_t)task : (int64_t)1e15;
     s->columns = min64(g->n, MAX_COLUMNS);
     s->zeros_at =
         (int64_t)(attn_gemm_i8_scratch((size_t)rows, (size_t)s->columns) * 4 + 63) / 64 *
@@ -176,23 +191,21 @@ static void find_b(const struct attn_gemm *g, const struct attn_integer_operands
     attn_integer_packed_columns(packed, j, t);
 }
 
-/* `count` tasks from `task` on, which share their rows. */
-static void run_columns(const struct attn_integer_gemm *s,
-                        const struct attn_kernels *kernels,
-                        const struct attn_integer_operands *o, int64_t task,
-                        int64_t count, const attnrun_work *work)
+static void run_piece(const struct attn_integer_gemm *s,
+                      const struct attn_kernels *kernels,
+                      const struct attn_integer_operands *o,
+                      const struct attn_cut_piece *p, const attnrun_work *work)
 {
     const struct attn_gemm *g = &s->gemm;
-    const int64_t j = op_take(&task, g->n_blocks) * g->n_block;
-    const int64_t i = op_take(&task, g->m_blocks) * g->m_block;
-    const struct attn_gemm_offsets at = attn_gemm_batch(g, task);
+    const int64_t i = p->row, j = p->column;
+    const struct attn_gemm_offsets at = attn_gemm_batch(g, p->product);
     uint8_t *scratch = work->scratch;
     int32_t *zeros = (int32_t *)(void *)(scratch + s->zeros_at);
     struct attn_integer_block block = { .line = (g->k > 0 ? at.a / g->k : 0) + i,
                                         .column = j,
                                         .c = at.c + i * g->c_row + j,
-                                        .m = min64(g->m - i, g->m_block),
-                                        .n = min64(g->n - j, count * g->n_block) };
+                                        .m = p->m,
+                                        .n = p->n };
     block.b_matrix = g->k > 0 ? at.b / (g->k * g->n) : 0;
     block.row = s->sums_at < 0 ? g->c_row : block.n;
     struct attn_gemm_i8 t = { .a = (const uint8_t *)o->a + at.a + i * g->a_row,
@@ -220,15 +233,17 @@ attn_status attn_integer_run(const struct attn_integer_gemm *s,
                              const attnrun_work *work)
 {
     const struct attn_gemm *g = &s->gemm;
-    int64_t max_tasks = max64(1, MAX_MERGED_NS / max64(1, g->task_cost));
-    max_tasks = min64(max_tasks, max64(1, s->columns / g->n_block));
+    const int64_t max_blocks =
+        min64(MAX_MERGED_NS / max64(1, g->task_cost * g->cut.parts),
+              s->columns / g->cut.n_block);
     for (int64_t task = work->begin; task < work->end;) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        int64_t left = min64(work->end - task, g->n_blocks - task % g->n_blocks);
-        int64_t count = ceil_div(left, ceil_div(left, max_tasks));
-        run_columns(s, kernels, o, task, count, work);
-        task += count;
+        const struct attn_cut_piece p =
+            attn_cut_next(&g->cut, task, work->end, max_blocks);
+        if (p.m > 0)
+            run_piece(s, kernels, o, &p, work);
+        task += p.n_tasks;
     }
     return ATTNRUN_OK;
 }

@@ -108,7 +108,7 @@ static attn_status gemm_infer(attnrun_step *step)
     step->scratch_bytes = state->gemm.scratch_bytes;
     if (args->activation > ON_THE_WAY) {
         state->n = op_count(&step->out[0], 0, 2);
-        op_tasks(step, 1, op_chunks(state->n), OP_CHUNK);
+        op_unit_tasks(step, 1, state->n, OP_CHUNK, 1);
     }
     return ATTNRUN_OK;
 }

@@ -9,8 +9,10 @@ enum {
     ROUNDED_ROWS = 132,      /* of A that are rounded for a task, at most … */
     ROUNDED_BYTES = 400000,  /* … which is to stay in L2 */
     TASK_NS = 25000,
+    MIN_TASK_NS = 3000,
+    FEW_TASK_NS = 25000,    /* each range makes digits of A */
     ROUND_PHASE = 1 << 14,  /* numbers of A that are worth a phase that rounds them */
-    ROUND_NUMBERS = 1 << 16 /* of A in a task of it, about */
+    ROUND_NUMBERS = 1 << 13 /* of A in a task of it, about */
 };
 
 /* Appends `count` parts of `bytes` bytes. */
@@ -150,43 +152,63 @@ int64_t attn_nbits_scratch(const struct attn_nbits_layout *l, int64_t m)
     return floats > digits ? floats : digits;
 }
 
+/* Nanoseconds of so many rows times a panel: it is read or unpacked, then multiplied. */
+static double panel_cost(const struct attn_nbits_layout *l, int64_t rows, int64_t m)
+{
+    const double panel = (double)l->k * (double)l->width;
+    if (l->rounded_bytes > 0)
+        return panel * (double)l->bits / 8 / 12 + panel * (double)m / 150;
+    return few(l, rows) ? panel * (double)l->bits / 8 / 6 + panel * (double)m / 30
+                        : panel / 4 + panel * (double)m / 60;
+}
+
+static double nbits_task_ns(const struct attn_cut *cut, const void *layout)
+{
+    return panel_cost(layout, cut->m, min64(cut->m, cut->m_part)) *
+               (double)min64(cut->n, cut->n_block) +
+           100;
+}
+
+/* Few rows are one block. Of many, PANELS panels are unpacked together. */
+static void cut_panels(const struct attn_nbits_layout *l, int64_t rows,
+                       struct attn_nbits_plan *plan)
+{
+    const bool some = l->rounded_bytes > 0 || few(l, rows);
+    const int64_t most =
+        l->rounded_bytes > 0
+            ? max64(8, min64(ROUNDED_ROWS, ROUNDED_BYTES / l->rounded_bytes))
+            : ROWS;
+    const double panel = panel_cost(l, rows, min64(rows, most));
+    const int64_t panels = panel > TASK_NS ? 1 : (int64_t)(TASK_NS / (panel + 1)) + 1;
+    const struct attn_cut_limits limits = {
+        .grain = 1,
+        .min_columns = 1,
+        .few_rows = ATTN_NBITS_ROWS,
+        .min_ns = few(l, rows) ? FEW_TASK_NS : MIN_TASK_NS,
+    };
+    attn_cut_blocks(&plan->cut, 1, rows, l->panels, most, some ? panels : PANELS, 1);
+    attn_cut_refine(&plan->cut, &limits, nbits_task_ns, l);
+}
+
 attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_layout *l,
                             int64_t rows, struct attn_nbits_plan *plan)
 {
-    const double panel = (double)l->k * (double)l->width;
-    *plan = (struct attn_nbits_plan){ .rows = rows, .m_block = 1, .n_panels = 1 };
+    *plan = (struct attn_nbits_plan){ .rows = rows };
+    attn_cut_none(&plan->cut);
     if (rows == 0 || l->n == 0)
         return ATTNRUN_OK;
-    double cost = panel * (double)l->bits / 8 / 6 + panel * (double)rows / 30;
-    plan->m_block = rows;
-    if (l->rounded_bytes > 0) {
-        const int64_t most =
-            max64(8, min64(ROUNDED_ROWS, ROUNDED_BYTES / l->rounded_bytes));
-        plan->m_block = ceil_div(rows, ceil_div(rows, most));
-        cost = panel * (double)l->bits / 8 / 12 + panel * (double)plan->m_block / 150;
-        plan->n_panels = cost > TASK_NS ? 1 : (int64_t)(TASK_NS / (cost + 1)) + 1;
-        if (rows > ATTN_NBITS_ROWS && rows > ROUND_PHASE / l->k) {
-            plan->round_rows = ceil_div(ROUND_NUMBERS, l->k);
-            plan->round_tasks = ceil_div(rows, plan->round_rows);
-        }
-    } else if (few(l, rows)) {
-        plan->n_panels = cost > TASK_NS ? 1 : (int64_t)(TASK_NS / (cost + 1)) + 1;
-    } else {
-        const int64_t blocks = ceil_div(rows, ROWS);
-        plan->m_block = ceil_div(ceil_div(rows, blocks), 8) * 8;
-        plan->n_panels = PANELS;
-        cost = panel / 4 + panel * (double)min64(rows, plan->m_block) / 60;
+    cut_panels(l, rows, plan);
+    if (l->rounded_bytes > 0 && rows > ATTN_NBITS_ROWS && rows > ROUND_PHASE / l->k) {
+        plan->round_rows = ceil_div(ROUND_NUMBERS, l->k);
+        plan->round_tasks = ceil_div(rows, plan->round_rows);
     }
     plan->scratch_bytes =
-        attn_nbits_scratch(l, plan->round_tasks > 0 ? 0 : min64(rows, plan->m_block));
-    plan->n_panels = min64(plan->n_panels, l->panels);
-    plan->m_blocks = ceil_div(rows, plan->m_block);
-    plan->n_blocks = ceil_div(l->panels, plan->n_panels);
-    if (!ck_mul(plan->m_blocks, plan->n_blocks, &plan->n_tasks))
+        attn_nbits_scratch(l, plan->round_tasks > 0 ? 0 : min64(rows, plan->cut.m_block));
+    if (!attn_cut_tasks(&plan->cut, &plan->n_tasks))
         return op_fail_size(step, "the number of tasks", "2^63 - 1");
     op_flops(step, 2.0 * (double)rows * (double)l->n * (double)l->k);
-    cost *= (double)plan->n_panels;
-    plan->task_cost = cost < 1e15 ? (int64_t)cost + 100 : (int64_t)1e15;
+    const double cost = nbits_task_ns(&plan->cut, l);
+    plan->task_cost = cost < 1e15 ? (int64_t)cost : (int64_t)1e15;
     return ATTNRUN_OK;
 }
 
@@ -332,14 +354,19 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
                            const struct attn_kernels *kernels,
                            const struct attn_nbits_operands *o, const attnrun_work *work)
 {
-    const void *rows = NULL; /* of block.rows: for all tasks that share them */
-    int64_t rows_from = -1;
-    for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t i = task / plan->n_blocks * plan->m_block;
-        const int64_t j = task % plan->n_blocks * plan->n_panels * l->width;
+    const void *rows = NULL; /* of block.rows: for all pieces that share them */
+    int64_t from = -1, m = 0;
+    const int64_t max_blocks = ceil_div(PANELS, plan->cut.n_block);
+    for (int64_t task = work->begin; task < work->end;) {
+        const struct attn_cut_piece p =
+            attn_cut_next(&plan->cut, task, work->end, max_blocks);
+        task += p.n_tasks;
+        if (p.m == 0)
+            continue;
+        const int64_t i = p.row, j = p.column * l->width;
         if (plan->round_tasks > 0)
             rows = o->rounded + i * l->rounded_bytes;
-        else if (rows_from != i)
+        else if (from != i || m != p.m)
             rows = NULL;
         struct attn_nbits_block block = {
             .b = &o->b,
@@ -350,13 +377,14 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
             .scratch = work->scratch,
             .a_row = l->k,
             .c_row = l->n,
-            .m = min64(plan->rows - i, plan->m_block),
+            .m = p.m,
             .column = j,
-            .n = min64(l->n - j, plan->n_panels * l->width),
+            .n = min64(l->n - j, p.n * l->width),
         };
         TRY(attn_nbits_multiply(l, kernels, &block));
         rows = block.rows;
-        rows_from = i;
+        from = i;
+        m = p.m;
     }
     return ATTNRUN_OK;
 }

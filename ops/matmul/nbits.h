@@ -74,9 +74,8 @@ attn_status attn_nbits_fill(const struct attn_nbits_layout *l,
                             int64_t end, uint8_t *to);
 
 struct attn_nbits_plan {
-    int64_t rows;               /* of A */
-    int64_t m_block, m_blocks;  /* rows of a task */
-    int64_t n_panels, n_blocks; /* panels of a task */
+    int64_t rows;        /* of A */
+    struct attn_cut cut; /* columns in panels */
     int64_t n_tasks, task_cost, scratch_bytes;
     /* Tasks of attn_nbits_round(), in a phase before; 0: none. Rows of one. */
     int64_t round_tasks, round_rows;

@@ -1,6 +1,7 @@
 # Sources of ops/matmul.
 set(ATTN_OPS_MATMUL
   ops/matmul/blas.c
+  ops/matmul/cut.c
   ops/matmul/gemm.c
   ops/matmul/plain_product.c
   ops/matmul/shapes.c

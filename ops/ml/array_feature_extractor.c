@@ -21,7 +21,7 @@ static attn_status extract_infer(attnrun_step *step)
     TRY(op_out(step, 0, x->dtype, rank, dims));
     if (!step->concrete)
         return ATTNRUN_OK;
-    op_tasks(step, 0, op_chunks(op_count(&step->out[0], 0, rank)), OP_CHUNK * 2);
+    op_unit_tasks(step, 0, op_count(&step->out[0], 0, rank), OP_CHUNK, 2);
     return ATTNRUN_OK;
 }
 

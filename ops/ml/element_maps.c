@@ -29,7 +29,7 @@ static attn_status elements_infer(attnrun_step *step, int32_t dtype)
     const attnrun_type *x = &step->in[0];
     TRY(op_out(step, 0, dtype, x->rank, x->dims));
     if (step->concrete)
-        op_tasks(step, 0, op_chunks(op_count(x, 0, x->rank)), OP_CHUNK * 4);
+        op_unit_tasks(step, 0, op_count(x, 0, x->rank), OP_CHUNK, 4);
     return ATTNRUN_OK;
 }
 
@@ -243,7 +243,7 @@ static attn_status one_hot_infer(attnrun_step *step)
     }
     TRY(op_out(step, 0, ATTNRUN_F32, x->rank < 0 ? -1 : x->rank + 1, dims));
     if (step->concrete)
-        op_tasks(step, 0, op_chunks(op_count(x, 0, x->rank)), OP_CHUNK * (n + 4));
+        op_unit_tasks(step, 0, op_count(x, 0, x->rank), OP_CHUNK, (double)n + 4);
     return ATTNRUN_OK;
 }
 

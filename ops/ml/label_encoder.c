@@ -290,8 +290,7 @@ static attn_status encoder_infer(attnrun_step *step)
     TRY(op_out_like(step, 0, 0));
     step->out[0].dtype = e.values.dtype;
     if (step->concrete)
-        op_tasks(step, 0, op_chunks(op_count(&step->in[0], 0, step->in[0].rank)),
-                 OP_CHUNK * 20);
+        op_unit_tasks(step, 0, op_count(&step->in[0], 0, step->in[0].rank), OP_CHUNK, 20);
     return ATTNRUN_OK;
 }
 

@@ -65,7 +65,7 @@ static attn_status concat_plan(attnrun_step *step, int axis)
         state->kept_bytes = dtype_bytes_of(kept->dtype, op_count(kept, axis, kept->rank));
         state->total_bytes -= dtype_bytes_of(kept->dtype, kept_count);
     }
-    op_tasks(step, 0, op_move_chunks(state->total_bytes), OP_MOVE_CHUNK / 8);
+    op_move_tasks(step, 0, state->total_bytes);
     return ATTNRUN_OK;
 }
 

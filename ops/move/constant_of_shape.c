@@ -58,7 +58,7 @@ static attn_status constant_infer(attnrun_step *step)
     TRY(op_out(step, 0, dtype, (int)n, dims));
     constant_values(step);
     if (op_move_planned(step, 0))
-        op_tasks(step, 0, op_chunks(op_count(&step->out[0], 0, (int)n)), OP_CHUNK / 2);
+        op_unit_tasks(step, 0, op_count(&step->out[0], 0, (int)n), OP_CHUNK, 0.5);
     return ATTNRUN_OK;
 }
 

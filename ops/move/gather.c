@@ -48,11 +48,11 @@ static attn_status gather_plan(attnrun_step *step, int axis)
     s->row_bytes = dtype_bytes_of(in->dtype, op_count(in, axis + 1, in->rank));
     s->segments = s->row_bytes <= 2 * OP_MOVE_CHUNK ? 1 : op_move_chunks(s->row_bytes);
     s->rows_per_task = op_move_rows_per_task(s->row_bytes);
-    const int64_t groups = ceil_div(s->rows, s->rows_per_task);
-    op_tasks(step, 0, s->n_indices / CHECK_INDICES + (s->n_indices % CHECK_INDICES != 0),
-             (s->n_indices < CHECK_INDICES ? s->n_indices : CHECK_INDICES) * 2);
-    op_tasks(step, 1, s->segments > 1 ? s->rows * s->segments : groups,
-             OP_MOVE_CHUNK / 4);
+    op_unit_tasks(step, 0, s->n_indices, CHECK_INDICES, 2);
+    if (s->segments > 1)
+        op_tasks(step, 1, s->rows * s->segments, OP_MOVE_CHUNK / 4);
+    else
+        op_unit_tasks(step, 1, s->rows, s->rows_per_task, op_move_ns(s->row_bytes));
     return ATTNRUN_OK;
 }
 

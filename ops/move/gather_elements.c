@@ -30,7 +30,7 @@ static attn_status gather_elements_infer(attnrun_step *step)
     TRY(op_move_need_bytes(step, 0));
     op_elements_plan(step, step->state, axis);
     const struct op_elements *e = step->state;
-    op_tasks(step, 0, op_chunks(e->count), OP_CHUNK * 2);
+    op_unit_tasks(step, 0, e->count, OP_CHUNK, 2);
     op_tasks(step, 1, e->tasks, e->task_ns);
     return ATTNRUN_OK;
 }

@@ -47,8 +47,9 @@ static attn_status gather_nd_infer(attnrun_step *step)
     }
     op_tuples_plan(step, &s->tuples, (int)batch, length);
     s->per_task = op_move_rows_per_task(s->tuples.slice_bytes);
-    op_tasks(step, 0, op_chunks(s->tuples.count), OP_CHUNK * 4);
-    op_tasks(step, 1, ceil_div(s->tuples.count, s->per_task), OP_MOVE_CHUNK / 4);
+    op_unit_tasks(step, 0, s->tuples.count, OP_CHUNK, 4);
+    op_unit_tasks(step, 1, s->tuples.count, s->per_task,
+                  op_move_ns(s->tuples.slice_bytes));
     return ATTNRUN_OK;
 }
 

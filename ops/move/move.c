@@ -163,6 +163,11 @@ void op_move_fill(void *to, int64_t n, const void *value, int64_t bytes)
         memcpy(at + i * bytes, value, (size_t)bytes);
 }
 
+void op_move_tasks(attnrun_step *step, int phase, int64_t bytes)
+{
+    op_unit_tasks(step, phase, bytes, OP_MOVE_CHUNK, 0.125);
+}
+
 int64_t op_move_chunks(int64_t bytes)
 {
     return bytes / OP_MOVE_CHUNK + (bytes % OP_MOVE_CHUNK != 0);

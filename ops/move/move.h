@@ -60,16 +60,20 @@ static inline int64_t op_move_index(const attnrun_tensor *t, int64_t k, int64_t 
 }
 /* Writes n elements of `bytes` bytes with the pattern at `value`. */
 void op_move_fill(void *to, int64_t n, const void *value, int64_t bytes);
-/* Copies chunk [begin, end) of tasks of 64 KiB of a block of `bytes` bytes. */
+/* Copies chunk [begin, end) of tasks of OP_MOVE_CHUNK bytes of a block of `bytes` bytes. */
 void op_move_copy_chunks(void *to, const void *from, int64_t bytes, int64_t begin,
                          int64_t end);
 /* The number of those tasks. */
 int64_t op_move_chunks(int64_t bytes);
-enum { OP_MOVE_CHUNK = 65536 };
+enum { OP_MOVE_CHUNK = 16384 };
+/* States those tasks. */
+void op_move_tasks(attnrun_step *step, int phase, int64_t bytes);
+/* Nanoseconds of a row that is read from anywhere. */
+static inline double op_move_ns(int64_t row_bytes) { return 2 + (double)row_bytes / 4; }
 /* How many rows of so many bytes, at least 1, a task takes. */
 static inline int64_t op_move_rows_per_task(int64_t row_bytes)
 {
-    return max64(1, min64(8192, OP_MOVE_CHUNK / row_bytes));
+    return max64(1, min64(2048, OP_MOVE_CHUNK / row_bytes));
 }
 
 #endif

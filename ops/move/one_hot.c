@@ -65,9 +65,7 @@ static attn_status one_hot_infer(attnrun_step *step)
     s->blocks = op_count(indices, 0, axis);
     int64_t each = s->inner * s->depth;
     s->blocks_per_task = each < OP_CHUNK ? OP_CHUNK / each : 1;
-    op_tasks(step, 0,
-             s->blocks / s->blocks_per_task + (s->blocks % s->blocks_per_task != 0),
-             s->blocks_per_task * each);
+    op_unit_tasks(step, 0, s->blocks, s->blocks_per_task, (double)each);
     return ATTNRUN_OK;
 }
 

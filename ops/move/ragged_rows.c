@@ -58,7 +58,7 @@ static void plan_rows(attnrun_step *step, int64_t rows, int64_t tasks,
     s->rows = rows;
     s->row_bytes = op_count(x, 2, x->rank) * dtype_bytes(x->dtype);
     s->per_task = op_move_rows_per_task(rows_of_task * s->row_bytes);
-    op_tasks(step, 0, ceil_div(tasks, s->per_task), OP_MOVE_CHUNK / 4);
+    op_unit_tasks(step, 0, tasks, s->per_task, op_move_ns(rows_of_task * s->row_bytes));
 }
 
 static attn_status pack_infer(attnrun_step *step)

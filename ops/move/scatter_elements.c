@@ -44,9 +44,9 @@ static attn_status scatter_infer(attnrun_step *step)
     TRY(op_move_need_bytes(step, 0));
     op_elements_plan(step, step->state, axis);
     const struct op_elements *e = step->state;
-    op_tasks(step, 0, op_chunks(e->count), OP_CHUNK * 2);
+    op_unit_tasks(step, 0, e->count, OP_CHUNK, 2);
     int64_t bytes = dtype_bytes_of(in->dtype, op_count(in, 0, in->rank));
-    op_tasks(step, 1, op_move_chunks(bytes), OP_MOVE_CHUNK / 8);
+    op_move_tasks(step, 1, bytes);
     op_tasks(step, 2, e->tasks, e->task_ns);
     return ATTNRUN_OK;
 }

@@ -66,8 +66,8 @@ static attn_status scatter_nd_infer(attnrun_step *step)
     }
     int64_t bytes =
         dtype_bytes_of(step->in[0].dtype, op_count(&step->in[0], 0, step->in[0].rank));
-    op_tasks(step, 0, op_chunks(s->tuples.count), OP_CHUNK * 4);
-    op_tasks(step, 1, op_move_chunks(bytes), OP_MOVE_CHUNK / 8);
+    op_unit_tasks(step, 0, s->tuples.count, OP_CHUNK, 4);
+    op_move_tasks(step, 1, bytes);
     op_tasks(step, 2, s->tuples.count > 0 ? segments : 0,
              s->tuples.count * (s->segment / 4 + 10));
     return ATTNRUN_OK;

@@ -130,7 +130,7 @@ static attn_status split_plan(attnrun_step *step, int axis, const int64_t *start
             return op_move_need_bytes(step, 0);
     state->row_bytes = dtype_bytes_of(in->dtype, row);
     state->total_bytes = dtype_bytes_of(in->dtype, count);
-    op_tasks(step, 0, op_move_chunks(state->total_bytes), OP_MOVE_CHUNK / 8);
+    op_move_tasks(step, 0, state->total_bytes);
     for (int i = 0; i < step->n_out && row == count; i++)
         if (op_has_out(step, i))
             attnrun_step_view(step, i, 0, starts[i] * inner * bits / 8);

@@ -154,8 +154,7 @@ bool op_copy_is_view(const struct op_copy *c, int64_t *byte_offset)
 
 void op_copy_tasks(attnrun_step *step, int phase, const struct op_copy *c)
 {
-    int64_t n = c->units == 0 ? 0 : ceil_div(c->units, c->units_per_task);
-    op_tasks(step, phase, n, c->units_per_task * c->unit_ns);
+    op_unit_tasks(step, phase, c->units, c->units_per_task, (double)c->unit_ns);
 }
 
 /* ---- inner loops: rows x cols at `to` and `from` ---- */

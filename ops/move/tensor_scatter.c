@@ -59,8 +59,7 @@ static attn_status tensor_scatter_infer(attnrun_step *step)
         s->row_bytes = dtype_bytes_of(past->dtype, op_count(past, axis + 1, past->rank));
     }
     op_tasks(step, 0, 1, 0);
-    op_tasks(step, 1, op_move_chunks(dtype_bytes_of(past->dtype, count)),
-             OP_MOVE_CHUNK / 8);
+    op_move_tasks(step, 1, dtype_bytes_of(past->dtype, count));
     op_tasks(step, 2, filled > 0 ? s->prefixes : 0, s->length * s->row_bytes / 8 + 10);
     return ATTNRUN_OK;
 }

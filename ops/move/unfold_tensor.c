@@ -53,7 +53,7 @@ static attn_status unfold_infer(attnrun_step *step)
         return ATTNRUN_OK;
     *s = (struct unfold_state){ in->dims[axis].value, n.value,
                                 op_count(in, axis + 1, in->rank) };
-    op_tasks(step, 0, op_chunks(op_count(&step->out[0], 0, in->rank + 1)), OP_CHUNK * 2);
+    op_unit_tasks(step, 0, op_count(&step->out[0], 0, in->rank + 1), OP_CHUNK, 2);
     return ATTNRUN_OK;
 }
 

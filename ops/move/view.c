@@ -6,10 +6,9 @@ attn_status op_view_out(attnrun_step *step, int rank, const attnrun_dim *dims)
     TRY(op_out(step, 0, step->in[0].dtype, rank, dims));
     op_move_values_along(step);
     if (step->concrete && step->in[0].rank >= 0)
-        op_tasks(step, 0,
-                 op_move_chunks(dtype_bytes_of(
-                     step->in[0].dtype, op_count(&step->in[0], 0, step->in[0].rank))),
-                 OP_MOVE_CHUNK / 8);
+        op_move_tasks(step, 0,
+                      dtype_bytes_of(step->in[0].dtype,
+                                     op_count(&step->in[0], 0, step->in[0].rank)));
     attnrun_step_view(step, 0, 0, 0);
     return ATTNRUN_OK;
 }

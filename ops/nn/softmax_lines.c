@@ -3,7 +3,7 @@
 
 #include "../tile.h"
 
-enum { TASK_ELEMENTS = 16384, MIN_COLUMNS = 64 };
+enum { TASK_ELEMENTS = 4096, MIN_COLUMNS = 64 };
 
 attn_status attn_lines_plan(attnrun_step *step, struct lines *lines,
                             const attnrun_type *type, int first, int last, double cost)

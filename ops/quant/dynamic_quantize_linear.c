@@ -18,9 +18,9 @@ bool attn_dynamic_bytes(int64_t count, int64_t *bytes)
 void attn_dynamic_tasks(attnrun_step *step, int first, int64_t count)
 {
     const int64_t chunks = op_chunks(count);
-    op_tasks(step, first, chunks, OP_CHUNK / 8);
+    op_unit_tasks(step, first, count, OP_CHUNK, 0.125);
     op_tasks(step, first + 1, 1, chunks);
-    op_tasks(step, first + 2, chunks, OP_CHUNK / 4);
+    op_unit_tasks(step, first + 2, count, OP_CHUNK, 0.25);
 }
 
 void attn_dynamic_ranges(const attnrun_step *step, const attnrun_work *work,

@@ -23,7 +23,7 @@ static inline int64_t lines_start(const struct lines *lines, int64_t line)
 /* Lines of a task, so that a task has about OP_CHUNK elements. */
 static inline int64_t lines_per_task(int64_t length)
 {
-    return length > 0 && length < 16384 ? 16384 / length : 1;
+    return length > 0 && length < 4096 ? 4096 / length : 1;
 }
 
 #endif

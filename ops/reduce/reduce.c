@@ -220,8 +220,8 @@ static void plan_tasks(attnrun_step *step, uint32_t mask)
     int64_t unit = width * (plan->folded_count > 0 ? plan->folded_count : 1);
     state->per_task = unit >= OP_CHUNK || unit < 1 ? 1 : OP_CHUNK / unit;
     int64_t units = plan->kept.count * state->tiles;
-    int64_t cost = state->per_task * unit / (reduce->fold == SUM_EXP ? 1 : 4);
-    op_tasks(step, 0, units / state->per_task + (units % state->per_task != 0), cost);
+    op_unit_tasks(step, 0, units, state->per_task,
+                  (double)unit / (reduce->fold == SUM_EXP ? 1 : 4));
     op_flops(step, (double)plan->kept.count * (plan->run_folded ? 1 : (double)plan->run) *
                        (double)plan->folded_count);
 }

@@ -21,8 +21,7 @@ static attn_status murmur_infer(attnrun_step *step)
     TRY(op_out(step, 0, args->positive != 0 ? ATTNRUN_U32 : ATTNRUN_I32, step->in[0].rank,
                step->in[0].dims));
     if (step->concrete && step->in[0].rank >= 0)
-        op_tasks(step, 0, op_chunks(op_count(&step->in[0], 0, step->in[0].rank)),
-                 OP_CHUNK * 10);
+        op_unit_tasks(step, 0, op_count(&step->in[0], 0, step->in[0].rank), OP_CHUNK, 10);
     return ATTNRUN_OK;
 }
 

@@ -109,7 +109,7 @@ void test_plans(const attnrun::model &model)
     EXPECT(context.plan_output(0).shape()[0] == 7);
     EXPECT(model.plan(inputs).total_bytes > 0);
     context.reserve(inputs);
-    alignas(ATTNRUN_ARENA_ALIGN) static std::byte arena[4096];
+    alignas(ATTNRUN_ARENA_ALIGN) static std::byte arena[1 << 17];
     context.set_max_plans(1);
     context.set_arena({arena, sizeof arena});
     EXPECT(context.memory().arena_bytes == sizeof arena);

@@ -152,6 +152,8 @@ static void test_faulty_phases_are_told(void **state)
         attnrun_runtime *runtime = faulty_runtime(threads);
         fault.n_tasks = -1;
         check_fault(runtime, ATTNRUN_E_INTERNAL, "-1 tasks in phase 0");
+        fault.n_tasks = INT64_C(1) << 60; /* not begun */
+        check_fault(runtime, ATTNRUN_E_INTERNAL, "expected 0 to 2^46");
         fault.n_tasks = 1;
         fault.n_phases = 99;
         check_fault(runtime, ATTNRUN_E_INTERNAL, "99 phases");
@@ -159,6 +161,68 @@ static void test_faulty_phases_are_told(void **state)
         check_fault(runtime, ATTNRUN_E_INTERNAL, "0 phases");
         attnrun_runtime_destroy(runtime);
     }
+}
+
+/* ---- what functions for operators are given ---- */
+
+static attnrun_status misplacing_infer(attnrun_step *step)
+{
+    static const int32_t places[] = { -1, INT32_MIN, 1, INT32_MAX };
+    const attnrun_dim dim = attnrun_dim_make(4);
+    const int64_t dims[1] = { 4 };
+    attnrun_dim value;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        attnrun_step_view(step, places[i], 0, 0);
+        attnrun_step_view(step, 0, places[i], 0);
+        attnrun_step_inplace(step, places[i], 0);
+        attnrun_step_inplace(step, 0, places[i]);
+        attnrun_step_set_values(step, places[i], 1, &dim);
+        assert_int_equal(attnrun_step_append(step, places[i], 0, 0), 0);
+        assert_int_equal(attnrun_step_value(step, places[i], 0, &value), 0);
+        OK(attnrun_step_alloc(step, places[i], ATTNRUN_F32, 1, dims));
+    }
+    return faulty_infer(step);
+}
+
+static void test_places_that_a_node_lacks_are_left_alone(void **state)
+{
+    (void)state;
+    attnrun_op_def op = faulty_op;
+    op.infer = misplacing_infer;
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    fault.n_phases = 1;
+    fault.n_tasks = 8;
+    fault.status = ATTNRUN_OK;
+    OK(attnrun_register_op(runtime, &op));
+    OK(try_faulty(runtime));
+    attnrun_runtime_destroy(runtime);
+}
+
+static void test_functions_for_operators_take_null(void **state)
+{
+    (void)state;
+    const attnrun_dim one = attnrun_dim_make(1);
+    attnrun_dim value;
+    const int64_t dims[1] = { 1 };
+    FAILS(ATTNRUN_E_USAGE, "step is NULL", attnrun_step_fail(NULL, ATTNRUN_E_RANGE, "x"));
+    FAILS(ATTNRUN_E_USAGE, "step is NULL",
+          attnrun_step_alloc(NULL, 0, ATTNRUN_F32, 1, dims));
+    FAILS(ATTNRUN_E_USAGE, "work is NULL", attnrun_work_poll(NULL));
+    FAILS(ATTNRUN_E_USAGE, "NULL", attnrun_body_add(NULL, "y = x"));
+    attnrun_step_view(NULL, 0, 0, 0);
+    attnrun_step_inplace(NULL, 0, 0);
+    attnrun_step_heap_bound(NULL, 1);
+    attnrun_step_flops(NULL, 1);
+    attnrun_step_set_values(NULL, 0, 1, &one);
+    assert_int_equal(attnrun_step_append(NULL, 0, 0, 0), 0);
+    assert_int_equal(attnrun_step_value(NULL, 0, 0, &value), 0);
+    attnrun_body_dtype(NULL, ATTNRUN_F32);
+    attnrun_body_number(NULL, "a", 1);
+    attnrun_body_ints(NULL, "a", 1, dims);
+    attnrun_body_input(NULL, "a", 0);
+    attnrun_body_output(NULL, "a", 0);
+    assert_int_equal(attnrun_dim_add(NULL, one, one).value, 2);
+    attnrun_dim_unknown(NULL);
 }
 
 /* ---- calls that succeed ---- */
@@ -296,6 +360,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_faulty_statuses_are_told),
         cmocka_unit_test(test_faulty_phases_are_told),
+        cmocka_unit_test(test_places_that_a_node_lacks_are_left_alone),
+        cmocka_unit_test(test_functions_for_operators_take_null),
         cmocka_unit_test(test_success_leaves_the_last_error),
         cmocka_unit_test(test_a_context_in_use_is_refused),
     };

@@ -42,8 +42,10 @@ tokens_of(const struct attn_masked *m, const struct attn_masked_operands *o, int
 /* How many queries a task takes: a number of groups. */
 static int64_t block_of(const struct attn_sdpa *s)
 {
-    const int64_t queries = op_block_growing(s->q_len, ATTN_STREAM_ROWS, ATTN_STREAM_MAX,
-                                             s->batch * s->q_heads);
+    const int64_t others = s->batch * s->q_heads;
+    const int64_t most =
+        op_block_growing(s->q_len, ATTN_STREAM_ROWS, ATTN_STREAM_MAX, others);
+    const int64_t queries = op_block_finer(s->q_len, most, ATTN_STREAM_ROWS / 2, others);
     return min64(s->q_len, round_up(op_block_even(s->q_len, queries), 64));
 }
 

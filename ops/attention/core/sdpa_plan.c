@@ -54,8 +54,10 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
         s->rows = s->q_len * group;
         s->heads = s->kv_heads;
     }
-    s->block = op_block_even(
-        s->rows, op_block_growing(s->rows, QUERIES, MAX_QUERIES, s->batch * s->heads));
+    const int64_t others = s->batch * s->heads;
+    const int64_t block = op_block_growing(s->rows, QUERIES, MAX_QUERIES, others);
+    s->block =
+        op_block_even(s->rows, op_block_finer(s->rows, block, QUERIES / 2, others));
     s->blocks = ceil_div(s->rows, s->block);
     s->scratch_bytes = attn_stream_bytes(s->block, s->head_dim, s->v_dim);
     if (s->scratch_bytes < 0 ||
