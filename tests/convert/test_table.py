@@ -45,8 +45,8 @@ CASES = {
                       "set num_landmarks equal to segment_means_seq_len"),
     "nystromformer_full": ("NystromformerModel", {**NYSTROM, "num_landmarks": 64}, "", ANY, 0, ""),
     "longt5_global": ("LongT5Model", {**LONG, "encoder_attention_type": "transient-global"}, "",
-                      "its code makes the length a number; convert it with `--fix seq`", 70,
-                      "(--fix)"),
+                      "refused at a second length; convert it with `--fix seq`", 1,
+                      "leave that size without a name, so that it is fixed"),
     "longt5_global_fixed": ("LongT5Model", {
         **LONG, "encoder_attention_type": "transient-global"}, "--fix seq", ONE, 0, ""),
     "longt5_local": ("LongT5Model", {**LONG, "encoder_attention_type": "local"}, "", ANY, 0, ""),
