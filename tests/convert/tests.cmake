@@ -8,7 +8,8 @@ add_python_test(convert.bodies convert/test_bodies.py ${CMAKE_CURRENT_SOURCE_DIR
 # The converter: operators by hand, known modules, the rules of bodies, the command line.
 # Most of their time passes in the exporter: the sanitizers leave them to their full mode.
 set(converter_tests convert.bodies)
-foreach(part call recurrent adapters packages maps masks half outside by_name rules command fuse)
+foreach(part call recurrent adapters packages maps masks half outside by_name table rules
+    command fuse)
   add_python_test(convert.${part} convert/test_${part}.py ${CMAKE_CURRENT_SOURCE_DIR}
     $<TARGET_FILE:attnrun>)
   list(APPEND converter_tests convert.${part})

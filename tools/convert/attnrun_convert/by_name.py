@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 
-from .cases import with_fixed
 from .errors import FileError, UnsupportedError, UsageError, first_line
 
 # No multiple of a block or chunk: a model that pads then shows the export how.
@@ -104,19 +103,11 @@ def _demand(config):
         raise UnsupportedError("YOSO samples its hashes in a kernel for CUDA alone: set "
                                "use_expectation to true in its configuration, which computes "
                                "what the samples have on average")
-
-
-def _lengths(config):
-    """{size: number} where a configuration allows one alone."""
     if config.model_type == "nystromformer" and \
             config.num_landmarks != config.segment_means_seq_len:
-        return {"seq": config.segment_means_seq_len}
-    return {}
-
-
-def _takes_masks(config):
-    """Nystromformer adds a mask of all tokens to scores of its landmarks, and fails."""
-    return not _lengths(config)
+        raise UnsupportedError("Nystromformer adds its mask of all pairs of tokens to scores of "
+                               "its landmarks, and fails: set num_landmarks equal to "
+                               "segment_means_seq_len, which is attention to all tokens")
 
 
 def _made(kind, path, given, seed, say):
@@ -170,7 +161,7 @@ def _text_and_more(model, draw):
     main = model.main_input_name
     if "input_ids" in takes and main == "input_ids":
         draw.ids("input_ids", ("batch", "seq"), _vocabulary(config))
-        if "attention_mask" in takes and _takes_masks(config):
+        if "attention_mask" in takes:
             draw.mask("attention_mask", ("batch", "seq"))
     if main == "pixel_values" or "pixel_values" in takes and hasattr(config, "vision_config"):
         size = _side(config, "image_size", 224)
@@ -328,12 +319,9 @@ def of_transformers(spec, part, sizes, seed, say):
     kind = _class_of(name, given)
     model = _made(kind, path, given, seed, say).eval()
     _demand(model.config)
-    fixed = _lengths(model.config)
-    for word, size in fixed.items():
-        say(f"its configuration allows {word} = {size} alone, so that size is fixed")
-    draw = _Draw({**sizes, **fixed}, seed)
+    draw = _Draw(sizes, seed)
     module = _part_of(model, part, draw).eval()
-    return module, draw.arguments, with_fixed(draw.dynamic, fixed)
+    return module, draw.arguments, draw.dynamic
 
 
 # ---- models of images ----
