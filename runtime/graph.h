@@ -12,7 +12,7 @@
 
 enum {
     ATTN_NEWEST_OPSET = 28,   /* of ai.onnx, that is known here */
-    ATTN_OPERATORS_KEPT = 256 /* for each model: operator.c */
+    ATTN_OPERATORS_KEPT = 64 /* for each model: operator.c */
 };
 
 /* ---- attributes as the file has them, before a row parses them into an args struct ----
@@ -202,8 +202,8 @@ struct attn_model {
     int32_t refs;
     struct attn_load_counts counts;
     struct attn_row_table rows;
-    struct attn_operator *operators; /* ATTN_OPERATORS_KEPT: operator.c */
-    struct attn_model_private *priv; /* lock and packing state: model.c */
+    struct attn_operator **operators; /* ATTN_OPERATORS_KEPT, or NULL: operator.c */
+    struct attn_model_private *priv;  /* lock and packing state: model.c */
 };
 
 /* ---- building ---- */

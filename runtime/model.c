@@ -45,10 +45,8 @@ static attn_status init_model(struct attn_model *model, const attnrun_source *so
     model->dims = attn_dims_create(pool);
     model->passes =
         attn_pool_alloc(pool, (model->n_passes + 1) * (int64_t)sizeof *model->passes);
-    model->operators =
-        attn_pool_alloc(pool, ATTN_OPERATORS_KEPT * (int64_t)sizeof *model->operators);
     model->disable_passes = attn_pool_string(pool, source->disable_passes);
-    if (!model->dims || !model->passes || !model->operators || !model->disable_passes)
+    if (!model->dims || !model->passes || !model->disable_passes)
         return ATTNRUN_E_MEMORY;
     TRY(attn_dims_fix(model->dims, source->fixed_dims, source->n_fixed_dims));
     for (int32_t i = 0; i < model->n_passes; i++)

@@ -15,7 +15,7 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 static bool is_of(const struct attn_operator *found, const char *domain,
                   const char *op_type, int64_t opset)
 {
-    return found->op_type != NULL && found->opset == opset &&
+    return found != NULL && found->opset == opset &&
            strcmp(found->op_type, op_type) == 0 && strcmp(found->domain, domain) == 0;
 }
 
@@ -24,19 +24,29 @@ struct attn_operator *attn_operator_find(struct attn_model *model, const char *d
 {
     uint64_t hash = hash_text(UINT64_C(14695981039346656037), domain);
     hash = hash_text(hash ^ (uint64_t)opset, op_type);
-    struct attn_operator *found =
+    if (model->operators == NULL)
+        model->operators = attn_pool_alloc(
+            &model->pool, ATTN_OPERATORS_KEPT * (int64_t)sizeof *model->operators);
+    if (model->operators == NULL)
+        return NULL;
+    struct attn_operator **kept =
         &model->operators[(hash ^ hash >> 32) % ATTN_OPERATORS_KEPT];
-    if (is_of(found, domain, op_type, opset))
-        return found;
-    struct attn_operator made = { .opset = opset };
-    made.domain = attn_pool_string(&model->pool, domain);
-    made.op_type = attn_pool_string(&model->pool, op_type);
-    if (made.domain == NULL || made.op_type == NULL)
+    if (is_of(*kept, domain, op_type, opset))
+        return *kept;
+    struct attn_operator *made =
+        attn_pool_alloc(&model->pool, (int64_t)sizeof(struct attn_operator));
+    if (made == NULL)
+        return NULL;
+    made->opset = opset;
+    made->domain = attn_pool_string(&model->pool, domain);
+    made->op_type = attn_pool_string(&model->pool, op_type);
+    if (made->domain == NULL || made->op_type == NULL)
         return NULL;
     if (opset > 0) {
-        made.built_in = attn_runtime_find_builtin(model->runtime, domain, op_type, opset);
-        made.op = attn_runtime_find_op(model->runtime, domain, op_type, opset);
+        made->built_in =
+            attn_runtime_find_builtin(model->runtime, domain, op_type, opset);
+        made->op = attn_runtime_find_op(model->runtime, domain, op_type, opset);
     }
-    *found = made;
-    return found;
+    *kept = made;
+    return made;
 }

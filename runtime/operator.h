@@ -6,14 +6,14 @@
 
 /* Copies of the names in the model's pool, and the rows of that opset (0: the names alone). */
 struct attn_operator {
-    const char *domain, *op_type; /* NULL: nothing is here yet */
+    const char *domain, *op_type;
     int64_t opset;
     const attnrun_op_def *built_in; /* NULL: there is none */
     const attnrun_op_def *op;       /* the same, or what a user registered in its place */
     bool noted;                     /* a node has the built-in row */
 };
 
-/* Valid until the next call for this model. NULL without memory. O(1). */
+/* NULL without memory. O(1). */
 struct attn_operator *attn_operator_find(struct attn_model *model, const char *domain,
                                          const char *op_type, int64_t opset);
 

@@ -117,7 +117,7 @@ static void test_a_small_model_takes_little(void **state)
     attnrun_context *context = make_context(model);
     set_input(context, 0, ATTNRUN_F32, "2,3", x);
     OK(attnrun_run(context, NULL));
-    assert_true(peak_of(runtime) <= MAX_BYTES);
+    assert_in_range(peak_of(runtime), 1, MAX_BYTES); /* which says how many it was */
     attnrun_context_destroy(context);
     attnrun_model_release(model);
     attnrun_runtime_destroy(runtime);
