@@ -11,12 +11,7 @@
 
 static ALWAYS_INLINE v_f32 load_half(const uint16_t *x, const bool f16)
 {
-    typedef uint16_t v_halves __attribute__((vector_size(VEC_BYTES / 2)));
-    v_halves bits;
-    if (f16)
-        return v_load_f16(x);
-    memcpy(&bits, x, sizeof bits);
-    return (v_f32)(__builtin_convertvector(bits, v_u32) << 16);
+    return f16 ? v_load_f16(x) : v_load_bf16(x);
 }
 
 enum { HALF_AHEAD = 32 }; /* rows of the panel */

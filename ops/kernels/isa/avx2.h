@@ -79,6 +79,12 @@ static inline void v_store_f16(uint16_t *y, v_f32 x)
 {
     _mm_storeu_si128((void *)y, _mm256_cvtps_ph((__m256)x, 0));
 }
+#define v_load_bf16 v_load_bf16
+static ALWAYS_INLINE v_f32 v_load_bf16(const uint16_t *x)
+{
+    return (v_f32)_mm256_slli_epi32(
+        _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)x)), 16);
+}
 #define v_load_u8 v_load_u8
 static ALWAYS_INLINE v_u32 v_load_u8(const uint8_t *x)
 {

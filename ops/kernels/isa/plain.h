@@ -151,6 +151,16 @@ static inline void v_store_f16(uint16_t *y, v_f32 x)
     (void)x;
 }
 #endif
+/* VF bf16 as floats. */
+#ifndef v_load_bf16
+static ALWAYS_INLINE v_f32 v_load_bf16(const uint16_t *x)
+{
+    typedef uint16_t v_halves __attribute__((vector_size(VEC_BYTES / 2)));
+    v_halves bits;
+    memcpy(&bits, x, sizeof bits);
+    return (v_f32)(__builtin_convertvector(bits, v_u32) << 16);
+}
+#endif
 /* VF bytes, one in each lane. */
 #ifndef v_load_u8
 static ALWAYS_INLINE v_u32 v_load_u8(const uint8_t *x)
