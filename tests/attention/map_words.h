@@ -1,5 +1,5 @@
 /* map_words.h - activations, gates and pools of operators over maps, in double. SiLU and
- * GELU of -inf are their limit, 0. */
+ * GELU of -inf are NaN, as in PyTorch. */
 #ifndef ATTN_MAP_WORDS_H
 #define ATTN_MAP_WORDS_H
 
@@ -17,9 +17,9 @@ static inline double map_activate(const char *word, double x)
     case 'r':
         return isnan(x) ? x : fmax(x, 0);
     case 's':
-        return x < -700 ? 0 : x / (1 + exp(-x));
+        return x / (1 + exp(-x));
     case 'g':
-        return x < -700 ? 0 : 0.5 * x * (1 + erf(x * sqrt(0.5)));
+        return 0.5 * x * (1 + erf(x * sqrt(0.5)));
     case 'h':
         return x * map_hard(x);
     default:

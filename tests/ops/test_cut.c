@@ -44,13 +44,13 @@ static void mark(const struct attn_cut *c, const struct attn_cut_piece *p)
 
 static int64_t cover(const struct attn_cut *c)
 {
-    int64_t n_tasks, n_pieces = 0;
+    int64_t n_tasks, n_products = 0;
     if (!attn_cut_tasks(c, &n_tasks))
         fail("too many tasks", c);
     memset(seen, 0, sizeof seen);
     for (int64_t begin = 0, end; begin < n_tasks; begin = end) {
         end = begin + 1 + below(n_tasks - begin);
-        for (int64_t task = begin, most = 1 + below(9); task < end; n_pieces++) {
+        for (int64_t task = begin, most = 1 + below(9); task < end; n_products++) {
             const struct attn_cut_piece p = attn_cut_next(c, task, end, most);
             if (p.n_tasks < 1 || p.n_tasks > end - task)
                 fail("a piece is of no task, or of others", c);
@@ -61,12 +61,12 @@ static int64_t cover(const struct attn_cut *c)
     for (int64_t i = 0; i < c->products * c->m * c->n; i++)
         if (seen[i] != 1)
             fail("an element is in no piece", c);
-    return n_pieces;
+    return n_products;
 }
 
 int main(void)
 {
-    int64_t n_pieces = 0, n_parts = 0;
+    int64_t n_products = 0, n_parts = 0;
     for (int round = 0; round < 3000; round++) {
         struct attn_cut cut;
         const double each = 0.5 + (double)below(100);
@@ -84,7 +84,7 @@ int main(void)
             (limits.whole_rows || (left >= 1 && left <= limits.few_rows && left != last)))
             fail("a part is too small", &cut);
         n_parts += cut.parts > 1;
-        n_pieces += cover(&cut);
+        n_products += cover(&cut);
     }
     struct attn_cut cut; /* a layer of MiniLM with 128 tokens */
     const struct attn_cut_limits limits = { 32, 32, false, 0, 3000 };
@@ -93,7 +93,7 @@ int main(void)
     attn_cut_refine(&cut, &limits, ns_of, &(const double){ 5 });
     if (!attn_cut_tasks(&cut, &n_tasks) || n_tasks % 8 != 0 || n_parts == 0)
         fail("8 threads do not share it evenly", &cut);
-    printf("%lld pieces, %lld products in parts\n", (long long)n_pieces,
+    printf("%lld products, %lld shapes in parts\n", (long long)n_products,
            (long long)n_parts);
     return 0;
 }
