@@ -1,5 +1,6 @@
-# Tests: ctest --test-dir BUILD. Labels: "slow" for minutes, "python" for the pinned
-# packages of tests/requirements.txt, "threads" for what ThreadSanitizer should see.
+# Tests: ctest --test-dir BUILD. Labels: "slow" for minutes, "long" for those of them that only
+# tools/test.sh --full runs, "python" for the pinned packages of tests/requirements.txt, "threads"
+# for what ThreadSanitizer should see.
 find_program(ATTNRUN_PYTHON NAMES python3 python
   PATHS ${CMAKE_CURRENT_SOURCE_DIR}/build/venv/bin NO_DEFAULT_PATH
   DOC "Python with tests/requirements.txt")

@@ -5,7 +5,7 @@
 #
 # Steps, all by default, in this order:
 #   style     clang-format, clang-tidy
-#   release   gcc Release, warnings are errors; all of ctest
+#   release   gcc Release, warnings are errors; all of ctest but the tests labelled "long"
 #   clang     clang builds the same without warnings
 #   asan      AddressSanitizer + UBSan (gcc): unit tests, bad inputs, a part of conformance
 #   clang-asan  the same of clang, which sees other faults: the kernels and the bad inputs;
@@ -19,9 +19,9 @@
 #   scale     Ray Data and Apache Beam with two processes: poisoned documents, a killed process;
 #             only with --full or by name
 #   wheels    the wheels of x86-64 and AArch64, types by mypy; only with --full or by name
-# --full takes every exporter and opset of the model families, all of clang-tidy and the
-# whole conformance set and the converter under the sanitizers. Root or sudo is needed for
-# missing packages. The minutes of each step stand at the end.
+# --full takes every exporter and opset of the model families, the tests labelled "long", all of
+# clang-tidy, and the whole conformance set and the converter under the sanitizers. Root or sudo
+# is needed for missing packages. The minutes of each step stand at the end.
 # Everything is written under build/; build/logs holds one log a step.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -137,7 +137,9 @@ run_release() {
         need_packages chromium fonts-dejavu-core lintian libcpp-httplib-dev
     fi
     step release-build build build/release "${options[@]}" || return
-    run_ctest release build/release
+    local leave_out=(-LE long)
+    [ $full -eq 1 ] && leave_out=()
+    run_ctest release build/release "${leave_out[@]}"
 }
 
 run_clang() {

@@ -16,4 +16,6 @@ foreach(part call recurrent adapters packages maps masks half outside by_name ta
 endforeach()
 if(ATTNRUN_PYTHON)
   set_tests_properties(${converter_tests} PROPERTIES LABELS "python;slow")
+  # Many whole models of packages, minutes each.
+  set_tests_properties(convert.table convert.packages PROPERTIES LABELS "python;slow;long")
 endif()
