@@ -15,11 +15,12 @@
 static bool is_dense(const attnrun_tensor *tensor)
 {
     int64_t stride = attnrun_dtype_bits(tensor->dtype) / 8;
-    if (tensor->kind != ATTNRUN_TENSOR || attnrun_dtype_bits(tensor->dtype) < 8)
+    if (tensor->kind != ATTNRUN_TENSOR || attnrun_dtype_bits(tensor->dtype) < 8 ||
+        attnrun_tensor_count(tensor) == 0)
         return true;
     for (int32_t d = tensor->rank - 1; d >= 0; d--) {
         if (tensor->dims[d] != 1 && tensor->strides[d] != stride)
-            return attnrun_tensor_count(tensor) == 0;
+            return false;
         stride *= tensor->dims[d];
     }
     return true;

@@ -264,7 +264,7 @@ static attnrun_status from_fortran(const struct npy *npy, struct held *held)
     if (to == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for %" PRId64 " bytes",
                          npy->data_bytes);
-    for (int32_t i = 0; i < t->rank; i++) {
+    for (int32_t i = 0; i < t->rank && n > 0; i++) { /* n 0: they may overflow */
         strides[i] = stride;
         stride *= t->dims[i];
     }
