@@ -72,14 +72,18 @@ need_more() {
     cp "$2" "$stamp"
 }
 
-# build FOLDER [CMAKE OPTION...] - configure and build.
-build() {
+# configure FOLDER [CMAKE OPTION...]
+configure() {
     local folder=$1
     shift
     local launcher=()
     command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache)
     cmake -S . -B "$folder" -G Ninja "${launcher[@]}" "$@"
-    cmake --build "$folder"
+}
+
+# build FOLDER [CMAKE OPTION...] - configure and build.
+build() {
+    configure "$@" && cmake --build "$1"
 }
 
 # need_demo - what the demo and the examples need: packages, a small Python environment in
