@@ -11,7 +11,7 @@
 #include "tensor.h"
 
 enum {
-    ATTN_NEWEST_OPSET = 28,   /* of ai.onnx, that is known here */
+    ATTN_NEWEST_OPSET = 28,  /* of ai.onnx, that is known here */
     ATTN_OPERATORS_KEPT = 64 /* for each model: operator.c */
 };
 
