@@ -351,7 +351,7 @@ static bool add_member(struct chain *chain, struct attn_node *node)
     joined.graph = chain->graph;
     if (!join_inputs(chain, node, &program, &joined) || !has_rank(&joined, root->out[0]))
         return false;
-    memcpy(chain->in, joined.in, sizeof joined.in);
+    memcpy(chain->in, joined.in, (size_t)joined.n_in * sizeof *joined.in);
     chain->n_in = joined.n_in;
     chain->n_code += program.n_code;
     chain->n_numbers += program.n_numbers;
