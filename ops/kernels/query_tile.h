@@ -374,15 +374,15 @@ static void move_maximum(struct lanes *lanes, const float *max, size_t l)
 
 /* 2^t, or 0 below 2^min, for terms that become bf16: a polynomial of degree 4, a minimax fit of
  * our own with a relative error of 2.7e-6, where rounding to bf16 is one of 2e-3. */
-static ALWAYS_INLINE v_f32 term_of_pair(v_f32 t, float min)
+static ALWAYS_INLINE v_f32 rough_term(v_f32 t, float min)
 {
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    const float magic = 12582912.0f; /* as v_exp2_core() */
     const v_f32 none = { 0 }, x = v_max(v_set(min), t);
     const v_f32 shifted = x + magic, k = shifted - magic, r = x - k;
-    v_f32 p = 9.570102207e-03f * r + 5.591786280e-02f;
-    p = p * r + 2.402474433e-01f;
-    p = p * r + 6.931217909e-01f;
-    p = p * r + 9.999992847e-01f;
+    v_f32 p = 9.570101e-03f * r + 5.591786e-02f;
+    p = p * r + 2.40247448e-01f;
+    p = p * r + 6.93121815e-01f;
+    p = p * r + 9.99999261e-01f;
     return v_select(t < min, none, v_scale2_shifted(p, k, shifted));
 }
 
@@ -394,7 +394,7 @@ static ALWAYS_INLINE v_f32 term_of(const float *s, struct span seen, size_t j,
         return term((v_load(s) + shift) * LOG2E, min);
     if (j < seen.from || j >= seen.to)
         return v_set(0.0f);
-    return term_of_pair((v_load(s) + shift) * LOG2E, min);
+    return rough_term((v_load(s) + shift) * LOG2E, min);
 }
 
 /* Scores of queries l … l + nv * VF - 1 become terms, times the factor of the values; with

@@ -202,19 +202,6 @@ static void find_maxima(struct squares *s, float *scores, size_t l, size_t queri
     v_store(max, max_lanes_of_rows(maxima));
 }
 
-/* 2^t as for f32's terms, to 3e-6 of it. */
-static ALWAYS_INLINE v_f32 rough_term(v_f32 t, float min)
-{
-    const float magic = 12582912.0f; /* as v_exp2_core() */
-    const v_f32 none = { 0 }, x = v_max(v_set(min), t);
-    const v_f32 shifted = x + magic, k = shifted - magic, r = x - k;
-    v_f32 p = 9.570101e-03f * r + 5.591786e-02f;
-    p = p * r + 2.40247448e-01f;
-    p = p * r + 6.93121815e-01f;
-    p = p * r + 9.99999261e-01f;
-    return v_select(t < min, none, v_scale2_shifted(p, k, shifted));
-}
-
 /* Scores of up to 16 queries from l on become words of terms, and their sums are added. */
 static void make_square_terms(struct squares *s, const float *scores, size_t l,
                               size_t queries)
