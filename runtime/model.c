@@ -11,7 +11,6 @@
 #include "align.h"
 #include "io.h"
 #include "model.h"
-#include "operator.h"
 #include "pack.h"
 #include "poll.h"
 #include "promote.h"
