@@ -1,9 +1,12 @@
 """What the tests of the converter share: both runtimes, and a count of failures."""
+import contextlib
+import io
 import os
 import subprocess
 import sys
 import tempfile
 import traceback
+import warnings
 from pathlib import Path
 
 import numpy
@@ -12,6 +15,20 @@ import onnxruntime
 ROOT, ATTNRUN = Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(ROOT / "tools" / "convert"))
 os.environ["XDG_CACHE_HOME"] = str(Path(ATTNRUN).resolve().parent / "cache")
+
+
+def run_converter(*arguments):
+    """(exit code, standard output, standard error) of a command line of the converter."""
+    from attnrun_convert import cli
+
+    out, err = io.StringIO(), io.StringIO()
+    warnings.simplefilter("ignore")
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = cli.main([*map(str, arguments), "--attnrun", ATTNRUN])
+        except SystemExit as end:
+            code = end.code
+    return code, out.getvalue(), err.getvalue()
 
 
 def in_onnxruntime(path, feeds):

@@ -3,12 +3,9 @@ versions on the command line.
 
 usage: test_by_name.py ROOT ATTNRUN [test …]
 """
-import contextlib
 import importlib
-import io
 import json
 import sys
-import warnings
 
 import numpy
 import onnx
@@ -16,7 +13,8 @@ import torch
 from torch import nn
 
 import common
-from attnrun_convert import by_name, cli, convert, moduleop, registry
+from common import run_converter as run
+from attnrun_convert import by_name, convert, moduleop, registry
 from attnrun_convert.errors import UnsupportedError
 
 sys.path.insert(0, str(common.ROOT / "tests" / "attention"))
@@ -37,18 +35,6 @@ PEGASUS = {"vocab_size": 60, "d_model": 16, "encoder_layers": 1, "decoder_layers
            "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 24,
            "decoder_ffn_dim": 24, "max_position_embeddings": 150, "block_size": 8,
            "num_random_blocks": 1, "attention_type": "block_sparse"}
-
-
-def run(*arguments):
-    """(exit code, standard output, standard error) of a command line."""
-    out, err = io.StringIO(), io.StringIO()
-    warnings.simplefilter("ignore")
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = cli.main([*map(str, arguments), "--attnrun", common.ATTNRUN])
-        except SystemExit as end:
-            code = end.code
-    return code, out.getvalue(), err.getvalue()
 
 
 def configured(folder, **config):

@@ -4,13 +4,10 @@ converter has these rows.
 
 usage: test_table.py ROOT ATTNRUN [NAME …]
 """
-import contextlib
-import io
 import json
-import warnings
 
 import common
-from attnrun_convert import cli
+from common import run_converter as run
 
 README = common.ROOT / "tools" / "convert" / "README.md"
 BERT = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -75,17 +72,6 @@ CASES = {
 def row(name):
     kind, _, options, says, *_ = CASES[name]
     return f"| {name} | `{' '.join([kind, options]).strip()}` | {says} |"
-
-
-def run(*arguments):
-    out, err = io.StringIO(), io.StringIO()
-    warnings.simplefilter("ignore")
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = cli.main([*map(str, arguments), "--attnrun", common.ATTNRUN])
-        except SystemExit as end:
-            code = end.code
-    return code, out.getvalue(), err.getvalue()
 
 
 def case(name):
