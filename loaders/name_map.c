@@ -4,13 +4,11 @@
 
 #include <string.h>
 
+#include "../runtime/hash.h"
+
 static uint32_t hash_of(const void *key, int64_t length)
 {
-    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
-    for (int64_t k = 0; k < length; k++)
-        hash = (hash ^ ((const uint8_t *)key)[k]) * UINT64_C(1099511628211);
-    /* v1, v2, …: without this, names that count up lie side by side. */
-    return (uint32_t)((hash ^ hash >> 32) * UINT64_C(0x9E3779B97F4A7C15) >> 32);
+    return attn_hash_slot(attn_hash_bytes(ATTN_HASH_SEED, key, length));
 }
 
 static struct attn_name_entry *slot_of(const struct attn_name_map *map, const void *key,

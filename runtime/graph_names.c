@@ -3,6 +3,7 @@
  * in:  the names of a graph's values, each entered when its value is made
  * out: the value of a name in O(1). Of two values with one name the first one is found. */
 #include "graph_names.h"
+#include "hash.h"
 
 struct attn_names {
     int32_t *slots;   /* value id + 1; 0: free */
@@ -11,12 +12,7 @@ struct attn_names {
 
 static uint64_t hash_name(const char *name)
 {
-    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
-    for (; *name != 0; name++)
-        hash = (hash ^ (uint8_t)*name) * UINT64_C(1099511628211);
-    /* v1, v2, …: without this, names that count up lie side by side. */
-    hash = (hash ^ hash >> 32) * UINT64_C(0x9E3779B97F4A7C15);
-    return hash ^ hash >> 32;
+    return attn_hash_slot(attn_hash_text(ATTN_HASH_SEED, name));
 }
 
 struct attn_names *attn_names_create(struct attn_graph *graph)

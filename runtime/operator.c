@@ -4,13 +4,7 @@
  * that all nodes share. A graph has many nodes of few operators: what was found last is kept, an
  * entry for each hash, so a file with any number of names costs the same time for each node. */
 #include "operator.h"
-
-static uint64_t hash_text(uint64_t hash, const char *text)
-{
-    for (; *text != 0; text++)
-        hash = (hash ^ (uint8_t)*text) * UINT64_C(1099511628211); /* FNV-1a */
-    return hash;
-}
+#include "hash.h"
 
 static bool is_of(const struct attn_operator *found, const char *domain,
                   const char *op_type, int64_t opset)
@@ -22,15 +16,15 @@ static bool is_of(const struct attn_operator *found, const char *domain,
 struct attn_operator *attn_operator_find(struct attn_model *model, const char *domain,
                                          const char *op_type, int64_t opset)
 {
-    uint64_t hash = hash_text(UINT64_C(14695981039346656037), domain);
-    hash = hash_text(hash ^ (uint64_t)opset, op_type);
+    uint64_t hash = attn_hash_text(ATTN_HASH_SEED, domain);
+    hash = attn_hash_text(hash ^ (uint64_t)opset, op_type);
     if (model->operators == NULL)
         model->operators = attn_pool_alloc(
             &model->pool, ATTN_OPERATORS_KEPT * (int64_t)sizeof *model->operators);
     if (model->operators == NULL)
         return NULL;
     struct attn_operator **kept =
-        &model->operators[(hash ^ hash >> 32) % ATTN_OPERATORS_KEPT];
+        &model->operators[attn_hash_slot(hash) % ATTN_OPERATORS_KEPT];
     if (is_of(*kept, domain, op_type, opset))
         return *kept;
     struct attn_operator *made =

@@ -1,0 +1,30 @@
+/* hash.h - hashes of names for tables that are a power of two large. */
+#ifndef ATTN_HASH_H
+#define ATTN_HASH_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define ATTN_HASH_SEED UINT64_C(14695981039346656037)
+
+/* FNV-1a, from `hash` on. */
+static inline uint64_t attn_hash_bytes(uint64_t hash, const void *data, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        hash = (hash ^ ((const uint8_t *)data)[k]) * UINT64_C(1099511628211);
+    return hash;
+}
+
+static inline uint64_t attn_hash_text(uint64_t hash, const char *text)
+{
+    return attn_hash_bytes(hash, text, (int64_t)strlen(text));
+}
+
+/* A slot's number, of which the lowest bits are taken. v1, v2, …: without this, names that count
+ * up lie side by side. */
+static inline uint32_t attn_hash_slot(uint64_t hash)
+{
+    return (uint32_t)((hash ^ hash >> 32) * UINT64_C(0x9E3779B97F4A7C15) >> 32);
+}
+
+#endif
