@@ -36,8 +36,10 @@
 #include "range.h"
 #include "selection.h"
 
-/* Ranges of tasks shorter than this are not worth handing to another thread. */
-enum { RANGE_NS = 5000, LONGEST_RANGE_NS = 400000 };
+/* Ranges of tasks shorter than this are not worth handing to another thread. Longer ones than
+ * LONGEST_RANGE_NS are not made, whatever the operator does between its own polls: what a range
+ * begins with, rows of A that are copied or rounded, say, is done again by the next one. */
+enum { RANGE_NS = 5000, LONGEST_RANGE_NS = 16000000 };
 
 static int64_t task_cost(const attnrun_phase *phase)
 {

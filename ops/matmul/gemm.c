@@ -5,15 +5,14 @@
 #include "gemm.h"
 
 enum {
-    MAX_BLOCK = ATTN_GEMM_MC,
+    MAX_BLOCK = 2 * ATTN_GEMM_MC, /* of rows, that a panel of B is read for */
     MIN_COLUMNS = 64,
     GRAIN = ATTN_GEMM_NR_MAX, /* whole panels on every ISA */
     TASK_NS = 25000,
     GFLOPS = 150, /* of floats, and of tiles of bf16 beside some microseconds for A: */
     TILE_GFLOPS = 1000,
     TILE_TASK_NS = 15000,
-    MAX_MERGED_NS = 75000,   /* of tasks that are one product, so that it ends soon */
-    TILE_MERGED_NS = 300000, /* rows of A are rounded once for all of them */
+    MAX_MERGED_NS = 16000000, /* of tasks that are one product: its kernel polls */
     MAX_A = 1 << 18,    /* elements of A in a task: what is transposed into scratch */
     MAX_READ = 1 << 20, /* where it is read in place: a bound on time */
     ENOUGH_TASKS = 8,
@@ -213,9 +212,9 @@ static attn_status run_piece(const struct attn_gemm *g,
 attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
                           const struct attn_gemm_operands *o, const attnrun_work *work)
 {
-    const int64_t max_ns = kernels->tiles_bf16 ? TILE_MERGED_NS : MAX_MERGED_NS;
-    const int64_t max_blocks = min64(max_ns / max64(1, g->task_cost * g->cut.parts),
-                                     ATTN_GEMM_WIDE / g->cut.n_block);
+    const int64_t max_blocks =
+        min64(MAX_MERGED_NS / max64(1, g->task_cost * g->cut.parts),
+              ATTN_GEMM_WIDE / g->cut.n_block);
     for (int64_t task = work->begin; task < work->end;) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
