@@ -155,6 +155,10 @@ void attn_blocked_dense_prepare(const struct blocked_plan *plan, void *shared);
 attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work *work,
                                    const struct blocked_plan *plan,
                                    const struct blocked_operands *operands);
+/* All columns of some pixels of floats: fills in `columns` and `next` of c, which advances. */
+attn_status attn_blocked_dense_floats(const attnrun_step *step,
+                                      const struct blocked_operands *operands,
+                                      struct attn_blocked_conv *c, int64_t columns);
 /* Of 3 x 3 taps without strides and dilations, in one group. */
 attn_status attn_blocked_winograd_plan(const attnrun_step *step,
                                        struct blocked_plan *plan);
@@ -189,6 +193,7 @@ struct blocked_weights {
     int64_t groups;
     bool plain, by_itself, winograd;
     bool transposed;    /* w is [channels, rows, 1, 1] */
+    bool floats;        /* no words of bf16, whatever the products are */
     const float *scale; /* of each row of W and of the bias; or NULL */
     const struct attn_kernels *kernels;
 };

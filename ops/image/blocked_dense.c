@@ -508,6 +508,14 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
     return ATTNRUN_OK;
 }
 
+attn_status attn_blocked_dense_floats(const attnrun_step *step,
+                                      const struct blocked_operands *o,
+                                      struct attn_blocked_conv *c, int64_t columns)
+{
+    const struct blocked_plan p = { .weight_rows = c->rows, .shape.spread = { 1, 1 } };
+    return run_columns(step, &p, o, c, columns, (struct near){ 0 });
+}
+
 attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work *work,
                                    const struct blocked_plan *p,
                                    const struct blocked_operands *o)

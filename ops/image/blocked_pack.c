@@ -14,7 +14,7 @@ enum { PLACES = ATTN_WINOGRAD_PLACES };
 /* Words of two bf16 along the inputs. */
 static bool is_words(const struct blocked_weights *p)
 {
-    return p->kernels->dots_bf16 && !p->plain && !p->by_itself;
+    return p->kernels->dots_bf16 && !p->plain && !p->by_itself && !p->floats;
 }
 
 int64_t attn_blocked_packed_floats(const struct blocked_weights *p)

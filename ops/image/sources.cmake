@@ -11,6 +11,7 @@ set(ATTN_OPS_IMAGE
   ops/image/blocked_conv.c
   ops/image/blocked_dense.c
   ops/image/blocked_rows.c
+  ops/image/blocked_separable.c
   ops/image/blocked_bytes.c
   ops/image/blocked_byte_pack.c
   ops/image/blocked_byte_rows.c

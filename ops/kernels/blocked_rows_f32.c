@@ -11,21 +11,22 @@
 enum { TILE = 7 };
 #define UNROLL_ALL _Pragma("GCC unroll 32")
 
-/* A tile of n pixels from column `at` of output row `row` on; lanes from `lane` on. */
+/* A tile of n pixels from column `at` of output row `row` on; lanes from `lane` on. Rows from …
+ * to - 1 of the kernel see the map. */
 struct place {
-    int64_t row, at, n, lane;
+    int64_t row, at, n, lane, from, to;
 };
 
-/* The rows of the kernel that see a row of the map. */
-static ALWAYS_INLINE void kernel_rows(const struct attn_blocked_rows *d, int64_t row,
-                                      int64_t *from, int64_t *to)
+/* The first tile of a row of the output. */
+static inline struct place place_of(const struct attn_blocked_rows *d, int64_t row,
+                                    int64_t lane)
 {
     const int64_t dilation = d->dilation[0], first = row * d->stride[0] - d->before[0];
-    int64_t i = first < 0 ? (-first + dilation - 1) / dilation : 0;
+    const int64_t i = first < 0 ? (-first + dilation - 1) / dilation : 0;
     const int64_t last = d->in[0] - 1 - first;
     const int64_t end = last < 0 ? 0 : last / dilation + 1;
-    *to = end < d->kernel[0] ? end : d->kernel[0];
-    *from = i < *to ? i : *to;
+    const int64_t to = end < d->kernel[0] ? end : d->kernel[0];
+    return (struct place){ .row = row, .lane = lane, .from = i < to ? i : to, .to = to };
 }
 
 static ALWAYS_INLINE const float *map_row(const struct attn_blocked_rows *d,
@@ -35,10 +36,10 @@ static ALWAYS_INLINE const float *map_row(const struct attn_blocked_rows *d,
     return d->x + row * d->in[1] * ATTN_BLOCK + p->lane;
 }
 
-/* acc += what one row of a kernel of k columns sees from column `column` of the map on. */
-static ALWAYS_INLINE void add_line(v_f32 *acc, const float *x, const float *w,
-                                   int64_t column, int64_t width, const int k,
-                                   const int stride, const bool ends)
+/* acc += what one row of a kernel of k columns sees from x on; with `ends` only the n columns
+ * from `first` on are there. */
+static ALWAYS_INLINE void add_line(v_f32 *acc, const float *x, const float *w, int first,
+                                   int n, const int k, const int stride, const bool ends)
 {
     v_f32 weight[7];
     UNROLL
@@ -46,9 +47,9 @@ static ALWAYS_INLINE void add_line(v_f32 *acc, const float *x, const float *w,
         weight[j] = v_load(w + j * ATTN_BLOCK);
     UNROLL_ALL
     for (int c = 0; c < (TILE - 1) * stride + k; c++) {
-        if (ends && (uint64_t)(column + c) >= (uint64_t)width)
+        if (ends && (unsigned)(c - first) >= (unsigned)n)
             continue;
-        const v_f32 input = v_load(x + (column + c) * ATTN_BLOCK);
+        const v_f32 input = v_load(x + c * ATTN_BLOCK);
         UNROLL
         for (int t = 0; t < TILE; t++)
             if (c - t * stride >= 0 && c - t * stride < k)
@@ -71,109 +72,122 @@ static ALWAYS_INLINE void add_taps(const struct attn_blocked_rows *d, v_f32 *acc
     }
 }
 
-static ALWAYS_INLINE void put_line(const struct attn_blocked_rows *d, const v_f32 *acc,
-                                   const struct place *p)
+/* What the tiles of a line of the output share. */
+struct line {
+    const float *x, *w, *z; /* of the first kernel row that is there; z or NULL */
+    float *y;
+    int64_t rows, x_row, w_row, width;
+    v_f32 bias, min, max;
+};
+
+static ALWAYS_INLINE void put_tile(const struct line *l, v_f32 *acc, int64_t at,
+                                   const int n)
 {
-    const v_f32 min = v_set(d->min), max = v_set(d->max);
-    const int64_t place = ((p->row - d->row) * d->columns + p->at) * ATTN_BLOCK + p->lane;
-    UNROLL
-    for (int t = 0; t < TILE; t++) {
-        if (t >= p->n)
-            break;
-        v_f32 y = acc[t];
-        if (d->z != NULL)
-            y += v_load(d->z + place + t * ATTN_BLOCK);
-        v_store(d->y + place + t * ATTN_BLOCK, v_min(max, v_max(min, y)));
+    float *const y = l->y + at * ATTN_BLOCK;
+    if (l->z != NULL) {
+        UNROLL
+        for (int t = 0; t < n; t++)
+            acc[t] += v_load(l->z + (at + t) * ATTN_BLOCK);
     }
+    UNROLL
+    for (int t = 0; t < n; t++)
+        v_store(y + t * ATTN_BLOCK, v_min(l->max, v_max(l->min, acc[t])));
 }
 
-/* k 0: a tap at a time. */
+/* The tile of `n` pixels at `at`, which sees the map from `column` on. k 0: a tap at a time. */
 static ALWAYS_INLINE void depthwise_tile(const struct attn_blocked_rows *d,
-                                         const struct place *p, const int k,
-                                         const int stride, const bool ends)
+                                         const struct line *l, int64_t at, int64_t n,
+                                         const int k, const int stride, const bool ends)
 {
     v_f32 acc[TILE];
-    const v_f32 bias = v_load(d->bias + p->lane);
-    const int64_t column = p->at * d->stride[1] - d->before[1];
-    int64_t from, to;
+    const int64_t column = at * d->stride[1] - d->before[1], after = l->width - column;
+    const int reach = (TILE - 1) * stride + k;
+    const int first = column >= 0 ? 0 : -column < reach ? (int)-column : reach;
+    const int end = after < 0 ? 0 : after < reach ? (int)after : reach;
+    const float *x = l->x + (k > 0 ? column * ATTN_BLOCK : 0), *w = l->w;
     UNROLL
     for (int t = 0; t < TILE; t++)
-        acc[t] = bias;
-    kernel_rows(d, p->row, &from, &to);
-    for (int64_t i = from; i < to; i++) {
-        const float *w = d->w + i * d->kernel[1] * ATTN_BLOCK + p->lane;
+        acc[t] = l->bias;
+    for (int64_t i = 0; i < l->rows; i++, x += l->x_row, w += l->w_row) {
         if (k > 0)
-            add_line(acc, map_row(d, p, i), w, column, d->in[1], k, stride, ends);
+            add_line(acc, x, w, first, end > first ? end - first : 0, k, stride, ends);
         else
-            add_taps(d, acc, map_row(d, p, i), w, column);
+            add_taps(d, acc, x, w, column);
     }
-    put_line(d, acc, p);
+    if (n == TILE) {
+        put_tile(l, acc, at, TILE);
+        return;
+    }
+    for (int64_t t = 0; t < n; t++) /* by way of memory, which tiles at ends afford */
+        put_tile(l, &acc[t], at + t, 1);
+}
+
+/* A line of tiles of one output row. */
+static ALWAYS_INLINE void depthwise_line(const struct attn_blocked_rows *d,
+                                         const struct place *p, const int k,
+                                         const int stride)
+{
+    const int64_t reach = (TILE - 1) * d->stride[1] + d->kernel[1];
+    const int64_t at = (p->row - d->row) * d->columns * ATTN_BLOCK + p->lane;
+    const struct line l = {
+        .x = map_row(d, p, p->from),
+        .w = d->w + p->from * d->kernel[1] * ATTN_BLOCK + p->lane,
+        .z = d->z != NULL ? d->z + at : NULL,
+        .y = d->y + at,
+        .rows = p->to - p->from,
+        .x_row = d->dilation[0] * d->in[1] * ATTN_BLOCK,
+        .w_row = d->kernel[1] * ATTN_BLOCK,
+        .width = d->in[1],
+        .bias = v_load(d->bias + p->lane),
+        .min = v_set(d->min),
+        .max = v_set(d->max),
+    };
+    for (int64_t i = 0; i < d->columns; i += TILE) {
+        const int64_t first = i * d->stride[1] - d->before[1], left = d->columns - i;
+        if (k > 0 && left >= TILE && first >= 0 && first + reach <= d->in[1])
+            depthwise_tile(d, &l, i, TILE, k, stride, false);
+        else
+            depthwise_tile(d, &l, i, left < TILE ? left : TILE, k, stride, true);
+    }
 }
 
 /* clang-format off */
-#define TILES(k, stride)                                                                 \
-    static void tile_##k##_##stride(const struct attn_blocked_rows *d, const struct place *p) \
+#define LINES(k, stride)                                                                 \
+    static void line_##k##_##stride(const struct attn_blocked_rows *d, const struct place *p) \
     {                                                                                    \
-        depthwise_tile(d, p, k, stride, false);                                          \
-    }                                                                                    \
-    static void ends_##k##_##stride(const struct attn_blocked_rows *d, const struct place *p) \
-    {                                                                                    \
-        depthwise_tile(d, p, k, stride, true);                                           \
+        depthwise_line(d, p, k, stride);                                                 \
     }
-TILES(3, 1) TILES(3, 2) TILES(5, 1) TILES(5, 2) TILES(7, 1) TILES(7, 2)
-#undef TILES
-static void ends_any(const struct attn_blocked_rows *d, const struct place *p)
-{
-    depthwise_tile(d, p, 0, 0, true);
-}
-typedef void run_tile(const struct attn_blocked_rows *, const struct place *);
-static run_tile *const inner_tiles[3][2] = {
-    { tile_3_1, tile_3_2 }, { tile_5_1, tile_5_2 }, { tile_7_1, tile_7_2 },
-};
-static run_tile *const end_tiles[3][2] = {
-    { ends_3_1, ends_3_2 }, { ends_5_1, ends_5_2 }, { ends_7_1, ends_7_2 },
+LINES(3, 1) LINES(3, 2) LINES(5, 1) LINES(5, 2) LINES(7, 1) LINES(7, 2) LINES(0, 0)
+#undef LINES
+typedef void run_line(const struct attn_blocked_rows *, const struct place *);
+static run_line *const known_lines[3][2] = {
+    { line_3_1, line_3_2 }, { line_5_1, line_5_2 }, { line_7_1, line_7_2 },
 };
 /* clang-format on */
-
-/* A line of tiles of one output row. */
-static void run_line(const struct attn_blocked_rows *d, struct place p, run_tile *inner,
-                     run_tile *ends)
-{
-    const int64_t reach = (TILE - 1) * d->stride[1] + d->kernel[1];
-    for (p.at = 0; p.at < d->columns; p.at += TILE) {
-        const int64_t first = p.at * d->stride[1] - d->before[1];
-        const int64_t left = d->columns - p.at;
-        p.n = left < TILE ? left : TILE;
-        if (p.n == TILE && first >= 0 && first + reach <= d->in[1])
-            inner(d, &p);
-        else
-            ends(d, &p);
-    }
-}
 
 void K(blocked_depthwise_f32)(const struct attn_blocked_rows *d)
 {
     const int64_t k = d->kernel[1], stride = d->stride[1];
     const bool known = (k == 3 || k == 5 || k == 7) && stride <= 2 && d->dilation[1] == 1;
-    run_tile *inner = known ? inner_tiles[k / 2 - 1][stride - 1] : ends_any;
-    run_tile *ends = known ? end_tiles[k / 2 - 1][stride - 1] : ends_any;
+    run_line *const line = known ? known_lines[k / 2 - 1][stride - 1] : line_0_0;
     for (int64_t row = d->row; row < d->row + d->rows; row++) {
         if (attn_poll_work(d->columns * ATTN_BLOCK * d->kernel[0] * k / 5) != ATTNRUN_OK)
             return;
-        for (int64_t lane = 0; lane < ATTN_BLOCK; lane += VF)
-            run_line(d, (struct place){ .row = row, .lane = lane }, inner, ends);
+        for (int64_t lane = 0; lane < ATTN_BLOCK; lane += VF) {
+            const struct place p = place_of(d, row, lane);
+            line(d, &p);
+        }
     }
 }
 
 /* ---- pooling ---- */
 
 static ALWAYS_INLINE v_f32 pool_pixel(const struct attn_blocked_rows *d,
-                                      const struct place *p, int64_t from, int64_t to,
-                                      const bool mean)
+                                      const struct place *p, const bool mean)
 {
     const int64_t column = p->at * d->stride[1] - d->before[1];
     v_f32 acc = v_set(mean ? 0.0f : -INFINITY);
-    for (int64_t i = from; i < to; i++) {
+    for (int64_t i = p->from; i < p->to; i++) {
         const float *x = map_row(d, p, i);
         for (int64_t j = 0; j < d->kernel[1]; j++) {
             const int64_t c = column + j * d->dilation[1];
@@ -193,10 +207,8 @@ static ALWAYS_INLINE void pool_line(const struct attn_blocked_rows *d, struct pl
                                     const bool mean)
 {
     float *y = d->y + (p.row - d->row) * d->columns * ATTN_BLOCK + p.lane;
-    int64_t from, to;
-    kernel_rows(d, p.row, &from, &to);
     for (p.at = 0; p.at < d->columns; p.at++) {
-        v_f32 v = pool_pixel(d, &p, from, to, mean);
+        v_f32 v = pool_pixel(d, &p, mean);
         if (mean)
             v /= v_set(d->row_share[p.row] * d->column_share[p.at]);
         v_store(y + p.at * ATTN_BLOCK, v);
@@ -210,7 +222,7 @@ void K(blocked_pool_f32)(const struct attn_blocked_rows *d)
         if (attn_poll_work(d->columns * ATTN_BLOCK * taps) != ATTNRUN_OK)
             return;
         for (int64_t lane = 0; lane < ATTN_BLOCK; lane += VF) {
-            const struct place p = { .row = row, .lane = lane };
+            const struct place p = place_of(d, row, lane);
             if (d->row_share != NULL)
                 pool_line(d, p, true);
             else
