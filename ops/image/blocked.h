@@ -86,7 +86,7 @@ struct blocked_plan {
 };
 /* packed: bias by columns, then the weights. */
 struct blocked_operands {
-    const float *x, *packed, *z, *gate;
+    const float *x, *packed, *z;
     float *y; /* x, y: of the types of X and Y */
     const struct attn_epilogue *activation;
     int n_activation;

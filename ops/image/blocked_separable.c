@@ -22,7 +22,7 @@
 
 enum { X, W, B, E, EB, P, PB, Z };
 enum {
-    STRIP_BYTES = 3 << 17, /* of scratch, where one line does not need more */
+    STRIP_BYTES = 1 << 19, /* of scratch, where one line does not need more */
     MIN_STRIPS = 8,        /* of a map that has as many lines */
     MAX_LINES = 1024       /* of a task, however short they are */
 };

@@ -102,8 +102,8 @@ def check(folder, what, precision):
     plan = asked("plan", net, "--threads", str(THREADS), "--precision", precision)
     counts = {op["op_type"]: op["nodes"]
               for op in asked("inspect", net, "--precision", precision)["ops"]}
-    if not set(counts) <= {"BlockedConv", "BlockedMean", "BlockedResize", "Concat",
-                           "FromBlocked", "ToBlocked"}:
+    if not set(counts) <= {"BlockedConv", "BlockedMean", "BlockedResize", "BlockedSeparable",
+                           "Concat", "FromBlocked", "ToBlocked"}:
         wrong.append(f"becomes {counts}")
     if counts.get("ToBlocked", 0) + counts.get("FromBlocked", 0) > 2:
         wrong.append(f"a reorder stands inside: {counts}")
