@@ -286,7 +286,8 @@ typedef struct attnrun_runtime_info {
     int32_t threads;
     const char *isa;          /* the instruction set in use: "base", "avx2", "neon", … */
     const char *cpu_features; /* space-separated, those that matter here */
-    const char *blas;         /* "OpenBLAS 0.3.21", or "none" */
+    const char *blas; /* "OpenBLAS 0.3.21", or "none"; the version that was there at build until a
+                       * model with products of doubles loads the library */
     /* Bytes of the budget, held now, and the most that was held so far, the runtime's own
      * included; calls of the allocator so far. */
     uint64_t max_memory, used_memory, peak_memory, allocations;

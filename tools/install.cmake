@@ -49,13 +49,8 @@ foreach(dir LIBDIR INCLUDEDIR)
     set(ATTNRUN_PC_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
   endif()
 endforeach()
-# The libraries by name, not by Requires.private: that would add their headers' folders, and
-# OpenBLAS's own static dependencies.
+# The library by name, not by Requires.private: that would add its headers' folder.
 list(JOIN PROTOBUF_C_LDFLAGS " " ATTNRUN_PC_PRIVATE)
-if(ATTNRUN_BLAS)
-  list(JOIN OPENBLAS_LDFLAGS " " blas)
-  string(APPEND ATTNRUN_PC_PRIVATE " ${blas}")
-endif()
 configure_file(tools/attnrun.pc.in ${CMAKE_CURRENT_BINARY_DIR}/attnrun.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attnrun.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT libattnrun-dev)

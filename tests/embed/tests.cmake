@@ -7,8 +7,7 @@ endforeach()
 # The header of C++; sanitizers would need their flags in the program, too.
 if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN AND NOT CMAKE_CROSSCOMPILING)
   add_test(NAME embed.hpp COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/tests/embed/test_hpp.sh
-    ${CMAKE_CURRENT_SOURCE_DIR} $<TARGET_FILE:attnrun_static> ${PROTOBUF_C_LDFLAGS}
-    ${OPENBLAS_LDFLAGS})
+    ${CMAKE_CURRENT_SOURCE_DIR} $<TARGET_FILE:attnrun_static> ${PROTOBUF_C_LDFLAGS})
 endif()
 set_tests_properties(embed.arena embed.memory embed.outputs embed.profile embed.ragged PROPERTIES
   LABELS threads)
@@ -53,8 +52,7 @@ endif()
 # A model as C, in a program of its own.
 if(ATTNRUN_TOOLS AND NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN AND NOT CMAKE_CROSSCOMPILING)
   add_python_test(embed.compile embed/check_compile.py ${CMAKE_CURRENT_SOURCE_DIR}
-    $<TARGET_FILE:attnrun> $<TARGET_FILE:attnrun_static> ${PROTOBUF_C_LDFLAGS}
-    ${OPENBLAS_LDFLAGS})
+    $<TARGET_FILE:attnrun> $<TARGET_FILE:attnrun_static> ${PROTOBUF_C_LDFLAGS})
 endif()
 
 # Small libraries: two builds of their own, minutes without ccache.

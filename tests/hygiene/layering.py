@@ -47,7 +47,8 @@ PARTS = {"onnx": ("core",), "mechanisms": ("core",)}
 LIBRARIES = {
     "yaml.h": "tools/", "zlib.h": "tools/", "cblas.h": "ops/matmul/blas.c",
     "protobuf-c/": "loaders/", "onnx.pb-c.h": "loaders/",
-    "pthread.h": ("runtime/", "tools/cli/measure.c", "tools/cli/concurrent.c", "tools/ort/"),
+    "pthread.h": ("runtime/", "ops/matmul/blas.c", "tools/cli/measure.c", "tools/cli/concurrent.c",
+                  "tools/ort/"),
 }
 
 

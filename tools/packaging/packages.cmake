@@ -28,8 +28,8 @@ set(CPACK_DEBIAN_LIBATTNRUN-DEV_PACKAGE_NAME libattnrun-dev)
 set(CPACK_DEBIAN_LIBATTNRUN-DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_LIBATTNRUN-DEV_PACKAGE_DEPENDS
   "libattnrun0 (= ${PROJECT_VERSION}), libprotobuf-c-dev")
-if(ATTNRUN_BLAS)
-  set(CPACK_DEBIAN_LIBATTNRUN-DEV_PACKAGE_SUGGESTS "libopenblas-serial-dev") # to link statically
+if(ATTNRUN_BLAS) # loaded by name: dpkg-shlibdeps does not see it
+  set(CPACK_DEBIAN_LIBATTNRUN0_PACKAGE_DEPENDS "libopenblas0-serial | libopenblas0")
 endif()
 set(CPACK_DEBIAN_ATTNRUN_PACKAGE_NAME attnrun)
 set(CPACK_DEBIAN_ATTNRUN_PACKAGE_SUGGESTS "python3 (>= 3.10)")
