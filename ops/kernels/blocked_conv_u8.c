@@ -83,33 +83,39 @@ static ALWAYS_INLINE const uint8_t *words_pixel(const struct attn_blocked_bytes 
     return d->x + offset;
 }
 
+/* What all results share is copied: they may lie anywhere, for all that the compiler knows. */
 static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*acc)[2],
                                     const struct place *at, const int n, const int nv)
 {
+    const struct attn_requantize to = d->to;
+    const int64_t pixel = at->pixel, first = at->column, y_block = d->y_block;
+    const uint32_t *const w_zero = d->w_zero, *const x_sums = d->x_sums;
+    uint8_t *const all = d->y;
     UNROLL
     for (int v = 0; v < nv; v++) {
-        const int64_t column = at->column + v * VF;
-        const v_f32 factor = v_load(d->to.factor + column);
-        const int64_t place = column / ATTN_BLOCK * d->y_block + column % ATTN_BLOCK +
-                              at->pixel * ATTN_BLOCK;
-        if (d->w_zero != NULL) {
-            const v_u32 zero = load_words(d->w_zero + column);
+        const int64_t column = first + v * VF;
+        const v_f32 factor = v_load(to.factor + column);
+        const int64_t place =
+            column / ATTN_BLOCK * y_block + column % ATTN_BLOCK + pixel * ATTN_BLOCK;
+        uint8_t *const y = all + place;
+        if (w_zero != NULL) {
+            const v_u32 zero = load_words(w_zero + column);
             UNROLL
             for (int i = 0; i < n; i++)
-                acc[i][v] -= zero * (d->x_sums[at->pixel + i] - (v_u32){ 0 });
+                acc[i][v] -= zero * (x_sums[pixel + i] - (v_u32){ 0 });
         }
         UNROLL
         for (int i = 0; i < n; i++)
-            acc[i][v] = bytes_of(&d->to, acc[i][v], factor, place + i * ATTN_BLOCK);
+            acc[i][v] = bytes_of(&to, acc[i][v], factor, place + i * ATTN_BLOCK);
         UNROLL
         for (int i = 0; i + 4 <= n; i += 4) {
             const v_u32 four[4] = { acc[i][v], acc[i + 1][v], acc[i + 2][v],
                                     acc[i + 3][v] };
-            v_store_four(d->y + place + i * ATTN_BLOCK, four, ATTN_BLOCK);
+            v_store_four(y + i * ATTN_BLOCK, four, ATTN_BLOCK);
         }
         UNROLL
         for (int i = n / 4 * 4; i < n; i++)
-            v_store_bytes(d->y + place + i * ATTN_BLOCK, acc[i][v]);
+            v_store_bytes(y + i * ATTN_BLOCK, acc[i][v]);
     }
 }
 
@@ -160,7 +166,30 @@ void K(blocked_conv_u8)(const struct attn_blocked_bytes *d)
 
 enum { VECTORS = ATTN_BLOCK / VF };
 
-/* Two outputs that are side by side. */
+/* acc += what one line of the map gives to two outputs that are side by side: w has a vector for
+ * each of both. */
+static ALWAYS_INLINE void add_four_pixels(v_u32 (*acc)[VECTORS], const uint8_t *x,
+                                          const struct wide (*w)[VECTORS])
+{
+    v_u32 words[VECTORS];
+    v_four_pixels(words, x);
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        UNROLL
+    for (int v = 0; v < VECTORS; v++)
+        acc[i][v] = add_words(acc[i][v], w[i][v], words[v]);
+}
+
+static ALWAYS_INLINE void load_weights(struct wide (*w)[VECTORS], const uint8_t *from)
+{
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        UNROLL
+    for (int v = 0; v < VECTORS; v++)
+        w[i][v] = promote(load_words(from + i * 4 * ATTN_BLOCK + v * VEC_BYTES));
+}
+
+/* Two outputs of any kernel. */
 static ALWAYS_INLINE void sum_pair(const struct attn_blocked_byte_rows *d,
                                    v_u32 (*acc)[VECTORS], const uint8_t *x,
                                    const int groups)
@@ -171,41 +200,58 @@ static ALWAYS_INLINE void sum_pair(const struct attn_blocked_byte_rows *d,
         for (int64_t i = 0; i < d->kernel_rows; i++) {
             const uint8_t *line = x + i * d->tap_step;
             for (int64_t g = 0; g < n_groups; g++, w += 8 * ATTN_BLOCK) {
-                v_u32 words[VECTORS];
-                v_four_pixels(words, line + g * 4 * ATTN_BLOCK);
-                UNROLL
-                for (int v = 0; v < VECTORS; v++) {
-                    const uint8_t *at = w + v * VEC_BYTES;
-                    acc[0][v] = add_words(acc[0][v], promote(load_words(at)), words[v]);
-                    at += 4 * ATTN_BLOCK;
-                    acc[1][v] = add_words(acc[1][v], promote(load_words(at)), words[v]);
-                }
+                struct wide both[2][VECTORS];
+                load_weights(both, w);
+                add_four_pixels(acc, line + g * 4 * ATTN_BLOCK,
+                                (const struct wide(*)[VECTORS])both);
             }
         }
 }
 
+/* `lines` and `groups`: of a kernel, whose weights then stay in registers; 0: any. What the
+ * outputs share is copied: they may lie anywhere, for all that the compiler knows. */
 static ALWAYS_INLINE void run_row(const struct attn_blocked_byte_rows *d, int64_t row,
-                                  const int groups)
+                                  const int lines, const int groups)
 {
-    for (int64_t column = 0; column < d->columns; column += 2) {
+    const struct attn_requantize to = d->to;
+    const int64_t columns = d->columns, step = d->column_step, tap = d->tap_step;
+    const uint8_t *x = d->x + row * d->row_step;
+    uint8_t *const y = d->y + row * columns * ATTN_BLOCK;
+    const int64_t first_pixel = row * columns * ATTN_BLOCK;
+    struct wide kept[3][2][VECTORS];
+    v_f32 factor[VECTORS];
+    v_u32 first[VECTORS];
+    UNROLL
+    for (int v = 0; v < VECTORS; v++) {
+        factor[v] = v_load(to.factor + v * VF);
+        first[v] = first_sum(d->begin + v * VF, d->w_sum + v * VF);
+    }
+    UNROLL
+    for (int i = 0; i < lines; i++)
+        load_weights(kept[i], d->w + i * 8 * ATTN_BLOCK);
+    for (int64_t column = 0; column < columns; column += 2, x += 2 * step) {
         v_u32 acc[2][VECTORS];
-        const int n = d->columns - column < 2 ? 1 : 2;
         UNROLL
         for (int v = 0; v < VECTORS; v++)
-            acc[0][v] = acc[1][v] = first_sum(d->begin + v * VF, d->w_sum + v * VF);
-        sum_pair(d, acc, d->x + row * d->row_step + column * d->column_step, groups);
-        for (int i = 0; i < n; i++) {
-            const int64_t pixel = (row * d->columns + column + i) * ATTN_BLOCK;
+            acc[0][v] = acc[1][v] = first[v];
+        UNROLL
+        for (int i = 0; i < lines; i++)
+            add_four_pixels(acc, x + i * tap, (const struct wide(*)[VECTORS])kept[i]);
+        if (lines == 0)
+            sum_pair(d, acc, x, groups);
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            if (column + i == columns)
+                break;
+            const int64_t pixel = (column + i) * ATTN_BLOCK;
             UNROLL
             for (int v = 0; v < VECTORS; v++)
-                v_store_bytes(d->y + pixel + v * VF,
-                              bytes_of(&d->to, acc[i][v], v_load(d->to.factor + v * VF),
-                                       pixel + v * VF));
+                v_store_bytes(y + pixel + v * VF, bytes_of(&to, acc[i][v], factor[v],
+                                                           first_pixel + pixel + v * VF));
         }
     }
-    uint8_t *y = d->y + row * d->columns * ATTN_BLOCK;
-    if (d->to.table != NULL)
-        look_up_bytes(y, y, d->to.table, (size_t)(d->columns * ATTN_BLOCK));
+    if (to.table != NULL)
+        look_up_bytes(y, y, to.table, (size_t)(columns * ATTN_BLOCK));
 }
 
 void K(blocked_depthwise_u8)(const struct attn_blocked_byte_rows *d)
@@ -213,11 +259,11 @@ void K(blocked_depthwise_u8)(const struct attn_blocked_byte_rows *d)
     for (int64_t row = 0; row < d->rows; row++) {
         if (attn_poll_work(d->columns * d->kernel_rows * d->groups * 16) != ATTNRUN_OK)
             return;
-        if (d->groups == 1)
-            run_row(d, row, 1);
+        if (d->groups == 1 && d->parts == 1 && d->kernel_rows == 3)
+            run_row(d, row, 3, 1);
         else if (d->groups == 2)
-            run_row(d, row, 2);
+            run_row(d, row, 0, 2);
         else
-            run_row(d, row, 0);
+            run_row(d, row, 0, 0);
     }
 }
