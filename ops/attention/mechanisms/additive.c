@@ -1,4 +1,5 @@
-/* additive.c - scores of additive attention: see additive.h for operands and cost. */
+/* additive.c - computes the scores of additive attention. additive.h describes the
+ * operands and the cost. */
 #include "additive.h"
 
 #define LARGE 8.0 /* length of v; a usual one is about 1 */

@@ -1,8 +1,15 @@
-/* additive.h - scores of additive attention, sum over units of v f(q + k), f tanh or
- * max(x, 0): a block of queries against a tile of keys. Keys are transposed into columns once
- * for all queries of the block; where nothing is beyond 20, tanh comes of exponentials of
- * queries and keys apart, so that no term costs one. In: rows of queries and keys; out: a tile
- * of scores, (queries, keys). */
+/* additive.h - the scores of additive attention between a block of queries and a tile of
+ * keys.
+ *
+ *   s_ij = sum over units u of v_u f(q_iu + k_ju),   f is tanh or max(x, 0)
+ *
+ * In: rows of queries and of keys. Out: a tile of scores, (queries, keys).
+ *
+ * The keys of a tile are transposed into columns once for all queries of the block. If
+ * the block has two or more queries and no |q| or |k| is above 20, tanh(q + k) is
+ * computed from exp(2 q) and exp(2 k): an exponential is then needed for each element of
+ * q and k, but not for each term of the sum. This form is not used where all elements are
+ * close to 0 and v is large, because it would lose digits there. */
 #ifndef ATTN_ADDITIVE_H
 #define ATTN_ADDITIVE_H
 

@@ -4,7 +4,7 @@
  *
  * query      f32 (batch, q_len, units) or (batch, units), already projected
  * keys       f32 (batch, kv_len, units), already projected
- * v          f32 (units); a normalised form has its factor in it
+ * v          f32 (units); the factor of a normalized form is already multiplied into it
  * bias       f32 (units), optional
  * values     f32 (batch, kv_len, v_dim); the keys by default
  * key_mask   b8 (batch, kv_len), optional: false masks a key; a query without any key
@@ -14,12 +14,13 @@
  * activation f, tanh or relu
  *
  * Refused: other ranks, sizes that disagree, 0 units.
- * Cost: q_len kv_len units terms; a term of tanh is a product, a reciprocal and a sum
- * where |q + bias| and |k| are up to 20 (see additive.h), else an exponential more.
- * Scratch: a block of 64 queries and a tile of keys, at most about 1 MiB for 512 units.
+ * Cost: q_len kv_len units terms. A term of tanh is a product, a reciprocal and a sum
+ * where the block has several queries and |q + bias| and |k| are at most 20 (see
+ * additive.h); elsewhere it takes an exponential more. Scratch: a block of 64 queries and
+ * a tile of keys, at most about 1 MiB for 512 units.
  * Source: Bahdanau 2014, arXiv:1409.0473. Compared with keras 3.15.1
- * layers.AdditiveAttention and d2l 1.0.3 AdditiveAttention; d2l gives uniform weights to
- * a row without keys, here it is zeros. */
+ * layers.AdditiveAttention and d2l 1.0.3 AdditiveAttention. For a row without keys d2l
+ * gives uniform weights; this operator gives zeros. */
 #include "additive.h"
 
 enum { QUERY, KEYS, V, BIAS, VALUES, KEY_MASK, ROWS = 64 };

@@ -1,21 +1,27 @@
-/* afm_pooling.c - AFMPooling of attentional factorization machines: pairs of fields i <
- * j, p_ij = e_i * e_j, s_ij = h . relu(p_ij W + b), Y = sum of a_ij p_ij with a the
- * softmax of s over all pairs.
+/* afm_pooling.c - AFMPooling of attentional factorization machines, which pools the
+ * products of all pairs of fields i < j:
+ *
+ *   p_ij = e_i * e_j    s_ij = h . relu(p_ij W + b)    Y = sum over pairs of a_ij p_ij
+ *
+ * where a is the softmax of s over all pairs.
  *
  * E           f32 (batch, fields, dim)
  * W           f32 (dim, units)
  * h           f32 (units)
- * b           f32 (units), absent: none
- * field_mask  b8 (batch, fields): a pair needs both; without any pair Y is zeros
+ * b           f32 (units), optional
+ * field_mask  b8 (batch, fields), optional: a pair counts where both of its fields are
+ *             true; Y is zeros where no pair counts
  * Y           f32 (batch, dim)
- * weights     f32 (batch, fields (fields - 1) / 2), row by row of i < j; optional
- * attention   1; with 0 all a are 1: a plain sum
+ * weights     f32 (batch, fields (fields - 1) / 2), in the order (0, 1), (0, 2), …;
+ *             optional
+ * attention   1 by default; with 0 every a_ij is 1, so Y is a plain sum
  *
  * Refused: other ranks, sizes that disagree, a W with a dim of 0.
- * Cost: fields^2 dim units FLOPs; p exists for a tile of up to 128 pairs.
+ * Cost: fields^2 dim units FLOPs. The products p exist only for a tile of up to 128
+ * pairs.
  * Source: Xiao 2017, arXiv:1708.04617. Compared with deepctr-torch 0.3.0 AFMLayer before
  * its projection. The authors' code 09c6756 takes its softmax over an axis of size 1,
- * which makes all weights 1; that is not followed. */
+ * which makes all weights 1; this operator does not follow that. */
 #include <math.h>
 
 #include "../../matmul/gemm.h"

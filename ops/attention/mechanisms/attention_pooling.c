@@ -1,22 +1,26 @@
-/* attention_pooling.c - AttentionPooling: u_n = tanh(x_n W + b), s_n = f(u_n c + c_bias),
- * Y = sum_n a_n x_n with a the softmax of s over the tokens; a head for each column of c.
+/* attention_pooling.c - AttentionPooling: a small network scores the tokens, and their
+ * weighted sum is the result. Each column of c is a head.
+ *
+ *   u_n = tanh(x_n W + b)    s_n = f(u_n c + c_bias)    Y = sum over n of a_n x_n
+ *
+ * where a is the softmax of s over the tokens.
  *
  * X         f32 (batch, n, dim)
  * W         f32 (dim, units)
  * c         f32 (units), or (units, heads)
- * b         f32 (units), absent: none
- * c_bias    f32 (1), or (heads); absent: none
- * key_mask  b8 (batch, n): false tokens are left out; without any token Y is zeros
+ * b         f32 (units), optional
+ * c_bias    f32 (1), or (heads); optional
+ * key_mask  b8 (batch, n), optional: tokens that are false are left out; Y is zeros where
+ *           no token is left
  * Y         f32 (batch, heads * dim)
  * weights   f32 (batch, n), or (batch, heads, n) with more than one head; optional
  * score_activation  f: none or tanh
- * normalizer        softmax, or exp_sum: a = exp(s) / (sum of that + epsilon) as it is,
- *                   without the maximum taken off
- * epsilon           1e-8
+ * normalizer        softmax, or exp_sum: a = exp(s) / (sum of exp(s) + epsilon), without
+ *                   subtracting the maximum first
+ * epsilon           1e-8 by default
  *
- * Refused: other ranks, sizes that disagree, a W with a dim of 0, 0 heads, epsilon <
- * 0.
- * Cost: 2 n dim units FLOPs; u exists for a tile of up to 128 tokens.
+ * Refused: other ranks, sizes that disagree, a W with a dim of 0, 0 heads, epsilon < 0.
+ * Cost: 2 n dim units FLOPs. The rows u exist only for a tile of up to 128 tokens.
  * Source: Yang 2016, Hierarchical Attention Networks. Compared with uvipen's WordAttNet
  * b1ea9e0 (score_activation tanh; without a mask) and wuch15/Fastformer 84cc859
  * AttentionPooling (exp_sum). */

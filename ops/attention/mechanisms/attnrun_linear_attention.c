@@ -1,5 +1,6 @@
 /* attnrun_linear_attention.c - LinearAttention of domain attnrun: attention by feature
- * maps f, with time and memory linear in the number of tokens.
+ * maps f. Its time is linear in the number of tokens, and its memory does not depend on
+ * it.
  *
  *   S = sum over j of f_k(k_j)' v_j;  z = sum over j of f_k(k_j)
  *   y_i = scale f_q(q_i) S / g(f_q(q_i) z)     over all j, or causal over j <= i
@@ -7,19 +8,22 @@
  * Q               f32 (batch, q_len, q_heads * dim) or (batch, q_heads, q_len, dim)
  * K, V            f32 (batch, kv_len, kv_heads * dim or v_dim), or by head: see heads.h
  * Y               as Q, with v_dim
- * key_mask        b8 (batch, kv_len): keys that count; a query without any gives 0
- * past_kv, past_z (batch, kv_heads, dim, v_dim), (batch, kv_heads, dim): S and z of what
- *                 came before; causal only
+ * key_mask        b8 (batch, kv_len): false leaves a key out; a query without any key
+ *                 gives 0
+ * past_kv, past_z (batch, kv_heads, dim, v_dim), (batch, kv_heads, dim): S and z of the
+ *                 tokens that came before; causal only
  * present_kv, present_z   the same with K and V
  * feature_map_q   elu1 (default): x + 1 where x > 0, else exp(x); relu; identity;
  *                 softmax_d: softmax over dim
- * feature_map_k   elu1 (default), relu, identity, exp; softmax_n: softmax over the keys
- *                 that count, feature by feature (neither causal nor with states)
+ * feature_map_k   elu1 (default), relu, identity, exp; softmax_n: for each feature, the
+ *                 softmax over the keys that count (not causal, and without states)
  * denominator     g(d): add (default) d + epsilon; clamp max(d, epsilon); none 1
- * epsilon 1e-6, scale 1.0, is_causal 0
+ *
+ * The defaults are epsilon 1e-6, scale 1.0 and is_causal 0.
  * Refused: causal with q_len != kv_len and no past.
  *
- * Cost: O((q_len + kv_len) dim v_dim) for each head. Memory: feature_attention.h.
+ * Cost: O((q_len + kv_len) dim v_dim) for each head. feature_attention.h describes the
+ * memory.
  * Source: Katharopoulos 2020, arXiv:2006.16236 (idiap/fast-transformers: elu1, add 1e-6);
  * Shen 2018, arXiv:1812.01243 (linear-attention-transformer 0.19.1: softmax_d, softmax_n,
  * none, scale dim^-1/2; causal softmax_d, exp, clamp with 1e-3 sqrt(dim), since its own

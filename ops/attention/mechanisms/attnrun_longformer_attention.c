@@ -1,7 +1,8 @@
-/* attnrun_longformer_attention.c - LongformerAttention: windows, and global tokens with
- * projections of their own.
+/* attnrun_longformer_attention.c - LongformerAttention: attention in windows, and global
+ * tokens with projections of their own.
  *
- * With m the tokens that key_mask lets through and g those of global_mask that are in m,
+ * Let m be the tokens that key_mask keeps, and g the tokens of global_mask that are in m.
+ * Then
  *
  *   i not in g:  y_i = softmax(scale q_i k_j) v_j over the j in m that are in g, or are
  *                i + d t with |t| <= window (t <= 0 where is_causal); each key once
@@ -17,16 +18,17 @@
  *              queries read Q, K and V
  * Y            as Q, with v_dim
  * window, dilation   one element, or one a head; window is one-sided, at least 1
+ *
  * Refused: both forms of global projections, or half of one; global_mask with is_causal;
  * window or dilation < 1; fewer key heads than query heads; n that differ.
  *
- * Cost: O(n (2 window + 1 + globals) dim) a head, O(globals n width) for global queries
- * by X and weights while there are fewer than width / heads of them (keys and values of
- * all tokens are not formed); scratch O(tile).
+ * Cost: O(n (2 window + 1 + globals) dim) a head. Global queries by X and weights cost
+ * O(globals n width) while there are at most width / heads of them, because the keys and
+ * values of all tokens are then not formed. Scratch is O(tile).
  * Source: Beltagy 2020, arXiv:2004.05150; equals transformers 5.23.0
- * LongformerSelfAttention and LEDEncoderSelfAttention, whose attention_window is both
- * sides together. allenai/longformer's `autoregressive` has no effect there; here
- * is_causal has. Fillers of -10000 or less are exclusion here. */
+ * LongformerSelfAttention and LEDEncoderSelfAttention, whose attention_window counts both
+ * sides together. In allenai/longformer `autoregressive` has no effect; here is_causal
+ * has one. Keys that these programs mask by adding -10000 or less are left out here. */
 #include "../core/global_rows.h"
 
 struct longformer_args {

@@ -1,20 +1,23 @@
-/* big_bird_attention.c - BigBird: window, global and random blocks. Of n = ceil(N /
- * block_size) blocks, the queries of the first and the last see all keys; those of block
- * i see the blocks 0, i - 1, i, i + 1, n - 1 (each once, so fewer for i = 1 and n - 2),
- * and then those that rand_blocks names. A block that comes twice counts twice.
+/* big_bird_attention.c - BigBirdAttention: window, global and random blocks. There are n
+ * = ceil(N / block_size) blocks. The queries of the first and of the last block see all
+ * keys. Those of block i see the blocks 0, i - 1, i, i + 1 and n - 1 (each once, so fewer
+ * for i = 1 and i = n - 2), and then the blocks that rand_blocks names. The keys of a
+ * block that is named twice count twice.
  *
- * Q, K, V      see heads.h, of one length N; fewer key heads are shared by groups
+ * Q, K, V      see heads.h, of one length N; groups of query heads may share a key head
  * rand_blocks  i32 or i64 (heads or 1, n - 2, r), optional: row i - 1 is for block i
- * key_mask     bool (batch, N), optional: false masks a key, and as a query it gives zeros
- * block_size   at least 1; n must be at least 5; is_causal is refused
+ * key_mask     bool (batch, N), optional: false masks a key; the query of such a token
+ *              gives zeros
+ * block_size   at least 1; n must be at least 5
+ *
  * A query that sees no key gives zeros.
- * Refused: is_causal 1, fewer than 5 blocks, lengths that differ, rand_blocks for
- * other heads or blocks, or with a block that is not there.
- * Cost: 2 (5 + r) N block_size (dim + v_dim) FLOPs and 4 block_size N (dim + v_dim) for
- * the two global blocks; a block named m times is computed once.
+ * Refused: is_causal 1, fewer than 5 blocks, lengths that differ, rand_blocks for other
+ * heads or blocks, or with a block that does not exist.
+ * Cost: 2 (5 + r) N block_size (dim + v_dim) FLOPs, and 4 block_size N (dim + v_dim) for
+ * the two global blocks. A block that is named m times is computed once.
  * Source: Zaheer 2020, arXiv:2007.14062; compared with BigBirdBlockSparseAttention of
- * transformers 5.23.0, whose fill of -10000 is an exclusion here, and which in evaluation
- * names block 0 in all random lists. */
+ * transformers 5.23.0. Where that class adds -10000, this operator leaves the key out. In
+ * evaluation that class names block 0 in all random lists. */
 #include "../core/block_lists.h"
 
 struct big_bird_args {

@@ -1,22 +1,23 @@
-/* block_sparse_attention.c - attention under a layout of blocks: block a of the queries
- * sees the blocks col_idx[l, row_ptr[l, a]] … col_idx[l, row_ptr[l, a + 1] - 1] of the
- * keys, l = head mod layouts. A list may name a block several times, then its keys count
- * that often; entries of -1 are skipped, those of no row are not looked at. Then
- * is_causal and key_mask, key by key.
+/* block_sparse_attention.c - BlockSparseAttention: attention under a layout of blocks.
+ * Block a of the queries sees the blocks col_idx[l, row_ptr[l, a]] … col_idx[l,
+ * row_ptr[l, a + 1] - 1] of the keys, where l = head mod layouts. If a list names a block
+ * several times, its keys count that often. Entries of -1 are skipped, and entries of no
+ * row are ignored. Then is_causal and key_mask remove single keys.
  *
- * Q, K, V     see heads.h; fewer key heads than query heads are shared by groups
+ * Q, K, V     see heads.h; groups of query heads may share a key head
  * row_ptr     i32 or i64 (layouts, ceil(q_len / block_size) + 1), rising
  * col_idx     i32 or i64 (layouts, entries)
  * key_mask    bool (batch, kv_len), optional: false masks a key
  * block_size  8, 16, 32, 64 or 128
+ *
  * A query that sees no key gives zeros. is_causal is bottom-right: j <= i + kv_len -
- * q_len; the blocks of queries are counted from query 0 all the same.
- * Refused: other block sizes, layouts that do not divide the heads, a row_ptr that
- * falls or ends behind col_idx, blocks that are not there.
+ * q_len. Blocks of queries always begin at query 0.
+ * Refused: other block sizes, layouts that do not divide the heads, a row_ptr that falls
+ * or ends behind col_idx, blocks that do not exist.
  * Cost: 2 block_size^2 (dim + v_dim) FLOPs for each different entry.
- * Source: sparse attention of GPT-3 style block layouts (Child 2019, arXiv:1904.10509,
- * 5); compared with com.microsoft SparseAttention of onnxruntime 1.31.1, and with scaled
- * dot product attention under the expanded mask (torch 2.13.0). */
+ * Source: block layouts as those of GPT-3 (Child 2019, arXiv:1904.10509, section 5);
+ * compared with com.microsoft SparseAttention of onnxruntime 1.31.1, and with scaled dot
+ * product attention under the expanded mask (torch 2.13.0). */
 #include "../core/block_lists.h"
 #include "../core/block_layout.h"
 

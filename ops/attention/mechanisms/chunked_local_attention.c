@@ -1,11 +1,11 @@
-/* chunked_local_attention.c - ChunkedLocalAttention: softmax over the keys of a query's
- * chunk and its neighbours.
+/* chunked_local_attention.c - ChunkedLocalAttention: a query sees the keys of its own
+ * chunk and of neighbouring chunks.
  *
  *   y_i = sum over j of softmax(scale q_i k_j) v_j
  *
- * over the keys of the chunks a - chunks_before … a + chunks_after, a = floor(i / c) and
- * c = chunk_size. Of those only the keys take part that key_mask lets through, with
- * is_causal those j <= i, and with exact_window those with
+ * The sum is over the keys of the chunks a - chunks_before … a + chunks_after, where a =
+ * floor(i / c) and c = chunk_size. Three rules remove keys from this set: key_mask keeps
+ * only keys that are true, is_causal keeps only j <= i, and exact_window keeps only
  * -chunks_before c <= j - i <= chunks_after c. The last chunk may be short.
  *
  * Q            f32 (batch, n, q_heads * dim)    or (batch, q_heads, n, dim)
@@ -13,17 +13,19 @@
  * key_mask     b8 (batch, n), optional
  * Y            as Q, with v_dim
  * edge         "pad": chunks outside do not exist. "wrap": they are those of the other
- *              end (n % chunk_size == 0, or one short chunk), and keys of a chunk that
- *              comes twice count twice; a single chunk has no neighbours
- * shared_qk    keys are q_j / max(|q_j|, 1e-12), K is not read; a query's score with
- *              itself is -5e4: it sees itself where nothing else is left. A masked token
- *              is not its own key either; without any key, zeros
- * chunks_before 1, chunks_after 1, or 0 where is_causal, by default
+ *              end (n % chunk_size == 0, or one short chunk), and the keys of a chunk
+ *              that comes twice count twice; a single chunk has no neighbours
+ * shared_qk    the keys are q_j / max(|q_j|, 1e-12), and K is not read. The score of a
+ *              query with its own token is -5e4, so it sees itself only where nothing
+ *              else is left. A masked token is not its own key either. A query without
+ *              any key gives zeros
+ *
+ * By default chunks_before is 1, and chunks_after is 1, or 0 where is_causal.
  * Refused: chunk_size < 1, is_causal with chunks_after > 0, lengths that differ, wrap of
  * a longer length that is no multiple of the chunk or whose window holds it more than 64
  * times, shared_qk with fewer key heads.
  *
- * Cost: O(n chunk_size (1 + before + after) dim), scratch O(tile).
+ * Cost: O(n chunk_size (1 + before + after) dim) for each head; scratch is O(tile).
  * Source: local-attention 1.11.2 LocalAttention (pad); transformers 5.23.0
  * modeling_reformer LocalSelfAttention (wrap); Kitaev 2020, arXiv:2001.04451. */
 #include "../core/window.h"

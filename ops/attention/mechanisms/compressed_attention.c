@@ -1,29 +1,35 @@
-/* compressed_attention.c - CompressedAttention: softmax attention over keys and values
- * that a convolution of stride r = `compression` made r times fewer.
+/* compressed_attention.c - CompressedAttention: softmax attention over compressed keys
+ * and values. A convolution of stride r = `compression` makes one slot of r tokens.
  *
  *   K_c[c] = bk + sum over t < r of Wk[:, :, t] K[c r - p + t],  p = -kv_len mod r
  *   V_c    = the same of V, with Wv and bv
  *   Y      = softmax(scale Q K_c') V_c
  *
- * Q, K, V, Y      see heads.h; no groups of query heads. Tokens before the first are zeros
+ * Q, K, V, Y      see heads.h; groups of query heads cannot share a key head. Tokens
+ *                 before the first one are zeros
  * Wk, bk          f32 (C, C / groups, r), (C): channels C = heads * dim, in `groups`
  *                 groups (heads by default)
- * Wv, bv          the same for V; without Wv it gets Wk, and bk unless bv is given
- * null_k, null_v  (C): a first slot that every query sees; both or none
- * key_mask        b8 (batch, kv_len): masked rows of K and V are zeros; a slot that covers
- *                 nothing but these is masked
+ * Wv, bv          the same for V; without Wv, Wk is used for V, and so is bk unless bv is
+ *                 given
+ * null_k, null_v  (C): a first slot that every query sees; either both or none are given
+ * key_mask        b8 (batch, kv_len): masked rows of K and V are zeros; a slot that
+ *                 covers only masked tokens is masked
  * is_causal       query i sees the slots that end at or before i + kv_len - q_len
  * compression     3 by default
+ *
  * A query that sees no slot gives 0.
  *
- * Where groups are heads, a task is a head, whose slots are in scratch; else, or with few
- * heads, all slots are in shared memory (phase 0).
- * Refused: fewer key heads than query heads, one of null_k and null_v, groups that do
- * not divide C (or, with inputs of rank 4, are not the heads), a V of other channels
+ * Where groups are heads and there are enough heads, a task is a head, and the slots of
+ * the head are in scratch memory. Otherwise all slots are in shared memory, where phase 0
+ * puts them.
+ * Refused: fewer key heads than query heads, only one of null_k and null_v, groups that
+ * do not divide C (or, with inputs of rank 4, are not the heads), a V of other channels
  * than K without Wv.
- * Cost: O(kv_len C^2 / groups + q_len (kv_len / r) C). Memory: slots of a head, or all.
+ * Cost: O(kv_len C^2 / groups + q_len (kv_len / r) C). Memory: the slots of a head for
+ * each thread, or all slots.
  * Source: Liu 2018, arXiv:1801.10198; compared with memory-compressed-attention 0.0.7,
- * which scales by C^-1/2 and whose input_mask is inverted (not followed). */
+ * which scales by C^-1/2. Its input_mask is inverted; this operator does not follow that.
+ */
 #include "../core/heads.h"
 #include "../core/stream.h"
 #include "../../tile.h"

@@ -1,5 +1,6 @@
-/* fastformer_attention.c - FastformerAttention: queries pooled by head, keys pooled by
- * head after they were multiplied by that, values multiplied by the result.
+/* fastformer_attention.c - FastformerAttention: the queries are pooled into one global
+ * query a head, the keys times that query into one global key, and the values are
+ * multiplied by the global key.
  *
  *   a = softmax_n(scale (q_n Wq + bq))_h    G_h = sum_n a_n q_(n,h)
  *   p_n = k_n * G                           all heads
@@ -8,19 +9,21 @@
  *
  * Q, K, V   f32 (batch, n, heads * dim) or (batch, heads, n, dim); may be one value
  * Wq, Wk    f32 (heads * dim, heads): from all heads to the logits of each
- * bq, bk    f32 (heads), absent: none
- * key_mask  b8 (batch, n): false tokens are left out of both sums; without any token Y is
- *           zeros
+ * bq, bk    f32 (heads), optional
+ * key_mask  b8 (batch, n): tokens that are false are left out of both sums; Y is zeros
+ *           where no token is left
  * Y         as V
  * scale     1 / sqrt(dim) by default, applied after the bias
  *
- * p is never formed: p Wk = k (G * Wk), sum e p = G * sum e k. Four phases: queries,
- * merge of their parts, keys, values; tasks of the last one merge the parts of the keys.
+ * The rows p are never formed, since p Wk = k (G * Wk) and sum e p = G * sum e k. There
+ * are four phases: queries, the merge of their parts, keys, and values. The tasks of the
+ * last phase merge the parts of the keys.
  * Refused: lengths or sizes that disagree, fewer key heads than query heads.
- * Cost: 4 n heads^2 dim FLOPs, three passes over the operands. Scratch: a tile of tokens.
+ * Cost: 4 n heads^2 dim FLOPs for the logits, and three passes over the operands.
+ * Scratch: a tile of tokens.
  * Source: Wu 2021, arXiv:2108.09084. Compared with wuch15/Fastformer 84cc859
- * FastSelfAttention, whose transform and residual stay in the graph; it adds -10000 to
- * masked logits, here they are left out. */
+ * FastSelfAttention, whose transform and residual stay in the graph. That class adds
+ * -10000 to masked logits; this operator leaves the tokens out. */
 #include "../core/heads.h"
 #include "../core/softmax_pooling.h"
 

@@ -1,5 +1,5 @@
-/* fastformer_layer.c - FastformerLayer: the whole layer around FastformerAttention, whose values
- * are its queries.
+/* fastformer_layer.c - FastformerLayer: the whole layer around FastformerAttention, whose
+ * values are its queries.
  *
  *   q = Wq x + bq   k = Wk x + bk                        width A = num_heads * dim
  *   a = softmax_n((Wqa q_n + bqa) / sqrt(dim) + mask_n)_h    G_h = sum_n a_n q_(n,h)
@@ -9,15 +9,19 @@
  *
  * x               f32 (batch, n, C);  Y (batch, n, A)
  * Wq, Wk          (A, C);  bq, bk (A);  Wt (A, A);  bt (A)
- * Wqa, Wka        (num_heads, A);  bqa, bka (num_heads);  all biases optional
+ * Wqa, Wka        (num_heads, A);  bqa, bka (num_heads);  all biases are optional
  * mask            (batch, n) or (batch, 1, n), optional
- *                 b8: false tokens are left out of both sums, without any token both are zeros;
- *                 f32: added to the logits as it is, so a sample of -infinity is NaN
+ *                 b8: tokens that are false are left out of both sums, which are zeros
+ *                 where
+ *                 no token is left;
+ *                 f32: added to the logits unchanged, so a sample of -infinity is NaN
  *
- * A formula: products with the weights, FastformerAttention, or, with a mask of f32, its sums
- * as products. Refuses: sizes that disagree, A no multiple of num_heads.
+ * The row is a formula: products with the weights, and FastformerAttention; with a mask
+ * of f32 the sums of FastformerAttention are products, too. Refused: sizes that disagree,
+ * an A that is no multiple of num_heads.
  * Cost: 2 n A (2 C + A) FLOPs. Memory: q, k and their product.
- * Source: Wu 2021, arXiv:2108.09084. Compared with wuch15/Fastformer 84cc859 FastSelfAttention. */
+ * Source: Wu 2021, arXiv:2108.09084. Compared with wuch15/Fastformer 84cc859
+ * FastSelfAttention. */
 #include "../core/softmax_pooling.h"
 
 enum { X, WQ, BQ, WQA, BQA, WK, BK, WKA, BKA, WT, BT, MASK };

@@ -5,17 +5,21 @@
  *
  * X             f32 (batch, n, dim)
  * P, Q          f32 (dim, heads)
- * context       f32 (batch or 1, dim), absent: the mean of the tokens that are not masked
- * key_mask      b8 (batch, n): false tokens are left out; without any token Y is zeros
+ * context       f32 (batch or 1, dim), optional: by default the mean of the tokens that
+ *               are not masked
+ * key_mask      b8 (batch, n), optional: tokens that are false are left out; Y is zeros
+ *               where no token is left
  * Y             f32 (batch, heads, dim)
  * weights       f32 (batch, heads, n), optional
  * activation    tanh or none
- * normalize     1; with 0 the weights are g as it is
- * norm_epsilon  0; a token whose f are all 0 has g = 0, where upstream divides 0 by 0
+ * normalize     1 by default; with 0 the weights are g, without a softmax
+ * norm_epsilon  0 by default; a token whose f are all 0 has g = 0, where upstream divides
+ *               0 by 0
  *
  * Refused: other ranks, sizes that disagree, a P with a dim of 0, norm_epsilon < 0.
- * Cost: 4 n dim heads FLOPs. Scratch: a tile of tokens. Where tokens are cut into parts,
- * two phases before find the contexts; else each task finds its own.
+ * Cost: 4 n dim heads FLOPs. Scratch: a tile of tokens. If the tokens are cut into parts
+ * and no context is given, two earlier phases compute the contexts; otherwise each task
+ * computes its own.
  * Source: Mehta 2019, arXiv:1912.00835. Compared with modules/lama.py of
  * JohnGiorgi/compact-multi-head-self-attention-pytorch 56358ea. */
 #include <math.h>

@@ -1,18 +1,19 @@
-/* linformer_attention.c - LinformerAttention: softmax attention over `slots` sums of keys
- * and values.
+/* linformer_attention.c - LinformerAttention: softmax attention over `slots` weighted
+ * sums of the keys and values.
  *
  *   K_p = E' K + E_bias, V_p = F' V + F_bias   along the tokens
  *   Y   = softmax(scale Q K_p') V_p
  *
  * Q, K, V, Y      see heads.h
  * E, F            f32 (max_len, slots), or (kv_heads, max_len, slots): their first kv_len
- *                 rows are used; without F it is E
+ *                 rows are used; F is E by default
  * E_bias, F_bias  f32 (slots): added to every channel
- * key_mask        b8 (batch, kv_len): masked rows of K and V are taken as zeros
+ * key_mask        b8 (batch, kv_len): masked rows of K and V count as zeros
+ *
  * Refused: kv_len > max_len; is_causal.
  *
- * Phase 0 sums, with a block of E transposed for several heads; phase 1 is attn_sdpa.
- * Where K and V are one tensor with one projection they are summed once.
+ * Phase 0 computes the sums, with a block of E transposed once for several heads. Phase 1
+ * is attn_sdpa. If K and V are one tensor with one projection, they are summed once.
  * Cost: O((kv_len + q_len) slots (dim + v_dim)) for each head. Memory: K_p and V_p.
  * Source: Wang 2020, arXiv:2006.04768; compared with linformer 0.2.3
  * (LinformerSelfAttention) and linformer-pytorch 0.19.3 (LinearAttentionHead). */

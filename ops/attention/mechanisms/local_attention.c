@@ -1,22 +1,23 @@
-/* local_attention.c - LocalAttention: softmax over a window of the keys around each
+/* local_attention.c - LocalAttention: softmax attention over a window of keys around each
  * query.
  *
  *   y_i = sum over j in S_i of softmax(scale q_i k_j) v_j,  p = i + kv_len - q_len
  *   S_i = { p + d t : -left <= t <= right } and the global tokens; all keys where token p
- *         is global itself; then without the keys that key_mask or is_causal (j <= p) masks
+ *         is global itself; without the keys that key_mask or is_causal (j <= p) masks
  *
  * Q            f32 (batch, q_len, q_heads * dim)    or (batch, q_heads, q_len, dim)
  * K, V         f32 (batch, kv_len, kv_heads * dim)  or (batch, kv_heads, kv_len, dim)
  * key_mask     b8 (batch, kv_len): false masks a key
- * global_mask  b8 (batch, kv_len): global tokens, beside the first num_global positions
+ * global_mask  b8 (batch, kv_len): global tokens, besides the first num_global positions
  * Y            as Q, with v_dim
  * left_window, right_window, dilation  one element, or one a query head; -1: no bound.
  *              right_window is left_window by default, or 0 where is_causal
+ *
  * S_i is a set: a global key within the window counts once. A masked global query still
- * sees all keys that are not masked. Without any key, zeros.
+ * sees all keys that are not masked. A query without any key gives zeros.
  * Refused: dilation < 1, windows < -1, lists of another length, global_mask where q_len
  * and kv_len differ.
- * Cost: O(n (left + right + 1 + globals) dim) a head, scratch O(tile).
+ * Cost: O(n (left + right + 1 + globals) dim) a head; scratch is O(tile).
  * Source: Luong 2015, Child 2019, Beltagy 2020 (arXiv:2004.05150); equals
  * torch.nn.functional.scaled_dot_product_attention (2.13.0) under the mask above. */
 #include "../core/window.h"

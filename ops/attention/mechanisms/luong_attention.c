@@ -8,31 +8,32 @@
  * query       f32 (batch, q_len, units)
  * keys        f32 (batch, kv_len, units)
  * values      f32 (batch, kv_len, v_dim); the keys by default
- * pos         f32 (batch, q_len), for mode local_p alone: where the centre is, of [0, 1]
- * v           f32 (units), for score concat alone
+ * pos         f32 (batch, q_len), for mode local_p only: the position of the centre, from
+ *             0 to 1
+ * v           f32 (units), for score concat only
  * key_mask    b8 (batch, kv_len): false masks a key; in local modes the true ones must
- *             come first (E_RANGE); S is their number
+ *             come first (E_RANGE), and S is their number
  * Y           f32 (batch, q_len, v_dim); zeros where a query sees no key
  * weights     f32 (batch, q_len, kv_len), optional
  * score       dot or concat
  * mode        global: all keys. local_m: centre p_i = i + step_offset; local_p: p_i = S
- *             pos_i. A local query sees keys floor(p) - window … floor(p) + window.
+ *             pos_i. A local query sees the keys floor(p) - window … floor(p) + window
  * scale       1 by default
  * window      10 by default
- * gaussian    1 by default in local_p, else 0: weights are multiplied by
- *             exp(-(j - p)^2 / (2 sigma^2)) and not normalised again (gaussian_at
- *             "after"), or scores are, before the softmax ("before")
+ * gaussian    1 by default in local_p, else 0. With gaussian_at "after" the weights are
+ *             multiplied by exp(-(j - p)^2 / (2 sigma^2)) and not normalized again; with
+ *             "before" the scores are, before the softmax
  * sigma       window / 2 by default
  *
  * Refused: mode local_p without pos or pos without it, score concat without v or v
- * without it, gaussian 1 in mode global, sigma <= 0, sizes that disagree; in local
- * modes a key_mask with a true value behind a false one.
- * Cost: global q_len kv_len units; local q_len (2 window + 1) units. Scratch: a tile of
- * scores, or a window.
- * Source: Luong 2015, arXiv:1508.04025. Global forms compared with keras 3.15.1
- * layers.Attention. The authors' lmthang/nmt.hybrid counts positions from 1, which makes
- * its centre 0-based S pos; OpenNMT's CenteredWindow, with the sign of the fraction
- * inverted, is not followed. */
+ * without it, gaussian 1 in mode global, sigma <= 0, sizes that disagree; in local modes
+ * a key_mask with a true value behind a false one.
+ * Cost: q_len kv_len units terms in mode global, q_len (2 window + 1) units in local
+ * modes. Scratch: a tile of scores, or a window.
+ * Source: Luong 2015, arXiv:1508.04025. The global forms are compared with keras 3.15.1
+ * layers.Attention. The authors' lmthang/nmt.hybrid counts positions from 1, so its
+ * centre is S pos when counted from 0. OpenNMT's CenteredWindow inverts the sign of the
+ * fraction; this operator does not follow that. */
 #include "luong_local.h"
 
 enum { QUERY, KEYS, VALUES, POS, V, KEY_MASK, ROWS = 64 };

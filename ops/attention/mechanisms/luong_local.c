@@ -1,6 +1,9 @@
-/* luong_local.c - windows of LuongAttention, a query at a time: see luong_attention.c.
+/* luong_local.c - computes the windows of LuongAttention, one query at a time.
+ * luong_attention.c has the formula.
  *
- * In: a query, the keys and values of its window. Out: its row of Y and of the weights. */
+ * In: a query, and the keys and values of its window. Out: its row of Y and of the
+ * weights. Cost: (2 window + 1) (units + v_dim) terms a query. Scratch: the scores of a
+ * window. */
 #include "luong_local.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* luong_local.h - LuongAttention whose queries see a window of keys around a centre: see
- * luong_attention.c. */
+/* luong_local.h - LuongAttention whose queries see a window of keys around a centre.
+ * luong_attention.c has the formula; luong_local.c computes it. */
 #ifndef ATTN_LUONG_LOCAL_H
 #define ATTN_LUONG_LOCAL_H
 

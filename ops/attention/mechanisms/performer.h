@@ -1,5 +1,6 @@
-/* performer.h - the features of PerformerAttention (performer_features.c), and what they
- * share with its row: the kinds of features, their constants, and maxima by head. */
+/* performer.h - what PerformerAttention (performer_attention.c) and its features
+ * (performer_features.c) share: the kinds of features, their constants, and the maxima of
+ * heads. */
 #ifndef ATTN_PERFORMER_H
 #define ATTN_PERFORMER_H
 

@@ -2,8 +2,9 @@
  *
  *   y_i = f(q_i) S / g(f(q_i) z),  S = sum over j of f(k_j)' v_j,  z = sum of f(k_j)
  *
- * over all keys, or, causal, over j <= i + kv_len - q_len. With u = W x, n = |x|^2 / 2 for
- * x = sqrt(scale) times q or k (as they are where normalize_inputs is 0), f(x) is
+ * The sums are over all keys, or, causal, over j <= i + kv_len - q_len. Let u = W x and n
+ * = |x|^2 / 2 for x = sqrt(scale) times q or k (q or k itself where normalize_inputs is
+ * 0). Then f(x) is
  *
  *   softmax_pos  M^-1/2 (exp(u - n - c) + feature_epsilon); c: the largest u of a query,
  *                of all keys of a head (masked ones too, unless mask_in_max); 0 where
@@ -15,22 +16,29 @@
  *                projection u = x
  *
  * Q, K, V, Y   see heads.h; q_len and kv_len may differ
- * projection   f32 (M, dim), or (kv_heads, M, dim): W; a group of query heads shares one
- * key_mask     b8 (batch, kv_len): keys that count; a query without any gives 0
- * denominator  g(R): none R; add R + d; add_keys f(q)(z + d); guard R + 2 d where |R| <= d;
- *              d = denominator_epsilon
- * Defaults: softmax_pos, relu, normalize_inputs 1, feature_epsilon 1e-4, kernel_epsilon
- * 1e-3, feature_ratio 0, stabilizer 1, mask_in_max 0, none, denominator_epsilon 1e-6.
+ * projection   f32 (M, dim), or (kv_heads, M, dim): W; the query heads of a group share
+ *              one
+ * key_mask     b8 (batch, kv_len): false leaves a key out; a query without any key gives
+ *              0
+ * denominator  g(R): none R; add R + d; add_keys f(q)(z + d); guard R + 2 d where |R| <=
+ *              d; d = denominator_epsilon
  *
- * Factors of f that are the same for all features are left to g. There is one pass over
- * the keys: the exponential part of S is rescaled when c grows, feature_epsilon times the
- * sum of v is kept apart. Causal, c is found first: phase 0.
+ * The defaults are softmax_pos, kernel_fn relu, normalize_inputs 1, feature_epsilon 1e-4,
+ * kernel_epsilon 1e-3, feature_ratio 0, stabilizer 1, mask_in_max 0, denominator none and
+ * denominator_epsilon 1e-6.
+ *
+ * Factors of f that are the same for all features are applied in g. There is one pass
+ * over the keys: the exponential part of S is rescaled when c grows, and feature_epsilon
+ * times the sum of v is kept in a sum of its own. In the causal form phase 0 computes c
+ * first.
  * Refused: softmax features without a projection, a projection without features,
  * feature_ratio 1 with softmax_hyp or softmax_trig, a negative scale with
  * normalize_inputs 1.
- * Cost: O((q_len + kv_len) M (dim + v_dim)) for each head. Memory: feature_attention.h.
+ * Cost: O((q_len + kv_len) M (dim + v_dim)) for each head. feature_attention.h describes
+ * the memory.
  * Source: Choromanski 2021, arXiv:2009.14794; compared with performer-pytorch 1.1.4
- * (FastAttention; causal add_keys 1e-6). Its mask only zeroes V: not key_mask. */
+ * (FastAttention; causal add_keys 1e-6). The mask of that package only zeroes V, so it is
+ * not key_mask. */
 #include <math.h>
 
 #include "performer.h"

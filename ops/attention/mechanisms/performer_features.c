@@ -1,6 +1,11 @@
-/* performer_features.c - features of queries and keys, with what must not overflow in
- * them kept apart: see performer_attention.c for the formulas. Features are sqrt(M) times
- * those (hyp: sqrt(2M)); 2^u is taken of u in units of log 2. */
+/* performer_features.c - computes the features of PerformerAttention for tiles of queries
+ * and keys. performer_attention.c has the formulas.
+ *
+ * In: rows of queries or keys, and the projection W. Out: the features, and their sums
+ * over the keys. The features are sqrt(M) times those of the formulas (sqrt(2M) times for
+ * softmax_hyp). Parts that could overflow, such as c, are kept in separate numbers.
+ * Exponentials are computed as 2^u, with u in units of log 2. Cost: 2 M dim FLOPs a
+ * token. */
 #include <math.h>
 
 #include "performer.h"

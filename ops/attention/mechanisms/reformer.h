@@ -1,5 +1,6 @@
-/* reformer.h - what the files of ReformerAttention share: reformer_attention.c has its row
- * and formula, reformer_hash.c buckets and order, reformer_chunks.c attention of chunks. */
+/* reformer.h - what the files of ReformerAttention share. reformer_attention.c has the
+ * operator row and the formula, reformer_hash.c the buckets and their order, and
+ * reformer_chunks.c the attention of chunks. */
 #ifndef ATTN_REFORMER_H
 #define ATTN_REFORMER_H
 

@@ -1,36 +1,43 @@
-/* reformer_attention.c - attention among tokens that hash into the same buckets (LSH).
- * Keys are the queries, made about as long as 1. For each head and round t:
+/* reformer_attention.c - ReformerAttention: attention among tokens that hash into the
+ * same buckets (LSH). The keys are the queries, scaled to a length of about 1. For each
+ * head and round t:
  *
- *   u = QK_i R_t, cut into one part for each factor of num_buckets; the number of the
- *   greatest of [part, -part] (the first of equal ones) is a digit of i's bucket.
- *   Tokens are put in order of (bucket, position) and cut into chunks; masked ones come
- *   last, as do those that fill up the last chunk. A query of chunk a sees the chunks
- *   a - chunks_before … a + chunks_after of all rounds' chunks, modulo their number.
- *   s = scale q k / |k|, masked where key_mask is false, the key comes later (is_causal)
- *   or is of another bucket (attend_across_buckets 0); self_value where q and k are one token.
- *   y = softmax of the scores of all rounds together, so of a pair once for each meeting;
- *   deduplicate: s -= log(number of meetings + 1e-9).
+ *   u = QK_i R_t, cut into one part for each factor of num_buckets. The index of the
+ *   largest of [part, -part] (the first of equal ones) is a digit of the bucket of i.
+ *   The tokens are sorted by (bucket, position) and cut into chunks. Masked tokens come
+ *   last, and so do those that fill up the last chunk. A query of chunk a sees the chunks
+ *   a - chunks_before … a + chunks_after of the chunks of all rounds, modulo their
+ *   number.
+ *   s = scale q k / |k|. It is masked where key_mask is false, where the key comes later
+ *   (is_causal) or where the key is of another bucket (attend_across_buckets 0). It is
+ *   self_value where q and k are one token.
+ *   y = the softmax of the scores of all rounds together, so a pair that meets in several
+ *   rounds counts several times. deduplicate: s -= log(number of meetings + 1e-9).
  *
  * QK         f32 (batch, n, heads * dim) or (batch, heads, n, dim): heads.h
  * V          f32 as QK, with v_dim
  * rotations  f32 (heads or 1, dim, num_hashes, features), features = sum num_buckets / 2
  * buckets    i32 or i64 (batch, heads, num_hashes, n), 0 … product of num_buckets - 1:
- *            in place of rotations; taken as they are, also of masked tokens
+ *            given in place of rotations; they are used unchanged, those of masked tokens
+ *            too
  * key_mask   bool (batch, n), optional
  * Y          as QK, with v_dim
- * buckets_out  i32 (batch, heads, num_hashes, n), optional: before the mask
- * num_hashes 1, num_buckets (even numbers), chunk_length 64, chunks_before 1,
- * chunks_after 0, scale 1, is_causal 0, key_norm "rms": sqrt(sum k^2 + 1e-6 dim), "l2":
- * max(sqrt(sum k^2), 1e-12), self_value -1e5, attend_across_buckets 1, deduplicate 0,
- * full_below_chunk 1: up to chunk_length tokens see each other without hashing.
+ * buckets_out  i32 (batch, heads, num_hashes, n), optional: the buckets before the mask
  *
- * The rounds' (max, sum) are carried on from round to round, as are unfinished rows of Y:
- * exp(lse_t - lse) of rounds that see a token alone (lse about -1e5) is never formed.
+ * The defaults are num_hashes 1, chunk_length 64, chunks_before 1, chunks_after 0, scale
+ * 1, is_causal 0, self_value -1e5, attend_across_buckets 1 and deduplicate 0. num_buckets
+ * is a list of even numbers. key_norm is "rms" (default): |k| is sqrt(sum k^2 + 1e-6
+ * dim), or "l2": max(sqrt(sum k^2), 1e-12). With full_below_chunk 1 (default) up to
+ * chunk_length tokens all see each other, without hashing.
+ *
+ * The running (max, sum) and the unfinished rows of Y are carried from one round to the
+ * next. The factor exp(lse_t - lse) is never formed for rounds in which a token sees only
+ * itself, where lse is about -1e5.
  * Refused: other lengths of keys, fewer key heads, odd num_buckets, more chunks before or
  * after than there are, deduplicate with other chunks or attend_across_buckets 0.
- * Cost: 2 n T (dim features + chunk (1 + before + after) (dim + v_dim)) FLOPs a head.
- * Memory: 4 (T + 4) bytes a token and head (more where buckets or meetings matter), 1.3
- * MiB a thread.
+ * Cost: 2 n T (dim features + chunk (1 + before + after) (dim + v_dim)) FLOPs a head,
+ * with T = num_hashes. Memory: 4 (T + 4) bytes a token and head (more with
+ * attend_across_buckets 0 or deduplicate), and 1.3 MiB a thread.
  * Source: Kitaev 2020, arXiv:2001.04451; compared with LSHSelfAttention of transformers
  * 5.23.0 and LSHAttention of reformer-pytorch 1.4.4. */
 #include "reformer.h"

@@ -1,8 +1,9 @@
-/* reformer_hash.c - buckets of tokens and their order: see reformer_attention.c.
+/* reformer_hash.c - computes the buckets of tokens and sorts the tokens by them.
+ * reformer_attention.c has the formula.
  *
- * In: queries and rotations, or buckets that are given. Out: for each round the tokens of a
- * head in the order of (bucket, position), masked ones last. Cost: 2 n dim features FLOPs
- * and a radix sort for each round and head. */
+ * In: queries and rotations, or buckets that are given. Out: for each round the tokens of
+ * a head in the order of (bucket, position), with masked tokens last. Cost: 2 n dim
+ * features FLOPs and a radix sort for each round and head. */
 #include "reformer.h"
 
 #include <math.h>

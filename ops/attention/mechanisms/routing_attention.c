@@ -1,26 +1,31 @@
-/* routing_attention.c - attention within clusters of tokens (k-means routing). For each
- * head and cluster c:
+/* routing_attention.c - RoutingAttention: attention within clusters of tokens (k-means
+ * routing). For each head and cluster c:
  *
- *   the `window` queries of greatest mean_c q / |q| and the `context_window` keys of
- *   greatest mean_c k / |k| (of equal ones the first; masks do not matter here) are c's;
+ *   The `window` queries of largest mean_c q / |q| and the `context_window` keys of
+ *   largest mean_c k / |k| belong to c (of equal ones the first; masks do not matter
+ *   here).
  *   o = softmax(scale Q_c [mem_k_c; K_c]') [mem_v_c; V_c], without pairs of a masked
  *   query or a masked key, and without later keys (is_causal); memory is always seen
- *   y_i = sum of o over the clusters of i / (their number + epsilon); 0 where it has none
+ *   y_i = sum of o over the clusters of i / (their number + epsilon); 0 where i has none
  *   shared_qk: keys are q / |q|, chosen by q; a query's own key has score -5e4
  *
- * Q, K, V      see heads.h; as many key heads as query heads; K is not read by shared_qk
+ * Q, K, V      see heads.h; as many key heads as query heads; with shared_qk K is not
+ *              read
  * means        f32 (heads, clusters, dim)
  * mem_k, mem_v f32 (heads, clusters, m, dim or v_dim), both or none
  * key_mask     bool (batch, kv_len), optional
  * query_mask   bool (batch, q_len), optional
- * window (required), context_window (window), shared_qk 0, epsilon 1e-5, is_causal 0
  *
- * A query that sees no key of a cluster gets 0 from it (upstream: the mean of all its
- * keys). is_causal compares positions counted from the end, as in heads.h.
+ * window is required. The defaults are context_window = window, shared_qk 0, epsilon 1e-5
+ * and is_causal 0.
+ *
+ * A query that sees no key of a cluster gets 0 from it; upstream gives the mean of all
+ * its keys. is_causal compares positions counted from the end, as in heads.h.
  * Refused: window below 1, one of mem_k and mem_v, shared_qk with other lengths.
- * Cost: 2 (n clusters dim + clusters window (context_window + m) (dim + v_dim)) FLOPs a
- * head. Memory: 8 bytes a token and head for norms, 4 for each token of a cluster; up to
- * 2 MiB a thread. Heads are independent; a head's clusters come one by one.
+ * Cost: 2 ((q_len + kv_len) clusters dim + clusters window (context_window + m) (dim +
+ * v_dim)) FLOPs a head. Memory: 8 bytes a token and head for norms, 4 for each token of a
+ * cluster; up to 2 MiB a thread. Heads are independent, and the clusters of a head are
+ * computed one by one.
  * Source: Roy 2020, arXiv:2003.05997; compared with KmeansAttention of
  * routing-transformer 1.6.1. */
 #include "../core/heads.h"

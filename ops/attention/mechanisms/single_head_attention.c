@@ -1,17 +1,19 @@
-/* single_head_attention.c - SingleHeadAttention: attention over a memory that is keys and
- * values at once, each times a gate.
+/* single_head_attention.c - SingleHeadAttention: attention over a memory whose rows are
+ * both keys and values, each multiplied by a gate.
  *
  *   y_i = v_gate * sum over j of softmax(scale (q_gate * k_gate * q_i) m_j) m_j
  *
  * Q        f32 (batch, q_len, width)
  * memory   f32 (batch, kv_len, width)
- * q_gate, k_gate, v_gate   (width), ones by default: gates of keys and values are taken
- *              to the query and to the result, so the memory is read as it is, uncopied
+ * q_gate, k_gate, v_gate   (width), ones by default. The gates of keys and values are
+ *                          applied to the query and to the result, so the memory is read
+ *                          in place and not copied
  * key_mask     b8 (batch, kv_len): false masks a key
  * Y            as Q; zeros where a query sees no key
- * q_num_heads  1 by default, cuts width
- * is_causal    1 by default: query i sees up to memory i + kv_len - q_len
- * scale        1 / sqrt(width / q_num_heads)
+ * q_num_heads  1 by default; cuts width into heads
+ * is_causal    1 by default: query i sees the memory up to i + kv_len - q_len
+ * scale        1 / sqrt(width / q_num_heads) by default
+ *
  * Refused: ranks other than 3, a width that heads do not divide, lengths of gates.
  * Cost: O(q_len kv_len width), scratch O(tile).
  * Source: Merity 2019, arXiv:1911.11423; sha-rnn model.py Attention (218d748) with its

@@ -1,5 +1,6 @@
-/* sinkhorn.h - what the sorting (sinkhorn_sort.c) and the attention (sinkhorn_attention.c)
- * of SinkhornAttention share: sizes, tasks, and where things lie in shared memory. */
+/* sinkhorn.h - what the sorting (sinkhorn_sort.c) and the attention
+ * (sinkhorn_attention.c) of SinkhornAttention share: sizes, tasks, and the places of
+ * results in shared memory. */
 #ifndef ATTN_SINKHORN_H
 #define ATTN_SINKHORN_H
 

@@ -1,36 +1,43 @@
-/* sinkhorn_attention.c - Sinkhorn attention: each bucket of queries sees its own bucket
- * of keys and buckets that a sorting matrix between buckets brings to it.
+/* sinkhorn_attention.c - SinkhornAttention: each bucket of queries sees its own bucket of
+ * keys, and buckets that a sorting matrix between buckets assigns to it.
  *
- * Q, K, V, Y     see heads.h; no groups of heads
- * sort_logits    f32 (batch, heads, n, m), n and m buckets of queries and keys, optional:
- *                else mean(queries) . mean(keys) / sqrt(dim). sortcut: (batch, heads, 1, m),
- *                of the mean of all queries. Causal: (batch, heads, n, n + top_buckets)
- * gumbel         f32 (batch or 1, heads, n, m), optional: mode sinkhorn, 0 where absent
- * null_k, null_v f32 (heads, dim), (heads, v_dim): where causal
- * key_mask       bool (batch, kv_len), optional: own keys by their own, sorted ones by
- *                that of the bucket with the largest weight
- * mode           topk: top_buckets times the largest logit, weighted by its softmax
- *                (temperature) among those left, keys and values both times that weight;
- *                sinkhorn: P = exp of log(relu(logits) + 1e-6) + gumbel over temperature,
- *                normalized iters times over rows, then columns; P K and P V over buckets
- * sortcut        n > 0: one row of logits; the n first picks serve all queries
+ * Q, K, V, Y     see heads.h; as many key heads as query heads
+ * sort_logits    f32 (batch, heads, n, m), optional, for n buckets of queries and m of
+ *                keys; by default mean(queries) . mean(keys) / sqrt(dim). sortcut:
+ *                (batch, heads, 1, m), of the mean of all queries. Causal: (batch, heads,
+ *                n, n + top_buckets)
+ * gumbel         f32 (batch or 1, heads, n, m), optional, 0 by default: for mode sinkhorn
+ * null_k, null_v f32 (heads, dim), (heads, v_dim): needed where causal
+ * key_mask       bool (batch, kv_len), optional: masks a query's own keys; sorted keys
+ *                are masked by the part of the mask of the bucket that has the largest
+ *                weight
+ * mode           topk: picks the largest logit top_buckets times. A pick is weighted by
+ *                its softmax (with temperature) among the buckets that were left; both
+ *                keys and values are multiplied by that weight. sinkhorn: P = exp of
+ *                log(relu(logits) + 1e-6) + gumbel over temperature, normalized iters
+ *                times over rows, then columns; sorted keys and values are P K and P V
+ *                over buckets
+ * sortcut        n > 0: there is one row of logits, and its first n picks serve all
+ *                queries
  * sorted_values  "keys": the sorted values are the sorted keys (as upstream without
  *                sortcut computes)
- * The own bucket is there only where n = m.
  *
- * Causal: heads from heads / 2 on are rotated to the left by bucket_size - 1; logits are
- * of running means; columns before top_buckets are null buckets; bucket u may pick columns
- * below u + top_buckets; its own keys j <= i; in the last bucket of a rotated head rows
- * from 1 on see neither sorted keys nor own key 0.
+ * A query sees its own bucket only where n = m.
+ *
+ * Causal: the heads from heads / 2 on are rotated to the left by bucket_size - 1. Logits
+ * are computed from running means. The columns before top_buckets are null buckets, and
+ * bucket u may pick columns below u + top_buckets. Of its own keys a query sees j <= i.
+ * In the last bucket of a rotated head the rows from 1 on see neither sorted keys nor own
+ * key 0.
  *
  * Refused: lengths that buckets do not divide, temperature <= 0, sortcut in mode
  * sinkhorn, fewer key heads than query heads; causal: mode sinkhorn, sortcut, other
  * lengths or buckets of keys, no null_k and null_v.
- * Cost: O(N bucket_size (picks + 1) d), sinkhorn: + n m bucket_size d for P K and P V.
- * Shared memory: picks, or n m floats a head.
- * Source: Tay 2020, arXiv:2002.11296; compared with sinkhorn-transformer 0.11.4, whose
- * masked queries (q_mask) are not known here, and whose causal mask is right for two
- * picks only. */
+ * Cost: O(N bucket_size (picks + 1) d); mode sinkhorn adds n m bucket_size d for P K and
+ * P V. Shared memory: an index and a weight for each pick, or n m floats a head.
+ * Source: Tay 2020, arXiv:2002.11296; compared with sinkhorn-transformer 0.11.4. Its mask
+ * of queries (q_mask) has no counterpart here, and its causal mask is right for two picks
+ * only. */
 #include "../core/prefetch.h"
 #include "sinkhorn.h"
 #include "../core/stream.h"

@@ -1,5 +1,5 @@
-/* sinkhorn_check.c - what SinkhornAttention requires of its attributes and optional inputs;
- * a failure names the attribute or the input. */
+/* sinkhorn_check.c - checks the attributes and the optional inputs of SinkhornAttention.
+ * A message names the attribute or the input that does not fit. */
 #include "sinkhorn.h"
 
 enum { MAX_ITERS = 1000 };

@@ -1,6 +1,6 @@
-/* sparse_transformer_attention.c - the factorised patterns of Sparse Transformers. With
- * p = i + kv_len - q_len, l = stride, c = summary and s = head mod num_verts, query i
- * sees the keys j <= p (all j where is_causal is 0) with
+/* sparse_transformer_attention.c - SparseTransformerAttention: the factorized patterns of
+ * Sparse Transformers. With p = i + kv_len - q_len, l = stride, c = summary and s = head
+ * mod num_verts, query i sees those keys j <= p (any j where is_causal is 0) for which
  *
  *   local           p - j < l (|p - j| < l)
  *   strided         (p - j) mod l = 0
@@ -9,20 +9,23 @@
  *   strided_merged  local or strided, one softmax over both
  *   fixed           fixed_local or fixed_summary
  *
- * Q, K, V     see heads.h; fewer key heads than query heads are shared by groups
+ * Q, K, V     see heads.h; groups of query heads may share a key head
  * key_mask    bool (batch, kv_len), optional: false masks a key
  * pattern     one for all heads, or one per query head
- * stride      at least 1; summary 1 … stride (1); num_verts * summary <= stride (1)
+ * stride      at least 1; summary 1 … stride (default 1); num_verts * summary <= stride
+ *             (default 1)
  * is_causal   1 by default
+ *
  * A query that sees no key gives zeros.
- * Refused: unknown patterns, a list of neither one pattern nor one for each head,
- * stride < 1, summary or num_verts * summary above stride.
- * Cost: O(pairs that are seen), n sqrt(n) for l = sqrt(n). Strided keys are read in steps
- * of l where they lie, for all queries of one remainder together; where they have a local
- * part too, the sums of up to 4,096 queries wait for it.
- * Source: Child 2019, arXiv:1904.10509; openai/sparse_attention c53f3bd attention.py,
- * from which the patterns are (local is l keys with itself, where the paper writes l +
- * 1). */
+ * Refused: unknown patterns, a list of neither one pattern nor one for each head, stride
+ * < 1, summary or num_verts * summary above stride.
+ * Cost: O(pairs that are seen), which is n sqrt(n) for l = sqrt(n). Strided keys are read
+ * in place, in steps of l, for all queries of one remainder together. Where such queries
+ * also have a local part, the running sums of up to 4,096 queries are kept in scratch
+ * until that part is computed.
+ * Source: Child 2019, arXiv:1904.10509; the patterns are those of openai/sparse_attention
+ * c53f3bd attention.py. There local means l keys with the query's own, where the paper
+ * writes l + 1. */
 #include "../core/heads.h"
 #include "../core/stream.h"
 #include "../../tile.h"

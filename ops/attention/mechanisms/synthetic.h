@@ -1,9 +1,9 @@
-/* synthetic.h - SyntheticAttention between its checks (synthetic_attention.c) and its
- * arithmetic (synthetic_run.c).
+/* synthetic.h - what the checks (synthetic_attention.c) and the arithmetic
+ * (synthetic_run.c) of SyntheticAttention share.
  *
- * Components that are products (dot, dense, factorized_random) become one product: their
- * queries and keys beside each other, each with its coefficient on the side of the
- * queries. The others are added to the scores of a tile. */
+ * The components that are products (dot, dense, factorized_random) become one product:
+ * their queries and keys are put side by side, and the coefficient of each component is
+ * multiplied into its queries. The other components are added to the scores of a tile. */
 #ifndef ATTN_SYNTHETIC_H
 #define ATTN_SYNTHETIC_H
 

@@ -1,5 +1,5 @@
-/* synthetic_attention.c - Synthesizer: L = the sum over components m of alpha_m L_m,
- * Y = softmax(L) V, or L V where normalize is 0.
+/* synthetic_attention.c - SyntheticAttention (Synthesizer): L = the sum over components m
+ * of alpha_m L_m, and Y = softmax(L) V, or L V where normalize is 0.
  *
  *   dot                L = scale q k'
  *   dense              L[i,j] = hid_i W2[:,j] + b2[j]; hid is an activation of the graph
@@ -13,23 +13,27 @@
  * hid        (batch, q_len, heads * dh) or (batch, heads, q_len, dh), or for all heads
  *            (batch, q_len, dh) or (batch, 1, q_len, dh)
  * W2, b2     (1 or heads, dh, m), (1 or heads, m); m is at least kv_len
- * a, b       (batch, q_len, heads * n_a), (batch, q_len, heads * n_b); or by head; n_a n_b is
+ * a, b       (batch, q_len, heads * n_a), (batch, q_len, heads * n_b); or by head; n_a
+ *            n_b is
  *            at least kv_len
  * R          (1 or heads, l, m); l is at least q_len, m at least kv_len
  * R1, R2     (1 or heads, l, r), (1 or heads, m, r)
- * alpha      (components), ones by default; key_mask bool (batch, kv_len): false masks a key
- * q_len is that of q, hid, a and b, else kv_len. A masked key has no part, with
- * normalize 0 as well; a query that sees no key gives zeros. is_causal is bottom-right:
- * j <= i + kv_len - q_len; tables are cut from their beginning. Heads are not shared by
- * groups. Inputs of components that are not named are ignored.
+ * alpha      (components), ones by default; key_mask bool (batch, kv_len): false masks a
+ *            key
+ *
+ * q_len is that of q, hid, a and b where one of them is given, and kv_len otherwise. A
+ * masked key has no part in the sum, with normalize 0 too. A query that sees no key gives
+ * zeros. is_causal is bottom-right: j <= i + kv_len - q_len. Tables are read from their
+ * beginning. Groups of query heads cannot share a head. Inputs of components that are not
+ * named are ignored.
  * Refused: unknown components, none or more than 64 of them, a component without its
  * inputs, tables smaller than the sequences, n_a n_b < kv_len.
- * Cost: 2 n^2 (dims + v_dim) FLOPs; where no component depends on the sample and there is
- * no key_mask, logits and weights are computed once for several samples. No n x n matrix
- * but R.
+ * Cost: 2 n^2 (dims + v_dim) FLOPs. If no component depends on the sample and there is no
+ * key_mask, logits and weights are computed once for several samples. No n x n matrix
+ * exists but R.
  * Source: Tay 2021, arXiv:2005.00743; compared with leaderj1001/Synthesizer 3ee5829 (its
- * Random has no softmax: normalize 0; its FactorizedRandom is a dot of x) and with scaled
- * dot product attention under the logits as a mask (torch 2.13.0). */
+ * Random has no softmax, which is normalize 0; its FactorizedRandom is a dot of x) and
+ * with scaled dot product attention under the logits as a mask (torch 2.13.0). */
 #include "synthetic.h"
 
 static const attnrun_attr_def synthetic_attrs[] = {

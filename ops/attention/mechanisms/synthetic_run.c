@@ -1,6 +1,10 @@
-/* synthetic_run.c - the arithmetic of SyntheticAttention on the streaming core: a task is
- * a block of queries of a head, of one sample or of several that have the same weights,
- * whose values then lie beside each other. */
+/* synthetic_run.c - the arithmetic of SyntheticAttention, on the streaming core.
+ * synthetic_attention.c has the formula.
+ *
+ * In: the operands of a step whose state is planned. Out: rows of Y. A task is a block of
+ * queries of a head, of one sample or of several samples that have the same weights. The
+ * values of several samples are then put side by side, so one product serves them all.
+ * Cost: 2 kv_len (inner + v_dim) FLOPs a query. */
 #include "synthetic.h"
 #include "../../tile.h"
 

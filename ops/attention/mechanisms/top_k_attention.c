@@ -1,20 +1,22 @@
-/* top_k_attention.c - explicit sparse attention: each query keeps the keys with the k
- * largest of its scores, and a softmax over those gives the weights of their values.
+/* top_k_attention.c - TopKAttention (explicit sparse attention): each query keeps the
+ * keys with the k largest of its scores, and a softmax over those gives the weights of
+ * their values.
  *
- * Q, K, V     see heads.h; fewer key heads than query heads are shared by groups
+ * Q, K, V     see heads.h; groups of query heads may share a key head
  * key_mask    bool (batch, kv_len), optional: false masks a key
  * attn_mask   bool (batch, heads, q_len, kv_len), or what is broadcast to it; optional
- * k           at least 1; all keys where fewer than k are left
- * tie_rule    threshold: keys with the score of the k-th largest are all kept; exact: of
- *             those with the lower place, k in all
- * Masks come before the choice. is_causal is bottom-right. A query without keys gives
- * zeros; a score that is NaN is kept.
+ * k           at least 1; a query with fewer than k keys keeps all of them
+ * tie_rule    threshold: all keys whose score equals the k-th largest are kept; exact:
+ *             those with the lower index are kept, k in all
+ *
+ * Masks are applied before the choice. is_causal is bottom-right. A query without keys
+ * gives zeros; a score that is NaN is kept.
  * Refused: k < 1, an attn_mask that cannot be broadcast, sizes that disagree.
  * Cost: 2 n kv_len dim FLOPs for the scores, O(kv_len) per row for the choice, 2 k v_dim
  * for the values. Scratch: a tile of scores and about 2 k candidates for each of up to
- * 128 rows; never all scores of a row unless k is that large. Source: Zhao 2019,
- * arXiv:1912.11637; compared with sparse_topk of x-transformers 2.31.10 (threshold) and
- * with torch.topk (exact). */
+ * 128 rows. All scores of a row exist only where k is that large.
+ * Source: Zhao 2019, arXiv:1912.11637; compared with sparse_topk of x-transformers
+ * 2.31.10 (threshold) and with torch.topk (exact). */
 #include "../core/heads.h"
 #include "../../tile.h"
 
