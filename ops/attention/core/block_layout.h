@@ -1,6 +1,10 @@
-/* block_layout.h - lists of blocks in two index tensors of i32 or i64, for each of some
- * layouts: row a of layout l is col_idx[l, row_ptr[l, a]] … col_idx[l, row_ptr[l, a + 1]
- * - 1]. */
+/* block_layout.h - lists of blocks in two index tensors of i32 or i64, one list for each
+ * row of each layout. The list of row a of layout l is col_idx[l, row_ptr[l, a]] …
+ * col_idx[l, row_ptr[l, a + 1] - 1].
+ *
+ * In: row_ptr (layouts, rows + 1) and col_idx (layouts, entries). Out: sizes, elements,
+ * and a status where a list is not valid. Cost of the check: one pass over row_ptr and
+ * over the entries of its rows. */
 #ifndef ATTN_BLOCK_LAYOUT_H
 #define ATTN_BLOCK_LAYOUT_H
 

@@ -1,4 +1,5 @@
-/* block_lists.c - the walk over a layout of blocks: see block_lists.h. */
+/* block_lists.c - computes attention under a layout of blocks, query tile by query tile.
+ * block_lists.h describes the operands and the cost. */
 #include "block_lists.h"
 #include "prefetch.h"
 #include "stream.h"

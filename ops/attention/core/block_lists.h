@@ -1,17 +1,18 @@
-/* block_lists.h - softmax attention under a layout of blocks: block a of the queries
- * sees a list of blocks of the keys, which may name a block several times (its keys
- * count that often). Blocks of any size; no matrix of scores.
+/* block_lists.h - softmax attention under a layout of blocks: block a of the queries sees
+ * a list of blocks of the keys. A list may name a block several times; its keys then
+ * count that often. Blocks may have any size. No matrix of scores exists.
  *
  *   infer:  fill in sizes, block and density, attn_blocks_plan(), then state its tasks
  *           and scratch
  *   run:    attn_blocks_run() for each task
  *
- * A task is a group of queries of one head, a query tile after the other: up to
- * 64 queries of a block (small blocks are put together) take the segments of keys that
- * they see, a few at a time, while they prefetch those of the next query tile. A block
- * named m times is computed once, with log m added to its scores.
- * Scratch: a stream of one query tile, and 4 bytes for each pair of blocks of the group and
- * of the next tile (at most 512 KiB where a group has more than one tile). */
+ * A task is a group of queries of one head, a query tile after the other. A query tile is
+ * up to 64 queries of a block, or of several small blocks together. It takes the segments
+ * of keys that it sees, a few at a time, and prefetches those of the next query tile. A
+ * block that is named m times is computed once, with log m added to its scores.
+ * Scratch: a stream of one query tile, and 4 bytes for each pair of blocks of the group
+ * and of the next tile (at most 512 KiB where a group has more than one tile). Source:
+ * Child 2019, arXiv:1904.10509. */
 #ifndef ATTN_BLOCK_LISTS_H
 #define ATTN_BLOCK_LISTS_H
 

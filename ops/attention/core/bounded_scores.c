@@ -1,22 +1,24 @@
-/* bounded_scores.c - BoundedScores: y is q, where no product of a row of q and a row of k can be
- * limit or more.
+/* bounded_scores.c - BoundedScores: y is q, if no product of a row of q and a row of k
+ * can reach the limit.
  *
  *   |q_i k_j| scale <= scale max_i |q_i| max_j |k_j| < limit
  *
  * q, k   f32, of any shapes, rows of `dim` elements;  y as q
- * dim    1;  scale 1, limit 2^28: finite numbers
+ * dim    1 by default;  scale 1, limit 2^28: finite numbers
  *
- * What a rewrite pass writes where a mask puts a number in the place of scores (-1e30, or the
- * smallest float) and the operator that it writes leaves these keys out: the results are those of
- * the file where all scores are closer to 0 than the limit, and where a score is NaN, which is so
- * in both. Else the run fails. The limit is that of the streaming softmax, too, whose exponents
- * are off by half a step of the largest score.
+ * Some files put a number in the place of masked scores (-1e30, or the smallest float),
+ * while the operator that a rewrite pass writes leaves these keys out. The pass then
+ * writes BoundedScores in front of it. The results are those of the file where all scores
+ * are closer to 0 than the limit, and where a score is NaN (then both are NaN). Otherwise
+ * the run fails. The streaming softmax has the same limit, because its exponents are off
+ * by up to half a step of the largest score.
  *
- * y shows the bytes of q where the plan permits it (an output of the model has its own), and the
- * step runs all the same (ATTNRUN_OP_IMPURE).
+ * y is a view of q where the plan permits it (an output of the model has memory of its
+ * own). The step runs all the same (ATTNRUN_OP_IMPURE).
  *
- * Phase 0: pieces of q and of k. Phase 1: the comparison.
- * Cost: reads both once. Memory: a number a piece. Domain attnrun.fused. */
+ * Phase 0 takes the rows of q and k in parts of about 65,536 elements, and phase 1
+ * compares. Cost: reads q and k once. Memory: a number for each part. Domain
+ * attnrun.fused; ops/rewrite writes it. */
 #include <math.h>
 
 #include "../../../runtime/op.h"

@@ -1,4 +1,5 @@
-/* doubles.c - the loops of attention of doubles; see doubles.h. */
+/* doubles.c - computes attention of doubles with loops and without vectors. doubles.h
+ * describes the operands and the cost. */
 #include "doubles.h"
 
 #include <math.h>

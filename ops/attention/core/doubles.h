@@ -1,12 +1,13 @@
-/* doubles.h - softmax attention of doubles, a query at a time: what sdpa.h is for floats.
+/* doubles.h - softmax attention of doubles, one query at a time: what sdpa.h is for
+ * floats.
  *
  *   infer:  fill in struct attn_sdpa, attn_doubles_plan(), which states tasks and scratch
  *   run:    attn_doubles_run() for each task: up to 32 queries of a head, which take
  *           their keys in tiles of 64 with an online softmax
  *
- * Which keys a query sees, the order of cap and mask, the scores that are output and rows
- * without a key are as in sdpa.h. Cost: 2 n keys (dim + v_dim) FLOPs and n keys
- * exponentials without vectors; no score matrix unless it is an output.
+ * The keys that a query sees, the order of cap and mask, the scores that are output and
+ * rows without a key are as in sdpa.h. Cost: 2 n keys (dim + v_dim) FLOPs and n keys
+ * exponentials, without vectors. A matrix of scores exists only where it is an output.
  * Source: ONNX Attention-25; compared with onnx's evaluator and torch in double. */
 #ifndef ATTN_DOUBLES_H
 #define ATTN_DOUBLES_H

@@ -1,5 +1,5 @@
-/* feature_attention.c - sums of features times values, and what queries read of them: see
- * feature_attention.h. */
+/* feature_attention.c - computes sums of features times values, and what queries read of
+ * them. feature_attention.h describes the operands and the cost. */
 #include "feature_attention.h"
 
 enum { CHUNK = ATTN_FEATURE_CHUNK, PANEL = ATTN_FEATURE_PANEL };

@@ -1,22 +1,26 @@
-/* feature_attention.h - attention by features instead of softmax, in time linear in the
- * number of tokens. With rows of features f(q), f(k) of F numbers that the operator
- * makes:
+/* feature_attention.h - attention by features instead of a softmax. Its time is linear in
+ * the number of tokens. The operator computes rows of features f(q) and f(k) of F
+ * numbers:
  *
  *   S = sum over j of f(k_j)' v_j, (F, v_dim);   z = sum over j of f(k_j), (F)
  *   y_i = scale f(q_i) S / g(f(q_i) z)
  *
- * over all keys, or, causal, over j <= i + kv_len - q_len. A query that sees no key gives
- * zeros. Keys come in tiles whose features never exist all at once. Causal: chunks of 64;
- * what comes before a chunk is in S and z, inside it there is a 64 x 64 triangle.
+ * The sums are over all keys, or, causal, over j <= i + kv_len - q_len. A query that sees
+ * no key gives zeros. Keys come in tiles, so their features never exist all at once. The
+ * causal form takes chunks of 64 queries: S and z hold what comes before a chunk, and a
+ * 64 x 64 triangle of scores covers the chunk itself.
  *
  *   infer:  fill in struct attn_feature_plan; attn_feature_plan_make() states phases from
  *           `first_phase` on, scratch and shared memory
  *   run:    attn_feature_run() for those phases
  *
- * Phases: sums of slices of the keys, S of each head, answers; slices follow from the
- * shapes alone and are added in order. With many heads a task is a head, in one phase.
- * Cost: O((q_len + kv_len) F v_dim) for each head, causal 64 (F + v_dim) more a query.
- * Memory: F (v_dim + 1) floats for each key head and slice, and a tile's features. */
+ * There are three phases: the sums of slices of the keys, S of each head, and the
+ * answers. Slices follow from the shapes alone and are added in order. With many heads a
+ * task is a head, and there is one phase.
+ * Cost: O((q_len + kv_len) F v_dim) for each head; causal, 64 (F + v_dim) more a query.
+ * Memory: F (v_dim + 1) floats for each key head and slice in shared memory (in scratch
+ * where a task is a head), and the features of a tile in scratch. Source: Katharopoulos
+ * 2020, arXiv:2006.16236. */
 #ifndef ATTN_FEATURE_ATTENTION_H
 #define ATTN_FEATURE_ATTENTION_H
 

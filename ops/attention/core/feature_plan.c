@@ -1,5 +1,8 @@
-/* feature_plan.c - attention by features: phases, tasks and scratch. See
- * feature_attention.h. */
+/* feature_plan.c - chooses the phases, tasks and scratch of attention by features.
+ * feature_attention.h describes the operands and the cost.
+ *
+ * In: the sizes of struct attn_feature_plan. Out: its slices, blocks and memory, and the
+ * tasks of the step. All of them depend on shapes alone. */
 #include "feature_attention.h"
 #include "../../tile.h"
 

@@ -1,4 +1,5 @@
-/* global_rows.c - projected global queries: see global_rows.h. */
+/* global_rows.c - computes global queries with projections of their own. global_rows.h
+ * describes the operands and the cost. */
 #include "global_rows.h"
 
 #include <math.h>

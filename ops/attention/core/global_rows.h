@@ -1,13 +1,18 @@
-/* global_rows.h - global queries with projections of their own: row i of Y, where token i
- * is global, is softmax(scale (x_i Wq + bq) (X Wk + bk)') (X Wv + bv) over all keys, head
- * by head. What LongformerAttention and com.microsoft LongformerAttention share.
+/* global_rows.h - global queries with projections of their own, which LongformerAttention
+ * and com.microsoft LongformerAttention share. Where token i is global, row i of Y is,
+ * head by head and over all keys,
  *
- * Few global tokens (as many times heads as there are columns of X, or fewer): neither
- * X Wk nor X Wv is formed, for q (X Wk)' = (q Wk') X', and P (X Wv) = (P X) Wv; bk adds
- * the same to all scores of a row and drops out. Else keys and values are made a tile at
- * a time, by each head for up to a block of its global rows.
- * Cost: 4 globals heads n width FLOPs, or 2 n width (dim + v_dim) heads at most. Nothing
- * without global tokens. Scratch: 64 rows of 2 width, or a block of the second kind. */
+ *   softmax(scale (x_i Wq + bq) (X Wk + bk)') (X Wv + bv)
+ *
+ * With few global tokens (their number times the heads is at most the columns of X)
+ * neither X Wk nor X Wv is formed, because q (X Wk)' = (q Wk') X' and P (X Wv) = (P X)
+ * Wv. bk adds the same to all scores of a row and is dropped. With more global tokens
+ * keys and values are computed a tile at a time, by each head for up to a block of its
+ * global rows.
+ * Cost: 4 globals heads n width FLOPs in the first form, 2 n width (dim + v_dim) heads
+ * for each block of global rows in the second. Without global tokens there is no cost.
+ * Scratch: 64 rows of 2 width, or a block of the second kind. Source: Beltagy 2020,
+ * arXiv:2004.05150. */
 #ifndef ATTN_GLOBAL_ROWS_H
 #define ATTN_GLOBAL_ROWS_H
 

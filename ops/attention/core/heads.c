@@ -1,4 +1,4 @@
-/* heads.c - checks of queries, keys and values: see heads.h. */
+/* heads.c - checks queries, keys and values in heads. heads.h describes the operands. */
 #include "heads.h"
 
 #include <math.h>

@@ -4,9 +4,10 @@
  * Q  f32 (batch, q_len, q_heads * dim)    or (batch, q_heads, q_len, dim)
  * K  f32 (batch, kv_len, kv_heads * dim)  or (batch, kv_heads, kv_len, dim)
  * V  f32 as K, with v_dim
- * All three have one rank. Rank 3 needs q_num_heads (kv_num_heads is the same by
- * default), rank 4 must not have either. Query head h reads key head h / group. A causal
- * query i sees the keys j <= i + offset, offset = kv_len - q_len.
+ *
+ * All three have the same rank. Rank 3 needs q_num_heads (kv_num_heads is the same by
+ * default), and rank 4 must not have either. Query head h reads key head h / group. A
+ * causal query i sees the keys j <= i + offset, where offset = kv_len - q_len.
  *
  *   args:   struct my_args { struct attn_heads_args heads; … };
  *   attrs:  { ATTN_HEADS_ATTRS(struct my_args), … ATTR_END }

@@ -1,6 +1,6 @@
-/* kv_cache.h - keys and values that may lie in a larger buffer, with room behind the
- * tokens of each head. In: tensors and strides. Out: strides in floats, and copies of
- * any type. */
+/* kv_cache.h - keys and values that may lie in a larger buffer, with free space behind
+ * the tokens of each head. In: tensors and strides. Out: strides in floats, and copies of
+ * elements of any type. Cost of a copy: one pass over the tokens. */
 #ifndef ATTN_KV_CACHE_H
 #define ATTN_KV_CACHE_H
 

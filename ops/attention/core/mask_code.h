@@ -1,5 +1,5 @@
-/* mask_code.h - the format of a mask program, as FusedAttention runs it and as
- * rewrite/write_mask.c writes it: see mask_program.h. */
+/* mask_code.h - the format of a mask program, which FusedAttention runs and
+ * rewrite/write_mask.c writes. mask_program.h describes what a program computes. */
 #ifndef ATTN_MASK_CODE_H
 #define ATTN_MASK_CODE_H
 

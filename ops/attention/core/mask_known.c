@@ -1,17 +1,19 @@
-/* mask_known.c - what is proved of a mask program on a tile of pairs: see mask_program.h.
+/* mask_known.c - derives what holds for all pairs of a tile from a mask program, without
+ * looking at each pair. mask_program.h describes the program.
  *
- * In: the tile, the summaries of leaves. Out: a form that holds for each pair. Each operand
- * becomes one of
+ * In: the tile, and the summaries of the leaves. Out: for each operand one form that
+ * holds for every pair:
  *
  *   BETWEEN  low <= value <= high, and never NaN unless `nan`
  *   LINE     an integer: of_query * query + of_key * key + base
  *   LENGTH   the absolute value of such a line
  *   BAND     `inside` where first <= key - query <= last, else `outside`
  *
- * with bounds in any case. Comparisons of lines that rise with keys as they fall with queries
- * give bands; bands of conditions are intersected and united. Arithmetic of floats is rounded
- * to f32 as the operators do; of integers it is followed as far as doubles hold them. A line
- * may be of floats where f32 holds all its integers. */
+ * Each form has bounds, too. A comparison gives a band if its lines rise with keys as
+ * fast as they fall with queries. Bands of conditions are intersected and united.
+ * Arithmetic of floats is rounded to f32, as the operators do; arithmetic of integers is
+ * followed as far as doubles hold the results. A line may be of floats where f32 holds
+ * all its integers. Cost: a few operations for each instruction and tile. */
 #include "mask_known.h"
 
 static const double masked = -1000.0; /* what is added there may be lost */

@@ -1,5 +1,5 @@
-/* mask_known.h - what is known of an operand of a mask program on a tile of pairs; shared by
- * mask_known.c and mask_lines.c. */
+/* mask_known.h - the forms that mask_known.c derives for the operands of a mask program
+ * on a tile of pairs. mask_known.c and mask_lines.c share this file. */
 #ifndef ATTN_MASK_KNOWN_H
 #define ATTN_MASK_KNOWN_H
 

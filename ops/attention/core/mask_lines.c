@@ -1,5 +1,6 @@
-/* mask_lines.c - two operands of a mask program on a tile of pairs: lines, bands, intervals; see
- * mask_known.h. In: what is known of both. Out: what is known of the result. */
+/* mask_lines.c - combines two operands of a mask program on a tile of pairs: lines, bands
+ * and intervals. In: the forms of both operands (mask_known.h). Out: the form of the
+ * result. Cost: a few operations. */
 #include <stdlib.h>
 
 #include "mask_known.h"

@@ -1,5 +1,9 @@
-/* mask_plan.c - a mask program in a plan: is it one, what types do its operands have, where
- * do its leaves lie; and the summaries of leaves. See mask_program.h. */
+/* mask_plan.c - checks a mask program in a plan and summarizes its leaves. mask_program.h
+ * describes the program.
+ *
+ * In: the attributes of FusedAttention and the types of the leaves. Out: whether they are
+ * a valid program, the types of its operands, the strides of its leaves, and for each
+ * leaf a summary of all its elements. Cost: one pass over the leaves in each run. */
 #include <math.h>
 
 #include "mask_program.h"

@@ -1,27 +1,32 @@
 /* mask_program.h - the mask of an attention as a small program over queries and keys, in
- * place of a tensor of all pairs. rewrite/write_mask.c writes it from the nodes that would
- * have made the tensor; masked.c asks it, tile by tile, which keys are seen.
+ * place of a tensor of all pairs. rewrite/write_mask.c writes it from the nodes that
+ * would have made the tensor. masked.c asks it, tile by tile, which keys are seen.
  *
  * Attributes of FusedAttention:
+ *
  *   code   MASK_WORDS numbers an instruction: opcode, operand, operand, operand
  *   mask   MASK_FACTS numbers: see enum attn_mask_fact
- *   axes   MASK_AXES numbers a leaf: its axis along blocks, batch, heads, queries, keys (-1:
+ *   axes   MASK_AXES numbers a leaf: its axis along blocks, batch, heads, queries, keys
+ *          (-1:
  *          none)
  *
- * An operand is a leaf (an input of the node, from 0 on), or the result of an instruction
- * before (counted on behind the leaves). A number has the type of its operand: b8, i32, i64
- * or f32, with the arithmetic of the ONNX operator of that name. The mask is
+ * An operand is a leaf (an input of the node, from 0 on) or the result of an earlier
+ * instruction (its number continues behind the leaves). A number has the type of its
+ * operand, which is b8, i32, i64 or f32, and the arithmetic of the ONNX operator of that
+ * name. The mask is
  *
  *   score  where(keep, score, fill) + add          keep, add: operands, or absent
  *
  *   plan:  attn_mask_plan(), tables of attn_mask_table_bytes()
  *   run:   attn_mask_summarize() for each leaf, once; then
- *          attn_mask_look(): what is proved of a tile of pairs, without a look at each pair
+ *          attn_mask_look(): what is proved of a tile of pairs, without a look at each
+ *          pair
  *          attn_mask_rows(): a tile, element by element
  *
- * What attn_mask_look() says holds for every pair of the tile: it follows lines (a query's
- * or a key's position), intervals and bands through the program, and takes the values of
- * leaves from summaries of all their elements. What it cannot say is ATTN_MASK_SOME. */
+ * What attn_mask_look() returns holds for every pair of the tile. It follows lines (the
+ * position of a query or a key), intervals and bands through the program, and takes the
+ * values of leaves from summaries of all their elements. Where it can prove nothing it
+ * returns ATTN_MASK_SOME. */
 #ifndef ATTN_MASK_PROGRAM_H
 #define ATTN_MASK_PROGRAM_H
 

@@ -1,9 +1,11 @@
-/* mask_rows.c - a mask program on a tile, element by element: see mask_program.h.
+/* mask_rows.c - computes a mask program on a tile, element by element. mask_program.h
+ * describes the program.
  *
- * In: queries, up to ATTN_MASK_BLOCK keys, their scores. Out: the scores with the mask. Each
- * operand has a vector of 8 bytes a key; those that no query has a part in are kept from one
- * query of the tile to the next. What is known of an operand on all of the tile (mask_known.c),
- * so that it is a number or a band, is not computed. */
+ * In: queries, up to ATTN_MASK_BLOCK keys, and their scores. Out: the scores with the
+ * mask. Each operand has a vector of 8 bytes a key. The vectors of operands that do not
+ * depend on the query are kept from one query of the tile to the next. An operand that
+ * mask_known.c proved to be a number or a band on the whole tile is not computed. Cost:
+ * an operation for each instruction and pair. */
 #include <math.h>
 
 #include "../../kernels/kernels.h"

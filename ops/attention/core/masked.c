@@ -1,13 +1,16 @@
-/* masked.c - softmax attention under a mask program; see masked.h.
+/* masked.c - computes softmax attention under a mask program. masked.h describes the
+ * operands.
  *
  * Phase 0 summarizes the leaves of the mask and, where masked scores may count, finds the
- * longest key of each head. In phase 1 a task is a block of queries of a head, in groups of
- * 64. Each group has a list of spans of keys, made as it goes: what is not seen is passed
- * over, in steps of up to all keys; the others come as tiles of up to 256 keys, whole, with a
- * band, or with the mask.
+ * longest key of each head. In phase 1 a task is a block of queries of a head, in groups
+ * of 64. Each group has a list of spans of keys, which is made while the keys are
+ * visited. Keys that are not seen are skipped, in steps of up to all keys. The other keys
+ * come as tiles of up to 256 keys, whole, with a band, or with the mask.
  *
- * In a ragged batch a sample's tokens end within a block of 64 keys, of which little is known as
- * a whole: phase 0 computes the mask of that block, once for all heads. */
+ * In a ragged batch a sample's tokens end within a block of 64 keys, of which little can
+ * be proved as a whole. Phase 0 computes the mask of that block once for all heads.
+ * Cost: 2 (dim + v_dim) FLOPs for each pair that is seen, and the program for each pair
+ * of a tile at a border. Scratch: a stream and a tile of the mask. */
 #include "masked.h"
 
 #include <math.h>

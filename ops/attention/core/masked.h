@@ -1,21 +1,23 @@
-/* masked.h - softmax attention under a mask program: what is not seen is not computed, what
- * is seen is not masked, and only tiles at a border read the mask. See mask_program.h.
+/* masked.h - softmax attention under a mask program (mask_program.h). Keys that are not
+ * seen are not computed, keys that are seen are not masked, and only tiles at a border
+ * read the mask.
  *
  *   infer:  fill in `s` of struct attn_masked and its program, then attn_masked_plan(),
  *           which states tasks of phases 0 and 1, scratch and shared memory
  *   run:    attn_masked_run() for both phases
  *
- * Attention in blocks: each sample's queries are `windows` blocks, and a block sees as many keys
- * from its own first one on, which lie in blocks as the queries do; samples of s are the blocks
- * of all samples then.
+ * Attention in blocks: the queries of each sample are `windows` blocks. A block sees as
+ * many keys from its own first key on, and these lie in blocks as the queries do. The
+ * samples of s are then the blocks of all samples.
  *
- * Scores that get a finite number, as float's least one, are left out only where they are
- * lost beside those that are seen: |q k| <= |q| |k| bounds them. Where a query sees nothing
- * else, its tile is computed element by element, as the file says.
+ * Scores that get a finite number, such as the smallest float, are left out only where
+ * they cannot count beside the scores that are seen; the bound is |q k| <= |q| |k|. Where
+ * a query sees nothing else, its tile is computed element by element, as the file says.
  *
- * Ragged: of sample b only tokens first … last - 1 are there, at rows start … of Q, K, V and
- * Y, which have no batch. Queries and keys keep their places in the mask. What it gives to
- * keys that are not there is looked at, too: it must leave them no weight (E_RANGE). */
+ * Ragged: of sample b only the tokens first … last - 1 exist, at the rows from `start` on
+ * of Q, K, V and Y, which have no batch. Queries and keys keep their places in the mask.
+ * The mask of keys that do not exist is read too: it must leave them no weight (E_RANGE).
+ */
 #ifndef ATTN_MASKED_H
 #define ATTN_MASKED_H
 

@@ -1,14 +1,16 @@
-/* packed_qkv.c - masks, past and present of attention over packed QKV: one product makes
- * query, key and value; see packed_qkv.h.
+/* packed_qkv.c - masks, past and present of attention over packed QKV, where one product
+ * makes query, key and value. packed_qkv.h has the interface.
  *
  * mask_index  i32 (batch, total) or (batch, q, total): 0 masks a key; (batch): the number
  *             of keys; (2 * batch): ends, then begins
  * past, present   (2, batch, heads, past or total, dim)
  * attention_bias  (batch or 1, heads or 1, q, total), added to the scores
- * scale 0: 1 / sqrt(dim). unidirectional: query i sees keys up to past + i. Masked keys
- * get mask_filter_value added, so a query that has none left sees all of them. Padding
- * before and behind what all queries of a sample may see costs a look at its keys where
- * no score of theirs can count. Source: ONNX Runtime contrib operators. */
+ *
+ * A scale of 0 means 1 / sqrt(dim). unidirectional: query i sees keys up to past + i.
+ * mask_filter_value is added to the scores of masked keys, so a query whose keys are all
+ * masked sees all of them. Padding before and behind what all queries of a sample may see
+ * is only skipped after a look at its keys, which shows that no score of theirs can
+ * count. Cost: as sdpa.h. Source: ONNX Runtime contrib operators. */
 #include "packed_qkv.h"
 
 #include <math.h>

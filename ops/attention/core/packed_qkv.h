@@ -1,13 +1,15 @@
 /* packed_qkv.h - operators of com.microsoft over packed QKV, which make query, key and
- * value by one product and attend: what Attention and QAttention share. A row's args
- * begin with struct attn_packed_qkv_args, its state with struct attn_packed_qkv.
+ * value by one product and then attend. Attention and QAttention share this file. The
+ * args of their rows begin with struct attn_packed_qkv_args, and their state with struct
+ * attn_packed_qkv.
  *
- *   infer:  attn_packed_qkv_infer(), then where step->concrete attn_gemm_plan() of `gemm`,
+ *   infer:  attn_packed_qkv_infer(), then where step->concrete attn_gemm_plan() of
+ *           `gemm`,
  *           the tasks of its own phases, and attn_packed_qkv_tasks()
  *   run:    the product into the shared memory, rows of `width` floats (query, key,
  *           value); attn_packed_qkv_run() for the phases from `phase` on
  *
- * The shared memory begins with `floats` floats, the projections. */
+ * The shared memory begins with `floats` floats, which are the projections. */
 #ifndef ATTN_PACKED_QKV_H
 #define ATTN_PACKED_QKV_H
 

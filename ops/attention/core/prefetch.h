@@ -1,6 +1,8 @@
-/* prefetch.h - lists of rows to prefetch (struct attn_prefetch). Heads that take turns
- * begin with attn_prefetch_now() and give the list of the next turn to their products: a
- * walk of one head alone waits for each of its rows, products that prefetch them do not.
+/* prefetch.h - lists of rows to prefetch (struct attn_prefetch). Heads that are computed
+ * in turns begin with attn_prefetch_now() and give the list of the next head to their
+ * products. A loop over one head alone waits for each of its rows; products that prefetch
+ * these rows do not.
+ *
  * In: a pointer, a stride and a number of rows. Out: prefetches, and nothing else. */
 #ifndef ATTN_PREFETCH_H
 #define ATTN_PREFETCH_H

@@ -1,5 +1,5 @@
-/* quantized_cache.c - floats of a cache to small integers and back; see
- * quantized_cache.h for layout and rounding. */
+/* quantized_cache.c - converts floats of a cache to small integers and back.
+ * quantized_cache.h describes the layout and the rounding. */
 #include "quantized_cache.h"
 
 #include <math.h>

@@ -1,9 +1,10 @@
-/* quantized_cache.h - tokens of a cache of keys or values that are kept as small
+/* quantized_cache.h - tokens of a cache of keys or values that are stored as small
  * integers.
  *
- * In: dim floats of a head of a token and scales, one or `dim` of them. Out: bytes.
- * bits 8: i8, x times 1 / scale rounded to even, -128 to 127. bits 4: the same from -8 to
- * 7, plus 8, two features a byte, the even one in its low half. NaN becomes the largest
+ * In: dim floats of a head of a token and scales, one or `dim` of them. Out: bytes. With
+ * 8 bits an element is an i8: x times 1 / scale, rounded to even and limited to -128 …
+ * 127. With 4 bits it is rounded the same way and limited to -8 … 7, and 8 is added; a
+ * byte holds two features, with the even one in its low half. NaN becomes the largest
  * number. Cost: one pass over the features. Source: ONNX Runtime contrib operators;
  * compared with onnxruntime 1.31.1. */
 #ifndef ATTN_QUANTIZED_CACHE_H

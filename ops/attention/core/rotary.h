@@ -1,4 +1,6 @@
-/* rotary.h - the rotation of one head of one token: see rotary_embedding.c. */
+/* rotary.h - rotates one head of one token. In: `dim` floats x, and `half` cosines and
+ * sines. Out: `dim` floats y; y may not be x. Cost: 3 FLOPs a rotated element.
+ * onnx/rotary_embedding.c has the formula and the source. */
 #ifndef ATTN_ROTARY_H
 #define ATTN_ROTARY_H
 

@@ -1,8 +1,9 @@
-/* sdpa.c - softmax attention on the streaming core; see sdpa.h for operands and cost.
+/* sdpa.c - computes softmax attention on the streaming core. sdpa.h describes the
+ * operands and the cost.
  *
- * A task is a block of queries of one key head. It walks over the keys that any of them
- * sees, a tile at a time, and writes the rows of Y; with several query heads for a key head
- * the rows of all of them go through one walk. */
+ * A task is a block of queries of one key head. It visits the keys that any of its
+ * queries sees, a tile at a time, and writes the rows of Y. If several query heads share
+ * a key head, the rows of all of them are computed in one pass over the keys. */
 #include "sdpa.h"
 #include "stream.h"
 

@@ -1,14 +1,16 @@
 /* sdpa.h - softmax attention as a stream: Y = softmax(scale Q K' + bias) V, tile by tile
- * with an online softmax. No score matrix exists unless it is an output; scratch is a
- * tile.
+ * with an online softmax. No matrix of scores exists unless it is an output; the scratch
+ * is one tile.
  *
  *   infer:  fill in struct attn_sdpa, attn_sdpa_plan(), then state its tasks and scratch;
  *           or attn_sdpa_phases(), which states two phases
  *   run:    attn_sdpa_run() for each task of them
  *
- * Keys and values may lie in two segments: `past`, then the new ones. A query i of sample b
- * is at position p = offset + i; it sees the keys j < kv_len with j <= p where causal, p
- * - left <= j, j <= p + right. A query that sees no key gives zeros. */
+ * Keys and values may lie in two segments: `past`, then the new ones. Query i of sample b
+ * is at position p = offset + i. It sees the keys j < kv_len with j <= p where causal, p
+ * - left <= j, and j <= p + right. A query that sees no key gives zeros.
+ * Cost: 2 q_len kv_len (dim + v_dim) FLOPs for each query head, half of that where
+ * causal. */
 #ifndef ATTN_SDPA_H
 #define ATTN_SDPA_H
 

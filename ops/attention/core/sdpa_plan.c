@@ -1,8 +1,8 @@
-/* sdpa_plan.c - how softmax attention is cut into tasks; see sdpa.h.
+/* sdpa_plan.c - cuts softmax attention into tasks. sdpa.h describes the operands.
  *
- * In: the sizes of struct attn_sdpa. Out: blocks of queries, groups of heads whose rows go
- * together, parts of the keys, scratch and shared memory. All of it depends on shapes alone,
- * and the parts on those of one sample. */
+ * In: the sizes of struct attn_sdpa. Out: blocks of queries, groups of heads whose rows
+ * are computed together, parts of the keys, scratch and shared memory. All of them depend
+ * on shapes alone, and the parts on the shapes of one sample. */
 #include "sdpa.h"
 #include "stream.h"
 #include "../../tile.h"

@@ -1,4 +1,5 @@
-/* softmax_pooling.c - weighted sums of tokens: see softmax_pooling.h. */
+/* softmax_pooling.c - computes weighted sums of tokens. softmax_pooling.h describes the
+ * operands and the cost. */
 #include "softmax_pooling.h"
 #include "softmax_row.h"
 

@@ -1,12 +1,15 @@
 /* softmax_pooling.h - softmax pooling of tokens, for operators that compute their scores
- * in their own way: rows (queries, or heads of a pooling) against tiles of tokens, with
- * an online softmax. Where few rows see many tokens, these are cut into segments, whose
- * results are merged in order. Nothing grows with rows x tokens but the weights where
- * they are an output.
+ * in their own way. Rows (queries, or heads of a pooling) meet tiles of tokens, with an
+ * online softmax. If few rows see many tokens, the tokens are cut into segments, whose
+ * results are merged in order. Only the weights, where they are an output, grow with rows
+ * x tokens.
  *
  *   infer:  fill in struct attn_pooling, attn_pooling_plan(), attn_pooling_tasks()
  *   run:    for each task of phase 0: attn_pooling_at(); find its operands;
- *           attn_pooling_run(); of phase 1: attn_pooling_merge() */
+ *           attn_pooling_run(); of phase 1: attn_pooling_merge()
+ *
+ * Cost: 2 rows tokens v_dim FLOPs, rows tokens exponentials, and the scores. Scratch: a
+ * tile of scores and the sums of a block of rows. */
 #ifndef ATTN_SOFTMAX_POOLING_H
 #define ATTN_SOFTMAX_POOLING_H
 

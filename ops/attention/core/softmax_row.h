@@ -1,5 +1,7 @@
-/* softmax_row.h - what two online softmaxes over different keys know of the same row, put
- * together: as if one of them had seen the keys of both, but for rounding. */
+/* softmax_row.h - merges the states of two online softmaxes of one row over different
+ * keys. The result is that of one softmax over the keys of both, but for rounding. In:
+ * two states and two rows of n weighted sums. Out: one of each, in place. Cost: n
+ * products and sums, two exponentials. */
 #ifndef ATTN_SOFTMAX_ROW_H
 #define ATTN_SOFTMAX_ROW_H
 

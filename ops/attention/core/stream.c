@@ -1,8 +1,10 @@
-/* stream.c - the arithmetic of a tile of streaming attention; see stream.h.
+/* stream.c - the arithmetic of a tile of streaming attention. stream.h describes the
+ * interface and the cost.
  *
- * In: a block of queries, a tile of keys and values, a mask. Out: the running maximum, sum
- * and weighted values of each query. Many queries without a mask go through query_tile_f32 (a
- * query tile of 64), all others through two matrix products and softmax_rows_f32. */
+ * In: a block of queries, a tile of keys and values, a mask. Out: the running maximum,
+ * sum and weighted values of each query. Many queries without a mask are computed by
+ * query_tile_f32 (a query tile of 64), all others by two matrix products and
+ * softmax_rows_f32. */
 #include "stream.h"
 #include "softmax_row.h"
 

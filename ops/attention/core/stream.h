@@ -1,7 +1,8 @@
 /* stream.h - softmax attention of a block of queries that takes its keys a tile at a
- * time: scores by a product with K, the caller's mask, online softmax, product with V
- * added to the sums so far. The caller says which keys come, and in which order; a key
- * that comes twice counts twice. Nothing here grows with the number of keys.
+ * time. A tile gives scores by a product with K, the caller's mask, an online softmax,
+ * and a product with V that is added to the sums so far. The caller chooses the keys and
+ * their order; a key that comes twice counts twice. Nothing here grows with the number of
+ * keys.
  *
  *   infer:  bytes = attn_stream_bytes(max, dim, v_dim)      scratch of a worker
  *   run:    attn_stream_begin(&s, kernels, max, dim, v_dim, scratch);
@@ -10,24 +11,32 @@
  *               for each tile of keys: attn_stream_tile(&s, &keys, mask, arg);
  *               attn_stream_store(&s, row, y, 0.0f) for each row
  *
- * Keys that no mask is given for go to query tiles, which read keys and values
- * where they lie (ops/kernels/query_tile_f32.c); others through products of panels.
+ * Tiles without a mask are computed by query tiles, which read keys and values where they
+ * lie (ops/kernels/query_tile_f32.c). Other tiles are computed by products of panels.
  *
  * These softmaxes over keys are computed elsewhere, each for a reason:
  *
- *   doubles.c            elements are f64, and kernels of tiles are of f32; a query at a time
- *   luong_local.c        one query has a window of its own, so there is no tile of queries; its
- *                        weights are an output
- *   global_rows.c        few global tokens: scores are products with X, not with keys (many of
- *                        them go through a stream)
+ *   doubles.c            elements are f64, but the kernels of tiles are for f32; it takes
+ *                        one
+ *                        query at a time
+ *   luong_local.c        each query has a window of its own, so there is no tile of
+ *                        queries;
+ *                        the weights are an output
+ *   global_rows.c        few global tokens: scores are products with X, not with keys
+ *                        (many
+ *                        global tokens go through a stream)
  *   top_k_attention.c    the softmax follows a choice among all scores of a row
- *   softmax_pooling.c    there are no keys: the operator computes the scores of a tile of tokens
- *   external_run.c       the softmax is over pixels for each slot, then a sum over slots: no row
- *                        is finished before all pixels were seen
- *   halo_tile.c          scores are keys x queries with terms of relative positions added along
- *                        both axes; one window fits one tile, so nothing is carried on
+ *   softmax_pooling.c    there are no keys: the operator computes the scores of a tile of
+ *                        tokens
+ *   external_run.c       the softmax is over pixels for each slot, then a sum over slots:
+ *                        no
+ *                        row is finished before all pixels were read
+ *   halo_tile.c          scores are keys x queries with terms of relative positions added
+ *                        along both axes; one window fits one tile, so nothing is carried
+ *                        on
  *
- * Cost: 2 n keys (dim + v_dim) FLOPs and n keys exponentials. */
+ * Cost: 2 n keys (dim + v_dim) FLOPs and n keys exponentials. Source: Milakov 2018,
+ * arXiv:1805.02867 (online softmax); Dao 2022, arXiv:2205.14135. */
 #ifndef ATTN_STREAM_H
 #define ATTN_STREAM_H
 

@@ -1,4 +1,5 @@
-/* window.c - the walk over windows of keys: see window.h. */
+/* window.c - visits the windows of keys of a block of queries. window.h describes the
+ * operands and the cost. */
 #include "window.h"
 
 #include <math.h>

@@ -1,21 +1,22 @@
-/* window.h - the walk of queries that see a window of the keys around them, and a few
- * global keys: what LocalAttention, LongformerAttention, ChunkedLocalAttention and
- * SingleHeadAttention share, on the streaming core.
+/* window.h - attention of queries that see a window of the keys around them, and a few
+ * global keys. LocalAttention, LongformerAttention, ChunkedLocalAttention and
+ * SingleHeadAttention share it. It is built on the streaming core.
  *
- * Query i of a head is at position p = i + kv_len - q_len. With dilation d it sees keys
- * j = p + d t; queries and keys of one residue modulo d are a sequence of their own, in
- * which the window is [x - left, x + right], so a dilated head is d plain ones whose rows
- * are d tokens apart. In chunks of c > 1 the window is that of whole chunks: from the
- * first key of the `left`th chunk before the query's to the end of the `right`th after.
- * Global keys come once, gathered in tiles of their own; global queries see all keys.
- * A query that sees no key gives zeros.
+ * Query i of a head is at position p = i + kv_len - q_len. With dilation d it sees the
+ * keys j = p + d t. Queries and keys of one residue modulo d are a sequence of their own,
+ * in which the window is [x - left, x + right]. A dilated head is therefore d plain heads
+ * whose rows are d tokens apart. In chunks of c > 1 the window is one of whole chunks:
+ * from the first key of the `left`th chunk before the query's own to the end of the
+ * `right`th chunk after it. Global keys are used once; they are gathered in tiles of
+ * their own. Global queries see all keys. A query that sees no key gives zeros.
  *
  *   infer:  fill in struct attn_window, attn_window_plan(), state its tasks and scratch
  *   run:    attn_window_list() for each sample, where there are global tokens;
  *           attn_window_run() for each task; attn_window_run_rows() for each row task
  *
- * Cost: 2 (dim + v_dim) FLOPs a pair; with 256 keys a side 6 % are computed and masked.
- * Scratch: a block of up to 1,024 queries and a tile of 256 keys. */
+ * Cost: 2 (dim + v_dim) FLOPs a pair; with 256 keys a side 6 % of the pairs are computed
+ * and then masked. Scratch: a block of up to 1,024 queries and a tile of 256 keys.
+ * Source: Beltagy 2020, arXiv:2004.05150. */
 #ifndef ATTN_WINDOW_H
 #define ATTN_WINDOW_H
 

@@ -1,5 +1,8 @@
-/* window_lists.c - which tokens of a sample are global, and which keys are seen: lists
- * that all windows of the sample share; see window.h. Cost: one pass over the masks. */
+/* window_lists.c - lists which tokens of a sample are global and which keys are seen; all
+ * windows of the sample share these lists. window.h describes the operands.
+ *
+ * In: a mask of keys and a mask of global tokens, (kv_len) bytes each. Out: struct
+ * attn_window_lists. Cost: one pass over the masks. */
 #include "window.h"
 
 struct attn_window_lists attn_window_lists_at(const struct attn_window *w, void *memory)
