@@ -1,15 +1,15 @@
-/* attention.c - Attention: Y = softmax(scale Q K' + bias) V, by the streaming core.
+/* attention.c - Attention: Y = softmax(scale Q K' + bias) V, by the streaming core (cost: sdpa.h).
  *
  * Q, K, V    f32 or f64 (batch, heads, tokens, dim), or (batch, tokens, heads * dim) with
  *            q_num_heads and kv_num_heads; groups of query heads may share a key head
- * attn_mask  b8 (true: seen), or floats or integers that are added, broadcast to (batch,
- *            heads, q, total); a shorter last dim masks the rest
- * past_key, past_value  (batch, kv_heads, past, dim); present_: past and new ones
- * nonpad_kv_seqlen      i64 (batch): keys that exist in each sample
+ * attn_mask  b8 (true: seen), or floats or integers that are added, broadcast to (batch, heads, q,
+ *            total); a shorter last dim masks the rest
+ * past_key, past_value  (batch, kv_heads, past, dim); present_key and _value: past and new tokens
+ * nonpad_kv_seqlen      i64 (batch): the number of keys of each sample
  *
- * Causal (and the windows of version 25): query i is at position past + i, or nonpad -
- * q_len + i. A query that sees no key gives zeros. softmax_precision is at least f32
- * here. Doubles go through doubles.c. Source: ONNX Attention-25. */
+ * Causal (and the windows of version 25): query i is at position past + i, or nonpad - q_len + i.
+ * A query without any key gives zeros. softmax_precision is at least f32. Doubles go through
+ * doubles.c. Source: ONNX Attention-25. */
 #include <math.h>
 
 #include "../core/kv_cache.h"

@@ -1,5 +1,5 @@
-/* causal_conv_with_state.c - CausalConvWithState: each channel is convolved with its own
- * kernel over the present and past positions:
+/* causal_conv_with_state.c - CausalConvWithState: each channel is convolved with its own kernel
+ * over the present and past positions:
  *
  *   y[t] = act(bias + sum over j < k of weight[j] * padded[t + j * dilation]), padded = past, x
  *
@@ -8,28 +8,32 @@
  * past_state, present_state (batch, channels, carried), zeros by default; carried = (k - 1) *
  *                           dilation; the last positions of padded
  * activation                none, or silu = swish: x * sigmoid(x)
- * com.microsoft alone:
+ * com.microsoft only:
  * dilation                  1 by default
- * channels_last             input and output are (batch, length, channels…), the states
- *                           (batch, carried, channels…); moved into lines and back in shared
- *                           memory, in two phases more
- * state_window W > 0        states have W slots in front: the last is the state; the others
- *                           are those after the positions before, zeros before the first one
- * Other options of com.microsoft (ndim, compact states) have no kernel for CPUs in ONNX
- * Runtime and are refused.
+ * channels_last             input and output are (batch, length, channels…), the states (batch,
+ *                           carried, channels…); two more phases transpose them to lines and back
+ *                           in shared memory
+ * state_window W > 0        the states have W slots in front: the last slot is the state; the
+ *                           others are the states after the positions before it, zeros before the
+ *                           first position
  *
- * VarlenCausalConvWithState of com.microsoft: sequences of other lengths in one tensor, each
- * convolved by itself behind its own state:
+ * Other options of com.microsoft (ndim, compact states) have no kernel for CPUs in ONNX Runtime
+ * and are refused.
+ *
+ * VarlenCausalConvWithState of com.microsoft: one tensor holds sequences of different lengths.
+ * Each sequence is convolved alone, with a state of its own:
  * input, output                 f32 (tokens, channels)
- * cumulative_sequence_length    i32 (batch + 1): sequence b has tokens [c[b], c[b + 1]), at
- *                               least one
+ * cumulative_sequence_length    i32 (batch + 1): sequence b has tokens [c[b], c[b + 1]), at least
+ *                               one
  * initial_state, final_state    (batch, channels, carried)
- * capture_count                 i32 (batch), with state_update_capacity alone
- * state_update                  (batch, state_update_capacity, channels): the first tokens of
- *                               each sequence, capture_count of them at most, then zeros
- * Deltas of the kernel (kernel_delta, previous_mask) have no kernel for CPUs there either.
- * Source: ONNX CausalConvWithState-27; ONNX Runtime contrib operators, compared with
- * onnxruntime 1.32.0. */
+ * capture_count                 i32 (batch), only with state_update_capacity
+ * state_update                  (batch, state_update_capacity, channels): the first tokens of each
+ *                               sequence, at most capture_count of them, then zeros
+ *
+ * Deltas of the kernel (kernel_delta, previous_mask) have no kernel for CPUs there and are
+ * refused, too.
+ * Cost: 2 k FLOPs an element. Source: ONNX CausalConvWithState-27; ONNX Runtime contrib operators,
+ * compared with onnxruntime 1.32.0. */
 #include "../../../runtime/op.h"
 #include "../../kernels/kernels.h"
 #include "../../move/strided_copy.h"

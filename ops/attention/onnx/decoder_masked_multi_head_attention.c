@@ -1,26 +1,27 @@
 /* decoder_masked_multi_head_attention.c - com.microsoft DecoderMaskedMultiHeadAttention:
- * attention of one new token a sample, by the streaming core.
+ * attention of one new token for each sample, by the streaming core.
  *
  * query   f32 (batch, 1, hidden), or (batch, 1, 3 hidden) with key and value behind it
  * key, value      (batch, 1, hidden), (batch, 1, v_hidden): of the new token; or all keys
  *         and values, (batch, heads, k, dim) (cross-attention, without a past)
- * mask_index      i32 (batch, total): keys that are not above 0 get mask_filter_value
- *         added, literally
+ * mask_index      i32 (batch, total): mask_filter_value is added, literally, to the
+ *                 scores
+ *         of keys that are not above 0
  * attention_bias  (batch or 1, heads or 1, 1, total), added to the scores
- * past_key, past_value   (batch, heads, past, dim), total is past + 1; where
- *         past_present_share_buffer is set a buffer (batch, heads, capacity, dim) whose
+ * past_key, past_value   (batch, heads, past, dim), and total is past + 1. With
+ *         past_present_share_buffer they are a buffer (batch, heads, capacity, dim) whose
  *         first past_sequence_length (below the capacity) tokens count
  * present_key, present_value   the past with the new token behind it, in a copy of the
- *         buffer or, where it is a state, in its place
+ *         buffer or, where the buffer is a state, in place
  * bias    (hidden + hidden + v_hidden), added to query and new keys and values
  * qk      (batch, heads, 1, total): the scores with scale, mask and bias, with output_qk
  *
- * scale 0: 1 / sqrt(dim). Keys of a buffer lie token by token, as ONNX Runtime's CPU
- * kernel has them, not interleaved as on GPUs.
+ * A scale of 0 means 1 / sqrt(dim). The keys of a buffer lie token by token, as ONNX
+ * Runtime's CPU kernel has them, and not interleaved as on GPUs.
  * Refused: cache_indirection, beam_width above 1.
- * Cost: 2 total (dim + v_dim) FLOPs a head, scratch a tile.
- * Source: ONNX Runtime contrib operators, compared with 1.31.1, which runs the shared
- * buffer and cross-attention alone. */
+ * Cost: 2 total (dim + v_dim) FLOPs a head; scratch is one tile.
+ * Source: ONNX Runtime contrib operators, compared with 1.31.1, which runs only the
+ * shared buffer and cross-attention. */
 #include <math.h>
 
 #include "../core/kv_cache.h"

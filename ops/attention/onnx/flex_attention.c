@@ -1,15 +1,20 @@
 /* flex_attention.c - FlexAttention: Y = prob_mod(softmax(score_mod(scale Q K'))) V, where
  * the two modifiers are subgraphs.
  *
- * Q, K, V           (batch, heads, tokens, dim), f32 or f64; fewer key heads than query
- *                   heads are shared by groups of those
+ * Q, K, V           f32 or f64 (batch, heads, tokens, dim); groups of query heads may
+ *                   share a key head
  * score_mod,        take and give (batch, heads, q_len, kv_len) of softmax_precision
  * prob_mod          (f32 by default, f64 where Q is)
  * scale             1 / sqrt(dim) by default
- * A modifier may look at all heads and positions, so with one the whole scores exist, in
- * shared memory; without, a block of rows does. Phases: scores (and softmax, where no
- * modifier comes before it); modifiers; values. A row of only -inf gives NaN.
- * Source: ONNX ai.onnx.preview FlexAttention-1. */
+ * Y                 as Q, with the dim of V
+ *
+ * A modifier may look at all heads and positions, so with one all scores exist in shared
+ * memory. Without a modifier only a block of rows of them exists. The phases are: the
+ * scores (and the softmax, where no modifier comes before it); the modifiers; the values.
+ * A row of only -inf gives NaN.
+ * Cost: 2 q_len kv_len (dim + v_dim) FLOPs for each query head, and the modifiers.
+ * Memory: batch heads q_len kv_len scores with a modifier. Source: ONNX ai.onnx.preview
+ * FlexAttention-1. */
 #include <math.h>
 
 #include "../../../runtime/op.h"

@@ -1,17 +1,21 @@
-/* fused_block_attention.c - FusedBlockAttention: softmax attention where each block of queries
- * sees a run of blocks of keys, under any mask, which may be one of data.
+/* fused_block_attention.c - FusedBlockAttention: softmax attention where each block of
+ * queries sees a segment of blocks of keys, under any mask, which may depend on data.
  *
  *   Y_w = softmax(scale Q_w K_w' + mask) V_w,  K_w: blocks w … w + window - 1 of K
  *
- * Q        f32 (batch, heads, blocks, tokens, dim), or without heads; by_token: (batch, blocks,
- *          tokens, heads, dim)
- * K, V     the same with blocks + window - 1 blocks: what a Pad puts before and behind is there
+ * Q        f32 (batch, heads, blocks, tokens, dim), or without heads; by_token: (batch,
+ *          blocks, tokens, heads, dim)
+ * K, V     the same with blocks + window - 1 blocks, so the blocks that a Pad puts before
+ *          and behind are part of them
  * leaf     of the mask program (code, mask, axes), see mask_program.h
  * Y        as Q, with the dim of V
- * sums     the log of the sum of exponentials of each query's scores: as Q, with a dim of 1
+ * sums     the log of the sum of exponentials of each query's scores: as Q, with a dim of
+ *          1
+ *
  * A query that sees no key gives NaN, as a plain Softmax does.
- * Domain attnrun.fused: what rewrite passes make of attention in blocks; never written by
- * exporters. Cost: O(n window tokens dim) a head, scratch O(tile). */
+ * Domain attnrun.fused: rewrite passes write it for attention in blocks; exporters never
+ * do. Cost: O(n window tokens dim) a head, where n is the number of queries; scratch is
+ * O(tile). */
 #include <math.h>
 
 #include "../core/masked.h"

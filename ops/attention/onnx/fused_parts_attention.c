@@ -1,18 +1,21 @@
-/* fused_parts_attention.c - FusedPartsAttention: softmax attention where each block of queries sees
- * keys of several tensors, its own block of each, or a run of blocks, or what all blocks see.
+/* fused_parts_attention.c - FusedPartsAttention: softmax attention whose keys come in
+ * several tensors (parts). Of a part, each block of queries sees its own block, a segment
+ * of blocks, or a block that all queries see.
  *
  *   Y_w = softmax over all parts p of (scale Q_w K_pw' + mask_p), times their V_pw
  *
  * Q        f32 (batch, heads, blocks, tokens, dim)
- * K_p      f32 (batch, heads, blocks + window - 1, keys, dim): block w of the queries sees blocks w
- *          … w + window - 1; or of 1 block, which all of them see
+ * K_p      f32 (batch, heads, blocks + window - 1, keys, dim): block w of the queries
+ *          sees the blocks w … w + window - 1; or of 1 block, which all of them see
  * V_p      the same with the dim of Y
  * mask_p   f32, is broadcast to (batch, heads, blocks, tokens, window keys)
  * Y        as Q, with the dim of V
  * parts    two numbers a part: window, and whether it has a mask
+ *
  * A query that sees no key gives NaN, as a plain Softmax does.
- * Domain attnrun.fused: what rewrite passes make of scores that are made apart and joined in front
- * of the softmax; never written by exporters. Cost: O(n keys dim) a head, scratch O(tile). */
+ * Domain attnrun.fused: rewrite passes write it for scores that are computed apart and
+ * joined in front of the softmax; exporters never do. Cost: O(n keys dim) a head, where n
+ * is the number of queries and keys is what one of them sees; scratch is O(tile). */
 #include <math.h>
 
 #include "../core/sdpa.h"

@@ -1,11 +1,13 @@
 /* fused_rotary.c - FusedRotary: Y = x cosine + (-x2, x1) sine, where x1 and x2 are the
- * halves of x's last dim: what rewrite passes make of a decomposed rotary embedding.
+ * halves of x's last dim. Rewrite passes write it for a decomposed rotary embedding.
  *
  * x             f32 (batch, heads, tokens, dim); by_token: (batch, tokens, heads, dim)
- * cosine, sine  f32 (batch or 1, 1, tokens or 1, dim) with leading dims left out; their
- *               halves may differ, as those of a file may
+ * cosine, sine  f32 (batch or 1, 1, tokens or 1, dim), where leading dims may be absent.
+ *               Their two halves may differ, as those of a file may
  * Y             (batch, heads, tokens, dim)
- * Domain attnrun.fused: never written by exporters. */
+ *
+ * Domain attnrun.fused: exporters never write it. Cost: one pass over x. Source: Su 2021,
+ * arXiv:2104.09864. */
 #include "../../../runtime/op.h"
 #include "../../tile.h"
 

@@ -1,9 +1,9 @@
 /* gated_delta_net.c - com.microsoft GatedDeltaNet: the recurrence of LinearAttention
- * (linear_attention.c) over sequences of any lengths, one behind the other.
+ * (linear_attention.c) over sequences of any lengths, which lie one behind the other.
  *
  * query, key     (tokens, q_heads, d_k); value (tokens, heads, d_v), heads a multiple of
- *                q_heads; or packed: query alone, (tokens, 2 q_heads d_k + heads d_v).
- *                Instead of tokens also (batch, length)
+ *                q_heads; or packed: query only, (tokens, 2 q_heads d_k + heads d_v).
+ *                The tokens may also have two dims, (batch, length)
  * cu_seqlens     i32 (batch + 1): where sequences begin; without it all are as long
  * decay          (tokens, heads), or (tokens, heads, d_k): g, or with gate_activation
  *                softplus -exp(a_log) softplus(decay + dt_bias), sigmoid = kda
@@ -16,9 +16,10 @@
  *                exp(g), keys and beta (v - exp(g) S' k) of the first capture_count tokens of
  *                each sequence, zeros behind them, or all zeros where state_update_active is 0
  * qk_l2_norm     queries and keys are divided by sqrt(sum of squares + 1e-12) first
- * Phases: rows in the form that LinearAttention takes, in shared memory; the recurrence; the
- * update. Cost: O(tokens d_k d_v) per head. Source: ONNX Runtime contrib operators; compared
- * with onnxruntime 1.32.0; Yang 2024, arXiv:2412.06464. */
+ *
+ * The phases are: the rows in the form that LinearAttention takes, in shared memory; the
+ * recurrence; the update. Cost: O(tokens d_k d_v) per head. Source: ONNX Runtime contrib
+ * operators; compared with onnxruntime 1.32.0; Yang 2024, arXiv:2412.06464. */
 #include <math.h>
 
 #include "linear_attention.h"

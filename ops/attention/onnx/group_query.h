@@ -1,6 +1,6 @@
 /* group_query.h - what the two files of com.microsoft GroupQueryAttention share:
- * attributes, operands and sizes, and what is done before the attention: the caches are
- * filled, and queries are rotated. */
+ * attributes, operands and sizes, and the interface to group_query_cache.c, which fills
+ * the caches and rotates the queries before the attention. */
 #ifndef ATTN_GROUP_QUERY_H
 #define ATTN_GROUP_QUERY_H
 

@@ -3,27 +3,32 @@
  * query       f32 (batch, q, heads * dim), or with key and value behind it in its rows
  * key, value  (batch, q, kv_heads * dim)
  * past_key, past_value  (batch, kv_heads, past, dim): filled up to seqlens_k + 1 - q
- * seqlens_k   i32 (batch): number of keys with the new ones, minus 1
+ * seqlens_k   i32 (batch): the number of keys with the new ones, minus 1
  * total_sequence_length  i32, one: the largest of them; present_ have max(past, it) keys
  * cos_cache, sin_cache   (positions, r/2) for do_rotary
- * position_ids    i64 (batch, q): where tokens are, else as they lie in the cache; of a
- *                 prompt (total_sequence_length is q) only the first number counts
+ * position_ids    i64 (batch, q): the positions of the tokens, by default those in the
+ *                 cache; of a prompt (total_sequence_length is q) only the first number
+ *                 counts
  * attention_bias  (batch or 1, heads or 1, q, total), added to the scores
  * head_sink   (heads): the score of one more key, without a value; smooth_softmax: 0
  *
  * Causal (unless `causal` is 0): query i of a sample is at position seqlens_k + 1 - q + i
- * (i, where nothing is past). local_window_size w: it sees itself and w - 1 keys before.
- * output_qk (batch, heads, q, total_sequence_length): scores with cap and bias (qk_output
- * 1), or their softmax (2); 0 where a key is not seen.
- * kv_cache_bit_width 8, 4: caches are i8 or pairs of 4 bits, the latter (batch, kv_heads,
- * total, dim / 2); k_quant_type, v_quant_type say how many numbers k_scale and v_scale
- * have, one or kv_heads * dim. New tokens are seen as the cache has them. Tiles of it
- * become floats as they are needed.
- * sliding_window_cache: past_ have room for C >= local_window_size tokens, and hold, at
- * their beginning, the last ones before the new ones; present_ are the same with those,
- * see resident().
+ * (i, where nothing is past). With local_window_size w it sees itself and the w - 1 keys
+ * before it. output_qk (batch, heads, q, total_sequence_length) holds the scores with cap
+ * and bias (qk_output 1), or their softmax (2); it is 0 where a key is not seen.
+ *
+ * kv_cache_bit_width 8 or 4: the caches are i8 or pairs of 4 bits, the latter of shape
+ * (batch, kv_heads, total, dim / 2). k_quant_type and v_quant_type say how many numbers
+ * k_scale and v_scale have, one or kv_heads * dim. New tokens are read back from the
+ * cache, so they are rounded, too. Tiles of the cache become floats when they are needed.
+ *
+ * sliding_window_cache: past_key and past_value have room for C >= local_window_size
+ * tokens, and begin with the last tokens before the new ones. present_ have the same form
+ * with the new tokens, see resident().
  * Refused: norms of queries and keys, types of keys and values that differ, output_qk of
- * a sliding cache. Source: ONNX Runtime contrib operators, compared with 1.31.1. */
+ * a sliding cache.
+ * Cost: as sdpa.h, and one pass over the caches. Source: ONNX Runtime contrib operators,
+ * compared with 1.31.1; Ainslie 2023, arXiv:2305.13245. */
 #include <math.h>
 
 #include "../core/heads.h"

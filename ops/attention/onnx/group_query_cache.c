@@ -1,6 +1,6 @@
-/* group_query_cache.c - what com.microsoft GroupQueryAttention does before attention: new
- * keys are rotated and go behind the past ones, or into a sliding cache; values go there
- * unchanged; queries are rotated.
+/* group_query_cache.c - what com.microsoft GroupQueryAttention does before the attention.
+ * New keys are rotated and go behind the past ones, or into a sliding cache. New values
+ * go there unchanged. Queries are rotated.
  *
  * In: tokens and caches, floats or small integers. Out: present_key, present_value, and
  * queries in shared memory. Cost: one pass over the caches. Source: ONNX Runtime contrib

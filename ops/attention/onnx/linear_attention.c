@@ -1,4 +1,4 @@
-/* linear_attention.c - LinearAttention: attention whose memory is one matrix per key
+/* linear_attention.c - LinearAttention: attention whose memory is one matrix S per key
  * head.
  *
  *   S = exp(g) S + k (x) u;  o = scale * S' q        with u = v (linear, gated), or
@@ -8,19 +8,21 @@
  * decay        g: (batch, tokens, kv_heads * d_k), or one per head (…, kv_heads)
  * beta         (batch, tokens, kv_heads), or one for all heads (…, 1)
  * past_state   (batch, kv_heads, d_k, d_v), zeros by default; present_state is like it.
- *              com.microsoft, state_window W > 0: W of these, the last is the state; the
- *              others are those of the W - 1 tokens before, zeros before the first token
- * Groups of q_heads / kv_heads query heads read one S. com.microsoft: q_heads may divide
- * kv_heads instead, then each query head reads kv_heads / q_heads of them, and answers are
- * (batch, tokens, kv_heads * d_v); the key may have fewer heads than kv_heads, too.
- * f16 and bf16 are converted row by row; S is f32 until it is stored. The columns of S do
- * not depend on each other, so a task is a block of them that stays in the first-level
- * cache for all tokens.
+ *              com.microsoft, state_window W > 0: W of these. The last is the state; the
+ *              others are the states after the W - 1 tokens before it, zeros before the
+ *              first token
  *
- * Chunks of 64 tokens as products of matrices (the WY form of the delta rule) need 4 to 7
- * multiply-adds for an element of S and token where the recurrence needs 2 to 4, and the
- * recurrence has no quotients of decays; two tokens a pass it is also the faster one, see
- * recurrence_f32.c.
+ * Groups of q_heads / kv_heads query heads read one S. com.microsoft: q_heads may divide
+ * kv_heads instead. Then each query head reads kv_heads / q_heads of them, the answers
+ * are (batch, tokens, kv_heads * d_v), and the key may have fewer heads than kv_heads,
+ * too. f16 and bf16 are converted row by row; S is f32 until it is stored. The columns of
+ * S do not depend on each other, so a task is a block of columns, which stays in the
+ * first-level cache for all tokens.
+ *
+ * Chunks of 64 tokens as products of matrices (the WY form of the delta rule) would need
+ * 4 to 7 multiply-adds for an element of S and token, where the recurrence needs 2 to 4.
+ * The recurrence has no quotients of decays either. With two tokens a pass it is also
+ * faster, see recurrence_f32.c.
  * Cost: O(tokens * d_k * d_v) per head. Source: ONNX LinearAttention-27; com.microsoft
  * LinearAttention-1, compared with onnxruntime 1.31.1 (which has no state_window on
  * CPUs); Yang 2024, arXiv:2412.06464 (gated delta rule). */

@@ -1,5 +1,5 @@
-/* linear_attention.h - between the files of LinearAttention: linear_attention.c has its
- * rows, shapes and plan, linear_memory.c what tokens do to S. */
+/* linear_attention.h - what the files of LinearAttention share: linear_attention.c has
+ * the operator rows, the shapes and the plan, and linear_memory.c the recurrence on S. */
 #ifndef ATTN_LINEAR_ATTENTION_H
 #define ATTN_LINEAR_ATTENTION_H
 

@@ -1,10 +1,13 @@
-/* ms_attention.c - com.microsoft Attention: the projections of query, key and value as
- * one product, then attention by the streaming core.
+/* ms_attention.c - com.microsoft Attention: one product projects query, key and value,
+ * then the streaming core attends.
  *
  * input       f32 (batch, q, input hidden);  weights (input hidden, hidden + hidden +
  *             v_hidden), packed where constant; bias of that width
  * mask_index, past, attention_bias, present   as in packed_qkv.c
- * Source: ONNX Runtime contrib operators. */
+ * output      f32 (batch, q, v_hidden)
+ *
+ * Cost: 2 q input_hidden (2 hidden + v_hidden) FLOPs a sample, and the attention
+ * (sdpa.h). Memory: the projections. Source: ONNX Runtime contrib operators. */
 #include "../core/packed_qkv.h"
 
 static const attnrun_attr_def ms_attention_attrs[] = {

@@ -1,16 +1,21 @@
-/* ms_longformer_attention.c - com.microsoft LongformerAttention: query, key and value
- * projected, then attnrun's LongformerAttention.
+/* ms_longformer_attention.c - com.microsoft LongformerAttention: query, key and value are
+ * projected, then computed by attnrun's LongformerAttention.
  *
  * input          f32 (batch, n, width)
  * weight, bias   (width, 3 width), (3 width): query, key, value
- * mask           (batch, n): < 0 masks a token: no query sees its key, and its row is zeros
+ * mask           (batch, n): < 0 masks a token: no query sees its key, and its row is
+ *                zeros
  * global_weight, global_bias   as weight and bias, for global queries
  * global         i32 (batch, n): not 0 where a token is global
- * num_heads divides width; window is one-sided: |i - j| <= window. A token that is masked
- * and global is masked. Masking is exclusion, where ONNX Runtime adds the mask (-10000).
- * Cost: O(n width^2 + n window width); keeps (n, 3 width) floats in shared memory.
- * Source: ONNX Runtime 1.31.1 contrib operators; its CPU provider has no kernel, so this
- * follows Beltagy 2020, arXiv:2004.05150, as attnrun_longformer_attention.c does. */
+ * output         f32 (batch, n, width)
+ *
+ * num_heads divides width. window is one-sided: |i - j| <= window. A token that is masked
+ * and global is masked. Masked keys are left out, where ONNX Runtime adds the mask
+ * (-10000).
+ * Cost: O(n width^2 + n window width). Memory: (n, 3 width) floats a sample in shared
+ * memory.
+ * Source: ONNX Runtime 1.31.1 contrib operators. Its CPU provider has no kernel, so this
+ * file follows Beltagy 2020, arXiv:2004.05150, as attnrun_longformer_attention.c does. */
 #include <math.h>
 
 #include "../../matmul/gemm.h"

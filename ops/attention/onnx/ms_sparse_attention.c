@@ -1,20 +1,24 @@
 /* ms_sparse_attention.c - com.microsoft SparseAttention: causal attention under a layout
  * of blocks, over keys and values in a cache.
  *
- * query   f32 (batch, q, num_heads * dim), or with key and value behind it in the last dim
+ * query   f32 (batch, q, num_heads * dim), or with key and value behind it in the last
+ *         dim
  * key, value             (batch, q, kv_num_heads * dim), or absent
  * past_key, past_value   (batch, kv_num_heads, capacity, dim); present_ have their shape
  * block_row_indices, block_col_indices  i32 (layouts, blocks + 1), (layouts, entries):
  *                        head h sees the blocks of layout h mod layouts; block a of the
  *                        queries counts from the first token of the cache
  * total_sequence_length  i32, one: equal to q for a prompt, whose tokens begin the cache
- * key_total_sequence_lengths  i32 (batch): else the new tokens of a sample end there
+ * key_total_sequence_lengths  i32 (batch): otherwise the new tokens of a sample end there
  * cos_cache, sin_cache   (positions, r/2) for do_rotary
  * output                 f32 (batch, q, num_heads * dim)
  * scale                  0: 1 / sqrt(dim)
+ *
  * A block that a list names twice counts once. A query that sees no key gives zeros,
  * where ONNX Runtime 1.31.1 gives the mean of all values before it; no layout in use has
- * such rows. Source: ONNX Runtime contrib operators. */
+ * such rows.
+ * Cost: 2 block^2 (dim + v_dim) FLOPs for each entry of a head, and one pass over the
+ * cache. Source: ONNX Runtime contrib operators. */
 #include <math.h>
 
 #include "../core/block_lists.h"

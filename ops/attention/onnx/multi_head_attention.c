@@ -2,20 +2,22 @@
  *
  * query   f32 (batch, q, hidden), or (batch, q, heads, 3, dim) with key and value in it
  * key     (batch, k, hidden), (batch, heads, k, dim), or (batch, k, heads, 2, dim) with
- *         value
+ *         value in it
  * value   (batch, k, v_hidden) or (batch, heads, k, v_dim)
  * bias    (hidden + hidden + v_hidden), added to query, key and value of rank 3
- * key_padding_mask  i32 (batch, total) or (batch, q, total): keys that are not above 0
- *         get mask_filter_value added; or (batch) or (3 batch + 2): those from there on do
+ * key_padding_mask  i32 (batch, total) or (batch, q, total): mask_filter_value is added
+ *                   to the scores of keys that are not above 0; or (batch) or (3 batch +
+ *                   2): it is added from that key on
  * attention_bias    (batch or 1, heads or 1, q, total), added to the scores
  * past_, present_   (batch, heads, past or total, dim)
  * output  f32 (batch, q, v_hidden)
  *
- * scale 0: 1 / sqrt(dim). unidirectional: query i sees keys up to past + i. A query that
- * sees no key gives zeros; a mask alone does not take the last key from a query. Padding
- * (keys from some one on, for all queries of a sample) costs a look at its keys where no
- * score of theirs can count beside those of the others.
- * Cost: 2 q total (dim + v_dim) FLOPs a head, scratch a tile.
+ * A scale of 0 means 1 / sqrt(dim). unidirectional: query i sees keys up to past + i. A
+ * query that sees no key gives zeros; a mask alone does not take the last key from a
+ * query. Padding (the keys from some key on, for all queries of a sample) is only skipped
+ * after a look at its keys, which shows that no score of theirs can count beside the
+ * others.
+ * Cost: 2 q total (dim + v_dim) FLOPs a head; scratch is one tile.
  * Source: ONNX Runtime contrib operators, compared with 1.31.1. */
 #include <math.h>
 

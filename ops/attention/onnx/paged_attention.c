@@ -1,25 +1,26 @@
-/* paged_attention.c - com.microsoft PagedAttention: attention of sequences that lie one
- * behind the other, with keys and values in pages of a common cache.
+/* paged_attention.c - com.microsoft PagedAttention: attention of sequences that lie one behind the
+ * other, with keys and values in pages of a common cache.
  *
- * query            (tokens, q_heads * dim), or with key and value, (tokens, (q_heads + 2
- *                  kv_heads) * dim); key, value (tokens, kv_heads * dim)
- * key_cache, value_cache  (pages, page, kv_heads, dim), f32 or i8; their outputs are the same
- *                  with the new tokens in it, in place where nobody else reads them
+ * query            (tokens, q_heads * dim), or with key and value, (tokens, (q_heads + 2 kv_heads)
+ *                  * dim); key, value (tokens, kv_heads * dim)
+ * key_cache, value_cache  (pages, page, kv_heads, dim), f32 or i8; their outputs hold the new
+ *                  tokens too, in place where nothing else reads the cache
  * cumulative_sequence_length  i32 (batch + 1): where sequences begin; past_seqlens i32 (batch)
- * block_table      i32 (batch, n): the pages of a sequence, -1 where it has none; those that
- *                  a query sees must be there
- * slot_mapping     i32 (tokens): the place page * size + offset of a new token, -1: nowhere;
- *                  by default behind the past ones of its sequence
- * cos_, sin_cache  (positions, half): with do_rotary, features rotary_offset … + 2 half turn
+ * block_table      i32 (batch, n): the pages of a sequence, -1 where it has none; the pages that a
+ *                  query sees must exist
+ * slot_mapping     i32 (tokens): the place page * size + offset of a new token, -1: nowhere; by
+ *                  default behind the past ones of its sequence
+ * cos_, sin_cache  (positions, half): do_rotary rotates the features rotary_offset … + 2 half
  * q_, k_norm_weight (dim): RMS normalization of each head before that
  * k_, v_scale      of an i8 cache: (1), or (kv_heads, 1, dim) where PER_CHANNEL
- * head_sink        (q_heads): a score without value
+ * head_sink        (q_heads): a score without a value
  * output           (tokens, q_heads * v_dim)
- * A query sees the keys up to its own (all with is_causal 0), local_window_size - 1 before
- * it. kv_cache_layout LATENT: one cache, whose first v_head_size features are the values.
- * attention_metadata holds bounds that are not needed here. f16 and bf16 are computed in
- * f32. Phases: the caches; new keys, values and queries; attention, which reads pages where
- * they are. ONNX Runtime has no kernel for CPUs; the tests have the formula. Source: ONNX
+ *
+ * A query sees the keys up to its own (all keys with is_causal 0), of those before it the last
+ * local_window_size - 1. kv_cache_layout LATENT: one cache, whose first v_head_size features are
+ * the values. attention_metadata holds bounds that are not needed. f16 and bf16 are computed in
+ * f32. Phases: the caches; new keys, values and queries; attention, which reads pages in place.
+ * Cost: as sdpa.h. ONNX Runtime has no kernel for CPUs; the tests have the formula. Source: ONNX
  * Runtime contrib operators; Kwon 2023, arXiv:2309.06180. */
 #include <math.h>
 

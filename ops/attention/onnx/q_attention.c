@@ -1,15 +1,17 @@
 /* q_attention.c - com.microsoft QAttention: Attention whose input and weights are
  * quantized. The projections are (input - zero point) (weight - zero point) * input_scale
- * * weight_scale + bias, the rest is as in packed_qkv.c.
+ * * weight_scale + bias; the rest is as in packed_qkv.c.
  *
  * input       u8 or i8 (batch, q, input hidden); its scale and zero point: one number
  * weight      u8 or i8 (input hidden, 3 * hidden); its scale and zero point: one number,
  *             or one for each column; packed where constant, a byte an element
  * bias        f32 (3 * hidden);  mask_index, past, present as in packed_qkv.c
+ * output      f32 (batch, q, hidden)
  *
- * The projections are a product of integers (gemm_bytes.h), whose sums become floats while
- * they are in cache. Source: ONNX Runtime contrib operators; compared with onnxruntime
- * 1.31.1. */
+ * The projections are a product of integers (gemm_bytes.h), whose sums become floats
+ * while they are in cache. Cost: 6 q input_hidden hidden integer operations a sample, and
+ * the attention (sdpa.h). Source: ONNX Runtime contrib operators; compared with
+ * onnxruntime 1.31.1. */
 #include "../../matmul/gemm_bytes.h"
 #include "../core/packed_qkv.h"
 

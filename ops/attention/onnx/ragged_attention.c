@@ -1,17 +1,18 @@
-/* ragged_attention.c - RaggedAttention: softmax attention over the tokens of a batch that are
- * there, packed one sample after the other.
+/* ragged_attention.c - RaggedAttention: softmax attention over the tokens of a batch
+ * without its padding. The tokens are packed one sample after the other.
  *
  * Q, K, V     f32 (1, rows, columns): heads side by side from a first column on
- * samples     i64 (batch, 3): the row of a sample's first token, its place, the place behind its
- *             last token; runtime/ragged.c makes it of the mask
- * shape_like  any tensor whose first dims are (batch, tokens); only they are looked at
- * leaf        of the mask program (core/mask_program.h), which asks for places in the batch as it
- *             was before it was packed
+ * samples     i64 (batch, 3): the row of a sample's first token, its place, the place
+ *             behind its last token; runtime/ragged.c computes it from the mask
+ * shape_like  any tensor whose first dims are (batch, tokens); only they are used
+ * leaf        of the mask program (core/mask_program.h), which uses places in the batch
+ *             as it was before it was packed
  * Y           (1, rows, heads * dim); rows behind the last sample are 0
  *
- * A query sees the tokens of its own sample as the mask says. Where the mask lets it see one that
- * is not there, the run fails (core/masked.c). Domain attnrun.fused: ops/rewrite/ragged_pass.c
- * writes it for FusedAttention. Cost: O(sum of n^2 d). */
+ * A query sees the tokens of its own sample, as the mask says. Where the mask lets it see
+ * a token that does not exist, the run fails (core/masked.c). Domain attnrun.fused:
+ * ops/rewrite/ragged_pass.c writes it for FusedAttention. Cost: O(sum of n^2 d) a head
+ * over the lengths n of the samples. */
 #include "../core/heads.h"
 #include "../core/masked.h"
 

@@ -3,23 +3,24 @@
  *
  * X                     f32 (batch, heads, tokens, dim), or (batch, tokens, heads * dim)
  *                       with num_heads
- * cos_cache, sin_cache  (positions, r/2) with position_ids, else (batch or 1, tokens, r/2)
+ * cos_cache, sin_cache  (positions, r/2) with position_ids, else (batch or 1, tokens,
+ *                       r/2)
  * position_ids          i64 (batch or 1, tokens); com.microsoft: also (1), the first
  *                       position
  * Y                     as X
  *
- * r = rotary_embedding_dim (0: dim): the first r features of a head are rotated, the rest
- * stays. Pairs are (i, i + r/2), or neighbours where `interleaved`.
+ * With r = rotary_embedding_dim (0: dim), the first r features of a head are rotated, and
+ * the rest is copied. Pairs are (i, i + r/2), or neighbours where `interleaved`.
  *
  * com.microsoft MRotaryEmbedding takes three ids for each token (3, batch, tokens): time,
- * height, width. Angle i of a token is that of one of them, by mrope_section (t, h, w with
- * t + h + w = r/2): the first t, the next h, the last w angles; with mrope_layout 1 those
- * at 1, 4, … < 3 h are of the height, those at 2, 5, … < 3 w of the width, the others of
- * time. Its input is multiplied by nothing: `scale` has no effect, as in ONNX Runtime.
+ * height, width. Angle i of a token uses one of them, by mrope_section (t, h, w with t +
+ * h + w = r/2): the first t angles use time, the next h height, the last w width. With
+ * mrope_layout 1 the angles 1, 4, … < 3 h use height, 2, 5, … < 3 w width, and the others
+ * time. `scale` has no effect, as in ONNX Runtime.
  *
  * Cost: one pass over X. Source: ONNX RotaryEmbedding-23; Su 2021, arXiv:2104.09864; Wang
- * 2024, arXiv:2409.12191; ONNX Runtime contrib operators, compared with onnxruntime 1.32.0.
- */
+ * 2024, arXiv:2409.12191; ONNX Runtime contrib operators, compared with onnxruntime
+ * 1.32.0. */
 #include "../core/heads.h"
 #include "../core/rotary.h"
 
