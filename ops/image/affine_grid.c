@@ -1,11 +1,13 @@
 /* affine_grid.c - AffineGrid: the grid of GridSample for an affine map.
  *
- * theta  [N, 2, 3] or [N, 3, 4]
+ * theta  f32 or f64 [N, 2, 3] or [N, 3, 4]
  * size   i64: (N, C, H, W) or (N, C, D, H, W)
- * Y      [N, H, W, 2] or [N, D, H, W, 3]: theta times (x, y, 1) or (x, y, z, 1), where
- *        x, y, z run over the pixel centres of [-1, 1], corner to corner with
- *        align_corners
- * Source: ONNX AffineGrid-20. */
+ * Y      [N, H, W, 2] or [N, D, H, W, 3]: theta times (x, y, 1) or (x, y, z, 1)
+ *
+ * x, y and z run over the pixel centres of [-1, 1], with align_corners from corner to
+ * corner.
+ * A task is a line of the grid. Cost: 3 or 4 terms for each number of Y. Source: ONNX
+ * AffineGrid-20. */
 #include "real_pixels.h"
 
 struct affine_args {

@@ -1,11 +1,13 @@
 /* average_pool.c - AveragePool and LpPool.
  *
- * X            [N, C, spatial 1 to 3]
+ * X            f32 or f64 [N, C, spatial 1 to 3]
  * Y            [N, C, out], see sliding_window.c
- * AveragePool  mean of what the window sees; with count_include_pad the padding counts as
- *              zeros, but not what lies past it with ceil_mode
+ * AveragePool  the mean of what the window sees; with count_include_pad the padding
+ *              counts as zeros, but not what lies past the padding with ceil_mode
  * LpPool       (sum of |x|^p)^(1/p), p = 2 by default
- * Source: ONNX AveragePool-19, LpPool-18. */
+ *
+ * A task is a row of output pixels of one plane. Cost: one term for each tap of a window.
+ * Scratch: one row of the input. Source: ONNX AveragePool-19, LpPool-18. */
 #include <math.h>
 
 #include "pool.h"

@@ -1,7 +1,8 @@
-/* blocked.h - what the operators on maps in blocks of 16 channels share. A blocked map is an
- * ordinary tensor [N, ceil(C / 16), H, W, 16]; lanes of the last block beyond C hold anything,
- * and no operator lets one lane reach another. The pass blocked_layout writes these operators;
- * they check their inputs nevertheless, since a file may name them, too. */
+/* blocked.h - what the operators on maps in blocks of 16 channels share. A blocked map is
+ * an ordinary tensor [N, ceil(C / 16), H, W, 16]. The lanes of the last block beyond C
+ * may hold any number, and no operator lets one lane influence another. The pass
+ * blocked_layout writes these operators; they check their inputs nevertheless, because a
+ * file may name them, too. */
 #ifndef ATTN_OPS_BLOCKED_H
 #define ATTN_OPS_BLOCKED_H
 

@@ -1,13 +1,16 @@
-/* blocked_byte_pack.c - weights of convolutions of blocked maps of u8, packed once.
+/* blocked_byte_pack.c - packs the weights of convolutions of blocked maps of u8, once.
  *
  * In: W [rows, channels of a group, height, width] of u8 or i8, zero points, i32 biases,
- * factors. Out: a header (whether zero points are left, parts), then of each column, filled up
- * to blocks of 16: what its sum begins with, the sum of its weights, its zero point, its
- * factor; of each row of words which of its bytes are channels; weights as i8 in panels of
- * columns, a word of 4 inputs of a tap after the other: block of channels, tap, word of the
- * block. u8 weights and their zero points are less 128.
- * Where each channel is by itself weights are less their zero points, in two parts where that
- * is no byte: [block][part][kernel row][group of 4 pixels][2 outputs][16] words. */
+ * factors. Out: a header (whether zero points are left to the run, and the number of
+ * parts). Then follow, for each column, filled up to blocks of 16: the number that its
+ * sum begins with, the sum of its weights, its zero point and its factor. Then, for each
+ * row of words, which of its bytes are channels. Last come the weights as i8 in panels of
+ * columns, a word of 4 inputs of a tap after the other, in the order block of channels,
+ * tap, word of the block. 128 is subtracted from u8 weights and their zero points.
+ * In a depthwise convolution the zero points are subtracted from the weights; if a
+ * difference does not fit a byte, the weights are in two parts. The layout is then
+ * [block][part][kernel row][group of 4 pixels][2 outputs][16] words. Cost: one pass over
+ * W, at load. */
 #include "../../runtime/poll.h"
 #include "blocked_bytes.h"
 

@@ -1,6 +1,10 @@
-/* blocked_byte_rows.c - convolution of blocked maps of u8 where each channel is by itself: a
- * task is some lines of one block of 16 channels. It reads a copy of what it sees, with the
- * zero point of x around, and some pixels more at the end of each line. */
+/* blocked_byte_rows.c - depthwise convolution of blocked maps of u8. A task is some lines
+ * of one block of 16 channels.
+ *
+ * In: X and the weights of blocked_byte_pack.c. Out: lines of Y. A task reads a copy of
+ * the pixels that it needs, which has the zero point of x around it and some more pixels
+ * at the end of each line. Cost: 2 taps integer operations an element. Scratch: the copy.
+ */
 #include "blocked_bytes.h"
 
 enum { TASK_NS = 15000, MIN_LINES = 4 };

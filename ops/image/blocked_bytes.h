@@ -1,4 +1,5 @@
-/* blocked_bytes.h - what the files of BlockedQLinearConv share. */
+/* blocked_bytes.h - what the files of BlockedQLinearConv share: its state, its operands,
+ * and the layout of its packed weights. */
 #ifndef ATTN_OPS_BLOCKED_BYTES_H
 #define ATTN_OPS_BLOCKED_BYTES_H
 

@@ -1,9 +1,13 @@
-/* blocked_gate.c - BlockedGate: Y = X * gate, a factor for each channel of a blocked map.
+/* blocked_gate.c - BlockedGate: Y = X * gate, one factor for each channel of a blocked
+ * map.
  *
- * X, Y  [N, blocks, H, W, 16]
+ * X, Y  f32 or u8 [N, blocks, H, W, 16]
  * gate  [N or 1, blocks, 1, 1, 16]
- * Of bytes: Y = saturate(round((X - x_zero) (gate - gate_zero) ratio) + y_zero), as QLinearMul.
- * A task is some pixels of one block of channels. Y may lie over X. Cost: a copy. */
+ *
+ * For bytes Y = saturate(round((X - x_zero) (gate - gate_zero) ratio) + y_zero), as in
+ * QLinearMul. A task is some pixels of one block of channels. Y may share the memory of
+ * X. Cost: one pass over X. Source: the pass blocked_layout writes it for Mul and
+ * com.microsoft QLinearMul. */
 #include "blocked.h"
 
 enum { CHUNK = 1024 };

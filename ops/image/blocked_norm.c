@@ -1,12 +1,14 @@
-/* blocked_norm.c - BlockedNorm: layer normalization of a blocked map, each pixel over all its
- * channels:
+/* blocked_norm.c - BlockedNorm: layer normalization of a blocked map, each pixel over all
+ * its channels:
  *
  *   Y = (X - mean) / sqrt(variance + epsilon) * scale + bias
  *
- * X, Y         [N, ceil(C / 16), H, W, 16], see blocked.h; with to_bf16 = 1 Y is rounded to bf16
- * scale, bias  [C]
+ * X, Y         f32 [N, ceil(C / 16), H, W, 16], see blocked.h; with to_bf16 = 1 Y is bf16
+ * scale, bias  f32 [C]
  *
- * A task is some pixels of an image. Y may lie over X. Cost: O(n). */
+ * A task is some pixels of an image. Y may share the memory of X. Cost: O(elements), one
+ * read and one write of the map. Source: the pass blocked_layout writes it for
+ * LayerNormalization over channels. */
 #include "blocked.h"
 
 enum { TASK_BYTES = 1 << 15, STEP = 8, MAX_PIXELS = 256 };

@@ -1,11 +1,13 @@
-/* blocked_pool.c - pooling of blocked maps (blocked.h), a window or the whole map:
+/* blocked_pool.c - pooling of blocked maps (blocked.h), by a window or of the whole map:
  *
- * BlockedPool  X [N, blocks, H, W, 16] -> Y [N, blocks, H', W', 16]; kind max as MaxPool,
- *              where NaN wins, or average as AveragePool
- * BlockedMean  Y [N, blocks, 1, 1, 16], as GlobalAveragePool, of bytes as QLinearGlobalAveragePool
+ * BlockedPool  X f32 or u8 [N, blocks, H, W, 16] -> Y [N, blocks, H', W', 16]; kind max
+ *              as MaxPool, where NaN wins, or average as AveragePool
+ * BlockedMean  Y [N, blocks, 1, 1, 16], as GlobalAveragePool; of bytes as
+ *              QLinearGlobalAveragePool
  *
- * A task is some lines of one block of channels, or a whole one. Source: the operators of
- * plain maps in max_pool.c, average_pool.c and global_pool.c. */
+ * A task is some lines of one block of channels, or a whole block. Cost: one term for
+ * each tap of a window. Source: the operators of plain maps in max_pool.c, average_pool.c
+ * and global_pool.c. */
 #include <math.h>
 
 #include "../quant/qlinear.h"

@@ -1,12 +1,15 @@
-/* blocked_reorder.c - the borders of what runs on blocked maps (blocked.h):
+/* blocked_reorder.c - the operators at the borders of a region of blocked maps
+ * (blocked.h):
  *
- * ToBlocked    X [N, C, H, W] -> Y [N, ceil(C / 16), H, W, 16]; what fills up is 0
+ * ToBlocked    X f32, u8 or i8 [N, C, H, W] -> Y [N, ceil(C / 16), H, W, 16]; the lanes
+ *              beyond C are 0
  * FromBlocked  the way back; attribute channels: C
  *
- * Blocked maps of bytes are u8: those of i8 are 128 more, FromBlocked with is_signed gives i8.
- * ToBlocked with block = 4 makes blocks of 4 channels of them.
+ * Blocked maps of bytes are u8: 128 is added to the bytes of i8, and FromBlocked with
+ * is_signed gives i8. ToBlocked with block = 4 makes blocks of 4 channels of them.
  *
- * A task is some pixels of one block of channels, which are transposed. Cost: a copy. */
+ * A task is some pixels of one block of channels, which it transposes. Cost: one copy of
+ * the map. */
 #include "blocked.h"
 
 enum { CHUNK = 1024 /* pixels of a task */ };

@@ -1,8 +1,13 @@
-/* col2im.c - Col2Im: overlapping blocks added up to an image, the opposite of im2col.
+/* col2im.c - Col2Im: overlapping blocks are added up to an image. It is the opposite of
+ * im2col.
  *
- * input        [N, C * block volume, L], L the number of places of the block in the image
+ * input        f32 or f64 [N, C * block volume, L], where L is the number of places of
+ *              the block in the image
  * image_shape  i64, block_shape i64: one number per spatial axis (1 to 3)
- * Y            [N, C, image]. Source: ONNX Col2Im-18. */
+ * Y            [N, C, image]
+ *
+ * A task is one plane of Y. Cost: one addition for each element of input. Source: ONNX
+ * Col2Im-18. */
 #include "real_pixels.h"
 #include "sliding_window.h"
 

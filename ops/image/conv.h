@@ -1,11 +1,11 @@
-/* conv.h - what the convolution operators share: the shape in numbers, the tiling, and the
- * float kernels' drivers.
+/* conv.h - what the convolution operators share: the shape in numbers, the tiling, and
+ * the drivers of the float kernels.
  *
  *   Y[batch, groups * rows, pixels] = W[groups * rows, channels, taps]
  *                                     over X[batch, groups * channels, inputs]
  *
- * One of three ways is chosen by the shape alone: matrix products of columns (conv_gemm.c),
- * a padded strip (conv_strip.c), or the planes as they are (conv_planes.c).
+ * The shape alone chooses one of three ways: matrix products of columns (conv_gemm.c), a
+ * padded strip (conv_strip.c), or the planes where they lie (conv_planes.c).
  * Cost: 2 batch groups rows pixels channels taps FLOPs. */
 #ifndef ATTN_OPS_CONV_H
 #define ATTN_OPS_CONV_H

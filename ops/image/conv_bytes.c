@@ -1,9 +1,11 @@
-/* conv_bytes.c - convolution of 8-bit integers as Y = W columns(X): the columns of a tile
- * of pixels are put together in scratch, a byte an element, packed, and multiplied by
+/* conv_bytes.c - convolution of 8-bit integers as Y = W columns(X). The columns of a tile
+ * of pixels are collected in scratch, a byte an element, packed, and multiplied by
  * gemm_i8, in blocks of MAX_ROWS rows of the weights. Padding counts as x's zero point.
  *
- * Tiles depend on shapes only. Tasks: batch x group x block of rows x block of pixels.
- * Scratch: columns twice, at most about 512 KiB where K is not longer than 8,192. */
+ * In: X, W and zero points. Out: sums modulo 2^32, or what finish() makes of them. Tiles
+ * depend on shapes only. Tasks: batch x group x block of rows x block of pixels. Cost: 2
+ * taps channels integer operations for each sum. Scratch: the columns twice, at most
+ * about 512 KiB where K is not longer than 8,192. */
 #include "conv_bytes.h"
 
 enum { MAX_ROWS = 128, PIXELS = 256, PANEL = ATTN_GEMM_NR_MAX, COLUMN_BYTES = 1 << 18 };

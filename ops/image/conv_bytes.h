@@ -1,5 +1,6 @@
 /* conv_bytes.h - convolution of 8-bit integers as products of weights and columns, tile
- * by tile, for operators: sums over taps of (x - x_zero)(w - w_zero), modulo 2^32. */
+ * by tile, for operators. Its results are sums over taps of (x - x_zero)(w - w_zero),
+ * modulo 2^32. */
 #ifndef ATTN_OPS_CONV_BYTES_H
 #define ATTN_OPS_CONV_BYTES_H
 

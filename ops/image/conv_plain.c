@@ -1,5 +1,6 @@
-/* conv_plain.c - convolution of f64 in plain loops. One task is one row of output pixels
- * of all output channels of a group. */
+/* conv_plain.c - convolution of f64 in plain loops. A task is one row of output pixels of
+ * all output channels of a group. In: X, W, bias. Out: rows of Y. Cost: see conv.h,
+ * without vectors. Source: ONNX Conv-11. */
 #include "conv.h"
 
 struct plain_row {

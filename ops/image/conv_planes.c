@@ -1,11 +1,12 @@
 /* conv_planes.c - convolution with few channels per group, without columns and without a
- * copy of the input: for strides of 1 where rows of the output are as long as those of
- * the input, so that the pixels of all rows are one row (conv_planes_f32, and with one
- * channel conv_depthwise_f32). What lies outside of the image is left out by masks, which
- * are made once.
+ * copy of the input. It needs strides of 1 and rows of the output as long as those of the
+ * input, so that the pixels of all rows are one row (conv_planes_f32, and with one
+ * channel conv_depthwise_f32). Taps outside of the image are left out by masks, which are
+ * made once.
  *
- * Tasks: batch x group (or a few of them, where they have one channel) x block of pixels.
- */
+ * In: X, W, bias, Z. Out: blocks of pixels of Y. Tasks: batch x group (or a few of them,
+ * where they have one channel) x block of pixels. Cost: see conv.h. Shared memory: the
+ * masks. */
 #include "conv.h"
 
 enum { BLOCK = 240, MIN_TASKS = 8, MIN_NS = 20000, MAX_NS = 500000, TOGETHER = 4 };

@@ -1,12 +1,13 @@
 /* conv_strip.c - convolution with few channels per group, without columns.
  *
- * A block of output pixels of one group: the input rows that it sees are copied into
- * scratch with their padding (conv_strip_f32), cut by the remainders of row and column
- * modulo the strides, so that every tap reads consecutive floats at an offset of its own
- * (conv_direct_f32). Where a block is as wide as the image, the padding right of a row is
- * that left of the next one.
+ * A task is a block of output pixels of one group. The input rows that it reads are
+ * copied into scratch with their padding (conv_strip_f32), cut by the remainders of row
+ * and column modulo the strides. Every tap then reads consecutive floats at an offset of
+ * its own (conv_direct_f32). Where a block is as wide as the image, the padding right of
+ * a row is that left of the next one.
  *
- * Tasks: batch x group x block of rows x block of columns. */
+ * In: X, W, bias, Z. Out: blocks of Y. Tasks: batch x group x block of rows x block of
+ * columns. Cost: see conv.h. Scratch: the strip. */
 #include "conv.h"
 
 enum { BLOCK_W = 2048, BLOCK_FLOATS = 16384, STRIP_LIMIT = 1 << 17, TAPS = 1024 };

@@ -1,7 +1,7 @@
 /* conv_transpose.c - ConvTranspose: every input pixel adds its kernel-sized patch to the
  * output.
  *
- * X   [N, C, in];  W [C, M / group, kernel];  B [M], zeros by default
+ * X   f32 or f64 [N, C, in];  W [C, M / group, kernel];  B [M], zeros by default
  * Y   [N, M, out], out = stride (in - 1) + output_padding + (kernel - 1) dilation + 1 -
  *     pads; with output_shape the pads follow from it instead
  *
@@ -9,8 +9,9 @@
  * each of 2 spatial axes, then those after; none where absent) and B as input 3.
  *
  * f32: patches = W' X for a tile of input pixels (gemm_f32, W transposed once), then
- * added up. A task owns whole output planes, so sums have one order. Constant weights may be
- * stored as f16 or bf16: a task makes floats of those that it multiplies by. f64: plain loops.
+ * added up. A task owns whole output planes, so sums have one order. Constant weights may
+ * be stored as f16 or bf16; a task converts those that it multiplies by to floats. f64:
+ * plain loops. Cost: 2 N C M / group pixels taps FLOPs over input pixels.
  * Source: ONNX ConvTranspose-11; ONNX Runtime contrib operators. */
 #include "../storage.h"
 #include "conv.h"

@@ -1,11 +1,14 @@
-/* deform_conv.c - DeformConv: convolution whose taps read at offsets of their own.
+/* deform_conv.c - DeformConv: convolution where each tap reads at an offset of its own.
  *
- * X       [N, C, H, W];  W [M, C / group, kh, kw];  B [M], zeros by default
- * offset  [N, offset_group kh kw 2, oh, ow]: what is added to the row and column of a tap
+ * X       f32 or f64 [N, C, H, W];  W [M, C / group, kh, kw];  B [M], zeros by default
+ * offset  [N, offset_group kh kw 2, oh, ow]: is added to the row and column of a tap
  * mask    [N, offset_group kh kw, oh, ow]: factor of a tap, ones by default
- * A tap between pixels is bilinear; pixels outside are zero. One task is one row of
- * output pixels: the taps of a group are collected in scratch, then multiplied with the
- * weights. Source: ONNX DeformConv-19, arXiv:1811.11168. */
+ * Y       [N, M, oh, ow]
+ *
+ * A tap between pixels is bilinear; pixels outside are zero. A task is one row of output
+ * pixels: the taps of a group are collected in scratch and then multiplied by the
+ * weights. Cost: 2 M C / group kh kw FLOPs a pixel, and 4 reads of X for each tap.
+ * Scratch: the taps of a row. Source: ONNX DeformConv-19, arXiv:1811.11168. */
 #include "conv.h"
 #include "real_pixels.h"
 

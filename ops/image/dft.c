@@ -1,15 +1,21 @@
 /* dft.c - DFT and STFT.
  *
- * DFT   input  [..., n, ..., 1 or 2] (real, or real and imaginary) along `axis`, cut or
- *              filled with zeros to dft_length (n by default)
+ * DFT   input  f32 or f64 [..., n, ..., 1 or 2] (real, or real and imaginary) along
+ *       `axis`,
+ *              cut or filled with zeros to dft_length (n by default)
  *       output [..., m, ..., 2]: m = dft_length, with onesided dft_length / 2 + 1.
- *       inverse divides by dft_length; inverse and onesided takes the first half of a
- *       conjugate-even spectrum to [..., dft_length, ..., 1]
- * STFT  signal [B, n, 1 or 2], frames of frame_length (default: the window's) every
+ *              inverse divides by dft_length; inverse and onesided takes the first half
+ *              of a
+ *              conjugate-even spectrum to [..., dft_length, ..., 1], where dft_length is
+ *              2 (n - 1) by default
+ * STFT  signal [B, n, 1 or 2], in frames of frame_length (that of the window by default)
+ *       every
  *              frame_step, times the window
  *       output [B, frames, bins, 2]; onesided by default
  *
- * Phase 0 makes the tables of the transform; then a task is one line or frame, in f64.
+ * Phase 0 makes the tables of the transform. In phase 1 a task is one line or frame, in
+ * f64. Cost: O(length log length) a line (fft.h). Memory: the tables in shared memory,
+ * and a line in scratch.
  * Source: ONNX DFT-17, DFT-20, STFT-17. */
 #include "fft.h"
 #include "real_pixels.h"

@@ -1,14 +1,14 @@
-/* fft.c - see fft.h.
+/* fft.c - discrete Fourier transforms. fft.h describes the interface and the cost.
  *
- * Stockham, decimation in frequency: a pass of radix p makes p blocks of length m at
- * stride s p of each block of length l = p m at stride s:
+ * Stockham's method, decimation in frequency: a pass of radix p makes p blocks of length
+ * m at stride s p of each block of length l = p m at stride s:
  *
  *   y[r + s (p q + j)] = w_l^(q j) sum over k of x[r + s (q + m k)] w_p^(j k)
  *
- * Bluestein: t k = (t^2 + k^2 - (k - t)^2) / 2 makes the transform a convolution with the
- * chirp e^(pi i t^2 / n).
- * Tables: w_length[length]; then for Bluestein chirp[n], and the transform of the padded
- * chirp [length]. Source: Bluestein 1970; Stockham 1966. */
+ * Bluestein's method: t k = (t^2 + k^2 - (k - t)^2) / 2 makes the transform a convolution
+ * with the chirp e^(pi i t^2 / n).
+ * The tables are w_length[length]; for Bluestein also chirp[n] and the transform of the
+ * padded chirp [length]. Source: Bluestein 1970; Stockham 1966. */
 #include "fft.h"
 
 #include "../../runtime/op.h"

@@ -1,8 +1,10 @@
 /* fft.h - discrete Fourier transforms of any length, in f64.
  *
- * Lengths whose prime factors are small: Stockham's autosorting FFT, radices 4, 2, then
- * the others as sums of that many terms. Else Bluestein: a convolution of a power-of-two
- * length. The tables depend on the length only and lie in memory of the caller's. */
+ * In: n complex numbers. Out: their transform, n complex numbers. Lengths whose prime
+ * factors are small take Stockham's autosorting FFT, with radices 4 and 2, and sums of p
+ * terms for the other primes p. Other lengths take Bluestein's method, a convolution of a
+ * power-of-two length. The tables depend on the length only and lie in memory of the
+ * caller. Cost: O(n log n). */
 #ifndef ATTN_OPS_FFT_H
 #define ATTN_OPS_FFT_H
 

@@ -1,9 +1,12 @@
-/* global_pool.c - GlobalAveragePool, GlobalMaxPool, GlobalLpPool: one number per channel.
+/* global_pool.c - GlobalAveragePool, GlobalMaxPool, GlobalLpPool: one number for each
+ * channel of each image.
  *
- * X             [N, C, any]
+ * X             f32 or f64 [N, C, any]
  * Y             [N, C, 1, …, 1]
  * GlobalLpPool  (sum of |x|^p)^(1/p), p = 2 by default
- * Source: ONNX GlobalAveragePool-1, GlobalMaxPool-1, GlobalLpPool-2. */
+ *
+ * Cost: one pass over X. Source: ONNX GlobalAveragePool-1, GlobalMaxPool-1,
+ * GlobalLpPool-2. */
 #include <math.h>
 
 #include "../../runtime/op.h"

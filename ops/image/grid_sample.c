@@ -1,15 +1,16 @@
-/* grid_sample.c - GridSample: X read at the places that a grid names.
+/* grid_sample.c - GridSample: reads X at the places that a grid names.
  *
- * X              [N, C, spatial 2 or 3]
+ * X              f32 or f64 [N, C, spatial 2 or 3]
  * grid           [N, out, 2 or 3]: places in [-1, 1], innermost axis first
  * Y              [N, C, out]
  * mode           linear, nearest (half to even) or cubic (Keys, a = -0.75)
  * padding_mode   zeros, border (clamped), reflection at the border
- * align_corners  -1 and 1 are the centres of the corner pixels, else the edges of the
- *                image
+ * align_corners  1: -1 and 1 are the centres of the corner pixels; 0: they are the edges
+ *                of the image
  *
- * A task is one line of places along the last axis; the places and weights of its taps
- * are worked out once for all channels.
+ * A task is one line of places along the last axis. The places and weights of its taps
+ * are computed once for all channels. Cost: 2 C taps FLOPs a place, with 1, 2 or 4 taps
+ * along each axis. Scratch: the taps of a line.
  * Source: ONNX GridSample-20; ONNX Runtime contrib operators. */
 #include <math.h>
 

@@ -1,13 +1,14 @@
-/* max_unpool.c - MaxUnpool: puts pooled elements back where MaxPool found them, zeros
+/* max_unpool.c - MaxUnpool: puts pooled elements back where MaxPool found them, and zeros
  * elsewhere.
  *
- * X             [N, C, in]
+ * X             f32 or f64 [N, C, in]
  * I             [N, C, in], i64 as MaxPool's Indices
  * output_shape  i64, all dims; without it (in - 1) stride - pads + kernel along each axis
  * Y             [N, C, out]
  *
- * The indices count over the shape without output_shape, which fills the front of a larger
- * output. Source: ONNX MaxUnpool-11. */
+ * The indices count over the shape that would hold without output_shape; this shape fills
+ * the front of a larger output. Cost: one write of Y and one read of X and I. Source:
+ * ONNX MaxUnpool-11. */
 #include "real_pixels.h"
 #include "sliding_window.h"
 

@@ -1,16 +1,18 @@
-/* non_max_suppression.c - NonMaxSuppression: of boxes that overlap, the one with the best
- * score.
+/* non_max_suppression.c - NonMaxSuppression: of boxes that overlap it keeps the one with
+ * the best score.
  *
- * boxes   [images, n, 4]: two opposite corners (y, x, y, x), or with center_point_box 1
- *         the centre and size (x, y, width, height)
- * scores  [images, classes, n]
- * max_output_boxes_per_class      i64, 0 by default: none
+ * boxes   f32 [images, n, 4]: two opposite corners (y, x, y, x), or with center_point_box
+ *         1 the centre and size (x, y, width, height)
+ * scores  f32 [images, classes, n]
+ * max_output_boxes_per_class      i64, 0 by default, which keeps no box
  * iou_threshold, score_threshold  f32
- * Y       i64 [found, 3]: image, class, box; by image, class, falling score (equal ones
- *         by number)
+ * Y       i64 [found, 3]: image, class, box; sorted by image, class, falling score (boxes
+ *         of equal score by their number)
  *
- * A box is dropped where its overlap with a chosen one is over iou_threshold. The step is a
- * dynamic-shape step: how many boxes are found is known at run.
+ * A box is dropped if its overlap with a chosen one is above iou_threshold. The step is a
+ * dynamic-shape step, because the number of boxes is known only at run. Cost: for each
+ * class O(n log n), and one overlap for each pair of a box and a chosen box. Memory: 4
+ * bytes for each box and score.
  * Source: ONNX NonMaxSuppression-11. */
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* pool.c - shapes and tasks of pooling: see pool.h and sliding_window.c. */
+/* pool.c - shapes and tasks of pooling. pool.h and sliding_window.c describe them. */
 #include "pool.h"
 
 attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)

@@ -1,5 +1,5 @@
-/* pool.h - what the pooling operators share: sizes of the output, and tasks, which are
- * rows of output pixels of one plane. */
+/* pool.h - what the pooling operators share: sizes of the output, and tasks. A task is
+ * one row of output pixels of one plane. */
 #ifndef ATTN_OPS_POOL_H
 #define ATTN_OPS_POOL_H
 

@@ -1,14 +1,14 @@
 /* pool_row.h - template: one row of output pixels of a pooling of one plane. First the
- * rows of the input that the windows see are put together into `line`, then the taps
- * along the row. Parameters, undefined at the end:
+ * rows of the input that the windows see are joined into `line`, then the taps along the
+ * row. Parameters, undefined at the end:
  *
  *   POOL_NAME        the function
  *   POOL_T           the element type
- *   POOL_FIRST       what an empty window gives
- *   POOL_IN(v, p)    an input element on its way in
- *   POOL_JOIN(a, v)  a after seeing v
+ *   POOL_FIRST       the result of an empty window
+ *   POOL_IN(v, p)    an input element, before it is joined
+ *   POOL_JOIN(a, v)  the result a joined with v
  *
- * y must hold w->out[2] elements, line w->in[2]. */
+ * y must hold w->out[2] elements, and line w->in[2]. Cost: one POOL_JOIN for each tap. */
 static void POOL_NAME(POOL_T *y, POOL_T *line, const POOL_T *x, const struct window *w,
                       const int64_t at[2], double p)
 {

@@ -1,11 +1,13 @@
-/* qlinear_average_pool.c - com.microsoft QLinearAveragePool: AveragePool of real numbers
- * (q - zero) * scale, quantized again, halves to even.
+/* qlinear_average_pool.c - com.microsoft QLinearAveragePool: AveragePool of the real
+ * numbers (q - zero) * scale, which are quantized again, with halves to even.
  *
- * X  u8 or i8 [N, C, spatial 1 to 3], or with channels_last [N, spatial, C];  Y of its type
+ * X  u8 or i8 [N, C, spatial 1 to 3], or with channels_last [N, spatial, C];  Y of its
+ *    type
  *    and layout, see sliding_window.c
- * Scales are one f32 number each, zero points likewise, 0 by default. Padding is the real
- * number 0; with count_include_pad every window has all elements of the kernel, also past
- * the padding.
+ *
+ * Scales and zero points are one number each; a zero point is 0 by default. Padding is
+ * the real number 0. With count_include_pad every window has all elements of the kernel,
+ * also those past the padding. Cost: one addition for each tap of a window.
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include "../quant/qlinear.h"
 #include "pool.h"

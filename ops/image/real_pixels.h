@@ -1,5 +1,6 @@
-/* real_pixels.h - elements of f32 and f64 tensors as double, and their places in a
- * tensor. */
+/* real_pixels.h - floors positions of pixels that are doubles. In: a double, which may be
+ * infinite or NaN. Out: an integer far from overflow. ops/real.h, which this file
+ * includes, reads and writes f32 and f64 elements as double. */
 #ifndef ATTN_OPS_IMAGE_REAL_PIXELS_H
 #define ATTN_OPS_IMAGE_REAL_PIXELS_H
 

@@ -1,12 +1,15 @@
 /* resize.c - Resize and Upsample: an image of another size, axis by axis.
  *
- * X        any rank up to 8;  Y the same rank
+ * X        any type of real numbers or b8, any rank up to 8;  Y the same type and rank
  * scales   out = floor(in * scale);  sizes: out itself, scale = out / in; one of the two
- * roi      [starts, ends] as parts of the input, for tf_crop_and_resize only
- * axes     which axes scales, sizes and roi speak of; all by default
- * The tables of positions and weights (resize_table.c) are made in phase 0; in phase 1 a
- * task is one line along the last axis: the lines it comes from are added up, then the
- * taps along it. Source: ONNX Resize-10 to 19, Upsample-7, 9. */
+ * roi      [starts, ends] as fractions of the input, for tf_crop_and_resize only
+ * axes     the axes that scales, sizes and roi are for; all by default
+ *
+ * Phase 0 makes the tables of positions and weights (resize_table.c). In phase 1 a task
+ * is one line along the last axis: the lines that it reads are added up, then the taps
+ * along it. Cost: the taps of an axis for each element, axis by axis. BlockedResize
+ * (domain attnrun.fused) resizes a map in blocks of channels. Source: ONNX Resize-10 to
+ * 19, Upsample-7, 9. */
 #include <math.h>
 
 #include "blocked.h"

@@ -1,5 +1,5 @@
-/* resize.h - the tables of a separable resize: for every output position of an axis the
- * input positions it reads and their weights. */
+/* resize.h - the tables of a separable resize. For every output position of an axis they
+ * hold the input positions that it reads, and their weights. */
 #ifndef ATTN_OPS_RESIZE_H
 #define ATTN_OPS_RESIZE_H
 

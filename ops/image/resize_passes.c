@@ -1,11 +1,13 @@
 /* resize_passes.c - Resize of integers with antialias: axis by axis, the last one first,
- * and rounded to the element type after each, as ONNX Runtime, torch and Pillow do.
+ * and rounded to the element type after each axis, as ONNX Runtime, torch and Pillow do.
  *
  * in    X and the tables of resize_table.c
- * out   Y; what lies between two axes is in shared memory
- * Bytes: weights are rounded to 2^-22 (halves away from zero), sums to the nearest byte
- * (halves up). Other integers: sums in double, halves away from zero. All are clamped.
- * A task is one line behind the axis, or all positions of the last axis.
+ * out   Y; the image between two axes is in shared memory
+ *
+ * Bytes: weights are rounded to 2^-22 (halves away from zero), and sums to the nearest
+ * byte (halves up). Other integers: sums are doubles, rounded with halves away from zero.
+ * All results are clamped. A task is one line behind the axis, or all positions of the
+ * last axis. Cost: the taps of an axis for each element between two axes.
  * Source: compared with onnxruntime 1.32.0 and torch 2.13.0. */
 #include <math.h>
 

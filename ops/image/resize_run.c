@@ -1,8 +1,9 @@
-/* resize_run.c - the lines of a resize. Phase 0 makes the tables of positions and
- * weights; in phase 1 a task is one line along the last axis: the lines it comes from are
- * added up, then the taps along it. Integers are rounded towards zero, which is what the
+/* resize_run.c - computes the lines of a resize. Phase 0 makes the tables of positions
+ * and weights. In phase 1 a task is one line along the last axis: the lines that it reads
+ * are added up, then the taps along it. Integers are rounded towards zero, as the
  * reference of ONNX and ONNX Runtime do; those with antialias go axis by axis instead
- * (resize_passes.c). Positions that are vectors are in resize_vectors.c. */
+ * (resize_passes.c). Positions that are vectors are in resize_vectors.c. Scratch: a line
+ * of the input. */
 #include <math.h>
 
 #include "resize.h"

@@ -1,13 +1,14 @@
-/* resize_table.c - which input positions an output position reads, and with which
- * weights.
+/* resize_table.c - computes which input positions an output position reads, and with
+ * which weights.
  *
  * x(i) is the place in the input of output position i (the coordinate transformation).
  * nearest   one position, x rounded as nearest_mode says
- * linear    two neighbours, weights 1 - r, r; r the part of x behind the point
+ * linear    two neighbours, weights 1 - r and r, where r is the fraction of x
  * cubic     four neighbours, Keys' kernel with a = cubic_coeff_a
- * antialias the kernel of linear or cubic stretched by 1 / scale where that shrinks
- * Positions outside of the input read its edge, or count nothing with exclude_outside.
- * Source: ONNX Resize-19. */
+ * antialias the kernel of linear or cubic, stretched by 1 / scale where the image shrinks
+ *
+ * Positions outside of the input read its edge, or are left out with exclude_outside.
+ * Cost: one term for each tap and output position of an axis. Source: ONNX Resize-19. */
 #include <math.h>
 
 #include "resize.h"

@@ -1,11 +1,13 @@
-/* resize_vectors.c - a resize of floats along one axis, or along two that follow each other, where
- * what lies behind them is a vector of a multiple of 16 floats: maps in blocks of 16 channels, or
- * of channels that are last.
+/* resize_vectors.c - a resize of floats along one axis, or along two axes that follow
+ * each other, where what lies behind them is a vector of a multiple of 16 floats. Such
+ * are maps in blocks of 16 channels, and maps whose channels come last.
  *
  * in    X and the tables of resize_table.c
- * out   Y; a task is one line of vectors: the lines that it comes from are added up in scratch,
- *       then the taps along it. A line that alone counts is read where it is.
- * The terms are those of resize_run.c, in the same order. */
+ * out   Y; a task is one line of vectors: the lines that it reads are added up in
+ *       scratch, then the taps along it. A line that is the only one is read where it is.
+ *
+ * The terms are those of resize_run.c, in the same order. Cost: the taps of an axis for
+ * each element. Scratch: a line of vectors. */
 #include "resize.h"
 
 enum { VECTOR = 16 };

@@ -1,15 +1,19 @@
-/* roi_align.c - RoiAlign and MaxRoiPool: a fixed number of bins of each region of
+/* roi_align.c - RoiAlign and MaxRoiPool: a fixed number of bins for each region of
  * interest.
  *
- * X              [N, C, H, W];  Y [n_rois, C, bins down, bins across]
+ * X              f32 or f64 [N, C, H, W];  Y [n_rois, C, bins down, bins across]
  * RoiAlign       rois [n_rois, 4] (x1, y1, x2, y2), batch_indices i64 [n_rois]; a bin is
- *                the mean (or max) of sampling_ratio^2 bilinear samples, 0: as many as its
- *                size
+ *                the mean (or max) of sampling_ratio^2 bilinear samples; with a ratio of
+ *                0 their number follows from the size of the bin
  * MaxRoiPool     rois [n_rois, 5] (image, x1, y1, x2, y2), rounded; a bin is the largest
- *                pixel, an empty one 0
- * coordinate_transformation_mode   half_pixel shifts rois by half a pixel; before opset 16
+ *                pixel, and an empty one is 0
+ * coordinate_transformation_mode   half_pixel shifts rois by half a pixel; before opset
+ *                                  16
  *                it is output_half_pixel, with regions at least one pixel wide
- * Source: ONNX RoiAlign-16, MaxRoiPool-1. */
+ *
+ * A task is one plane of Y. Cost: 4 reads of X for each sample of RoiAlign; one
+ * comparison for each pixel of a region of MaxRoiPool. Source: ONNX RoiAlign-16,
+ * MaxRoiPool-1. */
 #include <math.h>
 
 #include "real_pixels.h"

@@ -5,7 +5,10 @@
  * output_datatype  f32 by default; any real type
  * MelWeightMatrix  num_mel_bins, dft_length, sample_rate, lower and upper edge in hertz;
  *                  Y [dft_length / 2 + 1, num_mel_bins]: triangles on the mel scale
- * Source: ONNX HannWindow-17, HammingWindow-17, BlackmanWindow-17, MelWeightMatrix-17. */
+ *
+ * Cost: one cosine or two for each element of a window; one pass over Y for
+ * MelWeightMatrix. Source: ONNX HannWindow-17, HammingWindow-17, BlackmanWindow-17,
+ * MelWeightMatrix-17. */
 #include <math.h>
 
 #include "../../runtime/op.h"

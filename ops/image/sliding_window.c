@@ -1,9 +1,12 @@
-/* sliding_window.c - checks and sizes of sliding windows: see sliding_window.h.
+/* sliding_window.c - checks and sizes of sliding windows. sliding_window.h describes
+ * struct window.
  *
- * out = floor((in + before + after - ((kernel - 1) * dilation + 1)) / stride) + 1; ceil
- * instead of floor with ceil_mode, without a last window that starts past the input and
- * its front pad. auto_pad SAME_*: out = ceil(in / stride), the odd pixel of padding goes
- * to the end (UPPER) or to the front (LOWER). Source: ONNX Conv-11, MaxPool-12. */
+ *   out = floor((in + before + after - ((kernel - 1) * dilation + 1)) / stride) + 1
+ *
+ * With ceil_mode the division rounds up, but a last window that would start behind the
+ * input and its front pad is left out. auto_pad SAME_*: out = ceil(in / stride), and the
+ * odd pixel of padding goes to the end (UPPER) or to the front (LOWER). Source: ONNX
+ * Conv-11, MaxPool-12. */
 #include "sliding_window.h"
 
 static attn_status check_list(const attnrun_step *step, const char *name,

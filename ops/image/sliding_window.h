@@ -1,8 +1,8 @@
 /* sliding_window.h - the sliding windows of convolution and pooling: kernel, strides,
  * dilations, pads.
  *
- * Up to three spatial axes; struct window always has three, right-aligned: a 1-D operator
- * uses axis 2, and the axes that are not there are 1 wide with kernel 1. */
+ * There are up to three spatial axes. struct window always has three, right-aligned: a
+ * 1-D operator uses axis 2, and an axis that does not exist is 1 wide with kernel 1. */
 #ifndef ATTN_OPS_SLIDING_WINDOW_H
 #define ATTN_OPS_SLIDING_WINDOW_H
 
