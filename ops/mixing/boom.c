@@ -1,19 +1,19 @@
-/* boom.c - Boom of SHA-RNN: act(x W + b), cut into segments of output_size columns,
- * which are added up; columns that fill no segment are not computed.
+/* boom.c - Boom of SHA-RNN: act(x W + b) is cut into segments of output_size columns,
+ * which are added up. Columns that do not fill a segment are not computed.
  *
  * X            f32 (…, in)
  * W            f32 (in, hidden), hidden at least output_size
- * b            f32 (hidden), absent: none
+ * b            f32 (hidden), optional
  * Y            f32 (…, output_size)
  * output_size  in by default
  * activation   quick_gelu: x sigmoid(1.702 x); gelu, gelu_tanh, relu
  *
  * Refused: an X whose last dim is 0, fewer hidden columns than output_size, sizes that
  * disagree.
- * Cost: one product of in x hidden; a segment is added to Y as it is computed, so that (…,
- * hidden) never exists.
- * Source: Merity 2019, arXiv:1911.11423. Compared with Smerity/sha-rnn 218d748
- * model.py Boom(shortcut=True). */
+ * Cost: one product of in x hidden. Each segment is added to Y when it is computed, so a
+ * tensor (…, hidden) never exists.
+ * Source: Merity 2019, arXiv:1911.11423. Compared with Smerity/sha-rnn 218d748 model.py
+ * Boom(shortcut=True). */
 #include "../matmul/gemm.h"
 #include "../attention/core/heads.h"
 #include "../tile.h"

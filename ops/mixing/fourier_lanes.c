@@ -1,12 +1,15 @@
-/* fourier_lanes.c - FourierMix: transforms of one length over ATTN_FFT_LANES lines.
+/* fourier_lanes.c - FourierMix: transforms of one length over ATTN_FFT_LANES lines side
+ * by side.
  *
- * A length N = A B of 256 or more takes four steps: B transforms of length A over
- * elements that are B apart, rotations by e^(-2 pi i q k / N), A transforms of length B. Each
- * of these stays in the first-level cache, and the whole passes by twice instead of once
- * for each radix. The rows of the block in between end with one element of room, or all
- * elements of a column would fall into a few lines of cache. Lengths with a prime factor
- * over 31 go through Bluestein in f64 (ops/image/fft.h). Of the twiddles one in eight is
- * computed. Source: Bailey 1990 (four steps). */
+ * In: n complex numbers of each line. Out: their transforms. A length N = A B of 256 or
+ * more takes four steps: B transforms of length A over elements that are B apart,
+ * rotations by e^(-2 pi i q k / N), and A transforms of length B. Each of these stays in
+ * the first-level cache, and the whole block is read and written twice instead of once
+ * for each radix. Between the steps a row of the block ends with one free element,
+ * because otherwise all elements of a column would fall into a few lines of cache.
+ * Lengths with a prime factor above 31 take Bluestein's method in f64 (ops/image/fft.h).
+ * One twiddle in eight is computed; the others follow from it. Cost: O(n log n) a line.
+ * Source: Bailey 1990 (four steps). */
 #include "fourier_mix.h"
 
 #include <math.h>

@@ -1,23 +1,25 @@
 /* fourier_mix.c - FourierMix: Y = Re(FFT over tokens of (FFT over channels of X)).
  *
- * X, Y   f32 (batch, tokens, channels); no attributes, no mask; nothing is divided by
+ * X, Y   f32 (batch, tokens, channels)
+ *
+ * There are no attributes and no mask, and the result is not divided by anything.
  *
  * Both transforms run over ATTN_FFT_LANES lines side by side (fourier_lanes.c). Phase 1
- * takes twice as many tokens as that: two real lines are one complex one. Of a token's
- * spectrum of C channels only 0 … C/2 are needed, the rest are conjugates: the real parts
- * stay in columns c, the imaginary parts in columns C - c of Y. Phase 2 transforms the
- * columns c and C - c over the tokens and writes Re to c, and to C - c for token (N - n)
- * mod N: the symmetry Y[n, c] = Y[-n, -c]. Long sequences go another way through memory:
- * fourier_rows.c.
+ * takes twice as many tokens as that, because two real lines make one complex one. Of a
+ * token's spectrum of C channels only 0 … C/2 are needed; the rest are conjugates. The
+ * real parts stay in columns c of Y, and the imaginary parts in columns C - c. Phase 2
+ * transforms the columns c and C - c over the tokens and writes Re to c, and to C - c for
+ * token (N - n) mod N; this is the symmetry Y[n, c] = Y[-n, -c]. Long sequences take
+ * another order of memory accesses (fourier_rows.c).
  *
- * Twiddles are rounded from f64 in phase 0 of every run and kept nowhere: 0.1 % of the
- * time at 4,096 x 512.
+ * Phase 0 of every run rounds the twiddles from f64, and nothing keeps them: this is 0.1
+ * % of the time at 4,096 x 512.
  *
- * Refuses: rank other than 3; more than 2^40 channels or tokens. Cost: O(N C (log N + log
- * C)). Memory: tables of N + C, and 256 bytes a token or channel and worker; of long
- * sequences 0.8 MiB at 16,384 x 512. Source: Lee-Thorp 2021 (FNet), arXiv:2105.03824;
- * compared with transformers 5.23.0, FNetBasicFourierTransform, which is the same
- * (without its padding for TPUs). */
+ * Refused: rank other than 3; more than 2^40 channels or tokens. Cost: O(N C (log N + log
+ * C)). Memory: tables of N + C numbers, and 256 bytes for each token or channel and
+ * worker; for long sequences 0.8 MiB at 16,384 x 512. Source: Lee-Thorp 2021 (FNet),
+ * arXiv:2105.03824; compared with transformers 5.23.0, FNetBasicFourierTransform, which
+ * is the same (without its padding for TPUs). */
 #include "fourier_mix.h"
 
 enum { LANES = FOURIER_LANES, ELEMENT = FOURIER_ELEMENT };

@@ -1,6 +1,6 @@
-/* fourier_mix.h - between the files of FourierMix: fourier_mix.c has its row and the form
- * for any shape, fourier_rows.c the form for long sequences, fourier_lanes.c transforms of
- * one length over several lines side by side. */
+/* fourier_mix.h - what the files of FourierMix share: fourier_mix.c has the operator row
+ * and the form for any shape, fourier_rows.c the form for long sequences, and
+ * fourier_lanes.c transforms of one length over several lines side by side. */
 #ifndef ATTN_FOURIER_MIX_H
 #define ATTN_FOURIER_MIX_H
 

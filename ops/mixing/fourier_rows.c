@@ -1,18 +1,18 @@
-/* fourier_rows.c - FourierMix of long sequences, N = A B: whole rows go in and out.
+/* fourier_rows.c - FourierMix of long sequences, N = A B. It reads and writes whole rows.
  *
- * Phase 1, for each q < B: rows q, q + B, … of X are transformed over the channels; of
- * their spectra the real parts of c < C / 2 come first, then the real part of C / 2 and
- * the imaginary parts of the others. So column c and column C / 2 + c are a complex one,
- * and c = 0 is both real columns. Over the A rows these are transformed and rotated, and
- * are rows q A … of Y. Phase 2, for each k <= A / 2: rows k, k + A, … and -k, -k + A, …
- * of that are transformed over their B elements and replaced by Y[n, c] = Re Z_c[n] and
- * Y[n, C - c] = Re Z_c[-n]; column 0 holds a + i b of two real columns, whose real parts
- * are half of Z[n] + Z[-n].
+ * Phase 1, for each q < B: the rows q, q + B, … of X are transformed over the channels.
+ * Of their spectra the real parts of c < C / 2 come first, then the real part of C / 2
+ * and the imaginary parts of the others. Column c and column C / 2 + c are then one
+ * complex column, and c = 0 holds two real columns. These are transformed over the A
+ * rows, rotated, and stored as rows q A … of Y. Phase 2, for each k <= A / 2: the rows k,
+ * k + A, … and -k, -k + A, … of that are transformed over their B elements and replaced
+ * by Y[n, c] = Re Z_c[n] and Y[n, C - c] = Re Z_c[-n]. Column 0 holds a + i b of two real
+ * columns, whose real parts are half of Z[n] + Z[-n].
  *
- * Goes in: X; comes out: Y, which holds what is between the phases. Cost: as in
- * fourier_mix.c, but memory is read and written in rows of 2 C bytes or more, by copies
- * to and from tiles in the second-level cache, where columns took 64 bytes of each row.
- */
+ * In: X. Out: Y, which also holds the numbers between the phases. Cost: as in
+ * fourier_mix.c. Memory is read and written in rows of 2 C bytes or more, by copies to
+ * and from tiles in the second-level cache; columns would use 64 bytes of each row at a
+ * time. */
 #include "fourier_mix.h"
 
 enum { LANES = FOURIER_LANES, ELEMENT = FOURIER_ELEMENT, MAX_TILE = 1 << 20 };

@@ -1,19 +1,21 @@
-/* spatial_gating_unit.c - SpatialGatingUnit: with [u | g] = X cut in two along channels,
- * Y = u * act(Ws[h] LayerNorm(g) + bs[h] + gate_res), a matrix over tokens for each of Hs
- * equal groups of channels.
+/* spatial_gating_unit.c - SpatialGatingUnit: X is cut in two along the channels, [u | g],
+ * and Y = u * act(Ws[h] LayerNorm(g) + bs[h] + gate_res). Ws has a matrix over tokens for
+ * each of Hs equal groups of channels.
  *
  * X            f32 (batch, N, 2 C)
  * gate_res, Y  f32 (batch, N, C); gate_res is optional
  * gamma, beta  (C);  Ws (Hs, Nw, Nw);  bs (Hs, Nw)
- * num_heads 1 (Hs), is_causal 0, activation none | tanh | silu | gelu, epsilon 1e-5
- * Not causal: N == Nw. Causal: N <= Nw, the top left part, and Ws[m, n] counts as 0 for
- * n > m: whole blocks above the diagonal are left out (half of the work).
  *
- * Phase 0 finds mean and deviation of each row of g. A task of phase 1 is a block of
- * channels; Ws is the left operand and read where it lies, see token_channels.h.
+ * The defaults are num_heads 1 (Hs), is_causal 0, activation none (tanh | silu | gelu)
+ * and epsilon 1e-5. Not causal: N == Nw. Causal: N <= Nw, the top left part of Ws is
+ * used, and Ws[m, n] counts as 0 for n > m. Whole blocks above the diagonal are not
+ * computed, which is half of the work.
  *
- * Refuses: other ranks, sizes that disagree, C not divisible by num_heads.
- * Cost: 2 N^2 C flops a sample, half where causal. Memory: 8 bytes a token; a worker
+ * Phase 0 computes mean and deviation of each row of g. A task of phase 1 is a block of
+ * channels. Ws is the left operand and is read in place, see token_channels.h.
+ *
+ * Refused: other ranks, sizes that disagree, C not divisible by num_heads.
+ * Cost: 2 N^2 C FLOPs a sample, half where causal. Memory: 8 bytes a token; a worker
  * holds 768 floats for each of up to 256 channels. Source: Liu 2021 (gMLP),
  * arXiv:2105.08050; compared with g-mlp-pytorch 0.1.5 SpatialGatingUnit, which is the
  * same. */

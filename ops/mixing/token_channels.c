@@ -1,8 +1,9 @@
-/* token_channels.c - tokens multiplied from the left. See token_channels.h.
+/* token_channels.c - multiplies tokens from the left. token_channels.h describes the
+ * operands.
  *
- * For a block of rows of C, tokens are packed ATTN_SUMMED at a time and all rows add
- * their products: a block of W is read once for all channels, X and the sums stay in L2.
- */
+ * For a block of rows of C, tokens are packed ATTN_SUMMED at a time, and all rows add
+ * their products. A block of W is read once for all channels, and X and the sums stay in
+ * L2. */
 #include "token_channels.h"
 
 enum { ROWS = ATTN_GEMM_MC };

@@ -1,7 +1,9 @@
-/* token_channels.h - operators that multiply tokens from the left, Y = epilogue(W X)
- * with X (tokens, channels): tasks are blocks of channels, of which a worker takes
- * several that lie side by side, and walks over the tokens once for each block of rows
- * of Y. */
+/* token_channels.h - operators that multiply tokens from the left, Y = epilogue(W X) with
+ * X (tokens, channels). A task is a block of channels. A worker takes several tasks that
+ * lie side by side, and reads the tokens once for each block of rows of Y.
+ *
+ * In: W (rows, tokens) and X, f32. Out: rows of Y, f32 (rows, width). Cost: 2 rows tokens
+ * width FLOPs. Scratch: 512 rows of sums and 256 packed tokens of a worker's channels. */
 #ifndef ATTN_TOKEN_CHANNELS_H
 #define ATTN_TOKEN_CHANNELS_H
 

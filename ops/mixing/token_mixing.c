@@ -5,12 +5,12 @@
  * Y        (batch, No, C)
  * activation  gelu (by erf) | gelu_tanh | relu
  *
- * A task is a block of channels of one sample, whose hidden values live in scratch alone.
- * The weights are left operands, read along rows where they lie, so there is nothing to
- * pack at load; see token_channels.h.
+ * A task is a block of channels of one sample, whose hidden values exist in scratch only.
+ * The weights are left operands, whose rows are read in place, so nothing is packed at
+ * load; see token_channels.h.
  *
- * Refuses: ranks other than 3, 2 and 1, sizes that disagree.
- * Cost: 2 (N + No) T C flops a sample. Memory: a worker holds T + 384 floats for each of
+ * Refused: ranks other than 3, 2 and 1, sizes that disagree.
+ * Cost: 2 (N + No) T C FLOPs a sample. Memory: a worker holds T + 384 floats for each of
  * 64 to 256 channels. Source: Tolstikhin 2021 (MLP-Mixer), arXiv:2105.01601; compared
  * with mlp-mixer-pytorch 0.3.1 (FeedForward of Conv1d over patches: W = weight[:, :, 0],
  * erf) and, for the tanh form, with flax as google-research/vision_transformer uses it

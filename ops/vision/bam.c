@@ -1,5 +1,5 @@
-/* bam.c - BAM: each element times one plus a sigmoid of its channel's and its pixel's
- * number.
+/* bam.c - BAM: each element is multiplied by one plus a sigmoid, whose argument combines
+ * a number of its channel and a number of its pixel.
  *
  *   c   = cw1 relu(… relu(cw0 mean_p x + cb0) …) + cb1                    (C)
  *   t0  = relu(sw0 x + sb0)     ti = relu(conv3x3(t_i-1, swm_i) + sbm_i)   (R, h, w)
@@ -13,15 +13,17 @@
  * swm, sbm         (m, R, R, 3, 3), (m, R): convolutions with this dilation and zeros
  *                  around; all biases are optional
  * combine          mul, as published code has it, or add, as the paper has it
- * dilation         4;  post_activation  none | relu
+ * dilation         4 by default;  post_activation  none | relu
  *
- * Phases: t0 and the sums of x, by tiles of rows; each convolution; s and Y. The planes
- * t_i have zeros around them, so that a convolution is nine products of R x R with whole
- * tiles. From four images on, and with more than six convolutions, an image is a task.
+ * The phases are: t0 and the sums of x, by tiles of rows; each convolution; s and Y. The
+ * planes t_i have zeros around them, so that a convolution is nine products of R x R with
+ * whole tiles. With four images or more, or with more than six convolutions, an image is
+ * a task.
  *
- * Refuses: sizes that disagree, R = 0, dilation < 1, a bias without its weights.
- * Cost: reads the map twice and writes it once; 4 C R n + 18 m R^2 n flops. Memory: two
- * times R padded planes and sums an image; of more than three images a worker holds one.
+ * Refused: sizes that disagree, R = 0, dilation < 1, a bias without its weights.
+ * Cost: reads the map twice and writes it once; 4 C R n + 18 m R^2 n FLOPs for n pixels.
+ * Memory: two times R padded planes and sums an image; with more than three images each
+ * worker holds those of one image.
  * Source: Park 2018, arXiv:1807.06514. Compared with the class BAM of
  * Jongchan/attention-module 459efad. */
 #include "bam.h"

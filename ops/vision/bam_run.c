@@ -1,4 +1,6 @@
-/* bam_run.c - tiles of rows of BAM: see bam.c. */
+/* bam_run.c - computes tiles of rows of BAM. bam.c has the formula and the cost. In: a
+ * tile of x, or of the planes of one convolution. Out: the next planes, sums, or rows of
+ * Y. */
 #include "bam.h"
 
 enum { TAPS = 9 };

@@ -1,4 +1,4 @@
-/* cbam.c - CBAM: a gate for each channel, then one for each pixel.
+/* cbam.c - CBAM: a gate for each channel, then a gate for each pixel.
  *
  *   z^t_c = pool t of x[c]   L = sum over t of w2 act(w1 z^t + b1) + b2   g = gate(L)
  *   v[c,p] = g_c x[c,p]      s = gate(conv(ws, [max_c v; mean_c v]) + bs)
@@ -10,18 +10,19 @@
  *                  ws[0,1] for the mean; without ws: s = 1
  * pools            of avg, max, lp, lse, each once; avg and max by default. lp: square
  *                  root of the sum of squares; lse: log of the sum of exponentials
- * activation       relu; none | relu | silu | gelu | hardswish
- * gate             sigmoid; hard_sigmoid: clip(x / 6 + 1/2, 0, 1)
+ * activation       relu by default; none | relu | silu | gelu | hardswish
+ * gate             sigmoid by default; hard_sigmoid: clip(x / 6 + 1/2, 0, 1)
  * post_activation  none | relu
- * Both biases of the channel gate come once for each pool.
  *
- * All pools take one read of the map. w2 is multiplied with the sum of the hidden
- * vectors. The rest walks over rows: see spatial_gate.h. Small batches go in up to two
- * groups of images, each with the phases pool, hidden, gates (blocks of channels or rows
- * of w1) and apply (tiles of rows; without ws blocks of channels); from 8 images on an
- * image is a task, unless its weights are larger than it.
+ * Both biases of the channel gate are added once for each pool.
  *
- * Refuses: sizes that disagree; one matrix of two, a bias without its weights, neither
+ * All pools share one read of the map. w2 is multiplied with the sum of the hidden
+ * vectors. The rest of the work goes row by row, see spatial_gate.h. Small batches are
+ * cut into up to two groups of images, each with the phases pool, hidden, gates (blocks
+ * of channels or rows of w1) and apply (tiles of rows; without ws blocks of channels).
+ * From 8 images on an image is a task, unless its weights are larger than it.
+ *
+ * Refused: sizes that disagree; one matrix of two, a bias without its weights, neither
  * gate; K even or over 63; pools that are unknown, named twice, or none.
  * Cost: reads the map twice, if (K + 1) rows of all channels stay in a cache (else three
  * times), and writes it once. Memory: C + R floats a pool and image of a group; a worker

@@ -1,5 +1,5 @@
-/* external.h - what infer, pack and run of ExternalAttention know; see
- * external_attention.c. */
+/* external.h - what infer, pack and run of ExternalAttention share. external_attention.c
+ * has the formula. */
 #ifndef ATTN_EXTERNAL_H
 #define ATTN_EXTERNAL_H
 

@@ -1,6 +1,6 @@
-/* external_attention.c - ExternalAttention: tokens look at S learned slots instead of at
- * one another; softmax over the tokens of each slot, then L1 over the slots of each
- * token.
+/* external_attention.c - ExternalAttention: tokens attend to S learned slots instead of
+ * to one another. Each slot takes a softmax over the tokens, and then each token divides
+ * by its sum over the slots.
  *
  *   l[i,s] = mk_s . x_i          e[i,s] = exp(l[i,s] - max_i l[.,s]) / sum_i exp(…)
  *   a[i,s] = e[i,s] / (epsilon + sum_s e[i,.])      y_i = sum_s a[i,s] mv[:,s] + bv
@@ -8,25 +8,25 @@
  * x         f32 (batch, n, C), or (batch, C, h, w) with n = h w
  * mk        f32 (S, C / num_heads) for all heads, or (num_heads, S, C / num_heads)
  * mv        f32 (Co, S) or (num_heads, Co, S); bv (Co) or (num_heads, Co), optional
- * identity, Y  f32 (batch, n, num_heads Co), or (batch, num_heads Co, h, w);
- *           Y = act(y + identity), identity is optional
- * num_heads 1, epsilon 0, nan_rows 0, post_activation none | relu
+ * identity, Y  f32 (batch, n, num_heads Co), or (batch, num_heads Co, h, w); Y = act(y +
+ *              identity), identity is optional
  *
- * A head of a sample is cut into tiles of 128 tokens. Phase 0: the logits of a tile,
- * their largest and their sum by slot; they stay as exp(l - largest of the tile), so each
- * is computed once. Phase 1: what a tile's terms of a slot are worth, exp(its largest -
- * that of all) / sum. Phase 2: products with that, sums over the slots, the product with
- * mv and all that follows in its epilogue. Where samples and heads are many, a task is
- * one of them, and its logits are the worker's. Logits are slots x tokens in both
- * layouts.
+ * The defaults are num_heads 1, epsilon 0, nan_rows 0 and post_activation none (or relu).
+ *
+ * A head of a sample is cut into tiles of 128 tokens. Phase 0 computes the logits of a
+ * tile, and their largest and their sum for each slot. The logits stay as exp(l - largest
+ * of the tile), so each exponential is computed once. Phase 1 computes the factor of a
+ * tile's terms of a slot, exp(its largest - that of all) / sum. Phase 2 multiplies by it,
+ * sums over the slots, and multiplies by mv, with the rest in the epilogue of that
+ * product. Where there are many samples and heads, a task is one of them, and its logits
+ * are in the worker's scratch. Logits are slots x tokens in both layouts.
  *
  * A token whose e are all 0 with epsilon 0 has a = 0, where 0 / 0 is NaN upstream; with
- * nan_rows 1 it is NaN, too. A NaN
- * in a token makes all of its sample NaN.
- * Refuses: other ranks, sizes that disagree, C no multiple of num_heads, S, C or n 0,
+ * nan_rows 1 it is NaN here, too. A NaN in a token makes all of its sample NaN.
+ * Refused: other ranks, sizes that disagree, C no multiple of num_heads, S, C or n 0,
  * epsilon < 0. Cost: 2 n S (C + num_heads Co) FLOPs and num_heads n S exponentials a
- * sample. Memory: S n floats for each head and sample, or worker. Source: Guo 2021,
- * arXiv:2105.02358. Compared with fightingcv-attention 1.0.0 ExternalAttention and
+ * sample. Memory: S n floats for each head and sample, or for each worker. Source: Guo
+ * 2021, arXiv:2105.02358. Compared with fightingcv-attention 1.0.0 ExternalAttention and
  * MenghaoGuo/EANet 59c03cb External_attention (its convolutions folded into mk, mv, bv),
  * which are the same but for 0 / 0. */
 #include "../attention/core/heads.h"

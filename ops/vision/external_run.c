@@ -1,5 +1,5 @@
-/* external_run.c - the phases of ExternalAttention over tiles of tokens; see
- * external_attention.c. */
+/* external_run.c - computes the phases of ExternalAttention over tiles of tokens.
+ * external_attention.c has the formula and the cost. */
 #include <math.h>
 
 #include "external.h"

@@ -1,5 +1,5 @@
-/* gated_maps.c - checks, pooling, small products and the last pass of gates over maps;
- * see gated_maps.h. */
+/* gated_maps.c - checks, pooling, small products and the last pass of gates over maps.
+ * gated_maps.h describes the operands. */
 #include "gated_maps.h"
 
 #include <math.h>

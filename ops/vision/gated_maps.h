@@ -1,6 +1,5 @@
 /* gated_maps.h - what gates over maps share. A map is f32 (batch, channels, height,
- * width); a gate multiplies it by a number for each channel, for each pixel, or for
- * both:
+ * width). A gate multiplies it by a number for each channel, for each pixel, or for both:
  *
  *   infer:  attn_map_check(), attn_map_check_mlp(), attn_map_check_identity();
  *           where step->concrete: attn_map_sizes()
@@ -9,7 +8,8 @@
  *           kernels->pool_channels_f32() numbers of pixels
  *           attn_residual_relu(), kernels->gate_planes_f32()                Y
  *
- * Whatever is done for a channel or a pixel has the same bits in any task. */
+ * The result for a channel or a pixel has the same bits in any task. Cost: each pass
+ * reads the map once. */
 #ifndef ATTN_GATED_MAPS_H
 #define ATTN_GATED_MAPS_H
 

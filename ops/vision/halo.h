@@ -1,4 +1,5 @@
-/* halo.h - what infer and run of HaloAttention know; see halo_attention.c. */
+/* halo.h - what infer and run of HaloAttention share. halo_attention.c has the formula.
+ */
 #ifndef ATTN_HALO_H
 #define ATTN_HALO_H
 

@@ -6,7 +6,7 @@
  *   Y = wo (softmax(S) V) + bo, without wo the heads one after the other
  *
  * for query (X, Y) of a block and pixel (i, j) of its window, whose first pixel is halo
- * rows and columns before the block. Q' is scale Q, with rel_scaled 0 it is Q.
+ * rows and columns before the block. Q' is scale Q; with rel_scaled 0 it is Q.
  *
  * x              f32 (batch, C, h, w); Y (batch, Co, h / q_stride, w / q_stride)
  * wq, wk         f32 (num_heads dk, C); wv (num_heads dv, C)
@@ -14,26 +14,30 @@
  * rel_h, rel_w   f32 (2 r - 1, dk), for all heads; both or none
  * wo             f32 (Co, num_heads dv); bo (Co)
  * num_heads, block_size (b), halo_size
- * scale          1 / sqrt(dk)
- * padding        what is outside the map is left out ("mask", the default), takes part
- *                with the relative terms as scores ("attend"), or is all that takes part
- *                ("inverted": a window inside the map gives the mean of its values, any
- *                other 0)
+ * scale          1 / sqrt(dk) by default
+ * padding        pixels outside the map are left out ("mask", the default), or they take
+ *                part with the relative terms as scores ("attend"), or only they take
+ *                part ("inverted": a window inside the map gives the mean of its values,
+ *                any other 0)
  * q_stride       2: queries are the pixels of even rows and columns, (X, Y) counts them
  * allow_partial  1: h and w need not be multiples of b
  *
- * K and V exist once for each pixel: of all images where they take up to 16 MiB, else of
- * the rows that a row of blocks sees, in regions of the image that are tasks. All is kept
- * by channel, as the map is: scores are keys x queries, products take K, V and weights as
- * left operands where they lie, and the softmax goes down columns.
+ * K and V exist once for each pixel. They exist for all images where they take up to 16
+ * MiB; otherwise for the rows that a row of blocks sees, in regions of the image that are
+ * tasks. All tensors are stored by channel, as the map is: scores are keys x queries,
+ * products take K, V and weights as left operands in place, and the softmax goes down
+ * columns.
  *
- * Refuses: blocks that do not fit without allow_partial, q_stride 2 with odd b, one of
+ * Refused: blocks that do not fit without allow_partial, q_stride 2 with odd b, one of
  * rel_h and rel_w, bo without wo, inverted with allow_partial, sizes that disagree.
  * Cost: 2 (C heads (2 dk + dv) + r^2 heads (dk + dv) + heads dv Co) FLOPs a pixel.
+ * Memory: K, V, Q and results of all pixels up to 16 MiB, or those of a region for each
+ * worker.
  * Source: Vaswani 2021, arXiv:2103.12731. Compared with timm 1.0.28 HaloAttn ("attend"),
  * halonet-pytorch 0.0.5 HaloAttention ("mask") and fightingcv-attention 1.0.0
- * HaloAttention ("inverted", as halonet-pytorch up to 0.0.4). A pixel that is no number
- * makes 0 of a window with padding in "inverted", where those give NaN. */
+ * HaloAttention ("inverted", as halonet-pytorch up to 0.0.4). With "inverted" a pixel
+ * that is NaN or infinite gives 0 for a window with padding, where these packages give
+ * NaN. */
 #include <math.h>
 
 #include "../attention/core/heads.h"

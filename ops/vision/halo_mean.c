@@ -1,6 +1,8 @@
-/* halo_mean.c - HaloAttention with padding "inverted": all queries of a block see equal
- * weights. Where the window lies inside the map that is the mean of its values, which are
- * linear, so the mean of its pixels is multiplied; else it is 0. See halo_attention.c. */
+/* halo_mean.c - HaloAttention with padding "inverted", where all keys of a query have
+ * equal weights. If the window lies inside the map, the result is the mean of its values.
+ * Values are linear, so the mean of the window's pixels is multiplied by the weights
+ * instead. Otherwise the result is 0. halo_attention.c has the formula. Cost: one pass
+ * over the window of each block, and one product. */
 #include "halo.h"
 #include "../tile.h"
 

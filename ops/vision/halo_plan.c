@@ -1,5 +1,6 @@
-/* halo_plan.c - what HaloAttention keeps of the shapes, and its tasks: from the shapes
- * come tiles of queries, regions of blocks and the sizes of memory. */
+/* halo_plan.c - chooses the tasks and the memory of HaloAttention. In: the shapes. Out:
+ * tiles of queries, regions of blocks, sizes of scratch and shared memory. All of them
+ * depend on shapes alone. */
 #include "halo.h"
 #include "../tile.h"
 

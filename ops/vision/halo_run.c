@@ -1,5 +1,6 @@
-/* halo_run.c - the phases of HaloAttention: K, V and Q of pixels, blocks, results; or all
- * of them for regions, one after the other. See halo_attention.c. */
+/* halo_run.c - computes the phases of HaloAttention: K, V and Q of pixels, blocks,
+ * results; or all of them for regions, one after the other. halo_attention.c has the
+ * formula and the cost. */
 #include "../tile.h"
 #include "halo.h"
 

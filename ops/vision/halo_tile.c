@@ -1,6 +1,7 @@
-/* halo_tile.c - HaloAttention for the queries of a block: scores are keys x queries, so
- * that all operands lie as they are needed. In come Q, K and V of the pixels; Q's place,
- * or that beside it, gets the results. See halo_attention.c. */
+/* halo_tile.c - HaloAttention for the queries of a block. Scores are keys x queries, so
+ * that all operands already lie as the products need them. In: Q, K and V of the pixels.
+ * Out: the results, in the place of Q or beside it. halo_attention.c has the formula and
+ * the cost. */
 #include "halo.h"
 
 /* Queries from output pixel (y, x) on, which are numbers (row, column) … of their block,

@@ -1,5 +1,5 @@
 /* involution.c - Involution: each pixel has a K x K kernel of its own for each group of
- * channels, made of the pixel itself.
+ * channels, which is computed from the pixel itself.
  *
  *   H = act(w1 x' + b1)     x' = x, or the mean of its stride x stride squares
  *   k = w2 H + b2           row g K^2 + i K + j is tap (i, j) of group g
@@ -10,24 +10,24 @@
  *
  * x             f32 (batch, C, h, w); Y (batch, C, h / stride, w / stride)
  * w1, w2        f32 (R, C), (groups K^2, R); b1, b2 (R), (groups K^2)
- * kernel        f32 (batch, groups K^2, h / stride, w / stride): k itself, instead of
- *               these
+ * kernel        f32 (batch, groups K^2, h / stride, w / stride): k itself, instead of w1
+ *               and w2
  * kernel_size   K, odd, up to 31; groups divides C; stride divides h and w
  * activation    none, relu (default), silu, gelu by erf, hardswish
  *
  * A task makes the kernels of one group for a tile of up to 128 pixels, uses them for the
- * group's channels, and goes on to the next group. Where tiles are few, H of all of them
- * comes first, and groups are shared out. Constant w2 and b2 are packed as one matrix
- * that meets a row of ones behind H.
+ * group's channels, and goes on to the next group. Where there are few tiles, a first
+ * phase makes H of all of them, and the groups are divided among tasks. Constant w2 and
+ * b2 are packed as one matrix, and H gets a row of ones for b2.
  *
- * Refuses: even K, stride that does not divide h or w, sizes that disagree, kernel beside
+ * Refused: even K, stride that does not divide h or w, sizes that disagree, kernel beside
  * w1 or w2, none of them.
  * Cost: 2 (C R + R K^2 groups + K^2 C) FLOPs a pixel. Scratch: the kernels of a group and
- * H for a tile; where tiles are few, H of all.
+ * H for a tile; where there are few tiles, shared memory holds H of all.
  * Source: Li 2021, arXiv:2103.06255. Compared with involution_naive.py of
- * d-li14/involution 21c3158 and fightingcv-attention 1.0.0 Involution, both with BatchNorm
- * folded; involution-pytorch 0.0.2.2 multiplies matrices of whole rows instead and is
- * something else. */
+ * d-li14/involution 21c3158 and fightingcv-attention 1.0.0 Involution, both with
+ * BatchNorm folded. involution-pytorch 0.0.2.2 multiplies matrices of whole rows, which
+ * is a different operator. */
 #include "../attention/core/heads.h"
 #include "gated_maps.h"
 #include "../tile.h"

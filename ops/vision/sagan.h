@@ -1,4 +1,5 @@
-/* sagan.h - what infer, pack and run of SAGANAttention know; see sagan_attention.c. */
+/* sagan.h - what infer, pack and run of SAGANAttention share. sagan_attention.c has the
+ * formula. */
 #ifndef ATTN_SAGAN_H
 #define ATTN_SAGAN_H
 

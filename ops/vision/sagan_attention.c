@@ -1,27 +1,28 @@
-/* sagan_attention.c - SAGANAttention: each pixel looks at all pixels of its map, or at a
- * quarter of as many.
+/* sagan_attention.c - SAGANAttention: each pixel attends to all pixels of its map, or to
+ * a quarter of their number.
  *
  *   q = wq x + bq            k = pool(wk x + bk), v = pool(wv x + bv)
  *   o_i = sum_j softmax_j(scale q_i . k_j) v_j        Y = gamma (wo o + bo) + x
  *
  * x, Y       f32 (batch, C, h, w)
- * wq, wk     (d, C); wv (e, C); wo (C, e), absent: wo o is o, and e is C
+ * wq, wk     (d, C); wv (e, C); wo (C, e), optional: without it wo o is o, and e is C
  * bq, bk (d), bv (e), bo (C) optional;  gamma () or (1)
- * kv_pool    1; 2: the largest of 2 x 2 pixels of each channel, behind the projection
- * scale      1, not 1 / sqrt(d)
+ * kv_pool    1; 2: the largest of 2 x 2 pixels of each channel, after the projection
+ * scale      1 by default, not 1 / sqrt(d)
  *
- * bk adds one number to all scores of a query and is not read. Rows of the softmax add up
- * to 1, so bv is added behind it; and wv may be multiplied there, by sums of x: that is
- * done where x has no more channels than v (kv_pool 1) and wv is last or wo wv could be
- * multiplied at load. Products saved: n n' (e - C), and n e C where there is wo.
+ * bk adds one number to all scores of a query and is not read. The rows of the softmax
+ * add up to 1, so bv is added after it. wv may be multiplied there too, by sums of x.
+ * This is done where x has no more channels than v (kv_pool 1) and wv is last or wo wv
+ * could be multiplied at load. It saves n n' (e - C) products, and n e C where there is
+ * wo (n queries, n' keys).
  *
- * Phase 0: a tile of 256 keys and values as panels, and gamma (wo bv + bo). Phase 1: 128
- * queries, which are projected, see all tiles by attn_stream, and are projected back,
- * with gamma and x in the epilogue.
+ * Phase 0 makes tiles of 256 keys and values as panels, and gamma (wo bv + bo). In phase
+ * 1 a task is 128 queries: they are projected, see all tiles by attn_stream, and are
+ * projected back, with gamma and x in the epilogue.
  *
  * A NaN in a pixel makes all of its sample NaN, an infinity most of it.
- * Refuses: other ranks and sizes, kv_pool 2 with odd h or w, e != C without wo, bo
- * without wo. Cost: 2 n n' (d + v) FLOPs and n n' exponentials a sample, v being e or,
+ * Refused: other ranks and sizes, kv_pool 2 with odd h or w, e != C without wo, bo
+ * without wo. Cost: 2 n n' (d + v) FLOPs and n n' exponentials a sample, where v is e or,
  * where x is summed, C. Memory: n' (d + v) floats a sample. Source: Zhang 2018,
  * arXiv:1805.08318. Compared with heykeetae/Self-Attention-GAN 8714a54 Self_Attn (kv_pool
  * 1, no wo; its second output, the weights, is not offered) and ajbrock/BigGAN-PyTorch

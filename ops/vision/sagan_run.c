@@ -1,5 +1,5 @@
-/* sagan_run.c - the two phases of SAGANAttention: tiles of keys, tiles of queries; see
- * sagan_attention.c. */
+/* sagan_run.c - computes the two phases of SAGANAttention: tiles of keys, and tiles of
+ * queries. sagan_attention.c has the formula and the cost. */
 #include <math.h>
 
 #include "sagan.h"

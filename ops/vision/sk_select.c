@@ -1,5 +1,5 @@
-/* sk_select.c - SKSelect: branches of maps, weighted for each channel by a softmax across
- * branches of what all of them hold.
+/* sk_select.c - SKSelect: a weighted sum of several maps (branches). The weights are a
+ * softmax across the branches for each channel, computed from the mean of all branches.
  *
  *   S_c = sum over m of mean_p f_m[c,p]   Z = act(w1 S + b1)   l_m = wsel_m Z + bsel_m
  *   Y[c,p] = post(sum over m of softmax_m(l)[c] f_m[c,p] + identity[c,p])
@@ -8,14 +8,14 @@
  * f, identity, Y   f32 (batch, C, h, w): f_0 … f_M-1, 2 <= M <= 8; identity is optional
  * activation       none | relu;  post_activation  none | relu
  *
- * Up to three images go one by one, each with the phases pool (blocks of channels),
- * select (the small products) and sum (blocks of channels); of more, an image is a task.
- * A pixel of all branches and identity is read before it is written: Y may lie in any of
- * them, and one map may be given twice.
+ * Up to three images are computed one by one, each with the phases pool (blocks of
+ * channels), select (the small products) and sum (blocks of channels). With more images
+ * an image is a task. A pixel of all branches and identity is read before it is written,
+ * so Y may share the memory of any of them, and one map may be given twice.
  *
- * Refuses: fewer than 2 or more than 8 maps, sizes that disagree, d = 0.
- * Cost: reads each map twice and writes one. Memory: C + d + M C floats an image; neither
- * the stack of the branches nor their sum.
+ * Refused: fewer than 2 or more than 8 maps, sizes that disagree, d = 0.
+ * Cost: reads each map twice and writes one. Memory: C + d + M C floats an image. Neither
+ * the stack of the branches nor their sum exists.
  * Source: Li 2019, arXiv:1903.06586. Compared with fightingcv-attention 1.0.0 SKAttention
  * and timm 1.0.28 SelectiveKernelAttn. */
 #include <math.h>

@@ -1,4 +1,5 @@
-/* spatial_gate.c - gates of pixels, row by row: see spatial_gate.h. */
+/* spatial_gate.c - computes gates of pixels, row by row. spatial_gate.h describes the
+ * operands and the cost. */
 #include "spatial_gate.h"
 
 /* ---- sizes ---- */

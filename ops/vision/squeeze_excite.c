@@ -1,5 +1,5 @@
-/* squeeze_excite.c - SqueezeExcite: each channel times a number that is made of all of
- * them.
+/* squeeze_excite.c - SqueezeExcite: each channel is multiplied by a number that is
+ * computed from all channels.
  *
  *   z_c = pool(x[c])   u = act(w1 z + b1)   g = gate(w2 u + b2)
  *   Y[c,p] = post(x[c,p] g_c + identity[c,p])
@@ -7,19 +7,22 @@
  * x, identity, Y   f32 (batch, C, h, w); identity is optional, and may be x
  * w1, b1           (R, C), (R);  w2, b2 (C, R), (C);  b1, b2 optional
  *                  without w2 (effective squeeze-excite): g = gate(w1 z + b1), R = C
- * activation       relu; none | relu | silu | gelu | hardswish; without w2: none
- * gate             sigmoid; hard_sigmoid: clip(x / 6 + 1/2, 0, 1)
+ * activation       relu by default; none | relu | silu | gelu | hardswish; without w2:
+ *                  none
+ * gate             sigmoid by default; hard_sigmoid: clip(x / 6 + 1/2, 0, 1)
  * pool             avg: the mean; max: NaN where any pixel is; avg_max: half of each
  * post_activation  none | relu
  *
- * Small batches go in up to three groups of images, each with the phases pool, hidden (u)
- * and scale, whose tasks are blocks of channels of all images of the group; a task of the
- * last phase finds its own gates. Channels are scaled in the reverse order of pooling.
- * From 8 images on an image is a task, unless its weights are larger than it.
+ * Small batches are cut into up to three groups of images, each with the phases pool,
+ * hidden (u) and scale, whose tasks are blocks of channels of all images of the group. A
+ * task of the last phase computes its own gates. Channels are scaled in the reverse order
+ * of pooling, because the last ones are still in a cache. From 8 images on an image is a
+ * task, unless its weights are larger than it.
  *
- * Refuses: sizes that disagree, R = 0; b2 without w2; an inner activation without w2.
+ * Refused: sizes that disagree, R = 0; b2 without w2; an inner activation without w2.
  * Cost: reads the map twice, from a cache where an image fits, and writes it once.
- * Memory: C + R floats an image of a group, a worker 2 C + R or those of its block.
+ * Memory: C + R floats an image of a group; a worker holds 2 C + R floats, or those of
+ * its block.
  * Source: Hu 2018, arXiv:1709.01507; Lee 2020 (effective), arXiv:1911.06667. Compared
  * with timm 1.0.28 SEModule, EffectiveSEModule and fightingcv-attention 1.0.0
  * SEAttention. */
