@@ -17,8 +17,8 @@
  *
  * The phases are: t0 and the sums of x, by tiles of rows; each convolution; s and Y. The
  * planes t_i have zeros around them, so that a convolution is nine products of R x R with
- * whole tiles. With four images or more, or with more than six convolutions, an image is
- * a task.
+ * whole tiles. With four images or more, or with more than seven convolutions, an image
+ * is a task.
  *
  * Refused: sizes that disagree, R = 0, dilation < 1, a bias without its weights.
  * Cost: reads the map twice and writes it once; 4 C R n + 18 m R^2 n FLOPs for n pixels.
