@@ -1,9 +1,12 @@
-/* attention_heads.c - attention reads its operands where they lie: split into heads by
- * Reshape and Transpose they are (batch, tokens, heads * dim), or (tokens, batch, …) as
- * nn.MultiheadAttention has them, or some columns of a wider product; each operand on its
- * own; keys and values whose heads were repeated, before that. The result goes back the
- * same way. Four transposes and a Split less. For
- * FusedAttention, and for Attention without a past or present, which becomes one. */
+/* attention_heads.c - attention reads its operands where they lie. Operands that Reshape
+ * and Transpose split into heads are (batch, tokens, heads * dim) before that, or
+ * (tokens, batch, …) in nn.MultiheadAttention, or some columns of a wider product. The
+ * pass finds this for each operand alone. It also takes keys and values from before their
+ * heads are repeated. The result returns in the same way. This removes four transposes
+ * and a Split.
+ *
+ * In: FusedAttention, or Attention without a past or present, which becomes
+ * FusedAttention. Out: the same node with by-token operands. Exact. */
 #include <math.h>
 
 #include "../../runtime/poll.h"

@@ -1,12 +1,13 @@
-/* block_mask.c - which keys the masks of attention in blocks let through. In: the masks, as
- * constants or as expressions of the positions of queries and of keys in their windows. Out:
- * a pattern that holds for every block.
+/* block_mask.c - finds which keys the masks of attention in blocks keep. In: the masks, as
+ * constants or as expressions of the positions of queries and of keys in their windows. Out: a
+ * pattern that holds for every block.
  *
- * An expression becomes a list of entries, operands behind what reads them. It is computed for
- * each pair (i, j) of a query and a key of the window: a position is P + i, a key that there
- * is P + j - before chunk, one outside what Pad wrote; P, the first position of the block, is
- * any number from 0 on, so a comparison is true, false or not known. Where a constant differs
- * between blocks, each block is looked at, with its own P. Keys outside must not be seen. */
+ * An expression becomes a list of entries, where operands come behind the entries that read them.
+ * It is computed for each pair (i, j) of a query and a key of the window. The position of the
+ * query is P + i. The position of a key is P + j - before chunk, or outside the tensor the number
+ * that Pad wrote. P, the first position of the block, is any number from 0 on, so a comparison is
+ * true, false or unknown. Where a constant differs between blocks, each block is examined with
+ * its own P. Keys outside must not be seen. */
 #include "../../runtime/poll.h"
 #include "block_window.h"
 

@@ -1,11 +1,12 @@
-/* block_window.c - keys in blocks with their neighbours, as exporters write them, on a tensor of
- * blocks that Pad made longer by whole blocks:
+/* block_window.c - recognizes keys in blocks with their neighbours, as exporters write
+ * them, on a tensor of blocks that Pad made longer by whole blocks:
  *
  *   Reshape(Gather(Pad(X), [[0, 1, 2], [1, 2, 3], …]))                unfold
  *   Concat(Slice(Pad(X), 0), Slice(Pad(X), 1), Slice(Pad(X), 2))      slices
  *
- * The indexes are constants, which are compared one by one, or Range(blocks) + (0, 1, 2). In: a
- * value. Out: X, how many blocks there are before and behind, and what lies outside. */
+ * The indexes are constants, which are compared one by one, or Range(blocks) + (0, 1, 2).
+ * In: a value. Out: X, the number of blocks before and behind, and the number that Pad
+ * writes outside. */
 #include "../../runtime/poll.h"
 #include "block_window.h"
 

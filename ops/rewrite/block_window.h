@@ -1,6 +1,7 @@
-/* block_window.h - attention in blocks of queries against neighbouring blocks of keys: what
- * its pass (fuse_block_attention.c), its windows (block_window.c) and its masks (block_mask.c)
- * share. Block w of c queries sees keys (w - before) c … (w + after + 1) c - 1. */
+/* block_window.h - attention in blocks of queries against neighbouring blocks of keys.
+ * Its pass (fuse_block_attention.c), its windows (block_window.c) and its masks
+ * (block_mask.c) share this file. Block w of c queries sees the keys (w - before) c … (w
+ * + after + 1) c - 1. */
 #ifndef ATTN_BLOCK_WINDOW_H
 #define ATTN_BLOCK_WINDOW_H
 

@@ -1,11 +1,13 @@
-/* block_wrap.c - keys in blocks with their neighbours around the end, as transformers' Reformer
- * writes them: the blocks before the first one are the last ones.
+/* block_wrap.c - recognizes keys in blocks whose neighbours wrap around the end, as
+ * transformers' Reformer writes them. The blocks before the first one are then the last
+ * ones.
  *
- *   Concat(Concat(Slice(X, -1:), Slice(X, :-1)), X)     a window of one block before its own
+ *   Concat(Concat(Slice(X, -1:), Slice(X, :-1)), X)     a window of one block before its
+ *                                                       own
  *
- * In: a value. Out: X, and how many blocks there are before and behind; X with those blocks at both
- * ends. The number of blocks is a constant above that of each side: with fewer, a neighbour is no
- * whole turn of the others. */
+ * In: a value. Out: X, the number of blocks before and behind, and X with those blocks at
+ * both ends. The number of blocks must be a constant above the number of each side. With
+ * fewer blocks a rotation would not bring a neighbour to its place. */
 #include "block_window.h"
 
 enum { MAX_WINDOW = 64 };

@@ -1,9 +1,11 @@
-/* blocked_cbam.c - CBAM and SqueezeExcite of maps in blocks of 16 channels; see blocked_layout.c.
+/* blocked_cbam.c - CBAM and SqueezeExcite of maps in blocks of 16 channels.
+ * blocked_layout.c has the whole pass.
  *
  *   CBAM of pools avg and max       BlockedCBAM
  *   SqueezeExcite, two matrices     the same without a gate of pixels
  *
- * In: a node of the graph. Out: whether it is of that form, and what takes its place. */
+ * In: a node of the graph. Out: whether it has that form, and the node that replaces it.
+ */
 #include "../kernels/kernel_types.h"
 #include "blocked_layout.h"
 

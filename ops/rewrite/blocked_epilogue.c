@@ -1,11 +1,13 @@
-/* blocked_epilogue.c - what stands behind a convolution of blocked maps and nobody else reads:
+/* blocked_epilogue.c - nodes behind a convolution of blocked maps, which no other node
+ * reads, become part of it:
  *
  *   BlockedConv, BlockedGate by constants    BlockedConv with S
  *   BlockedConv, Add of a map                BlockedConv with Z
  *
- * and with products of bf16 the maps that dense convolutions alone read become bf16: they would
- * round them anyway, to the same bits. conv_epilogue does the first two on plain maps; here it
- * is what had other channels, or channels that are last, on its way.
+ * With products of bf16, maps that only dense convolutions read become bf16. The
+ * convolutions would round them anyway, to the same bits. conv_epilogue does the first
+ * two on plain maps. This pass takes those that it could not see, because the channels
+ * were last or in another order.
  *
  * In: what blocked_layout.c has written. Out: fewer nodes, and maps of half the size. */
 #include "../../runtime/poll.h"

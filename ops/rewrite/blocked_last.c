@@ -1,13 +1,14 @@
-/* blocked_last.c - what stands between Transposes to channels that are last and back, in networks
- * whose maps are in blocks of 16 channels; see blocked_layout.c. A map [N, H, W, C] of a member
- * has the same blocks as [N, C, H, W], so that both Transposes are nothing.
+/* blocked_last.c - nodes between a Transpose to channels last and the Transpose back, in
+ * networks whose maps are in blocks of 16 channels. blocked_layout.c has the whole pass.
+ * A map [N, H, W, C] has the same blocks as [N, C, H, W], so both Transposes vanish.
  *
  *   LayerNormalization over the channels       BlockedNorm
  *   MatMul, FusedMatMul by a constant [C, M]   BlockedConv of one tap
  *   Mul by a constant for each channel         BlockedGate, of either kind of maps
  *   elementwise nodes                          the same node (blocked_members.c)
  *
- * In: a node of the graph, and what is known of those before it. Out: what it becomes. */
+ * In: a node of the graph, and what is known of the nodes before it. Out: the node that
+ * replaces it. */
 #include "../kernels/kernel_types.h"
 #include "blocked_layout.h"
 

@@ -1,6 +1,6 @@
-/* blocked_layout.c - runs of convolutions, pooling and elementwise nodes over maps go to maps
- * in blocks of 16 channels, [N, ceil(C / 16), H, W, 16] (ops/image/blocked.h), which are
- * ordinary tensors: elementwise nodes stay as they are.
+/* blocked_layout.c - regions of convolutions, pooling and elementwise nodes use maps in blocks of
+ * 16 channels, [N, ceil(C / 16), H, W, 16] (ops/image/blocked.h). These are ordinary tensors, so
+ * elementwise nodes do not change.
  *
  *   Conv, FusedConv with constant weights          BlockedConv
  *   MaxPool, AveragePool                           BlockedPool
@@ -15,11 +15,12 @@
  *   follows it up to the one back
  *   the same on quantized bytes                    see blocked_quantized.c
  *
- * A first walk finds out which nodes can be members of runs: every convolution of the forms
- * that BlockedConv takes, and what reads a member. Members that read each other are a run. It
- * is taken where what its convolutions gain pays for its borders, where ToBlocked and
- * FromBlocked copy the map; convolutions of few channels read plain maps. A second walk
- * rewrites the members of these runs. Late: conv_epilogue and others come first. */
+ * A first walk over the nodes finds those that can be members of a region: every convolution of a
+ * form that BlockedConv takes, and nodes that read a member. Members that read each other form a
+ * region. A region is rewritten if the gain of its convolutions is larger than the cost of its
+ * borders, where ToBlocked and FromBlocked copy the map. Convolutions of few channels read plain
+ * maps. A second walk rewrites the members of these regions. The pass runs late, after
+ * conv_epilogue and others. Cost: linear in the number of nodes. */
 #include "../../runtime/poll.h"
 #include "../kernels/kernels.h"
 #include "blocked_layout.h"

@@ -1,5 +1,6 @@
-/* blocked_layout.h - what the files of the pass blocked_layout share: the walk's state, and
- * which nodes can go to maps in blocks of 16 channels. */
+/* blocked_layout.h - what the files of the pass blocked_layout share: the state of its
+ * walk over the nodes, and the tests of which nodes can use maps in blocks of 16
+ * channels. */
 #ifndef ATTN_BLOCKED_LAYOUT_H
 #define ATTN_BLOCKED_LAYOUT_H
 

@@ -1,5 +1,6 @@
-/* blocked_members.c - which nodes can go to maps in blocks of 16 channels; see
- * blocked_layout.c. In: a node, and what is known of those before it. Out: what it becomes. */
+/* blocked_members.c - tests which nodes can use maps in blocks of 16 channels.
+ * blocked_layout.c has the whole pass. In: a node, and what is known of the nodes before
+ * it. Out: the node that replaces it. */
 #include "../kernels/kernel_types.h"
 #include "blocked_layout.h"
 

@@ -1,18 +1,21 @@
-/* blocked_quantized.c - operators on quantized bytes go to maps in blocks of 16 channels; see
- * blocked_layout.c. Blocked maps are u8: bytes of i8 and their zero points are 128 more there.
+/* blocked_quantized.c - operators on quantized bytes that use maps in blocks of 16
+ * channels. blocked_layout.c has the whole pass. Blocked maps are u8: 128 is added to
+ * bytes of i8 and to their zero points.
  *
  *   QLinearConv                    BlockedQLinearConv; of up to 4 channels in blocks of 4
- *   QLinearAdd                     part of the convolution that gives an operand to it alone,
- *                                  else the same node
+ *   QLinearAdd                     part of the convolution whose result only it reads,
+ *                                  else the
+ *                                  same node
  *   QLinearMul                     the same node, or BlockedGate
- *   QLinearSigmoid, -LeakyRelu,    ByteTable, or part of the convolution whose result nobody
- *   QLinearMul of x and such of x  else reads
+ *   QLinearSigmoid, -LeakyRelu,    ByteTable, or part of the convolution whose result no
+ *                                  other
+ *   QLinearMul of x and such of x  node reads
  *   QLinearConcat of whole blocks  the same node
  *   QLinearGlobalAveragePool       BlockedMean
  *   MaxPool                        BlockedPool
  *
- * Scales and zero points are constants. All of it gives the bytes that the nodes of the file
- * give. */
+ * In: a node of the graph. Out: the node that replaces it. Scales and zero points must be
+ * constants. The results are the bytes that the nodes of the file give. */
 #include "../../runtime/poll.h"
 #include "../kernels/kernel_types.h"
 #include "../quant/qlinear.h"

@@ -1,11 +1,13 @@
-/* blocked_resize.c - Resize and Upsample of maps in blocks of 16 channels; see blocked_layout.c.
- * Batch and channels stay as they are; height and width get the scales or sizes that the node
- * has, as attributes or inputs say.
+/* blocked_resize.c - Resize and Upsample of maps in blocks of 16 channels.
+ * blocked_layout.c has the whole pass. Batch and channels keep their sizes. Height and
+ * width get the scales or sizes of the node, which are attributes or inputs.
  *
  *   scales   constants; of batch and channels 1
- *   sizes    constants, or any value: the types say that batch and channels stay
+ *   sizes    constants, or any value if the types prove that batch and channels keep
+ *            their sizes
  *
- * In: a node of the graph. Out: whether it is of that form, and what takes its place. */
+ * In: a node of the graph. Out: whether it has that form, and the node that replaces it.
+ */
 #include "../kernels/kernel_types.h"
 #include "blocked_layout.h"
 

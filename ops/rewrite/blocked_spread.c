@@ -1,8 +1,10 @@
-/* blocked_spread.c - ConvTranspose whose strides are its kernel, on maps in blocks of 16 channels;
- * see blocked_layout.c. Each pixel becomes a tile of pixels that no other pixel reaches: a
- * BlockedConv of one tap, with columns for each place of the tile and its pixels spread.
+/* blocked_spread.c - ConvTranspose whose strides are its kernel, on maps in blocks of 16
+ * channels. blocked_layout.c has the whole pass. Each pixel becomes a tile of pixels that
+ * no other pixel reaches. This is a BlockedConv of one tap that has columns for each
+ * place of the tile and spreads its pixels.
  *
- * In: a node of the graph. Out: whether it is of that form, and what takes its place. */
+ * In: a node of the graph. Out: whether it has that form, and the node that replaces it.
+ */
 #include "../../runtime/checked.h"
 #include "../../runtime/poll.h"
 #include "../kernels/kernel_types.h"

@@ -1,6 +1,6 @@
 /* constant_if.c - an If whose condition is a constant becomes the nodes of the branch
- * that it takes. Exact. Exporters leave such conditions where a shape decides (Squeeze of
- * a dim that is 1 or not, a cache that is there or not). */
+ * that it takes. Exporters leave such conditions where a shape decides: Squeeze of a dim
+ * that may be 1, or a cache that may be absent. Exact. */
 #include "../../runtime/poll.h"
 #include "match.h"
 

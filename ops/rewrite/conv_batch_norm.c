@@ -1,8 +1,12 @@
-/* conv_batch_norm.c - Conv (or ConvTranspose of one group) with constant weights,
+/* conv_batch_norm.c - Conv, or ConvTranspose of one group, with constant weights,
  * followed by BatchNormalization with constant statistics, becomes a Conv with scaled
- * weights: s = scale / sqrt(var + epsilon);  W' = W * s;  B' = (B - mean) * s + bias.
- * The same where Mul by a number follows, or Mul and then Add of one: W' = W * s, B' = B * s +
- * shift. */
+ * weights:
+ *
+ *   s = scale / sqrt(var + epsilon);  W' = W * s;  B' = (B - mean) * s + bias
+ *
+ * Mul by a number is treated in the same way, and so is Mul followed by Add of a number:
+ * W' = W * s, B' = B * s + shift. In: the nodes. Out: one node, new weights of the same
+ * size. */
 #include <math.h>
 
 #include "../../runtime/poll.h"

@@ -1,6 +1,6 @@
 /* conv_epilogue.c - Conv, then Add of a tensor of the result's shape, and an activation
- * become one FusedConv: y = activation(conv(X, W) + B + Z). Runs after conv_batch_norm.
- */
+ * become one FusedConv: y = activation(conv(X, W) + B + Z). The pass runs after
+ * conv_batch_norm. */
 #include "../../runtime/poll.h"
 #include "epilogue.h"
 

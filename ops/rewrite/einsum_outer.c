@@ -1,7 +1,8 @@
-/* einsum_outer.c - an Einsum of two operands that sums nothing, as transformers' BigBird makes
- * masks of pairs ("blq,bhlk->bhlqk"), becomes Mul of the operands, with axes of 1 where they lack a
- * label of the result; what follows can then be one elementwise step with it. Labels stand in the
- * order of the result in both. Exact: the same products; the sign of a zero may differ. */
+/* einsum_outer.c - an Einsum of two operands that sums nothing becomes Mul of the
+ * operands, with axes of 1 where an operand lacks a label of the result. transformers'
+ * BigBird makes masks of pairs with it ("blq,bhlk->bhlqk"). The nodes behind it can then
+ * be one elementwise step with it. The labels of both operands must be in the order of
+ * the result. The products are the same; only the sign of a zero may differ. */
 #include "product.h"
 
 /* The axes of the result that x lacks; -1: its labels are others, or in another order. */

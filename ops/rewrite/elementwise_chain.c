@@ -1,9 +1,10 @@
 /* elementwise_chain.c - elementwise nodes on f32 whose results no other node reads become
- * one FusedElementwise, which goes over its operands once.
+ * one FusedElementwise, which reads its operands once.
  *
- * The nodes of a chain have provably equal output dims; their other operands may be of
+ * The nodes of a chain have provably equal output dims. Their other operands may be of
  * any shape, since an elementwise operator may broadcast before or after. Constants of
- * one number go into the program. Runs when no other pass finds anything more. */
+ * one number go into the program. The pass runs when no other pass finds anything more.
+ * Cost: linear in the number of nodes. */
 #include <math.h>
 
 #include "../../runtime/poll.h"

@@ -1,5 +1,5 @@
-/* epilogue.c - activations that a product or a convolution can apply on the way out; see
- * epilogue.h. */
+/* epilogue.c - recognizes activations that a product or a convolution can apply to its
+ * result. epilogue.h has the interface. */
 #include "epilogue.h"
 
 static bool match_clip(const struct attn_graph *graph, const struct attn_node *node,

@@ -1,5 +1,5 @@
-/* epilogue.h - activations that a product or a convolution can apply on the way out. In: a
- * node behind it. Out: the word of the fused operators, with alpha and beta. */
+/* epilogue.h - activations that a product or a convolution can apply to its result. In:
+ * the node behind it. Out: the word of the fused operators, with alpha and beta. */
 #ifndef ATTN_EPILOGUE_H
 #define ATTN_EPILOGUE_H
 

@@ -1,12 +1,13 @@
-/* exp_softmax.c - a softmax that is written out by its log of sums becomes Softmax, which the
- * passes behind it look for (fuse_block_attention.c, softmax_operands.c):
+/* exp_softmax.c - a softmax that is written out by its log of sums becomes Softmax, which
+ * later passes look for (fuse_block_attention.c, softmax_operands.c):
  *
  *   Exp(S - ReduceLogSumExp(S)) over the last axis = Softmax(S)
  *
- * where a product alone reads it, as in transformers' Reformer. The sums may be read again. Exact
- * but for the last bits of a sum: where all scores of a row are so far from 0 that floats do not
- * hold the log of a number beside them (-1e9 in the place of each), the weights of Softmax still
- * sum to 1, those that are written out are 1 each. */
+ * It applies where only a product reads the result, as in transformers' Reformer. Other
+ * nodes may read the sums, too. It is exact but for the last bits of a sum, with one
+ * exception: all scores of a row may be so far from 0 that floats cannot hold the log of
+ * a number beside them (-1e9 in the place of each). Then the weights of Softmax still sum
+ * to 1, while those that are written out are 1 each. */
 #include "match.h"
 
 /* Rows with an infinite score are NaN in both, once they are multiplied and summed. */

@@ -1,17 +1,17 @@
-/* fuse_attention.c - decomposed softmax attention becomes FusedAttention, which never
- * holds the scores:
+/* fuse_attention.c - decomposed softmax attention becomes FusedAttention, which never holds the
+ * scores:
  *
  *   Y = MatMul(Softmax(scale * MatMul(Q, K') + mask), V)
  *
- * Recognised on the way: operands of rank 4, or of rank 3, whose batch becomes the heads;
- * scalars on either operand or on the product; K transposed by one Transpose or by
- * Reshape, Transpose, Reshape, or given transposed; com.microsoft FusedMatMul as a
- * product; V' and the scores transposed, as maps have them; Where(keep, scores, filling)
- * and Where(drop, filling, scores) as masks; key and value heads repeated by Unsqueeze,
- * Expand, Reshape; IsNaN and Where behind the Softmax, which make zeros of rows without a
- * key. Without those, such rows stay NaN (nan_rows). Where another node reads the scores,
- * nothing is gained, and nothing is done. A mask that is not one tensor of all pairs, made
- * of data, becomes a program of the node (write_mask.c), and its nodes go. */
+ * Recognized forms: operands of rank 4, or of rank 3, whose batch becomes the heads; scalars on
+ * either operand or on the product; K transposed by one Transpose or by Reshape, Transpose,
+ * Reshape, or given transposed; com.microsoft FusedMatMul as a product; V' and the scores
+ * transposed, as maps have them; Where(keep, scores, filling) and Where(drop, filling, scores) as
+ * masks; key and value heads repeated by Unsqueeze, Expand, Reshape; IsNaN and Where behind the
+ * Softmax, which make zeros of rows without a key. Without the last, such rows stay NaN
+ * (nan_rows). If another node reads the scores, the pass leaves the nodes alone, since nothing is
+ * gained. A mask that is made of data and is not one tensor of all pairs becomes a program of the
+ * node (write_mask.c), and its nodes go. */
 #include <math.h>
 
 #include "../../runtime/poll.h"

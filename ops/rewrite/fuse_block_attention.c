@@ -1,21 +1,21 @@
 /* fuse_block_attention.c - attention in blocks, where each block of queries sees its own block of
  * keys and some neighbours, becomes LocalAttention or ChunkedLocalAttention of domain attnrun,
- * which read keys where they are:
+ * which read keys in place:
  *
  *   Y = Softmax(scale * Q W(K)' masked) W(V)     Q, Y (…, blocks, chunk, …)
  *
- * Products are MatMul or Einsum; W is unfold or slices of a Pad (block_window.c), or of blocks that
- * wrap around the end (block_wrap.c). Axes are
- * (batch, heads)?, blocks, tokens, dim or batch?, blocks, tokens, heads, dim, the same in all
- * operands, whose dims must be provably equal. Masks are Where and Add, in any number, followed
- * or looked at as a whole (block_mask.c): whole blocks, causal, or a band within the window;
- * keys outside must not be seen. What is put in the place of scores is ATTN_BLOCK_LOST or less, and
- * BoundedScores refuses queries and keys whose scores could come near it.
+ * Products are MatMul or Einsum. W is unfold or slices of a Pad (block_window.c), or of blocks
+ * that wrap around the end (block_wrap.c). Axes are (batch, heads)?, blocks, tokens, dim or
+ * batch?, blocks, tokens, heads, dim, the same in all operands, whose dims must be provably equal.
+ * Masks are Where and Add, in any number, followed or examined as a whole (block_mask.c): whole
+ * blocks, causal, or a band within the window; keys outside must not be seen. The numbers that
+ * replace scores must be ATTN_BLOCK_LOST or less, and BoundedScores refuses queries and keys whose
+ * scores could come near them.
  * Other masks, also those that are data (paddings) or biases, become a program of
- * FusedBlockAttention (write_mask.h), which reads the keys that Pad gave and needs no such bound;
- * so do blocks that wrap, and scores whose log of sums is read, too.
- * A chunk that the file computes from the length is that of the last axis of its masks; a view
- * of the queries refuses others, as the mask of the file does. */
+ * FusedBlockAttention (write_mask.h), which reads the keys that Pad gave and needs no such bound.
+ * Blocks that wrap become one too, and so do scores whose log of sums is read.
+ * If the file computes a chunk from the length, the last axis of its masks gives the chunk. A view
+ * of the queries refuses other lengths, as the mask of the file does. */
 #include <math.h>
 
 #include "../../runtime/poll.h"

@@ -1,11 +1,12 @@
-/* fuse_external.c - tokens that look at learned slots become ExternalAttention of domain attnrun,
- * which makes the logits a tile at a time:
+/* fuse_external.c - attention of tokens to learned slots becomes ExternalAttention of
+ * domain attnrun, which makes the logits a tile at a time:
  *
- *   L = mk x       A = Softmax(L over tokens)       Y = mv (A / (epsilon + sum over slots)) + bv
+ *   L = mk x       A = Softmax(L over tokens)       Y = mv (A / (epsilon + sum over
+ *                  slots)) + bv
  *
- * mk and mv are constants: of MatMul, for x (batch, tokens, channels), or of Conv of size 1, for x
- * (batch, channels, tokens), which a map of rank 4 may have been before. A bias of mk would be the
- * same for all tokens; it is left alone. */
+ * mk and mv are constants: of MatMul, for x (batch, tokens, channels), or of Conv of size
+ * 1, for x (batch, channels, tokens), which may have been a map of rank 4 before. Nodes
+ * whose mk has a bias stay unchanged, though the softmax over tokens would cancel it. */
 #include "../../runtime/poll.h"
 #include "map_gates.h"
 

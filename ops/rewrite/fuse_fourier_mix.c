@@ -1,11 +1,13 @@
-/* fuse_fourier_mix.c - the real part of a Fourier transform over the last two axes, as exporters
- * write fft2, becomes FourierMix of domain attnrun, which makes no complex tensor:
+/* fuse_fourier_mix.c - the real part of a Fourier transform over the last two axes, as
+ * exporters write fft2, becomes FourierMix of domain attnrun, which makes no complex
+ * tensor:
  *
- *   Y = Gather(DFT(DFT(Z)), 0, axis = -1)     DFT over tokens and channels, in either order
+ *   Y = Gather(DFT(DFT(Z)), 0, axis = -1)     DFT over tokens and channels, in either
+ *                                             order
  *   Z = Unsqueeze(x, -1), or Concat(Unsqueeze(x, -1), zeros)
  *
- * x f32 (batch, tokens, channels). Whole transforms alone: forward, two-sided, as long as the
- * axis. */
+ * x is f32 (batch, tokens, channels). Only whole transforms are recognized: forward,
+ * two-sided, as long as the axis. */
 #include "../../runtime/poll.h"
 #include "match.h"
 

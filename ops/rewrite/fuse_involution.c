@@ -1,16 +1,17 @@
 /* fuse_involution.c - Involution as Unfold writes it becomes the operator, which reads
- * each pixel's neighbours where they are instead of K * K copies of the map:
+ * each pixel's neighbours in place instead of K * K copies of the map:
  *
  *   P = Pad(x)                                          (batch, C, H + K - 1, W + K - 1)
  *   U = Transpose(Gather(Gather(P, rows), columns))     (batch, C, K, K, h, w)
  *   Y = ReduceSum(Reshape(U) * Reshape(kernel), K * K)  (batch, groups, C / groups, h, w)
  *
- * Where the kernel is two dense convolutions of one tap of the same x, with a Relu between
- * them, and the stride is 1, the operator makes it, tile by tile.
+ * If the kernel is two dense convolutions of one tap of the same x, with a Relu between
+ * them, and the stride is 1, the operator also makes the kernel, tile by tile.
  *
- * Every index is compared: tap k of pixel o reads k + o * stride. Maps of known size alone,
- * zeros around x, odd K, no dilation, a stride that divides the map; kernel (batch,
- * groups * K * K, h, w). Anything else stays as it is. */
+ * Every index is compared: tap k of pixel o reads k + o * stride. The map must have a
+ * known size and zeros around it, K must be odd, without dilation, the stride must divide
+ * the map, and the kernel must be (batch, groups * K * K, h, w). Other forms stay
+ * unchanged. */
 #include "../../runtime/poll.h"
 #include "match.h"
 

@@ -1,13 +1,15 @@
-/* fuse_map_gates.c - gates over maps become operators of domain attnrun, which read the map once
- * for all pools and make no tensor of its size in between:
+/* fuse_map_gates.c - gates over maps become operators of domain attnrun, which read the
+ * map once for all pools and make no tensor of its size in between:
  *
- *   v = x * gate(sum over pools t of w2 act(w1 pool_t(x) + b1) + b2)    SqueezeExcite, CBAM
+ *   v = x * gate(sum over pools t of w2 act(w1 pool_t(x) + b1) + b2)    SqueezeExcite,
+ *                                                                       CBAM
  *   Y = v * gate(conv(ws, [max over c of v; mean over c of v]) + bs)    CBAM
  *
- * Both gates, or the second alone, become CBAM, as the first alone does with two pools; one pool,
- * or half of each of two, becomes SqueezeExcite. Products are Conv of 1 x 1, Gemm or MatMul of
- * constants; the weights of all pools are compared. Where a map goes from convolution to
- * convolution, gates of channels are left to blocked_layout.c, which has them in blocks. */
+ * Both gates together, and the second alone, become CBAM. The first alone becomes CBAM
+ * with two pools, and SqueezeExcite with one pool or half of each of two. Products are
+ * Conv of 1 x 1, Gemm or MatMul of constants; the weights of all pools are compared. If a
+ * map goes from convolution to convolution, its gates of channels are left to
+ * blocked_layout.c, which computes them in blocks. */
 #include "../../runtime/poll.h"
 #include "map_gates.h"
 

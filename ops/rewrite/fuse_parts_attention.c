@@ -1,14 +1,15 @@
-/* fuse_parts_attention.c - attention in blocks whose scores are made in parts, as transformers'
- * BigBird has them (first block, neighbours, random blocks, last block), becomes
- * FusedPartsAttention, which holds no scores:
+/* fuse_parts_attention.c - attention in blocks whose scores are made in parts becomes
+ * FusedPartsAttention, which holds no scores. transformers' BigBird has such parts: first
+ * block, neighbours, random blocks, last block.
  *
- *   W = Softmax(Concat over parts p (scale Q K_p' + mask_p))      Y = sum over p Slice_p(W) V_p
+ *   W = Softmax(Concat over parts p (scale Q K_p' + mask_p))      Y = sum over p
+ *                                                                 Slice_p(W) V_p
  *
- * Q is (batch, heads, blocks, tokens, dim), K_p and V_p are (batch, heads, blocks, keys, dim), or
- * (batch, heads, keys, dim) where all blocks see them. Products are MatMul or Einsum; a mask is
- * what is added. Where K_p and V_p are slices of the same blocks side by side, each one block
- * further, they are read where they are. Sizes must be provably equal, and the slices those of
- * the parts, in any order of the sum. */
+ * Q is (batch, heads, blocks, tokens, dim). K_p and V_p are (batch, heads, blocks, keys,
+ * dim), or (batch, heads, keys, dim) where all blocks see them. Products are MatMul or
+ * Einsum; a mask is what is added. If K_p and V_p are slices of the same blocks side by
+ * side, each one block further, the operator reads them in place. Sizes must be provably
+ * equal, and the slices must be those of the parts, in any order of the sum. */
 #include "../../runtime/poll.h"
 #include "product.h"
 

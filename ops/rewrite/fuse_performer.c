@@ -1,16 +1,18 @@
-/* fuse_performer.c - attention by random features of the softmax kernel, or of a function, becomes
- * PerformerAttention of domain attnrun. Behind the pass linear_attention: LinearAttention whose
- * queries and keys are both features of constant directions W (features, dim):
+/* fuse_performer.c - attention by random features of the softmax kernel, or of a
+ * function, becomes PerformerAttention of domain attnrun. The pass runs after
+ * linear_attention. It looks for LinearAttention whose queries and keys are both features
+ * of constant directions W (features, dim):
  *
  *   r (exp(u - n - c) + e), u = s x W', n = s^2 |x|^2 / 2,
  *   c = the largest u of a query; of all keys of a head           softmax_pos
  *   the same without c                                            … without stabilizer
  *   f(u) + e                                                      generalized
  *
- * s is a product of scalars on x, on W or on u; terms come in any order; the product is MatMul
- * or Einsum, W may have been repeated for each head and sample. The numbers s, e and (beside an
- * epsilon in the quotient) r of queries are those of keys; r cancels, and changes that epsilon
- * otherwise. Heads before tokens, or behind them. */
+ * s is a product of scalars on x, on W or on u. The terms may come in any order. The
+ * product is MatMul or Einsum, and W may have been repeated for each head and sample. The
+ * numbers s, e and (beside an epsilon in the quotient) r must be the same for queries and
+ * keys. r cancels, or changes that epsilon. Heads may come before tokens or behind them.
+ */
 #include <math.h>
 
 #include "../../runtime/poll.h"

@@ -1,9 +1,10 @@
-/* fuse_quantized.c - DequantizeLinear of each operand, an operator, QuantizeLinear of
+/* fuse_quantized.c - DequantizeLinear of each operand, an operator, and QuantizeLinear of
  * its result become the operator on bytes that exists for it, as ONNX Runtime's
- * quantisers mean it:
+ * quantizers mean it:
  *
- *   Conv                     QLinearConv; a Relu before QuantizeLinear falls away where the
- *                            lowest byte stands for 0, since bytes end there anyway
+ *   Conv                     QLinearConv; a Relu before QuantizeLinear is dropped if the
+ *                            lowest
+ *                            byte stands for 0, since bytes end there anyway
  *   MatMul, Gemm             QLinearMatMul, QGemm (alpha and beta 1)
  *   Add, Mul, Where, Concat  QLinearAdd, QLinearMul, QLinearWhere, QLinearConcat
  *   AveragePool, GlobalAveragePool, Softmax, Sigmoid, LeakyRelu   QLinear…
@@ -11,10 +12,11 @@
  *                            the same on bytes, where scale and zero point of operand and
  *                            result are equal; Pad by 0, too
  *
- * Operands and results are u8 or i8 with one constant scale; weights may have one for each
- * output channel, a bias is i32 with the product of the scales of operand and weights.
- * Constants that DequantizeLinear gave at load are taken back (attn_value.folded_by).
- * Results are within one step of what the floats give: halves may be rounded otherwise. */
+ * Operands and results are u8 or i8 with one constant scale. Weights may have a scale for
+ * each output channel. A bias is i32, and its scale is the product of the scales of
+ * operand and weights. Constants that were the result of DequantizeLinear at load are
+ * replaced by their bytes again (attn_value.folded_by). Results are within one step of
+ * those of the floats, because halves may be rounded otherwise. */
 #include <math.h>
 
 #include "../../runtime/poll.h"

@@ -1,13 +1,15 @@
-/* fuse_selective_kernel.c - branches of maps that a softmax across them weighs become SKSelect of
- * domain attnrun, which makes neither the stack of the branches nor their sum:
+/* fuse_selective_kernel.c - branches of maps that are added with weights from a softmax
+ * across them become SKSelect of domain attnrun, which makes neither the stack of the
+ * branches nor their sum:
  *
  *   F = stack of f_m        Z = act(w1 mean over pixels of (sum of f_m) + b1)
  *   Y = sum over m of softmax over m of (wsel_m Z + bsel_m) * F
  *
- * The stack is Concat of Unsqueezes in front of or behind the batch; the sum of its maps is a
- * ReduceSum of it or a chain of Adds. wsel is one product whose rows are parted by branch, or one
- * for each branch. All are constants. Convolutions of an input of the file are left: their sum
- * makes them a run of maps in blocks (blocked_layout.c), which gains more. */
+ * The stack is Concat of Unsqueezes in front of or behind the batch. The sum of its maps
+ * is a ReduceSum of it or a chain of Adds. wsel is one product whose rows are divided by
+ * branch, or one product for each branch. All weights are constants. If the branches are
+ * convolutions of an input of the file, they stay: their sum makes them a region of maps
+ * in blocks (blocked_layout.c), which gains more. */
 #include "../../runtime/meter.h"
 #include "map_gates.h"
 

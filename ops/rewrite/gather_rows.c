@@ -1,12 +1,14 @@
-/* gather_rows.c - GatherElements that takes whole rows becomes GatherND, which copies them:
+/* gather_rows.c - GatherElements that takes whole rows becomes GatherND, which copies
+ * them:
  *
  *   GatherElements(data (…, n, d…), Expand(i (…, m, 1…) to (…, m, d…)), axis of n)
  *     = GatherND(data, i), all axes before n in common
  *
- * as batched indexing is exported (tokens in the order of their buckets, random blocks). The index
- * may be a constant that is the same for all of each row; every element of it is compared. Exact:
- * the same elements, negative indexes count from the end in both. The dims before n must be
- * provably equal, those of a row too: GatherElements would read a part of data otherwise. */
+ * Batched indexing is exported in this form (tokens in the order of their buckets, random
+ * blocks). The index may also be a constant that is the same along each row; every
+ * element of it is compared. Exact: the elements are the same, and negative indexes count
+ * from the end in both. The dims before n must be provably equal, and so must those of a
+ * row, because GatherElements would read a part of data otherwise. */
 #include "../../runtime/poll.h"
 #include "match.h"
 

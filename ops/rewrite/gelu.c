@@ -1,10 +1,10 @@
-/* gelu.c - the decomposed Gelu, Silu and HardSwish of exporters, with the factors in any order:
+/* gelu.c - the decomposed Gelu, Silu and HardSwish of exporters become one node, with the
+ * factors in any order:
  *
  *   x * 0.5 * (1 + erf(x / sqrt 2))                         -> Gelu
  *   x * 0.5 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))   -> Gelu, approximate "tanh"
  *   x * sigmoid(x)                                          -> Swish
- *   x * clip(x + 3, 0, 6) / 6                               -> HardSwish
- */
+ *   x * clip(x + 3, 0, 6) / 6                               -> HardSwish */
 #include "../../runtime/poll.h"
 #include "epilogue.h"
 

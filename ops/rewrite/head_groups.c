@@ -1,7 +1,7 @@
 /* head_groups.c - batched products over (batch * heads, …), as bmm has them, become
- * products over (batch, heads, …), which attention is recognised in: a MatMul between
- * Reshapes that only join and part the leading dims, a Softmax behind one. Exact: no
- * number moves. */
+ * products over (batch, heads, …), in which attention is recognized. The pass looks for a
+ * MatMul between Reshapes that only join and split the leading dims, and for a Softmax
+ * behind one. Exact: no number moves. */
 #include "../../runtime/poll.h"
 #include "match.h"
 

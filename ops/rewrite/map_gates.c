@@ -1,4 +1,5 @@
-/* map_gates.c - gates of channels and of pixels as exporters write them: see map_gates.h. */
+/* map_gates.c - recognizes gates of channels and of pixels as exporters write them.
+ * map_gates.h has the interface. */
 #include "map_gates.h"
 
 #include "../../runtime/meter.h"

@@ -1,6 +1,7 @@
-/* map_gates.h - gates of channels and of pixels as exporters write them, for the passes that make
- * operators over maps of them. In: a map (batch, channels, height, width) and a value that
- * multiplies it. Out: what the value is made of. Everything is compared, nothing is sampled. */
+/* map_gates.h - gates of channels and of pixels as exporters write them, for the passes
+ * that make operators over maps of them. In: a map (batch, channels, height, width) and a
+ * value that multiplies it. Out: the pools, weights and activations that the value is
+ * made of. Every element is compared; nothing is sampled. */
 #ifndef ATTN_MAP_GATES_H
 #define ATTN_MAP_GATES_H
 

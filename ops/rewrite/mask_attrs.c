@@ -1,5 +1,6 @@
-/* mask_attrs.c - a mask program as the attributes and inputs of a node. In: what write_mask.c
- * wrote. Out: attributes in the model's memory, the leaves behind the operands. */
+/* mask_attrs.c - stores a mask program as the attributes and inputs of a node. In: what
+ * write_mask.c wrote. Out: attributes in the model's memory, and the leaves as inputs
+ * behind the operands. */
 #include "write_mask.h"
 
 const int8_t attn_mask_axes_of_heads[4] = { MASK_BATCH, MASK_HEAD, MASK_QUERY, MASK_KEY };

@@ -1,6 +1,7 @@
-/* mask_band.c - whether a constant matrix is a band: one element along some of its diagonals,
- * side by side, and another one elsewhere. In: the matrix. Out: the diagonals. Bounds are taken
- * from the first rows that show them, then each element is compared, as bytes. */
+/* mask_band.c - finds whether a constant matrix is a band: one element along some
+ * adjacent diagonals, and another one elsewhere. In: the matrix. Out: the diagonals. The
+ * bounds are taken from the first rows that contain them, and then each element is
+ * compared, as bytes. Cost: one pass over the matrix. */
 #include "../../runtime/dtype.h"
 #include "../../runtime/poll.h"
 #include "write_mask.h"

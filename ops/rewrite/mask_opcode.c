@@ -1,5 +1,5 @@
-/* mask_opcode.c - elementwise nodes as instructions of a mask program. In: a node. Out: its
- * opcode, where the program has its arithmetic for its types. */
+/* mask_opcode.c - translates elementwise nodes into instructions of a mask program. In: a
+ * node. Out: its opcode, if the program has its arithmetic for its types. */
 #include "write_mask.h"
 
 static const struct {

@@ -1,9 +1,9 @@
-/* mask_order.c - the masks between a product and its softmax as a mask program takes them: those
- * of Where, then those that are added, or the other way round. In: masks, from the softmax
- * on. Out: what attn_mask_write() reads.
+/* mask_order.c - puts the masks between a product and its softmax in the order of a mask
+ * program: first those of Where, then those that are added, or the reverse. In: masks,
+ * from the softmax on. Out: what attn_mask_write() reads.
  *
- * Two of Where may put different numbers in the place of scores, if nothing is added: the one
- * nearer to the softmax has the last word. */
+ * Two masks of Where may put different numbers in the place of scores, if nothing is
+ * added. The one nearer to the softmax then decides. */
 #include <math.h>
 
 #include "block_window.h"

@@ -1,4 +1,5 @@
-/* match.c - small questions that rewrite passes ask about a graph; see match.h. */
+/* match.c - answers small questions that rewrite passes ask about a graph. match.h has
+ * the interface. */
 #include "match.h"
 
 #include "../../runtime/dtype.h"

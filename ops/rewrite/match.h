@@ -1,6 +1,7 @@
-/* match.h - small questions that rewrite passes ask about a graph: which node gives a value,
- * which one alone reads it, whether it is a constant of a certain form; and the edits that
- * several passes make. */
+/* match.h - small questions that rewrite passes ask about a graph: which node gives a
+ * value, which single node reads it, and whether it is a constant of a certain form. The
+ * edits that several passes make are here, too. Cost: a few steps for each question,
+ * independent of the size of the graph. */
 #ifndef ATTN_MATCH_H
 #define ATTN_MATCH_H
 

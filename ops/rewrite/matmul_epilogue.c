@@ -1,8 +1,8 @@
 /* matmul_epilogue.c - MatMul (or a plain Gemm) by a constant, then Add of a constant
  * vector, Add of a tensor of the result's shape, and an activation become one
  * FusedMatMul: y = activation(A B + bias + residual). A MatMul by a Transpose of a
- * constant becomes one with transB, with or without those. A Reshape that keeps the
- * columns (GPT-2's Conv1D: Gemm, Reshape, activation) is done behind all of them. */
+ * constant becomes one with transB, with or without these. A Reshape that keeps the
+ * columns (GPT-2's Conv1D: Gemm, Reshape, activation) moves behind all of them. */
 #include "../../runtime/poll.h"
 #include "epilogue.h"
 

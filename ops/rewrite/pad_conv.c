@@ -1,8 +1,9 @@
-/* pad_conv.c - Pad by zeros in front of a Conv becomes pads of the Conv, as exporters of
- * networks from TensorFlow write "same" padding. In: Conv(Pad(X), W, B) with constant pads of
- * spatial axes that are not negative. Out: Conv(X, W, B). A Cast between them, as at the border
- * of a region that computes f16 in f32, takes the place of the Pad. The same of QLinearConv
- * where the zero point of its operand pads. Exact. */
+/* pad_conv.c - Pad by zeros in front of a Conv becomes pads of the Conv. Exporters of
+ * networks from TensorFlow write "same" padding in this form. In: Conv(Pad(X), W, B) with
+ * constant pads of spatial axes that are not negative. Out: Conv(X, W, B). If there is a
+ * Cast between them, as at the border of a region that computes f16 in f32, the Cast
+ * takes the place of the Pad. QLinearConv is treated in the same way if the pad is the
+ * zero point of its operand. Exact. */
 #include "../../runtime/checked.h"
 #include "../../runtime/poll.h"
 #include "match.h"

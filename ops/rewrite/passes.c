@@ -1,6 +1,6 @@
-/* passes.c - the list of rewrite passes. In go the rows of passes.def; or those of them that the
- * file of ATTNRUN_OPS names, and none where only packed files are opened, which are rewritten
- * already (ATTNRUN_ONNX=OFF). */
+/* passes.c - the list of rewrite passes. In: the rows of passes.def, or those of them
+ * that the file of ATTNRUN_OPS names. If only packed files are opened, which are
+ * rewritten already (ATTNRUN_ONNX=OFF), there are none. Out: attn_passes[]. */
 #include "../../runtime/graph.h"
 
 #ifdef ATTN_PASSES_LISTED

@@ -1,7 +1,9 @@
-/* ragged_members.c - which nodes work on tokens one by one; see ragged_pass.c.
+/* ragged_members.c - tests which nodes work on tokens one by one. ragged_pass.c has the
+ * whole pass.
  *
- * In: a node of a graph and the dims of a batch. Out: whether a row (b, s, …) of its output is made
- * of rows (b, s, …) of its inputs alone, so that it may run on packed rows (1, n, …). */
+ * In: a node of a graph and the dims of a batch. Out: whether each row (b, s, …) of its
+ * output depends only on the rows (b, s, …) of its inputs, so that the node may run on
+ * packed rows (1, n, …). */
 #include "ragged_region.h"
 
 /* The first dims are the batch and its tokens. */

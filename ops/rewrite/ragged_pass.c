@@ -1,18 +1,18 @@
-/* ragged_pass.c - an encoder that is given a mask of its batch runs on the tokens that are there.
+/* ragged_pass.c - an encoder that receives a mask of its batch runs only on the tokens that exist.
  *
  *   ids, types (B, S) ──PackTokens──▶ (1, n) ──Gather──▶ (1, n, d) ──▶ norms, products, … ──▶
  *   positions (1, S, d) ──PackTokens──▶ (1, n, d) ─┘      RaggedAttention under the same mask
  *                                                      ──▶ (1, n, d) ──UnpackTokens──▶ (B, S, d)
  *
- * The region grows from each FusedAttention whose mask is made of one input (B, S), to nodes
- * before and behind it whose rows are tokens (ragged_members.c). They are changed in place: their
- * inputs are packed where they come from outside, their outputs are unpacked where something
- * outside reads them. What the mask means is not followed here: RaggedAttention asks it as before,
- * and looks at what it gives to tokens that were left out.
+ * The region grows from each FusedAttention whose mask is made of one input (B, S) to the nodes
+ * before and behind it whose rows are tokens (ragged_members.c). These nodes are changed in place.
+ * Their inputs are packed where they come from outside of the region, and their outputs are
+ * unpacked where something outside reads them. The pass does not follow the meaning of the mask:
+ * RaggedAttention evaluates it as before, and also what it gives to tokens that were left out.
  *
- * With ATTNRUN_RAGGED_AUTO all that reads a token outside must be proved to read none that was
- * left out: a Gather of token 0 (each sample then keeps its first token), or a product by the
- * mask, which is 0 there in any case. */
+ * With ATTNRUN_RAGGED_AUTO every reader of a token outside of the region must be proved to read no
+ * token that was left out. Two such readers are known: a Gather of token 0 (each sample then keeps
+ * its first token), and a product by the mask, which is 0 there in any case. */
 #include <math.h>
 
 #include "ragged_region.h"

@@ -1,5 +1,6 @@
-/* ragged_region.h - what ragged_pass.c and ragged_members.c share: the region of an encoder that
- * works on the tokens of a batch one by one, or by attention under a mask of them. */
+/* ragged_region.h - what ragged_pass.c and ragged_members.c share: the region of an
+ * encoder that works on the tokens of a batch one by one, or by attention under a mask of
+ * them. */
 #ifndef ATTN_RAGGED_REGION_H
 #define ATTN_RAGGED_REGION_H
 

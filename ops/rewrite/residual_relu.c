@@ -1,7 +1,7 @@
-/* residual_relu.c - a residual-ReLU epilogue for operators over maps: the operator, then Add of a
- * tensor of the result's shape, and Relu become one node with an identity and a
- * post_activation. The map is read and written once less, and has the same bits. A sum that
- * other nodes read stays. */
+/* residual_relu.c - a residual-ReLU epilogue for operators over maps: the operator, then
+ * Add of a tensor of the result's shape, and Relu become one node with an identity and a
+ * post_activation. The map is read and written once less, and its bits are the same. A
+ * sum that other nodes read stays. */
 #include "../../runtime/poll.h"
 #include "match.h"
 

@@ -1,7 +1,8 @@
-/* rotary.c - a decomposed rotary embedding becomes FusedRotary: Add(Mul(x, cosine),
- * Mul(Concat(Neg(second half of x), first half), sine)), with the halves by Slice or by
- * Split. The Transpose that makes heads of tokens before it goes in, too; that before a
- * RotaryEmbedding goes behind it, where attention can take it in. */
+/* rotary.c - a decomposed rotary embedding becomes FusedRotary. Its form is Add(Mul(x,
+ * cosine), Mul(Concat(Neg(second half of x), first half), sine)), with the halves by
+ * Slice or by Split. The Transpose before it that makes heads of tokens becomes part of
+ * it. A Transpose before a RotaryEmbedding moves behind it, where attention can take it
+ * in. */
 #include "../../runtime/poll.h"
 #include "match.h"
 

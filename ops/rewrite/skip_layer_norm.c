@@ -1,8 +1,9 @@
 /* skip_layer_norm.c - Add of two operands of one shape, then LayerNormalization or
- * RMSNormalization over the last axis become SkipLayerNormalization or
- * SkipSimplifiedLayerNormalization. Runs when no other pass finds anything more: a
- * product takes a residual sooner. A sum that others read stays: a row then goes to
- * memory twice anyway, and one node was measured to be no faster than two. */
+ * RMSNormalization over the last axis, become SkipLayerNormalization or
+ * SkipSimplifiedLayerNormalization. The pass runs when no other pass finds anything more,
+ * because a product takes a residual sooner. A sum that other nodes read stays: a row
+ * then goes to memory twice anyway, and one node was measured to be no faster than two.
+ */
 #include "../../runtime/poll.h"
 #include "match.h"
 

@@ -1,16 +1,17 @@
-/* write_mask.c - writes a mask program from the nodes that make a mask of all pairs of
- * queries and keys. In: the values that are added to scores, or keep them. Out: instructions,
- * and leaves: values that have no dim of queries or none of keys, and what cannot be followed.
+/* write_mask.c - writes a mask program from the nodes that make a mask of all pairs of queries and
+ * keys. In: the values that are added to scores, or keep them. Out: instructions, and leaves.
+ * Leaves are values that have no dim of queries or none of keys, and values that cannot be
+ * followed further.
  *
  *   Range ── Unsqueeze ─┐                                   leaf 0: (n, 1)
  *         └─ Unsqueeze ─┴ Sub ── Abs ── LessOrEqual 256     leaf 1: (1, n)
  *                                                           sub, abs, less or equal
  *
- * Elementwise nodes, Trilu and what moves axes are followed; Expand is left out, since the mask
- * is broadcast anyway; a constant matrix that is a band (mask_band.c), also where it is cut to
- * the queries and keys that there are, becomes a comparison of positions, and the program
- * holds for as many as the constant has. Each axis of a value is one of blocks, batch, heads,
- * queries and keys, or has one element. A stack in place of recursion. */
+ * The pass follows elementwise nodes, Trilu and nodes that move axes. Expand is left out, since
+ * the mask is broadcast anyway. A constant matrix that is a band (mask_band.c), also cut to the
+ * present queries and keys, becomes a comparison of positions, and the program holds for as many
+ * as the constant has. Each axis of a value is one of blocks, batch, heads, queries and keys, or
+ * has one element. A stack replaces recursion. */
 #include "write_mask.h"
 
 #include <math.h>
