@@ -1,8 +1,10 @@
-/* additive_f32.c - scores of additive attention: sums over units of v f(q + k), a vector
- * of keys in each register, so that no sum is across lanes.
+/* additive_f32.c - scores of additive attention: sums over units of v f(q + k). Each
+ * register holds a vector of keys, so no sum goes across lanes.
  *
- * tanh(a + b) = 1 - 2 / (exp(2a) exp(2b) + 1): where both exponentials are at hand, a
- * term costs one product, one quotient and one sum instead of an exponential. */
+ * tanh(a + b) = 1 - 2 / (exp(2a) exp(2b) + 1). Where both exponentials are given, a term
+ * costs one product, one quotient and one sum instead of an exponential. In: a query, and
+ * keys that lie in columns. Out: a score for each key. Cost: a term for each unit and
+ * key. */
 #include "vmath.h"
 
 enum form { TANH, RELU, QUOTIENT };

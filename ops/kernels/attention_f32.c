@@ -1,6 +1,7 @@
 /* attention_f32.c - what happens to a row of a score tile between the two products: cap,
- * masks, and the online softmax (softmax_rows_f32). In: scores, and the running maximum and
- * sum of each row. Out: weights in their place. */
+ * masks, and the online softmax (softmax_rows_f32). In: scores, and the running maximum
+ * and sum of each row. Out: weights in the place of the scores. Cost: one exponential for
+ * each score. */
 #include "softmax.h"
 
 static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n, float fill)

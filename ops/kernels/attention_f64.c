@@ -1,9 +1,10 @@
-/* attention_f64.c - a row of doubles by rows of keys or values, `row` doubles apart.
+/* attention_f64.c - products of a row of doubles with rows of keys or values, which are
+ * `row` doubles apart.
  *
  *   dot_rows    y[j] = sum of x[i] rows_j[i] over n, for n_rows rows
  *   sum_rows    y[i] += sum of weights[j] rows_j[i], i < n; a row of weight 0 is not read
  *
- * y overlaps nothing. Cost: 2 n n_rows FLOPs, the rows read once. */
+ * y must not overlap an operand. Cost: 2 n n_rows FLOPs; the rows are read once. */
 #include "isa.h"
 
 enum { VD = VEC_BYTES / 8, SUMS = 4 };

@@ -1,6 +1,7 @@
 /* binary_f32.c - the kernels of binary_f32.def: y[i] = f(a[i * a_step], b[i * b_step])
- * for i < n, where a step is 1, or 0 for a scalar. y may be a or b where that has step 1.
- * And where_f32, which picks one of two. */
+ * for i < n, where a step is 1, or 0 for a scalar. y may be a or b where that operand has
+ * step 1. where_f32, which selects one of two, is here, too. Cost: one read of each
+ * operand and one write. */
 #include "vmath.h"
 
 #define BINARY_F32(name, expression)                                                     \

@@ -1,6 +1,7 @@
-/* blocked_conv_bf16.c - convolution of maps in blocks of 16 channels, with operands that are
- * words of two bf16; sums are floats: struct attn_blocked_conv. By tiles where the set has them and
- * there is room for a copy of the pixels. */
+/* blocked_conv_bf16.c - convolution of maps in blocks of 16 channels whose operands are
+ * words of two bf16; the sums are floats. In and out: struct attn_blocked_conv. It uses
+ * tiles where the instruction set has them and there is room for a copy of the pixels.
+ * Cost: one word of two products for each two inputs, output and tap. */
 #include "blocked_place.h"
 #include "isa.h"
 

@@ -1,11 +1,13 @@
-/* blocked_conv_u8.c - convolution of maps of u8 in blocks of 16 channels by weights of i8:
- * struct attn_blocked_bytes, and of each channel by itself: struct attn_blocked_byte_rows.
+/* blocked_conv_u8.c - convolution of maps of u8 in blocks of 16 channels by weights of i8
+ * (struct attn_blocked_bytes), and depthwise convolution (struct attn_blocked_byte_rows).
  *
- * Dense: as in blocked_conv_f32.c a tile of pixels and two vectors of columns stays in registers;
- * a row of the weights is a word of 4 inputs of each column, which meets a word of each pixel.
- * Where there is no product of bytes (V_DOT_NONE) words become two of i16, so that no sum
- * saturates; V_DOT_I8 takes x less 128. Sums are exact modulo 2^32, and what becomes of them
- * is rounded step by step: the same bits on each instruction set. */
+ * Dense: as in blocked_conv_f32.c a tile of pixels and two vectors of columns stays in
+ * registers. A row of the weights is a word of 4 inputs for each column; it is multiplied
+ * by a word of each pixel. Where there is no product of bytes (V_DOT_NONE), words become
+ * two words of i16, so that no sum saturates. With V_DOT_I8 128 is subtracted from x.
+ * Sums are exact modulo 2^32, and the steps after them are rounded one by one, so every
+ * instruction set gives the same bits. Cost: one word of four products for each four
+ * inputs, output and tap. */
 #include "blocked_place.h"
 #include "bytes.h"
 

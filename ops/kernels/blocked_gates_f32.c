@@ -1,6 +1,7 @@
-/* blocked_gates_f32.c - what gates over maps in blocks of 16 channels do with them: statistics of
- * the pixels of a block, maximum and sum over the channels of a pixel, and the product of map and
- * gates. The same for plain maps is in maps_f32.c. Lanes beyond the channels count nowhere. */
+/* blocked_gates_f32.c - the work of gates over maps in blocks of 16 channels: statistics
+ * of the pixels of a block, maximum and sum over the channels of a pixel, and the product
+ * of map and gates. maps_f32.c has the same for plain maps. Lanes beyond the channels are
+ * never counted. Cost: one read of the map, and one write of the product. */
 #include "transpose.h"
 #include "vmath.h"
 

@@ -1,9 +1,10 @@
-/* blocked_norm_f32.c - layer normalization of pixels of maps in blocks of 16 channels: struct
- * attn_blocked_norm.
+/* blocked_norm_f32.c - layer normalization of pixels of maps in blocks of 16 channels:
+ * struct attn_blocked_norm.
  *
- * Lanes are channels, so that each pixel has one sum of vectors. The variance is that of the
- * differences from the mean; the mean of those mends the rounding of the first sum. Lanes beyond
- * the channels are left out of sums. */
+ * Lanes are channels, so each pixel has one sum of vectors. The variance is that of the
+ * differences from the mean, and the mean of the differences corrects the rounding of the
+ * first sum. Lanes beyond the channels are left out of the sums. Cost: three passes over
+ * a pixel in cache. */
 #include "isa.h"
 
 enum { TOGETHER = 8 };

@@ -1,5 +1,5 @@
-/* blocked_place.h - where a tile of a convolution of blocked maps is, for the kernels that
- * blocked_panels.h walks. */
+/* blocked_place.h - the place of a tile in a convolution of blocked maps, for the kernels
+ * that blocked_panels.h drives. */
 #ifndef ATTN_BLOCKED_PLACE_H
 #define ATTN_BLOCKED_PLACE_H
 

@@ -1,19 +1,19 @@
-/* blocked_tiles.h - the walk of a convolution of blocked maps by tiles (AMX) of 16 rows of 16
- * words: 32 pixels times 32 columns are summed in four tiles, while what has become of the 32
- * before is worked on.
+/* blocked_tiles.h - the loops of a convolution of blocked maps by tiles (AMX) of 16 rows
+ * of 16 words. 32 pixels times 32 columns are summed in four tiles, while the sums of the
+ * 32 pixels before are finished.
  *
- * Tiles read rows of 64 bytes, and a pixel's inputs lie in blocks of 16 channels, so that the
- * pixels of a call are copied first, [tile][step of 16 rows of weights][pixel of the tile][64
- * bytes], 0 where a step has no row; all columns read the copy. Weights are read where they lie,
- * but for the rows of a last step, which are copied with rows of 0 behind them. Pixels are cut
- * into tiles of the same size: 49 are 13, 13, 13 and 10, and a tile of 13 takes 13/16 of the
- * time.
+ * Tiles read rows of 64 bytes, and a pixel's inputs lie in blocks of 16 channels. The
+ * pixels of a call are therefore copied first, in the order [tile][step of 16 rows of
+ * weights][pixel of the tile][64 bytes], with 0 where a step has no row; all columns read
+ * the copy. Weights are read in place, except the rows of a last step, which are copied
+ * with rows of 0 behind them. Pixels are cut into tiles of similar size: 49 are 13, 13,
+ * 13 and 10, and a tile of 13 takes 13/16 of the time.
  *
  * In: TILES_CONV, the struct of the kernel, and TILES_SUM, the type of its sums;
  * TILES_DOT(sums, pixels, weights) of tiles; and for that struct
- *   tiles_first(d, column)       where the 16 numbers are that sums begin with
- *   tiles_copied(d, cut)         after the copy was made
- *   tiles_put(d, at)             what becomes of the sums at->sums
+ *   tiles_first(d, column)       the place of the 16 numbers that sums begin with
+ *   tiles_copied(d, cut)         is called after the copy was made
+ *   tiles_put(d, at)             finishes the sums at->sums
  * Out: run_tiles(d). */
 #ifndef ATTN_BLOCKED_TILES_H
 #define ATTN_BLOCKED_TILES_H

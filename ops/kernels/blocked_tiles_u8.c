@@ -1,5 +1,6 @@
-/* blocked_tiles_u8.c - convolution of maps of u8 in blocks of 16 channels by weights of i8:
- * struct attn_blocked_bytes, in sets with tiles. The same bits as blocked_conv_u8.c. */
+/* blocked_tiles_u8.c - convolution of maps of u8 in blocks of 16 channels by weights of
+ * i8 (struct attn_blocked_bytes), in instruction sets with tiles. It gives the same bits
+ * as blocked_conv_u8.c. blocked_tiles.h has the loops and the cost. */
 #include "bytes.h"
 
 /* Up to 4 pixels of 16 columns become numbers, of which saturation makes bytes. `z` points

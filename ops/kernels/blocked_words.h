@@ -1,12 +1,13 @@
-/* blocked_words.h - the text of convolutions of blocked maps whose operands are words of 4
- * bytes: a tile of up to WORDS_PIXELS pixels and two vectors of columns stays in registers while
- * the rows of the weights pass by, each a word of every column, which meets a word of every
- * pixel.
+/* blocked_words.h - the text of convolutions of blocked maps whose operands are words of
+ * 4 bytes. A tile of up to WORDS_PIXELS pixels and two vectors of columns stays in
+ * registers, while the rows of the weights are read: each row has a word for every
+ * column, which is multiplied by a word of every pixel.
  *
- * In: WORDS_CONV, the struct of the kernel; WORDS_SUM, the vector of sums; WORDS_PIXELS, the
- * pixels of a tile, up to WORDS_MAX, which ATTN_EACH_ROW knows; and for that struct
- *   words_first(d, column)       what sums begin with
- *   words_add(sum, weight, word) of a struct wide by promote(words), and a word of each lane
+ * In: WORDS_CONV, the struct of the kernel; WORDS_SUM, the vector of sums; WORDS_PIXELS,
+ * the pixels of a tile, up to WORDS_MAX, which ATTN_EACH_ROW knows; and for that struct
+ *   words_first(d, column)       the numbers that sums begin with
+ *   words_add(sum, weight, word) of a struct wide by promote(words), and a word of each
+ *   lane
  *   words_put(d, sums, at, n, nv)
  *   panel_done(d, at, n, width)  as in blocked_panels.h
  * Out: run_all(d). */

@@ -1,7 +1,8 @@
-/* by_use.c - the arrays of a library with ATTN_KERNELS_BY_USE (kernels.h): of each kernel the texts
- * of all sets, each twice, the second for models whose products are of bf16. In go the rows of
- * kernels.def and, from the build, for each kind of row FLOATS(name), BYTES(name) …: that list, of
- * the sets that have the texts; PRODUCTS(name, bf16); and TEXTS(), which declares all. */
+/* by_use.c - the arrays of a library with ATTN_KERNELS_BY_USE (kernels.h). For each
+ * kernel an array holds the texts of all instruction sets, each twice; the second one is
+ * for models whose products are of bf16. In: the rows of kernels.def and, from the build,
+ * for each kind of row FLOATS(name), BYTES(name) …: that list, of the sets that have the
+ * texts; PRODUCTS(name, bf16); and TEXTS(), which declares all. Out: the arrays. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,7 @@
-/* bytes.c - quantized bytes, and blocks of 16 of them: struct attn_binary_u8; the maximum and the
- * sums of pixels; tables; transposes. Steps are rounded one by one: the same bits on each set. */
+/* bytes.c - kernels of quantized bytes, and of blocks of 16 of them: struct
+ * attn_binary_u8; the maximum and the sums of pixels; tables; transposes. Steps are
+ * rounded one by one, so every instruction set gives the same bits. Cost: one read of
+ * each operand and one write. */
 #include "bytes.h"
 
 typedef uint8_t v_block __attribute__((vector_size(ATTN_BLOCK)));

@@ -1,4 +1,5 @@
-/* bytes.h - how floats become quantized bytes, and tables of 256 bytes. */
+/* bytes.h - how floats become quantized bytes, and how a table of 256 bytes is applied.
+ */
 #ifndef ATTN_KERNELS_BYTES_H
 #define ATTN_KERNELS_BYTES_H
 

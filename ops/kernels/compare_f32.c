@@ -1,6 +1,7 @@
-/* compare_f32.c - the kernels of compare_f32.def: y[i] = a[i * a_step] relation
- * b[i * b_step] for i < n, where a step is 1, or 0 for a scalar. NaN is unequal to all.
- * Blocks of one size, which the compiler vectorises by itself, keep the code small. */
+/* compare_f32.c - the kernels of compare_f32.def: y[i] = a[i * a_step] relation b[i *
+ * b_step] for i < n, where a step is 1, or 0 for a scalar. y is bytes of 0 and 1. NaN is
+ * unequal to all. Blocks have one size, which the compiler vectorizes by itself; this
+ * keeps the code small. */
 #include "isa.h"
 
 enum { BLOCK = 64 };

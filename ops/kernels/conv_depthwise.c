@@ -1,9 +1,10 @@
-/* conv_depthwise.c - convolution of each plane with a kernel of its own, where rows of
- * the output are as long as those of the input: a tile of pixels of a few planes stays in
- * registers while all taps pass by, and the planes share the masks of a tap. See
- * conv_planes.h.
+/* conv_depthwise.c - depthwise convolution of planes where rows of the output are as long
+ * as those of the input. A tile of pixels of a few planes stays in registers while all
+ * taps are applied, and the planes share the masks of a tap. conv_planes.h describes the
+ * operands.
  *
- * Sums are in the order of kernel rows and columns, whatever the tile. */
+ * Sums are in the order of kernel rows and columns, whatever the tile. Cost: 2 taps FLOPs
+ * an element. */
 #include "conv_planes.h"
 
 enum { MAX_C = REGISTERS == 32 ? 4 : 2, MAX_V = 4 };

@@ -1,5 +1,5 @@
-/* conv_finish.c - what comes after the sums of a convolution: bias, residual, relu or
- * clip, in one pass over a block of the output. */
+/* conv_finish.c - the steps after the sums of a convolution: bias, residual, relu or
+ * clip, in one pass over a block of the output. In and out: struct attn_conv_finish. */
 #include "isa.h"
 
 static inline __attribute__((always_inline)) v_f32 finish(v_f32 x, int step, v_f32 a,

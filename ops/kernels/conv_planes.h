@@ -1,5 +1,5 @@
 /* conv_planes.h - what conv_planes.c and conv_depthwise.c share: tiles of pixels of
- * several output channels, the masks of a tap, and what becomes of the sums. */
+ * several output channels, the masks of a tap, and the steps after the sums. */
 #ifndef ATTN_CONV_PLANES_H
 #define ATTN_CONV_PLANES_H
 

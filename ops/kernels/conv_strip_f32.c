@@ -1,8 +1,8 @@
-/* conv_strip_f32.c - a part of an image with its padding, as conv_direct_f32 reads it:
- * see image_types.h.
+/* conv_strip_f32.c - copies a part of an image with its padding, in the form that
+ * conv_direct_f32 reads. image_types.h describes the operands (struct attn_conv_strip).
  *
- * Rows are written in order and in whole vectors, over their ends: what goes too far is
- * written again by the next one. */
+ * Rows are written in order and in whole vectors, past their ends; the next row
+ * overwrites what a row wrote too far. Cost: one copy. */
 #include "isa.h"
 
 static ALWAYS_INLINE void put_zeros(float *to, int64_t n)

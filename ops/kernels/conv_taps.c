@@ -1,6 +1,6 @@
-/* conv_taps.c - depthwise convolution of one row: every tap reads the (padded,
- * de-interleaved) source at an offset of its own, so any kernel, stride and dilation is
- * this one loop. */
+/* conv_taps.c - depthwise convolution of one row. Every tap reads the (padded,
+ * de-interleaved) source at an offset of its own, so this one loop serves any kernel,
+ * stride and dilation. Cost: 2 taps FLOPs an element. */
 #include "isa.h"
 
 static inline __attribute__((always_inline)) void taps(v_f32 *sum, int vecs,

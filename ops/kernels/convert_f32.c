@@ -1,5 +1,5 @@
-/* convert_f32.c - n floats to and from 16-bit floats and quantized bytes. 16-bit results
- * are rounded to nearest even; NaN stays NaN. y must not overlap x.
+/* convert_f32.c - converts n floats to and from 16-bit floats and quantized bytes. 16-bit
+ * results are rounded to nearest even; NaN stays NaN. y must not overlap x.
  *
  *   quantize    y = clamp(round(x / scale), low - zero, high - zero) + zero, halves to
  *               even, NaN as low; low and high within a byte, signed or not

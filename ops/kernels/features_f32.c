@@ -1,6 +1,6 @@
-/* features_f32.c - attention by features: maps of queries and keys with the sums that go
- * with them, and what happens to rows between two products. Each row is read and written
- * once; the sums ride along. */
+/* features_f32.c - attention by features: maps of queries and keys with the sums that
+ * belong to them, and the steps for rows between two products. Each row is read and
+ * written once, and the sums are taken in the same pass. */
 #include "vtrig.h"
 
 /* ---- maps ---- */

@@ -4,8 +4,9 @@
  *   y[r + s (p q + j)] = w_l^(q j) sum over k of x[r + s (q + m k)] w_p^(j k)
  *
  * for r < s, q < m, j < p with l = p m. No value crosses lanes, so every instruction set
- * runs the same text. Around them: the turns between the two steps of a long transform,
- * and the columns of a matrix that become lanes and back. Source: Stockham 1966. */
+ * runs the same text. The other kernels here are the rotations between the two steps of a
+ * long transform, and the copies of columns of a matrix to lanes and back. Source:
+ * Stockham 1966. */
 #include "isa.h"
 
 enum { LANES = ATTN_FFT_LANES, ELEMENT = 2 * LANES };

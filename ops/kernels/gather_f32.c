@@ -1,5 +1,6 @@
-/* gather_f32.c - what attention over chosen tokens needs beside its products: rows taken
- * from and put to places of a list, their norms, and choices among scores. */
+/* gather_f32.c - what attention over chosen tokens needs besides its products: rows read
+ * from and written to the places of a list, their norms, and choices among scores. Cost:
+ * one read of each row. */
 #include "vmath.h"
 
 enum { LINE = 64, PREFETCH_ROWS = 16 };

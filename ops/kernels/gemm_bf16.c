@@ -1,12 +1,13 @@
-/* gemm_bf16.c - C = epilogue(A B) for a block of C that one task computes: products of bf16,
- * sums of floats.
+/* gemm_bf16.c - C = epilogue(A B) for a block of C that one task computes: products of
+ * bf16, sums of floats.
  *
- * In: struct attn_gemm_f32. Where a set multiplies pairs of bf16, elements of A and B are
- * rounded to it, two along K are a word: B in panels of words (gemm_pack_bf16), or made of
- * floats or 16-bit elements a panel at a time; A always, a block of K at a time. Where the
- * conversion would cost more than it gains, or the caller wants the exact product, the floats
- * are multiplied. Other sets always multiply floats, by packed weights that are halves
- * (gemm_half.h): an emulated word costs more than it saves. */
+ * In: struct attn_gemm_f32. Out: C. If the instruction set multiplies pairs of bf16,
+ * elements of A and B are rounded to bf16, and two along K are a word. B is in panels of
+ * words (gemm_pack_bf16), or is converted from floats or 16-bit elements a panel at a
+ * time. A is converted a block of K at a time. If the conversion would cost more than it
+ * gains, or the caller wants the exact product, floats are multiplied. Other instruction
+ * sets always multiply floats, by packed weights that are 16-bit elements (gemm_half.h),
+ * because an emulated word costs more than it saves. Cost: 2 m n k FLOPs. */
 #include "panel.h"
 
 /* Row k of columns j … j + n - 1 of B as `width` floats: where it is, or in `room`. */

@@ -1,9 +1,10 @@
-/* gemm_bf16_tiles.h - the rows of A and the products of gemm_bf16.c where a set multiplies tiles
- * of words of two bf16 (AMX).
+/* gemm_bf16_tiles.h - the rows of A and the products of gemm_bf16.c where the instruction
+ * set multiplies tiles of words of two bf16 (AMX).
  *
- * A block of A is squares of 16 rows by 16 words, those of a row of squares side by side: each
- * is read as lines that follow each other. Rows behind the last one are zeros, and so are words
- * behind the last one of K. A tile of C is 32 x 32: four sums, two squares of A and two of B. */
+ * A block of A is cut into squares of 16 rows by 16 words, and the squares of the same
+ * rows lie side by side. Each square is read as lines that follow each other. Rows behind
+ * the last one are zeros, and so are words behind the last one of K. A tile of C is 32 x
+ * 32: four sums, two squares of A and two of B. */
 #ifndef ATTN_GEMM_BF16_TILES_H
 #define ATTN_GEMM_BF16_TILES_H
 

@@ -1,8 +1,9 @@
-/* gemm_epilogue.h - the last pass over sums of products: struct attn_epilogue's steps.
+/* gemm_epilogue.h - the last pass over sums of products: the steps of struct
+ * attn_epilogue.
  *
- * In: rows of NR sums, where they belong in C, the list of steps. Out: C, where the steps
- * have run in registers, in their order. Cost: a read of the sums and of each ADD step's
- * data, and a write of C. */
+ * In: rows of NR sums, their place in C, the list of steps. Out: C; the steps run in
+ * registers, in their order. Cost: a read of the sums and of the data of each ADD step,
+ * and a write of C. */
 #ifndef ATTN_GEMM_EPILOGUE_H
 #define ATTN_GEMM_EPILOGUE_H
 

@@ -1,10 +1,11 @@
 /* gemm_f32.c - C = epilogue(A B) for a block of C that one task computes, in floats.
  *
- * In: struct attn_gemm_f32. A is read where it is, row by row; where a set has a tile of its
- * own (V_HAS_TILE), it is copied into panels of the rows of each tile. Panels of B are packed
- * or converted into scratch where they are not packed floats; packed 16-bit elements are
- * converted by the first tile that reads them (gemm_half.h). Few rows times a transposed B
- * are dot products instead, without packing. */
+ * In: struct attn_gemm_f32. Out: C. A is read in place, row by row; if the instruction
+ * set has a tile of its own (V_HAS_TILE), A is copied into panels of the rows of each
+ * tile. Panels of B that are not packed floats are packed or converted into scratch;
+ * packed 16-bit elements are converted by the first tile that reads them (gemm_half.h).
+ * Few rows times a transposed B are dot products instead, without packing. Cost: 2 m n k
+ * FLOPs; gemm_loops.h has the blocks. */
 #define GEMM_STEP outer_step
 #define HAS_TILE  V_HAS_TILE
 #include "gemm_half.h"

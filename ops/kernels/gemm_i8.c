@@ -1,21 +1,23 @@
 /* gemm_i8.c - C = (A - a_zero) (B - b_zero) of bytes, in 32 bits that wrap, for a block
- * of C that one task computes; and packing of B.
+ * of C that one task computes; and the packing of B.
  *
- * Products are of A as u8 and B as i8, the other types shifted by 128, zero points too:
+ * The products are of A as u8 and B as i8. Other types and their zero points are shifted
+ * by 128:
  *   sum (a - za)(b - zb) = sum a b - za (sum b - k zb) - zb sum a
- * (V_DOT_I8: both as i8) so zero points cost two products an element of C, and nothing
- * where they are 0. All of it is exact modulo 2^32: the same bits on every instruction set
- * and in any order.
+ * With V_DOT_I8 both are i8. Zero points therefore cost two products an element of C, and
+ * nothing where they are 0. All steps are exact modulo 2^32, so the bits are the same on
+ * every instruction set and in any order.
  *
- * B is in panels of NR columns; a word of 4 bytes holds 4 rows of one column. Loops:
- * blocks of K, panels, tiles of MR rows. A block of A is copied: padded to whole words,
- * shifted, and where there is no product of bytes (vpdpbusd) promoted to pairs of i16,
- * rows 0 and 2 of a word apart from 1 and 3, for pmaddwd.
+ * B is in panels of NR columns; a word of 4 bytes holds 4 rows of one column. The loops
+ * are over blocks of K, panels, and tiles of MR rows. A block of A is copied: it is
+ * padded to whole words and shifted. If there is no product of bytes (vpdpbusd), it is
+ * also promoted to pairs of i16, with rows 0 and 2 of a word apart from 1 and 3, for
+ * pmaddwd.
  *
- * MR, of isa.def, and NR fill the registers.
- * Each set with V_DOT (VNNI) has a text of its own. Where there are tiles (AMX), those of
- * 32 x 32 are summed over words of 64 rows of B, beside C, and the tile of MR rows adds
- * what is left. Compared with a plain loop. */
+ * MR, of isa.def, and NR fill the registers. Each set with V_DOT (VNNI) has a text of its
+ * own. Where there are tiles (AMX), those of 32 x 32 are summed over words of 64 rows of
+ * B, beside C, and the tile of MR rows adds the rest. Cost: 2 m n k operations. Tests
+ * compare it with a plain loop. */
 #include "isa.h"
 
 enum {

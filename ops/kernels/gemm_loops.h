@@ -1,18 +1,18 @@
-/* gemm_loops.h - C = epilogue(A B) by blocks: groups of up to ATTN_GEMM_WIDE columns, blocks
- * of K, panels of NR columns, tiles of MR rows.
+/* gemm_loops.h - C = epilogue(A B) by blocks: groups of up to ATTN_GEMM_WIDE columns,
+ * blocks of K, panels of NR columns, tiles of MR rows.
  *
  * In: gemm_tiles.h, and by the file that includes this one
  *   depth_of(g)      words of K
  *   stored_bytes(g)  bytes of a word of a packed B in memory; 0: it is not prefetched
- *   find_panel()     a panel of a block of B: where it lies, or in scratch
- *   find_rows()      a block of A: where it lies, or in scratch
+ *   find_panel()     a panel of a block of B: in place, or in scratch
+ *   find_rows()      a block of A: in place, or in scratch
  *   multiply_tile()  m rows and `width` columns, as tiles[][][] do
  * Out: run_groups().
  *
- * A panel of B of one block of K (48 KiB) stays near while the rows of A pass by; a block of
- * A stays in L2 for the group. Sums of the first blocks of K wait in scratch; the last one
- * runs the epilogue. A sum is that of its blocks, each from zero in the order of k: no
- * element depends on its tile. */
+ * A panel of B of one block of K (48 KiB) stays in a near cache while the rows of A are
+ * read; a block of A stays in L2 for the group. The sums of the first blocks of K stay in
+ * scratch; the last block runs the epilogue. An element is the sum of its blocks, each
+ * summed from zero in the order of k, so no element depends on its tile. */
 #ifndef ATTN_GEMM_LOOPS_H
 #define ATTN_GEMM_LOOPS_H
 

@@ -1,5 +1,6 @@
-/* gemm_pack.c - all of a constant B as panels, once for a model: of floats, and of 16-bit
- * elements, which gemm_f32 turns into floats a panel at a time. */
+/* gemm_pack.c - packs a whole constant B as panels, once for a model: B of floats, or of
+ * 16-bit elements, which gemm_f32 converts to floats a panel at a time. Cost: one copy.
+ */
 #include "panel.h"
 
 void K(gemm_pack_f32)(float *packed, const float *b, ptrdiff_t row, ptrdiff_t col,

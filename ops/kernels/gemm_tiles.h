@@ -1,15 +1,15 @@
 /* gemm_tiles.h - the register tiles of a product of matrices, what they prefetch, and the
  * block of K that they work on.
  *
- * In: GEMM_STEP(acc, a, a_row, b, mr, nv), a step of a tile along K (outer_step of outer.h,
- * say), and HAS_TILE, 1 where whole tiles have a text of their own, both by the file that
- * includes this one; where tiles have more rows than the registers of vectors, TILE_ROWS, and
- * K_STEP and K_BLOCK, of which a block of K is a multiple, and words of one at most. An element
- * of A, B and K is a word of 4 bytes: a float, or a pair of
- * 16-bit elements. Out: tiles[][][], struct block.
+ * In, both by the file that includes this one: GEMM_STEP(acc, a, a_row, b, mr, nv), a
+ * step of a tile along K (for example outer_step of outer.h), and HAS_TILE, 1 where whole
+ * tiles have a text of their own. If tiles have more rows than the registers of vectors,
+ * TILE_ROWS, and K_STEP and K_BLOCK: a block of K is a multiple of the first and has at
+ * most as many words as the second. An element of A, B and K is a word of 4 bytes: a
+ * float, or a pair of 16-bit elements. Out: tiles[][][], struct block.
  *
- * MR x NR: 14 x 32 (AVX-512), 6 x 16 (AVX2), 12 x 8 (NEON), 6 x 8 (base): what fills the
- * registers. */
+ * MR x NR: 14 x 32 (AVX-512), 6 x 16 (AVX2), 12 x 8 (NEON), 6 x 8 (base). These sizes
+ * fill the registers. */
 #ifndef ATTN_GEMM_TILES_H
 #define ATTN_GEMM_TILES_H
 

@@ -1,5 +1,6 @@
-/* halo_f32.c - what attention over windows of a map moves about: boxes of pixels, and the
- * terms of relative positions. A few operations for each vector; see image.def. */
+/* halo_f32.c - what attention over windows of a map copies and adds: boxes of pixels, and
+ * the terms of relative positions. image.def describes each kernel. Cost: a few
+ * operations for each vector. */
 #include "isa.h"
 
 /* y[i] = x[i] for i < n, and nothing else. */

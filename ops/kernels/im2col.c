@@ -1,14 +1,15 @@
 /* im2col.c - the columns of a tile of output pixels of a convolution, packed in the
- * panels that gemm_f32 reads: see image_types.h.
+ * panels that gemm_f32 reads. image_types.h describes the operands (struct attn_im2col).
  *
- * A line holds what one tap sees for all pixels of a chunk. It is put together from
- * segments, one per output row: a segment is copied in whole vectors, over its ends, and
- * what lies in the padding is zeroed afterwards; the next segment overwrites what went
- * too far. LINES lines are filled before they go into the panels: reading back at once
- * what was written at other boundaries would wait for the stores.
+ * A line holds what one tap reads for all pixels of a chunk. It is joined from segments,
+ * one per output row. A segment is copied in whole vectors, past its ends, and the
+ * padding in it is zeroed afterwards; the next segment overwrites what went too far.
+ * LINES lines are filled before they are copied into the panels, because reading at once
+ * what was just written at other boundaries would wait for the stores.
  *
  * Where rows of the output are as long as those of the input and strides are 1, a tap is
- * the plane at an offset, with a mask for what lies outside: no lines. */
+ * the plane at an offset, with a mask for the pixels outside, and there are no lines.
+ * Cost: one copy for each tap. */
 #include "lanes.h"
 
 enum { NR = 2 * VF, LINES = ATTN_IM2COL_LINES, CHUNK = 128 };

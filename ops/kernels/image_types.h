@@ -1,5 +1,5 @@
-/* image_types.h - structs that the kernels of image.def take: operands as pointers, sizes and
- * strides in elements; each says what the kernel computes. */
+/* image_types.h - the structs that the kernels of image.def take. Operands are pointers;
+ * sizes and strides are in elements. Each struct says what its kernel computes. */
 #ifndef ATTN_IMAGE_TYPES_H
 #define ATTN_IMAGE_TYPES_H
 

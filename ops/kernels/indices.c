@@ -1,6 +1,6 @@
-/* indices.c - whether n indices, at any address, are all in [-limit, limit), where
- * 0 <= limit < 2^62. A sum or difference below 0 has its highest bit set, and those that
- * wrap around come with one that does not. */
+/* indices.c - tests whether n indices, at any address, are all in [-limit, limit), where
+ * 0 <= limit < 2^62. A sum or difference below 0 has its highest bit set. If one wraps
+ * around, the other one does not. Cost: one read of the indices. */
 #include "isa.h"
 
 #define INDICES_WITHIN(name, type)                                                       \

@@ -1,4 +1,4 @@
-/* integers.c - what becomes of n sums of products of bytes.
+/* integers.c - the steps after n sums of products of bytes.
  *
  *   requantize  y = clamp(round(x * factor), low - zero, high - zero) + zero as a byte,
  *               in double, halves to even, NaN as low; low and high within a byte

@@ -1,12 +1,12 @@
 /* involution_f32.c - a tile of an involution: each pixel has a K x K kernel of its own,
  * which all channels of a group share.
  *
- * In come the input, the kernels of the tile's pixels and a place of output; out comes
- * that part of the output. What CHANNELS channels see is copied into a strip with its
- * padding, taken apart by the stride, so that each tap reads consecutive floats. A vector
- * of the strip then serves all of ROWS output rows that see it, and a vector of a tap's
- * kernels serves CHANNELS channels. Each sum is taken tap by tap, in order. Cost: 2 K^2
- * FLOPs an element. Source: Li 2021, arXiv:2103.06255. */
+ * In: the input, the kernels of the tile's pixels and a place of the output. Out: that
+ * part of the output. The pixels that CHANNELS channels see are copied into a strip with
+ * its padding, separated by the stride, so that each tap reads consecutive floats. A
+ * vector of the strip then serves all of the ROWS output rows that see it, and a vector
+ * of a tap's kernels serves CHANNELS channels. Each sum is taken tap by tap, in order.
+ * Cost: 2 K^2 FLOPs an element. Source: Li 2021, arXiv:2103.06255. */
 #include "isa.h"
 
 enum {

@@ -1,12 +1,13 @@
 /* isa.h - what a kernel file needs to be compiled once per instruction set: the suffix of
  * its symbols, vector types of GCC/Clang vector extensions, and verbs. Arithmetic is
- * written a * b + c; verbs exist only where the plain expression loses.
+ * written as plain expressions (a * b + c). A verb exists only where the plain expression
+ * is slower.
  *
- * From the build come ATTN_ISA_SUFFIX, VEC_BYTES, ATTN_REGISTERS, ATTN_F32_ROWS and
- * ATTN_I8_ROWS, which are fields of a row of isa.def, and ATTN_ISA_VERBS, the set's header
- * isa/<name>.h. It defines those verbs that it does better than isa/plain.h, where all of
- * them stand with what they do; each with a macro of its own name, so that plain.h leaves
- * it out. Kernel files have no #if on an instruction set. */
+ * In: from the build ATTN_ISA_SUFFIX, VEC_BYTES, ATTN_REGISTERS, ATTN_F32_ROWS and
+ * ATTN_I8_ROWS, which are fields of a row of isa.def, and ATTN_ISA_VERBS, the header
+ * isa/<name>.h of the set. That header defines the verbs that the set does better than
+ * isa/plain.h, each with a macro of its own name, so that plain.h leaves it out. plain.h
+ * has all verbs and says what they do. Kernel files have no #if on an instruction set. */
 #ifndef ATTN_ISA_H
 #define ATTN_ISA_H
 

@@ -1,5 +1,7 @@
-/* isa_table.c - the table of kernels of one instruction set, compiled once for each. Rows of the
- * kinds that a set has no texts of come from its next parent that has them (ATTN_ISA_FLOATS …). */
+/* isa_table.c - the table of kernels of one instruction set; the file is compiled once
+ * for each set. If a set has no text of its own for a kind of rows, the kernels come from
+ * its nearest parent that has one (ATTN_ISA_FLOATS …). In: the rows of kernels.def. Out:
+ * one struct attn_kernels. */
 #include "isa.h"
 #include "kernels.h"
 

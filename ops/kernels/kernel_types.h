@@ -1,5 +1,6 @@
-/* kernel_types.h - structs that kernels take: operands as pointers, sizes and strides in
- * elements; each says what the kernel computes. No shapes, no nodes. */
+/* kernel_types.h - the structs that kernels take. Operands are pointers; sizes and
+ * strides are in elements. Each struct says what its kernel computes. There are no shapes
+ * and no nodes here. */
 #ifndef ATTN_KERNEL_TYPES_H
 #define ATTN_KERNEL_TYPES_H
 

@@ -1,12 +1,13 @@
-/* kernels.h - the kernel table: one struct of function pointers per instruction set,
- * chosen once by the runtime. Rows are in kernels.def. Kernels see pointers, counts and
- * strides; no shapes, nodes or threads.
+/* kernels.h - the kernel table: one struct of function pointers per instruction set. The
+ * runtime chooses a table once. The rows are in kernels.def. Kernels receive pointers,
+ * counts and strides; they know no shapes, nodes or threads.
  *
- * A library with the operators of a list (ATTN_KERNELS_BY_USE) must not have the kernels that none
- * of them calls, and a table would keep all. There each kernel has an array of its own, with a
- * pointer for each set, and the table is the place of a set in these arrays: the member that an
- * operator names is a macro of kernel_names.h, which the build writes, for `set[the array]`. A
- * linker that drops what nobody refers to (--gc-sections) then drops arrays and kernels. */
+ * A library with the operators of a list (ATTN_KERNELS_BY_USE) must not contain the
+ * kernels that none of them calls, and a table would keep all of them. There each kernel
+ * has an array of its own, with a pointer for each set, and the table is the index of a
+ * set in these arrays. The member that an operator names is a macro of kernel_names.h,
+ * which the build writes, for `set[the array]`. A linker that drops unreferenced sections
+ * (--gc-sections) then drops arrays and kernels. */
 #ifndef ATTN_KERNELS_H
 #define ATTN_KERNELS_H
 

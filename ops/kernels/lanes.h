@@ -1,5 +1,5 @@
-/* lanes.h - loads and stores of some lanes of a vector: bit l of a mask is lane l. What
- * the other lanes would touch is not touched. */
+/* lanes.h - loads and stores of some lanes of a vector. Bit l of a mask is lane l. The
+ * memory of the other lanes is not touched. */
 #ifndef ATTN_LANES_H
 #define ATTN_LANES_H
 

@@ -1,6 +1,7 @@
-/* maps_f32.c - what gates over maps (batch, channel, pixel) do with them: statistics of a
+/* maps_f32.c - the work of gates over maps (batch, channel, pixel): statistics of a
  * plane, maximum and sum over channels, products of a matrix with a few vectors, and the
- * product of map, gates and pixels with what is added to it. */
+ * product of map, gates and pixels with what is added to it. Cost: one read of the map,
+ * and one write of the product. */
 #include "transpose.h"
 #include "vmath.h"
 

@@ -1,5 +1,6 @@
-/* nbits_f32.c - a part of a panel of weights of 2, 4 or 8 bits (struct attn_nbits) as floats, for
- * gemm_f32: products with many rows. Few rows: nbits_rows.c. */
+/* nbits_f32.c - converts a part of a panel of weights of 2, 4 or 8 bits (struct
+ * attn_nbits) to floats, for gemm_f32, in products with many rows. Few rows are in
+ * nbits_rows.c. Cost: one read of the weights. */
 #include "nbits_words.h"
 
 static ALWAYS_INLINE void unpack(float *y, const struct attn_nbits *b, size_t panel,

@@ -1,4 +1,6 @@
-/* nbits_words.h - the words of weights of few bits (struct attn_nbits), by vectors of columns. */
+/* nbits_words.h - reads the words of weights of few bits (struct attn_nbits) by vectors
+ * of columns. In: packed weights. Out: words of 4 bytes a lane, zero points and scales.
+ */
 #ifndef ATTN_NBITS_WORDS_H
 #define ATTN_NBITS_WORDS_H
 

@@ -1,7 +1,8 @@
 /* norm_f32.c - layer and RMS normalization of a row, mean and variance, scale and shift.
  *
  * The variance is that of the differences from the mean (two passes over a row in cache),
- * not E[x^2] - E[x]^2, which cancels. Four sums run side by side. */
+ * not E[x^2] - E[x]^2, which cancels. Four sums run side by side. Cost: three passes over
+ * a row in cache. */
 #include "vmath.h"
 
 /* Sum of (x - shift), or of its squares. */

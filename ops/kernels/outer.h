@@ -1,5 +1,5 @@
-/* outer.h - the step of a register tile: sums of MR rows by two vectors of columns. MR,
- * of isa.def, fills the registers. */
+/* outer.h - the step of a register tile: it adds MR elements of A times two vectors of
+ * columns to the sums of MR rows. MR, of isa.def, fills the registers. */
 #ifndef ATTN_OUTER_H
 #define ATTN_OUTER_H
 

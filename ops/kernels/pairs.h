@@ -1,5 +1,5 @@
-/* pairs.h - pairs of bf16 as operands of register tiles: a word of 4 bytes holds two elements
- * that follow each other along the sum, the first in its low half. */
+/* pairs.h - pairs of bf16 as operands of register tiles. A word of 4 bytes holds two
+ * elements that follow each other along the sum, the first in its low half. */
 #ifndef ATTN_PAIRS_H
 #define ATTN_PAIRS_H
 

@@ -1,7 +1,8 @@
-/* panel.h - columns of B as the tiles of gemm_f32 read them.
+/* panel.h - columns of B in the form that the tiles of gemm_f32 read.
  *
- * A panel is NR columns (VF, where the last ones of B are no more than that) of some rows of
- * B, row after row, with zeros behind the last column. */
+ * A panel is NR columns of some rows of B (VF columns, where the last ones of B are no
+ * more than that), row after row, with zeros behind the last column. In: B with strides.
+ * Out: panels. Cost: one copy. */
 #ifndef ATTN_PANEL_H
 #define ATTN_PANEL_H
 

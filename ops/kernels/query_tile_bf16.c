@@ -1,6 +1,7 @@
-/* query_tile_bf16.c - softmax attention of a query tile with products of bf16: see
- * query_tile.h. Scores, terms and sums are floats. Long keys are multiplied as floats, and so are
- * all where a set does not multiply pairs of bf16. */
+/* query_tile_bf16.c - softmax attention of a query tile with products of bf16.
+ * query_tile.h has the algorithm. Scores, terms and sums are floats. Keys with many
+ * elements are multiplied as floats, and so are all keys where the instruction set does
+ * not multiply pairs of bf16. */
 #include "isa.h"
 
 #if V_HAS_TILES_BF16

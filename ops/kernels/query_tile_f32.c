@@ -1,4 +1,5 @@
-/* query_tile_f32.c - softmax attention of a query tile in floats: see query_tile.h. */
+/* query_tile_f32.c - softmax attention of a query tile in floats. query_tile.h has the
+ * algorithm. */
 #define PAIRS 0
 #include "query_tile.h"
 

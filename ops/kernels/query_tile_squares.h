@@ -1,11 +1,13 @@
-/* query_tile_squares.h - softmax attention of a query tile where a set multiplies tiles of words
- * of two bf16 (AMX). Scores are a row for each query here, so that the terms of two keys are a
- * word of the second product where they lie.
+/* query_tile_squares.h - softmax attention of a query tile where the instruction set
+ * multiplies tiles of words of two bf16 (AMX). Here the scores have a row for each query,
+ * so that the terms of two keys are already a word of the second product.
  *
- * Queries are the left operand: rows of words, as query_tile_pack_bf16() makes them. The keys of
- * all runs that a query sees become words of two elements of them side by side, a line for 16
- * keys; values words of two keys, NR columns at a time. All are squares of 16 x 16 words, filled
- * up with zeros. 32 queries have their scores in L1, and the terms of 64 wait for the values. */
+ * Queries are the left operand: rows of words, as query_tile_pack_bf16() makes them. The
+ * keys of all segments that a query sees become words of two of their elements, side by
+ * side, a line for 16 keys. The values become words of two keys, NR columns at a time.
+ * All operands are squares of 16 x 16 words, filled up with zeros. The scores of 32
+ * queries are in L1, and the terms of 64 are kept until the values are multiplied. Cost:
+ * as query_tile.h, and one conversion of the keys and values. */
 #ifndef ATTN_QUERY_TILE_SQUARES_H
 #define ATTN_QUERY_TILE_SQUARES_H
 

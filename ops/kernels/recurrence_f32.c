@@ -1,11 +1,12 @@
-/* recurrence_f32.c - attention whose memory is a matrix S: tokens write to it, queries
- * read it.
+/* recurrence_f32.c - attention whose memory is a matrix S: tokens write to it, and
+ * queries read it.
  *
- * Two tokens go through S together: a row of it is loaded once, decays, takes both writes
- * and is read after each, and what the next two tokens will find under their keys is read
- * with it, all in registers. That is two multiply-adds for each element of S and token (3
- * with the delta rule), which no form of the sum has fewer of; decays are multiplied one
- * by one, never divided by. */
+ * Two tokens are applied to S together. A row of S is loaded once, decays, takes both
+ * writes and is read after each. What the next two tokens will find under their keys is
+ * read in the same pass, all in registers. Cost: two multiply-adds for each element of S
+ * and token (3 with the delta rule), and no form of the sum has fewer. Decays are
+ * multiplied one by one; nothing is divided by them. Source: Yang 2024, arXiv:2412.06464.
+ */
 #include "isa.h"
 
 static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n)

@@ -1,5 +1,5 @@
-/* select_f32.c - few elements out of many: candidates above a threshold, the k greatest,
- * sums of some rows of a matrix. */
+/* select_f32.c - few elements out of many: candidates above a threshold, the k largest,
+ * sums of some rows of a matrix. select.def describes each kernel. */
 #include "vmath.h"
 
 enum { ROWS = 256 };

@@ -1,4 +1,5 @@
-/* softmax.h - terms of an online softmax. */
+/* softmax.h - the terms of an online softmax. In: scores and the running maximum. Out:
+ * their exponentials. */
 #ifndef ATTN_SOFTMAX_H
 #define ATTN_SOFTMAX_H
 

@@ -1,6 +1,7 @@
-/* table.c - which table of kernels an instruction set has: isa_table.c makes them. In go the
- * rows of isa.def and, from the build, ATTN_HAVE_<name>: 1 where a set is in it, else 0; and
- * ATTN_BF16: whether models may have their products computed in bf16. */
+/* table.c - which table of kernels belongs to an instruction set; isa_table.c makes the
+ * tables. In: the rows of isa.def and, from the build, ATTN_HAVE_<name>, which is 1 where
+ * a set is in the library and else 0, and ATTN_BF16, whether models may have their
+ * products computed in bf16. Out: attn_kernels_for(). */
 #include "kernels.h"
 
 #define CAT_(a, b) a##b

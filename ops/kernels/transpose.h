@@ -1,5 +1,5 @@
 /* transpose.h - y[j * y_row + i] = x[i * x_row + j] for i < rows, j < columns, by squares
- * that stay in registers. Strides in elements. */
+ * that stay in registers. Strides are in elements. Cost: one copy. */
 #ifndef ATTN_TRANSPOSE_H
 #define ATTN_TRANSPOSE_H
 

@@ -1,5 +1,6 @@
-/* unary_f32.c - the kernels of unary_f32.def and those that the compiler vectorises by
- * itself: y[i] = f(x[i]) for i < n. y may be x. p points to two parameters. */
+/* unary_f32.c - the kernels of unary_f32.def, and those that the compiler vectorizes by
+ * itself: y[i] = f(x[i]) for i < n. y may be x. p points to two parameters. Cost: one
+ * read and one write. */
 #include "vtrig.h"
 
 /* e^x - 1 for x <= 0, without the cancellation near 0: (u - 1) x / log u. */

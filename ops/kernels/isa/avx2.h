@@ -1,4 +1,4 @@
-/* avx2.h - verbs of AVX2 with FMA and F16C. */
+/* avx2.h - the verbs of AVX2 with FMA and F16C. isa/plain.h says what each verb does. */
 #ifndef ATTN_ISA_AVX2_H
 #define ATTN_ISA_AVX2_H
 

@@ -1,4 +1,5 @@
-/* avx512.h - verbs of AVX-512: F, VL, BW and DQ. */
+/* avx512.h - the verbs of AVX-512: F, VL, BW and DQ. isa/plain.h says what each verb
+ * does. */
 #ifndef ATTN_ISA_AVX512_H
 #define ATTN_ISA_AVX512_H
 

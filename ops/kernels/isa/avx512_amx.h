@@ -1,5 +1,6 @@
-/* avx512_amx.h - tiles of 16 rows of 16 words, and their products of bytes. blocked_tiles.h has
- * the tiles of convolutions, what becomes of their sums is here. */
+/* avx512_amx.h - AVX-512 with tiles of 16 rows of 16 words, and their products of bytes.
+ * blocked_tiles.h has the loops of convolutions by tiles; the steps after their sums are
+ * here. */
 #ifndef ATTN_ISA_AVX512_AMX_H
 #define ATTN_ISA_AVX512_AMX_H
 

@@ -1,4 +1,4 @@
-/* avx512_amx_bf16.h - tiles of bytes, and of words of two bf16. */
+/* avx512_amx_bf16.h - AVX-512 with tiles of bytes, and of words of two bf16. */
 #ifndef ATTN_ISA_AVX512_AMX_BF16_H
 #define ATTN_ISA_AVX512_AMX_BF16_H
 

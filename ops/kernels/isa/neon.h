@@ -1,4 +1,5 @@
-/* neon.h - verbs of Advanced SIMD of AArch64. */
+/* neon.h - the verbs of Advanced SIMD of AArch64. isa/plain.h says what each verb does.
+ */
 #ifndef ATTN_ISA_NEON_H
 #define ATTN_ISA_NEON_H
 

@@ -1,4 +1,5 @@
-/* sse2.h - verbs of SSE2, which every x86-64 has. */
+/* sse2.h - the verbs of SSE2, which every x86-64 has. isa/plain.h says what each verb
+ * does. */
 #ifndef ATTN_ISA_SSE2_H
 #define ATTN_ISA_SSE2_H
 
