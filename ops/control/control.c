@@ -1,4 +1,4 @@
-/* control.c - values between turns of a subgraph; see control.h. */
+/* control.c - values between iterations of a subgraph. control.h has the interface. */
 #include "control.h"
 
 attn_status op_carry_set(const attnrun_step *step, int out, struct op_carry *carry,

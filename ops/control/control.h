@@ -1,5 +1,6 @@
 /* control.h - what If, Loop, Scan and SequenceMap share: limits, the common type of two
- * values, values that travel from one turn to the next, and results that are stacked. */
+ * values, values that are carried from one iteration to the next, and results that are
+ * stacked. Cost: one copy of each value that is carried or stacked. */
 #ifndef OP_CONTROL_H
 #define OP_CONTROL_H
 

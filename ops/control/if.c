@@ -1,8 +1,10 @@
-/* if.c - If: runs one of two subgraphs, without inputs of their own, by a condition.
+/* if.c - If: runs one of two subgraphs, which have no inputs of their own, by a
+ * condition.
  *
- * cond   one b8; outputs: those of the branch, of which both give the same types
- * A branch whose shapes cannot be right (as exporters leave behind) matters only when
- * taken. Source: ONNX If-1. */
+ * cond   one b8; outputs: those of the branch; both branches give the same types
+ *
+ * A branch whose shapes cannot be right (exporters leave such branches) matters only when
+ * it is taken. Cost: that of the branch, and a copy of its outputs. Source: ONNX If-1. */
 #include "control.h"
 
 struct if_args {

@@ -1,11 +1,13 @@
 /* loop.c - Loop: for (i = 0; i < M && cond; i++) (cond, v…, s…) = body(i, cond, v…).
  *
- * M, cond   optional: no bound, true. M < 0: no turn
- * v         values carried from turn to turn, tensors or sequences, of any shape each turn
+ * M, cond   i64 and b8, optional: no bound, true. With M < 0 there is no iteration
+ * v         values carried from iteration to iteration, tensors or sequences, of any
+ *           shape in each
  * s         results stacked along a new first axis, which grow by doubling
  *
- * The step is a dynamic-shape step: how many turns there are is seen at run.
- * Source: ONNX Loop-1, 11, 13, 16. */
+ * The step is a dynamic-shape step, because the number of iterations is known only at
+ * run. Cost: that of the body in each iteration, and a copy of v and s. Source: ONNX
+ * Loop-1, 11, 13, 16. */
 #include "control.h"
 
 struct loop_args {

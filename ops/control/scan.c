@@ -5,9 +5,10 @@
  * outputs   N final states, then results stacked along their axes
  * axes, directions (0 forward, 1 backward)   for each scan input and output
  *
- * Scan-8 has a batch dim 0 on everything, scans along dim 1, and may have a length for
- * each sample: what lies behind it is zero. The state buffers are scratch; the results are
- * written in place. Source: ONNX Scan-8, 9. */
+ * In Scan-8 every value has a batch dim 0, the scan is along dim 1, and each sample may
+ * have a length; what lies behind it is zero. The state buffers are scratch; the results
+ * are written in place. Cost: that of the body for each slice, and a copy of slices that
+ * are not contiguous. Source: ONNX Scan-8, 9. */
 #include "control.h"
 
 struct scan_args {

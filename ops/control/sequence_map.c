@@ -1,6 +1,6 @@
-/* sequence_map.c - SequenceMap: runs a subgraph on the i-th elements of its sequences
- * (tensors are given whole each time); the results are sequences.  Source: ONNX
- * SequenceMap-17. */
+/* sequence_map.c - SequenceMap: runs a subgraph on the i-th elements of its sequences;
+ * each iteration receives tensors whole. The results are sequences. Cost: that of the
+ * body for each element, and a copy of its results. Source: ONNX SequenceMap-17. */
 #include "control.h"
 
 struct map_args {

@@ -1,5 +1,5 @@
-/* loss.c - NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss, which takes the logarithm of
- * the softmax along axis 1 of its scores first:
+/* loss.c - NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss. The latter first takes
+ * the logarithm of the softmax along axis 1 of its scores:
  *
  *   loss = -log_prob[n, target[n, d], d] times the weight of that class
  *
@@ -7,8 +7,10 @@
  * ignore_index   samples of this class have loss 0 and weight 0
  * reduction      none: (N, d…); sum; mean (default): sum of losses / sum of weights
  * log_prob       as scores, where wanted; else it never exists
- * Formulas over PickClass. Source: ONNX NegativeLogLikelihoodLoss-12, 13, 22,
- * SoftmaxCrossEntropyLoss-12, 13. */
+ *
+ * The rows are formulas over PickClass. Cost: O(N d) for the first, O(N C d) for the
+ * second. Source: ONNX NegativeLogLikelihoodLoss-12, 13, 22, SoftmaxCrossEntropyLoss-12,
+ * 13. */
 #include "loss.h"
 
 enum loss_reduction { LOSS_NONE, LOSS_SUM, LOSS_MEAN };

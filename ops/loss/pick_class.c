@@ -1,11 +1,13 @@
-/* pick_class.c - PickClass: of each sample the value of its class, what the losses are made of.
+/* pick_class.c - PickClass: the value of each sample's class, from which the losses are
+ * made.
  *
  * x       f32 or f64 (N, C, d…);  target  i32 or i64 (N, d…), classes 0 to C - 1
  * weight  as x, (C): ones by default;  shift  as x, (N, d…): zeros by default
  * value   (N, d…): x[n, target[n, d], d] - shift[n, d]
  * factor  (N, d…): weight[target[n, d]]
  * ignore_index   samples of this class have value 0 and factor 0
- * Domain attnrun.fused: never written by exporters. */
+ *
+ * Domain attnrun.fused: exporters never write it; loss.c does. Cost: O(N d). */
 #include "../real.h"
 #include "loss.h"
 

@@ -2,14 +2,16 @@
  *
  *   Y = (X - mean) / sqrt(var + epsilon) * scale + B
  *
- * X                    (N, C, …); Y has the same dims
- * scale, B, mean, var  (C); with spatial = 0 (up to version 7) one value per element of a
- *                      sample
+ * X                    f32 or f64 (N, C, …); Y has the same dims
+ * scale, B, mean, var  f32 or f64 (C); with spatial = 0 (up to version 7) one value per
+ *                      element of a sample
  * training_mode        (from 14; before, is_test = 0 with more than one output): mean and
- *                      variance are those of X over all but the channel, and
- *                      running = input * momentum + them * (1 - momentum); with is_test = 1
- *                      there is one output
- * Defaults: epsilon 1e-5, momentum 0.9. Source: ONNX BatchNormalization-15. */
+ *                      variance are those of X over all axes but the channel, and running
+ *                      = input * momentum + them * (1 - momentum); with is_test = 1 there
+ *                      is one output
+ *
+ * The defaults are epsilon 1e-5 and momentum 0.9. Cost: one read and one write of X; two
+ * more reads in training. Source: ONNX BatchNormalization-15. */
 #include <math.h>
 
 #include "planes.h"

@@ -1,8 +1,10 @@
-/* bias_gelu.c - com.microsoft BiasGelu (A + B, then Gelu by erf) and FastGelu (X +
- * bias, then Gelu by tanh).
+/* bias_gelu.c - com.microsoft BiasGelu (A + B, then Gelu by erf) and FastGelu (X + bias,
+ * then Gelu by tanh).
  *
  * X, A   f32, any shape;  bias, B  f32 (last dim of X)
- * Formulas. Source: ONNX Runtime contrib operators. */
+ *
+ * The rows are formulas. Cost: O(n), one pass where the formula is fused. Source: ONNX
+ * Runtime contrib operators. */
 #include "../../runtime/op.h"
 
 static attn_status bias_gelu_infer(attnrun_step *step)

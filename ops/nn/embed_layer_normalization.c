@@ -2,18 +2,19 @@
  * normalization of word + position (+ segment) embeddings.
  *
  * input_ids, segment_ids  i32 (B, S)
- * position_ids            i32 (B, S) or (1, S); 0 … S-1 where absent
+ * position_ids            i32 (B, S) or (1, S); 0 … S-1 by default
  * word_, position_, segment_embedding   f32 (rows, H)
  * gamma, beta             f32 (H)
  * mask                    i32 (B, S)
  * output                  f32 (B, S, H)
- * mask_index              i32 (B): how many ones the mask has, 0 without a mask
- * embedding_sum           f32 (B, S, H): what is normalized
- * Phase 0 checks the ids, phase 1 computes rows.
+ * mask_index              i32 (B): the number of ones in the mask, 0 without a mask
+ * embedding_sum           f32 (B, S, H): the sum before it is normalized
  *
- * QEmbedLayerNormalization is the same without position_ids; its tables, gamma and beta are
- * u8 or i8, each with a scale and a zero point. Source: ONNX Runtime contrib operators;
- * compared with onnxruntime 1.32.0. */
+ * Phase 0 checks the ids, and phase 1 computes rows. Cost: O(B S H).
+ *
+ * QEmbedLayerNormalization is the same without position_ids. Its tables, gamma and beta
+ * are u8 or i8, each with a scale and a zero point. Source: ONNX Runtime contrib
+ * operators; compared with onnxruntime 1.32.0. */
 #include "../quant/qlinear.h"
 #include "softmax_lines.h"
 

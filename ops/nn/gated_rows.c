@@ -1,15 +1,18 @@
-/* gated_rows.c - com.microsoft GatedRMSNorm, GatedAdd and LinearAttentionGate: what the
- * layers of gated linear attention do with rows between their products.
+/* gated_rows.c - com.microsoft GatedRMSNorm, GatedAdd and LinearAttentionGate: what the layers of
+ * gated linear attention do with rows between their products. All tensors are f32.
  *
  * GatedRMSNorm         Y = X / sqrt(mean(X^2) + epsilon) * scale * act(gate): X, gate, Y (…, n C),
- *                      scale (C); each C elements by themselves; act: silu = swish, sigmoid
+ *                      scale (C); each group of C elements is normalized alone; act: silu = swish,
+ *                      sigmoid
  * GatedAdd             output = X + Y * gate: X, Y, output (…, C), gate (…, 1). With gate_weight
- *                      (K, 1) and gate (…, K) the factor is sigmoid(gate . gate_weight); ONNX
- *                      Runtime has this for bf16 alone, and so the sum, the sigmoid and the
- *                      product with Y are rounded to bf16
+ *                      (K, 1) and gate (…, K) the factor is sigmoid(gate . gate_weight). ONNX
+ *                      Runtime has this only for bf16, so the sum, the sigmoid and the product
+ *                      with Y are rounded to bf16
  * LinearAttentionGate  decay = decay_scale * softplus(a + dt_bias), beta = sigmoid(b): a, b,
  *                      decay, beta (…, H), dt_bias, decay_scale (H)
- * Formulas. Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
+ *
+ * The rows are formulas. Cost: O(n). Source: ONNX Runtime contrib operators; compared with
+ * onnxruntime 1.32.0. */
 #include "../../runtime/op.h"
 
 enum { X, SECOND, THIRD, FOURTH };

@@ -3,11 +3,13 @@
  *   LayerNormalization   Y = (X - mean) / sqrt(variance + epsilon) * Scale + B
  *   RMSNormalization     Y = X / sqrt(mean X^2 + epsilon) * scale
  *
- * X           any shape; Y has the same; axis -1 by default
+ * X           f32 or f64, any shape; Y has the same; axis -1 by default
  * Scale, B    broadcast to the normalized dims
  * Mean, InvStdDev  f32, the dims of X with 1 from axis on
- * Source: ONNX LayerNormalization-17, RMSNormalization-23; SimplifiedLayerNormalization
- * is the latter as ONNX Runtime's exporters write it. */
+ *
+ * SimplifiedLayerNormalization is the latter as ONNX Runtime's exporters write it. A task
+ * is some rows. Cost: O(n), one read and one write of X. Source: ONNX
+ * LayerNormalization-17, RMSNormalization-23. */
 #include "norm_rows.h"
 
 struct layer_normalization_args {

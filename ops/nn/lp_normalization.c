@@ -1,8 +1,9 @@
-/* lp_normalization.c - LpNormalization: y = x / |x|_p along one axis, p 1 or 2; 0 where
- * the norm is 0.
+/* lp_normalization.c - LpNormalization: y = x / |x|_p along one axis; y is 0 where the
+ * norm is 0.
  *
- * x, y   any shape;  axis -1, p 2 by default
- * A formula. Source: ONNX LpNormalization-22. */
+ * x, y   f32 or f64, any shape;  axis -1 by default;  p 1 or 2, 2 by default
+ *
+ * The row is a formula. Cost: O(n). Source: ONNX LpNormalization-22. */
 #include "../../runtime/op.h"
 
 struct lp_normalization_args {

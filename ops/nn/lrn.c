@@ -2,10 +2,11 @@
  *
  *   y = x / (bias + alpha / size * sum of squares of the `size` channels around)^beta
  *
- * X   (N, C, …): channels c - (size-1)/2 rounded down … c + (size-1)/2 rounded up, those
- *     that exist; Y has the same dims
- * Defaults: alpha 1e-4, beta 0.75, bias 1.
- * A formula: the sum is an average pool along the channels. Source: ONNX LRN-13. */
+ * X   f32 or f64 (N, C, …): the sum is over channels c - (size-1)/2 rounded down … c +
+ *     (size-1)/2 rounded up, as far as they exist; Y has the same dims
+ *
+ * The defaults are alpha 1e-4, beta 0.75 and bias 1. The row is a formula: the sum is an
+ * average pool along the channels. Cost: O(n size). Source: ONNX LRN-13. */
 #include "../../runtime/op.h"
 
 struct lrn_args {

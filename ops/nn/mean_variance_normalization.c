@@ -2,7 +2,9 @@
  *
  *   Y = (X - mean) / (deviation + 1e-9)   over `axes`, (0, 2, 3) by default
  *
- * X, Y   of one shape. A formula. Source: ONNX MeanVarianceNormalization-13. */
+ * X, Y   f32 or f64, of one shape
+ *
+ * The row is a formula. Cost: O(n). Source: ONNX MeanVarianceNormalization-13. */
 #include "../../runtime/op.h"
 
 struct mean_variance_args {

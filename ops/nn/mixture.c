@@ -1,4 +1,5 @@
-/* mixture.c - shapes, tasks and the phases of a mixture of experts: see mixture.h. */
+/* mixture.c - shapes, tasks and the phases of a mixture of experts. mixture.h describes
+ * the operands and the cost. */
 #include <math.h>
 
 #include "../tile.h"

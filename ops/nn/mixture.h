@@ -1,28 +1,32 @@
-/* mixture.h - what MoE and QMoE share: a mixture of experts, each of which is two or three
- * matrices. A token goes through the k experts that its router prefers, and their results
- * are added with weights.
+/* mixture.h - what MoE and QMoE share: a mixture of experts, each of which is two or
+ * three matrices. A token goes through the k experts that its router prefers, and their
+ * results are added with weights.
  *
- *   input         (tokens, H) or (batch, length, H)
+ *   input         f32 (tokens, H) or (batch, length, H)
  *   router_probs  (tokens, E): logits
  *   fc1           (E, F I, H): inner = act(x W1' + b1); F = 2: gate and factor are in one
- *                 matrix, in turns (swiglu_fusion 1) or one behind the other (2)
+ *                 matrix, alternating (swiglu_fusion 1) or one behind the other (2)
  *   fc3           (E, I, H), optional: the factor; inner = act(x W1' + b1) (x W3' + b3)
  *   fc2           (E, H, I): out = inner W2' + b2
  *   Y             as input: the sum over the chosen experts of weight * out
- * Files of old have the last two dims of the weights exchanged; their bytes are the same.
  *
- * weights       softmax of the logits; the k greatest, later experts first among equals;
- *               divided by their sum with normalize_routing_weights (of QMoE always, unless
- *               they are router_weights). Those that are 0 (of QMoE up to 1e-8) are left
- *               out. use_sparse_mixer (k = 2): see mixture_route.c
- * act           relu, gelu (tanh), silu, identity, relu2 = relu^2; swiglu = G sigmoid(alpha G)
- *               (L + beta) with G = min(g, limit) and L = l within [-limit, limit], or with
- *               swiglu_limit_after_activation min(g sigmoid(alpha g), limit) (L + beta);
- *               geglu = gelu(g) l
- * Phases (behind what an operator states first): chosen experts of each token; rows sorted
- * by expert and cut into tiles; inner of a tile and a block of columns; out of it; sums.
- * Shared memory: inner and out of all tokens' experts. Cost: tokens k times that of one
- * expert. Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
+ * Old files have the last two dims of the weights exchanged; their bytes are the same.
+ *
+ * weights       softmax of the logits; the k largest are chosen, later experts first
+ *               among equals. They are divided by their sum with
+ *               normalize_routing_weights (in QMoE always, unless they are
+ *               router_weights). Weights that are 0 (in QMoE up to 1e-8) are left out.
+ *               use_sparse_mixer (k = 2): see mixture_route.c
+ * act           relu, gelu (tanh), silu, identity, relu2 = relu^2; swiglu = G
+ *               sigmoid(alpha G) (L + beta) with G = min(g, limit) and L = l within
+ *               [-limit, limit], or with swiglu_limit_after_activation min(g
+ *               sigmoid(alpha g), limit) (L + beta); geglu = gelu(g) l
+ *
+ * The phases (behind those of the operator) are: the chosen experts of each token; rows
+ * sorted by expert and cut into tiles; inner of a tile and a block of columns; out of it;
+ * sums. Shared memory: inner and out of all experts of all tokens. Cost: tokens k times
+ * that of one expert. Source: ONNX Runtime contrib operators; compared with onnxruntime
+ * 1.32.0. */
 #ifndef ATTN_MIXTURE_H
 #define ATTN_MIXTURE_H
 

@@ -1,10 +1,12 @@
-/* mixture_route.c - which experts a token goes to, and with what weights: see mixture.h.
+/* mixture_route.c - chooses the experts of a token and their weights. mixture.h describes
+ * the operands.
  *
- * use_sparse_mixer  the first expert has the greatest logit m; its weight is that of a softmax
- *                   over the logits l for which (m - l) / max(|l|, m) <= 0.02. The second is
- *                   the same over the others. Source: SparseMixer, Liu et al. 2023,
- *                   arXiv:2310.00811, as in Phi-3.5-MoE; ONNX Runtime's kernel for CPUs
- *                   leaves this attribute out of account. */
+ * use_sparse_mixer  the first expert has the largest logit m. Its weight is that of a
+ *                   softmax over the logits l for which (m - l) / max(|l|, m) <= 0.02.
+ *                   The second is chosen in the same way among the others
+ *
+ * Cost: O(E k) a token. Source: SparseMixer, Liu et al. 2023, arXiv:2310.00811, as in
+ * Phi-3.5-MoE; ONNX Runtime's kernel for CPUs ignores this attribute. */
 #include <math.h>
 
 #include "mixture.h"

@@ -1,5 +1,6 @@
-/* moe.c - com.microsoft MoE: a mixture of experts with weights of floats (mixture.h).
- * Constant weights are packed, in the type that the file has (f32, f16, bf16). */
+/* moe.c - com.microsoft MoE: a mixture of experts whose weights are floats. mixture.h
+ * describes the operands and the cost. Constant weights are packed in the type that the
+ * file has (f32, f16, bf16). */
 #include <math.h>
 
 #include "../matmul/gemm.h"

@@ -1,5 +1,5 @@
-/* norm_rows.c - shapes, weights and the f64 row of layer and RMS normalization; see
- * norm_rows.h. */
+/* norm_rows.c - shapes, weights and the f64 row of layer and RMS normalization.
+ * norm_rows.h has the interface. */
 #include "norm_rows.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* planes.c - statistics and affine maps of planes, f32 by kernels, f64 plainly; see
- * planes.h. */
+/* planes.c - statistics and affine maps of planes: f32 by kernels, f64 by plain loops.
+ * planes.h has the interface. */
 #include "planes.h"
 
 attn_status attn_planes_of(const attnrun_step *step, const attnrun_type *type,

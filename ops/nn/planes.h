@@ -1,5 +1,7 @@
-/* planes.h - (batch, channel, positions) views of a tensor, plane by plane: what the
- * normalizations over positions share. */
+/* planes.h - (batch, channel, positions) views of a tensor, plane by plane, which the
+ * normalizations over positions share. In: planes of f32 or f64. Out: mean and variance,
+ * or planes. Cost: one read a plane for the statistics, one read and one write for a map.
+ */
 #ifndef ATTN_NN_PLANES_H
 #define ATTN_NN_PLANES_H
 

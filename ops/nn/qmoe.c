@@ -1,17 +1,19 @@
-/* qmoe.c - com.microsoft QMoE: a mixture of experts (mixture.h) with weights of 2, 4 or 8
- * bits.
+/* qmoe.c - com.microsoft QMoE: a mixture of experts (mixture.h) whose weights have 2, 4
+ * or 8 bits.
  *
  * fc*            u8 (E, lines, elements * bits / 8), the first element in the low bits
  * scales         (E, lines), or (E, lines, elements / block_size) with block_size
  * zero points    u8, packed like the weights: along the lines (E, lines * bits / 8), or
  *                along the blocks (E, lines, blocks * bits / 8); 2^(bits - 1) by default
  * router_weights (tokens, E): the weights of the chosen experts instead of their softmax
- * W = (fc - zero point) * scale. Products are sums of floats; accuracy_level 4 and precision auto
- * let their left operand be rounded to 8 bits (ops/kernels/nbits_rounded.c).
- * Constant weights are packed, `bits` an element (ops/matmul/nbits.h); others are packed in
- * shared memory in a phase before. Weights of quant_type fp4, nvfp4 and fp8, and those of 3
- * bits, have no kernel for CPUs in ONNX Runtime either. Source: ONNX Runtime contrib
- * operators; compared with onnxruntime 1.32.0. */
+ *
+ * W = (fc - zero point) * scale. Products are sums of floats. accuracy_level 4 and
+ * precision auto permit rounding their left operand to 8 bits
+ * (ops/kernels/nbits_rounded.c). Constant weights are packed, `bits` an element
+ * (ops/matmul/nbits.h); an earlier phase packs other weights in shared memory. Weights of
+ * quant_type fp4, nvfp4 and fp8, and those of 3 bits, have no kernel for CPUs in ONNX
+ * Runtime either. Cost: see mixture.h. Source: ONNX Runtime contrib operators; compared
+ * with onnxruntime 1.32.0. */
 #include <math.h>
 
 #include "../matmul/nbits.h"

@@ -1,9 +1,11 @@
-/* softmax.c - Softmax: y = exp(x - max x) / sum exp(x - max x); LogSoftmax its logarithm;
- * Hardmax 1 at the first maximum, else 0.
+/* softmax.c - Softmax: y = exp(x - max x) / sum exp(x - max x). LogSoftmax is its
+ * logarithm. Hardmax is 1 at the first maximum and 0 elsewhere.
  *
- * x, y   any shape; lines along `axis` (version 13: -1 by default), or over all dims from
- *        `axis` on (version 1: 1 by default)
- * A line of only -inf gives NaN, as the reference does. Source: ONNX Softmax-13. */
+ * x, y   f32 or f64, any shape; lines along `axis` (version 13: -1 by default), or over
+ *        all dims from `axis` on (version 1: 1 by default)
+ *
+ * A line of only -inf gives NaN, as in the reference. Cost: O(n), an exponential for each
+ * element. Source: ONNX Softmax-13. */
 #include <math.h>
 
 #include "softmax_lines.h"

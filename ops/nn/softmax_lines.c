@@ -1,4 +1,4 @@
-/* softmax_lines.c - cuts lines into tasks; see softmax_lines.h. */
+/* softmax_lines.c - cuts lines into tasks. softmax_lines.h has the interface. */
 #include "softmax_lines.h"
 
 #include "../tile.h"

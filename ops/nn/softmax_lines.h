@@ -1,5 +1,6 @@
 /* softmax_lines.h - a tensor cut along one axis (or from an axis on) into independent
- * lines, and the lines into tasks: what softmax and the normalizations share. */
+ * lines, and the lines into tasks. Softmax and the normalizations share it. In: a shape
+ * and an axis. Out: the number, length and stride of the lines, and tasks. */
 #ifndef ATTN_NN_SOFTMAX_LINES_H
 #define ATTN_NN_SOFTMAX_LINES_H
 

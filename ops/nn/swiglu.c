@@ -1,7 +1,9 @@
 /* swiglu.c - SwiGLU: y = swish(a) * b = a * sigmoid(alpha * a) * b, element by element.
  *
- * a, b, y  of the same dims, f32 or f64; alpha 1 by default
- * A formula. Source: ONNX SwiGLU-28; Shazeer 2020, arXiv:2002.05202. */
+ * a, b, y  of the same dims, f32 or f64; alpha is 1 by default
+ *
+ * The row is a formula. Cost: O(n). Source: ONNX SwiGLU-28; Shazeer 2020,
+ * arXiv:2002.05202. */
 #include "../../runtime/op.h"
 
 struct swiglu_args {

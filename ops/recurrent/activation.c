@@ -1,8 +1,9 @@
 /* activation.c - the activation functions of recurrent layers, by name.
  *
+ * In: the lists `activations`, alpha and beta of a node. Out: a function for each gate.
  * Names are compared without case. alpha and beta are taken from their lists in the order
- * of the functions that use them; defaults are those of the ONNX operators of the same
- * name. Source: ONNX LSTM-14. */
+ * of the functions that use them; the defaults are those of the ONNX operators of the
+ * same name. Source: ONNX LSTM-14. */
 #include <math.h>
 #include <strings.h>
 

@@ -4,7 +4,8 @@
  * n      g(X Wh' + (r h) Rh' + Rbh + Wbh), or with linear_before_reset
  *        g(X Wh' + r (h Rh' + Rbh) + Wbh)
  * h      (1 - z) n + z h;  f = Sigmoid, g = Tanh by default
- * Shapes in recurrent.h. Source: ONNX GRU-14. */
+ *
+ * recurrent.h has the shapes and the cost (G = 3). Source: ONNX GRU-14. */
 #include "recurrent.h"
 
 static const attnrun_attr_def gru_attrs[] = {

@@ -4,12 +4,13 @@
  * c      f c + i g(X Wc' + h Rc' + bias)
  * o      f(X Wo' + h Ro' + bias + P c), of the new c
  * h      o h(c);  f = Sigmoid, g = h = Tanh by default
- * Shapes in recurrent.h. Source: ONNX LSTM-14.
  *
- * com.microsoft DynamicQuantizeLSTM is the same with W [D,I,4 H] and R [D,H,4 H] of bytes,
- * a scale and a zero point for each direction or for each column of each direction, and X
- * and h quantized when they are multiplied (recurrent_i8.c). Source: ONNX Runtime contrib
- * operators; compared with onnxruntime 1.32.0. */
+ * recurrent.h has the shapes and the cost (G = 4). Source: ONNX LSTM-14.
+ *
+ * com.microsoft DynamicQuantizeLSTM is the same with W [D,I,4 H] and R [D,H,4 H] of
+ * bytes, a scale and a zero point for each direction or for each column of each
+ * direction. X and h are quantized when they are multiplied (recurrent_i8.c). Source:
+ * ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include "recurrent.h"
 
 static const attnrun_attr_def lstm_attrs[] = {

@@ -1,4 +1,5 @@
-/* recurrent.c - shapes, packing and the walk of RNN, GRU and LSTM: see recurrent.h. */
+/* recurrent.c - shapes, packing and the loop over the steps of RNN, GRU and LSTM.
+ * recurrent.h describes the operands and the cost. */
 #include "../storage.h"
 #include "../matmul/gemm_bytes.h"
 #include "recurrent.h"

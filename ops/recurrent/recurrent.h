@@ -1,5 +1,5 @@
 /* recurrent.h - what RNN, GRU and LSTM share: shapes, activations, packed weights, the
- * input projection, and the walk along the sequence.
+ * input projection, and the loop along the sequence.
  *
  * T steps, B sequences, I inputs, H hidden, D directions (1 or 2), G gates (1, 3, 4)
  *
@@ -10,14 +10,15 @@
  *   Y                      [T, D, B, H]
  *   Y_h, Y_c               [D, B, H]
  *
- * Everything is f32 (or f64: recurrent_f64.c). Constant W and R may be stored as f16 or bf16; they
- * stay so when packed and become floats in the products.
+ * All tensors are f32 (or f64: recurrent_f64.c). Constant W and R may be stored as f16 or
+ * bf16; they stay so when packed and become floats in the products. With layout 1: X [B,
+ * T, I], Y [B, T, D, H], states [B, D, H].
  *
- * With layout 1: X [B, T, I], Y [B, T, D, H], states [B, D, H].
- *
- * Phases: 0 bias sums, and packing where the weights are no constants; project_phase: X W'
- * + bias for all steps; then the steps, one task per direction and block of sequences. With
- * weights of bytes (recurrent_i8.c) X is quantized in three phases before project_phase. */
+ * Phase 0 computes bias sums, and packs weights that are not constants. project_phase
+ * computes X W' + bias for all steps. Then come the steps, one task per direction and
+ * block of sequences. With weights of bytes (recurrent_i8.c) X is quantized in three
+ * phases before project_phase.
+ * Cost: 2 T B D G H (I + H) FLOPs. Shared memory: the projection, T B D G H floats. */
 #ifndef ATTN_OPS_RECURRENT_H
 #define ATTN_OPS_RECURRENT_H
 

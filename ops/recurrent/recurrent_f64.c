@@ -1,5 +1,6 @@
-/* recurrent_f64.c - RNN, GRU and LSTM in f64, in plain loops: one task is one sequence in
- * one direction, from its first step to its last. Formulas in rnn.c, gru.c and lstm.c. */
+/* recurrent_f64.c - RNN, GRU and LSTM in f64, in plain loops. A task is one sequence in
+ * one direction, from its first step to its last. rnn.c, gru.c and lstm.c have the
+ * formulas, recurrent.h the shapes and the cost. */
 #include <math.h>
 
 #include "recurrent.h"

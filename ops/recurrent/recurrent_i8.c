@@ -1,14 +1,18 @@
-/* recurrent_i8.c - the products of a recurrent layer whose weights are bytes: see
- * recurrent.h.
+/* recurrent_i8.c - the products of a recurrent layer whose weights are bytes. recurrent.h
+ * describes the operands.
  *
- * X, h            u8 by their range: scale = (max - min) / 255 with 0 in the range. X has one
- *                 range, of all rows that a sequence reads; each row of h has one of its own
- *                 at each step, so that a sequence does not depend on its neighbours
+ * X, h            u8 by their range: scale = (max - min) / 255 with 0 in the range. X has
+ *                 one range, of all rows that a sequence reads; each row of h has a range
+ *                 of its own at each step, so that a sequence does not depend on its
+ *                 neighbours
  * W, R            i8 or u8, with a scale and a zero point for each direction, or for each
  *                 column of each direction
- * gates           sum * (scale of the row * scale of the column) + what was there, or bias
+ * gates           sum * (scale of the row * scale of the column) + the projection, or
+ *                 bias
  * packed weights  struct attn_packed (ops/matmul/gemm_bytes.h), a byte an element
- * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
+ *
+ * Cost: 2 T B D G H (I + H) integer operations. Source: ONNX Runtime contrib operators;
+ * compared with onnxruntime 1.32.0. */
 #include "../matmul/gemm_bytes.h"
 #include "../quant/dynamic.h"
 #include "recurrent.h"

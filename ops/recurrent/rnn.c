@@ -1,5 +1,5 @@
-/* rnn.c - RNN: h = f(X W' + h R' + bias), f = Tanh by default. Shapes in recurrent.h.
- * Source: ONNX RNN-14. */
+/* rnn.c - RNN: h = f(X W' + h R' + bias), f = Tanh by default. recurrent.h has the shapes
+ * and the cost (G = 1). Source: ONNX RNN-14. */
 #include "recurrent.h"
 
 static const attnrun_attr_def rnn_attrs[] = { RECURRENT_ATTR_ROWS, ATTR_END };

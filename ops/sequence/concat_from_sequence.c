@@ -1,9 +1,11 @@
 /* concat_from_sequence.c - ConcatFromSequence: joins the tensors of a list.
  *
- * list      of tensors with equal dims but that of the axis
- * axis      along which they are joined
+ * list      tensors of any type, whose dims are equal except that of the axis
+ * axis      the axis along which they are joined
  * new_axis  1: they are stacked along a new axis instead
- * Source: ONNX ConcatFromSequence-11. */
+ *
+ * The step is a dynamic-shape step. Cost: one copy. Source: ONNX ConcatFromSequence-11.
+ */
 #include "values.h"
 
 struct concat_args {

@@ -1,10 +1,11 @@
-/* murmur_hash3.c - com.microsoft MurmurHash3: a hash of 32 bits of each element.
+/* murmur_hash3.c - com.microsoft MurmurHash3: a hash of 32 bits for each element.
  *
  * X   strings, or integers and floats of 4 or 8 bytes, hashed as their bytes
  * Y   X's shape: u32 with `positive` (1 by default), else i32; the bits are the same
  * seed   0 by default, taken modulo 2^32
- * Source: Appleby's MurmurHash3 x86_32 (public domain); ONNX Runtime contrib operators;
- * compared with onnxruntime 1.32.0. */
+ *
+ * Cost: O(bytes of X). Source: Appleby's MurmurHash3 x86_32 (public domain); ONNX Runtime
+ * contrib operators; compared with onnxruntime 1.32.0. */
 #include "../../runtime/op.h"
 
 struct murmur_args {

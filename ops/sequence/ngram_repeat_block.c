@@ -1,7 +1,8 @@
 /* ngram_repeat_block.c - com.microsoft NGramRepeatBlock: forbids tokens that would repeat
- * an n-gram of what has been generated.
+ * an n-gram of the generated text.
  *
  * input_ids   i64 (batch, length);  scores, scores_out  f32 (batch, vocabulary)
+ *
  * For every place where the last ngram_size - 1 ids of a sample occurred before, the
  * score of the id that followed becomes -inf. Cost: O(length * ngram_size) a sample.
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */

@@ -1,8 +1,9 @@
-/* optional.c - Optional, OptionalGetElement, OptionalHasElement: a tensor or a sequence,
- * or nothing. The result holds a copy.
+/* optional.c - Optional, OptionalGetElement, OptionalHasElement: a tensor, a sequence, or
+ * nothing. The result holds a copy.
  *
- * Optional without an input is none, of the type that its attribute states.
- * Source: ONNX Optional-15, OptionalGetElement-15, 18, OptionalHasElement-15, 18. */
+ * Optional without an input is empty, of the type that its attribute states. Cost: one
+ * copy. Source: ONNX Optional-15, OptionalGetElement-15, 18, OptionalHasElement-15, 18.
+ */
 #include "values.h"
 
 struct optional_args {

@@ -1,6 +1,7 @@
-/* regex.c - a pattern becomes a postfix expression (operators wait on a stack), that a
- * graph of states (Thompson, CACM 1968), and a text is read once while the set of states
- * is kept. */
+/* regex.c - compiles a pattern. The pattern becomes a postfix expression (operators wait
+ * on a stack), and the expression becomes a graph of states. A text is then read once,
+ * while the set of possible states is kept. regex.h describes the syntax and the cost.
+ * Source: Thompson, CACM 1968. */
 #include "regex_text.h"
 
 #include <string.h>

@@ -1,11 +1,10 @@
 /* regex.h - regular expressions of RE2's syntax, matched in time O(pattern * text) by
  * keeping the set of all states, without recursion and without memory of its own.
  *
- * Taken: literals, ., [classes] with ranges and [:names:], \d \w \s \b and their
+ * Accepted: literals, ., [classes] with ranges and [:names:], \d \w \s \b and their
  * opposites, \A \z ^ $, escapes, groups (also (?: and named), |, * + ? {m,n} and their
- * lazy forms.
- * Refused: flags such as (?i), \p classes, \Q…\E, back references and looking around, and
- * what does not fit the fixed tables. */
+ * lazy forms. Refused: flags such as (?i), \p classes, \Q…\E, back references,
+ * look-around, and patterns that do not fit the fixed tables. */
 #ifndef OP_REGEX_H
 #define OP_REGEX_H
 

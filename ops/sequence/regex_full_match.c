@@ -1,6 +1,9 @@
 /* regex_full_match.c - RegexFullMatch: whether each string as a whole matches a pattern.
- * pattern   RE2's syntax, see regex.h.  Cost: O(pattern * text).
- * Source: ONNX RegexFullMatch-20. */
+ *
+ * X         strings of any shape;  Y  b8 of X's shape
+ * pattern   RE2's syntax, see regex.h
+ *
+ * Cost: O(pattern * text). Source: ONNX RegexFullMatch-20. */
 #include "regex.h"
 #include "values.h"
 

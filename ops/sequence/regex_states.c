@@ -1,5 +1,6 @@
-/* regex_states.c - the graph of states of a postfix expression, and reading a text with
- * the set of all states it may be in: as a whole, or in search of the first match. */
+/* regex_states.c - the graph of states of a postfix expression, and the reading of a text
+ * with the set of all states that it may be in, as a whole or in search of the first
+ * match. regex.h has the cost. Source: Thompson, CACM 1968. */
 #include "regex_text.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* regex_text.h - what the two halves of regular expressions share: kinds of tokens and
- * states, and reading UTF-8. */
+/* regex_text.h - what the two halves of regular expressions share: the kinds of tokens
+ * and states, and the decoding of UTF-8. */
 #ifndef OP_REGEX_TEXT_H
 #define OP_REGEX_TEXT_H
 

@@ -1,9 +1,10 @@
 /* sequence.c - SequenceConstruct, -Empty, -At, -Insert, -Erase, -Length: lists of tensors
- * of one dtype. Values are immutable, so what a result holds is copied; all are
- * dynamic-shape steps.
+ * of one dtype. Values are immutable, so a result holds copies. All are dynamic-shape
+ * steps.
  *
  * position   one i32 or i64; negative counts from the end; E_RANGE outside
- * Source: ONNX Sequence*-11. */
+ *
+ * Cost: a copy of the tensors of the result. Source: ONNX Sequence*-11. */
 #include "values.h"
 
 static attn_status construct_infer(attnrun_step *step)

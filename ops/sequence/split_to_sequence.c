@@ -1,9 +1,12 @@
-/* split_to_sequence.c - SplitToSequence: the segments of a tensor along an axis, as a list.
+/* split_to_sequence.c - SplitToSequence: the segments of a tensor along an axis, as a
+ * list.
  *
- * split      a scalar: segments of that extent, the last one smaller; a list: the extents;
- *            absent: segments of 1, without the axis where keepdims is 0
+ * input      any type and shape
+ * split      a scalar: segments of that extent, the last one smaller; a list: the
+ *            extents; absent: segments of 1, without the axis where keepdims is 0
  * axis       0 by default
- * Source: ONNX SplitToSequence-11. */
+ *
+ * Cost: one copy. Source: ONNX SplitToSequence-11. */
 #include "values.h"
 
 struct split_args {

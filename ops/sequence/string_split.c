@@ -1,11 +1,13 @@
 /* string_split.c - StringSplit: the parts of each string between delimiters.
  *
- * x           any shape
- * y           x's dims and one more, as long as the most parts, filled up with ""
- * z           i64 like x: how many parts
- * delimiter   "" (default): runs of white space, without empty parts at the ends
- * maxsplit    at most that many cuts from the left; what is left stays together
- * Source: ONNX StringSplit-20. */
+ * x           strings of any shape
+ * y           strings: x's dims and one more, which is the largest number of parts;
+ *             shorter rows are filled up with ""
+ * z           i64 like x: the number of parts
+ * delimiter   "" (default): white space of any length, without empty parts at the ends
+ * maxsplit    at most that many cuts from the left; the rest stays together
+ *
+ * Cost: O(text * delimiter). Source: ONNX StringSplit-20. */
 #include "values.h"
 
 struct split_args {

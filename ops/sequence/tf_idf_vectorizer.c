@@ -5,8 +5,9 @@
  * y             f32, max(ngram_indexes) + 1 a row
  * ngram_counts  where the 1-grams, 2-grams, … begin in the pool
  * mode          TF: counts; IDF: weight where it occurs; TFIDF: count * weight
- * Cost: O(C * pool * skips) comparisons a row; rows are tasks.
- * Source: ONNX TfIdfVectorizer-9. */
+ *
+ * A task is a row. Cost: O(C * pool * skips) comparisons a row. Source: ONNX
+ * TfIdfVectorizer-9. */
 #include "values.h"
 
 struct tf_idf_args {

@@ -1,19 +1,21 @@
 /* tokenizer.c - com.microsoft Tokenizer: the tokens of each string.
  *
- * X   strings in UTF-8, (C) or (N, C);  Y  X's dims and one more, as long as the most
- *     tokens; shorter rows are filled up with pad_value
- * separators   regular expressions: each in turn cuts what the one before has left; of a
- *              match of no characters the character behind it goes away, too. One empty
- *              string: every character is a token
- * tokenexp     a regular expression: its matches are the tokens; of "." every character,
- *              line feeds as well
+ * X   strings in UTF-8, (C) or (N, C);  Y  strings: X's dims and one more, which is the
+ *     largest number of tokens; shorter rows are filled up with pad_value
+ * separators   regular expressions: each in turn cuts what the one before has left. If a
+ *              match has no characters, the character behind it is dropped, too. One
+ *              empty string: every character is a token
+ * tokenexp     a regular expression whose matches are the tokens; with "." every
+ *              character is one, line feeds too
  * mincharnum   tokens of fewer characters are dropped
  * mark         1: U+0002 and U+0003 around the tokens of every string
- * Where no string has a token the last dim is 0, also with mark; of no strings Y is (0),
- * or (N, 0). Matches are the leftmost, longest ones (regex.h). Where both are given,
- * tokenexp is not looked at. Tokens are found twice, to count and to write them; nothing
- * is kept in between. Scratch: one regular expression for each separator that is no plain
- * text. Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
+ *
+ * Where no string has a token the last dim is 0, with mark too; without strings Y is (0),
+ * or (N, 0). Matches are the leftmost, longest ones (regex.h). If both are given,
+ * tokenexp is ignored. Tokens are found twice, first to count and then to write them, so
+ * nothing is stored in between. Cost: O(patterns * text). Scratch: one regular expression
+ * for each separator that is not plain text. Source: ONNX Runtime contrib operators;
+ * compared with onnxruntime 1.32.0. */
 #include "regex.h"
 #include "values.h"
 

@@ -1,4 +1,4 @@
-/* values.c - deep copies of values; see values.h. */
+/* values.c - makes deep copies of values. values.h has the interface. */
 #include "values.h"
 
 #include "../../runtime/maps.h"

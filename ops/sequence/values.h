@@ -1,5 +1,5 @@
 /* values.h - deep copies of tensors, sequences and optionals into the memory of an
- * output: what control flow and sequence operators pass around. */
+ * output. Control flow and sequence operators pass such values around. Cost: one copy. */
 #ifndef OP_VALUES_H
 #define OP_VALUES_H
 

@@ -1,6 +1,7 @@
-/* training.c - the optimizers of ONNX, for tensors that come in groups: inputs R (one real: the
- * learning rate), T (one i64: the count of updates), then n tensors of each kind, X1 … Xn,
- * G1 … Gn (gradients), …; outputs likewise. Tensors of one number have the same dims and dtype.
+/* training.c - the optimizers of ONNX, for tensors that come in groups. The inputs are R (one
+ * real: the learning rate), T (one i64: the count of updates), then n tensors of each kind, X1 …
+ * Xn, G1 … Gn (gradients), …; outputs likewise. Tensors of one number have the same dims and
+ * dtype, f32 or f64.
  *
  *   all       G = norm_coefficient X + G
  *   Adagrad   H' = H + G G;  X' = X - R / (1 + T decay_factor) G / (sqrt H' + epsilon)
@@ -10,8 +11,8 @@
  *   Momentum  V' = alpha V + b G, b = beta where T > 0, else 1
  *             X' = X - R V' (standard), or X - R (G + alpha V') (nesterov)
  *
- * Formulas: the rate is computed in f64, the rest in the type of the tensors.
- * Source: ONNX ai.onnx.preview.training Adagrad-1, Adam-1, Momentum-1. */
+ * The rows are formulas. The rate is computed in f64, the rest in the type of the tensors. Cost:
+ * O(n). Source: ONNX ai.onnx.preview.training Adagrad-1, Adam-1, Momentum-1. */
 #include "../../runtime/op.h"
 
 enum { RATE, COUNT, FIRST };
