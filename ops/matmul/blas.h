@@ -1,4 +1,5 @@
-/* blas.h - what OpenBLAS is used for: products of doubles that are large enough. */
+/* blas.h - the interface to OpenBLAS, which is used for products of doubles that are
+ * large enough. */
 #ifndef ATTN_BLAS_H
 #define ATTN_BLAS_H
 

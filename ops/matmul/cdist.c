@@ -1,11 +1,13 @@
 /* cdist.c - com.microsoft CDist: the distance of every row of A to every row of B.
  *
  * A  (m, k), B (n, k), both f32 or f64;  C (m, n)
- * metric   sqeuclidean (by default): the sum of squares of the differences;
- *          euclidean: its root
- * Differences are squared themselves, so rows that are close lose no digits. A task is a
- * block of columns of C: the rows of B are transposed into scratch, BLOCK of them and
- * DEPTH columns at a time, and lie on the vector axis.
+ * metric   sqeuclidean (by default): the sum of squares of the differences; euclidean:
+ *          its root
+ *
+ * The differences are squared, and not computed from products, so rows that are close
+ * lose no digits. A task is a block of columns of C. The rows of B are transposed into
+ * scratch, BLOCK of them and DEPTH columns at a time, so that they lie along the vector.
+ * Cost: 3 m n k FLOPs.
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include <math.h>
 

@@ -1,4 +1,5 @@
-/* cut.c - cuts products into tasks that many threads share evenly; see cut.h. */
+/* cut.c - cuts products into tasks that many threads share evenly. cut.h describes the
+ * tasks. */
 #include "cut.h"
 
 #include "../tile.h"

@@ -1,12 +1,15 @@
 /* cut.h - how products are cut into tasks: rectangles of C, by their shapes alone.
  *
- *   a block of rows   columns 0   columns 1   …       tasks in this order, then the next block
- *   part 0            task 0      task 2              of rows, then the next product of a batch
+ *   a block of rows   columns 0   columns 1   …       tasks in this order, then the next
+ *                     block
+ *   part 0            task 0      task 2              of rows, then the next product of a
+ *                     batch
  *   part 1            task 1      task 3
  *
- * Of columns that a range of tasks has all parts of, all rows are one product, and so are
- * columns side by side. Only the ends of a range are as small as a task, so that small tasks,
- * which many threads share evenly, cost one thread nothing. */
+ * If a range of tasks has all parts of some columns, all their rows are one product, and
+ * columns side by side are one product, too. Only the ends of a range are as small as a
+ * task. Small tasks, which many threads share evenly, therefore cost nothing on one
+ * thread. */
 #ifndef ATTN_CUT_H
 #define ATTN_CUT_H
 

@@ -1,13 +1,14 @@
 /* einsum.c - Einsum: Y[output labels] = the sum over all other labels of the product of
  * the inputs.
  *
- * inputs     any number of tensors of one type, a label for each of their dims
- * equation   "bij,bjk->bik"; "..." for any leading dims; a label twice in an operand takes
- *            the diagonal; without "->" the labels that occur once, in order
+ * inputs     any number of tensors of one real type, a label for each of their dims
+ * equation   "bij,bjk->bik"; "..." for any leading dims; a label twice in an operand
+ *            takes the diagonal; without "->" the labels that occur once, in order
  * Y          the dims of the output labels
  *
  * Two f32 operands whose labels are batch, rows, columns and depth are a batched matrix
- * product with strides; everything else is summed element by element (f32 in double).
+ * product with strides. All other equations are summed element by element (f32 in
+ * double). Cost: one term for each combination of all labels.
  * Source: ONNX Einsum-12. */
 #include "einsum_equation.h"
 #include "gemm.h"

@@ -1,7 +1,8 @@
-/* einsum_equation.c - reads "bij,bjk->bik", "...ij->...", "ii->i", "ij,jk".
+/* einsum_equation.c - reads an einsum equation such as "bij,bjk->bik", "...ij->...",
+ * "ii->i" or "ij,jk".
  *
- * In: the text and the ranks of the operands. Out: a label for each dim of each operand and
- * of the output, or a sentence that says what is wrong. */
+ * In: the text and the ranks of the operands. Out: a label for each dim of each operand
+ * and of the output, or a sentence that says what is wrong. Source: ONNX Einsum-12. */
 #include "einsum_equation.h"
 
 #include <ctype.h>

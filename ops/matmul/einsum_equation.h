@@ -1,4 +1,5 @@
-/* einsum_equation.h - an einsum equation taken apart: a label per dim of each operand. */
+/* einsum_equation.h - an einsum equation as labels: one for each dim of each operand, and
+ * for each dim of the output. */
 #ifndef ATTN_EINSUM_EQUATION_H
 #define ATTN_EINSUM_EQUATION_H
 

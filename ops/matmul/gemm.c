@@ -1,7 +1,9 @@
-/* gemm.c - cuts matrix products into tasks by their shapes, and runs a task; see gemm.h.
+/* gemm.c - cuts matrix products into tasks by their shapes, and runs a task. gemm.h has
+ * the interface.
  *
- * In: m, n, k, strides and batch of a product. Out: blocks of C as tasks, the same for every
- * number of threads; each goes to the kernel gemm_f32 with its epilogue. */
+ * In: m, n, k, strides and batch of a product. Out: blocks of C as tasks, which are the
+ * same for every number of threads. The kernel gemm_f32 computes each block with its
+ * epilogue. */
 #include "gemm.h"
 
 enum {

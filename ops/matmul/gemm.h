@@ -1,5 +1,6 @@
-/* gemm.h - matrix products for operators: a descriptor, its cut into tasks, packed
- * operands. Here are the shapes and strides; the arithmetic is in ops/kernels/gemm_f32.c.
+/* gemm.h - matrix products for operators: a descriptor, its cut into tasks, and packed
+ * operands. This file is about shapes and strides; the arithmetic is in
+ * ops/kernels/gemm_f32.c.
  *
  *   infer:  struct attn_gemm g = { … }; attn_gemm_plan(&g); then state g.n_tasks,
  *           g.task_cost and g.scratch_bytes

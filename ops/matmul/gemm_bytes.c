@@ -1,6 +1,6 @@
-/* gemm_bytes.c - cuts products of quantized matrices into tasks, and runs them; the
- * arithmetic is in ops/kernels/gemm_i8.c. Cost: m n k / 256 cycles with VNNI; scratch of
- * about 2 KiB a row of a block. Source: ONNX MatMulInteger-10. */
+/* gemm_bytes.c - cuts products of quantized matrices into tasks, and runs them. The
+ * arithmetic is in ops/kernels/gemm_i8.c. Cost: m n k / 256 cycles with VNNI. Scratch:
+ * about 2 KiB for each row of a block. Source: ONNX MatMulInteger-10. */
 #include "gemm_bytes.h"
 
 #include "shapes.h"

@@ -1,5 +1,5 @@
-/* gemm_bytes.h - products of quantized matrices for operators: sums over k of
- * (a - a_zero)(b - b_zero), modulo 2^32, and what an operator makes of them.
+/* gemm_bytes.h - products of quantized matrices for operators: sums over k of (a -
+ * a_zero)(b - b_zero), modulo 2^32, and what an operator makes of them.
  *
  *   infer:  attn_integer_plan(step, a, b, summed, &g); then tasks of g.gemm.n_tasks and
  *           g.gemm.task_cost, and g.gemm.scratch_bytes (the operator's own lies behind)

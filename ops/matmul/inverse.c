@@ -2,7 +2,9 @@
  * elimination with row pivots in double.
  *
  * X, Y   (…, m, m), f32 or f64 (f16 is computed in f32)
- * A matrix without an inverse gives infinities or NaNs. Scratch 16 m^2 bytes.
+ *
+ * A matrix without an inverse gives infinities or NaNs. Cost: O(m^3) a matrix; scratch 16
+ * m^2 bytes.
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include <math.h>
 

@@ -1,14 +1,16 @@
-/* matmul_bnb4.c - com.microsoft MatMulBnb4: Y = A W', where W (N, K) is 4 bits an element
- * as bitsandbytes makes them.
+/* matmul_bnb4.c - com.microsoft MatMulBnb4: Y = A W', where W (N, K) has 4 bits an
+ * element as bitsandbytes makes them.
  *
  * A        (…, K), f32
  * B        u8: the N * K elements row by row, the first one in the high bits of a byte
- * absmax   f32: a factor for each block_size of them, whatever their rows
+ * absmax   f32: a factor for each block_size of them, across rows
  * Y        (…, N);  an element is table[code] * absmax
- * quant_type 0: FP4 (a sign, two bits of exponent, one of fraction); 1: NF4 (Dettmers
- * 2023, arXiv:2305.14314). transB must be 1. Weights are packed as in nbits.h. Where
- * blocks do not end with rows, a factor is kept for each gcd(K, block_size) elements.
- * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
+ *
+ * quant_type 0 is FP4 (a sign, two bits of exponent, one of fraction); 1 is NF4. transB
+ * must be 1. Weights are packed as in nbits.h. Where blocks do not end with rows, a
+ * factor is kept for each gcd(K, block_size) elements. Cost: 2 m N K FLOPs.
+ * Source: ONNX Runtime contrib operators; Dettmers 2023, arXiv:2305.14314; compared with
+ * onnxruntime 1.32.0. */
 #include "nbits.h"
 
 enum { B = 1, ABSMAX };

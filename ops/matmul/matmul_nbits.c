@@ -1,4 +1,4 @@
-/* matmul_nbits.c - com.microsoft MatMulNBits: Y = A W' + bias, where W (N, K) is 2, 4 or
+/* matmul_nbits.c - com.microsoft MatMulNBits: Y = A W' + bias, where W (N, K) has 2, 4 or
  * 8 bits an element.
  *
  * A            (…, K), f32 (f16 is computed in f32)
@@ -12,10 +12,11 @@
  * bias         (N)
  * Y            (…, N);  W = (B - zero_point) * scale
  *
- * accuracy_level (0 to 4) names the least exact arithmetic that is allowed. Only 4 changes
- * something: like precision auto it lets numbers of A be rounded to 8 bits where the CPU has
- * products of bytes (nbits_rounded.c; not with g_idx). Constant weights are packed, `bits` an
- * element (nbits.h); others are packed in shared memory before each product.
+ * accuracy_level (0 to 4) names the least exact arithmetic that is allowed. Only 4 has an
+ * effect: like precision auto it permits rounding numbers of A to 8 bits where the CPU
+ * has products of bytes (nbits_rounded.c; not with g_idx). Constant weights are packed,
+ * `bits` an element (nbits.h); others are packed in shared memory before each product.
+ * Cost: 2 m N K FLOPs.
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include "nbits.h"
 

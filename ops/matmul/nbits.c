@@ -1,4 +1,5 @@
-/* nbits.c - weights of 2, 4 or 8 bits: layout, packing and products; see nbits.h. */
+/* nbits.c - layout, packing and products of weights of 2, 4 or 8 bits. nbits.h has the
+ * interface. */
 #include "nbits.h"
 
 enum {

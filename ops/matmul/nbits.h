@@ -5,14 +5,14 @@
  *   pack:   the operator fills the panels that attn_nbits_at() names
  *   run:    attn_nbits_run() does the tasks of work's range
  *
- * Up to ATTN_NBITS_ROWS rows of A: nbits_rows_f32 reads the weights once; nbits_digits may have
- * to prepare the rows in scratch. More rows, or
- * rows with blocks of their own (g_idx): parts of panels become floats in scratch, on
- * their way into cache, and are multiplied by gemm_f32.
- * Where numbers of A may be rounded to bytes (`rounded`: precision auto, or what a file permits)
- * and the CPU has products of bytes, nbits_round() prepares rows and nbits_rounded_f32 multiplies
- * them, however many they are. Operators of one matrix round many rows in a phase of its own, into
- * shared memory; else rows are rounded in scratch. */
+ * Up to ATTN_NBITS_ROWS rows of A: nbits_rows_f32 reads the weights once; nbits_digits
+ * may have to prepare the rows in scratch. With more rows, or rows with blocks of their
+ * own (g_idx), parts of panels become floats in scratch and are multiplied by gemm_f32
+ * while they are in cache. If numbers of A may be rounded to bytes (`rounded`: precision
+ * auto, or a file that permits it) and the CPU has products of bytes, nbits_round()
+ * prepares rows and nbits_rounded_f32 multiplies them, for any number of rows. Operators
+ * of one matrix round many rows in a phase of its own, into shared memory; otherwise rows
+ * are rounded in scratch. Cost: 2 m n k operations. */
 #ifndef ATTN_NBITS_H
 #define ATTN_NBITS_H
 

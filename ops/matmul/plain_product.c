@@ -1,5 +1,5 @@
-/* plain_product.c - matrix products without a tuned kernel, row by row; see
- * plain_product.h. */
+/* plain_product.c - matrix products without a tuned kernel, row by row. plain_product.h
+ * has the interface. */
 #include "plain_product.h"
 
 #include "blas.h"

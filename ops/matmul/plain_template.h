@@ -1,5 +1,5 @@
-/* plain_template.h - a row of a matrix product. Parameters: T the element type (unsigned
- * for integers: they wrap), N(name) the name with its suffix. */
+/* plain_template.h - a row of a matrix product. Parameters: T is the element type
+ * (unsigned for integers, so that they wrap), and N(name) is the name with its suffix. */
 static attn_status N(plain_row)(const struct attn_gemm *g, const struct attn_plain *p,
                                 const T *a, const T *b, const T *c0, T *c,
                                 const attnrun_work *work)

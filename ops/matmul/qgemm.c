@@ -3,12 +3,14 @@
  * A, B          (m, k), (k, n), u8 or i8; with transA, transB (k, m), (n, k)
  * a_scale, a_zero_point   one number
  * b_scale, b_zero_point   one number, or one for each column of B
- * C             i32, broadcast to (m, n): of scale alpha * a_scale * b_scale, added to the
- *               sums
+ * C             i32, broadcast to (m, n): of scale alpha * a_scale * b_scale, added to
+ *               the sums
  * y_scale, y_zero_point   with them Y is saturate(round(y / y_scale) + zero), halves to
  *               even, of A's type; without them Y is f32
  * Y             (m, n)
- * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
+ *
+ * Cost: 2 m n k integer operations. Source: ONNX Runtime contrib operators; compared with
+ * onnxruntime 1.32.0. */
 #include "gemm_bytes.h"
 
 enum { A, A_SCALE, A_ZERO, B, B_SCALE, B_ZERO, C, Y_SCALE, Y_ZERO };

@@ -6,7 +6,9 @@
  *               with their leading dims)
  * y             round(sum * a_scale * b_scale / y_scale) + y_zero_point in double, halves
  *               to even, saturated
- * A constant b is packed, a byte an element. Source: ONNX QLinearMatMul-21. */
+ *
+ * A constant b is packed, a byte an element. Cost: 2 m n k integer operations. Source:
+ * ONNX QLinearMatMul-21. */
 #include "gemm_bytes.h"
 #include "shapes.h"
 

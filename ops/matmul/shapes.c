@@ -1,5 +1,5 @@
-/* shapes.c - numpy's matmul rules: batch dims broadcast, operands of rank 1 lose the dim
- * that was added to them. */
+/* shapes.c - numpy's matmul rules: batch dims broadcast, and operands of rank 1 lose the
+ * dim that was added to them. shapes.h has the interface. */
 #include "shapes.h"
 
 /* The last two dims of an operand as a matrix. A vector is a row on the left, a column on

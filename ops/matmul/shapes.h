@@ -1,5 +1,6 @@
 /* shapes.h - the shape rules of MatMul, which its relatives share. In: two operands, each
- * perhaps transposed. Out: the dims of the result, and the product as struct attn_gemm. */
+ * possibly transposed. Out: the dims of the result, and the product as struct attn_gemm.
+ */
 #ifndef ATTN_MATMUL_SHAPES_H
 #define ATTN_MATMUL_SHAPES_H
 
