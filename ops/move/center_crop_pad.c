@@ -1,8 +1,11 @@
-/* center_crop_pad.c - CenterCropPad: each axis cropped or zero-padded around its centre.
+/* center_crop_pad.c - CenterCropPad: each axis is cropped or zero-padded around its
+ * centre.
  *
+ * input   any type and shape
  * shape   the extents wanted, of all axes or of `axes`
- * An odd difference leaves one element more behind than before.
- * Source: ONNX CenterCropPad-18. */
+ *
+ * An odd difference leaves one element more behind than before. Cost: one copy of the
+ * result. Source: ONNX CenterCropPad-18. */
 #include "padding.h"
 
 struct center_args {

@@ -1,10 +1,12 @@
-/* check_dims.c - CheckDims: y shows the bytes of x, whose dims must be the last dims of `like`.
+/* check_dims.c - CheckDims: y is a view of x, whose dims must be the last dims of `like`.
  *
  * x, like  any shapes;  y as x
- * What formulas (expand() of a row) write where an operator must not broadcast in all ways that
- * the operators of its formula could: the check holds for every shape that comes, also for those
- * that are known only at run. Where the dims are known to be right it is an Identity. Domain
- * attnrun.fused: never written by exporters. */
+ *
+ * Formulas (expand() of a row) write it where an operator must not broadcast in all ways
+ * that the operators of its formula could. The check holds for every shape, also for
+ * shapes that are known only at run. Where the dims are known to be right it is an
+ * Identity. Domain attnrun.fused: exporters never write it. Cost: nothing but the check.
+ */
 #include "../../runtime/op.h"
 
 enum { X, LIKE };

@@ -1,5 +1,6 @@
 /* combine.c - element-wise reductions into a place, for all real types. Integers wrap.
- * bool: add and max are or, mul and min are and. */
+ * For bool, add and max are or, mul and min are and. Cost: one read of x, one read and
+ * one write of y. */
 #include "combine.h"
 
 #define PASTE_(op, type) op##_##type

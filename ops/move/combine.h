@@ -1,5 +1,5 @@
-/* combine.h - the reductions of the scatter operators: y[i] = y[i] op x[i], for each element
- * type. */
+/* combine.h - the reductions of the scatter operators: y[i] = y[i] op x[i], for each
+ * element type. In: n elements x. Out: y, in place. */
 #ifndef OP_COMBINE_H
 #define OP_COMBINE_H
 

@@ -1,6 +1,6 @@
-/* combine_type.h - template: y[i] = y[i] op x[i] for one element type.
- * Parameters, undefined at the end: C (the C type), NAME(op), ADD(a, b), MUL(a, b),
- * LESS(a, b) (false for NaN), IS_NAN(a). */
+/* combine_type.h - template: y[i] = y[i] op x[i] for one element type. Parameters,
+ * undefined at the end: C (the C type), NAME(op), ADD(a, b), MUL(a, b), LESS(a, b) (false
+ * for NaN), IS_NAN(a). */
 static void NAME(add)(void *to, const void *from, int64_t n)
 {
     C *y = to;

@@ -1,6 +1,12 @@
 /* compress.c - Compress: the slices along `axis` where condition is true; without an
- * axis, of the flattened input. A shorter condition stands for false behind its end.
- * A dynamic-shape step. Source: ONNX Compress-9. */
+ * axis, the elements of the flattened input.
+ *
+ * input      any type and shape
+ * condition  b8 (n); a shorter one counts as false behind its end
+ * output     the input's dims with fewer slices, or (m) without an axis
+ *
+ * The step is a dynamic-shape step. Cost: one copy of the result. Source: ONNX
+ * Compress-9. */
 #include "move.h"
 
 struct compress_args {

@@ -1,8 +1,10 @@
-/* concat.c - Concat: joins tensors along one axis. All other dims must be equal.
+/* concat.c - Concat: joins tensors of any one type along one axis. All other dims must be
+ * equal.
  *
  * axis   1 by default up to 3, required from 4
- * Tasks are blocks of 64 KiB of what is written; the first input is not copied where the
- * plan has the result behind it.  Source: ONNX Concat-1, 4. */
+ *
+ * A task is a block of 64 KiB of the result. The first input is not copied where the plan
+ * places the result over it. Cost: one copy. Source: ONNX Concat-1, 4. */
 #include "move.h"
 
 struct concat_args {

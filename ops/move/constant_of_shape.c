@@ -2,7 +2,8 @@
  *
  * input   i64 (rank): the shape of the output
  * value   a tensor of one element, f32 0 by default
- * Source: ONNX ConstantOfShape-9. */
+ *
+ * Cost: one write of the output. Source: ONNX ConstantOfShape-9. */
 #include "move.h"
 
 struct constant_args {

@@ -1,9 +1,10 @@
 /* depth_to_space.c - DepthToSpace and SpaceToDepth: blocks of b x b pixels to and from
- * channels of an image (N, C, H, W).
+ * channels of an image (N, C, H, W) of any type.
  *
  * blocksize   b > 0
  * mode        DCR: the channel is (row, column, depth); CRD: (depth, row, column)
- * Source: ONNX DepthToSpace-1, 11; SpaceToDepth-1, 28. */
+ *
+ * Cost: one copy. Source: ONNX DepthToSpace-1, 11; SpaceToDepth-1, 28. */
 #include "move.h"
 
 struct depth_args {

@@ -1,9 +1,10 @@
 /* expand.c - Expand: numpy broadcasting of x.
  *
- * x       any shape
+ * x       any type and shape
  * shape   i64 (rank); both ways: an extent of 1 in it keeps x's
  * y       the broadcast shape
- * Source: ONNX Expand-8. */
+ *
+ * Cost: one write of y. Source: ONNX Expand-8. */
 #include "move.h"
 
 static attn_status expand_plan(attnrun_step *step)

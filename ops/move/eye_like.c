@@ -2,7 +2,8 @@
  *
  * dtype   the input's by default
  * k       0 by default, > 0 above the main diagonal
- * Source: ONNX EyeLike-9. */
+ *
+ * Cost: one write of the output. Source: ONNX EyeLike-9. */
 #include "move.h"
 
 struct eye_args {

@@ -1,7 +1,8 @@
 /* flatten.c - Flatten: (d0 * … * d[axis-1], d[axis] * …), a view.
  *
  * axis   1 by default, 0 to rank; negative counts from the end
- * Source: ONNX Flatten-11. */
+ *
+ * Cost: none. Source: ONNX Flatten-11. */
 #include "view.h"
 
 struct flatten_args {

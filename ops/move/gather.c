@@ -1,8 +1,10 @@
 /* gather.c - Gather: y[a, i, b] = x[a, indices[i], b] with a, b the dims around `axis`.
  *
- * x, indices   any shapes, axis 0 by default
+ * x, indices   any type, and i32 or i64; any shapes; axis 0 by default
  * y            x's dims with the axis replaced by indices'
- * Phase 0 checks the indices, phase 1 copies rows. Source: ONNX Gather-1. */
+ *
+ * Phase 0 checks the indices, and phase 1 copies rows. Cost: one copy of y. Source: ONNX
+ * Gather-1. */
 #include "move.h"
 
 struct gather_args {

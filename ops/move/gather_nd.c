@@ -1,10 +1,12 @@
 /* gather_nd.c - GatherND: y[b, i] = x[b][indices[b, i]], where the last dim of indices
  * holds tuples that name slices of x.
  *
+ * x, indices   any type, and i64
  * batch_dims   0 by default: leading dims that x and indices share
  * y            indices' dims without the last one, then those of a slice
- * Phase 0 checks the indices.  Source: ONNX GatherND-11, 12; ONNX Runtime contrib
- * operators (indices of 32 bits too). */
+ *
+ * Phase 0 checks the indices. Cost: one copy of y. Source: ONNX GatherND-11, 12; ONNX
+ * Runtime contrib operators (indices of 32 bits too). */
 #include "tuples.h"
 
 struct gather_nd_args {

@@ -1,4 +1,4 @@
-/* index_lines.c - lines of index tensors; see index_lines.h. */
+/* index_lines.c - lines of index tensors. index_lines.h has the interface. */
 #include "index_lines.h"
 
 attn_status op_elements_fit(const attnrun_step *step, int in, int axis)

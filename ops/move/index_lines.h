@@ -1,7 +1,8 @@
-/* index_lines.h - lines along an axis of an index tensor, beside the same lines of a
- * larger data tensor: what GatherElements and ScatterElements share. Line l holds the
- * indices with fixed coordinates off the axis; lines touch disjoint lines of the data,
- * so they are independent. */
+/* index_lines.h - lines along an axis of an index tensor, and the same lines of a larger
+ * data tensor. GatherElements and ScatterElements share this file. Line l holds the
+ * indices with fixed coordinates off the axis. Lines touch disjoint lines of the data, so
+ * they are independent. In: both tensors. Out: where a line begins in each, and its
+ * indices, checked. */
 #ifndef OP_INDEX_LINES_H
 #define OP_INDEX_LINES_H
 

@@ -1,5 +1,5 @@
 /* move.c - helpers of the data-movement operators: known values, indices, plain copies.
- */
+ * move.h has the interface. */
 #include "move.h"
 
 #include "../kernels/kernels.h"

@@ -1,6 +1,7 @@
 /* non_zero.c - NonZero: the coordinates of the elements that are not zero, as i64 (rank,
- * n) in row-major order; a scalar gives (0, n). A dynamic-shape step: n is known at
- * run. Source: ONNX NonZero-9. */
+ * n) in row-major order. X has any type; a scalar gives (0, n). The step is a
+ * dynamic-shape step, because n is known only at run. Cost: two reads of X. Source: ONNX
+ * NonZero-9. */
 #include "move.h"
 
 static attn_status non_zero_infer(attnrun_step *step)

@@ -1,11 +1,13 @@
 /* one_hot.c - OneHot: a new axis of `depth`, with the on value at the place that the
  * index names and the off value elsewhere.
  *
- * indices   any shape and number type; values outside -depth … depth-1 give off everywhere
+ * indices   any shape and number type; values outside -depth … depth-1 give off
+ *           everywhere
  * depth     one number
- * values    (off, on)
+ * values    (off, on), any type
  * axis      of the result, -1 by default
- * Source: ONNX OneHot-9, 11. */
+ *
+ * Cost: one write of the result. Source: ONNX OneHot-9, 11. */
 #include "move.h"
 
 struct one_hot_args {

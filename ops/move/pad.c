@@ -1,9 +1,12 @@
-/* pad.c - Pad: puts elements before and after each axis; negative counts take some away.
+/* pad.c - Pad: puts elements before and after each axis; negative counts remove some.
  *
+ * data     any type and shape
  * pads     all befores, then all afters (attribute up to 10, then input), of all axes or
  *          of `axes` (from 18); com.microsoft's may be (1, 2 rank)
  * mode     constant (0 by default), reflect (without the edge), edge, wrap
- * Source: ONNX Pad-1, 2, 11, 18, 19; ONNX Runtime contrib operators. */
+ *
+ * Cost: one write of the result. Source: ONNX Pad-1, 2, 11, 18, 19; ONNX Runtime contrib
+ * operators. */
 #include "padding.h"
 
 struct pad_args {

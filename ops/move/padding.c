@@ -1,4 +1,4 @@
-/* padding.c - rows of padded tensors; see padding.h. */
+/* padding.c - rows of padded tensors. padding.h has the interface. */
 #include "padding.h"
 
 static attn_status plan_axis(const attnrun_step *step, struct op_padding *p, int i,

@@ -1,5 +1,6 @@
-/* padding.h - y[i] = x[i - begin] inside, something else outside: the engine of Pad and
- * CenterCropPad. Negative pads crop, before the others pad. */
+/* padding.h - the engine of Pad and CenterCropPad: y[i] = x[i - begin] inside, and
+ * another element outside. Negative pads crop first, then the others pad. Cost: one write
+ * of y. */
 #ifndef OP_PADDING_H
 #define OP_PADDING_H
 

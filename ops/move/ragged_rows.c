@@ -1,15 +1,16 @@
-/* ragged_rows.c - PackTokens and UnpackTokens: a batch with padding, and its tokens alone.
+/* ragged_rows.c - PackTokens and UnpackTokens: from a batch with padding to its tokens alone, and
+ * back.
  *
  * PackTokens    (x, tokens, shape_like) -> (1, rows, …): row r is x[b, s] of the token at place
- *               tokens[r] = b * S + s of the batch; 0 where that is -1. x is (B, S, …), or has 1
- *               in the place of B or S and is broadcast.
- * UnpackTokens  (x, samples, shape_like) -> (B, S, …): sample b's tokens first … last - 1 are the
- *               rows of x from start on; what is not there is 0. samples: i64 (B, 3), start,
- *               first, last.
+ *               tokens[r] = b * S + s of the batch, and 0 where that is -1. x is (B, S, …), or has
+ *               1 in the place of B or S and is broadcast
+ * UnpackTokens  (x, samples, shape_like) -> (B, S, …): the tokens first … last - 1 of sample b are
+ *               the rows of x from start on; other tokens are 0. samples: i64 (B, 3), start,
+ *               first, last
  *
- * B and S are the first dims of shape_like, of which nothing else is looked at; runtime/ragged.c
- * makes tokens and samples of the mask. Indexes are checked. Domain attnrun.fused:
- * ops/rewrite/ragged_pass.c writes them. */
+ * B and S are the first dims of shape_like; nothing else of it is used. runtime/ragged.c computes
+ * tokens and samples from the mask. Indexes are checked. Domain attnrun.fused:
+ * ops/rewrite/ragged_pass.c writes them. Cost: one copy of the result. */
 #include "../../runtime/ragged_sample.h"
 #include "move.h"
 

@@ -1,8 +1,10 @@
-/* range.c - Range: y[i] = start + i * delta, as many as stay before limit.
+/* range.c - Range: y[i] = start + i * delta, for all values before limit.
  *
  * start, limit, delta   one element each; delta is not 0, com.microsoft's 1 by default
  * n                     max(0, ceil((limit - start) / delta))
- * Source: ONNX Range-11, 27; ONNX Runtime contrib operators. */
+ * y                     (n), of the type of start
+ *
+ * Cost: one write of y. Source: ONNX Range-11, 27; ONNX Runtime contrib operators. */
 #include <math.h>
 
 #include "move.h"

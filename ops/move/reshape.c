@@ -1,10 +1,11 @@
 /* reshape.c - Reshape: the same elements under another shape.
  *
- * data   any shape
- * shape  up to 8 integers, each a size; -1 (once): what is left; 0: the size of data at
- *        that place, or, with allowzero, an empty dim
+ * data   any type and shape
+ * shape  up to 8 integers, each a size; -1 (once): the size that is left; 0: the size of
+ *        data at that place, or, with allowzero, an empty dim
  * y      a view of data
- * Source: ONNX Reshape-1 (attribute), 5, 14. */
+ *
+ * Cost: none. Source: ONNX Reshape-1 (attribute), 5, 14. */
 #include "view.h"
 
 struct reshape_args {

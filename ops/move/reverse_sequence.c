@@ -1,9 +1,11 @@
 /* reverse_sequence.c - ReverseSequence: the first sequence_lens[b] steps of sample b in
- * reverse order, the rest as they are.
+ * reverse order; the other steps are copied.
  *
+ * input                   any type, (time, batch, …) or (batch, time, …)
  * time_axis, batch_axis   0 and 1 (default), or 1 and 0
- * Phase 0 checks the lengths: 0 to the extent of the time axis.
- * Source: ONNX ReverseSequence-10. */
+ *
+ * Phase 0 checks the lengths: 0 to the extent of the time axis. Cost: one copy. Source:
+ * ONNX ReverseSequence-10. */
 #include "move.h"
 
 struct reverse_args {

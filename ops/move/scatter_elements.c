@@ -1,12 +1,15 @@
-/* scatter_elements.c - ScatterElements (and Scatter-9): y = x, then
- * y[.., indices[.., i, ..], ..] op= updates[.., i, ..] along `axis`.
+/* scatter_elements.c - ScatterElements (and Scatter-9): y = x, then y[.., indices[.., i,
+ * ..], ..] op= updates[.., i, ..] along `axis`.
  *
+ * x, y               any type and shape
  * indices, updates   one shape, whose extents off the axis are at most x's
  * axis               0 by default
  * reduction          none (the last of equal indices wins), add, mul, max, min
- * Phase 0 checks the indices, phase 1 copies x where y is elsewhere, phase 2 scatters;
- * lines are independent, so the order of equal indices is that of the tensor.
- * Source: ONNX ScatterElements-11, 16, 18. */
+ *
+ * Phase 0 checks the indices, phase 1 copies x where y has other memory, and phase 2
+ * scatters. Lines are independent, so the order of equal indices is that of the tensor.
+ * Cost: one copy of x, and one element for each index. Source: ONNX ScatterElements-11,
+ * 16, 18. */
 #include "combine.h"
 #include "index_lines.h"
 

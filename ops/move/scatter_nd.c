@@ -1,11 +1,13 @@
 /* scatter_nd.c - ScatterND: y = x, then y[indices[i]] op= updates[i] for every tuple i.
  *
+ * x, y        any type and shape
  * indices     (…, n): tuples of n indices into x's first dims
  * updates     indices' dims without the last, then x's after the first n
  * reduction   none (the last of equal tuples wins), add, mul, max, min
- * Phase 0 checks the indices, phase 1 copies x where y is elsewhere, phase 2 scatters.
- * Tasks cut the slices, not the tuples, so equal tuples are taken in order. Source: ONNX
- * ScatterND-11, 16, 18. */
+ *
+ * Phase 0 checks the indices, phase 1 copies x where y has other memory, and phase 2
+ * scatters. Tasks cut the slices, not the tuples, so equal tuples are taken in order.
+ * Cost: one copy of x and one of updates. Source: ONNX ScatterND-11, 16, 18. */
 #include "combine.h"
 #include "tuples.h"
 

@@ -1,9 +1,12 @@
-/* slice.c - Slice: start:end:step along some axes, as Python does: bounds clamped,
- * negative ones counted from the end, steps of either sign.
+/* slice.c - Slice: start:end:step along some axes, as in Python: bounds are clamped,
+ * negative ones are counted from the end, and steps have either sign.
  *
- * starts, ends, axes, steps   attributes up to 9 (without steps), then inputs; axes 0, 1,
- *                             … and steps 1 by default
- * A slice that is one run of bytes is a view. Source: ONNX Slice-1, 10. */
+ * data                        any type and shape
+ * starts, ends, axes, steps   attributes up to 9 (without steps), then inputs; axes are
+ *                             0, 1, … and steps 1 by default
+ *
+ * A slice whose bytes are contiguous is a view; another one is copied. Source: ONNX
+ * Slice-1, 10. */
 #include "move.h"
 
 struct slice_args {

@@ -1,8 +1,9 @@
-/* split.c - Split: cuts a tensor along one axis; views where nothing lies before the
- * axis.
+/* split.c - Split: cuts a tensor of any type along one axis. The results are views where
+ * no dim before the axis is above 1, and copies elsewhere.
  *
  * split        the extents (attribute up to 12, then input); absent: equal parts
  * num_outputs  from 18: parts of ceil(n / num_outputs), the last one smaller
+ *
  * Source: ONNX Split-1, 2, 13, 18. */
 #include "move.h"
 

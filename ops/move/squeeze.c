@@ -1,7 +1,8 @@
 /* squeeze.c - Squeeze: takes out dims of 1. y is a view.
  *
- * axes   which; absent: all of extent 1 (an attribute up to 12, then an input)
- * Source: ONNX Squeeze-1, 13. */
+ * axes   which dims; absent: all of extent 1 (an attribute up to 12, then an input)
+ *
+ * Cost: none. Source: ONNX Squeeze-1, 13. */
 #include "view.h"
 
 struct squeeze_args {

@@ -1,7 +1,9 @@
-/* strided_copy.c - planning and running copies between strided views.
+/* strided_copy.c - plans and runs copies between strided views. strided_copy.h has the
+ * interface.
  *
- * Dims of extent 1 vanish and neighbours that are contiguous on both sides merge; what is
- * left decides the inner loop. Tasks are cut by extents only. */
+ * Dims of extent 1 are dropped, and neighbouring dims that are contiguous on both sides
+ * are merged. The dims that remain decide the inner loop. Extents alone decide the cut
+ * into tasks. */
 #include "strided_copy.h"
 
 enum {

@@ -1,7 +1,7 @@
-/* strided_copy.h - one engine for all that rearranges elements: Transpose, Slice, Expand,
- * Tile, DepthToSpace, Pad's inner block. An operator states extents and element strides
- * of both sides; the plan merges dims, picks the inner loop and cuts the work into tasks.
- */
+/* strided_copy.h - one engine for all operators that rearrange elements: Transpose,
+ * Slice, Expand, Tile, DepthToSpace, the inner block of Pad. In: extents and element
+ * strides of both sides. Out: a plan that has merged dims, an inner loop and tasks. Cost:
+ * one copy. */
 #ifndef OP_STRIDED_COPY_H
 #define OP_STRIDED_COPY_H
 

@@ -1,10 +1,13 @@
 /* tensor_scatter.c - TensorScatter: writes `update` into a cache along its sequence axis.
  *
- * past, present   (batch, …, max_length at `axis`, …); update: the same with length there
+ * past, present   any type, (batch, …, max_length at `axis`, …); update: the same with
+ *                 length there
  * write_indices   i64 (batch), 0 by default: where a sample's update begins
  * mode            linear: index + length <= max_length; circular: modulo max_length
- * Phase 0 checks the indices, phase 1 copies the cache where it is elsewhere.
- * Source: ONNX TensorScatter-24. */
+ *
+ * Phase 0 checks the indices, and phase 1 copies the cache where present has other
+ * memory. Cost: one copy of update, and of the cache where it is copied. Source: ONNX
+ * TensorScatter-24. */
 #include "move.h"
 
 struct tensor_scatter_args {

@@ -1,9 +1,10 @@
 /* tile.c - Tile: repeats x along its axes.
  *
- * x            any shape; y: each extent times its count
+ * x            any type and shape; y: each extent times its count
  * repeats      one count per axis (from 6)
  * tiles, axis  one count and one axis (1)
- * Source: ONNX Tile-1, 6. */
+ *
+ * Cost: one write of y. Source: ONNX Tile-1, 6. */
 #include "move.h"
 
 /* y's axis i is (repeats, extent) with a source stride of 0 for the repeats. */

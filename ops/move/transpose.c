@@ -1,8 +1,11 @@
 /* transpose.c - Transpose: y[i_perm[0], …] = x[i_0, …].
  *
+ * x, y   any type and shape
  * perm   reversed dims by default
- * Cost: merged dims; runs of bytes where the inner dims stay, 64 x 64 tiles where not; a
- * view where only dims of 1 move.  Source: ONNX Transpose-1. */
+ *
+ * Cost: one copy, after dims are merged: contiguous bytes where the inner dims stay, 64 x
+ * 64 tiles where they move. y is a view where only dims of 1 move. Source: ONNX
+ * Transpose-1. */
 #include "move.h"
 
 struct transpose_args {

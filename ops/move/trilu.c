@@ -1,8 +1,10 @@
-/* trilu.c - Trilu: keeps the upper (or lower) triangle of each matrix, zeros elsewhere.
+/* trilu.c - Trilu: keeps the upper (or lower) triangle of each matrix; the rest is zero.
  *
- * k      the diagonal where it begins, 0 by default; > 0 above the main one
+ * x, y   any real type or b8, (…, n, m)
+ * k      the diagonal where the triangle begins, 0 by default; > 0 above the main one
  * upper  1 by default
- * Source: ONNX Trilu-14; ONNX Runtime contrib operators. */
+ *
+ * Cost: one copy. Source: ONNX Trilu-14; ONNX Runtime contrib operators. */
 #include "move.h"
 
 struct trilu_args {

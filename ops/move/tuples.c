@@ -1,4 +1,4 @@
-/* tuples.c - index tuples; see tuples.h. */
+/* tuples.c - index tuples. tuples.h has the interface. */
 #include "tuples.h"
 
 attn_status op_tuples_check(const attnrun_step *step, int batch_dims, bool *known,

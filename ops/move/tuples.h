@@ -1,5 +1,6 @@
-/* tuples.h - index tuples into the dims of a tensor after `batch_dims`: what GatherND and
- * ScatterND share. Each tuple names one slice of slice_bytes bytes. */
+/* tuples.h - index tuples into the dims of a tensor after `batch_dims`, which GatherND
+ * and ScatterND share. Each tuple names one slice of slice_bytes bytes. In: the tensors.
+ * Out: the offset of a slice, checked. */
 #ifndef OP_TUPLES_H
 #define OP_TUPLES_H
 

@@ -4,7 +4,9 @@
  * input    any rank from 1 to 7, any type of whole bytes; dim -1 and step 1 by default
  * output   input's dims with (n - size) / step + 1 in the place of n, and a last dim of
  *          `size`: output[…, i, …, k] = input[…, i * step + k, …]
- * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
+ *
+ * Cost: one write of the output. Source: ONNX Runtime contrib operators; compared with
+ * onnxruntime 1.32.0. */
 #include "move.h"
 
 struct unfold_args {

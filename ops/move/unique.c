@@ -1,15 +1,17 @@
-/* unique.c - Unique: the different elements, or slices along `axis`, of x. A
+/* unique.c - Unique: the different elements, or slices along `axis`, of x. The step is a
  * dynamic-shape step.
  *
+ * x                 any type and shape
  * Y                 sorted (default), or in order of first occurrence
  * indices           where in x each of Y occurs first
  * inverse_indices   where in Y each of x is
  * counts            how often each of Y occurs
- * NaNs are equal to each other and sort last.
- * com.microsoft Unique: x f32 (n), in order of first occurrence; the outputs are Y,
- * inverse_indices and counts; no NaN is equal to another one.
- * Cost: a stable merge sort, O(n log n) comparisons; scratch 40 bytes an element.
- * Source: ONNX Unique-11; ONNX Runtime contrib operators. */
+ *
+ * NaNs are equal to each other and are sorted last. com.microsoft Unique: x f32 (n), in
+ * order of first occurrence; the outputs are Y, inverse_indices and counts; no NaN is
+ * equal to another one.
+ * Cost: a stable merge sort, O(n log n) comparisons; scratch 40 bytes an element. Source:
+ * ONNX Unique-11; ONNX Runtime contrib operators. */
 #include <math.h>
 
 #include "move.h"

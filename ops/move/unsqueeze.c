@@ -1,6 +1,6 @@
-/* unsqueeze.c - Unsqueeze: puts dims of 1 in; axes are places in the result. y is a view.
- * com.microsoft ExpandDims takes one axis (i32).
- * Source: ONNX Unsqueeze-1 (attribute), 13; ONNX Runtime contrib operators. */
+/* unsqueeze.c - Unsqueeze: inserts dims of 1; axes are places in the result. y is a view.
+ * com.microsoft ExpandDims takes one axis (i32). Cost: none. Source: ONNX Unsqueeze-1
+ * (attribute), 13; ONNX Runtime contrib operators. */
 #include "view.h"
 
 struct unsqueeze_args {

@@ -1,4 +1,5 @@
-/* view.c - what Reshape, Squeeze, Unsqueeze and Flatten share; see view.h. */
+/* view.c - what Reshape, Squeeze, Unsqueeze and Flatten share. view.h has the interface.
+ */
 #include "view.h"
 
 attn_status op_view_out(attnrun_step *step, int rank, const attnrun_dim *dims)

@@ -1,4 +1,5 @@
-/* view.h - operators whose output is the input's bytes under another shape. */
+/* view.h - operators whose output is the bytes of the input under another shape. In: an
+ * input and dims. Out: a view, or a copy where the plan needs one. */
 #ifndef OP_VIEW_H
 #define OP_VIEW_H
 
