@@ -1,5 +1,5 @@
 /* for_each_dtype.h - includes the header FOR_EACH_TEMPLATE once per element type of the
- * groups asked for, with these parameters:
+ * requested groups, with these parameters:
  *
  *   T          the C type                    float … uint64_t
  *   N(name)    name with the type's suffix   relu_f32
@@ -7,10 +7,12 @@
  *   IS_NAN(x)                                0 for integers
  *   T_FLOAT, T_SIGNED, T_IS_F32, T_IS_BOOL   0 or 1
  *   W          the type to compute in        T; integers: unsigned, at least 32 bits, so
- *                                            that overflow wraps instead of being undefined
+ *                                            that overflow wraps instead of being
+ *                                            undefined
  *
  * Define FOR_EACH_TEMPLATE and any of FOR_EACH_FLOAT, FOR_EACH_SINT, FOR_EACH_UINT,
- * FOR_EACH_BOOL to 1 before; all are undefined at the end. No include guard. */
+ * FOR_EACH_BOOL to 1 before the include; all are undefined at the end. There is no
+ * include guard. */
 #define FOR_EACH_CAT_(a, b) a##_##b
 #define FOR_EACH_CAT(a, b)  FOR_EACH_CAT_(a, b)
 #define N(name)             FOR_EACH_CAT(name, T_SUFFIX)

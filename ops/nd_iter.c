@@ -1,4 +1,4 @@
-/* nd_iter.c - broadcast operands as runs; see nd_iter.h. */
+/* nd_iter.c - broadcast operands as contiguous segments. nd_iter.h has the interface. */
 #include "nd_iter.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
-/* nd_iter.h - makes long runs, with one stride per operand, of operands of up to 8 dims,
- * so that inner loops see (n, pointers, byte strides) only.
+/* nd_iter.h - splits operands of up to 8 dims into long segments, with one stride per
+ * operand, so that inner loops see only (n, pointers, byte strides).
  *
  *     struct nd_iter it;
  *     attn_nd_iter_init(&it, y->rank, y->dims);
@@ -9,8 +9,8 @@
  *     while (attn_nd_iter_next(&it))
  *         loop(it.n, it.p[0], it.step[0], it.p[1], it.step[1]);
  *
- * Neighbouring dims that every operand walks at one stride are merged, and dims of 1
- * vanish, so dense operands of equal dims are one run. A range may start and end
+ * Neighbouring dims that have one stride in every operand are merged, and dims of 1 are
+ * dropped, so dense operands of equal dims are one segment. A range may start and end
  * anywhere: tasks cut the elements as they like. Elements have whole bytes. */
 #ifndef ATTN_ND_ITER_H
 #define ATTN_ND_ITER_H

@@ -1,7 +1,7 @@
-/* op_ends.c - where the rows of a list end. In go the END rows of the file that ATTNRUN_OPS of
- * CMake names: END(domain, name, since) is the next version of an operator, without a row here.
- * Out: the same as a list, empty in a library with all rows. Apart from op_list.c, which a program
- * with a list of its own leaves out. */
+/* op_ends.c - where the rows of a list end. In: the END rows of the file that ATTNRUN_OPS
+ * of CMake names. END(domain, name, since) is the next version of an operator, which has
+ * no row here. Out: the same as a list, which is empty in a library with all rows. The
+ * file is separate from op_list.c, which a program with a list of its own leaves out. */
 #include "../runtime/graph.h"
 
 #ifdef ATTN_OPS_LISTED

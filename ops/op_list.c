@@ -1,5 +1,6 @@
-/* op_list.c - the registry: one line per operator row, grouped by folder in the .def
- * files; or the rows of the file that ATTNRUN_OPS of CMake names. */
+/* op_list.c - the registry of operators. In: one line per operator row, grouped by folder
+ * in the .def files, or the rows of the file that ATTNRUN_OPS of CMake names. Out:
+ * attn_ops[]. */
 #include "../runtime/graph.h"
 
 #ifdef ATTN_OPS_LISTED

@@ -1,5 +1,5 @@
-/* real.h - elements of f32 and f64 tensors as double, for operators whose arithmetic is not
- * in the inner loop of a model. */
+/* real.h - reads and writes elements of f32 and f64 tensors as double, for operators
+ * whose arithmetic is not in the inner loop of a model. */
 #ifndef ATTN_OPS_REAL_H
 #define ATTN_OPS_REAL_H
 

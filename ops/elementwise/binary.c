@@ -1,10 +1,11 @@
 /* binary.c - the operators of binary.def: z = f(a, b), element by element.
  *
- * a, b  any shapes that broadcast as numpy's do; z has the broadcast shape
+ * a, b  any shapes that broadcast as numpy's do; z has the broadcast shape. binary.def
+ *       lists the types
  *
- * The forms of opset 1 and 6 lay b over the dims of a from `axis` on (the last ones by
- * default), if `broadcast`. Integer Div and Mod by zero fail with E_RANGE. f32 runs the
- * kernels of ops/kernels/binary_f32.def where there is one. Source: ONNX. */
+ * In opset 1 and 6, with `broadcast`, b lies over the dims of a from `axis` on (the last
+ * ones by default). Integer Div and Mod by zero fail with E_RANGE. f32 uses the kernels
+ * of ops/kernels/binary_f32.def where there is one. Cost: one pass. Source: ONNX. */
 #include "binary.h"
 
 #include <math.h>

@@ -4,8 +4,10 @@
  * to          the dtype: a number; its name before opset 6; target_type's for CastLike
  * saturate    1: f8 values out of range become the largest, else NaN or infinity
  * round_mode  of f8e8m0: up, down, nearest
- * Floats become integers towards zero and then modulo the width; text is decimal both
- * ways, the shortest that reads back. Source: ONNX Cast-1 to 28, CastLike-15 to 25. */
+ *
+ * Floats become integers towards zero and then modulo the width. Text is decimal in both
+ * directions, and the shortest that gives the same number. Cost: one pass. Source: ONNX
+ * Cast-1 to 28, CastLike-15 to 25. */
 #include "convert_dtypes.h"
 #include "elementwise.h"
 #include "text_number.h"

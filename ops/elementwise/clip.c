@@ -1,8 +1,9 @@
-/* clip.c - Clip: y = min(max(x, low), high); where low > high everything becomes high.
+/* clip.c - Clip: y = min(max(x, low), high); if low > high, every element becomes high.
  *
- * x, y      any shape; NaN stays NaN
+ * x, y      any real type and shape; NaN stays NaN
  * min, max  scalars of x's dtype; attributes before opset 11; unbounded where absent
- * Source: ONNX Clip-1, 6, 11 to 13. */
+ *
+ * Cost: one pass. Source: ONNX Clip-1, 6, 11 to 13. */
 #include <float.h>
 #include <math.h>
 

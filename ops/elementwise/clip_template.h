@@ -1,4 +1,5 @@
-/* clip_template.h - the loop of Clip for one element type; see for_each_dtype.h. */
+/* clip_template.h - the loop of Clip for one element type. for_each_dtype.h describes the
+ * parameters. */
 static void N(clip_loop)(void *to, const void *from, int64_t n, const void *low_at,
                          const void *high_at)
 {

@@ -1,6 +1,6 @@
-/* convert_dtypes.c - every dtype to and from four wide types; see convert_dtypes.h. In:
- * n elements at any address. Out: as many of the other type, rounded or saturated as
- * Cast states. */
+/* convert_dtypes.c - every dtype to and from four wide types. convert_dtypes.h has the
+ * interface. In: n elements at any address. Out: n elements of the other type, rounded or
+ * saturated as Cast states. Cost: one pass. */
 #include "convert_dtypes.h"
 
 int32_t attn_convert_wide(int32_t dtype)

@@ -1,5 +1,5 @@
-/* convert_dtypes.h - elements of any dtype to and from the four wide types f32, f64,
- * i64, u64, which hold every smaller one exactly: f32 the floats up to 32 bits, i64 bool
+/* convert_dtypes.h - elements of any dtype to and from the four wide types f32, f64, i64
+ * and u64, which hold every smaller one exactly: f32 the floats up to 32 bits, i64 bool
  * and the integers. */
 #ifndef ATTN_CONVERT_DTYPES_H
 #define ATTN_CONVERT_DTYPES_H

@@ -1,4 +1,4 @@
-/* convert_template.h - store_all: one wide type FROM to every dtype. TO_INT(x),
+/* convert_template.h - store_all: one wide type FROM to every dtype. TO_INT(x) and
  * TO_UINT(x) give int64_t and uint64_t; N(name) adds the suffix. All are undefined at the
  * end. */
 #define STORE(type, value)                                                               \

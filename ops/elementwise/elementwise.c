@@ -1,4 +1,5 @@
-/* elementwise.c - infer helpers of elementwise operators; see elementwise.h. */
+/* elementwise.c - infer helpers of elementwise operators. elementwise.h has the
+ * interface. */
 #include "elementwise.h"
 
 enum { MAX_KNOWN = 64 };

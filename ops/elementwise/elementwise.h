@@ -1,5 +1,6 @@
-/* elementwise.h - what the files of this folder share: loops by dtype, and their infer. In:
- * operands that broadcast. Out: a result of the broadcast shape; tasks are runs of elements. */
+/* elementwise.h - what the files of this folder share: loops by dtype, and their infer.
+ * In: operands that broadcast. Out: a result of the broadcast shape. A task is a range of
+ * elements. */
 #ifndef ATTN_ELEMENTWISE_H
 #define ATTN_ELEMENTWISE_H
 

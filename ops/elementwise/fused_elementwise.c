@@ -1,14 +1,16 @@
-/* fused_elementwise.c - FusedElementwise: several elementwise operators in one pass, what
- * rewrite/elementwise_chain.c makes of their nodes. The program is in
+/* fused_elementwise.c - FusedElementwise: several elementwise operators in one pass.
+ * rewrite/elementwise_chain.c writes it for their nodes. The program is in
  * fused_elementwise.h.
  *
  * x*  f32, and b8 for conditions; any shapes that broadcast as numpy's do
  * y   f32, the broadcast shape
- * The program runs over tiles of FUSED_TILE elements at most, each instruction a call of
- * the kernel that its operator would run, so the bits are those of the single nodes.
- * Inputs of y's dims and scalars are read in place, others where a tile lies in a run of
- * theirs, and spread into the scratch elsewhere. Domain attnrun.fused: never written by
- * exporters. */
+ *
+ * The program runs over tiles of at most FUSED_TILE elements. Each instruction calls the
+ * kernel that its operator would call, so the bits are those of the single nodes. Inputs
+ * of y's dims and scalars are read in place. Other inputs are read in place where a tile
+ * lies in a contiguous segment of theirs, and copied to scratch elsewhere. Domain
+ * attnrun.fused: exporters never write it. Cost: one read of each operand, one write, and
+ * the kernels. Scratch: some tiles. */
 #include "fused_elementwise.h"
 
 #include "elementwise.h"

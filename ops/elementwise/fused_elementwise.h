@@ -1,5 +1,5 @@
-/* fused_elementwise.h - the program of a FusedElementwise node, as the operator runs it
- * and as rewrite/elementwise_chain.c writes it. */
+/* fused_elementwise.h - the program of a FusedElementwise node, which the operator runs
+ * and rewrite/elementwise_chain.c writes. */
 #ifndef ATTN_FUSED_ELEMENTWISE_H
 #define ATTN_FUSED_ELEMENTWISE_H
 

@@ -1,8 +1,9 @@
-/* identity.c - Identity and BitCast: y shows the bytes of x.
+/* identity.c - Identity and BitCast: y is a view of x.
  *
  * Identity  x any tensor, sequence or optional; a tensor is a view, else a copy
  * BitCast   x any tensor, y of dtype `to`, which has as many bits
- * Source: ONNX Identity-1 to 25, BitCast-26. */
+ *
+ * Cost: none for a tensor. Source: ONNX Identity-1 to 25, BitCast-26. */
 #include "../sequence/values.h"
 #include "elementwise.h"
 

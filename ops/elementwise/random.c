@@ -1,10 +1,13 @@
 /* random.c - RandomNormal, RandomUniform (and …Like), Bernoulli, Multinomial.
  *
- * seed   the stream; without it one that depends on the node's place only: a run repeats
+ * seed   the stream; without it one that depends only on the node's place, so a run
+ *        repeats
  * shape  of y; …Like and Bernoulli take x's
- * dtype  of y; x's where absent
- * Multinomial  x (batch, classes) unnormalised log-probabilities; y (batch, sample_size)
- * Numbers are not those of other implementations. Source: ONNX, since 1, 15 and 7. */
+ * dtype  of y, a float; x's where absent
+ * Multinomial  x (batch, classes) unnormalized log-probabilities; y (batch, sample_size)
+ *
+ * The numbers are not those of other implementations. Cost: one hash for each element.
+ * Source: ONNX, since 1, 15 and 7. */
 #include "convert_dtypes.h"
 #include "elementwise.h"
 #include "random.h"

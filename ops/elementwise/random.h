@@ -1,5 +1,5 @@
-/* random.h - a counter-based generator: number k of a stream is a hash of (seed, k), so
- * tasks need no common state and the result does not depend on how they are cut. */
+/* random.h - a counter-based generator. Number k of a stream is a hash of (seed, k), so
+ * tasks need no common state, and the result does not depend on the cut into tasks. */
 #ifndef ATTN_RANDOM_H
 #define ATTN_RANDOM_H
 

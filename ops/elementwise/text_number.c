@@ -1,4 +1,4 @@
-/* text_number.c - numbers to and from text; see text_number.h. */
+/* text_number.c - numbers to and from text. text_number.h has the interface. */
 #include "text_number.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* text_number.h - numbers to and from text, as Cast has them; independent of the locale.
- */
+/* text_number.h - numbers to and from text, as Cast has them; they do not depend on the
+ * locale. In: a number, or n bytes of text. Out: the shortest text that gives the same
+ * number, or the number. */
 #ifndef ATTN_TEXT_NUMBER_H
 #define ATTN_TEXT_NUMBER_H
 

@@ -1,7 +1,8 @@
-/* unary.c - the operators of unary.def: y = f(x), any shape, f applied to each element.
+/* unary.c - the operators of unary.def: y = f(x), any shape, where f is applied to each
+ * element. unary.def lists the types.
  *
- * f32 runs the kernels of ops/kernels/unary_f32.def where there is one; other types run
- * plain loops. Source: ONNX, and com.microsoft Gelu and QuickGelu. */
+ * f32 uses the kernels of ops/kernels/unary_f32.def where there is one; other types use
+ * plain loops. Cost: one pass. Source: ONNX, and com.microsoft Gelu and QuickGelu. */
 #include <math.h>
 
 #include "convert_dtypes.h"

@@ -1,5 +1,5 @@
-/* unary_template.h - the loops of unary.def for one element type; parameters: see
- * for_each_dtype.h. No include guard. */
+/* unary_template.h - the loops of unary.def for one element type. for_each_dtype.h
+ * describes the parameters. There is no include guard. */
 static inline T N(shrink_of)(T x, float lambd, float bias)
 {
     double wide = (double)x, moved = 0;

@@ -1,8 +1,11 @@
 /* variadic.c - Max, Min, Sum, Mean: y = x0 op x1 op … from left to right.
  *
- * x*  one or more of any shapes that broadcast as numpy's do (equal before opset 8)
- * Max and Min give NaN where any operand is NaN; Mean divides the sum by the number of
- * operands. Source: ONNX Max, Min, Sum, Mean 1 to 13. */
+ * x*  one or more, of any shapes that broadcast as numpy's do (equal before opset 8); Max
+ *     and Min take real types, Sum and Mean f32 or f64
+ *
+ * Max and Min give NaN where any operand is NaN. Mean divides the sum by the number of
+ * operands. Cost: one pass over each operand. Source: ONNX Max, Min, Sum, Mean 1 to 13.
+ */
 #include "binary.h"
 
 #include "../../runtime/tensor.h"

@@ -3,7 +3,8 @@
  * condition  b8
  * a, b       of any one dtype of whole bytes
  * y          of that dtype, the broadcast shape
- * Source: ONNX Where-9, 16. */
+ *
+ * Cost: one pass. Source: ONNX Where-9, 16. */
 #include "elementwise.h"
 
 #include "../../runtime/tensor.h"

@@ -1,8 +1,10 @@
 /* array_feature_extractor.c - ArrayFeatureExtractor: z[…, j] = x[…, y[j]].
  *
- * x   (…, F); a vector is taken as one row
+ * x   (…, F), of any type of ai.onnx.ml; a vector is taken as one row
  * y   i64, any shape, k indexes in 0 to F - 1
- * z   (…, k). Source: ONNX ai.onnx.ml ArrayFeatureExtractor-1. */
+ * z   (…, k)
+ *
+ * Cost: one write of z. Source: ONNX ai.onnx.ml ArrayFeatureExtractor-1. */
 #include "../../runtime/op.h"
 
 static attn_status extract_infer(attnrun_step *step)

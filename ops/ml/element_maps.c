@@ -1,13 +1,17 @@
-/* element_maps.c - operators of ai.onnx.ml on single elements of any shape:
+/* element_maps.c - operators of ai.onnx.ml on single elements of any shape, f32, f64, i64
+ * or i32:
  *
  * Binarizer      y = x > threshold ? 1 : 0
  * Scaler         y = (x - offset) * scale as f32; one of each, or one per feature (the
- *                last dim). Of f64 it is rounded at the end, else after each step: trees
- *                behind it compare with values that were made so.
+ *                last dim). With f64 it is rounded at the end, else after each step,
+ *                because trees behind it compare with values that were made so
  * Imputer        y = imputed where x equals the replaced value (NaN equals NaN); one, or
  *                one per feature
- * OneHotEncoder  y[…, k] = 1 as f32 where x is category k, reals cut to integers
- * Source: ONNX ai.onnx.ml, version 1 of each. */
+ * OneHotEncoder  y[…, k] = 1 as f32 where x (strings too) is category k; reals are
+ *                truncated to integers
+ *
+ * Cost: one pass; OneHotEncoder compares with each category. Source: ONNX ai.onnx.ml,
+ * version 1 of each. */
 #include <math.h>
 
 #include "ml.h"

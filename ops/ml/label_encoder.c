@@ -2,11 +2,13 @@
  * a default.
  *
  * x, y            any shape; y has the dtype of the values
- * LabelEncoder-1  classes_strings: a string to its index (i64), or the other way round
+ * LabelEncoder-1  classes_strings: a string to its index (i64), or the reverse
  * LabelEncoder-2  keys_* to values_* of floats, i64 or strings; from version 4 on tensors
- * CategoryMapper  cats_strings to cats_int64s, or the other way round
+ * CategoryMapper  cats_strings to cats_int64s, or the reverse
+ *
  * The last of equal keys counts; NaN is equal to NaN. Keys are found by a hash table,
- * packed once. Source: ONNX ai.onnx.ml LabelEncoder-1, 2, 4, CategoryMapper-1. */
+ * which is packed once. Cost: O(1) an element. Source: ONNX ai.onnx.ml LabelEncoder-1, 2,
+ * 4, CategoryMapper-1. */
 #include <math.h>
 
 #include "../../runtime/op.h"

@@ -1,12 +1,14 @@
 /* linear.c - LinearRegressor, LinearClassifier: scores = X W' + intercepts, then a
- * transform; the classifier also gives the label of the best score.
+ * transform. The classifier also gives the label of the best score.
  *
- * X             (N, F), or (F): one row; coefficients: S rows of F; intercepts: S or none
+ * X             f32, f64, i64 or i32 (N, F), or (F): one row; coefficients: S rows of F;
+ *               intercepts: S or none
  * Y (regressor) f32 (N, S), S = targets
- * Y, Z          labels (N) and f32 scores (N, S), S = number of labels; two labels and one
- *               row of coefficients: scores -s and s; one label: it, or 0 or "", by
- *               whether s is at least 0 (0.5 after a transform)
- * Source: ONNX ai.onnx.ml LinearRegressor-1, LinearClassifier-1. */
+ * Y, Z          labels (N) and f32 scores (N, S), S = number of labels. Two labels and
+ *               one row of coefficients: scores -s and s. One label: that label where s
+ *               is at least 0 (0.5 after a transform), else 0 or ""
+ *
+ * Cost: 2 N F S FLOPs. Source: ONNX ai.onnx.ml LinearRegressor-1, LinearClassifier-1. */
 #include "ml.h"
 
 struct linear_args {

@@ -1,4 +1,4 @@
-/* ml.c - what the operators of ai.onnx.ml share; see ml.h. */
+/* ml.c - what the operators of ai.onnx.ml share. ml.h has the interface. */
 #include "ml.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* ml.h - what the operators of ai.onnx.ml share: rows of features, and what is done to a
+/* ml.h - what the operators of ai.onnx.ml share: rows of features, and the transform of a
  * row of scores at the end. */
 #ifndef ATTN_ML_H
 #define ATTN_ML_H

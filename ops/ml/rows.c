@@ -1,10 +1,12 @@
-/* rows.c - operators of ai.onnx.ml on rows of features (N, F), or one row (F):
+/* rows.c - operators of ai.onnx.ml on rows of features (N, F), or one row (F), f32, f64,
+ * i64 or i32:
  *
  * Normalizer         y = x / norm of its row: MAX (of absolute values), L1, L2; a row of
  *                    zeros stays
  * FeatureVectorizer  y = the inputs side by side as f32, each cut or filled up with zeros
  *                    to its size in inputdimensions; a vector is one row
- * Source: ONNX ai.onnx.ml, version 1 of each. */
+ *
+ * Cost: one pass. Source: ONNX ai.onnx.ml, version 1 of each. */
 #include <math.h>
 
 #include "ml.h"

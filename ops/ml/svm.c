@@ -1,21 +1,25 @@
 /* svm.c - SVMRegressor, SVMClassifier: a row of features against support vectors.
  *
- * X              (N, F), or (F): one row; support_vectors: V rows of F
+ * X              f32, f64, i64 or i32 (N, F), or (F): one row; support_vectors: V rows of
+ *                F
  * kernel         LINEAR a.b, POLY (gamma a.b + coef0)^degree, RBF exp(-gamma |a - b|^2),
  *                SIGMOID tanh(gamma a.b + coef0)
  * Y (regressor)  f32 (N, 1): sum of coefficients[k] kernel(x, vector k) + rho[0]. Without
  *                support vectors, the coefficients are F weights of the row itself. With
- *                one_class, Y is 1 where that is above 0, else -1. There is no transform.
+ *                one_class, Y is 1 where that is above 0, else -1. There is no transform
  * Y, Z           of a classifier of C classes: labels (N) and f32 scores
- * One of two classes wins a vote for each of the C (C - 1) / 2 pairs; the coefficients
- * are C - 1 rows of V. The class with the most votes, the first of equals, is the label.
+ *
+ * For each of the C (C - 1) / 2 pairs of classes one of the two wins a vote; the
+ * coefficients are C - 1 rows of V. The class with the most votes, the first of equals,
+ * is the label.
  *   prob_a, prob_b   Z (N, C): the probabilities that fit those of all pairs
  *   C > 2            Z (N, C (C - 1) / 2): the scores of the pairs, transformed
  *   C = 2            Z (N, 2): -s and s of the one pair; LOGISTIC of both; with another
  *                    transform, which is not applied, 1 - s and s
  *   no vectors       Z (N, C): x times the row of coefficients of a class + rho[0]
- * Where this goes beyond the text of ONNX, it is what ONNX Runtime 1.32.0 computes. The
- * coupling of probabilities: Wu, Lin, Weng 2004, second approach, algorithm 2.
+ * Where the text of ONNX says nothing, results are those of ONNX Runtime 1.32.0. The
+ * coupling of probabilities: Wu, Lin, Weng 2004, second approach, algorithm 2. Cost: O(N
+ * V (F + C)).
  * Source: ONNX ai.onnx.ml SVMRegressor-1, SVMClassifier-1. */
 #include <math.h>
 

@@ -5,8 +5,9 @@
  * nodes_*                    branches; true and false ids are of branches or of leaves
  * membership_values          of the MEMBER branches, in their order, a NaN after each
  * aggregate_function         AVERAGE (over trees), SUM, MIN, MAX
- * The nodes are packed into one array, behind it the leaves.
- * Source: ONNX ai.onnx.ml TreeEnsemble-5. */
+ *
+ * The nodes are packed into one array, with the leaves behind them. Cost: O(N trees
+ * depth). Source: ONNX ai.onnx.ml TreeEnsemble-5. */
 #include <math.h>
 
 #include "trees.h"

@@ -1,19 +1,21 @@
 /* tree_votes.c - TreeEnsembleRegressor, TreeEnsembleClassifier: each tree leads a row of
  * features to a leaf, whose votes are weights of targets or classes.
  *
- * X                  (N, F) or (F), reals
+ * X                  (N, F) or (F), f32, f64, i64 or i32
  * nodes_*            nodes by (tree id, node id), the first of a tree is its root
  * target_*, class_*  votes: weights of leaves
  * Y (regressor)      f32 (N, n_targets): aggregate of the votes, + base_values
  * Y, Z (classifier)  labels (N), scores f32 (N, E): base_values + sums
- * A transform follows. With one target of a regressor, the first vote of a leaf counts
- * and the others do not, and PROBIT is the only transform that is applied.
- * Where all votes are for one of two classes, s is its score and t is 0.5 if no weight is
- * negative, else 0: the label is the second one where s > t.
+ *
+ * A transform follows. With one target of a regressor, only the first vote of a leaf
+ * counts, and PROBIT is the only transform that is applied. If all votes are for one of
+ * two classes, s is its score and t is 0.5 if no weight is negative, else 0; the label is
+ * the second one where s > t.
  *   votes for class 0   the scores are 1 - s (t = 0.5) or -s (t = 0), and s; LOGISTIC is
  *                       applied to -s and s, SOFTMAX and SOFTMAX_ZERO are not applied
  *   votes for class 1   the scores are 0 and s, transformed
- * Where this goes beyond the text of ONNX, it is what ONNX Runtime 1.32.0 computes.
+ * Where the text of ONNX says nothing, results are those of ONNX Runtime 1.32.0. Cost:
+ * O(N trees depth).
  * Source: ONNX ai.onnx.ml TreeEnsembleRegressor-1, 3, TreeEnsembleClassifier-1, 3. */
 #include "trees.h"
 

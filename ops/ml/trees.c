@@ -1,4 +1,4 @@
-/* trees.c - walks through decision trees; see trees.h. */
+/* trees.c - follows rows through decision trees. trees.h has the interface. */
 #include "trees.h"
 
 #include <float.h>

@@ -1,8 +1,8 @@
-/* trees.h - decision trees in one form, whatever operator they come from.
+/* trees.h - decision trees in one form, for all operators that have them.
  *
- * Nodes are numbered over all trees. A branch compares a feature with `split`, or looks
- * for it among members, and goes to node `yes` or `no`; a leaf has votes, each a weight
- * for a target, linked by `next`. */
+ * Nodes are numbered over all trees. A branch compares a feature with `split`, or
+ * searches it among members, and leads to node `yes` or `no`. A leaf has votes, each a
+ * weight for a target, linked by `next`. Cost: the depth of a tree for each row. */
 #ifndef ATTN_ML_TREES_H
 #define ATTN_ML_TREES_H
 

@@ -1,7 +1,8 @@
 /* byte_table.c - ByteTable: a function of bytes, Y = table[X].
  *
  * X, Y   u8 of one shape; table u8 [256]
- * Written by the pass blocked_layout for functions of quantized maps. Cost: a copy. */
+ *
+ * The pass blocked_layout writes it for functions of quantized maps. Cost: one pass. */
 #include "../elementwise/elementwise.h"
 #include "../kernels/kernels.h"
 

@@ -1,7 +1,10 @@
-/* dynamic.h - u8 by an array's own range, in three phases: DynamicQuantizeLinear and what
- * begins with it. Tasks of the first and last phase are chunks of OP_CHUNK elements.
+/* dynamic.h - u8 by an array's own range, in three phases, for DynamicQuantizeLinear and
+ * operators that begin with it. Tasks of the first and last phase are chunks of OP_CHUNK
+ * elements.
  *
- * shared   attn_dynamic_bytes(): {scale, zero point}, then {min, max} of each chunk */
+ * shared   attn_dynamic_bytes(): {scale, zero point}, then {min, max} of each chunk
+ *
+ * Cost: two reads of the array and one write. */
 #ifndef ATTN_QUANT_DYNAMIC_H
 #define ATTN_QUANT_DYNAMIC_H
 

@@ -2,10 +2,11 @@
  *
  * x f32 of any shape; y u8; scale = (max(x, 0) - min(x, 0)) / 255, or 1 where that is 0;
  * zero_point = saturate(round(-min / scale)); y = saturate(round(x / scale) + zero_point)
- * A NaN of x makes the scale NaN, and so what is computed with it; y and zero_point are 0 then,
- * and where the scale is infinite.
- * Phase 0 finds the range of each chunk, phase 1 the whole range, phase 2 quantizes.
- * Source: ONNX DynamicQuantizeLinear-11. */
+ *
+ * A NaN in x makes the scale NaN, and so all that is computed with it; y and zero_point
+ * are then 0, and also where the scale is infinite. Phase 0 finds the range of each
+ * chunk, phase 1 the whole range, and phase 2 quantizes. Cost: two reads of x. Source:
+ * ONNX DynamicQuantizeLinear-11. */
 #include "../../runtime/tensor.h"
 #include "../elementwise/elementwise.h"
 #include "dynamic.h"

@@ -1,15 +1,17 @@
 /* gather_block_quantized.c - com.microsoft GatherBlockQuantized: rows of a quantized
- * table, as real numbers: (data - zero_point) * scale.
+ * table as real numbers, (data - zero_point) * scale.
  *
- * data           i4, u4; or u8 with `bits` 4 or 8 an element (4 by default), the first one
- *                of two in the low bits of a byte: then its last dim counts bytes
+ * data           i4, u4; or u8 with `bits` 4 or 8 an element (4 by default), the first
+ *                one of two in the low bits of a byte: then its last dim counts bytes
  * indices        i32, i64; negative ones count from the end
  * scales         data's shape with quantize_axis divided by block_size, rounded up
  * zero_points    of data's type and the scales' shape (bytes of u8 hold several along the
  *                last dim); 0 by default, for u8 2^(bits - 1)
  * output         of the scales' type: indices' dims in the place of gather_axis
- * gather_axis 0, quantize_axis 1 (of u8 the last one), block_size 128 by default
- * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
+ *
+ * The defaults are gather_axis 0, quantize_axis 1 (of u8 the last one) and block_size
+ * 128. Cost: O(output). Source: ONNX Runtime contrib operators; compared with onnxruntime
+ * 1.32.0. */
 #include "../elementwise/convert_dtypes.h"
 #include "../elementwise/elementwise.h"
 

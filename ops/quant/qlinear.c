@@ -1,4 +1,5 @@
-/* qlinear.c - see qlinear.h. */
+/* qlinear.c - scales and zero points of the QOperator form. qlinear.h has the interface.
+ */
 #include "qlinear.h"
 
 static attn_status check_one(const attnrun_step *step, int in)

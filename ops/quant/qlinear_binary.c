@@ -1,15 +1,18 @@
 /* qlinear_binary.c - com.microsoft QLinearAdd and QLinearMul: sums and products of real
- * numbers (q - zero) * scale, quantized again; QLinearWhere: one of two.
+ * numbers (q - zero) * scale, quantized again. QLinearWhere selects one of two.
  *
  * A, B, C   u8 or i8, all three alike; shapes are broadcast
  * scales    one f32 number each; zero points likewise, 0 by default
- * Add    C = saturate(round((A - a_zero) (a_scale / c_scale) + … + c_zero)), halves to even
- * Mul    C = saturate(round((A - a_zero) (B - b_zero) (a_scale b_scale / c_scale) + c_zero))
- * Where  Z = condition ? X : Y, brought to Z's scale
+ * Add    C = saturate(round((A - a_zero) (a_scale / c_scale) + … + c_zero)), halves to
+ *        even
+ * Mul    C = saturate(round((A - a_zero) (B - b_zero) (a_scale b_scale / c_scale) +
+ *        c_zero))
+ * Where  Z = condition ? X : Y, converted to Z's scale
  *
- * The zero point comes before the rounding, so that halves go to the even byte: onnxruntime
- * does so in these two, and not where it quantizes sums of products or floats.
- * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
+ * The zero point is added before the rounding, so halves go to the even byte. onnxruntime
+ * does so in these two operators, and not where it quantizes sums of products or floats.
+ * Cost: one pass. Source: ONNX Runtime contrib operators; compared with onnxruntime
+ * 1.32.0. */
 #include "../elementwise/elementwise.h"
 #include "qlinear.h"
 

@@ -1,10 +1,11 @@
-/* qlinear_global_average_pool.c - com.microsoft QLinearGlobalAveragePool: the average
- * of each channel, of real numbers (q - zero) * scale, quantized again, halves to even.
+/* qlinear_global_average_pool.c - com.microsoft QLinearGlobalAveragePool: the average of
+ * each channel, of real numbers (q - zero) * scale, quantized again with halves to even.
  *
  * X   u8 or i8 (N, C, spatial), or with channels_last (N, spatial, C)
  * Y   of X's type, spatial dims of 1
- * Scales are one f32 number each, zero points likewise.
- * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
+ *
+ * Scales are one f32 number each, zero points likewise. Cost: one read of X. Source: ONNX
+ * Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include "qlinear.h"
 
 enum { X, X_SCALE, X_ZERO, Y_SCALE, Y_ZERO };

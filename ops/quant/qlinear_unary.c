@@ -5,7 +5,9 @@
  *            default
  * Sigmoid    1 / (1 + exp(-x))
  * LeakyRelu  x < 0 ? alpha x : x, alpha 0.01 by default
- * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
+ *
+ * Cost: one pass. Source: ONNX Runtime contrib operators; compared with onnxruntime
+ * 1.32.0. */
 #include "../elementwise/elementwise.h"
 #include "qlinear.h"
 

@@ -1,4 +1,4 @@
-/* scales.c - see scales.h. */
+/* scales.c - scales and zero points of elements. scales.h has the interface. */
 #include "scales.h"
 
 static attn_status blocked(const attnrun_step *step, int axis, int64_t block_size,

@@ -1,11 +1,13 @@
 /* arg_reduce.c - ArgMax, ArgMin: the index of the largest (smallest) element along an
  * axis.
  *
- * data               any shape; y i64
+ * data               any real type and shape; y i64
  * axis               0 by default, negative from the end
  * keepdims           1 by default: the axis stays as 1
  * select_last_index  0 by default: the first of equal elements
- * Source: ONNX ArgMax, ArgMin 1 to 13. NaN counts as best, as in numpy. */
+ *
+ * NaN counts as best, as in numpy. Cost: one read of data. Source: ONNX ArgMax, ArgMin 1
+ * to 13. */
 #include <math.h>
 
 #include "../elementwise/elementwise.h"

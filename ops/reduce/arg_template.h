@@ -1,5 +1,6 @@
-/* arg_template.h - the index of the best element of a line, for one element type; see
- * for_each_dtype.h. The first NaN is the best. No include guard. */
+/* arg_template.h - the index of the best element of a line, for one element type.
+ * for_each_dtype.h describes the parameters. The first NaN is the best. There is no
+ * include guard. */
 static int64_t N(best_index)(const void *line, int64_t n, int64_t stride, bool largest,
                              bool last)
 {

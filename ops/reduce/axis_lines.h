@@ -1,5 +1,5 @@
-/* axis_lines.h - a dense array as lines along one axis: line (o, i) starts at element
- * (o * length) * inner + i, and its elements are `inner` apart. */
+/* axis_lines.h - a dense array as lines along one axis. Line (o, i) starts at element (o
+ * * length) * inner + i, and its elements are `inner` apart. */
 #ifndef ATTN_AXIS_LINES_H
 #define ATTN_AXIS_LINES_H
 

@@ -1,5 +1,6 @@
-/* cumulative_template.h - running sum or product of a line, for one element type; see
- * for_each_dtype.h. Floats run in double, integers wrap. No include guard. */
+/* cumulative_template.h - running sum or product of a line, for one element type.
+ * for_each_dtype.h describes the parameters. Floats are summed in double, integers wrap.
+ * There is no include guard. */
 #if T_FLOAT
 #define RUNNING double
 #else

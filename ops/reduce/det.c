@@ -1,7 +1,9 @@
 /* det.c - Det: the determinant of each square matrix, by LU with row pivots in double.
  *
- * x  (…, m, m); y (…). The determinant of 0 x 0 is 1. Scratch 8 m^2 bytes.
- * Source: ONNX Det-11, 22. */
+ * x  f32 or f64 (…, m, m); y (…)
+ *
+ * The determinant of 0 x 0 is 1. Cost: O(m^3) a matrix; scratch 8 m^2 bytes. Source: ONNX
+ * Det-11, 22. */
 #include <math.h>
 
 #include "../elementwise/elementwise.h"

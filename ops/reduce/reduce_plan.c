@@ -1,4 +1,5 @@
-/* reduce_plan.c - see reduce_plan.h. */
+/* reduce_plan.c - cuts an array into kept and folded dims. reduce_plan.h has the
+ * interface. */
 #include "reduce_plan.h"
 
 static void add_loop(struct reduce_loops *loops, int64_t dim, int64_t stride)

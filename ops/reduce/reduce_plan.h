@@ -1,5 +1,5 @@
-/* reduce_plan.h - an array cut into what is kept and what is folded, in as few loops as
- * its axes allow. */
+/* reduce_plan.h - an array cut into dims that are kept and dims that are folded, in as
+ * few loops as its axes allow. In: a shape and axes. Out: merged dims and strides. */
 #ifndef ATTN_REDUCE_PLAN_H
 #define ATTN_REDUCE_PLAN_H
 

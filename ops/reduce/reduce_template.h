@@ -1,7 +1,8 @@
-/* reduce_template.h - folds of one element type into accumulators; see for_each_dtype.h.
+/* reduce_template.h - folds of one element type into accumulators. for_each_dtype.h
+ * describes the parameters.
  *
- * Floats accumulate in double, integers modulo 2^64. Rows: n elements into n
- * accumulators. f32 has kernels but for products. No include guard. */
+ * Floats are summed in double, integers modulo 2^64. A row is n elements that go into n
+ * accumulators. f32 has kernels, except for products. There is no include guard. */
 #if T_FLOAT
 #define SUM_MEMBER   f
 #define BEST_MEMBER  f

@@ -1,10 +1,12 @@
-/* top_k.c - TopK: the k largest (smallest) elements along an axis, and where they were.
+/* top_k.c - TopK: the k largest (smallest) elements along an axis, and their places.
  *
- * X        any shape; values as X with k along the axis, indices i64 of the same shape
+ * X        any real type and shape; values as X with k along the axis, indices i64 of the
+ *          same shape
  * K        i64 of one element, an attribute in opset 1; 0 <= k <= the axis
  * axis     -1 by default
  * largest  1 by default. The result is always sorted; lower indices first among equals
- * Cost O(n log k) a line; scratch 8 k bytes. Source: ONNX TopK-1, 10, 11, 24. */
+ *
+ * Cost: O(n log k) a line; scratch 8 k bytes. Source: ONNX TopK-1, 10, 11, 24. */
 #include "../elementwise/elementwise.h"
 #include "axis_lines.h"
 

@@ -1,6 +1,6 @@
-/* top_k_template.h - the k best of a line, for one element type; see for_each_dtype.h.
- * NaN is larger than every number; of equal elements the one with the lower index is
- * better. */
+/* top_k_template.h - the k best elements of a line, for one element type.
+ * for_each_dtype.h describes the parameters. NaN is larger than every number; of equal
+ * elements the one with the lower index is better. */
 static inline bool N(better)(const struct top_k_line *line, int64_t a, int64_t b)
 {
     const T *x = line->x;
