@@ -4,7 +4,7 @@
  * axis   1 by default up to 3, required from 4
  *
  * A task is a block of 64 KiB of the result. The first input is not copied where the plan
- * places the result over it. Cost: one copy. Source: ONNX Concat-1, 4. */
+ * lets the result begin in its memory. Cost: one copy. Source: ONNX Concat-1, 4. */
 #include "move.h"
 
 struct concat_args {
