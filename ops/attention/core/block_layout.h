@@ -15,7 +15,8 @@ struct attn_layout {
     int64_t layouts, rows, entries; /* row_ptr is (layouts, rows + 1) */
 };
 
-/* Looks at both inputs, of rank 2 with constant dims; layouts must divide the heads. */
+/* Checks the sizes of both inputs, which have rank 2 and constant dims. The layouts must
+ * divide the heads. */
 static inline attn_status layout_sizes(const attnrun_step *step, struct attn_layout *l,
                                        int64_t heads)
 {
@@ -39,8 +40,8 @@ static inline int64_t layout_index(const attnrun_tensor *x, int64_t i)
                                    : ((const int32_t *)x->data)[i];
 }
 
-/* Rows rise within the entries, and entries of rows are min … blocks - 1. work: for its
- * cancel flag, or NULL. */
+/* Checks that row_ptr rises within the entries, and that the entries of rows are min …
+ * blocks - 1. `work` is for its cancel flag; it may be NULL. */
 static inline attn_status layout_check(const attnrun_step *step,
                                        const struct attn_layout *l, int64_t min,
                                        int64_t blocks, const attnrun_work *work)

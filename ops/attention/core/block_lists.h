@@ -40,8 +40,9 @@ struct attn_blocks_operands {
     float *y;
     attn_blocks_fill fill;
     const void *arg;
-    /* Of the sample: query 0 lies at token `first` of the layout; where sizes.causal
-     * query i sees the keys j <= position + i; keys from kv_len on are not there. */
+    /* The place of the sample: query 0 is token `first` of the layout. Where
+     * sizes.causal, query i sees the keys j <= position + i. Keys from kv_len on do not
+     * exist. */
     int64_t first, position, kv_len;
 };
 
@@ -50,7 +51,8 @@ static inline int64_t attn_blocks_sample(const struct attn_blocks *p, int64_t ta
 {
     return task / p->groups / p->sizes.q_heads;
 }
-/* E_CANCELLED between segments. */
+/* Computes one task. Returns E_CANCELLED where a run is cancelled between two segments.
+ */
 attn_status attn_blocks_run(const struct attn_blocks *p,
                             const struct attn_kernels *kernels,
                             const struct attn_blocks_operands *o, int64_t task,

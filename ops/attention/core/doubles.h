@@ -22,7 +22,7 @@ struct attn_doubles {
     double *y, *scores; /* scores: (batch, q_heads, q_len, kv_len), or NULL */
 };
 
-/* As attn_sdpa_phases(); keys are not split. */
+/* Like attn_sdpa_phases(), but keys are not split. */
 attn_status attn_doubles_plan(attnrun_step *step, struct attn_sdpa *s, int phase,
                               bool wanted);
 attn_status attn_doubles_run(const struct attn_sdpa *s,

@@ -35,30 +35,31 @@ enum {
     ATTN_FEATURE_TOGETHER = 8       /* the maximum of heads that take turns */
 };
 
-/* Views of one memory: S, z, and what else the operator keeps with them. more[0] counts
- * the keys seen. */
+/* The sums of a head in one memory: S, z, and the numbers that the operator keeps with
+ * them. more[0] is the number of keys seen. */
 struct attn_feature_sum {
     float *s, *z, *more;
 };
 
-/* Tokens first … first + n - 1 of a head: of a query head or of a key head. */
+/* Tokens first … first + n - 1 of a query head or of a key head. */
 struct attn_feature_tile {
     int64_t batch, head, first, n;
 };
 
-/* What an operator gives. Results may depend on nothing but the tile and the sum. */
+/* The callbacks of an operator. Their results may depend only on the tile and the sum. */
 struct attn_feature_callbacks {
-    /* Writes the features of a tile of keys: (n, F), or (F, n) where `transposed`, with rows
-     * ATTN_TRANSPOSED_ROW floats apart; adds them up in sum->z. Those of masked keys are 0.
-     * May scale what is in `sum`. */
+    /* Writes the features of a tile of keys: (n, F), or (F, n) where `transposed`, with
+     * rows ATTN_TRANSPOSED_ROW floats apart. Adds them up in sum->z. The features of
+     * masked keys are 0. It may scale the numbers in `sum`. */
     void (*keys)(const struct attn_feature_call *call, struct attn_feature_tile tile,
                  float *features, const struct attn_feature_sum *sum);
     /* Writes the features (n, F) of queries, in rows that are `query_row` floats apart;
      * dots[i] = features_i z. */
     void (*queries)(const struct attn_feature_call *call, struct attn_feature_tile tile,
                     float *features, const float *z, float *dots);
-    /* NULL, or: an empty sum (all zeros) becomes one; `into` gets what `from` holds
-     * beside plain sums, which are added by the caller; all keys are in. */
+    /* Each may be NULL. begin() initializes an empty sum of zeros. combine() adds what
+     * `from` holds besides plain sums to `into`; the caller adds the plain sums. end() is
+     * called after the last key. */
     void (*begin)(const struct attn_feature_call *call, const struct attn_feature_sum *);
     void (*combine)(const struct attn_feature_call *call,
                     const struct attn_feature_sum *into,
@@ -101,34 +102,35 @@ struct attn_feature_operands {
     float *present_kv, *present_z; /* or NULL */
 };
 
-/* One call of run(). */
+/* The state of one call of run(). */
 struct attn_feature_call {
     const struct attn_feature_plan *plan;
     const struct attn_kernels *kernels;
     const struct attn_feature_operands *o;
     const void *rule_arg;
-    /* Scratch of the worker: */
+    /* Parts of the worker's scratch: */
     float *features, *queries, *dots, *scores, *column, *packed, *gemm, *sum,
         *rule_scratch;
     const attnrun_work *work;
 };
 
-/* `rule_floats`: scratch for the callbacks. E_LIMIT where sizes overflow. */
+/* Plans the phases. `rule_floats`: floats of scratch for the callbacks. E_LIMIT where
+ * sizes overflow. */
 attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan *plan,
                                    int64_t rule_floats);
-/* A call whose scratch is laid out, for phases of the operator's own. */
+/* Opens a call with its scratch, for phases of the operator's own. */
 struct attn_feature_call attn_feature_open(const struct attn_feature_plan *plan,
                                            const struct attn_kernels *kernels,
                                            const struct attn_feature_operands *o,
                                            const void *rule_arg,
                                            const attnrun_work *work);
-/* The tasks of `work`, which is of phase first_phase or later. E_CANCELLED. */
+/* Runs the tasks of `work`, whose phase is first_phase or later. E_CANCELLED. */
 attn_status attn_feature_run(const struct attn_feature_plan *plan,
                              const struct attn_kernels *kernels,
                              const struct attn_feature_operands *o, const void *rule_arg,
                              const attnrun_work *work);
 
-/* Where the rows of a tile are. */
+/* The first row of a tile. */
 static inline const float *attn_tile_rows(const float *x,
                                           const struct attn_heads *strides,
                                           struct attn_feature_tile t)

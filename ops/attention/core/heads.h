@@ -29,7 +29,7 @@ struct attn_heads_args {
     float scale; /* see attn_scale_given() */
 };
 
-/* A NaN that no file writes: scale is absent, that is 1 / sqrt(dim). */
+/* The value of an absent scale, which means 1 / sqrt(dim): a NaN that no file writes. */
 #define ATTN_SCALE_ABSENT __builtin_nanf("0x5ca1e")
 
 #define ATTN_HEADS_ATTR(type, member, value)                                             \
@@ -49,7 +49,8 @@ struct attn_heads_args {
         ATTN_HEADS_ATTR(type, is_causal, causal_default),                                \
         ATTN_HEADS_SCALE(type, scale_default)
 #define ATTN_HEADS_ATTRS(type) ATTN_HEADS_ATTRS_WITH(type, 0, ATTN_SCALE_ABSENT)
-/* Of an operator that has no is_causal: the attribute is then refused by its name. */
+/* The attribute rows of an operator without is_causal: the attribute is refused by its
+ * name. */
 #define ATTN_HEADS_ATTRS_NOT_CAUSAL(type)                                                \
     ATTN_HEADS_ATTR(type, q_num_heads, OP_INT_ABSENT),                                   \
         ATTN_HEADS_ATTR(type, kv_num_heads, OP_INT_ABSENT),                              \
@@ -60,13 +61,14 @@ enum {
     ATTN_SAME_HEADS = 2   /* q_heads == kv_heads */
 };
 
-/* What infer knows. rank -1: of none of the three is the rank known; all dims unknown. */
+/* The shapes as far as infer knows them. rank -1: the rank of none of the three is known,
+ * and all dims are unknown. */
 struct attn_qkv {
     int32_t rank, dtype;
     attnrun_dim batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim;
 };
 
-/* The same in numbers, where step->concrete. Strides are those of dense operands. */
+/* The shapes as numbers, where step->concrete. Strides are those of dense operands. */
 struct attn_sizes {
     int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim;
     int64_t group;  /* q_heads / kv_heads */
@@ -76,7 +78,7 @@ struct attn_sizes {
     struct attn_heads q, k, v, y;
 };
 
-/* False: the attribute is absent. */
+/* Whether the attribute scale is given. */
 bool attn_scale_given(float scale);
 /* Fails unless `value` is finite, and not 0 where `nonzero`. */
 attn_status attn_need_finite(const attnrun_step *step, const char *attribute, float value,
@@ -84,7 +86,7 @@ attn_status attn_need_finite(const attnrun_step *step, const char *attribute, fl
 /* Fails unless min <= value <= max. */
 attn_status attn_need_int(const attnrun_step *step, const char *attribute, int64_t value,
                           int64_t min, int64_t max);
-/* The list has n numbers, all of 0 to `max`. */
+/* Fails unless the list has n numbers, all from 0 to `max`. */
 attn_status attn_need_ints(const attnrun_step *step, const char *attribute,
                            attnrun_ints ints, int64_t n, int64_t max);
 /* Fails with "its <what> is <found>, expected <expected>" where both are constants and
@@ -92,25 +94,27 @@ attn_status attn_need_ints(const attnrun_step *step, const char *attribute,
 attn_status attn_need_equal(const attnrun_step *step, int in, attnrun_dim found,
                             attnrun_dim expected, const char *what);
 
-/* Checks inputs q, k and v (numbers may coincide: keys that are values) and the
- * attributes; fills in what is known of the shapes. */
+/* Checks the inputs q, k and v and the attributes, and fills in the known shapes. The
+ * indexes of inputs may coincide, where keys are values. */
 attn_status attn_qkv_infer(const attnrun_step *step, const struct attn_heads_args *args,
                            int q, int k, int v, unsigned flags, struct attn_qkv *shape);
-/* Output `out` has the layout of Q, with v_dim. */
+/* Gives output `out` the layout of Q, with v_dim. */
 attn_status attn_qkv_output(attnrun_step *step, const struct attn_qkv *shape, int out);
-/* E_LIMIT where products of any of the sizes overflow, or lengths exceed 2^31 - 1. */
+/* Fills in the sizes. E_LIMIT where a product of sizes overflows, or a length exceeds
+ * 2^31 - 1. */
 attn_status attn_qkv_sizes(const attnrun_step *step, const struct attn_heads_args *args,
                            const struct attn_qkv *shape, struct attn_sizes *sizes);
-/* Input `in`, where given, is (batch, kv_len). The operator row checks its dtype. */
+/* Fails unless input `in`, where given, is (batch, kv_len). The operator row checks its
+ * dtype. */
 attn_status attn_key_mask_check(const attnrun_step *step, int in, attnrun_dim batch,
                                 attnrun_dim kv_len);
 
-/* Strides of heads of `dim` floats in rank 3 (batch, tokens, heads * dim) or rank 4
- * (batch, heads, tokens, dim), dense. */
+/* The strides of heads of `dim` floats in dense tensors of rank 3 (batch, tokens, heads *
+ * dim) or rank 4 (batch, heads, tokens, dim). */
 struct attn_heads attn_heads_dense(int rank, int64_t heads, int64_t tokens, int64_t dim);
 
-/* Of tasks from `task` to end - 1, a head of all samples each: how many from the first on
- * are of one sample, at most `max`. */
+/* The number of tasks from `task` on and before `end` that are of one sample, at most
+ * `max`. A task is a head; heads count through all samples. */
 static inline int64_t attn_heads_interleaved(int64_t task, int64_t end, int64_t heads,
                                              int64_t max)
 {

@@ -6,7 +6,8 @@
 
 #include "sdpa.h"
 
-/* Of (batch, heads, tokens, dim), or (batch, tokens, heads * dim) with heads of `dim`. */
+/* The strides in floats of (batch, heads, tokens, dim), or of (batch, tokens, heads *
+ * dim) with heads of `dim`. */
 static inline struct attn_heads cache_strides(const attnrun_tensor *t, int64_t dim)
 {
     const int64_t size = (int64_t)sizeof(float);
@@ -24,7 +25,7 @@ static inline float *cache_at(const attnrun_tensor *t, int64_t b, int64_t h,
                      token * t->strides[2]);
 }
 
-/* n tokens of `bytes`, `row` bytes apart, to where they lie densely. */
+/* Copies n tokens of `bytes` bytes, `row` bytes apart, to dense rows. */
 static inline void cache_copy(void *to, const void *from, int64_t row, int64_t n,
                               int64_t bytes)
 {
@@ -36,8 +37,8 @@ static inline void cache_copy(void *to, const void *from, int64_t row, int64_t n
         memcpy((char *)to + i * bytes, (const char *)from + i * row, (size_t)bytes);
 }
 
-/* Head `head` (over all samples) of past keys or values into what has the new ones, too.
- */
+/* Copies head `head` (counted over all samples) of the past keys or values to the tensor
+ * that also holds the new ones. */
 static inline void cache_copy_past(const attnrun_tensor *present,
                                    const attnrun_tensor *past, int64_t head, int64_t n)
 {

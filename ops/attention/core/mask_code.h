@@ -30,7 +30,7 @@ enum attn_mask_opcode {
     MASK_OPCODES
 };
 
-/* Of the attribute `mask`. */
+/* The numbers of the attribute `mask`; there are MASK_CONSTANTS of them. */
 enum attn_mask_fact {
     MASK_FACT_KEEP, /* operand, or -1 */
     MASK_FACT_ADD,
@@ -40,8 +40,8 @@ enum attn_mask_fact {
     MASK_CONSTANTS
 };
 
-/* Axes of pairs. Blocks are those of attention in blocks (masked.h), where queries and keys are
- * counted within theirs; else there is one. */
+/* The axes of pairs. In attention in blocks (masked.h) queries and keys are counted
+ * within their block; otherwise there is one block. */
 enum { MASK_BLOCK, MASK_BATCH, MASK_HEAD, MASK_QUERY, MASK_KEY, MASK_AXES };
 
 enum { MASK_WORDS = 4, MASK_MAX_CODE = 40, MASK_MAX_LEAVES = 10 };

@@ -14,7 +14,7 @@ enum attn_mask_known_form {
     BAND     /* `inside` where first <= key - query <= last, else `outside` */
 };
 
-/* With bounds in any case. */
+/* The form of an operand. Each form has bounds. */
 struct attn_mask_known {
     enum attn_mask_known_form form;
     bool nan;
@@ -25,7 +25,7 @@ struct attn_mask_known {
 };
 
 #define ATTN_MASK_FAR (INT64_C(1) << 40) /* no bound of a band; no position is there */
-/* Integers up to there are exact in doubles. */
+/* Integers up to this bound are exact in doubles. */
 static const double attn_mask_exact = 9e15;
 
 static inline struct attn_mask_known mask_between(double low, double high)
@@ -49,16 +49,17 @@ static inline bool mask_is_number(const struct attn_mask_known *k)
     return k->form != BAND && !k->nan && k->low == k->high;
 }
 
-/* A number as `dtype` holds it; NaN where that is not known. */
+/* A number rounded to `dtype`; NaN where the result is not known. */
 double attn_mask_held(double x, int32_t dtype);
-/* Whether all integers of a line between the two are what `dtype` holds. */
+/* Whether `dtype` holds all integers of a line from low to high. */
 bool attn_mask_holds_line(double low, double high, int32_t dtype);
-/* A band on a tile: it may be all or nothing there. */
+/* A band on a tile. The tile may be wholly inside or outside of it. */
 struct attn_mask_known attn_mask_band(int64_t first, int64_t last, double inside,
                                       double outside, const struct attn_mask_tile *t);
-/* A band with one end open: the other side is a band, too. False: it is none. */
+/* The outside of a band with one open end, which is a band, too. False: the band has no
+ * open end. */
 bool attn_mask_other_side(const struct attn_mask_known *k, struct attn_mask_known *other);
-/* A line on a tile; anything where the dtype does not hold it. */
+/* A line on a tile, or an unknown operand where the dtype does not hold the line. */
 struct attn_mask_known attn_mask_line(int64_t of_query, int64_t of_key, int64_t base,
                                       int32_t dtype, const struct attn_mask_tile *t);
 /* An instruction with two operands, and the dtype of its result. */
@@ -67,7 +68,7 @@ struct attn_mask_pair {
     int32_t dtype;
     const struct attn_mask_tile *tile;
 };
-/* What is known of each operand of a program on a tile. */
+/* Derives the form of each operand of a program on a tile. */
 void attn_mask_know(const struct attn_mask_place *place,
                     const struct attn_mask_tile *tile, struct attn_mask_known *known);
 struct attn_mask_known attn_mask_binary(const struct attn_mask_pair *p,

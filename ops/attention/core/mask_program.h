@@ -5,7 +5,7 @@
  * Attributes of FusedAttention:
  *
  *   code   MASK_WORDS numbers an instruction: opcode, operand, operand, operand
- *   mask   MASK_FACTS numbers: see enum attn_mask_fact
+ *   mask   MASK_CONSTANTS numbers: see enum attn_mask_fact
  *   axes   MASK_AXES numbers a leaf: its axis along blocks, batch, heads, queries, keys
  *          (-1:
  *          none)
@@ -58,7 +58,8 @@ struct attn_mask_program {
     struct attn_mask_leaf leaf[MASK_MAX_LEAVES];
 };
 
-/* All elements of a block of a leaf: bounds, and whether element t of it is base + step t. */
+/* A summary of the elements of a block of a leaf: bounds, and whether element t of it is
+ * base + step t. */
 struct attn_mask_entry {
     double low, high;
     int64_t base, step;
@@ -76,7 +77,8 @@ int64_t attn_mask_table_bytes(const struct attn_mask_program *program);
 attn_status attn_mask_summarize(const struct attn_mask_program *program, int32_t leaf,
                                 const attnrun_tensor *x, struct attn_mask_entry *table);
 
-/* Where one asks: of block w of sample b and head h. x: the leaves. */
+/* The place of a question about the mask: block w of sample b and head h. x: the leaves.
+ */
 struct attn_mask_place {
     const struct attn_kernels *kernels;
     const struct attn_mask_program *program;
@@ -84,8 +86,9 @@ struct attn_mask_place {
     const struct attn_mask_entry *table;
     int64_t b, h, w;
 };
-/* Queries and keys first … end - 1; those of queries within one block of 64, those of keys
- * a whole level: a power of two times 64, and a multiple of that from. */
+/* Queries and keys first … end - 1. The queries are within one block of 64. The keys are
+ * a whole level: their number is a power of two times 64, and `from` is a multiple of it.
+ */
 struct attn_mask_tile {
     int64_t query, query_end, key, key_end;
 };
@@ -104,15 +107,16 @@ struct attn_mask_seen {
 struct attn_mask_seen attn_mask_look(const struct attn_mask_place *place,
                                      const struct attn_mask_tile *tile);
 
-/* Memory for attn_mask_rows(). */
+/* The bytes of scratch that attn_mask_rows() needs. */
 int64_t attn_mask_row_bytes(const struct attn_mask_program *program);
-/* The mask of a tile, whose keys are within one block of 64, applied to scores: row_step floats
- * from a query to the next. `literally`: nothing is taken from what attn_mask_look() knows. */
+/* Applies the mask to the scores of a tile whose keys are within one block of 64;
+ * row_step floats lie between the scores of two queries. With `literally` every pair is
+ * computed, even where attn_mask_look() proved something. */
 void attn_mask_rows(const struct attn_mask_place *place,
                     const struct attn_mask_tile *tile, bool literally, void *memory,
                     float *scores, int64_t row_step);
 
-/* How many operands an instruction has. */
+/* The number of operands of an instruction. */
 static inline int32_t attn_mask_operands(int64_t opcode)
 {
     return opcode < MASK_NEG ? 0 : opcode < MASK_ADD ? 1 : opcode == MASK_WHERE ? 3 : 2;

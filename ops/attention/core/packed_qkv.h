@@ -29,7 +29,8 @@ struct attn_packed_qkv_args {
 enum { ATTN_PACKED_QKV_X, ATTN_PACKED_QKV_WEIGHTS, ATTN_PACKED_QKV_BIAS };
 enum { ATTN_PACKED_QKV_Y, ATTN_PACKED_QKV_PRESENT };
 
-/* Where an operator has the inputs behind the first three; ATTN_MERGED_NONE: nowhere. */
+/* The indexes of the inputs behind the first three; an operator without one of them has
+ * ATTN_PACKED_QKV_NONE there. */
 enum { ATTN_PACKED_QKV_NONE = 1 << 20 };
 struct attn_packed_qkv_inputs {
     int mask, past, score_bias, past_len;
@@ -47,7 +48,7 @@ struct attn_packed_qkv {
 /* Checks attributes and shapes, sets outputs, and fills step->state where concrete. */
 attn_status attn_packed_qkv_infer(attnrun_step *step,
                                   const struct attn_packed_qkv_inputs *in);
-/* Two phases from `phase` on, shared memory of `floats` floats, scratch. */
+/* Adds two phases from `phase` on, shared memory of `floats` floats, and scratch. */
 void attn_packed_qkv_tasks(attnrun_step *step, int phase);
 attn_status attn_packed_qkv_run(const attnrun_step *step, const attnrun_work *work);
 

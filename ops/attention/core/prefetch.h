@@ -9,8 +9,8 @@
 
 #include "heads.h"
 
-/* `rows` rows of `floats` floats, `row` apart. What does not fit into the list is left
- * out. */
+/* Adds `rows` rows of `floats` floats, which are `row` floats apart, to the list. Rows
+ * that do not fit into the list are left out. */
 static inline void attn_prefetch_add(struct attn_prefetch *prefetch, const float *x,
                                      int64_t row, int64_t rows, int64_t floats)
 {
@@ -22,8 +22,8 @@ static inline void attn_prefetch_add(struct attn_prefetch *prefetch, const float
                                          (int32_t)((floats + LINE - 1) / LINE) };
 }
 
-/* The rows of `n` tokens of `heads` heads from x on: whole ones where the heads lie side
- * by side, else those of the first head. */
+/* Adds the rows of `n` tokens of `heads` heads from x on: whole rows where the heads lie
+ * side by side, otherwise those of the first head. */
 static inline void attn_prefetch_heads(struct attn_prefetch *prefetch, const float *x,
                                        const struct attn_heads *at, int64_t dim,
                                        int64_t heads, int64_t n)
@@ -33,7 +33,8 @@ static inline void attn_prefetch_heads(struct attn_prefetch *prefetch, const flo
     attn_prefetch_add(prefetch, x, at->row, n, side_by_side ? floats : dim);
 }
 
-/* Reads all of it, in the order in which it lies, so that rows come in streams. */
+/* Reads all rows of the list in the order in which they lie, so that the CPU recognizes
+ * streams. */
 static inline void attn_prefetch_now(const struct attn_prefetch *prefetch)
 {
     enum { LINE = 64 / sizeof(float) };

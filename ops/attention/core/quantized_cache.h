@@ -19,7 +19,7 @@ struct attn_quantized {
     int64_t dim;
 };
 
-/* Bytes of a token. */
+/* The bytes of a token. */
 static inline int64_t attn_quantized_bytes(const struct attn_quantized *q)
 {
     return q->bits == 4 ? q->dim / 2 : q->dim;
@@ -27,7 +27,7 @@ static inline int64_t attn_quantized_bytes(const struct attn_quantized *q)
 
 void attn_quantize(const struct attn_quantized *q, void *to, const float *from,
                    const float *scale);
-/* n tokens one behind the other; scale: of the first feature. */
+/* Converts n contiguous tokens to floats. scale: that of the first feature. */
 void attn_dequantize(const struct attn_kernels *kernels, const struct attn_quantized *q,
                      float *to, const void *from, const float *scale, int64_t n);
 

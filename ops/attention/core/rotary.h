@@ -6,8 +6,8 @@
 
 #include "../../../runtime/op.h"
 
-/* y may not be x. cosine and sine have `half` elements; features from 2 * half on stay.
- */
+/* y must not be x. cosine and sine have `half` elements. Features from 2 * half on are
+ * copied. */
 static inline void attn_rotary_rotate(float *y, const float *x, const float *cosine,
                                       const float *sine, int64_t half, int64_t dim,
                                       bool interleaved)

@@ -26,13 +26,13 @@ enum attn_scores_mode {
     ATTN_SCORES_SEEN /* capped and biased; 0 where a key is not seen */
 };
 
-/* Elements from one sample, head and row (token) to the next; the innermost stride is 1.
- */
+/* Strides in elements, from one sample, head and row (token) to the next; the innermost
+ * stride is 1. */
 struct attn_heads {
     int64_t batch, head, row;
 };
 
-/* Makes floats of keys and values first … first + n - 1 of a head: dense rows. */
+/* Converts keys and values first … first + n - 1 of a head to floats, in dense rows. */
 typedef void (*attn_sdpa_promote)(const void *arg, int64_t b, int64_t kv_head,
                                   int64_t first, int64_t n, float *k, float *v);
 
@@ -54,28 +54,29 @@ struct attn_sdpa {
         blocks;    /* rows of one K: of all its heads where they can be merged */
     int64_t heads; /* such groups of rows */
     int64_t n_tasks, task_cost, scratch_bytes, promoted_bytes;
-    /* By attn_sdpa_phases(): tasks that share the keys of the same queries, the phase that
-     * adds their results, and where these are in the shared memory. */
+    /* By attn_sdpa_phases(): the number of tasks that share the keys of the same queries,
+     * the phase that adds their results, and the place of these in shared memory. */
     int64_t parts, parts_at;
     int32_t sum_phase;
 };
 
 struct attn_sdpa_operands {
     const float *q, *k, *v, *past_k, *past_v;
-    /* Instead of k and v, not together with key_keep and key_ends. */
+    /* Given instead of k and v; not together with key_keep and key_ends. */
     attn_sdpa_promote promote;
     const void *promote_arg;
     const void *mask;           /* u8 (KEEP) or f32 (ADD) */
     const int64_t *mask_from;   /* per sample, the mask's column of key 0, or NULL: 0 */
     const attnrun_tensor *ints; /* INTS: they are added */
-    /* Keys that get `masked` added: where key_keep is 0, of samples and queries so many
-     * numbers apart; from key_ends of a sample on and before its key_begins. Or NULL.
-     * Where a sample's first or last keys all are such and cannot count beside the
-     * others, their values are not read. */
+    /* `masked` is added to the scores of some keys: where key_keep is 0 (samples and
+     * queries are keep_batch and keep_row numbers apart), from key_ends of a sample on,
+     * and before its key_begins. Each may be NULL. If the first or last keys of a sample
+     * are all such keys and cannot count beside the others, their values are not read. */
     const int32_t *key_keep, *key_ends, *key_begins;
     int64_t keep_batch, keep_row;
     float masked;
-    /* For each head, so many floats apart: the score of a key without value. Or NULL. */
+    /* For each head the score of a key without a value, sink_step floats apart; or NULL.
+     */
     const float *sinks;
     int64_t sink_step;
     const attnrun_tensor *lens; /* keys per sample, integers, or NULL: all */
@@ -86,20 +87,22 @@ struct attn_sdpa_operands {
         *scores; /* scores: (batch, q_heads, q_len, scores_len or kv_len), or NULL */
 };
 
-/* E_LIMIT where products of these sizes would overflow, even if another one is 0. */
+/* Returns E_LIMIT where a product of these sizes would overflow, even if another one is
+ * 0. */
 attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t heads,
                            int64_t q_len, int64_t kv_len, int64_t dim);
 attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s);
-/* attn_sdpa_plan(), then the tasks of `phase`, the attention, and of the next one. Where few
- * heads and queries see many keys (decoding), the keys are split by the shapes of a sample
- * alone, and the next phase adds the parts in their order; else that has no task. `wanted`
- * false: no tasks. Call it last: it adds to step->shared_bytes and raises scratch_bytes. */
+/* Calls attn_sdpa_plan() and states the tasks of `phase`, which is the attention, and of
+ * the next one. Where few heads and queries see many keys (decoding), the keys are split
+ * by the shapes of a sample alone, and the next phase adds the parts in their order;
+ * otherwise the next phase has no task. If `wanted` is false there are no tasks. Call it
+ * last: it adds to step->shared_bytes and raises scratch_bytes. */
 attn_status attn_sdpa_phases(attnrun_step *step, struct attn_sdpa *s, int phase,
                              bool wanted);
-/* Keys [*from, *to) that a query at `position` sees of `len`. */
+/* The keys [*from, *to) of `len` that a query at `position` sees. */
 void attn_sdpa_keys(const struct attn_sdpa *s, int64_t position, int64_t len,
                     int64_t *from, int64_t *to);
-/* E_CANCELLED between tiles. */
+/* Computes one task. Returns E_CANCELLED where a run is cancelled between two tiles. */
 attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *kernels,
                           const struct attn_sdpa_operands *o, int64_t task,
                           const attnrun_work *work);

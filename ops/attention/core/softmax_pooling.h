@@ -28,7 +28,8 @@ struct attn_pooling {
     int64_t block; /* rows of a task at most */
     int64_t tile;  /* tokens whose scores exist at a time; scores of rows are that far
                       apart */
-    /* Row r sums floats r * v_head … of each token: 0, or v_dim where rows are heads. */
+    /* Row r sums the floats from r * v_head on of each token; v_head is 0, or v_dim where
+     * rows are heads. */
     int64_t v_head;
     int32_t form;
     float epsilon;
@@ -40,7 +41,7 @@ struct attn_pooling {
     int64_t scratch_bytes, shared_bytes;
 };
 
-/* Of a task: rows row … row + rows - 1 of sample b, tokens from … to - 1. */
+/* One task: rows row … row + rows - 1 of sample b, tokens from … to - 1. */
 struct attn_pooling_task {
     int64_t index, b, row, rows, from, to;
     float *extra; /* aligned to 64 */
@@ -63,12 +64,12 @@ struct attn_pooling_operands {
     void *arg;
 };
 
-/* Of dense values (batch, tokens, v_dim) and results (batch, rows, v_dim); `scores` and `arg` are
- * the caller's to set. */
+/* Operands for dense values (batch, tokens, v_dim) and results (batch, rows, v_dim). The
+ * caller sets `scores` and `arg`. */
 struct attn_pooling_operands attn_pooling_dense(const struct attn_pooling *w,
                                                 const float *v, const uint8_t *mask,
                                                 float *y, float *weights);
-/* Largest tile for scores that need `floats_per_token` floats beside. */
+/* The largest tile for scores that need `floats_per_token` more floats. */
 int64_t attn_pooling_tile(int64_t floats_per_token);
 attn_status attn_pooling_plan(const attnrun_step *step, struct attn_pooling *w);
 /* States phases 0 and 1 and the memory of a step that does nothing else. */
@@ -80,8 +81,8 @@ attn_status attn_pooling_run(const struct attn_pooling *w,
                              const struct attn_pooling_operands *o,
                              const struct attn_pooling_task *task,
                              const attnrun_work *work);
-/* Task `merge` of n_merges; there are none where there is one part. Leaves work->shared
- * as it is, so that several may merge the same. */
+/* Runs task `merge` of n_merges; there is none where there is one part. work->shared is
+ * not changed, so several tasks may merge the same parts. */
 void attn_pooling_merge(const struct attn_pooling *w, const struct attn_kernels *kernels,
                         const struct attn_pooling_operands *o, int64_t merge,
                         const attnrun_work *work);
@@ -99,20 +100,20 @@ struct attn_logits {
     int32_t activation;
     float *scratch; /* attn_logits_floats() */
 };
-/* For up to `tile` rows; -1 where that overflows. */
+/* The floats of scratch for up to `tile` rows; -1 where they overflow. */
 int64_t attn_logits_floats(int64_t tile, int64_t k, int64_t heads);
 void attn_logits_run(const struct attn_logits *l, const struct attn_kernels *kernels,
                      int64_t n, float *scores, int64_t tile);
 
 /* ---- shapes ---- */
-/* Dim `axis` of an input, unknown where its rank is. */
+/* Dim `axis` of an input; unknown where the rank is unknown. */
 static inline attnrun_dim attn_dim_of_input(const attnrun_step *step, int in, int axis)
 {
     if (!op_has_in(step, in) || step->in[in].rank <= axis)
         return attnrun_dim_unknown(step);
     return step->in[in].dims[axis];
 }
-/* Of two that should be equal: the one that says more. */
+/* Of two dims that should be equal: the one about which more is known. */
 static inline attnrun_dim attn_known_of(attnrun_dim a, attnrun_dim b)
 {
     return dim_is_const(a) || (a.expr >= 0 && !dim_is_const(b)) ? a : b;

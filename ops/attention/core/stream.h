@@ -64,7 +64,7 @@ struct attn_stream {
     float *tile; /* queries tile_row … tile_row + tile_rows - 1 as panels */
     int64_t tile_row, tile_rows;
     float *keys, *values; /* panels of a tile; not used for up to ROWS queries */
-    /* To be set after attn_stream_begin(), where they differ. */
+    /* The caller sets these after attn_stream_begin(), where they differ. */
     int64_t k_col;                  /* from one element of a key to the next: 1 */
     struct attn_prefetch *prefetch; /* what is read after this block, or NULL */
     bool linear;  /* scores are the weights, without softmax; 0 masks a key: false */
@@ -72,41 +72,42 @@ struct attn_stream {
     bool to_pack; /* the tile under way has no panels yet */
 };
 
-/* A tile is a struct attn_keys of up to ATTN_STREAM_KEYS keys (kernel_types.h).
- *
- * A mask may change the scores of queries row … row + rows - 1 and keys from … to - 1 of the
- * tile: those of a query are ATTN_STREAM_SCORES floats after those of the one before, key
- * `from` comes first. -INFINITY masks a key. */
+/* A tile is a struct attn_keys of up to ATTN_STREAM_KEYS keys (kernel_types.h). A mask
+ * may change the scores of queries row … row + rows - 1 and keys from … to - 1 of the
+ * tile. The scores of two queries are ATTN_STREAM_SCORES floats apart, and key `from`
+ * comes first. -INFINITY masks a key. */
 typedef void (*attn_stream_mask)(void *arg, float *scores, int64_t row, int64_t rows,
                                  int64_t from, int64_t to);
 
-/* -1 where that overflows. */
+/* The bytes of scratch, or -1 where they overflow. */
 int64_t attn_stream_bytes(int64_t max, int64_t dim, int64_t v_dim);
-/* `scratch`: attn_stream_bytes(), aligned to 64. */
+/* Begins a stream. `scratch` has attn_stream_bytes(), aligned to 64. */
 void attn_stream_begin(struct attn_stream *s, const struct attn_kernels *kernels,
                        int64_t max, int64_t dim, int64_t v_dim, void *scratch);
-/* The same where tiles come as panels: k and v as gemm_pack_f32() makes them of (dim, n)
- * and (n, v_dim); their rows are not looked at, and scratch has no room for panels. */
+/* The same for tiles that come as panels: k and v are what gemm_pack_f32() makes of (dim,
+ * n) and (n, v_dim). Their row strides are ignored, and scratch has no space for panels.
+ */
 int64_t attn_stream_packed_bytes(int64_t max, int64_t dim, int64_t v_dim);
 void attn_stream_begin_packed(struct attn_stream *s, const struct attn_kernels *kernels,
                               int64_t max, int64_t dim, int64_t v_dim, void *scratch);
-/* A new block of n <= max queries, which saw nothing so far. */
+/* Begins a new block of n <= max queries, which have seen no key. */
 void attn_stream_reset(struct attn_stream *s, int64_t n);
-/* Queries row … row + rows - 1 are those at q, q_row elements apart, times `scale`. */
+/* Loads queries row … row + rows - 1 from q, q_row elements apart, times `scale`. */
 void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_t q_row,
                       int64_t rows, float scale);
-/* All queries of the block see this tile, but for what `mask` (or NULL) masks. */
+/* All queries of the block see this tile, except for the pairs that `mask` (or NULL)
+ * masks. */
 void attn_stream_tile(struct attn_stream *s, const struct attn_keys *keys,
                       attn_stream_mask mask, void *arg);
 /* A block of up to ATTN_STREAM_ROWS queries sees a tile whose keys lie in n <=
- * ATTN_STREAM_SEGMENTS segments, together at most ATTN_STREAM_KEYS; `mask` counts its keys
- * through. */
+ * ATTN_STREAM_SEGMENTS segments, together at most ATTN_STREAM_KEYS. `mask` counts the
+ * keys through all segments. */
 enum { ATTN_STREAM_SEGMENTS = ATTN_TILE_SEGMENTS };
 void attn_stream_segments(struct attn_stream *s, const struct attn_keys *segments, int n,
                           attn_stream_mask mask, void *arg);
-/* The whole of it for up to ATTN_TILE_QUERIES queries whose keys are these segments alone:
- * y = the results of `rows` queries at q, times `factor`; 0 where one sees no key. What
- * the stream was computing is lost. */
+/* Computes up to ATTN_TILE_QUERIES queries whose only keys are these segments: y = the
+ * results of `rows` queries at q, times `factor`, or 0 where a query sees no key. The
+ * state of the stream is lost. */
 void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int64_t rows,
                       float factor, const struct attn_keys *segments, int n, float *y,
                       int64_t y_row);
@@ -117,15 +118,15 @@ void attn_stream_pack(struct attn_stream *s, const struct attn_keys *keys);
 void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys, int64_t row,
                       int64_t rows, int64_t from, int64_t to, attn_stream_mask mask,
                       void *arg);
-/* y[v_dim] = the result of a row, or `empty` where it saw no key; of `rows` rows that are
- * y_row elements apart. */
+/* y[v_dim] = the result of a row, or `empty` where it saw no key.
+ * attn_stream_store_rows() stores `rows` rows, y_row elements apart. */
 void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, float *y,
                             int64_t y_row, float empty);
 void attn_stream_store(const struct attn_stream *s, int64_t row, float *y, float empty);
 
-/* Keys may be split among several streams of the same queries: each saves what it knows
- * of its block, and another one adds these in any fixed order as if it had seen their keys.
- * `floats`: attn_stream_saved_floats(n, v_dim). */
+/* Keys may be split among several streams of the same queries. Each stream saves the
+ * state of its block, and another stream adds these states in any fixed order, as if it
+ * had seen their keys. `floats`: attn_stream_saved_floats(n, v_dim). */
 int64_t attn_stream_saved_floats(int64_t n, int64_t v_dim);
 void attn_stream_save(const struct attn_stream *s, float *floats);
 void attn_stream_add(struct attn_stream *s, const float *floats);

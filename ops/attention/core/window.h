@@ -25,8 +25,8 @@
 
 struct attn_window {
     struct attn_sizes s;
-    /* Of one element, or one for each query head; v NULL: unbounded, dilation 1. An
-     * element of -1 is unbounded. */
+    /* Lists of one element, or of one for each query head. v NULL: unbounded, dilation 1.
+     * An element of -1 is unbounded. */
     attnrun_ints left, right, dilation;
     int64_t chunk;    /* 1: no chunks */
     bool wrap;        /* chunks before the first are the last ones, and so on */
@@ -55,26 +55,30 @@ struct attn_window_operands {
     float *y;
     const uint8_t *key_mask; /* (batch, kv_len): 0 masks a key; or NULL */
     struct attn_window_lists lists;
-    /* Factors of queries (q_heads, dim) and of results (q_heads, v_dim), or NULL. */
+    /* Factors of queries (q_gate and k_gate, (q_heads, dim)) and of results (y_gate,
+     * (q_heads, v_dim)), or NULL. */
     const float *q_gate, *k_gate, *y_gate;
 };
 
-/* Attribute `name`: one element or `heads` (where known), each from `min` on. */
+/* Fails unless attribute `name` has one element or `heads` (where known), each from `min`
+ * on. */
 attn_status attn_window_need_ints(const attnrun_step *step, const char *name,
                                   attnrun_ints ints, attnrun_dim heads, int64_t min);
 attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w);
 struct attn_window_lists attn_window_lists_at(const struct attn_window *w, void *memory);
-/* Sample b: token j is global where j < first or global_mask[j], and, with
- * `needs_key`, key_mask[j]. Both masks (kv_len) of the sample, or NULL. */
+/* Fills in the lists of sample b. Token j is global where j < first or global_mask[j],
+ * and, with `needs_key`, key_mask[j]. Both masks are those of the sample, (kv_len), or
+ * NULL. */
 void attn_window_list(const struct attn_window *w, const struct attn_window_lists *lists,
                       int64_t b, int64_t first, const uint8_t *global_mask,
                       const uint8_t *key_mask, bool needs_key);
-/* The queries that are not global. E_CANCELLED between tiles. */
+/* Computes queries that are not global. Returns E_CANCELLED where a run is cancelled
+ * between two tiles. */
 attn_status attn_window_run(const struct attn_window *w,
                             const struct attn_kernels *kernels,
                             const struct attn_window_operands *o, int64_t task,
                             const attnrun_work *work);
-/* The global queries: they see all keys. */
+/* Computes global queries, which see all keys. */
 attn_status attn_window_run_rows(const struct attn_window *w,
                                  const struct attn_kernels *kernels,
                                  const struct attn_window_operands *o, int64_t task,

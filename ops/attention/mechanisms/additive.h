@@ -24,7 +24,7 @@ struct attn_additive {
     float scale; /* of the scores */
 };
 
-/* Of a worker, for a block of queries. */
+/* The state of a worker for a block of queries. */
 struct attn_additive_block {
     const struct attn_additive *a;
     const struct attn_kernels *kernels;
@@ -36,9 +36,10 @@ struct attn_additive_block {
     float *v, *v_twice; /* times the scale, times -2 */
 };
 
-/* -1 where that overflows. */
+/* The floats of scratch; -1 where they overflow. */
 int64_t attn_additive_floats(const struct attn_additive *a, int64_t max_rows);
-/* `bias`: (units), or NULL; `scratch`: of attn_additive_floats(). */
+/* Loads a block of queries. `bias` is (units), or NULL. `scratch` has
+ * attn_additive_floats(). */
 void attn_additive_load(struct attn_additive_block *block, const struct attn_additive *a,
                         const struct attn_kernels *kernels, const float *q, int64_t q_row,
                         int64_t rows, const float *bias, const float *v, float *scratch);
@@ -59,13 +60,13 @@ struct attn_single_head_inputs {
 attn_status attn_single_head_infer(const attnrun_step *step,
                                    const struct attn_single_head_inputs *in,
                                    struct attn_single_head *shape);
-/* Input `in`, where given, is (units). */
+/* Fails unless input `in`, where given, is (units). */
 attn_status attn_single_head_vector(const attnrun_step *step, int in,
                                     const struct attn_single_head *shape);
-/* Outputs 0, like the queries, and 1, the weights. */
+/* States output 0, which is like the queries, and output 1, the weights. */
 attn_status attn_single_head_outputs(attnrun_step *step,
                                      const struct attn_single_head *shape);
-/* The sizes of `w`, where step->concrete. */
+/* Fills in the sizes of `w`, where step->concrete. */
 void attn_single_head_sizes(const struct attn_single_head *shape, struct attn_pooling *w);
 
 /* ---- the whole operator, for queries in blocks of up to `rows` ---- */
@@ -74,7 +75,7 @@ struct attn_additive_operands {
     const uint8_t *mask;
     float *y, *weights; /* weights NULL: not wanted */
 };
-/* Fills in `a`, what is left of `w`, and the tasks and memory of the step. */
+/* Fills in `a`, the remaining fields of `w`, and the tasks and memory of the step. */
 attn_status attn_additive_plan(attnrun_step *step, struct attn_additive *a, int32_t form,
                                float scale, int64_t units, int64_t rows,
                                struct attn_pooling *w);

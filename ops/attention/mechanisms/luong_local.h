@@ -24,7 +24,8 @@ struct attn_luong_operands {
     float *y, *weights;
 };
 
-/* Phase 0 counts the keys of each sample where there is a mask; phase 1 is the work. */
+/* Phase 0 counts the keys of each sample where there is a mask; phase 1 computes the
+ * attention. */
 attn_status attn_luong_local_plan(attnrun_step *step, struct attn_luong_local *s);
 attn_status attn_luong_local_run(const attnrun_step *step,
                                  const struct attn_luong_local *s,

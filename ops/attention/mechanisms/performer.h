@@ -28,7 +28,8 @@ struct performer_state {
     float keys_epsilon; /* add_keys: what z begins with */
 };
 
-/* What the callbacks get. Shared memory: c of query heads and of key heads, W, W packed. */
+/* The argument of the callbacks. Shared memory holds c of query heads and of key heads,
+ * W, and W packed. */
 struct performer {
     const struct performer_args *args;
     const struct performer_state *state;
@@ -37,10 +38,10 @@ struct performer {
 
 extern const struct attn_feature_callbacks attn_performer_projected, attn_performer_plain;
 
-/* Where things are in shared memory: attn_performer_floats() in all. */
+/* The places of these in shared memory, which has attn_performer_floats() in all. */
 struct performer attn_performer_open(const attnrun_step *step, const attnrun_work *work);
 int64_t attn_performer_floats(const struct performer_state *s);
-/* A task of phase 0: W in units of the exponent, then what is largest in each head. `w`:
+/* Runs a task of phase 0: W in units of the exponent, then the maximum of each head. `w`:
  * the projection as given, or NULL. */
 attn_status attn_performer_prepare(const struct attn_feature_call *c, const float *w,
                                    int64_t task);

@@ -42,9 +42,9 @@ struct reformer_operands {
     const uint8_t *key_mask;     /* (batch, tokens) or NULL */
     float *y;
     int32_t *buckets_out; /* or NULL */
-    /* In shared memory, by head. order: buckets at first, then tokens in the order of
-     * their buckets; group: the buckets in that order; place: a token's chunk; sums: a
-     * token's running softmax. */
+    /* In shared memory, by head. order: first the buckets, then the tokens in the order
+     * of their buckets. group: the buckets in that order. place: the chunk of a token.
+     * sums: the running softmax of a token. */
     int32_t *order, *group, *place; /* (hashes, tokens) */
     float *norms;                   /* inverse */
     struct reformer_sum {
@@ -55,14 +55,14 @@ struct reformer_operands {
 int64_t attn_reformer_hash_bytes(const struct reformer *s); /* scratch; -1: overflow */
 int64_t attn_reformer_sort_bytes(const struct reformer *s);
 int64_t attn_reformer_chunks_bytes(const struct reformer *s);
-/* Norms and buckets of a block of tokens. */
+/* Computes the norms and buckets of a block of tokens. */
 attn_status attn_reformer_hash(const attnrun_step *step, const struct reformer *s,
                                const struct reformer_operands *o, int64_t head,
                                int64_t block, void *scratch);
-/* Brings a round's tokens into order. */
+/* Sorts the tokens of a round by their buckets. */
 void attn_reformer_sort(const struct reformer *s, const struct reformer_operands *o,
                         int64_t head, int64_t round, void *scratch);
-/* Attention of a block of a round's queries, in order; rounds come one by one. */
+/* Computes a block of a round's queries, in their order; the rounds come one by one. */
 attn_status attn_reformer_chunks(const struct reformer *s,
                                  const struct attn_kernels *kernels,
                                  const struct reformer_operands *o, int64_t head,

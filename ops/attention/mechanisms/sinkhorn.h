@@ -34,19 +34,21 @@ struct sinkhorn_state {
     int64_t nulls;               /* columns of null buckets: picks, where causal */
     int64_t rows, columns;       /* of the logits of a head */
     bool balanced, shared;       /* sinkhorn; one row of logits serves all (sortcut) */
-    /* Bytes into the shared memory: per head (rows, picks) of column and weight;
-     * balanced: (rows, columns) of weights, and per row the column with the largest. */
+    /* Offsets in shared memory, in bytes. For each head there are (rows, picks) columns
+     * and weights; balanced: (rows, columns) weights, and for each row the column with
+     * the largest one. */
     int64_t index_at, weight_at;
     int64_t group, groups; /* buckets of a task; tasks of a head */
     int64_t together;      /* heads whose buckets are averaged in turns */
     int64_t sorted_rows;   /* sorted keys that a bucket of queries sees */
     bool own;              /* and its own bucket */
     bool joined;           /* in one tile with them */
-    /* Bytes into the scratch of the attention. */
+    /* Offsets in the scratch of the attention, in bytes. */
     int64_t keys_at, values_at, gemm_at;
 };
 
-/* Token n of head h: the second half of the heads are rotated where causal. */
+/* The index of token n of head h; where causal, the second half of the heads are rotated.
+ */
 static inline int64_t sinkhorn_token(const struct sinkhorn_state *s, int64_t h, int64_t n)
 {
     if (!s->sizes.causal || h < s->sizes.q_heads / 2)
@@ -56,10 +58,11 @@ static inline int64_t sinkhorn_token(const struct sinkhorn_state *s, int64_t h, 
 }
 
 attn_status attn_sinkhorn_check_args(const attnrun_step *step);
-/* Ranks of the optional inputs, null tokens and the key mask, beside Q, K and V. */
+/* Checks the optional inputs besides Q, K and V: their ranks, the null tokens and the key
+ * mask. */
 attn_status attn_sinkhorn_check_operands(const attnrun_step *step,
                                          const struct attn_qkv *shape);
-/* -1 where that overflows. */
+/* The bytes of scratch; -1 where they overflow. */
 int64_t attn_sinkhorn_sort_bytes(const struct sinkhorn_state *s);
 /* Fills the shared memory of up to `together` heads from `task` on (sample * heads +
  * head), which are of one sample. */

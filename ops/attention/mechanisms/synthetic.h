@@ -26,7 +26,7 @@ enum {
     SYNTHETIC_KEY_MASK
 };
 
-/* Those that are products come first. */
+/* The kinds of components; products come first. */
 enum synthetic_kind {
     SYNTHETIC_DOT,
     SYNTHETIC_DENSE,
@@ -44,8 +44,8 @@ struct synthetic_args {
     int64_t normalize;
 };
 
-/* Queries (q_len, dim) and keys (kv_len, dim) of a sample and head; a stride of 0 is of
- * what samples or heads share. Elements of a query are dense. */
+/* Queries (q_len, dim) and keys (kv_len, dim) of a sample and head. A stride of 0 means
+ * that samples or heads share them. The elements of a query are dense. */
 struct synthetic_product {
     int q_in, k_in; /* inputs */
     int64_t dim;    /* 0: is no component */
@@ -53,7 +53,7 @@ struct synthetic_product {
     int64_t k_col; /* along a key */
 };
 
-/* A factor of factorized_dense: element index(j) of n counts for key j. */
+/* A factor of factorized_dense: key j uses element index(j) of n. */
 struct synthetic_factor {
     struct attn_heads x;
     int64_t n;
@@ -75,7 +75,7 @@ struct synthetic_state {
     int64_t n_tasks, task_cost, scratch_bytes;
 };
 
-/* The kind of component m, -1 where its name is none. */
+/* The kind of component m; -1 where its name is unknown. */
 int attn_synthetic_kind(const struct synthetic_args *args, int64_t m);
 attn_status attn_synthetic_plan(const attnrun_step *step, struct synthetic_state *s);
 attn_status attn_synthetic_run(const attnrun_step *step, const attnrun_work *work);

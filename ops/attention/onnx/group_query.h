@@ -46,20 +46,20 @@ static inline int32_t gqa_cache_dtype(const struct gqa_args *args)
                                            : ATTNRUN_F32;
 }
 
-/* The attention reads keys or values from an output. */
+/* Whether the attention reads keys or values from an output. */
 static inline bool gqa_cache_is_out(const attnrun_step *step, int out)
 {
     return op_has_out(step, out) && !gqa_slides(step);
 }
 
-/* Of keys or values (PRESENT_K, PRESENT_V), all that attention walks over. */
+/* The tensor of all keys or values (PRESENT_K, PRESENT_V) that the attention reads. */
 attnrun_tensor attn_gqa_cache(const attnrun_step *step, int out, void *shared);
 /* The scales (K_SCALE, V_SCALE) of key head h. */
 const float *attn_gqa_scale(const attnrun_step *step, int in, int64_t h);
-/* Of a sliding cache, for each sample: keys that attention walks over; then the positions
- * of the first ones. */
+/* For each sample of a sliding cache: the number of keys that the attention reads, and
+ * then the positions of the first ones. */
 int64_t *attn_gqa_samples(const attnrun_step *step, void *shared);
-/* Task b * kv_heads + h: the caches of a head and the queries that share it. */
+/* Runs task b * kv_heads + h: the caches of a head, and the queries that share it. */
 attn_status attn_gqa_fill(const attnrun_step *step, int64_t task,
                           const attnrun_work *work);
 

@@ -34,7 +34,8 @@ struct linear_state {
     bool per_key;          /* a decay for each row of S */
     bool past_in_place, present_in_place; /* S is read and written where it is */
     bool v_major;                         /* past and present are (…, d_v, d_k) */
-    /* Sample b has tokens starts[b] … starts[b + 1] - 1 of all; NULL: as many as the others. */
+    /* Sample b has the tokens starts[b] … starts[b + 1] - 1. NULL: all samples have the
+     * same number of tokens. */
     const int32_t *starts;
     float scale;
 };
@@ -49,7 +50,8 @@ static inline bool linear_delta(const struct linear_args *args)
     return args->update_rule >= RULE_DELTA;
 }
 
-/* Floats of scratch: S of tasks that take turns, and rows of tokens. False: too many. */
+/* The floats of scratch: S of the tasks that are computed in turns, and rows of tokens.
+ * False: there are too many. */
 static inline bool linear_scratch(const struct linear_state *state, int64_t *floats)
 {
     /* keys, what they become and decays of four tokens, queries of two; values and
@@ -59,8 +61,8 @@ static inline bool linear_scratch(const struct linear_state *state, int64_t *flo
            ck_add(*floats, rows, floats);
 }
 
-/* From what is set of the state (batch, tokens, d_k, d_v, slots, per_key) and the heads of
- * args: the rest, but for what is in place. */
+/* Fills in the rest of the state, except the operands that are read in place. The caller
+ * has set batch, tokens, d_k, d_v, slots, per_key, and the heads of args. */
 attn_status attn_linear_plan(attnrun_step *step, int phase,
                              const struct linear_args *args, struct linear_state *state);
 attn_status attn_linear_run(const attnrun_step *step, const attnrun_work *work);
