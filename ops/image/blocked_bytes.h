@@ -11,7 +11,8 @@ struct blocked_bytes_args {
     float ratio, z_ratio;
 };
 
-/* Packed weights: zero points of x are in what sums begin with. By columns, filled up. */
+/* What is packed. The zero points of x are part of the numbers that sums begin with. All
+ * lists are by columns, filled up. */
 struct blocked_byte_weights {
     const attnrun_tensor *w, *w_zero;
     const int32_t *bias; /* or NULL */
@@ -21,7 +22,7 @@ struct blocked_byte_weights {
     bool plain, by_itself;
     int64_t stride, panel; /* along columns of the map; columns of a panel */
 };
-/* Its bytes, -1 where that overflows; and the packing. */
+/* The bytes of the packed weights, -1 where they overflow; and the packing. */
 int64_t attn_blocked_byte_packed(const struct blocked_byte_weights *weights);
 void attn_blocked_byte_pack(void *packed, const struct blocked_byte_weights *weights);
 struct blocked_byte_packed {
@@ -35,7 +36,7 @@ struct blocked_byte_packed {
 struct blocked_byte_packed attn_blocked_byte_packed_at(const void *packed,
                                                        int64_t columns, int64_t rows);
 
-/* Each channel by itself: pairs of outputs see so many groups of 4 pixels of a line. */
+/* Depthwise: the number of groups of 4 pixels of a line that a pair of outputs sees. */
 static inline int64_t blocked_pair_groups(int64_t kernel, int64_t stride)
 {
     return (kernel + stride + 3) / 4;

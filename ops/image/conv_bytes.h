@@ -33,7 +33,7 @@ struct conv_bytes_operands {
                    float *scratch);
 };
 
-/* From c->shape; states the tasks of `phase`, and scratch. */
+/* Fills in c from c->shape, and states the tasks of `phase`, and scratch. */
 attn_status attn_conv_bytes_plan(attnrun_step *step, int phase, bool summed,
                                  struct conv_bytes *c);
 attn_status attn_conv_bytes_run(const attnrun_step *step, const attnrun_work *work,

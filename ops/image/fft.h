@@ -24,9 +24,10 @@ struct fft_plan {
     int32_t factors[FFT_FACTORS]; /* of length */
 };
 
-/* False where n is under 1 or over 2^40. */
+/* Plans a transform of length n; false where n is below 1 or above 2^40. */
 bool attn_fft_plan(struct fft_plan *plan, int64_t n);
-/* Elements of the tables, and of the work space that one transform needs. */
+/* The number of elements of the tables, and of the work space that one transform needs.
+ */
 int64_t attn_fft_table_size(const struct fft_plan *plan);
 int64_t attn_fft_work_size(const struct fft_plan *plan);
 void attn_fft_make_table(const struct fft_plan *plan, struct complex64 *table,

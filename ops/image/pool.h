@@ -26,8 +26,8 @@ struct pool_state {
     int64_t planes, in_plane, out_plane, channels; /* elements */
 };
 
-/* Kernel indices [*from, *to) that see the input for some output position of first..last.
- */
+/* The kernel indices [*from, *to) that see the input for some output position of
+ * first..last. */
 static inline void attn_pool_taps(const struct window *w, int axis, int64_t first,
                                   int64_t last, int64_t *from, int64_t *to)
 {
@@ -40,8 +40,9 @@ static inline void attn_pool_taps(const struct window *w, int axis, int64_t firs
     *from = lo < *to ? lo : *to;
 }
 
-/* What the window at `at` sees, row by row: attn_pool_next() moves to a row of n elements,
- * `step` apart from element `from` of the plane on, and is false behind the last one. */
+/* The part of the input that the window at `at` sees, row by row. attn_pool_next() moves
+ * to a row of n elements, which are `step` apart from element `from` of the plane on; it
+ * is false behind the last row. */
 struct pool_rows {
     const struct window *w;
     int64_t at[WINDOW_AXES], taps[WINDOW_AXES][2], kd, kh;
@@ -80,7 +81,7 @@ static inline bool attn_pool_next(struct pool_rows *rows)
                  attn_pool_place(rows, 2, rows->taps[2][0]);
     return true;
 }
-/* How many elements it sees. */
+/* The number of elements that the window sees. */
 static inline int64_t attn_pool_seen(const struct pool_rows *rows)
 {
     int64_t n = 1;
@@ -89,12 +90,14 @@ static inline int64_t attn_pool_seen(const struct pool_rows *rows)
     return n;
 }
 
-/* Outputs 0 .. n_out - 1 of the pooled shape; where concrete, the state, and tasks of one
- * row of output pixels each, with scratch for one row of the input. */
+/* States the outputs 0 .. n_out - 1 of the pooled shape. Where concrete, fills in the
+ * state, and states tasks of one row of output pixels each, with scratch for one row of
+ * the input. */
 attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args);
-/* By how many elements the sum of a mean at output position `at` of an axis is divided. */
+/* The number of elements that divides the sum of a mean at output position `at` of an
+ * axis. */
 int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool include_pad);
-/* Where task `task` is: its plane, and output depth and row. */
+/* The place of task `task`: its plane, and its output depth and row. */
 void attn_pool_at(const struct pool_state *state, int64_t task, int64_t *plane,
                   int64_t at[2]);
 

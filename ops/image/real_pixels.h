@@ -6,7 +6,7 @@
 
 #include "../real.h"
 
-/* floor(x) as an integer far from overflow; NaN becomes far outside. */
+/* floor(x) as an integer far from overflow; NaN becomes a place far outside. */
 static inline int64_t real_floor(double x)
 {
     const int64_t far = INT64_C(1) << 50;

@@ -39,7 +39,7 @@ struct resize_state {
     int64_t rows; /* lines along the last axis */
     int64_t last_in, last_out;
     /* Integers with antialias: the axes in the order in which they are resized, and byte
-     * offsets of two buffers in shared memory for what lies between. */
+     * offsets of two buffers in shared memory for the image between two axes. */
     int32_t n_passes, pass_axis[ATTNRUN_MAX_RANK];
     int64_t between[2];
     /* Positions that are vectors of `inner` floats (resize_vectors.c): their axis, and whether
@@ -49,9 +49,9 @@ struct resize_state {
     bool two_axes;
 };
 
-/* Number `k` of scales, roi or sizes speaks of axis which[k]. */
+/* Number `k` of scales, roi or sizes is for axis which[k]. */
 attn_status attn_resize_axes(const attnrun_step *step, int rank, int *which, int *n);
-/* Input `in` is there and not an empty list. */
+/* Whether input `in` is given and not an empty list. */
 bool attn_resize_given(const attnrun_step *step, int in);
 attn_status attn_resize_run(const attnrun_step *step, const attnrun_work *work);
 

@@ -29,15 +29,15 @@ struct window {
     int64_t before[WINDOW_AXES], after[WINDOW_AXES];
 };
 
-/* Lengths and values of the attributes for `n` spatial axes: every number that will
- * divide or multiply is in 1 .. 2^31 - 1 (pads from 0), so 64-bit arithmetic on them
+/* Checks lengths and values of the attributes for `n` spatial axes. Every number that
+ * will divide or multiply is in 1 .. 2^31 - 1 (pads from 0), so 64-bit arithmetic on them
  * cannot overflow. */
 attn_status attn_window_check(const attnrun_step *step, const struct window_attrs *attrs,
                               int n);
-/* The spatial rank of input 0 (2 + n dims), refused unless 1 .. 3; -1 where unknown. */
+/* The spatial rank of input 0 (2 + n dims), which must be 1 .. 3; -1 where unknown. */
 attn_status attn_window_rank(const attnrun_step *step, int *n);
-/* Of an image of n spatial axes: where they begin, and the axis of the channels, which may
- * be the last one instead of axis 1. */
+/* The first spatial axis of an image, and the axis of its channels, which may be the last
+ * one instead of axis 1. */
 static inline int window_spatial(bool channels_last) { return channels_last ? 1 : 2; }
 static inline int window_channel(int n, bool channels_last)
 {
@@ -47,7 +47,7 @@ static inline int window_channel(int n, bool channels_last)
 attn_status attn_window_out(const attnrun_step *step, const struct window_attrs *attrs,
                             int n, int axis, attnrun_dim in, attnrun_dim kernel,
                             bool ceil_mode, attnrun_dim *out);
-/* All of it in numbers, from constant dims. */
+/* Fills in the window from constant dims. */
 attn_status attn_window_resolve(const attnrun_step *step,
                                 const struct window_attrs *attrs, int n,
                                 const attnrun_dim *in, const attnrun_dim *kernel,
@@ -62,7 +62,7 @@ static inline int64_t window_cost(double ns)
 {
     return ns < 1e15 ? (int64_t)ns : INT64_C(1000000000000000);
 }
-/* Output positions [*from, *to) of an axis whose tap at `offset` = kernel index *
+/* The output positions [*from, *to) of an axis whose tap at `offset` = kernel index *
  * dilation falls into the input. */
 static inline void window_valid(const struct window *w, int axis, int64_t offset,
                                 int64_t *from, int64_t *to)

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* Its first pixel and column, its first weight, elements of a row of weights, and what it
- * prefetches: next_step bytes for each row of weights. */
+/* The first pixel and column of the tile, its first weight, the elements of a row of
+ * weights, and what the tile prefetches: next_step bytes for each row of weights. */
 struct place {
     int64_t pixel, column;
     const void *w;

@@ -26,8 +26,8 @@ enum {
     PIECE = 16               /* bytes of a block of channels */
 };
 
-/* n pixels from `pixel` on, the columns of nv tiles from `column` on; rows of sums are TILE_COLUMNS
- * apart. */
+/* The sums of n pixels from `pixel` on and of the columns of nv tiles from `column` on;
+ * rows of sums are TILE_COLUMNS apart. */
 struct put {
     const TILES_SUM *sums;
     int64_t pixel, n, column;
@@ -76,7 +76,8 @@ static ALWAYS_INLINE void copy_piece(uint8_t *to, const uint8_t *from)
     memcpy(to, from, PIECE);
 }
 
-/* Whole steps where all taps are of whole pieces: a step of all pixels after the other. */
+/* Copies whole steps, where all taps have whole pieces: one step of all pixels after the
+ * other. */
 static void copy_pieces(const TILES_CONV *d, const struct tile_cut *c)
 {
     const struct attn_blocked_tap *tap = d->taps;
@@ -114,7 +115,7 @@ static void copy_pieces(const TILES_CONV *d, const struct tile_cut *c)
     }
 }
 
-/* The same of any taps: a pixel after the other, through a line of all its words. */
+/* The same for any taps: one pixel after the other, through a line of all its words. */
 static void copy_lines(const TILES_CONV *d, const struct tile_cut *c)
 {
     uint8_t *const line = d->copy + c->tiles * c->steps * TILE_BYTES;
@@ -151,8 +152,8 @@ static void copy_all(const TILES_CONV *d, const struct tile_cut *c)
 
 /* ---- products ---- */
 
-/* A panel of the weights, of nv tiles of columns: its first row, the rows of its last step, and
- * what is read soon: `lines` of 64 bytes from next on for each step. */
+/* A panel of the weights, of nv tiles of columns: its first row, the rows of its last
+ * step, and what is prefetched: `lines` of 64 bytes from next on for each step. */
 struct panel {
     const uint8_t *w;
     int64_t row, last_row; /* bytes */
@@ -212,7 +213,7 @@ static ALWAYS_INLINE void sum_tiles(const TILES_CONV *d, const struct tile_cut *
         _tile_stored(3, sums + SIDE * TILE_COLUMNS + SIDE, TILE_COLUMNS * 4);
 }
 
-/* Sums of one or two tiles of pixels, from tile t on. */
+/* Computes the sums of one or two tiles of pixels, from tile t on. */
 static void sum_some(const TILES_CONV *d, const struct tile_cut *c,
                      const struct panel *panel, int64_t t, int nv, TILES_SUM *sums)
 {
@@ -241,7 +242,7 @@ static void put_tiles(const TILES_CONV *d, const struct tile_cut *c, int64_t t,
     }
 }
 
-/* The rows of the last step, with rows of 0 behind them. */
+/* Copies the rows of the last step, with rows of 0 behind them. */
 static void find_last(struct panel *p, const struct tile_cut *c, uint8_t *room)
 {
     p->last = p->w + (c->steps - 1) * SIDE * p->row;

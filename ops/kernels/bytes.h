@@ -15,7 +15,7 @@ static ALWAYS_INLINE v_f32 round_between(v_f32 x, float low, float high)
     return v_min(v_max(x, v_set(low)), v_set(high)) + v_set(BYTES_MAGIC);
 }
 
-/* Bytes as floats, less a zero point. */
+/* Converts bytes to floats and subtracts a zero point. */
 static ALWAYS_INLINE v_f32 bytes_less(const uint8_t *x, uint32_t flip, float zero)
 {
     return __builtin_convertvector((v_i32)(v_load_u8(x) ^ flip), v_f32) - v_set(zero);

@@ -5,12 +5,12 @@
 
 #include "lanes.h"
 
-/* Pixels from p on; `word`: the number of their first mask. */
+/* The pixels from p on; `word` is the number of their first mask. */
 struct place {
     int64_t channel, p, word;
 };
 
-/* A tile of so many vectors. Lists of them have the wider ones first, 1 last. */
+/* A tile of `vectors` vectors. Lists of widths have the wider ones first, and 1 last. */
 struct width {
     int vectors;
     void (*run)(const struct attn_conv_planes *d, const struct place *at);
@@ -33,7 +33,8 @@ static ALWAYS_INLINE void find_rows(const struct attn_conv_planes *d, uint32_t *
     }
 }
 
-/* Those that see a column, too, for kernel column j; false where there are none. */
+/* Of these, the lanes that also see a column for kernel column j; false where there are
+ * none. */
 static ALWAYS_INLINE bool find_masks(const struct attn_conv_planes *d, v_mask *mask,
                                      const uint32_t *rows, int64_t word, int64_t j,
                                      const int nv)
@@ -62,7 +63,7 @@ static ALWAYS_INLINE void begin_tile(const struct attn_conv_planes *d, v_f32 *ac
     }
 }
 
-/* Stores may write anywhere, as far as the compiler knows: *d is read before them. */
+/* The compiler assumes that stores may write anywhere, so *d is read before them. */
 static ALWAYS_INLINE void put_tile(const struct attn_conv_planes *d, const v_f32 *acc,
                                    const struct place *place, const int m, const int nv,
                                    const int row)
@@ -85,7 +86,7 @@ static ALWAYS_INLINE void put_tile(const struct attn_conv_planes *d, const v_f32
     }
 }
 
-/* At most `vectors` of them, up to d->to. */
+/* Computes at most `vectors` vectors, up to d->to. */
 static ALWAYS_INLINE void run_pixels(const struct attn_conv_planes *d,
                                      const struct width *width, struct place at,
                                      int64_t vectors)

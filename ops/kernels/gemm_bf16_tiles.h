@@ -12,7 +12,7 @@ enum { SIDE = 16, SQUARE = SIDE * SIDE /* words */, TILE_BYTES = SIDE * 4 };
 #define BEGIN_TILES v_tiles_begin
 #define END_TILES   v_tiles_end
 
-/* n floats as a row of the squares of some rows. */
+/* Stores n floats as a row of the squares of some rows. */
 static void row_to_squares(float *words, const float *x, size_t n)
 {
     for (; n >= 2 * SIDE; n -= 2 * SIDE, x += 2 * SIDE, words += SQUARE)
@@ -21,7 +21,7 @@ static void row_to_squares(float *words, const float *x, size_t n)
         pair_row(words, x, n);
 }
 
-/* The same of m <= 16 rows of a transposed A, n elements of each. */
+/* The same for m <= 16 rows of a transposed A, with n elements of each. */
 static void columns_to_squares(const struct attn_gemm_f32 *g, float *words, size_t i,
                                size_t from, size_t n)
 {
@@ -63,7 +63,7 @@ static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
     }
 }
 
-/* One step along K; b: two squares, rows b_row words apart. */
+/* One step along K. b: two squares, whose rows are b_row words apart. */
 static ALWAYS_INLINE void multiply_squares(const float *a, size_t next_row,
                                            const float *b, size_t b_row,
                                            const bool two_rows, const bool two_columns)
@@ -83,7 +83,7 @@ static ALWAYS_INLINE void multiply_squares(const float *a, size_t next_row,
         v_tile_dot_bf16(3, 5, 7);
 }
 
-/* The sums of one or two squares of rows and columns, to `out`. */
+/* Stores the sums of one or two squares of rows and columns to `out`. */
 static ALWAYS_INLINE void sum_squares(const struct tile *t, float *out, size_t out_row,
                                       const bool two_rows, const bool two_columns)
 {

@@ -62,7 +62,7 @@ static ALWAYS_INLINE void activate(v_f32 *x0, v_f32 *x1, const struct attn_epilo
 }
 #undef BOTH
 
-/* n floats of an ADD step's row, up to VF of them. */
+/* Loads n floats of the row of an ADD step, at most VF. */
 static ALWAYS_INLINE v_f32 added(const struct attn_epilogue *e, size_t i, size_t j,
                                  size_t n)
 {
@@ -73,8 +73,8 @@ static ALWAYS_INLINE v_f32 added(const struct attn_epilogue *e, size_t i, size_t
     return y * e->alpha;
 }
 
-/* Row i of C, columns j … j + n - 1 (n <= NR), from the sums x: one pass, in registers.
- */
+/* Finishes row i of C, columns j … j + n - 1 (n <= NR), from the sums x: one pass, in
+ * registers. */
 static ALWAYS_INLINE void finish_row(const struct attn_gemm_f32 *g, const float *x, int e,
                                      size_t i, size_t j, const size_t n)
 {
@@ -106,7 +106,7 @@ static ALWAYS_INLINE void finish_row(const struct attn_gemm_f32 *g, const float 
         v_store_tail(c + VF, x1, n1);
 }
 
-/* Rows i … i + m - 1 of sum (NR floats each) become C[i …][j … j + n - 1]. */
+/* Finishes rows i … i + m - 1 of sum (NR floats each) as C[i …][j … j + n - 1]. */
 static inline void finish(const struct attn_gemm_f32 *g, const float *sum, int e,
                           size_t i, size_t m, size_t j, size_t n)
 {

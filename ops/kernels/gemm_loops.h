@@ -18,8 +18,8 @@
 
 #include "gemm_tiles.h"
 
-/* The first steps of the epilogue where they are a bias and a matrix of rows: the first
- * block of K begins with them, at no cost. */
+/* The first steps of the epilogue, if they are a bias and a matrix of rows. The first
+ * block of K begins with them, which costs nothing. */
 struct addends {
     const float *bias;                /* or NULL */
     const struct attn_epilogue *rows; /* or NULL */
@@ -44,7 +44,7 @@ static struct addends find_addends(const struct attn_gemm_f32 *g, bool whole_pan
     return found;
 }
 
-/* What the first block of K adds its products to. */
+/* Finds what the first block of K adds its products to. */
 static void begin_sum(const struct attn_gemm_f32 *g, const struct addends *addends,
                       struct tile *t, size_t i, size_t m, size_t j, bool direct)
 {
@@ -63,8 +63,8 @@ static void begin_sum(const struct attn_gemm_f32 *g, const struct addends *adden
     }
 }
 
-/* Adds one block of K to all rows of C for columns j … j + n - 1; the sums before are
- * kept. False where the call is to end. */
+/* Adds one block of K to all rows of C for columns j … j + n - 1, and keeps the sums
+ * before it. False where the call must end. */
 static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *sums,
                       size_t j, size_t n)
 {
@@ -81,7 +81,7 @@ static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *
     t.a_strip = 1;
     t.half = NULL;
     find_panel(g, &t, block, j, n);
-    /* The next panel of weights comes from far away while this one is used. */
+    /* The next panel of weights comes from memory while this one is used. */
     const size_t lines = block.k * width * stored_bytes(g) / LINE;
     const size_t strips = n_tiles * (block.k / STRIP);
     if (block.next != NULL && strips > 0)
@@ -119,8 +119,8 @@ static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *
     return attn_poll_work((int64_t)(4 * width * block.k)) == ATTNRUN_OK; /* of B */
 }
 
-/* Columns j … j + n - 1: a block of A is read once for all of them. False where the call
- * is to end. */
+/* Computes columns j … j + n - 1: a block of A is read once for all of them. False where
+ * the call must end. */
 static bool run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
 {
     const size_t depth = depth_of(g);
@@ -149,7 +149,7 @@ static bool run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
     return true;
 }
 
-/* All columns of C. */
+/* Computes all columns of C. */
 static void run_groups(const struct attn_gemm_f32 *g)
 {
     const size_t step = g->m > ATTN_GEMM_FEW_ROWS ? ATTN_GEMM_WIDE : NR;

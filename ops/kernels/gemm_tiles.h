@@ -135,7 +135,7 @@ static void (*const tiles[2][2][MR])(const struct tile *t) = {
 
 /* ---- prefetch ---- */
 
-/* m rows of NR columns are to be fetched. */
+/* Sets the tile to prefetch m rows of NR columns. */
 static void fetch_rows(struct tile *t, const float *x, ptrdiff_t row, size_t m)
 {
     for (size_t r = 0; r < m; r++, x += row) {
@@ -144,7 +144,8 @@ static void fetch_rows(struct tile *t, const float *x, ptrdiff_t row, size_t m)
     }
 }
 
-/* What finish() will read and write comes while the last block of K is multiplied. */
+/* Prefetches what finish() will read and write, while the last block of K is multiplied.
+ */
 static void fetch_c(struct tile *t, const struct attn_gemm_f32 *g, int e, size_t i,
                     size_t m, size_t j)
 {
@@ -157,8 +158,8 @@ static void fetch_c(struct tile *t, const struct attn_gemm_f32 *g, int e, size_t
     }
 }
 
-/* A tile asks for the next lines of what is read soon: for a run of one row where that is
- * most of its share, else for lines of several rows, by a list. */
+/* Gives a tile its share of the list of rows to prefetch: a segment of one row where that
+ * is most of the share, else lines of several rows, by a list. */
 static void prefetch_listed(struct tile *t, struct attn_prefetch *prefetch)
 {
     const int strips = (int)(t->k / STRIP), share = strips * LINES_A_STRIP;
@@ -195,8 +196,8 @@ struct block {
     bool first, last;
 };
 
-/* Rows of the tile at row i of m: TILE_ROWS where the tile of that many is another code,
- * else about as many in each. */
+/* The number of rows of the tile at row i of m: TILE_ROWS where a tile of that many rows
+ * is different code, else about the same number in each. */
 static size_t rows_of_tile(size_t i, size_t m)
 {
     const size_t left = m - i;

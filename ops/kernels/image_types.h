@@ -30,7 +30,7 @@ struct attn_conv_finish {
 };
 
 enum { ATTN_SMALL_PLANE = 1024 };
-/* What is known of the pixels of a channel so far. Starts as ATTN_PLANE_STATS. */
+/* The statistics of the pixels of a channel so far. They start as ATTN_PLANE_STATS. */
 enum attn_plane_stat {
     ATTN_STAT_SUM = 1,
     ATTN_STAT_MAX = 2,     /* NaN where any pixel is */

@@ -27,10 +27,10 @@
 #define ATTN_CAT4(a, b, c, d)  ATTN_CAT4_(a, b, c, d)
 /* The name of a kernel in this build: K(softmax_f32) is attn_softmax_f32_avx2. */
 #define K(name) ATTN_CAT4(attn_, name, _, ATTN_ISA_SUFFIX)
-/* That of the set which has a text of all kernels: this one, or its parent. */
+/* The same for the set that has texts of all kernels: this set, or its parent. */
 #define K_OF_FLOATS(name) ATTN_CAT4(attn_, name, _, ATTN_ISA_FLOATS)
 
-/* Before a loop of a constant number of turns whose array must stay in registers. */
+/* For a loop of a constant number of iterations whose array must stay in registers. */
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
@@ -40,8 +40,8 @@
 
 enum { ATTN_PREFETCH_DISTANCE = 8, ATTN_LINE = 16 /* floats */ };
 
-/* The CPU does not see rows coming that are far apart: asks for n floats of one that is
- * read soon. */
+/* Prefetches n floats of the row that is ATTN_PREFETCH_DISTANCE rows after x. The
+ * CPU's own prefetcher does not recognize rows that are far apart. */
 static ALWAYS_INLINE void prefetch_row(const float *x, ptrdiff_t row, size_t n)
 {
     if (row > 2 * (ptrdiff_t)n)
@@ -74,7 +74,7 @@ typedef int32_t v_i32_u __attribute__((vector_size(VEC_BYTES), aligned(4), may_a
 static inline v_f32 v_load(const float *p) { return *(const v_f32_u *)p; }
 static inline void v_store(float *p, v_f32 v) { *(v_f32_u *)p = v; }
 static inline v_f32 v_set(float x) { return x - (v_f32){ 0 }; }
-/* Lane by lane: mask (all ones or zeros) ? a : b. */
+/* Selects lane by lane: mask (all ones or zeros) ? a : b. */
 static inline v_f32 v_select(v_i32 mask, v_f32 a, v_f32 b)
 {
     return (v_f32)((mask & (v_i32)a) | (~mask & (v_i32)b));
@@ -99,13 +99,13 @@ static inline v_f32 v_select(v_i32 mask, v_f32 a, v_f32 b)
 #define V_OF_WIDTH_(name, bytes)  V_OF_WIDTH__(name, bytes)
 #define V_OF_WIDTH(name)          V_OF_WIDTH_(name, VEC_BYTES)
 #define V_SHUFFLE(a, b, F, x)     __builtin_shufflevector(a, b, V_LANES(F, x))
-/* Lane i gets lane i + n, around the end; n is a constant. */
+/* Rotates the lanes by a constant n: lane i receives lane (i + n) mod VF. */
 #define V_AT(i, n)   (((n) + (i)) % VF)
 #define V_TURN(v, n) V_SHUFFLE(v, v, V_AT, n)
-/* Lane VF - 1 - i. */
+/* Reverses the lanes: lane i receives lane VF - 1 - i. */
 #define V_FROM_END(i, unused) (VF - 1 - (i))
 static ALWAYS_INLINE v_f32 v_backwards(v_f32 v) { return V_SHUFFLE(v, v, V_FROM_END, 0); }
-/* Lanes 0, 2, … of a and then of b. */
+/* The even lanes 0, 2, … of a and then of b. */
 #define V_EVEN(i, unused) (2 * (i))
 static ALWAYS_INLINE v_f32 v_every_second(v_f32 a, v_f32 b)
 {

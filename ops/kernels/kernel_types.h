@@ -15,7 +15,8 @@
 
 /* ---- GEMM ---- */
 
-/* What happens to an element of A B on its way to C; a list of these runs in order. */
+/* The steps for an element of A B before it is stored to C; a list of them runs in order.
+ */
 enum attn_epilogue_kind {
     ATTN_EPI_SCALE, /* x * alpha */
     ATTN_EPI_ADD,   /* x + alpha * data[i * row + j * col] */
@@ -38,7 +39,7 @@ struct attn_epilogue {
     const float *data;
 };
 
-/* The step for the part of C that begins at row i, column j. */
+/* The step for the part of C that begins at row i and column j. */
 static inline struct attn_epilogue attn_epilogue_at(struct attn_epilogue step,
                                                     ptrdiff_t i, ptrdiff_t j)
 {
@@ -56,9 +57,9 @@ static inline float attn_float_of_rank(int32_t rank)
     return rank == INT32_MAX ? INFINITY : x;
 }
 
-/* Rows that are read soon: a product asks for a few of their lines with each step, so
- * that they are in L2 when their turn comes. The CPU itself does not see rows coming that
- * are far apart, and asking for all of them at once would be waited for. */
+/* Rows to prefetch. A product prefetches a few of their lines with each step, so that
+ * they are in L2 when they are read. The CPU's own prefetcher does not recognize rows
+ * that are far apart, and a prefetch of all of them at once would stall. */
 struct attn_prefetch_rows {
     const float *first;
     ptrdiff_t row;       /* from one to the next */
@@ -70,7 +71,7 @@ struct attn_prefetch {
     int32_t n, at, row, line; /* length of the list; the next line */
 };
 
-/* Moves on by `lines`, into the next row where this one ends. */
+/* Advances by `lines`, into the next row where this one ends. */
 static inline void attn_prefetch_pass(struct attn_prefetch *prefetch, int lines)
 {
     prefetch->line += lines;
@@ -119,16 +120,17 @@ struct attn_gemm_f32 {
     int32_t exact;      /* products of floats also where the table has those of bf16 */
     size_t whole_n;     /* columns of the product that this is a part of; 0: n */
 };
-/* Computed by dot products of rows; else by outer products of panels. */
+/* Whether a product is computed by dot products of rows; otherwise it is by outer
+ * products of panels. */
 static inline bool attn_gemm_by_dots(const struct attn_gemm_f32 *g)
 {
     return !g->packed && g->b_type == ATTN_B_F32 && g->b_row == 1 && g->a_col == 0 &&
            (g->m <= 4 || (g->whole_n > 0 ? g->whole_n : g->n) == 1);
 }
-/* Rows of A and of sums in scratch: tiles of 16 are whole. */
+/* The number of rows of A and of sums in scratch: tiles of 16 are whole. */
 static inline size_t attn_gemm_rows(size_t m) { return (m + 15) / 16 * 16; }
-/* Partial sums of the columns that share a block of A (of one panel, where K is one
- * block), a panel of B, and the rows of A of one block of K. */
+/* The floats of scratch: partial sums of the columns that share a block of A (of one
+ * panel, where K is one block), a panel of B, and the rows of A of one block of K. */
 static inline size_t attn_gemm_scratch(size_t m, size_t n, size_t k)
 {
     const size_t panel = ATTN_GEMM_NR_MAX;
@@ -157,12 +159,14 @@ struct attn_gemm_i8 {
     bool a_signed, b_signed;
     uint32_t *scratch; /* attn_gemm_i8_scratch(m, n) words, 64-byte aligned */
 };
-/* Rows of the copy of a block of A: tiles of 32 are read where there are many. */
+/* The number of rows of the copy of a block of A: with many rows, whole tiles of 32 are
+ * read. */
 static inline size_t attn_gemm_i8_rows(size_t m)
 {
     return m > 8 ? (m + 31) / 32 * 32 : m;
 }
-/* A panel of B, a block of A promoted, what zero points need, and tiles. */
+/* The bytes of scratch: a panel of B, a block of A promoted, what zero points need, and
+ * tiles. */
 static inline size_t attn_gemm_i8_scratch(size_t m, size_t n)
 {
     const size_t panel = ATTN_GEMM_NR_MAX;
@@ -191,7 +195,7 @@ struct attn_nbits {
 };
 enum { ATTN_NBITS_ROWS = 8 };
 
-/* Bytes of a panel of `width` columns. */
+/* The bytes of a panel of `width` columns. */
 static inline size_t attn_nbits_panel(const struct attn_nbits *b, size_t width)
 {
     const size_t per = 32 / (size_t)b->bits;
@@ -248,21 +252,21 @@ struct attn_query_tile_f32 {
                     * ATTN_TILE_QUERIES), 64-byte aligned */
     struct attn_softmax_row *state; /* of each query */
     float *sums;                    /* (queries, v_dim): of terms times values */
-    /* Or these are all keys that the queries see: the results, y_row apart; state and
-     * sums have no part. 0 where a query saw no key. */
+    /* If these are all keys that the queries see, y gets the results, y_row apart, and
+     * state and sums are not used. The result is 0 where a query saw no key. */
     float *y;
     ptrdiff_t y_row;
     float min;                      /* power of 2 below which terms are 0 */
     struct attn_prefetch *prefetch; /* or NULL */
 };
 
-/* Powers of 2 below which softmax_rows_f32 writes 0. Beside a largest term of about 1
- * small ones are nothing, but sums of denormal products take 20 times as long; where
- * terms are divided by others than their own sum they must all be there. */
+/* softmax_rows_f32 writes 0 for terms below 2 to this power. Beside a largest term of
+ * about 1 they have no weight, but sums of denormal products take 20 times as long. Where
+ * terms are divided by something other than their own sum, all of them are needed. */
 #define ATTN_TERMS_THAT_COUNT (-100.0f)
 #define ATTN_TERMS_ALL        (-152.0f)
 
-/* What a feature is of x. */
+/* The function of x that a feature is. */
 enum attn_feature_map {
     ATTN_MAP_IDENTITY,
     ATTN_MAP_RELU,
@@ -332,15 +336,15 @@ struct attn_fft_columns {
     int32_t lanes, im_begin, im_end;
 };
 
-/* By column: the max and the min, and the numbers of their rows. */
+/* For each column the max and the min, and the numbers of their rows. */
 struct attn_extremes {
     float *max, *min; /* at first -INFINITY and INFINITY */
     int32_t *at_max, *at_min;
 };
 
-/* What becomes of the score of a query and a key: `self` where both have one number
- * (`key` NULL: nowhere), else -INFINITY where key_limit > query_limit, or where their
- * groups differ (`key_group` NULL: nowhere). */
+/* The rule for the score of a query and a key: it becomes `self` where both have the same
+ * number (`key` NULL: nowhere), else -INFINITY where key_limit > query_limit, or where
+ * their groups differ (`key_group` NULL: nowhere). */
 struct attn_pairs {
     const int32_t *query, *query_limit, *query_group;
     const int32_t *key, *key_limit, *key_group;

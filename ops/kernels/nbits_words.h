@@ -8,7 +8,7 @@
 
 enum { NR = 2 * VF };
 
-/* A word of each of VF columns. */
+/* Loads a word of each of VF columns. */
 static ALWAYS_INLINE v_u32 load_words(const uint8_t *p)
 {
     v_u32 words;
@@ -30,7 +30,7 @@ static ALWAYS_INLINE v_f32 zeros_at(const struct attn_nbits *b, size_t at)
     return b->zero_f32 != NULL ? v_load(b->zero_f32 + at) : v_set(b->zero);
 }
 
-/* Number s of the rows that a word holds, before the scale. */
+/* Element s of the rows that a word holds, before the scale. */
 static ALWAYS_INLINE v_f32 value_of(v_u32 words, int s, const int bits,
                                     const float *table, v_f32 zero)
 {
@@ -38,9 +38,9 @@ static ALWAYS_INLINE v_f32 value_of(v_u32 words, int s, const int bits,
     return table != NULL ? v_look_up(table, q) : __builtin_convertvector(q, v_f32) - zero;
 }
 
-/* Products of bytes take bytes of weights less this number … */
+/* Products of bytes use the bytes of weights minus this number … */
 #define NBITS_SHIFT(bits) ((bits) == 8 && V_DOT == V_DOT_I8 ? 128 : 0)
-/* … those that the words have in place s. */
+/* … and these are the bytes at place s of the words. */
 static ALWAYS_INLINE v_u32 nbits_bytes(v_u32 words, int s, const int bits)
 {
     const uint32_t mask = bits == 8 ? 0xffffffffu : bits == 4 ? 0x0f0f0f0fu : 0x03030303u;
@@ -48,7 +48,8 @@ static ALWAYS_INLINE v_u32 nbits_bytes(v_u32 words, int s, const int bits)
     return NBITS_SHIFT(bits) != 0 ? q ^ 0x80808080u : q;
 }
 
-/* f(…, bits) for the bits of a matrix, each a text of its own. */
+/* Calls f(…, bits) with the bits of a matrix as a constant, so that each has a text of
+ * its own. */
 #define NBITS_EACH(b, f, ...)                                                            \
     ((b)->bits == 4   ? f(__VA_ARGS__, 4)                                                \
      : (b)->bits == 8 ? f(__VA_ARGS__, 8)                                                \
@@ -56,8 +57,8 @@ static ALWAYS_INLINE v_u32 nbits_bytes(v_u32 words, int s, const int bits)
 
 /* ---- rows of A as bytes ---- */
 
-/* A row is planes of bytes and then what each chunk needs. A chunk is a block of the weights or, of
- * a longer one, a part of it. */
+/* A row of A is planes of bytes, followed by the numbers of each chunk. A chunk is a
+ * block of the weights, or a part of a longer block. */
 struct nbits_form {
     size_t plane, chunk, chunks, row_bytes; /* plane: bytes; chunk: rows of the weights */
 };
@@ -79,7 +80,7 @@ struct nbits_chunk {
     size_t k, n, end;
 };
 
-/* The chunk behind *at, if there is one. */
+/* Moves *at to the next chunk, if there is one. */
 static ALWAYS_INLINE bool nbits_next_chunk(const struct attn_nbits *b, size_t rows,
                                            struct nbits_chunk *at)
 {
@@ -90,7 +91,7 @@ static ALWAYS_INLINE bool nbits_next_chunk(const struct attn_nbits *b, size_t ro
     return at->n > 0;
 }
 
-/* What the sum of a chunk's bytes is multiplied by: minus the zero point that all blocks have, or
+/* The factor of the sum of a chunk's bytes: minus the zero point that all blocks have, or
  * -1 where blocks have their own (zero_u8). */
 static ALWAYS_INLINE int32_t nbits_times(const struct attn_nbits *b, const int bits)
 {
@@ -99,7 +100,7 @@ static ALWAYS_INLINE int32_t nbits_times(const struct attn_nbits *b, const int b
                                  : NBITS_SHIFT(bits) - (int32_t)b->zero;
 }
 
-/* Numbers of A that become bytes at a time. */
+/* The number of elements of A that become bytes at a time. */
 enum { NBITS_STEP = 16 };
 typedef uint8_t nbits_bytes16 __attribute__((vector_size(NBITS_STEP)));
 

@@ -23,7 +23,7 @@ static ALWAYS_INLINE void pair_step(v_f32 (*acc)[2], const float *a, ptrdiff_t a
     }
 }
 
-/* n floats as (n + 1) / 2 words, and zeros up to a whole vector of them. */
+/* Stores n floats as (n + 1) / 2 words, and zeros up to a whole vector of words. */
 static inline void pair_row(float *words, const float *x, size_t n)
 {
     for (; n >= 2 * VF; n -= 2 * VF, x += 2 * VF, words += VF)

@@ -11,7 +11,7 @@
 
 enum { NR = 2 * VF };
 
-/* Columns j … j + n - 1 (n <= width) and rows k0 … k0 + k - 1 of B as a panel. */
+/* Packs columns j … j + n - 1 (n <= width) and rows k0 … k0 + k - 1 of B as a panel. */
 static inline void pack_panel(float *panel, size_t width, const float *b, ptrdiff_t row,
                               ptrdiff_t col, size_t k, size_t n)
 {
@@ -37,7 +37,7 @@ static inline void pack_panel(float *panel, size_t width, const float *b, ptrdif
     }
 }
 
-/* n 16-bit elements of `type` (ATTN_B_F16 or ATTN_B_BF16) as floats. */
+/* Converts n 16-bit elements of `type` (ATTN_B_F16 or ATTN_B_BF16) to floats. */
 static inline void to_floats(float *y, const uint16_t *x, size_t n, int32_t type)
 {
     if (type == ATTN_B_F16)

@@ -39,7 +39,7 @@ struct span {
     size_t from, to;
 };
 
-/* Keys of a run that some of the queries l … l + n - 1 see. */
+/* The keys of a segment that some of the queries l … l + n - 1 see. */
 static struct span keys_seen(const struct attn_keys *keys, size_t l, size_t n)
 {
     ptrdiff_t from = 0, to = (ptrdiff_t)keys->n;
@@ -54,20 +54,21 @@ static struct span keys_seen(const struct attn_keys *keys, size_t l, size_t n)
     return (struct span){ (size_t)from, (size_t)to };
 }
 
-/* With PAIRS: from the first key of a word to the end of another. */
+/* With PAIRS: extends a span to whole words of keys. */
 static struct span whole_words(struct span keys)
 {
     return (struct span){ keys.from / EACH * EACH, (keys.to + EACH - 1) / EACH * EACH };
 }
 
-/* Keys of run p that the panel of queries l … sees. */
+/* The keys of segment p that the panel of queries from l on sees. */
 static struct span panel_sees(const struct attn_query_tile_f32 *tile, size_t p, size_t l)
 {
     const size_t left = tile->queries - l;
     return keys_seen(&tile->keys[p], l, left < NR ? left : NR);
 }
 
-/* Some of the queries l … l + n - 1 do not see all of the keys, or are one of them. */
+/* Whether some of the queries l … l + n - 1 do not see all of the keys, or are one of
+ * them. */
 static bool is_masked(const struct attn_keys *keys, struct span span, size_t l, size_t n)
 {
     const ptrdiff_t low = (ptrdiff_t)span.from - (ptrdiff_t)(l + n - 1);
@@ -78,8 +79,8 @@ static bool is_masked(const struct attn_keys *keys, struct span span, size_t l, 
 
 static size_t lane_of(ptrdiff_t l) { return l < 0 ? 0 : l > NR ? NR : (size_t)l; }
 
-/* Hides what is outside of the band from a panel of queries, from l on, writes own scores
- * and finds the maxima: max[i] for i < width. */
+/* Masks the scores outside of the band for a panel of queries, from l on, writes own
+ * scores and finds the maxima: max[i] for i < width. */
 static void mask_scores(const struct attn_keys *keys, struct span span, float *scores,
                         size_t l, size_t width, float *max)
 {
@@ -95,9 +96,9 @@ static void mask_scores(const struct attn_keys *keys, struct span span, float *s
     }
 }
 
-/* ---- what is read soon ---- */
+/* ---- prefetch ---- */
 
-/* The next lines of what is read after this query tile, into L2. */
+/* Prefetches the next lines of what is read after this query tile, into L2. */
 static ALWAYS_INLINE void prefetch_list(struct attn_prefetch *prefetch)
 {
     for (int i = 0; prefetch != NULL && i < PREFETCH_LINES && prefetch->at < prefetch->n;
@@ -109,8 +110,8 @@ static ALWAYS_INLINE void prefetch_list(struct attn_prefetch *prefetch)
     }
 }
 
-/* Eight rows that the tiles after this one read: each strip of a tile prefetches NEXT_LINES
- * of one of them. */
+/* Eight rows that the following tiles read. Each strip of a tile prefetches NEXT_LINES of
+ * one of them. */
 enum { NEXT_ROWS = 8, NEXT_LINES = 4 };
 struct next_rows {
     const float *x;
@@ -289,8 +290,9 @@ static void (*const value_tiles[2][MR])(const struct value_tile *t) = {
 
 /* ---- a query tile ---- */
 
-/* What is asked for while n keys from `from` on of run p are multiplied by one panel of
- * queries: the next keys in the first panel, in the last one the values of these. */
+/* The rows to prefetch while n keys from `from` on of segment p are multiplied by one
+ * panel of queries: in the first panel the next keys, in the last one the values of these
+ * keys. */
 static struct next_rows next_of(const struct attn_query_tile_f32 *tile, size_t p,
                                 struct span span, bool first)
 {
@@ -304,7 +306,8 @@ static struct next_rows next_of(const struct attn_query_tile_f32 *tile, size_t p
                                keys->v_row };
 }
 
-/* Scores of the keys of a span of run p with all queries; `out`: of the first of them. */
+/* Computes the scores of the keys of a span of segment p with all queries. `out`: the
+ * scores of the first key. */
 static void score_keys(const struct attn_query_tile_f32 *tile, size_t p, struct span span,
                        float *out, float *max)
 {
@@ -355,7 +358,7 @@ static void make_scores(const struct attn_query_tile_f32 *tile, float *max)
     }
 }
 
-/* The online softmax's rows, side by side. */
+/* The rows of the online softmax, as lanes. */
 struct lanes {
     float max[ROW], sum[ROW], shift[ROW], factor[ROW];
 };
@@ -366,7 +369,7 @@ static void move_maximum(struct lanes *lanes, const float *max, size_t l)
     const v_f32 shift = v_load(lanes->shift + l), sum = v_load(lanes->sum + l);
     const v_i32 moves = (new > old + (float)SLACK) | ((new > old) & (sum == 0.0f));
     const v_f32 moved = v_select(moves, -new, shift);
-    /* Before the first key nothing is summed. */
+    /* Before the first key the sum is empty. */
     const v_i32 counts = moves & (old != -INFINITY);
     const v_f32 factor = v_select(counts, v_exp2((moved - shift) * LOG2E), v_set(1.0f));
     v_store(lanes->max + l, v_select(moves, new, old));
@@ -389,7 +392,7 @@ static ALWAYS_INLINE v_f32 rough_term(v_f32 t, float min)
     return v_select(t < min, none, v_scale2_shifted(p, k, shifted));
 }
 
-/* The term of a score s of those of key j; 0 where the panel does not see the key. */
+/* The term of score s of key j; 0 where the panel does not see the key. */
 static ALWAYS_INLINE v_f32 term_of(const float *s, struct span seen, size_t j,
                                    v_f32 shift, float min)
 {
@@ -400,8 +403,8 @@ static ALWAYS_INLINE v_f32 term_of(const float *s, struct span seen, size_t j,
     return rough_term((v_load(s) + shift) * LOG2E, min);
 }
 
-/* Scores of queries l … l + nv * VF - 1 become terms, times the factor of the values; with
- * PAIRS the words of two keys take the place of the first one's scores. */
+/* The scores of queries l … l + nv * VF - 1 become terms, times the factor of the values.
+ * With PAIRS the words of two keys take the place of the first key's scores. */
 static ALWAYS_INLINE void make_terms(const struct attn_query_tile_f32 *tile,
                                      struct lanes *lanes, size_t l, const int nv)
 {
@@ -437,8 +440,8 @@ static ALWAYS_INLINE void make_terms(const struct attn_query_tile_f32 *tile,
     }
 }
 
-/* The rows of `state` as lanes, and back with what they are divided by, or what earlier
- * sums are to be multiplied by. */
+/* Loads the rows of `state` as lanes; and stores them, with the divisors of results, or
+ * the factors of earlier sums. */
 static void begin_lanes(const struct attn_query_tile_f32 *tile, struct lanes *lanes)
 {
     const size_t whole = (tile->queries + VF - 1) / VF * VF;
@@ -476,8 +479,8 @@ static void softmax(const struct attn_query_tile_f32 *tile, struct lanes *lanes,
     end_lanes(tile, lanes);
 }
 
-/* PAIRS: the values of all runs that queries l … l + n - 1 see, some columns of them (a
- * vector where `lanes` are those of one), as words of two tokens. */
+/* PAIRS: stores the values of all segments that queries l … l + n - 1 see, some columns
+ * of them (a vector where `lanes` are those of one), as words of two tokens. */
 static void pair_values(const struct attn_query_tile_f32 *tile, float *words, size_t l,
                         size_t n, size_t column, size_t width, v_mask lanes)
 {
@@ -500,7 +503,7 @@ static void pair_values(const struct attn_query_tile_f32 *tile, float *words, si
     }
 }
 
-/* Queries l … l + n - 1 and all columns of their values. */
+/* Adds the values of queries l … l + n - 1, all columns of them. */
 static void add_values(const struct attn_query_tile_f32 *tile, const float *factor,
                        size_t l, size_t n, size_t keys)
 {
@@ -528,8 +531,8 @@ static inline void run_query_tile(const struct attn_query_tile_f32 *tile)
 {
     struct lanes lanes;
     float max[ROW];
-    /* Where a tile of values had queries of two panels, it would read scores of keys that
-     * one of these never saw. */
+    /* A tile of values with queries of two panels would read scores of keys that one of
+     * the panels never saw. */
     size_t keys = 0, part = ROW;
     for (size_t p = 0; p < tile->n_keys; p++) {
         keys += tile->keys[p].n;

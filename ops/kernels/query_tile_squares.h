@@ -24,7 +24,7 @@ enum {
     TERM_STEPS = ATTN_TILE_KEYS / BLOCK
 };
 
-/* A run: those of its keys that some query sees. */
+/* A segment: the keys of it that some query sees. */
 struct seen_run {
     const struct attn_keys *keys;
     struct span span;
@@ -47,8 +47,8 @@ struct squares {
     float room[BLOCK * NR] __attribute__((aligned(64)));
 };
 
-/* out = the products of one or two rows of squares of a, a_next words apart, and two columns of
- * squares of b; rows of `out` are out_row floats apart. */
+/* out = the products of one or two rows of squares of a, which are a_next words apart,
+ * and two columns of squares of b. Rows of `out` are out_row floats apart. */
 static ALWAYS_INLINE void multiply_squares(float *out, size_t out_row, const float *a,
                                            size_t a_next, const float *b, size_t steps,
                                            const bool both)
@@ -101,7 +101,7 @@ static void find_keys(struct squares *s)
     s->k_steps = (tile->dim + BLOCK - 1) / BLOCK;
 }
 
-/* Rows of words, no gaps between them, as squares. */
+/* Stores rows of words, without gaps between them, as squares. */
 static void place_queries(struct squares *s)
 {
     const size_t words = (s->tile->dim + 1) / 2, rows = (s->tile->queries + 15) / SIDE;
@@ -114,7 +114,7 @@ static void place_queries(struct squares *s)
     }
 }
 
-/* Keys as panels of 32, in tile->scores. */
+/* Stores keys as panels of 32, in tile->scores. */
 static void place_keys(const struct squares *s)
 {
     float words[SQUARE];
@@ -134,7 +134,7 @@ static void place_keys(const struct squares *s)
     }
 }
 
-/* NR columns of values, or fewer, as words of two keys. */
+/* Stores NR columns of values, or fewer, as words of two keys. */
 static void place_values(struct squares *s, size_t column, size_t width)
 {
     const size_t n0 = width < VF ? width : VF, n1 = width - n0;
@@ -160,7 +160,8 @@ static void place_values(struct squares *s, size_t column, size_t width)
 
 /* ---- scores and terms ---- */
 
-/* What runs say beyond products, in the scores of query l. */
+/* Applies what segments state beyond products (bias, band, own score) to the scores of
+ * query l. */
 static void change_scores(const struct squares *s, float *scores, ptrdiff_t l)
 {
     for (size_t p = 0; p < s->tile->n_keys; p++) {
@@ -181,7 +182,7 @@ static void change_scores(const struct squares *s, float *scores, ptrdiff_t l)
     }
 }
 
-/* max[r]: of the scores of query l + r, r < 16. */
+/* max[r]: the maximum of the scores of query l + r, r < 16. */
 static void find_maxima(struct squares *s, float *scores, size_t l, size_t queries,
                         float *max)
 {
@@ -204,7 +205,8 @@ static void find_maxima(struct squares *s, float *scores, size_t l, size_t queri
     v_store(max, max_lanes_of_rows(maxima));
 }
 
-/* Scores of up to 16 queries from l on become words of terms, and their sums are added. */
+/* The scores of up to 16 queries from l on become words of terms, and their sums are
+ * added. */
 static void make_square_terms(struct squares *s, const float *scores, size_t l,
                               size_t queries)
 {
@@ -237,7 +239,7 @@ static void make_square_terms(struct squares *s, const float *scores, size_t l,
     v_store(total, v_load(total) + add_lanes_of_rows(sums));
 }
 
-/* Terms of queries l … l + 31. */
+/* Computes the terms of queries l … l + 31. */
 static void run_scores(struct squares *s, size_t l)
 {
     const size_t left = s->tile->queries - l, row = s->k_steps * SQUARE;
@@ -261,7 +263,8 @@ static void run_scores(struct squares *s, size_t l)
 
 /* ---- sums of values ---- */
 
-/* Rows of room, products of up to 32 queries from l on and their values, to where they belong. */
+/* Stores the products of up to 32 queries from l on and their values, which are rows of
+ * `room`, to their place. */
 static void put_values(const struct squares *s, size_t l, size_t column, size_t width)
 {
     const struct attn_query_tile_f32 *tile = s->tile;
@@ -302,7 +305,7 @@ static void add_all_values(struct squares *s)
     }
 }
 
-/* All but dim > MAX_DIM. */
+/* Computes a query tile, except where dim > MAX_DIM. */
 static void run_squares(const struct attn_query_tile_f32 *tile)
 {
     struct squares s;

@@ -5,9 +5,9 @@
 
 #include "vmath.h"
 
-/* The maximum of a row follows that of all its scores so far where that is more than
- * SLACK above it: terms up to exp(8) do no harm, and what was summed so far need not be
- * multiplied. */
+/* The maximum of a row is raised to that of all its scores so far only where that is more
+ * than SLACK above it. Terms up to exp(8) do no harm, and the sums so far then need no
+ * new factor. */
 enum { SLACK = 8 };
 
 /* 2^t, or 0 below 2^min. */

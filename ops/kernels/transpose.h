@@ -5,8 +5,9 @@
 
 #include "isa.h"
 
-/* Lane l after the blocks of h x h off the diagonal of two rows that are h apart changed
- * places: of the upper and of the lower row. Lanes from VF on are the lower row's. */
+/* Lane l after the h x h blocks off the diagonal of two rows that are h apart are
+ * exchanged: of the upper and of the lower row. Lanes from VF on are those of the lower
+ * row. */
 #define UPPER(l, h) ((l) & (h) ? VF + (l) - (h) : (l))
 #define LOWER(l, h) ((l) & (h) ? VF + (l) : (l) + (h))
 #define SWAP_BLOCKS(h)                                                                   \
@@ -45,7 +46,7 @@ static ALWAYS_INLINE void transpose_square(float *y, ptrdiff_t y_row, const floa
 #define JOIN_ALL_32(joined) JOIN_ALL_16(joined) JOIN_BLOCKS(4, joined)
 #define JOIN_ALL_64(joined) JOIN_ALL_32(joined) JOIN_BLOCKS(8, joined)
 #define JOIN_ALL(joined)    V_OF_WIDTH(JOIN_ALL_)(joined)
-/* Lane i: the sum, or the maximum, of the lanes of r[i]. */
+/* Lane i receives the sum, or the maximum, of the lanes of r[i]. */
 static ALWAYS_INLINE v_f32 add_lanes_of_rows(v_f32 *r)
 {
     JOIN_ALL(a + b)

@@ -26,8 +26,9 @@ struct attn_channels {
  * `floats` of its own for each channel. */
 attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c,
                                int64_t groups, int64_t n, int64_t floats);
-/* Of tasks task … end - 1, how many from the first on are taken together; their group is
- * task / c->blocks, *first the first of their channels within it, *width how many. */
+/* The number of tasks from `task` on and before `end` that are taken together. Their
+ * group is task / c->blocks, *first is the first of their channels within it, and *width
+ * the number of channels. */
 int64_t attn_channels_take(const struct attn_channels *c, int64_t task, int64_t end,
                            int64_t *first, int64_t *width);
 
@@ -50,10 +51,11 @@ struct attn_token_sums {
 };
 enum { ATTN_SUM_STEPS = 3 };
 
-/* Scratch for up to `width` channels of `tokens` tokens, a multiple of 16 floats. */
+/* The floats of scratch for up to `width` channels of `tokens` tokens, a multiple of 16.
+ */
 int64_t attn_token_sums_floats(int64_t width, int64_t tokens, bool lower);
-/* Rows first … first + n - 1 of C, n <= ATTN_SUM_ROWS; first is a multiple of that.
- * E_CANCELLED where work says so. */
+/* Computes rows first … first + n - 1 of C, n <= ATTN_SUM_ROWS; first is a multiple of
+ * that. Returns E_CANCELLED where the run is cancelled. */
 attn_status attn_token_sums_run(const struct attn_token_sums *s, int64_t first, int64_t n,
                                 const attnrun_work *work);
 

@@ -19,7 +19,8 @@ struct attn_block_window {
 };
 bool attn_block_window_read(const struct attn_graph *graph, int32_t value,
                             struct attn_block_window *window);
-/* The same where it wraps around the end (block_wrap.c); makes `padded` of what was read. */
+/* The same for blocks that wrap around the end (block_wrap.c); `padded` is made from the
+ * value that was read. */
 bool attn_block_wrap_read(const struct attn_graph *graph, int32_t value,
                           struct attn_block_window *window);
 attn_status attn_block_wrap_make(struct attn_graph *graph, struct attn_node *before,
@@ -32,12 +33,12 @@ struct attn_block_scores {
     attnrun_dim n_blocks;
 };
 
-/* Scores are far above it: BoundedScores refuses others. So beside one of them what is put in the
- * place of another by this or less, or is added to one, has no weight. */
+/* A number that replaces a score, or is added to it, has no weight beside other scores if
+ * it is this or less. All scores are far above it, since BoundedScores refuses others. */
 #define ATTN_BLOCK_LOST (-1e30f)
 
-/* What may be put in the place of a score: Where(mask, fill, score), Where(mask, score,
- * fill), or score + mask. */
+/* A mask of scores: Where(mask, fill, score), Where(mask, score, fill), or score + mask.
+ */
 struct attn_block_mask {
     int32_t value;
     bool drops; /* the mask says where the score goes */
@@ -46,19 +47,19 @@ struct attn_block_mask {
 };
 
 struct attn_mask_source;
-/* The masks in the order of a mask program (write_mask.h); false where it has none: see
- * mask_order.c. */
+/* Puts the masks in the order of a mask program (write_mask.h); false where a program has
+ * no such order. See mask_order.c. */
 bool attn_block_masks_order(const struct attn_block_mask *masks, int n_masks,
                             struct attn_mask_source *source);
 
-/* Which keys a query sees, beside those that there are: all of the window, those up to its
- * own position, or those with first <= key - query <= last. */
+/* The keys that a query sees, of those that exist: all of the window, those up to its own
+ * position, or those with first <= key - query <= last. */
 struct attn_block_pattern {
     enum { BLOCK_ALL, BLOCK_CAUSAL, BLOCK_BAND } kind;
     int64_t first, last;
 };
-/* Looks at all pairs of a block, or of all blocks where the masks differ between them. *why:
- * NULL, or the first condition that failed. */
+/* Examines all pairs of a block, or of all blocks where the masks differ between them.
+ * *why: NULL, or the first condition that failed. */
 attn_status attn_block_mask_read(const struct attn_graph *graph,
                                  const struct attn_block_scores *scores,
                                  const struct attn_block_mask *masks, int n_masks,

@@ -53,7 +53,7 @@ static inline const attnrun_type *layout_type(const struct layout *l, int32_t va
     return &l->graph->values[value].type;
 }
 
-/* A plain map of known channels. */
+/* Whether a value is a plain map of known channels. */
 static inline bool layout_is_map(const struct layout *l, int32_t value)
 {
     if (value < 0 || !attn_match_is_f32(l->graph, value))
@@ -64,13 +64,13 @@ static inline bool layout_is_map(const struct layout *l, int32_t value)
            !(value < l->n_values && l->last[value] != 0);
 }
 
-/* [N, H, W, C] of a member. */
+/* Whether a value is [N, H, W, C] of a member. */
 static inline bool layout_is_last(const struct layout *l, int32_t value)
 {
     return value >= 0 && value < l->n_values && l->last[value] != 0;
 }
 
-/* The same of bytes. */
+/* Whether a value is a plain map of bytes. */
 static inline bool layout_is_bytes(const struct layout *l, int32_t value)
 {
     if (value < 0 || match_is_constant(l->graph, value))
@@ -112,47 +112,50 @@ static inline bool layout_is_member_bytes(const struct layout *l, int32_t value)
 /* The blocked form of a map: that of a member, or a copy before `node`. */
 attn_status attn_layout_blocked(struct layout *l, struct attn_node *node, int32_t value,
                                 int32_t *blocked);
-/* A node of domain attnrun.fused before `node`. */
+/* Inserts a node of domain attnrun.fused before `node`. */
 attn_status attn_layout_insert(struct layout *l, struct attn_node *node,
                                const char *op_type, int32_t n_in, const int32_t *in,
                                int32_t out, int32_t n_attrs,
                                const struct attn_attr *attrs);
-/* Groups of channels that BlockedConv takes. */
+/* Whether BlockedConv takes these groups of channels. */
 bool attn_blocked_groups(const attnrun_tensor *w, int64_t group, int64_t channels,
                          bool *by_itself);
 bool attn_blocked_pool(const struct attn_node *node);
 
-/* Members whose channels are last: what a node can be, and what takes its place and gives
- * `out`; MEMBER_SCALE is of either kind of maps. */
+/* Members whose channels are last: what a node can be, and the node that replaces it and
+ * gives `out`. MEMBER_SCALE is of either kind of maps. */
 enum member attn_last_member(const struct layout *l, const struct attn_node *node);
 attn_status attn_last_rewrite(struct layout *l, struct attn_node *node, enum member kind,
                               int32_t out);
 
-/* A ConvTranspose whose tiles of outputs do not overlap, and what takes its place. */
+/* Whether a node is a ConvTranspose whose tiles of outputs do not overlap, and the node
+ * that replaces it. */
 bool attn_spread_is(const struct layout *l, const struct attn_node *node);
 attn_status attn_spread_rewrite(struct layout *l, struct attn_node *node, int32_t out);
 
-/* Resize and Upsample of height and width, and what takes its place. */
+/* Whether a node is a Resize or Upsample of height and width, and the node that replaces
+ * it. */
 bool attn_resize_is(const struct layout *l, const struct attn_node *node);
 attn_status attn_resize_rewrite(struct layout *l, struct attn_node *node, int32_t out);
 
-/* CBAM and SqueezeExcite, and what takes their place. */
+/* Whether a node is a CBAM or SqueezeExcite of the known forms, and the node that
+ * replaces it. */
 bool attn_blocked_is_cbam(const struct layout *l, const struct attn_node *node);
 attn_status attn_cbam_rewrite(struct layout *l, struct attn_node *node, int32_t out);
 
 bool attn_quantized_is_conv(const struct attn_node *node);
-/* Members on bytes: what a node can be, and what takes its place and gives `out`. */
+/* Members on bytes: what a node can be, and the node that replaces it and gives `out`. */
 enum member attn_quantized_member(const struct layout *l, const struct attn_node *node);
 attn_status attn_quantized_rewrite(struct layout *l, struct attn_node *node,
                                    enum member kind, int32_t out);
 
-/* [N, C, 1, 1] for a map [N, C, H, W]. */
+/* Whether `gate` is [N, C, 1, 1] for a map [N, C, H, W]. */
 bool attn_blocked_is_gate(const struct layout *l, int32_t gate, int32_t map);
-/* Of a Slice: whole blocks [*from, *to) of the channels; else false. */
+/* Whether a Slice takes whole blocks [*from, *to) of the channels. */
 bool attn_blocked_slice(const struct layout *l, const struct attn_node *node,
                         int64_t *from, int64_t *to);
 bool attn_blocked_is_conv(const struct attn_node *node);
-/* What a node can be, where members before it are known. */
+/* What a node can be, if the members before it are known. */
 enum member attn_blocked_member(const struct layout *l, const struct attn_node *node);
 
 #endif

@@ -27,7 +27,8 @@ struct attn_channel_gate {
 bool attn_channel_gate_read(const struct attn_graph *graph, int32_t x, int32_t value,
                             struct attn_channel_gate *gate);
 
-/* Why a product of pools of a map that gates x is none that is read; NULL: there is none. */
+/* Why a product of pools of a map that gates x does not fit; NULL: there is no such
+ * product. */
 const char *attn_channel_gate_why(const struct attn_graph *graph, int32_t x,
                                   int32_t value);
 
@@ -39,34 +40,38 @@ struct attn_pixel_gate {
 };
 bool attn_pixel_gate_read(const struct attn_graph *graph, int32_t x, int32_t value,
                           struct attn_pixel_gate *gate);
-/* The same of a convolution of two planes. */
+/* The same for a convolution of two planes. */
 const char *attn_pixel_gate_why(const struct attn_graph *graph, int32_t x, int32_t value);
 
-/* (batch, n), or the same with axes of 1 behind them; as it was before axes of 1 came and
- * went. */
+/* Whether a value is (batch, n), or the same with axes of 1 behind them; and the value
+ * before axes of 1 were added and removed. */
 bool attn_is_vectors(const struct attn_graph *graph, int32_t value, attnrun_dim batch,
                      int64_t n);
 int32_t attn_before_views(const struct attn_graph *graph, int32_t value,
                           attnrun_dim batch, int64_t n);
-/* A Conv that is no more than a product at each place: one group, steps of 1, no pads. */
+/* Whether a Conv is only a product at each place: one group, steps of 1, no pads. */
 bool attn_conv_is_dense(const struct attn_node *conv);
-/* `value` as a product of a constant and *z, vectors as attn_is_vectors() says. */
+/* Reads `value` as a product of a constant and *z, which are vectors as attn_is_vectors()
+ * says. */
 bool attn_dense_read(const struct attn_graph *graph, int32_t value, attnrun_dim batch,
                      struct attn_dense_found *dense, int32_t *z);
-/* Input 2 of a Conv or Gemm as the bias: none, or a constant of as many f32 as rows. */
+/* Reads input 2 of a Conv or Gemm as the bias: none, or a constant of as many f32 as
+ * rows. */
 bool attn_dense_takes_bias(const struct attn_graph *graph, const struct attn_node *node,
                            struct attn_dense_found *dense);
-/* w as a constant of rank 2 (rows, columns), and the bias as one of rank 1. */
+/* Makes w a constant of rank 2 (rows, columns), and the bias one of rank 1. */
 attn_status attn_dense_make(struct attn_graph *graph,
                             const struct attn_dense_found *dense, int32_t *w,
                             int32_t *bias);
-/* Which pool of all pixels of x a value is: a bit, or 0. */
+/* The pool of all pixels of x that a value is: a bit, or 0. */
 int attn_pooled_read(const struct attn_graph *graph, int32_t x, int32_t value);
 
-/* Whether a node is a convolution of maps by constants; whether maps in blocks go through it. */
+/* Whether a node is a convolution of maps by constants; and whether it passes on maps in
+ * blocks. */
 bool attn_is_map_conv(const struct attn_graph *graph, const struct attn_node *node);
 bool attn_keeps_blocks(const struct attn_node *node);
-/* The convolution that a map comes from, perhaps through such nodes; NULL: none near. */
+/* The convolution that gives a map, perhaps through nodes that pass on maps in blocks;
+ * NULL: there is none near. */
 const struct attn_node *attn_conv_before(const struct attn_graph *graph, int32_t value);
 
 #endif

@@ -11,53 +11,55 @@
 struct attn_node *attn_match_in(const struct attn_graph *graph,
                                 const struct attn_node *node, int in,
                                 const char *op_type);
-/* The same, where nobody else reads that value. */
+/* The same, where no other node reads that value. */
 struct attn_node *attn_match_sole_in(const struct attn_graph *graph,
                                      const struct attn_node *node, int in,
                                      const char *op_type);
-/* Of a node with two inputs: the producer of either one, where it is `op_type`; *other is
- * the value of the other input. */
+/* For a node with two inputs: the producer of either one, where it is `op_type`; *other
+ * is the value of the other input. */
 struct attn_node *attn_match_either(const struct attn_graph *graph,
                                     const struct attn_node *node, const char *op_type,
                                     int32_t *other);
-/* Of a node with two inputs, one a constant of one element: that number, and the other
- * value. `commutes` false: the constant must be input 1. */
+/* For a node with two inputs, of which one is a constant of one element: that number, and
+ * the other value. `commutes` false: the constant must be input 1. */
 bool attn_match_scalar(const struct attn_graph *graph, const struct attn_node *node,
                        bool commutes, double *x, int32_t *other);
 /* The same where the number is about `x`. */
 bool attn_match_number(const struct attn_graph *graph, const struct attn_node *node,
                        bool commutes, double x, int32_t *other);
 bool attn_match_near(double a, double b);
-/* Takes scalars off a value, Mul or Div of the same rank: it is *scale times what is returned. */
+/* Follows a value back through Mul and Div by scalars, of the same rank: it is *scale
+ * times the value that is returned. */
 int32_t attn_match_strip_scale(const struct attn_graph *graph, int32_t value,
                                double *scale);
 /* The only user of output 0 of a node, where it is an ai.onnx `op_type`; else NULL. */
 struct attn_node *attn_match_user(const struct attn_graph *graph,
                                   const struct attn_node *node, const char *op_type);
-/* Of a node with two inputs: the one that is not `value`, -1 where none or both are. */
+/* For a node with two inputs: the one that is not `value`; -1 where none or both are. */
 int32_t attn_match_other(const struct attn_node *node, int32_t value);
-/* A reduction over the last axis alone that keeps the dim. */
+/* Whether a node is a reduction over only the last axis that keeps the dim. */
 bool attn_match_reduces_last(const struct attn_graph *graph,
                              const struct attn_node *node);
 /* The axes of a reduction, whose input has a known rank, as bits; false where they are not
  * known or none. */
 bool attn_match_axes(const struct attn_graph *graph, const struct attn_node *node,
                      uint32_t *axes);
-/* The same where it is one axis alone. */
+/* The same for a reduction over one axis. */
 bool attn_match_axis(const struct attn_graph *graph, const struct attn_node *node,
                      int *axis);
-/* A constant f32 of n elements along the last axis: dims all 1 but the last. */
+/* Whether a value is a constant f32 of n elements along the last axis: all dims are 1 but
+ * the last. */
 bool attn_match_vector(const struct attn_graph *graph, int32_t value, int64_t *n);
-/* Makes of the value a constant of rank 1: itself, or a view of its data. */
+/* Makes the value a constant of rank 1: itself, or a view of its data. */
 attn_status attn_match_as_vector(struct attn_graph *graph, int32_t *value);
-/* Both ranks known and equal: no scalar or vector of a higher rank raised it on the way.
- */
+/* Whether both ranks are known and equal, so that no scalar or vector of a higher rank
+ * raised the rank. */
 bool attn_match_same_rank(const struct attn_graph *graph, int32_t a, int32_t b);
-/* Both types known, of the same rank and provably equal dims. */
+/* Whether both types are known, with the same rank and provably equal dims. */
 bool attn_match_same_shape(const struct attn_graph *graph, int32_t a, int32_t b);
 bool attn_match_is_f32(const struct attn_graph *graph, int32_t value);
 bool attn_match_is_f32_of(const struct attn_graph *graph, int32_t value, int rank);
-/* (batch, channels, height, width) of f32, and no constant. */
+/* Whether a value is (batch, channels, height, width) of f32, and not a constant. */
 bool attn_match_is_map(const struct attn_graph *graph, int32_t value);
 static inline bool match_is_constant(const struct attn_graph *graph, int32_t value)
 {
@@ -74,45 +76,46 @@ static inline float match_f32_at(const attnrun_tensor *constant, int64_t i)
 int64_t attn_match_int(const struct attn_node *node, const char *name, int64_t otherwise);
 float attn_match_float(const struct attn_node *node, const char *name, float otherwise);
 bool attn_match_string(const struct attn_node *node, const char *name, const char *text);
-/* All numbers of an attribute are x, or it is absent. */
+/* Whether all numbers of an attribute are x, or it is absent. */
 bool attn_match_all(const struct attn_node *node, const char *name, int64_t x);
-/* Pads are those of the attribute `pads`. */
+/* Whether the pads are those of the attribute `pads`. */
 bool attn_match_explicit_pads(const struct attn_node *node);
 
-/* Where the heads of both keys and values (batch, heads, tokens, dim) were repeated by
- * Unsqueeze, Expand, Reshape: what they were before. */
+/* Follows keys and values (batch, heads, tokens, dim) whose heads were both repeated by
+ * Unsqueeze, Expand, Reshape, to the values before that. */
 bool attn_match_share_heads(const struct attn_graph *graph, int32_t *k, int32_t *v);
 
-/* A Pad of a tensor of this rank by a constant number (by zeros), with constant pads and no
- * axes: rank numbers of elements before and as many behind; a negative one takes elements
- * away. */
+/* Reads a Pad of a tensor of this rank by a constant number (by zeros), with constant
+ * pads and no axes. pads: rank numbers of elements before and as many behind; a negative
+ * one removes elements. */
 bool attn_match_pads(const struct attn_graph *graph, const struct attn_node *pad,
                      int32_t rank, int64_t pads[2 * ATTNRUN_MAX_RANK], double *value);
 bool attn_match_zero_pads(const struct attn_graph *graph, const struct attn_node *pad,
                           int32_t rank, int64_t pads[2 * ATTNRUN_MAX_RANK]);
 
-/* A constant of `n` integers, i64[n]. */
+/* Adds a constant of `n` integers, i64[n]. */
 attn_status attn_match_ints(struct attn_graph *graph, int n, const int64_t *numbers,
                             int32_t *value);
-/* A Slice along `axis` alone, of known size and with constant bounds: its elements are those from
- * `from` to `to` - 1, one after the other. */
+/* Reads a Slice along only `axis`, of known size and with constant bounds: its elements
+ * are those from `from` to `to` - 1, in order. */
 bool attn_match_slice(const struct attn_graph *graph, const struct attn_node *slice,
                       int64_t axis, int64_t *from, int64_t *to);
-/* *value becomes a view of it: a Reshape with these dims (0: as before, -1: what is left). */
+/* Makes *value a view of itself: a Reshape with these dims (0: as before, -1: the rest).
+ */
 attn_status attn_match_reshape(struct attn_graph *graph, struct attn_node *before, int n,
                                const int64_t *dims, int32_t *value);
 
-/* Puts `made` (output 0) in the place of value `old`, and takes `node` out where nobody
- * reads it any more. */
+/* All reads of value `old` become reads of output 0 of `made`, which also takes its name.
+ * The node that gives `old` stays in the graph, without readers. */
 void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made);
 /* What a pass tries at one node; it counts in *applied what it changed. */
 typedef attn_status (*attn_match_try)(struct attn_graph *graph, struct attn_node *node,
                                       int32_t *applied);
-/* Tries every node of this ai.onnx type whose first output is used; nodes that are made
- * meanwhile are not looked at. */
+/* Tries every node of this ai.onnx type whose first output is used. Nodes that are made
+ * meanwhile are not tried. */
 attn_status attn_match_each(struct attn_graph *graph, const char *op_type,
                             attn_match_try try, int32_t *applied);
-/* A node with one output of the type of value `like`. */
+/* Adds a node with one output of the type of value `like`. */
 attn_status attn_match_make(struct attn_graph *graph, struct attn_node *before,
                             const char *domain, const char *op_type, int32_t n_in,
                             const int32_t *in, int32_t like, int32_t n_attrs,

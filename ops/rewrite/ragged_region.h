@@ -21,16 +21,16 @@ enum region_operand {
     REGION_PACKED /* its rows are tokens: (batch, tokens, …), one of the first dims may be 1 */
 };
 
-/* Each row of the node's output is made of the same rows of its inputs, and of nothing else of
- * them. */
+/* Whether each row of the node's output depends only on the same rows of its inputs. */
 bool attn_region_takes(const struct region *r, const struct attn_node *node);
 enum region_operand attn_region_operand(const struct region *r,
                                         const struct attn_node *node, int32_t in);
-/* An attention that can become RaggedAttention. */
+/* Whether a node is an attention that can become RaggedAttention. */
 bool attn_region_attends(const struct region *r, const struct attn_node *node);
-/* FusedAttention: inputs before the leaves of its mask program, and numbers of `layouts`. */
+/* FusedAttention: the number of inputs before the leaves of its mask program, and numbers
+ * of `layouts`. */
 enum { REGION_MASK = 3, REGION_LEAVES = 7, REGION_BY_TOKEN = 1, REGION_JOINED = 3 };
-/* The value is 0 wherever the mask is. */
+/* Whether the value is 0 wherever the mask is 0. */
 bool attn_region_is_masked(const struct region *r, int32_t value);
 /* The only input (batch, tokens) of 0 and 1 that the mask of an attention is made of, or -1. */
 attn_status attn_region_find_mask(struct attn_graph *graph, const struct attn_node *node,

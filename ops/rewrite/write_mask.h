@@ -38,26 +38,26 @@ struct attn_mask_written {
 attn_status attn_mask_write(const struct attn_graph *graph,
                             const struct attn_mask_source *source,
                             struct attn_mask_written *written, bool *done);
-/* The attributes of a program; their numbers go into the model's memory. */
+/* Writes the attributes of a program; their numbers are stored in the model's memory. */
 enum { MASK_ATTRS = 3 };
 attn_status attn_mask_attrs(struct attn_graph *graph,
                             const struct attn_mask_written *written,
                             struct attn_attr *attrs);
 
-/* Puts the leaves behind the three operands in `in`; returns how many inputs there are. */
+/* Puts the leaves behind the three operands in `in`, and returns the number of inputs. */
 enum { MASK_LEAF = 7 }; /* input of FusedAttention */
 int32_t attn_mask_inputs(const struct attn_mask_written *written, int32_t *in);
 
 /* The opcode of an elementwise node; -1: it has none. */
 int64_t attn_mask_opcode(const struct attn_graph *graph, const struct attn_node *node);
 
-/* A constant matrix that is a band: first <= column - row <= last: element `inside`, else
- * `outside` (numbers of elements). */
+/* A constant matrix that is a band: element `inside` where first <= column - row <= last,
+ * else element `outside` (numbers of elements). */
 struct attn_mask_band {
     int64_t rows, columns, first, last, inside, outside;
     bool open_first, open_last; /* without bound */
 };
-/* Looks at all of it; *found: it is one. */
+/* Examines the whole matrix. *found: it is a band. */
 attn_status attn_mask_find_band(const attnrun_tensor *x, int64_t rows, int64_t columns,
                                 struct attn_mask_band *band, bool *found);
 

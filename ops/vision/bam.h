@@ -47,11 +47,11 @@ struct bam_part {
     float *floats, *scratch; /* of the image, of the worker */
 };
 
-/* t0 of a tile, and the sums of its x. */
+/* Computes t0 of a tile, and the sums of its x. */
 void attn_bam_first(const struct bam_part *part);
-/* t of layer i + 1 of a tile. */
+/* Computes t of layer i + 1 of a tile. */
 void attn_bam_convolve(const struct bam_part *part, int64_t i);
-/* Y of a tile. */
+/* Computes Y of a tile. */
 attn_status attn_bam_last(const struct bam_part *part);
 
 #endif

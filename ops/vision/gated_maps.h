@@ -43,48 +43,52 @@ enum attn_map_pool_word {
 
 struct attn_map {
     int64_t batch, channels, height, width, pixels;
-    /* Of maps in blocks of 16 channels, (batch, stored / 16, height, width, 16), where lanes
-     * beyond the channels hold anything; of others as many as channels, and 1. */
+    /* `stored` and `lanes` of maps in blocks of 16 channels, (batch, stored / 16, height,
+     * width, 16), where lanes beyond the channels hold any number. For other maps they
+     * are the channels, and 1. */
     int64_t stored, lanes;
 };
-/* The first pixel of a channel, which is the first of a block where there are blocks. */
+/* The element of the first pixel of a channel; in maps in blocks the channel is the first
+ * of a block. */
 static inline int64_t map_place(const struct attn_map *map, int64_t image,
                                 int64_t channel)
 {
     return (image * map->stored + channel) * map->pixels;
 }
 
-/* Input `in` has rank 4 and no dim but the first is 0. */
+/* Fails unless input `in` has rank 4 and no dim but the first is 0. */
 attn_status attn_map_check(const attnrun_step *step, int in);
-/* Input `identity`, where given, has the dims of input `map`. */
+/* Fails unless input `identity`, where given, has the dims of input `map`. */
 attn_status attn_map_check_identity(const attnrun_step *step, int identity, int map);
-/* Input `in`, where given, has rank 1 and `n` elements: `what`. */
+/* Fails unless input `in`, where given, has rank 1 and `n` elements, which messages call
+ * `what`. */
 attn_status attn_map_check_vector(const attnrun_step *step, int in, attnrun_dim n,
                                   const char *what);
-/* Input `in` is a matrix of `rows` x `columns`: `what`. */
+/* Fails unless input `in` is a matrix of `rows` x `columns`, which messages call `what`.
+ */
 attn_status attn_map_check_matrix(const attnrun_step *step, int in, attnrun_dim rows,
                                   attnrun_dim columns, const char *what);
-/* Inputs w1 (R, C), w1 + 1: b1 (R), w1 + 2: w2 (C, R), w1 + 3: b2 (C), with R >= 1; the
- * vectors may be absent, and so may w2 be. `channels`: C. */
+/* Checks the inputs w1 (R, C), w1 + 1: b1 (R), w1 + 2: w2 (C, R), w1 + 3: b2 (C), with R
+ * >= 1. The vectors and w2 may be absent. `channels`: C. */
 attn_status attn_map_check_mlp(const attnrun_step *step, int w1, attnrun_dim channels);
 /* The channels of input `in`, or an unknown dim. */
 attnrun_dim attn_map_channels(const attnrun_step *step, int in);
-/* Constant dims in numbers; E_LIMIT where a product of them and 4 overflows. */
+/* Fills in the constant dims; E_LIMIT where a product of them and 4 overflows. */
 attn_status attn_map_sizes(const attnrun_step *step, int in, struct attn_map *map);
-/* The same of a map in blocks: the check, and the numbers. */
+/* The same for a map in blocks: the check, and the sizes. */
 attn_status attn_map_check_blocks(const attnrun_step *step, int in, int64_t channels);
 attn_status attn_map_block_sizes(const attnrun_step *step, int in, int64_t channels,
                                  struct attn_map *map);
-/* How the work on a batch is cut. Small ones: into groups of `images`, each with phases
- * of its own, whose tasks are blocks of channels of all images of the group: in maps of
- * blocks, whole ones. Others: an
- * image is a task, and stays in a cache between its passes; then `images` is 0. */
+/* How the work on a batch is cut into tasks. Small batches are cut into groups of
+ * `images`, each with phases of its own. Their tasks are blocks of channels of all images
+ * of the group; in maps in blocks, whole blocks. In other batches an image is a task and
+ * stays in a cache between its passes; `images` is then 0. */
 struct attn_map_cut {
     int64_t images;
     int64_t block, blocks; /* channels of a task; tasks of a group */
 };
-/* `weights`: numbers that each image needs beside its own; if these are more, images
- * share them. There are `max` groups at most. */
+/* `weights`: the numbers that each image needs besides its own; if there are more of
+ * these, images share them. There are at most `max` groups. */
 struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, int max);
 
 /* ---- run ---- */
@@ -98,27 +102,28 @@ struct attn_map_pools {
 attn_status attn_map_pool(const attnrun_step *step, const attnrun_work *work,
                           const struct attn_map_pools *pools, const float *x,
                           int64_t planes, int64_t n, float *z, int64_t z_row);
-/* The same of `planes` channels in blocks of 16, the first one the first of a block. Of pools
- * ATTN_POOL_AVG and ATTN_POOL_MAX alone. */
+/* The same for `planes` channels in blocks of 16, whose first one begins a block. Only
+ * the pools ATTN_POOL_AVG and ATTN_POOL_MAX are known here. */
 attn_status attn_map_pool_blocks(const attnrun_step *step, const attnrun_work *work,
                                  const struct attn_map_pools *pools, const float *x,
                                  int64_t planes, int64_t n, float *z, int64_t z_row);
-/* Rows first … first + rows - 1 of weight input `w` with bias input `b` (-1: none); z, y,
- * m and their rows are the caller's to set. */
+/* Describes rows first … first + rows - 1 of weight input `w` with bias input `b` (-1:
+ * none). The caller sets z, y, m and their row strides. */
 struct attn_dense attn_map_dense(const attnrun_step *step, int w, int b, int64_t first,
                                  int64_t rows);
 void attn_map_activate(const attnrun_step *step, int32_t activation, float *v, int64_t n);
 void attn_map_gate(const attnrun_step *step, int32_t gate, float *v, int64_t n);
-/* Y (output 0) of some planes, `row` apart, from element `at` of the map on, with input
- * `identity` where given, and relu where `tail` is 1; planes, n, gate and pixels are the
- * caller's to set. */
+/* Describes Y (output 0) of some planes, `row` apart, from element `at` of the map on,
+ * with input `identity` where given, and relu where `tail` is 1. The caller sets planes,
+ * n, gate and pixels. */
 struct attn_gate attn_residual_relu(const attnrun_step *step, int x, int identity,
                                     int32_t tail, int64_t at, int64_t row);
-/* g, ATTN_GEMM_MC rows at a time, for which its scratch is: A B, added to C where
- * g.accumulate, + bias[row] (or NULL), then `last` (or NULL). */
+/* Computes g, ATTN_GEMM_MC rows at a time, which its scratch is for: A B, added to C
+ * where g.accumulate, + bias[row] (or NULL), then `last` (or NULL). */
 void attn_map_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
                       const float *bias, const struct attn_epilogue *last);
-/* The last plane first: what was pooled last may still be in a cache. */
+/* Scales the last plane first, since the plane that was pooled last may still be in a
+ * cache. */
 attn_status attn_map_scale(const attnrun_step *step, const attnrun_work *work,
                            const struct attn_gate *gate);
 
