@@ -41,9 +41,9 @@ static bool mergeable(const struct nd_iter *it, int d, int64_t inner, int from)
     return true;
 }
 
-/* Leaves out dims of 1 and merges neighbours; at least one dim remains. Works in place
- * from the fastest dim: `to` is the merged dim being built, at or behind what is still to
- * read. */
+/* Drops dims of 1 and merges neighbours; at least one dim remains. It works in place from
+ * the fastest dim: `to` is the merged dim that is being built, at or behind the dims that
+ * are still to be read. */
 static void coalesce(struct nd_iter *it)
 {
     int to = ATTNRUN_MAX_RANK;

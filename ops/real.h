@@ -17,7 +17,7 @@ static inline void real_put(const attnrun_tensor *t, int64_t i, double v)
     else
         ((double *)t->data)[i] = v;
 }
-/* The same of an output that perhaps nobody reads. */
+/* The same for an output that may have no reader. */
 static inline void real_put_out(const attnrun_step *step, int out, int64_t i, double v)
 {
     if (op_has_out(step, out) && step->y[out].data != NULL)

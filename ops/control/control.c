@@ -86,7 +86,7 @@ attn_status op_stack_finish(const attnrun_step *step, int out, struct op_stack *
     attnrun_tensor made;
     if (!op_has_out(step, out))
         return ATTNRUN_OK;
-    if (stack->n == 0) { /* no turn: what inference knew of the dims, else 0 */
+    if (stack->n == 0) { /* no iteration: the dims as inference knew them, else 0 */
         const attnrun_type *type = &step->out[out];
         int rank = type->rank > 0 ? type->rank : 1;
         for (int i = 1; i < rank; i++)

@@ -10,8 +10,8 @@ enum {
     OP_MAX_GRAPH_VALUES = 128
 }; /* inputs or outputs of a subgraph that control flow runs */
 
-/* A value that a turn leaves for the next. Two buffers take turns, since the outputs of a
- * subgraph may be views of its inputs. */
+/* A value that an iteration passes to the next. Two buffers are used in turn, since the
+ * outputs of a subgraph may be views of its inputs. */
 struct op_carry {
     attnrun_tensor now;
     void *buffer[2];
@@ -19,7 +19,7 @@ struct op_carry {
     int32_t last;
 };
 
-/* Results of a subgraph's turn that are stacked along a new first axis. */
+/* Results of a subgraph's iteration that are stacked along a new first axis. */
 struct op_stack {
     attnrun_tensor item; /* dtype and dims of one */
     char *data;
@@ -29,7 +29,7 @@ struct op_stack {
 /* Takes over `from`, a result of the subgraph; memory is of output `out`. */
 attn_status op_carry_set(const attnrun_step *step, int out, struct op_carry *carry,
                          const attnrun_tensor *from);
-/* Adds a copy. `expected`: the count of turns where it is known, else 0. */
+/* Adds a copy. `expected`: the number of iterations where it is known, else 0. */
 attn_status op_stack_push(const attnrun_step *step, int out, struct op_stack *stack,
                           const attnrun_tensor *from, int64_t expected);
 /* Makes the stack output `out`; an empty one has the dims of the output's type. */

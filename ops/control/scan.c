@@ -237,12 +237,12 @@ static attnrun_tensor slice_of(const attnrun_tensor *from, int axis, int64_t ind
     return t;
 }
 
-/* One run of the body over all turns: bookkeeping in scratch. */
+/* The state of all iterations of the body, in scratch. */
 struct iterations {
     struct scan scan;
     attnrun_tensor *inputs, *outputs;
     struct op_carry *carries;
-    int64_t batch, n_batches, n; /* n: turns of this sample; longest: of all */
+    int64_t batch, n_batches, n; /* iterations of this sample; of the longest one */
     int64_t longest;
 };
 
@@ -365,7 +365,7 @@ static attn_status scan_iteration(const attnrun_step *step, const attnrun_work *
     return ATTNRUN_OK;
 }
 
-/* Final states; and, where there was no turn, empty results. */
+/* Writes the final states and, where there was no iteration, empty results. */
 static attn_status scan_finish(const attnrun_step *step, struct iterations *t)
 {
     for (int i = 0; i < t->scan.n_states; i++) {

@@ -112,8 +112,7 @@ static int operands_of(const int64_t *word, int64_t operands[2])
     return word[0] < FUSED_UNARY_END ? 1 : 2;
 }
 
-/* A result takes the slot of an operand that nobody reads later: kernels work in place.
- */
+/* A result takes the slot of an operand that is not read later: kernels work in place. */
 static void place_results(const attnrun_step *step, struct fused_state *state)
 {
     int32_t last_use[FUSED_MAX_CODE] = { 0 }, n = n_code(step);

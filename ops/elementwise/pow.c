@@ -105,7 +105,7 @@ static bool pow_constant(const attnrun_step *step, float *z, const float *x, int
     return true;
 }
 
-/* One run of at most CONVERT_RUN elements. */
+/* Computes a segment of at most CONVERT_RUN elements. */
 static void pow_segment(const attnrun_step *step, const struct nd_iter *it, int64_t first,
                         int64_t n)
 {

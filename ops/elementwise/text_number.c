@@ -10,7 +10,7 @@
 
 /* ---- to text ---- */
 
-/* Whether the decimal text stands for `value` in this dtype. */
+/* Whether the decimal text gives `value` in this dtype. */
 static bool reads_back(const char *text, double value, int32_t dtype)
 {
     double read = strtod(text, NULL); /* the locale that printed it */

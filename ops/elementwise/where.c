@@ -95,7 +95,7 @@ WHERE_LOOP(where_2, uint16_t)
 WHERE_LOOP(where_8, uint64_t)
 WHERE_LOOP(where_16, struct bytes16)
 
-/* Elements of 4 bytes: bits are moved, whatever they stand for. */
+/* Elements of 4 bytes: their bits are moved, whatever their type. */
 static void where_words(const struct nd_iter *it, const struct attn_kernels *kernels)
 {
     kernels->where_f32((float *)(void *)it->p[0], (const uint8_t *)it->p[1],

@@ -70,7 +70,7 @@ struct blocked_byte_packed attn_blocked_byte_packed_at(const void *packed,
     return at;
 }
 
-/* As i8: those of u8 less 128. */
+/* As i8: 128 is subtracted from those of u8. */
 static int32_t byte_at(const attnrun_tensor *t, int64_t i)
 {
     return t->dtype == ATTNRUN_I8 ? ((const int8_t *)t->data)[i]
@@ -137,7 +137,7 @@ static void pack_dense(const struct blocked_byte_weights *p, const struct sizes 
     }
 }
 
-/* ---- each channel by itself ---- */
+/* ---- depthwise ---- */
 
 static void put_word(uint8_t *to, int64_t pixel, int32_t w)
 {

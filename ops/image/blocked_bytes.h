@@ -28,7 +28,7 @@ void attn_blocked_byte_pack(void *packed, const struct blocked_byte_weights *wei
 struct blocked_byte_packed {
     bool any_zero; /* zero points of weights that are left, as i8 */
     int64_t
-        parts; /* by itself: 2 where differences of weights and zero points are no bytes */
+        parts; /* depthwise: 2 where differences of weights need more than a byte */
     const uint32_t *begin, *w_sum, *w_zero, *ones;
     const float *factor;
     const uint8_t *w;

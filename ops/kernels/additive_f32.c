@@ -52,7 +52,7 @@ static ALWAYS_INLINE void add_units(enum form form, float *s, const float *q,
     v_store_tail(s + j, v_load_tail(s + j, n - j, 0.0f) + sum, n - j);
 }
 
-/* UNITS at a time: many terms of about one size lose less in short sums. */
+/* UNITS at a time: short sums of many terms of similar size lose fewer digits. */
 static ALWAYS_INLINE void scores(enum form form, float *s, float base, const float *q,
                                  const float *v, const float *k, ptrdiff_t k_row,
                                  size_t u, size_t n)

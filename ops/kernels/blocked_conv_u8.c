@@ -164,7 +164,7 @@ void K(blocked_conv_u8)(const struct attn_blocked_bytes *d)
     run_all(d);
 }
 
-/* ---- each channel by itself ---- */
+/* ---- depthwise ---- */
 
 enum { VECTORS = ATTN_BLOCK / VF };
 

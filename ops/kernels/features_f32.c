@@ -58,7 +58,7 @@ static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
         v_store_tail(y, v, n);
 }
 
-/* What a loop looks at: less of it makes the frequent ones short. */
+/* The conditions of a loop; with fewer of them the frequent loops are short. */
 enum form {
     QUERIES,    /* a shift for each row, add, dots */
     KEYS,       /* sums of columns */

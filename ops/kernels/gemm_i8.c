@@ -27,7 +27,7 @@ enum {
     WORDS = ATTN_GEMM_I8_KC / 4,
     PLANES = V_DOT != V_DOT_NONE ? 1 : 2,
     ROW = PLANES * WORDS + 16, /* words between rows of the copy of A */
-    PREFETCH_BYTES = 1024,     /* bytes of B asked for before they are read */
+    PREFETCH_BYTES = 1024,     /* bytes of B that are prefetched */
     PREFETCH_ROWS = 48
 };
 typedef uint32_t v_u32_u __attribute__((vector_size(VEC_BYTES), aligned(1), may_alias));
@@ -146,7 +146,7 @@ enum { SIDE = 16, DEEP = 16, MIN_ROWS = 9 };
 
 /* ---- A ---- */
 
-/* A is copied as u8, and then as i8 where products take that: 128 less. */
+/* A is copied as u8, and then as i8 where products take that: 128 is subtracted. */
 static const uint32_t a_flip = V_DOT == V_DOT_I8 ? 0x80808080 : 0;
 static const uint32_t a_shift = V_DOT == V_DOT_I8 ? 128 : 0;
 
@@ -319,7 +319,8 @@ static const uint8_t *find_panel(const struct attn_gemm_i8 *g, const struct kept
     return (const uint8_t *)s->panel;
 }
 
-/* A tile of less than a panel's columns: beside C, and from and to there. */
+/* A tile of fewer columns than a panel has: it is summed beside C, and copied from and to
+ * it. */
 static void run_edge(const struct attn_gemm_i8 *g, const struct kept *s, struct tile *t,
                      size_t m, size_t n)
 {

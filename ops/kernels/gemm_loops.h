@@ -72,7 +72,7 @@ static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *
     const struct addends addends = find_addends(g, n == width);
     const bool direct = block.last && n == width && addends.n == g->n_epilogue &&
                         (block.first || !g->accumulate);
-    struct tile t; /* `fetch` stays as it is */
+    struct tile t; /* `fetch` does not change */
     t.a_row = block.a_row;
     t.a_col = block.a_col;
     t.k = block.k;

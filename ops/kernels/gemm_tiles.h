@@ -25,7 +25,7 @@ enum { KC = ATTN_GEMM_KC };
 enum { STRIP = 8, LINE = 64, MAX_FETCH = 6 * TILE_ROWS };
 enum {
     FETCH_K = 16 * STRIP, /* a shorter tile has no time to fetch more than it needs */
-    LINES_A_STRIP = 3     /* of rows that are read soon */
+    LINES_A_STRIP = 3     /* of rows to prefetch */
 };
 
 /* ---- register tiles ---- */
@@ -44,7 +44,7 @@ struct tile {
     ptrdiff_t a_row, a_col, b_row, sum_row, out_row; /* a_col 0: 1; else a_row is 1 */
     float *out;
     size_t k;
-    const char *next; /* what is read after this tile's panel … */
+    const char *next; /* rows to prefetch for after this panel … */
     int next_lines;   /* … and how many lines of it to fetch for each STRIP of k */
     int n_fetch; /* other lines, a few for each STRIP: more at once would be waited for */
     int a_strip; /* so many */

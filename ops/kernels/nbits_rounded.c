@@ -111,7 +111,7 @@ size_t K(nbits_round)(void *to, const float *a, ptrdiff_t a_row, size_t m,
         uint8_t *row = (uint8_t *)to + i * f.row_bytes;
         const float *x = a + (ptrdiff_t)i * a_row;
         if (!NBITS_EACH(b, round_row, row, &f, x, b))
-            break; /* who asked for the rows sees it at the next poll */
+            break; /* the caller sees it at the next poll */
     }
     return m * f.row_bytes;
 }

@@ -128,8 +128,9 @@ static struct nbits_form digits_of(const struct attn_nbits *b)
                          (1 + SUMS) * sizeof(float));
 }
 
-/* What a chunk of a row stands for: factor * (d0 + 256 d1 + 65536 d2), each digit of 8 bits with
- * its sign; digits of rows that a word's number s has in its 4 bytes lie together. */
+/* The value of a chunk of a row: factor * (d0 + 256 d1 + 65536 d2), each digit of 8 bits
+ * with its sign. The digits of the rows that number s of a word has in its 4 bytes lie
+ * together. */
 struct chunk {
     float *factor;
     int8_t *to;
@@ -246,8 +247,9 @@ size_t K(nbits_digits)(void *to, const float *a, ptrdiff_t a_row, size_t m,
 /* Rows of A that share the words of a chunk. */
 enum { TOGETHER = ATTN_REGISTERS >= 32 ? 4 : 2 };
 
-/* Bytes between what is in use and what is fetched into L2: the CPU by itself looks no further
- * than a page, and memory needs more requests than that. */
+/* The distance in bytes between the weights in use and those that are prefetched into L2.
+ * The CPU's own prefetcher stops at the end of a page, and memory needs more requests
+ * than it makes. */
 enum { WORDS_AHEAD = 8192, SCALES_AHEAD = 2048 };
 
 static ALWAYS_INLINE void fetch_ahead(const void *at, ptrdiff_t ahead)

@@ -25,7 +25,7 @@ enum {
     NR = 2 * VF,
     ROW = ATTN_TILE_QUERIES, /* from the scores of a key to those of the next */
     STRIP = 8,
-    STRIPS = 2, /* so many together ask for lines that are read after this query tile */
+    STRIPS = 2, /* so many together prefetch lines that are read after this query tile */
     PREFETCH_LINES = 3,
     LINE = 64 / sizeof(float),
     WORDS = ATTN_TILE_PAIRS_DIM / 2, /* of a key at most … */

@@ -97,8 +97,8 @@ static size_t count_from(const int32_t *rank, size_t n, int32_t min)
     return total;
 }
 
-/* By halves of the ranks in question: where exactly k are at least the middle, the k-th
- * is the min of those, which with different values is so after a few turns. */
+/* Bisects the ranks in question. Where exactly k ranks are at least the middle, the k-th
+ * is the min of those; with different values this is so after a few iterations. */
 int32_t K(kth_greatest_i32)(const int32_t *rank, size_t n, size_t k, size_t *above)
 {
     int32_t low = min_from(rank, n, INT32_MIN), high = INT32_MAX;
@@ -132,7 +132,7 @@ size_t K(keep_greatest_f32)(int32_t *index, float *value, const int32_t *rank, s
             kept += v_store_chosen(index + kept, value + kept, bits, ranks_at(index + i),
                                    v_load(value + i));
     }
-    for (; i < n; i++) { /* no branches: nobody could predict them */
+    for (; i < n; i++) { /* no branches: they could not be predicted */
         const float x = value[i];
         const int32_t at = index[i];
         const bool same = rank[i] == last;
@@ -180,7 +180,7 @@ static void sum_rows(float *y, const float *x, ptrdiff_t x_row, const int32_t *i
     }
 }
 
-/* ROWS at a time: many terms of about one size lose less in short sums. */
+/* ROWS at a time: short sums of many terms of similar size lose fewer digits. */
 void K(gather_sum_f32)(float *y, const float *x, ptrdiff_t x_row, const int32_t *index,
                        const float *weight, size_t rows, size_t n)
 {

@@ -80,9 +80,9 @@ static inline size_t columns_left(size_t n, size_t vector)
     return n - vector * VF < VF ? n - vector * VF : VF;
 }
 
-/* Some vectors of columns, the last of them padded: n is the number of columns. Rows may be a power
- * of two apart, where their lines share a few places of L1: what is read of a row at a time is used
- * at once. */
+/* Some vectors of columns, the last of them padded: n is the number of columns. Rows may
+ * be a power of two apart, where their lines share a few places of L1, so the elements of
+ * a row that are read together are used at once. */
 static ALWAYS_INLINE void columns(float *y, const float *x, size_t length, size_t stride,
                                   const size_t n, int log)
 {

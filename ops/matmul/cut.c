@@ -105,7 +105,7 @@ struct attn_cut_piece attn_cut_next(const struct attn_cut *cut, int64_t task, in
     const int64_t parts = min64(end - task, cut->parts - part);
     int64_t blocks = 1;
     if (parts == cut->parts) {
-        /* Equal pieces instead of a last one of few columns. */
+        /* Equal parts instead of a last one of few columns. */
         const int64_t left = min64((end - task) / cut->parts, cut->n_blocks - block);
         blocks = ceil_div(left, ceil_div(left, max64(1, max_blocks)));
     }

@@ -58,7 +58,7 @@ static attn_status read_term(const struct equation_reader *r, const char **at,
     return ATTNRUN_OK;
 }
 
-/* First pass: how many dims the widest ellipsis stands for. */
+/* First pass: the number of dims that the widest ellipsis has. */
 static attn_status count_ellipsis(const struct equation_reader *r)
 {
     const char *at = r->text;

@@ -180,7 +180,7 @@ static int move_epilogue(const struct attn_gemm *g, const struct attn_gemm_opera
     return n;
 }
 
-/* A transposed A is copied, where the piece before has not done so. */
+/* A transposed A is copied, unless the part before has done so. */
 static attn_status run_piece(const struct attn_gemm *g,
                              const struct attn_kernels *kernels,
                              const struct attn_gemm_operands *o,
@@ -328,7 +328,7 @@ static attn_status pack_room(const attnrun_pack *pack, int in, int64_t k, int64_
                : ATTNRUN_OK;
 }
 
-/* Addresses for attnrun_pack.form: B as it is, B transposed. */
+/* Addresses for attnrun_pack.form: B, and B transposed. */
 static const char packed_forms[2];
 
 attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64_t *bytes,

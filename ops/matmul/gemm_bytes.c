@@ -12,7 +12,7 @@ enum {
     PACK_COLUMNS = 64, /* between two polls; whole panels */
     TASK_NS = 25000,
     MIN_TASK_NS = 3000,
-    MAX_MERGED_NS = 4000000 /* between two looks at the cancel flag */
+    MAX_MERGED_NS = 4000000 /* between two polls */
 };
 
 /* ---- zero points ---- */

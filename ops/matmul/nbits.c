@@ -355,7 +355,7 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
                            const struct attn_kernels *kernels,
                            const struct attn_nbits_operands *o, const attnrun_work *work)
 {
-    const void *rows = NULL; /* of block.rows: for all pieces that share them */
+    const void *rows = NULL; /* of block.rows: for all parts that share them */
     int64_t from = -1, m = 0;
     const int64_t max_blocks = ceil_div(PANELS, plan->cut.n_block);
     for (int64_t task = work->begin; task < work->end;) {

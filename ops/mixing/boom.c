@@ -101,7 +101,7 @@ static attn_status boom_infer(attnrun_step *step)
     return step->concrete ? plan_boom(step, in, hidden, size) : ATTNRUN_OK;
 }
 
-/* ---- pack: the pieces one after the other ---- */
+/* ---- pack: the segments one after the other ---- */
 
 static attn_status boom_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {

@@ -33,7 +33,7 @@ static const attnrun_attr_def zip_attrs[] = {
     ATTR_STRINGS(struct zip_args, classlabels_strings), ATTR_END
 };
 
-/* The labels as a tensor that shows the attribute. */
+/* The labels as a tensor, which is a view of the attribute. */
 static attnrun_tensor zip_labels(const struct zip_args *args)
 {
     const bool strings = args->classlabels_strings.n > 0;
@@ -69,7 +69,8 @@ static attn_status zip_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* The maps, whose keys show the attribute and whose values show one copy of the input. */
+/* The maps. Their keys are views of the attribute, and their values are views of one copy
+ * of the input. */
 static attn_status zip_run(const attnrun_step *step, const attnrun_work *work)
 {
     const attnrun_tensor *x = &step->x[0];

@@ -22,7 +22,7 @@ struct concat_state {
 };
 
 /* The elements of the result in order, where only the axis has an extent before the
- * pieces. */
+ * parts. */
 static void concat_values(attnrun_step *step, int axis)
 {
     attnrun_dim values[64];
@@ -51,7 +51,7 @@ static attn_status concat_plan(attnrun_step *step, int axis)
         op_tasks(step, 0, 0, 0);
         return ATTNRUN_OK;
     }
-    bool one = row == count; /* a single row: pieces need whole bytes only */
+    bool one = row == count; /* a single row: parts need whole bytes only */
     for (int i = 0; i < step->n_in && dtype_bits(out->dtype) < 8; i++) {
         const attnrun_type *in = &step->in[i];
         if (!one || op_count(in, 0, in->rank) * dtype_bits(out->dtype) % 8 != 0)
@@ -141,7 +141,7 @@ static struct segment segment_of(const attnrun_step *step, int i)
     return (struct segment){ bytes_of(x), dtype_bytes_of(x->dtype, row) };
 }
 
-enum { KNOWN_SEGMENTS = 32 }; /* that are looked at once a call */
+enum { KNOWN_SEGMENTS = 32 }; /* that are read once a call */
 
 static attn_status concat_run(const attnrun_step *step, const attnrun_work *work)
 {

@@ -35,7 +35,7 @@ void op_move_dims(const attnrun_type *type, int64_t *dims);
 bool op_move_planned(const attnrun_step *step, int out);
 /* Every output of a step has an unknown shape of this rank (-1: unknown). */
 attn_status op_move_unknown(attnrun_step *step, int out, int32_t dtype, int rank);
-/* The dim that both stand for; fails where both are constants and differ. */
+/* The dim that both are; fails where both are constants and differ. */
 attn_status op_move_same(const attnrun_step *step, int in, int axis, attnrun_dim a,
                          attnrun_dim *both);
 /* E_RANGE: element k of integer input `in` is not in [-limit, limit). */

@@ -61,7 +61,7 @@ static attn_status scatter_nd_infer(attnrun_step *step)
     if (s->tuples.count <= 0 || elements <= 0) {
         s->tuples.count = 0;
         s->segment = 1;
-    } else { /* about 64 K elements a task, yet no piece below 64 elements */
+    } else { /* about 64 K elements a task, but no part below 64 elements */
         s->segment = 65536 / s->tuples.count > 64 ? 65536 / s->tuples.count : 64;
         s->segment = s->segment < elements ? s->segment : elements;
         segments = elements / s->segment + (elements % s->segment != 0);

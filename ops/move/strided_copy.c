@@ -233,7 +233,7 @@ static int64_t tile_rows(const struct op_copy *c)
 }
 
 /* Where the units of a task follow each other along the rows, the lines of the next one
- * are asked for: too many streams for the processor to foresee. */
+ * are prefetched: there are too many streams for the CPU's own prefetcher. */
 static int64_t tile_fours(const struct op_copy *c, char *to, const char *from,
                           int64_t rows, int64_t cols)
 {

@@ -37,7 +37,7 @@ void op_copy_plan(struct op_copy *copy, int32_t dtype, int rank, const int64_t *
 /* In each of `batch` samples, (rows, columns) becomes (columns, rows). */
 void op_copy_plan_exchange(struct op_copy *copy, int32_t dtype, int64_t batch,
                            int64_t rows, int64_t columns);
-/* True where the result is one run of the source's bytes: a view. */
+/* Whether the result is one contiguous segment of the source's bytes: a view. */
 bool op_copy_is_view(const struct op_copy *copy, int64_t *byte_offset);
 /* States the plan's tasks in `phase`. */
 void op_copy_tasks(attnrun_step *step, int phase, const struct op_copy *copy);

@@ -56,7 +56,8 @@ static attn_status binary_infer(attnrun_step *step)
     return infer(step, operands, 2);
 }
 
-/* A run of elements: side by side by the kernel, others one by one with the same steps. */
+/* Computes a segment of elements: contiguous ones by the kernel, others one by one with
+ * the same steps. */
 static void run_elements(const attnrun_step *step, struct attn_binary_u8 *d,
                          const struct nd_iter *it)
 {

@@ -21,7 +21,7 @@ enum fold { SUM, SQUARE, ABS, PROD, MAX, MIN, SUM_EXP, FOLDS };
 enum finish { NONE, MEAN, SQRT, LOG };
 enum { TILE = 512 };        /* outputs that are accumulated side by side */
 enum { ROWS = 16 };         /* rows of them whose sum is taken in float */
-enum { SEGMENT = 1 << 17 }; /* elements of a run between two looks at the cancel flag */
+enum { SEGMENT = 1 << 17 }; /* elements of a segment between two polls */
 
 struct reduce_args {
     attnrun_ints axes;
@@ -406,7 +406,7 @@ static attn_status log_sum_exp_lines_f32(const attnrun_step *step, int64_t begin
     return ATTNRUN_OK;
 }
 
-/* A contiguous run into one accumulator, in pieces that let a cancel through. */
+/* Folds a contiguous segment into one accumulator, in parts, with a poll between them. */
 static void fold_run(const attnrun_step *step, const attnrun_work *work, fold_fn *fold,
                      union accumulator *a, const char *x)
 {

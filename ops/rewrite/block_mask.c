@@ -358,7 +358,7 @@ static struct number value_of(const struct block_mask_reader *r, const struct en
     }
 }
 
-/* Whether a mask of floats lets the score as it is (0) or takes it away. */
+/* Whether a mask of floats leaves the score unchanged (0) or masks it. */
 static int added_at(const struct block_mask_reader *r, const struct entry *e,
                     const struct pair *p)
 {
@@ -367,7 +367,7 @@ static int added_at(const struct block_mask_reader *r, const struct entry *e,
     return x >= 0 && x <= 0 ? NEVER : x <= ATTN_BLOCK_LOST ? ALWAYS : OPEN;
 }
 
-/* Whether some mask hides the pair: NEVER, ALWAYS, OPEN. */
+/* Whether some mask masks the pair: NEVER, ALWAYS, OPEN. */
 static int hidden_at(const struct block_mask_reader *r,
                      const struct attn_block_mask *masks, int n, const struct pair *p)
 {

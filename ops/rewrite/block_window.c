@@ -115,8 +115,8 @@ static int squeezed(const attnrun_type *t, int apart, attnrun_dim *dims)
     return n;
 }
 
-/* `value` has the axes of the gathered one, with axis + 1 and axis + 2 in one: since both hold
- * as many elements in the same order, that is all to look at. */
+/* `value` has the axes of the gathered one, with axis + 1 and axis + 2 in one. Both hold
+ * the same number of elements in the same order, so nothing else must be checked. */
 static bool joins_blocks(const struct attn_graph *graph, int32_t value, int32_t gathered,
                          int axis)
 {

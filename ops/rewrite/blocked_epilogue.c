@@ -32,7 +32,7 @@ static int64_t rows_of(const struct attn_graph *graph, const struct attn_node *c
     return graph->values[conv->in[1]].data.dims[transposed ? 1 : 0];
 }
 
-/* Not each channel by itself, and not by tiles. */
+/* Not depthwise, and not by tiles. */
 static bool is_dense(const struct attn_graph *graph, const struct attn_node *conv)
 {
     const int64_t group = attn_match_int(conv, "group", 1);

@@ -103,7 +103,7 @@ static void enter_member(struct layout *l, struct attn_node *node)
     l->gain[first_of(l, n)] += conv_gain(l, node);
 }
 
-/* Whether somebody reads a member's result who is none. */
+/* Whether a node that is not a member reads a member's result. */
 static bool leaves(const struct layout *l, int32_t value)
 {
     const struct attn_value *v = &l->graph->values[value];
@@ -373,7 +373,7 @@ static attn_status close_borders(struct layout *l)
         if (l->blocked[value] < 0 || v->producer >= 0 || (v->flags & ATTN_VALUE_INPUT) ||
             (v->flags & ATTN_VALUE_CAPTURE))
             continue;
-        if (v->n_uses == 0) { /* plans and profiles show the name that the file has */
+        if (v->n_uses == 0) { /* so that plans and profiles have the file's name */
             attn_graph_swap_names(l->graph, value, l->blocked[value]);
             continue;
         }

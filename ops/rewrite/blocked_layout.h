@@ -43,7 +43,7 @@ struct layout {
     uint8_t *member;           /* of each node */
     int32_t *run;     /* of each node: the next node on the way to the run's first */
     int32_t *convs;   /* of a run's first node */
-    double *gain;     /* nanoseconds, less those of borders */
+    double *gain;     /* nanoseconds, minus those of borders */
     int32_t *blocked; /* of each value: the blocked one, or -1 */
     uint8_t *last;    /* of each value: a map of a member whose channels are last */
 };

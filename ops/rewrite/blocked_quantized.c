@@ -95,8 +95,8 @@ static bool ones(const struct attn_node *node, const char *name)
     return all;
 }
 
-/* Strides up to the kernel, no dilations: what BlockedQLinearConv takes of channels that are
- * each by themselves. */
+/* Strides up to the kernel and no dilations: the depthwise forms that BlockedQLinearConv
+ * takes. */
 static bool narrow(const struct attn_node *node, const attnrun_tensor *w)
 {
     const struct attn_attr *strides = attn_node_attr(node, "strides");
@@ -221,7 +221,7 @@ enum member attn_quantized_member(const struct layout *l, const struct attn_node
 
 /* ---- convolutions ---- */
 
-/* Whose result nobody reads but `user`, and that may get another step. */
+/* Whether only `user` reads the node's result, and the node may get another step. */
 static struct attn_node *sole_conv(const struct layout *l, int32_t blocked,
                                    const struct attn_node *user, int32_t value)
 {
@@ -375,8 +375,8 @@ static attn_status make_gate(struct layout *l, struct attn_node *node, int32_t m
 
 /* ---- functions of one byte ---- */
 
-/* The table as the last step of the convolution that gives `x` to `node` alone, else by
- * itself. */
+/* Makes the table the last step of the convolution that gives `x` to `node` only;
+ * otherwise a node of its own. */
 static attn_status make_table(struct layout *l, struct attn_node *node, int32_t x,
                               const uint8_t bytes[256], int32_t out)
 {

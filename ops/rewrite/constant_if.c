@@ -25,7 +25,7 @@ static struct attn_graph *taken_branch(const struct attn_graph *graph,
     return branch->n_inputs == 0 && branch->n_outputs == node->pub.n_out ? branch : NULL;
 }
 
-/* The value that stands for value `id` of the branch. */
+/* The value of the graph that replaces value `id` of the branch. */
 static attn_status bring_value(struct inlining *in, int32_t id)
 {
     const struct attn_value *value = &in->branch->values[id];

@@ -77,7 +77,7 @@ static bool read_numbers(const struct attn_graph *graph, struct attn_node *mul,
     return true;
 }
 
-/* What is left of a channel: y = x * *factor + *shift. */
+/* The normalization of a channel: y = x * *factor + *shift. */
 static void channel_of(const struct norm *norm, int64_t c, double *factor, double *shift)
 {
     *factor = norm->factor;

@@ -296,7 +296,7 @@ static bool is_member(const struct chain *chain, const struct attn_node *node)
     return false;
 }
 
-/* Whether nobody but the chain's nodes reads a value. */
+/* Whether only the chain's nodes read a value. */
 static bool read_inside(const struct chain *chain, int32_t value)
 {
     const struct attn_value *v = &chain->graph->values[value];

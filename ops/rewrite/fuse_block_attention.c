@@ -389,8 +389,8 @@ static attn_status split_tokens(struct attn_graph *graph, struct attn_node *befo
     return attn_match_reshape(graph, before, n, dims, value);
 }
 
-/* in[0] as it is, where no score is so far from 0 that what the masks put in the place of others
- * could count. */
+/* Leaves in[0] unchanged, if no score is so far from 0 that the numbers of the masks
+ * could count beside it. */
 static attn_status bound_scores(struct attn_graph *graph, struct attn_node *before,
                                 const struct block_attention_match *found, int64_t dim,
                                 int32_t in[3])

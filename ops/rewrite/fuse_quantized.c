@@ -148,7 +148,7 @@ static bool find_last(struct fuse_quantized_place *p)
             zero_number(graph, &p->y) == (p->y.dtype == ATTNRUN_U8 ? 0 : -128));
 }
 
-/* DequantizeLinear whose result nobody reads any more. */
+/* A DequantizeLinear whose result has no reader any more. */
 static void drop_unread(struct attn_graph *graph, const int32_t *in, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {

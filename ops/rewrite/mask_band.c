@@ -40,7 +40,7 @@ static bool run_of(const struct matrix *m, int64_t row, const char *x, int64_t *
     return *from < *to;
 }
 
-/* Bounds as the first rows show them that have one. */
+/* The bounds, as the first rows that have one show them. */
 static attn_status find_bounds(const struct matrix *m, const char *inside,
                                struct attn_mask_band *band)
 {

@@ -336,7 +336,7 @@ void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node 
 {
     bool output = (graph->values[old].flags & ATTN_VALUE_OUTPUT) != 0;
     attn_graph_replace(graph, old, made->out[0]);
-    if (!output) /* plans and profiles show the name that the file has */
+    if (!output) /* so that plans and profiles have the file's name */
         attn_graph_swap_names(graph, old, made->out[0]);
 }
 

@@ -39,7 +39,7 @@ static bool is_elementwise(const struct attn_node *node)
         "Sigmoid", "Sign",        "Softplus",  "Softsign",   "Sqrt",      "Sub",
         "Swish",   "Tanh",        "Where"
     };
-    /* Before opset 7 operands were not broadcast as they are now. */
+    /* Before opset 7 operands were broadcast in another way. */
     return (node->pub.opset >= 7 && IS_ONE_OF(node, names)) ||
            node_is_of(node, "attnrun.fused", "FusedElementwise");
 }

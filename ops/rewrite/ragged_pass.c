@@ -169,7 +169,7 @@ static bool is_zero_outside(const struct region *r, const struct attn_node *node
                                     attn_region_is_masked(r, node->in[1]));
 }
 
-/* Nobody outside reads what was left out, or it is 0 in any case. */
+/* No node outside reads a token that was left out, or the token is 0 in any case. */
 static bool is_closed(const struct region *r)
 {
     for (int64_t n = 0; n < r->graph->n_nodes; n++) {
@@ -496,7 +496,7 @@ static attn_status find_region(struct region *r, struct attn_pool *pool, const c
     return ATTNRUN_OK;
 }
 
-/* `inspect` shows it at the first attention. */
+/* `inspect` prints it at the first attention. */
 static attn_status note_first(struct attn_graph *graph, const char *why)
 {
     for (int64_t n = 0; n < graph->n_nodes; n++)

@@ -40,7 +40,7 @@ static int32_t half_of(const struct attn_graph *graph, int32_t value, int half)
         bool halves = node->pub.n_out == 2 && (axis == 3 || axis == -1);
         return halves && node->out[half] == value ? from : -1;
     }
-    /* of half the length, so the end need not be looked at */
+    /* of half the length, so the end need not be checked */
     const int64_t start = half * n;
     if (!node_is(node, "Slice") || node->pub.n_in < 4 ||
         !is_number(graph, node, 1, start, start - 2 * n) ||

@@ -17,7 +17,7 @@ static int32_t optional_kind(int32_t inner)
     return inner == ATTNRUN_SEQUENCE ? ATTNRUN_OPTIONAL_SEQUENCE : ATTNRUN_OPTIONAL;
 }
 
-/* Kind and dtype of the optional that comes out. */
+/* The kind and dtype of the resulting optional. */
 static attn_status made_kind(const attnrun_step *step, int32_t *kind, int32_t *dtype)
 {
     const struct optional_args *args = step->args;

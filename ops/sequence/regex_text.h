@@ -29,7 +29,7 @@ struct text {
     const unsigned char *at, *end;
 };
 
-/* The next code point; a byte that is not UTF-8 stands for itself. */
+/* The next code point; a byte that is not UTF-8 is its own code point. */
 static inline uint32_t take(struct text *t)
 {
     uint32_t c = *t->at++;

@@ -16,7 +16,7 @@ static const attnrun_attr_def split_attrs[] = { ATTR_INT(struct split_args, axis
                                                 ATTR_FLAG(struct split_args, keepdims, 1),
                                                 ATTR_END };
 
-/* All elements, and as many pieces as there can be. */
+/* All elements, and the largest possible number of segments. */
 static attn_status bound(attnrun_step *step, int axis)
 {
     const attnrun_type *x = &step->in[0];
@@ -48,7 +48,7 @@ static attn_status split_infer(attnrun_step *step)
     return op_value_unknown(step, 0, ATTNRUN_SEQUENCE, step->in[0].dtype);
 }
 
-/* How many pieces; fails where the extents do not fit. */
+/* The number of segments; fails where the extents do not fit. */
 static attn_status count_segments(const attnrun_step *step, int64_t extent,
                                   int64_t *segments)
 {

@@ -39,7 +39,7 @@ static const attnrun_attr_def tokenizer_attrs[] = {
 enum { MAX_REGEXES = 32, REGEX_BYTES = (sizeof(struct op_regex) + 63) / 64 * 64 };
 enum { MARK_BEGIN = 2, MARK_END = 3 };
 
-/* A separator, and the piece of the text that it cuts; at > n: the piece is used up. */
+/* A separator, and the part of the text that it cuts; at > n: the part is used up. */
 struct level {
     struct op_regex *regex; /* NULL: the separator is plain text */
     attnrun_string plain;
@@ -187,7 +187,7 @@ static void pass_match(struct level *level, int64_t begin, int64_t end)
             begin < level->n ? begin + width_of(level->text[begin]) : level->n + 1;
 }
 
-/* The next piece that a separator leaves; false where its piece is used up. */
+/* The next part that a separator leaves; false where its part is used up. */
 static bool next_segment(const struct tokens *t, struct level *level,
                          attnrun_string *segment)
 {

@@ -133,7 +133,7 @@ static int64_t tile_rows(const struct block_lists_walk *w, int64_t row)
     return min64(rows, w->rows - row);
 }
 
-/* ---- runs of keys ---- */
+/* ---- segments of keys ---- */
 
 /* Keys from … to - 1 that the rows of a query tile see, all with one bias, or (`mixed`) each
  * block of rows with its own. */
@@ -326,7 +326,7 @@ static void store(struct block_lists_walk *w)
             memset(y + r * s->y.row, 0, (size_t)s->v_dim * sizeof *y);
 }
 
-/* Products prefetch what is read after this query tile. */
+/* Products prefetch the rows that are read after this query tile. */
 static attn_status run_tile(struct block_lists_walk *w, int64_t rows,
                             struct attn_prefetch *prefetch, const attnrun_work *work)
 {

@@ -135,7 +135,7 @@ static void softmax(struct doubles_row *row, double *scores, int64_t n, double *
     *row = (struct doubles_row){ max, row->sum * factor + sum };
 }
 
-/* Query i and keys first … end - 1, which lie in one piece. */
+/* Query i and keys first … end - 1, which lie in one segment. */
 static void run_row(const struct doubles_block *t, int64_t i, int64_t first, int64_t end)
 {
     const struct attn_sdpa *s = t->s;

@@ -447,7 +447,7 @@ attn_status attn_feature_run(const struct attn_feature_plan *plan,
     const int64_t heads = plan->sizes.batch * plan->sizes.kv_heads;
     struct heads h;
     for (int64_t task = work->begin; task < work->end; task += h.n) {
-        const int64_t part = task / heads; /* heads side by side take turns */
+        const int64_t part = task / heads; /* heads side by side are computed in turns */
         h.head = task % heads;
         h.n =
             attn_heads_interleaved(task, work->end, plan->sizes.kv_heads, plan->together);

@@ -32,7 +32,7 @@ enum {
     ATTN_TRANSPOSED_ROW = 256 + 16, /* rows 1 KiB apart would share a few lines of L1 */
     ATTN_FEATURE_CHUNK = 64,        /* causal: tokens of a triangle */
     ATTN_FEATURE_PANEL = 32,        /* rows of it that are computed together */
-    ATTN_FEATURE_TOGETHER = 8       /* the maximum of heads that take turns */
+    ATTN_FEATURE_TOGETHER = 8       /* the most heads that are computed in turns */
 };
 
 /* The sums of a head in one memory: S, z, and the numbers that the operator keeps with
@@ -90,7 +90,7 @@ struct attn_feature_plan {
     int64_t chunk;                        /* queries and, causal, keys at one time */
     int64_t slices, slice, blocks, block; /* of keys; of queries in a head */
     int64_t sum_floats, panel_floats, shared_offset, features_floats;
-    int64_t together; /* heads that take turns */
+    int64_t together; /* heads that are computed in turns */
     bool whole;       /* a task is a key head */
 };
 

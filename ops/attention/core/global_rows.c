@@ -56,7 +56,7 @@ attn_status attn_global_rows_plan(const attnrun_step *step, struct attn_global_r
     g->blocks = blocks_of(s->kv_len, g->block);
     bool fits = scratch_of(g) && ck_mul(s->q_heads, s->kv_len, &rows) &&
                 ck_mul(s->q_heads, g->blocks, &heads_blocks);
-    /* The kind is known at run: enough tasks for either. */
+    /* The form is known only at run; these are enough tasks for either. */
     g->per_batch = fits ? max64(blocks_of(min64(rows, g->width), FEW), heads_blocks) : 0;
     if (!fits || !ck_mul(g->per_batch, s->batch, &g->n_tasks))
         return op_fail_scratch(step);

@@ -96,7 +96,7 @@ static struct attn_mask_known where(const struct attn_mask_known *c,
 
 /* ---- leaves ---- */
 
-/* The entry of positions first … end - 1, a whole level or what is left of it. */
+/* The entry of positions first … end - 1, which are a whole level or the rest of one. */
 static const struct attn_mask_entry *entry_of(const struct attn_mask_leaf *leaf,
                                               const struct attn_mask_entry *e,
                                               int64_t first, int64_t end)
@@ -180,7 +180,8 @@ static struct attn_mask_known instruction(const struct attn_mask_program *p, int
     }
 }
 
-/* What a value of the mask means: seen as it is, not seen, or neither (NaN). */
+/* The meaning of a value of the mask: the key is seen with its score unchanged, it is not
+ * seen, or neither (NaN). */
 static double meaning(double x)
 {
     return same(x, 0.0) ? 1.0 : x <= masked ? 0.0 : (double)NAN;

@@ -301,8 +301,8 @@ static void instruction(const struct attn_mask_place *place, int32_t k,
 
 enum { MASK_OPERANDS = MASK_MAX_LEAVES + MASK_MAX_CODE };
 
-/* Of each operand: whether it is read, where it is, and what is known of it: what has the form
- * of a number or of a band is written down without a look at its own operands. */
+/* For each operand: whether it is read, where it is, and its form. An operand that is a
+ * number or a band is written without reading its own operands. */
 struct work {
     bool read[MASK_OPERANDS];
     int32_t same[MASK_OPERANDS]; /* the operand that it equals; -1: none */
@@ -321,7 +321,7 @@ static bool is_known_as(const struct work *w, int64_t operand, double x)
     return mask_is_number(k) && k->low >= x && k->low <= x;
 }
 
-/* The operand that instruction k gives as it is, but for the sign of a zero. */
+/* The operand that instruction k returns unchanged, but for the sign of a zero. */
 static int32_t same_as(const struct attn_mask_program *p, int32_t k, const struct work *w)
 {
     const int64_t *word = p->code + (int64_t)k * MASK_WORDS;

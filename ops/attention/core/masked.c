@@ -213,7 +213,7 @@ struct masked_walk {
     struct attn_stream stream;
     int64_t query; /* of row 0; a multiple of 64, or that of the block */
     struct attn_ragged_sample tokens;
-    int64_t absent; /* rows in front of the first token, which are nobody's */
+    int64_t absent; /* rows in front of the first token, which belong to no sample */
     int64_t keys;   /* those from there on are not there */
     const struct masked_edge *edge; /* of a ragged batch, or NULL */
     struct masked_span span[MAX_GROUPS];

@@ -36,7 +36,7 @@ struct queries {
     /* Keys from `front` to `shown` get nothing added, all those before `front` and from
      * `padding` on get `masked`. */
     int64_t front, shown, padding;
-    /* Scores are taken as they are, where all rows see a key; but for the mask. */
+    /* The scores need no change, where all rows see a key, except for the mask. */
     bool plain, plain_but_mask;
     int64_t part;      /* of the keys, of s->parts */
     int64_t first;     /* key of the tile in work */
@@ -178,7 +178,7 @@ static void add_masked(const struct queries *t, float *scores, int64_t r, int64_
             scores[j] += o->masked;
 }
 
-/* Scores of row r as they are in `mode`, to their output. */
+/* Writes the scores of row r, in the form of `mode`, to their output. */
 static void show(const struct queries *t, const float *scores, int64_t r, int64_t first,
                  int64_t n, int32_t mode)
 {

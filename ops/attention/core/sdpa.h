@@ -51,7 +51,7 @@ struct attn_sdpa {
     int64_t scores_len;     /* keys of a row of the scores; 0: kv_len */
     /* By attn_sdpa_plan(): */
     int64_t rows, block,
-        blocks;    /* rows of one K: of all its heads where they can be merged */
+        blocks;    /* rows of one K: those of all its heads where they are joined */
     int64_t heads; /* such groups of rows */
     int64_t n_tasks, task_cost, scratch_bytes, promoted_bytes;
     /* By attn_sdpa_phases(): the number of tasks that share the keys of the same queries,

@@ -19,7 +19,7 @@
 enum { ATTN_POOLING_TILE = 256 };
 enum attn_pooling_form {
     ATTN_POOLING_SOFTMAX,
-    ATTN_POOLING_EXP,  /* exp(s) over their sum + epsilon, as it is */
+    ATTN_POOLING_EXP,  /* exp(s) over their sum + epsilon */
     ATTN_POOLING_PLAIN /* the scores are the weights */
 };
 

@@ -309,8 +309,8 @@ static struct attn_keys keys_between(const struct attn_keys *keys, int64_t from,
     return some;
 }
 
-/* Requests `n` rows of `floats` floats for L2: with few queries the arithmetic waits for them, and
- * the CPU by itself looks no further than a page. */
+/* Prefetches `n` rows of `floats` floats into L2: with few queries the arithmetic waits
+ * for them, and the CPU's own prefetcher stops at the end of a page. */
 static void fetch_rows(const float *x, int64_t row, int64_t n, int64_t floats)
 {
     enum { LINE = 64 / sizeof(float) };

@@ -66,7 +66,7 @@ struct attn_stream {
     float *keys, *values; /* panels of a tile; not used for up to ROWS queries */
     /* The caller sets these after attn_stream_begin(), where they differ. */
     int64_t k_col;                  /* from one element of a key to the next: 1 */
-    struct attn_prefetch *prefetch; /* what is read after this block, or NULL */
+    struct attn_prefetch *prefetch; /* rows to prefetch for after this block, or NULL */
     bool linear;  /* scores are the weights, without softmax; 0 masks a key: false */
     bool packed;  /* by attn_stream_begin_packed() */
     bool to_pack; /* the tile under way has no panels yet */

@@ -134,7 +134,7 @@ struct window_walk {
     bool masked;            /* some key of the tile is */
 };
 
-/* A tile of keys by itself: where it begins, and how far tokens are apart. */
+/* A tile of keys alone: where it begins, and the distance of its tokens. */
 static struct attn_keys tile_at(const struct window_walk *t, int64_t token, int64_t step,
                                 int64_t n)
 {

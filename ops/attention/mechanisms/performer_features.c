@@ -410,7 +410,7 @@ static void scale_projection(const struct attn_feature_call *c, const float *w, 
                               (size_t)dim, (size_t)rows);
 }
 
-/* The largest u of the keys of a head, from W as it is given. */
+/* The largest u of the keys of a head, from W as the file gives it. */
 static attn_status find_max(const struct attn_feature_call *c, const float *w,
                             int64_t batch, int64_t head)
 {

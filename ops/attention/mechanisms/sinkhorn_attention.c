@@ -415,7 +415,8 @@ static void add_sorted(struct attn_prefetch *all, const struct sinkhorn_walk *w,
         }
 }
 
-/* Buckets u … of `heads` heads from this one on: what is read of them, and written. */
+/* Buckets u … of `heads` heads from this one on: their rows that are read, and written.
+ */
 static struct attn_prefetch tokens_of(const struct sinkhorn_walk *w, int64_t u,
                                       int64_t heads)
 {
@@ -486,7 +487,8 @@ static attn_status run_group(struct sinkhorn_walk *w, int64_t u, int64_t n,
     return ATTNRUN_OK;
 }
 
-/* Task `task` of the attention: heads take turns, since their rows lie side by side. */
+/* Runs task `task` of the attention. Heads are computed in turns, since their rows lie
+ * side by side. */
 static struct sinkhorn_walk open_task(const attnrun_step *step, const attnrun_work *work,
                                       int64_t task, int64_t *u)
 {
@@ -515,7 +517,7 @@ static struct sinkhorn_walk open_task(const attnrun_step *step, const attnrun_wo
     return w;
 }
 
-/* The tokens of the heads that take turns from `task` on. */
+/* The tokens of the heads that are computed in turns from `task` on. */
 static struct attn_prefetch prefetch_of(const attnrun_step *step,
                                         const attnrun_work *work, int64_t task)
 {

@@ -39,7 +39,7 @@ struct sort {
     const attnrun_step *step;
     const struct sinkhorn_state *s;
     int64_t b, h;         /* sample, the head in work */
-    int64_t heads, apart; /* how many take turns; from the means of one to the next */
+    int64_t heads, apart; /* heads in turns; from the means of one to the next */
     double *sum, *total;  /* (dim) each */
     float *q, *k;         /* (rows, dim), (columns, dim) of the head */
     float *logits, *row;  /* (ROWS, columns), (columns) */
@@ -59,8 +59,9 @@ static void mean(const struct sort *t, float *out, const float *x, int64_t row,
         out[d] = (float)(t->sum[d] / (double)n);
 }
 
-/* Means of the buckets of `n` tokens of several heads, which take turns: their rows lie
- * side by side. Those of head i come i * apart floats after those of the first. */
+/* Computes the means of the buckets of `n` tokens of several heads, in turns, because
+ * their rows lie side by side. The means of head i are i * apart floats after those of
+ * the first. */
 static void means(const struct sort *t, float *out, const float *x,
                   const struct attn_heads *rows, int64_t buckets, int64_t n)
 {

@@ -18,7 +18,7 @@ enum { RULE_LINEAR, RULE_GATED, RULE_DELTA, RULE_GATED_DELTA };
 enum {
     LINEAR_BLOCK = 64, /* floats of a row of S in scratch: columns of a task */
     LINEAR_VECTOR = 16,
-    LINEAR_TOGETHER = 8, /* the maximum of tasks that take turns, … */
+    LINEAR_TOGETHER = 8, /* the most tasks that are computed in turns, … */
     LINEAR_CHUNK = 64    /* … tokens of one before those of the next */
 };
 
@@ -28,7 +28,7 @@ struct linear_state {
     int64_t key_heads;     /* each writes to kv_num_heads / key_heads of S */
     int64_t answer_heads;  /* the larger of q_num_heads and kv_num_heads */
     int64_t block, blocks; /* of columns of S */
-    int64_t together;      /* tasks that take turns */
+    int64_t together;      /* tasks that are computed in turns */
     int64_t slots;         /* states in past and present */
     int64_t state_floats;  /* of one of them: all heads of all samples */
     bool per_key;          /* a decay for each row of S */

@@ -133,7 +133,7 @@ static void memory_take(struct memory *m)
     }
 }
 
-/* S as it is goes to slot `slot` of the present states, unless it is there. */
+/* Copies the present S to slot `slot` of the present states, unless it is there. */
 static void memory_store(const struct memory *m, int64_t slot)
 {
     const attnrun_step *step = m->step;

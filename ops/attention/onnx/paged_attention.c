@@ -65,7 +65,7 @@ static const attnrun_attr_def paged_attrs[] = {
 struct paged_state {
     int64_t tokens, batch, dim, v_dim, heads, kv_heads;
     int64_t pages, page, table; /* tokens of a page; pages of a sequence at most */
-    int64_t half, positions;    /* half 0: nothing turns */
+    int64_t half, positions;    /* half 0: no rotation */
     int64_t cache_bytes[2], cache_at[2], chunks[2];  /* at: of shared memory */
     int64_t q_row, k_row, v_row, k_offset, v_offset; /* floats of the inputs */
     struct attn_sdpa core;                           /* what all sequences share */
@@ -412,7 +412,7 @@ static void put(const attnrun_step *step, const attnrun_work *work, int i, int64
     attn_quantize(&q, cache + at, from, scale);
 }
 
-/* Normalizes and turns a head of the token at `position`; `room`: dim floats. */
+/* Normalizes and rotates a head of the token at `position`; `room`: dim floats. */
 static void make_head(const attnrun_step *step, int norm, const float *from,
                       int64_t position, float *room, float *to)
 {
