@@ -19,7 +19,8 @@ enum {
 
 /* ---- plan ---- */
 
-/* Small blocks are put together, large ones cut into equal parts. */
+/* The queries of a query tile: small blocks are joined, large ones are cut into equal
+ * parts. */
 static int64_t tile_of(int64_t block)
 {
     if (block < MIN_BLOCK)
@@ -29,7 +30,7 @@ static int64_t tile_of(int64_t block)
 
 static int64_t words(const struct attn_blocks *p) { return ceil_div(p->key_blocks, 64); }
 
-/* Bytes of the biases of a group, and of their words; -1 where that overflows. */
+/* The bytes of the biases of a group, and of their words; -1 where they overflow. */
 static int64_t bias_bytes(const struct attn_blocks *p, int64_t rows)
 {
     int64_t bytes;
@@ -38,7 +39,7 @@ static int64_t bias_bytes(const struct attn_blocks *p, int64_t rows)
     return fits ? bytes : -1;
 }
 
-/* Those of a task and of the first query tile of the next one. */
+/* The bytes of a task and of the first query tile of the next one. */
 static int64_t task_bytes(const struct attn_blocks *p)
 {
     const int64_t rows = bias_bytes(p, p->rows), tile = bias_bytes(p, p->tile);
@@ -101,7 +102,7 @@ static int64_t block_of(const struct block_lists_walk *w, int64_t row)
     return (w->o->first + w->row + row) / w->p->block - w->first_block;
 }
 
-/* What the first `rows` rows see. */
+/* Fills in the biases of the blocks that the first `rows` rows see. */
 static void fill_bias(struct block_lists_walk *w, int64_t rows)
 {
     const int64_t columns = w->p->key_blocks;
@@ -121,7 +122,8 @@ static void fill_bias(struct block_lists_walk *w, int64_t rows)
     }
 }
 
-/* How many of the rows from `row` on are one query tile: a block is cut into whole tiles. */
+/* The number of rows from `row` on that are one query tile: a block is cut into whole
+ * tiles. */
 static int64_t tile_rows(const struct block_lists_walk *w, int64_t row)
 {
     const int64_t block = w->p->block, at = (w->o->first + w->row + row) % block;
@@ -157,7 +159,7 @@ static struct run block_run(const struct block_lists_walk *w, int64_t first, int
     return run;
 }
 
-/* Keys behind the last one that row `row` may see. */
+/* The end of the keys that row `row` may see. */
 static int64_t end_for(const struct block_lists_walk *w, int64_t row)
 {
     if (!w->p->sizes.causal)
@@ -181,8 +183,8 @@ static int64_t next_block(const struct block_lists_walk *w, int64_t first, int64
     return j;
 }
 
-/* The first segment from key `from` on that rows row … row + rows - 1 see. False:
- * none. */
+/* Finds the first segment from key `from` on that rows row … row + rows - 1 see. False:
+ * there is none. */
 static bool next_run(const struct block_lists_walk *w, int64_t row, int64_t rows,
                      int64_t from, struct run *run)
 {
@@ -218,8 +220,8 @@ static void add_keys(const struct block_lists_walk *w, struct attn_prefetch *pre
                       to - from, s->v_dim);
 }
 
-/* Keys that the query tile of rows row … + rows - 1 reads and the tile before it, that of
- * row `before` (-1: none), did not. */
+/* The keys that the query tile of rows row … + rows - 1 reads, without those of the tile
+ * before it, which begins at row `before` (-1: none). */
 static struct attn_prefetch rows_of(const struct block_lists_walk *w, int64_t row,
                                     int64_t rows, int64_t before)
 {
@@ -249,8 +251,8 @@ static const uint8_t *mask_of(const struct block_lists_walk *w, int64_t key)
     return w->o->key_mask + w->b * w->p->sizes.kv_len + key;
 }
 
-/* Scores of one segment of keys whose rows have biases of their own, or of which some are
- * masked. */
+/* Masks the scores of one segment of keys, whose rows have biases of their own, or of
+ * which some are masked. */
 static void mask_row(const struct block_lists_walk *w, float *scores, int64_t row,
                      int64_t n)
 {
@@ -281,7 +283,7 @@ static void give_segments(struct block_lists_walk *w)
     w->n_keys = 0;
 }
 
-/* Keys from … to - 1 of a segment, at most KEYS of them. */
+/* Gives the stream the keys from … to - 1 of a segment, at most KEYS of them. */
 static void give_keys(struct block_lists_walk *w, struct run run)
 {
     const struct attn_sizes *s = &w->p->sizes;
@@ -294,7 +296,7 @@ static void give_keys(struct block_lists_walk *w, struct run run)
         .k_row = s->k.row,
         .v_row = s->v.row,
         .n = n,
-        /* Of the last keys the first rows do not see all. */
+        /* The first rows do not see all of the last keys. */
         .band = run.to > end_for(w, w->tile),
         .first = -run.to - TILE,
         .last = w->o->position + w->row + w->tile - run.from,
@@ -352,7 +354,7 @@ static attn_status run_tile(struct block_lists_walk *w, int64_t rows,
     return ATTNRUN_OK;
 }
 
-/* Task `task`, with room for the biases of `rows` rows in *memory. */
+/* Opens task `task`, with space for the biases of `rows` rows in *memory. */
 static struct block_lists_walk open_task(const struct attn_blocks *p,
                                          const struct attn_blocks_operands *o,
                                          int64_t task, int64_t rows, char **memory)
@@ -372,7 +374,7 @@ static struct block_lists_walk open_task(const struct attn_blocks *p,
     return w;
 }
 
-/* What the first query tile of the task after this one reads. */
+/* The rows that the first query tile of the next task reads. */
 static struct attn_prefetch first_rows(const struct block_lists_walk *w, int64_t task,
                                        const attnrun_work *work, char *memory)
 {

@@ -75,7 +75,8 @@ static attn_status bounded_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* The squared length of a row, also where squares are no floats; NaN does not count. */
+/* The squared length of a row, also where squares overflow a float. NaN elements do not
+ * count. */
 static double square_of(const attnrun_step *step, const float *x, int64_t dim)
 {
     double sum = step->kernels->sum_square_f32(x, (size_t)dim);

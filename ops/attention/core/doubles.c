@@ -22,7 +22,8 @@ struct doubles_block {
     double *sums, *scores; /* (ROWS, v_dim), (KEYS) */
 };
 
-/* Blocks of queries, their cost and scratch; no tasks where nothing is to be done. */
+/* Plans blocks of queries, their cost and scratch. There are no tasks for an empty
+ * result. */
 static attn_status plan_blocks(const attnrun_step *step, struct attn_sdpa *s)
 {
     int64_t sums;
@@ -70,7 +71,8 @@ static const double *token_at(const struct doubles_block *t, int64_t j, bool val
            (j - (past ? 0 : s->past_len)) * at->row;
 }
 
-/* A score with what the mask adds for query i and key j < mask_len; false masks it. */
+/* Adds the mask to the score of query i and key j < mask_len; false where it masks the
+ * key. */
 static double masked(const struct doubles_block *t, double score, int64_t i, int64_t j)
 {
     const struct attn_heads *at = &t->s->mask;
@@ -99,7 +101,7 @@ static double *scores_out(const struct doubles_block *t, int64_t i)
                      ((t->b * s->q_heads + t->head) * s->q_len + i) * s->kv_len;
 }
 
-/* What the softmax takes for query i and key j, of their product. */
+/* The score of query i and key j that the softmax takes, from their product. */
 static double score_of(const struct doubles_block *t, double score, int64_t i, int64_t j,
                        bool seen)
 {
@@ -117,7 +119,7 @@ static double score_of(const struct doubles_block *t, double score, int64_t i, i
     return score;
 }
 
-/* Weights of a tile's keys, in place of their scores, and the row's new state. */
+/* Replaces the scores of a tile's keys by weights, and updates the row's state. */
 static void softmax(struct doubles_row *row, double *scores, int64_t n, double *sums,
                     int64_t v_dim)
 {
@@ -135,7 +137,7 @@ static void softmax(struct doubles_row *row, double *scores, int64_t n, double *
     *row = (struct doubles_row){ max, row->sum * factor + sum };
 }
 
-/* Query i and keys first … end - 1, which lie in one segment. */
+/* Computes query i with keys first … end - 1, which lie in one segment. */
 static void run_row(const struct doubles_block *t, int64_t i, int64_t first, int64_t end)
 {
     const struct attn_sdpa *s = t->s;
@@ -161,7 +163,7 @@ static void run_row(const struct doubles_block *t, int64_t i, int64_t first, int
                              (size_t)(end - first), (size_t)s->v_dim);
 }
 
-/* Sums over their total become Y; a row without keys is zeros. */
+/* Divides the sums by their total, which gives Y; a row without keys is zeros. */
 static void finish_row(const struct doubles_block *t, int64_t i)
 {
     const struct attn_sdpa *s = t->s;

@@ -41,7 +41,8 @@ static float count_kept(const struct attn_feature_call *c, struct attn_feature_t
     return (float)n;
 }
 
-/* Values that are one column are summed in the order of others, whatever their stride. */
+/* Copies values of one column, so that they are summed in the order of others, whatever
+ * their stride. */
 static void take_column(const struct attn_feature_call *c, struct attn_gemm_f32 *g)
 {
     if (g->b_row != 1)
@@ -51,7 +52,7 @@ static void take_column(const struct attn_feature_call *c, struct attn_gemm_f32 
     g->packed = 1;
 }
 
-/* S += features' V for the features of this tile. */
+/* Adds features' V to S for the features of this tile. */
 static void add_values(const struct attn_feature_call *c, struct attn_feature_tile t,
                        const struct attn_feature_sum *sum)
 {
@@ -87,8 +88,8 @@ static struct attn_feature_tile tile_of(const struct attn_feature_call *c, int64
     return (struct attn_feature_tile){ head / heads, head % heads, first, n };
 }
 
-/* Keys from … to - 1, tile by tile, and head by head within a tile: the rows of heads lie
- * side by side. */
+/* Adds keys from … to - 1, tile by tile, and head by head within a tile, because the rows
+ * of heads lie side by side. */
 static attn_status add_keys(const struct attn_feature_call *c, const struct heads *h,
                             int64_t from, int64_t to)
 {
@@ -120,7 +121,7 @@ static void add_sum(const struct attn_feature_call *c,
     into->more[0] += from->more[0];
 }
 
-/* Causal: what there is before the first key. */
+/* Causal: loads the state before the first key. */
 static void take_past(const struct attn_feature_call *c, int64_t head,
                       const struct attn_feature_sum *sum)
 {
@@ -150,8 +151,8 @@ static void store_present(const struct attn_feature_call *c, int64_t head,
 
 /* ---- answers ---- */
 
-/* y_i *= scale / g(dots_i) for the rows of a tile of queries; the first `empty` rows see
- * no key. */
+/* Multiplies y_i by scale / g(dots_i) for the rows of a tile of queries; the first
+ * `empty` rows see no key. */
 static void divide(const struct attn_feature_call *c, float *y, int64_t row, int64_t n,
                    int64_t empty)
 {
@@ -178,7 +179,7 @@ static void divide(const struct attn_feature_call *c, float *y, int64_t row, int
                                       (size_t)p->sizes.v_dim, by + empty);
 }
 
-/* Where S is in panels: there is room for that of each head. */
+/* The place of S in panels; each head has one. */
 static float *panels_of(const struct attn_feature_call *c, int64_t place)
 {
     return c->packed + place * c->plan->panel_floats;
@@ -192,7 +193,7 @@ static void pack_sum(const struct attn_feature_call *c,
                               (size_t)p->features, (size_t)p->sizes.v_dim);
 }
 
-/* y = features of queries times S in panels. */
+/* Computes y = features of queries times S in panels. */
 static void read_sum(const struct attn_feature_call *c, float *y, int64_t n,
                      int64_t place)
 {
@@ -216,7 +217,7 @@ static float *rows_of_y(const struct attn_feature_call *c, struct attn_feature_t
     return c->o->y + t.batch * y->batch + t.head * y->head + t.first * y->row;
 }
 
-/* A tile of queries that see all keys of `sum`, whose S is in panels. */
+/* Computes a tile of queries that see all keys of `sum`, whose S is in panels. */
 static void answer_tile(const struct attn_feature_call *c, struct attn_feature_tile t,
                         const struct attn_feature_sum *sum, int64_t place)
 {
@@ -227,7 +228,7 @@ static void answer_tile(const struct attn_feature_call *c, struct attn_feature_t
     divide(c, y, p->sizes.y.row, t.n, sum->more[0] > 0 ? 0 : t.n);
 }
 
-/* Queries from … to - 1 of the query heads of `h`, chunk by chunk. */
+/* Computes queries from … to - 1 of the query heads of `h`, chunk by chunk. */
 static attn_status answer(const struct attn_feature_call *c, const struct heads *h,
                           int64_t from, int64_t to)
 {
@@ -246,7 +247,8 @@ static attn_status answer(const struct attn_feature_call *c, const struct heads 
     return ATTNRUN_OK;
 }
 
-/* Rows from … of a chunk and the keys up to them: y += triangle(f(q) f(k)') V. */
+/* Adds the keys of a chunk up to each row, for rows from … on: y += triangle(f(q) f(k)')
+ * V. */
 static void answer_inside(const struct attn_feature_call *c,
                           struct attn_feature_tile keys, float *y, int64_t from,
                           int64_t rows)
@@ -283,7 +285,7 @@ static void answer_inside(const struct attn_feature_call *c,
     c->kernels->gemm_f32(&g);
 }
 
-/* Rows of a chunk before the first key that is not masked. */
+/* The number of rows of a chunk before the first key that is not masked. */
 static int64_t empty_rows(const struct attn_feature_call *c,
                           struct attn_feature_tile keys,
                           const struct attn_feature_sum *sum)
@@ -297,8 +299,8 @@ static int64_t empty_rows(const struct attn_feature_call *c,
     return n;
 }
 
-/* A chunk of keys and the queries in step with them, from query `query` on; then the sum
- * has the keys. */
+/* Computes a chunk of keys and the queries in step with them, from query `query` on; then
+ * adds the keys to the sum. */
 static void run_chunk(const struct attn_feature_call *c, struct attn_feature_tile keys,
                       int64_t query, const struct attn_feature_sum *sum)
 {
@@ -327,7 +329,7 @@ static void run_chunk(const struct attn_feature_call *c, struct attn_feature_til
 
 /* ---- tasks ---- */
 
-/* Sums in scratch, empty. */
+/* Opens empty sums in scratch. */
 static void open_sums(const struct attn_feature_call *c, struct heads *h)
 {
     for (int64_t i = 0; i < h->n; i++)
@@ -340,7 +342,7 @@ static void shared_sums(const struct attn_feature_call *c, struct heads *h, int6
         h->sums[i] = sum_at(c->plan, shared_sum(c, h->head + i, slice));
 }
 
-/* Keys from … to - 1, whose sums hold those before, and their queries. */
+/* Computes keys from … to - 1 and their queries; the sums hold the keys before them. */
 static attn_status run_causal(const struct attn_feature_call *c, const struct heads *h,
                               int64_t from, int64_t to)
 {
@@ -393,7 +395,8 @@ static attn_status run_slice(const struct attn_feature_call *c, struct heads *h,
                     min64((slice + 1) * p->slice, p->sizes.kv_len));
 }
 
-/* Phase 1: slices in order. Causal: each gets what comes before it. */
+/* Phase 1: adds the slices in order. Causal: each slice gets the sum of those before it.
+ */
 static void run_combine(const struct attn_feature_call *c, int64_t head)
 {
     const struct attn_feature_plan *p = c->plan;

@@ -81,7 +81,7 @@ static void state_tasks(attnrun_step *step, const struct attn_feature_plan *p)
                  nanoseconds(answer * (double)(p->block * s->group)));
 }
 
-/* Heads whose sums and panels may be at hand at one time. */
+/* The number of heads whose sums and panels are kept at the same time. */
 static int64_t sharing(const struct attn_feature_plan *p)
 {
     const int64_t one = p->sum_floats + p->panel_floats;

@@ -31,7 +31,8 @@ static int64_t gemm_floats(const struct attn_global_rows *g)
                     16);
 }
 
-/* Rows of X or of their means, their projection, a tile of keys and values. */
+/* Plans the scratch: rows of X or of their means, their projection, a tile of keys and
+ * values. */
 static bool scratch_of(struct attn_global_rows *g)
 {
     const struct attn_sizes *s = &g->s;
@@ -120,7 +121,8 @@ static void project(const struct global_walk *t, float *c, int64_t n, const floa
                                  .scratch = t->gemm });
 }
 
-/* Queries of head `head` and m global tokens from number `global` on, scaled. */
+/* Computes the scaled queries of head `head` and m global tokens from number `global` on.
+ */
 static void make_queries(const struct global_walk *t, float *c, int64_t head,
                          int64_t global, int64_t m)
 {
@@ -144,7 +146,7 @@ static void mask_keys(void *arg, float *scores, int64_t row, int64_t rows, int64
                                   (size_t)(to - from));
 }
 
-/* False: no key of the tile is seen. */
+/* Finds the keys of a tile that are seen. False: there is none. */
 static bool find_seen(struct global_walk *t, int64_t first, int64_t n)
 {
     const uint8_t *mask = t->o->key_mask;
@@ -160,7 +162,8 @@ static bool find_seen(struct global_walk *t, int64_t first, int64_t n)
     return seen > 0;
 }
 
-/* All keys: rows of X, or head `head`'s keys and values made of them. */
+/* Gives the stream all keys: rows of X, or head `head`'s keys and values made from them.
+ */
 static attn_status global_rows_walk(struct global_walk *t, bool formed, int64_t head,
                                     const attnrun_work *work)
 {
@@ -199,7 +202,7 @@ static float *y_at(const struct global_walk *t, int64_t head, int64_t global)
     return t->o->y + t->b * y->batch + head * y->head + token_of(t, global) * y->row;
 }
 
-/* Means of X become values of head `head`, for m rows of the block from `row` on. */
+/* Turns means of X into values of head `head`, for m rows of the block from `row` on. */
 static void finish_few(const struct global_walk *t, int64_t row, int64_t head,
                        int64_t global, int64_t m)
 {
@@ -215,7 +218,7 @@ static void finish_few(const struct global_walk *t, int64_t row, int64_t head,
                (size_t)v_dim * sizeof(float));
 }
 
-/* Up to FEW rows, each a head and a global token, over rows of X. */
+/* Computes up to FEW rows, each a head and a global token, over rows of X. */
 static attn_status run_few(struct global_walk *t, int64_t task, const attnrun_work *work)
 {
     const struct attn_global_rows *g = t->g;
@@ -242,7 +245,7 @@ static attn_status run_few(struct global_walk *t, int64_t task, const attnrun_wo
     return ATTNRUN_OK;
 }
 
-/* A block of one head's global rows, over keys and values made for it. */
+/* Computes a block of one head's global rows, over keys and values made for it. */
 static attn_status run_many(struct global_walk *t, int64_t task, const attnrun_work *work)
 {
     const struct attn_global_rows *g = t->g;

@@ -81,7 +81,7 @@ static attn_status check_heads(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
-/* Rank 3 needs the head attributes, rank 4 must not have them. */
+/* Checks that rank 3 has the head attributes, and rank 4 does not have them. */
 static attn_status check_rank(const attnrun_step *step,
                               const struct attn_heads_args *args, int rank)
 {
@@ -137,7 +137,7 @@ static attn_status split(const attnrun_step *step, int in, int rank, int64_t hea
     return ATTNRUN_OK;
 }
 
-/* Of two that should be equal: the one that says more. */
+/* Of two dims that should be equal: the one about which more is known. */
 static attnrun_dim known_of(attnrun_dim a, attnrun_dim b)
 {
     return dim_is_const(a) || (a.expr >= 0 && !dim_is_const(b)) ? a : b;

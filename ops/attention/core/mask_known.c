@@ -187,7 +187,7 @@ static double meaning(double x)
     return same(x, 0.0) ? 1.0 : x <= masked ? 0.0 : (double)NAN;
 }
 
-/* The highest finite number that pairs get which are not seen. */
+/* The highest finite number that replaces the scores of masked pairs. */
 static double softest(double a, double b) { return meaning(a) == 0.0 && a > b ? a : b; }
 
 /* A value that does not change on the tile, as a band of all pairs. */
@@ -207,7 +207,7 @@ static struct attn_mask_known transposed(const struct attn_mask_known *k, bool t
     return transpose && attn_mask_other_side(k, &other) ? other : *k;
 }
 
-/* What is added to a score in all, where keep and add are known. */
+/* Derives the whole mask of a score, where keep and add are known. */
 static struct attn_mask_seen conclude(const struct attn_mask_known *keep,
                                       const struct attn_mask_known *add, float fill,
                                       const struct attn_mask_tile *tile)

@@ -14,7 +14,7 @@ static bool same(double a, double b) { return a == b; }
 
 /* ---- one pair of numbers ---- */
 
-/* A number as `dtype` holds it; NaN where that is not known. */
+/* A number rounded to `dtype`; NaN where the result is not known. */
 double attn_mask_held(double x, int32_t dtype)
 {
     if (dtype == ATTNRUN_F32)
@@ -68,7 +68,7 @@ static double apply(int64_t opcode, double a, double b)
 
 /* ---- bands ---- */
 
-/* A band on a tile: it may be all or nothing there. */
+/* A band on a tile. The tile may be wholly inside or outside of it. */
 struct attn_mask_known attn_mask_band(int64_t first, int64_t last, double inside,
                                       double outside, const struct attn_mask_tile *t)
 {
@@ -90,8 +90,7 @@ struct attn_mask_known attn_mask_band(int64_t first, int64_t last, double inside
     return k;
 }
 
-/* first … last, as a condition or as its contrary, with one end open: the other side is a
- * band, too. */
+/* The outside of the band first … last with one open end, which is a band, too. */
 bool attn_mask_other_side(const struct attn_mask_known *k, struct attn_mask_known *other)
 {
     if (k->form != BAND || (k->first > -ATTN_MASK_FAR && k->last < ATTN_MASK_FAR))
@@ -109,7 +108,8 @@ static double of_pair(const struct attn_mask_pair *p, double a, double b)
     return attn_mask_held(apply(p->opcode, a, b), p->dtype);
 }
 
-/* Two bands: one value inside of both and another elsewhere, or one outside of both. */
+/* Joins two bands: one value inside of both and another elsewhere, or one outside of
+ * both. */
 static bool join(const struct attn_mask_pair *p, const struct attn_mask_known *a,
                  const struct attn_mask_known *b, struct attn_mask_known *result)
 {
@@ -168,7 +168,7 @@ static double at(const struct attn_mask_known *k, int64_t query, int64_t key)
            (double)k->base;
 }
 
-/* Whether all integers of a line between the two are what `dtype` holds. */
+/* Whether `dtype` holds all integers of a line from low to high. */
 bool attn_mask_holds_line(double low, double high, int32_t dtype)
 {
     const double limit = dtype == ATTNRUN_F32   ? 16777216.0
@@ -195,7 +195,7 @@ struct attn_mask_known attn_mask_line(int64_t of_query, int64_t of_key, int64_t 
     return k;
 }
 
-/* Where line <= bound: a band of key - query; false where it is none. */
+/* The band of key - query where line <= bound; false where it is none. */
 static bool below(const struct attn_mask_known *line, int64_t bound, int64_t *first,
                   int64_t *last)
 {
@@ -211,7 +211,7 @@ static bool below(const struct attn_mask_known *line, int64_t bound, int64_t *fi
     return true;
 }
 
-/* -line <= bound */
+/* The same for -line <= bound. */
 static bool above(const struct attn_mask_known *line, int64_t bound, int64_t *first,
                   int64_t *last)
 {
@@ -221,7 +221,7 @@ static bool above(const struct attn_mask_known *line, int64_t bound, int64_t *fi
     return below(&minus, bound, first, last);
 }
 
-/* low <= line <= high as a band. */
+/* The same for low <= line <= high. */
 static bool within(const struct attn_mask_known *line, int64_t low, int64_t high,
                    int64_t *first, int64_t *last)
 {
@@ -233,7 +233,7 @@ static bool within(const struct attn_mask_known *line, int64_t low, int64_t high
     return true;
 }
 
-/* line (or its absolute value) against 0 or a number. */
+/* Compares a line, or its absolute value, with 0 or a number. */
 static bool compare_lines(const struct attn_mask_pair *p, const struct attn_mask_known *a,
                           const struct attn_mask_known *b, struct attn_mask_known *result)
 {

@@ -23,7 +23,7 @@ static int32_t type_of(const struct attn_mask_program *p, int64_t operand, int32
     return operand >= 0 && operand < p->n_leaves + k ? p->dtype[operand] : 0;
 }
 
-/* The dtype of what instruction k gives; 0 where it is none. */
+/* The dtype of the result of instruction k; 0 where it has none. */
 static int32_t result_type(const struct attn_mask_program *p, int32_t k)
 {
     const int64_t *word = p->code + (int64_t)k * MASK_WORDS;
@@ -240,7 +240,8 @@ static double element(const attnrun_tensor *x, int64_t at)
     }
 }
 
-/* Elements t0 … t1 - 1 along the axis of a leaf, the first of which is at `at`. */
+/* Summarizes elements t0 … t1 - 1 along the axis of a leaf, the first of which is at
+ * `at`. */
 static struct attn_mask_entry summary(const attnrun_tensor *x, int64_t at, int64_t stride,
                                       int64_t t0, int64_t t1)
 {
@@ -268,7 +269,7 @@ static struct attn_mask_entry summary(const attnrun_tensor *x, int64_t at, int64
     return e;
 }
 
-/* Of two neighbours. One element alone is a line of any slope. */
+/* The summary of two neighbours. One element alone is a line of any slope. */
 static struct attn_mask_entry both(const struct attn_mask_entry *a,
                                    const struct attn_mask_entry *b)
 {
@@ -280,7 +281,7 @@ static struct attn_mask_entry both(const struct attn_mask_entry *a,
     return e;
 }
 
-/* A block of one element at the end goes on in the line of its neighbour. */
+/* A block of one element at the end continues the line of its neighbour. */
 static void continue_line(struct attn_mask_entry *last,
                           const struct attn_mask_entry *before, int64_t t)
 {
@@ -301,7 +302,7 @@ static void fill_levels(const struct attn_mask_leaf *leaf, struct attn_mask_entr
     }
 }
 
-/* All pairs of a head. */
+/* Summarizes all pairs of a head. */
 static attn_status summarize_pairs(const struct attn_mask_program *p,
                                    const struct attn_mask_leaf *leaf,
                                    const attnrun_tensor *x, int64_t at,

@@ -79,7 +79,7 @@ static int64_t wrap(uint64_t x, bool narrow)
     return narrow ? (int64_t)(int32_t)(uint32_t)x : (int64_t)x;
 }
 
-/* Integers as two's complement, as the operators have them. */
+/* Computes instructions of integers in two's complement, as the operators do. */
 static void integers(int64_t opcode, int64_t *y, const int64_t *a, const int64_t *b,
                      int64_t n, bool narrow)
 {
@@ -263,7 +263,7 @@ static void put_number(union lane y, const int64_t *word, int32_t dtype, int64_t
         EACH(y.i[j] = word[1];)
 }
 
-/* Instruction k; x: where the operands are. */
+/* Computes instruction k; x: its operands. */
 static void instruction(const struct attn_mask_place *place, int32_t k,
                         const union lane *x, int64_t query, int64_t key, int64_t n)
 {
@@ -391,7 +391,7 @@ static void put_band(union lane y, int32_t dtype, const struct attn_mask_known *
     put_constant(y, dtype, k->outside, to, n);
 }
 
-/* Operand k of a query. `again`: the query before had these keys. */
+/* Computes operand k for a query. `again`: the query before had the same keys. */
 static void put_operand(const struct attn_mask_place *place, int32_t k, int64_t query,
                         const struct attn_mask_tile *tile, bool again, struct work *w)
 {

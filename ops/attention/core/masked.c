@@ -25,14 +25,14 @@ enum {
 };
 enum { SUMMARIZE, ATTEND };
 
-/* Of a sample of a ragged batch: what all its queries get for the keys of the blocks in which its
- * tokens begin and end. */
+/* A sample of a ragged batch: the mask of all its queries for the keys of the blocks in
+ * which its tokens begin and end. */
 struct masked_edge {
     double hidden; /* the most that keys get that are not there */
     bool seen;     /* the last keys that are there are seen, and nothing is added */
 };
 
-/* The tokens of a sample that are there: all of them where the batch is not ragged. */
+/* The tokens of a sample that exist: all of them where the batch is not ragged. */
 static struct attn_ragged_sample
 tokens_of(const struct attn_masked *m, const struct attn_masked_operands *o, int64_t b)
 {
@@ -42,7 +42,7 @@ tokens_of(const struct attn_masked *m, const struct attn_masked_operands *o, int
 
 /* ---- plan ---- */
 
-/* How many queries a task takes: a number of groups. */
+/* The number of queries of a task: whole groups. */
 static int64_t block_of(const struct attn_sdpa *s)
 {
     const int64_t others = s->batch * s->q_heads;
@@ -94,7 +94,8 @@ attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m)
 
 /* ---- phase 0 ---- */
 
-/* The length of the longest key of a head, squared; not a number where one is none. */
+/* The squared length of the longest key of a head; not finite where a key is not finite.
+ */
 static attn_status longest_key(const attnrun_step *step, const struct attn_masked *m,
                                const struct attn_masked_operands *o, int64_t head,
                                double *longest)
@@ -118,8 +119,8 @@ static attn_status longest_key(const attnrun_step *step, const struct attn_maske
     return ATTNRUN_OK;
 }
 
-/* The mask of keys from … to - 1, at most 64, for one query: the most of it into *most, and whether
- * it is none. */
+/* Computes the mask of keys from … to - 1, at most 64, for one query: its maximum goes to
+ * *most. Returns whether the mask changes no score. */
 static bool look_at_row(const struct attn_mask_place *place, int64_t query, int64_t from,
                         int64_t to, void *memory, double *most)
 {
@@ -139,7 +140,7 @@ static bool look_at_row(const struct attn_mask_place *place, int64_t query, int6
     return none;
 }
 
-/* The edges of a sample, element by element. */
+/* Computes the edges of a sample, element by element. */
 static attn_status look_at_edges(const attnrun_step *step, const struct attn_masked *m,
                                  const struct attn_masked_operands *o, int64_t b,
                                  const attnrun_work *work, struct masked_edge *edge)
@@ -168,7 +169,7 @@ static attn_status look_at_edges(const attnrun_step *step, const struct attn_mas
     return ATTNRUN_OK;
 }
 
-/* Rows behind the last sample: they take part in what follows, and must be numbers. */
+/* Clears the rows behind the last sample, because later nodes compute with them. */
 static attn_status clear_rest(const struct attn_masked *m,
                               const struct attn_masked_operands *o)
 {
@@ -222,8 +223,8 @@ struct masked_walk {
     int64_t first;           /* key of the tile in work */
 };
 
-/* What is proved of the keys from `key` on, for the queries of a group: of as many as are a
- * whole level, and can be said at once. */
+/* The proof about the keys from `key` on, for the queries of a group, for the largest
+ * level that can be proved at once. */
 static struct attn_mask_seen look(const struct masked_walk *t, int64_t group, int64_t key,
                                   int64_t *end)
 {
@@ -249,7 +250,7 @@ static struct attn_mask_seen look(const struct masked_walk *t, int64_t group, in
     }
 }
 
-/* The next span of a group, from key `from` on; empty behind the last one. */
+/* Finds the next span of a group, from key `from` on; it is empty behind the last one. */
 static void next_span(struct masked_walk *t, int64_t group, int64_t from)
 {
     const int64_t keys = t->keys, query = t->query + group * GROUP;
@@ -287,7 +288,7 @@ static struct attn_keys tile_at(const struct masked_walk *t, int64_t first, int6
     };
 }
 
-/* The mask of a part of the tile, element by element. */
+/* Applies the mask to a part of the tile, element by element. */
 static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
                     int64_t to)
 {
@@ -307,7 +308,7 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
     }
 }
 
-/* Keys from … to - 1 of the tile for the rows of a group. */
+/* Gives the rows of a group the keys from … to - 1 of the tile. */
 static void give(struct masked_walk *t, int64_t group, const struct attn_keys *tile,
                  int64_t from, int64_t to, const struct attn_mask_seen *seen)
 {
@@ -322,7 +323,7 @@ static void give(struct masked_walk *t, int64_t group, const struct attn_keys *t
     attn_stream_rows(&t->stream, &keys, row, rows, from, to, masked ? prepare : NULL, t);
 }
 
-/* The spans of a group as far as they are in the tile. */
+/* Gives a group those of its spans that are in the tile. */
 static void give_spans(struct masked_walk *t, int64_t group, const struct attn_keys *tile)
 {
     const int64_t end = t->first + tile->n;
@@ -365,7 +366,7 @@ static attn_status walk_keys(struct masked_walk *t, int64_t groups,
     }
 }
 
-/* Keys that were passed over add nothing to what any query of the group has seen. */
+/* Whether skipped keys add nothing to the result of any query of the group. */
 static bool is_lost(const struct masked_walk *t, int64_t group, double longest)
 {
     const struct attn_sdpa *s = &t->m->s;
@@ -375,7 +376,8 @@ static bool is_lost(const struct masked_walk *t, int64_t group, double longest)
     for (int64_t r = max64(row, t->absent); r < end; r++) {
         const double q = t->stream.kernels->sum_square_f32(t->stream.q + r * s->head_dim,
                                                            (size_t)s->head_dim);
-        /* More than what rounding adds, also of operands that are rounded to bf16. */
+        /* The bound includes the error of rounding, also where operands are rounded to
+         * bf16. */
         const double bound = 1.01 * sqrt(q * longest);
         /* Rounded as the sums are: next to 1e9 floats are 64 apart. */
         const double high = (double)(float)(t->soft[group] + bound);
@@ -386,7 +388,7 @@ static bool is_lost(const struct masked_walk *t, int64_t group, double longest)
     return true;
 }
 
-/* A group from the beginning, all keys with the mask. */
+/* Computes a group again from the beginning, all keys with the mask. */
 static attn_status walk_literally(struct masked_walk *t, int64_t group,
                                   const attnrun_work *work)
 {
@@ -407,7 +409,7 @@ static attn_status walk_literally(struct masked_walk *t, int64_t group,
     return ATTNRUN_OK;
 }
 
-/* The most that queries of a group get for keys that are not there. */
+/* The largest mask that queries of a group give to keys that do not exist. */
 static attn_status most_hidden(struct masked_walk *t, int64_t group, double *most)
 {
     const int64_t query = t->query + group * GROUP, keys = t->m->s.kv_len;
@@ -433,7 +435,8 @@ static attn_status most_hidden(struct masked_walk *t, int64_t group, double *mos
     return ATTNRUN_OK;
 }
 
-/* Keys that are not there would have no weight: FAR is more than scores differ by. */
+/* Checks that keys that do not exist would have no weight: FAR is more than scores differ
+ * by. */
 static attn_status check_hidden(const attnrun_step *step, struct masked_walk *t,
                                 int64_t groups)
 {
@@ -454,7 +457,7 @@ static attn_status check_hidden(const attnrun_step *step, struct masked_walk *t,
     return ATTNRUN_OK;
 }
 
-/* All keys for all groups: their sums and maxima. */
+/* Visits all keys for all groups: their sums and maxima. */
 static attn_status walk(struct masked_walk *t, int64_t groups, const double *norms,
                         const attnrun_work *work)
 {
@@ -470,7 +473,7 @@ static attn_status walk(struct masked_walk *t, int64_t groups, const double *nor
     return ATTNRUN_OK;
 }
 
-/* The log of the sum of exponentials of each query's scores. */
+/* Stores the log of the sum of exponentials of each query's scores. */
 static void store_sums(const struct masked_walk *t, int64_t row, int64_t rows)
 {
     const struct attn_masked *m = t->m;

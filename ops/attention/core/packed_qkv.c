@@ -59,7 +59,7 @@ static attn_status check_args(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
-/* Hidden sizes of query and key, and of value. */
+/* Finds the hidden sizes of query and key, and of value. */
 static attn_status find_widths(const attnrun_step *step, attnrun_dim *hidden,
                                attnrun_dim *v_hidden)
 {
@@ -235,7 +235,8 @@ static const float *past_of(const attnrun_step *step, bool value)
            (value ? c->batch * c->past_k.batch : 0);
 }
 
-/* Keys (first half of the tasks) or values of a head: the past, then the new ones. */
+/* Copies keys (first half of the tasks) or values of a head: the past, then the new ones.
+ */
 static void keep_head(const attnrun_step *step, int64_t task, const float *projected)
 {
     const struct attn_packed_qkv *m = step->state;
@@ -256,7 +257,7 @@ static void keep_head(const attnrun_step *step, int64_t task, const float *proje
                (size_t)c->head_dim * sizeof *to);
 }
 
-/* Where mask_index adds mask_filter_value. */
+/* Sets where mask_index adds mask_filter_value. */
 static void give_mask(const attnrun_step *step, struct attn_sdpa_operands *o)
 {
     const struct attn_packed_qkv_args *args = step->args;

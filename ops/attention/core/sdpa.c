@@ -20,7 +20,7 @@ enum {
 
 /* ---- one task ---- */
 
-/* Keys that some of a group of rows sees, and those that all of them see. */
+/* The keys that some row of a group sees, and those that all of its rows see. */
 struct seen {
     int64_t from, to, all_from, all_to;
 };
@@ -33,8 +33,8 @@ struct queries {
     int64_t offset, len; /* position of query 0; keys that exist for this sample */
     int64_t group;       /* rows that are given a tile together */
     struct seen seen[MAX_QUERIES / MIN_GROUP];
-    /* Keys from `front` to `shown` get nothing added, all those before `front` and from
-     * `padding` on get `masked`. */
+    /* `masked` is added to the keys before `front` and from `padding` on; nothing is
+     * added to the keys from `front` to `shown`. */
     int64_t front, shown, padding;
     /* The scores need no change, where all rows see a key, except for the mask. */
     bool plain, plain_but_mask;
@@ -57,7 +57,7 @@ void attn_sdpa_keys(const struct attn_sdpa *s, int64_t position, int64_t len,
     *to = max64(*to, *from);
 }
 
-/* Keys seen by row r of the block: [*from, *to). */
+/* The keys that row r of the block sees: [*from, *to). */
 static void keys_of(const struct queries *t, int64_t r, int64_t *from, int64_t *to)
 {
     const int64_t row = t->row + r, q_len = t->s->q_len;
@@ -122,7 +122,7 @@ static float *scores_out(const struct queries *t, int64_t r)
     return t->o->scores + row * scores_len(s);
 }
 
-/* Rows of several heads lie one behind the other. */
+/* The head of row r; the rows of several heads lie one behind the other. */
 static int64_t head_of(const struct queries *t, int64_t r)
 {
     return t->head + (t->row + r) / t->s->q_len - t->row / t->s->q_len;
@@ -161,7 +161,8 @@ static void mask_scores(float *scores, int64_t from, int64_t to)
         scores[j] = -INFINITY;
 }
 
-/* What operators of com.microsoft add to masked keys first … first + n - 1 of row r. */
+/* Adds what operators of com.microsoft add to masked keys first … first + n - 1 of row r.
+ */
 static void add_masked(const struct queries *t, float *scores, int64_t r, int64_t first,
                        int64_t n)
 {
@@ -188,7 +189,7 @@ static void show(const struct queries *t, const float *scores, int64_t r, int64_
         memcpy(out + first, scores, (size_t)shown * sizeof *out);
 }
 
-/* Those of a key that row r does not see become 0. */
+/* Sets the scores of keys that row r does not see to 0. */
 static void show_unseen(const struct queries *t, int64_t r, int64_t first, int64_t n)
 {
     float *out = scores_out(t, r);
@@ -201,7 +202,8 @@ static void show_unseen(const struct queries *t, int64_t r, int64_t first, int64
             out[j] = 0.0f;
 }
 
-/* Cap and mask of row r for keys first … first + n - 1; whole: it sees all of them. */
+/* Applies cap and mask to row r for keys first … first + n - 1; whole: the row sees all
+ * of them. */
 static void prepare_row(const struct queries *t, float *scores, int64_t r, int64_t first,
                         int64_t n, bool whole)
 {
@@ -226,7 +228,8 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
     show_unseen(t, r, first, n);
 }
 
-/* A mask of the keys alone that masks nothing and adds nothing: no padding here. */
+/* Whether a mask of only the keys masks nothing and adds nothing: there is no padding
+ * here. */
 static bool mask_is_empty(const struct queries *t, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = t->s;
@@ -243,7 +246,8 @@ static bool mask_is_empty(const struct queries *t, int64_t first, int64_t n)
     return j == n;
 }
 
-/* Whether a query sees one of the keys from … to - 1 of the tile depends on places alone. */
+/* Whether only the positions of the keys from … to - 1 of the tile decide which query
+ * sees them, so that their scores need no other change. */
 static bool is_plain(const struct queries *t, int64_t from, int64_t to)
 {
     const int64_t first = t->first + from, n = to - from;
@@ -267,7 +271,7 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
                     to - from, whole);
 }
 
-/* Queries of one head see a band of keys around their own position. */
+/* Sets the band of keys that queries of one head see around their own position. */
 static void set_band(const struct queries *t, struct attn_keys *keys)
 {
     const struct attn_sdpa *s = t->s;
@@ -280,7 +284,7 @@ static void set_band(const struct queries *t, struct attn_keys *keys)
         keys->last = min64(keys->last, own);
 }
 
-/* The key without value counts in the totals. */
+/* Adds the key without a value to the totals. */
 static void add_sinks(struct queries *t)
 {
     for (int64_t r = 0; t->o->sinks != NULL && r < t->stream.n; r++) {
@@ -290,7 +294,7 @@ static void add_sinks(struct queries *t)
     }
 }
 
-/* Sums over their total become Y; a row without keys is zeros. */
+/* Divides the sums by their total, which gives Y; a row without keys is zeros. */
 static void finish_rows(struct queries *t)
 {
     const struct attn_sdpa *s = t->s;
@@ -308,7 +312,8 @@ static void finish_rows(struct queries *t)
     }
 }
 
-/* A tile goes to each group of rows that sees some of it, cut to what they see. */
+/* Gives a tile to each group of rows that sees some of it, cut to the keys that they see.
+ */
 static void run_tile(struct queries *t, const struct attn_keys *all)
 {
     const int64_t panel = ATTN_GEMM_NR_MAX;
@@ -328,7 +333,7 @@ static void run_tile(struct queries *t, const struct attn_keys *all)
     }
 }
 
-/* The squared length of the longest key from … to - 1; not a finite number, then -1. */
+/* The squared length of the longest key from … to - 1; -1 where it is not finite. */
 static double longest_key(const struct queries *t, int64_t from, int64_t to)
 {
     const struct attn_sdpa *s = t->s;

@@ -14,8 +14,8 @@ int64_t attn_additive_floats(const struct attn_additive *a, int64_t max_rows)
     return floats;
 }
 
-/* x = exp(2 x); false where a result is beyond exp(40) and one over it. *close: still
- * false where one is beyond exp(1/2). */
+/* Computes x = exp(2 x). False where a result is above exp(40) or below its inverse.
+ * *close becomes false where a result is above exp(1/2) or below its inverse. */
 static bool exponentials(const struct attn_kernels *kernels, float *y, const float *x,
                          int64_t n, bool *close)
 {
@@ -63,8 +63,9 @@ void attn_additive_load(struct attn_additive_block *block, const struct attn_add
         exponentials(kernels, block->q_exp, block->q, rows * a->units, &block->close);
 }
 
-/* Keys as columns, exp(2 k) where that is true. Not where all is close to 0 and v is
- * large: 1 - 2 / (exp(2 x) + 1) has an error of 2^-24 however small x is. */
+/* Stores keys as columns: exp(2 k) where it returns true, else k. It returns false where
+ * all is close to 0 and v is large, because 1 - 2 / (exp(2 x) + 1) has an error of 2^-24
+ * however small x is. */
 static bool load_keys(const struct attn_additive_block *block, const float *k,
                       int64_t k_row, int64_t n)
 {
@@ -186,7 +187,7 @@ attn_status attn_additive_plan(attnrun_step *step, struct attn_additive *a, int3
     return ATTNRUN_OK;
 }
 
-/* What the scores of a task are made of. */
+/* The operands of the scores of a task. */
 struct query_block {
     struct attn_additive_block block;
     const float *k; /* of the sample */

@@ -75,7 +75,7 @@ static attn_status check_operands(const attnrun_step *step, struct afm_shape *s)
     return op_need_dim(step, FIELD_MASK, 1, s->fields, "the fields");
 }
 
-/* n (n - 1) / 2; none of 0 fields. */
+/* The number of pairs, n (n - 1) / 2; 0 for 0 fields. */
 static attnrun_dim pairs_of(const attnrun_step *step, attnrun_dim n)
 {
     if (dim_is(n, 0))
@@ -149,7 +149,8 @@ struct afm_pool {
     float *hidden, *logits, *products;
 };
 
-/* Products of the pairs first … first + n - 1; masked ones get scores of -inf, others 0. */
+/* Computes the products of the pairs first … first + n - 1. Masked pairs get scores of
+ * -inf, others 0. */
 static void multiply(const struct afm_pool *p, int64_t b, int64_t first, int64_t n,
                      float *seen)
 {

@@ -66,7 +66,7 @@ static int32_t kernel_map(int32_t map)
     return maps[map];
 }
 
-/* 1 or 0 for each key of the tile; NULL where all count. */
+/* 1 or 0 for each key of the tile; NULL where all keys count. */
 static const float *keep_factors(const struct attn_feature_call *c,
                                  struct attn_feature_tile t, float *factors)
 {
@@ -135,7 +135,7 @@ static void begin_softmax(const struct attn_feature_call *c,
         sum->more[1 + i] = -INFINITY;
 }
 
-/* What counts from the maximum `old` counts from `max` now. */
+/* Multiplies the sums so that they are relative to the maximum `max`, not `old`. */
 static void rescale(const struct attn_feature_call *c, const struct attn_feature_sum *sum,
                     const float *old, const float *max)
 {

@@ -53,7 +53,7 @@ struct longformer_state {
 
 /* ---- shapes ---- */
 
-/* Qg, Kg, Vg are like Q, K, V. */
+/* Checks that Qg, Kg, Vg are like Q, K, V. */
 static attn_status check_projected(const attnrun_step *step, const struct attn_qkv *shape)
 {
     for (int i = 0; i < 3; i++) {
@@ -80,7 +80,7 @@ static attn_status check_bias(const attnrun_step *step, int in, attnrun_dim colu
     return op_need_dim(step, in, 0, columns, "heads * dim");
 }
 
-/* X and its weights. */
+/* Checks X and its weights. */
 static attn_status check_weights(const attnrun_step *step, const struct attn_qkv *shape)
 {
     attnrun_dim width = attnrun_dim_unknown(step);

@@ -65,7 +65,7 @@ struct compressed_state {
 
 /* ---- infer ---- */
 
-/* A weight (C, C / groups, r) and vectors (C) of `width` channels. */
+/* Checks a weight (C, C / groups, r) and vectors (C) of `width` channels. */
 static attn_status check_weights(const attnrun_step *step, attnrun_dim width, int weight,
                                  int bias, int null)
 {
@@ -120,7 +120,7 @@ static attn_status check_operands(const attnrun_step *step, const struct attn_qk
     return attn_key_mask_check(step, KEY_MASK, shape->batch, shape->kv_len);
 }
 
-/* The channels of a group, where `groups` is the number of heads by default. */
+/* Checks the channels of a group, where `groups` is the number of heads by default. */
 static attn_status check_group(const attnrun_step *step, int weight, int64_t part)
 {
     return op_has_in(step, weight)
@@ -206,8 +206,8 @@ static attn_status compressed_infer(attnrun_step *step)
 
 /* ---- slots ---- */
 
-/* K or V, what it is convolved with, and where its slots go: `to` is that of the null
- * slot of the group's first channel, rows are `to_row` floats apart. */
+/* K or V, its weights, and the place of its slots: `to` is that of the null slot of the
+ * group's first channel, and rows are `to_row` floats apart. */
 struct compressed_operand {
     const float *x, *weight, *bias, *null;
     struct attn_heads strides;
@@ -231,7 +231,7 @@ static struct compressed_operand open_operand(const attnrun_step *step, bool val
     return o;
 }
 
-/* Rows of the product: for each slot its channels, r numbers each. */
+/* Copies the rows of the product: for each slot its channels, r numbers each. */
 static void gather(const attnrun_step *step, const struct compressed_operand *o,
                    int64_t batch, int64_t group, int64_t slot, int64_t n, float *rows)
 {
@@ -259,7 +259,8 @@ static void gather(const attnrun_step *step, const struct compressed_operand *o,
     }
 }
 
-/* Slots from … to - 1 of a group of a sample; with the first also the null slot. */
+/* Computes slots from … to - 1 of a group of a sample; with the first one also the null
+ * slot. */
 static void make_slots(const attnrun_step *step, const struct compressed_operand *o,
                        int64_t batch, int64_t group, int64_t from, int64_t to,
                        float *scratch)
@@ -303,7 +304,7 @@ struct seen {
     bool valid[KEYS];
 };
 
-/* How many slots query i sees, the null one counted. */
+/* The number of slots that query i sees, with the null slot. */
 static int64_t seen_by(const struct compressed_state *s, int64_t i)
 {
     const int64_t end = i + s->sizes.offset + s->pad + 1;
@@ -324,7 +325,7 @@ static void mask_scores(void *arg, float *scores, int64_t row, int64_t rows, int
     }
 }
 
-/* Which slots of a tile count; true where all do. */
+/* Finds the slots of a tile that are not masked; true where none is masked. */
 static bool find_valid(struct seen *seen, int64_t n)
 {
     const struct compressed_state *s = seen->s;
@@ -340,7 +341,7 @@ static bool find_valid(struct seen *seen, int64_t n)
     return all;
 }
 
-/* Queries of a head, by slots at k and v. */
+/* Computes queries of a head, with slots at k and v. */
 static attn_status attend(const attnrun_step *step, const attnrun_work *work,
                           int64_t batch, int64_t head, int64_t query,
                           const struct compressed_operand *k,
@@ -379,7 +380,7 @@ static attn_status attend(const attnrun_step *step, const attnrun_work *work,
 
 /* ---- tasks ---- */
 
-/* Slots and queries of one head. */
+/* Computes slots and queries of one head. */
 static attn_status run_head(const attnrun_step *step, const attnrun_work *work,
                             int64_t task)
 {

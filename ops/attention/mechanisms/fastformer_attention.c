@@ -119,7 +119,7 @@ static attn_status fastformer_infer(attnrun_step *step)
 
 /* ---- run ---- */
 
-/* Where the parts of a task's scratch are, and what its logits are made of. */
+/* The parts of a task's scratch, and the operands of its logits. */
 struct fastformer_pass {
     const attnrun_step *step;
     const struct fastformer_state *s;
@@ -127,7 +127,7 @@ struct fastformer_pass {
     float *logits, *rows, *folded;
 };
 
-/* Tokens first … first + n - 1 of sample b, all heads of a token together. */
+/* Gathers tokens first … first + n - 1 of sample b, all heads of a token together. */
 static const float *gather(const struct fastformer_pass *p, int64_t b, int64_t first,
                            int64_t n)
 {
@@ -165,7 +165,7 @@ static float *pooled(const struct fastformer_state *s, const attnrun_work *work)
     return (float *)work->shared + s->pooling.shared_bytes / (int64_t)sizeof(float);
 }
 
-/* G * Wk of sample b: row d of Wk times the pooled query d. */
+/* Computes G * Wk of sample b: row d of Wk times the pooled query d. */
 static const float *fold(const struct fastformer_pass *p, const float *query,
                          const float *w)
 {
@@ -175,7 +175,7 @@ static const float *fold(const struct fastformer_pass *p, const float *query,
     return p->folded;
 }
 
-/* The sums of queries, or of keys, into the pooled ones. */
+/* The operands that pool queries, or keys. */
 static struct attn_pooling_operands operands_of(const struct fastformer_pass *p,
                                                 bool keys, const attnrun_work *work)
 {

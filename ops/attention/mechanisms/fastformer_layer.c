@@ -92,7 +92,8 @@ static attn_status add_linear(const attnrun_step *step, attnrun_body *body, int 
     return op_has_in(step, bias) ? attnrun_body_add(body, sum) : ATTNRUN_OK;
 }
 
-/* `pooled` (batch, 1, A) of `tokens` (batch, n, A) by their logits (batch, n, heads). */
+/* Adds nodes that make `pooled` (batch, 1, A) from `tokens` (batch, n, A) and their
+ * logits (batch, n, heads). */
 static attn_status add_pool(attnrun_body *body)
 {
     return attnrun_body_add(
@@ -102,7 +103,7 @@ static attn_status add_pool(attnrun_body *body)
               "pooled = Reshape(Transpose<perm=[0,2,1,3]>(sums), joined)");
 }
 
-/* With a mask that is added. */
+/* Adds the nodes of the layer with a mask that is added. */
 static attn_status add_sums(const attnrun_step *step, attnrun_body *body)
 {
     TRY(attnrun_body_add(body, "width = Shape<start=0,end=1>(Wq);"

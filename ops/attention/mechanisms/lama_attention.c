@@ -162,7 +162,8 @@ static attn_status lama_check_packed(const attnrun_pack *pack, int64_t bytes,
 
 /* ---- contexts ---- */
 
-/* sums[dim] and the number of tokens from … to - 1 of sample b that are not masked. */
+/* Adds up the tokens from … to - 1 of sample b that are not masked: sums[dim], and their
+ * number. */
 static void sum_tokens(const attnrun_step *step, int64_t b, int64_t from, int64_t to,
                        double *sums)
 {
@@ -191,7 +192,8 @@ static void to_context(float *context, const double *sums, int64_t dim)
         context[d] = (float)(sums[d] / fmax(sums[dim], 1e-9));
 }
 
-/* Behind the records of parts: (n_tasks, dim + 1) sums, then (batch, dim) contexts. */
+/* The sums in shared memory, behind the records of parts: (n_tasks, dim + 1) sums, then
+ * (batch, dim) contexts. */
 static double *shared_sums(const struct lama_state *s, const attnrun_work *work)
 {
     return (double *)(void *)((char *)work->shared + s->pooling.shared_bytes);
@@ -221,7 +223,8 @@ struct pool {
     float *logits, *square, *total, *factor; /* factor: P' c, by head */
 };
 
-/* P' c of the task's sample. `own`: room for 3 dim floats, where it finds c itself. */
+/* Computes P' c of the task's sample. `own`: space for 3 dim floats, where the task
+ * computes c itself. */
 static void find_factor(struct pool *p, const struct attn_pooling_task *t, float *own,
                         const attnrun_work *work)
 {

@@ -175,7 +175,7 @@ static attn_status linformer_infer(attnrun_step *step)
 
 /* ---- run ---- */
 
-/* K or V of some heads, its projection, and where the slots go. */
+/* K or V of some heads, its projection, and the place of the slots. */
 struct sum {
     const float *x, *e, *bias;
     struct attn_heads strides;
@@ -232,7 +232,7 @@ static void begin_slots(const struct sum *sum, int64_t slot, int64_t slots, floa
             to[i * sum->dim + d] = sum->bias != NULL ? sum->bias[slot + i] : 0.0f;
 }
 
-/* A block of slots of a group of heads of a sample. */
+/* Sums a block of slots of a group of heads of a sample. */
 static attn_status sum_block(const attnrun_step *step, const attnrun_work *work,
                              int64_t task)
 {

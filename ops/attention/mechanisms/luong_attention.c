@@ -109,7 +109,7 @@ static attn_status check_args(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* Global, dot, without weights: one head of streaming attention. */
+/* Plans mode global with dot and without weights: one head of streaming attention. */
 static attn_status plan_stream(attnrun_step *step, struct luong_state *s)
 {
     const struct attn_pooling *w = &s->pooling;
@@ -225,7 +225,7 @@ static attn_status run_stream(const attnrun_step *step, const struct luong_state
     return ATTNRUN_OK;
 }
 
-/* What the scores of a task are made of. */
+/* The operands of the scores of a task. */
 struct dot_queries {
     const struct luong_state *s;
     const struct attn_kernels *kernels;

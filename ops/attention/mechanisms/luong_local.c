@@ -48,7 +48,7 @@ attn_status attn_luong_local_plan(attnrun_step *step, struct attn_luong_local *s
     return ATTNRUN_OK;
 }
 
-/* The keys that are there come first. */
+/* Counts the keys of a sample that are not masked; they must come first. */
 static attn_status count_keys(const attnrun_step *step, const struct attn_luong_local *s,
                               const uint8_t *mask, int64_t b, int64_t *len)
 {
@@ -66,7 +66,7 @@ static attn_status count_keys(const attnrun_step *step, const struct attn_luong_
     return ATTNRUN_OK;
 }
 
-/* A query: its keys from … to - 1, scores and weights of them, the centre. */
+/* A query: its keys from … to - 1, their scores and weights, and the centre. */
 struct luong_local_row {
     const struct attn_luong_local *s;
     const struct attn_kernels *kernels;
@@ -123,7 +123,7 @@ static void score(const struct luong_local_row *r, const float *q, const float *
     r->kernels->gemm_f32(&g);
 }
 
-/* Scores become weights. */
+/* Turns scores into weights. */
 static void pooling(const struct luong_local_row *r)
 {
     const struct attn_luong_local *s = r->s;

@@ -37,7 +37,7 @@ static int64_t projection_of(const struct performer *p, int64_t kv_head)
 
 /* ---- rows of u ---- */
 
-/* |x|^2 times `by` of the rows of a tile. */
+/* Computes |x|^2 times `by` for the rows of a tile. */
 static void norms(const struct attn_feature_call *c, float *to, const float *x,
                   int64_t row, int64_t n, float by)
 {
@@ -50,7 +50,7 @@ static float *factors_of(const struct attn_feature_call *c)
 {
     return c->rule_scratch + PERFORMER_TILE;
 }
-/* (M, n): u of keys, as columns, by W of their head. */
+/* Computes u of keys, (M, n), as columns, by W of their head. */
 static void project_keys(const struct attn_feature_call *c, struct attn_feature_tile t,
                          const float *w, float *u)
 {
@@ -71,7 +71,7 @@ static void project_keys(const struct attn_feature_call *c, struct attn_feature_
     c->kernels->gemm_f32(&g);
 }
 
-/* (n, M): u of queries, in rows that are F apart. */
+/* Computes u of queries, (n, M), in rows that are F apart. */
 static void project_queries(const struct attn_feature_call *c, struct attn_feature_tile t,
                             float *u)
 {
@@ -92,10 +92,10 @@ static void project_queries(const struct attn_feature_call *c, struct attn_featu
     c->kernels->gemm_f32(&g);
 }
 
-/* NaN where either is. */
+/* The larger of a and b; NaN where either is NaN. */
 static float larger(float a, float b) { return a > b || isnan(a) ? a : b; }
 
-/* The largest u of a tile of keys, of those that count for it. */
+/* The largest u of a tile of keys, over the keys that count for it. */
 static float max_of_keys(const struct attn_feature_call *c, struct attn_feature_tile t,
                          const float *u)
 {
@@ -129,7 +129,8 @@ static int32_t kernel_map(const struct performer_args *args)
     return maps[args->kernel_fn];
 }
 
-/* Both halves of hyp and trig, or all features, by one description of the first. */
+/* Computes both halves of hyp and trig, or all features, from the description of the
+ * first half. */
 static void both_halves(const struct attn_feature_call *c, struct attn_features *f,
                         int64_t half)
 {
@@ -165,7 +166,7 @@ static int32_t map_of(const struct performer *p)
                                                       : ATTN_MAP_EXP2;
 }
 
-/* 1 or 0 for each key; NULL where all count. */
+/* 1 or 0 for each key; NULL where all keys count. */
 static float *keep_factors(const struct attn_feature_call *c, struct attn_feature_tile t)
 {
     const uint8_t *keep = attn_tile_keep(c, t);
@@ -178,7 +179,7 @@ static float *keep_factors(const struct attn_feature_call *c, struct attn_featur
     return all ? NULL : factors;
 }
 
-/* Generalized without a projection: rows, as they come. */
+/* Computes the features of generalized without a projection, row by row. */
 static void plain_keys(const struct attn_feature_call *c, struct attn_feature_tile t,
                        float *features, const struct attn_feature_sum *sum)
 {
@@ -197,7 +198,7 @@ static void plain_keys(const struct attn_feature_call *c, struct attn_feature_ti
     c->kernels->features_f32(&f);
 }
 
-/* c grows: what is in the sum counts from the new one. */
+/* Raises c to `max`, and multiplies the sums so that they are relative to it. */
 static void raise_max(const struct attn_feature_call *c,
                       const struct attn_feature_sum *sum, float max)
 {
@@ -211,7 +212,7 @@ static void raise_max(const struct attn_feature_call *c,
     sum->more[PERFORMER_MAX] = max;
 }
 
-/* more += the values of the keys that count. */
+/* Adds the values of the keys that count to `more`. */
 static void add_plain_values(const struct attn_feature_call *c,
                              struct attn_feature_tile t, const float *keep, float *to)
 {
@@ -288,7 +289,7 @@ static void write_keys(const struct attn_feature_call *c, struct attn_feature_ti
         add_plain_values(c, t, keep, sum->more + PERFORMER_VALUES);
 }
 
-/* Row shifts or factors of queries, by their norms and largest u. */
+/* Computes row shifts or factors of queries, from their norms and largest u. */
 static void query_rows(const struct attn_feature_call *c, struct attn_feature_tile t,
                        struct attn_features *f)
 {

@@ -99,7 +99,7 @@ static attn_status check_flags(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* The factors of the number of buckets. */
+/* Reads the factors of the number of buckets. */
 static attn_status read_buckets(const attnrun_step *step, struct reformer *s)
 {
     const struct reformer_args *args = step->args;
@@ -241,7 +241,7 @@ static attn_status plan_memory(attnrun_step *step, struct reformer *s)
     return ATTNRUN_OK;
 }
 
-/* Blocks of queries: whole chunks, but for very long ones. */
+/* Cuts the queries into blocks of whole chunks, or parts of very long ones. */
 static void plan_blocks(struct reformer *s)
 {
     const int64_t n = s->sizes.q_len;
@@ -316,7 +316,7 @@ static attn_status reformer_infer(attnrun_step *step)
     return step->concrete ? plan_reformer(step, &found, &shape) : ATTNRUN_OK;
 }
 
-/* Rotations with a token's coordinates as rows. */
+/* Packs the rotations with a token's coordinates as rows. */
 static attn_status reformer_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
     *bytes = 0;

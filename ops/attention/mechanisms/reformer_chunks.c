@@ -63,7 +63,7 @@ static float *output(const struct chunks *t)
     return t->o->y + t->head / z->q_heads * z->y.batch + t->head % z->q_heads * z->y.head;
 }
 
-/* Queries, and the running softmax that earlier rounds have left of them. */
+/* Loads queries, and the running softmax that earlier rounds left for them. */
 static void load(struct chunks *t, const struct attn_kernels *kernels)
 {
     const struct reformer *s = t->s;
@@ -88,7 +88,8 @@ static void load(struct chunks *t, const struct attn_kernels *kernels)
     }
 }
 
-/* After the last round the result, else the running softmax for the next one. */
+/* Stores the result after the last round, and otherwise the running softmax for the next
+ * one. */
 static void store(struct chunks *t, const struct attn_kernels *kernels)
 {
     const struct attn_sizes *z = &t->s->sizes;
@@ -107,7 +108,7 @@ static void store(struct chunks *t, const struct attn_kernels *kernels)
 
 /* ---- scores ---- */
 
-/* Places of the keys that query r of the block sees: [*from, *to). */
+/* The places of the keys that query r of the block sees: [*from, *to). */
 static void seen(const struct chunks *t, int64_t r, int64_t *from, int64_t *to)
 {
     const struct reformer *s = t->s;
@@ -129,7 +130,7 @@ static void mask_unseen(const struct chunks *t, float *scores, int64_t row, int6
     }
 }
 
-/* Subtracts log(how often the pair meets in all rounds + 1e-9). */
+/* Subtracts log(number of meetings of the pair in all rounds + 1e-9). */
 static void deduplicate(const struct chunks *t, float *scores, int64_t row, int64_t rows,
                         int64_t from, int64_t to)
 {
@@ -175,8 +176,8 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
 
 /* ---- tiles ---- */
 
-/* Keys are scaled and of length 1. Those of the block's own tokens are made of queries.
- */
+/* Loads keys, scaled to length 1. Those of the block's own tokens are made from the
+ * queries. */
 static void load_keys(struct chunks *t, bool same_round)
 {
     const struct attn_sizes *z = &t->s->sizes;
@@ -199,7 +200,7 @@ static void load_keys(struct chunks *t, bool same_round)
                              (size_t)z->dim);
 }
 
-/* The keys from place t->key on, which are those from `at` on of a round. */
+/* Loads the keys from place t->key on, which are those from `at` on of a round. */
 static void load_tile(struct chunks *t, int64_t round, int64_t at, bool same_round)
 {
     const struct reformer *s = t->s;
@@ -234,8 +235,8 @@ static void load_tile(struct chunks *t, int64_t round, int64_t at, bool same_rou
     }
 }
 
-/* Rows from r on that are given a tile together: of one chunk, or of several short ones.
- */
+/* The number of rows from r on that see a tile together: rows of one chunk, or of several
+ * short ones. */
 static int64_t group_from(const struct chunks *t, int64_t r)
 {
     const int64_t chunk = t->s->chunk, at = (t->query + r) % chunk;

@@ -12,7 +12,7 @@ enum { TOKENS = REFORMER_TOKENS, FEATURES = REFORMER_FEATURES };
 
 /* ---- hashing ---- */
 
-/* Tokens are columns here, so that the extremes of all of them are looked for at once. */
+/* Tokens are columns here, so that their extremes are computed together. */
 struct hash {
     const struct reformer *s;
     const struct attn_kernels *kernels;
@@ -64,7 +64,7 @@ static void begin(struct hash *t, const struct reformer *s,
     t->transposed = transposed;
 }
 
-/* Features from `first` on, as many as there is room for. */
+/* Computes features from `first` on, as many as fit. */
 static void rotate(struct hash *t, int64_t first)
 {
     const int64_t dim = t->s->sizes.dim, all = t->s->hashes * t->s->features;
@@ -84,7 +84,8 @@ static void rotate(struct hash *t, int64_t first)
     t->kernels->gemm_f32(&g);
 }
 
-/* Adds times * (the first greatest of u and -u) of `width` features to the buckets. */
+/* Adds times * (the index of the first largest of u and -u) of `width` features to the
+ * buckets. */
 static void add_factor(struct hash *t, int32_t *bucket, int64_t feature, int64_t width,
                        int64_t times)
 {
@@ -178,8 +179,8 @@ int64_t attn_reformer_sort_bytes(const struct reformer *s)
     return (DIGITS + 2 * s->sizes.q_len) * (int64_t)sizeof(int32_t);
 }
 
-/* to = from (NULL: 0, 1, …) ordered by a digit of the buckets; equal ones stay in order.
- */
+/* Sorts from (NULL: 0, 1, …) by a digit of the buckets into `to`; equal ones keep their
+ * order. */
 static void sort_digit(int32_t *to, const int32_t *from, const int32_t *bucket, int64_t n,
                        int shift, int32_t *count)
 {

@@ -233,7 +233,7 @@ static const float *head_of(const float *x, const struct attn_heads *strides,
            head % s->sizes.q_heads * strides->head;
 }
 
-/* Tokens of a side: queries, or keys, which are the queries where they are shared. */
+/* The tokens of a side: queries, or keys, which are the queries where they are shared. */
 static const float *tokens_of(const attnrun_step *step, int64_t head, int side,
                               int64_t *row)
 {
@@ -267,9 +267,9 @@ static void find_norms(const attnrun_step *step, int64_t head, int side, void *s
                                      1e-12f);
 }
 
-/* The places of the k greatest of n values, in order; of equal ones the first. A sample
- * says about where the k-th is, so that few values need a closer look. index, value and
- * rank: room for n each. */
+/* Finds the places of the k largest of n values, in order; of equal ones the first. A
+ * sample gives an estimate of the k-th, so that few values must be compared exactly.
+ * index, value and rank have space for n each. */
 static void choose(const struct attn_kernels *kernels, const float *x, int64_t n,
                    int64_t k, int32_t *chosen, int32_t *index, float *value,
                    int32_t *rank)
@@ -294,7 +294,7 @@ static void choose(const struct attn_kernels *kernels, const float *x, int64_t n
     memcpy(chosen, index, (size_t)k * sizeof *chosen);
 }
 
-/* The tokens of a group of clusters. */
+/* Chooses the tokens of a group of clusters. */
 static void choose_group(const attnrun_step *step, int64_t task, const attnrun_work *work)
 {
     const struct routing_state *s = step->state;
@@ -388,7 +388,7 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
                                      (size_t)(to - from), &pairs);
 }
 
-/* Keys `first` … of the cluster, memory before all others, as a tile. */
+/* Loads the keys `first` … of the cluster as a tile; memory comes before all others. */
 static struct attn_keys load_tile(struct cluster *t, int64_t first)
 {
     const struct routing_state *s = t->s;
@@ -423,7 +423,7 @@ static struct attn_keys load_tile(struct cluster *t, int64_t first)
     };
 }
 
-/* Keys that are the queries: of length 1. */
+/* Scales keys that are the queries to length 1. */
 static void make_unit(struct cluster *t, const struct attn_keys *keys, const float *norms)
 {
     for (int64_t j = 0; j < keys->n; j++)
@@ -452,7 +452,7 @@ static void load_queries(struct cluster *t, int64_t rows)
                                     .self = SELF };
 }
 
-/* Adds what a block of a cluster's queries gets to their rows of Y. */
+/* Adds the results of a block of a cluster's queries to their rows of Y. */
 static void run_queries(struct cluster *t, int64_t rows, void *shared)
 {
     const struct routing_state *s = t->s;

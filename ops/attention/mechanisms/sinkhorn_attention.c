@@ -125,7 +125,7 @@ static bool place(int64_t *at, int64_t *end, int64_t n, int64_t m)
            ck_add(*end, bytes, end) && ck_align(*end, 64, end);
 }
 
-/* Heads whose means may be at hand at one time. */
+/* The number of heads whose means are kept at the same time. */
 static int64_t sharing(const struct sinkhorn_state *s)
 {
     int64_t one;
@@ -209,20 +209,20 @@ struct sinkhorn_walk {
     bool sorted;
 };
 
-/* Row of the sorting matrix that bucket u of the queries uses. */
+/* The row of the sorting matrix that bucket u of the queries uses. */
 static int64_t matrix_row(const struct sinkhorn_walk *w, int64_t u)
 {
     return w->head * w->s->rows + (w->s->shared ? 0 : u);
 }
 
-/* Tokens from n on, up to `max`, that lie behind each other. */
+/* The number of tokens from n on, up to `max`, that are contiguous. */
 static int64_t in_one_segment(const struct sinkhorn_walk *w, int64_t n, int64_t max)
 {
     const struct sinkhorn_state *s = w->s;
     return min64(max, s->sizes.q_len - sinkhorn_token(s, w->h, n));
 }
 
-/* A sorted bucket: `weight` times bucket `column` of keys or values. */
+/* Copies a sorted bucket: `weight` times bucket `column` of keys or values. */
 static void copy_bucket(const struct sinkhorn_walk *w, float *to, bool keys,
                         int64_t column, float weight)
 {
@@ -244,7 +244,7 @@ static void copy_bucket(const struct sinkhorn_walk *w, float *to, bool keys,
     }
 }
 
-/* Sorted keys or values of n buckets of queries from u on. */
+/* Computes the sorted keys or values of n buckets of queries from u on. */
 static void sort_group(const struct sinkhorn_walk *w, float *to, int64_t u, int64_t n,
                        bool keys)
 {
@@ -311,7 +311,8 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
     }
 }
 
-/* Own keys `first` … of the bucket, as many as lie in one segment and fit into a tile. */
+/* The own keys `first` … of the bucket, as many as are in one segment and fit into a
+ * tile. */
 static struct attn_keys own_tile(const struct sinkhorn_walk *w, int64_t first)
 {
     const struct sinkhorn_state *s = w->s;
@@ -325,8 +326,8 @@ static struct attn_keys own_tile(const struct sinkhorn_walk *w, int64_t first)
     };
 }
 
-/* Sorted and own keys of a bucket are few, whole, and in few places: read in place.
- */
+/* Whether the sorted and own keys of a bucket are few and whole segments, so that they
+ * are read in place. */
 static bool in_place(const struct sinkhorn_walk *w)
 {
     const struct sinkhorn_state *s = w->s;
@@ -334,7 +335,7 @@ static bool in_place(const struct sinkhorn_walk *w)
            s->picks < ATTN_STREAM_SEGMENTS;
 }
 
-/* `rows` queries of the bucket from w->row on. */
+/* Computes `rows` queries of the bucket from w->row on. */
 static void run_in_place(struct sinkhorn_walk *w, float *y, int64_t rows)
 {
     const struct sinkhorn_state *s = w->s;
@@ -363,7 +364,7 @@ static void run_in_place(struct sinkhorn_walk *w, float *y, int64_t rows)
                      segments, (int)s->picks + 1, y + first * z->y.row, z->y.row);
 }
 
-/* The rows of the stream see the tiles from row `at` of the copies on, and own keys. */
+/* Gives the rows of the stream the tiles from row `at` of the copies on, and own keys. */
 static void run_rows(struct sinkhorn_walk *w, int64_t at)
 {
     const struct sinkhorn_state *s = w->s;
@@ -393,7 +394,8 @@ static void run_rows(struct sinkhorn_walk *w, int64_t at)
     }
 }
 
-/* Sorted buckets of bucket u of the queries of `heads` heads from this one on. */
+/* Adds the sorted buckets of bucket u of the queries of `heads` heads from this one on to
+ * the list. */
 static void add_sorted(struct attn_prefetch *all, const struct sinkhorn_walk *w,
                        int64_t u, int64_t heads)
 {
@@ -438,8 +440,8 @@ static struct attn_prefetch tokens_of(const struct sinkhorn_walk *w, int64_t u,
     return all;
 }
 
-/* `rows` queries of the bucket from w->row on, with copies that begin with those of
- * bucket u. */
+/* Computes `rows` queries of the bucket from w->row on, with copies that begin with those
+ * of bucket u. */
 static void run_copies(struct sinkhorn_walk *w, float *y, int64_t u, int64_t rows)
 {
     const struct sinkhorn_state *s = w->s;

@@ -72,7 +72,8 @@ static void means(const struct sort *t, float *out, const float *x,
                  u * n, n);
 }
 
-/* Running means: that of the first query of a bucket; the sum of those of its keys. */
+/* Computes running means: the mean up to the first query of a bucket, and the sum of the
+ * means up to its keys. */
 static void running_means(const struct sort *t, const float *q, const float *k)
 {
     const struct sinkhorn_state *s = t->s;
@@ -100,7 +101,7 @@ static void running_means(const struct sort *t, const float *q, const float *k)
     }
 }
 
-/* n rows of logits from `row` on. */
+/* Computes n rows of logits from `row` on. */
 static void make_logits(const struct sort *t, float *logits, int64_t row, int64_t n)
 {
     const struct sinkhorn_state *s = t->s;
@@ -129,7 +130,7 @@ static void make_logits(const struct sort *t, float *logits, int64_t row, int64_
                                                         .scratch = t->gemm });
 }
 
-/* The first of the largest logits; 0 where none is a number. */
+/* The index of the first of the largest logits; 0 where none is a number. */
 static int64_t largest(const struct sort *t, const float *logits, int64_t n)
 {
     const float max = t->step->kernels->reduce_max_f32(logits, (size_t)n);
@@ -139,8 +140,8 @@ static int64_t largest(const struct sort *t, const float *logits, int64_t n)
     return best < n ? best : 0;
 }
 
-/* The picks of one row: the largest logit, with its probability among those that are
- * left, again and again. */
+/* Picks for one row, several times, the largest logit, with its probability among those
+ * that are left. */
 static void pick(const struct sort *t, float *logits, int64_t row, int32_t *index,
                  float *weight)
 {
@@ -211,7 +212,7 @@ static void *take(char **at, int64_t floats)
     return found;
 }
 
-/* Logits of a head, and what they choose. */
+/* Computes the logits of a head, and its picks or balanced matrix. */
 static void sort_head(const struct sort *t, char *shared, int64_t head)
 {
     const struct sinkhorn_state *s = t->s;

@@ -50,7 +50,7 @@ static const attnrun_attr_def sparse_attrs[] = {
 };
 
 enum { Q, K, V, KEY_MASK };
-/* What a pattern consists of. */
+/* The parts of a pattern. */
 enum { LOCAL = 1, STRIDED = 2, OWN_BLOCK = 4, SUMMARY = 8, NEAR = LOCAL | OWN_BLOCK };
 static const struct {
     const char *name;
@@ -76,14 +76,14 @@ struct sparse_state {
     int64_t group, groups; /* queries of a task; tasks of a head */
     int64_t rows;          /* queries of a stream */
     int64_t tile;          /* queries that are given keys together */
-    /* Bytes into the scratch: sums and states of strided keys, keys put together. */
+    /* Offsets in scratch, in bytes: sums and states of strided keys, gathered keys. */
     int64_t far_at, far_state_at, keys_at;
 };
 
 static int64_t floor_mod(int64_t a, int64_t b) { return (a % b + b) % b; }
 static int64_t floor_div(int64_t a, int64_t b) { return (a - floor_mod(a, b)) / b; }
 
-/* The parts of a head's pattern, 0 where its name is none. */
+/* The parts of a head's pattern; 0 where its name is unknown. */
 static int parts_of(const struct sparse_args *args, int64_t head)
 {
     const attnrun_string *s = &args->pattern.v[args->pattern.n == 1 ? 0 : head];
@@ -123,7 +123,7 @@ static attn_status check_pattern(const attnrun_step *step, attnrun_dim heads)
                    (long long)args->pattern.n, (long long)heads.value);
 }
 
-/* Some head's pattern has all of these parts. */
+/* Whether some head's pattern has all of these parts. */
 static bool any_has(const struct sparse_args *args, int wanted)
 {
     for (int64_t i = 0; i < args->pattern.n; i++)
@@ -132,8 +132,9 @@ static bool any_has(const struct sparse_args *args, int wanted)
     return false;
 }
 
-/* Queries of a task: of strided keys many, for each remainder is a product of its own. Not by
- * the batch: a sample's bits are the same beside others. */
+/* Chooses the queries of a task. With strided keys they are many, because each remainder
+ * is a product of its own. The batch has no influence, so a sample's bits do not depend
+ * on other samples. */
 static void cut(const struct sparse_args *args, struct sparse_state *s)
 {
     const struct attn_sizes *z = &s->sizes;
@@ -226,14 +227,14 @@ static void mask_scores(float *scores, int64_t from, int64_t to)
         scores[j] = -INFINITY;
 }
 
-/* Keys of summaries below token x. */
+/* The number of keys of summaries below token x. */
 static int64_t summary_keys(const struct sparse_transformer_walk *w, int64_t x)
 {
     const int64_t l = w->args->stride, c = w->args->summary;
     return x <= 0 ? 0 : x / l * c + min64(c, max64(0, x % l - w->vert));
 }
 
-/* Token of key u of the part under way. */
+/* The token of key u of the current part. */
 static int64_t token_of(const struct sparse_transformer_walk *w, int64_t u)
 {
     const int64_t l = w->args->stride, c = w->args->summary;
@@ -242,8 +243,8 @@ static int64_t token_of(const struct sparse_transformer_walk *w, int64_t u)
     return w->part == SUMMARY ? u / c * l + w->vert + u % c : u;
 }
 
-/* Keys of the part that a query sees: [from, to), but for [hole, hole_to). None of these
- * falls as its position p grows. */
+/* The keys of the part that a query sees: [from, to), except [hole, hole_to). None of
+ * these falls as its position p grows. */
 struct sparse_span {
     int64_t from, to, hole, hole_to;
 };
@@ -278,7 +279,8 @@ static struct sparse_span keys_of(const struct sparse_transformer_walk *w, int64
     return seen;
 }
 
-/* Between two rows of the stream; rows of strided keys are `stride` tokens apart. */
+/* The tokens between two rows of the stream; rows of strided keys are `stride` tokens
+ * apart. */
 static int64_t row_step(const struct sparse_transformer_walk *w)
 {
     return w->part == STRIDED ? w->args->stride : 1;
@@ -305,7 +307,7 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
     }
 }
 
-/* Rows row … row + rows - 1 of the stream and keys from … to - 1 of the tile. */
+/* Gives rows row … row + rows - 1 of the stream the keys from … to - 1 of the tile. */
 static void run_rows(struct sparse_transformer_walk *w, const struct attn_keys *keys,
                      int64_t row, int64_t rows)
 {
@@ -322,7 +324,7 @@ static void run_rows(struct sparse_transformer_walk *w, const struct attn_keys *
                          w);
 }
 
-/* n keys of the part from `first` on: where they lie, or put together. */
+/* The tile of n keys of the part from `first` on: in place, or gathered. */
 static struct attn_keys tile_at(const struct sparse_transformer_walk *w, int64_t first,
                                 int64_t n)
 {
@@ -353,7 +355,7 @@ static struct attn_keys tile_at(const struct sparse_transformer_walk *w, int64_t
     return keys;
 }
 
-/* The stream's rows see their keys of one part of the pattern. */
+/* Gives the stream's rows their keys of one part of the pattern. */
 static attn_status run_part(struct sparse_transformer_walk *w, int part,
                             const attnrun_work *work)
 {
@@ -372,8 +374,8 @@ static attn_status run_part(struct sparse_transformer_walk *w, int part,
     return ATTNRUN_OK;
 }
 
-/* The sums of strided keys, of queries that lie `stride` apart from i on: to the output,
- * or to w->far, where they wait. */
+/* Stores the sums of strided keys, for queries that are `stride` apart from i on: to the
+ * output, or to w->far until the near part is computed. */
 static void keep_far(struct sparse_transformer_walk *w, int64_t row, int64_t i)
 {
     const struct attn_sizes *z = &w->s->sizes;
@@ -390,7 +392,7 @@ static void keep_far(struct sparse_transformer_walk *w, int64_t row, int64_t i)
     }
 }
 
-/* Strided keys of the queries row … row + n - 1. */
+/* Computes strided keys for the queries row … row + n - 1. */
 static attn_status run_far(struct sparse_transformer_walk *w, int64_t row, int64_t n,
                            void *scratch, const attnrun_work *work)
 {
@@ -413,7 +415,7 @@ static attn_status run_far(struct sparse_transformer_walk *w, int64_t row, int64
     return ATTNRUN_OK;
 }
 
-/* The factors of the sums of both parts of a row in y. */
+/* Computes the factors of the sums of both parts of a row in y. */
 static void find_factors(struct attn_softmax_row *near, struct attn_softmax_row *far)
 {
     const float max = fmaxf(near->max, far->max);

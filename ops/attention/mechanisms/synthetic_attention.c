@@ -75,7 +75,7 @@ int attn_synthetic_kind(const struct synthetic_args *args, int64_t m)
 
 /* ---- attributes ---- */
 
-/* Sets *found: a bit for each kind. */
+/* Checks the components, and sets a bit of *found for each kind. */
 static attn_status check_components(const attnrun_step *step, unsigned *found)
 {
     const struct synthetic_args *args = step->args;
@@ -107,7 +107,7 @@ static bool has(unsigned found, enum synthetic_kind kind) { return found >> kind
 
 /* ---- shapes ---- */
 
-/* An operand of q_len tokens: its rank and batch; the first one says q_len. */
+/* Checks an operand of q_len tokens: its rank and batch. The first one gives q_len. */
 static attn_status check_tokens(const attnrun_step *step, int in, bool may_be_shared,
                                 struct attn_qkv *shape, bool *q_len_known)
 {
@@ -160,8 +160,8 @@ static attn_status need_min(const attnrun_step *step, int in, int axis, int64_t 
                          (long long)min, what, axis);
 }
 
-/* A weight of `rank` whose first dim is 1 or the number of heads; *stride: from one head
- * to the next, 0 where they share it. */
+/* Checks a weight of `rank` whose first dim is 1 or the number of heads. *stride: from
+ * one head to the next, or 0 where they share it. */
 static attn_status check_weight(const attnrun_step *step, int in, int rank, int64_t heads,
                                 int64_t *stride)
 {
@@ -182,8 +182,8 @@ static attn_status check_weight(const attnrun_step *step, int in, int rank, int6
     return ATTNRUN_OK;
 }
 
-/* The heads of an activation: *dim elements each. Where `known` is not 0 they have that
- * many, and there may be one for all. */
+/* Finds the heads of an activation: *dim elements each. Where `known` is not 0 they have
+ * that many, and all heads may share one. */
 static attn_status find_heads(const attnrun_step *step, int in, int64_t known,
                               const struct synthetic_state *s, int64_t *dim,
                               struct attn_heads *strides)
@@ -272,7 +272,7 @@ static attn_status size_outer(const attnrun_step *step, struct synthetic_state *
     return ATTNRUN_OK;
 }
 
-/* Everything is a number: fills in the components. */
+/* Fills in the components from constant dims. */
 static attn_status size_components(const attnrun_step *step, struct synthetic_state *s)
 {
     const struct synthetic_args *args = step->args;

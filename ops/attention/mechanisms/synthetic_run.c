@@ -25,8 +25,8 @@ static bool has(const struct synthetic_state *s, enum synthetic_kind kind)
 
 /* ---- plan ---- */
 
-/* Scratch for `rows` queries, -1 where that overflows; sets where tiles of keys and
- * values are put together. */
+/* The bytes of scratch for `rows` queries, -1 where they overflow; sets where tiles of
+ * keys and values are gathered. */
 static int64_t scratch_of(struct synthetic_state *s, int64_t rows)
 {
     const int64_t values = s->samples * s->sizes.v_dim;
@@ -41,7 +41,8 @@ static int64_t scratch_of(struct synthetic_state *s, int64_t rows)
     return fits ? end : -1;
 }
 
-/* Samples that have the same weights and whose values are worth a common product. */
+/* The number of samples that have the same weights and whose values are worth a common
+ * product. */
 static int64_t samples_of(const attnrun_step *step, const struct synthetic_state *s)
 {
     const unsigned of_sample =
@@ -103,7 +104,7 @@ static const float *input(const struct synthetic_walk *w, int in)
     return w->step->x[in].data;
 }
 
-/* What the components of a kind are multiplied with, together. */
+/* Finds the coefficients of the components of each kind. */
 static void find_coefficients(struct synthetic_walk *w)
 {
     const struct synthetic_args *args = w->step->args;
@@ -119,7 +120,7 @@ static const float *at(const struct synthetic_walk *w, int in, const struct attn
     return input(w, in) + w->b * x->batch + w->head * x->head + row * x->row;
 }
 
-/* The queries of all products beside each other. */
+/* Loads the queries of all products, side by side. */
 static void load(struct synthetic_walk *w)
 {
     struct attn_stream *stream = &w->stream;
@@ -138,7 +139,7 @@ static void load(struct synthetic_walk *w)
     }
 }
 
-/* n keys of all products, beside each other. */
+/* Copies n keys of all products, side by side. */
 static void join_keys(struct synthetic_walk *w, int64_t n)
 {
     const struct attn_kernels *kernels = w->stream.kernels;
@@ -193,7 +194,7 @@ static void find_values(struct synthetic_walk *w, struct attn_keys *tile)
                                           (size_t)tile->n, (size_t)dim, &one, 0);
 }
 
-/* What is added for a key of the tile, whatever the query is. */
+/* Computes what is added for a key of the tile, for every query. */
 static void find_bias(struct synthetic_walk *w, int64_t n)
 {
     const struct synthetic_state *s = w->s;
@@ -216,7 +217,7 @@ static void find_bias(struct synthetic_walk *w, int64_t n)
 
 /* ---- scores ---- */
 
-/* scores += coefficient x, n <= KEYS */
+/* Adds coefficient x to the scores, n <= KEYS. */
 static void add_row(const struct synthetic_walk *w, float *scores, const float *x,
                     enum synthetic_kind kind, int64_t n)
 {
@@ -229,7 +230,8 @@ static void add_row(const struct synthetic_walk *w, float *scores, const float *
     kernels->add_f32(scores, scores, 1, x, 1, (size_t)n);
 }
 
-/* Where key j is in a factor, and how many keys follow there or one further each. */
+/* The place of key j in a factor, and the number of keys that follow at this place, or at
+ * the next places one by one. */
 static int64_t place_in(const struct synthetic_factor *f, int64_t j, int64_t *run)
 {
     if (f->repeat == 0) {
@@ -258,7 +260,7 @@ static void add_outer(const struct synthetic_walk *w, float *scores, int64_t que
     add_row(w, scores, products, SYNTHETIC_OUTER, n);
 }
 
-/* From the keys on that are masked. */
+/* Masks the scores of masked keys. */
 static void mask_scores(const struct synthetic_walk *w, float *scores, int64_t from,
                         int64_t to)
 {
@@ -267,7 +269,7 @@ static void mask_scores(const struct synthetic_walk *w, float *scores, int64_t f
         scores[j] = masked;
 }
 
-/* Keys before this one are there for a query of the block. */
+/* The end of the keys that row `row` of the block may see. */
 static int64_t end_of(const struct synthetic_walk *w, int64_t row)
 {
     const struct attn_sizes *z = &w->s->sizes;

@@ -45,7 +45,7 @@ struct top_k_state {
     int64_t k, room;      /* candidates of a row */
     int64_t rows, blocks; /* queries of a task; tasks of a head */
     int64_t mask[4];      /* strides of attn_mask */
-    /* Bytes into the scratch. */
+    /* Offsets in scratch, in bytes. */
     int64_t scores_at, gemm_at, value_at, index_at, state_at, ranks_at;
 };
 
@@ -130,7 +130,7 @@ struct top_k_row {
     bool again;      /* … though all should be: no room for them */
 };
 
-/* Keeps the k largest candidates, and what is equal to the last of them. */
+/* Keeps the k largest candidates, and those that are equal to the last of them. */
 static void shrink(const struct attn_kernels *kernels, struct top_k_row *row, int64_t k,
                    float *value, int32_t *index, int32_t *ranks)
 {
@@ -160,7 +160,7 @@ struct top_k_walk {
     int32_t *ranks;
 };
 
-/* Masks what row r must not see of the keys first … first + n - 1. */
+/* Masks the keys first … first + n - 1 that row r must not see. */
 static void mask_row(const struct top_k_walk *w, float *scores, int64_t r, int64_t first,
                      int64_t n)
 {
@@ -187,7 +187,7 @@ static void mask_row(const struct top_k_walk *w, float *scores, int64_t r, int64
         scores[j] = -INFINITY;
 }
 
-/* Scores of keys first … first + n - 1. */
+/* Computes the scores of keys first … first + n - 1. */
 static void score_tile(const struct top_k_walk *w, int64_t first, int64_t n)
 {
     const struct attn_sizes *z = &w->s->sizes;
@@ -228,7 +228,7 @@ static void select_row(const struct top_k_walk *w, int64_t r, int64_t first, int
     }
 }
 
-/* Scores become weights; returns their sum. */
+/* Turns scores into weights, and returns their sum. */
 static float pooling(const struct attn_kernels *kernels, float *value, int64_t n,
                      float max)
 {
@@ -269,8 +269,8 @@ static void finish_row(const struct top_k_walk *w, int64_t r)
                                      (size_t)row->n, (size_t)z->v_dim);
 }
 
-/* Rows with more equal scores than there is room for: now that the k-th score is known,
- * the same scores once more. */
+/* Computes rows with more equal scores than fit once more, now that the k-th score is
+ * known. */
 static attn_status finish_again(struct top_k_walk *w, int64_t keys,
                                 const attnrun_work *work)
 {
