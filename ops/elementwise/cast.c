@@ -47,8 +47,8 @@ static attnrun_dim cast_value(const attnrun_step *step, attnrun_dim a, attnrun_d
     return a;
 }
 
-/* The longest text of a number of that dtype: sign, digits, and ".0" or "e-308" behind.
- */
+/* The longest text of a number of that dtype: sign, digits, and ".0" or "e-308"
+ * behind. */
 static int64_t text_width(int32_t dtype)
 {
     if (dtype_in(dtype, ATTN_DT_FLOAT) || attn_convert_wide(dtype) == ATTNRUN_F32)

@@ -174,8 +174,8 @@ static attn_status fused_infer(attnrun_step *step)
 
 /* ---- run ---- */
 
-/* What an instruction reads of an input: from the tile's first element on, or a scalar.
- */
+/* What an instruction reads of an input: from the tile's first element on, or a
+ * scalar. */
 struct fused_elementwise_operand {
     const void *at;
     size_t each;

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Weyl sequence and two multiply-xorshift rounds: SplitMix64 (Steele, Lea, Flood 2014).
- */
+/* Weyl sequence and two multiply-xorshift rounds: SplitMix64 (Steele, Lea, Flood
+ * 2014). */
 static inline uint64_t random_bits(uint64_t seed, uint64_t k)
 {
     uint64_t z = seed + (k + 1) * UINT64_C(0x9e3779b97f4a7c15);

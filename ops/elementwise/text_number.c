@@ -116,8 +116,8 @@ static bool rest_is(const struct cursor *c, const char *word)
     return true;
 }
 
-/* Digits into a mantissa of up to 19 of them; *scale counts the powers of ten left out.
- */
+/* Digits into a mantissa of up to 19 of them; *scale counts the powers of ten left
+ * out. */
 static int take_digits(struct cursor *c, uint64_t *mantissa, int *scale, int after_point)
 {
     int n = 0;

@@ -14,8 +14,8 @@ enum { TEXT_NUMBER_BYTES = 40 };
  * (f16, bf16, f32, f64). "1.0", "1e-05", "nan", "-inf". Returns its length. */
 int attn_text_from_real(char text[TEXT_NUMBER_BYTES], double value, int32_t dtype);
 
-/* Decimal text, blanks around it allowed; "inf", "+INF", "nan", … too. False: no number.
- */
+/* Decimal text, blanks around it allowed; "inf", "+INF", "nan", … too. False: no
+ * number. */
 bool attn_text_to_real(const char *text, int64_t n, double *value);
 /* A whole number as its 64 bits; false: no number or beyond 64 bits. */
 bool attn_text_to_int(const char *text, int64_t n, int64_t *value);

@@ -104,8 +104,8 @@ static attn_status check_weights(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
-/* stride (in - 1) + output_padding + (kernel - 1) dilation + 1: the output without pads.
- */
+/* stride (in - 1) + output_padding + (kernel - 1) dilation + 1: the output without
+ * pads. */
 static attnrun_dim full_size(const attnrun_step *step,
                              const struct conv_transpose_args *args, int i)
 {

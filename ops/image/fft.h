@@ -26,14 +26,14 @@ struct fft_plan {
 
 /* Plans a transform of length n; false where n is below 1 or above 2^40. */
 bool attn_fft_plan(struct fft_plan *plan, int64_t n);
-/* The number of elements of the tables, and of the work space that one transform needs.
- */
+/* The number of elements of the tables, and of the work space that one transform
+ * needs. */
 int64_t attn_fft_table_size(const struct fft_plan *plan);
 int64_t attn_fft_work_size(const struct fft_plan *plan);
 void attn_fft_make_table(const struct fft_plan *plan, struct complex64 *table,
                          struct complex64 *work);
-/* x[k] = sum of x[t] e^(-2 pi i t k / n), + where inverse (not divided by n); in place.
- */
+/* x[k] = sum of x[t] e^(-2 pi i t k / n), + where inverse (not divided by n); in
+ * place. */
 void attn_fft(const struct fft_plan *plan, const struct complex64 *table,
               struct complex64 *x, struct complex64 *work, bool inverse);
 

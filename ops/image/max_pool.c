@@ -152,8 +152,8 @@ static double element(const attnrun_tensor *x, int64_t i)
     }
 }
 
-/* The place of the first largest element that the window at `at` sees, within the plane.
- */
+/* The place of the first largest element that the window at `at` sees, within the
+ * plane. */
 static int64_t find_largest(const attnrun_tensor *x, const struct window *w,
                             int64_t plane, const int64_t at[3], bool column_major)
 {

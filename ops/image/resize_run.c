@@ -33,8 +33,8 @@ static void make_tables(const attnrun_step *step, uint8_t *shared, int64_t a)
         attn_resize_round_weights(step, axis, (double *)(void *)(shared + axis->weight));
 }
 
-/* The lines that output line `row` comes from, one combination of taps after the other.
- */
+/* The lines that output line `row` comes from, one combination of taps after the
+ * other. */
 struct lines {
     const struct resize_state *state;
     const uint8_t *shared;

@@ -144,8 +144,8 @@ static void fetch_rows(struct tile *t, const float *x, ptrdiff_t row, size_t m)
     }
 }
 
-/* Prefetches what finish() will read and write, while the last block of K is multiplied.
- */
+/* Prefetches what finish() will read and write, while the last block of K is
+ * multiplied. */
 static void fetch_c(struct tile *t, const struct attn_gemm_f32 *g, int e, size_t i,
                     size_t m, size_t j)
 {

@@ -84,8 +84,8 @@ INLINE int64_t clamp(int64_t x, int64_t lo, int64_t hi)
     return x < lo ? lo : x > hi ? hi : x;
 }
 
-/* Mostly none or one: the empty statement keeps the compiler from making vectors of it.
- */
+/* Mostly none or one: the empty statement keeps the compiler from making vectors of
+ * it. */
 INLINE void put_zeros(float *line, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -78,11 +78,11 @@ struct attn_sum_planes {
     int32_t relu; /* act is max(…, 0), NaN stays; else nothing */
 };
 
-/* A tile of an involution: for `channels` channels and rows x columns output pixels from
- * (row, column) on, y = sum over the taps of a size x size window of kernel * x, with
- * zeros around x. kernel[tap * kernel_tap + r * kernel_row + i] is that of the tile's
- * pixel (r, i). The window of output pixel p begins at pixel p stride - (size - 1) / 2.
- */
+/* A tile of an involution: for `channels` channels and rows x columns output pixels
+ * from (row, column) on, y = sum over the taps of a size x size window of kernel * x,
+ * with zeros around x. kernel[tap * kernel_tap + r * kernel_row + i] is that of the
+ * tile's pixel (r, i). The window of output pixel p begins at pixel p stride - (size -
+ * 1) / 2. */
 enum {
     ATTN_INVOLUTION_SIZE = 31,
     ATTN_INVOLUTION_CHANNELS = 4,

@@ -15,8 +15,8 @@
 
 /* ---- GEMM ---- */
 
-/* The steps for an element of A B before it is stored to C; a list of them runs in order.
- */
+/* The steps for an element of A B before it is stored to C; a list of them runs in
+ * order. */
 enum attn_epilogue_kind {
     ATTN_EPI_SCALE, /* x * alpha */
     ATTN_EPI_ADD,   /* x + alpha * data[i * row + j * col] */
@@ -85,8 +85,8 @@ static inline void attn_prefetch_pass(struct attn_prefetch *prefetch, int lines)
 }
 
 /* C[m,n] = epilogue(A[m,k] B[k,n]); all strides in elements. A has stride 1 along k, or
- * along m. K is summed in blocks of at most ATTN_GEMM_KC, in order, whatever m and n are.
- */
+ * along m. K is summed in blocks of at most ATTN_GEMM_KC, in order, whatever m and n
+ * are. */
 enum {
     ATTN_GEMM_KC = 384,
     ATTN_GEMM_MC = 128,
@@ -315,11 +315,10 @@ struct attn_recurrence {
     float beta[2], cross, scale;
 };
 
-/* A pass of an FFT of `length` over ATTN_FFT_LANES transforms at once: element i is
- * their real parts from float i * row on, and their imaginary parts `im` floats later
- * (side by side: 2 * ATTN_FFT_LANES and ATTN_FFT_LANES). Blocks of radix * m elements
- * become `radix` blocks of m; `s`: product of the radices before. length = s * radix * m.
- */
+/* A pass of an FFT of `length` over ATTN_FFT_LANES transforms at once: element i is their
+ * real parts from float i * row on, and their imaginary parts `im` floats later (side by
+ * side: 2 * ATTN_FFT_LANES and ATTN_FFT_LANES). Blocks of radix * m elements become
+ * `radix` blocks of m; `s`: product of the radices before. length = s * radix * m. */
 enum { ATTN_FFT_LANES = 16, ATTN_FFT_RADIX_MAX = 31 };
 struct attn_fft_pass {
     const float *table; /* e^(-2 pi i t / length): cos, then -sin, for t < length */

@@ -15,8 +15,8 @@ struct attn_plain {
 
 /* States one task per row of C. */
 attn_status attn_plain_plan(const attnrun_step *step, struct attn_gemm *g);
-/* Computes row `task` of C = alpha A B + beta c0; c0 may be NULL. It polls work->cancel.
- */
+/* Computes row `task` of C = alpha A B + beta c0; c0 may be NULL. It polls
+ * work->cancel. */
 attn_status attn_plain_row(const struct attn_gemm *g, const struct attn_plain *p,
                            const struct attn_gemm_operands *o, const void *c0,
                            int64_t task, const attnrun_work *work);

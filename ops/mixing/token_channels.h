@@ -51,8 +51,8 @@ struct attn_token_sums {
 };
 enum { ATTN_SUM_STEPS = 3 };
 
-/* The floats of scratch for up to `width` channels of `tokens` tokens, a multiple of 16.
- */
+/* The floats of scratch for up to `width` channels of `tokens` tokens, a multiple of
+ * 16. */
 int64_t attn_token_sums_floats(int64_t width, int64_t tokens, bool lower);
 /* Computes rows first … first + n - 1 of C, n <= ATTN_SUM_ROWS; first is a multiple of
  * that. Returns E_CANCELLED where the run is cancelled. */

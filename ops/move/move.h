@@ -19,8 +19,8 @@ static inline attnrun_dim op_move_no_value(void) { return (attnrun_dim){ .expr =
 /* infer: how many elements the input has, where that is a constant of at most 64; else
  * -1. */
 int64_t op_move_n_values(const attnrun_step *step, int in);
-/* infer: output 0 has the elements of input 0, whatever its shape, where they are known.
- */
+/* infer: output 0 has the elements of input 0, whatever its shape, where they are
+ * known. */
 void op_move_values_along(attnrun_step *step);
 /* Elements of a small list: `n` of them or fewer; -1 where the length is not known. */
 int64_t op_move_list_length(const attnrun_step *step, int in);
@@ -41,8 +41,8 @@ attn_status op_move_same(const attnrun_step *step, int in, int axis, attnrun_dim
 /* E_RANGE: element k of integer input `in` is not in [-limit, limit). */
 attn_status op_move_fail_index(const attnrun_step *step, int in, int64_t k,
                                int64_t limit);
-/* run: elements [begin, end) of integer input `in` are in [-limit, limit): E_RANGE else.
- */
+/* run: elements [begin, end) of integer input `in` are in [-limit, limit): E_RANGE
+ * else. */
 attn_status op_move_check_indices(const attnrun_step *step, int in, int64_t begin,
                                   int64_t end, int64_t limit);
 /* Element k of an i32 or i64 tensor, wrapped into [0, limit). */

@@ -12,8 +12,8 @@ struct planes {
     int64_t batch, channels, positions;
 };
 
-/* Dims of a type with constant dims; rank 1 has one channel. E_LIMIT where they overflow.
- */
+/* Dims of a type with constant dims; rank 1 has one channel. E_LIMIT where they
+ * overflow. */
 attn_status attn_planes_of(const attnrun_step *step, const attnrun_type *type,
                            struct planes *planes);
 /* Inputs first … last are vectors of as many elements as input 0 has channels. */

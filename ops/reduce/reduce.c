@@ -437,8 +437,8 @@ static void sum_rows(const attnrun_step *step, const attnrun_work *work,
     }
 }
 
-/* `width` neighbouring outputs from output `first` on, whose first element is at `base`.
- */
+/* `width` neighbouring outputs from output `first` on, whose first element is at
+ * `base`. */
 static void fold_outputs(const attnrun_step *step, const attnrun_work *work,
                          const char *base, int64_t first, int64_t width)
 {

@@ -45,7 +45,8 @@ static bool transposes(const struct attn_node *node, const char *perm)
     return true;
 }
 
-/* What a Split along the last dim of rank 3 cuts `value` out of; *column: from where. */
+/* The value from which a Split along the last dim of rank 3 cuts `value`; *column: its
+ * first column there. */
 static int32_t unsplit(const struct attn_graph *graph, int32_t value, int64_t *column)
 {
     const struct attn_node *split = attn_graph_producer(graph, value);
@@ -65,8 +66,9 @@ static int32_t unsplit(const struct attn_graph *graph, int32_t value, int64_t *c
     return -1;
 }
 
-/* Part `value` of (tokens, batch, parts * width), as nn.MultiheadAttention cuts it:
- * Reshape (…, parts, width), Unsqueeze, Transpose, Squeeze (parts, …), Gather. */
+/* The value (tokens, batch, parts * width) of which `value` is a part, as
+ * nn.MultiheadAttention cuts it: Reshape (…, parts, width), Unsqueeze, Transpose, Squeeze
+ * (parts, …), Gather. */
 static int32_t unpacked(const struct attn_graph *graph, int32_t value, int64_t *column)
 {
     double part;
@@ -99,7 +101,8 @@ static int32_t unpacked(const struct attn_graph *graph, int32_t value, int64_t *
     return cut->in[0];
 }
 
-/* A value of rank 3 that has all heads side by side, or what it is cut out of. */
+/* Takes a value of rank 3 that has all heads side by side, or the value that it is cut
+ * from. */
 static void take_flat(const struct attn_graph *graph, int32_t flat, int64_t layout,
                       struct attention_heads_operand *o)
 {
@@ -115,7 +118,7 @@ static void take_flat(const struct attn_graph *graph, int32_t flat, int64_t layo
     o->column = column;
 }
 
-/* (batch, tokens, heads, dim) that a Slice and a Squeeze cut out of (batch, tokens,
+/* Reads (batch, tokens, heads, dim) that a Slice and a Squeeze cut from (batch, tokens,
  * parts, heads, dim), which is (batch, tokens, columns) of rank 3. */
 static bool read_part(const struct attn_graph *graph, int32_t value,
                       struct attention_heads_operand *o)
@@ -152,7 +155,7 @@ static bool read_part(const struct attn_graph *graph, int32_t value,
     return true;
 }
 
-/* (batch, tokens, heads, dim), transposed, perhaps cut out of rank 3. */
+/* Reads (batch, tokens, heads, dim), transposed, perhaps cut from rank 3. */
 static bool read_by_token(const struct attn_graph *graph, int32_t value,
                           struct attention_heads_operand *o)
 {
@@ -174,8 +177,8 @@ static bool read_by_token(const struct attn_graph *graph, int32_t value,
     return true;
 }
 
-/* (tokens, batch, heads * dim): Reshape (tokens, batch * heads, dim), Transpose, Reshape
- * (batch, heads, tokens, dim). */
+/* Reads (tokens, batch, heads * dim): Reshape (tokens, batch * heads, dim), Transpose,
+ * Reshape (batch, heads, tokens, dim). */
 static bool read_tokens_first(const struct attn_graph *graph, int32_t value,
                               struct attention_heads_operand *o)
 {
@@ -201,8 +204,8 @@ static bool read_tokens_first(const struct attn_graph *graph, int32_t value,
     return true;
 }
 
-/* The number of the part of dim 0 that `value` is, by Gather or by Split and Squeeze;
- * *from: of which value. -1 where it is none. */
+/* The index of the part of dim 0 that `value` is, by Gather or by Split and Squeeze;
+ * *from: the value that is cut. -1: `value` is no part. */
 static int64_t part_of(const struct attn_graph *graph, int32_t value, int32_t *from)
 {
     struct attn_node *node = attn_graph_producer(graph, value);
@@ -229,8 +232,8 @@ static int64_t part_of(const struct attn_graph *graph, int32_t value, int32_t *f
     return -1;
 }
 
-/* A part of (parts, batch, heads, tokens, dim), which is (batch, tokens, parts, heads,
- * dim) transposed, made of (batch, tokens, columns). */
+/* Reads a part of (parts, batch, heads, tokens, dim), which is (batch, tokens, parts,
+ * heads, dim) transposed, made of (batch, tokens, columns). */
 static bool read_stacked(const struct attn_graph *graph, int32_t value,
                          struct attention_heads_operand *o)
 {
@@ -259,7 +262,7 @@ static bool read_stacked(const struct attn_graph *graph, int32_t value,
     return true;
 }
 
-/* Where the result goes: the value that is made of it, its layout. */
+/* Finds the value that is made of the result, and its layout. */
 static int32_t find_result(const struct attn_graph *graph, const struct attn_node *node,
                            int64_t *layout)
 {
@@ -291,7 +294,7 @@ static bool is_attention(const struct attn_node *node)
             attn_node_attr(node, "layouts") == NULL);
 }
 
-/* Operands of rank 4, no past, no present, no scores. */
+/* Whether an Attention has operands of rank 4, no past, no present and no scores. */
 static bool plain(const struct attn_graph *graph, const struct attn_node *node)
 {
     for (int32_t i = 4; i < node->pub.n_in && i < MASK_LEAF; i++)
@@ -306,7 +309,7 @@ static bool plain(const struct attn_graph *graph, const struct attn_node *node)
     return attn_match_is_f32(graph, node->out[0]);
 }
 
-/* The attributes that both operators have; returns how many. */
+/* Copies the attributes that both operators have, and returns their number. */
 static int32_t copy_attrs(const struct attn_graph *graph, const struct attn_node *node,
                           struct attn_attr *attrs)
 {
@@ -332,7 +335,7 @@ static int32_t copy_attrs(const struct attn_graph *graph, const struct attn_node
     return n;
 }
 
-/* `from`: the operands of rank 4. */
+/* Makes the node. `from`: the operands of rank 4. */
 static attn_status make(struct attn_graph *graph, struct attn_node *node,
                         const int32_t *from, const struct attention_heads_operand *o,
                         int32_t result, int64_t y_layout, struct attn_node **made)

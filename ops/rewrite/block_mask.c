@@ -82,7 +82,7 @@ static int add_entry(struct block_mask_reader *r, int32_t value, const int8_t *a
     return r->n++;
 }
 
-/* An operand that is broadcast: its axes are the last ones of what reads it. */
+/* Adds an operand that is broadcast: its axes are the last ones of its reader. */
 static int add_operand(struct block_mask_reader *r, const struct entry *e, int32_t value)
 {
     const int more = type_of(r, e->value)->rank - type_of(r, value)->rank;
@@ -93,7 +93,8 @@ static int add_operand(struct block_mask_reader *r, const struct entry *e, int32
     return add_entry(r, value, e->axes + more);
 }
 
-/* The operand of Reshape, Squeeze or Unsqueeze that moves nothing but axes of 1. */
+/* Adds the operand of Reshape, Squeeze or Unsqueeze that only adds or removes axes of
+ * 1. */
 static int add_moved(struct block_mask_reader *r, const struct entry *e, int32_t value)
 {
     int8_t axes[ATTNRUN_MAX_RANK];
@@ -114,7 +115,7 @@ static int add_moved(struct block_mask_reader *r, const struct entry *e, int32_t
     return from->rank >= 0 && k == to->rank ? add_entry(r, value, axes) : -1;
 }
 
-/* The axes that are not 1 are those of blocks and of `other`. */
+/* Whether the axes that are not 1 are those of blocks and of `other`. */
 static bool is_positions(const struct block_mask_reader *r, const struct entry *e,
                          int other)
 {
@@ -129,7 +130,7 @@ static bool is_positions(const struct block_mask_reader *r, const struct entry *
     return found == 3;
 }
 
-/* Reshape(Range(0, …, 1)) into blocks of `chunk`. */
+/* Whether a value is Reshape(Range(0, …, 1)) into blocks of `chunk`. */
 static bool is_range(const struct block_mask_reader *r, int32_t value)
 {
     double first = 1, step = 0;
@@ -149,7 +150,7 @@ static bool is_range(const struct block_mask_reader *r, int32_t value)
            step >= 1 && step <= 1;
 }
 
-/* The value, or what it was before axes of 1 were added. */
+/* The value, or its source where axes of 1 were added. */
 static int32_t without_ones(const struct block_mask_reader *r, int32_t value)
 {
     const struct attn_node *node = attn_graph_producer(r->graph, value);
@@ -171,7 +172,8 @@ static bool is_keys(struct block_mask_reader *r, struct entry *e)
     return n == 0 && w.pad > -1e12 && w.pad < 1e12;
 }
 
-/* A constant has the axes of the scores or 1, and numbers that sums of some do not overflow. */
+/* Checks that a constant has the axes of the scores or 1, and numbers whose sums do not
+ * overflow. */
 static void check_numbers(struct block_mask_reader *r, const struct entry *e)
 {
     const struct attn_block_scores *s = r->s;
@@ -288,7 +290,7 @@ static struct number position(const struct block_mask_reader *r, const struct pa
                     : (struct number){ 0, p->w * r->s->chunk + at };
 }
 
-/* x - y against 0: -1, 0, 1, or 2 where it depends on P, which is `min` or more. */
+/* Compares x - y with 0: -1, 0, 1, or 2 where it depends on P, which is `min` or more. */
 static int order_of(struct number x, struct number y, int64_t min)
 {
     const int64_t a = x.a - y.a, b = x.b - y.b;
@@ -420,7 +422,7 @@ static void look(struct block_mask_reader *r, const struct attn_block_mask *mask
         found->all = false;
 }
 
-/* All queries and keys of block w, or of any. */
+/* Examines all queries and keys of block w, or of any block. */
 static attn_status look_at_block(struct block_mask_reader *r,
                                  const struct attn_block_mask *masks, int n, int64_t w,
                                  const struct attn_block_pattern *pattern,
@@ -470,7 +472,7 @@ static attn_status look_at_all(struct block_mask_reader *r,
     return ATTNRUN_OK;
 }
 
-/* The pattern that what was found can only be. */
+/* Chooses the only pattern that agrees with the examined pairs. */
 static bool choose(const struct block_mask_reader *r,
                    const struct block_mask_match *found,
                    struct attn_block_pattern *pattern)

@@ -21,7 +21,7 @@ static bool is_known(const struct attn_graph *graph, int32_t value)
     return t->kind == ATTNRUN_TENSOR && t->rank >= 2;
 }
 
-/* Constant pads of whole blocks on one axis alone. */
+/* Reads constant pads of whole blocks on only one axis. */
 static bool read_pad(const struct attn_graph *graph, const struct attn_node *pad,
                      struct attn_block_window *window)
 {
@@ -55,7 +55,7 @@ static bool read_pad(const struct attn_graph *graph, const struct attn_node *pad
 
 /* ---- unfold ---- */
 
-/* 0, 1, 2, … along the last of the axes, of which the others are 1. */
+/* Whether a value is 0, 1, 2, … along the last of the axes, and the other axes are 1. */
 static bool counts_up(const struct attn_graph *graph, int32_t value, int64_t n)
 {
     if (!match_is_constant(graph, value))
@@ -68,7 +68,7 @@ static bool counts_up(const struct attn_graph *graph, int32_t value, int64_t n)
     return right;
 }
 
-/* Unsqueeze(Range(0, …, 1), 1): as many as there are. */
+/* Whether a value is Unsqueeze(Range(0, …, 1), 1), with as many numbers as blocks. */
 static bool is_range(const struct attn_graph *graph, int32_t value)
 {
     double first = 1, step = 0;
@@ -82,7 +82,7 @@ static bool is_range(const struct attn_graph *graph, int32_t value)
            step >= 1 && step <= 1;
 }
 
-/* Indexes (blocks, n) that are block + k. */
+/* Whether a value is indexes (blocks, n) that are block + k. */
 static bool are_neighbours(const struct attn_graph *graph, int32_t value, int64_t n)
 {
     const attnrun_type *t = type_of(graph, value);
@@ -105,7 +105,8 @@ static bool are_neighbours(const struct attn_graph *graph, int32_t value, int64_
     return true;
 }
 
-/* Axes of `t` that are not 1, but `apart` (-1: none), into `dims`; returns how many. */
+/* Stores the axes of `t` that are not 1, except `apart` (-1: none), in `dims`; returns
+ * their number. */
 static int squeezed(const attnrun_type *t, int apart, attnrun_dim *dims)
 {
     int n = 0;
@@ -167,7 +168,8 @@ static bool has_number(const struct attn_graph *graph, int32_t value, int64_t x)
     return tensor_count(t) == 1 && tensor_get_int(t, 0) == x;
 }
 
-/* The block k of a window: from block k on of the padded ones, as many as there are. */
+/* Whether a value is block k of all windows: from block k on of the padded ones, as many
+ * as there are blocks. */
 static bool is_slice(const struct attn_graph *graph, const struct attn_node *slice,
                      const struct attn_block_window *window, int64_t k)
 {

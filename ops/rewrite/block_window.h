@@ -37,8 +37,8 @@ struct attn_block_scores {
  * it is this or less. All scores are far above it, since BoundedScores refuses others. */
 #define ATTN_BLOCK_LOST (-1e30f)
 
-/* A mask of scores: Where(mask, fill, score), Where(mask, score, fill), or score + mask.
- */
+/* A mask of scores: Where(mask, fill, score), Where(mask, score, fill), or score +
+ * mask. */
 struct attn_block_mask {
     int32_t value;
     bool drops; /* the mask says where the score goes */

@@ -17,7 +17,7 @@ static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value
     return &graph->values[value].type;
 }
 
-/* Blocks from … to - 1 of `source`. */
+/* Whether a value is blocks from … to - 1 of `source`. */
 static bool is_part(const struct attn_graph *graph, int32_t value,
                     const struct attn_block_window *window, int64_t from, int64_t to)
 {
@@ -33,7 +33,7 @@ static int64_t axis_of(const struct attn_graph *graph, const struct attn_node *c
     return axis < 0 ? axis + type_of(graph, concat->out[0])->rank : axis;
 }
 
-/* Block w of `value` is block w + by of `source`, counted around the end. */
+/* Whether block w of `value` is block w + by of `source`, counted around the end. */
 static bool is_rotated(const struct attn_graph *graph, int32_t value,
                        const struct attn_block_window *window, int64_t n, int64_t by)
 {
@@ -45,7 +45,7 @@ static bool is_rotated(const struct attn_graph *graph, int32_t value,
            is_part(graph, concat->in[1], window, 0, first);
 }
 
-/* The operands are neighbours of operand `own`. */
+/* Whether the operands are neighbours of operand `own`. */
 static bool are_neighbours(const struct attn_graph *graph, const struct attn_node *concat,
                            int own, struct attn_block_window *window)
 {
@@ -84,7 +84,7 @@ bool attn_block_wrap_read(const struct attn_graph *graph, int32_t value,
 
 /* ---- the blocks at both ends ---- */
 
-/* Blocks from … to - 1 as an operand of a Concat; nothing where there are none. */
+/* Adds blocks from … to - 1 as an operand of a Concat; nothing where there are none. */
 static attn_status add_part(struct attn_graph *graph, struct attn_node *before,
                             const struct attn_block_window *window, int64_t from,
                             int64_t to, int32_t *parts, int32_t *n_parts)

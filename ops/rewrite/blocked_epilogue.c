@@ -32,7 +32,7 @@ static int64_t rows_of(const struct attn_graph *graph, const struct attn_node *c
     return graph->values[conv->in[1]].data.dims[transposed ? 1 : 0];
 }
 
-/* Not depthwise, and not by tiles. */
+/* Whether a convolution is dense: not depthwise, and not by tiles. */
 static bool is_dense(const struct attn_graph *graph, const struct attn_node *conv)
 {
     const int64_t group = attn_match_int(conv, "group", 1);
@@ -41,14 +41,15 @@ static bool is_dense(const struct attn_graph *graph, const struct attn_node *con
     return !by_itself && attn_match_int(conv, "winograd", 0) == 0;
 }
 
-/* A ConvTranspose: its blocks of columns are not those of its result. */
+/* Whether a convolution was a ConvTranspose: its blocks of columns are not those of its
+ * result. */
 static bool spreads(const struct attn_node *conv)
 {
     return attn_match_int(conv, "spread_h", 1) * attn_match_int(conv, "spread_w", 1) != 1;
 }
 
-/* The convolution that gives input `in` of a node for it alone, and does no more to its sums
- * than add a bias and multiply; or NULL. */
+/* The convolution that gives input `in` of a node only to it, and does no more to its
+ * sums than add a bias and multiply; or NULL. */
 static struct attn_node *linear_conv(const struct attn_graph *graph,
                                      const struct attn_node *node, int in)
 {
@@ -63,7 +64,7 @@ static struct attn_node *linear_conv(const struct attn_graph *graph,
                                                                                : NULL;
 }
 
-/* A convolution like `conv`, with another input, that gives what `node` gave. */
+/* Adds a convolution like `conv` with another input, which replaces `node`. */
 static attn_status take_place(struct attn_graph *graph, struct attn_node *conv,
                               struct attn_node *node, int in, int32_t value)
 {

@@ -19,7 +19,7 @@ static bool permutes(const struct attn_node *node, const int64_t *perm)
            attr->ints.n == 4 && memcmp(attr->ints.v, perm, 4 * sizeof *perm) == 0;
 }
 
-/* A constant f32 vector of n. */
+/* Whether a value is a constant f32 vector of n elements. */
 static bool is_vector(const struct layout *l, int32_t value, int64_t n)
 {
     if (!match_is_constant(l->graph, value))
@@ -28,7 +28,7 @@ static bool is_vector(const struct layout *l, int32_t value, int64_t n)
     return t->dtype == ATTNRUN_F32 && t->rank == 1 && t->dims[0] == n;
 }
 
-/* [N, H, W, C] of known channels, that a member is to give. */
+/* Whether a value is [N, H, W, C] of known channels, which a member may give. */
 static bool can_be_last(const struct layout *l, int32_t value)
 {
     const attnrun_type *t = layout_type(l, value);
@@ -116,8 +116,8 @@ enum member attn_last_member(const struct layout *l, const struct attn_node *nod
 
 /* ---- what takes their places ---- */
 
-/* The weights [C, M, 1, 1] as f32: those of f16 and bf16 are cast at load, as those of other
- * convolutions are (promote.c). */
+/* Makes the weights [C, M, 1, 1] as f32. Weights of f16 and bf16 are cast at load, as
+ * those of other convolutions are (promote.c). */
 static attn_status make_weights(struct layout *l, struct attn_node *before,
                                 const attnrun_tensor *w, int32_t *value)
 {

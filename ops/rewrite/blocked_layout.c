@@ -27,7 +27,7 @@
 
 enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 32, MIN_OF_WORDS = 64, MIN_TILES = 16 };
 
-/* Elements of a map; where sizes are not known, a guess of some. */
+/* The number of elements of a map; an estimate where its sizes are not known. */
 static double elements_of(const struct layout *l, int32_t value)
 {
     const attnrun_type *t = layout_type(l, value);
@@ -46,7 +46,8 @@ static int32_t first_of(struct layout *l, int32_t node)
     return node;
 }
 
-/* What a convolution saves; measured on AVX-512, with products of long sums the least. */
+/* The gain of a convolution in nanoseconds, measured on AVX-512; it is smallest for
+ * products with long sums. */
 static double conv_gain(const struct layout *l, const struct attn_node *node)
 {
     if (l->member[node->pub.index] == MEMBER_PRODUCT)
@@ -73,7 +74,8 @@ static double border(const struct layout *l, int32_t value)
     return elements_of(l, value) * COPY_PICOSECONDS * 1e-3;
 }
 
-/* Joins a member with those it reads, and counts what it gains and what its inputs cost. */
+/* Joins a member with those that it reads, and adds up its gain and the cost of its
+ * inputs. */
 static void enter_member(struct layout *l, struct attn_node *node)
 {
     const int32_t n = node->pub.index;
@@ -115,7 +117,7 @@ static bool leaves(const struct layout *l, int32_t value)
     return inside < v->n_uses;
 }
 
-/* Whether the channels of a member's result are last. */
+/* Notes whether the channels of a member's result are last. */
 static void note_last(struct layout *l, const struct attn_node *node)
 {
     const enum member kind = l->member[node->pub.index];
@@ -176,8 +178,8 @@ attn_status attn_layout_blocked(struct layout *l, struct attn_node *node, int32_
     return ATTNRUN_OK;
 }
 
-/* Tiles of 2 x 2 outputs pay where there are many channels, and tiles enough to read the
- * weights for, which are 16 / 9 times as many. */
+/* Whether tiles of 2 x 2 outputs are faster: there are many channels, and enough tiles
+ * for reading the weights, which are 16 / 9 times as many. */
 static bool pays_winograd(const struct layout *l, const struct attn_node *node)
 {
     const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
@@ -246,7 +248,7 @@ static attn_status make_gate(struct layout *l, struct attn_node *node, int32_t o
     return attn_layout_insert(l, node, "BlockedGate", 2, in, out, 0, NULL);
 }
 
-/* Blocks [from, to) of a map. */
+/* Makes a Slice of blocks [from, to) of a map. */
 static attn_status make_slice(struct layout *l, struct attn_node *node, int32_t map,
                               int64_t from, int64_t to, int32_t out)
 {
@@ -259,7 +261,7 @@ static attn_status make_slice(struct layout *l, struct attn_node *node, int32_t 
     return attn_graph_insert(l->graph, node, "", "Slice", 4, in, 1, &out, 0, NULL, &made);
 }
 
-/* A Slice for each output but the first, whose blocked map is `out`. */
+/* Makes a Slice for each output but the first, whose blocked map is `out`. */
 static attn_status make_split(struct layout *l, struct attn_node *node, int32_t out)
 {
     int64_t from = 0;
@@ -288,7 +290,7 @@ static attn_status keep_node(struct layout *l, struct attn_node *node, int32_t o
     return ATTNRUN_OK;
 }
 
-/* One node of blocked maps in the place of a member, which gives `out`. */
+/* Makes one node of blocked maps, which replaces a member and gives `out`. */
 static attn_status make_one(struct layout *l, struct attn_node *node, enum member kind,
                             int32_t out)
 {
@@ -324,7 +326,7 @@ static attn_status make_one(struct layout *l, struct attn_node *node, enum membe
     }
 }
 
-/* The member's result is a blocked map from now on; nothing gives the plain one. */
+/* Rewrites a member: its result is a blocked map, and no node gives the plain one. */
 static attn_status rewrite_member(struct layout *l, struct attn_node *node,
                                   enum member kind)
 {

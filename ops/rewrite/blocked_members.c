@@ -76,7 +76,8 @@ static bool is_elementwise(const struct attn_node *node)
                                    node_is_of(node, "com.microsoft", "QuickGelu"));
 }
 
-/* Operands of a binary node: maps of one shape, or one and a number; one of a member. */
+/* Checks the operands of a binary node: maps of one shape, or one map and a number; one
+ * is of a member. */
 static bool can_binary(const struct layout *l, const struct attn_node *node)
 {
     static const char *const names[] = { "Add", "Sub", "Mul", "Div", "Max", "Min" };
@@ -128,7 +129,7 @@ static bool can_concat(const struct layout *l, const struct attn_node *node)
     return members > 0;
 }
 
-/* The one number of a constant of integers, or `otherwise` where the input is not there. */
+/* Whether an input is a constant of one integer; an absent one gives `otherwise`. */
 static bool one_integer(const struct layout *l, const struct attn_node *node, int32_t in,
                         int64_t otherwise, int64_t *x)
 {
@@ -142,7 +143,7 @@ static bool one_integer(const struct layout *l, const struct attn_node *node, in
     return true;
 }
 
-/* Whole blocks [*from, *to) of the channels. */
+/* Whether a Slice takes whole blocks [*from, *to) of the channels. */
 bool attn_blocked_slice(const struct layout *l, const struct attn_node *node,
                         int64_t *from, int64_t *to)
 {
@@ -175,7 +176,7 @@ static bool can_split(const struct layout *l, const struct attn_node *node)
     return true;
 }
 
-/* ReduceMean over axes 2 and 3 that keeps them. */
+/* Whether a node is a ReduceMean over axes 2 and 3 that keeps them. */
 static bool is_mean(const struct layout *l, const struct attn_node *node)
 {
     if (node_is(node, "GlobalAveragePool"))

@@ -45,7 +45,8 @@ static float float_at(const attnrun_tensor *t, int64_t i)
     return x;
 }
 
-/* A constant scale of one number at input `in`, and the constant zero point behind it. */
+/* Whether input `in` is a constant scale of one number, with a constant zero point behind
+ * it. */
 static bool has_pair(const struct layout *l, const struct attn_node *node, int32_t in)
 {
     if (in >= node->pub.n_in)
@@ -135,7 +136,7 @@ static bool can_conv(const struct layout *l, const struct attn_node *node)
            (!by_itself || narrow(node, w));
 }
 
-/* Two maps of one shape; one of a member. */
+/* Whether a node adds two maps of one shape, one of them of a member. */
 static bool can_add(const struct layout *l, const struct attn_node *node)
 {
     bool member = false;
@@ -156,7 +157,7 @@ static bool is_gate(const struct layout *l, int32_t gate, int32_t map)
            (dim_equal(g->dims[0], m->dims[0]) || dim_is(g->dims[0], 1));
 }
 
-/* Which input (0 or 3) is the map of a product with a gate; -1: none. */
+/* The input (0 or 3) that is the map of a product with a gate; -1: none. */
 static int32_t gated(const struct layout *l, const struct attn_node *node)
 {
     for (int32_t i = 0; i < 6; i += 3)
@@ -274,7 +275,7 @@ static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t o
     return attn_layout_insert(l, node, "BlockedQLinearConv", 6, in, out, n, attrs);
 }
 
-/* A convolution in the place of `conv`, before `node`, with one more input and attributes. */
+/* Replaces `conv` by a convolution before `node` with one more input and attributes. */
 static attn_status extend_conv(struct layout *l, struct attn_node *node,
                                struct attn_node *conv, int32_t input, int32_t value,
                                int32_t n_more, const struct attn_attr *more, int32_t out)
@@ -296,7 +297,7 @@ static attn_status extend_conv(struct layout *l, struct attn_node *node,
 
 /* ---- sums and products ---- */
 
-/* QLinearAdd as a part of the convolution at input `i` (0 or 3). */
+/* Makes QLinearAdd a part of the convolution at input `i` (0 or 3). */
 static attn_status try_add(struct layout *l, struct attn_node *node, int32_t i,
                            int32_t out, bool *done)
 {
@@ -336,7 +337,7 @@ static attn_status push_pair(struct layout *l, struct attn_node *node, int32_t a
     return new_zero(l, blocked_pair(l, node, at, value), &in[(*n)++]);
 }
 
-/* QLinearAdd, QLinearMul and QLinearConcat stay what they are, on other operands. */
+/* Keeps QLinearAdd, QLinearMul or QLinearConcat, with blocked operands. */
 static attn_status keep_operands(struct layout *l, struct attn_node *node, int32_t out)
 {
     int32_t in[2 + 3 * MAX_PARTS], n = 0;
@@ -409,7 +410,7 @@ static attn_status make_function(struct layout *l, struct attn_node *node, int32
     return make_table(l, node, node->in[0], bytes, out);
 }
 
-/* QLinearMul of x and a table of x. */
+/* Makes QLinearMul of x and a table of x one table. */
 static attn_status try_product(struct layout *l, struct attn_node *node, int32_t i,
                                int32_t out, bool *done)
 {
@@ -430,7 +431,7 @@ static attn_status try_product(struct layout *l, struct attn_node *node, int32_t
         bytes[k] = op_qlinear_byte(false, product * ratio + c.zero, 0.0f);
     }
     *done = true;
-    /* This node alone reads f: then the table that gives it goes. */
+    /* Only this node reads f, so the table that gives it goes. */
     const struct attn_value *value = &l->graph->values[f];
     if (value->n_uses == 1 && (value->flags & ATTN_VALUE_OUTPUT) == 0 &&
         l->graph->values[l->blocked[f]].n_uses == 0) {

@@ -11,7 +11,7 @@
 #include "../kernels/kernel_types.h"
 #include "blocked_layout.h"
 
-/* What a node says of height and width. */
+/* What a node states about height and width. */
 struct blocked_resize_target {
     bool by_scales;
     float scales[2];
@@ -25,7 +25,8 @@ static bool is_old(const struct attn_node *node)
     return node_is(node, "Upsample") || node->pub.opset < 11;
 }
 
-/* Where height and width stand among the axes that the node names, -1: nowhere. */
+/* Finds height and width among the axes that the node names; -1: the axis is not
+ * named. */
 static bool find_places(const struct attn_node *node, struct blocked_resize_target *t)
 {
     const struct attn_attr *axes = attn_node_attr(node, "axes");
@@ -117,7 +118,8 @@ bool attn_resize_is(const struct layout *l, const struct attn_node *node)
 
 /* ---- what takes its place ---- */
 
-/* The sizes of height and width: of a constant two of its numbers, else two of its elements. */
+/* Makes the sizes of height and width: two numbers of a constant, or two elements of
+ * another value. */
 static attn_status make_sizes(struct layout *l, struct attn_node *node,
                               const struct blocked_resize_target *t, int32_t *sizes)
 {

@@ -21,7 +21,7 @@ bool attn_spread_is(const struct layout *l, const struct attn_node *node)
         !layout_is_map(l, node->out[0]) || !match_is_constant(l->graph, node->in[1]))
         return false;
     const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
-    /* Columns that fill up blocks cost as much as the others. */
+    /* Columns that only fill up blocks cost as much as the others. */
     if (w->dtype == ATTNRUN_F32 && w->rank == 4 &&
         2 * round_up(w->dims[1], ATTN_BLOCK) > 3 * w->dims[1])
         return false;
@@ -45,7 +45,8 @@ bool attn_spread_is(const struct layout *l, const struct attn_node *node)
            attn_node_attr(node, "output_shape") == NULL && attn_match_explicit_pads(node);
 }
 
-/* [C, M, h, w] as [C, h w blocks 16, 1, 1]: columns of a place of the tile are whole blocks. */
+/* Makes [C, h w blocks 16, 1, 1] of [C, M, h, w], so that the columns of a place of the
+ * tile are whole blocks. */
 static attn_status make_weights(struct layout *l, int32_t value, int64_t columns,
                                 int32_t *made)
 {

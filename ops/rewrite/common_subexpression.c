@@ -6,7 +6,7 @@
 #include "../../runtime/poll.h"
 #include "match.h"
 
-/* Values that are the same: one id, or small equal constants. */
+/* Whether two values are the same: one id, or small equal constants. */
 static bool same_value(const struct attn_graph *graph, int32_t a, int32_t b)
 {
     if (a == b)
@@ -52,7 +52,8 @@ static bool mergeable(const struct attn_graph *graph, const struct attn_node *no
     return true;
 }
 
-/* By operator and inputs that are no constants: equal nodes have equal hashes. */
+/* The hash of the operator and of the inputs that are not constants. Equal nodes have
+ * equal hashes. */
 static uint64_t node_hash(const struct attn_graph *graph, const struct attn_node *node)
 {
     uint64_t hash = (uint64_t)(uintptr_t)node->pub.op;

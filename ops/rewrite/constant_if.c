@@ -44,7 +44,8 @@ static attn_status bring_value(struct inlining *in, int32_t id)
     return ATTNRUN_OK;
 }
 
-/* The n ids of `from` as ids of the graph around, in the model's memory. */
+/* Translates the n ids of `from` to ids of the surrounding graph, in the model's
+ * memory. */
 static attn_status bring_values(struct inlining *in, const int32_t *from, int32_t n,
                                 int32_t **to)
 {
@@ -59,7 +60,8 @@ static attn_status bring_values(struct inlining *in, const int32_t *from, int32_
     return ATTNRUN_OK;
 }
 
-/* Subgraphs of a node that moves up: they capture from the graph around now. */
+/* Changes the subgraphs of a node that moves up, which now capture from the surrounding
+ * graph. */
 static attn_status bring_graphs(struct inlining *in, struct attn_node *made,
                                 const struct attn_node *node)
 {
@@ -100,8 +102,9 @@ static attn_status bring_node(struct inlining *in, const struct attn_node *node)
     return attn_node_resolve(in->graph, made);
 }
 
-/* Output `out` of the If is what the branch gives. A node is put in between: it may be an
- * input or a constant, which must not become an output. */
+/* Gives the branch's output as output `out` of the If. A node is inserted between them,
+ * because the branch's output may be an input or a constant, which must not become an
+ * output. */
 static attn_status bring_output(struct inlining *in, struct attn_node *node, int32_t out)
 {
     const int32_t result = in->branch->outputs[out];

@@ -55,7 +55,7 @@ static bool read_norm(const struct attn_graph *graph, const struct attn_node *bn
            attn_match_int(bn, "spatial", 1) == 1;
 }
 
-/* Mul by a number, and Add of one where it follows: *result is what they give. */
+/* Reads Mul by a number, and an Add of one behind it. *result is what they give. */
 static bool read_numbers(const struct attn_graph *graph, struct attn_node *mul,
                          struct norm *norm, int32_t *result)
 {
@@ -88,7 +88,7 @@ static void channel_of(const struct norm *norm, int64_t c, double *factor, doubl
     *shift = (double)norm->bias[c] - (double)norm->mean[c] * *factor;
 }
 
-/* New weights, scaled along axis `axis` of a dense tensor. */
+/* Makes new weights, scaled along axis `axis` of a dense tensor. */
 static attn_status scale_weights(struct attn_graph *graph, const attnrun_tensor *w,
                                  int axis, const struct norm *norm, int32_t *w_id,
                                  int32_t *b_id)

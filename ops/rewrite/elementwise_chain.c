@@ -14,7 +14,8 @@
 /* An operand that is the result of instruction k, until the number of inputs is known. */
 enum { RESULT = 1 << 20, FUSED_MAX_NUMBERS = FUSED_MAX_CODE * 3 };
 
-/* What nodes are translated into: of one node, to see what it adds, or of a chain. */
+/* The program that nodes are translated into: one node, to see what it adds, or a
+ * chain. */
 struct program {
     const struct attn_graph *graph;
     int32_t in[FUSED_MAX_INPUTS], result_of[FUSED_MAX_CODE]; /* values */
@@ -63,7 +64,8 @@ static int64_t put_input(struct program *program, int32_t value)
     return program->n_in++;
 }
 
-/* What an instruction reads of a value; `number`: a constant may become one. */
+/* The operand by which an instruction reads a value; `number`: a constant may become
+ * one. */
 static int64_t operand_of(struct program *program, int32_t value, bool number)
 {
     double x;
@@ -328,7 +330,8 @@ static bool join_inputs(const struct chain *chain, const struct attn_node *node,
     return true;
 }
 
-/* Constants of one number are in the program and do not raise the rank of its result. */
+/* Whether the result has its rank without constants of one number, which are in the
+ * program. */
 static bool has_rank(const struct chain *chain, int32_t result)
 {
     int32_t rank = -1;
@@ -338,8 +341,8 @@ static bool has_rank(const struct chain *chain, int32_t result)
     return rank == chain->graph->values[result].type.rank;
 }
 
-/* Takes in a node, where the program then has room and gives the same result. It is translated
- * alone: instructions and numbers of several nodes add up. */
+/* Adds a node, if the program then has space and gives the same result. The node is
+ * translated alone, because instructions and numbers of several nodes add up. */
 static bool add_member(struct chain *chain, struct attn_node *node)
 {
     struct program program;
@@ -364,7 +367,7 @@ static bool add_member(struct chain *chain, struct attn_node *node)
     return true;
 }
 
-/* Takes in the producer of an operand, where it can be. */
+/* Adds the producer of an operand, if it fits. */
 static bool take_producer(struct chain *chain, int32_t value)
 {
     struct attn_node *node = attn_graph_producer(chain->graph, value);

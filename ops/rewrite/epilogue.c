@@ -18,7 +18,7 @@ static bool match_clip(const struct attn_graph *graph, const struct attn_node *n
     return true;
 }
 
-/* Activations that ONNX Runtime writes. */
+/* The word of an activation of com.microsoft, or NULL. */
 static const char *microsoft_word(const struct attn_node *node)
 {
     if (node->pub.n_in != 1)

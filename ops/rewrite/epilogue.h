@@ -10,8 +10,8 @@ struct epilogue {
     float alpha, beta;
 };
 
-/* Whether `node`, reading the value as its only data input, is an activation with a word.
- */
+/* Whether `node`, reading the value as its only data input, is an activation with a
+ * word. */
 bool attn_match_activation(const struct attn_graph *graph, const struct attn_node *node,
                            struct epilogue *epilogue);
 

@@ -226,8 +226,8 @@ static attnrun_dim k_dim(const struct attn_graph *graph,
     return dim_of_4(graph, found->k, axis);
 }
 
-/* A mask's last dim must be the number of keys: Attention reads a shorter one otherwise.
- */
+/* A mask's last dim must be the number of keys: Attention reads a shorter one
+ * otherwise. */
 static bool mask_fits(const struct attn_graph *graph, const struct attention_match *found,
                       int32_t mask)
 {

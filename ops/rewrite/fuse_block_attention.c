@@ -48,7 +48,7 @@ static bool read_once(const struct attn_graph *graph, int32_t value)
 
 /* ---- the scores ---- */
 
-/* A step towards the product: a scalar, Where, or Add; false where there is none. */
+/* Steps back over a scalar, Where, or Add; false where there is none. */
 static bool step_back(const struct attn_graph *graph, int32_t *value,
                       struct block_attention_match *found)
 {
@@ -87,7 +87,7 @@ static bool step_back(const struct attn_graph *graph, int32_t *value,
     return true;
 }
 
-/* The scores are read by the softmax alone, or by the log of their sums, too. */
+/* Whether only the softmax reads the scores, or also the log of their sums. */
 static bool read_sums(const struct attn_graph *graph, int32_t scores,
                       struct block_attention_match *found)
 {
@@ -100,7 +100,7 @@ static bool read_sums(const struct attn_graph *graph, int32_t scores,
     return v->n_uses == (found->sums < 0 ? 1 : 2) && !(v->flags & ATTN_VALUE_OUTPUT);
 }
 
-/* Scores that are masked and then scaled: each mask stays one, its fill is as good. */
+/* Reads scores that are masked and then scaled: each fill is as good when scaled. */
 static const char *read_scores(const struct attn_graph *graph, int32_t value,
                                struct attn_product *p,
                                struct block_attention_match *found)
@@ -137,7 +137,7 @@ static char own_label(const struct attn_labelled *x, const struct attn_labelled 
     return own;
 }
 
-/* Q, K and the labels of their product. */
+/* Finds Q, K and the labels of their product. */
 static bool read_roles(const struct attn_product *p, struct block_attention_match *found)
 {
     found->key = p->out.labels[p->out.n - 1];
@@ -157,7 +157,7 @@ static bool read_roles(const struct attn_product *p, struct block_attention_matc
     return false;
 }
 
-/* V and Y of the product of the weights, in the labels of the scores. */
+/* Finds V and Y of the product of the weights, in the labels of the scores. */
 static bool read_weighted(const struct attn_graph *graph, const struct attn_node *softmax,
                           const struct attn_labelled *scores, struct attn_node *user,
                           struct block_attention_match *found)
@@ -189,7 +189,7 @@ static bool read_weighted(const struct attn_graph *graph, const struct attn_node
            attn_labelled_has(&found->y, found->query);
 }
 
-/* Scalars of queries are scalars of scores. */
+/* Takes scalars of the queries as scalars of the scores. */
 static void take_scalars(const struct attn_graph *graph,
                          struct block_attention_match *found)
 {
@@ -236,7 +236,7 @@ static bool has_order(const struct attn_labelled *x, const char *order, char tok
     return true;
 }
 
-/* All operands have the same labels in the same places. */
+/* Whether all operands have the same labels in the same places. */
 static bool read_order(struct block_attention_match *found)
 {
     struct attn_labelled *const x[] = { &found->q, &found->k, &found->v, &found->y };
@@ -267,7 +267,7 @@ static bool equal_at(const struct attn_graph *graph, const struct attn_labelled 
                      attn_labelled_dim(graph, y, other));
 }
 
-/* Nothing is broadcast, and all have the same chunk. */
+/* Whether nothing is broadcast, and all operands have the same chunk. */
 static bool dims_fit(const struct attn_graph *graph,
                      const struct block_attention_match *found)
 {
@@ -287,7 +287,7 @@ static bool dims_fit(const struct attn_graph *graph,
                                     graph, &found->q, found->q.labels[found->q.n - 2])));
 }
 
-/* The tokens of a block: known, or as many as the masks have of them. */
+/* Reads the tokens of a block: a number, or the last axis of the masks. */
 static bool read_chunk(const struct attn_graph *graph, int32_t masked,
                        struct block_attention_match *found)
 {
@@ -360,7 +360,7 @@ static int64_t heads_of(const struct attn_graph *graph,
     return attn_labelled_dim(graph, &found->q, found->q.labels[found->q.n - 2]).value;
 }
 
-/* (…, blocks, chunk, …) as the operators take tokens. */
+/* Joins (…, blocks, chunk, …) to tokens. */
 static attn_status join_tokens(struct attn_graph *graph, struct attn_node *before,
                                const struct block_attention_match *found, int64_t dim,
                                int32_t *value)
@@ -374,7 +374,7 @@ static attn_status join_tokens(struct attn_graph *graph, struct attn_node *befor
     return attn_match_reshape(graph, before, 4, dims, value);
 }
 
-/* Tokens as blocks, as Y had them; also what fails where queries are in other ones. */
+/* Splits tokens into blocks, as Y had them; fails where Q has other blocks. */
 static attn_status split_tokens(struct attn_graph *graph, struct attn_node *before,
                                 const struct block_attention_match *found, int64_t blocks,
                                 int64_t dim, int32_t *value)
@@ -456,7 +456,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
 
 /* ---- masks that are no pattern ---- */
 
-/* Which axis of pairs each axis of the scores is. */
+/* Finds the axis of pairs that each axis of the scores is. */
 static void read_axes(const struct block_attention_match *found, int8_t *axes)
 {
     const struct attn_labelled *q = &found->q;
@@ -470,7 +470,8 @@ static void read_axes(const struct block_attention_match *found, int8_t *axes)
     }
 }
 
-/* *done: the masks are a program, and the scores are none but those of the product. */
+/* Writes the program. *done: the masks are a program, and the scores are only those of
+ * the product. */
 static attn_status write_program(const struct attn_graph *graph,
                                  const struct attn_node *softmax,
                                  const struct block_attention_match *found,
@@ -537,7 +538,7 @@ static attn_status replace_by_program(struct attn_graph *graph, struct attn_node
     return ATTNRUN_OK;
 }
 
-/* The product of keys beside their neighbours: what makes a softmax a candidate. */
+/* Whether a softmax is a candidate: its product has keys with their neighbours. */
 static bool is_candidate(const struct attn_graph *graph, const struct attn_node *user)
 {
     struct attn_product p;

@@ -23,7 +23,8 @@ static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value
     return &graph->values[value].type;
 }
 
-/* A product of *x and a constant along the channels, `node` or an Add of a vector behind it. */
+/* Reads a product of *x and a constant along the channels: `node`, or an Add of a vector
+ * behind it. */
 static bool read_linear(const struct attn_graph *graph, const struct attn_node *node,
                         bool by_dim, struct attn_dense_found *linear, int32_t *x)
 {
@@ -46,7 +47,8 @@ static bool read_linear(const struct attn_graph *graph, const struct attn_node *
            attn_dense_takes_bias(graph, node, linear);
 }
 
-/* A softmax that is divided by a sum of itself: what makes a candidate. NULL: there is none. */
+/* Reads a softmax that is divided by a sum of itself, which makes a node a candidate.
+ * NULL: there is none. */
 static const struct attn_node *read_weights(const struct attn_graph *graph,
                                             const struct attn_node *div,
                                             const struct attn_node **reduce,
@@ -67,7 +69,8 @@ static const struct attn_node *read_weights(const struct attn_graph *graph,
                                                                            : NULL;
 }
 
-/* The softmax is over tokens, the sum over slots, and nothing else reads the weights. */
+/* Checks that the softmax is over tokens and the sum over slots, and that nothing else
+ * reads the weights. */
 static const char *check_weights(const struct attn_graph *graph,
                                  const struct attn_node *softmax,
                                  const struct attn_node *reduce,
@@ -86,7 +89,8 @@ static const char *check_weights(const struct attn_graph *graph,
     return fits ? NULL : "its softmax is not over tokens, or its sum not over slots";
 }
 
-/* (batch, channels, pixels) as the map that it was, and what is behind it as one again. */
+/* Takes (batch, channels, pixels) as the map that it was, and the result as a map
+ * again. */
 static void take_maps(const struct attn_graph *graph, struct external_match *found)
 {
     const struct attn_node *before = attn_graph_producer(graph, found->x);
@@ -107,7 +111,8 @@ static void take_maps(const struct attn_graph *graph, struct external_match *fou
     found->map = true;
 }
 
-/* Both products, of which the softmax alone reads the first, and the bias behind them. */
+/* Reads both products, the first of which only the softmax reads, and the bias behind
+ * them. */
 static const char *read_products(const struct attn_graph *graph,
                                  const struct attn_node *softmax,
                                  const struct attn_node *div,

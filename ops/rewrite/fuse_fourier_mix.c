@@ -16,7 +16,7 @@ static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value
     return &graph->values[value].type;
 }
 
-/* A length that is that of the axis. */
+/* Whether a value is the length of the axis. */
 static bool is_length(const struct attn_graph *graph, int32_t value, attnrun_dim dim)
 {
     double length;
@@ -26,8 +26,8 @@ static bool is_length(const struct attn_graph *graph, int32_t value, attnrun_dim
     return v->known != NULL && v->n_known == 1 && dim_equal(v->known[0], dim);
 }
 
-/* 1 or 2 of a forward DFT over that axis of (batch, tokens, channels, 1 or 2); 0: no
- * such one. */
+/* The axis, 1 or 2, of a forward DFT of (batch, tokens, channels, 1 or 2); 0: the node is
+ * none. */
 static int axis_of(const struct attn_graph *graph, const struct attn_node *dft)
 {
     double axis = (double)attn_match_int(dft, "axis", 1);
@@ -49,7 +49,7 @@ static int axis_of(const struct attn_graph *graph, const struct attn_node *dft)
     return whole ? (int)axis : 0;
 }
 
-/* All of it is +0 or -0: a constant, or one number that Expand repeats. */
+/* Whether all elements are +0 or -0: a constant, or one number that Expand repeats. */
 static bool is_zero(const struct attn_graph *graph, int32_t value)
 {
     double x = 1;
@@ -67,7 +67,7 @@ static bool is_zero(const struct attn_graph *graph, int32_t value)
     return true;
 }
 
-/* x of which Z is the complex form; -1: none. */
+/* The x whose complex form Z is; -1: there is none. */
 static int32_t real_part(const struct attn_graph *graph, int32_t value)
 {
     const struct attn_node *node = attn_graph_producer(graph, value);

@@ -26,7 +26,8 @@ static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value
     return &graph->values[value].type;
 }
 
-/* What Reshape and Unsqueeze made of a value of that rank: its elements in order; -1. */
+/* The value of that rank from which Reshape and Unsqueeze made `value`, with its elements
+ * in order; or -1. */
 static int32_t before_reshapes(const struct attn_graph *graph, int32_t value, int rank)
 {
     for (int k = 0; k < 4; k++) {
@@ -40,7 +41,7 @@ static int32_t before_reshapes(const struct attn_graph *graph, int32_t value, in
     return -1;
 }
 
-/* Constant (size, n) indexes k + o * stride; the stride where they are. */
+/* The stride of constant (size, n) indexes k + o * stride, or -1. */
 static int64_t stride_of(const struct attn_graph *graph, int32_t value, int64_t *size,
                          int64_t *n)
 {
@@ -60,7 +61,8 @@ static int64_t stride_of(const struct attn_graph *graph, int32_t value, int64_t 
     return stride;
 }
 
-/* Pads rows and columns by `by` zeros on each side, nothing else. */
+/* Whether a Pad puts `by` zeros on each side of rows and columns, and does nothing
+ * else. */
 static bool pads_by(const struct attn_graph *graph, const struct attn_node *pad,
                     int64_t by)
 {
@@ -81,7 +83,7 @@ static bool has_perm(const struct attn_node *node)
            memcmp(attr->ints.v, perm, sizeof perm) == 0;
 }
 
-/* x whose neighbours are `value` (batch, C, K, K, h, w). */
+/* Finds the x whose neighbours are `value` (batch, C, K, K, h, w). */
 static bool read_unfold(const struct attn_graph *graph, int32_t value,
                         struct involution_match *found)
 {
@@ -107,7 +109,8 @@ static bool read_unfold(const struct attn_graph *graph, int32_t value,
     return dim_is(x[2], n[0] * found->stride) && dim_is(x[3], n[1] * found->stride);
 }
 
-/* The kernel (batch, groups, 1, K * K, h, w), as it was with groups and taps together. */
+/* Reads the kernel (batch, groups, 1, K * K, h, w) from before its groups and taps were
+ * separated. */
 static bool read_kernel(const struct attn_graph *graph, int32_t value,
                         struct involution_match *found)
 {
@@ -123,7 +126,8 @@ static bool read_kernel(const struct attn_graph *graph, int32_t value,
            dim_equal(four[2], six[4]) && dim_equal(four[3], six[5]);
 }
 
-/* Neighbours (batch, groups, C / groups, K * K, h, w) of the same batch and map. */
+/* Checks neighbours (batch, groups, C / groups, K * K, h, w) of the same batch and
+ * map. */
 static bool sizes_fit(const struct attn_graph *graph, int32_t neighbours, int32_t kernel,
                       const struct involution_match *found)
 {
@@ -139,7 +143,7 @@ static bool sizes_fit(const struct attn_graph *graph, int32_t neighbours, int32_
            dim_equal(y[3], u[5]);
 }
 
-/* Rows and columns that are gathered into windows. */
+/* Whether rows and columns are gathered into windows, which makes a node a candidate. */
 static bool is_candidate(const struct attn_graph *graph, int32_t windows)
 {
     const struct attn_node *transpose = attn_graph_producer(graph, windows);
@@ -160,7 +164,8 @@ static bool sums_taps(const struct attn_graph *graph, const struct attn_node *su
 
 /* ---- how the kernel is made ---- */
 
-/* A dense convolution of one tap with constant weights: *rows of them. */
+/* Whether a node is a dense convolution of one tap with constant weights, which have
+ * *rows rows. */
 static bool is_pointwise(const struct attn_graph *graph, const struct attn_node *conv,
                          int64_t *rows)
 {
@@ -181,7 +186,7 @@ static int32_t bias_of(const struct attn_node *conv)
     return conv->pub.n_in > 2 ? conv->in[2] : -1;
 }
 
-/* Puts w1, b1, w2, b2 in the place of the kernel where the graph makes it of them. */
+/* Replaces the kernel by w1, b1, w2, b2, if the graph makes it from them. */
 static attn_status take_convolutions(struct attn_graph *graph, struct attn_node *before,
                                      const struct involution_match *found, int32_t in[6])
 {

@@ -22,7 +22,7 @@ struct map_gates_match {
     struct attn_pixel_gate pixel;
 };
 
-/* A product of a map and a gate of pixels; *v: the map. */
+/* Reads a product of a map and a gate of pixels; *v: the map. */
 static bool read_pixels(const struct attn_graph *graph, const struct attn_node *times,
                         struct map_gates_match *found, int32_t *v)
 {
@@ -74,7 +74,7 @@ static bool goes_to_conv(const struct attn_graph *graph, int32_t value)
 
 enum { MAX_ATTRS = 4 };
 
-/* What w1, b1, w2, b2 are. */
+/* Makes w1, b1, w2 and b2. */
 static attn_status make_products(struct attn_graph *graph,
                                  const struct attn_channel_gate *gate, int32_t in[4])
 {
@@ -84,7 +84,7 @@ static attn_status make_products(struct attn_graph *graph,
     return ATTNRUN_OK;
 }
 
-/* ws with the plane of the max first. */
+/* Makes ws with the plane of the max first. */
 static attn_status make_kernel(struct attn_graph *graph,
                                const struct attn_pixel_gate *gate, int32_t *ws)
 {
@@ -146,7 +146,7 @@ static attn_status make_squeeze(struct attn_graph *graph, struct attn_node *befo
                            found->result, 3, attrs, made);
 }
 
-/* Says what a product lacks that looks like one of a map and a gate. */
+/* Notes why a product that looks like one of a map and a gate does not fit. */
 static attn_status note_left(struct attn_graph *graph, const struct attn_node *times)
 {
     const char *why = NULL;
@@ -179,7 +179,8 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *times,
     if (!found.channels && !found.pixels)
         return note_left(graph, times);
     TRY(attn_graph_note(graph, times, "map_gates", NULL));
-    /* A gate of pixels that has another word, or of a pool that CBAM has not, is for itself. */
+    /* A gate of pixels that has another gate function, or a pool that CBAM lacks, becomes
+     * an operator alone. */
     found.channels =
         found.channels && (!found.pixels || (found.channel.deep && !found.channel.half &&
                                              found.channel.gate == found.pixel.gate));
@@ -198,7 +199,8 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *times,
     return ATTNRUN_OK;
 }
 
-/* From the last node on: a gate of pixels takes the gate of channels before it. */
+/* Goes from the last node to the first, so that a gate of pixels takes the gate of
+ * channels before it. */
 static attn_status run_map_gates(struct attn_graph *graph, int32_t *applied)
 {
     for (int64_t n = graph->n_nodes - 1; n >= 0 && !attn_stops_node(n); n--)

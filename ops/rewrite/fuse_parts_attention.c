@@ -72,7 +72,7 @@ static bool read_band(const struct attn_graph *graph, int32_t value, struct band
 
 /* ---- products ---- */
 
-/* The labels of x are these, by the names that labels have. */
+/* Whether the labels of x are these, by the names that labels have. */
 static bool has_names(const struct attn_labelled *x, const char *names, const char *order)
 {
     for (int i = 0; i < x->n; i++)
@@ -81,8 +81,8 @@ static bool has_names(const struct attn_labelled *x, const char *names, const ch
     return order[x->n] == 0;
 }
 
-/* Names of axes, of a product whose operand or result `x` is (batch, heads, blocks, queries,
- * keys); its other label is the dim. */
+/* Names the axes of a product whose operand or result `x` is (batch, heads, blocks,
+ * queries, keys); its other label is the dim. */
 static void name_axes(const struct attn_labelled *x, char *names)
 {
     memset(names, 'D', 26);
@@ -90,13 +90,13 @@ static void name_axes(const struct attn_labelled *x, char *names)
         names[x->labels[i] - 'a'] = "BHWQK"[i];
 }
 
-/* Keys or values: by block, or for all blocks. */
+/* Whether x is keys or values, by block or for all blocks. */
 static bool are_keys(const struct attn_labelled *x, const char *names)
 {
     return has_names(x, names, "BHWKD") || has_names(x, names, "BHKD");
 }
 
-/* The axes before the keys are those of Q. */
+/* Whether the axes before the keys are those of Q. */
 static bool fit_queries(const struct attn_graph *graph,
                         const struct parts_attention_match *found, int32_t value)
 {
@@ -107,7 +107,7 @@ static bool fit_queries(const struct attn_graph *graph,
     return dim_is_const(t->dims[t->rank - 2]) && dim_is_const(t->dims[t->rank - 1]);
 }
 
-/* A product of Q and K_p that is scaled. */
+/* Reads a product of Q and K_p that is scaled. */
 static bool read_product(const struct attn_graph *graph, int32_t value,
                          struct parts_attention_match *found, struct matched_part *part)
 {
@@ -148,7 +148,7 @@ static bool read_product(const struct attn_graph *graph, int32_t value,
     return false;
 }
 
-/* The scores of a part: a product, to which a mask may be added. */
+/* Reads the scores of a part: a product, to which a mask may be added. */
 static bool read_part(const struct attn_graph *graph, int32_t value,
                       struct parts_attention_match *found, struct matched_part *part)
 {
@@ -172,7 +172,7 @@ static bool read_part(const struct attn_graph *graph, int32_t value,
 
 /* ---- the sum ---- */
 
-/* V_p of the product of a slice of the weights. */
+/* Reads V_p of the product of a slice of the weights. */
 static bool read_context(const struct attn_graph *graph, const struct attn_node *slice,
                          const struct parts_attention_match *found,
                          struct matched_part *part)
@@ -196,7 +196,7 @@ static bool read_context(const struct attn_graph *graph, const struct attn_node 
            dim_is(type_of(graph, v.value)->dims[v.n - 2], part->keys);
 }
 
-/* Each slice of the weights is a part, and each part has one. */
+/* Checks that each slice of the weights is a part, and each part has one. */
 static bool read_slices(const struct attn_graph *graph, int32_t weights,
                         struct parts_attention_match *found)
 {
@@ -220,7 +220,7 @@ static bool read_slices(const struct attn_graph *graph, int32_t weights,
     return seen == (UINT32_C(1) << found->n) - 1;
 }
 
-/* `value` is the sum of the terms of all parts and of nothing else. */
+/* Whether `value` is the sum of the terms of all parts and of nothing else. */
 static bool sums_all(const struct attn_graph *graph,
                      const struct parts_attention_match *found, int32_t value)
 {

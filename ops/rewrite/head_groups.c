@@ -16,8 +16,8 @@ static bool is_rank(const struct attn_graph *graph, int32_t value, int rank)
            type_of(graph, value)->rank == rank;
 }
 
-/* The value (batch, heads, m, n) that `value` (batch * heads, m, n) was made of, or -1.
- */
+/* The value (batch, heads, m, n) that `value` (batch * heads, m, n) was made of, or
+ * -1. */
 static int32_t parted(const struct attn_graph *graph, int32_t value)
 {
     struct attn_node *node = attn_graph_producer(graph, value);

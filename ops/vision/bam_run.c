@@ -24,8 +24,8 @@ static float *planes_of(const struct bam_part *part, int64_t layer)
 }
 
 /* Rows of `from` (R rows of `row` floats, pixel (y, x) of the tile at y * line + x) to
- * the tile of planes `to`, with zeros beside them, and above and below them at the edges.
- */
+ * the tile of planes `to`, with zeros beside them, and above and below them at the
+ * edges. */
 static void put(const struct bam_part *part, float *to, const float *from, int64_t row,
                 int64_t line)
 {

@@ -21,14 +21,14 @@ struct attn_external {
     bool tokens; /* rank 3 */
     bool alone;  /* a task is a group: a head of a sample */
     int64_t groups, tiles, width;
-    /* The memory of a group: logits (tiles, slots, width), largest (tiles, slots), sums.
-     */
+    /* The memory of a group: logits (tiles, slots, width), largest (tiles, slots),
+     * sums. */
     int64_t group_floats;
     int64_t transposed_floats, panel_floats, gemm_floats;
 };
 
-/* Where x is tokens x channels, mk' and mv' are right operands; constant ones are packed.
- */
+/* Where x is tokens x channels, mk' and mv' are right operands; constant ones are
+ * packed. */
 struct attn_external_packed {
     int64_t mk_bytes, mv_bytes; /* 0: read where it is. mk, then mv, head by head */
     int64_t reserved[6];

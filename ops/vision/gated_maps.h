@@ -64,8 +64,8 @@ attn_status attn_map_check_identity(const attnrun_step *step, int identity, int 
  * `what`. */
 attn_status attn_map_check_vector(const attnrun_step *step, int in, attnrun_dim n,
                                   const char *what);
-/* Fails unless input `in` is a matrix of `rows` x `columns`, which messages call `what`.
- */
+/* Fails unless input `in` is a matrix of `rows` x `columns`, which messages call
+ * `what`. */
 attn_status attn_map_check_matrix(const attnrun_step *step, int in, attnrun_dim rows,
                                   attnrun_dim columns, const char *what);
 /* Checks the inputs w1 (R, C), w1 + 1: b1 (R), w1 + 2: w2 (C, R), w1 + 3: b2 (C), with R

@@ -91,8 +91,8 @@ struct attn_halo_worker {
     float *own;      /* the stores of a region */
 };
 
-/* Results of heads from … to - 1 of a block: windows in values, Q and results in queries.
- */
+/* Results of heads from … to - 1 of a block: windows in values, Q and results in
+ * queries. */
 attn_status attn_halo_block(const struct attn_halo_worker *w, int64_t block_y,
                             int64_t block_x, int64_t from, int64_t to,
                             const attnrun_work *work);

@@ -6,8 +6,8 @@
 #include "halo.h"
 #include "../tile.h"
 
-/* Floats of a task, a row of blocks: sums of rows, means, values, results, the product's.
- */
+/* Floats of a task, a row of blocks: sums of rows, means, values, results, the
+ * product's. */
 attn_status attn_halo_mean_plan(attnrun_step *step, struct attn_halo *s)
 {
     const int64_t inner = s->heads * s->dv, wide = max64(inner, s->out_channels);

@@ -164,8 +164,8 @@ static attn_status sagan_plan(attnrun_step *step)
         return ATTNRUN_OK;
     s->raw = !s->pooled && s->map.channels <= s->e && (s->folded || !op_has_in(step, WO));
     s->v_dim = s->raw ? s->map.channels : s->e;
-    /* With more queries a key is read less often; fewer are enough tasks for a small map.
-     */
+    /* With more queries a key is read less often; fewer are enough tasks for a small
+     * map. */
     s->block = s->map.batch > SMALL / s->map.pixels ? 2 * ROWS : ROWS;
     s->query_tiles = (s->map.pixels + s->block - 1) / s->block;
     plan_keys(s);

@@ -51,8 +51,8 @@ static inline int64_t attn_blocks_sample(const struct attn_blocks *p, int64_t ta
 {
     return task / p->groups / p->sizes.q_heads;
 }
-/* Computes one task. Returns E_CANCELLED where a run is cancelled between two segments.
- */
+/* Computes one task. Returns E_CANCELLED where a run is cancelled between two
+ * segments. */
 attn_status attn_blocks_run(const struct attn_blocks *p,
                             const struct attn_kernels *kernels,
                             const struct attn_blocks_operands *o, int64_t task,

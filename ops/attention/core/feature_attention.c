@@ -395,8 +395,8 @@ static attn_status run_slice(const struct attn_feature_call *c, struct heads *h,
                     min64((slice + 1) * p->slice, p->sizes.kv_len));
 }
 
-/* Phase 1: adds the slices in order. Causal: each slice gets the sum of those before it.
- */
+/* Phase 1: adds the slices in order. Causal: each slice gets the sum of those before
+ * it. */
 static void run_combine(const struct attn_feature_call *c, int64_t head)
 {
     const struct attn_feature_plan *p = c->plan;

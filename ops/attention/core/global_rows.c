@@ -121,8 +121,8 @@ static void project(const struct global_walk *t, float *c, int64_t n, const floa
                                  .scratch = t->gemm });
 }
 
-/* Computes the scaled queries of head `head` and m global tokens from number `global` on.
- */
+/* Computes the scaled queries of head `head` and m global tokens from number `global`
+ * on. */
 static void make_queries(const struct global_walk *t, float *c, int64_t head,
                          int64_t global, int64_t m)
 {
@@ -162,8 +162,8 @@ static bool find_seen(struct global_walk *t, int64_t first, int64_t n)
     return seen > 0;
 }
 
-/* Gives the stream all keys: rows of X, or head `head`'s keys and values made from them.
- */
+/* Gives the stream all keys: rows of X, or head `head`'s keys and values made from
+ * them. */
 static attn_status global_rows_walk(struct global_walk *t, bool formed, int64_t head,
                                     const attnrun_work *work)
 {

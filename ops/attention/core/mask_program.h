@@ -77,8 +77,8 @@ int64_t attn_mask_table_bytes(const struct attn_mask_program *program);
 attn_status attn_mask_summarize(const struct attn_mask_program *program, int32_t leaf,
                                 const attnrun_tensor *x, struct attn_mask_entry *table);
 
-/* The place of a question about the mask: block w of sample b and head h. x: the leaves.
- */
+/* The place of a question about the mask: block w of sample b and head h. x: the
+ * leaves. */
 struct attn_mask_place {
     const struct attn_kernels *kernels;
     const struct attn_mask_program *program;
@@ -87,8 +87,8 @@ struct attn_mask_place {
     int64_t b, h, w;
 };
 /* Queries and keys first … end - 1. The queries are within one block of 64. The keys are
- * a whole level: their number is a power of two times 64, and `from` is a multiple of it.
- */
+ * a whole level: their number is a power of two times 64, and `from` is a multiple of
+ * it. */
 struct attn_mask_tile {
     int64_t query, query_end, key, key_end;
 };

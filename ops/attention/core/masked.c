@@ -94,8 +94,8 @@ attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m)
 
 /* ---- phase 0 ---- */
 
-/* The squared length of the longest key of a head; not finite where a key is not finite.
- */
+/* The squared length of the longest key of a head; not finite where a key is not
+ * finite. */
 static attn_status longest_key(const attnrun_step *step, const struct attn_masked *m,
                                const struct attn_masked_operands *o, int64_t head,
                                double *longest)

@@ -235,8 +235,8 @@ static const float *past_of(const attnrun_step *step, bool value)
            (value ? c->batch * c->past_k.batch : 0);
 }
 
-/* Copies keys (first half of the tasks) or values of a head: the past, then the new ones.
- */
+/* Copies keys (first half of the tasks) or values of a head: the past, then the new
+ * ones. */
 static void keep_head(const attnrun_step *step, int64_t task, const float *projected)
 {
     const struct attn_packed_qkv *m = step->state;

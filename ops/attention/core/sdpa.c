@@ -161,8 +161,8 @@ static void mask_scores(float *scores, int64_t from, int64_t to)
         scores[j] = -INFINITY;
 }
 
-/* Adds what operators of com.microsoft add to masked keys first … first + n - 1 of row r.
- */
+/* Adds what operators of com.microsoft add to masked keys first … first + n - 1 of row
+ * r. */
 static void add_masked(const struct queries *t, float *scores, int64_t r, int64_t first,
                        int64_t n)
 {
@@ -312,8 +312,8 @@ static void finish_rows(struct queries *t)
     }
 }
 
-/* Gives a tile to each group of rows that sees some of it, cut to the keys that they see.
- */
+/* Gives a tile to each group of rows that sees some of it, cut to the keys that they
+ * see. */
 static void run_tile(struct queries *t, const struct attn_keys *all)
 {
     const int64_t panel = ATTN_GEMM_NR_MAX;
@@ -353,10 +353,10 @@ static double longest_key(const struct queries *t, int64_t from, int64_t to)
     return longest;
 }
 
-/* Keys from … to - 1, which get `masked` added, are lost beside those seen so far: |q k|
- * <= |q| |k| bounds their scores, and no row's weights of them reach what the softmax
- * counts. So whatever the scores and `masked` are, the result is that of taking them
- * literally. */
+/* Whether the keys from … to - 1, to whose scores `masked` is added, cannot count beside
+ * those seen so far: |q k| <= |q| |k| bounds their scores, and no row's weights of them
+ * reach what the softmax counts. Whatever the scores and `masked` are, the result is then
+ * that of leaving these keys out. */
 static bool padding_is_lost(const struct queries *t, int64_t from, int64_t to)
 {
     const struct attn_sdpa *s = t->s;
@@ -380,8 +380,9 @@ static bool padding_is_lost(const struct queries *t, int64_t from, int64_t to)
     return true;
 }
 
-/* Of keys from … to - 1 those of this task's part in tiles of KEYS that end where a segment
- * does, and at `limit`. Those that get `masked` added are passed over where they are lost. */
+/* Visits those of the keys from … to - 1 that are in this task's part, in tiles of KEYS
+ * that end where a segment does, and at `limit`. Keys to which `masked` is added are
+ * skipped where they cannot count. */
 static attn_status sdpa_walk(struct queries *t, int64_t from, int64_t to, int64_t limit,
                              bool masked, const attnrun_work *work)
 {
@@ -409,7 +410,7 @@ static attn_status sdpa_walk(struct queries *t, int64_t from, int64_t to, int64_
     return ATTNRUN_OK;
 }
 
-/* All keys that some row sees. Where the scores are an output, all keys. */
+/* Visits all keys that some row sees; where the scores are an output, all keys. */
 static attn_status stream(struct queries *t, const attnrun_work *work)
 {
     const struct attn_sdpa *s = t->s;
@@ -432,7 +433,7 @@ static attn_status stream(struct queries *t, const attnrun_work *work)
     return sdpa_walk(t, back, last_key, s->kv_len, true, work);
 }
 
-/* By key_keep, where all queries of a sample agree on it. */
+/* Finds the padding by key_keep, where all queries of a sample agree on it. */
 static void find_kept(struct queries *t, const int32_t *keep)
 {
     while (t->padding > 0 && keep[t->padding - 1] <= 0)
@@ -444,7 +445,7 @@ static void find_kept(struct queries *t, const int32_t *keep)
         t->shown++;
 }
 
-/* Which keys have `masked` added. */
+/* Finds the keys to which `masked` is added. */
 static void find_padding(struct queries *t)
 {
     const struct attn_sdpa_operands *o = t->o;
@@ -462,7 +463,7 @@ static void find_padding(struct queries *t)
     }
 }
 
-/* Where sample b's keys end, and the position of its first query. */
+/* Finds where sample b's keys end, and the position of its first query. */
 static void find_length(struct queries *t)
 {
     const struct attn_sdpa *s = t->s;
@@ -481,7 +482,7 @@ static void find_length(struct queries *t)
         t->offset = max64(t->offset, 0);
 }
 
-/* Where the results of a part of the keys are. */
+/* The place of the results of a part of the keys. */
 static float *saved(const struct queries *t, int64_t block, const attnrun_work *work)
 {
     const struct attn_sdpa *s = t->s;

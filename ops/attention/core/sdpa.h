@@ -75,8 +75,8 @@ struct attn_sdpa_operands {
     const int32_t *key_keep, *key_ends, *key_begins;
     int64_t keep_batch, keep_row;
     float masked;
-    /* For each head the score of a key without a value, sink_step floats apart; or NULL.
-     */
+    /* For each head the score of a key without a value, sink_step floats apart; or
+     * NULL. */
     const float *sinks;
     int64_t sink_step;
     const attnrun_tensor *lens; /* keys per sample, integers, or NULL: all */

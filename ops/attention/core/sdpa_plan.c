@@ -13,8 +13,8 @@ enum {
     PART_KEYS = 256                /* fewer are not worth a task of their own */
 };
 
-/* Queries of all heads of a group are rows of one matrix where they lie one behind the
- * other. */
+/* Whether the queries of all heads of a group are rows of one matrix: they lie one behind
+ * the other. */
 static bool mergeable(const struct attn_sdpa *s)
 {
     return s->q.head == s->q_len * s->q.row && s->y.head == s->q_len * s->y.row;

@@ -36,7 +36,7 @@ static int64_t gemm_floats(const struct attn_pooling *w)
                     16);
 }
 
-/* What a task keeps of a block of rows: their states, then their sums. */
+/* The floats that a task keeps of a block of rows: their states, then their sums. */
 static int64_t state_floats(const struct attn_pooling *w)
 {
     return round_up(w->block * (int64_t)(sizeof(struct attn_softmax_row) / sizeof(float)),
@@ -113,7 +113,7 @@ void attn_pooling_tasks(attnrun_step *step, const struct attn_pooling *w)
 
 /* ---- a task ---- */
 
-/* Where the parts of a worker's scratch are. */
+/* The parts of a worker's scratch. */
 struct softmax_pooling_place {
     struct attn_softmax_row *state;
     float *sums, *scores, *gemm, *extra;
@@ -163,7 +163,7 @@ static float *weights_row(const struct attn_pooling *w,
     return o->weights + (t->b * w->rows + t->row + r) * w->tokens;
 }
 
-/* Scores with masked keys at -inf, or at 0 where they are weights. */
+/* Sets the scores of masked keys to -inf, or to 0 where scores are weights. */
 static void mask_row(const struct attn_pooling *w, const struct attn_kernels *kernels,
                      float *scores, const uint8_t *mask, int64_t n)
 {
@@ -175,7 +175,8 @@ static void mask_row(const struct attn_pooling *w, const struct attn_kernels *ke
         scores[j] = mask[j] != 0 ? scores[j] : 0.0f;
 }
 
-/* Scores become weights, up to a factor of the row; earlier sums are rescaled to it. */
+/* Turns scores into weights, up to a factor of the row; earlier sums are rescaled to
+ * it. */
 static void to_weights(const struct attn_pooling *w, const struct attn_kernels *kernels,
                        const struct softmax_pooling_place *p, int64_t rows, int64_t n)
 {
@@ -218,7 +219,7 @@ static void add_values(const struct attn_pooling *w, const struct attn_kernels *
     }
 }
 
-/* The row's result from its sums, and its weights from what was kept of its scores. */
+/* Computes the row's result from its sums, and its weights from its stored scores. */
 static void finish(const struct attn_pooling *w, const struct attn_kernels *kernels,
                    const struct attn_pooling_operands *o,
                    const struct attn_pooling_task *t,

@@ -18,7 +18,7 @@ enum {
     MIN_TILE = 16 /* fewer queries leave too many lanes of a query tile empty */
 };
 
-/* For both products of a tile. */
+/* The floats of scratch of both products of a tile. */
 static int64_t gemm_floats(int64_t rows, int64_t dim, int64_t v_dim)
 {
     size_t m = (size_t)rows;
@@ -33,14 +33,14 @@ static int64_t panel_floats(int64_t max, int64_t dim)
     return max > ROWS ? KEYS * round_up(dim + 16, 16) : 0;
 }
 
-/* So are values of one element: where their rows are 1 apart, the kernel would take them
- * for a row of keys and sum in another order than in other layouts. */
+/* Values of one element are packed, too: where their rows are 1 apart, the kernel would
+ * take them for a row of keys and sum in another order than in other layouts. */
 static int64_t value_floats(int64_t max, int64_t v_dim)
 {
     return panel_floats(v_dim == 1 ? ROWS + 1 : max, v_dim);
 }
 
-/* Scores of rows of keys, or of a query tile. */
+/* The floats of scores of rows of keys, or of a query tile. */
 static int64_t score_floats(int64_t rows)
 {
     return rows < MIN_TILE || rows * SCORES > KEYS * TILE ? rows * SCORES : KEYS * TILE;
@@ -51,7 +51,7 @@ static int64_t tile_floats(int64_t rows, int64_t dim)
     return rows < MIN_TILE ? 0 : TILE * dim;
 }
 
-/* Of everything but the panels; -1 where that overflows. */
+/* The floats of all but the panels; -1 where they overflow. */
 static int64_t stream_floats(int64_t max, int64_t dim, int64_t v_dim)
 {
     int64_t block;
@@ -155,7 +155,8 @@ static void score(const struct attn_stream *s, const struct attn_keys *keys,
     const bool packed = s->packed || s->n > ROWS;
     const float *panels = s->packed ? keys->k : s->keys;
     const int64_t panel = ATTN_GEMM_NR_MAX;
-    /* Of a panel within the tile all columns: they say how wide it was packed. */
+    /* A panel within the tile has all its columns, because they say how wide it was
+     * packed. */
     const int64_t to =
         packed ? min64((part.to + panel - 1) / panel * panel, keys->n) : part.to;
     struct attn_gemm_f32 g = { .a = s->q + part.row * s->dim,

@@ -84,9 +84,9 @@ int64_t attn_stream_bytes(int64_t max, int64_t dim, int64_t v_dim);
 /* Begins a stream. `scratch` has attn_stream_bytes(), aligned to 64. */
 void attn_stream_begin(struct attn_stream *s, const struct attn_kernels *kernels,
                        int64_t max, int64_t dim, int64_t v_dim, void *scratch);
-/* The same for tiles that come as panels: k and v are what gemm_pack_f32() makes of (dim,
- * n) and (n, v_dim). Their row strides are ignored, and scratch has no space for panels.
- */
+/* The same for tiles that come as panels: k and v are what gemm_pack_f32() makes of
+ * (dim, n) and (n, v_dim). Their row strides are ignored, and scratch has no space for
+ * panels. */
 int64_t attn_stream_packed_bytes(int64_t max, int64_t dim, int64_t v_dim);
 void attn_stream_begin_packed(struct attn_stream *s, const struct attn_kernels *kernels,
                               int64_t max, int64_t dim, int64_t v_dim, void *scratch);

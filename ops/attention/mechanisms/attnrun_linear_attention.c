@@ -125,8 +125,8 @@ static void write_queries(const struct attn_feature_call *c, struct attn_feature
     c->kernels->features_f32(&f);
 }
 
-/* ---- softmax over keys: more[1 …] are the largest keys so far, feature by feature ----
- */
+/* ---- softmax over keys: more[1 …] are the largest keys so far, feature by feature
+ * ---- */
 
 static void begin_softmax(const struct attn_feature_call *c,
                           const struct attn_feature_sum *sum)

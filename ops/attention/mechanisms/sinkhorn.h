@@ -47,8 +47,8 @@ struct sinkhorn_state {
     int64_t keys_at, values_at, gemm_at;
 };
 
-/* The index of token n of head h; where causal, the second half of the heads are rotated.
- */
+/* The index of token n of head h; where causal, the second half of the heads are
+ * rotated. */
 static inline int64_t sinkhorn_token(const struct sinkhorn_state *s, int64_t h, int64_t n)
 {
     if (!s->sizes.causal || h < s->sizes.q_heads / 2)

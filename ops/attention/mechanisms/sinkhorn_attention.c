@@ -417,8 +417,8 @@ static void add_sorted(struct attn_prefetch *all, const struct sinkhorn_walk *w,
         }
 }
 
-/* Buckets u … of `heads` heads from this one on: their rows that are read, and written.
- */
+/* Buckets u … of `heads` heads from this one on: their rows that are read, and
+ * written. */
 static struct attn_prefetch tokens_of(const struct sinkhorn_walk *w, int64_t u,
                                       int64_t heads)
 {

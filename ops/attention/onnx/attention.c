@@ -21,7 +21,7 @@ struct attention_args {
     int64_t is_causal, kv_num_heads, q_num_heads, qk_matmul_output_mode;
     int64_t left_window_size, right_window_size, nan_rows, softmax_precision;
     float scale, softcap;
-    /* FusedAttention only; v NULL: as by rank. See fused_attention_attrs. */
+    /* FusedAttention only; v NULL: by rank. See fused_attention_attrs. */
     attnrun_ints layouts, columns;
     attnrun_ints code, mask, axes; /* of its mask program */
 };
@@ -66,7 +66,7 @@ struct qkv_dims {
     attnrun_dim batch, heads, tokens, dim;
 };
 
-/* Some columns of a wider operand of rank 3. */
+/* Takes some columns of a wider operand of rank 3. */
 static attn_status take_columns(const attnrun_step *step, int in, int64_t heads,
                                 struct qkv_dims *o)
 {
@@ -122,7 +122,7 @@ static attn_status agree(const attnrun_step *step, int in, attnrun_dim a, attnru
                          (long long)a.value, (long long)b.value);
 }
 
-/* past_key or past_value beside the new ones `o`; adds its length to *total. */
+/* Checks past_key or past_value against the new `o`; adds its length to *total. */
 static attn_status add_past(const attnrun_step *step, int in, const struct qkv_dims *o,
                             attnrun_dim *total)
 {
@@ -202,13 +202,13 @@ static attn_status outputs(attnrun_step *step, const struct qkv_dims *q,
     return op_out(step, SCORES, step->in[Q].dtype, 4, scores);
 }
 
-/* Strides of (batch, heads, tokens, dim), dense. */
+/* The strides of dense (batch, heads, tokens, dim). */
 static struct attn_heads by_head(int64_t heads, int64_t tokens, int64_t dim)
 {
     return (struct attn_heads){ heads * tokens * dim, tokens * dim, dim };
 }
 
-/* Strides of an operand; dim: of a head. */
+/* The strides of an operand; dim: the dim of a head. */
 static struct attn_heads strides_of(const attnrun_step *step, int in, int64_t dim)
 {
     const attnrun_dim *d = step->in[in].dims;
@@ -265,7 +265,7 @@ static attn_status plan_mask(const attnrun_step *step, struct attn_sdpa *s)
     return ATTNRUN_OK;
 }
 
-/* FusedAttention with a mask program. */
+/* Plans FusedAttention with a mask program. */
 static attn_status plan_masked(attnrun_step *step, const struct attn_sdpa *s,
                                struct attn_masked *m)
 {
@@ -351,7 +351,7 @@ static attn_status check_args(const attnrun_step *step)
                : attn_need_ints(step, "columns", args->columns, COLUMNS, ATTN_MAX_DIM);
 }
 
-/* Q, K and V are of one type; only doubles take a mask of doubles. */
+/* Checks that Q, K, V have one type; only doubles take a mask of doubles. */
 static attn_status check_types(const attnrun_step *step)
 {
     const int32_t q = step->in[Q].dtype;
@@ -365,7 +365,7 @@ static attn_status check_types(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* All of rank 3, or all of rank 4, where the head attributes may only repeat dim 1. */
+/* All have rank 3, or all rank 4, where head attributes only repeat dim 1. */
 static attn_status check_ranks(const attnrun_step *step)
 {
     const struct attention_args *args = step->args;
@@ -425,7 +425,7 @@ static void copy_present(const attnrun_step *step, const struct attn_sdpa *s, in
                s->kv_len - s->past_len, dim * size);
 }
 
-/* Strides of keys or values in this run: they may lie in a larger buffer. */
+/* Strides of keys or values in this run, which may be in a larger buffer. */
 static struct attn_heads run_strides(const attnrun_step *step, int in, int64_t dim)
 {
     const int64_t layout = in <= V ? layout_of(step->args, in) : AS_GIVEN;
@@ -478,7 +478,7 @@ static attn_status run_doubles(const attnrun_step *step, const struct attn_sdpa 
     return attn_doubles_run(s, step->kernels, &o, task, work);
 }
 
-/* nonpad_kv_seqlen of the sample of a task. */
+/* Checks nonpad_kv_seqlen of the sample of a task. */
 static attn_status check_length(const attnrun_step *step, const struct attn_sdpa *s,
                                 int64_t task)
 {

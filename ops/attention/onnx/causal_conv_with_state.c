@@ -85,7 +85,7 @@ struct conv_state {
     struct op_copy to_lines, from_lines; /* channels_last */
 };
 
-/* How ONNX has it where the row has no such attributes. */
+/* The dilation; ONNX, whose row has no such attribute, has 1. */
 static int64_t dilation_of(const struct conv_args *args)
 {
     return args->dilation == 0 ? 1 : args->dilation;
@@ -133,7 +133,8 @@ static attn_status check_past(const attnrun_step *step, attnrun_dim carried)
     return op_need_dim(step, PAST, at, carried, "the kernel size - 1, times dilation");
 }
 
-/* The weight, and the bias that is input `bias`, both of as many channels as input 0. */
+/* Checks the weight, and the bias, which is input `bias`; both have as many channels as
+ * input 0. */
 static attn_status check_kernel(const attnrun_step *step, int bias, attnrun_dim *carried)
 {
     const int of_channels[] = { WEIGHT, bias };
@@ -166,7 +167,8 @@ static attn_status conv_check(const attnrun_step *step, attnrun_dim *carried)
     return check_past(step, *carried);
 }
 
-/* Offsets of the taps and a line of a row; *bytes: of all rows, within what a tensor has. */
+/* Plans the scratch: offsets of the taps and a line of a row; *bytes: those of all rows,
+ * within the limit of a tensor. */
 static attn_status plan_scratch(attnrun_step *step, const struct conv_state *state,
                                 int64_t *bytes)
 {
@@ -183,7 +185,8 @@ static attn_status plan_scratch(attnrun_step *step, const struct conv_state *sta
     return ATTNRUN_OK;
 }
 
-/* (batch, length, channels) becomes lines of channels in shared memory, and y again from there. */
+/* Plans the phases that transpose (batch, length, channels) to lines of channels in
+ * shared memory, and back to y. */
 static void plan_lines(attnrun_step *step, struct conv_state *state, int64_t batch,
                        int64_t bytes)
 {
@@ -197,7 +200,7 @@ static void plan_lines(attnrun_step *step, struct conv_state *state, int64_t bat
     op_copy_tasks(step, FROM_LINES, &state->from_lines);
 }
 
-/* row_length: elements of a row and what it costs besides them. */
+/* States the tasks. row_length: the elements of a row and its cost besides them. */
 static void plan_tasks(attnrun_step *step, const struct conv_state *state, int phase,
                        double row_length)
 {
@@ -268,7 +271,8 @@ static struct carried carried_of(const attnrun_step *step, const attnrun_tensor 
                              state->channels };
 }
 
-/* n elements of padded from position `from` on, of one row, `step` apart in `to`. */
+/* Copies n elements of padded from position `from` on, of one row, `step` apart in
+ * `to`. */
 static void padded(const struct conv_state *state, struct carried past, const float *x,
                    int64_t from, int64_t n, struct carried to)
 {
@@ -284,7 +288,7 @@ static void padded(const struct conv_state *state, struct carried past, const fl
             to.at[i * to.step] = x[from + i - state->carried];
 }
 
-/* `length` positions of a channel. */
+/* Computes `length` positions of a channel. */
 static attn_status conv_row(const attnrun_step *step, const attnrun_work *work,
                             int64_t channel, int64_t length, const float *bias_of,
                             struct carried past, const float *x, float *y)
@@ -309,7 +313,7 @@ static attn_status conv_row(const attnrun_step *step, const attnrun_work *work,
     return ATTNRUN_OK;
 }
 
-/* The states of a row: slot j is that after position length - slots + j. */
+/* Stores the states of a row: slot j is the state after position length - slots + j. */
 static void store_states(const attnrun_step *step, int64_t row, struct carried past,
                          const float *x)
 {
@@ -423,7 +427,7 @@ static attn_status check_varlen(const attnrun_step *step, attnrun_dim *carried)
     return check_kernel(step, VARLEN_BIAS, carried);
 }
 
-/* The states and what is captured, for `batch` sequences. */
+/* Checks the states and the captured tokens, for `batch` sequences. */
 static attn_status check_sequences(const attnrun_step *step, attnrun_dim batch,
                                    attnrun_dim carried)
 {
@@ -484,7 +488,7 @@ static attn_status varlen_infer(attnrun_step *step)
     return step->concrete ? plan_varlen(step, batch.value, carried.value) : ATTNRUN_OK;
 }
 
-/* The sequences follow each other, and fill all tokens. */
+/* Checks that the sequences follow each other, and fill all tokens. */
 static attn_status check_starts(const attnrun_step *step, const int32_t *starts)
 {
     const struct conv_state *state = step->state;
@@ -503,7 +507,7 @@ static attn_status check_starts(const attnrun_step *step, const int32_t *starts)
     return ATTNRUN_OK;
 }
 
-/* The first tokens of a sequence, of one channel. */
+/* Captures the first tokens of a sequence, of one channel. */
 static void capture(const attnrun_step *step, int64_t b, int64_t channel, const float *x,
                     int64_t length)
 {
@@ -519,7 +523,7 @@ static void capture(const attnrun_step *step, int64_t b, int64_t channel, const 
         to[i * state->channels] = i < n ? x[i] : 0.0f;
 }
 
-/* All sequences of a channel. */
+/* Computes all sequences of a channel. */
 static attn_status run_channel(const attnrun_step *step, const attnrun_work *work,
                                int64_t channel, const float *x, float *y)
 {

@@ -50,8 +50,8 @@ struct decoder_state {
     int64_t max;           /* tokens of past_key */
     bool packed, cross, shared;
     int32_t in_place[2]; /* the past is in present_key, present_value already */
-    /* Floats into the shared memory: query, key and value with their bias; a result
-     * that is no output where the scores are one. */
+    /* Offsets in shared memory, in floats: query, key and value with their bias; and a
+     * result that is no output, where the scores are one. */
     int64_t at[3], y_at;
 };
 
@@ -76,7 +76,7 @@ static attn_status check_args(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* Which form this is; needs the rank of key. */
+/* Finds the form of the operands; the rank of key must be known. */
 static attn_status check_form(const attnrun_step *step, const struct decoder_state *s)
 {
     if (s->cross && op_has_in(step, PAST_K))
@@ -104,7 +104,7 @@ static attn_status check_form(const attnrun_step *step, const struct decoder_sta
     return ATTNRUN_OK;
 }
 
-/* Widths of query, key and value of a token; their ranks are known. */
+/* Finds the widths of query, key and value of a token; their ranks are known. */
 static attn_status find_widths(const attnrun_step *step, struct decoder_state *s)
 {
     const int64_t heads = ((const struct decoder_args *)step->args)->num_heads;
@@ -152,7 +152,7 @@ static attn_status check_past(const attnrun_step *step, const struct decoder_sta
     return ATTNRUN_OK;
 }
 
-/* Of a buffer or of all keys and values. */
+/* The number of tokens of a buffer, or of all keys and values. */
 static int64_t tokens_of(const attnrun_step *step, const struct decoder_state *s)
 {
     if (s->cross)
@@ -160,7 +160,7 @@ static int64_t tokens_of(const attnrun_step *step, const struct decoder_state *s
     return op_has_in(step, PAST_K) ? step->in[PAST_K].dims[2].value : 0;
 }
 
-/* past_sequence_length against past_key. */
+/* Checks past_sequence_length against past_key. */
 static attn_status check_length(const attnrun_step *step, const struct decoder_state *s,
                                 int64_t past)
 {
@@ -176,8 +176,8 @@ static attn_status check_length(const attnrun_step *step, const struct decoder_s
     return ATTNRUN_OK;
 }
 
-/* Keys with the new one. Of a shared buffer by past_sequence_length, else as mask or bias
- * have them, else unknown. */
+/* Finds the number of keys with the new one: with a shared buffer by
+ * past_sequence_length, else as mask or bias have it, else unknown. */
 static attn_status find_total(const attnrun_step *step, const struct decoder_state *s,
                               attnrun_dim *total)
 {
@@ -204,7 +204,7 @@ static attn_status find_total(const attnrun_step *step, const struct decoder_sta
     return ATTNRUN_OK;
 }
 
-/* mask_index and attention_bias, but for the number of keys. */
+/* Checks mask_index and attention_bias, except for the number of keys. */
 static attn_status check_masks(const attnrun_step *step, const struct decoder_state *s)
 {
     const attnrun_type *t = &step->in[SCORE_BIAS];
@@ -231,7 +231,8 @@ static attn_status check_total(const attnrun_step *step, int64_t total)
     return ATTNRUN_OK;
 }
 
-/* Room for what gets a bias, and for a result that is no output of the node. */
+/* Plans shared memory for operands with a bias, and for a result that is no output of the
+ * node. */
 static attn_status plan_shared(attnrun_step *step, struct decoder_state *s)
 {
     const struct attn_sdpa *c = &s->core;
@@ -254,7 +255,7 @@ static attn_status plan_shared(attnrun_step *step, struct decoder_state *s)
                        "hidden sizes of query, key and value");
 }
 
-/* Where new queries, keys and values lie. */
+/* Plans the strides of new queries, keys and values. */
 static void plan_strides(const attnrun_step *step, struct decoder_state *s)
 {
     struct attn_sdpa *c = &s->core;
@@ -348,7 +349,8 @@ static attn_status decoder_infer(attnrun_step *step)
 
 /* ---- run ---- */
 
-/* Keys with the new one, and whether mask and bias have as many. */
+/* Reads the number of keys with the new one, and checks that mask and bias have as
+ * many. */
 static attn_status read_lengths(const attnrun_step *step, const struct decoder_state *s,
                                 int64_t *total)
 {
@@ -382,7 +384,7 @@ static struct attn_sdpa core_of(const attnrun_step *step, int64_t total)
     return core;
 }
 
-/* Query, key and value of sample b plus their parts of the bias. */
+/* Adds the bias to query, key and value of sample b. */
 static void add_bias(const attnrun_step *step, int64_t b, float *shared)
 {
     const struct decoder_state *s = step->state;
@@ -397,7 +399,7 @@ static void add_bias(const attnrun_step *step, int64_t b, float *shared)
     }
 }
 
-/* Head `task` of past and new keys (0) or values (1). */
+/* Copies head `task` of past and new keys (0) or values (1). */
 static void keep(const attnrun_step *step, int i, const struct attn_sdpa *core,
                  const float *fresh, int64_t task)
 {

@@ -36,7 +36,7 @@ static const attnrun_attr_def flex_attrs[] = {
 
 enum { Q, K, V };
 enum { ROWS = 64, ALIGN = 64 };
-/* For any head size and number of keys. */
+/* Enough for any head size and number of keys. */
 #define GEMM_FLOATS attn_gemm_scratch(ROWS, SIZE_MAX, SIZE_MAX)
 
 struct flex_state {
@@ -279,7 +279,7 @@ static void softmax_rows(const attnrun_step *step, void *scores, int64_t n)
     }
 }
 
-/* One row of Y by plain loops. */
+/* Computes one row of Y by plain loops. */
 static void value_row_plain(const attnrun_step *step, const struct flex_rows *rows,
                             int64_t r)
 {
@@ -328,7 +328,7 @@ static void value_rows(const attnrun_step *step, const struct flex_rows *rows)
 
 /* ---- modifiers ---- */
 
-/* n elements between the dtype of the scores and that of the graphs. */
+/* Converts n elements between the dtype of the scores and that of the subgraphs. */
 static void convert(const attnrun_step *step, void *to, int32_t to_dtype,
                     const void *from, int32_t from_dtype, int64_t n)
 {
@@ -349,7 +349,7 @@ static void convert(const attnrun_step *step, void *to, int32_t to_dtype,
         kernels->bf16_to_f32(to, from, (size_t)n);
 }
 
-/* The scores through subgraph `graph`, in place. */
+/* Runs subgraph `graph` on the scores, in place. */
 static attn_status modify(const attnrun_step *step, const attnrun_work *work, int graph)
 {
     const struct flex_state *state = step->state;
@@ -392,7 +392,7 @@ static attn_status flex_run(const attnrun_step *step, const attnrun_work *work)
     const struct flex_args *args = step->args;
     if (work->phase == 1)
         return modify_all(step, work);
-    /* In phase 1 where both modifiers are there. */
+    /* The softmax is in phase 1 where both modifiers are given. */
     const bool softmax =
         args->score_mod < 0 ? work->phase == 0 : work->phase == 2 && args->prob_mod < 0;
     for (int64_t task = work->begin; task < work->end; task++) {

@@ -64,7 +64,8 @@ static attn_status check_keys(const attnrun_step *step, int in, const struct pla
                    : ATTNRUN_OK;
 }
 
-/* Elements from one sample, head and token to the next; *window: from one block to the next. */
+/* The elements from one sample, head and token to the next; *window: from one block to
+ * the next. */
 static struct attn_heads strides_of(const attnrun_type *t, const struct places *p,
                                     int64_t dim, int64_t *window)
 {

@@ -103,7 +103,7 @@ static attn_status check_part(const attnrun_step *step, const struct attention_p
                        "the dim of all values");
 }
 
-/* Strides of a tensor whose axes are the last ones of five. */
+/* Stores the strides of a tensor whose axes are the last ones of five. */
 static void put_strides(const attnrun_type *t, int64_t *strides)
 {
     int64_t stride = 1;
@@ -208,7 +208,7 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
     }
 }
 
-/* Where an operand has block w of head h of sample b. */
+/* The offset of block w of head h of sample b in an operand. */
 static int64_t place(const int64_t *strides, const int64_t *at)
 {
     return at[0] * strides[0] + at[1] * strides[1] + at[2] * strides[2] +

@@ -28,7 +28,7 @@ struct fused_rotary_state {
     int64_t tokens_per_task, blocks;
 };
 
-/* Elements from one sample and one token to the next. */
+/* Plans the elements from one sample and one token to the next. */
 static attn_status plan_angles(const attnrun_step *step, int in,
                                struct fused_rotary_state *s)
 {

@@ -60,7 +60,8 @@ struct delta_state {
 
 /* ---- shapes ---- */
 
-/* What is known of the sizes: dims of the tokens in front, heads and their dims. */
+/* The sizes as far as they are known: dims of the tokens in front, heads and their
+ * dims. */
 struct delta_dims {
     int lead;
     bool packed;
@@ -110,7 +111,7 @@ static attnrun_dim batch_of(const attnrun_step *step, const struct delta_dims *d
                                        : attnrun_dim_unknown(step);
 }
 
-/* The ranks of query, value and state are known. */
+/* Finds the dims; the ranks of query, value and state are known. */
 static attn_status find_dims(const attnrun_step *step, struct delta_dims *d)
 {
     const attnrun_type *q = &step->in[QUERY], *v = &step->in[VALUE];
@@ -151,7 +152,7 @@ static attn_status find_dims(const attnrun_step *step, struct delta_dims *d)
     return ATTNRUN_OK;
 }
 
-/* Input `in` is (tokens, …) with the n dims behind them. */
+/* Checks that input `in` is (tokens, …) with the n dims behind them. */
 static attn_status check_rows(const attnrun_step *step, const struct delta_dims *d,
                               int in, int n, const attnrun_dim *dims)
 {
@@ -223,7 +224,7 @@ static attn_status set_outputs(attnrun_step *step, const struct delta_dims *d)
     return ATTNRUN_OK;
 }
 
-/* Room for `rows` rows of n floats in shared memory. */
+/* Adds `rows` rows of n floats to shared memory. */
 static bool append(attnrun_step *step, int64_t *at, int64_t rows, int64_t n)
 {
     *at = step->shared_bytes;
@@ -355,7 +356,7 @@ static void copy_heads(const attnrun_step *step, float *to, const float *from,
 static float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
 static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-/* Decays of a token. */
+/* Computes the decays of a token. */
 static void make_gates(const attnrun_step *step, const float *raw, float *g)
 {
     const struct delta_state *s = step->state;
@@ -460,7 +461,8 @@ static attn_status recur(const attnrun_step *step, const attnrun_work *work)
 
 /* ---- state_update ---- */
 
-/* Token `t` of a sequence, `token` of all, of head h: what it does to S (d_k, d_v). */
+/* Stores what token `t` of a sequence (number `token` of all) of head h does to S (d_k,
+ * d_v). */
 static void capture_token(const attnrun_step *step, const attnrun_work *work, int64_t h,
                           int64_t token, int64_t t, float *row)
 {

@@ -106,7 +106,7 @@ static attn_status check_args(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* What a token of a cache is, and its scales. */
+/* Finds the type of a token of a cache, and its scales. */
 static attn_status find_cache(const attnrun_step *step, struct gqa_state *s)
 {
     const struct gqa_args *args = step->args;
@@ -133,7 +133,7 @@ static attn_status find_cache(const attnrun_step *step, struct gqa_state *s)
     return ATTNRUN_OK;
 }
 
-/* Sizes of the operands; `packed`: the query input holds key and value too. */
+/* Finds the sizes of the operands; `packed`: the query input holds key and value too. */
 static attn_status find_sizes(const attnrun_step *step, struct gqa_state *s)
 {
     const struct gqa_args *args = step->args;
@@ -191,7 +191,7 @@ static attn_status find_rotary(const attnrun_step *step, struct gqa_state *s)
     return ATTNRUN_OK;
 }
 
-/* attention_bias, head_sink and position_ids, where given. */
+/* Plans attention_bias, head_sink and position_ids, where given. */
 static attn_status plan_extras(const attnrun_step *step, struct attn_sdpa *c)
 {
     const attnrun_type *t = &step->in[SCORE_BIAS];
@@ -220,7 +220,7 @@ static attn_status plan_extras(const attnrun_step *step, struct attn_sdpa *c)
     return ATTNRUN_OK;
 }
 
-/* Of output_qk a row has total_sequence_length keys. */
+/* A row of output_qk has total_sequence_length keys. */
 static attn_status need_total(const attnrun_step *step, int64_t tokens)
 {
     if (step->out[QK].dims[3].value >= tokens)

@@ -8,7 +8,8 @@
 #include "group_query.h"
 #include "../core/rotary.h"
 
-/* By position_ids; of a prompt only the first number counts: the others follow it. */
+/* The position by position_ids. For a prompt only the first number counts, and the others
+ * follow it. */
 static int64_t position_of(const attnrun_step *step, int64_t b, int64_t i)
 {
     const struct gqa_state *s = step->state;
@@ -31,7 +32,7 @@ static attn_status check_positions(const attnrun_step *step, int64_t b)
     return ATTNRUN_OK;
 }
 
-/* Where the new tokens of sample b go; they must fit. */
+/* Finds where the new tokens of sample b go; they must fit. */
 static attn_status first_new(const attnrun_step *step, int64_t b, int64_t *first)
 {
     const struct gqa_state *s = step->state;
@@ -65,7 +66,7 @@ static attn_status first_new(const attnrun_step *step, int64_t b, int64_t *first
     return ATTNRUN_OK;
 }
 
-/* Token i of sample b, which is the one at `position`. */
+/* Rotates token i of sample b, which is the one at `position`. */
 static void put_token(const attnrun_step *step, float *to, const float *from, int64_t b,
                       int64_t i, int64_t position)
 {
@@ -108,8 +109,8 @@ attnrun_tensor attn_gqa_cache(const attnrun_step *step, int out, void *shared)
     return cache;
 }
 
-/* Of a sliding cache: how many of `tokens` it still holds, the last ones. It drops several
- * at once, so that it is moved once in as many steps. */
+/* The number of `tokens` that a sliding cache still holds, which are the last ones. It
+ * drops several at once, so that it is moved once in as many steps. */
 static int64_t resident(const attnrun_step *step, int64_t tokens)
 {
     const struct gqa_state *s = step->state;
@@ -126,7 +127,7 @@ int64_t *attn_gqa_samples(const attnrun_step *step, void *shared)
     return (int64_t *)(void *)((char *)shared + s->samples_at);
 }
 
-/* What a sliding cache holds with the new tokens, zeros behind. */
+/* Fills a sliding cache with the old and new tokens, and zeros behind them. */
 static void slide(const attnrun_step *step, int out, int64_t task, int64_t first,
                   void *shared)
 {
@@ -146,7 +147,7 @@ static void slide(const attnrun_step *step, int out, int64_t task, int64_t first
     memset(to + kept * s->token_bytes, 0, (size_t)((s->total - kept) * s->token_bytes));
 }
 
-/* New token i of head h as the cache has it; `room`: for its floats. */
+/* Stores new token i of head h as the cache has it; `room`: space for its floats. */
 static void keep_new(const attnrun_step *step, int out, void *to, const float *from,
                      int64_t b, int64_t h, int64_t i, int64_t position, float *room)
 {
@@ -162,7 +163,7 @@ static void keep_new(const attnrun_step *step, int out, void *to, const float *f
                       attn_gqa_scale(step, key ? K_SCALE : V_SCALE, h));
 }
 
-/* Past, new tokens, zeros behind: head h of sample b. */
+/* Fills the cache of head h of sample b: past, new tokens, and zeros behind them. */
 static void fill_cache(const attnrun_step *step, int out, int64_t task, int64_t first,
                        const attnrun_work *work)
 {
@@ -189,7 +190,7 @@ static void fill_cache(const attnrun_step *step, int out, int64_t task, int64_t 
         slide(step, out, task, first, work->shared);
 }
 
-/* The queries of the heads that share key head h. */
+/* Rotates the queries of the heads that share key head h. */
 static void fill_queries(const attnrun_step *step, int64_t task, int64_t first,
                          float *shared)
 {

@@ -96,7 +96,7 @@ static attn_status split_heads(const attnrun_step *step, int in, int64_t heads,
     return ATTNRUN_OK;
 }
 
-/* The last dim of decay or beta is `a` or `b`. */
+/* Checks that the last dim of decay or beta is `a` or `b`. */
 static attn_status check_gate(const attnrun_step *step, int in, attnrun_dim a,
                               attnrun_dim b)
 {
@@ -155,7 +155,7 @@ static attn_status set_outputs(attnrun_step *step, attnrun_dim d_k, attnrun_dim 
     return ATTNRUN_OK;
 }
 
-/* Whole rows of whole vectors, as the kernel takes them. */
+/* Whether S is whole rows of whole vectors, as the kernel takes them. */
 static bool in_place(const attnrun_step *step, int32_t dtype, bool there)
 {
     const struct linear_state *state = step->state;
@@ -215,7 +215,8 @@ static attn_status plan_linear(attnrun_step *step, int64_t d_k, int64_t d_v)
     return attn_linear_plan(step, 0, args, state);
 }
 
-/* The key has kv_num_heads heads of d_k, or with com.microsoft fewer that divide them. */
+/* Checks that the key has kv_num_heads heads of d_k, or, with com.microsoft, fewer that
+ * divide them. */
 static attn_status check_key(const attnrun_step *step, attnrun_dim d_k)
 {
     const struct linear_args *args = step->args;

@@ -13,7 +13,7 @@
 
 enum { PREFETCH_ROWS = 4 /* tokens */, LINE = 64 };
 
-/* n elements of x from `first` on as f32: in place, or converted into `room`. */
+/* Loads n elements of x from `first` on as f32: in place, or converted into `room`. */
 static const float *load(const attnrun_step *step, const attnrun_tensor *x, int64_t first,
                          int64_t n, float *room)
 {
@@ -41,8 +41,8 @@ static void store(const attnrun_step *step, const attnrun_tensor *y, int64_t fir
         step->kernels->f32_to_bf16(half + first, from, (size_t)n);
 }
 
-/* Prefetches n elements of x from `first` on. gcc takes a call of what only prefetches for a
- * call of nothing, hence inline. */
+/* Prefetches n elements of x from `first` on. It is inlined, because gcc drops calls of a
+ * function that only prefetches. */
 static inline __attribute__((always_inline)) void fetch_row(const attnrun_tensor *x,
                                                             int64_t first, int64_t n)
 {
@@ -66,7 +66,7 @@ struct memory {
     float *r;            /* two rows: what their keys find in S */
 };
 
-/* One or two tokens on their way into S. */
+/* One or two tokens that are applied to S. */
 struct tokens {
     int64_t first;
     int n;
@@ -74,13 +74,14 @@ struct tokens {
     float beta[2], cross;
 };
 
-/* Room for row i of d_k floats: 0 … 11 of tokens, 12 and 13 of queries. */
+/* The scratch of row i of d_k floats: 0 … 11 are those of tokens, 12 and 13 of
+ * queries. */
 static float *room(const struct memory *m, int i)
 {
     return m->rows + i * (m->state->d_k + LINEAR_VECTOR);
 }
 
-/* The heads of query and key that S belongs to, of `row`, and of its first answer. */
+/* The query head and the key head of S in `row`, and the head of its first answer. */
 static int64_t query_at(const struct memory *m, int64_t row)
 {
     const int64_t heads = ((const struct linear_args *)m->step->args)->q_num_heads;
@@ -96,7 +97,8 @@ static int64_t answer_at(const struct memory *m, int64_t row)
     return row * m->state->answer_heads + m->head * m->state->group;
 }
 
-/* Row `d` of S in past or present, of slot `slot`; with v_major its first element. */
+/* The offset of row `d` of S in past or present, of slot `slot`; with v_major that of its
+ * first element. */
 static int64_t state_row(const struct memory *m, int64_t slot, int64_t d)
 {
     const struct linear_args *args = m->step->args;
@@ -107,7 +109,7 @@ static int64_t state_row(const struct memory *m, int64_t slot, int64_t d)
     return from + (head * m->state->d_k + d) * m->state->d_v + m->first;
 }
 
-/* S as it was, where it is or in scratch. */
+/* Takes the past S, in place or in scratch. */
 static void memory_take(struct memory *m)
 {
     const attnrun_step *step = m->step;
@@ -150,7 +152,7 @@ static void memory_store(const struct memory *m, int64_t slot)
     }
 }
 
-/* `place`: which S of the scratch it gets. */
+/* Opens a task. `place`: the index of its S in scratch. */
 static void memory_open(const attnrun_step *step, int64_t task, int64_t place,
                         void *scratch, struct memory *m)
 {
@@ -176,7 +178,7 @@ static void memory_open(const attnrun_step *step, int64_t task, int64_t place,
 
 /* ---- tokens ---- */
 
-/* exp(g) for each row of S. */
+/* Computes exp(g) for each row of S. */
 static const float *decays(const struct memory *m, int64_t row, float *to)
 {
     static const float unused[2] = { 0 };
@@ -202,8 +204,8 @@ static float beta_of(const struct memory *m, int64_t row)
     return *load(m->step, beta, at, 1, &room);
 }
 
-/* The rows of a token come long before they are used: they lie too far apart for the CPU
- * to see them coming. */
+/* The rows of a token are prefetched long before they are used, because they are too far
+ * apart for the CPU's own prefetcher. */
 static inline __attribute__((always_inline)) void fetch(const struct memory *m,
                                                         int64_t token)
 {
@@ -220,7 +222,8 @@ static inline __attribute__((always_inline)) void fetch(const struct memory *m,
         fetch_row(&m->step->y[0], answer_at(m, row) * state->d_v + m->first, m->columns);
 }
 
-/* n tokens from `first` on; `parity`: the other one than that of the tokens before. */
+/* Loads n tokens from `first` on; `parity`: the other one than that of the tokens
+ * before. */
 static struct tokens tokens_load(const struct memory *m, int64_t first, int n, int parity)
 {
     const struct linear_args *args = m->step->args;
@@ -257,7 +260,7 @@ static void set_following(const struct memory *m, struct attn_recurrence *g,
         g->next[t] = following->next[t];
 }
 
-/* The query head `head` of the group asks after each token; its answers go to Y or into
+/* Sets the queries of query head `head` of the group; its answers go to Y or into
  * scratch. */
 static void set_queries(const struct memory *m, struct attn_recurrence *g,
                         const struct tokens *x, int64_t head)
@@ -304,7 +307,8 @@ static void set_tokens(const struct memory *m, struct attn_recurrence *g,
     }
 }
 
-/* The tokens x go into S, which goes to `to`; queries read it after each of them. */
+/* Applies the tokens x to S, which is stored to `to`; queries read it after each of
+ * them. */
 static void learn(struct memory *m, const struct tokens *x,
                   const struct tokens *following, float *to, int64_t to_row)
 {
@@ -333,7 +337,7 @@ static void learn(struct memory *m, const struct tokens *x,
     m->at_row = to_row;
 }
 
-/* What the keys of the first tokens read from S. */
+/* Reads what the keys of the first tokens find in S. */
 static void look_up(const struct memory *m, const struct tokens *x)
 {
     struct attn_recurrence g = { .from = m->at,
@@ -345,14 +349,14 @@ static void look_up(const struct memory *m, const struct tokens *x)
     m->step->kernels->recurrence_f32(&g);
 }
 
-/* After token t, S goes to a slot of its own, or -1: to none. */
+/* The slot that S is stored to after token t, or -1: none. */
 static int64_t slot_of(const struct memory *m, int64_t t)
 {
     const int64_t slot = m->state->slots - m->tokens + t;
     return m->step->n_out > 1 && m->step->y[1].data != NULL && slot >= 0 ? slot : -1;
 }
 
-/* The tokens of a pass that begins with t: one where its S is wanted. */
+/* The number of tokens of a pass that begins with t: one where its S is an output. */
 static int pass_length(const struct memory *m, int64_t t, int64_t to)
 {
     if (t + 1 >= to)
@@ -360,7 +364,7 @@ static int pass_length(const struct memory *m, int64_t t, int64_t to)
     return slot_of(m, t) >= 0 ? 1 : 2;
 }
 
-/* Tokens from … to - 1. */
+/* Computes tokens from … to - 1. */
 static void memory_run(struct memory *m, int64_t from, int64_t to)
 {
     struct tokens x = tokens_load(m, from, pass_length(m, from, to), 0);
@@ -381,7 +385,7 @@ static void memory_run(struct memory *m, int64_t from, int64_t to)
     }
 }
 
-/* The slots of tokens that do not exist. */
+/* Clears the slots of tokens that do not exist. */
 static void clear_slots(const struct memory *m)
 {
     const struct linear_state *state = m->state;
@@ -392,7 +396,8 @@ static void clear_slots(const struct memory *m)
             store(m->step, &m->step->y[1], state_row(m, slot, d), m->columns, zeros);
 }
 
-/* n tasks, chunk by chunk: rows of heads that lie side by side are read side by side. */
+/* Computes n tasks chunk by chunk, so that rows of heads that lie side by side are read
+ * together. */
 static attn_status run_together(const attnrun_step *step, int64_t task, int64_t n,
                                 const attnrun_work *work)
 {

@@ -79,7 +79,8 @@ static attn_status plan_memory(attnrun_step *step, struct ms_longformer_state *s
     return ATTNRUN_OK;
 }
 
-/* Strides of query, key, value: parts of the projected rows. */
+/* The sizes and strides of query, key and value, which are parts of the projected
+ * rows. */
 static struct attn_sizes sizes_of(const attnrun_step *step)
 {
     const struct ms_longformer_args *args = step->args;
@@ -186,7 +187,7 @@ static attn_status project(const attnrun_step *step, const attnrun_work *work)
     return attn_gemm_run(&s->gemm, step->kernels, &o, work);
 }
 
-/* Masks of sample b as bytes, and its global tokens. */
+/* Lists the masks of sample b as bytes, and its global tokens. */
 static void list(const attnrun_step *step, int64_t b, char *shared)
 {
     const struct ms_longformer_state *s = step->state;

@@ -204,7 +204,7 @@ static attn_status sparse_infer(attnrun_step *step)
 
 /* ---- run ---- */
 
-/* Tokens of sample b that are in the cache before the new ones. */
+/* The number of tokens of sample b in the cache before the new ones. */
 static int64_t past_of(const attnrun_step *step, int64_t b)
 {
     const struct sparse_state *s = step->state;
@@ -262,7 +262,7 @@ static void put_token(const attnrun_step *step, float *to, const float *from,
                        dim, args->rotary_interleaved != 0);
 }
 
-/* Past and new tokens of a head; what lies behind them is as in the past. */
+/* Copies past and new tokens of a head; what lies behind them is copied from the past. */
 static void fill_cache(const attnrun_step *step, const attnrun_work *work, int out,
                        int64_t task)
 {
@@ -283,7 +283,7 @@ static void fill_cache(const attnrun_step *step, const attnrun_work *work, int o
         put_token(step, to + (past + i) * z->dim, from + i * s->k_row, past + i, key);
 }
 
-/* The rotated queries of the heads that share key head h. */
+/* Rotates the queries of the heads that share key head h. */
 static void fill_queries(const attnrun_step *step, const attnrun_work *work, int64_t task)
 {
     const struct sparse_state *s = step->state;

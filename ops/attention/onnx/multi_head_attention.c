@@ -51,11 +51,11 @@ struct mha_state {
     struct mha_operand operand[3];
     int32_t in_place[2]; /* the past is in present_key, present_value already */
     bool biased;
-    /* Rows that get a bias; floats into the shared memory where they are then. */
+    /* Rows that get a bias; and their offsets in shared memory, in floats. */
     int64_t bias_rows[3], bias_at[3];
 };
 
-/* `part` of `parts` operands packed in input `in` (parts 1: alone). */
+/* Finds operand `part` of the `parts` operands packed in input `in` (parts 1: alone). */
 static attn_status find_operand(const attnrun_step *step, int in, int part, int parts,
                                 struct mha_operand *o)
 {
@@ -167,7 +167,8 @@ static attn_status plan_masks(const attnrun_step *step, struct attn_sdpa *s)
     return ATTNRUN_OK;
 }
 
-/* Room for query, key and value with their bias; those of rank 4 have it already. */
+/* Plans shared memory for query, key and value with their bias; operands of rank 4 have
+ * it already. */
 static attn_status plan_bias(attnrun_step *step, struct mha_state *state)
 {
     struct attn_sdpa *s = &state->core;
@@ -276,7 +277,7 @@ static attn_status mha_infer(attnrun_step *step)
     return step->concrete ? plan_multi_head(step, state) : ATTNRUN_OK;
 }
 
-/* Token `task` of query, key or value plus its part of the bias. */
+/* Adds the bias to token `task` of query, key or value. */
 static void add_bias(const attnrun_step *step, int64_t task, float *shared)
 {
     const struct mha_state *state = step->state;
@@ -295,7 +296,7 @@ static void add_bias(const attnrun_step *step, int64_t task, float *shared)
     }
 }
 
-/* Head `task` of past and new keys or values. */
+/* Copies head `task` of past and new keys or values. */
 static void copy_present(const attnrun_step *step, int out, int past_in,
                          const float *from, int64_t task)
 {

@@ -326,7 +326,7 @@ static struct sequence sequence_of(const attnrun_step *step, int64_t b)
                               .past = ((const int32_t *)step->x[PAST].data)[b] };
 }
 
-/* Pages first … last of a sequence must be there. */
+/* Checks that pages first … last of a sequence exist. */
 static attn_status check_pages(const attnrun_step *step, const struct sequence *q,
                                int64_t first, int64_t last)
 {
@@ -393,7 +393,7 @@ static const float *scale_of(const attnrun_step *step, int i, int64_t head,
     return scale != NULL && *by_channel ? scale + head * s->dim : scale;
 }
 
-/* A head of a token goes into a cache. */
+/* Stores a head of a token in a cache. */
 static void put(const attnrun_step *step, const attnrun_work *work, int i, int64_t slot,
                 int64_t head, const float *from)
 {
@@ -433,7 +433,7 @@ static void make_head(const attnrun_step *step, int norm, const float *from,
                            s->dim - at, args->rotary_interleaved != 0);
 }
 
-/* All of a token that belongs to key head `head`. */
+/* Fills in all of a token that belongs to key head `head`. */
 static void fill_token(const attnrun_step *step, const attnrun_work *work,
                        const struct sequence *q, int64_t i, int64_t head)
 {
@@ -488,7 +488,7 @@ struct paged_reader {
     const int32_t *pages;
 };
 
-/* n features of a head of a slot as floats. */
+/* Reads n features of a head of a slot as floats. */
 static void take(const struct paged_reader *r, int i, int64_t slot, int64_t head,
                  int64_t n, float *to)
 {
@@ -524,7 +524,7 @@ static void read_pages(const void *arg, int64_t b, int64_t kv_head, int64_t firs
     }
 }
 
-/* Every kv_heads-th task of a sequence, from `share` on. */
+/* Runs every kv_heads-th task of a sequence, from `share` on. */
 static attn_status attend(const attnrun_step *step, const attnrun_work *work, int64_t b,
                           int64_t share)
 {

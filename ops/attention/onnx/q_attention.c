@@ -30,7 +30,7 @@ enum { PROJECT, ATTEND };
 static const struct attn_packed_qkv_inputs inputs = { MASK, PAST, ATTN_PACKED_QKV_NONE,
                                                       ATTN_PACKED_QKV_NONE };
 
-/* One number, or one for each column of the weight. */
+/* Checks that an input is one number, or one for each column of the weight. */
 static attn_status check_columns(const attnrun_step *step, int in)
 {
     if (!op_has_in(step, in))
@@ -43,7 +43,7 @@ static attn_status check_columns(const attnrun_step *step, int in)
                        "1, or the columns of weight");
 }
 
-/* Scales of a block's columns lie behind the scratch of the product. */
+/* The scales of a block's columns lie behind the scratch of the product. */
 static attn_status plan_q(attnrun_step *step)
 {
     struct q_attention_state *s = step->state;

@@ -50,7 +50,7 @@ static attn_status check_args(const attnrun_step *step)
     return attn_need_ints(step, "columns", args->columns, COLUMNS, ATTN_MAX_DIM);
 }
 
-/* Of Q, K and V: rank 3, one batch of as many rows, wide enough. */
+/* Checks Q, K or V: rank 3, one batch of as many rows, wide enough. */
 static attn_status check_operand(const attnrun_step *step, int in)
 {
     const struct ragged_attention_args *args = step->args;
@@ -134,7 +134,8 @@ static attn_status ragged_attention_infer(attnrun_step *step)
     return step->concrete ? plan_ragged(step) : ATTNRUN_OK;
 }
 
-/* Samples fit, and their rows lie one behind the other from the first row on. */
+/* Checks that the samples fit, and that their rows lie one behind the other from the
+ * first row on. */
 static attn_status check_samples(const attnrun_step *step, const struct attn_masked *m,
                                  const struct attn_ragged_sample *samples)
 {

@@ -55,8 +55,8 @@ static const attnrun_attr_def m_rotary_attrs[] = {
     ATTR_END,
 };
 
-/* cos_cache among the inputs of com.microsoft, where num_heads may be 0: as the caches
- * are wide. */
+/* The index of cos_cache among the inputs of com.microsoft, where num_heads may be 0: the
+ * width of the caches then gives it. */
 enum { MS_COS = 2 };
 
 struct rotary_state {
@@ -200,7 +200,7 @@ static attn_status ms_rotary_infer(attnrun_step *step)
     return infer_rotary(step, 1, MS_COS);
 }
 
-/* Where the row of the caches for token `token` of sample b begins. */
+/* Finds the row of the caches for token `token` of sample b. */
 static attn_status cache_row(const attnrun_step *step, int64_t b, int64_t token,
                              int64_t *row)
 {
@@ -219,7 +219,7 @@ static attn_status cache_row(const attnrun_step *step, int64_t b, int64_t token,
     return ATTNRUN_OK;
 }
 
-/* Which id angle i of a token is by. */
+/* The id that angle i of a token uses. */
 static int stream_of(const struct rotary_args *args, int64_t i)
 {
     const int64_t *section = args->mrope_section.v;
@@ -229,7 +229,7 @@ static int stream_of(const struct rotary_args *args, int64_t i)
     return i < section[0] ? 0 : i < section[0] + section[1] ? 1 : 2;
 }
 
-/* The angles of a token with three ids, put together in `room`. */
+/* Gathers the angles of a token with three ids in `room`. */
 static attn_status gather_angles(const attnrun_step *step, int64_t b, int64_t token,
                                  float *room)
 {
