@@ -83,8 +83,8 @@ static int32_t zero_of(const struct blocked_byte_weights *p, int64_t row)
 
 /* ---- dense ---- */
 
-/* Column `column` of a panel of `width`, from the weights of one output channel; `ones` where
- * there is none. Returns their sum. */
+/* Packs the weights of output channel `row` as a column of a panel of `width` columns.
+ * Returns their sum. */
 static uint32_t pack_column(const struct blocked_byte_weights *p, const struct sizes *s,
                             uint8_t *to, int64_t width, int64_t row)
 {

@@ -126,7 +126,7 @@ static attn_status blocked_bytes_check_packed(const attnrun_pack *pack, int64_t 
                           (long long)at.parts);
 }
 
-/* Strips and panels, as attn_blocked_dense_run() has them. */
+/* Computes strips and panels, as attn_blocked_dense_run() does. */
 static attn_status run_dense(const attnrun_step *step, const attnrun_work *work,
                              const struct blocked_plan *p, struct attn_blocked_bytes *c)
 {

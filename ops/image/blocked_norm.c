@@ -71,7 +71,7 @@ static attn_status blocked_norm_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* Pixels that were normalised in scratch, as bf16. */
+/* Rounds pixels that were normalized in scratch to bf16. */
 static void round_pixels(const attnrun_step *step, const struct norm_state *s,
                          const float *from, uint16_t *to, int64_t n)
 {

@@ -91,7 +91,8 @@ static void find_shares(const attnrun_step *step, float *shares)
                 (float)attn_pool_share(&s->w, axis, i, args->pool.count_include_pad != 0);
 }
 
-/* Some lines of the maximum of bytes, a tap at a time; 0 is below what a window sees. */
+/* Computes some lines of the maximum of bytes, a tap at a time; 0 is below every byte
+ * that a window sees. */
 static void max_of_bytes(const attnrun_step *step, const struct window *w,
                          const uint8_t *x, uint8_t *y, int64_t row)
 {

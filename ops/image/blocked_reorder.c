@@ -95,7 +95,7 @@ static attn_status from_blocked_infer(attnrun_step *step)
                           : ATTNRUN_OK;
 }
 
-/* Where a task is: its image and block, its first pixel, and how much there is. */
+/* The place of a task: its image and block, its first pixel, and its number of pixels. */
 struct blocked_reorder_place {
     int64_t image, block, pixel, pixels, channels;
 };
@@ -111,7 +111,7 @@ static struct blocked_reorder_place find_place(const struct reorder_state *s,
     return p;
 }
 
-/* The two ways of bytes; x and y: those of the whole maps. */
+/* Reorders bytes, to blocks and back; x and y: those of the whole maps. */
 static void bytes_to_blocked(const attnrun_step *step,
                              const struct blocked_reorder_place *p, uint8_t *y,
                              const uint8_t *x)

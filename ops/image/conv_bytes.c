@@ -23,7 +23,7 @@ static bool is_direct(const struct window *w)
     return true;
 }
 
-/* false: overflow. */
+/* Places the slots of scratch; false where they overflow. */
 static bool place_scratch(struct conv_bytes *c)
 {
     const int64_t rows = min64(c->block_rows, MAX_ROWS), pixels = c->block_pixels;
@@ -99,7 +99,7 @@ static int64_t clamp(int64_t x, int64_t low, int64_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* n output columns from `column` on of the input row at `x`. */
+/* Copies n output columns from `column` on of the input row at `x`. */
 static void put_segment(const struct window *w, const struct tap *tap, uint8_t *to,
                         const uint8_t *x, int64_t column, int64_t n, uint8_t padding)
 {
@@ -114,7 +114,7 @@ static void put_segment(const struct window *w, const struct tap *tap, uint8_t *
     memset(to + end, padding, (size_t)(n - end));
 }
 
-/* What one tap sees of pixels `pixel` … pixel + n - 1. */
+/* Copies what one tap sees of pixels `pixel` … pixel + n - 1. */
 static void put_line(const struct conv_shape *s, const struct tap *tap, uint8_t *to,
                      int64_t pixel, int64_t n, uint8_t padding)
 {
@@ -140,7 +140,8 @@ static void put_line(const struct conv_shape *s, const struct tap *tap, uint8_t 
     }
 }
 
-/* Panels of the columns of n pixels; their rows are filled up to whole panels first. */
+/* Packs the columns of n pixels as panels; their rows are filled up to whole panels
+ * first. */
 static void pack_columns(const attnrun_step *step, const struct conv_bytes *c,
                          const struct conv_bytes_operands *o, const uint8_t *x,
                          int64_t pixel, int64_t n, uint8_t *scratch)

@@ -25,7 +25,8 @@ static const attnrun_attr_def conv_integer_attrs[] = {
     ATTR_END
 };
 
-/* Scalars, or one number per output channel where `channels` is an input's dim 0. */
+/* Checks that an input is a scalar or, where `weights` is an input, has one number for
+ * each output channel, which is dim 0 of the weights. */
 static attn_status check_scalar(const attnrun_step *step, int in, int weights)
 {
     if (!op_has_in(step, in) || !op_rank_known(step, in) || step->in[in].rank == 0)
@@ -38,7 +39,7 @@ static attn_status check_scalar(const attnrun_step *step, int in, int weights)
     return op_need_dim(step, in, 0, step->in[weights].dims[0], "output channels");
 }
 
-/* Number `channel` of an input checked by check_scalar(). */
+/* The index of number `channel` of an input that check_scalar() checked. */
 static int64_t pick(const attnrun_tensor *t, int64_t channel)
 {
     return t->rank == 0 || t->dims[0] == 1 ? 0 : channel;

@@ -10,8 +10,8 @@ struct plain_row {
     int64_t y;       /* element of Y of the row in that channel */
 };
 
-/* Adds to a row of output pixels what all taps of one output channel give; `x` is the
- * first channel of the group, `w` the weights of the output channel. */
+/* Adds all taps of one output channel to a row of output pixels; `x` is the first channel
+ * of the group, `w` the weights of the output channel. */
 static void plain_add_row(double *sum, const double *x, const double *w,
                           const struct conv_shape *s, const int64_t row[2])
 {

@@ -31,7 +31,7 @@ struct conv_transpose_state {
     int32_t transpose; /* phase 0 transposes W into shared memory */
 };
 
-/* Input B: behind the pads, where these are an input. */
+/* The index of input B, which is behind the pads where these are an input. */
 static int bias_input(const attnrun_node *node)
 {
     return node->domain[0] != '\0' ? 3 : 2;
@@ -276,7 +276,7 @@ static attn_status dynamic_pads_infer(attnrun_step *step)
 
 /* ---- run ---- */
 
-/* Input columns [*from, *to) of [0, in) whose tap lands in the output. */
+/* The input columns [*from, *to) of [0, in) whose tap falls into the output. */
 static void landing(const struct window *w, int axis, int64_t tap, int64_t *from,
                     int64_t *to)
 {
@@ -301,9 +301,8 @@ static struct landing tap_landing(const struct window *w, int64_t tap)
     return l;
 }
 
-/* Where input row (d, h) lands in an output plane for this tap; -1: outside. Column 0 of
- * the row lands at the returned element, which may lie before the row: only [from, to)
- * counts. */
+/* The element of an output plane where column 0 of input row (d, h) falls for this tap;
+ * -1: outside. It may be before the row: only columns [from, to) count. */
 static bool landing_row(const struct window *w, const struct landing *l, int64_t d,
                         int64_t h, int64_t *at)
 {
@@ -344,7 +343,7 @@ static void fill_planes(float *y, const float *bias, int64_t planes, int64_t pix
             y[m * pixels + i] = bias != NULL ? bias[m] : 0.0f;
 }
 
-/* `n` weights from `first` on as floats: where they are, or in `room`. */
+/* Finds `n` weights from `first` on as floats: in place, or in `room`. */
 static const float *find_weights(const attnrun_step *step, const attnrun_work *work,
                                  int64_t first, int64_t n, float *room)
 {
@@ -412,7 +411,8 @@ static attn_status run_planes(const attnrun_step *step, const attnrun_work *work
     return ATTNRUN_OK;
 }
 
-/* Columns from `from` on of w [channels, columns] become rows of `to`, as floats. */
+/* Transposes columns from `from` on of w [channels, columns] to rows of `to`, as
+ * floats. */
 static void transpose_to_floats(const struct attn_kernels *kernels, float *to,
                                 int32_t dtype, const void *w, int64_t channels,
                                 int64_t columns, int64_t from, int64_t n)

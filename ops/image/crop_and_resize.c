@@ -62,7 +62,7 @@ static attn_status crop_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* Where position i of n lies in an image of `in` positions. */
+/* The place of position i of n in an image of `in` positions. */
 static float place(float from, float to, int64_t in, int64_t i, int64_t n)
 {
     const float last = (float)(in - 1);
@@ -71,7 +71,8 @@ static float place(float from, float to, int64_t in, int64_t i, int64_t n)
     return from * last + (float)i * ((to - from) * last / (float)(n - 1));
 }
 
-/* The row (or column) before a place and the one behind, and the part of the latter. */
+/* The row (or column) before a place and the one behind it, and the weight of the
+ * latter. */
 struct ends {
     int64_t low, high;
     float part;

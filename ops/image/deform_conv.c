@@ -89,7 +89,7 @@ static attn_status deform_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* Bilinear, with zeros outside. */
+/* Reads a pixel at a place, bilinearly, with zeros outside. */
 static double sample(const attnrun_tensor *x, int64_t plane, const struct window *w,
                      double row, double column)
 {
@@ -105,7 +105,8 @@ static double sample(const attnrun_tensor *x, int64_t plane, const struct window
     return sum;
 }
 
-/* Column values of one row of output pixels: [k][out columns], of X's dtype. */
+/* Collects the column values of one row of output pixels: [k][out columns], of X's
+ * dtype. */
 static void collect(const attnrun_step *step, attnrun_tensor *columns, int64_t image,
                     int64_t group, int64_t oh)
 {

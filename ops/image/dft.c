@@ -39,7 +39,8 @@ static const attnrun_attr_def dft_20_attrs[] = { ATTR_FLAG(struct dft_args, inve
 static const attnrun_attr_def stft_attrs[] = { ATTR_FLAG(struct dft_args, onesided, 1),
                                                ATTR_END };
 
-/* A scalar input as a dim, of one element; *known false where it is not known. */
+/* Reads a scalar input, of one element, as a dim; *known is false where it is not
+ * known. */
 static attn_status scalar(const attnrun_step *step, int in, attnrun_dim *value,
                           bool *known)
 {
@@ -150,7 +151,7 @@ static attn_status dft_20_infer(attnrun_step *step)
     return dft_infer_axis(step, axis, known);
 }
 
-/* Element k of the line at `at` (of parts, `step` apart). */
+/* Reads element k of the line at `at` (of parts, `step` apart). */
 static struct complex64 get_complex(const attnrun_tensor *x, int64_t at, int64_t parts)
 {
     struct complex64 v = { real_get(x, at), 0.0 };

@@ -79,7 +79,7 @@ struct fft_pass {
     bool inverse;
 };
 
-/* w_length^k for 0 <= k < length. */
+/* The root w_length^k for 0 <= k < length. */
 static struct complex64 root(const struct fft_pass *f, int64_t k)
 {
     struct complex64 w = f->table[k];
@@ -146,7 +146,7 @@ static void pass_any(const struct fft_pass *f, struct complex64 *y,
         }
 }
 
-/* The FFT of plan->length elements, in place. */
+/* Computes the FFT of plan->length elements, in place. */
 static void transform(const struct fft_plan *plan, const struct complex64 *table,
                       struct complex64 *x, struct complex64 *work, bool inverse)
 {

@@ -124,7 +124,7 @@ static double reflect(double x, double lo, double hi)
     return (x < lo) == even ? lo + rest : hi - rest;
 }
 
-/* Pixel `i` of an axis of n as the padding mode sees it; -1: zero. */
+/* The pixel that the padding mode gives for pixel `i` of an axis of n; -1: zero. */
 static int64_t pixel_at(int64_t i, int64_t n, int mode, double lo, double hi)
 {
     if (i >= 0 && i < n)
@@ -146,8 +146,8 @@ static void cubic_weights(double t, double *w)
     w[3] = ((a * (u + 1.0) - 5.0 * a) * (u + 1.0) + 8.0 * a) * (u + 1.0) - 4.0 * a;
 }
 
-/* The taps of an axis of n pixels for the grid's number; coordinates in f32 where the
- * grid is, so that ties of nearest fall as they do elsewhere. */
+/* Finds the taps of an axis of n pixels for the grid's number. Coordinates are f32 where
+ * the grid is, so that ties of nearest are broken as elsewhere. */
 static void axis_taps(const struct grid_args *args, const attnrun_tensor *grid,
                       int64_t place, int64_t n, struct grid_tap *taps)
 {
@@ -188,7 +188,7 @@ static void axis_taps(const struct grid_args *args, const attnrun_tensor *grid,
     }
 }
 
-/* All taps of place number `place` of the grid. */
+/* Finds all taps of place number `place` of the grid. */
 static void place_taps(const attnrun_step *step, int64_t place, struct grid_tap *taps)
 {
     const struct grid_state *s = step->state;

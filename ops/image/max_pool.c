@@ -48,8 +48,9 @@ static const attnrun_attr_def max_pool_attrs[] = {
 #define POOL_JOIN  WIN_INT
 #include "pool_row.h"
 
-/* f32 by vectors: the rows that the windows see, put together between the padding; then
- * the taps along the row at stride 1; then every stride-th of them. */
+/* The floats of a row by vectors: the rows that the windows see are joined, with padding
+ * beside them; then come the taps along the row at stride 1; then every stride-th of
+ * them. */
 static int64_t span_floats(const struct window *w)
 {
     int64_t places = (w->out[2] - 1) * w->stride[2] + 1;
@@ -152,7 +153,7 @@ static double element(const attnrun_tensor *x, int64_t i)
     }
 }
 
-/* The place of the first largest element that the window at `at` sees, within the
+/* Finds the place of the first largest element that the window at `at` sees, within the
  * plane. */
 static int64_t find_largest(const attnrun_tensor *x, const struct window *w,
                             int64_t plane, const int64_t at[3], bool column_major)

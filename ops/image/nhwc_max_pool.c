@@ -17,7 +17,8 @@ static attn_status nhwc_max_pool_infer(attnrun_step *step)
     return attn_pool_infer(step, &args);
 }
 
-/* `flip` makes bytes that are compared as u8 of signed ones. */
+/* Computes a pixel of Y. `flip` changes signed bytes so that they can be compared as
+ * u8. */
 static void max_pixel(const struct pool_state *state, const int64_t at[3],
                       const uint8_t *x, uint8_t *y, uint8_t flip)
 {

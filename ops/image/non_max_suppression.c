@@ -47,7 +47,7 @@ static attn_status nms_infer(attnrun_step *step)
     TRY(op_out(step, 0, ATTNRUN_I64, 2, out));
     if (!step->concrete)
         return ATTNRUN_OK;
-    /* Per class a heap of the boxes, and the chosen ones of all classes. */
+    /* For each class a heap of the boxes, and the chosen boxes of all classes. */
     int64_t n = op_count(&step->in[1], 2, 3), all = op_count(&step->in[1], 0, 3);
     if (n > INT32_MAX || all < 0 || all > ATTN_MAX_ELEMENTS)
         return op_fail_size(
@@ -82,7 +82,7 @@ static bool overlaps(struct box a, struct box b, double threshold)
     return area_a > 0.0 && area_b > 0.0 && both / (area_a + area_b - both) > threshold;
 }
 
-/* A max-heap of box numbers by score, then by number. */
+/* The order of a max-heap of box numbers: by score, then by number. */
 static bool before(const float *score, int32_t a, int32_t b)
 {
     return score[a] > score[b] || (score[a] == score[b] && a < b);

@@ -31,7 +31,7 @@ static attn_status qlinear_pool_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* sums[c]: of q in the window, for each of `channels` numbers of a pixel. */
+/* Computes sums[c] of q in the window, for each of `channels` numbers of a pixel. */
 static void window_sums(struct pool_rows *rows, const uint8_t *x, int64_t channels,
                         bool is_signed, int64_t *sums)
 {
@@ -48,7 +48,7 @@ static void window_sums(struct pool_rows *rows, const uint8_t *x, int64_t channe
         }
 }
 
-/* A pixel of Y. */
+/* Computes a pixel of Y. */
 static void average(const attnrun_step *step, const int64_t at[3], const uint8_t *x,
                     uint8_t *y, int64_t *sums)
 {

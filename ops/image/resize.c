@@ -77,7 +77,7 @@ attn_status attn_resize_axes(const attnrun_step *step, int rank, int *which, int
     return ATTNRUN_OK;
 }
 
-/* What a node says about its output: scales, or sizes (dims), or neither yet known. */
+/* What a node states about its output: scales, or sizes (dims), or neither yet known. */
 struct resize_target {
     int which[ATTNRUN_MAX_RANK], n;
     bool have_scales, have_sizes;
@@ -146,7 +146,7 @@ static attn_status read_target(const attnrun_step *step, int rank, int scales, i
     return read_scales(step, step->x[scales].data, tensor_count(&step->x[scales]), t);
 }
 
-/* floor(in * scale), by rounding as exporters do, in f32. */
+/* The dim floor(in * scale), by rounding as exporters do, in f32. */
 static attnrun_dim scaled_dim(const attnrun_step *step, attnrun_dim in, double scale)
 {
     if (dim_is_const(in)) {
@@ -328,7 +328,8 @@ static attn_status resize_infer(attnrun_step *step)
     return infer(step, 2, 3);
 }
 static attn_status resize_10_infer(attnrun_step *step) { return infer(step, 1, -1); }
-/* Of a map in blocks of 16 channels: height and width, and nothing outside of the input. */
+/* The same for a map in blocks of 16 channels: only height and width change, and no
+ * position is outside of the input. */
 static attn_status blocked_resize_infer(attnrun_step *step)
 {
     const struct resize_args *args = step->args;

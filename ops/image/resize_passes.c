@@ -48,8 +48,8 @@ void attn_resize_round_weights(const attnrun_step *step, const struct resize_axi
 
 /* ---- plan ---- */
 
-/* Elements in front of an axis and behind it when pass `pass` begins: those behind it are
- * resized already. */
+/* Finds the elements in front of an axis and behind it when pass `pass` begins; the axes
+ * behind it are resized already. */
 static bool around(const struct resize_state *state, int axis, int64_t *outer,
                    int64_t *inner)
 {
@@ -85,7 +85,8 @@ attn_status attn_resize_plan_passes(attnrun_step *step, struct resize_state *sta
             break;
         state->between[pass % 2] =
             pass < 2 ? step->shared_bytes : state->between[pass % 2];
-        /* The third buffer lies where the first one was: room for the larger. */
+        /* The third buffer reuses the place of the first one, which has the size of the
+         * larger. */
         int64_t end;
         if (!ck_add(state->between[pass % 2], size, &end) || !ck_align(end, 64, &end))
             return op_fail_size(step, "the memory between two passes", "2^63 - 1 bytes");
@@ -107,7 +108,7 @@ struct line {
     int64_t taps;
 };
 
-/* Element `to` of the result: the taps of one position. */
+/* Computes element `to` of the result: the taps of one position. */
 #define LINE(name, T)                                                                    \
     static int64_t sum_##name##_taps(const struct line *l, int64_t at)                   \
     {                                                                                    \

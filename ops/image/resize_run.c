@@ -60,7 +60,8 @@ static bool lines_next(struct lines *l)
     return false;
 }
 
-/* The input line of the current combination, -1 where extrapolated, and its weight. */
+/* The input line of the current combination, -1 where it is extrapolated, and its
+ * weight. */
 static int64_t lines_get(const struct lines *l, double *weight)
 {
     int64_t line = 0;
@@ -216,7 +217,7 @@ static void run_f32(const attnrun_step *step, struct lines *l, float *line, int6
     }
 }
 
-/* Any other type, in f64. */
+/* Computes a line of any other type, in f64. */
 static void run_real(const attnrun_step *step, struct lines *l, double *line, int64_t row)
 {
     const struct resize_args *args = step->args;

@@ -72,7 +72,7 @@ static double round_position(double x, int mode)
     }
 }
 
-/* NaN goes to `lo`. */
+/* Clamps a position; NaN becomes `lo`. */
 static int64_t clamp_position(double x, int64_t n)
 {
     if (!(x > 0.0))
@@ -80,8 +80,8 @@ static int64_t clamp_position(double x, int64_t n)
     return x < (double)(n - 1) ? (int64_t)x : n - 1;
 }
 
-/* Weights of `taps` positions around x, not yet normalised; returns the first
- * position. */
+/* Computes the weights of `taps` positions around x, not yet normalized; returns the
+ * first position. */
 static double kernel_weights(const struct resize_args *args, const struct resize_axis *a,
                              double x, double *weight)
 {

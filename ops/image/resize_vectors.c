@@ -57,7 +57,7 @@ static struct tables tables_of(const struct resize_axis *axis, const uint8_t *sh
                             (const float *)(const void *)(shared + axis->weight_f32) };
 }
 
-/* The line between the lines of a plane that output line `at` comes from. */
+/* Finds the line between the lines of a plane that output line `at` reads. */
 static const float *find_line(const attnrun_step *step, const struct tables *above,
                               const float *plane, int64_t at, float *scratch)
 {

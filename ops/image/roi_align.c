@@ -139,7 +139,8 @@ static attn_status region_of(const attnrun_step *step, int64_t roi,
     return ATTNRUN_OK;
 }
 
-/* The larger of two neighbours and the weight of it; false outside of the image. */
+/* Finds the two neighbours of x and the weight of the larger one; false outside of the
+ * image. */
 static bool neighbours(double x, int64_t n, int64_t *low, int64_t *high, double *part)
 {
     if (!(x >= -1.0 && x <= (double)n))
@@ -175,7 +176,7 @@ static void take_sample(const attnrun_step *step, const struct roi_align_region 
         *max = v[i] > *max ? v[i] : *max;
 }
 
-/* Samples of a bin along an axis: sample i lies at first + (i + 0.5) * size / all. */
+/* The samples of a bin along an axis: sample i is at first + (i + 0.5) * size / all. */
 struct samples {
     double first, size;
     int64_t all, from, to; /* those before `from` and from `to` on lie outside */
@@ -186,7 +187,8 @@ static double sample_at(const struct samples *s, int64_t i)
     return s->first + ((double)i + 0.5) * s->size / (double)s->all;
 }
 
-/* Of a region that is much larger than its image, of n pixels, few samples lie on it. */
+/* If a region is much larger than its image of n pixels, few of its samples are on the
+ * image. */
 static struct samples samples_of(double first, double size, int64_t all, int64_t n)
 {
     struct samples s = { first, size, all, 0, all };
@@ -286,7 +288,7 @@ static attn_status max_roi_pool_infer(attnrun_step *step)
     return infer(step, args->pooled_shape.v[0], args->pooled_shape.v[1], 5);
 }
 
-/* Pixels [*from, *to) of bin `bin` of `bins` along an axis of `n` pixels. */
+/* The pixels [*from, *to) of bin `bin` of `bins` along an axis of `n` pixels. */
 static void bin_range(double first, double last, int64_t bin, int64_t bins, int64_t n,
                       int64_t *from, int64_t *to)
 {

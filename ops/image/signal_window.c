@@ -54,8 +54,8 @@ static void put(const attnrun_tensor *y, int64_t i, double v)
     default:
         break;
     }
-    /* Windows and weights lie in [-1, 1]. The standard computes in floats: a window that reaches 1
-     * is 1 as an integer too, where doubles are just below. */
+    /* Windows and weights are in [-1, 1]. The standard computes in floats: a window that
+     * reaches 1 is also 1 as an integer, where a double would be just below. */
     uint64_t bits = (uint64_t)(int64_t)(float)v;
     int64_t bytes = dtype_bytes(y->dtype);
     memcpy((uint8_t *)y->data + i * bytes, &bits, (size_t)bytes);
@@ -82,7 +82,7 @@ static attn_status signal_window_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* a - b cos(2 pi i / n) + c cos(4 pi i / n) */
+/* Computes a - b cos(2 pi i / n) + c cos(4 pi i / n). */
 static attn_status cosines(const attnrun_step *step, const attnrun_work *work, double a,
                            double b, double c)
 {

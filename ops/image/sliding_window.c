@@ -45,7 +45,8 @@ attn_status attn_window_rank(const attnrun_step *step, int *n)
     return ATTNRUN_OK;
 }
 
-/* in + before + after - (kernel - 1) * dilation - 1: how far the window can move. */
+/* The distance that the window can move: in + before + after - (kernel - 1) * dilation -
+ * 1. */
 static attnrun_dim travel(const attnrun_step *step, const struct window_attrs *attrs,
                           int n, int axis, attnrun_dim in, attnrun_dim kernel)
 {

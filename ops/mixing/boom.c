@@ -133,7 +133,8 @@ static attn_status boom_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 
 /* ---- run ---- */
 
-/* Bias of a segment's columns, the activation, and what Y holds of earlier segments. */
+/* Lists the steps behind a product: the bias of a segment's columns, the activation, and
+ * the sum of earlier segments in Y. */
 static int32_t list_epilogue(const attnrun_step *step, int64_t column, const float *y,
                              bool first, struct attn_epilogue *steps)
 {

@@ -17,7 +17,7 @@
 enum { LANES = FOURIER_LANES, ELEMENT = FOURIER_ELEMENT, MIN_SPLIT = 256 };
 static const double pi = 3.14159265358979323846;
 
-/* A = n / B, where B is the greatest divisor up to the root of n. */
+/* A = n / B, where B is the largest divisor up to the root of n. */
 static int64_t split_at(const struct fft_plan *plan)
 {
     const int64_t n = plan->n;
@@ -66,7 +66,7 @@ struct fourier_room attn_fourier_room(const struct fourier_lanes *t, float *scra
     return r;
 }
 
-/* w[t] = e^(-2 pi i t / n), t < n. */
+/* Computes w[t] = e^(-2 pi i t / n), t < n. */
 static void make_roots(float *w, int64_t n)
 {
     const int64_t n_computed = n % 8 == 0 ? n / 8 + 1 : n;
@@ -125,7 +125,7 @@ static void run_wide(const struct fourier_lanes *t, const void *table, float *x,
     }
 }
 
-/* A whole transform with the roots of its length. */
+/* Computes a whole transform with the roots of its length. */
 static float *run_line(const struct attn_kernels *kernels, const struct fft_plan *plan,
                        const float *roots, const struct fourier_line *l)
 {

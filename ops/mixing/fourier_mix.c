@@ -26,7 +26,7 @@ enum { LANES = FOURIER_LANES, ELEMENT = FOURIER_ELEMENT };
 
 /* ---- infer ---- */
 
-/* Columns of a split length come a line at a time. */
+/* The bytes of a column; columns of a split length come a line at a time. */
 static int64_t columns_bytes(const struct fourier_lanes *t)
 {
     return t->work_bytes + 2 * t->line_bytes + (fourier_split(t) ? 0 : t->block_bytes);
@@ -106,7 +106,7 @@ static void run_rows(const attnrun_step *step, const attnrun_work *work, int64_t
                                  ELEMENT, (size_t)c, (size_t)rows);
 }
 
-/* Columns first … of a sample and their mirrors, in rows row, row + step, … */
+/* The columns first … of a sample and their mirrors, in rows row, row + step, … */
 static struct attn_fft_columns columns_of(const struct fourier_state *s, float *y,
                                           int64_t first, int64_t row, int64_t step)
 {
@@ -120,7 +120,7 @@ static struct attn_fft_columns columns_of(const struct fourier_state *s, float *
     return f;
 }
 
-/* Rows of Y from elements k, k + step, …, n of them. */
+/* Stores rows of Y from n elements k, k + step, …. */
 static void store_columns(const attnrun_step *step, float *y, int64_t first,
                           const float *x, int64_t k, int64_t by, int64_t n)
 {

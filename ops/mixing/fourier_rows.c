@@ -17,7 +17,8 @@
 
 enum { LANES = FOURIER_LANES, ELEMENT = FOURIER_ELEMENT, MAX_TILE = 1 << 20 };
 
-/* Of a tile: rows that are a multiple of 4 KiB apart would share a few lines of cache. */
+/* The floats of a row of a tile: rows that are a multiple of 4 KiB apart would share a
+ * few lines of cache. */
 static int64_t tile_row(const struct fourier_state *s) { return s->c + LANES; }
 
 static int64_t tile_bytes(const struct fourier_state *s)
@@ -46,7 +47,7 @@ static struct fourier_line line_of(const struct fourier_state *s, float *scratch
     return l;
 }
 
-/* Spectra of n rows, `row` floats apart, go to rows of the tile. */
+/* Computes the spectra of n rows, `row` floats apart, as rows of the tile. */
 static void transform_rows(const attnrun_step *step, const attnrun_work *work,
                            const float *x, int64_t row, int64_t n, float *tile,
                            float *scratch)
@@ -90,7 +91,7 @@ void attn_fourier_rows_first(const attnrun_step *step, const attnrun_work *work,
         memcpy(y + k * s->c, tile + k * tile_row(s), (size_t)s->c * sizeof *y);
 }
 
-/* Row n = k + A i of Y from Z[n] and Z[-n]. */
+/* Stores row n = k + A i of Y from Z[n] and Z[-n]. */
 static void store_row(const attnrun_step *step, float *y, const float *z,
                       const float *opposite)
 {
@@ -102,7 +103,7 @@ static void store_row(const attnrun_step *step, float *y, const float *z,
     y[half] = 0.5f * (z[half] + opposite[half]);
 }
 
-/* Rows k, k + A, … from Z at these and at the opposite rows. */
+/* Stores rows k, k + A, … from Z at these and at the opposite rows. */
 static void store_rows(const attnrun_step *step, float *y, int64_t k, const float *z,
                        const float *opposite)
 {

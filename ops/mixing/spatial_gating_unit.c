@@ -60,7 +60,7 @@ static attn_status check_args(const attnrun_step *step)
                : ATTNRUN_OK;
 }
 
-/* *c: the channels of Y. */
+/* Checks the channels; *c: those of Y. */
 static attn_status check_channels(const attnrun_step *step, attnrun_dim *c)
 {
     const struct gating_args *args = step->args;
@@ -157,7 +157,7 @@ static attn_status gating_infer(attnrun_step *step)
 
 /* ---- run ---- */
 
-/* Mean and 1 / deviation of row `row` (of all samples) of g. */
+/* Computes mean and 1 / deviation of row `row` (of all samples) of g. */
 static void find_stats(const attnrun_step *step, float *shared, int64_t row)
 {
     const struct gating_args *args = step->args;
@@ -176,7 +176,7 @@ struct gating_channels {
     float *rows; /* (up to ATTN_SUMMED, width) */
 };
 
-/* LayerNorm(g) of n tokens, as packed B. */
+/* Packs LayerNorm(g) of n tokens as B. */
 static void pack_normalized(const void *from, int64_t token, int64_t n, float *packed)
 {
     const struct gating_channels *c = from;
@@ -194,7 +194,8 @@ static void pack_normalized(const void *from, int64_t token, int64_t n, float *p
                                  (size_t)c->width);
 }
 
-/* `at`: element of Y where the channels of the sample's first token begin. */
+/* Lists the steps behind the product. `at`: the element of Y where the channels of the
+ * sample's first token begin. */
 static int list_epilogue(const attnrun_step *step, int64_t head, int64_t at,
                          struct attn_epilogue *steps)
 {
@@ -219,7 +220,7 @@ static int list_epilogue(const attnrun_step *step, int64_t head, int64_t at,
     return n;
 }
 
-/* Channels first … first + width - 1, of one head, of sample b. */
+/* Computes channels first … first + width - 1, of one head, of sample b. */
 static attn_status run_channels(const attnrun_step *step, const attnrun_work *work,
                                 int64_t b, int64_t first, int64_t width)
 {
@@ -258,7 +259,7 @@ static attn_status run_channels(const attnrun_step *step, const attnrun_work *wo
     return ATTNRUN_OK;
 }
 
-/* Tasks from `task` on that lie side by side; *taken: how many. */
+/* Runs the tasks from `task` on that lie side by side; *taken: their number. */
 static attn_status run_block(const attnrun_step *step, const attnrun_work *work,
                              int64_t task, int64_t *taken)
 {

@@ -43,7 +43,7 @@ static int64_t packed_floats(int64_t width, int64_t tokens)
     return (width + panel - 1) / panel * panel * min64(ATTN_SUMMED, tokens);
 }
 
-/* A square on the diagonal of W. */
+/* The floats of a square on the diagonal of W. */
 static int64_t square_floats(bool lower) { return lower ? ROWS * ROWS : 0; }
 
 int64_t attn_token_sums_floats(int64_t width, int64_t tokens, bool lower)
@@ -54,7 +54,7 @@ int64_t attn_token_sums_floats(int64_t width, int64_t tokens, bool lower)
            (((int64_t)gemm + 15) & ~INT64_C(15));
 }
 
-/* A square on the diagonal of W with what lies above it as zeros. */
+/* Copies a square on the diagonal of W with zeros above the diagonal. */
 static void lower_part(float *to, const float *w, int64_t row, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -62,7 +62,7 @@ static void lower_part(float *to, const float *w, int64_t row, int64_t n)
             to[i * n + j] = j <= i ? w[i * row + j] : 0.0f;
 }
 
-/* The epilogue from row m on. */
+/* The steps of the epilogue from row m on. */
 static int steps_of(const struct attn_token_sums *s, int64_t m,
                     struct attn_epilogue *steps)
 {
@@ -71,7 +71,7 @@ static int steps_of(const struct attn_token_sums *s, int64_t m,
     return s->n_epilogue;
 }
 
-/* Rows m … m + rows - 1 get their products with tokens t … t + n - 1. */
+/* Adds the products of rows m … m + rows - 1 with tokens t … t + n - 1. */
 static void add_tokens(const struct attn_token_sums *s, const float *packed, int64_t t,
                        int64_t n, int64_t m, int64_t rows)
 {

@@ -35,7 +35,7 @@ struct mixing_state {
     int64_t hidden_floats;
 };
 
-/* Vector `in` has the length of dim 0 of matrix `of`. */
+/* Checks that vector `in` has the length of dim 0 of matrix `of`. */
 static attn_status check_bias(const attnrun_step *step, int in, int of)
 {
     if (!op_has_in(step, in))
@@ -91,7 +91,8 @@ static attn_status mixing_infer(attnrun_step *step)
     return step->concrete ? mixing_plan(step) : ATTNRUN_OK;
 }
 
-/* to (rows, width) = activation(W x + bias), W (rows, k); `kind` < 0: no activation. */
+/* Computes to (rows, width) = activation(W x + bias), W (rows, k); `kind` < 0: no
+ * activation. */
 static attn_status product(const attnrun_step *step, const attnrun_work *work, int w,
                            int bias, int32_t kind, struct attn_token_sums sums)
 {
@@ -113,7 +114,7 @@ static attn_status product(const attnrun_step *step, const attnrun_work *work, i
     return ATTNRUN_OK;
 }
 
-/* Channels first … first + width - 1 of sample b. */
+/* Computes channels first … first + width - 1 of sample b. */
 static attn_status run_channels(const attnrun_step *step, const attnrun_work *work,
                                 int64_t b, int64_t first, int64_t width)
 {

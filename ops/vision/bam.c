@@ -39,7 +39,8 @@ static const attnrun_attr_def bam_attrs[] = {
 
 /* ---- infer ---- */
 
-/* Inputs `w` (n, R, R, …) of `rank` and its bias (n, R), either both or w alone. */
+/* Checks input `w` (n, R, R, …) of `rank` and its bias (n, R); both are given, or only
+ * `w`. */
 static attn_status check_stack(const attnrun_step *step, int w, int rank,
                                attnrun_dim hidden)
 {
@@ -80,7 +81,7 @@ static attn_status check_weights(const attnrun_step *step)
     return attn_map_check_vector(step, BAM_SB1, dim_of(1), "one number");
 }
 
-/* Rows of a tile, and all sizes that depend on it. */
+/* Plans the rows of a tile, and all sizes that depend on it. */
 static bool plan_sizes(struct bam_state *s, int64_t dilation, bool whole)
 {
     const struct attn_map *map = &s->map;

@@ -23,8 +23,8 @@ static float *planes_of(const struct bam_part *part, int64_t layer)
     return part->floats + s->sums + layer % 2 * s->planes;
 }
 
-/* Rows of `from` (R rows of `row` floats, pixel (y, x) of the tile at y * line + x) to
- * the tile of planes `to`, with zeros beside them, and above and below them at the
+/* Copies rows of `from` (R rows of `row` floats, pixel (y, x) of the tile at y * line +
+ * x) to the tile of planes `to`, with zeros beside them, and above and below them at the
  * edges. */
 static void put(const struct bam_part *part, float *to, const float *from, int64_t row,
                 int64_t line)
@@ -48,7 +48,7 @@ static void put(const struct bam_part *part, float *to, const float *from, int64
     }
 }
 
-/* Bias (NULL: none) and relu of a product. */
+/* Lists bias (NULL: none) and relu as the steps behind a product. */
 static int list_epilogue(const float *bias, struct attn_epilogue *steps)
 {
     int n = 0;
@@ -95,7 +95,7 @@ void attn_bam_first(const struct bam_part *part)
     put(part, planes_of(part, 0), t, pixels, map->width);
 }
 
-/* Matrices (R, R) of the taps of layer i. */
+/* Copies the matrices (R, R) of the taps of layer i. */
 static void list_taps(const struct bam_part *part, int64_t i, float *taps)
 {
     const struct bam_state *s = part->step->state;
@@ -140,7 +140,7 @@ void attn_bam_convolve(const struct bam_part *part, int64_t i)
     put(part, planes_of(part, i + 1), sums, n, s->padded_width);
 }
 
-/* y = W z + bias for the rows of W, (rows, k). */
+/* Computes y = W z + bias for the rows of W, (rows, k). */
 static void layer(const struct bam_part *part, const float *w, const float *bias,
                   int64_t rows, int64_t k, const float *z, float *y)
 {
@@ -155,7 +155,7 @@ static void layer(const struct bam_part *part, const float *w, const float *bias
                                                               .bias_factor = 1.0f });
 }
 
-/* gates[c] = c_c; `vectors`: 2 * middle floats. */
+/* Computes gates[c] = c_c; `vectors`: 2 * middle floats. */
 static void channel_gates(const struct bam_part *part, float *gates, float *vectors)
 {
     const attnrun_step *step = part->step;
@@ -185,7 +185,7 @@ static void channel_gates(const struct bam_part *part, float *gates, float *vect
           s->middle, u, gates);
 }
 
-/* s of a tile. */
+/* Computes s of a tile. */
 static void pixel_numbers(const struct bam_part *part, float *pixels, float *gemm)
 {
     const attnrun_step *step = part->step;
@@ -212,7 +212,7 @@ static void pixel_numbers(const struct bam_part *part, float *pixels, float *gem
     }
 }
 
-/* Y of one channel of a tile: x + x sigmoid(v), then identity and relu. */
+/* Computes Y of one channel of a tile: x + x sigmoid(v), then identity and relu. */
 static void scale(const struct bam_part *part, int64_t channel, const float *v)
 {
     const attnrun_step *step = part->step;

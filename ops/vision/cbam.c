@@ -143,7 +143,7 @@ static attn_status find_pools(const attnrun_step *step, struct attn_map_pools *p
 
 static bool has_spatial(const attnrun_step *step) { return op_has_in(step, WS); }
 
-/* Pixels a nanosecond. */
+/* The pixels that are pooled in a nanosecond. */
 static double pool_rate(const struct attn_map_pools *pools)
 {
     double rate = 12;
@@ -265,14 +265,14 @@ static attn_status blocked_cbam_infer(attnrun_step *step)
 
 /* ---- run ---- */
 
-/* A part of the work: some images, and what has been found of them. */
+/* A part of the work: some images, and their intermediate results. */
 struct cbam_part {
     const attnrun_step *step;
     const attnrun_work *work;
     const struct cbam_state *s;
     int64_t image, images;
-    /* z and u of each image and pool. The first z of an image becomes g, the first u the
-     * sum of its own. */
+    /* z and u of each image and pool. The first z of an image becomes g, and the first u
+     * becomes the sum of all u. */
     float *z, *u;
 };
 
@@ -334,7 +334,7 @@ static void find_gates(const struct cbam_part *part, int64_t first, int64_t n)
         attn_map_gate(step, args->gate, gates_of(part, i) + first, n);
 }
 
-/* Without a spatial gate. */
+/* Scales channels, without a spatial gate. */
 static attn_status scale_channels(const struct cbam_part *part, int64_t first, int64_t n)
 {
     const struct cbam_args *args = part->step->args;
@@ -366,7 +366,7 @@ static struct attn_spatial_gate spatial_of(const struct cbam_part *part)
                                        .tail = args->post_activation };
 }
 
-/* Tiles begin … end - 1, counted through the images of the part. */
+/* Computes tiles begin … end - 1, counted through the images of the part. */
 static attn_status run_tiles(const struct cbam_part *part, int64_t begin, int64_t end)
 {
     const struct cbam_state *s = part->s;

@@ -82,7 +82,7 @@ static attn_status check_map(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* A matrix (or vector) for all heads, or one for each. */
+/* Checks a matrix (or vector) for all heads, or one for each head. */
 static attn_status check_by_head(const attnrun_step *step, int in, int rank)
 {
     const struct attn_external_args *args = step->args;
@@ -116,7 +116,7 @@ static attn_status check_weights(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* Y: x's dims, with num_heads Co channels. */
+/* States Y: x's dims, with num_heads Co channels. */
 static attn_status set_output(attnrun_step *step)
 {
     const struct attn_external_args *args = step->args;
@@ -150,7 +150,7 @@ static int64_t gemm_floats(const struct attn_external *s)
     return round_up((int64_t)(first > last ? first : last), 16);
 }
 
-/* For the right operand that is not packed at load. */
+/* The floats of panels of the right operand, where it is not packed at load. */
 static int64_t panel_floats(const attnrun_step *step, const struct attn_external *s)
 {
     const bool packed = step->node->packed != NULL; /* those that are constant */
@@ -164,7 +164,7 @@ static int64_t panel_floats(const attnrun_step *step, const struct attn_external
     return round_up(floats, 16);
 }
 
-/* Tasks, and what they need, of sizes that are known. */
+/* States the tasks and their memory, where sizes are known. */
 static attn_status external_tasks(attnrun_step *step, struct attn_external *s)
 {
     int64_t floats, tasks;
@@ -239,7 +239,8 @@ static attn_status external_infer(attnrun_step *step)
 
 static int64_t heads_of(const attnrun_tensor *w) { return w->rank == 3 ? w->dims[0] : 1; }
 
-/* (heads, n, k) constants as panels of their transposes; bytes 0 where that can't be. */
+/* Packs (heads, n, k) constants as panels of their transposes; 0 bytes where that is not
+ * possible. */
 static int64_t pack_heads(attnrun_pack *pack, int in, float *to)
 {
     const attnrun_tensor *w = &pack->x[in];

@@ -24,7 +24,7 @@ static struct group open_group(const attnrun_step *step, const attnrun_work *wor
                            .sums = largest + s->tiles * s->slots };
 }
 
-/* What a worker has for a tile. */
+/* The scratch of a worker for a tile. */
 struct external_room {
     struct attn_softmax_row *rows; /* of slots */
     float *sums;                   /* TILE */
@@ -43,8 +43,9 @@ static struct external_room open_room(const struct attn_external *s,
     return room;
 }
 
-/* The right operand of tokens x channels: the transpose of mk or mv of a head. Always
- * panels: the kernel would sum a few rows times a transpose in another order. */
+/* Sets the right operand of tokens x channels: the transpose of mk or mv of a head. It is
+ * always panels, because the kernel would sum a few rows times a transpose in another
+ * order. */
 static void set_right(const attnrun_step *step, int in, int64_t head,
                       const struct external_room *room, struct attn_gemm_f32 *g)
 {
@@ -63,7 +64,7 @@ static void set_right(const attnrun_step *step, int in, int64_t head,
     g->b = room->panels;
 }
 
-/* Of an operand for all heads, or one for each. */
+/* The left operand of a head, from an operand for all heads or one for each head. */
 static const float *left_of(const attnrun_step *step, int in, int64_t head,
                             int64_t floats)
 {
@@ -72,7 +73,7 @@ static const float *left_of(const attnrun_step *step, int in, int64_t head,
            (step->in[in].rank > vector ? head * floats : 0);
 }
 
-/* logits (slots, width) = mk x of n tokens from `t` on. */
+/* Computes logits (slots, width) = mk x of n tokens from `t` on. */
 static void find_logits(const attnrun_step *step, const struct group *group, int64_t t,
                         int64_t n, const struct external_room *room, float *logits)
 {
@@ -106,7 +107,8 @@ static void find_logits(const attnrun_step *step, const struct group *group, int
     }
 }
 
-/* Logits of a tile as exp(l - largest of their slot), and the largest and the sums. */
+/* Computes the logits of a tile as exp(l - largest of their slot), and the largest and
+ * the sums. */
 static void run_logits(const attnrun_step *step, const struct group *group, int64_t tile,
                        const struct external_room *room)
 {
@@ -156,8 +158,8 @@ static void run_worth(const attnrun_step *step, const struct group *group,
                                (size_t)s->slots);
 }
 
-/* 1 / (epsilon + sum), and `empty` for 1 / 0. A sum whose reciprocal would overflow is made
- * larger first, with what it is of: true. */
+/* Computes 1 / (epsilon + sum), and `empty` for 1 / 0. If the reciprocal of a sum would
+ * overflow, the sum and the terms in it are made larger first, and the result is true. */
 static bool invert_sums(float *sums, float *larger, int64_t n, float epsilon, float empty)
 {
     const float tiny = 0x1p-100f;
@@ -171,7 +173,7 @@ static bool invert_sums(float *sums, float *larger, int64_t n, float epsilon, fl
     return any;
 }
 
-/* The terms of a tile become a, for n tokens. */
+/* Turns the terms of a tile into a, for n tokens. */
 static void pool_tile(const attnrun_step *step, const struct group *group, int64_t tile,
                       int64_t n, const struct external_room *room)
 {
@@ -198,15 +200,16 @@ static void pool_tile(const attnrun_step *step, const struct group *group, int64
     step->kernels->features_f32(&f);
 }
 
-/* What follows mv a of the channels from `channel` of the head on and the tokens from
- * those of y on; `row`: between rows of Y. */
+/* Lists the steps behind mv a for the channels from `channel` of the head on and the
+ * tokens from those of y on; `row`: between rows of Y. */
 static int32_t list_epilogue(const attnrun_step *step, int64_t head, int64_t channel,
                              const float *y, int64_t row, struct attn_epilogue *steps)
 {
     const struct attn_external_args *args = step->args;
     const struct attn_external *s = step->state;
     int32_t n = 0;
-    /* Sums of several blocks are complete before anything is added, as without a tail. */
+    /* Sums of several blocks are complete before anything else is added, as without steps
+     * behind them. */
     if (s->slots > ATTN_GEMM_KC)
         steps[n++] = (struct attn_epilogue){ .kind = ATTN_EPI_SCALE, .alpha = 1.0f };
     if (op_has_in(step, BV))

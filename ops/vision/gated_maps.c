@@ -166,7 +166,7 @@ static float pooled(const struct attn_plane_stats *s, int32_t word, int64_t n)
     }
 }
 
-/* Means and maxima of planes of one block; each may be absent. */
+/* Computes means and maxima of planes of one block; each may be absent. */
 static void pool_small(const attnrun_step *step, const struct attn_map_pools *pools,
                        const float *x, int64_t planes, int64_t n, float *z, int64_t z_row)
 {

@@ -93,7 +93,7 @@ static attn_status check_map(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* A matrix of heads: *rows of them, with its bias. */
+/* Checks a matrix of heads, which has *rows rows, and its bias. */
 static attn_status check_heads(const attnrun_step *step, int w, int b,
                                attnrun_dim channels, attnrun_dim *rows)
 {
@@ -128,7 +128,7 @@ static attn_status check_relative(const attnrun_step *step, attnrun_dim rows)
     return ATTNRUN_OK;
 }
 
-/* *channels: those of Y. */
+/* Checks the weights; *channels: those of Y. */
 static attn_status check_weights(const attnrun_step *step, attnrun_dim *channels)
 {
     const attnrun_dim c = attn_map_channels(step, X);
@@ -152,7 +152,7 @@ static attn_status check_weights(const attnrun_step *step, attnrun_dim *channels
     return attn_map_check_vector(step, BO, *channels, "the rows of wo");
 }
 
-/* What does not depend on the way it is computed. */
+/* Plans what does not depend on the form of the computation. */
 static attn_status halo_plan(attnrun_step *step, int64_t out_channels)
 {
     const struct attn_halo_args *args = step->args;

@@ -6,8 +6,8 @@
 #include "halo.h"
 #include "../tile.h"
 
-/* Floats of a task, a row of blocks: sums of rows, means, values, results, the
- * product's. */
+/* Plans the floats of a task, which is a row of blocks: sums of rows, means, values,
+ * results, the product's scratch. */
 attn_status attn_halo_mean_plan(attnrun_step *step, struct attn_halo *s)
 {
     const int64_t inner = s->heads * s->dv, wide = max64(inner, s->out_channels);
@@ -36,7 +36,8 @@ attn_status attn_halo_mean_plan(attnrun_step *step, struct attn_halo *s)
     return ATTNRUN_OK;
 }
 
-/* means[block][channel] of the windows of `n` blocks of row `row`, from `first` on. */
+/* Computes means[block][channel] of the windows of `n` blocks of row `row`, from `first`
+ * on. */
 static void find_means(const attnrun_step *step, int64_t image, int64_t row,
                        int64_t first, int64_t n, float *line, float *means)
 {
@@ -57,7 +58,7 @@ static void find_means(const attnrun_step *step, int64_t image, int64_t row,
     }
 }
 
-/* y[n][rows of weight input `in`] = x (n, its columns) times it, + its bias. */
+/* Computes y[n][rows of weight input `in`] = x (n, its columns) times it, + its bias. */
 static void apply(const attnrun_step *step, int in, int bias, const float *x, int64_t n,
                   float *y, float *scratch)
 {
@@ -83,7 +84,8 @@ static void apply(const attnrun_step *step, int in, int bias, const float *x, in
     }
 }
 
-/* A row of blocks: results of `n` blocks from `first` on, the others are bo or 0. */
+/* Writes a row of blocks: the results of `n` blocks from `first` on; the others are bo or
+ * 0. */
 static void write_row(const attnrun_step *step, int64_t image, int64_t row, int64_t first,
                       int64_t n, const float *results)
 {
@@ -110,7 +112,7 @@ static void run_row(const attnrun_step *step, int64_t image, int64_t row, float 
     const struct attn_halo *s = step->state;
     float *line = scratch + s->gemm_floats, *means = line + s->gather_floats;
     float *values = means + s->panel_floats, *results = values + s->key_floats;
-    /* Blocks whose windows are inside: `outside` on either side are not. */
+    /* The windows of `outside` blocks on either side are not inside the map. */
     const int64_t outside = (s->halo + s->block - 1) / s->block;
     int64_t n = s->columns - 2 * outside;
     if (row < outside || row >= s->rows - outside || n < 0)

@@ -15,7 +15,7 @@ enum {
 
 static int64_t parts(int64_t n, int64_t part) { return attn_halo_parts(n, part); }
 
-/* Queries whose scores fit, of whole rows of a block where one fits. */
+/* Chooses the queries whose scores fit, in whole rows of a block where one fits. */
 static void choose_queries(const attnrun_step *step, struct attn_halo *s)
 {
     const struct attn_halo_args *args = step->args;
@@ -61,7 +61,8 @@ static bool plan_grid(struct attn_halo_grid *g)
            ck_align(g->floats, 16, &g->floats);
 }
 
-/* All rows, in chunks for one product each, but some for each of several threads. */
+/* Plans all rows, in chunks of one product each, with some for each of several
+ * threads. */
 static bool plan_whole(struct attn_halo_grid *g, int64_t rows, int64_t columns,
                        int64_t batch)
 {
@@ -97,7 +98,7 @@ static bool plan_stores(struct attn_halo *s, int64_t *shared)
     return plan_grid(v) && plan_grid(q);
 }
 
-/* Sizes of a worker's parts, and their sum; false where it overflows. */
+/* Plans the sizes of a worker's parts, and their sum; false where it overflows. */
 static bool plan_scratch(struct attn_halo *s, int64_t *floats)
 {
     const int64_t inner = s->heads * s->dv, n = max64(PIXELS, s->width);

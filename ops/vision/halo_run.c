@@ -24,7 +24,7 @@ static struct attn_halo_worker open_worker(const attnrun_step *step,
     return w;
 }
 
-/* The stores of an image, which workers share. */
+/* Opens the stores of an image, which workers share. */
 static void open_image(struct attn_halo_worker *w, const attnrun_work *work,
                        int64_t image)
 {
@@ -39,7 +39,7 @@ static void open_image(struct attn_halo_worker *w, const attnrun_work *work,
 
 /* ---- products with weights ---- */
 
-/* y[rows x n] = (weight input `in` times the panels + bias) * scale. */
+/* Computes y[rows x n] = (weight input `in` times the panels + bias) * scale. */
 static void apply(const struct attn_halo_worker *w, int in, int bias, int64_t n,
                   float scale, float *y, int64_t y_row)
 {
@@ -59,7 +59,7 @@ static void apply(const struct attn_halo_worker *w, int in, int bias, int64_t n,
                      scale != 1.0f ? &last : NULL);
 }
 
-/* Pixels from (y, x) on, every stride-th of both directions, as panels. */
+/* Loads the pixels from (y, x) on, every stride-th of both directions, as panels. */
 static void load_pixels(const struct attn_halo_worker *w, int64_t stride, int64_t y,
                         int64_t x, int64_t rows, int64_t columns)
 {
@@ -99,7 +99,7 @@ static void make_values(const struct attn_halo_worker *w, int64_t y, int64_t x,
           attn_halo_at(&w->values, s->heads * s->dk, y, x), plane);
 }
 
-/* Times the scale, unless the relative terms need them without. */
+/* Computes queries times the scale, unless the relative terms need them without it. */
 static void make_queries(const struct attn_halo_worker *w, int64_t y, int64_t x,
                          int64_t rows, int64_t columns)
 {
@@ -141,8 +141,8 @@ static void make_results(const struct attn_halo_worker *w, int64_t y, int64_t x,
         w->step->kernels->copy_boxes_f32(&b);
 }
 
-/* Rows y … y_end - 1 of all columns of a store, a part at a time: rows of one chunk, or
- * pixels of one row. */
+/* Visits rows y … y_end - 1 of all columns of a store, a part at a time: rows of one
+ * chunk, or pixels of one row. */
 static attn_status for_parts(const struct attn_halo_worker *w,
                              const struct attn_halo_store *store, int64_t y,
                              int64_t y_end, const attnrun_work *work,
@@ -164,7 +164,7 @@ static attn_status for_parts(const struct attn_halo_worker *w,
 
 /* ---- tasks ---- */
 
-/* A chunk of K and V, of Q, or of results. */
+/* Computes a chunk of K and V, of Q, or of results. */
 static attn_status run_chunk(struct attn_halo_worker *w, const attnrun_work *work,
                              int64_t task)
 {
@@ -191,7 +191,8 @@ static attn_status run_block(struct attn_halo_worker *w, const attnrun_work *wor
     return attn_halo_block(w, row, column, head, head + part, work);
 }
 
-/* Rows of blocks one after the other; K and V that the next one sees, too, stay. */
+/* Computes rows of blocks one after the other. K and V that the next row sees, too, are
+ * kept. */
 static attn_status run_region(struct attn_halo_worker *w, const attnrun_work *work,
                               int64_t task)
 {

@@ -4,15 +4,15 @@
  * the cost. */
 #include "halo.h"
 
-/* Queries from output pixel (y, x) on, which are numbers (row, column) … of their block,
- * and the cells of its window that are in the image: y_from … y_to - 1 of x_from … x_to -
- * 1; cell (0, 0) is image pixel (top, left). */
+/* The queries from output pixel (y, x) on, which have the indexes (row, column) … in
+ * their block, and the pixels of its window that are in the image: y_from … y_to - 1 of
+ * x_from … x_to - 1. Pixel (0, 0) of the window is image pixel (top, left). */
 struct halo_tile {
     int64_t y, x, row, column, rows, columns;
     int64_t top, left, y_from, y_to, x_from, x_to;
 };
 
-/* Q of a head as panels, filled up with zeros. */
+/* Loads Q of a head as panels, filled up with zeros. */
 static void load_queries(const struct attn_halo_worker *w, const struct halo_tile *t,
                          int64_t head)
 {
@@ -39,7 +39,7 @@ static void load_queries(const struct attn_halo_worker *w, const struct halo_til
                                     (size_t)s->width);
 }
 
-/* `from` (v_dim planes of the tile) into the store. */
+/* Stores `from` (v_dim planes of the tile). */
 static void store_results(const struct attn_halo_worker *w, const struct halo_tile *t,
                           int64_t head, const float *from)
 {
@@ -63,8 +63,9 @@ static void store_results(const struct attn_halo_worker *w, const struct halo_ti
 
 /* ---- relative terms ---- */
 
-/* Terms of window rows (or columns), a row each, for queries of which `n` differ in this
- * direction, from number `first` on. Returns that of cell 0. */
+/* Computes the terms of window rows (or columns), a row each, for queries of which `n`
+ * differ in this direction, from number `first` on. Returns the term of pixel 0 of the
+ * window. */
 static const float *make_terms(const struct attn_halo_worker *w, int in, int64_t first,
                                int64_t n, const int32_t *shifts, float *to)
 {
@@ -86,8 +87,8 @@ static const float *make_terms(const struct attn_halo_worker *w, int in, int64_t
     return to + (n - 1) * s->width;
 }
 
-/* Sums of terms (0 without) for cells y_from … y_to - 1 of x_from … x_to - 1; what is
- * behind them. */
+/* Stores the sums of terms (0 without terms) for the window's pixels y_from … y_to - 1 of
+ * x_from … x_to - 1; returns the end. */
 static float *add_terms(const struct attn_halo_worker *w, float *to,
                         const float *terms[2], int64_t y_from, int64_t y_to,
                         int64_t x_from, int64_t x_to)
@@ -105,8 +106,8 @@ static float *add_terms(const struct attn_halo_worker *w, float *to,
     return to + n;
 }
 
-/* What scores are before the products: first of the cells in the image, then, where they
- * take part, of those around it. Returns how many cells there are. */
+/* Initializes the scores: first for the window's pixels in the image, then, where they
+ * take part, for those around it. Returns the number of pixels. */
 static int64_t start_scores(const struct attn_halo_worker *w, const struct halo_tile *t)
 {
     const struct attn_halo_args *args = w->step->args;
@@ -134,7 +135,8 @@ static int64_t start_scores(const struct attn_halo_worker *w, const struct halo_
 
 /* ---- products ---- */
 
-/* w->keys: planes from number `first` on, of the window's rows y … y + rows - 1. */
+/* Copies planes from number `first` on, of the window's rows y … y + rows - 1, to
+ * w->keys. */
 static void gather_window(const struct attn_halo_worker *w, int64_t first, int64_t planes,
                           const struct halo_tile *t, int64_t y, int64_t rows)
 {

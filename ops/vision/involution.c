@@ -132,7 +132,8 @@ static attn_status check_weights(const attnrun_step *step, const attnrun_dim *y,
     return ATTNRUN_OK;
 }
 
-/* Rows of up to COLUMNS pixels: a vector of a tap's x serves four of them. */
+/* Chooses tiles of rows of up to COLUMNS pixels: a vector of a tap's x serves four of
+ * them. */
 static void choose_tiles(struct involution_state *s)
 {
     const int64_t w_blocks = (s->w + COLUMNS - 1) / COLUMNS;
@@ -149,7 +150,8 @@ static bool product(int64_t *to, int64_t a, int64_t b, int64_t c)
     return ck_mul(a, b, to) && ck_mul(*to, c, to);
 }
 
-/* Floats of a worker: the product's, panels of H, then x' and H, or kernels and strip. */
+/* The floats of a worker: the product's, panels of H, then x' and H, or kernels and
+ * strip. */
 static bool scratch_floats(struct involution_state *s, int64_t *floats)
 {
     const int64_t taps = s->size * s->size, pixels = round_up(s->tile_h * s->tile_w, 16);
@@ -174,7 +176,7 @@ static bool scratch_floats(struct involution_state *s, int64_t *floats)
                   floats);
 }
 
-/* Nanoseconds of `work` products a pixel. */
+/* The nanoseconds of a tile with `work` products a pixel. */
 static int64_t task_cost(const struct involution_state *s, int64_t work)
 {
     const double ns = (double)work * (double)(s->tile_h * s->tile_w) / 40.0;
@@ -239,7 +241,7 @@ static attn_status involution_infer(attnrun_step *step)
 
 /* ---- pack ---- */
 
-/* [w2 | b2], rows of R + 1. */
+/* Packs [w2 | b2], rows of R + 1. */
 static attn_status involution_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
     const attnrun_tensor *w = pack->n_in > B2 ? &pack->x[W2] : NULL;
@@ -261,7 +263,7 @@ static attn_status involution_pack(attnrun_pack *pack, int64_t *bytes, void *pac
 
 /* ---- run ---- */
 
-/* A tile: sample, first pixel, rows and columns of Y; what a worker has. */
+/* A tile: sample, first pixel, rows and columns of Y, and a worker's scratch. */
 struct involution_tile {
     const struct involution_state *state;
     int64_t batch, row, column, rows, columns, pixels;
@@ -287,7 +289,7 @@ static struct involution_tile open_tile(const attnrun_step *step,
     return t;
 }
 
-/* The tile's pixels of all channels, or the means of their squares. */
+/* Gathers the tile's pixels of all channels, or the means of their squares. */
 static const float *gather(const attnrun_step *step, const struct involution_tile *t,
                            int64_t *row)
 {
@@ -307,7 +309,7 @@ static const float *gather(const attnrun_step *step, const struct involution_til
     return t->rest;
 }
 
-/* t->panels: H and a row of ones. */
+/* Computes H and a row of ones in t->panels. */
 static void run_hidden(const attnrun_step *step, const struct involution_tile *t)
 {
     static const int32_t kinds[] = { -1, ATTN_EPI_RELU, ATTN_EPI_SILU, ATTN_EPI_GELU,
@@ -338,7 +340,7 @@ static void run_hidden(const attnrun_step *step, const struct involution_tile *t
                                  (size_t)t->pixels);
 }
 
-/* The kernels of a group into t->rest. */
+/* Computes the kernels of a group in t->rest. */
 static void run_kernels(const attnrun_step *step, const struct involution_tile *t,
                         int64_t group)
 {
@@ -362,8 +364,8 @@ static void run_kernels(const attnrun_step *step, const struct involution_tile *
     attn_map_product(step->kernels, g, bias != NULL ? bias + group * taps : NULL, NULL);
 }
 
-/* Where the kernels are: in t->rest, or in input `kernel`. From there rows of less than a
- * vector are copied, since behind them more is read. */
+/* Finds the kernels: in t->rest, or in input `kernel`. Rows of less than a vector are
+ * copied from the input, because the kernel reads past their end. */
 static const float *find_kernels(const attnrun_step *step,
                                  const struct involution_tile *t, int64_t group,
                                  int64_t *tap, int64_t *row)

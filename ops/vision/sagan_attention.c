@@ -57,7 +57,7 @@ static attn_status check_map(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* Matrix `in` (rows, channels) with some rows, and its bias. */
+/* Checks matrix `in` (rows, channels), and its bias. */
 static attn_status check_projection(const attnrun_step *step, int in, attnrun_dim rows)
 {
     const attnrun_dim channels = attn_map_channels(step, X);
@@ -92,7 +92,7 @@ static attn_status check_last(const attnrun_step *step)
     return attn_map_check_vector(step, BO, channels, "the channels of x");
 }
 
-/* The map of keys and its tiles. */
+/* Plans the map of keys and its tiles. */
 static void plan_keys(struct attn_sagan *s)
 {
     s->rows = s->pooled ? s->map.height / 2 : 1;
@@ -105,7 +105,7 @@ static void plan_keys(struct attn_sagan *s)
     s->v_slot = s->tile_rows * s->tile_columns * round_up(s->v_dim, 16);
 }
 
-/* Floats of the largest product of either phase. */
+/* The floats of the largest product of either phase. */
 static int64_t gemm_floats(const struct attn_sagan *s)
 {
     const size_t c = (size_t)s->map.channels, e = (size_t)s->v_dim;
@@ -171,7 +171,7 @@ static attn_status sagan_plan(attnrun_step *step)
     plan_keys(s);
     TRY(plan_memory(step, s));
     sagan_costs(step, s);
-    /* A query's pixel is read by its task alone once the keys are there. */
+    /* Once the keys are stored, only its own task reads a query's pixel. */
     attnrun_step_inplace(step, 0, X);
     return ATTNRUN_OK;
 }

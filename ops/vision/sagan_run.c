@@ -6,7 +6,7 @@
 
 /* ---- products with pixels ---- */
 
-/* c (rows, c_row) = rows first … of weight `w` times n pixels at x. */
+/* Computes c (rows, c_row) = rows first … of weight `w` times n pixels at x. */
 static void project(const attnrun_step *step, int w, int64_t first, int64_t rows,
                     const float *x, int64_t n, float *c, int64_t c_row, float *gemm)
 {
@@ -50,8 +50,8 @@ struct sagan_room {
     float *pixels, *transposed; /* (ROWS, TILE), (TILE, ROWS) where it is pooled */
 };
 
-/* Up to ROWS channels of a weight at the 4 POOLED pixels behind some keys: pixels, and
- * their transpose. */
+/* Projects up to ROWS channels of a weight at the 4 POOLED pixels behind some keys:
+ * pixels, and their transpose. */
 static void project_pixels(const attnrun_step *step, const struct sagan_room *room, int w,
                            int64_t first, int64_t rows, const float *x,
                            struct sagan_part part)
@@ -66,7 +66,8 @@ static void project_pixels(const attnrun_step *step, const struct sagan_room *ro
                                  (size_t)n);
 }
 
-/* out[key * row + r] = the largest of the key's four pixels in channel first + r. */
+/* Computes out[key * row + r] = the largest of the key's four pixels in channel first +
+ * r. */
 static void pool_part(const attnrun_step *step, const struct sagan_room *room, int w,
                       int64_t first, int64_t rows, const float *x, struct sagan_part part,
                       float *out, int64_t row, int64_t next_line)
@@ -106,8 +107,8 @@ static void pool_tile(const attnrun_step *step, const struct sagan_room *room, i
         }
 }
 
-/* Channels first … of a weight at the keys of a tile: out[key * row + r] where they are
- * pooled, else out[r * TILE + key]. */
+/* Projects channels first … of a weight at the keys of a tile: to out[key * row + r]
+ * where they are pooled, else to out[r * TILE + key]. */
 static void project_tile(const attnrun_step *step, const struct sagan_room *room, int w,
                          int64_t first, int64_t rows, const float *x,
                          struct sagan_part tile, float *out, int64_t row)
@@ -166,7 +167,7 @@ static void run_keys(const attnrun_step *step, const attnrun_work *work, int64_t
     pack_values(step, &room, x, tile, v + index * s->v_slot);
 }
 
-/* gamma (wo bv + bo), behind the keys and values of all samples. */
+/* The place of gamma (wo bv + bo), behind the keys and values of all samples. */
 static float *shift_of(const struct attn_sagan *s, const attnrun_work *work)
 {
     return (float *)work->shared + s->map.batch * s->tiles * (s->k_slot + s->v_slot);
@@ -198,7 +199,7 @@ static void run_shift(const attnrun_step *step, const attnrun_work *work)
 
 /* ---- phase 1: queries ---- */
 
-/* s->q = the n queries at x, times the scale. */
+/* Loads the n queries at x, times the scale, into s->q. */
 static void load_queries(const attnrun_step *step, struct attn_stream *stream,
                          const float *x, int64_t n, float *gemm)
 {
@@ -218,7 +219,7 @@ static void load_queries(const attnrun_step *step, struct attn_stream *stream,
     }
 }
 
-/* y = gamma M o + shift + x for the n pixels of a tile; o (n, v_dim). */
+/* Computes y = gamma M o + shift + x for the n pixels of a tile; o (n, v_dim). */
 static void store_products(const attnrun_step *step, const float *m, const float *o,
                            const float *shift, const float *x, float *y, int64_t n,
                            float *gemm)
@@ -250,7 +251,7 @@ static void store_products(const attnrun_step *step, const float *m, const float
     }
 }
 
-/* y = gamma o + shift + x; room: ROWS * TILE floats. */
+/* Computes y = gamma o + shift + x; room: ROWS * TILE floats. */
 static void store_values(const attnrun_step *step, const float *o, const float *shift,
                          const float *x, float *y, int64_t n, float *room)
 {

@@ -129,7 +129,7 @@ static const float *planes(const attnrun_step *step, int64_t m, int64_t plane)
     return (const float *)step->x[F + m].data + plane * s->map.pixels;
 }
 
-/* S of channels first … first + n - 1 of an image. */
+/* Computes S of channels first … first + n - 1 of an image. */
 static attn_status pool(const attnrun_step *step, const attnrun_work *work, int64_t image,
                         int64_t first, int64_t n, float *floats)
 {
@@ -151,7 +151,7 @@ static attn_status pool(const attnrun_step *step, const attnrun_work *work, int6
     return ATTNRUN_OK;
 }
 
-/* Across M rows of n logits, in place. */
+/* Computes the softmax across M rows of n logits, in place. */
 static void softmax(float *logits, int64_t maps, int64_t n)
 {
     for (int64_t c = 0; c < n; c++) {
@@ -192,7 +192,7 @@ static void find_weights(const attnrun_step *step, float *floats)
     softmax(logits, s->maps, channels);
 }
 
-/* Y of channel c of an image, a part of the plane after the other. */
+/* Computes Y of channel c of an image, a part of the plane after the other. */
 static attn_status sum_plane(const attnrun_step *step, const attnrun_work *work,
                              int64_t image, int64_t c, const float *weights)
 {
@@ -237,7 +237,8 @@ static attn_status run_stage(const attnrun_step *step, const attnrun_work *work,
         find_weights(step, work->shared);
         return ATTNRUN_OK;
     }
-    /* Backwards where it is read again: what was pooled last may still be in a cache. */
+    /* The maps are read backwards in this stage, because what was pooled last may still
+     * be in a cache. */
     const int64_t first = (stage == SUM ? s->blocks - 1 - task : task) * s->block;
     const int64_t n = channels - first < s->block ? channels - first : s->block;
     return (stage == POOL ? pool : sum_channels)(step, work, image, first, n,

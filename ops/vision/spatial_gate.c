@@ -37,7 +37,7 @@ bool attn_spatial_plan(struct attn_spatial *plan, const struct attn_map *map,
     return true;
 }
 
-/* The segments of scratch. */
+/* The parts of scratch. */
 struct segments {
     int64_t *offsets; /* of a tap from m of the pixel's own row, column - beside */
     float *weights;   /* in the order of offsets: row, m or a, column */
@@ -80,7 +80,7 @@ struct spatial_gate_walk {
     const float *x, *g; /* of the image */
 };
 
-/* Up to at_once rows more, behind those that exist. */
+/* Adds up to at_once rows behind those that exist. */
 static void add_rows(struct spatial_gate_walk *k, int64_t rows)
 {
     const struct attn_spatial *p = k->gate->plan;
@@ -118,7 +118,7 @@ static void move_window(struct spatial_gate_walk *k, int64_t first, int64_t end)
         add_rows(k, min64(end - k->end, p->at_once));
 }
 
-/* s of a row; all rows that it sees exist. */
+/* Computes s of a row; all rows that it sees exist. */
 static void gate_row(const struct spatial_gate_walk *k, int64_t y, float *s)
 {
     const struct attn_spatial *p = k->gate->plan;

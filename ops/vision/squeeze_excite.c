@@ -125,7 +125,7 @@ static attn_status se_infer(attnrun_step *step)
 
 /* ---- run ---- */
 
-/* A part of the work: some images, and what has been found of them. */
+/* A part of the work: some images, and their intermediate results. */
 struct squeeze_excite_part {
     const attnrun_step *step;
     const attnrun_work *work;
@@ -133,7 +133,7 @@ struct squeeze_excite_part {
     float *z, *u; /* (images, C), (images, R) */
 };
 
-/* z of channels first … first + n - 1; `numbers`: 2 n floats. */
+/* Computes z of channels first … first + n - 1; `numbers`: 2 n floats. */
 static attn_status pool_channels(const struct squeeze_excite_part *part, int64_t first,
                                  int64_t n, float *numbers)
 {
@@ -156,7 +156,7 @@ static attn_status pool_channels(const struct squeeze_excite_part *part, int64_t
     return ATTNRUN_OK;
 }
 
-/* u of rows first … first + n - 1. */
+/* Computes u of rows first … first + n - 1. */
 static void find_hidden(const struct squeeze_excite_part *part, int64_t first, int64_t n)
 {
     const attnrun_step *step = part->step;
@@ -173,7 +173,7 @@ static void find_hidden(const struct squeeze_excite_part *part, int64_t first, i
         attn_map_activate(step, args->activation, part->u + i * s->hidden + first, n);
 }
 
-/* Y of channels first … first + n - 1; `gates`: images times n floats. */
+/* Computes Y of channels first … first + n - 1; `gates`: images times n floats. */
 static attn_status scale_channels(const struct squeeze_excite_part *part, int64_t first,
                                   int64_t n, float *gates)
 {
