@@ -64,7 +64,7 @@ static bool layout_of(const struct bnb4_args *args, const struct attn_kernels *k
     return attn_nbits_layout(kernels, l);
 }
 
-static attn_status check_args(const attnrun_step *step, const struct bnb4_args *args)
+static attn_status bnb4_check_args(const attnrun_step *step, const struct bnb4_args *args)
 {
     int64_t elements;
     if (args->quant_type != 0 && args->quant_type != 1)
@@ -86,7 +86,7 @@ static attn_status bnb4_infer(attnrun_step *step)
 {
     const struct bnb4_args *args = step->args;
     struct attn_nbits_state *state = step->state;
-    TRY(check_args(step, args));
+    TRY(bnb4_check_args(step, args));
     TRY(attn_nbits_output(step, args->K, args->N));
     if (!step->concrete)
         return ATTNRUN_OK;

@@ -37,7 +37,8 @@ static const attnrun_attr_def nbits_attrs[] = {
 
 /* ---- shapes ---- */
 
-static attn_status check_args(const attnrun_step *step, const struct nbits_args *args)
+static attn_status nbits_check_args(const attnrun_step *step,
+                                    const struct nbits_args *args)
 {
     if (args->bits != 2 && args->bits != 4 && args->bits != 8)
         return op_fail(step, ATTNRUN_E_ATTR, "bits is %lld, expected 2, 4 or 8",
@@ -99,7 +100,7 @@ static attn_status nbits_infer(attnrun_step *step)
 {
     const struct nbits_args *args = step->args;
     struct attn_nbits_state *state = step->state;
-    TRY(check_args(step, args));
+    TRY(nbits_check_args(step, args));
     TRY(check_inputs(step, args));
     TRY(attn_nbits_output(step, args->K, args->N));
     if (!step->concrete)

@@ -48,7 +48,7 @@ struct gating_state {
 
 /* ---- infer ---- */
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status gating_check_args(const attnrun_step *step)
 {
     const struct gating_args *args = step->args;
     TRY(attn_need_int(step, "num_heads", args->num_heads, 1, INT32_MAX));
@@ -139,7 +139,7 @@ static attn_status gating_infer(attnrun_step *step)
 {
     static const int ranks[] = { 3, 1, 1, 3, 2, 3 };
     attnrun_dim c, y[3] = { attnrun_dim_unknown(step), attnrun_dim_unknown(step) };
-    TRY(check_args(step));
+    TRY(gating_check_args(step));
     for (int in = X; in <= RES; in++)
         if (op_has_in(step, in))
             TRY(op_need_rank(step, in, ranks[in]));

@@ -94,8 +94,8 @@ static const struct mixture_kind qmoe = { .weights = { W1, W2, W3 },
 
 /* ---- shapes ---- */
 
-static attn_status check_args(const attnrun_node *node, const struct qmoe_args *args,
-                              int64_t per[MIXTURE_MATRICES])
+static attn_status qmoe_check_args(const attnrun_node *node, const struct qmoe_args *args,
+                                   int64_t per[MIXTURE_MATRICES])
 {
     const int64_t block = args->block_size;
     if (args->quant_type != QMOE_INT)
@@ -187,7 +187,7 @@ static attn_status qmoe_infer(attnrun_step *step)
     struct qmoe_state *state = step->state;
     struct mixture_state *s = &state->shared;
     int64_t per[MIXTURE_MATRICES], scratch = 0;
-    TRY(check_args(step->node, step->args, per));
+    TRY(qmoe_check_args(step->node, step->args, per));
     TRY(attn_mixture_output(step));
     if (!step->concrete)
         return ATTNRUN_OK;
@@ -279,7 +279,7 @@ static attn_status qmoe_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     const char *text;
     int wrong;
     *bytes = 0;
-    TRY(check_args(pack->node, args, per));
+    TRY(qmoe_check_args(pack->node, args, per));
     if (!attn_mixture_matrices(&qmoe, &args->shared, pack->n_in, pack->in, per,
                                &state.shared, &wrong, &text))
         return ATTNRUN_OK; /* infer() says so */

@@ -71,8 +71,9 @@ static attn_status check_scales(const attnrun_step *step, const attnrun_dim *dim
     return ATTNRUN_OK;
 }
 
-static attn_status check_args(const attnrun_step *step, const struct gather_args *args,
-                              int *gather, int *quantize)
+static attn_status gather_quantized_check_args(const attnrun_step *step,
+                                               const struct gather_args *args,
+                                               int *gather, int *quantize)
 {
     const attnrun_type *data = &step->in[DATA];
     const int64_t block = args->block_size;
@@ -105,7 +106,7 @@ static attn_status gather_infer(attnrun_step *step)
     struct gather_state *s = step->state;
     attnrun_dim dims[ATTNRUN_MAX_RANK], out[2 * ATTNRUN_MAX_RANK];
     int gather = 0, quantize = 0, rank = 0;
-    TRY(check_args(step, args, &gather, &quantize));
+    TRY(gather_quantized_check_args(step, args, &gather, &quantize));
     if (data->rank < 0 || indices->rank < 0)
         return op_out(step, 0, step->in[SCALES].dtype, -1, NULL);
     element_dims(step, dims);

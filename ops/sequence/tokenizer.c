@@ -80,7 +80,8 @@ static int64_t count_regexes(const struct tokenizer_args *args)
     return args->separators.n > 0 ? n : 1;
 }
 
-static attn_status check_args(const attnrun_step *step, const struct tokenizer_args *args)
+static attn_status tokenizer_check_args(const attnrun_step *step,
+                                        const struct tokenizer_args *args)
 {
     if (args->separators.n == 0 && args->tokenexp.n == 0)
         return op_fail(step, ATTNRUN_E_ATTR,
@@ -113,7 +114,7 @@ static attn_status tokenizer_infer(attnrun_step *step)
     const struct tokenizer_args *args = step->args;
     const attnrun_type *in = &step->in[0];
     attnrun_dim dims[3];
-    TRY(check_args(step, args));
+    TRY(tokenizer_check_args(step, args));
     TRY(op_need_rank_between(step, 0, 1, 2));
     step->scratch_bytes = levels_bytes(args) + count_regexes(args) * REGEX_BYTES;
     if (in->rank < 0)

@@ -45,7 +45,7 @@ enum { ENOUGH_GROUPS = 16 }; /* samples times heads, to make a task of each */
 
 /* ---- infer ---- */
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status external_check_args(const attnrun_step *step)
 {
     const struct attn_external_args *args = step->args;
     TRY(attn_need_int(step, "num_heads", args->num_heads, 1, INT32_MAX));
@@ -228,7 +228,7 @@ static attn_status external_plan(attnrun_step *step)
 
 static attn_status external_infer(attnrun_step *step)
 {
-    TRY(check_args(step));
+    TRY(external_check_args(step));
     TRY(check_map(step));
     TRY(check_weights(step));
     TRY(set_output(step));

@@ -55,7 +55,7 @@ static const attnrun_attr_def halo_attrs[] = {
     ATTR_END,
 };
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status halo_check_args(const attnrun_step *step)
 {
     enum { MAX = 1 << 15 };
     const struct attn_halo_args *args = step->args;
@@ -183,7 +183,7 @@ static attn_status halo_infer(attnrun_step *step)
 {
     const struct attn_halo_args *args = step->args;
     attnrun_dim y[4];
-    TRY(check_args(step));
+    TRY(halo_check_args(step));
     TRY(check_map(step));
     for (int i = 0; i < 4; i++)
         y[i] = op_rank_known(step, X) ? step->in[X].dims[i] : attnrun_dim_unknown(step);

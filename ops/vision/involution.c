@@ -62,7 +62,7 @@ struct involution_state {
 
 /* ---- infer ---- */
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status involution_check_args(const attnrun_step *step)
 {
     const struct involution_args *args = step->args;
     TRY(attn_need_int(step, "kernel_size", args->kernel_size, 1, ATTN_INVOLUTION_SIZE));
@@ -227,7 +227,7 @@ static attn_status involution_infer(attnrun_step *step)
 {
     const struct involution_args *args = step->args;
     attnrun_dim y[4];
-    TRY(check_args(step));
+    TRY(involution_check_args(step));
     TRY(check_map(step));
     for (int i = 0; i < 4; i++)
         y[i] = op_rank_known(step, X) ? step->in[X].dims[i] : attnrun_dim_unknown(step);

@@ -24,8 +24,8 @@ enum { Y = ATTN_PACKED_QKV_Y, PRESENT = ATTN_PACKED_QKV_PRESENT };
 enum { MAX_HEADS = 1 << 16 };
 enum { ATTEND, KEEP };
 
-static attn_status check_args(const attnrun_step *step,
-                              const struct attn_packed_qkv_inputs *in)
+static attn_status packed_qkv_check_args(const attnrun_step *step,
+                                         const struct attn_packed_qkv_inputs *in)
 {
     const struct attn_packed_qkv_args *args = step->args;
     const attnrun_ints *sizes = &args->qkv_hidden_sizes;
@@ -195,7 +195,7 @@ attn_status attn_packed_qkv_infer(attnrun_step *step,
 {
     const struct attn_packed_qkv_args *args = step->args;
     attnrun_dim hidden, v_hidden, total;
-    TRY(check_args(step, in));
+    TRY(packed_qkv_check_args(step, in));
     TRY(op_need_rank(step, X, 3));
     TRY(op_need_rank(step, WEIGHTS, 2));
     if (!op_rank_known(step, X)) {

@@ -38,7 +38,7 @@ struct block_sparse_state {
     struct attn_layout layout;
 };
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status block_sparse_check_args(const attnrun_step *step)
 {
     const struct block_sparse_args *args = step->args;
     const int64_t block = args->block_size;
@@ -85,7 +85,7 @@ static attn_status block_sparse_infer(attnrun_step *step)
 {
     const struct block_sparse_args *args = step->args;
     struct attn_qkv shape;
-    TRY(check_args(step));
+    TRY(block_sparse_check_args(step));
     TRY(attn_qkv_infer(step, &args->heads, Q, K, V, 0, &shape));
     TRY(attn_key_mask_check(step, KEY_MASK, shape.batch, shape.kv_len));
     TRY(op_need_rank(step, ROW_PTR, 2));

@@ -84,7 +84,7 @@ static attn_status check_operands(const attnrun_step *step, struct lama_shape *s
     return attn_key_mask_check(step, KEY_MASK, s->batch, s->n);
 }
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status lama_check_args(const attnrun_step *step)
 {
     const struct lama_args *args = step->args;
     TRY(attn_need_int(step, "normalize", args->normalize, 0, 1));
@@ -139,7 +139,7 @@ static attn_status plan_lama(attnrun_step *step, const struct lama_shape *shape)
 static attn_status lama_infer(attnrun_step *step)
 {
     struct lama_shape shape;
-    TRY(check_args(step));
+    TRY(lama_check_args(step));
     TRY(check_operands(step, &shape));
     const attnrun_dim y[3] = { shape.batch, shape.heads, shape.dim };
     const attnrun_dim weights[3] = { shape.batch, shape.heads, shape.n };

@@ -82,7 +82,7 @@ static double sigma_of(const struct luong_args *args)
     return attn_scale_given(args->sigma) ? (double)args->sigma : (double)args->window / 2;
 }
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status luong_check_args(const attnrun_step *step)
 {
     const struct luong_args *args = step->args;
     TRY(attn_need_finite(step, "scale", args->scale, true));
@@ -180,7 +180,7 @@ static attn_status luong_infer(attnrun_step *step)
     struct luong_state *s = step->state;
     const struct attn_single_head_inputs in = { QUERY, KEYS, VALUES, KEY_MASK, 3 };
     struct attn_single_head shape;
-    TRY(check_args(step));
+    TRY(luong_check_args(step));
     TRY(attn_single_head_infer(step, &in, &shape));
     TRY(attn_single_head_vector(step, V, &shape));
     if (op_has_in(step, POS)) {

@@ -68,7 +68,7 @@ struct routing_state {
 
 /* ---- shapes ---- */
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status routing_check_args(const attnrun_step *step)
 {
     const struct routing_args *args = step->args;
     TRY(attn_need_int(step, "window", args->window, 1, INT32_MAX));
@@ -217,7 +217,7 @@ static attn_status routing_infer(attnrun_step *step)
 {
     const struct routing_args *args = step->args;
     struct attn_qkv shape;
-    TRY(check_args(step));
+    TRY(routing_check_args(step));
     TRY(attn_qkv_infer(step, &args->heads, Q, K, V, ATTN_SAME_HEADS, &shape));
     TRY(check_inputs(step, &shape));
     TRY(attn_qkv_output(step, &shape, 0));

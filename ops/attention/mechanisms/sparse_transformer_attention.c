@@ -96,7 +96,7 @@ static int parts_of(const struct sparse_args *args, int64_t head)
 
 /* ---- infer ---- */
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status sparse_transformer_check_args(const attnrun_step *step)
 {
     const struct sparse_args *args = step->args;
     TRY(attn_need_int(step, "stride", args->stride, 1, INT32_MAX));
@@ -190,7 +190,7 @@ static attn_status sparse_infer(attnrun_step *step)
     const struct sparse_args *args = step->args;
     struct sparse_state *s = step->state;
     struct attn_qkv shape;
-    TRY(check_args(step));
+    TRY(sparse_transformer_check_args(step));
     TRY(attn_qkv_infer(step, &args->heads, Q, K, V, 0, &shape));
     TRY(attn_key_mask_check(step, KEY_MASK, shape.batch, shape.kv_len));
     TRY(check_pattern(step, shape.q_heads));

@@ -331,7 +331,7 @@ static attn_status plan_core(attnrun_step *step, int64_t total, const struct qkv
     return ATTNRUN_OK;
 }
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status attention_check_args(const attnrun_step *step)
 {
     const struct attention_args *args = step->args;
     if (args->left_window_size < -1 || args->right_window_size < -1)
@@ -384,7 +384,7 @@ static attn_status attention_infer(attnrun_step *step)
     const struct attention_args *args = step->args;
     struct qkv_dims q, k, v;
     attnrun_dim total_k, total_v;
-    TRY(check_args(step));
+    TRY(attention_check_args(step));
     TRY(check_types(step));
     if (!op_rank_known(step, Q) || !op_rank_known(step, K) || !op_rank_known(step, V)) {
         for (int out = 0; out < step->n_out; out++)

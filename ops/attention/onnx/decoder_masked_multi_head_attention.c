@@ -55,7 +55,7 @@ struct decoder_state {
     int64_t at[3], y_at;
 };
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status decoder_check_args(const attnrun_step *step)
 {
     const struct decoder_args *args = step->args;
     if (args->num_heads < 1 || args->num_heads > MAX_HEADS)
@@ -317,7 +317,7 @@ static attn_status decoder_infer(attnrun_step *step)
     struct decoder_state *s = step->state;
     const attnrun_dim heads = dim_of(args->num_heads);
     attnrun_dim total;
-    TRY(check_args(step));
+    TRY(decoder_check_args(step));
     for (int in = Q; in <= PAST_V; in++)
         if (op_has_in(step, in) && !op_rank_known(step, in)) {
             for (int out = 0; out < step->n_out; out++)

@@ -68,7 +68,7 @@ static attn_status check_sliding(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status gqa_check_args(const attnrun_step *step)
 {
     const struct gqa_args *args = step->args;
     TRY(attn_need_int(step, "num_heads", args->num_heads, 1, MAX_HEADS));
@@ -305,7 +305,7 @@ static attn_status gqa_infer(attnrun_step *step)
     int64_t value;
     int n;
     bool known;
-    TRY(check_args(step));
+    TRY(gqa_check_args(step));
     TRY(op_need_rank(step, Q, 3));
     TRY(check_past(step));
     if (!op_rank_known(step, Q))

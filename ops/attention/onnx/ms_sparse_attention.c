@@ -54,7 +54,7 @@ struct sparse_state {
 
 /* ---- infer ---- */
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status ms_sparse_check_args(const attnrun_step *step)
 {
     const struct sparse_args *args = step->args;
     TRY(attn_need_int(step, "num_heads", args->num_heads, 1, MAX_HEADS));
@@ -185,7 +185,7 @@ static attn_status sparse_infer(attnrun_step *step)
 {
     const struct sparse_args *args = step->args;
     const attnrun_type *q = &step->in[Q];
-    TRY(check_args(step));
+    TRY(ms_sparse_check_args(step));
     TRY(check_ranks(step));
     attnrun_dim y[3] = { q->dims[0], q->dims[1], attnrun_dim_unknown(step) };
     if (q->rank == 3) {

@@ -74,7 +74,7 @@ struct paged_state {
 
 /* ---- shapes ---- */
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status paged_check_args(const attnrun_step *step)
 {
     const struct paged_args *args = step->args;
     const attnrun_string *types[] = { &args->k_cache_dtype, &args->v_cache_dtype };
@@ -250,7 +250,7 @@ static attn_status paged_infer(attnrun_step *step)
     struct paged_state *s = step->state;
     const attnrun_type *q = &step->in[Q], *cache = &step->in[K_CACHE];
     const bool latent = args->kv_cache_layout != 0;
-    TRY(check_args(step));
+    TRY(paged_check_args(step));
     TRY(op_need_rank(step, Q, 2));
     TRY(op_need_rank(step, K_CACHE, 4));
     TRY(op_need_rank(step, STARTS, 1));

@@ -38,7 +38,7 @@ enum { Q, K, V, SAMPLES, SHAPE_LIKE, LEAVES };
 enum { HEAD_DIM = 3, V_DIM, COLUMNS };
 enum { SUMMARIZE, ATTEND }; /* phases */
 
-static attn_status check_args(const attnrun_step *step)
+static attn_status ragged_check_args(const attnrun_step *step)
 {
     const struct ragged_attention_args *args = step->args;
     if (args->q_num_heads < 1 || args->kv_num_heads < 1 ||
@@ -115,7 +115,7 @@ static attn_status plan_ragged(attnrun_step *step)
 static attn_status ragged_attention_infer(attnrun_step *step)
 {
     const struct ragged_attention_args *args = step->args;
-    TRY(check_args(step));
+    TRY(ragged_check_args(step));
     for (int in = Q; in <= V; in++) {
         if (!op_rank_known(step, in))
             return op_out(step, 0, step->in[Q].dtype, -1, NULL);
