@@ -10,14 +10,9 @@
 #include "../../runtime/poll.h"
 #include "block_window.h"
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
 static bool is_known(const struct attn_graph *graph, int32_t value)
 {
-    const attnrun_type *t = type_of(graph, value);
+    const attnrun_type *t = match_type(graph, value);
     return t->kind == ATTNRUN_TENSOR && t->rank >= 2;
 }
 
@@ -35,7 +30,7 @@ static bool read_pad(const struct attn_graph *graph, const struct attn_node *pad
         (pad->pub.n_in > 3 && pad->in[3] >= 0))
         return false;
     const attnrun_tensor *t = &graph->values[pad->in[1]].data;
-    const int rank = type_of(graph, pad->in[0])->rank;
+    const int rank = match_type(graph, pad->in[0])->rank;
     window->source = pad->in[0];
     window->padded = pad->out[0];
     if (t->dtype != ATTNRUN_I64 || tensor_count(t) != 2 * (int64_t)rank)
@@ -73,7 +68,7 @@ static bool is_range(const struct attn_graph *graph, int32_t value)
 {
     double first = 1, step = 0;
     const struct attn_node *column = attn_graph_producer(graph, value);
-    const attnrun_type *t = type_of(graph, value);
+    const attnrun_type *t = match_type(graph, value);
     if (!node_is(column, "Unsqueeze") || t->rank != 2 || !dim_is(t->dims[1], 1))
         return false;
     const struct attn_node *range = attn_match_in(graph, column, 0, "Range");
@@ -85,7 +80,7 @@ static bool is_range(const struct attn_graph *graph, int32_t value)
 /* Whether a value is indexes (blocks, n) that are block + k. */
 static bool are_neighbours(const struct attn_graph *graph, int32_t value, int64_t n)
 {
-    const attnrun_type *t = type_of(graph, value);
+    const attnrun_type *t = match_type(graph, value);
     if (t->rank != 2 || !dim_is(t->dims[1], n) || t->dtype != ATTNRUN_I64)
         return false;
     if (!match_is_constant(graph, value)) {
@@ -121,7 +116,7 @@ static int squeezed(const attnrun_type *t, int apart, attnrun_dim *dims)
 static bool joins_blocks(const struct attn_graph *graph, int32_t value, int32_t gathered,
                          int axis)
 {
-    const attnrun_type *v = type_of(graph, value), *g = type_of(graph, gathered);
+    const attnrun_type *v = match_type(graph, value), *g = match_type(graph, gathered);
     attnrun_dim a[ATTNRUN_MAX_RANK], b[ATTNRUN_MAX_RANK];
     const int n = squeezed(v, -1, a), m = squeezed(g, -1, b);
     int joined = 0;
@@ -145,16 +140,16 @@ static bool read_unfold(const struct attn_graph *graph, int32_t value,
     const struct attn_node *pad = gather ? attn_match_in(graph, gather, 0, "Pad") : NULL;
     if (pad == NULL || !is_known(graph, pad->in[0]) || !is_known(graph, gather->out[0]))
         return false;
-    const int rank = type_of(graph, pad->in[0])->rank;
+    const int rank = match_type(graph, pad->in[0])->rank;
     const int64_t axis = attn_match_int(gather, "axis", 0);
     window->axis = (int)(axis < 0 ? axis + rank : axis);
     if (window->axis < 0 || window->axis + 1 >= rank || !read_pad(graph, pad, window) ||
         !are_neighbours(graph, gather->in[1], window->before + 1 + window->after))
         return false;
-    const attnrun_type *g = type_of(graph, gather->out[0]);
+    const attnrun_type *g = match_type(graph, gather->out[0]);
     return g->rank == rank + 1 &&
            dim_equal(g->dims[window->axis],
-                     type_of(graph, window->source)->dims[window->axis]) &&
+                     match_type(graph, window->source)->dims[window->axis]) &&
            joins_blocks(graph, value, gather->out[0], window->axis);
 }
 
@@ -173,7 +168,7 @@ static bool has_number(const struct attn_graph *graph, int32_t value, int64_t x)
 static bool is_slice(const struct attn_graph *graph, const struct attn_node *slice,
                      const struct attn_block_window *window, int64_t k)
 {
-    const int rank = type_of(graph, window->source)->rank;
+    const int rank = match_type(graph, window->source)->rank;
     if (slice->pub.n_in < 4 ||
         (!has_number(graph, slice->in[3], window->axis) &&
          !has_number(graph, slice->in[3], window->axis - rank)) ||
@@ -193,7 +188,7 @@ static bool read_slices(const struct attn_graph *graph, int32_t value,
     const int64_t axis = attn_match_int(concat, "axis", 0);
     const struct attn_node *first = attn_match_in(graph, concat, 0, "Slice");
     const struct attn_node *pad = first ? attn_match_in(graph, first, 0, "Pad") : NULL;
-    window->axis = (int)(axis < 0 ? axis + type_of(graph, value)->rank : axis) - 1;
+    window->axis = (int)(axis < 0 ? axis + match_type(graph, value)->rank : axis) - 1;
     if (pad == NULL || window->axis < 0 || !read_pad(graph, pad, window) ||
         concat->pub.n_in != window->before + 1 + window->after)
         return false;

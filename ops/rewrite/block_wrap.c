@@ -12,11 +12,6 @@
 
 enum { MAX_WINDOW = 64 };
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
 /* Whether a value is blocks from … to - 1 of `source`. */
 static bool is_part(const struct attn_graph *graph, int32_t value,
                     const struct attn_block_window *window, int64_t from, int64_t to)
@@ -30,7 +25,7 @@ static bool is_part(const struct attn_graph *graph, int32_t value,
 static int64_t axis_of(const struct attn_graph *graph, const struct attn_node *concat)
 {
     const int64_t axis = attn_match_int(concat, "axis", 0);
-    return axis < 0 ? axis + type_of(graph, concat->out[0])->rank : axis;
+    return axis < 0 ? axis + match_type(graph, concat->out[0])->rank : axis;
 }
 
 /* Whether block w of `value` is block w + by of `source`, counted around the end. */
@@ -52,7 +47,7 @@ static bool are_neighbours(const struct attn_graph *graph, const struct attn_nod
     window->source = concat->in[own];
     window->before = own;
     window->after = concat->pub.n_in - 1 - own;
-    const attnrun_type *t = type_of(graph, window->source);
+    const attnrun_type *t = match_type(graph, window->source);
     if (t->kind != ATTNRUN_TENSOR || t->rank <= window->axis + 1 ||
         !dim_is_const(t->dims[window->axis]))
         return false;
@@ -70,7 +65,7 @@ bool attn_block_wrap_read(const struct attn_graph *graph, int32_t value,
 {
     const struct attn_node *concat = attn_graph_producer(graph, value);
     if (!node_is(concat, "Concat") || concat->pub.n_in < 2 ||
-        concat->pub.n_in > MAX_WINDOW || type_of(graph, value)->rank < 2 ||
+        concat->pub.n_in > MAX_WINDOW || match_type(graph, value)->rank < 2 ||
         axis_of(graph, concat) < 1)
         return false;
     *window = (struct attn_block_window){ .padded = -1,
@@ -106,7 +101,7 @@ static attn_status add_part(struct attn_graph *graph, struct attn_node *before,
 attn_status attn_block_wrap_make(struct attn_graph *graph, struct attn_node *before,
                                  struct attn_block_window *window)
 {
-    const int64_t n = type_of(graph, window->source)->dims[window->axis].value;
+    const int64_t n = match_type(graph, window->source)->dims[window->axis].value;
     const struct attn_attr axis = MATCH_INT("axis", window->axis);
     int32_t parts[3], n_parts = 0;
     struct attn_node *made;

@@ -18,11 +18,6 @@ struct external_match {
     bool map; /* x and the result are maps of rank 4 */
 };
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
 /* Reads a product of *x and a constant along the channels: `node`, or an Add of a vector
  * behind it. */
 static bool read_linear(const struct attn_graph *graph, const struct attn_node *node,
@@ -99,9 +94,9 @@ static void take_maps(const struct attn_graph *graph, struct external_match *fou
         !attn_match_is_f32_of(graph, before->in[0], 4) ||
         !attn_match_is_f32_of(graph, behind->out[0], 4))
         return;
-    const attnrun_dim *from = type_of(graph, before->in[0])->dims,
-                      *to = type_of(graph, behind->out[0])->dims,
-                      *flat = type_of(graph, found->x)->dims;
+    const attnrun_dim *from = match_type(graph, before->in[0])->dims,
+                      *to = match_type(graph, behind->out[0])->dims,
+                      *flat = match_type(graph, found->x)->dims;
     if (!dim_equal(from[0], flat[0]) || !dim_equal(from[1], flat[1]) ||
         !dim_equal(to[0], flat[0]) || !dim_is(to[1], found->mv.rows) ||
         !dim_equal(to[2], from[2]) || !dim_equal(to[3], from[3]))
@@ -130,7 +125,7 @@ static const char *read_products(const struct attn_graph *graph,
     if (found->mk.bias >= 0)
         return "its keys have a bias";
     found->result = user->out[0];
-    const attnrun_dim channels = type_of(graph, found->x)->dims[found->by_dim ? 1 : 2];
+    const attnrun_dim channels = match_type(graph, found->x)->dims[found->by_dim ? 1 : 2];
     if (found->mk.rows != found->mv.columns || found->mk.rows < 1 ||
         !dim_is(channels, found->mk.columns) || found->mk.columns < 1)
         return "its slots are not as many in both products, or are of other channels";

@@ -11,11 +11,6 @@
 #include "../../runtime/poll.h"
 #include "match.h"
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
 /* Whether a value is the length of the axis. */
 static bool is_length(const struct attn_graph *graph, int32_t value, attnrun_dim dim)
 {
@@ -31,7 +26,7 @@ static bool is_length(const struct attn_graph *graph, int32_t value, attnrun_dim
 static int axis_of(const struct attn_graph *graph, const struct attn_node *dft)
 {
     double axis = (double)attn_match_int(dft, "axis", 1);
-    const attnrun_type *t = type_of(graph, dft->in[0]);
+    const attnrun_type *t = match_type(graph, dft->in[0]);
     if (!node_is(dft, "DFT") || attn_match_int(dft, "inverse", 0) != 0 ||
         attn_match_int(dft, "onesided", 0) != 0 || t->rank != 4)
         return 0;
@@ -81,7 +76,7 @@ static int32_t real_part(const struct attn_graph *graph, int32_t value)
     }
     if (!node_is(node, "Unsqueeze") || !attn_match_is_f32(graph, node->in[0]))
         return -1;
-    const attnrun_type *x = type_of(graph, node->in[0]), *z = type_of(graph, value);
+    const attnrun_type *x = match_type(graph, node->in[0]), *z = match_type(graph, value);
     if (x->rank != 3 || z->rank != 4 || !dim_is(z->dims[3], 1))
         return -1;
     for (int i = 0; i < 3; i++)
@@ -98,7 +93,7 @@ static attn_status try_gather(struct attn_graph *graph, struct attn_node *gather
     const struct attn_node *outer = attn_match_sole_in(graph, gather, 0, "DFT");
     if (outer == NULL || (axis != 3 && axis != -1) ||
         !attn_value_scalar(graph, gather->in[1], &index) || index < 0 || index > 0 ||
-        type_of(graph, gather->in[1])->rank != 0)
+        match_type(graph, gather->in[1])->rank != 0)
         return ATTNRUN_OK;
     const struct attn_node *inner = attn_match_sole_in(graph, outer, 0, "DFT");
     const int axes = inner ? axis_of(graph, inner) * 3 + axis_of(graph, outer) : 0;

@@ -21,11 +21,6 @@ struct involution_match {
     attnrun_dim dims[4]; /* of the result */
 };
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
 /* The value of that rank from which Reshape and Unsqueeze made `value`, with its elements
  * in order; or -1. */
 static int32_t before_reshapes(const struct attn_graph *graph, int32_t value, int rank)
@@ -105,7 +100,7 @@ static bool read_unfold(const struct attn_graph *graph, int32_t value,
         size != found->size || size % 2 == 0 || size > 31 ||
         !pads_by(graph, pad, (size - 1) / 2) || !attn_match_is_f32_of(graph, found->x, 4))
         return false;
-    const attnrun_dim *x = type_of(graph, found->x)->dims;
+    const attnrun_dim *x = match_type(graph, found->x)->dims;
     return dim_is(x[2], n[0] * found->stride) && dim_is(x[3], n[1] * found->stride);
 }
 
@@ -114,13 +109,13 @@ static bool read_unfold(const struct attn_graph *graph, int32_t value,
 static bool read_kernel(const struct attn_graph *graph, int32_t value,
                         struct involution_match *found)
 {
-    const attnrun_dim *six = type_of(graph, value)->dims;
+    const attnrun_dim *six = match_type(graph, value)->dims;
     found->kernel = before_reshapes(graph, value, 4);
     if (found->kernel < 0 || !dim_is(six[2], 1) ||
         !dim_is(six[3], found->size * found->size) || !dim_is_const(six[1]))
         return false;
     found->groups = six[1].value;
-    const attnrun_dim *four = type_of(graph, found->kernel)->dims;
+    const attnrun_dim *four = match_type(graph, found->kernel)->dims;
     return found->groups > 0 && dim_equal(four[0], six[0]) &&
            dim_is(four[1], found->groups * found->size * found->size) &&
            dim_equal(four[2], six[4]) && dim_equal(four[3], six[5]);
@@ -131,10 +126,10 @@ static bool read_kernel(const struct attn_graph *graph, int32_t value,
 static bool sizes_fit(const struct attn_graph *graph, int32_t neighbours, int32_t kernel,
                       const struct involution_match *found)
 {
-    const attnrun_dim *u = type_of(graph, neighbours)->dims,
-                      *k = type_of(graph, kernel)->dims,
-                      *x = type_of(graph, found->x)->dims,
-                      *y = type_of(graph, found->result)->dims;
+    const attnrun_dim *u = match_type(graph, neighbours)->dims,
+                      *k = match_type(graph, kernel)->dims,
+                      *x = match_type(graph, found->x)->dims,
+                      *y = match_type(graph, found->result)->dims;
     return dim_is_const(x[1]) && x[1].value % found->groups == 0 &&
            dim_equal(u[0], x[0]) && dim_equal(u[0], k[0]) &&
            dim_is(u[1], found->groups) && dim_is(u[2], x[1].value / found->groups) &&

@@ -35,11 +35,6 @@ struct band {
     int64_t from, to, window;
 };
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
 static bool read_once(const struct attn_graph *graph, int32_t value)
 {
     return graph->values[value].n_uses == 1 &&
@@ -52,7 +47,7 @@ static bool read_band(const struct attn_graph *graph, int32_t value, struct band
 {
     const struct attn_node *concat = attn_graph_producer(graph, value);
     const int64_t axis = concat != NULL ? attn_match_int(concat, "axis", 0) : 0;
-    if (!node_is(concat, "Concat") || type_of(graph, value)->rank != RANK ||
+    if (!node_is(concat, "Concat") || match_type(graph, value)->rank != RANK ||
         (axis != BLOCKS + 1 && axis != BLOCKS + 1 - RANK) || concat->pub.n_in < 2 ||
         concat->pub.n_in > MAX_WINDOW)
         return false;
@@ -67,7 +62,7 @@ static bool read_band(const struct attn_graph *graph, int32_t value, struct band
         if (slice->in[0] != band->source || from != band->from + k || to != band->to + k)
             return false;
     }
-    return type_of(graph, band->source)->rank == RANK;
+    return match_type(graph, band->source)->rank == RANK;
 }
 
 /* ---- products ---- */
@@ -100,7 +95,7 @@ static bool are_keys(const struct attn_labelled *x, const char *names)
 static bool fit_queries(const struct attn_graph *graph,
                         const struct parts_attention_match *found, int32_t value)
 {
-    const attnrun_type *q = type_of(graph, found->q), *t = type_of(graph, value);
+    const attnrun_type *q = match_type(graph, found->q), *t = match_type(graph, value);
     for (int i = 0; i < t->rank - 2; i++)
         if (!dim_equal(q->dims[i], t->dims[i]))
             return false;
@@ -139,11 +134,11 @@ static bool read_product(const struct attn_graph *graph, int32_t value,
         found->scale = first ? scale : found->scale;
         part->k = k.value;
         part->k_rank = k.n;
-        const attnrun_type *t = type_of(graph, k.value);
+        const attnrun_type *t = match_type(graph, k.value);
         part->keys = t->dims[k.n - 2].value;
         return found->q == q.value && !(scale < found->scale) &&
                !(scale > found->scale) && fit_queries(graph, found, k.value) &&
-               dim_equal(t->dims[k.n - 1], type_of(graph, q.value)->dims[RANK - 1]);
+               dim_equal(t->dims[k.n - 1], match_type(graph, q.value)->dims[RANK - 1]);
     }
     return false;
 }
@@ -153,7 +148,7 @@ static bool read_part(const struct attn_graph *graph, int32_t value,
                       struct parts_attention_match *found, struct matched_part *part)
 {
     part->mask = -1;
-    if (!read_once(graph, value) || type_of(graph, value)->rank != RANK)
+    if (!read_once(graph, value) || match_type(graph, value)->rank != RANK)
         return false;
     if (read_product(graph, value, found, part))
         return true;
@@ -163,7 +158,7 @@ static bool read_part(const struct attn_graph *graph, int32_t value,
         if (read_once(graph, add->in[side]) &&
             attn_match_same_shape(graph, add->in[side], value) &&
             attn_match_is_f32(graph, part->mask) &&
-            type_of(graph, part->mask)->rank >= 0 &&
+            match_type(graph, part->mask)->rank >= 0 &&
             read_product(graph, add->in[side], found, part))
             return true;
     }
@@ -193,7 +188,7 @@ static bool read_context(const struct attn_graph *graph, const struct attn_node 
     part->context = user->out[0];
     return are_keys(&v, names) && has_names(&p.out, names, "BHWQD") &&
            fit_queries(graph, found, v.value) &&
-           dim_is(type_of(graph, v.value)->dims[v.n - 2], part->keys);
+           dim_is(match_type(graph, v.value)->dims[v.n - 2], part->keys);
 }
 
 /* Checks that each slice of the weights is a part, and each part has one. */
@@ -286,8 +281,8 @@ static const char *read_all(const struct attn_graph *graph,
         return "its weights are read elsewhere, or are not multiplied part by part";
     for (int i = 1; i < found->n; i++) {
         const struct matched_part *a = &found->part[0], *b = &found->part[i];
-        if (!dim_equal(type_of(graph, a->v)->dims[a->v_rank - 1],
-                       type_of(graph, b->v)->dims[b->v_rank - 1]))
+        if (!dim_equal(match_type(graph, a->v)->dims[a->v_rank - 1],
+                       match_type(graph, b->v)->dims[b->v_rank - 1]))
             return "its values are of different sizes";
     }
     return read_sum(graph, found) ? NULL : "its parts are not summed";
@@ -298,7 +293,7 @@ static attn_status make_operand(struct attn_graph *graph, struct attn_node *befo
                                 const struct band *band, int32_t *value)
 {
     static const int64_t blocks = BLOCKS;
-    const int rank = type_of(graph, *value)->rank;
+    const int rank = match_type(graph, *value)->rank;
     int32_t in[4] = { *value }, out;
     struct attn_node *made;
     if (rank == RANK && band->window == 1)

@@ -35,11 +35,6 @@ static const struct {
 } kernel_fns[] = { { "Relu", "relu" }, { "Sigmoid", "sigmoid" }, { "Tanh", "tanh" },
                    { "Abs", "abs" },   { "Cos", "cos" },         { "Sin", "sin" } };
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
 /* ---- directions ---- */
 
 /* Constant (samples, heads, features, dim), where all samples hold the same. */
@@ -55,7 +50,7 @@ static bool samples_agree(const attnrun_tensor *w)
 /* The last two dims of both are the same. */
 static bool same_last(const struct attn_graph *graph, int32_t a, int32_t b)
 {
-    const attnrun_type *x = type_of(graph, a), *y = type_of(graph, b);
+    const attnrun_type *x = match_type(graph, a), *y = match_type(graph, b);
     return x->rank >= 2 && y->rank >= 2 &&
            dim_equal(x->dims[x->rank - 1], y->dims[y->rank - 1]) &&
            dim_equal(x->dims[x->rank - 2], y->dims[y->rank - 2]);
@@ -134,7 +129,7 @@ static bool read_projected(const struct attn_graph *graph, int32_t value,
         f->scale = scale;
         f->n = graph->values[f->w]
                    .data.dims[graph->values[f->w].data.rank - 2 + f->transposed];
-        return attn_match_is_f32(graph, f->x) && type_of(graph, f->x)->rank == 4;
+        return attn_match_is_f32(graph, f->x) && match_type(graph, f->x)->rank == 4;
     }
     return false;
 }
@@ -170,7 +165,7 @@ static int read_terms(const struct attn_graph *graph, int32_t value, struct term
 static uint32_t axes_of(const struct attn_graph *graph, const struct attn_node *node)
 {
     uint32_t bits = 0;
-    const int64_t rank = type_of(graph, node->in[0])->rank;
+    const int64_t rank = match_type(graph, node->in[0])->rank;
     const struct attn_attr *attr = attn_node_attr(node, "axes");
     const bool given = node->pub.n_in > 1 && match_is_constant(graph, node->in[1]);
     const attnrun_tensor *t = given ? &graph->values[node->in[1]].data : NULL;
@@ -192,7 +187,7 @@ static bool is_norm(const struct attn_graph *graph, int32_t value,
                     const struct features *f)
 {
     double factor = 1, two = 2, scale = 1;
-    const attnrun_type *t = type_of(graph, value);
+    const attnrun_type *t = match_type(graph, value);
     int32_t x = -1;
     if (t->rank != 4 || !dim_is(t->dims[3], 1))
         return false;
@@ -204,10 +199,10 @@ static bool is_norm(const struct attn_graph *graph, int32_t value,
     }
     if (!node_is(node, "ReduceSum") && !node_is(node, "ReduceSumSquare"))
         return false;
-    if (type_of(graph, node->in[0])->rank != 4 || axes_of(graph, node) != 8)
+    if (match_type(graph, node->in[0])->rank != 4 || axes_of(graph, node) != 8)
         return false;
     for (int i = 0; i < 3; i++) /* an Unsqueeze or Reshape moved no axis */
-        if (!dim_equal(t->dims[i], type_of(graph, node->in[0])->dims[i]))
+        if (!dim_equal(t->dims[i], match_type(graph, node->in[0])->dims[i]))
             return false;
     x = node->in[0];
     if (node_is(node, "ReduceSum")) {
@@ -302,8 +297,9 @@ static int32_t operand(const struct attn_graph *graph, const struct attn_node *n
     if (!by_token)
         return node->in[in];
     const struct attn_node *reshape = attn_match_in(graph, node, in, "Reshape");
-    return reshape != NULL && type_of(graph, reshape->in[0])->rank == 4 ? reshape->in[0]
-                                                                        : -1;
+    return reshape != NULL && match_type(graph, reshape->in[0])->rank == 4
+               ? reshape->in[0]
+               : -1;
 }
 
 static bool same_directions(const struct attn_graph *graph, int32_t a, int32_t b)
@@ -332,7 +328,7 @@ static const char *compare(const struct attn_graph *graph, const struct features
         !isfinite((float)q->epsilon))
         return "its scale is none";
     const attnrun_tensor *w = &graph->values[q->w].data;
-    const attnrun_type *x = type_of(graph, q->x);
+    const attnrun_type *x = match_type(graph, q->x);
     if (!dim_is(x->dims[3], w->dims[w->rank - 1 - q->transposed]) ||
         !dim_is_const(x->dims[head]) ||
         (w->rank == 4 && w->dims[1] != 1 && w->dims[1] != x->dims[head].value))
@@ -349,7 +345,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *node,
                  epsilon = (double)attn_match_float(node, "epsilon", 1e-6f) * own /
                            (q->ratio * k->ratio);
     int32_t in[4] = { q->x, k->x, node->in[2], q->w };
-    const int64_t heads = type_of(graph, q->x)->dims[by_token ? 2 : 1].value;
+    const int64_t heads = match_type(graph, q->x)->dims[by_token ? 2 : 1].value;
     struct attn_attr attrs[10] = {
         MATCH_FLOAT("scale", (float)(q->scale * q->scale)),
         MATCH_STRING("features", q->map < 0 ? "softmax_pos" : "generalized"),
@@ -363,7 +359,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *node,
     if (q->map >= 0)
         attrs[n++] = (struct attn_attr)MATCH_STRING("kernel_fn", kernel_fns[q->map].name);
     TRY(as_projection(graph, node, q->transposed, &in[3]));
-    const int64_t joined[3] = { 0, 0, heads * type_of(graph, q->x)->dims[3].value };
+    const int64_t joined[3] = { 0, 0, heads * match_type(graph, q->x)->dims[3].value };
     for (int i = 0; by_token && i < 2; i++)
         TRY(attn_match_reshape(graph, node, 3, joined, &in[i]));
     for (int i = 0; by_token && i < 2; i++)
@@ -379,7 +375,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
                             int32_t *applied)
 {
     struct features q, k;
-    const bool by_token = type_of(graph, node->in[0])->rank == 3;
+    const bool by_token = match_type(graph, node->in[0])->rank == 3;
     const int32_t fq = operand(graph, node, 0, by_token),
                   fk = operand(graph, node, 1, by_token);
     const char *why = NULL;

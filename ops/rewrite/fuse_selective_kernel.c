@@ -26,11 +26,6 @@ struct selective_kernel_match {
     bool relu;
 };
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
 /* What Concat and Unsqueeze along `axis` stack, of values of the rank; false: nothing. */
 static bool read_stack(const struct attn_graph *graph, int32_t value, int axis, int rank,
                        int32_t *parts, int *n)
@@ -45,7 +40,7 @@ static bool read_stack(const struct attn_graph *graph, int32_t value, int axis, 
         if (one == NULL || one->pub.n_in < 2 ||
             !attn_value_scalar(graph, one->in[1], &at) || at < axis || at > axis ||
             !attn_match_is_f32(graph, one->in[0]) ||
-            type_of(graph, one->in[0])->rank != rank)
+            match_type(graph, one->in[0])->rank != rank)
             return false;
         parts[*n] = one->in[0];
     }
@@ -57,7 +52,7 @@ static bool read_maps(const struct attn_graph *graph,
 {
     if (!read_stack(graph, found->stack, found->axis, 4, found->f, &found->n))
         return false;
-    const attnrun_type *t = type_of(graph, found->f[0]);
+    const attnrun_type *t = match_type(graph, found->f[0]);
     found->batch = t->dims[0];
     if (!dim_is_const(t->dims[1]) || t->dims[1].value < 1)
         return false;
@@ -106,7 +101,7 @@ static bool read_select(const struct attn_graph *graph, int32_t value,
 {
     int32_t parts[MAX_MAPS], from;
     int n;
-    const attnrun_type *t = type_of(graph, value);
+    const attnrun_type *t = match_type(graph, value);
     if (t->rank != 5 || !dim_is(t->dims[found->axis], found->n) ||
         !dim_equal(t->dims[1 - found->axis], found->batch) ||
         !dim_is(t->dims[2], found->channels) || !dim_is(t->dims[3], 1) ||
@@ -176,7 +171,7 @@ static bool read_all(const struct attn_graph *graph, const struct attn_node *sum
     int32_t z = -1;
     if (times == NULL || times->pub.n_in != 2 ||
         attn_match_int(sum, "keepdims", 1) != 0 ||
-        type_of(graph, times->out[0])->rank != 5)
+        match_type(graph, times->out[0])->rank != 5)
         return false;
     if (!attn_match_axis(graph, sum, &found->axis) || found->axis > 1)
         return false;

@@ -12,20 +12,15 @@
 #include "../../runtime/poll.h"
 #include "match.h"
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
 /* An index that is the same for all of a row: what makes a candidate. Its Expand, or NULL. */
 static const struct attn_node *expand_of(const struct attn_graph *graph,
                                          const struct attn_node *gather)
 {
     const struct attn_node *expand = attn_match_in(graph, gather, 1, "Expand");
-    const int32_t rank = type_of(graph, gather->in[0])->rank;
+    const int32_t rank = match_type(graph, gather->in[0])->rank;
     if (expand == NULL || rank < 2)
         return NULL;
-    const attnrun_type *one = type_of(graph, expand->in[0]);
+    const attnrun_type *one = match_type(graph, expand->in[0]);
     return one->rank == rank && dim_is(one->dims[rank - 1], 1) ? expand : NULL;
 }
 
@@ -49,9 +44,9 @@ static const char *check_rows(const struct attn_graph *graph,
                               const struct attn_node *gather,
                               const struct attn_node *expand, int axis)
 {
-    const attnrun_type *data = type_of(graph, gather->in[0]),
-                       *all = type_of(graph, gather->in[1]),
-                       *one = type_of(graph, expand->in[0]);
+    const attnrun_type *data = match_type(graph, gather->in[0]),
+                       *all = match_type(graph, gather->in[1]),
+                       *one = match_type(graph, expand->in[0]);
     if (axis == data->rank - 1)
         return "its axis is not that of the rows";
     for (int i = axis + 1; i < data->rank; i++)
@@ -68,14 +63,14 @@ static const char *check_rows(const struct attn_graph *graph,
 static attn_status take_constant(struct attn_graph *graph, const struct attn_node *gather,
                                  int axis, int32_t *indexes)
 {
-    const attnrun_type *data = type_of(graph, gather->in[0]);
+    const attnrun_type *data = match_type(graph, gather->in[0]);
     const attnrun_tensor t = graph->values[gather->in[1]].data;
     int64_t dims[ATTNRUN_MAX_RANK], rows = 1, row = 1;
     void *made;
     *indexes = -1;
     if (axis == data->rank - 1 || axis + 2 > ATTNRUN_MAX_RANK ||
         (t.dtype != ATTNRUN_I64 && t.dtype != ATTNRUN_I32) ||
-        check_dims(data, type_of(graph, gather->in[1]), axis) != NULL)
+        check_dims(data, match_type(graph, gather->in[1]), axis) != NULL)
         return ATTNRUN_OK;
     for (int i = 0; i < t.rank; i++)
         *(i <= axis ? &rows : &row) *= t.dims[i]; /* as many as there are: no overflow */
@@ -104,7 +99,7 @@ static attn_status take_expanded(struct attn_graph *graph, struct attn_node *gat
 {
     int64_t dims[ATTNRUN_MAX_RANK] = { 0 };
     *indexes = expand->in[0];
-    if (type_of(graph, *indexes)->dtype == ATTNRUN_I32) { /* GatherND takes i64 */
+    if (match_type(graph, *indexes)->dtype == ATTNRUN_I32) { /* GatherND takes i64 */
         const struct attn_attr to = MATCH_INT("to", ATTNRUN_I64);
         const int32_t narrow = *indexes;
         struct attn_node *made;
@@ -112,7 +107,7 @@ static attn_status take_expanded(struct attn_graph *graph, struct attn_node *gat
         TRY(attn_graph_insert(graph, gather, "", "Cast", 1, &narrow, 1, indexes, 1, &to,
                               &made));
     }
-    if (axis + 2 == type_of(graph, gather->in[0])->rank)
+    if (axis + 2 == match_type(graph, gather->in[0])->rank)
         return ATTNRUN_OK;
     dims[axis + 1] = 1; /* the others are as before */
     return attn_match_reshape(graph, gather, axis + 2, dims, indexes);
@@ -122,7 +117,7 @@ static attn_status try_gather(struct attn_graph *graph, struct attn_node *gather
                               int32_t *applied)
 {
     const struct attn_node *expand = expand_of(graph, gather);
-    const int32_t rank = type_of(graph, gather->in[0])->rank;
+    const int32_t rank = match_type(graph, gather->in[0])->rank;
     const int64_t given = attn_match_int(gather, "axis", 0);
     const int axis = (int)(given < 0 ? given + rank : given);
     int32_t in[2] = { gather->in[0], -1 };

@@ -5,15 +5,10 @@
 #include "../../runtime/poll.h"
 #include "match.h"
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
 static bool is_rank(const struct attn_graph *graph, int32_t value, int rank)
 {
-    return type_of(graph, value)->kind == ATTNRUN_TENSOR &&
-           type_of(graph, value)->rank == rank;
+    return match_type(graph, value)->kind == ATTNRUN_TENSOR &&
+           match_type(graph, value)->rank == rank;
 }
 
 /* The value (batch, heads, m, n) that `value` (batch * heads, m, n) was made of, or
@@ -24,8 +19,8 @@ static int32_t parted(const struct attn_graph *graph, int32_t value)
     if (!node_is(node, "Reshape") || !is_rank(graph, value, 3) || node->pub.n_in != 2 ||
         !is_rank(graph, node->in[0], 4))
         return -1;
-    const attnrun_dim *four = type_of(graph, node->in[0])->dims,
-                      *three = type_of(graph, value)->dims;
+    const attnrun_dim *four = match_type(graph, node->in[0])->dims,
+                      *three = match_type(graph, value)->dims;
     bool same = dim_equal(four[2], three[1]) && dim_equal(four[3], three[2]);
     return same ? node->in[0] : -1;
 }
@@ -59,7 +54,7 @@ static int32_t parted_right(const struct attn_graph *graph, int32_t value,
 
 static bool same_leading(const struct attn_graph *graph, int32_t a, int32_t b)
 {
-    const attnrun_dim *x = type_of(graph, a)->dims, *y = type_of(graph, b)->dims;
+    const attnrun_dim *x = match_type(graph, a)->dims, *y = match_type(graph, b)->dims;
     return dim_equal(x[0], y[0]) && dim_equal(x[1], y[1]);
 }
 
@@ -92,8 +87,8 @@ static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
     if (in[0] < 0 || in[1] < 0 || !same_leading(graph, in[0], in[1]) ||
         !same_leading(graph, in[0], part->out[0]))
         return ATTNRUN_OK;
-    const attnrun_dim *three = type_of(graph, node->out[0])->dims,
-                      *four = type_of(graph, part->out[0])->dims;
+    const attnrun_dim *three = match_type(graph, node->out[0])->dims,
+                      *four = match_type(graph, part->out[0])->dims;
     if (!is_rank(graph, node->out[0], 3) || !dim_equal(three[1], four[2]) ||
         !dim_equal(three[2], four[3]))
         return ATTNRUN_OK;

@@ -6,17 +6,12 @@
 
 enum { MAX_VIEWS = 6, MAX_BRANCHES = 2, MAX_KERNEL = 63, MAX_STEPS = 8 };
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
 /* ---- vectors ---- */
 
 bool attn_is_vectors(const struct attn_graph *graph, int32_t value, attnrun_dim batch,
                      int64_t n)
 {
-    const attnrun_type *t = type_of(graph, value);
+    const attnrun_type *t = match_type(graph, value);
     if (!attn_match_is_f32(graph, value) || t->rank < 2 ||
         !dim_equal(t->dims[0], batch) || !dim_is(t->dims[1], n))
         return false;
@@ -83,7 +78,8 @@ static bool read_conv(const struct attn_graph *graph, const struct attn_node *no
 static bool read_matrix(const struct attn_graph *graph, const struct attn_node *node,
                         bool by_column, struct attn_dense_found *dense)
 {
-    if (!is_constant_f32(graph, node->in[1], 2) || type_of(graph, node->in[0])->rank != 2)
+    if (!is_constant_f32(graph, node->in[1], 2) ||
+        match_type(graph, node->in[0])->rank != 2)
         return false;
     const attnrun_tensor *w = &graph->values[node->in[1]].data;
     *dense = (struct attn_dense_found){ .w = node->in[1],
@@ -192,7 +188,7 @@ static bool is_whole(const struct attn_graph *graph, const struct attn_node *nod
                      int32_t x)
 {
     const struct attn_attr *kernel = attn_node_attr(node, "kernel_shape");
-    const attnrun_dim *dims = type_of(graph, x)->dims;
+    const attnrun_dim *dims = match_type(graph, x)->dims;
     return kernel != NULL && kernel->kind == ATTN_ATTR_INTS && kernel->ints.n == 2 &&
            dim_is(dims[2], kernel->ints.v[0]) && dim_is(dims[3], kernel->ints.v[1]) &&
            attn_match_all(node, "pads", 0) && attn_match_all(node, "dilations", 1) &&
@@ -219,7 +215,7 @@ static bool reduces_pixels(const struct attn_graph *graph, const struct attn_nod
 
 int attn_pooled_read(const struct attn_graph *graph, int32_t x, int32_t value)
 {
-    const attnrun_dim *dims = type_of(graph, x)->dims;
+    const attnrun_dim *dims = match_type(graph, x)->dims;
     value = attn_before_views(graph, value, dims[0], dims[1].value);
     const struct attn_node *node = attn_graph_producer(graph, value);
     if (node_is(node, "ReduceMean") || node_is(node, "ReduceMax"))
@@ -306,7 +302,7 @@ static const char *activation_word(const struct attn_graph *graph, int32_t *valu
 static bool read_branch(const struct attn_graph *graph, int32_t x, int32_t value,
                         struct attn_channel_gate *gate)
 {
-    const attnrun_dim *dims = type_of(graph, x)->dims;
+    const attnrun_dim *dims = match_type(graph, x)->dims;
     struct attn_channel_gate found = { .activation = "none" };
     int32_t z;
     value = attn_before_views(graph, value, dims[0], dims[1].value);
@@ -346,22 +342,23 @@ static bool read_branch(const struct attn_graph *graph, int32_t x, int32_t value
 static int32_t before_expand(const struct attn_graph *graph, int32_t x, int32_t value)
 {
     const struct attn_node *node = attn_graph_producer(graph, value);
-    const bool expands =
-        node_is(node, "Expand") && attn_match_same_shape(graph, x, value) &&
-        attn_match_is_f32(graph, node->in[0]) && type_of(graph, node->in[0])->rank == 4;
+    const bool expands = node_is(node, "Expand") &&
+                         attn_match_same_shape(graph, x, value) &&
+                         attn_match_is_f32(graph, node->in[0]) &&
+                         match_type(graph, node->in[0])->rank == 4;
     return expands ? node->in[0] : value;
 }
 
 bool attn_channel_gate_read(const struct attn_graph *graph, int32_t x, int32_t value,
                             struct attn_channel_gate *gate)
 {
-    const attnrun_type *t = type_of(graph, x);
+    const attnrun_type *t = match_type(graph, x);
     if (t->rank != 4 || !dim_is_const(t->dims[1]) || t->dims[1].value < 1)
         return false;
     const attnrun_dim batch = t->dims[0];
     const int64_t channels = t->dims[1].value;
     value = before_expand(graph, x, value);
-    if (type_of(graph, value)->rank != 4 ||
+    if (match_type(graph, value)->rank != 4 ||
         !attn_is_vectors(graph, value, batch, channels))
         return false;
     value = attn_before_views(graph, value, batch, channels);
@@ -411,7 +408,7 @@ static const struct attn_node *pool_behind(const struct attn_graph *graph, int32
 const char *attn_channel_gate_why(const struct attn_graph *graph, int32_t x,
                                   int32_t value)
 {
-    const attnrun_type *t = type_of(graph, x);
+    const attnrun_type *t = match_type(graph, x);
     if (t->rank != 4 || !dim_is_const(t->dims[1]) || t->dims[1].value < 1)
         return NULL;
     value = before_expand(graph, x, value);
@@ -455,11 +452,11 @@ static bool read_plane(const struct attn_graph *graph, int32_t x, int32_t value,
 bool attn_pixel_gate_read(const struct attn_graph *graph, int32_t x, int32_t value,
                           struct attn_pixel_gate *gate)
 {
-    const attnrun_dim *dims = type_of(graph, x)->dims;
-    if (type_of(graph, x)->rank != 4)
+    const attnrun_dim *dims = match_type(graph, x)->dims;
+    if (match_type(graph, x)->rank != 4)
         return false;
     value = before_expand(graph, x, value);
-    const attnrun_type *t = type_of(graph, value);
+    const attnrun_type *t = match_type(graph, value);
     if (t->rank != 4 || !dim_equal(t->dims[0], dims[0]) || !dim_is(t->dims[1], 1) ||
         !dim_equal(t->dims[2], dims[2]) || !dim_equal(t->dims[3], dims[3]))
         return false;

@@ -61,6 +61,11 @@ bool attn_match_is_f32(const struct attn_graph *graph, int32_t value);
 bool attn_match_is_f32_of(const struct attn_graph *graph, int32_t value, int rank);
 /* Whether a value is (batch, channels, height, width) of f32, and not a constant. */
 bool attn_match_is_map(const struct attn_graph *graph, int32_t value);
+static inline const attnrun_type *match_type(const struct attn_graph *graph,
+                                             int32_t value)
+{
+    return &graph->values[value].type;
+}
 static inline bool match_is_constant(const struct attn_graph *graph, int32_t value)
 {
     return value >= 0 && graph->values[value].data.data != NULL;
