@@ -158,8 +158,8 @@ static attn_status check_groups(const attnrun_step *step, int k, attnrun_dim q_h
     return ATTNRUN_OK;
 }
 
-static attn_status check_operands(const attnrun_step *step, int k, int v, unsigned flags,
-                                  const struct heads_operand o[3])
+static attn_status heads_check_operands(const attnrun_step *step, int k, int v,
+                                        unsigned flags, const struct heads_operand o[3])
 {
     TRY(attn_need_equal(step, k, o[1].batch, o[0].batch, "batch"));
     TRY(attn_need_equal(step, v, o[2].batch, o[0].batch, "batch"));
@@ -195,7 +195,7 @@ attn_status attn_qkv_infer(const attnrun_step *step, const struct attn_heads_arg
     TRY(check_rank(step, args, rank));
     for (int i = 0; i < 3; i++)
         TRY(split(step, ins[i], rank, i == 0 ? q_heads : kv_heads, &o[i]));
-    TRY(check_operands(step, k, v, flags, o));
+    TRY(heads_check_operands(step, k, v, flags, o));
     *shape = (struct attn_qkv){ .rank = rank,
                                 .dtype = step->in[q].dtype,
                                 .batch = known_of(o[0].batch,

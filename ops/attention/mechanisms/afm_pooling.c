@@ -50,7 +50,7 @@ struct afm_shape {
     attnrun_dim batch, fields, dim, units;
 };
 
-static attn_status check_operands(const attnrun_step *step, struct afm_shape *s)
+static attn_status afm_check_operands(const attnrun_step *step, struct afm_shape *s)
 {
     TRY(op_need_rank(step, E, 3));
     TRY(op_need_rank(step, W, 2));
@@ -119,7 +119,7 @@ static attn_status afm_infer(attnrun_step *step)
     const struct afm_args *args = step->args;
     struct afm_shape shape;
     TRY(attn_need_int(step, "attention", args->attention, 0, 1));
-    TRY(check_operands(step, &shape));
+    TRY(afm_check_operands(step, &shape));
     const attnrun_dim y[2] = { shape.batch, shape.dim };
     const attnrun_dim weights[2] = { shape.batch, pairs_of(step, shape.fields) };
     TRY(op_out(step, 0, ATTNRUN_F32, 2, y));

@@ -51,7 +51,8 @@ struct pooling_shape {
     attnrun_dim batch, n, dim, units, heads;
 };
 
-static attn_status check_operands(const attnrun_step *step, struct pooling_shape *s)
+static attn_status attention_pooling_check_operands(const attnrun_step *step,
+                                                    struct pooling_shape *s)
 {
     TRY(op_need_rank(step, X, 3));
     TRY(op_need_rank(step, W, 2));
@@ -100,7 +101,7 @@ static attn_status pooling_infer(attnrun_step *step)
     if (args->epsilon < 0.0f)
         return op_fail(step, ATTNRUN_E_ATTR, "epsilon is %g, expected at least 0",
                        (double)args->epsilon);
-    TRY(check_operands(step, &shape));
+    TRY(attention_pooling_check_operands(step, &shape));
     TRY(set_outputs(step, &shape));
     if (!step->concrete)
         return ATTNRUN_OK;

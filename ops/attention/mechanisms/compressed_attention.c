@@ -93,7 +93,8 @@ static attn_status check_weights(const attnrun_step *step, attnrun_dim width, in
     return ATTNRUN_OK;
 }
 
-static attn_status check_operands(const attnrun_step *step, const struct attn_qkv *shape)
+static attn_status compressed_check_operands(const attnrun_step *step,
+                                             const struct attn_qkv *shape)
 {
     const struct compressed_args *args = step->args;
     const attnrun_dim width = attnrun_dim_mul(step, shape->q_heads, shape->dim);
@@ -195,7 +196,7 @@ static attn_status compressed_infer(attnrun_step *step)
     struct compressed_state *s = step->state;
     struct attn_qkv shape;
     TRY(attn_qkv_infer(step, &args->heads, Q, K, V, ATTN_SAME_HEADS, &shape));
-    TRY(check_operands(step, &shape));
+    TRY(compressed_check_operands(step, &shape));
     TRY(attn_qkv_output(step, &shape, 0));
     if (!step->concrete)
         return ATTNRUN_OK;

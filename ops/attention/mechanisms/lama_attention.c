@@ -57,7 +57,7 @@ struct lama_shape {
     attnrun_dim batch, n, dim, heads;
 };
 
-static attn_status check_operands(const attnrun_step *step, struct lama_shape *s)
+static attn_status lama_check_operands(const attnrun_step *step, struct lama_shape *s)
 {
     TRY(op_need_rank(step, X, 3));
     TRY(op_need_rank(step, P, 2));
@@ -140,7 +140,7 @@ static attn_status lama_infer(attnrun_step *step)
 {
     struct lama_shape shape;
     TRY(lama_check_args(step));
-    TRY(check_operands(step, &shape));
+    TRY(lama_check_operands(step, &shape));
     const attnrun_dim y[3] = { shape.batch, shape.heads, shape.dim };
     const attnrun_dim weights[3] = { shape.batch, shape.heads, shape.n };
     TRY(op_out(step, 0, ATTNRUN_F32, 3, y));

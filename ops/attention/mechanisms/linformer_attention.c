@@ -75,7 +75,8 @@ static attn_status check_projection(const attnrun_step *step, int in,
     return ATTNRUN_OK;
 }
 
-static attn_status check_operands(const attnrun_step *step, const struct attn_qkv *shape)
+static attn_status linformer_check_operands(const attnrun_step *step,
+                                            const struct attn_qkv *shape)
 {
     const struct linformer_args *args = step->args;
     const attnrun_type *e = &step->in[E];
@@ -165,7 +166,7 @@ static attn_status linformer_infer(attnrun_step *step)
     struct linformer_state *s = step->state;
     struct attn_qkv shape;
     TRY(attn_qkv_infer(step, &args->heads, Q, K, V, 0, &shape));
-    TRY(check_operands(step, &shape));
+    TRY(linformer_check_operands(step, &shape));
     TRY(attn_qkv_output(step, &shape, 0));
     if (!step->concrete)
         return ATTNRUN_OK;

@@ -72,7 +72,7 @@ static attn_status choose_dtypes(const attnrun_step *step, struct flex_state *st
 }
 
 /* Checks K and V against Q, and each other; all ranks are known. */
-static attn_status check_operands(const attnrun_step *step)
+static attn_status flex_check_operands(const attnrun_step *step)
 {
     const attnrun_type *q = &step->in[Q], *k = &step->in[K];
     TRY(op_need_dim(step, K, 0, q->dims[0], "the batch"));
@@ -166,7 +166,7 @@ static attn_status flex_infer(attnrun_step *step)
     bool known = q->rank >= 0 && k->rank >= 0 && v->rank >= 0;
     scores.dtype = state->graph_dtype;
     if (known) {
-        TRY(check_operands(step));
+        TRY(flex_check_operands(step));
         scores.rank = 4;
         memcpy(scores.dims, q->dims, 3 * sizeof *scores.dims);
         scores.dims[3] = k->dims[2];
