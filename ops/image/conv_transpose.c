@@ -78,8 +78,9 @@ static attn_status check_lists(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
-static attn_status check_weights(const attnrun_step *step,
-                                 const struct conv_transpose_args *args, int n)
+static attn_status conv_transpose_check_weights(const attnrun_step *step,
+                                                const struct conv_transpose_args *args,
+                                                int n)
 {
     TRY(op_need_rank(step, 1, n + 2));
     for (int i = 0; i < n; i++) {
@@ -216,7 +217,7 @@ static attn_status infer(attnrun_step *step, const struct conv_transpose_args *a
         return op_out(step, 0, step->in[0].dtype, -1, NULL);
     TRY(attn_window_check(step, &args->window, n));
     TRY(check_lists(step, args, n));
-    TRY(check_weights(step, args, n));
+    TRY(conv_transpose_check_weights(step, args, n));
     attnrun_dim out[ATTNRUN_MAX_RANK];
     int64_t before[WINDOW_AXES];
     out[0] = step->in[0].dims[0];

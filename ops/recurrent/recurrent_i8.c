@@ -34,8 +34,9 @@ static attn_status check_scale(const attnrun_step *step, int in, attnrun_dim dir
                : op_need_dim(step, in, 1, columns, "gates times hidden size");
 }
 
-static attn_status check_weights(const attnrun_step *step, int in, attnrun_dim directions,
-                                 attnrun_dim rows, attnrun_dim columns)
+static attn_status recurrent_i8_check_weights(const attnrun_step *step, int in,
+                                              attnrun_dim directions, attnrun_dim rows,
+                                              attnrun_dim columns)
 {
     if (!op_rank_known(step, in))
         return ATTNRUN_OK;
@@ -49,8 +50,8 @@ attn_status attn_recurrent_check_i8(const attnrun_step *step, attnrun_dim direct
                                     attnrun_dim inputs, attnrun_dim hidden,
                                     attnrun_dim gates)
 {
-    TRY(check_weights(step, RECURRENT_W, directions, inputs, gates));
-    TRY(check_weights(step, RECURRENT_R, directions, hidden, gates));
+    TRY(recurrent_i8_check_weights(step, RECURRENT_W, directions, inputs, gates));
+    TRY(recurrent_i8_check_weights(step, RECURRENT_R, directions, hidden, gates));
     for (int in = RECURRENT_W_SCALE; in <= RECURRENT_R_ZERO; in++)
         TRY(check_scale(step, in, directions, gates));
     return ATTNRUN_OK;

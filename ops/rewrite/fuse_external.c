@@ -66,10 +66,10 @@ static const struct attn_node *read_weights(const struct attn_graph *graph,
 
 /* Checks that the softmax is over tokens and the sum over slots, and that nothing else
  * reads the weights. */
-static const char *check_weights(const struct attn_graph *graph,
-                                 const struct attn_node *softmax,
-                                 const struct attn_node *reduce,
-                                 struct external_match *found)
+static const char *fuse_external_check_weights(const struct attn_graph *graph,
+                                               const struct attn_node *softmax,
+                                               const struct attn_node *reduce,
+                                               struct external_match *found)
 {
     uint32_t axes;
     const struct attn_value *weights = &graph->values[softmax->out[0]];
@@ -183,7 +183,7 @@ static attn_status try_div(struct attn_graph *graph, struct attn_node *div,
     const struct attn_node *softmax = read_weights(graph, div, &reduce, &found);
     if (softmax == NULL)
         return ATTNRUN_OK;
-    const char *why = check_weights(graph, softmax, reduce, &found);
+    const char *why = fuse_external_check_weights(graph, softmax, reduce, &found);
     if (why == NULL)
         why = read_products(graph, softmax, div, &found);
     TRY(attn_graph_note(graph, div, "external_attention", why));

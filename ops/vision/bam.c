@@ -61,7 +61,7 @@ static attn_status check_stack(const attnrun_step *step, int w, int rank,
     return op_need_dim(step, w + 1, 1, hidden, "the rows of sw0 or cw0");
 }
 
-static attn_status check_weights(const attnrun_step *step)
+static attn_status bam_check_weights(const attnrun_step *step)
 {
     const attnrun_dim channels = attn_map_channels(step, BAM_X);
     TRY(attn_map_check_mlp(step, BAM_CW0, channels));
@@ -153,7 +153,7 @@ static attn_status bam_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR, "dilation is %lld, expected 1 or more",
                        (long long)args->dilation);
     TRY(attn_map_check(step, BAM_X));
-    TRY(check_weights(step));
+    TRY(bam_check_weights(step));
     TRY(attn_map_check_identity(step, BAM_IDENTITY, BAM_X));
     TRY(op_out_like(step, 0, BAM_X));
     return step->concrete ? plan_bam(step) : ATTNRUN_OK;

@@ -94,7 +94,7 @@ static attn_status check_by_head(const attnrun_step *step, int in, int rank)
                : ATTNRUN_OK;
 }
 
-static attn_status check_weights(const attnrun_step *step)
+static attn_status external_check_weights(const attnrun_step *step)
 {
     const struct attn_external_args *args = step->args;
     const attnrun_dim c = dim_at(step, X, step->in[X].rank == 4 ? 3 : 1);
@@ -230,7 +230,7 @@ static attn_status external_infer(attnrun_step *step)
 {
     TRY(external_check_args(step));
     TRY(check_map(step));
-    TRY(check_weights(step));
+    TRY(external_check_weights(step));
     TRY(set_output(step));
     return step->concrete ? external_plan(step) : ATTNRUN_OK;
 }

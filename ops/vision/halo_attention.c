@@ -129,7 +129,7 @@ static attn_status check_relative(const attnrun_step *step, attnrun_dim rows)
 }
 
 /* Checks the weights; *channels: those of Y. */
-static attn_status check_weights(const attnrun_step *step, attnrun_dim *channels)
+static attn_status halo_check_weights(const attnrun_step *step, attnrun_dim *channels)
 {
     const attnrun_dim c = attn_map_channels(step, X);
     attnrun_dim rows;
@@ -187,7 +187,7 @@ static attn_status halo_infer(attnrun_step *step)
     TRY(check_map(step));
     for (int i = 0; i < 4; i++)
         y[i] = op_rank_known(step, X) ? step->in[X].dims[i] : attnrun_dim_unknown(step);
-    TRY(check_weights(step, &y[1]));
+    TRY(halo_check_weights(step, &y[1]));
     for (int i = 2; i < 4 && args->q_stride == 2; i++)
         y[i] =
             args->allow_partial == 1

@@ -110,8 +110,8 @@ static attn_status check_generator(const attnrun_step *step, attnrun_dim channel
     return attn_map_check_vector(step, B2, taps, "groups * kernel_size^2");
 }
 
-static attn_status check_weights(const attnrun_step *step, const attnrun_dim *y,
-                                 attnrun_dim taps)
+static attn_status involution_check_weights(const attnrun_step *step,
+                                            const attnrun_dim *y, attnrun_dim taps)
 {
     static const char *const whats[] = { "the batch", "groups * kernel_size^2",
                                          "height / stride", "width / stride" };
@@ -234,7 +234,7 @@ static attn_status involution_infer(attnrun_step *step)
     for (int i = 2; i < 4 && args->stride > 1; i++)
         y[i] = op_dim_div_exact(step, y[i], dim_of(args->stride));
     const int64_t taps = args->groups * args->kernel_size * args->kernel_size;
-    TRY(check_weights(step, y, dim_of(taps)));
+    TRY(involution_check_weights(step, y, dim_of(taps)));
     TRY(op_out(step, 0, ATTNRUN_F32, 4, y));
     return step->concrete ? involution_plan(step) : ATTNRUN_OK;
 }

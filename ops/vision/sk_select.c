@@ -59,7 +59,7 @@ static attn_status check_maps(const attnrun_step *step, int maps)
     return attn_map_check_identity(step, IDENTITY, F);
 }
 
-static attn_status check_weights(const attnrun_step *step, int maps)
+static attn_status sk_select_check_weights(const attnrun_step *step, int maps)
 {
     const attnrun_dim channels = attn_map_channels(step, F);
     attnrun_dim hidden = attnrun_dim_unknown(step);
@@ -114,7 +114,7 @@ static attn_status sk_infer(attnrun_step *step)
 {
     const int maps = step->n_in - F;
     TRY(check_maps(step, maps));
-    TRY(check_weights(step, maps));
+    TRY(sk_select_check_weights(step, maps));
     TRY(op_out_like(step, 0, F));
     for (int in = IDENTITY; in < F + maps; in++)
         attnrun_step_inplace(step, 0, in);

@@ -53,7 +53,7 @@ struct se_state {
 
 /* ---- infer ---- */
 
-static attn_status check_weights(const attnrun_step *step)
+static attn_status squeeze_excite_check_weights(const attnrun_step *step)
 {
     const struct se_args *args = step->args;
     const attnrun_dim channels = attn_map_channels(step, X);
@@ -115,7 +115,7 @@ static attn_status plan_squeeze_excite(attnrun_step *step, struct se_state *s)
 static attn_status se_infer(attnrun_step *step)
 {
     TRY(attn_map_check(step, X));
-    TRY(check_weights(step));
+    TRY(squeeze_excite_check_weights(step));
     TRY(attn_map_check_identity(step, IDENTITY, X));
     TRY(op_out_like(step, 0, X));
     attnrun_step_inplace(step, 0, X);

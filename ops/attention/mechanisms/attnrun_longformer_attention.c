@@ -81,7 +81,8 @@ static attn_status check_bias(const attnrun_step *step, int in, attnrun_dim colu
 }
 
 /* Checks X and its weights. */
-static attn_status check_weights(const attnrun_step *step, const struct attn_qkv *shape)
+static attn_status longformer_check_weights(const attnrun_step *step,
+                                            const struct attn_qkv *shape)
 {
     attnrun_dim width = attnrun_dim_unknown(step);
     for (int in = X; in <= WV; in++)
@@ -126,7 +127,7 @@ static attn_status check_globals(const attnrun_step *step, const struct attn_qkv
                        "is_causal is 1, expected 0 where global_mask is given");
     if (projected)
         return check_projected(step, shape);
-    return weights ? check_weights(step, shape) : ATTNRUN_OK;
+    return weights ? longformer_check_weights(step, shape) : ATTNRUN_OK;
 }
 
 /* ---- plan ---- */

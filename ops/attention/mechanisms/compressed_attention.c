@@ -66,8 +66,8 @@ struct compressed_state {
 /* ---- infer ---- */
 
 /* Checks a weight (C, C / groups, r) and vectors (C) of `width` channels. */
-static attn_status check_weights(const attnrun_step *step, attnrun_dim width, int weight,
-                                 int bias, int null)
+static attn_status compressed_check_weights(const attnrun_step *step, attnrun_dim width,
+                                            int weight, int bias, int null)
 {
     const struct compressed_args *args = step->args;
     attnrun_dim part = attnrun_dim_unknown(step);
@@ -112,8 +112,8 @@ static attn_status compressed_check_operands(const attnrun_step *step,
         return op_fail(step, ATTNRUN_E_INPUT,
                        "null_k and null_v go together; only %s is given",
                        op_has_in(step, NULL_K) ? "null_k" : "null_v");
-    TRY(check_weights(step, width, WK, BK, NULL_K));
-    TRY(check_weights(step, v_width, WV, BV, NULL_V));
+    TRY(compressed_check_weights(step, width, WK, BK, NULL_K));
+    TRY(compressed_check_weights(step, v_width, WV, BV, NULL_V));
     if (!op_has_in(step, WV) && !dim_may_equal(width, v_width))
         return op_fail_input(step, V, ATTNRUN_E_SHAPE,
                              "expected %lld channels as in K: there is no Wv",

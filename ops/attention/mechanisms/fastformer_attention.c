@@ -50,8 +50,8 @@ struct fastformer_state {
 
 /* ---- infer ---- */
 
-static attn_status check_weights(const attnrun_step *step, int w, int bias,
-                                 attnrun_dim width, attnrun_dim heads)
+static attn_status fastformer_check_weights(const attnrun_step *step, int w, int bias,
+                                            attnrun_dim width, attnrun_dim heads)
 {
     TRY(op_need_rank(step, w, 2));
     TRY(op_need_dim(step, w, 0, width, "heads times the head size"));
@@ -107,8 +107,8 @@ static attn_status fastformer_infer(attnrun_step *step)
                        &shape));
     TRY(attn_need_equal(step, V, shape.v_dim, shape.dim, "head size"));
     const attnrun_dim width = attnrun_dim_mul(step, shape.q_heads, shape.dim);
-    TRY(check_weights(step, WQ, BQ, width, shape.q_heads));
-    TRY(check_weights(step, WK, BK, width, shape.q_heads));
+    TRY(fastformer_check_weights(step, WQ, BQ, width, shape.q_heads));
+    TRY(fastformer_check_weights(step, WK, BK, width, shape.q_heads));
     TRY(attn_key_mask_check(step, KEY_MASK, shape.batch, shape.kv_len));
     TRY(attn_qkv_output(step, &shape, 0));
     if (!step->concrete)
