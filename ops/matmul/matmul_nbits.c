@@ -60,7 +60,8 @@ static int64_t blocks_of(const struct nbits_args *args)
     return args->K / args->block_size + (args->K % args->block_size != 0);
 }
 
-static attn_status check_inputs(const attnrun_step *step, const struct nbits_args *args)
+static attn_status nbits_check_inputs(const attnrun_step *step,
+                                      const struct nbits_args *args)
 {
     const int64_t blocks = blocks_of(args);
     const bool packed = op_has_in(step, ZEROS) && step->in[ZEROS].dtype == ATTNRUN_U8;
@@ -101,7 +102,7 @@ static attn_status nbits_infer(attnrun_step *step)
     const struct nbits_args *args = step->args;
     struct attn_nbits_state *state = step->state;
     TRY(nbits_check_args(step, args));
-    TRY(check_inputs(step, args));
+    TRY(nbits_check_inputs(step, args));
     TRY(attn_nbits_output(step, args->K, args->N));
     if (!step->concrete)
         return ATTNRUN_OK;

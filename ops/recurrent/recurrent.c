@@ -18,9 +18,10 @@ static attn_status need(const attnrun_step *step, int in, int rank,
     return ATTNRUN_OK;
 }
 
-static attn_status check_inputs(const attnrun_step *step,
-                                const struct recurrent_kind *kind, int directions,
-                                attnrun_dim batch, attnrun_dim inputs, attnrun_dim hidden)
+static attn_status recurrent_check_inputs(const attnrun_step *step,
+                                          const struct recurrent_kind *kind,
+                                          int directions, attnrun_dim batch,
+                                          attnrun_dim inputs, attnrun_dim hidden)
 {
     const struct recurrent_args *args = step->args;
     attnrun_dim d = dim_of(directions);
@@ -176,7 +177,7 @@ attn_status attn_recurrent_infer(attnrun_step *step, const struct recurrent_kind
         return op_fail(step, ATTNRUN_E_ATTR,
                        "the hidden size is %lld, expected 1 or more",
                        (long long)hidden.value);
-    TRY(check_inputs(step, kind, directions, batch, inputs, hidden));
+    TRY(recurrent_check_inputs(step, kind, directions, batch, inputs, hidden));
     TRY(set_outputs(step, kind, steps, batch, dim_of(directions), hidden));
     if (!step->concrete)
         return ATTNRUN_OK;

@@ -68,7 +68,7 @@ struct cbam_state {
 
 /* ---- infer ---- */
 
-static attn_status check_inputs(const attnrun_step *step)
+static attn_status cbam_check_inputs(const attnrun_step *step)
 {
     static const struct {
         int in, with;
@@ -228,7 +228,7 @@ static attn_status infer_cbam(attnrun_step *step, attnrun_dim channels)
 {
     struct cbam_state *s = step->state;
     *s = (struct cbam_state){ 0 };
-    TRY(check_inputs(step));
+    TRY(cbam_check_inputs(step));
     if (op_has_in(step, W1))
         TRY(attn_map_check_mlp(step, W1, channels));
     TRY(check_kernel(step));

@@ -153,8 +153,9 @@ static attn_status check_buckets(const attnrun_step *step, const struct attn_qkv
     return op_need_dim(step, BUCKETS, 3, shape->q_len, "the length");
 }
 
-static attn_status check_inputs(const attnrun_step *step, const struct reformer *s,
-                                const struct attn_qkv *shape)
+static attn_status reformer_check_inputs(const attnrun_step *step,
+                                         const struct reformer *s,
+                                         const struct attn_qkv *shape)
 {
     if (op_has_in(step, ROTATIONS) && op_has_in(step, BUCKETS))
         return op_fail(step, ATTNRUN_E_MODEL,
@@ -311,7 +312,7 @@ static attn_status reformer_infer(attnrun_step *step)
     TRY(read_buckets(step, &found));
     TRY(attn_qkv_infer(step, &args->heads, QK, QK, V, ATTN_SAME_LENGTH | ATTN_SAME_HEADS,
                        &shape));
-    TRY(check_inputs(step, &found, &shape));
+    TRY(reformer_check_inputs(step, &found, &shape));
     TRY(set_outputs(step, &shape));
     return step->concrete ? plan_reformer(step, &found, &shape) : ATTNRUN_OK;
 }

@@ -100,7 +100,8 @@ static attn_status check_memory(const attnrun_step *step, int in, attnrun_dim he
     return op_need_dim(step, in, 3, dim, "the head size");
 }
 
-static attn_status check_inputs(const attnrun_step *step, const struct attn_qkv *shape)
+static attn_status routing_check_inputs(const attnrun_step *step,
+                                        const struct attn_qkv *shape)
 {
     TRY(op_need_rank(step, MEANS, 3));
     TRY(op_need_dim(step, MEANS, 0, shape->q_heads, "the heads"));
@@ -219,7 +220,7 @@ static attn_status routing_infer(attnrun_step *step)
     struct attn_qkv shape;
     TRY(routing_check_args(step));
     TRY(attn_qkv_infer(step, &args->heads, Q, K, V, ATTN_SAME_HEADS, &shape));
-    TRY(check_inputs(step, &shape));
+    TRY(routing_check_inputs(step, &shape));
     TRY(attn_qkv_output(step, &shape, 0));
     return step->concrete ? plan_routing(step, &shape) : ATTNRUN_OK;
 }

@@ -175,7 +175,8 @@ static attn_status check_vector(const attnrun_step *step, int in, attnrun_dim n)
                                    : ATTNRUN_OK;
 }
 
-static attn_status check_inputs(const attnrun_step *step, const struct delta_dims *d)
+static attn_status gated_delta_check_inputs(const attnrun_step *step,
+                                            const struct delta_dims *d)
 {
     const attnrun_dim key[] = { d->q_heads, d->d_k }, value[] = { d->heads, d->d_v };
     const attnrun_dim state[] = { d->batch, d->heads, d->d_v, d->d_k };
@@ -325,7 +326,7 @@ static attn_status delta_infer(attnrun_step *step)
     if (!packed)
         TRY(op_need_rank(step, VALUE, step->in[QUERY].rank));
     TRY(find_dims(step, &d));
-    TRY(check_inputs(step, &d));
+    TRY(gated_delta_check_inputs(step, &d));
     TRY(set_outputs(step, &d));
     return step->concrete ? plan_gated_delta_net(step, &d) : ATTNRUN_OK;
 }

@@ -144,7 +144,7 @@ static attn_status check_rotary(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status check_inputs(attnrun_step *step)
+static attn_status paged_check_inputs(attnrun_step *step)
 {
     const struct paged_args *args = step->args;
     struct paged_state *s = step->state;
@@ -283,7 +283,7 @@ static attn_status paged_infer(attnrun_step *step)
         args->v_head_size < 0 || s->v_dim > s->dim)
         return op_fail_input(step, K_CACHE, ATTNRUN_E_SHAPE,
                              "expected pages, and a head size from 1 to 2^20");
-    TRY(check_inputs(step));
+    TRY(paged_check_inputs(step));
     return plan_paged(step);
 }
 
