@@ -224,7 +224,8 @@ static attn_status check_modes(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status check_past(const attnrun_step *step, const struct attn_qkv *shape)
+static attn_status attnrun_linear_check_past(const attnrun_step *step,
+                                             const struct attn_qkv *shape)
 {
     const struct attnrun_linear_args *args = step->args;
     const int ins[2] = { PAST_KV, PAST_Z };
@@ -270,7 +271,7 @@ static attn_status attnrun_linear_infer(attnrun_step *step)
     TRY(attn_qkv_infer(step, &args->heads, Q, K, V, 0, &shape));
     TRY(check_modes(step));
     TRY(attn_key_mask_check(step, KEY_MASK, shape.batch, shape.kv_len));
-    TRY(check_past(step, &shape));
+    TRY(attnrun_linear_check_past(step, &shape));
     TRY(set_outputs(step, &shape));
     if (!step->concrete)
         return ATTNRUN_OK;

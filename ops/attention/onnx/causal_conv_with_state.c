@@ -113,7 +113,7 @@ static attnrun_dim channels_of(const attnrun_step *step)
     return x->dims[1];
 }
 
-static attn_status check_past(const attnrun_step *step, attnrun_dim carried)
+static attn_status causal_conv_check_past(const attnrun_step *step, attnrun_dim carried)
 {
     const struct conv_args *args = step->args;
     const attnrun_type *x = &step->in[INPUT];
@@ -164,7 +164,7 @@ static attn_status conv_check(const attnrun_step *step, attnrun_dim *carried)
     TRY(op_need_rank_between(step, INPUT, 3,
                              args->channels_last ? ATTNRUN_MAX_RANK - 1 : 3));
     TRY(check_kernel(step, BIAS, carried));
-    return check_past(step, *carried);
+    return causal_conv_check_past(step, *carried);
 }
 
 /* Plans the scratch: offsets of the taps and a line of a row; *bytes: those of all rows,

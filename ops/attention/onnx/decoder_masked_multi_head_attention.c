@@ -136,7 +136,8 @@ static attn_status find_widths(const attnrun_step *step, struct decoder_state *s
     return ATTNRUN_OK;
 }
 
-static attn_status check_past(const attnrun_step *step, const struct decoder_state *s)
+static attn_status decoder_check_past(const attnrun_step *step,
+                                      const struct decoder_state *s)
 {
     const attnrun_dim heads =
         dim_of(((const struct decoder_args *)step->args)->num_heads);
@@ -329,7 +330,7 @@ static attn_status decoder_infer(attnrun_step *step)
     s->shared = !s->cross && args->past_present_share_buffer != 0;
     TRY(check_form(step, s));
     TRY(find_widths(step, s));
-    TRY(check_past(step, s));
+    TRY(decoder_check_past(step, s));
     TRY(find_total(step, s, &total));
     const attnrun_dim batch = step->in[Q].dims[0], one = dim_of(1);
     const attnrun_dim kept = s->shared ? step->in[PAST_K].dims[2] : total;

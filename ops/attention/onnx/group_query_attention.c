@@ -276,7 +276,7 @@ static attn_status plan_group_query(attnrun_step *step, struct gqa_state *s)
     return attn_sdpa_phases(step, c, 1, op_has_out(step, Y));
 }
 
-static attn_status check_past(const attnrun_step *step)
+static attn_status gqa_check_past(const attnrun_step *step)
 {
     const int32_t dtype = gqa_cache_dtype(step->args);
     for (int in = PAST_K; in <= PAST_V && op_has_in(step, in); in++) {
@@ -307,7 +307,7 @@ static attn_status gqa_infer(attnrun_step *step)
     bool known;
     TRY(gqa_check_args(step));
     TRY(op_need_rank(step, Q, 3));
-    TRY(check_past(step));
+    TRY(gqa_check_past(step));
     if (!op_rank_known(step, Q))
         return unknown_outputs(step);
     TRY(op_ints(step, TOTAL, &value, 1, &n, &known));

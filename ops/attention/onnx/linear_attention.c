@@ -111,7 +111,8 @@ static attn_status check_gate(const attnrun_step *step, int in, attnrun_dim a,
     return ATTNRUN_OK;
 }
 
-static attn_status check_past(const attnrun_step *step, attnrun_dim d_k, attnrun_dim d_v)
+static attn_status linear_attention_check_past(const attnrun_step *step, attnrun_dim d_k,
+                                               attnrun_dim d_v)
 {
     const struct linear_args *args = step->args;
     const int window = args->state_window > 0;
@@ -246,7 +247,7 @@ static attn_status linear_infer(attnrun_step *step)
     TRY(check_gate(step, LINEAR_DECAY, dim_of(args->kv_num_heads),
                    attnrun_dim_mul(step, d_k, dim_of(args->kv_num_heads))));
     TRY(check_gate(step, LINEAR_BETA, dim_of(args->kv_num_heads), dim_of(1)));
-    TRY(check_past(step, d_k, d_v));
+    TRY(linear_attention_check_past(step, d_k, d_v));
     TRY(set_outputs(step, d_k, d_v));
     return step->concrete ? plan_linear(step, d_k.value, d_v.value) : ATTNRUN_OK;
 }

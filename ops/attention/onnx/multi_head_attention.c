@@ -121,8 +121,8 @@ static attn_status find_operands(const attnrun_step *step, struct mha_operand *o
     return ATTNRUN_OK;
 }
 
-static attn_status check_past(const attnrun_step *step, int in, const struct mha_state *s,
-                              int64_t dim, int64_t *length)
+static attn_status mha_check_past(const attnrun_step *step, int in,
+                                  const struct mha_state *s, int64_t dim, int64_t *length)
 {
     *length = 0;
     if (!op_has_in(step, in))
@@ -222,8 +222,8 @@ static attn_status plan_multi_head(attnrun_step *step, struct mha_state *state)
         TRY(op_need_dim(step, o[i].in, 0, dim_of(s->batch), "the batch"));
     if (args->scale == 0.0f && s->head_dim > 0)
         s->scale = (float)(1.0 / sqrt((double)s->head_dim));
-    TRY(check_past(step, PAST_K, state, s->head_dim, &s->past_len));
-    TRY(check_past(step, PAST_V, state, s->v_dim, &past_v));
+    TRY(mha_check_past(step, PAST_K, state, s->head_dim, &s->past_len));
+    TRY(mha_check_past(step, PAST_V, state, s->v_dim, &past_v));
     if (past_v != s->past_len)
         return op_fail(step, ATTNRUN_E_INPUT,
                        "past_key has %lld tokens and past_value %lld, expected as many",
