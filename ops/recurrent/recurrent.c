@@ -122,9 +122,10 @@ static attn_status plan_recurrent(attnrun_step *step, const struct recurrent_kin
     return ATTNRUN_OK;
 }
 
-static attn_status set_outputs(attnrun_step *step, const struct recurrent_kind *kind,
-                               attnrun_dim steps, attnrun_dim batch,
-                               attnrun_dim directions, attnrun_dim hidden)
+static attn_status recurrent_set_outputs(attnrun_step *step,
+                                         const struct recurrent_kind *kind,
+                                         attnrun_dim steps, attnrun_dim batch,
+                                         attnrun_dim directions, attnrun_dim hidden)
 {
     const struct recurrent_args *args = step->args;
     bool batch_first = args->layout != 0;
@@ -178,7 +179,7 @@ attn_status attn_recurrent_infer(attnrun_step *step, const struct recurrent_kind
                        "the hidden size is %lld, expected 1 or more",
                        (long long)hidden.value);
     TRY(recurrent_check_inputs(step, kind, directions, batch, inputs, hidden));
-    TRY(set_outputs(step, kind, steps, batch, dim_of(directions), hidden));
+    TRY(recurrent_set_outputs(step, kind, steps, batch, dim_of(directions), hidden));
     if (!step->concrete)
         return ATTNRUN_OK;
     s->steps = steps.value;

@@ -80,7 +80,8 @@ static attn_status attention_pooling_check_operands(const attnrun_step *step,
     return attn_key_mask_check(step, KEY_MASK, s->batch, s->n);
 }
 
-static attn_status set_outputs(attnrun_step *step, const struct pooling_shape *s)
+static attn_status attention_pooling_set_outputs(attnrun_step *step,
+                                                 const struct pooling_shape *s)
 {
     const attnrun_dim y[2] = { s->batch, attnrun_dim_mul(step, s->heads, s->dim) };
     const attnrun_dim one[2] = { s->batch, s->n }, all[3] = { s->batch, s->heads, s->n };
@@ -102,7 +103,7 @@ static attn_status pooling_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR, "epsilon is %g, expected at least 0",
                        (double)args->epsilon);
     TRY(attention_pooling_check_operands(step, &shape));
-    TRY(set_outputs(step, &shape));
+    TRY(attention_pooling_set_outputs(step, &shape));
     if (!step->concrete)
         return ATTNRUN_OK;
     s->units = shape.units.value;

@@ -250,7 +250,8 @@ static attn_status attnrun_linear_check_past(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
-static attn_status set_outputs(attnrun_step *step, const struct attn_qkv *shape)
+static attn_status attnrun_linear_set_outputs(attnrun_step *step,
+                                              const struct attn_qkv *shape)
 {
     attnrun_dim dims[4] = { shape->batch, shape->kv_heads, shape->dim, shape->v_dim };
     TRY(attn_qkv_output(step, shape, Y));
@@ -272,7 +273,7 @@ static attn_status attnrun_linear_infer(attnrun_step *step)
     TRY(check_modes(step));
     TRY(attn_key_mask_check(step, KEY_MASK, shape.batch, shape.kv_len));
     TRY(attnrun_linear_check_past(step, &shape));
-    TRY(set_outputs(step, &shape));
+    TRY(attnrun_linear_set_outputs(step, &shape));
     if (!step->concrete)
         return ATTNRUN_OK;
     TRY(attn_qkv_sizes(step, &args->heads, &shape, &p->sizes));

@@ -167,7 +167,7 @@ static attn_status reformer_check_inputs(const attnrun_step *step,
     return attn_key_mask_check(step, MASK, shape->batch, shape->kv_len);
 }
 
-static attn_status set_outputs(attnrun_step *step, const struct attn_qkv *shape)
+static attn_status reformer_set_outputs(attnrun_step *step, const struct attn_qkv *shape)
 {
     const struct reformer_args *args = step->args;
     attnrun_dim dims[4] = { shape->batch, shape->q_heads, dim_of(args->num_hashes),
@@ -313,7 +313,7 @@ static attn_status reformer_infer(attnrun_step *step)
     TRY(attn_qkv_infer(step, &args->heads, QK, QK, V, ATTN_SAME_LENGTH | ATTN_SAME_HEADS,
                        &shape));
     TRY(reformer_check_inputs(step, &found, &shape));
-    TRY(set_outputs(step, &shape));
+    TRY(reformer_set_outputs(step, &shape));
     return step->concrete ? plan_reformer(step, &found, &shape) : ATTNRUN_OK;
 }
 

@@ -210,7 +210,7 @@ static attnrun_dim update_row(const attnrun_step *step, const struct delta_dims 
     return attnrun_dim_mul(step, n, dim_of(args->state_update_capacity));
 }
 
-static attn_status set_outputs(attnrun_step *step, const struct delta_dims *d)
+static attn_status gated_delta_set_outputs(attnrun_step *step, const struct delta_dims *d)
 {
     attnrun_dim y[4] = { step->in[QUERY].dims[0], step->in[QUERY].dims[1] };
     y[d->lead] = d->heads;
@@ -327,7 +327,7 @@ static attn_status delta_infer(attnrun_step *step)
         TRY(op_need_rank(step, VALUE, step->in[QUERY].rank));
     TRY(find_dims(step, &d));
     TRY(gated_delta_check_inputs(step, &d));
-    TRY(set_outputs(step, &d));
+    TRY(gated_delta_set_outputs(step, &d));
     return step->concrete ? plan_gated_delta_net(step, &d) : ATTNRUN_OK;
 }
 

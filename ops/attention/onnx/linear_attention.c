@@ -139,7 +139,8 @@ static int64_t answer_heads(const struct linear_args *args)
                                                   : args->kv_num_heads;
 }
 
-static attn_status set_outputs(attnrun_step *step, attnrun_dim d_k, attnrun_dim d_v)
+static attn_status linear_attention_set_outputs(attnrun_step *step, attnrun_dim d_k,
+                                                attnrun_dim d_v)
 {
     const struct linear_args *args = step->args;
     const attnrun_type *q = &step->in[LINEAR_QUERY];
@@ -248,7 +249,7 @@ static attn_status linear_infer(attnrun_step *step)
                    attnrun_dim_mul(step, d_k, dim_of(args->kv_num_heads))));
     TRY(check_gate(step, LINEAR_BETA, dim_of(args->kv_num_heads), dim_of(1)));
     TRY(linear_attention_check_past(step, d_k, d_v));
-    TRY(set_outputs(step, d_k, d_v));
+    TRY(linear_attention_set_outputs(step, d_k, d_v));
     return step->concrete ? plan_linear(step, d_k.value, d_v.value) : ATTNRUN_OK;
 }
 
