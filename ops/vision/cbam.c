@@ -179,7 +179,7 @@ static void plan_groups(attnrun_step *step, const struct cbam_state *s)
     }
 }
 
-static attn_status plan_memory(attnrun_step *step, struct cbam_state *s)
+static attn_status cbam_plan_memory(attnrun_step *step, struct cbam_state *s)
 {
     int64_t bytes;
     if (has_spatial(step) &&
@@ -208,7 +208,7 @@ static attn_status plan_cbam(attnrun_step *step, struct cbam_state *s)
     if (!ck_mul(s->hidden, map->channels, &weights) || !ck_mul(weights, 2, &weights))
         return op_fail_size(step, "the number of elements of w1 and w2", "2^63 - 1");
     s->cut = attn_map_cut(map, weights, MAX_GROUPS);
-    TRY(plan_memory(step, s));
+    TRY(cbam_plan_memory(step, s));
     if (s->cut.images > 0)
         plan_groups(step, s);
     else

@@ -126,7 +126,7 @@ static void sagan_costs(attnrun_step *step, const struct attn_sagan *s)
     op_tasks(step, QUERIES, s->map.batch * s->query_tiles, op_ns(queries + 200));
 }
 
-static attn_status plan_memory(attnrun_step *step, struct attn_sagan *s)
+static attn_status sagan_plan_memory(attnrun_step *step, struct attn_sagan *s)
 {
     int64_t floats, tasks;
     const int64_t stream = attn_stream_packed_bytes(s->block, s->d, s->v_dim);
@@ -169,7 +169,7 @@ static attn_status sagan_plan(attnrun_step *step)
     s->block = s->map.batch > SMALL / s->map.pixels ? 2 * ROWS : ROWS;
     s->query_tiles = (s->map.pixels + s->block - 1) / s->block;
     plan_keys(s);
-    TRY(plan_memory(step, s));
+    TRY(sagan_plan_memory(step, s));
     sagan_costs(step, s);
     /* Once the keys are stored, only its own task reads a query's pixel. */
     attnrun_step_inplace(step, 0, X);

@@ -221,7 +221,7 @@ static bool reserve(attnrun_step *step, int64_t count, int64_t size, int64_t *at
            ck_align(bytes, 64, &step->shared_bytes);
 }
 
-static attn_status plan_memory(attnrun_step *step, struct reformer *s)
+static attn_status reformer_plan_memory(attnrun_step *step, struct reformer *s)
 {
     const int64_t index = (int64_t)sizeof(int32_t);
     const int64_t hash = attn_reformer_hash_bytes(s), sort = attn_reformer_sort_bytes(s),
@@ -299,7 +299,7 @@ static attn_status plan_reformer(attnrun_step *step, const struct reformer *foun
     if (!ck_mul(s->hashes, s->features, &features))
         return op_fail_size(step, "the number of rotations", "2^63 - 1");
     plan_blocks(s);
-    TRY(plan_memory(step, s));
+    TRY(reformer_plan_memory(step, s));
     return plan_tasks(step, s);
 }
 

@@ -146,7 +146,7 @@ static int64_t attend_bytes(const struct routing_state *s)
                 round_up(z->q_len, 16));
 }
 
-static attn_status plan_memory(attnrun_step *step, struct routing_state *s)
+static attn_status routing_plan_memory(attnrun_step *step, struct routing_state *s)
 {
     int64_t chosen[2], attend = attend_bytes(s);
     bool fits = attend >= 0;
@@ -210,7 +210,7 @@ static attn_status plan_routing(attnrun_step *step, const struct attn_qkv *shape
         min64(MAX_CLUSTERS, max64(8, DISTANCES / max64(1, max64(s->n[0], s->n[1]))));
     s->groups = s->clusters / s->group + (s->clusters % s->group != 0);
     s->rows = max64(1, min64(s->window[0], ATTN_STREAM_MAX));
-    TRY(plan_memory(step, s));
+    TRY(routing_plan_memory(step, s));
     return plan_tasks(step, s);
 }
 

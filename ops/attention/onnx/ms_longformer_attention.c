@@ -60,7 +60,8 @@ static attn_status check_flags(const attnrun_step *step, int in)
     return op_need_dim(step, in, 1, step->in[X].dims[1], "the number of tokens");
 }
 
-static attn_status plan_memory(attnrun_step *step, struct ms_longformer_state *s)
+static attn_status ms_longformer_plan_memory(attnrun_step *step,
+                                             struct ms_longformer_state *s)
 {
     const struct attn_window *w = &s->window;
     const int64_t tokens = w->s.batch * w->s.kv_len;
@@ -131,7 +132,7 @@ static attn_status plan_longformer(attnrun_step *step)
     attn_gemm_describe(&s->gemm, w->s.batch * w->s.kv_len, 3 * width, width, false,
                        false);
     TRY(attn_gemm_plan(step, &s->gemm));
-    TRY(plan_memory(step, s));
+    TRY(ms_longformer_plan_memory(step, s));
     op_tasks(step, PROJECT, s->gemm.n_tasks, s->gemm.task_cost);
     op_tasks(step, LIST, w->globals ? w->s.batch : 0, 4 * w->s.kv_len);
     op_tasks(step, WINDOW, w->n_tasks, w->task_cost);

@@ -175,7 +175,7 @@ static attn_status paged_check_inputs(attnrun_step *step)
 }
 
 /* Shared memory: rotated queries, and caches that no output holds. */
-static attn_status plan_memory(attnrun_step *step)
+static attn_status paged_plan_memory(attnrun_step *step)
 {
     struct paged_state *s = step->state;
     int64_t queries;
@@ -210,7 +210,7 @@ static attn_status plan_paged(attnrun_step *step)
         !ck_mul(s->pages, s->page, &length) || length > INT32_MAX)
         return op_fail_size(step, "the tokens of the cache, or of a table", "2^31 - 1");
     TRY(attn_sdpa_fits(step, 1, s->heads, s->tokens, s->table * s->page, 2 * s->dim));
-    TRY(plan_memory(step));
+    TRY(paged_plan_memory(step));
     *c = (struct attn_sdpa){ .batch = 1,
                              .q_heads = s->heads,
                              .kv_heads = s->kv_heads,
