@@ -335,7 +335,7 @@ static void run_instruction(const struct fused_elementwise_tile *tile,
     kernel(y, a.at, a.each, b.at, b.each, n);
 }
 
-static void run_tile(struct fused_elementwise_tile *tile)
+static void fused_elementwise_run_tile(struct fused_elementwise_tile *tile)
 {
     const attnrun_step *step = tile->step;
     const struct fused_state *state = step->state;
@@ -360,7 +360,7 @@ static attn_status fused_run(const attnrun_step *step, const attnrun_work *work)
     start_cursors(&tile, begin, end);
     for (tile.first = begin; tile.first < end; tile.first += tile.n) {
         tile.n = tile_size(&tile, end - tile.first);
-        run_tile(&tile);
+        fused_elementwise_run_tile(&tile);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
     }

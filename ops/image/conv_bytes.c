@@ -206,9 +206,9 @@ static void multiply_rows(const attnrun_step *step, const struct conv_bytes *c,
         o->finish(step, block, (float *)(void *)(sums + max * c->block_pixels));
 }
 
-static attn_status run_tile(const attnrun_step *step, const attnrun_work *work,
-                            const struct conv_bytes *c,
-                            const struct conv_bytes_operands *o, int64_t task)
+static attn_status conv_bytes_run_tile(const attnrun_step *step, const attnrun_work *work,
+                                       const struct conv_bytes *c,
+                                       const struct conv_bytes_operands *o, int64_t task)
 {
     const struct conv_shape *s = &c->shape;
     const int64_t pixel = op_take(&task, c->pixel_blocks) * c->block_pixels;
@@ -238,6 +238,6 @@ attn_status attn_conv_bytes_run(const attnrun_step *step, const attnrun_work *wo
                                 const struct conv_bytes_operands *o)
 {
     for (int64_t task = work->begin; task < work->end; task++)
-        TRY(run_tile(step, work, c, o, task));
+        TRY(conv_bytes_run_tile(step, work, c, o, task));
     return ATTNRUN_OK;
 }

@@ -329,8 +329,9 @@ static void store(struct block_lists_walk *w)
 }
 
 /* Products prefetch the rows that are read after this query tile. */
-static attn_status run_tile(struct block_lists_walk *w, int64_t rows,
-                            struct attn_prefetch *prefetch, const attnrun_work *work)
+static attn_status block_lists_run_tile(struct block_lists_walk *w, int64_t rows,
+                                        struct attn_prefetch *prefetch,
+                                        const attnrun_work *work)
 {
     const struct attn_sizes *s = &w->p->sizes;
     struct run run = { .to = 0 };
@@ -406,7 +407,7 @@ attn_status attn_blocks_run(const struct attn_blocks *p,
         struct attn_prefetch prefetch =
             next < w.rows ? rows_of(&w, next, tile_rows(&w, next), w.tile)
                           : first_rows(&w, task, work, memory);
-        TRY(run_tile(&w, rows, &prefetch, work));
+        TRY(block_lists_run_tile(&w, rows, &prefetch, work));
     }
     return ATTNRUN_OK;
 }

@@ -314,7 +314,7 @@ static void finish_rows(struct queries *t)
 
 /* Gives a tile to each group of rows that sees some of it, cut to the keys that they
  * see. */
-static void run_tile(struct queries *t, const struct attn_keys *all)
+static void sdpa_run_tile(struct queries *t, const struct attn_keys *all)
 {
     const int64_t panel = ATTN_GEMM_NR_MAX;
     const bool one_head = t->row % t->s->q_len + t->stream.n <= t->s->q_len;
@@ -403,7 +403,7 @@ static attn_status sdpa_walk(struct queries *t, int64_t from, int64_t to, int64_
             const struct attn_keys keys = tile_at(t, t->first, n);
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            run_tile(t, &keys);
+            sdpa_run_tile(t, &keys);
         }
         t->first += n;
     }

@@ -244,10 +244,10 @@ static void finish(const struct attn_pooling *w, const struct attn_kernels *kern
     }
 }
 
-static void run_tile(const struct attn_pooling *w, const struct attn_kernels *kernels,
-                     const struct attn_pooling_operands *o,
-                     const struct attn_pooling_task *t,
-                     const struct softmax_pooling_place *p, int64_t first, int64_t n)
+static void
+pooling_run_tile(const struct attn_pooling *w, const struct attn_kernels *kernels,
+                 const struct attn_pooling_operands *o, const struct attn_pooling_task *t,
+                 const struct softmax_pooling_place *p, int64_t first, int64_t n)
 {
     const uint8_t *mask = o->mask != NULL ? o->mask + t->b * w->tokens + first : NULL;
     const bool masked = mask != NULL && all_masked(mask, n);
@@ -285,7 +285,7 @@ attn_status attn_pooling_run(const struct attn_pooling *w,
     for (int64_t first = t->from; first < t->to; first += w->tile) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        run_tile(w, kernels, o, t, &p, first, min64(w->tile, t->to - first));
+        pooling_run_tile(w, kernels, o, t, &p, first, min64(w->tile, t->to - first));
     }
     if (w->parts == 1)
         finish(w, kernels, o, t, p.state, p.sums);

@@ -257,8 +257,8 @@ static bool fits_tile(const struct attn_stream *s, int64_t rows)
 }
 
 /* Queries row … row + rows - 1, up to TILE, see all of n segments. */
-static void run_tile(struct attn_stream *s, const struct attn_keys *segments, int n,
-                     int64_t row, int64_t rows)
+static void stream_run_tile(struct attn_stream *s, const struct attn_keys *segments,
+                            int n, int64_t row, int64_t rows)
 {
     if (s->tile_row != row || s->tile_rows != rows)
         s->kernels->query_tile_pack_f32(s->tile, s->q + row * s->dim, s->dim,
@@ -292,7 +292,7 @@ static void run_tiles(struct attn_stream *s, const struct attn_keys *segments, i
             tile[i].last += row;
             tile[i].own_at += row;
         }
-        run_tile(s, tile, n, row, m);
+        stream_run_tile(s, tile, n, row, m);
     }
 }
 

@@ -246,7 +246,7 @@ static int64_t group_from(const struct chunks *t, int64_t r)
     return min64(min64(rows, ATTN_STREAM_ROWS), t->rows - r);
 }
 
-static void run_tile(struct chunks *t)
+static void reformer_chunks_run_tile(struct chunks *t)
 {
     const struct reformer *s = t->s;
     const int64_t panel = ATTN_GEMM_NR_MAX;
@@ -299,7 +299,7 @@ attn_status attn_reformer_chunks(const struct reformer *s,
         key_round += key_round < 0 ? s->rounds : 0;
         t.n = min64(min64(KEYS, n - at), to - t.key);
         load_tile(&t, key_round, at, repeat == round);
-        run_tile(&t);
+        reformer_chunks_run_tile(&t);
         t.key += t.n;
     }
     store(&t, kernels);

@@ -308,7 +308,7 @@ static void finish_scores(void *arg, float *scores, int64_t row, int64_t rows,
         finish_row(w, scores + r * ATTN_STREAM_SCORES, row + r, from, to);
 }
 
-static void run_tile(struct synthetic_walk *w, int64_t last)
+static void synthetic_run_tile(struct synthetic_walk *w, int64_t last)
 {
     struct attn_keys tile = { .n = min64(KEYS, last - w->first) };
     find_keys(w, &tile);
@@ -361,7 +361,7 @@ static attn_status run_task(const attnrun_step *step, const attnrun_work *work,
     for (w.first = 0; w.first < last; w.first += KEYS) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        run_tile(&w, last);
+        synthetic_run_tile(&w, last);
     }
     store(&w);
     return ATTNRUN_OK;
