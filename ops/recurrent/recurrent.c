@@ -324,8 +324,8 @@ static void sum_bias(const attnrun_step *step, const struct recurrent_kind *kind
         to[i] = i < summed ? bias[i] + bias[columns + i] : bias[i];
 }
 
-static void prepare(const attnrun_step *step, const attnrun_work *work,
-                    const struct recurrent_kind *kind, int64_t d)
+static void recurrent_prepare(const attnrun_step *step, const attnrun_work *work,
+                              const struct recurrent_kind *kind, int64_t d)
 {
     const struct recurrent_state *s = step->state;
     float *bias = (float *)work->shared + s->bias_at + d * s->gates * s->hidden;
@@ -540,7 +540,7 @@ attn_status attn_recurrent_run(const attnrun_step *step, const attnrun_work *wor
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 0)
-            prepare(step, work, kind, task);
+            recurrent_prepare(step, work, kind, task);
         else if (work->phase == s->project_phase)
             project(step, work, kind, task);
         else

@@ -265,8 +265,8 @@ static void begin_text(const struct tokens *t, const attnrun_string *text)
 
 /* ---- all strings ---- */
 
-static attn_status prepare(const attnrun_step *step, const attnrun_work *work,
-                           struct tokens *t)
+static attn_status tokenizer_prepare(const attnrun_step *step, const attnrun_work *work,
+                                     struct tokens *t)
 {
     const struct tokenizer_args *args = step->args;
     char *room = (char *)work->scratch + levels_bytes(args);
@@ -342,7 +342,7 @@ static attn_status tokenizer_run(const attnrun_step *step, const attnrun_work *w
     const attnrun_tensor *x = &step->x[0];
     int64_t dims[ATTNRUN_MAX_RANK] = { 0 }, max;
     struct tokens t;
-    TRY(prepare(step, work, &t));
+    TRY(tokenizer_prepare(step, work, &t));
     TRY(count_tokens(&t, &max));
     const int rank = tokenizer_rank(x->rank, tensor_count(x) == 0);
     for (int i = 0; i < x->rank; i++)

@@ -289,8 +289,8 @@ static struct attn_keys tile_at(const struct masked_walk *t, int64_t first, int6
 }
 
 /* Applies the mask to a part of the tile, element by element. */
-static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
-                    int64_t to)
+static void masked_prepare(void *arg, float *scores, int64_t row, int64_t rows,
+                           int64_t from, int64_t to)
 {
     const struct masked_walk *t = arg;
     const int64_t begin = t->first + from, end = t->first + to;
@@ -320,7 +320,8 @@ static void give(struct masked_walk *t, int64_t group, const struct attn_keys *t
         keys.first = seen->first + t->query - t->first;
         keys.last = seen->last + t->query - t->first;
     }
-    attn_stream_rows(&t->stream, &keys, row, rows, from, to, masked ? prepare : NULL, t);
+    attn_stream_rows(&t->stream, &keys, row, rows, from, to,
+                     masked ? masked_prepare : NULL, t);
 }
 
 /* Gives a group those of its spans that are in the tile. */

@@ -261,8 +261,8 @@ static bool all_seen(const struct queries *t, int64_t row, int64_t from, int64_t
     return t->first + from >= seen->all_from && t->first + to <= seen->all_to;
 }
 
-static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
-                    int64_t to)
+static void sdpa_prepare(void *arg, float *scores, int64_t row, int64_t rows,
+                         int64_t from, int64_t to)
 {
     const struct queries *t = arg;
     const bool whole = all_seen(t, row, from, to);
@@ -329,7 +329,7 @@ static void sdpa_run_tile(struct queries *t, const struct attn_keys *all)
         const bool free = plain && (whole || one_head);
         attn_stream_rows(&t->stream, free && !whole ? &band : all, row,
                          min64(t->group, t->stream.n - row), from, to,
-                         free ? NULL : prepare, t);
+                         free ? NULL : sdpa_prepare, t);
     }
 }
 

@@ -226,8 +226,8 @@ static void keep_seen(const struct window_walk *t, float *scores, int64_t rows,
                                          (size_t)n);
 }
 
-static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
-                    int64_t to)
+static void window_prepare(void *arg, float *scores, int64_t row, int64_t rows,
+                           int64_t from, int64_t to)
 {
     const struct window_walk *t = arg;
     const int64_t first = t->first + from, n = to - from, x = t->x + row - t->row;
@@ -331,7 +331,7 @@ static void give_window(struct window_walk *t, const struct attn_keys *all)
         keys_of(t, x + rows - 1, &unused, &to);
         from = max64(from - t->first, 0) / panel * panel;
         attn_stream_rows(&t->stream, &keys, row, rows, from, min64(to - t->first, keys.n),
-                         band ? NULL : prepare, t);
+                         band ? NULL : window_prepare, t);
     }
 }
 

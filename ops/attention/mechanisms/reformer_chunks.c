@@ -150,8 +150,8 @@ static void deduplicate(const struct chunks *t, float *scores, int64_t row, int6
         }
 }
 
-static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
-                    int64_t to)
+static void reformer_chunks_prepare(void *arg, float *scores, int64_t row, int64_t rows,
+                                    int64_t from, int64_t to)
 {
     const struct chunks *t = arg;
     const struct reformer *s = t->s;
@@ -268,7 +268,7 @@ static void reformer_chunks_run_tile(struct chunks *t)
         t->ragged = last_first != first || from % panel != 0;
         const bool plain = t->simple && !s->deduplicate && !t->ragged;
         attn_stream_rows(&t->stream, &keys, row, rows, from / panel * panel, to,
-                         plain ? NULL : prepare, t);
+                         plain ? NULL : reformer_chunks_prepare, t);
     }
 }
 

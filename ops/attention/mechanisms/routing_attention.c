@@ -375,8 +375,8 @@ static void begin(struct cluster *t, const attnrun_step *step, int64_t head,
     memset(t->count, 0, (size_t)z->q_len * sizeof *t->count);
 }
 
-static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
-                    int64_t to)
+static void routing_prepare(void *arg, float *scores, int64_t row, int64_t rows,
+                            int64_t from, int64_t to)
 {
     const struct cluster *t = arg;
     struct attn_pairs pairs = t->pairs;
@@ -467,7 +467,7 @@ static void run_queries(struct cluster *t, int64_t rows, void *shared)
         const struct attn_keys keys = load_tile(t, first);
         if (s->shared)
             make_unit(t, &keys, norms_of(s, shared, t->head, 1));
-        attn_stream_tile(&t->stream, &keys, plain ? NULL : prepare, t);
+        attn_stream_tile(&t->stream, &keys, plain ? NULL : routing_prepare, t);
     }
     for (int64_t r = 0; r < rows; r++) {
         float *to = y + t->queries[r] * z->y.row;

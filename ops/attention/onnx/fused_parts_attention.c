@@ -196,8 +196,8 @@ struct parts_walk {
     const float *mask; /* of the first query and key of the tile */
 };
 
-static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
-                    int64_t to)
+static void fused_parts_prepare(void *arg, float *scores, int64_t row, int64_t rows,
+                                int64_t from, int64_t to)
 {
     const struct parts_walk *t = arg;
     const int64_t *m = t->part->m;
@@ -235,7 +235,7 @@ static attn_status see_part(const attnrun_step *step, struct parts_walk *t,
         if (part->mask >= 0)
             t->mask = (const float *)step->x[part->mask].data + place(part->m, at) +
                       j * part->m[4];
-        attn_stream_tile(stream, &keys, part->mask >= 0 ? prepare : NULL, t);
+        attn_stream_tile(stream, &keys, part->mask >= 0 ? fused_parts_prepare : NULL, t);
     }
     return ATTNRUN_OK;
 }

@@ -377,7 +377,8 @@ static void make_gates(const attnrun_step *step, const float *raw, float *g)
     }
 }
 
-static void prepare(const attnrun_step *step, const attnrun_work *work, int64_t token)
+static void gated_delta_prepare(const attnrun_step *step, const attnrun_work *work,
+                                int64_t token)
 {
     const struct delta_state *s = step->state;
     const struct delta_args *args = step->args;
@@ -556,7 +557,7 @@ static attn_status delta_run(const attnrun_step *step, const attnrun_work *work)
             TRY(check_starts(step));
         for (int64_t t = task * TOKENS;
              work->phase == PREPARE && t < (end < s->tokens ? end : s->tokens); t++)
-            prepare(step, work, t);
+            gated_delta_prepare(step, work, t);
     }
     return ATTNRUN_OK;
 }
