@@ -137,7 +137,7 @@ static attn_status set_output(attnrun_step *step)
     return op_out(step, 0, step->in[X].dtype, like->rank, y);
 }
 
-static int64_t gemm_floats(const struct attn_external *s)
+static int64_t external_gemm_floats(const struct attn_external *s)
 {
     const size_t slots = (size_t)s->slots, co = (size_t)s->co, ch = (size_t)s->ch;
     const size_t width = (size_t)s->width, rows = ROWS;
@@ -173,7 +173,7 @@ static attn_status external_tasks(attnrun_step *step, struct attn_external *s)
     s->alone = s->groups >= ENOUGH_GROUPS;
     s->transposed_floats = s->tokens ? round_up(s->width * s->slots, 16) : 0;
     s->panel_floats = panel_floats(step, s);
-    s->gemm_floats = gemm_floats(s);
+    s->gemm_floats = external_gemm_floats(s);
     if (!ck_mul(s->tiles, s->slots * (s->width + 2), &s->group_floats) ||
         s->group_floats > INT64_MAX / 64 || !ck_mul(s->groups, s->tiles, &tasks) ||
         !ck_mul(s->groups, s->group_floats = round_up(s->group_floats, 16), &floats) ||

@@ -106,7 +106,7 @@ static void plan_keys(struct attn_sagan *s)
 }
 
 /* The floats of the largest product of either phase. */
-static int64_t gemm_floats(const struct attn_sagan *s)
+static int64_t sagan_gemm_floats(const struct attn_sagan *s)
 {
     const size_t c = (size_t)s->map.channels, e = (size_t)s->v_dim;
     const size_t x = attn_gemm_scratch(ROWS, TILE, c),
@@ -142,7 +142,7 @@ static attn_status sagan_plan_memory(attnrun_step *step, struct attn_sagan *s)
                             "2^57 floats");
     step->shared_bytes = floats * (int64_t)sizeof(float);
     s->stream_floats = round_up(stream / (int64_t)sizeof(float), 16);
-    s->gemm_floats = gemm_floats(s);
+    s->gemm_floats = sagan_gemm_floats(s);
     /* Phase 0: a projection of a tile, and pixels before and behind a transposition. */
     floats = max64(s->d, ROWS) * TILE + (s->pooled ? 2 * ROWS * TILE : 0);
     step->scratch_bytes =

@@ -19,7 +19,7 @@ enum {
     TOGETHER_FLOATS = 3 << 15
 };
 
-static int64_t gemm_floats(const struct attn_feature_plan *p)
+static int64_t feature_plan_gemm_floats(const struct attn_feature_plan *p)
 {
     const size_t f = (size_t)p->features, v = (size_t)p->sizes.v_dim;
     const size_t n = (size_t)p->chunk, tile = (size_t)p->tile;
@@ -120,7 +120,7 @@ attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan 
     step->scratch_bytes =
         (2 * features + round_up(p->features, 16) + round_up(p->chunk, 16) +
          PANEL * CHUNK + 16 * p->tile + (p->panel_floats + sum) * p->together +
-         gemm_floats(p) + round_up(rule_floats, 16)) *
+         feature_plan_gemm_floats(p) + round_up(rule_floats, 16)) *
         (int64_t)sizeof(float);
     state_tasks(step, p);
     return ATTNRUN_OK;
@@ -138,7 +138,7 @@ static void open_scratch(struct attn_feature_call *c, void *scratch)
     c->column = c->scores + PANEL * CHUNK;
     c->packed = c->column + 16 * p->tile;
     c->gemm = c->packed + p->panel_floats * p->together;
-    c->sum = c->gemm + gemm_floats(p);
+    c->sum = c->gemm + feature_plan_gemm_floats(p);
     c->rule_scratch = c->sum + p->sum_floats * p->together;
 }
 

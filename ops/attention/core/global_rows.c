@@ -20,7 +20,7 @@ static int64_t blocks_of(int64_t n, int64_t block)
 
 /* ---- plan ---- */
 
-static int64_t gemm_floats(const struct attn_global_rows *g)
+static int64_t global_rows_gemm_floats(const struct attn_global_rows *g)
 {
     const size_t width = (size_t)g->width, dims = (size_t)max64(g->s.dim, g->s.v_dim);
     const size_t project = attn_gemm_scratch(SOME, dims, width),
@@ -42,7 +42,7 @@ static bool scratch_of(struct attn_global_rows *g)
     if (few < 0 || many < 0 || g->width > INT64_MAX / 65536 ||
         !ck_add(s->dim, s->v_dim, &dims) || dims > INT64_MAX / 65536)
         return false;
-    g->gemm_floats = gemm_floats(g);
+    g->gemm_floats = global_rows_gemm_floats(g);
     rows = SOME * (round_up(g->width, 16) + round_up(max64(s->dim, s->v_dim), 16));
     tile = KEYS * (round_up(s->dim, 16) + round_up(s->v_dim, 16));
     return ck_add(max64(few, many), 4 * (g->gemm_floats + rows + tile + KEYS + 64),

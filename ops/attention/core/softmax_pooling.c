@@ -29,7 +29,7 @@ static int64_t value_rows(const struct attn_pooling *w)
     return w->v_head == 0 ? w->block : 1;
 }
 
-static int64_t gemm_floats(const struct attn_pooling *w)
+static int64_t pooling_gemm_floats(const struct attn_pooling *w)
 {
     return round_up((int64_t)attn_gemm_scratch((size_t)value_rows(w), (size_t)w->v_dim,
                                                (size_t)w->tile),
@@ -82,8 +82,8 @@ attn_status attn_pooling_plan(const attnrun_step *step, struct attn_pooling *w)
     w->task_cost += 200 + w->block * w->v_dim / 16;
     w->n_merges = w->parts > 1 ? tasks : 0;
     w->merge_cost = 200 + w->parts * w->block * w->v_dim / 4;
-    w->scratch_bytes = (w->record + round_up(w->block * w->tile, 16) + gemm_floats(w) +
-                        round_up(w->extra_floats, 16)) *
+    w->scratch_bytes = (w->record + round_up(w->block * w->tile, 16) +
+                        pooling_gemm_floats(w) + round_up(w->extra_floats, 16)) *
                        (int64_t)sizeof(float);
     w->shared_bytes = w->parts > 1 ? w->n_tasks * w->record * (int64_t)sizeof(float) : 0;
     return ATTNRUN_OK;
@@ -125,7 +125,7 @@ static struct softmax_pooling_place place_of(const struct attn_pooling *w, void 
     p.sums = (float *)scratch + state_floats(w);
     p.scores = (float *)scratch + w->record;
     p.gemm = p.scores + round_up(w->block * w->tile, 16);
-    p.extra = p.gemm + gemm_floats(w);
+    p.extra = p.gemm + pooling_gemm_floats(w);
     return p;
 }
 

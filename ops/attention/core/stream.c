@@ -19,7 +19,7 @@ enum {
 };
 
 /* The floats of scratch of both products of a tile. */
-static int64_t gemm_floats(int64_t rows, int64_t dim, int64_t v_dim)
+static int64_t stream_gemm_floats(int64_t rows, int64_t dim, int64_t v_dim)
 {
     size_t m = (size_t)rows;
     size_t scores = attn_gemm_scratch(m, KEYS, (size_t)dim);
@@ -60,7 +60,8 @@ static int64_t stream_floats(int64_t max, int64_t dim, int64_t v_dim)
         return -1;
     const int64_t rows = min64(max, ROWS);
     return round_up(max * dim, 16) + round_up(max * v_dim, 16) + 4 * max + 16 +
-           score_floats(rows) + tile_floats(rows, dim) + gemm_floats(rows, dim, v_dim);
+           score_floats(rows) + tile_floats(rows, dim) +
+           stream_gemm_floats(rows, dim, v_dim);
 }
 
 int64_t attn_stream_packed_bytes(int64_t max, int64_t dim, int64_t v_dim)
@@ -88,7 +89,7 @@ void attn_stream_begin_packed(struct attn_stream *s, const struct attn_kernels *
                                .k_col = 1,
                                .packed = true };
     s->gemm = scratch;
-    s->scores = s->gemm + gemm_floats(rows, dim, v_dim);
+    s->scores = s->gemm + stream_gemm_floats(rows, dim, v_dim);
     s->tile = s->scores + score_floats(rows);
     s->sums = s->tile + tile_floats(rows, dim);
     s->q = s->sums + round_up(max * v_dim, 16);

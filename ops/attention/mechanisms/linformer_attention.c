@@ -95,7 +95,7 @@ static attn_status linformer_check_operands(const attnrun_step *step,
     return attn_key_mask_check(step, KEY_MASK, shape->batch, shape->kv_len);
 }
 
-static int64_t gemm_floats(const struct linformer_state *s)
+static int64_t linformer_gemm_floats(const struct linformer_state *s)
 {
     const size_t a = attn_gemm_scratch(SLOTS, (size_t)s->sizes.dim, TOKENS);
     const size_t b = attn_gemm_scratch(SLOTS, (size_t)s->sizes.v_dim, TOKENS);
@@ -147,7 +147,7 @@ static attn_status linformer_plan(attnrun_step *step, struct linformer_state *s)
     s->heads = s->e_by_head || s->f_by_head ? 1 : HEADS;
     s->groups = (z->kv_heads + s->heads - 1) / s->heads;
     s->blocks = s->slots / SLOTS + (s->slots % SLOTS != 0);
-    s->gemm_floats = gemm_floats(s);
+    s->gemm_floats = linformer_gemm_floats(s);
     const int64_t floats = SLOTS * TRANSPOSED + 16 * TOKENS + s->gemm_floats;
     step->scratch_bytes = s->sdpa.scratch_bytes > floats * (int64_t)sizeof(float)
                               ? s->sdpa.scratch_bytes

@@ -10,7 +10,7 @@
 
 #include "../../tile.h"
 
-static int64_t gemm_floats(const struct attn_luong_local *s)
+static int64_t luong_local_gemm_floats(const struct attn_luong_local *s)
 {
     const size_t keys = (size_t)s->max;
     const size_t scores = attn_gemm_scratch(1, keys, (size_t)s->units),
@@ -44,7 +44,8 @@ attn_status attn_luong_local_plan(attnrun_step *step, struct attn_luong_local *s
     op_tasks(step, 1, s->batch * s->blocks, op_ns(row_ns * (double)s->rows));
     step->shared_bytes = s->masked ? s->batch * (int64_t)sizeof(int64_t) : 0;
     step->scratch_bytes =
-        (2 * round_up(s->max, 16) + gemm_floats(s) + extra) * (int64_t)sizeof(float);
+        (2 * round_up(s->max, 16) + luong_local_gemm_floats(s) + extra) *
+        (int64_t)sizeof(float);
     return ATTNRUN_OK;
 }
 
@@ -192,7 +193,7 @@ attn_status attn_luong_local_run(const attnrun_step *step,
                                  .scores = work->scratch };
     r.bell = r.scores + round_up(s->max, 16);
     r.gemm = r.bell + round_up(s->max, 16);
-    r.additive = r.gemm + gemm_floats(s);
+    r.additive = r.gemm + luong_local_gemm_floats(s);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == 0) {
             TRY(count_keys(step, s, o->mask, task, &lens[task]));
