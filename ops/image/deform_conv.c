@@ -134,8 +134,8 @@ static void collect(const attnrun_step *step, attnrun_tensor *columns, int64_t i
     }
 }
 
-static void multiply(const attnrun_step *step, const attnrun_tensor *columns,
-                     float *scratch, int64_t image, int64_t group, int64_t oh)
+static void deform_conv_multiply(const attnrun_step *step, const attnrun_tensor *columns,
+                                 float *scratch, int64_t image, int64_t group, int64_t oh)
 {
     const struct conv_shape *s = step->state;
     int64_t width = s->w.out[2], row = group * s->rows;
@@ -184,7 +184,7 @@ static attn_status deform_run(const attnrun_step *step, const attnrun_work *work
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
             collect(step, &columns, image, group, oh);
-            multiply(step, &columns, scratch, image, group, oh);
+            deform_conv_multiply(step, &columns, scratch, image, group, oh);
         }
     }
     return ATTNRUN_OK;

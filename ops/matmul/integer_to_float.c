@@ -78,8 +78,10 @@ static void scale_block(const attnrun_step *step, const struct attn_integer_bloc
                            scales);
 }
 
-static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
-                            const struct places *at, struct attn_integer_operands *o)
+static attn_status integer_to_float_multiply(const attnrun_step *step,
+                                             const attnrun_work *work,
+                                             const struct places *at,
+                                             struct attn_integer_operands *o)
 {
     const struct to_float_state *state = step->state;
     o->b = step->x[B].data;
@@ -114,7 +116,7 @@ static attn_status integer_run(const attnrun_step *step, const attnrun_work *wor
                                            op_has_in(step, zero) ? &step->x[zero] : NULL,
                                        .a_signed = step->in[A].dtype == ATTNRUN_I8,
                                        .finish = integer_finish };
-    return multiply(step, work, &integer_places, &o);
+    return integer_to_float_multiply(step, work, &integer_places, &o);
 }
 
 const attnrun_op_def op_matmul_integer_to_float_1 = {
@@ -181,7 +183,7 @@ static attn_status dynamic_run(const attnrun_step *step, const attnrun_work *wor
         struct attn_integer_operands o = { .a = bytes,
                                            .a_zero = &zero,
                                            .finish = dynamic_finish };
-        return multiply(step, work, &dynamic_places, &o);
+        return integer_to_float_multiply(step, work, &dynamic_places, &o);
     }
     return OP_CANCELLED(work) ? ATTNRUN_E_CANCELLED : ATTNRUN_OK;
 }

@@ -12,8 +12,8 @@ static const attnrun_attr_def moe_attrs[] = { MIXTURE_ATTR_ROWS, ATTR_END };
 static const int64_t one_each[MIXTURE_MATRICES] = { 1, 1, 1 };
 
 /* Weights of one element of `matrix` for an expert, where they are not packed. */
-static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
-                            struct mixture_product *product)
+static attn_status moe_multiply(const attnrun_step *step, const attnrun_work *work,
+                                struct mixture_product *product)
 {
     const struct mixture_matrix *m = product->matrix;
     const int32_t dtype = step->in[m->weights].dtype;
@@ -51,7 +51,7 @@ static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
 static const struct mixture_kind moe = { .weights = { W1, W2, W3 },
                                          .biases = { B1, B2, B3 },
                                          .router_weights = -1,
-                                         .multiply = multiply };
+                                         .multiply = moe_multiply };
 
 /* Places of the packed matrices; false: overflow. */
 static bool lay_out(const struct attn_kernels *kernels, const attnrun_type *in,

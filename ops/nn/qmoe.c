@@ -57,8 +57,8 @@ static int32_t bits_of(const struct qmoe_args *args, int which)
     return (int32_t)(own[which] != 0 ? own[which] : args->expert_weight_bits);
 }
 
-static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
-                            struct mixture_product *product)
+static attn_status qmoe_multiply(const attnrun_step *step, const attnrun_work *work,
+                                 struct mixture_product *product)
 {
     const struct qmoe_state *state = step->state;
     const struct mixture_matrix *m = product->matrix;
@@ -90,7 +90,7 @@ static const struct mixture_kind qmoe = { .weights = { W1, W2, W3 },
                                           .router_weights = MIX,
                                           .normalized = true,
                                           .min_weight = 1e-8f,
-                                          .multiply = multiply };
+                                          .multiply = qmoe_multiply };
 
 /* ---- shapes ---- */
 

@@ -178,7 +178,7 @@ static int64_t place(const attnrun_tensor *x, int64_t d, int64_t column)
     return x->rank == 1 ? d : d * x->dims[1] + column;
 }
 
-static void multiply(const struct product *p, uint8_t *scratch)
+static void recurrent_i8_multiply(const struct product *p, uint8_t *scratch)
 {
     const struct recurrent_state *s = p->step->state;
     const struct attn_kernels *k = p->step->kernels;
@@ -237,7 +237,7 @@ void attn_recurrent_project_i8(const attnrun_step *step, const attnrun_work *wor
         .d = d,
         .to_row = columns,
     };
-    multiply(&product, work->scratch);
+    recurrent_i8_multiply(&product, work->scratch);
 }
 
 void attn_recurrent_gates_i8(const struct recurrent_cell *cell)
@@ -276,6 +276,6 @@ void attn_recurrent_gates_i8(const struct recurrent_cell *cell)
         product.n = columns - column < COLUMNS ? columns - column : COLUMNS;
         product.to = cell->gates + column;
         product.add = product.to;
-        multiply(&product, scratch);
+        recurrent_i8_multiply(&product, scratch);
     }
 }

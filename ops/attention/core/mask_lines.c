@@ -350,8 +350,9 @@ static struct attn_mask_known condition(int64_t opcode, const struct attn_mask_k
     return mask_between(0.0, 1.0);
 }
 
-static struct attn_mask_known multiply(const struct attn_mask_known *a,
-                                       const struct attn_mask_known *b, int32_t dtype)
+static struct attn_mask_known mask_lines_multiply(const struct attn_mask_known *a,
+                                                  const struct attn_mask_known *b,
+                                                  int32_t dtype)
 {
     const double x[4] = { a->low * b->low, a->low * b->high, a->high * b->low,
                           a->high * b->high };
@@ -381,7 +382,7 @@ static struct attn_mask_known intervals(const struct attn_mask_pair *p,
     case MASK_SUB:
         return rounded(a->low - b->high, a->high - b->low, p->dtype);
     case MASK_MUL:
-        return multiply(a, b, p->dtype);
+        return mask_lines_multiply(a, b, p->dtype);
     case MASK_MIN:
         return mask_between(fmin(a->low, b->low), fmin(a->high, b->high));
     case MASK_MAX:

@@ -151,8 +151,8 @@ struct afm_pool {
 
 /* Computes the products of the pairs first … first + n - 1. Masked pairs get scores of
  * -inf, others 0. */
-static void multiply(const struct afm_pool *p, int64_t b, int64_t first, int64_t n,
-                     float *seen)
+static void afm_multiply(const struct afm_pool *p, int64_t b, int64_t first, int64_t n,
+                         float *seen)
 {
     const struct afm_state *s = p->step->state;
     const int64_t dim = s->pooling.v_dim, fields = s->fields;
@@ -213,7 +213,7 @@ static void afm_scores(void *arg, const struct attn_pooling_task *task, float *s
     const struct afm_pool *p = arg;
     const struct afm_args *args = p->step->args;
     float seen[MAX_TILE];
-    multiply(p, task->b, first, n, seen);
+    afm_multiply(p, task->b, first, n, seen);
     if (args->attention != 0)
         score(p, scores, n);
     for (int64_t i = 0; i < n; i++) {

@@ -243,7 +243,8 @@ static const float *pooled_key(const attnrun_step *step, const attnrun_work *wor
 }
 
 /* Y = P * V for a block of tokens. */
-static void multiply(const attnrun_step *step, const attnrun_work *work, int64_t task)
+static void fastformer_multiply(const attnrun_step *step, const attnrun_work *work,
+                                int64_t task)
 {
     const struct fastformer_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
@@ -267,7 +268,7 @@ static attn_status fastformer_run(const attnrun_step *step, const attnrun_work *
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        multiply(step, work, task);
+        fastformer_multiply(step, work, task);
     }
     return ATTNRUN_OK;
 }
