@@ -486,9 +486,9 @@ static void store_sums(const struct masked_walk *t, int64_t row, int64_t rows)
     }
 }
 
-static attn_status attend(const attnrun_step *step, const struct attn_masked *m,
-                          const struct attn_masked_operands *o, int64_t task,
-                          const attnrun_work *work)
+static attn_status masked_attend(const attnrun_step *step, const struct attn_masked *m,
+                                 const struct attn_masked_operands *o, int64_t task,
+                                 const attnrun_work *work)
 {
     const struct attn_sdpa *s = &m->s;
     const double *norms = (const double *)(void *)((char *)work->shared + m->norms);
@@ -539,6 +539,6 @@ attn_status attn_masked_run(const attnrun_step *step, const struct attn_masked *
 {
     for (int64_t task = work->begin; task < work->end; task++)
         TRY(work->phase == SUMMARIZE ? summarize(step, m, o, task, work)
-                                     : attend(step, m, o, task, work));
+                                     : masked_attend(step, m, o, task, work));
     return ATTNRUN_OK;
 }

@@ -343,10 +343,10 @@ static bool find_valid(struct seen *seen, int64_t n)
 }
 
 /* Computes queries of a head, with slots at k and v. */
-static attn_status attend(const attnrun_step *step, const attnrun_work *work,
-                          int64_t batch, int64_t head, int64_t query,
-                          const struct compressed_operand *k,
-                          const struct compressed_operand *v, void *scratch)
+static attn_status compressed_attend(const attnrun_step *step, const attnrun_work *work,
+                                     int64_t batch, int64_t head, int64_t query,
+                                     const struct compressed_operand *k,
+                                     const struct compressed_operand *v, void *scratch)
 {
     const struct compressed_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
@@ -403,7 +403,7 @@ static attn_status run_head(const attnrun_step *step, const attnrun_work *work,
         make_slots(step, &v, batch, head, b * SLOTS, to, scratch);
     }
     for (int64_t b = 0; b < s->query_blocks; b++)
-        TRY(attend(step, work, batch, head, b * BLOCK, &k, &v, scratch));
+        TRY(compressed_attend(step, work, batch, head, b * BLOCK, &k, &v, scratch));
     return ATTNRUN_OK;
 }
 
@@ -441,7 +441,8 @@ static attn_status run_shared(const attnrun_step *step, const attnrun_work *work
         open_shared(step, work, false, at.b, at.head * z->dim);
     const struct compressed_operand v =
         open_shared(step, work, true, at.b, at.head * z->v_dim);
-    return attend(step, work, at.b, at.head, at.block * BLOCK, &k, &v, work->scratch);
+    return compressed_attend(step, work, at.b, at.head, at.block * BLOCK, &k, &v,
+                             work->scratch);
 }
 
 static attn_status compressed_run(const attnrun_step *step, const attnrun_work *work)

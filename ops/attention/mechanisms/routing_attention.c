@@ -477,8 +477,8 @@ static void run_queries(struct cluster *t, int64_t rows, void *shared)
     }
 }
 
-static attn_status attend(const attnrun_step *step, int64_t head,
-                          const attnrun_work *work)
+static attn_status routing_attend(const attnrun_step *step, int64_t head,
+                                  const attnrun_work *work)
 {
     const struct routing_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
@@ -515,7 +515,7 @@ static attn_status routing_run(const attnrun_step *step, const attnrun_work *wor
         else if (work->phase == CHOOSE)
             choose_group(step, task, work);
         else
-            TRY(attend(step, task, work));
+            TRY(routing_attend(step, task, work));
     }
     return ATTNRUN_OK;
 }

@@ -240,8 +240,8 @@ static attn_status see_part(const attnrun_step *step, struct parts_walk *t,
     return ATTNRUN_OK;
 }
 
-static attn_status attend(const attnrun_step *step, int64_t task,
-                          const attnrun_work *work)
+static attn_status fused_parts_attend(const attnrun_step *step, int64_t task,
+                                      const attnrun_work *work)
 {
     const struct parts_plan *p = step->state;
     const int64_t *s = p->sizes, piece = task % p->pieces, block = task / p->pieces;
@@ -266,7 +266,7 @@ static attn_status attend(const attnrun_step *step, int64_t task,
 static attn_status parts_run(const attnrun_step *step, const attnrun_work *work)
 {
     for (int64_t task = work->begin; task < work->end; task++)
-        TRY(attend(step, task, work));
+        TRY(fused_parts_attend(step, task, work));
     return ATTNRUN_OK;
 }
 

@@ -205,8 +205,8 @@ static void list(const attnrun_step *step, int64_t b, char *shared)
     attn_window_list(&s->window, &lists, b, 0, globals, keys, true);
 }
 
-static attn_status attend(const attnrun_step *step, int64_t task,
-                          const attnrun_work *work)
+static attn_status ms_longformer_attend(const attnrun_step *step, int64_t task,
+                                        const attnrun_work *work)
 {
     const struct ms_longformer_state *s = step->state;
     struct attn_window w = s->window;
@@ -249,7 +249,7 @@ static attn_status ms_longformer_run(const attnrun_step *step, const attnrun_wor
         if (work->phase == LIST)
             list(step, task, work->shared);
         else
-            TRY(attend(step, task, work));
+            TRY(ms_longformer_attend(step, task, work));
     }
     return ATTNRUN_OK;
 }

@@ -525,8 +525,8 @@ static void read_pages(const void *arg, int64_t b, int64_t kv_head, int64_t firs
 }
 
 /* Runs every kv_heads-th task of a sequence, from `share` on. */
-static attn_status attend(const attnrun_step *step, const attnrun_work *work, int64_t b,
-                          int64_t share)
+static attn_status paged_attend(const attnrun_step *step, const attnrun_work *work,
+                                int64_t b, int64_t share)
 {
     const struct paged_state *s = step->state;
     const struct sequence q = sequence_of(step, b);
@@ -573,7 +573,7 @@ static attn_status paged_run(const attnrun_step *step, const attnrun_work *work)
         else if (work->phase == FILL)
             TRY(fill(step, work, task));
         else if (step->y[Y].data != NULL)
-            TRY(attend(step, work, task / s->kv_heads, task % s->kv_heads));
+            TRY(paged_attend(step, work, task / s->kv_heads, task % s->kv_heads));
     }
     return ATTNRUN_OK;
 }
