@@ -216,7 +216,7 @@ static int64_t run_left(struct cursor *cursor)
 }
 
 /* n times the element of `size` bytes, 4 or 1, at `from`. */
-static void fill(char *to, const char *from, int64_t size, int64_t n)
+static void fused_elementwise_fill(char *to, const char *from, int64_t size, int64_t n)
 {
     uint32_t word = 0;
     if (size == 1) {
@@ -248,7 +248,7 @@ static struct fused_elementwise_operand take_run(struct cursor *cursor, int64_t 
         m = left < n - done ? left : n - done;
         from = cursor->it.p[1] + cursor->used * cursor->it.step[1];
         if (cursor->it.step[1] == 0)
-            fill(room + done * size, from, size, m);
+            fused_elementwise_fill(room + done * size, from, size, m);
         else
             memcpy(room + done * size, from, (size_t)(m * size));
     }

@@ -135,8 +135,8 @@ static double uniform_number(const struct random_args *args, uint64_t seed, int6
     return low + (high - low) * random_unit(seed, (uint64_t)k);
 }
 
-static attn_status fill(const attnrun_step *step, const attnrun_work *work,
-                        random_number *number)
+static attn_status random_fill(const attnrun_step *step, const attnrun_work *work,
+                               random_number *number)
 {
     const struct convert_rule rule = { true, ROUND_UP };
     const struct random_args *args = step->args;
@@ -158,12 +158,12 @@ static attn_status fill(const attnrun_step *step, const attnrun_work *work,
 
 static attn_status normal_run(const attnrun_step *step, const attnrun_work *work)
 {
-    return fill(step, work, normal_number);
+    return random_fill(step, work, normal_number);
 }
 
 static attn_status uniform_run(const attnrun_step *step, const attnrun_work *work)
 {
-    return fill(step, work, uniform_number);
+    return random_fill(step, work, uniform_number);
 }
 
 /* y = 1 with probability x, else 0. */

@@ -96,8 +96,9 @@ static attn_status bnb4_infer(attnrun_step *step)
 }
 
 /* With panel 0 comes what all share. */
-static attn_status fill(const attnrun_node *node, const struct attn_nbits_layout *l,
-                        const attnrun_tensor *x, int64_t begin, int64_t end, uint8_t *to)
+static attn_status bnb4_fill(const attnrun_node *node, const struct attn_nbits_layout *l,
+                             const attnrun_tensor *x, int64_t begin, int64_t end,
+                             uint8_t *to)
 {
     const struct bnb4_args *args = node->args;
     const uint8_t *b = x[B].data;
@@ -137,12 +138,12 @@ static attn_status bnb4_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     if (packed == NULL)
         return ATTNRUN_OK;
     memset(packed, 0, (size_t)l.bytes);
-    return fill(pack->node, &l, pack->x, 0, l.panels, packed);
+    return bnb4_fill(pack->node, &l, pack->x, 0, l.panels, packed);
 }
 
 static attn_status bnb4_run(const attnrun_step *step, const attnrun_work *work)
 {
-    return attn_nbits_op_run(step, work, fill, 0.0f, NULL);
+    return attn_nbits_op_run(step, work, bnb4_fill, 0.0f, NULL);
 }
 
 const attnrun_op_def op_matmul_bnb4_1 = {

@@ -126,8 +126,9 @@ static int64_t pack_groups(const struct attn_nbits_layout *l, const int32_t *gro
     return -1;
 }
 
-static attn_status fill(const attnrun_node *node, const struct attn_nbits_layout *l,
-                        const attnrun_tensor *x, int64_t begin, int64_t end, uint8_t *to)
+static attn_status nbits_fill(const attnrun_node *node, const struct attn_nbits_layout *l,
+                              const attnrun_tensor *x, int64_t begin, int64_t end,
+                              uint8_t *to)
 {
     const int64_t per = 8 / l->bits;
     struct attn_nbits_source from = { .b = x[B].data,
@@ -178,7 +179,7 @@ static attn_status nbits_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     if (packed == NULL)
         return ATTNRUN_OK;
     memset(packed, 0, (size_t)l.bytes);
-    return fill(pack->node, &l, pack->x, 0, l.panels, packed);
+    return nbits_fill(pack->node, &l, pack->x, 0, l.panels, packed);
 }
 
 /* Numbers, but for the blocks that g_idx names. */
@@ -201,7 +202,8 @@ static attn_status nbits_check_packed(const attnrun_pack *pack, int64_t bytes,
 static attn_status nbits_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct attn_nbits_state *state = step->state;
-    return attn_nbits_op_run(step, work, fill, (float)(1 << (state->layout.bits - 1)),
+    return attn_nbits_op_run(step, work, nbits_fill,
+                             (float)(1 << (state->layout.bits - 1)),
                              op_in_data(step, BIAS));
 }
 

@@ -214,8 +214,8 @@ static attn_status qmoe_infer(attnrun_step *step)
 /* ---- packing ---- */
 
 /* The matrices of an expert. */
-static attn_status fill(const struct qmoe_args *args, const struct qmoe_state *state,
-                        const attnrun_tensor *x, int64_t e, uint8_t *to)
+static attn_status qmoe_fill(const struct qmoe_args *args, const struct qmoe_state *state,
+                             const attnrun_tensor *x, int64_t e, uint8_t *to)
 {
     for (int i = 0; i < MIXTURE_MATRICES; i++) {
         const struct mixture_matrix *m =
@@ -302,7 +302,7 @@ static attn_status qmoe_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
         return ATTNRUN_OK;
     memset(packed, 0, (size_t)*bytes);
     for (int64_t e = 0; e < state.shared.experts; e++)
-        TRY(fill(args, &state, pack->x, e, packed));
+        TRY(qmoe_fill(args, &state, pack->x, e, packed));
     return ATTNRUN_OK;
 }
 
@@ -316,7 +316,7 @@ static attn_status qmoe_run(const attnrun_step *step, const attnrun_work *work)
     for (int64_t e = work->begin; e < work->end; e++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        TRY(fill(step->args, state, step->x, e, work->shared));
+        TRY(qmoe_fill(step->args, state, step->x, e, work->shared));
     }
     return ATTNRUN_OK;
 }

@@ -114,8 +114,8 @@ static attn_status big_bird_infer(attnrun_step *step)
     return step->concrete ? plan_big_bird(step, &shape) : ATTNRUN_OK;
 }
 
-static void fill(const void *arg, int64_t sample, int64_t head, int64_t block,
-                 float *counts)
+static void big_bird_fill(const void *arg, int64_t sample, int64_t head, int64_t block,
+                          float *counts)
 {
     const attnrun_step *step = arg;
     const struct big_bird_state *s = step->state;
@@ -142,7 +142,7 @@ static attn_status big_bird_run(const attnrun_step *step, const attnrun_work *wo
         .key_mask = mask,
         .query_mask = mask,
         .y = step->y[0].data,
-        .fill = fill,
+        .fill = big_bird_fill,
         .arg = step,
         .kv_len = s->core.sizes.kv_len,
     };

@@ -94,8 +94,8 @@ static attn_status block_sparse_infer(attnrun_step *step)
     return step->concrete ? plan_block_sparse(step, &shape) : ATTNRUN_OK;
 }
 
-static void fill(const void *arg, int64_t sample, int64_t head, int64_t block,
-                 float *counts)
+static void block_sparse_fill(const void *arg, int64_t sample, int64_t head,
+                              int64_t block, float *counts)
 {
     const attnrun_step *step = arg;
     const struct attn_layout *l =
@@ -120,7 +120,7 @@ static attn_status block_sparse_run(const attnrun_step *step, const attnrun_work
         .v = step->x[V].data,
         .key_mask = op_in_data(step, KEY_MASK),
         .y = step->y[0].data,
-        .fill = fill,
+        .fill = block_sparse_fill,
         .arg = step,
         .position = s->core.sizes.offset,
         .kv_len = s->core.sizes.kv_len,

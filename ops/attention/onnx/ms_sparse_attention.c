@@ -298,8 +298,8 @@ static void fill_queries(const attnrun_step *step, const attnrun_work *work, int
                       past_of(step, b) + i, true);
 }
 
-static void fill(const void *arg, int64_t sample, int64_t head, int64_t block,
-                 float *counts)
+static void ms_sparse_fill(const void *arg, int64_t sample, int64_t head, int64_t block,
+                           float *counts)
 {
     const attnrun_step *step = arg;
     const struct sparse_state *s = step->state;
@@ -320,7 +320,7 @@ static attn_status sparse_run(const attnrun_step *step, const attnrun_work *work
     struct attn_blocks_operands o = {
         .q = s->half > 0 ? work->shared : step->x[Q].data,
         .y = step->y[Y].data,
-        .fill = fill,
+        .fill = ms_sparse_fill,
         .arg = step,
     };
     if (work->phase == 0)

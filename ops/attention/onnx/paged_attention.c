@@ -462,7 +462,8 @@ static void fill_token(const attnrun_step *step, const attnrun_work *work,
                 s->v_offset + head * s->dim);
 }
 
-static attn_status fill(const attnrun_step *step, const attnrun_work *work, int64_t head)
+static attn_status paged_fill(const attnrun_step *step, const attnrun_work *work,
+                              int64_t head)
 {
     const struct paged_state *s = step->state;
     for (int64_t b = 0; b < s->batch; b++) {
@@ -571,7 +572,7 @@ static attn_status paged_run(const attnrun_step *step, const attnrun_work *work)
         else if (work->phase == COPY)
             copy_chunk(step, work, task);
         else if (work->phase == FILL)
-            TRY(fill(step, work, task));
+            TRY(paged_fill(step, work, task));
         else if (step->y[Y].data != NULL)
             TRY(paged_attend(step, work, task / s->kv_heads, task % s->kv_heads));
     }
