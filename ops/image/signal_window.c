@@ -36,7 +36,7 @@ static attn_status check_dtype(const attnrun_step *step)
                    (long long)args->output_datatype);
 }
 
-static void put(const attnrun_tensor *y, int64_t i, double v)
+static void signal_window_put(const attnrun_tensor *y, int64_t i, double v)
 {
     switch (y->dtype) {
     case ATTNRUN_F32:
@@ -93,7 +93,7 @@ static attn_status cosines(const attnrun_step *step, const attnrun_work *work, d
     for (int64_t task = work->begin; task < work->end; task++)
         for (int64_t i = task * OP_CHUNK; i < size && i < (task + 1) * OP_CHUNK; i++) {
             double angle = n > 0.0 ? 2.0 * pi * (double)i / n : 0.0;
-            put(&step->y[0], i, a - b * cos(angle) + c * cos(2.0 * angle));
+            signal_window_put(&step->y[0], i, a - b * cos(angle) + c * cos(2.0 * angle));
         }
     return ATTNRUN_OK;
 }
@@ -190,11 +190,13 @@ static attn_status mel_run(const attnrun_step *step, const attnrun_work *work)
         int64_t peak = mel_edge(low, width, i + 1, length, (double)rate);
         int64_t right = mel_edge(low, width, i + 2, length, (double)rate);
         if (left == peak)
-            put(y, peak * bins + i, 1.0);
+            signal_window_put(y, peak * bins + i, 1.0);
         for (int64_t j = left; left < peak && j <= peak && !attn_stops(j); j++)
-            put(y, j * bins + i, (double)(j - left) / (double)(peak - left));
+            signal_window_put(y, j * bins + i,
+                              (double)(j - left) / (double)(peak - left));
         for (int64_t j = peak; j < right && !attn_stops(j); j++)
-            put(y, j * bins + i, (double)(right - j) / (double)(right - peak));
+            signal_window_put(y, j * bins + i,
+                              (double)(right - j) / (double)(right - peak));
     }
     return ATTNRUN_OK;
 }

@@ -89,7 +89,8 @@ static void remember(struct mask_writer *w, const struct request *r, int64_t ope
 
 /* ---- instructions and leaves ---- */
 
-static int64_t put(struct mask_writer *w, int64_t opcode, int64_t a, int64_t b, int64_t c)
+static int64_t write_mask_put(struct mask_writer *w, int64_t opcode, int64_t a, int64_t b,
+                              int64_t c)
 {
     const int64_t word[MASK_WORDS] = { opcode, a, b, c };
     for (int32_t k = 0; k < w->out->n_code; k++)
@@ -106,11 +107,11 @@ static int64_t put(struct mask_writer *w, int64_t opcode, int64_t a, int64_t b, 
 static int64_t put_element(struct mask_writer *w, const attnrun_tensor *x, int64_t k)
 {
     if (x->dtype != ATTNRUN_F32)
-        return put(w, MASK_INT, tensor_get_int(x, k), x->dtype, 0);
+        return write_mask_put(w, MASK_INT, tensor_get_int(x, k), x->dtype, 0);
     const float number = (float)tensor_get_real(x, k);
     uint32_t bits;
     memcpy(&bits, &number, sizeof bits);
-    return put(w, MASK_FLOAT, bits, 0, 0);
+    return write_mask_put(w, MASK_FLOAT, bits, 0, 0);
 }
 
 /* A dim that is the mask's, or is broadcast to it. */
@@ -227,14 +228,14 @@ static bool reads_trilu(const struct mask_writer *w, const struct attn_node *nod
 
 static int64_t put_int(struct mask_writer *w, int64_t x, int32_t dtype)
 {
-    return put(w, MASK_INT, x, dtype, 0);
+    return write_mask_put(w, MASK_INT, x, dtype, 0);
 }
 
 static int64_t put_distance(struct mask_writer *w)
 {
-    const int64_t key = put(w, MASK_AT_KEY, 0, 0, 0),
-                  query = put(w, MASK_AT_QUERY, 0, 0, 0);
-    return put(w, MASK_SUB, key, query, 0);
+    const int64_t key = write_mask_put(w, MASK_AT_KEY, 0, 0, 0),
+                  query = write_mask_put(w, MASK_AT_QUERY, 0, 0, 0);
+    return write_mask_put(w, MASK_SUB, key, query, 0);
 }
 
 static int64_t put_trilu(struct mask_writer *w, const struct attn_node *node, int64_t x,
@@ -243,11 +244,11 @@ static int64_t put_trilu(struct mask_writer *w, const struct attn_node *node, in
     const bool upper = attn_match_int(node, "upper", 1) != 0;
     const int32_t dtype = type_of(w, node->out[0])->dtype;
     const int64_t k = put_int(w, diagonal, ATTNRUN_I64);
-    const int64_t kept =
-        put(w, upper ? MASK_GREATER_EQUAL : MASK_LESS_EQUAL, put_distance(w), k, 0);
-    const int64_t zero =
-        dtype == ATTNRUN_F32 ? put(w, MASK_FLOAT, 0, 0, 0) : put_int(w, 0, dtype);
-    return put(w, MASK_WHERE, kept, x, zero);
+    const int64_t kept = write_mask_put(w, upper ? MASK_GREATER_EQUAL : MASK_LESS_EQUAL,
+                                        put_distance(w), k, 0);
+    const int64_t zero = dtype == ATTNRUN_F32 ? write_mask_put(w, MASK_FLOAT, 0, 0, 0)
+                                              : put_int(w, 0, dtype);
+    return write_mask_put(w, MASK_WHERE, kept, x, zero);
 }
 
 /* ---- constant bands ---- */
@@ -316,16 +317,18 @@ static int64_t put_band(struct mask_writer *w, const attnrun_tensor *x,
 {
     int64_t seen = -1;
     if (!band->open_first)
-        seen = put(w, MASK_GREATER_EQUAL, put_distance(w),
-                   put_int(w, band->first - shift, ATTNRUN_I64), 0);
+        seen = write_mask_put(w, MASK_GREATER_EQUAL, put_distance(w),
+                              put_int(w, band->first - shift, ATTNRUN_I64), 0);
     if (!band->open_last) {
-        const int64_t last = put(w, MASK_LESS_EQUAL, put_distance(w),
-                                 put_int(w, band->last - shift, ATTNRUN_I64), 0);
-        seen = seen < 0 ? last : put(w, MASK_AND, seen, last, 0);
+        const int64_t last =
+            write_mask_put(w, MASK_LESS_EQUAL, put_distance(w),
+                           put_int(w, band->last - shift, ATTNRUN_I64), 0);
+        seen = seen < 0 ? last : write_mask_put(w, MASK_AND, seen, last, 0);
     }
     const int64_t inside = put_element(w, x, band->inside);
     return seen < 0 ? inside
-                    : put(w, MASK_WHERE, seen, inside, put_element(w, x, band->outside));
+                    : write_mask_put(w, MASK_WHERE, seen, inside,
+                                     put_element(w, x, band->outside));
 }
 
 /* `r` as a band of a constant; *operand: what it is. */
@@ -413,11 +416,11 @@ static int64_t put_node(struct mask_writer *w, const struct request *r,
 {
     int64_t diagonal;
     if (opcode == MASK_CAST)
-        return put(w, opcode, x[0], type_of(w, r->value)->dtype, 0);
+        return write_mask_put(w, opcode, x[0], type_of(w, r->value)->dtype, 0);
     if (opcode == MASK_WHERE)
-        return put(w, opcode, x[0], x[1], x[2]);
+        return write_mask_put(w, opcode, x[0], x[1], x[2]);
     if (opcode >= 0)
-        return put(w, opcode, x[0], opcode < MASK_ADD ? 0 : x[1], 0);
+        return write_mask_put(w, opcode, x[0], opcode < MASK_ADD ? 0 : x[1], 0);
     return reads_trilu(w, node, r, &diagonal) ? put_trilu(w, node, x[0], diagonal) : x[0];
 }
 
@@ -493,8 +496,8 @@ static attn_status write_keep(struct mask_writer *w, int i, int64_t *own, int64_
     if (w->failed || *own < 0)
         return ATTNRUN_OK;
     if (w->source->drops[i])
-        *own = put(w, MASK_NOT, *own, 0, 0);
-    *keep = *keep < 0 ? *own : put(w, MASK_AND, *keep, *own, 0);
+        *own = write_mask_put(w, MASK_NOT, *own, 0, 0);
+    *keep = *keep < 0 ? *own : write_mask_put(w, MASK_AND, *keep, *own, 0);
     return ATTNRUN_OK;
 }
 
@@ -502,7 +505,7 @@ static int64_t put_float(struct mask_writer *w, float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    return put(w, MASK_FLOAT, bits, 0, 0);
+    return write_mask_put(w, MASK_FLOAT, bits, 0, 0);
 }
 
 /* What is added to scores and to the zeros in the place of others. */
@@ -510,8 +513,8 @@ static int64_t put_fills(struct mask_writer *w, const int64_t *own)
 {
     const float *fills = w->source->fills;
     const int64_t inner =
-        put(w, MASK_WHERE, own[1], put_float(w, 0.0f), put_float(w, fills[1]));
-    return put(w, MASK_WHERE, own[0], inner, put_float(w, fills[0]));
+        write_mask_put(w, MASK_WHERE, own[1], put_float(w, 0.0f), put_float(w, fills[1]));
+    return write_mask_put(w, MASK_WHERE, own[0], inner, put_float(w, fills[0]));
 }
 
 /* ---- the whole ---- */
@@ -565,16 +568,16 @@ attn_status attn_mask_write(const struct attn_graph *graph,
     if (w.failed)
         return ATTNRUN_OK;
     if (source->causal) {
-        const int64_t seen =
-            put(&w, MASK_LESS_EQUAL, put_distance(&w), put_int(&w, 0, ATTNRUN_I64), 0);
-        keep = keep < 0 ? seen : put(&w, MASK_AND, keep, seen, 0);
+        const int64_t seen = write_mask_put(&w, MASK_LESS_EQUAL, put_distance(&w),
+                                            put_int(&w, 0, ATTNRUN_I64), 0);
+        keep = keep < 0 ? seen : write_mask_put(&w, MASK_AND, keep, seen, 0);
     }
     if (add[0] < 0)
         add[0] = add[1];
     else if (add[1] >= 0)
-        add[0] = put(&w, MASK_ADD, add[0], add[1], 0);
+        add[0] = write_mask_put(&w, MASK_ADD, add[0], add[1], 0);
     if (source->filled_last && keep >= 0 && add[0] >= 0)
-        add[0] = put(&w, MASK_WHERE, keep, add[0], put_float(&w, 0.0f));
+        add[0] = write_mask_put(&w, MASK_WHERE, keep, add[0], put_float(&w, 0.0f));
     if (source->two_fills)
         add[0] = put_fills(&w, own);
     const float fill = source->two_fills ? 0.0f : source->fill;

@@ -26,8 +26,8 @@ static float *planes_of(const struct bam_part *part, int64_t layer)
 /* Copies rows of `from` (R rows of `row` floats, pixel (y, x) of the tile at y * line +
  * x) to the tile of planes `to`, with zeros beside them, and above and below them at the
  * edges. */
-static void put(const struct bam_part *part, float *to, const float *from, int64_t row,
-                int64_t line)
+static void bam_put(const struct bam_part *part, float *to, const float *from,
+                    int64_t row, int64_t line)
 {
     const struct bam_state *s = part->step->state;
     const int64_t rows = rows_of(s, part->tile), width = s->padded_width,
@@ -92,7 +92,7 @@ void attn_bam_first(const struct bam_part *part)
         .n_epilogue = list_epilogue(op_in_data(step, BAM_SB0), steps),
         .scratch = t + s->pixels * (s->hidden + 2),
     });
-    put(part, planes_of(part, 0), t, pixels, map->width);
+    bam_put(part, planes_of(part, 0), t, pixels, map->width);
 }
 
 /* Copies the matrices (R, R) of the taps of layer i. */
@@ -137,7 +137,7 @@ void attn_bam_convolve(const struct bam_part *part, int64_t i)
                 list_epilogue(bias != NULL ? bias + i * s->hidden : NULL, steps);
         step->kernels->gemm_f32(&g);
     }
-    put(part, planes_of(part, i + 1), sums, n, s->padded_width);
+    bam_put(part, planes_of(part, i + 1), sums, n, s->padded_width);
 }
 
 /* Computes y = W z + bias for the rows of W, (rows, k). */

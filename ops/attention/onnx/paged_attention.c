@@ -394,8 +394,8 @@ static const float *scale_of(const attnrun_step *step, int i, int64_t head,
 }
 
 /* Stores a head of a token in a cache. */
-static void put(const attnrun_step *step, const attnrun_work *work, int i, int64_t slot,
-                int64_t head, const float *from)
+static void paged_put(const attnrun_step *step, const attnrun_work *work, int i,
+                      int64_t slot, int64_t head, const float *from)
 {
     const struct paged_state *s = step->state;
     const int64_t at = (slot * s->kv_heads + head) * s->dim;
@@ -455,11 +455,11 @@ static void fill_token(const attnrun_step *step, const attnrun_work *work,
     const float *k = (packed ? x : (const float *)step->x[K].data) + token * s->k_row +
                      s->k_offset + head * s->dim;
     make_head(step, K_NORM, k, position, room, key);
-    put(step, work, 0, slot, head, key);
+    paged_put(step, work, 0, slot, head, key);
     if (!s->latent)
-        put(step, work, 1, slot, head,
-            (packed ? x : (const float *)step->x[V].data) + token * s->v_row +
-                s->v_offset + head * s->dim);
+        paged_put(step, work, 1, slot, head,
+                  (packed ? x : (const float *)step->x[V].data) + token * s->v_row +
+                      s->v_offset + head * s->dim);
 }
 
 static attn_status paged_fill(const attnrun_step *step, const attnrun_work *work,
