@@ -110,8 +110,8 @@ struct nms {
 };
 
 /* Chooses the boxes of one class; returns how many, or -1 where cancelled. */
-static int64_t choose(const struct nms *c, int32_t *heap, int32_t *chosen,
-                      const attnrun_work *work)
+static int64_t nms_choose(const struct nms *c, int32_t *heap, int32_t *chosen,
+                          const attnrun_work *work)
 {
     int64_t n = 0, found = 0;
     for (int64_t i = 0; i < c->n; i++)
@@ -155,7 +155,7 @@ static attn_status nms_run(const attnrun_step *step, const attnrun_work *work)
     for (int64_t k = 0; k < images * classes; k++) {
         c.boxes = (const float *)step->x[0].data + k / classes * n * 4;
         c.score = (const float *)step->x[1].data + k * n;
-        int64_t found = choose(&c, heap, chosen + k * n, work);
+        int64_t found = nms_choose(&c, heap, chosen + k * n, work);
         if (found < 0)
             return ATTNRUN_E_CANCELLED;
         if (found < n)

@@ -58,7 +58,7 @@ static int dense_source_dim(const struct op_copy *c)
     return -1;
 }
 
-static void choose(struct op_copy *c, bool bits)
+static void strided_copy_choose(struct op_copy *c, bool bits)
 {
     int tile = -1;
     if (bits)
@@ -125,7 +125,7 @@ void op_copy_plan(struct op_copy *c, int32_t dtype, int rank, const int64_t *dim
         left = 1;
     }
     c->n_outer = left - 1;
-    choose(c, bits);
+    strided_copy_choose(c, bits);
     for (int i = 0; i < c->n_outer; i++) {
         c->from[i] *= unit;
         c->to[i] *= unit;

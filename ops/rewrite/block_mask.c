@@ -473,9 +473,9 @@ static attn_status look_at_all(struct block_mask_reader *r,
 }
 
 /* Chooses the only pattern that agrees with the examined pairs. */
-static bool choose(const struct block_mask_reader *r,
-                   const struct block_mask_match *found,
-                   struct attn_block_pattern *pattern)
+static bool block_mask_choose(const struct block_mask_reader *r,
+                              const struct block_mask_match *found,
+                              struct attn_block_pattern *pattern)
 {
     const struct attn_block_scores *s = r->s;
     *pattern = (struct attn_block_pattern){ .kind = BLOCK_ALL };
@@ -518,7 +518,7 @@ attn_status attn_block_mask_read(const struct attn_graph *graph,
     }
     if (r.why == NULL)
         TRY(look_at_all(&r, masks, n_masks, NULL, &found));
-    if (r.why == NULL && !choose(&r, &found, pattern))
+    if (r.why == NULL && !block_mask_choose(&r, &found, pattern))
         r.why = "its mask is neither a band nor causal nor whole blocks";
     if (r.why == NULL && pattern->kind != BLOCK_ALL)
         TRY(look_at_all(&r, masks, n_masks, pattern, &found));

@@ -239,8 +239,8 @@ static void cast(union lane y, int32_t to, union lane a, int32_t from, int64_t n
     }
 }
 
-static void choose(union lane y, int32_t dtype, const uint8_t *c, union lane a,
-                   union lane b, int64_t n)
+static void mask_rows_choose(union lane y, int32_t dtype, const uint8_t *c, union lane a,
+                             union lane b, int64_t n)
 {
     if (dtype == ATTNRUN_F32)
         EACH(y.f[j] = c[j] ? a.f[j] : b.f[j];)
@@ -282,7 +282,7 @@ static void instruction(const struct attn_mask_place *place, int32_t k,
     else if (opcode == MASK_AT_KEY)
         EACH(y.i[j] = key + j;)
     else if (opcode == MASK_WHERE)
-        choose(y, dtype, a.b, b, x[word[3]], n);
+        mask_rows_choose(y, dtype, a.b, b, x[word[3]], n);
     else if (opcode == MASK_CAST)
         cast(y, dtype, a, p->dtype[word[1]], n);
     else if (opcode >= MASK_LESS && opcode <= MASK_EQUAL)

@@ -271,9 +271,9 @@ static void find_norms(const attnrun_step *step, int64_t head, int side, void *s
 /* Finds the places of the k largest of n values, in order; of equal ones the first. A
  * sample gives an estimate of the k-th, so that few values must be compared exactly.
  * index, value and rank have space for n each. */
-static void choose(const struct attn_kernels *kernels, const float *x, int64_t n,
-                   int64_t k, int32_t *chosen, int32_t *index, float *value,
-                   int32_t *rank)
+static void routing_choose(const struct attn_kernels *kernels, const float *x, int64_t n,
+                           int64_t k, int32_t *chosen, int32_t *index, float *value,
+                           int32_t *rank)
 {
     const int64_t step = n / SAMPLE;
     const int64_t wanted = step > 0 ? k / step + k / step / 2 + 12 : SAMPLE;
@@ -333,7 +333,8 @@ static void choose_group(const attnrun_step *step, int64_t task, const attnrun_w
     step->kernels->gemm_f32(&g);
     for (int64_t c = 0; c < m; c++, distance += n, chosen += s->window[side]) {
         step->kernels->mul_f32(distance, distance, 1, norms, 1, (size_t)n);
-        choose(step->kernels, distance, n, s->window[side], chosen, index, value, rank);
+        routing_choose(step->kernels, distance, n, s->window[side], chosen, index, value,
+                       rank);
     }
 }
 
