@@ -336,8 +336,8 @@ static void recurrent_prepare(const attnrun_step *step, const attnrun_work *work
         pack_direction(step->kernels, kind, s, step->x, d, work->shared);
 }
 
-static void project(const attnrun_step *step, const attnrun_work *work,
-                    const struct recurrent_kind *kind, int64_t task)
+static void recurrent_project(const attnrun_step *step, const attnrun_work *work,
+                              const struct recurrent_kind *kind, int64_t task)
 {
     const struct recurrent_state *s = step->state;
     int64_t columns = s->gates * s->hidden, rows = s->steps * s->batch;
@@ -542,7 +542,7 @@ attn_status attn_recurrent_run(const attnrun_step *step, const attnrun_work *wor
         if (work->phase == 0)
             recurrent_prepare(step, work, kind, task);
         else if (work->phase == s->project_phase)
-            project(step, work, kind, task);
+            recurrent_project(step, work, kind, task);
         else
             TRY(recurrent_walk(step, work, kind, task));
     }

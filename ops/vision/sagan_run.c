@@ -7,8 +7,8 @@
 /* ---- products with pixels ---- */
 
 /* Computes c (rows, c_row) = rows first … of weight `w` times n pixels at x. */
-static void project(const attnrun_step *step, int w, int64_t first, int64_t rows,
-                    const float *x, int64_t n, float *c, int64_t c_row, float *gemm)
+static void sagan_project(const attnrun_step *step, int w, int64_t first, int64_t rows,
+                          const float *x, int64_t n, float *c, int64_t c_row, float *gemm)
 {
     const struct attn_sagan *s = step->state;
     const struct attn_gemm_f32 g = {
@@ -61,7 +61,8 @@ static void project_pixels(const attnrun_step *step, const struct sagan_room *ro
     const float *from = x + 2 * part.row * s->map.width + 2 * part.column;
     const int64_t step_n = line == s->map.width ? n : line; /* whole lines are one run */
     for (int64_t at = 0; at < n; at += step_n, from += s->map.width)
-        project(step, w, first, rows, from, step_n, room->pixels + at, TILE, room->gemm);
+        sagan_project(step, w, first, rows, from, step_n, room->pixels + at, TILE,
+                      room->gemm);
     step->kernels->transpose_f32(room->transposed, ROWS, room->pixels, TILE, (size_t)rows,
                                  (size_t)n);
 }
@@ -117,8 +118,8 @@ static void project_tile(const attnrun_step *step, const struct sagan_room *room
     if (s->pooled)
         pool_tile(step, room, w, first, rows, x, tile, out, row);
     else
-        project(step, w, first, rows, x + tile.column, tile.columns, out, TILE,
-                room->gemm);
+        sagan_project(step, w, first, rows, x + tile.column, tile.columns, out, TILE,
+                      room->gemm);
 }
 
 static void pack_keys(const attnrun_step *step, const struct sagan_room *room,
@@ -208,7 +209,7 @@ static void load_queries(const attnrun_step *step, struct attn_stream *stream,
     const float *bq = op_in_data(step, BQ);
     for (int64_t i = 0; i < s->d; i += ROWS) {
         const int64_t rows = min64(ROWS, s->d - i);
-        project(step, WQ, i, rows, x, n, stream->scores, TILE, gemm);
+        sagan_project(step, WQ, i, rows, x, n, stream->scores, TILE, gemm);
         for (int64_t r = 0; r < rows && (bq != NULL || args->scale != 1.0f); r++) {
             float *q = stream->scores + r * TILE;
             const float bias = bq != NULL ? bq[i + r] : 0.0f;

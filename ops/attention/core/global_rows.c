@@ -97,8 +97,9 @@ struct weight {
     bool transposed;
 };
 
-static void project(const struct global_walk *t, float *c, int64_t n, const float *a,
-                    int64_t m, int64_t k, const struct weight *w, float scale)
+static void global_rows_project(const struct global_walk *t, float *c, int64_t n,
+                                const float *a, int64_t m, int64_t k,
+                                const struct weight *w, float scale)
 {
     const struct attn_epilogue steps[2] = {
         { .kind = ATTN_EPI_ADD, .alpha = 1.0f, .data = w->bias, .col = 1 },
@@ -133,7 +134,7 @@ static void make_queries(const struct global_walk *t, float *c, int64_t head,
                (size_t)g->width * sizeof *t->x);
     const struct weight wq = { t->o->wq + at, g->wq,
                                t->o->bq != NULL ? t->o->bq + at : NULL, false };
-    project(t, c, g->s.dim, t->x, m, g->width, &wq, g->s.scale);
+    global_rows_project(t, c, g->s.dim, t->x, m, g->width, &wq, g->s.scale);
 }
 
 static void mask_keys(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
@@ -184,8 +185,8 @@ static attn_status global_rows_walk(struct global_walk *t, bool formed, int64_t 
             const float *bv = t->o->bv != NULL ? t->o->bv + head * s->v_dim : NULL;
             const struct weight wk = { t->o->wk + head * s->dim, g->wk, NULL, false };
             const struct weight wv = { t->o->wv + head * s->v_dim, g->wv, bv, false };
-            project(t, t->k, s->dim, x, keys.n, g->width, &wk, 1.0f);
-            project(t, t->v, s->v_dim, x, keys.n, g->width, &wv, 1.0f);
+            global_rows_project(t, t->k, s->dim, x, keys.n, g->width, &wk, 1.0f);
+            global_rows_project(t, t->v, s->v_dim, x, keys.n, g->width, &wv, 1.0f);
             keys.k = t->k;
             keys.v = t->v;
             keys.k_row = s->dim;
@@ -212,7 +213,7 @@ static void finish_few(const struct global_walk *t, int64_t row, int64_t head,
         attn_stream_store(&t->stream, row + r, t->x + r * g->width, 0.0f);
     const struct weight wv = { t->o->wv + at, g->wv,
                                t->o->bv != NULL ? t->o->bv + at : NULL, false };
-    project(t, t->projected, v_dim, t->x, m, g->width, &wv, 1.0f);
+    global_rows_project(t, t->projected, v_dim, t->x, m, g->width, &wv, 1.0f);
     for (int64_t r = 0; r < m; r++)
         memcpy(y_at(t, head, global + r), t->projected + r * v_dim,
                (size_t)v_dim * sizeof(float));
@@ -233,8 +234,8 @@ static attn_status run_few(struct global_walk *t, int64_t task, const attnrun_wo
         m = min64(min64(SOME, n - row), t->count - global);
         make_queries(t, t->projected, head, global, m);
         const struct weight wk = { t->o->wk + head * g->s.dim, g->wk, NULL, true };
-        project(t, t->stream.q + row * g->width, g->width, t->projected, m, g->s.dim, &wk,
-                1.0f);
+        global_rows_project(t, t->stream.q + row * g->width, g->width, t->projected, m,
+                            g->s.dim, &wk, 1.0f);
     }
     TRY(global_rows_walk(t, false, 0, work));
     for (int64_t row = 0, m; row < n; row += m) {

@@ -173,7 +173,8 @@ static attn_status ms_longformer_check_packed(const attnrun_pack *pack, int64_t 
     return attn_gemm_check_input(pack, WEIGHT, false, packed);
 }
 
-static attn_status project(const attnrun_step *step, const attnrun_work *work)
+static attn_status ms_longformer_project(const attnrun_step *step,
+                                         const attnrun_work *work)
 {
     const struct ms_longformer_state *s = step->state;
     const struct attn_epilogue bias = {
@@ -242,7 +243,7 @@ static attn_status ms_longformer_run(const attnrun_step *step, const attnrun_wor
     if (step->y[Y].data == NULL)
         return ATTNRUN_OK;
     if (work->phase == PROJECT)
-        return project(step, work);
+        return ms_longformer_project(step, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

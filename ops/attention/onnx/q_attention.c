@@ -90,7 +90,7 @@ static void scale_block(const attnrun_step *step, const attnrun_work *work,
     attn_integer_to_floats(&s->product, step->kernels, block, &by, work->shared, scratch);
 }
 
-static attn_status project(const attnrun_step *step, const attnrun_work *work)
+static attn_status q_attention_project(const attnrun_step *step, const attnrun_work *work)
 {
     const struct q_attention_state *s = step->state;
     const struct attn_integer_operands o = {
@@ -109,7 +109,8 @@ static attn_status project(const attnrun_step *step, const attnrun_work *work)
 
 static attn_status q_attention_run(const attnrun_step *step, const attnrun_work *work)
 {
-    return work->phase == PROJECT ? project(step, work) : attn_packed_qkv_run(step, work);
+    return work->phase == PROJECT ? q_attention_project(step, work)
+                                  : attn_packed_qkv_run(step, work);
 }
 
 const attnrun_op_def op_q_attention_1 = {
