@@ -4,7 +4,7 @@
 #include <float.h>
 #include <math.h>
 
-static char *take(char **at, int64_t bytes)
+static char *trees_take(char **at, int64_t bytes)
 {
     char *part = *at;
     *at += (bytes + 7) / 8 * 8;
@@ -20,9 +20,10 @@ int64_t op_trees_layout(struct trees *trees, void *memory)
                     (trees->n_votes * word + 7) / 8 * 8 + trees->n_slots * word;
     if (memory == NULL)
         return total;
-    trees->nodes = (void *)take(&at, trees->n_nodes * (int64_t)sizeof(struct tree_node));
-    trees->roots = (void *)take(&at, trees->n_roots * word);
-    trees->next = (void *)take(&at, trees->n_votes * word);
+    trees->nodes =
+        (void *)trees_take(&at, trees->n_nodes * (int64_t)sizeof(struct tree_node));
+    trees->roots = (void *)trees_take(&at, trees->n_roots * word);
+    trees->next = (void *)trees_take(&at, trees->n_votes * word);
     trees->slots = (void *)at;
     return total;
 }

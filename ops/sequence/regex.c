@@ -170,11 +170,11 @@ static const char *class_item(struct op_regex *r, struct text *t, uint32_t *c, b
     *set = true;
     if (see(t, "[:"))
         return add_named(r, t);
-    *c = take(t);
+    *c = regex_take(t);
     if (*c == '\\') {
         if (t->at == t->end)
             return "it ends with a backslash";
-        uint32_t letter = take(t);
+        uint32_t letter = regex_take(t);
         const char *wrong = add_perl(r, letter, set);
         if (*set || wrong != NULL)
             return wrong;
@@ -332,7 +332,7 @@ static const char *parse_escape(struct op_regex *r, struct text *t, bool *after)
     bool known = false;
     if (t->at == t->end)
         return "it ends with a backslash";
-    uint32_t c = take(t);
+    uint32_t c = regex_take(t);
     static const char letters[] = "bBAz";
     static const int32_t kinds[] = { WORD, NO_WORD, BEGIN, END };
     const char *at = c != 0 && c < 128 ? strchr(letters, (int)c) : NULL;
@@ -376,7 +376,7 @@ static bool is_repetition(const struct text *t, uint32_t c)
 
 static const char *parse_one(struct op_regex *r, struct text *t, bool *after)
 {
-    uint32_t c = take(t);
+    uint32_t c = regex_take(t);
     const char *wrong = NULL;
     if (is_repetition(t, c))
         return quantify(r, t, c, *after);

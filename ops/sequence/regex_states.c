@@ -118,7 +118,7 @@ static bool reads(const struct op_regex *r, const struct op_regex_state *s, uint
     return in != r->classes[s->value].negated;
 }
 
-static int64_t peek(struct text t) { return t.at < t.end ? (int64_t)take(&t) : -1; }
+static int64_t peek(struct text t) { return t.at < t.end ? (int64_t)regex_take(&t) : -1; }
 
 bool op_regex_match(struct op_regex *r, const char *text, int64_t bytes,
                     const int32_t *stop)
@@ -128,7 +128,7 @@ bool op_regex_match(struct op_regex *r, const char *text, int64_t bytes,
     memset(r->places, 0, (size_t)r->n_states * sizeof r->places[0]);
     n = add_closure(r, now, 0, r->start, (struct regex_states_place){ -1, peek(t) });
     while (t.at < t.end && n > 0 && __atomic_load_n(stop, __ATOMIC_RELAXED) == 0) {
-        uint32_t c = take(&t);
+        uint32_t c = regex_take(&t);
         struct regex_states_place p = { (int64_t)c, peek(t) };
         m = 0;
         for (int32_t i = 0; i < n; i++)
@@ -156,7 +156,7 @@ static int64_t peek_back(const unsigned char *text, const unsigned char *at)
     do
         t.at--;
     while (t.at > text && at - t.at < 4 && (*t.at & 0xc0) == 0x80);
-    return (int64_t)take(&t);
+    return (int64_t)regex_take(&t);
 }
 
 /* States are in the order of their starts, so the first one wins where several meet. */
@@ -219,7 +219,7 @@ bool op_regex_find(struct op_regex *r, const char *text, int64_t bytes, int64_t 
         if (t.at == t.end || (s.n == 0 && s.begin >= 0) ||
             __atomic_load_n(stop, __ATOMIC_RELAXED) != 0)
             break;
-        uint32_t c = take(&t);
+        uint32_t c = regex_take(&t);
         p = (struct regex_states_place){ (int64_t)c, peek(t) };
         read_one(r, &s, c, p);
     }

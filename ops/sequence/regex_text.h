@@ -30,7 +30,7 @@ struct text {
 };
 
 /* The next code point; a byte that is not UTF-8 is its own code point. */
-static inline uint32_t take(struct text *t)
+static inline uint32_t regex_take(struct text *t)
 {
     uint32_t c = *t->at++;
     int more = c >= 0xf0 && c < 0xf8   ? 3

@@ -205,7 +205,7 @@ static void balance(const struct sort *t, float *p, int32_t *best)
     }
 }
 
-static void *take(char **at, int64_t floats)
+static void *sinkhorn_sort_take(char **at, int64_t floats)
 {
     void *found = *at;
     *at += (floats * (int64_t)sizeof(float) + 63) / 64 * 64;
@@ -245,12 +245,12 @@ void attn_sinkhorn_sort(const attnrun_step *step, const attnrun_work *work, int6
                       .heads = heads,
                       .apart = (s->rows + s->columns) * z->dim };
     char *at = work->scratch;
-    t.sum = take(&at, 4 * z->dim);
+    t.sum = sinkhorn_sort_take(&at, 4 * z->dim);
     t.total = t.sum + z->dim;
-    t.q = take(&at, heads * t.apart);
+    t.q = sinkhorn_sort_take(&at, heads * t.apart);
     t.k = t.q + s->rows * z->dim;
-    t.logits = take(&at, SINKHORN_ROWS * s->columns);
-    t.row = take(&at, s->columns);
+    t.logits = sinkhorn_sort_take(&at, SINKHORN_ROWS * s->columns);
+    t.row = sinkhorn_sort_take(&at, s->columns);
     t.gemm = (float *)(void *)at;
     const float *q =
         (const float *)step->x[SINKHORN_Q].data + t.b * z->q.batch + t.h * z->q.head;

@@ -490,8 +490,8 @@ struct paged_reader {
 };
 
 /* Reads n features of a head of a slot as floats. */
-static void take(const struct paged_reader *r, int i, int64_t slot, int64_t head,
-                 int64_t n, float *to)
+static void paged_take(const struct paged_reader *r, int i, int64_t slot, int64_t head,
+                       int64_t n, float *to)
 {
     const struct paged_state *s = r->step->state;
     const int64_t at = (slot * s->kv_heads + head) * s->dim;
@@ -520,8 +520,8 @@ static void read_pages(const void *arg, int64_t b, int64_t kv_head, int64_t firs
             memset(v, 0, (size_t)s->v_dim * sizeof *v);
             continue;
         }
-        take(r, 0, slot, kv_head, s->dim, k);
-        take(r, s->latent ? 0 : 1, slot, kv_head, s->v_dim, v);
+        paged_take(r, 0, slot, kv_head, s->dim, k);
+        paged_take(r, s->latent ? 0 : 1, slot, kv_head, s->v_dim, v);
     }
 }
 
