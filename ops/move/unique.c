@@ -89,7 +89,7 @@ static int compare_elements(const attnrun_tensor *x, int64_t a, int64_t b)
     return (p > q) - (p < q);
 }
 
-static int compare(const struct slices *s, int64_t a, int64_t b)
+static int unique_compare(const struct slices *s, int64_t a, int64_t b)
 {
     for (int64_t o = 0; o < s->outer; o++)
         for (int64_t i = 0; i < s->inner; i++) {
@@ -110,7 +110,8 @@ static void merge_runs(const struct slices *s, int64_t from, int64_t middle, int
 {
     int64_t a = from, b = middle;
     for (int64_t k = from; k < end && !attn_stops(k); k++) {
-        bool left = b >= end || (a < middle && compare(s, s->order[a], s->order[b]) <= 0);
+        bool left =
+            b >= end || (a < middle && unique_compare(s, s->order[a], s->order[b]) <= 0);
         s->other[k] = s->order[left ? a++ : b++];
     }
 }
@@ -139,7 +140,7 @@ static int64_t number_groups(const struct slices *s, bool sorted)
 {
     int64_t groups = 0, next = 0;
     for (int64_t k = 0; k < s->n && !attn_stops(k); k++) {
-        if (k == 0 || compare(s, s->order[k - 1], s->order[k]) != 0) {
+        if (k == 0 || unique_compare(s, s->order[k - 1], s->order[k]) != 0) {
             s->first[groups] = s->order[k];
             s->counts[groups++] = 0;
         }

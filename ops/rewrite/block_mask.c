@@ -301,8 +301,8 @@ static int order_of(struct number x, struct number y, int64_t min)
     return a == -1 && b - min < 0 ? -1 : 2;
 }
 
-static struct number compare(enum word word, struct number x, struct number y,
-                             int64_t min)
+static struct number block_mask_compare(enum word word, struct number x, struct number y,
+                                        int64_t min)
 {
     const int order = order_of(x, y, min);
     if (order == 2)
@@ -356,7 +356,7 @@ static struct number value_of(const struct block_mask_reader *r, const struct en
     case SUB:
         return (struct number){ x.a - y.a, x.b - y.b };
     default:
-        return compare(e->word, x, y, p->min);
+        return block_mask_compare(e->word, x, y, p->min);
     }
 }
 

@@ -312,8 +312,9 @@ static bool same_directions(const struct attn_graph *graph, int32_t a, int32_t b
 }
 
 /* The first condition that fails, or NULL. */
-static const char *compare(const struct attn_graph *graph, const struct features *q,
-                           const struct features *k, bool by_token)
+static const char *performer_compare(const struct attn_graph *graph,
+                                     const struct features *q, const struct features *k,
+                                     bool by_token)
 {
     const int32_t token = by_token ? 1 : 2, head = 3 - token;
     if (q->map != k->map || q->transposed != k->transposed ||
@@ -392,7 +393,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
         why =
             "its features are none of the softmax kernel nor a function of a projection";
     else
-        why = compare(graph, &q, &k, by_token);
+        why = performer_compare(graph, &q, &k, by_token);
     if (why != NULL)
         return attn_graph_note(graph, node, "performer", why);
     TRY(attn_graph_note(graph, node, "performer", NULL));

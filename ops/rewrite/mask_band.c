@@ -64,9 +64,9 @@ static attn_status find_bounds(const struct matrix *m, const char *inside,
 
 static int64_t clamp(int64_t x, int64_t high) { return x < 0 ? 0 : x > high ? high : x; }
 
-static attn_status compare(const struct matrix *m, const char *inside,
-                           const char *outside, const struct attn_mask_band *band,
-                           bool *same)
+static attn_status mask_band_compare(const struct matrix *m, const char *inside,
+                                     const char *outside,
+                                     const struct attn_mask_band *band, bool *same)
 {
     *same = true;
     for (int64_t i = 0; i < m->rows && *same; i++) {
@@ -119,7 +119,7 @@ attn_status attn_mask_find_band(const attnrun_tensor *x, int64_t rows, int64_t c
         const char *in = m.data + band->inside * m.size;
         const char *out = m.data + band->outside * m.size;
         TRY(find_bounds(&m, in, band));
-        TRY(compare(&m, in, out, band, found));
+        TRY(mask_band_compare(&m, in, out, band, found));
     }
     return ATTNRUN_OK;
 }

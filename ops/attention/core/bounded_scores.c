@@ -88,7 +88,7 @@ static double square_of(const attnrun_step *step, const float *x, int64_t dim)
     return sum;
 }
 
-static attn_status compare(const attnrun_step *step, const double *largest)
+static attn_status bounded_compare(const attnrun_step *step, const double *largest)
 {
     const struct bounded_args *args = step->args;
     const struct bounded_state *s = step->state;
@@ -114,7 +114,7 @@ static attn_status bounded_run(const attnrun_step *step, const attnrun_work *wor
     const int64_t dim = ((const struct bounded_args *)step->args)->dim;
     double *largest = work->shared;
     if (work->phase == COMPARE)
-        return compare(step, largest);
+        return bounded_compare(step, largest);
     for (int64_t task = work->begin; task < work->end; task++) {
         const int in = task < s->pieces[Q] ? Q : K;
         const int64_t first = (task - (in == K ? s->pieces[Q] : 0)) * s->piece;

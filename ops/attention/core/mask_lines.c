@@ -307,8 +307,9 @@ static struct attn_mask_known rounded(double low, double high, int32_t dtype)
     return isnan(low) || isnan(high) ? mask_anything(dtype) : mask_between(low, high);
 }
 
-static struct attn_mask_known compare(int64_t opcode, const struct attn_mask_known *a,
-                                      const struct attn_mask_known *b)
+static struct attn_mask_known mask_lines_compare(int64_t opcode,
+                                                 const struct attn_mask_known *a,
+                                                 const struct attn_mask_known *b)
 {
     bool always, never;
     switch (opcode) {
@@ -371,7 +372,7 @@ static struct attn_mask_known intervals(const struct attn_mask_pair *p,
                                         const struct attn_mask_known *b)
 {
     if (p->opcode >= MASK_LESS && p->opcode <= MASK_EQUAL)
-        return compare(p->opcode, a, b);
+        return mask_lines_compare(p->opcode, a, b);
     if (p->opcode >= MASK_AND)
         return condition(p->opcode, a, b);
     if (a->nan || b->nan)

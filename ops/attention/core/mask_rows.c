@@ -186,8 +186,8 @@ static void compare_integers(int64_t opcode, uint8_t *y, const int64_t *x,
     }
 }
 
-static void compare(int64_t opcode, int32_t dtype, uint8_t *y, union lane a, union lane b,
-                    int64_t n)
+static void mask_rows_compare(int64_t opcode, int32_t dtype, uint8_t *y, union lane a,
+                              union lane b, int64_t n)
 {
     if (dtype == ATTNRUN_F32)
         COMPARE(y, a.f, b.f)
@@ -286,7 +286,7 @@ static void instruction(const struct attn_mask_place *place, int32_t k,
     else if (opcode == MASK_CAST)
         cast(y, dtype, a, p->dtype[word[1]], n);
     else if (opcode >= MASK_LESS && opcode <= MASK_EQUAL)
-        compare(opcode, p->dtype[word[1]], y.b, a, b, n);
+        mask_rows_compare(opcode, p->dtype[word[1]], y.b, a, b, n);
     else if (opcode >= MASK_AND || opcode == MASK_NOT)
         conditions(opcode, y.b, a.b, b.b, n);
     else if (dtype == ATTNRUN_F32 && opcode == MASK_ADD)
