@@ -155,7 +155,7 @@ static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t 
         kernels->add_mask_f32(scores, (const float *)t->o->mask + at, (size_t)n);
 }
 
-static void mask_scores(float *scores, int64_t from, int64_t to)
+static void sdpa_mask_scores(float *scores, int64_t from, int64_t to)
 {
     for (int64_t j = from; j < to; j++)
         scores[j] = -INFINITY;
@@ -220,8 +220,8 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
         keys_of(t, r, &from, &to);
         from = min64(max64(from - first, 0), n);
         to = min64(max64(to - first, from), n);
-        mask_scores(scores, 0, from);
-        mask_scores(scores, to, n);
+        sdpa_mask_scores(scores, 0, from);
+        sdpa_mask_scores(scores, to, n);
     }
     for (int32_t mode = ATTN_SCORES_BIASED; mode <= ATTN_SCORES_SEEN; mode++)
         show(t, scores, r, first, n, mode);

@@ -178,7 +178,7 @@ static void keys_of(const struct window_walk *t, int64_t x, int64_t *from, int64
     *to = max64(min64(*to, t->n_keys), *from);
 }
 
-static void mask_scores(float *scores, int64_t from, int64_t to)
+static void window_mask_scores(float *scores, int64_t from, int64_t to)
 {
     for (int64_t j = from; j < to; j++)
         scores[j] = -INFINITY;
@@ -195,8 +195,8 @@ static void cut_rows(const struct window_walk *t, float *scores, int64_t row,
         keys_of(t, x, &from, &to);
         from = min64(max64(from - first, 0), n);
         to = min64(max64(to - first, from), n);
-        mask_scores(line, 0, from);
-        mask_scores(line, to, n);
+        window_mask_scores(line, 0, from);
+        window_mask_scores(line, to, n);
         if (t->w->shared && x >= first && x < first + n && line[x - first] != -INFINITY)
             line[x - first] = -5e4f;
     }
@@ -214,7 +214,7 @@ static void cut_causal(const struct window_walk *t, float *scores, int64_t row,
         else
             while (end > 0 && t->globals[from + end - 1] > position)
                 end--;
-        mask_scores(scores + r * ATTN_STREAM_SCORES, max64(end, 0), n);
+        window_mask_scores(scores + r * ATTN_STREAM_SCORES, max64(end, 0), n);
     }
 }
 

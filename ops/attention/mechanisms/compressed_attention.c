@@ -314,8 +314,8 @@ static int64_t seen_by(const struct compressed_state *s, int64_t i)
     return s->nulls + (end <= 0 ? 0 : min64(s->slots, end / s->ratio));
 }
 
-static void mask_scores(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
-                        int64_t to)
+static void compressed_mask_scores(void *arg, float *scores, int64_t row, int64_t rows,
+                                   int64_t from, int64_t to)
 {
     const struct seen *seen = arg;
     for (int64_t r = 0; r < rows; r++, scores += ATTN_STREAM_SCORES) {
@@ -371,7 +371,7 @@ static attn_status compressed_attend(const attnrun_step *step, const attnrun_wor
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const bool plain = find_valid(&seen, keys.n) && seen.tile + keys.n <= first;
-        attn_stream_tile(&stream, &keys, plain ? NULL : mask_scores, &seen);
+        attn_stream_tile(&stream, &keys, plain ? NULL : compressed_mask_scores, &seen);
     }
     float *y = (float *)step->y[0].data + batch * z->y.batch + head * z->y.head +
                query * z->y.row;

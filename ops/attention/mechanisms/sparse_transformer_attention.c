@@ -221,7 +221,7 @@ struct sparse_transformer_walk {
     int64_t first, remainder;
 };
 
-static void mask_scores(float *scores, int64_t from, int64_t to)
+static void sparse_transformer_mask_scores(float *scores, int64_t from, int64_t to)
 {
     for (int64_t j = from; j < to; j++)
         scores[j] = -INFINITY;
@@ -293,9 +293,10 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
     const int64_t first = w->first + from, n = to - from;
     for (int64_t r = 0; r < rows; r++, scores += ATTN_STREAM_SCORES) {
         const struct sparse_span seen = keys_of(w, w->position + (row + r) * row_step(w));
-        mask_scores(scores, 0, min64(seen.from - first, n));
-        mask_scores(scores, max64(seen.to - first, 0), n);
-        mask_scores(scores, max64(seen.hole - first, 0), min64(seen.hole_to - first, n));
+        sparse_transformer_mask_scores(scores, 0, min64(seen.from - first, n));
+        sparse_transformer_mask_scores(scores, max64(seen.to - first, 0), n);
+        sparse_transformer_mask_scores(scores, max64(seen.hole - first, 0),
+                                       min64(seen.hole_to - first, n));
         if (w->mask == NULL)
             continue;
         if ((w->part & NEAR) != 0)

@@ -261,8 +261,8 @@ static void add_outer(const struct synthetic_walk *w, float *scores, int64_t que
 }
 
 /* Masks the scores of masked keys. */
-static void mask_scores(const struct synthetic_walk *w, float *scores, int64_t from,
-                        int64_t to)
+static void synthetic_mask_scores(const struct synthetic_walk *w, float *scores,
+                                  int64_t from, int64_t to)
 {
     const float masked = w->stream.linear ? 0.0f : -INFINITY;
     for (int64_t j = from; j < to; j++)
@@ -293,7 +293,7 @@ static void finish_row(const struct synthetic_walk *w, float *scores, int64_t ro
         kernels->add_mask_f32(scores, w->bias + from, (size_t)n);
     for (int64_t j = 0; w->mask != NULL && w->stream.linear && j < n; j++)
         scores[j] = w->mask[from + j] != 0 ? scores[j] : 0.0f;
-    mask_scores(w, scores, max64(0, min64(n, end_of(w, row) - key)), n);
+    synthetic_mask_scores(w, scores, max64(0, min64(n, end_of(w, row) - key)), n);
 }
 
 static void finish_scores(void *arg, float *scores, int64_t row, int64_t rows,
