@@ -517,10 +517,10 @@ static void store_rows(const struct window_walk *t, bool globals)
     }
 }
 
-static struct window_walk begin(const struct attn_window *w,
-                                const struct attn_kernels *kernels,
-                                const struct attn_window_operands *o, int64_t b_head,
-                                const attnrun_work *work)
+static struct window_walk window_begin(const struct attn_window *w,
+                                       const struct attn_kernels *kernels,
+                                       const struct attn_window_operands *o,
+                                       int64_t b_head, const attnrun_work *work)
 {
     const struct attn_sizes *s = &w->s;
     struct window_walk t = { .w = w, .o = o };
@@ -543,7 +543,7 @@ attn_status attn_window_run(const struct attn_window *w,
                             const attnrun_work *work)
 {
     const int64_t first = task % w->blocks * w->block;
-    struct window_walk t = begin(w, kernels, o, task / w->blocks, work);
+    struct window_walk t = window_begin(w, kernels, o, task / w->blocks, work);
     attn_stream_reset(&t.stream, min64(w->block, w->s.q_len - first));
     for (int64_t row = 0; row < t.stream.n; row += t.rows)
         find_rows(&t, row, first + row);
@@ -564,7 +564,7 @@ attn_status attn_window_run_rows(const struct attn_window *w,
 {
     const int64_t blocks = w->max_globals / w->block + (w->max_globals % w->block != 0);
     const int64_t first = task % blocks * w->block;
-    struct window_walk t = begin(w, kernels, o, task / blocks, work);
+    struct window_walk t = window_begin(w, kernels, o, task / blocks, work);
     const int64_t end = min64(o->lists.count[t.b], first + w->block);
     int64_t n = 0;
     for (int64_t g = first; g < end; g++) {

@@ -43,7 +43,8 @@ int64_t attn_reformer_chunks_bytes(const struct reformer *s)
                         (int64_t)sizeof(float);
 }
 
-static void begin(struct chunks *t, const struct attn_kernels *kernels, void *scratch)
+static void reformer_chunks_begin(struct chunks *t, const struct attn_kernels *kernels,
+                                  void *scratch)
 {
     const struct reformer *s = t->s;
     const int64_t stream = attn_stream_bytes(s->rows, s->sizes.dim, s->sizes.v_dim);
@@ -283,7 +284,7 @@ attn_status attn_reformer_chunks(const struct reformer *s,
     t.rows = min64(s->rows, n - first_row);
     t.query = round * s->padded + first_row;
     t.token = o->order + (head * s->hashes + round) * n + first_row;
-    begin(&t, kernels, work->scratch);
+    reformer_chunks_begin(&t, kernels, work->scratch);
     load(&t, kernels);
     seen(&t, 0, &from, &unused);
     seen(&t, t.rows - 1, &unused, &to);

@@ -38,9 +38,10 @@ int64_t attn_reformer_hash_bytes(const struct reformer *s)
            (int64_t)sizeof(float);
 }
 
-static void begin(struct hash *t, const struct reformer *s,
-                  const struct attn_kernels *kernels, const struct reformer_operands *o,
-                  int64_t head, void *scratch)
+static void reformer_hash_begin(struct hash *t, const struct reformer *s,
+                                const struct attn_kernels *kernels,
+                                const struct reformer_operands *o, int64_t head,
+                                void *scratch)
 {
     const int64_t dim = s->sizes.dim, all = s->hashes * s->features;
     const int64_t matrix = (s->rotation_heads == 1 ? 0 : head % s->sizes.q_heads) * dim;
@@ -161,7 +162,7 @@ attn_status attn_reformer_hash(const attnrun_step *step, const struct reformer *
         return take_given(step, s, o->given, head, first, n, buckets);
     if (s->hashed) {
         struct hash t;
-        begin(&t, s, step->kernels, o, head, scratch);
+        reformer_hash_begin(&t, s, step->kernels, o, head, scratch);
         t.n = n;
         hash_tokens(&t, x, z->q.row, buckets);
     }

@@ -353,8 +353,8 @@ struct cluster {
     struct attn_pairs pairs;
 };
 
-static void begin(struct cluster *t, const attnrun_step *step, int64_t head,
-                  void *scratch)
+static void routing_begin(struct cluster *t, const attnrun_step *step, int64_t head,
+                          void *scratch)
 {
     const struct routing_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
@@ -485,7 +485,7 @@ static attn_status routing_attend(const attnrun_step *step, int64_t head,
     const struct attn_sizes *z = &s->sizes;
     const int32_t *queries = chosen_of(s, work->shared, head, 0);
     struct cluster t;
-    begin(&t, step, head, work->scratch);
+    routing_begin(&t, step, head, work->scratch);
     float *y = (float *)step->y[0].data + head / z->q_heads * z->y.batch +
                head % z->q_heads * z->y.head;
     for (int64_t i = 0; i < z->q_len; i++)
