@@ -51,7 +51,8 @@ static void make_gates(const struct recurrent_f64_walk *k, const double *h, int6
                         bias_of(k, row, false) + bias_of(k, row, true);
 }
 
-static void apply(const struct recurrent_f64_walk *k, int function, double *x, int64_t n)
+static void recurrent_f64_apply(const struct recurrent_f64_walk *k, int function,
+                                double *x, int64_t n)
 {
     const struct recurrent_args *args = k->step->args;
     double clip = (double)args->clip;
@@ -67,7 +68,7 @@ static void rnn_step(const struct recurrent_f64_walk *k)
 {
     int64_t n = k->state->hidden;
     make_gates(k, k->h, 0, n);
-    apply(k, 0, k->gates, n);
+    recurrent_f64_apply(k, 0, k->gates, n);
     memcpy(k->h, k->gates, (size_t)n * sizeof *k->h);
 }
 
@@ -77,7 +78,7 @@ static void gru_step(const struct recurrent_f64_walk *k)
     int64_t n = k->state->hidden;
     double *z = k->gates, *r = z + n, *fresh = r + n;
     make_gates(k, k->h, 0, 2 * n);
-    apply(k, 0, z, 2 * n);
+    recurrent_f64_apply(k, 0, z, 2 * n);
     for (int64_t i = 0; i < n; i++)
         k->reset[i] = r[i] * k->h[i];
     if (!args->linear_before_reset) {
@@ -90,7 +91,7 @@ static void gru_step(const struct recurrent_f64_walk *k)
                        bias_of(k, row, false) + r[i] * h;
         }
     }
-    apply(k, 1, fresh, n);
+    recurrent_f64_apply(k, 1, fresh, n);
     for (int64_t i = 0; i < n; i++)
         k->h[i] = (1.0 - z[i]) * fresh[i] + z[i] * k->h[i];
 }
@@ -106,15 +107,15 @@ static void lstm_step(const struct recurrent_f64_walk *k)
         in[i] += p[i] * k->c[i];
         forget[i] += p[2 * n + i] * k->c[i];
     }
-    apply(k, 0, in, n);
-    apply(k, 0, forget, n);
-    apply(k, 1, fresh, n);
+    recurrent_f64_apply(k, 0, in, n);
+    recurrent_f64_apply(k, 0, forget, n);
+    recurrent_f64_apply(k, 1, fresh, n);
     for (int64_t i = 0; i < n; i++) {
         double keep = args->input_forget ? 1.0 - in[i] : forget[i];
         k->c[i] = keep * k->c[i] + in[i] * fresh[i];
         out[i] += p != NULL ? p[n + i] * k->c[i] : 0.0;
     }
-    apply(k, 0, out, n);
+    recurrent_f64_apply(k, 0, out, n);
     for (int64_t i = 0; i < n; i++)
         k->h[i] = out[i] * attn_recurrent_function_f64(&k->f[2], k->c[i]);
 }

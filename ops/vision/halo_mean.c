@@ -59,8 +59,8 @@ static void find_means(const attnrun_step *step, int64_t image, int64_t row,
 }
 
 /* Computes y[n][rows of weight input `in`] = x (n, its columns) times it, + its bias. */
-static void apply(const attnrun_step *step, int in, int bias, const float *x, int64_t n,
-                  float *y, float *scratch)
+static void halo_mean_apply(const attnrun_step *step, int in, int bias, const float *x,
+                            int64_t n, float *y, float *scratch)
 {
     const int64_t rows = step->x[in].dims[0], columns = step->x[in].dims[1];
     const struct attn_epilogue add = {
@@ -119,10 +119,10 @@ static void run_row(const attnrun_step *step, int64_t image, int64_t row, float 
         n = 0;
     if (n > 0) {
         find_means(step, image, row, outside, n, line, means);
-        apply(step, WV, BV, means, n, values, scratch);
+        halo_mean_apply(step, WV, BV, means, n, values, scratch);
     }
     if (n > 0 && op_has_in(step, WO))
-        apply(step, WO, BO, values, n, results, scratch);
+        halo_mean_apply(step, WO, BO, values, n, results, scratch);
     write_row(step, image, row, outside, n, op_has_in(step, WO) ? results : values);
 }
 

@@ -40,8 +40,8 @@ static void open_image(struct attn_halo_worker *w, const attnrun_work *work,
 /* ---- products with weights ---- */
 
 /* Computes y[rows x n] = (weight input `in` times the panels + bias) * scale. */
-static void apply(const struct attn_halo_worker *w, int in, int bias, int64_t n,
-                  float scale, float *y, int64_t y_row)
+static void halo_apply(const struct attn_halo_worker *w, int in, int bias, int64_t n,
+                       float scale, float *y, int64_t y_row)
 {
     const attnrun_tensor *weight = &w->step->x[in];
     const struct attn_gemm_f32 g = { .a = weight->data,
@@ -94,9 +94,9 @@ static void make_values(const struct attn_halo_worker *w, int64_t y, int64_t x,
     const struct attn_halo *s = w->s;
     const int64_t plane = attn_halo_plane(&w->values);
     load_pixels(w, 1, y, x, rows, columns);
-    apply(w, WK, BK, rows * columns, 1.0f, attn_halo_at(&w->values, 0, y, x), plane);
-    apply(w, WV, BV, rows * columns, 1.0f,
-          attn_halo_at(&w->values, s->heads * s->dk, y, x), plane);
+    halo_apply(w, WK, BK, rows * columns, 1.0f, attn_halo_at(&w->values, 0, y, x), plane);
+    halo_apply(w, WV, BV, rows * columns, 1.0f,
+               attn_halo_at(&w->values, s->heads * s->dk, y, x), plane);
 }
 
 /* Computes queries times the scale, unless the relative terms need them without it. */
@@ -106,9 +106,9 @@ static void make_queries(const struct attn_halo_worker *w, int64_t y, int64_t x,
     const struct attn_halo_args *args = w->step->args;
     const struct attn_halo *s = w->s;
     load_pixels(w, s->stride, y, x, rows, columns);
-    apply(w, WQ, BQ, rows * columns,
-          s->relative && args->rel_scaled == 0 ? 1.0f : s->scale,
-          attn_halo_at(&w->queries, 0, y, x), attn_halo_plane(&w->queries));
+    halo_apply(w, WQ, BQ, rows * columns,
+               s->relative && args->rel_scaled == 0 ? 1.0f : s->scale,
+               attn_halo_at(&w->queries, 0, y, x), attn_halo_plane(&w->queries));
 }
 
 static void make_results(const struct attn_halo_worker *w, int64_t y, int64_t x,
@@ -133,7 +133,7 @@ static void make_results(const struct attn_halo_worker *w, int64_t y, int64_t x,
     if (op_has_in(w->step, WO)) {
         w->step->kernels->gemm_pack_f32(w->panels, b.x, b.x_plane, 1,
                                         (size_t)(s->heads * s->dv), (size_t)n);
-        apply(w, WO, BO, n, 1.0f, dense ? b.y : w->out, dense ? plane : n);
+        halo_apply(w, WO, BO, n, 1.0f, dense ? b.y : w->out, dense ? plane : n);
         b.x = w->out;
         b.x_plane = n;
     }

@@ -32,7 +32,7 @@ static double modulo(double a, double b)
     return (double)(x - floor_div(x, y) * y);
 }
 
-static double apply(int64_t opcode, double a, double b)
+static double mask_lines_apply(int64_t opcode, double a, double b)
 {
     switch (opcode) {
     case MASK_ADD:
@@ -105,7 +105,7 @@ bool attn_mask_other_side(const struct attn_mask_known *k, struct attn_mask_know
 
 static double of_pair(const struct attn_mask_pair *p, double a, double b)
 {
-    return attn_mask_held(apply(p->opcode, a, b), p->dtype);
+    return attn_mask_held(mask_lines_apply(p->opcode, a, b), p->dtype);
 }
 
 /* Joins two bands: one value inside of both and another elsewhere, or one outside of
@@ -347,7 +347,7 @@ static struct attn_mask_known condition(int64_t opcode, const struct attn_mask_k
     if (opcode == MASK_OR && (a1 || b1))
         return mask_number(1.0);
     if ((a0 || a1) && (b0 || b1))
-        return mask_number(apply(opcode, a1, b1));
+        return mask_number(mask_lines_apply(opcode, a1, b1));
     return mask_between(0.0, 1.0);
 }
 

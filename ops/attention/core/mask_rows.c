@@ -414,8 +414,8 @@ static void put_operand(const struct attn_mask_place *place, int32_t k, int64_t 
         read_leaf(place, k, query, tile->key, n, w->at[k]);
 }
 
-static void apply(const struct attn_mask_place *place, const struct work *w, int64_t n,
-                  float *scores)
+static void mask_rows_apply(const struct attn_mask_place *place, const struct work *w,
+                            int64_t n, float *scores)
 {
     const struct attn_mask_program *p = place->program;
     if (p->keep >= 0) {
@@ -444,6 +444,6 @@ void attn_mask_rows(const struct attn_mask_place *place,
         for (int32_t k = 0; k < p->n; k++)
             if (work.read[k])
                 put_operand(place, k, i, tile, i > tile->query, &work);
-        apply(place, &work, tile->key_end - tile->key, scores);
+        mask_rows_apply(place, &work, tile->key_end - tile->key, scores);
     }
 }
