@@ -298,8 +298,9 @@ static int64_t finish_int(enum finish finish, union accumulator a, bool is_signe
     }
 }
 
-static void store(const struct reduce *reduce, const attnrun_tensor *y, int64_t first,
-                  int64_t n, const union accumulator *a, int64_t folded_count)
+static void reduce_store(const struct reduce *reduce, const attnrun_tensor *y,
+                         int64_t first, int64_t n, const union accumulator *a,
+                         int64_t folded_count)
 {
     char *to = (char *)y->data + first * dtype_bytes(y->dtype);
     bool is_signed = dtype_in(y->dtype, ATTN_DT_SINT);
@@ -467,7 +468,7 @@ static void fold_outputs(const attnrun_step *step, const attnrun_work *work,
     }
     if (reduce->fold == SUM_EXP)
         log_sum_exp(step, base, width, a);
-    store(reduce, &step->y[0], first, width, a, plan->folded_count);
+    reduce_store(reduce, &step->y[0], first, width, a, plan->folded_count);
 }
 
 static bool reduces_lines(const attnrun_step *step)

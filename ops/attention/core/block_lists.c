@@ -316,7 +316,7 @@ static void give_keys(struct block_lists_walk *w, struct run run)
     w->n_keys += n;
 }
 
-static void store(struct block_lists_walk *w)
+static void block_lists_store(struct block_lists_walk *w)
 {
     const struct attn_sizes *s = &w->p->sizes;
     const int64_t first = w->row + w->tile;
@@ -351,7 +351,7 @@ static attn_status block_lists_run_tile(struct block_lists_walk *w, int64_t rows
         }
     }
     give_segments(w);
-    store(w);
+    block_lists_store(w);
     return ATTNRUN_OK;
 }
 

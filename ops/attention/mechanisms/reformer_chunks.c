@@ -91,7 +91,7 @@ static void load(struct chunks *t, const struct attn_kernels *kernels)
 
 /* Stores the result after the last round, and otherwise the running softmax for the next
  * one. */
-static void store(struct chunks *t, const struct attn_kernels *kernels)
+static void reformer_chunks_store(struct chunks *t, const struct attn_kernels *kernels)
 {
     const struct attn_sizes *z = &t->s->sizes;
     struct attn_softmax_row *state = t->stream.state;
@@ -303,6 +303,6 @@ attn_status attn_reformer_chunks(const struct reformer *s,
         reformer_chunks_run_tile(&t);
         t.key += t.n;
     }
-    store(&t, kernels);
+    reformer_chunks_store(&t, kernels);
     return ATTNRUN_OK;
 }

@@ -322,7 +322,7 @@ static void synthetic_run_tile(struct synthetic_walk *w, int64_t last)
     }
 }
 
-static void store(struct synthetic_walk *w)
+static void synthetic_store(struct synthetic_walk *w)
 {
     const struct attn_sizes *z = &w->s->sizes;
     struct attn_stream *stream = &w->stream;
@@ -363,7 +363,7 @@ static attn_status run_task(const attnrun_step *step, const attnrun_work *work,
             return ATTNRUN_E_CANCELLED;
         synthetic_run_tile(&w, last);
     }
-    store(&w);
+    synthetic_store(&w);
     return ATTNRUN_OK;
 }
 

@@ -27,8 +27,8 @@ static const float *load(const attnrun_step *step, const attnrun_tensor *x, int6
     return room;
 }
 
-static void store(const attnrun_step *step, const attnrun_tensor *y, int64_t first,
-                  int64_t n, const float *from)
+static void linear_memory_store(const attnrun_step *step, const attnrun_tensor *y,
+                                int64_t first, int64_t n, const float *from)
 {
     uint16_t *half = (uint16_t *)y->data;
     if (y->data == NULL)
@@ -148,7 +148,8 @@ static void memory_store(const struct memory *m, int64_t slot)
             continue;
         if (!m->state->present_in_place ||
             m->at + d * m->at_row != (const float *)step->y[1].data + row)
-            store(step, &step->y[1], row, m->columns, m->at + d * m->at_row);
+            linear_memory_store(step, &step->y[1], row, m->columns,
+                                m->at + d * m->at_row);
     }
 }
 
@@ -284,8 +285,9 @@ static void store_answers(const struct memory *m, const struct attn_recurrence *
 {
     for (int t = 0; t < x->n && m->step->y[0].dtype != ATTNRUN_F32; t++) {
         const int64_t row = m->row + x->first + t;
-        store(m->step, &m->step->y[0],
-              (answer_at(m, row) + head) * m->state->d_v + m->first, m->columns, g->o[t]);
+        linear_memory_store(m->step, &m->step->y[0],
+                            (answer_at(m, row) + head) * m->state->d_v + m->first,
+                            m->columns, g->o[t]);
     }
 }
 
@@ -393,7 +395,8 @@ static void clear_slots(const struct memory *m)
     const int64_t last = slot_of(m, m->tokens - 1) >= 0 ? state->slots - 1 : 0;
     for (int64_t slot = 0; slot < last && slot < state->slots - m->tokens; slot++)
         for (int64_t d = 0; d < state->d_k; d++)
-            store(m->step, &m->step->y[1], state_row(m, slot, d), m->columns, zeros);
+            linear_memory_store(m->step, &m->step->y[1], state_row(m, slot, d),
+                                m->columns, zeros);
 }
 
 /* Computes n tasks chunk by chunk, so that rows of heads that lie side by side are read
