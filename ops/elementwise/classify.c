@@ -26,7 +26,7 @@ static attn_status classify_infer(attnrun_step *step)
 }
 
 /* Elements begin … end - 1 as doubles, at most CONVERT_RUN. */
-static void load(double *run, const attnrun_tensor *x, int64_t first, int64_t n)
+static void classify_load(double *run, const attnrun_tensor *x, int64_t first, int64_t n)
 {
     float narrow[CONVERT_RUN];
     if (x->dtype == ATTNRUN_F64) {
@@ -49,7 +49,7 @@ static attn_status classify(const attnrun_step *step, const attnrun_work *work, 
     for (int64_t k = begin; k < end && !OP_CANCELLED_AFTER(work, 4 * CONVERT_RUN);
          k += CONVERT_RUN) {
         int64_t n = end - k < CONVERT_RUN ? end - k : CONVERT_RUN;
-        load(run, &step->x[0], k, n);
+        classify_load(run, &step->x[0], k, n);
         for (int64_t i = 0; i < n; i++)
             y[k + i] = (nan && run[i] != run[i]) || run[i] == low || run[i] == high;
     }

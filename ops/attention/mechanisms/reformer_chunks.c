@@ -65,7 +65,7 @@ static float *output(const struct chunks *t)
 }
 
 /* Loads queries, and the running softmax that earlier rounds left for them. */
-static void load(struct chunks *t, const struct attn_kernels *kernels)
+static void reformer_chunks_load(struct chunks *t, const struct attn_kernels *kernels)
 {
     const struct reformer *s = t->s;
     const struct attn_sizes *z = &s->sizes;
@@ -285,7 +285,7 @@ attn_status attn_reformer_chunks(const struct reformer *s,
     t.query = round * s->padded + first_row;
     t.token = o->order + (head * s->hashes + round) * n + first_row;
     reformer_chunks_begin(&t, kernels, work->scratch);
-    load(&t, kernels);
+    reformer_chunks_load(&t, kernels);
     seen(&t, 0, &from, &unused);
     seen(&t, t.rows - 1, &unused, &to);
     for (t.key = from; t.key < to;) {

@@ -121,7 +121,7 @@ static const float *at(const struct synthetic_walk *w, int in, const struct attn
 }
 
 /* Loads the queries of all products, side by side. */
-static void load(struct synthetic_walk *w)
+static void synthetic_load(struct synthetic_walk *w)
 {
     struct attn_stream *stream = &w->stream;
     float *q = stream->q;
@@ -356,7 +356,7 @@ static attn_status run_task(const attnrun_step *step, const attnrun_work *work,
     w.stream.linear = args->normalize == 0;
     attn_stream_reset(&w.stream, min64(s->block, s->sizes.q_len - w.row));
     find_coefficients(&w);
-    load(&w);
+    synthetic_load(&w);
     const int64_t last = end_of(&w, w.stream.n - 1);
     for (w.first = 0; w.first < last; w.first += KEYS) {
         if (OP_CANCELLED(work))

@@ -14,8 +14,8 @@
 enum { PREFETCH_ROWS = 4 /* tokens */, LINE = 64 };
 
 /* Loads n elements of x from `first` on as f32: in place, or converted into `room`. */
-static const float *load(const attnrun_step *step, const attnrun_tensor *x, int64_t first,
-                         int64_t n, float *room)
+static const float *linear_memory_load(const attnrun_step *step, const attnrun_tensor *x,
+                                       int64_t first, int64_t n, float *room)
 {
     const uint16_t *half = (const uint16_t *)x->data;
     if (x->dtype == ATTNRUN_F32)
@@ -129,8 +129,8 @@ static void memory_take(struct memory *m)
             m->s[d * LINEAR_BLOCK + j] = columns[state_row(m, slot, d) + j * state->d_k];
         if (state->v_major)
             continue;
-        const float *past =
-            load(step, &step->x[LINEAR_PAST], state_row(m, slot, d), m->columns, m->r);
+        const float *past = linear_memory_load(step, &step->x[LINEAR_PAST],
+                                               state_row(m, slot, d), m->columns, m->r);
         memcpy(m->s + d * LINEAR_BLOCK, past, (size_t)m->columns * sizeof *past);
     }
 }
@@ -185,8 +185,8 @@ static const float *decays(const struct memory *m, int64_t row, float *to)
     static const float unused[2] = { 0 };
     const struct linear_args *args = m->step->args;
     const int64_t d_k = m->state->d_k, n = m->state->per_key ? d_k : 1;
-    const float *g = load(m->step, &m->step->x[LINEAR_DECAY],
-                          (row * args->kv_num_heads + m->head) * n, n, to);
+    const float *g = linear_memory_load(m->step, &m->step->x[LINEAR_DECAY],
+                                        (row * args->kv_num_heads + m->head) * n, n, to);
     if (m->state->per_key) {
         m->step->kernels->exp_f32(to, g, (size_t)n, unused);
     } else {
@@ -202,7 +202,7 @@ static float beta_of(const struct memory *m, int64_t row)
     const attnrun_tensor *beta = &m->step->x[LINEAR_BETA];
     float room;
     int64_t at = beta->dims[2] == 1 ? row : row * beta->dims[2] + m->head;
-    return *load(m->step, beta, at, 1, &room);
+    return *linear_memory_load(m->step, beta, at, 1, &room);
 }
 
 /* The rows of a token are prefetched long before they are used, because they are too far
@@ -234,8 +234,8 @@ static struct tokens tokens_load(const struct memory *m, int64_t first, int n, i
         const int64_t row = m->row + first + t;
         const int at = 6 * parity + 3 * t;
         fetch(m, first + t + PREFETCH_ROWS);
-        x.k[t] = load(m->step, &m->step->x[LINEAR_KEY], key_at(m, row) * d_k, d_k,
-                      room(m, at));
+        x.k[t] = linear_memory_load(m->step, &m->step->x[LINEAR_KEY],
+                                    key_at(m, row) * d_k, d_k, room(m, at));
         x.next[t] = x.k[t];
         if (linear_gated(args)) {
             x.decay[t] = decays(m, row, room(m, at + 1));
@@ -270,9 +270,9 @@ static void set_queries(const struct memory *m, struct attn_recurrence *g,
     const struct linear_state *state = m->state;
     for (int t = 0; t < x->n; t++) {
         const int64_t row = m->row + x->first + t;
-        g->q[t] =
-            load(step, &step->x[LINEAR_QUERY], (query_at(m, row) + head) * state->d_k,
-                 state->d_k, room(m, 12 + t));
+        g->q[t] = linear_memory_load(step, &step->x[LINEAR_QUERY],
+                                     (query_at(m, row) + head) * state->d_k, state->d_k,
+                                     room(m, 12 + t));
         g->o[t] = m->r + (4 + t) * LINEAR_BLOCK;
         if (step->y[0].data != NULL && step->y[0].dtype == ATTNRUN_F32)
             g->o[t] = (float *)step->y[0].data + (answer_at(m, row) + head) * state->d_v +
@@ -303,9 +303,10 @@ static void set_tokens(const struct memory *m, struct attn_recurrence *g,
         g->k[t] = x->k[t];
         g->decay[t] = x->decay[t];
         g->beta[t] = x->beta[t];
-        g->v[t] = load(m->step, &m->step->x[LINEAR_VALUE],
-                       (row * args->kv_num_heads + m->head) * state->d_v + m->first,
-                       m->columns, m->r + (2 + t) * LINEAR_BLOCK);
+        g->v[t] = linear_memory_load(m->step, &m->step->x[LINEAR_VALUE],
+                                     (row * args->kv_num_heads + m->head) * state->d_v +
+                                         m->first,
+                                     m->columns, m->r + (2 + t) * LINEAR_BLOCK);
     }
 }
 
