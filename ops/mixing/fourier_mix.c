@@ -90,7 +90,8 @@ static attn_status fourier_infer(attnrun_step *step)
 
 /* ---- run ---- */
 
-static void run_rows(const attnrun_step *step, const attnrun_work *work, int64_t task)
+static void fourier_run_rows(const attnrun_step *step, const attnrun_work *work,
+                             int64_t task)
 {
     const struct fourier_state *s = step->state;
     const int64_t c = s->c, first = task % s->row_blocks * ELEMENT;
@@ -190,7 +191,7 @@ static attn_status fourier_run(const attnrun_step *step, const attnrun_work *wor
             (work->phase == 1 ? attn_fourier_rows_first
                               : attn_fourier_rows_second)(step, work, task);
         else
-            (work->phase == 1 ? run_rows : run_columns)(step, work, task);
+            (work->phase == 1 ? fourier_run_rows : run_columns)(step, work, task);
     }
     return ATTNRUN_OK;
 }

@@ -90,7 +90,8 @@ static void one_row(const attnrun_step *step, const void *scale, const void *bia
         step->kernels->layer_norm_f32(y, x, scale, bias, (size_t)n, args->epsilon, stats);
 }
 
-static attn_status run_rows(const attnrun_step *step, const attnrun_work *work, bool rms)
+static attn_status layer_norm_run_rows(const attnrun_step *step, const attnrun_work *work,
+                                       bool rms)
 {
     const struct norm_rows *rows = step->state;
     const int64_t row_bytes = rows->lines.length * dtype_bytes(step->x[0].dtype);
@@ -120,12 +121,12 @@ static attn_status run_rows(const attnrun_step *step, const attnrun_work *work, 
 static attn_status layer_normalization_run(const attnrun_step *step,
                                            const attnrun_work *work)
 {
-    return run_rows(step, work, false);
+    return layer_norm_run_rows(step, work, false);
 }
 static attn_status rms_normalization_run(const attnrun_step *step,
                                          const attnrun_work *work)
 {
-    return run_rows(step, work, true);
+    return layer_norm_run_rows(step, work, true);
 }
 
 const attnrun_op_def op_layer_normalization_17 = {

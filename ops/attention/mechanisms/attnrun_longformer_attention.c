@@ -204,9 +204,9 @@ static void list_globals(const attnrun_step *step, const struct attn_window_list
                      key != NULL ? key + at : NULL, true);
 }
 
-static attn_status run_rows(const attnrun_step *step,
-                            const struct attn_window_operands *o, int64_t task,
-                            const attnrun_work *work)
+static attn_status longformer_run_rows(const attnrun_step *step,
+                                       const struct attn_window_operands *o, int64_t task,
+                                       const attnrun_work *work)
 {
     const struct longformer_state *state = step->state;
     if (op_has_in(step, X)) {
@@ -251,7 +251,7 @@ static attn_status longformer_run(const attnrun_step *step, const attnrun_work *
         else if (work->phase == WINDOW)
             TRY(attn_window_run(w, step->kernels, &o, task, work));
         else
-            TRY(run_rows(step, &o, task, work));
+            TRY(longformer_run_rows(step, &o, task, work));
     }
     return ATTNRUN_OK;
 }

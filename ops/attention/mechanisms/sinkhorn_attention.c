@@ -365,7 +365,7 @@ static void run_in_place(struct sinkhorn_walk *w, float *y, int64_t rows)
 }
 
 /* Gives the rows of the stream the tiles from row `at` of the copies on, and own keys. */
-static void run_rows(struct sinkhorn_walk *w, int64_t at)
+static void sinkhorn_run_rows(struct sinkhorn_walk *w, int64_t at)
 {
     const struct sinkhorn_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
@@ -454,7 +454,7 @@ static void run_copies(struct sinkhorn_walk *w, float *y, int64_t u, int64_t row
                          w->q + sinkhorn_token(s, w->h, first + r) * z->q.row, z->q.row,
                          m, z->scale);
     }
-    run_rows(w, s->shared ? 0 : (w->bucket - u) * s->sorted_rows);
+    sinkhorn_run_rows(w, s->shared ? 0 : (w->bucket - u) * s->sorted_rows);
     for (int64_t r = 0, m; r < rows; r += m) {
         m = in_one_segment(w, first + r, rows - r);
         attn_stream_store_rows(&w->stream, r, m,

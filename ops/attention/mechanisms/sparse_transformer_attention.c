@@ -309,8 +309,9 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
 }
 
 /* Gives rows row … row + rows - 1 of the stream the keys from … to - 1 of the tile. */
-static void run_rows(struct sparse_transformer_walk *w, const struct attn_keys *keys,
-                     int64_t row, int64_t rows)
+static void sparse_transformer_run_rows(struct sparse_transformer_walk *w,
+                                        const struct attn_keys *keys, int64_t row,
+                                        int64_t rows)
 {
     const int64_t p = w->position + row * row_step(w);
     const struct sparse_span low = keys_of(w, p);
@@ -370,7 +371,7 @@ static attn_status run_part(struct sparse_transformer_walk *w, int part,
         const struct attn_keys keys = tile_at(w, w->first, min64(KEYS, to - w->first));
         attn_stream_pack(&w->stream, &keys);
         for (int64_t row = 0; row < w->stream.n; row += tile)
-            run_rows(w, &keys, row, min64(tile, w->stream.n - row));
+            sparse_transformer_run_rows(w, &keys, row, min64(tile, w->stream.n - row));
     }
     return ATTNRUN_OK;
 }

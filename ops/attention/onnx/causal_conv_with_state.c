@@ -338,8 +338,9 @@ static void write_offsets(const attnrun_step *step, const attnrun_work *work)
         ((int64_t *)work->scratch)[j] = j * dilation_of(step->args);
 }
 
-static attn_status run_rows(const attnrun_step *step, const attnrun_work *work,
-                            const float *x, float *y)
+static attn_status causal_conv_run_rows(const attnrun_step *step,
+                                        const attnrun_work *work, const float *x,
+                                        float *y)
 {
     const struct conv_state *state = step->state;
     int64_t row = work->begin * state->rows_per_task;
@@ -365,11 +366,11 @@ static attn_status conv_run(const attnrun_step *step, const attnrun_work *work)
     const struct conv_state *state = step->state;
     float *lines = (float *)((uint8_t *)work->shared + state->y_at);
     if (!args->channels_last)
-        return run_rows(step, work, step->x[INPUT].data, step->y[0].data);
+        return causal_conv_run_rows(step, work, step->x[INPUT].data, step->y[0].data);
     if (work->phase == TO_LINES)
         return op_copy_run(&state->to_lines, work, work->shared, step->x[INPUT].data);
     if (work->phase == CONVOLVE)
-        return run_rows(step, work, work->shared, lines);
+        return causal_conv_run_rows(step, work, work->shared, lines);
     return step->y[0].data == NULL
                ? ATTNRUN_OK
                : op_copy_run(&state->from_lines, work, step->y[0].data, lines);
