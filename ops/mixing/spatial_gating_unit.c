@@ -260,8 +260,8 @@ static attn_status run_channels(const attnrun_step *step, const attnrun_work *wo
 }
 
 /* Runs the tasks from `task` on that lie side by side; *taken: their number. */
-static attn_status run_block(const attnrun_step *step, const attnrun_work *work,
-                             int64_t task, int64_t *taken)
+static attn_status gating_run_block(const attnrun_step *step, const attnrun_work *work,
+                                    int64_t task, int64_t *taken)
 {
     const struct gating_state *s = step->state;
     int64_t first, width;
@@ -278,7 +278,7 @@ static attn_status gating_run(const attnrun_step *step, const attnrun_work *work
         return ATTNRUN_OK;
     for (int64_t task = work->begin, taken = 1; task < work->end; task += taken) {
         if (work->phase == 1)
-            TRY(run_block(step, work, task, &taken));
+            TRY(gating_run_block(step, work, task, &taken));
         else
             find_stats(step, work->shared, task);
     }

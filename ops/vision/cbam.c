@@ -407,7 +407,7 @@ static attn_status run_images(struct cbam_part *part, int64_t begin, int64_t end
     return ATTNRUN_OK;
 }
 
-static attn_status run_block(const struct cbam_part *part, int stage, int64_t task)
+static attn_status cbam_run_block(const struct cbam_part *part, int stage, int64_t task)
 {
     const struct cbam_state *s = part->s;
     const int64_t length = stage == HIDDEN ? s->hidden : s->map.channels;
@@ -441,7 +441,7 @@ static attn_status cbam_run(const attnrun_step *step, const attnrun_work *work)
     if (stage == APPLY && has_spatial(step))
         return run_tiles(&part, work->begin, work->end);
     for (int64_t task = work->begin; task < work->end; task++)
-        TRY(run_block(&part, stage, task));
+        TRY(cbam_run_block(&part, stage, task));
     return ATTNRUN_OK;
 }
 

@@ -180,8 +180,8 @@ static attn_status run_chunk(struct attn_halo_worker *w, const attnrun_work *wor
                                               : make_results);
 }
 
-static attn_status run_block(struct attn_halo_worker *w, const attnrun_work *work,
-                             int64_t task)
+static attn_status halo_run_block(struct attn_halo_worker *w, const attnrun_work *work,
+                                  int64_t task)
 {
     const struct attn_halo *s = w->s;
     const int64_t part = s->heads / s->head_parts;
@@ -233,7 +233,7 @@ attn_status attn_halo_run(const attnrun_step *step, const attnrun_work *work)
         if (!s->whole)
             TRY(run_region(&w, work, task));
         else if (work->phase == BLOCKS)
-            TRY(run_block(&w, work, task));
+            TRY(halo_run_block(&w, work, task));
         else
             TRY(run_chunk(&w, work, task));
     }

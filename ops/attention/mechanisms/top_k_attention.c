@@ -317,7 +317,7 @@ static attn_status finish_again(struct top_k_walk *w, int64_t keys,
     return ATTNRUN_OK;
 }
 
-static attn_status run_block(struct top_k_walk *w, const attnrun_work *work)
+static attn_status top_k_run_block(struct top_k_walk *w, const attnrun_work *work)
 {
     const struct top_k_args *args = w->step->args;
     const struct attn_sizes *z = &w->s->sizes;
@@ -368,7 +368,7 @@ static attn_status top_k_run(const attnrun_step *step, const attnrun_work *work)
             .state = op_slot_at(work->scratch, s->state_at),
             .ranks = op_slot_at(work->scratch, s->ranks_at),
         };
-        TRY(run_block(&w, work));
+        TRY(top_k_run_block(&w, work));
     }
     return ATTNRUN_OK;
 }
