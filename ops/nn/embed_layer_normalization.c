@@ -96,7 +96,7 @@ static attn_status check_numbers(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status infer(attnrun_step *step, bool quantized)
+static attn_status embed_norm_infer(attnrun_step *step, bool quantized)
 {
     struct embed_state *s = step->state;
     const attnrun_type *ids = &step->in[IDS], *words = &step->in[WORDS];
@@ -130,8 +130,14 @@ static attn_status infer(attnrun_step *step, bool quantized)
     return ATTNRUN_OK;
 }
 
-static attn_status embed_infer(attnrun_step *step) { return infer(step, false); }
-static attn_status q_embed_infer(attnrun_step *step) { return infer(step, true); }
+static attn_status embed_infer(attnrun_step *step)
+{
+    return embed_norm_infer(step, false);
+}
+static attn_status q_embed_infer(attnrun_step *step)
+{
+    return embed_norm_infer(step, true);
+}
 
 /* The row of table i for row `row` of the output. */
 static int64_t id_of(const attnrun_step *step, int i, int64_t row)

@@ -20,7 +20,7 @@ enum { A, A_SCALE, A_ZERO, B, B_SCALE, B_ZERO, C_SCALE, C_ZERO };
 enum { CHUNK = 256 };
 
 /* The output has the dtype of the last operand, and all are broadcast. */
-static attn_status infer(attnrun_step *step, const int *operands, int n)
+static attn_status qlinear_binary_infer(attnrun_step *step, const int *operands, int n)
 {
     int rank = 0;
     attnrun_dim dims[ATTNRUN_MAX_RANK];
@@ -53,7 +53,7 @@ static attn_status binary_infer(attnrun_step *step)
     TRY(op_qlinear_check(step, A_SCALE, A_ZERO));
     TRY(op_qlinear_check(step, B_SCALE, B_ZERO));
     TRY(op_qlinear_check(step, C_SCALE, C_ZERO));
-    return infer(step, operands, 2);
+    return qlinear_binary_infer(step, operands, 2);
 }
 
 /* Computes a segment of elements: contiguous ones by the kernel, others one by one with
@@ -158,7 +158,7 @@ static attn_status where_infer(attnrun_step *step)
     TRY(op_qlinear_check(step, WX_SCALE, WX_ZERO));
     TRY(op_qlinear_check(step, WY_SCALE, WY_ZERO));
     TRY(op_qlinear_check(step, WZ_SCALE, WZ_ZERO));
-    return infer(step, operands, 3);
+    return qlinear_binary_infer(step, operands, 3);
 }
 
 static attn_status where_run(const attnrun_step *step, const attnrun_work *work)
