@@ -290,8 +290,8 @@ static struct involution_tile open_tile(const attnrun_step *step,
 }
 
 /* Gathers the tile's pixels of all channels, or the means of their squares. */
-static const float *gather(const attnrun_step *step, const struct involution_tile *t,
-                           int64_t *row)
+static const float *involution_gather(const attnrun_step *step,
+                                      const struct involution_tile *t, int64_t *row)
 {
     const struct involution_state *s = t->state;
     const int64_t w = s->map.width, stride = s->stride;
@@ -326,7 +326,7 @@ static void run_hidden(const attnrun_step *step, const struct involution_tile *t
                                .k = (size_t)s->map.channels,
                                .scratch = t->gemm };
     int64_t row;
-    g.b = gather(step, t, &row);
+    g.b = involution_gather(step, t, &row);
     g.b_row = row;
     float *hidden = t->rest;
     if (s->gathers)

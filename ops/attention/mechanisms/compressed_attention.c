@@ -233,8 +233,9 @@ static struct compressed_operand open_operand(const attnrun_step *step, bool val
 }
 
 /* Copies the rows of the product: for each slot its channels, r numbers each. */
-static void gather(const attnrun_step *step, const struct compressed_operand *o,
-                   int64_t batch, int64_t group, int64_t slot, int64_t n, float *rows)
+static void compressed_gather(const attnrun_step *step,
+                              const struct compressed_operand *o, int64_t batch,
+                              int64_t group, int64_t slot, int64_t n, float *rows)
 {
     const struct compressed_state *s = step->state;
     const uint8_t *keep =
@@ -278,7 +279,7 @@ static void make_slots(const attnrun_step *step, const struct compressed_operand
         memcpy(o->to, o->null + group * o->group, (size_t)o->group * sizeof(float));
     if (to <= from)
         return;
-    gather(step, o, batch, group, from, to - from, scratch);
+    compressed_gather(step, o, batch, group, from, to - from, scratch);
     struct attn_gemm_f32 g = { .a = scratch,
                                .a_row = k,
                                .b = o->weight + group * o->group * k,

@@ -128,8 +128,8 @@ struct fastformer_pass {
 };
 
 /* Gathers tokens first … first + n - 1 of sample b, all heads of a token together. */
-static const float *gather(const struct fastformer_pass *p, int64_t b, int64_t first,
-                           int64_t n)
+static const float *fastformer_gather(const struct fastformer_pass *p, int64_t b,
+                                      int64_t first, int64_t n)
 {
     const struct fastformer_state *s = p->s;
     const struct attn_heads *q = &s->sizes.q;
@@ -147,7 +147,7 @@ static void fastformer_scores(void *arg, const struct attn_pooling_task *task,
                               float *scores, int64_t first, int64_t n)
 {
     const struct fastformer_pass *p = arg;
-    const struct attn_logits logits = { .x = gather(p, task->b, first, n),
+    const struct attn_logits logits = { .x = fastformer_gather(p, task->b, first, n),
                                         .x_row = p->s->width,
                                         .k = p->s->width,
                                         .heads = p->s->pooling.rows,
