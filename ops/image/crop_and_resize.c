@@ -63,7 +63,7 @@ static attn_status crop_infer(attnrun_step *step)
 }
 
 /* The place of position i of n in an image of `in` positions. */
-static float place(float from, float to, int64_t in, int64_t i, int64_t n)
+static float crop_and_resize_place(float from, float to, int64_t in, int64_t i, int64_t n)
 {
     const float last = (float)(in - 1);
     if (n == 1)
@@ -105,11 +105,11 @@ static void crop_row(const attnrun_step *step, int64_t roi, int64_t channel, int
     const int64_t image = ((const int32_t *)step->x[2].data)[roi];
     const float *x =
         (const float *)step->x[0].data + (image * step->x[0].dims[1] + channel) * h * w;
-    const float at = place(box[0], box[2], h, row, height);
+    const float at = crop_and_resize_place(box[0], box[2], h, row, height);
     const bool there = inside(at, h);
     const struct ends v = there ? ends_of(at, nearest) : (struct ends){ 0, 0, 0.0f };
     for (int64_t i = 0; i < width; i++) {
-        const float across = place(box[1], box[3], w, i, width);
+        const float across = crop_and_resize_place(box[1], box[3], w, i, width);
         if (!there || !inside(across, w)) {
             y[i] = args->extrapolation_value;
             continue;

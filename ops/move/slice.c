@@ -49,7 +49,7 @@ static void count_slice(int64_t n, int64_t start, int64_t end, int64_t step,
 }
 
 /* A bound as a distance from the start of a symbolic extent n. */
-static attnrun_dim place(const attnrun_step *step, attnrun_dim n, attnrun_dim bound)
+static attnrun_dim slice_place(const attnrun_step *step, attnrun_dim n, attnrun_dim bound)
 {
     if (!dim_is_const(bound))
         return dim_equal(n, bound) ? n : attnrun_dim_min(step, bound, n);
@@ -75,7 +75,8 @@ static attnrun_dim symbolic_extent(const attnrun_step *step, attnrun_dim n,
                    dim_is_const(b->end) && b->end.value < -ATTN_MAX_DIM;
         return all && b->step == -1 ? n : attnrun_dim_unknown(step);
     }
-    attnrun_dim end = place(step, n, b->end), start = place(step, n, b->start);
+    attnrun_dim end = slice_place(step, n, b->end),
+                start = slice_place(step, n, b->start);
     if (dim_is_const(b->start) && b->start.value > 0 && dim_equal(end, n))
         start = b->start;
     if (dim_is_const(b->start) && dim_is_const(b->end) && b->start.value < 0 &&

@@ -173,7 +173,7 @@ struct product {
 };
 
 /* The element for a column of direction d. */
-static int64_t place(const attnrun_tensor *x, int64_t d, int64_t column)
+static int64_t recurrent_i8_place(const attnrun_tensor *x, int64_t d, int64_t column)
 {
     return x->rank == 1 ? d : d * x->dims[1] + column;
 }
@@ -199,14 +199,15 @@ static void recurrent_i8_multiply(const struct product *p, uint8_t *scratch)
     for (int64_t i = 0; i < p->m; i++)
         zeros[i] = (int32_t)p->ranges[i * p->range_row + 1];
     for (int64_t j = 0; j < p->n; j++)
-        zeros[p->m + j] = attn_integer_at(p->zero, place(p->zero, p->d, p->column + j));
+        zeros[p->m + j] =
+            attn_integer_at(p->zero, recurrent_i8_place(p->zero, p->d, p->column + j));
     attn_integer_packed_columns(p->packed, p->column, &g);
     k->gemm_i8(&g);
     for (int64_t i = 0; i < p->m; i++) {
         const float *scale = p->scale->data;
         for (int64_t j = 0; j < p->n; j++)
-            scales[j] =
-                p->ranges[i * p->range_row] * scale[place(p->scale, p->d, p->column + j)];
+            scales[j] = p->ranges[i * p->range_row] *
+                        scale[recurrent_i8_place(p->scale, p->d, p->column + j)];
         k->rescale_i32(p->to + i * p->to_row, (const int32_t *)sums + i * p->n, scales, 1,
                        p->add + i * p->add_row, (size_t)p->n);
     }

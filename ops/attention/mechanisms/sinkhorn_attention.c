@@ -117,7 +117,7 @@ static attn_status check_matrices(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
-static bool place(int64_t *at, int64_t *end, int64_t n, int64_t m)
+static bool sinkhorn_place(int64_t *at, int64_t *end, int64_t n, int64_t m)
 {
     int64_t bytes;
     *at = *end;
@@ -142,9 +142,10 @@ static attn_status plan_sinkhorn(attnrun_step *step, struct sinkhorn_state *s)
     op_tasks(step, 1, 0, 0);
     if (heads == 0 || z->q_len == 0 || z->v_dim == 0)
         return ATTNRUN_OK;
-    bool fits = ck_mul(heads, s->rows, &rows) &&
-                place(&s->index_at, &end, rows, s->balanced ? 1 : s->picks) &&
-                place(&s->weight_at, &end, rows, s->balanced ? s->columns : s->picks);
+    bool fits =
+        ck_mul(heads, s->rows, &rows) &&
+        sinkhorn_place(&s->index_at, &end, rows, s->balanced ? 1 : s->picks) &&
+        sinkhorn_place(&s->weight_at, &end, rows, s->balanced ? s->columns : s->picks);
     step->shared_bytes = end;
     fits = fits && ck_mul(s->sorted_rows, (z->dim + z->v_dim) * 4, &row);
     const int64_t group = s->balanced ? GROUP : FEW;
@@ -159,9 +160,9 @@ static attn_status plan_sinkhorn(attnrun_step *step, struct sinkhorn_state *s)
     end = attn_stream_bytes(ATTN_STREAM_ROWS, z->dim, z->v_dim);
     fits = fits && sort >= 0 && end >= 0 && ck_align(end, 64, &end) &&
            ck_mul(copies, s->sorted_rows, &rows) &&
-           place(&s->keys_at, &end, rows, z->dim) &&
-           place(&s->values_at, &end, rows, z->v_dim) &&
-           place(&s->gemm_at, &end, s->balanced ? (int64_t)gemm : 0, 1) &&
+           sinkhorn_place(&s->keys_at, &end, rows, z->dim) &&
+           sinkhorn_place(&s->values_at, &end, rows, z->v_dim) &&
+           sinkhorn_place(&s->gemm_at, &end, s->balanced ? (int64_t)gemm : 0, 1) &&
            ck_mul(heads, s->groups, &tasks) && ck_mul(z->q_len, 64, &ignored);
     if (!fits)
         return op_fail_scratch(step);

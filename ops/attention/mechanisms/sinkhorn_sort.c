@@ -14,7 +14,7 @@
 
 enum { SUMMED = 32 /* rows at one time */ };
 
-static bool place(int64_t *end, int64_t n, int64_t m)
+static bool sinkhorn_sort_place(int64_t *end, int64_t n, int64_t m)
 {
     int64_t bytes;
     return ck_mul(n, m, &bytes) && ck_mul(bytes, (int64_t)sizeof(float), &bytes) &&
@@ -28,10 +28,13 @@ int64_t attn_sinkhorn_sort_bytes(const struct sinkhorn_state *s)
     int64_t end = 0;
     /* Two sums in double, of queries, of keys; rows of logits. */
     int64_t means;
-    bool fits = place(&end, 4, s->sizes.dim) && ck_add(s->rows, s->columns, &means) &&
-                ck_mul(means, s->together, &means) && place(&end, means, s->sizes.dim) &&
-                place(&end, SINKHORN_ROWS, s->columns) && place(&end, 1, s->columns) &&
-                place(&end, 1, (int64_t)gemm);
+    bool fits = sinkhorn_sort_place(&end, 4, s->sizes.dim) &&
+                ck_add(s->rows, s->columns, &means) &&
+                ck_mul(means, s->together, &means) &&
+                sinkhorn_sort_place(&end, means, s->sizes.dim) &&
+                sinkhorn_sort_place(&end, SINKHORN_ROWS, s->columns) &&
+                sinkhorn_sort_place(&end, 1, s->columns) &&
+                sinkhorn_sort_place(&end, 1, (int64_t)gemm);
     return fits ? end : -1;
 }
 

@@ -209,7 +209,7 @@ static void fused_parts_prepare(void *arg, float *scores, int64_t row, int64_t r
 }
 
 /* The offset of block w of head h of sample b in an operand. */
-static int64_t place(const int64_t *strides, const int64_t *at)
+static int64_t fused_parts_place(const int64_t *strides, const int64_t *at)
 {
     return at[0] * strides[0] + at[1] * strides[1] + at[2] * strides[2] +
            at[3] * strides[3];
@@ -222,8 +222,10 @@ static attn_status see_part(const attnrun_step *step, struct parts_walk *t,
     const struct attention_part *part = t->part;
     const int64_t first[RANK] = { at[0], at[1], at[2], 0 };
     const int64_t k_row = t->p->sizes[4], v_row = t->p->v_dim;
-    const float *k = (const float *)step->x[part->in].data + place(part->k, first);
-    const float *v = (const float *)step->x[part->in + 1].data + place(part->v, first);
+    const float *k =
+        (const float *)step->x[part->in].data + fused_parts_place(part->k, first);
+    const float *v =
+        (const float *)step->x[part->in + 1].data + fused_parts_place(part->v, first);
     for (int64_t j = 0; j < part->keys; j += ATTN_STREAM_KEYS) {
         const struct attn_keys keys = { .k = k + j * k_row,
                                         .v = v + j * v_row,
@@ -233,8 +235,8 @@ static attn_status see_part(const attnrun_step *step, struct parts_walk *t,
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (part->mask >= 0)
-            t->mask = (const float *)step->x[part->mask].data + place(part->m, at) +
-                      j * part->m[4];
+            t->mask = (const float *)step->x[part->mask].data +
+                      fused_parts_place(part->m, at) + j * part->m[4];
         attn_stream_tile(stream, &keys, part->mask >= 0 ? fused_parts_prepare : NULL, t);
     }
     return ATTNRUN_OK;
@@ -252,13 +254,15 @@ static attn_status fused_parts_attend(const attnrun_step *step, int64_t task,
     struct parts_walk t = { .p = p, .kernels = step->kernels };
     attn_stream_begin(&stream, step->kernels, p->rows, s[4], p->v_dim, work->scratch);
     attn_stream_reset(&stream, n);
-    attn_stream_load(&stream, 0, (const float *)step->x[Q].data + place(p->q, at), s[4],
+    attn_stream_load(&stream, 0,
+                     (const float *)step->x[Q].data + fused_parts_place(p->q, at), s[4],
                      n, ((const struct parts_args *)step->args)->scale);
     for (int i = 0; i < p->n; i++) {
         t.part = &p->part[i];
         TRY(see_part(step, &t, at, &stream, work));
     }
-    attn_stream_store_rows(&stream, 0, n, (float *)step->y[Y].data + place(p->y, at),
+    attn_stream_store_rows(&stream, 0, n,
+                           (float *)step->y[Y].data + fused_parts_place(p->y, at),
                            p->v_dim, p->keys > 0 ? NAN : 0.0f);
     return ATTNRUN_OK;
 }
