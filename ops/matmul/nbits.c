@@ -217,9 +217,9 @@ attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_la
 
 /* The rows of a block as its product takes them: rounded or in digits, in scratch, or floats, where
  * they lie. */
-static const void *rows_of(const struct attn_nbits_layout *l,
-                           const struct attn_kernels *kernels,
-                           const struct attn_nbits_block *o)
+static const void *nbits_rows_of(const struct attn_nbits_layout *l,
+                                 const struct attn_kernels *kernels,
+                                 const struct attn_nbits_block *o)
 {
     if (l->rounded_bytes > 0) {
         char *rounded = (char *)o->scratch + PART_BYTES;
@@ -313,7 +313,7 @@ attn_status attn_nbits_multiply(const struct attn_nbits_layout *l,
                                 struct attn_nbits_block *block)
 {
     if (block->rows == NULL)
-        block->rows = rows_of(l, kernels, block);
+        block->rows = nbits_rows_of(l, kernels, block);
     if (l->rounded_bytes > 0)
         return multiply_rounded(l, kernels, block);
     if (few(l, block->m))

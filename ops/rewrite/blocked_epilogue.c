@@ -26,7 +26,8 @@ static bool has_in(const struct attn_node *node, int in)
     return node->pub.n_in > in && node->in[in] >= 0;
 }
 
-static int64_t rows_of(const struct attn_graph *graph, const struct attn_node *conv)
+static int64_t blocked_epilogue_rows_of(const struct attn_graph *graph,
+                                        const struct attn_node *conv)
 {
     const bool transposed = attn_match_int(conv, "transposed", 0) != 0;
     return graph->values[conv->in[1]].data.dims[transposed ? 1 : 0];
@@ -37,7 +38,7 @@ static bool is_dense(const struct attn_graph *graph, const struct attn_node *con
 {
     const int64_t group = attn_match_int(conv, "group", 1);
     const bool by_itself = group > 1 && group == attn_match_int(conv, "channels", 0) &&
-                           group == rows_of(graph, conv);
+                           group == blocked_epilogue_rows_of(graph, conv);
     return !by_itself && attn_match_int(conv, "winograd", 0) == 0;
 }
 

@@ -10,7 +10,7 @@ static int64_t first_row(const struct bam_state *s, int64_t tile)
     return tile * s->tile;
 }
 
-static int64_t rows_of(const struct bam_state *s, int64_t tile)
+static int64_t bam_rows_of(const struct bam_state *s, int64_t tile)
 {
     const int64_t left = s->map.height - first_row(s, tile);
     return left < s->tile ? left : s->tile;
@@ -30,7 +30,7 @@ static void bam_put(const struct bam_part *part, float *to, const float *from,
                     int64_t row, int64_t line)
 {
     const struct bam_state *s = part->step->state;
-    const int64_t rows = rows_of(s, part->tile), width = s->padded_width,
+    const int64_t rows = bam_rows_of(s, part->tile), width = s->padded_width,
                   w = s->map.width, pad = s->pad, first = first_row(s, part->tile);
     const size_t edge = (size_t)(pad * width) * sizeof(float);
     for (int64_t r = 0; r < s->hidden; r++) {
@@ -65,7 +65,7 @@ void attn_bam_first(const struct bam_part *part)
     const attnrun_step *step = part->step;
     const struct bam_state *s = step->state;
     const struct attn_map *map = &s->map;
-    const int64_t pixels = rows_of(s, part->tile) * map->width,
+    const int64_t pixels = bam_rows_of(s, part->tile) * map->width,
                   at = first_row(s, part->tile) * map->width;
     const float *x = (const float *)step->x[BAM_X].data +
                      part->image * map->channels * map->pixels + at;
@@ -110,7 +110,7 @@ void attn_bam_convolve(const struct bam_part *part, int64_t i)
 {
     const attnrun_step *step = part->step;
     const struct bam_state *s = step->state;
-    const int64_t n = (rows_of(s, part->tile) - 1) * s->padded_width + s->map.width;
+    const int64_t n = (bam_rows_of(s, part->tile) - 1) * s->padded_width + s->map.width;
     const float *bias = op_in_data(step, BAM_SBM),
                 *t = planes_of(part, i) + first_row(s, part->tile) * s->padded_width;
     float *sums = part->scratch, *taps = sums + s->pixels * (s->hidden + 2);
@@ -191,7 +191,7 @@ static void pixel_numbers(const struct bam_part *part, float *pixels, float *gem
     const attnrun_step *step = part->step;
     const struct bam_state *s = step->state;
     const float *bias = op_in_data(step, BAM_SB1);
-    for (int64_t y = 0; y < rows_of(s, part->tile); y++) {
+    for (int64_t y = 0; y < bam_rows_of(s, part->tile); y++) {
         const int64_t row = first_row(s, part->tile) + y + s->pad;
         float *out = pixels + y * s->map.width;
         step->kernels->gemm_f32(&(struct attn_gemm_f32){
@@ -227,7 +227,7 @@ static void scale(const struct bam_part *part, int64_t channel, const float *v)
     gate.identity = gate.x;
     gate.pixels = v;
     gate.planes = 1;
-    gate.n = (size_t)(rows_of(s, part->tile) * s->map.width);
+    gate.n = (size_t)(bam_rows_of(s, part->tile) * s->map.width);
     step->kernels->gate_planes_f32(&gate);
     if (!more)
         return;
@@ -244,7 +244,7 @@ attn_status attn_bam_last(const struct bam_part *part)
     const attnrun_step *step = part->step;
     const struct bam_args *args = step->args;
     const struct bam_state *s = step->state;
-    const size_t n = (size_t)(rows_of(s, part->tile) * s->map.width);
+    const size_t n = (size_t)(bam_rows_of(s, part->tile) * s->map.width);
     float *pixels = part->scratch, *v = pixels + s->pixels,
           *gates = v + s->pixels * (s->hidden + 1), *vectors = gates + s->map.channels,
           *gemm = vectors + 2 * s->middle;

@@ -222,8 +222,8 @@ static void add_keys(const struct block_lists_walk *w, struct attn_prefetch *pre
 
 /* The keys that the query tile of rows row … + rows - 1 reads, without those of the tile
  * before it, which begins at row `before` (-1: none). */
-static struct attn_prefetch rows_of(const struct block_lists_walk *w, int64_t row,
-                                    int64_t rows, int64_t before)
+static struct attn_prefetch block_lists_rows_of(const struct block_lists_walk *w,
+                                                int64_t row, int64_t rows, int64_t before)
 {
     const int64_t block = w->p->block;
     const float *known =
@@ -385,7 +385,7 @@ static struct attn_prefetch first_rows(const struct block_lists_walk *w, int64_t
     struct block_lists_walk next = open_task(p, w->o, task + 1, p->tile, &memory);
     const int64_t rows = tile_rows(&next, 0);
     fill_bias(&next, rows);
-    return rows_of(&next, 0, rows, -1);
+    return block_lists_rows_of(&next, 0, rows, -1);
 }
 
 attn_status attn_blocks_run(const struct attn_blocks *p,
@@ -405,7 +405,7 @@ attn_status attn_blocks_run(const struct attn_blocks *p,
         rows = tile_rows(&w, w.tile);
         const int64_t next = w.tile + rows;
         struct attn_prefetch prefetch =
-            next < w.rows ? rows_of(&w, next, tile_rows(&w, next), w.tile)
+            next < w.rows ? block_lists_rows_of(&w, next, tile_rows(&w, next), w.tile)
                           : first_rows(&w, task, work, memory);
         TRY(block_lists_run_tile(&w, rows, &prefetch, work));
     }

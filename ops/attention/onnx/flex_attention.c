@@ -189,8 +189,8 @@ struct flex_rows {
     float *gemm;
 };
 
-static struct flex_rows rows_of(const attnrun_step *step, const attnrun_work *work,
-                                int64_t task)
+static struct flex_rows flex_rows_of(const attnrun_step *step, const attnrun_work *work,
+                                     int64_t task)
 {
     const struct flex_args *args = step->args;
     const struct flex_state *state = step->state;
@@ -396,7 +396,7 @@ static attn_status flex_run(const attnrun_step *step, const attnrun_work *work)
     const bool softmax =
         args->score_mod < 0 ? work->phase == 0 : work->phase == 2 && args->prob_mod < 0;
     for (int64_t task = work->begin; task < work->end; task++) {
-        struct flex_rows rows = rows_of(step, work, task);
+        struct flex_rows rows = flex_rows_of(step, work, task);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 0)
