@@ -158,7 +158,7 @@ static int list_activation(const struct gemm_args *args, struct attn_epilogue *s
 }
 
 /* Applies an activation that no epilogue has to a chunk of Y. */
-static void activate(const attnrun_step *step, int64_t task)
+static void gemm_op_activate(const attnrun_step *step, int64_t task)
 {
     const struct gemm_args *args = step->args;
     const struct gemm_state *state = step->state;
@@ -227,7 +227,7 @@ static attn_status gemm_run(const attnrun_step *step, const attnrun_work *work)
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 1)
-            activate(step, task);
+            gemm_op_activate(step, task);
         else
             TRY(attn_plain_row(&state->gemm, &plain, &o, c, task, work));
     }

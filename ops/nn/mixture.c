@@ -310,7 +310,7 @@ static const float *bias_of(const attnrun_step *step, const struct mixture_matri
 }
 
 /* y = act(y), and times `factor` where that is not NULL. */
-static void activate(const attnrun_step *step, float *y, float *factor, size_t n)
+static void mixture_activate(const attnrun_step *step, float *y, float *factor, size_t n)
 {
     const struct mixture_args *args = step->args;
     const struct attn_kernels *k = step->kernels;
@@ -386,8 +386,8 @@ static attn_status up(const attnrun_step *step, const attnrun_work *work,
         made = product.rows;
     }
     for (int32_t i = 0; i < tile->rows; i++)
-        activate(step, inner + i * s->inter, s->n_up == 2 ? factors + i * n : NULL,
-                 (size_t)n);
+        mixture_activate(step, inner + i * s->inter,
+                         s->n_up == 2 ? factors + i * n : NULL, (size_t)n);
     return ATTNRUN_OK;
 }
 
