@@ -150,8 +150,8 @@ struct stream_part {
 };
 
 /* scores[r][j] = q_(row + r) k_(from + j) */
-static void score(const struct attn_stream *s, const struct attn_keys *keys,
-                  struct stream_part part)
+static void stream_score(const struct attn_stream *s, const struct attn_keys *keys,
+                         struct stream_part part)
 {
     const bool packed = s->packed || s->n > ROWS;
     const float *panels = s->packed ? keys->k : s->keys;
@@ -345,7 +345,7 @@ void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys, int64
     if (s->n < MIN_TILE)
         fetch_keys(s, keys, from, to);
     pack_tile(s, keys);
-    score(s, keys, part);
+    stream_score(s, keys, part);
     scale(s, keys, part, keys->k_factor, keys->bias);
     mask_part(s, keys, part);
     if (mask != NULL)
@@ -373,7 +373,7 @@ void attn_stream_segments(struct attn_stream *s, const struct attn_keys *segment
     }
     for (int i = 0; i < n; all.to += segments[i++].n) {
         const struct stream_part part = { 0, s->n, 0, segments[i].n, all.to };
-        score(s, segments + i, part);
+        stream_score(s, segments + i, part);
         scale(s, segments + i, part, segments[i].k_factor, segments[i].bias);
         mask_part(s, segments + i, part);
     }

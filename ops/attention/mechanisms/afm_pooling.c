@@ -173,7 +173,7 @@ static void afm_multiply(const struct afm_pool *p, int64_t b, int64_t first, int
     }
 }
 
-static void score(const struct afm_pool *p, float *scores, int64_t n)
+static void afm_score(const struct afm_pool *p, float *scores, int64_t n)
 {
     const attnrun_step *step = p->step;
     const struct afm_state *s = step->state;
@@ -215,7 +215,7 @@ static void afm_scores(void *arg, const struct attn_pooling_task *task, float *s
     float seen[MAX_TILE];
     afm_multiply(p, task->b, first, n, seen);
     if (args->attention != 0)
-        score(p, scores, n);
+        afm_score(p, scores, n);
     for (int64_t i = 0; i < n; i++) {
         if (args->attention == 0)
             scores[i] = seen[i] == 0.0f ? 1.0f : 0.0f;

@@ -92,8 +92,8 @@ static void find_window(struct luong_local_row *r, const struct attn_luong_opera
     r->to = to < (double)len ? (int64_t)to : len;
 }
 
-static void score(const struct luong_local_row *r, const float *q, const float *k,
-                  const float *v)
+static void luong_local_score(const struct luong_local_row *r, const float *q,
+                              const float *k, const float *v)
 {
     const struct attn_luong_local *s = r->s;
     const int64_t n = r->to - r->from;
@@ -175,7 +175,7 @@ static void run_row(struct luong_local_row *r, const struct attn_luong_operands 
         memset(y, 0, (size_t)s->v_dim * sizeof *y);
         return;
     }
-    score(r, o->q + at * s->units, o->k + b * n_all * s->units, o->v);
+    luong_local_score(r, o->q + at * s->units, o->k + b * n_all * s->units, o->v);
     pooling(r);
     if (o->weights != NULL)
         memcpy(o->weights + at * n_all + r->from, r->scores, (size_t)n * sizeof(float));
