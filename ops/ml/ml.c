@@ -30,7 +30,7 @@ void op_ml_tasks(attnrun_step *step, int phase, struct ml_tasks *tasks, int64_t 
              op_ns((double)tasks->per_task * cost_of_row));
 }
 
-static void softmax(double *s, int64_t n, bool keep_zero)
+static void ml_softmax(double *s, int64_t n, bool keep_zero)
 {
     double max = s[0], sum = 0;
     for (int64_t i = 1; i < n; i++)
@@ -61,7 +61,7 @@ void op_ml_post(double *scores, int64_t n, int32_t post)
     if (n < 1)
         return;
     if (post == ML_SOFTMAX || post == ML_SOFTMAX_ZERO)
-        softmax(scores, n, post == ML_SOFTMAX_ZERO);
+        ml_softmax(scores, n, post == ML_SOFTMAX_ZERO);
     for (int64_t i = 0; i < n; i++) {
         if (post == ML_LOGISTIC)
             scores[i] = 1 / (1 + exp(-scores[i]));

@@ -33,7 +33,7 @@ static int64_t greatest(const struct choice *c, bool first)
     return best;
 }
 
-static void softmax(float *y, const float *x, int64_t n)
+static void mixture_route_softmax(float *y, const float *x, int64_t n)
 {
     float max = x[0], sum = 0;
     for (int64_t i = 1; i < n; i++)
@@ -70,7 +70,7 @@ static void route_token(const struct mixture_args *args, const struct mixture_st
     if (sparse)
         memcpy(c->values, logits, (size_t)c->experts * sizeof *logits);
     else
-        softmax(c->values, logits, c->experts);
+        mixture_route_softmax(c->values, logits, c->experts);
     for (int64_t j = 0; j < s->k && attn_poll_work(8 * c->experts) == ATTNRUN_OK; j++) {
         const int64_t best = greatest(c, sparse);
         expert[j] = (int32_t)best;

@@ -152,7 +152,7 @@ static attn_status pool(const attnrun_step *step, const attnrun_work *work, int6
 }
 
 /* Computes the softmax across M rows of n logits, in place. */
-static void softmax(float *logits, int64_t maps, int64_t n)
+static void sk_select_softmax(float *logits, int64_t maps, int64_t n)
 {
     for (int64_t c = 0; c < n; c++) {
         float max = logits[c], sum = 0.0f;
@@ -189,7 +189,7 @@ static void find_weights(const attnrun_step *step, float *floats)
                                  .k = (size_t)s->hidden,
                                  .bias_factor = 1.0f };
     step->kernels->dense_rows_f32(&dense);
-    softmax(logits, s->maps, channels);
+    sk_select_softmax(logits, s->maps, channels);
 }
 
 /* Computes Y of channel c of an image, a part of the plane after the other. */

@@ -120,8 +120,8 @@ static double score_of(const struct doubles_block *t, double score, int64_t i, i
 }
 
 /* Replaces the scores of a tile's keys by weights, and updates the row's state. */
-static void softmax(struct doubles_row *row, double *scores, int64_t n, double *sums,
-                    int64_t v_dim)
+static void doubles_softmax(struct doubles_row *row, double *scores, int64_t n,
+                            double *sums, int64_t v_dim)
 {
     double max = row->max, sum = 0;
     for (int64_t j = 0; j < n; j++)
@@ -157,7 +157,7 @@ static void run_row(const struct doubles_block *t, int64_t i, int64_t first, int
     for (int64_t j = first; j < end; j++)
         t->scores[j - first] =
             score_of(t, t->scores[j - first], i, j, j >= from && j < to);
-    softmax(&t->rows[i - t->first], t->scores, end - first, sums, s->v_dim);
+    doubles_softmax(&t->rows[i - t->first], t->scores, end - first, sums, s->v_dim);
     t->kernels->sum_rows_f64(sums, t->scores, token_at(t, first, true),
                              first < s->past_len ? s->past_v.row : s->v.row,
                              (size_t)(end - first), (size_t)s->v_dim);

@@ -232,7 +232,7 @@ static void mask_part(const struct attn_stream *s, const struct attn_keys *keys,
 }
 
 /* Scores become weights, and the sums so far are rescaled to the new maximum. */
-static void softmax(struct attn_stream *s, struct stream_part part)
+static void stream_softmax(struct attn_stream *s, struct stream_part part)
 {
     struct attn_softmax_row *state = s->state + part.row;
     if (s->linear) {
@@ -350,7 +350,7 @@ void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys, int64
     mask_part(s, keys, part);
     if (mask != NULL)
         mask(arg, s->scores, row, rows, from, to);
-    softmax(s, part);
+    stream_softmax(s, part);
     scale(s, keys, part, keys->v_factor, 0.0f);
     add_values(s, keys, part);
 }
@@ -381,7 +381,7 @@ void attn_stream_segments(struct attn_stream *s, const struct attn_keys *segment
         return;
     if (mask != NULL)
         mask(arg, s->scores, 0, s->n, 0, all.to);
-    softmax(s, all);
+    stream_softmax(s, all);
     for (int i = 0, at = 0; i < n; at += (int)segments[i++].n) {
         const struct stream_part part = { 0, s->n, 0, segments[i].n, at };
         attn_stream_pack(s, segments + i);
