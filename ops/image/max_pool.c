@@ -111,8 +111,8 @@ static attn_status max_pool_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static void run_row(const attnrun_step *step, void *line, int64_t plane,
-                    const int64_t at[2])
+static void max_pool_run_row(const attnrun_step *step, void *line, int64_t plane,
+                             const int64_t at[2])
 {
     const struct pool_state *state = step->state;
     const struct window *w = &state->w;
@@ -200,7 +200,7 @@ static attn_status max_pool_run(const attnrun_step *step, const attnrun_work *wo
             return ATTNRUN_E_CANCELLED;
         attn_pool_at(step->state, task, &plane, at);
         if (step->y[0].data != NULL)
-            run_row(step, work->scratch, plane, at);
+            max_pool_run_row(step, work->scratch, plane, at);
         if (step->n_out > 1 && step->y[1].data != NULL)
             index_row(step, plane, at);
     }

@@ -107,7 +107,8 @@ static void write_row(const attnrun_step *step, int64_t image, int64_t row, int6
     }
 }
 
-static void run_row(const attnrun_step *step, int64_t image, int64_t row, float *scratch)
+static void halo_mean_run_row(const attnrun_step *step, int64_t image, int64_t row,
+                              float *scratch)
 {
     const struct attn_halo *s = step->state;
     float *line = scratch + s->gemm_floats, *means = line + s->gather_floats;
@@ -132,7 +133,7 @@ attn_status attn_halo_mean_run(const attnrun_step *step, const attnrun_work *wor
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        run_row(step, task / s->rows, task % s->rows, work->scratch);
+        halo_mean_run_row(step, task / s->rows, task % s->rows, work->scratch);
     }
     return ATTNRUN_OK;
 }

@@ -138,7 +138,8 @@ static void doubles_softmax(struct doubles_row *row, double *scores, int64_t n,
 }
 
 /* Computes query i with keys first … end - 1, which lie in one segment. */
-static void run_row(const struct doubles_block *t, int64_t i, int64_t first, int64_t end)
+static void doubles_run_row(const struct doubles_block *t, int64_t i, int64_t first,
+                            int64_t end)
 {
     const struct attn_sdpa *s = t->s;
     const double *q = t->o->q + t->b * s->q.batch + t->head * s->q.head + i * s->q.row;
@@ -215,7 +216,7 @@ attn_status attn_doubles_run(const struct attn_sdpa *s,
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         for (int64_t i = t.first; i < t.first + t.n; i++)
-            run_row(&t, i, first, end);
+            doubles_run_row(&t, i, first, end);
     }
     for (int64_t i = t.first; i < t.first + t.n; i++)
         finish_row(&t, i);

@@ -161,8 +161,9 @@ static void sum_values(const struct luong_local_row *r, const float *values, flo
     r->kernels->gemm_f32(&g);
 }
 
-static void run_row(struct luong_local_row *r, const struct attn_luong_operands *o,
-                    int64_t b, int64_t i, int64_t len)
+static void luong_local_run_row(struct luong_local_row *r,
+                                const struct attn_luong_operands *o, int64_t b, int64_t i,
+                                int64_t len)
 {
     const struct attn_luong_local *s = r->s;
     const int64_t at = b * s->q_len + i, n_all = s->kv_len;
@@ -203,7 +204,7 @@ attn_status attn_luong_local_run(const attnrun_step *step,
         for (int64_t i = first; i < min64(first + s->rows, s->q_len); i++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            run_row(&r, o, b, i, s->masked ? lens[b] : s->kv_len);
+            luong_local_run_row(&r, o, b, i, s->masked ? lens[b] : s->kv_len);
         }
     }
     return ATTNRUN_OK;
