@@ -83,7 +83,7 @@ static void strided_copy_choose(struct op_copy *c, bool bits)
 }
 
 /* Cuts the inner block into units, and units into tasks. */
-static void cut(struct op_copy *c)
+static void strided_copy_cut(struct op_copy *c)
 {
     if (c->mode == OP_COPY_TILE) {
         c->col_step = min64(c->cols, TILE_EXTENT);
@@ -134,7 +134,7 @@ void op_copy_plan(struct op_copy *c, int32_t dtype, int rank, const int64_t *dim
     c->row_to *= unit;
     c->col_from *= unit;
     c->col_to *= unit;
-    cut(c);
+    strided_copy_cut(c);
 }
 
 void op_copy_plan_exchange(struct op_copy *copy, int32_t dtype, int64_t batch,

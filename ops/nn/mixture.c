@@ -174,7 +174,7 @@ attn_status attn_mixture_shapes(attnrun_step *step, const struct mixture_kind *k
 
 /* ---- tasks ---- */
 
-static void cut(struct mixture_matrix *m, int64_t rows)
+static void mixture_cut(struct mixture_matrix *m, int64_t rows)
 {
     const double row = (double)rows / 60, read = 0.4; /* nanoseconds an element of W */
     const double column = (double)m->k * (row > read ? row : read) + 1;
@@ -220,9 +220,9 @@ attn_status attn_mixture_tasks(attnrun_step *step, int64_t product_bytes)
     s->tiles = s->routes / MIXTURE_ROWS + min64(s->experts, s->routes);
     const int64_t rows =
         min64(MIXTURE_ROWS, s->tiles > 0 ? ceil_div(s->routes, s->experts) : 1);
-    cut(&s->up[0], rows);
+    mixture_cut(&s->up[0], rows);
     s->up[1].columns = s->up[0].columns;
-    cut(&s->down, rows);
+    mixture_cut(&s->down, rows);
     if (!lay_out(s, &step->shared_bytes) || !ck_mul(s->tiles, s->up[0].blocks, &up) ||
         !ck_mul(s->tiles, s->down.blocks, &down))
         return op_fail_scratch(step);

@@ -30,7 +30,7 @@ static int64_t feature_plan_gemm_floats(const struct attn_feature_plan *p)
     return round_up(max64((int64_t)(a > c ? a : c), p->rule_gemm), 16);
 }
 
-static void cut(struct attn_feature_plan *p)
+static void feature_plan_cut(struct attn_feature_plan *p)
 {
     const struct attn_sizes *s = &p->sizes;
     const int64_t heads = s->batch * s->kv_heads;
@@ -105,7 +105,7 @@ attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan 
     sum = round_up(p->features * s->v_dim, 16) + round_up(p->features, 16) +
           round_up(p->more, 16);
     p->sum_floats = sum;
-    cut(p);
+    feature_plan_cut(p);
     if (!ck_mul(s->batch, s->kv_heads, &count) || !ck_mul(count, p->slices, &count) ||
         !ck_mul(count, p->whole ? 0 : sum * (int64_t)sizeof(float), &shared) ||
         !ck_add(step->shared_bytes, shared, &step->shared_bytes))

@@ -135,7 +135,7 @@ static bool any_has(const struct sparse_args *args, int wanted)
 /* Chooses the queries of a task. With strided keys they are many, because each remainder
  * is a product of its own. The batch has no influence, so a sample's bits do not depend
  * on other samples. */
-static void cut(const struct sparse_args *args, struct sparse_state *s)
+static void sparse_transformer_cut(const struct sparse_args *args, struct sparse_state *s)
 {
     const struct attn_sizes *z = &s->sizes;
     const bool far = any_has(args, STRIDED);
@@ -162,7 +162,7 @@ static attn_status plan_sparse_transformer(attnrun_step *step, struct sparse_sta
     op_tasks(step, 0, 0, 0);
     if (z->batch == 0 || z->q_heads == 0 || z->q_len == 0 || z->v_dim == 0)
         return ATTNRUN_OK;
-    cut(args, s);
+    sparse_transformer_cut(args, s);
     const int64_t far = any_has(args, STRIDED | LOCAL) ? s->group : 0,
                   size = sizeof(float);
     /* Two streams, one after the other, in one place. */
