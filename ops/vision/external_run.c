@@ -272,8 +272,8 @@ static void run_values(const attnrun_step *step, const struct group *group, int6
     }
 }
 
-static attn_status run_group(const attnrun_step *step, const attnrun_work *work,
-                             int64_t index)
+static attn_status external_run_group(const attnrun_step *step, const attnrun_work *work,
+                                      int64_t index)
 {
     const struct attn_external *s = step->state;
     const struct group group = open_group(step, work, index);
@@ -299,7 +299,7 @@ attn_status attn_external_run(const attnrun_step *step, const attnrun_work *work
     const struct external_room room = open_room(s, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (s->alone) {
-            TRY(run_group(step, work, task));
+            TRY(external_run_group(step, work, task));
             continue;
         }
         if (OP_CANCELLED(work))

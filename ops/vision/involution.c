@@ -393,8 +393,8 @@ static const float *find_kernels(const attnrun_step *step,
     return t->rest;
 }
 
-static void run_group(const attnrun_step *step, const struct involution_tile *t,
-                      int64_t group)
+static void involution_run_group(const attnrun_step *step,
+                                 const struct involution_tile *t, int64_t group)
 {
     const struct involution_state *s = t->state;
     const int64_t channel = (t->batch * s->groups + group) * s->channels;
@@ -436,7 +436,7 @@ static attn_status involution_run(const attnrun_step *step, const attnrun_work *
         for (int64_t g = from; g < to; g++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            run_group(step, &t, g);
+            involution_run_group(step, &t, g);
         }
     }
     return ATTNRUN_OK;

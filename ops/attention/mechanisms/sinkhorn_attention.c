@@ -464,8 +464,8 @@ static void run_copies(struct sinkhorn_walk *w, float *y, int64_t u, int64_t row
     }
 }
 
-static attn_status run_group(struct sinkhorn_walk *w, int64_t u, int64_t n,
-                             const attnrun_work *work)
+static attn_status sinkhorn_run_group(struct sinkhorn_walk *w, int64_t u, int64_t n,
+                                      const attnrun_work *work)
 {
     const struct sinkhorn_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
@@ -549,7 +549,7 @@ static attn_status run_attention(const attnrun_step *step, const attnrun_work *w
         attn_stream_begin(&w.stream, step->kernels, ATTN_STREAM_ROWS, z->dim, z->v_dim,
                           work->scratch);
         w.stream.prefetch = &prefetch;
-        TRY(run_group(&w, u, min64(s->group, s->buckets - u), work));
+        TRY(sinkhorn_run_group(&w, u, min64(s->group, s->buckets - u), work));
     }
     return ATTNRUN_OK;
 }

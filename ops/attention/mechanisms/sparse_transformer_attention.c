@@ -446,8 +446,9 @@ static void merge_rows(struct sparse_transformer_walk *w, float *y, int64_t y_ro
         kernels->add_f32(y, a, 1, b, 1, (size_t)dim);
 }
 
-static attn_status run_group(struct sparse_transformer_walk *w, int64_t row, int64_t n,
-                             void *scratch, const attnrun_work *work)
+static attn_status sparse_transformer_run_group(struct sparse_transformer_walk *w,
+                                                int64_t row, int64_t n, void *scratch,
+                                                const attnrun_work *work)
 {
     const struct attn_sizes *z = &w->s->sizes;
     if (w->parts & STRIDED)
@@ -499,7 +500,8 @@ static attn_status sparse_run(const attnrun_step *step, const attnrun_work *work
         };
         if (op_has_in(step, KEY_MASK))
             w.mask = (const uint8_t *)step->x[KEY_MASK].data + at.b * z->kv_len;
-        TRY(run_group(&w, row, min64(s->group, z->q_len - row), scratch, work));
+        TRY(sparse_transformer_run_group(&w, row, min64(s->group, z->q_len - row),
+                                         scratch, work));
     }
     return ATTNRUN_OK;
 }
