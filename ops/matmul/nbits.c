@@ -17,7 +17,7 @@ enum {
 };
 
 /* Appends `count` parts of `bytes` bytes. */
-static bool append(int64_t *at, int64_t *end, int64_t count, int64_t bytes)
+static bool nbits_append(int64_t *at, int64_t *end, int64_t count, int64_t bytes)
 {
     int64_t size;
     *at = *end;
@@ -43,14 +43,14 @@ bool attn_nbits_layout(const struct attn_kernels *kernels, struct attn_nbits_lay
                            : (int64_t)kernels->nbits_round(NULL, NULL, 0, 1, &shape);
     if (!ck_mul(l->panels, l->width, &columns) || !ck_mul(columns, l->blocks, &scales))
         return false;
-    return append(&q_at, &l->bytes, columns, ceil_div(l->k, per) * 4) &&
-           append(&l->scale_at, &l->bytes, scales, 4) &&
-           append(&l->zero_at, &l->bytes, scales,
-                  l->zeros == NBITS_ZERO_U8    ? 1
-                  : l->zeros == NBITS_ZERO_F32 ? 4
-                                               : 0) &&
-           append(&l->group_at, &l->bytes, l->by_group ? l->k : 0, 4) &&
-           append(&l->table_at, &l->bytes, l->by_table ? 16 : 0, 4);
+    return nbits_append(&q_at, &l->bytes, columns, ceil_div(l->k, per) * 4) &&
+           nbits_append(&l->scale_at, &l->bytes, scales, 4) &&
+           nbits_append(&l->zero_at, &l->bytes, scales,
+                        l->zeros == NBITS_ZERO_U8    ? 1
+                        : l->zeros == NBITS_ZERO_F32 ? 4
+                                                     : 0) &&
+           nbits_append(&l->group_at, &l->bytes, l->by_group ? l->k : 0, 4) &&
+           nbits_append(&l->table_at, &l->bytes, l->by_table ? 16 : 0, 4);
 }
 
 struct attn_nbits attn_nbits_at(const struct attn_nbits_layout *l, const void *packed,

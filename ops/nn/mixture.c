@@ -191,7 +191,7 @@ static int64_t task_cost(const struct mixture_matrix *m, int64_t rows)
 }
 
 /* Appends `count` numbers of 4 bytes. */
-static bool append(int64_t *at, int64_t *end, int64_t count, int64_t each)
+static bool mixture_append(int64_t *at, int64_t *end, int64_t count, int64_t each)
 {
     int64_t bytes;
     *at = *end;
@@ -201,13 +201,14 @@ static bool append(int64_t *at, int64_t *end, int64_t count, int64_t each)
 
 static bool lay_out(struct mixture_state *s, int64_t *bytes)
 {
-    return append(&s->expert_at, bytes, s->routes, 1) &&
-           append(&s->weight_at, bytes, s->routes, 1) &&
-           append(&s->place_at, bytes, s->routes, 1) &&
-           append(&s->token_at, bytes, s->routes, 1) &&
-           append(&s->tiles_at, bytes, s->tiles, sizeof(struct mixture_tile) / 4) &&
-           append(&s->inner_at, bytes, s->routes, s->inter) &&
-           append(&s->outer_at, bytes, s->routes, s->hidden);
+    return mixture_append(&s->expert_at, bytes, s->routes, 1) &&
+           mixture_append(&s->weight_at, bytes, s->routes, 1) &&
+           mixture_append(&s->place_at, bytes, s->routes, 1) &&
+           mixture_append(&s->token_at, bytes, s->routes, 1) &&
+           mixture_append(&s->tiles_at, bytes, s->tiles,
+                          sizeof(struct mixture_tile) / 4) &&
+           mixture_append(&s->inner_at, bytes, s->routes, s->inter) &&
+           mixture_append(&s->outer_at, bytes, s->routes, s->hidden);
 }
 
 attn_status attn_mixture_tasks(attnrun_step *step, int64_t product_bytes)

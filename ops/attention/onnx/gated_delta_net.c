@@ -226,7 +226,7 @@ static attn_status gated_delta_set_outputs(attnrun_step *step, const struct delt
 }
 
 /* Adds `rows` rows of n floats to shared memory. */
-static bool append(attnrun_step *step, int64_t *at, int64_t rows, int64_t n)
+static bool gated_delta_append(attnrun_step *step, int64_t *at, int64_t rows, int64_t n)
 {
     *at = step->shared_bytes;
     return ck_mul(rows, n, &n) && ck_mul(n, 4, &n) &&
@@ -276,11 +276,11 @@ static attn_status plan_gated_delta_net(attnrun_step *step, const struct delta_d
     s->update_row = update_row(step, d).value;
     TRY(check_sizes(step, d, s));
     if (!ck_mul(s->q_heads, s->d_k, &keys) || !ck_mul(s->heads, s->d_v, &values) ||
-        !append(step, &s->q_at, s->tokens, keys) ||
-        !append(step, &s->k_at, s->tokens, keys) ||
-        !append(step, &s->v_at, s->tokens, d->packed ? values : 0) ||
-        !append(step, &s->g_at, s->tokens, s->heads * s->gate) ||
-        !append(step, &s->b_at, s->tokens, s->heads) ||
+        !gated_delta_append(step, &s->q_at, s->tokens, keys) ||
+        !gated_delta_append(step, &s->k_at, s->tokens, keys) ||
+        !gated_delta_append(step, &s->v_at, s->tokens, d->packed ? values : 0) ||
+        !gated_delta_append(step, &s->g_at, s->tokens, s->heads * s->gate) ||
+        !gated_delta_append(step, &s->b_at, s->tokens, s->heads) ||
         !ck_mul(s->d_k, s->d_v, &s_floats))
         return op_fail_scratch(step);
     s->args = (struct linear_args){ .q_num_heads = s->q_heads,
