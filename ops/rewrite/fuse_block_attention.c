@@ -309,9 +309,10 @@ static bool read_chunk(const struct attn_graph *graph, int32_t masked,
 
 /* ---- the whole ---- */
 
-static const char *read_all(const struct attn_graph *graph,
-                            const struct attn_node *softmax, struct attn_node *user,
-                            struct block_attention_match *found)
+static const char *block_attention_read_all(const struct attn_graph *graph,
+                                            const struct attn_node *softmax,
+                                            struct attn_node *user,
+                                            struct block_attention_match *found)
 {
     struct attn_product p;
     struct attn_block_scores *s = &found->scores;
@@ -568,7 +569,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     if (rank < 3 || rank > PRODUCT_RANK || (axis != -1 && axis != rank - 1) ||
         !is_candidate(graph, user))
         return ATTNRUN_OK;
-    why = read_all(graph, softmax, user, &found);
+    why = block_attention_read_all(graph, softmax, user, &found);
     if (why != NULL)
         return attn_graph_note(graph, softmax, "block_attention", why);
     if (found.k_window.wraps)

@@ -260,10 +260,10 @@ static bool read_sum(const struct attn_graph *graph, struct parts_attention_matc
 
 /* ---- the whole ---- */
 
-static const char *read_all(const struct attn_graph *graph,
-                            const struct attn_node *softmax,
-                            const struct attn_node *concat,
-                            struct parts_attention_match *found)
+static const char *parts_attention_read_all(const struct attn_graph *graph,
+                                            const struct attn_node *softmax,
+                                            const struct attn_node *concat,
+                                            struct parts_attention_match *found)
 {
     int64_t keys = 0;
     found->n = concat->pub.n_in;
@@ -367,7 +367,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     const int64_t joined = attn_match_int(concat, "axis", 0);
     if (joined != -1 && joined != RANK - 1)
         return ATTNRUN_OK;
-    const char *why = read_all(graph, softmax, concat, &found);
+    const char *why = parts_attention_read_all(graph, softmax, concat, &found);
     TRY(attn_graph_note(graph, softmax, "parts_attention", why));
     if (why != NULL)
         return ATTNRUN_OK;

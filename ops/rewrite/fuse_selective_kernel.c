@@ -164,8 +164,9 @@ static bool read_first(const struct attn_graph *graph, int32_t z,
     return false;
 }
 
-static bool read_all(const struct attn_graph *graph, const struct attn_node *sum,
-                     struct selective_kernel_match *found)
+static bool selective_kernel_read_all(const struct attn_graph *graph,
+                                      const struct attn_node *sum,
+                                      struct selective_kernel_match *found)
 {
     const struct attn_node *times = attn_match_sole_in(graph, sum, 0, "Mul");
     int32_t z = -1;
@@ -231,7 +232,7 @@ static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
                            int32_t *applied)
 {
     struct selective_kernel_match found = { .n = 0 };
-    if (!read_all(graph, sum, &found))
+    if (!selective_kernel_read_all(graph, sum, &found))
         return ATTNRUN_OK;
     if (needs_sum(graph, &found))
         return attn_graph_note(
