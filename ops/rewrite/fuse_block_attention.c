@@ -407,8 +407,9 @@ static attn_status bound_scores(struct attn_graph *graph, struct attn_node *befo
     return ATTNRUN_OK;
 }
 
-static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
-                           const struct block_attention_match *found)
+static attn_status block_attention_replace(struct attn_graph *graph,
+                                           struct attn_node *softmax,
+                                           const struct block_attention_match *found)
 {
     const struct attn_block_scores *s = &found->scores;
     const struct attn_block_pattern *pattern = &found->pattern;
@@ -587,7 +588,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
         return attn_graph_note(graph, softmax, "block_attention", why);
     TRY(attn_graph_note(graph, softmax, "block_attention", NULL));
     TRY(done ? replace_by_program(graph, softmax, &found, &program)
-             : replace(graph, softmax, &found));
+             : block_attention_replace(graph, softmax, &found));
     ++*applied;
     return ATTNRUN_OK;
 }

@@ -143,8 +143,9 @@ static const char *read_products(const struct attn_graph *graph,
     return NULL;
 }
 
-static attn_status replace(struct attn_graph *graph, struct attn_node *before,
-                           const struct external_match *found)
+static attn_status fuse_external_replace(struct attn_graph *graph,
+                                         struct attn_node *before,
+                                         const struct external_match *found)
 {
     const int64_t last = 3;
     int32_t in[4] = { found->x, -1, -1, -1 }, axis = -1, bias, y;
@@ -189,7 +190,7 @@ static attn_status try_div(struct attn_graph *graph, struct attn_node *div,
     TRY(attn_graph_note(graph, div, "external_attention", why));
     if (why != NULL)
         return ATTNRUN_OK;
-    TRY(replace(graph, div, &found));
+    TRY(fuse_external_replace(graph, div, &found));
     ++*applied;
     return ATTNRUN_OK;
 }

@@ -332,8 +332,9 @@ static attn_status make_part(struct attn_graph *graph, struct attn_node *before,
     return ATTNRUN_OK;
 }
 
-static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
-                           const struct parts_attention_match *found)
+static attn_status parts_attention_replace(struct attn_graph *graph,
+                                           struct attn_node *softmax,
+                                           const struct parts_attention_match *found)
 {
     int32_t in[1 + 3 * MAX_PARTS] = { found->q }, n_in = 1;
     int64_t *parts =
@@ -371,7 +372,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     TRY(attn_graph_note(graph, softmax, "parts_attention", why));
     if (why != NULL)
         return ATTNRUN_OK;
-    TRY(replace(graph, softmax, &found));
+    TRY(parts_attention_replace(graph, softmax, &found));
     ++*applied;
     return ATTNRUN_OK;
 }

@@ -337,9 +337,9 @@ static const char *performer_compare(const struct attn_graph *graph,
     return NULL;
 }
 
-static attn_status replace(struct attn_graph *graph, struct attn_node *node,
-                           const struct features *q, const struct features *k,
-                           bool by_token)
+static attn_status performer_replace(struct attn_graph *graph, struct attn_node *node,
+                                     const struct features *q, const struct features *k,
+                                     bool by_token)
 {
     /* The operator's own factor: M^-1/2 for softmax_pos, none otherwise. */
     const double own = q->map < 0 ? 1 / (double)q->n : 1,
@@ -397,7 +397,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     if (why != NULL)
         return attn_graph_note(graph, node, "performer", why);
     TRY(attn_graph_note(graph, node, "performer", NULL));
-    TRY(replace(graph, node, &q, &k, by_token));
+    TRY(performer_replace(graph, node, &q, &k, by_token));
     ++*applied;
     return ATTNRUN_OK;
 }

@@ -158,9 +158,9 @@ static void drop_unread(struct attn_graph *graph, const int32_t *in, int32_t n)
     }
 }
 
-static attn_status replace(struct fuse_quantized_place *p, const char *domain,
-                           const char *op_type, int32_t n_attrs,
-                           const struct attn_attr *attrs)
+static attn_status quantized_replace(struct fuse_quantized_place *p, const char *domain,
+                                     const char *op_type, int32_t n_attrs,
+                                     const struct attn_attr *attrs)
 {
     struct attn_node *made, *node = p->node;
     TRY(attn_match_make(p->graph, node, domain, op_type, p->n_in, p->in, p->last->out[0],
@@ -237,7 +237,7 @@ static attn_status try_conv(struct fuse_quantized_place *p, bool *done)
     if (bias >= 0)
         push(p, bias);
     *done = true;
-    return replace(p, "", "QLinearConv", p->node->n_attrs, p->node->attrs);
+    return quantized_replace(p, "", "QLinearConv", p->node->n_attrs, p->node->attrs);
 }
 
 static attn_status try_matmul(struct fuse_quantized_place *p, bool *done)
@@ -252,7 +252,7 @@ static attn_status try_matmul(struct fuse_quantized_place *p, bool *done)
     TRY(push_quantized(p, &b));
     TRY(push_pair(p, &p->y));
     *done = true;
-    return replace(p, "", "QLinearMatMul", 0, NULL);
+    return quantized_replace(p, "", "QLinearMatMul", 0, NULL);
 }
 
 static attn_status try_gemm(struct fuse_quantized_place *p, bool *done)
@@ -275,7 +275,7 @@ static attn_status try_gemm(struct fuse_quantized_place *p, bool *done)
     push(p, bias);
     TRY(push_pair(p, &p->y));
     *done = true;
-    return replace(p, "com.microsoft", "QGemm", 2, attrs);
+    return quantized_replace(p, "com.microsoft", "QGemm", 2, attrs);
 }
 
 /* ---- the others ---- */
@@ -304,7 +304,7 @@ static attn_status try_operands(struct fuse_quantized_place *p, int first,
     if (!*done)
         return ATTNRUN_OK;
     TRY(push_pair(p, &p->y));
-    return replace(p, "com.microsoft", op_type, n_attrs, attrs);
+    return quantized_replace(p, "com.microsoft", op_type, n_attrs, attrs);
 }
 
 static attn_status try_concat(struct fuse_quantized_place *p, bool *done)
@@ -314,7 +314,8 @@ static attn_status try_concat(struct fuse_quantized_place *p, bool *done)
         return ATTNRUN_OK;
     TRY(push_pair(p, &p->y));
     TRY(push_operands(p, 0, done));
-    return *done ? replace(p, "com.microsoft", "QLinearConcat", 1, &axis) : ATTNRUN_OK;
+    return *done ? quantized_replace(p, "com.microsoft", "QLinearConcat", 1, &axis)
+                 : ATTNRUN_OK;
 }
 
 static attn_status try_softmax(struct fuse_quantized_place *p, bool *done)
@@ -368,7 +369,8 @@ static attn_status try_move(struct fuse_quantized_place *p, bool *done)
     for (int i = 1; i < p->node->pub.n_in; i++)
         push(p, p->node->in[i]);
     *done = true;
-    return replace(p, "", p->node->pub.op_type, p->node->n_attrs, p->node->attrs);
+    return quantized_replace(p, "", p->node->pub.op_type, p->node->n_attrs,
+                             p->node->attrs);
 }
 
 /* Pad by the real number 0 is one of bytes by the zero point. */
@@ -386,7 +388,7 @@ static attn_status try_pad(struct fuse_quantized_place *p, bool *done)
     push(p, p->node->in[1]);
     push(p, x.zero);
     *done = true;
-    return replace(p, "", "Pad", p->node->n_attrs, p->node->attrs);
+    return quantized_replace(p, "", "Pad", p->node->n_attrs, p->node->attrs);
 }
 
 static attn_status try_node(struct fuse_quantized_place *p, bool *done)
