@@ -556,8 +556,9 @@ static bool is_candidate(const struct attn_graph *graph, const struct attn_node 
     return false;
 }
 
-static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softmax,
-                               int32_t *applied)
+static attn_status block_attention_try_softmax(struct attn_graph *graph,
+                                               struct attn_node *softmax,
+                                               int32_t *applied)
 {
     const int rank = graph->values[softmax->in[0]].type.rank;
     const int64_t axis =
@@ -595,7 +596,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
 
 static attn_status run_fuse_block(struct attn_graph *graph, int32_t *applied)
 {
-    return attn_match_each(graph, "Softmax", try_softmax, applied);
+    return attn_match_each(graph, "Softmax", block_attention_try_softmax, applied);
 }
 
 const struct attn_pass attn_pass_block_attention = { .name = "block_attention",

@@ -354,8 +354,9 @@ static attn_status parts_attention_replace(struct attn_graph *graph,
     return ATTNRUN_OK;
 }
 
-static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softmax,
-                               int32_t *applied)
+static attn_status parts_attention_try_softmax(struct attn_graph *graph,
+                                               struct attn_node *softmax,
+                                               int32_t *applied)
 {
     const int64_t axis =
         attn_match_int(softmax, "axis", softmax->pub.opset < 13 ? 1 : -1);
@@ -379,7 +380,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
 
 static attn_status run_parts_attention(struct attn_graph *graph, int32_t *applied)
 {
-    return attn_match_each(graph, "Softmax", try_softmax, applied);
+    return attn_match_each(graph, "Softmax", parts_attention_try_softmax, applied);
 }
 
 const struct attn_pass attn_pass_parts_attention = { .name = "parts_attention",

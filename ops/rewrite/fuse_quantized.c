@@ -318,7 +318,7 @@ static attn_status try_concat(struct fuse_quantized_place *p, bool *done)
                  : ATTNRUN_OK;
 }
 
-static attn_status try_softmax(struct fuse_quantized_place *p, bool *done)
+static attn_status quantized_try_softmax(struct fuse_quantized_place *p, bool *done)
 {
     const int64_t opset = p->node->pub.opset;
     const struct attn_attr attrs[] = {
@@ -405,7 +405,7 @@ static attn_status try_node(struct fuse_quantized_place *p, bool *done)
     if (node_is(node, "Concat"))
         return try_concat(p, done);
     if (node_is(node, "Softmax"))
-        return try_softmax(p, done);
+        return quantized_try_softmax(p, done);
     if (node_is(node, "AveragePool"))
         return try_pool(p, done);
     if (node_is(node, "Add") && node->pub.opset >= 7)

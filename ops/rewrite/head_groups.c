@@ -112,8 +112,8 @@ static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
 }
 
 /* Softmax(joined x) becomes joined Softmax(x). */
-static attn_status try_softmax(struct attn_graph *graph, struct attn_node *node,
-                               int32_t *applied)
+static attn_status head_groups_try_softmax(struct attn_graph *graph,
+                                           struct attn_node *node, int32_t *applied)
 {
     int64_t axis = attn_match_int(node, "axis", node->pub.opset < 13 ? 1 : -1);
     int32_t from = parted(graph, node->in[0]);
@@ -140,7 +140,7 @@ static attn_status run_head_groups(struct attn_graph *graph, int32_t *applied)
         if (node_is(node, "MatMul"))
             TRY(try_product(graph, node, applied));
         else if (node_is(node, "Softmax"))
-            TRY(try_softmax(graph, node, applied));
+            TRY(head_groups_try_softmax(graph, node, applied));
     }
     return ATTNRUN_OK;
 }
