@@ -372,8 +372,8 @@ static attn_status make(struct attn_graph *graph, struct attn_node *node,
                            in, result, n, attrs, made);
 }
 
-static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
-                            int32_t *applied)
+static attn_status attention_heads_try_node(struct attn_graph *graph,
+                                            struct attn_node *node, int32_t *applied)
 {
     struct attention_heads_operand o[3];
     int64_t y_layout;
@@ -408,7 +408,7 @@ static attn_status run_attention_heads(struct attn_graph *graph, int32_t *applie
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
         if (is_attention(graph->nodes[n]) &&
             graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try_node(graph, graph->nodes[n], applied));
+            TRY(attention_heads_try_node(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;
 }
 

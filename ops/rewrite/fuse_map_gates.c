@@ -162,8 +162,8 @@ static attn_status note_left(struct attn_graph *graph, const struct attn_node *t
     return why != NULL ? attn_graph_note(graph, times, "map_gates", why) : ATTNRUN_OK;
 }
 
-static attn_status try_node(struct attn_graph *graph, struct attn_node *times,
-                            int32_t *applied)
+static attn_status map_gates_try_node(struct attn_graph *graph, struct attn_node *times,
+                                      int32_t *applied)
 {
     struct map_gates_match found = { .x = -1, .result = times->out[0] };
     struct attn_node *made;
@@ -206,7 +206,7 @@ static attn_status run_map_gates(struct attn_graph *graph, int32_t *applied)
     for (int64_t n = graph->n_nodes - 1; n >= 0 && !attn_stops_node(n); n--)
         if (node_is(graph->nodes[n], "Mul") &&
             graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try_node(graph, graph->nodes[n], applied));
+            TRY(map_gates_try_node(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;
 }
 

@@ -372,8 +372,8 @@ static attn_status performer_replace(struct attn_graph *graph, struct attn_node 
     return ATTNRUN_OK;
 }
 
-static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
-                            int32_t *applied)
+static attn_status performer_try_node(struct attn_graph *graph, struct attn_node *node,
+                                      int32_t *applied)
 {
     struct features q, k;
     const bool by_token = match_type(graph, node->in[0])->rank == 3;
@@ -409,7 +409,7 @@ static attn_status run_fuse_performer(struct attn_graph *graph, int32_t *applied
         if (node_is_of(graph->nodes[n], "attnrun", "LinearAttention") &&
             graph->nodes[n]->pub.n_in == 3 &&
             graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try_node(graph, graph->nodes[n], applied));
+            TRY(performer_try_node(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;
 }
 

@@ -391,7 +391,7 @@ static attn_status try_pad(struct fuse_quantized_place *p, bool *done)
     return quantized_replace(p, "", "Pad", p->node->n_attrs, p->node->attrs);
 }
 
-static attn_status try_node(struct fuse_quantized_place *p, bool *done)
+static attn_status quantized_try_node(struct fuse_quantized_place *p, bool *done)
 {
     struct attn_node *node = p->node;
     const struct attn_attr alpha =
@@ -436,7 +436,7 @@ static attn_status run_fuse_quantized(struct attn_graph *graph, int32_t *applied
             continue;
         if ((node_is(p.node, "Where") || attn_match_is_f32(graph, p.node->in[0])) &&
             attn_match_is_f32(graph, p.node->out[0]) && find_last(&p))
-            TRY(try_node(&p, &done));
+            TRY(quantized_try_node(&p, &done));
         *applied += done;
     }
     return ATTNRUN_OK;

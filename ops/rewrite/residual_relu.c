@@ -76,8 +76,8 @@ static attn_status make_fused(struct attn_graph *graph, const struct tail *tail,
                            tail->result, n_attrs, attrs, made);
 }
 
-static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
-                            int32_t *applied)
+static attn_status residual_relu_try_node(struct attn_graph *graph,
+                                          struct attn_node *node, int32_t *applied)
 {
     struct tail tail;
     if (!is_core(node, &tail) || !attn_match_is_f32(graph, tail.result))
@@ -101,7 +101,7 @@ static attn_status run_residual_relu(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        TRY(try_node(graph, graph->nodes[n], applied));
+        TRY(residual_relu_try_node(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;
 }
 
