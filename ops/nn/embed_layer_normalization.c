@@ -150,7 +150,7 @@ static int64_t id_of(const attnrun_step *step, int i, int64_t row)
     return ((const int32_t *)ids->data)[ids->dims[0] == s->batch ? row : row % s->tokens];
 }
 
-static attn_status check_rows(const attnrun_step *step)
+static attn_status embed_norm_check_rows(const attnrun_step *step)
 {
     const struct embed_state *s = step->state;
     for (int i = 0; i < 3; i++)
@@ -227,7 +227,7 @@ static attn_status embed_run(const attnrun_step *step, const attnrun_work *work)
     if (work->phase == 0) {
         if (work->begin == work->end)
             return ATTNRUN_OK;
-        TRY(check_rows(step));
+        TRY(embed_norm_check_rows(step));
         count_mask(step);
         return ATTNRUN_OK;
     }

@@ -40,9 +40,9 @@ static const char *check_dims(const attnrun_type *data, const attnrun_type *inde
 }
 
 /* NULL where `gather` takes whole rows, or the first condition that failed. */
-static const char *check_rows(const struct attn_graph *graph,
-                              const struct attn_node *gather,
-                              const struct attn_node *expand, int axis)
+static const char *gather_rows_check_rows(const struct attn_graph *graph,
+                                          const struct attn_node *gather,
+                                          const struct attn_node *expand, int axis)
 {
     const attnrun_type *data = match_type(graph, gather->in[0]),
                        *all = match_type(graph, gather->in[1]),
@@ -126,7 +126,7 @@ static attn_status try_gather(struct attn_graph *graph, struct attn_node *gather
     if (match_is_constant(graph, gather->in[1]))
         TRY(take_constant(graph, gather, axis, &in[1]));
     if (expand != NULL && in[1] < 0) {
-        const char *why = check_rows(graph, gather, expand, axis);
+        const char *why = gather_rows_check_rows(graph, gather, expand, axis);
         TRY(attn_graph_note(graph, gather, "gather_rows", why));
         if (why == NULL)
             TRY(take_expanded(graph, gather, expand, axis, &in[1]));

@@ -153,8 +153,9 @@ static attn_status find_dims(const attnrun_step *step, struct delta_dims *d)
 }
 
 /* Checks that input `in` is (tokens, …) with the n dims behind them. */
-static attn_status check_rows(const attnrun_step *step, const struct delta_dims *d,
-                              int in, int n, const attnrun_dim *dims)
+static attn_status gated_delta_check_rows(const attnrun_step *step,
+                                          const struct delta_dims *d, int in, int n,
+                                          const attnrun_dim *dims)
 {
     if (!op_has_in(step, in) || !op_rank_known(step, in))
         return ATTNRUN_OK;
@@ -182,12 +183,12 @@ static attn_status gated_delta_check_inputs(const attnrun_step *step,
     const attnrun_dim state[] = { d->batch, d->heads, d->d_v, d->d_k };
     const bool by_key = op_has_in(step, DECAY) && step->in[DECAY].rank == d->lead + 2;
     if (!d->packed) {
-        TRY(check_rows(step, d, KEY, 2, key));
-        TRY(check_rows(step, d, VALUE, 2, value));
+        TRY(gated_delta_check_rows(step, d, KEY, 2, key));
+        TRY(gated_delta_check_rows(step, d, VALUE, 2, value));
     }
     const attnrun_dim gate[] = { d->heads, d->d_k };
-    TRY(check_rows(step, d, DECAY, by_key ? 2 : 1, gate));
-    TRY(check_rows(step, d, BETA, 1, gate));
+    TRY(gated_delta_check_rows(step, d, DECAY, by_key ? 2 : 1, gate));
+    TRY(gated_delta_check_rows(step, d, BETA, 1, gate));
     TRY(check_vector(step, A_LOG, d->heads));
     TRY(check_vector(step, COUNT, d->batch));
     TRY(check_vector(step, ACTIVE, dim_of(1)));
