@@ -112,7 +112,8 @@ static attn_status fused_matmul_check_packed(const attnrun_pack *pack, int64_t b
 }
 
 /* Writes the epilogue steps of this node; returns how many. */
-static int list_epilogue(const attnrun_step *step, struct attn_epilogue *steps)
+static int fused_matmul_list_epilogue(const attnrun_step *step,
+                                      struct attn_epilogue *steps)
 {
     const struct fused_matmul_args *args = step->args;
     const struct fused_matmul_state *state = step->state;
@@ -145,7 +146,8 @@ static attn_status fused_matmul_run(const attnrun_step *step, const attnrun_work
                                           .packed = step->node->packed,
                                           .c = step->y[0].data,
                                           .epilogue = steps,
-                                          .n_epilogue = list_epilogue(step, steps) };
+                                          .n_epilogue =
+                                              fused_matmul_list_epilogue(step, steps) };
     return attn_gemm_run(&state->gemm, step->kernels, &o, work);
 }
 

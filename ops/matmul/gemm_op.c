@@ -187,7 +187,7 @@ static void gemm_op_activate(const attnrun_step *step, int64_t task)
     }
 }
 
-static int list_epilogue(const attnrun_step *step, struct attn_epilogue *steps)
+static int gemm_op_list_epilogue(const attnrun_step *step, struct attn_epilogue *steps)
 {
     const struct gemm_args *args = step->args;
     const struct gemm_state *state = step->state;
@@ -214,7 +214,8 @@ static attn_status gemm_run(const attnrun_step *step, const attnrun_work *work)
                                           .packed = step->node->packed,
                                           .c = step->y[0].data,
                                           .epilogue = steps,
-                                          .n_epilogue = list_epilogue(step, steps) };
+                                          .n_epilogue =
+                                              gemm_op_list_epilogue(step, steps) };
     const struct attn_plain plain = { .dtype = step->x[0].dtype,
                                       .alpha = (double)args->alpha,
                                       .beta = (double)args->beta,

@@ -135,8 +135,8 @@ static attn_status boom_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 
 /* Lists the steps behind a product: the bias of a segment's columns, the activation, and
  * the sum of earlier segments in Y. */
-static int32_t list_epilogue(const attnrun_step *step, int64_t column, const float *y,
-                             bool first, struct attn_epilogue *steps)
+static int32_t boom_list_epilogue(const attnrun_step *step, int64_t column,
+                                  const float *y, bool first, struct attn_epilogue *steps)
 {
     static const int32_t kinds[] = { ATTN_EPI_SILU, ATTN_EPI_GELU, ATTN_EPI_GELU_TANH,
                                      ATTN_EPI_RELU };
@@ -181,7 +181,7 @@ static void add_segment(const attnrun_step *step, const attnrun_work *work, int6
                                .epilogue = steps,
                                .scratch = work->scratch };
     g.n_epilogue =
-        list_epilogue(step, segment * s->size + column, y, segment == 0, steps);
+        boom_list_epilogue(step, segment * s->size + column, y, segment == 0, steps);
     g.packed = step->node->packed != NULL;
     if (g.packed)
         g.b = (const float *)((const struct attn_packed *)step->node->packed + 1) +

@@ -196,8 +196,8 @@ static void pack_normalized(const void *from, int64_t token, int64_t n, float *p
 
 /* Lists the steps behind the product. `at`: the element of Y where the channels of the
  * sample's first token begin. */
-static int list_epilogue(const attnrun_step *step, int64_t head, int64_t at,
-                         struct attn_epilogue *steps)
+static int gating_list_epilogue(const attnrun_step *step, int64_t head, int64_t at,
+                                struct attn_epilogue *steps)
 {
     static const int32_t kinds[] = { -1, ATTN_EPI_TANH, ATTN_EPI_SILU, ATTN_EPI_GELU };
     const struct gating_args *args = step->args;
@@ -246,7 +246,7 @@ static attn_status run_channels(const attnrun_step *step, const attnrun_work *wo
         .c_row = s->c,
         .width = width,
         .epilogue = steps,
-        .n_epilogue = list_epilogue(step, head, at, steps),
+        .n_epilogue = gating_list_epilogue(step, head, at, steps),
         .scratch = channels.rows + s->rows_floats
     };
     for (int64_t m = 0; m < s->n; m += ATTN_SUM_ROWS) {

@@ -49,7 +49,7 @@ static void bam_put(const struct bam_part *part, float *to, const float *from,
 }
 
 /* Lists bias (NULL: none) and relu as the steps behind a product. */
-static int list_epilogue(const float *bias, struct attn_epilogue *steps)
+static int bam_list_epilogue(const float *bias, struct attn_epilogue *steps)
 {
     int n = 0;
     if (bias != NULL)
@@ -89,7 +89,7 @@ void attn_bam_first(const struct bam_part *part)
         .n = (size_t)pixels,
         .k = (size_t)map->channels,
         .epilogue = steps,
-        .n_epilogue = list_epilogue(op_in_data(step, BAM_SB0), steps),
+        .n_epilogue = bam_list_epilogue(op_in_data(step, BAM_SB0), steps),
         .scratch = t + s->pixels * (s->hidden + 2),
     });
     bam_put(part, planes_of(part, 0), t, pixels, map->width);
@@ -134,7 +134,7 @@ void attn_bam_convolve(const struct bam_part *part, int64_t i)
         };
         if (tap == TAPS - 1)
             g.n_epilogue =
-                list_epilogue(bias != NULL ? bias + i * s->hidden : NULL, steps);
+                bam_list_epilogue(bias != NULL ? bias + i * s->hidden : NULL, steps);
         step->kernels->gemm_f32(&g);
     }
     bam_put(part, planes_of(part, i + 1), sums, n, s->padded_width);

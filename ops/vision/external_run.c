@@ -202,8 +202,9 @@ static void pool_tile(const attnrun_step *step, const struct group *group, int64
 
 /* Lists the steps behind mv a for the channels from `channel` of the head on and the
  * tokens from those of y on; `row`: between rows of Y. */
-static int32_t list_epilogue(const attnrun_step *step, int64_t head, int64_t channel,
-                             const float *y, int64_t row, struct attn_epilogue *steps)
+static int32_t external_list_epilogue(const attnrun_step *step, int64_t head,
+                                      int64_t channel, const float *y, int64_t row,
+                                      struct attn_epilogue *steps)
 {
     const struct attn_external_args *args = step->args;
     const struct attn_external *s = step->state;
@@ -253,7 +254,7 @@ static void run_values(const attnrun_step *step, const struct group *group, int6
         g.c_row = s->heads * s->co;
         g.c = y + (group->batch * s->n + t) * g.c_row + group->head * s->co;
         set_right(step, MV, group->head, room, &g);
-        g.n_epilogue = list_epilogue(step, group->head, 0, g.c, g.c_row, steps);
+        g.n_epilogue = external_list_epilogue(step, group->head, 0, g.c, g.c_row, steps);
         step->kernels->gemm_f32(&g);
         return;
     }
@@ -267,7 +268,7 @@ static void run_values(const attnrun_step *step, const struct group *group, int6
         g.m = (size_t)min64(ROWS, s->co - i);
         g.a = left_of(step, MV, group->head, s->co * s->slots) + i * s->slots;
         g.c = y + ((group->batch * s->heads + group->head) * s->co + i) * s->n + t;
-        g.n_epilogue = list_epilogue(step, group->head, i, g.c, g.c_row, steps);
+        g.n_epilogue = external_list_epilogue(step, group->head, i, g.c, g.c_row, steps);
         step->kernels->gemm_f32(&g);
     }
 }
