@@ -207,7 +207,8 @@ static attn_status plan_conv_transpose(attnrun_step *step,
     return ATTNRUN_OK;
 }
 
-static attn_status infer(attnrun_step *step, const struct conv_transpose_args *args)
+static attn_status conv_transpose_infer_with(attnrun_step *step,
+                                             const struct conv_transpose_args *args)
 {
     struct conv_transpose_state *state = step->state;
     const int bias = bias_input(step->node);
@@ -248,7 +249,7 @@ static attn_status infer(attnrun_step *step, const struct conv_transpose_args *a
 
 static attn_status conv_transpose_infer(attnrun_step *step)
 {
-    return infer(step, step->args);
+    return conv_transpose_infer_with(step, step->args);
 }
 
 static attn_status dynamic_pads_infer(attnrun_step *step)
@@ -272,7 +273,7 @@ static attn_status dynamic_pads_infer(attnrun_step *step)
     }
     if (count > 0)
         args.window.pads = (attnrun_ints){ pads, count };
-    return infer(step, &args);
+    return conv_transpose_infer_with(step, &args);
 }
 
 /* ---- run ---- */

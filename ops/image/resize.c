@@ -294,7 +294,7 @@ static attn_status plan_resize(attnrun_step *step, const struct resize_target *t
     return ATTNRUN_OK;
 }
 
-static attn_status infer(attnrun_step *step, int scales, int sizes)
+static attn_status resize_infer_sizes(attnrun_step *step, int scales, int sizes)
 {
     const struct resize_args *args = step->args;
     if (args->antialias && args->mode == RESIZE_NEAREST)
@@ -325,9 +325,12 @@ static attn_status resize_infer(attnrun_step *step)
         if (args->coordinate_transformation_mode == RESIZE_TF_CROP_AND_RESIZE)
             TRY(op_need_dim(step, 1, 0, dim_of(n), "two numbers per axis"));
     }
-    return infer(step, 2, 3);
+    return resize_infer_sizes(step, 2, 3);
 }
-static attn_status resize_10_infer(attnrun_step *step) { return infer(step, 1, -1); }
+static attn_status resize_10_infer(attnrun_step *step)
+{
+    return resize_infer_sizes(step, 1, -1);
+}
 /* The same for a map in blocks of 16 channels: only height and width change, and no
  * position is outside of the input. */
 static attn_status blocked_resize_infer(attnrun_step *step)
@@ -340,14 +343,14 @@ static attn_status blocked_resize_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR, "expected no mode that crops");
     if (op_rank_known(step, 0))
         TRY(attn_blocked_check(step, 0));
-    return infer(step, 1, 2);
+    return resize_infer_sizes(step, 1, 2);
 }
 static attn_status upsample_7_infer(attnrun_step *step)
 {
     const struct resize_args *args = step->args;
     if (args->scales.v == NULL)
         return op_fail(step, ATTNRUN_E_ATTR, "attribute scales is missing");
-    return infer(step, -1, -1);
+    return resize_infer_sizes(step, -1, -1);
 }
 
 #define RESIZE(row, domain_, name_, since_, inputs_, types_, attrs_, infer_)             \

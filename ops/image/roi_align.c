@@ -51,8 +51,8 @@ static const attnrun_attr_def max_roi_pool_attrs[] = {
     ATTR_FLOAT(struct roi_args, spatial_scale, 1.0f), ATTR_END
 };
 
-static attn_status infer(attnrun_step *step, int64_t down, int64_t across,
-                         int roi_numbers)
+static attn_status regions_infer(attnrun_step *step, int64_t down, int64_t across,
+                                 int roi_numbers)
 {
     struct roi_state *state = step->state;
     if (down < 1 || across < 1 || down > INT32_MAX || across > INT32_MAX)
@@ -234,7 +234,7 @@ static attn_status roi_align_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "attribute sampling_ratio is %lld, expected at most 4096",
                        (long long)args->sampling_ratio);
-    return infer(step, args->output_height, args->output_width, 4);
+    return regions_infer(step, args->output_height, args->output_width, 4);
 }
 
 static attn_status roi_align_run(const attnrun_step *step, const attnrun_work *work)
@@ -285,7 +285,7 @@ static attn_status max_roi_pool_infer(attnrun_step *step)
                        "attribute pooled_shape has %lld numbers, "
                        "expected 2",
                        (long long)args->pooled_shape.n);
-    return infer(step, args->pooled_shape.v[0], args->pooled_shape.v[1], 5);
+    return regions_infer(step, args->pooled_shape.v[0], args->pooled_shape.v[1], 5);
 }
 
 /* The pixels [*from, *to) of bin `bin` of `bins` along an axis of `n` pixels. */
