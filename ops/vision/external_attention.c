@@ -66,7 +66,7 @@ static attnrun_dim dim_at(const attnrun_step *step, int in, int from_last)
                : attnrun_dim_unknown(step);
 }
 
-static attn_status check_map(const attnrun_step *step)
+static attn_status external_check_map(const attnrun_step *step)
 {
     const struct attn_external_args *args = step->args;
     const attnrun_type *x = &step->in[X];
@@ -229,7 +229,7 @@ static attn_status external_plan(attnrun_step *step)
 static attn_status external_infer(attnrun_step *step)
 {
     TRY(external_check_args(step));
-    TRY(check_map(step));
+    TRY(external_check_map(step));
     TRY(external_check_weights(step));
     TRY(set_output(step));
     return step->concrete ? external_plan(step) : ATTNRUN_OK;

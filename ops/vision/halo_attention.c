@@ -77,7 +77,7 @@ static attn_status halo_check_args(const attnrun_step *step)
                : ATTNRUN_OK;
 }
 
-static attn_status check_map(const attnrun_step *step)
+static attn_status halo_check_map(const attnrun_step *step)
 {
     static const char *const names[] = { "height", "width" };
     const struct attn_halo_args *args = step->args;
@@ -184,7 +184,7 @@ static attn_status halo_infer(attnrun_step *step)
     const struct attn_halo_args *args = step->args;
     attnrun_dim y[4];
     TRY(halo_check_args(step));
-    TRY(check_map(step));
+    TRY(halo_check_map(step));
     for (int i = 0; i < 4; i++)
         y[i] = op_rank_known(step, X) ? step->in[X].dims[i] : attnrun_dim_unknown(step);
     TRY(halo_check_weights(step, &y[1]));

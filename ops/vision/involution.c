@@ -74,7 +74,7 @@ static attn_status involution_check_args(const attnrun_step *step)
     return attn_need_int(step, "stride", args->stride, 1, 1 << 16);
 }
 
-static attn_status check_map(const attnrun_step *step)
+static attn_status involution_check_map(const attnrun_step *step)
 {
     static const char *const names[] = { "height", "width" };
     const struct involution_args *args = step->args;
@@ -228,7 +228,7 @@ static attn_status involution_infer(attnrun_step *step)
     const struct involution_args *args = step->args;
     attnrun_dim y[4];
     TRY(involution_check_args(step));
-    TRY(check_map(step));
+    TRY(involution_check_map(step));
     for (int i = 0; i < 4; i++)
         y[i] = op_rank_known(step, X) ? step->in[X].dims[i] : attnrun_dim_unknown(step);
     for (int i = 2; i < 4 && args->stride > 1; i++)

@@ -42,7 +42,7 @@ enum { SMALL = 4095 }; /* pixels of all samples */
 
 /* ---- infer ---- */
 
-static attn_status check_map(const attnrun_step *step)
+static attn_status sagan_check_map(const attnrun_step *step)
 {
     const struct attn_sagan_args *args = step->args;
     TRY(attn_need_int(step, "kv_pool", args->kv_pool, 1, 2));
@@ -179,7 +179,7 @@ static attn_status sagan_plan(attnrun_step *step)
 static attn_status sagan_infer(attnrun_step *step)
 {
     const attnrun_dim unknown = attnrun_dim_unknown(step);
-    TRY(check_map(step));
+    TRY(sagan_check_map(step));
     TRY(check_projection(step, WQ, unknown));
     TRY(check_projection(step, WK,
                          op_rank_known(step, WQ) ? step->in[WQ].dims[0] : unknown));
