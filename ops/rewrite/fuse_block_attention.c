@@ -309,10 +309,9 @@ static bool read_chunk(const struct attn_graph *graph, int32_t masked,
 
 /* ---- the whole ---- */
 
-static const char *block_attention_read_all(const struct attn_graph *graph,
-                                            const struct attn_node *softmax,
-                                            struct attn_node *user,
-                                            struct block_attention_match *found)
+static const char *block_read_all(const struct attn_graph *graph,
+                                  const struct attn_node *softmax, struct attn_node *user,
+                                  struct block_attention_match *found)
 {
     struct attn_product p;
     struct attn_block_scores *s = &found->scores;
@@ -407,9 +406,8 @@ static attn_status bound_scores(struct attn_graph *graph, struct attn_node *befo
     return ATTNRUN_OK;
 }
 
-static attn_status block_attention_replace(struct attn_graph *graph,
-                                           struct attn_node *softmax,
-                                           const struct block_attention_match *found)
+static attn_status block_replace(struct attn_graph *graph, struct attn_node *softmax,
+                                 const struct block_attention_match *found)
 {
     const struct attn_block_scores *s = &found->scores;
     const struct attn_block_pattern *pattern = &found->pattern;
@@ -472,8 +470,7 @@ static void read_axes(const struct block_attention_match *found, int8_t *axes)
     }
 }
 
-/* Writes the program. *done: the masks are a program, and the scores are only those of
- * the product. */
+/* Writes the program. *done: masks are one, and scores are only those of the product. */
 static attn_status write_program(const struct attn_graph *graph,
                                  const struct attn_node *softmax,
                                  const struct block_attention_match *found,
@@ -556,9 +553,8 @@ static bool is_candidate(const struct attn_graph *graph, const struct attn_node 
     return false;
 }
 
-static attn_status block_attention_try_softmax(struct attn_graph *graph,
-                                               struct attn_node *softmax,
-                                               int32_t *applied)
+static attn_status block_try_softmax(struct attn_graph *graph, struct attn_node *softmax,
+                                     int32_t *applied)
 {
     const int rank = graph->values[softmax->in[0]].type.rank;
     const int64_t axis =
@@ -571,7 +567,7 @@ static attn_status block_attention_try_softmax(struct attn_graph *graph,
     if (rank < 3 || rank > PRODUCT_RANK || (axis != -1 && axis != rank - 1) ||
         !is_candidate(graph, user))
         return ATTNRUN_OK;
-    why = block_attention_read_all(graph, softmax, user, &found);
+    why = block_read_all(graph, softmax, user, &found);
     if (why != NULL)
         return attn_graph_note(graph, softmax, "block_attention", why);
     if (found.k_window.wraps)
@@ -589,14 +585,14 @@ static attn_status block_attention_try_softmax(struct attn_graph *graph,
         return attn_graph_note(graph, softmax, "block_attention", why);
     TRY(attn_graph_note(graph, softmax, "block_attention", NULL));
     TRY(done ? replace_by_program(graph, softmax, &found, &program)
-             : block_attention_replace(graph, softmax, &found));
+             : block_replace(graph, softmax, &found));
     ++*applied;
     return ATTNRUN_OK;
 }
 
 static attn_status run_fuse_block(struct attn_graph *graph, int32_t *applied)
 {
-    return attn_match_each(graph, "Softmax", block_attention_try_softmax, applied);
+    return attn_match_each(graph, "Softmax", block_try_softmax, applied);
 }
 
 const struct attn_pass attn_pass_block_attention = { .name = "block_attention",

@@ -142,11 +142,9 @@ static attn_status add_past(const attnrun_step *step, int in, const struct qkv_d
     return ATTNRUN_OK;
 }
 
-static attn_status attention_check_operands(const attnrun_step *step,
-                                            const struct qkv_dims *q,
-                                            const struct qkv_dims *k,
-                                            const struct qkv_dims *v, attnrun_dim total_k,
-                                            attnrun_dim total_v)
+static attn_status qkv_check_operands(const attnrun_step *step, const struct qkv_dims *q,
+                                      const struct qkv_dims *k, const struct qkv_dims *v,
+                                      attnrun_dim total_k, attnrun_dim total_v)
 {
     if (op_has_in(step, PAST_K) != op_has_in(step, PAST_V))
         return op_fail(step, ATTNRUN_E_INPUT,
@@ -399,7 +397,7 @@ static attn_status attention_infer(attnrun_step *step)
     TRY(split_operand(step, V, args->kv_num_heads, &v));
     TRY(add_past(step, PAST_K, &k, &total_k));
     TRY(add_past(step, PAST_V, &v, &total_v));
-    TRY(attention_check_operands(step, &q, &k, &v, total_k, total_v));
+    TRY(qkv_check_operands(step, &q, &k, &v, total_k, total_v));
     TRY(outputs(step, &q, &k, &v, total_k));
     struct attention_state *state = step->state;
     for (int i = 0; i < 2 && op_has_in(step, PAST_K + i); i++)

@@ -15,7 +15,6 @@
  * k_, v_scale      of an i8 cache: (1), or (kv_heads, 1, dim) where PER_CHANNEL
  * head_sink        (q_heads): a score without a value
  * output           (tokens, q_heads * v_dim)
- *
  * A query sees the keys up to its own (all keys with is_causal 0), of those before it the last
  * local_window_size - 1. kv_cache_layout LATENT: one cache, whose first v_head_size features are
  * the values. attention_metadata holds bounds that are not needed. f16 and bf16 are computed in
