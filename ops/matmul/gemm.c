@@ -60,7 +60,7 @@ static int64_t rows_of_a_task(const struct attn_gemm *g, int64_t n_batch)
     return rows;
 }
 
-static int64_t gemm_gemm_floats(const struct attn_gemm *g)
+static int64_t gemm_scratch_floats(const struct attn_gemm *g)
 {
     return (int64_t)attn_gemm_scratch((size_t)min64(g->m, g->cut.m_block), (size_t)g->n,
                                       (size_t)g->k);
@@ -122,7 +122,7 @@ attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g)
     if (!fits)
         return op_fail_scratch(step);
     g->task_cost = (int64_t)gemm_task_ns(&g->cut, &cost);
-    g->scratch_bytes = (gemm_gemm_floats(g) + a_elements) * 4;
+    g->scratch_bytes = (gemm_scratch_floats(g) + a_elements) * 4;
     op_flops(step, 2.0 * (double)n_batch * (double)g->m * (double)g->n * (double)g->k);
     return ATTNRUN_OK;
 }
@@ -198,7 +198,7 @@ static attn_status run_piece(const struct attn_gemm *g,
                                .scratch = scratch,
                                .epilogue = steps };
     t.n_epilogue = move_epilogue(g, o, steps, at.c, p->row, p->column);
-    float *copy = t.scratch + gemm_gemm_floats(g);
+    float *copy = t.scratch + gemm_scratch_floats(g);
     TRY(find_a(g, kernels, &t, (const float *)o->a + at.a + p->row * g->a_row, copy,
                copied));
     t.b_type = attn_stored_as(g->b_type);
