@@ -64,6 +64,7 @@ static inline void panel_done(const struct attn_blocked_conv *d, const struct pl
 
 #define WORDS_CONV struct attn_blocked_conv
 #define WORDS_SUM  v_f32
+enum { WORDS_BESIDE = ATTN_BLOCK / 2, WORDS_BYTES = ATTN_BLOCK * 2 };
 #include "blocked_words.h"
 
 /* ---- tiles of words ---- */

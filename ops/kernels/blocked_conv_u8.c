@@ -134,6 +134,7 @@ static void panel_done(const struct attn_blocked_bytes *d, const struct place *a
 #define WORDS_CONV struct attn_blocked_bytes
 #define WORDS_SUM  v_u32
 #define words_add  add_words
+enum { WORDS_BESIDE = ATTN_BLOCK, WORDS_BYTES = ATTN_BLOCK };
 #include "blocked_words.h"
 
 /* The sums of x that zero points of weights are multiplied with, in the first lane. */

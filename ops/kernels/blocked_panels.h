@@ -8,6 +8,8 @@
  * PANELS_STEP, as how many of those a column of a row counts; PANELS_PIXELS, the pixels of a
  * tile, up to PANELS_MAX, which ATTN_EACH_ROW knows; and of struct place
  *   run_tile(d, at, n, nv)       n pixels and nv vectors of columns, both constants
+ *   run_beside(d, at, n, nv)     the same of pixels that lie side by side; only with
+ *                                PANELS_BESIDE, the elements from one to the next
  *   panel_done(d, at, n, width)  after all columns of a panel, for n pixels from at->pixel
  * Out: run_all(d). */
 #ifndef ATTN_BLOCKED_PANELS_H
@@ -29,7 +31,31 @@ static void (*const tiles[2][PANELS_MAX])(const PANELS_CONV *, const struct plac
 };
 #undef ENTRY
 #undef TILE
+#ifdef PANELS_BESIDE
+/* The largest tiles where their pixels lie side by side: all inputs of a row of weights then
+ * have one address and constant distances, which leaves the registers of the CPU to the loop. */
+#define BESIDE(i)                                                                        \
+    static void beside_##i(const PANELS_CONV *d, const struct place *at)                 \
+    {                                                                                    \
+        run_beside(d, at, PANELS_MAX - (i), 2);                                          \
+    }
+BESIDE(0)
+BESIDE(1)
+BESIDE(2)
+#undef BESIDE
+static void (*const tiles_beside[3])(const PANELS_CONV *, const struct place *) = {
+    beside_0, beside_1, beside_2
+};
 /* clang-format on */
+
+static bool are_beside(const PANELS_CONV *d, int64_t first, int64_t end)
+{
+    int32_t apart = 0;
+    for (int64_t i = first + 1; i < end; i++)
+        apart |= (d->pixels[i] - d->pixels[i - 1]) ^ PANELS_BESIDE;
+    return apart == 0 && end - first > PANELS_MAX - 3;
+}
+#endif
 
 /* All pixels of the columns of a panel. */
 static void run_panel(const PANELS_CONV *d, struct place at, int64_t width,
@@ -44,10 +70,19 @@ static void run_panel(const PANELS_CONV *d, struct place at, int64_t width,
             return;
         at.next_step = next != NULL ? row / n_tiles : 0;
         at.next = (const char *)(next != NULL ? next : w) + t * d->rows * at.next_step;
+#ifdef PANELS_BESIDE
+        const bool beside = are_beside(d, at.pixel, end);
+#endif
         for (int64_t c = 0; c < width; c += 2 * VF) {
             const int nv = width - c > VF ? 2 : 1;
             at.column = column + c;
             at.w = w + PANELS_STEP * c;
+#ifdef PANELS_BESIDE
+            if (beside && nv == 2) {
+                tiles_beside[PANELS_MAX - (end - at.pixel)](d, &at);
+                continue;
+            }
+#endif
             tiles[nv - 1][end - at.pixel - 1](d, &at);
         }
         at.column = column;

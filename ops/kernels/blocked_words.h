@@ -4,7 +4,8 @@
  * column, which is multiplied by a word of every pixel.
  *
  * In: WORDS_CONV, the struct of the kernel; WORDS_SUM, the vector of sums; WORDS_PIXELS,
- * the pixels of a tile, up to WORDS_MAX, which ATTN_EACH_ROW knows; and for that struct
+ * the pixels of a tile, up to WORDS_MAX, which ATTN_EACH_ROW knows; WORDS_BESIDE, the elements of x
+ * from a pixel to the one beside it, and WORDS_BYTES, their bytes; and for that struct
  *   words_first(d, column)       the numbers that sums begin with
  *   words_add(sum, weight, word) of a struct wide by promote(words), and a word of each
  *   lane
@@ -21,8 +22,8 @@ static ALWAYS_INLINE v_u32 word_at(const uint8_t *x)
     return word - (v_u32){ 0 };
 }
 
-static ALWAYS_INLINE void run_tile(const WORDS_CONV *d, const struct place *at,
-                                   const int n, const int nv)
+static ALWAYS_INLINE void words_tile(const WORDS_CONV *d, const struct place *at,
+                                     const int n, const int nv, const bool beside)
 {
     WORDS_SUM acc[WORDS_MAX][2];
     const int32_t *pixels = d->pixels + at->pixel;
@@ -40,7 +41,9 @@ static ALWAYS_INLINE void run_tile(const WORDS_CONV *d, const struct place *at,
         const uint8_t *x[WORDS_MAX];
         UNROLL
         for (int i = 0; i < n; i++)
-            x[i] = words_pixel(d, d->taps[t].offset + pixels[i]);
+            x[i] = beside
+                       ? words_pixel(d, d->taps[t].offset + pixels[0]) + i * WORDS_BYTES
+                       : words_pixel(d, d->taps[t].offset + pixels[i]);
         const int64_t end = d->taps[t].inputs * 4;
         for (int64_t c = 0; c < end; c += 4, w += w_row) {
             struct wide weight[2];
@@ -61,10 +64,22 @@ static ALWAYS_INLINE void run_tile(const WORDS_CONV *d, const struct place *at,
     words_put(d, acc, at, n, nv);
 }
 
+static ALWAYS_INLINE void run_tile(const WORDS_CONV *d, const struct place *at,
+                                   const int n, const int nv)
+{
+    words_tile(d, at, n, nv, false);
+}
+static ALWAYS_INLINE void run_beside(const WORDS_CONV *d, const struct place *at,
+                                     const int n, const int nv)
+{
+    words_tile(d, at, n, nv, true);
+}
+
 #define PANELS_CONV   WORDS_CONV
 #define PANELS_WEIGHT uint8_t
 #define PANELS_PIXELS WORDS_PIXELS
 #define PANELS_MAX    WORDS_MAX
+#define PANELS_BESIDE WORDS_BESIDE
 enum { PANELS_STEP = 4 };
 #include "blocked_panels.h"
 
