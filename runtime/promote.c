@@ -13,9 +13,9 @@
  * operators whose row takes the narrow type. What is stored is rounded once, at the end.
  *
  * A constant operand keeps its type where the operator's row says that it reads such storage
- * (attnrun_op_def.storage_in: the weights of matrix products). Others are cast, and the cast is
- * computed at load. Elements that nodes move out of a constant (a row of an embedding) are cast
- * behind that node.
+ * (attnrun_op_def.storage_in: the weights of products and convolutions). Others are cast, and the
+ * cast is computed at load. Elements that nodes move out of a constant (a row of an embedding) are
+ * cast behind that node.
  *
  * This runs before the rewrite passes, and without fusion too: they see f32 alone. */
 #include "promote.h"

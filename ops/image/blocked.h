@@ -7,6 +7,7 @@
 #define ATTN_OPS_BLOCKED_H
 
 #include "../../runtime/range.h"
+#include "../storage.h"
 #include "conv.h"
 
 /* Columns of a panel of weights: attn_blocked_conv. */
@@ -81,19 +82,30 @@ struct blocked_plan {
         x_plane; /* of X or the copy: elements from a line, a block to the next */
     int64_t n_tasks, task_cost, scratch_bytes, shared_bytes;
     const struct attn_kernels *kernels;
+    int32_t
+        w_type; /* of the packed weights: ATTN_B_F32 …; words of bf16 count as floats */
     int64_t sums_at; /* in scratch: of bytes sums of inputs, else results to be rounded */
     int64_t copy_at; /* and the copy that tiles read; 0: no tiles */
     int64_t kept_at; /* and which strip of the input scratch shows; 0: there is none */
 };
-/* packed: bias by columns, then the weights. */
+/* The parts of what attn_blocked_pack() has packed: bias and scale (or NULL) by columns, and the
+ * weights. */
 struct blocked_operands {
-    const float *x, *packed, *z;
-    float *y; /* x, y: of the types of X and Y */
+    const float *x, *bias, *scale, *z;
+    const void *w; /* of plan->w_type */
+    float *y;      /* x, y: of the types of X and Y */
     const struct attn_epilogue *activation;
     int n_activation;
     float min, max;
     bool clipped; /* min and max are all of the activation */
 };
+
+/* Packed weights from element `index` on. */
+static inline const void *blocked_weights_at(const struct blocked_plan *plan,
+                                             const void *weights, int64_t index)
+{
+    return (const char *)weights + index * (plan->w_type == ATTN_B_F32 ? 4 : 2);
+}
 
 /* What BlockedConv and BlockedQLinearConv share: attributes, and inputs X, W, B, Z. */
 struct blocked_conv_args {
@@ -186,8 +198,9 @@ attn_status attn_blocked_rows_run(const attnrun_step *step, const attnrun_work *
                                   const struct blocked_plan *plan,
                                   const struct blocked_operands *operands);
 
-/* Packed weights of W[rows, channels / groups, height, width] and of a bias (or NULL): floats
- * needed, -1 where that overflows; and the packing. */
+/* Packed weights of W[rows, channels / groups, height, width] and of a bias (or NULL): bytes
+ * needed, -1 where that overflows; and the packing. Weights of f16 and bf16 stay what they are
+ * (but for words of bf16), with the scale packed beside the bias; else it is multiplied in. */
 struct blocked_weights {
     const attnrun_tensor *w;
     const float *bias;
@@ -198,7 +211,18 @@ struct blocked_weights {
     const float *scale; /* of each row of W and of the bias; or NULL */
     const struct attn_kernels *kernels;
 };
-int64_t attn_blocked_packed_floats(const struct blocked_weights *weights);
-void attn_blocked_pack(float *packed, const struct blocked_weights *weights);
+/* The products are of words of two bf16. */
+static inline bool blocked_has_words(const struct attn_kernels *kernels, bool plain,
+                                     bool by_itself)
+{
+    return kernels->dots_bf16 && !plain && !by_itself;
+}
+/* The type of the packed weights of W of this type. */
+static inline int32_t blocked_w_type(int32_t dtype, bool words)
+{
+    return words ? ATTN_B_F32 : attn_stored_as(dtype);
+}
+int64_t attn_blocked_packed_bytes(const struct blocked_weights *weights);
+void attn_blocked_pack(void *packed, const struct blocked_weights *weights);
 
 #endif

@@ -1,10 +1,12 @@
 /* blocked_conv.c - BlockedConv: Conv of blocked maps, with what may follow it:
  *
- *   y = activation(S (conv(x, W) + B) + Z)
+ *   y = activation(S conv(x, W) + B + Z)
  *
  * X     [N, ceil(C / 16), H, W, 16], or with plain = 1 [N, C, H, W]
- * W     [M, C / group, height, width], B [M]: constants; with transposed = 1 W is [C, M, 1, 1]
- * S     [16 ceil(M / 16)], a constant, of dense convolutions by no tiles
+ * W     [M, C / group, height, width], B [M]: constants; with transposed = 1 W is [C, M, 1, 1].
+ *       W may be f16 or bf16, and is packed as that: kernels make floats of a row in registers
+ *       or, of Winograd's tiles and where each channel is by itself, of a panel in scratch
+ * S     [16 ceil(M / 16)], a constant
  * Y, Z  [N, ceil(M / 16), H', W', 16], see blocked.h; the sizes are in sliding_window.c
  *
  * With spread_h, spread_w a pixel becomes as many pixels of Y, those of column j of line i from
@@ -119,10 +121,6 @@ static attn_status check_dense(const attnrun_step *step,
     TRY(check_spread(step, args));
     if (!op_has_in(step, 4))
         return ATTNRUN_OK;
-    if (!dense)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "input 4 (S) is given, expected none with winograd or where each "
-                       "channel is a group");
     TRY(op_need_rank(step, 4, 1));
     return op_need_dim(step, 4, 0, dim_of(blocked_count(rows) * ATTN_BLOCK),
                        "output channels");
@@ -284,6 +282,9 @@ static attn_status blocked_conv_infer(attnrun_step *step)
     TRY(attn_blocked_conv_shape(step, step->args, plan, &empty));
     if (empty)
         return ATTNRUN_OK;
+    const bool words =
+        blocked_has_words(step->kernels, plan->shape.plain, plan->shape.by_itself);
+    plan->w_type = blocked_w_type(step->in[1].dtype, words);
     if (plan->shape.by_itself)
         attn_blocked_rows_plan(plan);
     else if (plan->shape.winograd)
@@ -304,8 +305,9 @@ static attn_status blocked_conv_pack(attnrun_pack *pack, int64_t *bytes, void *p
     const bool has_bias = pack->n_in > 2 && pack->in[2].kind != ATTNRUN_ABSENT;
     const bool has_scale = pack->n_in > 4 && pack->in[4].kind != ATTNRUN_ABSENT;
     *bytes = 0;
-    if (w->data == NULL || w->dtype != ATTNRUN_F32 || w->rank != 4 ||
-        (has_bias && pack->x[2].data == NULL) || (has_scale && pack->x[4].data == NULL))
+    if (w->data == NULL || (w->dtype != ATTNRUN_F32 && !attn_stored_narrow(w->dtype)) ||
+        w->rank != 4 || (has_bias && pack->x[2].data == NULL) ||
+        (has_scale && pack->x[4].data == NULL))
         return ATTNRUN_OK;
     const struct blocked_weights weights = {
         .w = w,
@@ -318,10 +320,10 @@ static attn_status blocked_conv_pack(attnrun_pack *pack, int64_t *bytes, void *p
         .scale = has_scale ? pack->x[4].data : NULL,
         .kernels = pack->kernels,
     };
-    const int64_t floats = attn_blocked_packed_floats(&weights);
-    if (floats < 0)
+    const int64_t all = attn_blocked_packed_bytes(&weights);
+    if (all < 0)
         return ATTNRUN_OK;
-    *bytes = floats * (int64_t)sizeof(float);
+    *bytes = all;
     pack->sources = (has_bias ? 6u : 2u) | (has_scale ? 16u : 0u);
     if (weights.by_itself || args->group == 1)
         pack->form = &packed_forms[weights.by_itself    ? 2
@@ -352,9 +354,14 @@ static attn_status blocked_conv_run(const attnrun_step *step, const attnrun_work
             attn_blocked_dense_prepare(plan, work->shared);
         return ATTNRUN_OK;
     }
+    const int64_t columns = blocked_count(plan->shape.rows) * ATTN_BLOCK;
+    const float *packed = step->node->packed;
+    const bool scaled = plan->w_type != ATTN_B_F32 && op_has_in(step, 4);
     struct blocked_operands o = {
         .x = step->x[0].data,
-        .packed = step->node->packed,
+        .bias = packed,
+        .scale = scaled ? packed + columns : NULL,
+        .w = packed + (scaled ? 2 : 1) * columns,
         .z = op_in_data(step, 3),
         .y = step->y[0].data,
         .activation = steps,
@@ -378,9 +385,9 @@ const attnrun_op_def op_blocked_conv_1 = {
     .since = 1,
     .args_bytes = sizeof(struct blocked_conv_args),
     .state_bytes = sizeof(struct blocked_plan),
-    .inputs = "X:V W:T B:T? Z:T? S:T?",
+    .inputs = "X:V W:W B:T? Z:T? S:T?",
     .outputs = "Y:U",
-    .types = "T=f32 V=f32,bf16 U=f32,bf16",
+    .types = "T=f32 V=f32,bf16 U=f32,bf16 W=f32,f16,bf16",
     .attrs = blocked_conv_attrs,
     .infer = blocked_conv_infer,
     .pack = blocked_conv_pack,

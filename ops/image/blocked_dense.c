@@ -486,7 +486,9 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
     const void *const next = c->next;
     for (int64_t done = 0; done < columns; done += c->columns) {
         c->columns = min64(columns - done, near ? panel : columns);
-        c->next = done + c->columns < columns ? c->w + c->columns * p->weight_rows : next;
+        const void *const following =
+            blocked_weights_at(p, c->w, c->columns * p->weight_rows);
+        c->next = done + c->columns < columns ? following : next;
         if (near)
             run_panel(step, p, o, c, place);
         else if (p->words)
@@ -498,8 +500,9 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
         const int64_t put = c->columns / ATTN_BLOCK * c->y_block;
         c->copied = true;
         place.column += c->columns;
-        c->w += c->columns * p->weight_rows;
+        c->w = following;
         c->bias += c->columns;
+        c->scale += c->scale != NULL ? c->columns : 0;
         c->y = p->shape.y_bf16 ? (float *)(void *)((uint16_t *)(void *)c->y + put)
                                : c->y + put;
         if (c->z != NULL)
@@ -512,7 +515,9 @@ attn_status attn_blocked_dense_floats(const attnrun_step *step,
                                       const struct blocked_operands *o,
                                       struct attn_blocked_conv *c, int64_t columns)
 {
-    const struct blocked_plan p = { .weight_rows = c->rows, .shape.spread = { 1, 1 } };
+    const struct blocked_plan p = { .weight_rows = c->rows,
+                                    .w_type = c->w_type,
+                                    .shape.spread = { 1, 1 } };
     return run_columns(step, &p, o, c, columns, (struct near){ 0 });
 }
 
@@ -538,8 +543,10 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
                            (part.h * s->w.out[2] + part.w) * ATTN_BLOCK;
         struct attn_blocked_conv c = {
             .x = x,
-            .w = o->packed + all + column * p->weight_rows,
-            .bias = o->packed + column,
+            .w = blocked_weights_at(p, o->w, column * p->weight_rows),
+            .w_type = p->w_type,
+            .bias = o->bias + column,
+            .scale = o->scale != NULL ? o->scale + column : NULL,
             .z = o->z != NULL ? o->z + at : NULL,
             .pixels = (const int32_t *)(const void *)(taps + p->taps),
             .taps = taps,
@@ -553,8 +560,9 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
             .copy = attn_blocked_copy(p, work->scratch),
             .copied = copied,
             .next = task + 1 < work->end
-                        ? o->packed + all +
-                              attn_blocked_first_column(p, task + 1) * p->weight_rows
+                        ? blocked_weights_at(p, o->w,
+                                             attn_blocked_first_column(p, task + 1) *
+                                                 p->weight_rows)
                         : NULL,
         };
         const struct near place = {

@@ -1,11 +1,15 @@
 /* blocked_pack.c - the weights of convolutions of blocked maps, packed once.
  *
- * In: W [rows, channels of a group, height, width] and a bias. Out: the bias, filled up with
- * zeros to blocks of 16; then for each group panels of columns, a row for each input that a
+ * In: W [rows, channels of a group, height, width], a bias and a scale. Out: the bias, filled up
+ * with zeros to blocks of 16; then for each group panels of columns, a row for each input that a
  * tile meets: block of channels, tap, channel of the block; of plain maps channel, tap. Where
  * each channel is by itself: [block][tap][16]; for Winograd's tiles 16 times the panels of 1 x
  * 1, one for each place of a tile. What fills up columns is 0. With products of bf16 a row of
- * panels has words of two inputs of a block. */
+ * panels has words of two inputs of a block.
+ *
+ * Weights of f16 and bf16 keep their type, unless they become such words: the scale follows the
+ * bias, and is no part of them; and for Winograd's tiles they stay 3 x 3, panels of [channel]
+ * [tap], whose places are computed at run (winograd_weights_f32). */
 #include "../../runtime/poll.h"
 #include "blocked.h"
 
@@ -14,10 +18,29 @@ enum { PLACES = ATTN_WINOGRAD_PLACES };
 /* Words of two bf16 along the inputs. */
 static bool is_words(const struct blocked_weights *p)
 {
-    return p->kernels->dots_bf16 && !p->plain && !p->by_itself && !p->floats;
+    return !p->floats && blocked_has_words(p->kernels, p->plain, p->by_itself);
 }
 
-int64_t attn_blocked_packed_floats(const struct blocked_weights *p)
+/* Packed in the 16 bits that the file has. */
+static bool is_half(const struct blocked_weights *p)
+{
+    return blocked_w_type(p->w->dtype, is_words(p)) != ATTN_B_F32;
+}
+
+static int64_t rows_of(const struct blocked_weights *p)
+{
+    return p->w->dims[p->transposed ? 1 : 0];
+}
+
+/* Bias, and scale where it is no part of the weights, in floats. */
+static int64_t head_floats(const struct blocked_weights *p)
+{
+    const int64_t columns = blocked_count(rows_of(p)) * ATTN_BLOCK;
+    return is_half(p) && p->scale != NULL ? 2 * columns : columns;
+}
+
+/* Elements of the packed weights; -1 where they are too many. */
+static int64_t packed_elements(const struct blocked_weights *p)
 {
     const int64_t *dims = p->w->dims, channels = dims[p->transposed ? 0 : 1];
     int64_t taps, rows, all, inputs = p->by_itself ? 1 : channels;
@@ -26,24 +49,54 @@ int64_t attn_blocked_packed_floats(const struct blocked_weights *p)
                  (channels % ATTN_BLOCK > 0
                       ? blocked_pairs(channels % ATTN_BLOCK, p->winograd ? 1 : dims[3])
                       : 0);
-    const int64_t of_w = dims[p->transposed ? 1 : 0];
-    const int64_t columns =
-        p->by_itself || p->groups == 1 ? blocked_count(of_w) * ATTN_BLOCK : of_w;
+    const int64_t columns = p->by_itself || p->groups == 1
+                                ? blocked_count(rows_of(p)) * ATTN_BLOCK
+                                : rows_of(p);
     if (!ck_mul(dims[2], dims[3], &taps) ||
-        !ck_mul(p->winograd ? PLACES : taps, inputs, &rows) ||
+        !ck_mul(p->winograd && !is_half(p) ? PLACES : taps, inputs, &rows) ||
         !ck_mul(rows, columns, &all) || all > ATTN_MAX_ELEMENTS)
         return -1;
-    return columns + all;
+    return all;
 }
 
-static void pack_by_itself(float *to, const attnrun_tensor *w)
+int64_t attn_blocked_packed_bytes(const struct blocked_weights *p)
 {
-    const int64_t taps = w->dims[2] * w->dims[3];
-    const float *from = w->data;
-    for (int64_t c = 0; c < w->dims[0] && !attn_stops(c); c++)
-        for (int64_t t = 0; t < taps; t++)
-            to[(c / ATTN_BLOCK * taps + t) * ATTN_BLOCK + c % ATTN_BLOCK] =
-                from[c * taps + t];
+    const int64_t elements = packed_elements(p);
+    if (elements < 0)
+        return -1;
+    return head_floats(p) * (int64_t)sizeof(float) + elements * (is_half(p) ? 2 : 4);
+}
+
+/* Weight i of W, and the factor of a row. */
+static float weight_at(const struct blocked_weights *p, int64_t i)
+{
+    float x;
+    if (attn_stored_narrow(p->w->dtype))
+        attn_stored_to_floats(p->kernels, p->w->dtype, &x,
+                              attn_stored_at(p->w->dtype, p->w->data, i), 1);
+    else
+        x = ((const float *)p->w->data)[i];
+    return x;
+}
+static float scale_of(const struct blocked_weights *p, int64_t row)
+{
+    return p->scale != NULL ? p->scale[row] : 1.0f;
+}
+
+static void pack_by_itself(void *packed, const struct blocked_weights *p)
+{
+    const int64_t taps = p->w->dims[2] * p->w->dims[3];
+    const bool half = is_half(p);
+    float *const floats = packed;
+    uint16_t *const halves = packed;
+    for (int64_t c = 0; c < p->w->dims[0] && !attn_stops(c); c++)
+        for (int64_t t = 0; t < taps; t++) {
+            const int64_t to = (c / ATTN_BLOCK * taps + t) * ATTN_BLOCK + c % ATTN_BLOCK;
+            if (half)
+                halves[to] = ((const uint16_t *)p->w->data)[c * taps + t];
+            else
+                floats[to] = weight_at(p, c * taps + t) * scale_of(p, c);
+        }
 }
 
 /* Column `column` of a panel of `width`, from the weights of one output channel. */
@@ -59,11 +112,24 @@ static void pack_column(float *to, int64_t width, const float *from, int64_t cha
     }
 }
 
-/* The same as words of two channels. */
-static void pack_words(const struct attn_kernels *kernels, float *to, int64_t width,
-                       const float *from, int64_t channels, const int64_t *kernel,
-                       float scale)
+/* The same of 16 bits. */
+static void pack_half_column(uint16_t *to, int64_t width, const uint16_t *from,
+                             int64_t channels, int64_t taps, bool plain)
 {
+    const int64_t block = plain ? 1 : ATTN_BLOCK;
+    for (int64_t first = 0; first < channels; first += block) {
+        const int64_t n = min64(channels - first, block);
+        for (int64_t t = 0; t < taps; t++)
+            for (int64_t c = 0; c < n; c++, to += width)
+                *to = from[(first + c) * taps + t];
+    }
+}
+
+/* The same as words of two channels, of the weights from element `from` on. */
+static void pack_words(const struct blocked_weights *p, float *to, int64_t width,
+                       int64_t from, float scale)
+{
+    const int64_t channels = p->w->dims[1], *kernel = p->w->dims + 2;
     const int64_t taps = kernel[0] * kernel[1];
     for (int64_t first = 0; first < channels; first += ATTN_BLOCK) {
         const int64_t n = min64(channels - first, ATTN_BLOCK),
@@ -72,22 +138,23 @@ static void pack_words(const struct attn_kernels *kernels, float *to, int64_t wi
             float tap[ATTN_BLOCK] = { 0 };
             uint32_t pairs[ATTN_BLOCK / 2];
             for (int64_t c = 0; c < n; c++)
-                tap[c] = from[(first + c) * taps + t] * scale;
-            kernels->words_bf16(pairs, tap, ATTN_BLOCK / 2);
+                tap[c] = weight_at(p, from + (first + c) * taps + t) * scale;
+            p->kernels->words_bf16(pairs, tap, ATTN_BLOCK / 2);
             for (int64_t c = 0; c < words; c++, to += width)
                 memcpy(to, &pairs[c], sizeof *to);
         }
     }
 }
 
-/* G g G' of 3 x 3 weights, with rows 1 0 0, 1/2 1/2 1/2, 1/2 -1/2 1/2, 0 0 1 of G: place i of
- * its 16 goes to to[i * step]. */
-static void transform_weights(float *to, int64_t step, const float *g)
+/* G g G' of 3 x 3 weights from element `from` on, with rows 1 0 0, 1/2 1/2 1/2, 1/2 -1/2 1/2,
+ * 0 0 1 of G: place i of its 16 goes to to[i * step]. */
+static void transform_weights(float *to, int64_t step, const struct blocked_weights *p,
+                              int64_t from, float scale)
 {
     double rows[4][3], d[3];
     for (int j = 0; j < 3; j++) {
         for (int i = 0; i < 3; i++)
-            d[i] = (double)g[3 * i + j];
+            d[i] = (double)(weight_at(p, from + 3 * i + j) * scale);
         rows[0][j] = d[0];
         rows[1][j] = (d[0] + d[1] + d[2]) / 2;
         rows[2][j] = (d[0] - d[1] + d[2]) / 2;
@@ -103,15 +170,15 @@ static void transform_weights(float *to, int64_t step, const float *g)
 }
 
 /* The words of the places of two channels, of which the second may be missing. */
-static void transform_pair(const struct attn_kernels *kernels, float *to, int64_t step,
-                           const float *g, bool two)
+static void transform_pair(float *to, int64_t step, const struct blocked_weights *p,
+                           int64_t from, float scale, bool two)
 {
     float both[2 * PLACES] = { 0 };
     uint32_t words[PLACES];
-    transform_weights(both, 2, g);
+    transform_weights(both, 2, p, from, scale);
     if (two)
-        transform_weights(both + 1, 2, g + 9);
-    kernels->words_bf16(words, both, PLACES);
+        transform_weights(both + 1, 2, p, from + 9, scale);
+    p->kernels->words_bf16(words, both, PLACES);
     for (int i = 0; i < PLACES; i++)
         memcpy(to + i * step, &words[i], sizeof *to);
 }
@@ -123,18 +190,19 @@ static void pack_winograd(float *packed, const struct blocked_weights *p,
     const int64_t rows = p->w->dims[0], channels = p->w->dims[1];
     const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
     const int64_t panel = blocked_panel(p->kernels);
-    const float *from = p->w->data;
+    int64_t from = 0;
     for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {
         const int64_t first = row / panel * panel;
         const int64_t width = min64(columns - first, panel);
+        const float scale = scale_of(p, row);
         float *to = packed + first * of_place + row - first;
         for (int64_t c = 0; c < channels; c++, from += 9, to += width) {
             if (!is_words(p)) {
-                transform_weights(to, columns * of_place, from);
+                transform_weights(to, columns * of_place, p, from, scale);
                 continue;
             }
             const bool two = ++c < channels;
-            transform_pair(p->kernels, to, columns * of_place, from, two);
+            transform_pair(to, columns * of_place, p, from, scale, two);
             from += two ? 9 : 0;
         }
     }
@@ -147,18 +215,17 @@ static void pack_transposed(float *packed, const struct blocked_weights *p)
     const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
     const int64_t panel = blocked_panel(p->kernels);
     const int step = is_words(p) ? 2 : 1;
-    const float *w = p->w->data;
     for (int64_t first = 0; first < columns; first += panel) {
         const int64_t width = min64(columns - first, panel),
                       n = min64(rows - first, width);
         for (int64_t c = 0; c < channels; c += step, packed += width) {
-            if (attn_poll_work(2 * step * width * (int64_t)sizeof *w) != ATTNRUN_OK)
+            if (attn_poll_work(2 * step * width * (int64_t)sizeof *packed) != ATTNRUN_OK)
                 return; /* who called sees it at the next poll */
             float pairs[8 * ATTN_BLOCK] = { 0 };
             for (int64_t k = 0; k < step && c + k < channels; k++)
                 for (int64_t i = 0; i < n; i++)
-                    pairs[step * i + k] = w[(c + k) * rows + first + i] *
-                                          (p->scale != NULL ? p->scale[first + i] : 1.0f);
+                    pairs[step * i + k] =
+                        weight_at(p, (c + k) * rows + first + i) * scale_of(p, first + i);
             if (step == 1)
                 memcpy(packed, pairs, (size_t)width * sizeof *packed);
             else
@@ -167,41 +234,73 @@ static void pack_transposed(float *packed, const struct blocked_weights *p)
     }
 }
 
-static void pack_bias(float *packed, const struct blocked_weights *p, int64_t rows)
+/* The same of 16 bits. */
+static void pack_half_transposed(uint16_t *packed, const struct blocked_weights *p)
 {
-    for (int64_t row = 0; p->bias != NULL && row < rows && !attn_stops(row); row++)
-        packed[row] = p->bias[row] * (p->scale != NULL ? p->scale[row] : 1.0f);
+    const int64_t channels = p->w->dims[0], rows = p->w->dims[1];
+    const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
+    const int64_t panel = blocked_panel(p->kernels);
+    const uint16_t *w = p->w->data;
+    for (int64_t first = 0; first < columns; first += panel) {
+        const int64_t width = min64(columns - first, panel),
+                      n = min64(rows - first, width);
+        for (int64_t c = 0; c < channels && !attn_stops(c); c++, packed += width)
+            memcpy(packed, w + c * rows + first, (size_t)n * sizeof *w);
+    }
 }
 
-void attn_blocked_pack(float *packed, const struct blocked_weights *p)
+/* Bias and scale. */
+static void pack_head(float *packed, const struct blocked_weights *p)
+{
+    const int64_t rows = rows_of(p), columns = blocked_count(rows) * ATTN_BLOCK;
+    for (int64_t row = 0; p->bias != NULL && row < rows && !attn_stops(row); row++)
+        packed[row] = p->bias[row];
+    if (head_floats(p) > columns)
+        memcpy(packed + columns, p->scale, (size_t)rows * sizeof *packed);
+}
+
+/* The panels of all groups, a row of W after the other. */
+static void pack_rows(void *packed, const struct blocked_weights *p, int64_t weight_rows)
 {
     const attnrun_tensor *w = p->w;
-    const int64_t taps = w->dims[2] * w->dims[3], rows = w->dims[p->transposed ? 1 : 0];
+    const int64_t taps = w->dims[2] * w->dims[3], rows = w->dims[0];
     const int64_t of_row = w->dims[1] * taps, panel = blocked_panel(p->kernels);
-    const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
-    const int64_t of_group = p->by_itself || p->groups == 1 ? columns : rows / p->groups;
-    const int64_t weight_rows = (attn_blocked_packed_floats(p) - columns) / columns;
-    memset(packed, 0, (size_t)attn_blocked_packed_floats(p) * sizeof(float));
-    pack_bias(packed, p, rows);
-    packed += columns;
-    if (p->transposed)
-        pack_transposed(packed, p);
-    else if (p->by_itself)
-        pack_by_itself(packed, w);
-    else if (p->winograd)
-        pack_winograd(packed, p, weight_rows / PLACES);
-    if (p->by_itself || p->winograd || p->transposed)
-        return;
+    const int64_t of_group =
+        p->groups == 1 ? blocked_count(rows) * ATTN_BLOCK : rows / p->groups;
+    const bool half = is_half(p);
     for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {
         const int64_t group = row / of_group, column = row % of_group;
         const int64_t first = column / panel * panel;
         const int64_t width = min64(of_group - first, panel);
-        const float *from = (const float *)w->data + row * of_row;
-        const float scale = p->scale != NULL ? p->scale[row] : 1.0f;
-        float *to = packed + (group * of_group + first) * weight_rows + column - first;
-        if (is_words(p))
-            pack_words(p->kernels, to, width, from, w->dims[1], w->dims + 2, scale);
+        const int64_t to = (group * of_group + first) * weight_rows + column - first;
+        if (half) /* the places of Winograd's tiles are computed from [channel][tap] */
+            pack_half_column((uint16_t *)packed + to, width,
+                             (const uint16_t *)w->data + row * of_row, w->dims[1], taps,
+                             p->plain || p->winograd);
+        else if (is_words(p))
+            pack_words(p, (float *)packed + to, width, row * of_row, scale_of(p, row));
         else
-            pack_column(to, width, from, w->dims[1], taps, p->plain, scale);
+            pack_column((float *)packed + to, width,
+                        (const float *)w->data + row * of_row, w->dims[1], taps, p->plain,
+                        scale_of(p, row));
     }
+}
+
+void attn_blocked_pack(void *packed, const struct blocked_weights *p)
+{
+    const int64_t columns = blocked_count(rows_of(p)) * ATTN_BLOCK;
+    const int64_t weight_rows = packed_elements(p) / columns;
+    memset(packed, 0, (size_t)attn_blocked_packed_bytes(p));
+    pack_head(packed, p);
+    void *const weights = (float *)packed + head_floats(p);
+    if (p->by_itself)
+        pack_by_itself(weights, p);
+    else if (p->transposed && is_half(p))
+        pack_half_transposed(weights, p);
+    else if (p->transposed)
+        pack_transposed(weights, p);
+    else if (p->winograd && !is_half(p))
+        pack_winograd(weights, p, weight_rows / PLACES);
+    else
+        pack_rows(weights, p, weight_rows);
 }

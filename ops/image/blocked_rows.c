@@ -1,5 +1,6 @@
 /* blocked_rows.c - convolution of blocked maps where each channel is by itself: a task is
- * some lines of one block of 16 channels. */
+ * some lines of one block of 16 channels. Weights of f16 and bf16 become floats in scratch, times
+ * their scale, as a task begins with another block. */
 #include "blocked.h"
 
 enum { TASK_NS = 15000 };
@@ -21,6 +22,25 @@ void attn_blocked_rows_plan(struct blocked_plan *p)
     p->n_tasks = s->batch * blocked_count(s->rows) * p->h_blocks;
     p->task_cost = window_cost(line * (double)p->block_h);
     p->scratch_bytes = p->shared_bytes = 0;
+    if (p->w_type != ATTN_B_F32)
+        p->scratch_bytes =
+            s->w.kernel[1] * s->w.kernel[2] * ATTN_BLOCK * (int64_t)sizeof(float);
+}
+
+/* The weights of a block of channels as floats. */
+static const float *find_weights(const attnrun_step *step, const struct blocked_plan *p,
+                                 const struct blocked_operands *o, int64_t block,
+                                 int64_t taps, float *room)
+{
+    const int64_t n = taps * ATTN_BLOCK;
+    const void *w = blocked_weights_at(p, o->w, block * n);
+    if (p->w_type == ATTN_B_F32)
+        return w;
+    attn_stored_to_floats(step->kernels, step->in[1].dtype, room, w, n);
+    const float *scale = o->scale != NULL ? o->scale + block * ATTN_BLOCK : NULL;
+    for (int64_t i = 0; scale != NULL && i < n; i++)
+        room[i] *= scale[i % ATTN_BLOCK];
+    return room;
 }
 
 attn_status attn_blocked_rows_run(const attnrun_step *step, const attnrun_work *work,
@@ -33,14 +53,17 @@ attn_status attn_blocked_rows_run(const attnrun_step *step, const attnrun_work *
     struct attn_blocked_rows d = blocked_rows_of(w);
     d.min = o->min;
     d.max = o->max;
+    int64_t shown = -1; /* the block of d.w */
     for (int64_t task = work->begin; task < work->end; task++) {
         const int64_t plane = task / p->h_blocks, block = plane % blocks;
         d.row = task % p->h_blocks * p->block_h;
         d.rows = w->out[1] - d.row < p->block_h ? w->out[1] - d.row : p->block_h;
         const int64_t at = (plane * w->out[1] + d.row) * w->out[2] * ATTN_BLOCK;
         d.x = o->x + plane * w->in[1] * w->in[2] * ATTN_BLOCK;
-        d.bias = o->packed + block * ATTN_BLOCK;
-        d.w = o->packed + (blocks + block * taps) * ATTN_BLOCK;
+        d.bias = o->bias + block * ATTN_BLOCK;
+        if (block != shown)
+            d.w = find_weights(step, p, o, block, taps, work->scratch);
+        shown = block;
         d.y = o->y + at;
         d.z = o->z != NULL ? o->z + at : NULL;
         step->kernels->blocked_depthwise_f32(&d);

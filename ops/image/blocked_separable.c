@@ -1,13 +1,15 @@
 /* blocked_separable.c - BlockedSeparable: the convolution of each channel by itself between two
  * of one pixel, on maps in blocks of 16 channels, line after line:
  *
- *   mid = e(conv(X, E) + EB)           1 x 1; without E it is X
- *   own = a(conv(mid, W) + B)          each channel by itself, a window of height x width
- *   Y   = p(conv(own, P) + PB + Z)     1 x 1; without P it is own
+ *   mid = e(ES conv(X, E) + EB)          1 x 1; without E it is X
+ *   own = a(S conv(mid, W) + B)          each channel by itself, a window of height x width
+ *   Y   = p(PS conv(own, P) + PB + Z)    1 x 1; without P it is own
  *
  * X     [N, ceil(channels / 16), H, W, 16]
  * E     [C, channels, 1, 1], EB [C]; W [C, 1, height, width], B [C]; P [M, C, 1, 1], PB [M]:
- *       constants; E, P or both are there, and without E channels is C
+ *       constants; E, P or both are there, and without E channels is C. E, W and P are of one type,
+ *       f32, f16 or bf16, and are packed as that
+ * ES, S [16 ceil(C / 16)], PS [16 ceil(M / 16)]: constants, or 1
  * Y, Z  [N, ceil(M / 16), H', W', 16], without P ceil(C / 16) blocks and no Z; the sizes are in
  *       sliding_window.c
  *
@@ -20,7 +22,7 @@
 #include "../../runtime/poll.h"
 #include "blocked.h"
 
-enum { X, W, B, E, EB, P, PB, Z };
+enum { X, W, E = 4, P = 7, Z = 10 }; /* bias and factors follow weights */
 enum {
     STRIP_BYTES = 1 << 19, /* of scratch, where one line does not need more */
     MIN_STRIPS = 8,        /* of a map that has as many lines */
@@ -58,27 +60,40 @@ struct separable_plan {
     int64_t mid_plane, own_plane; /* elements of a block of channels there */
     int64_t own_at, kept_at;      /* in scratch: bytes */
     int64_t pixels;               /* of the table of places in shared memory */
+    int32_t dtype;                /* of the weights */
+    int64_t w_at;                 /* in scratch: W as floats, where it is of 16 bits */
 };
 
-/* Weights of 1 x 1, and their bias. */
+/* Dims of the weights in input `in`, and what follows them: bias, factors of their sums. */
+static attn_status check_dims(const attnrun_step *step, int in)
+{
+    const attnrun_dim *const w = step->in[in].dims, rows = w[0];
+    for (int i = 0; i < 4; i++)
+        if (!dim_is_const(w[i]) || w[i].value < 1)
+            return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+                                 "expected constant dims of 1 or more");
+    if (op_has_in(step, in + 1)) {
+        TRY(op_need_rank(step, in + 1, 1));
+        TRY(op_need_dim(step, in + 1, 0, rows, "output channels"));
+    }
+    if (!op_has_in(step, in + 2))
+        return ATTNRUN_OK;
+    TRY(op_need_rank(step, in + 2, 1));
+    return op_need_dim(step, in + 2, 0, dim_of(blocked_count(rows.value) * ATTN_BLOCK),
+                       "output channels in blocks");
+}
+
+/* Weights of 1 x 1. */
 static attn_status check_pointwise(const attnrun_step *step, int in, int64_t rows,
                                    int64_t channels)
 {
-    const attnrun_type *w = &step->in[in];
     TRY(op_need_rank(step, in, 4));
     if (rows >= 0)
         TRY(op_need_dim(step, in, 0, dim_of(rows), "output channels"));
     TRY(op_need_dim(step, in, 1, dim_of(channels), "input channels"));
-    TRY(op_need_dim(step, in, 2, dim_of(1), "one row"));
-    TRY(op_need_dim(step, in, 3, dim_of(1), "one column"));
-    for (int i = 0; i < 4; i++)
-        if (!dim_is_const(w->dims[i]) || w->dims[i].value < 1)
-            return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                                 "expected constant dims of 1 or more");
-    if (!op_has_in(step, in + 1))
-        return ATTNRUN_OK;
-    TRY(op_need_rank(step, in + 1, 1));
-    return op_need_dim(step, in + 1, 0, w->dims[0], "output channels");
+    for (int i = 2; i < 4; i++)
+        TRY(op_need_dim(step, in, i, dim_of(1), "one tap"));
+    return check_dims(step, in);
 }
 
 static attn_status check_weights(const attnrun_step *step,
@@ -87,20 +102,13 @@ static attn_status check_weights(const attnrun_step *step,
     const attnrun_type *w = &step->in[W];
     if (!op_has_in(step, E) && !op_has_in(step, P))
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "inputs 3 (E) and 5 (P) are absent, expected one of them");
+                       "inputs 4 (E) and 7 (P) are absent, expected one of them");
     if (op_has_in(step, Z) && !op_has_in(step, P))
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "input 7 (Z) is given, expected none without input 5 (P)");
+                       "input 10 (Z) is given, expected none without input 7 (P)");
     TRY(op_need_rank(step, W, 4));
     TRY(op_need_dim(step, W, 1, dim_of(1), "each channel by itself"));
-    for (int i = 0; i < 4; i++)
-        if (!dim_is_const(w->dims[i]) || w->dims[i].value < 1)
-            return op_fail_input(step, W, ATTNRUN_E_SHAPE,
-                                 "expected constant dims of 1 or more");
-    if (op_has_in(step, B)) {
-        TRY(op_need_rank(step, B, 1));
-        TRY(op_need_dim(step, B, 0, w->dims[0], "channels"));
-    }
+    TRY(check_dims(step, W));
     if (op_has_in(step, P))
         TRY(check_pointwise(step, P, -1, w->dims[0].value));
     if (op_has_in(step, E))
@@ -117,24 +125,21 @@ static int64_t lines_seen(const struct window *w, int64_t lines)
 /* Bytes of scratch for so many lines of Y; -1 where that overflows. */
 static int64_t strip_bytes(const struct separable_plan *p, int64_t lines)
 {
-    int64_t of_mid = 0, of_own = 0, bytes;
-    if (p->expands && (!ck_mul(lines_seen(&p->w, lines), p->w.in[2], &of_mid)))
-        return -1;
-    if (p->projects && !ck_mul(lines, p->w.out[2], &of_own))
-        return -1;
-    if (!ck_add(of_mid, of_own, &bytes) ||
-        !ck_mul(bytes, blocked_count(p->own) * ATTN_BLOCK * (int64_t)sizeof(float),
-                &bytes))
-        return -1;
-    return bytes;
+    const int64_t channels = blocked_count(p->own) * ATTN_BLOCK;
+    int64_t of_mid = 0, of_own = 0, n;
+    const bool fits =
+        (!p->expands || ck_mul(lines_seen(&p->w, lines), p->w.in[2], &of_mid)) &&
+        (!p->projects || ck_mul(lines, p->w.out[2], &of_own)) &&
+        ck_add(of_mid, of_own, &n) && ck_mul(n, channels * (int64_t)sizeof(float), &n);
+    return fits ? n : -1;
 }
 
 /* Lines of Y in a task: few enough for L2, and for several threads. */
 static void cut(struct separable_plan *p)
 {
-    const int64_t all = p->w.out[1], most = ceil_div(all, MIN_STRIPS);
+    const int64_t all = p->w.out[1], most = min64(ceil_div(all, MIN_STRIPS), MAX_LINES);
     int64_t lines = 1;
-    while (lines < min64(most, MAX_LINES) && strip_bytes(p, lines + 1) <= STRIP_BYTES)
+    while (lines < most && strip_bytes(p, lines + 1) <= STRIP_BYTES)
         lines++;
     p->strips = ceil_div(all, lines);
     p->lines = ceil_div(all, p->strips);
@@ -146,11 +151,9 @@ static double flops_of(const struct separable_plan *p)
     const struct window *w = &p->w;
     const double in = (double)w->in[1] * (double)w->in[2];
     const double out = (double)w->out[1] * (double)w->out[2];
-    double n = out * (double)w->kernel[1] * (double)w->kernel[2];
-    if (p->expands)
-        n += in * (double)p->channels;
-    if (p->projects)
-        n += out * (double)p->rows;
+    const double taps = (double)w->kernel[1] * (double)w->kernel[2];
+    const double n = out * (taps + (p->projects ? (double)p->rows : 0.0)) +
+                     (p->expands ? in * (double)p->channels : 0.0);
     return 2.0 * n * (double)p->own * (double)p->batch;
 }
 
@@ -175,8 +178,7 @@ static attn_status make_plan(attnrun_step *step, const struct separable_args *ar
     }
     cut(p);
     p->mid_lines = lines_seen(&p->w, p->lines);
-    const int64_t bytes = strip_bytes(p, p->lines);
-    int64_t of_mid, of_own;
+    int64_t bytes = strip_bytes(p, p->lines), of_mid, of_own, of_weights;
     if (bytes < 0 || !ck_mul(p->mid_lines, p->w.in[2], &of_mid) ||
         !ck_mul(p->lines, p->w.out[2], &of_own) ||
         max64(of_mid, of_own) > INT32_MAX / ATTN_BLOCK ||
@@ -190,6 +192,13 @@ static attn_status make_plan(attnrun_step *step, const struct separable_args *ar
     p->own_plane = of_own * ATTN_BLOCK;
     p->own_at =
         p->expands ? blocked_count(p->own) * p->mid_plane * (int64_t)sizeof(float) : 0;
+    p->dtype = step->in[W].dtype;
+    p->w_at = bytes;
+    if (attn_stored_narrow(p->dtype) &&
+        (!ck_mul(blocked_count(p->own) * p->w.kernel[1] * p->w.kernel[2],
+                 ATTN_BLOCK * (int64_t)sizeof(float), &of_weights) ||
+         !ck_add(bytes, of_weights, &bytes)))
+        return op_fail_scratch(step);
     p->kept_at = bytes;
     p->pixels = max64(p->expands ? of_mid : 0, p->projects ? of_own : 0);
     step->scratch_bytes = bytes + (int64_t)sizeof(int64_t);
@@ -245,17 +254,28 @@ static attn_status separable_infer(attnrun_step *step)
 
 /* ---- packing: E, W and P one behind the other, each as BlockedConv has it ---- */
 
-/* The weights in input `in`; false where they or their bias are no constants of f32. */
-static bool weights_of(const attnrun_pack *pack, int in, struct blocked_weights *weights)
+static bool pack_has(const attnrun_pack *pack, int in)
 {
-    const bool has_bias = pack->n_in > in + 1 && pack->in[in + 1].kind != ATTNRUN_ABSENT;
+    return pack->n_in > in && pack->in[in].kind != ATTNRUN_ABSENT;
+}
+
+/* The weights in input `in`, with what follows them; false where one is no constant. */
+static bool weights_of(const attnrun_pack *pack, int in, struct blocked_weights *weights,
+                       uint32_t *sources)
+{
     const attnrun_tensor *w = &pack->x[in];
-    if (w->data == NULL || w->dtype != ATTNRUN_F32 || w->rank != 4 ||
-        (has_bias && pack->x[in + 1].data == NULL))
+    if (w->data == NULL || w->rank != 4)
         return false;
+    *sources |= 1u << in;
+    for (int i = in + 1; i <= in + 2; i++) {
+        if (pack_has(pack, i) && pack->x[i].data == NULL)
+            return false;
+        *sources |= pack_has(pack, i) ? 1u << i : 0;
+    }
     *weights = (struct blocked_weights){
         .w = w,
-        .bias = has_bias ? pack->x[in + 1].data : NULL,
+        .bias = pack_has(pack, in + 1) ? pack->x[in + 1].data : NULL,
+        .scale = pack_has(pack, in + 2) ? pack->x[in + 2].data : NULL,
         .groups = in == W ? w->dims[0] : 1,
         .by_itself = in == W,
         .floats = true,
@@ -268,30 +288,26 @@ static attn_status separable_pack(attnrun_pack *pack, int64_t *bytes, void *pack
 {
     static const int inputs[3] = { E, W, P };
     struct blocked_weights weights[3];
-    int64_t floats = 0, at[3] = { 0 };
+    int64_t all = 0, at[3] = { 0 };
     uint32_t sources = 0;
     *bytes = 0;
     for (int i = 0; i < 3; i++) {
-        const int in = inputs[i];
-        if (pack->n_in <= in || pack->in[in].kind == ATTNRUN_ABSENT) {
-            weights[i].w = NULL;
+        weights[i].w = NULL;
+        if (!pack_has(pack, inputs[i]))
             continue;
-        }
-        at[i] = floats;
-        if (!weights_of(pack, in, &weights[i]))
+        at[i] = all;
+        if (!weights_of(pack, inputs[i], &weights[i], &sources))
             return ATTNRUN_OK;
-        const int64_t n = attn_blocked_packed_floats(&weights[i]);
-        if (n < 0 || !ck_add(floats, n, &floats))
+        const int64_t n = attn_blocked_packed_bytes(&weights[i]);
+        if (n < 0 || !ck_add(all, n, &all))
             return ATTNRUN_OK;
-        sources |= (weights[i].bias != NULL ? 3u : 1u) << in;
     }
-    if (!ck_mul(floats, (int64_t)sizeof(float), bytes))
-        return ATTNRUN_OK;
+    *bytes = all;
     pack->sources = sources;
     pack->replaces |= sources;
     for (int i = 0; packed != NULL && i < 3; i++)
         if (weights[i].w != NULL)
-            attn_blocked_pack((float *)packed + at[i], &weights[i]);
+            attn_blocked_pack((char *)packed + at[i], &weights[i]);
     return ATTNRUN_OK;
 }
 
@@ -301,11 +317,12 @@ static attn_status separable_pack(attnrun_pack *pack, int64_t *bytes, void *pack
 struct separable {
     const attnrun_step *step;
     const struct separable_plan *p;
-    struct blocked_operands expand, own, project; /* packed: bias and weights */
+    struct blocked_operands expand, own, project;
     struct attn_epilogue steps[3][3];
     const struct attn_blocked_tap *expand_taps, *project_taps;
     const int32_t *pixels;
-    float *mid, *sums; /* in scratch */
+    float *mid, *sums;    /* in scratch */
+    const float *weights; /* W as floats */
 };
 
 static void set_activation(struct blocked_operands *o, struct attn_epilogue *steps,
@@ -318,9 +335,37 @@ static void set_activation(struct blocked_operands *o, struct attn_epilogue *ste
     o->clipped = attn_conv_limits(&c, &o->min, &o->max);
 }
 
-static int64_t floats_of(int64_t rows, int64_t inputs)
+/* The parts of packed weights of `rows` output channels, each of `inputs`, in input `in`. *packed
+ * goes on to the next. */
+static struct blocked_operands operands_of(const attnrun_step *step, int in, int64_t rows,
+                                           int64_t inputs, const char **packed)
 {
-    return blocked_count(rows) * ATTN_BLOCK * (inputs + 1);
+    const int32_t dtype = ((const struct separable_plan *)step->state)->dtype;
+    const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
+    const bool scaled = attn_stored_narrow(dtype) && op_has_in(step, in + 2);
+    const float *head = (const float *)(const void *)*packed;
+    const struct blocked_operands o = {
+        .bias = head,
+        .scale = scaled ? head + columns : NULL,
+        .w = head + (scaled ? 2 : 1) * columns,
+    };
+    *packed = (const char *)o.w + columns * inputs * attn_stored_bytes(dtype);
+    return o;
+}
+
+/* W as floats: where it is packed, or in scratch times its factors. */
+static const float *find_own(const struct separable *s, void *scratch)
+{
+    const struct separable_plan *p = s->p;
+    const int64_t taps = p->w.kernel[1] * p->w.kernel[2] * ATTN_BLOCK;
+    const int64_t n = blocked_count(p->own) * taps;
+    if (!attn_stored_narrow(p->dtype))
+        return s->own.w;
+    float *w = (float *)(void *)((char *)scratch + p->w_at);
+    attn_stored_to_floats(s->step->kernels, p->dtype, w, s->own.w, n);
+    for (int64_t i = 0; s->own.scale != NULL && i < n; i++)
+        w[i] *= s->own.scale[i / taps * ATTN_BLOCK + i % ATTN_BLOCK];
+    return w;
 }
 
 static void set_up(struct separable *s, const attnrun_step *step,
@@ -328,7 +373,7 @@ static void set_up(struct separable *s, const attnrun_step *step,
 {
     const struct separable_args *args = step->args;
     const struct separable_plan *p = step->state;
-    const float *packed = step->node->packed;
+    const char *packed = step->node->packed;
     s->step = step;
     s->p = p;
     s->expand_taps = work->shared;
@@ -336,12 +381,12 @@ static void set_up(struct separable *s, const attnrun_step *step,
     s->pixels = (const int32_t *)(const void *)(s->project_taps + blocked_count(p->own));
     s->mid = work->scratch;
     s->sums = (float *)(void *)((char *)work->scratch + p->own_at);
-    s->expand = (struct blocked_operands){ .packed = packed };
     if (p->expands)
-        packed += floats_of(p->own, p->channels);
-    s->own = (struct blocked_operands){ .packed = packed };
-    packed += floats_of(p->own, p->w.kernel[1] * p->w.kernel[2]);
-    s->project = (struct blocked_operands){ .packed = packed };
+        s->expand = operands_of(step, E, p->own, p->channels, &packed);
+    s->own = operands_of(step, W, p->own, p->w.kernel[1] * p->w.kernel[2], &packed);
+    if (p->projects)
+        s->project = operands_of(step, P, p->rows, p->own, &packed);
+    s->weights = find_own(s, work->scratch);
     set_activation(&s->expand, s->steps[0], args->expand, &args->expand_alpha,
                    &args->expand_beta);
     set_activation(&s->own, s->steps[1], args->activation, &args->alpha, &args->beta);
@@ -371,8 +416,10 @@ static attn_status expand(const struct separable *s, const float *x, int64_t fir
         return ATTNRUN_OK;
     struct attn_blocked_conv c = {
         .x = x + from * line,
-        .w = s->expand.packed + columns,
-        .bias = s->expand.packed,
+        .w = s->expand.w,
+        .w_type = attn_stored_as(p->dtype),
+        .bias = s->expand.bias,
+        .scale = s->expand.scale,
         .pixels = s->pixels,
         .taps = s->expand_taps,
         .y = s->mid + (from - first) * line,
@@ -410,17 +457,15 @@ static attn_status run_own(const struct separable *s, const struct own_lines *at
     const struct window *w = &p->w;
     const int64_t blocks = blocked_count(p->own), taps = w->kernel[1] * w->kernel[2];
     struct attn_blocked_rows d = blocked_rows_of(w);
-    d.min = s->own.min;
-    d.max = s->own.max;
-    d.row = at->row;
-    d.rows = at->rows;
+    d.min = s->own.min, d.max = s->own.max;
+    d.row = at->row, d.rows = at->rows;
     for (int64_t b = 0; b < blocks; b++) {
         /* Where line 0 would be: the kernel reads the lines that are there. */
         d.x = (const float *)((uintptr_t)(at->x + b * at->x_block) -
                               (uintptr_t)(at->first * w->in[2] * ATTN_BLOCK) *
                                   sizeof(float));
-        d.bias = s->own.packed + b * ATTN_BLOCK;
-        d.w = s->own.packed + (blocks + b * taps) * ATTN_BLOCK;
+        d.bias = s->own.bias + b * ATTN_BLOCK;
+        d.w = s->weights + b * taps * ATTN_BLOCK;
         d.y = at->y + b * at->y_block;
         s->step->kernels->blocked_depthwise_f32(&d);
         if (attn_poll_work(d.rows * w->out[2] * ATTN_BLOCK * 8) != ATTNRUN_OK)
@@ -442,8 +487,10 @@ static attn_status project(const struct separable *s, float *y, const float *z,
                   columns = blocked_count(p->rows) * ATTN_BLOCK;
     struct attn_blocked_conv c = {
         .x = s->sums,
-        .w = s->project.packed + columns,
-        .bias = s->project.packed,
+        .w = s->project.w,
+        .w_type = attn_stored_as(p->dtype),
+        .bias = s->project.bias,
+        .scale = s->project.scale,
         .z = z != NULL ? z + at : NULL,
         .pixels = s->pixels,
         .taps = s->project_taps,
@@ -539,9 +586,9 @@ const attnrun_op_def op_blocked_separable_1 = {
     .since = 1,
     .args_bytes = sizeof(struct separable_args),
     .state_bytes = sizeof(struct separable_plan),
-    .inputs = "X:T W:T B:T? E:T? EB:T? P:T? PB:T? Z:T?",
+    .inputs = "X:T W:V B:T? S:T? E:V? EB:T? ES:T? P:V? PB:T? PS:T? Z:T?",
     .outputs = "Y:T",
-    .types = "T=f32",
+    .types = "T=f32 V=f32,f16,bf16",
     .attrs = separable_attrs,
     .infer = separable_infer,
     .pack = separable_pack,

@@ -6,13 +6,18 @@
  * blocked_conv_f32, and the transform of their sums. Tasks depend on shapes only. A result is
  * about as far from the exact one as that of the direct way; an infinite input makes NaN of
  * all outputs of the tiles that see it. With products of bf16 what the inputs became is
- * rounded a block of channels at a time, for blocked_conv_bf16. */
+ * rounded a block of channels at a time, for blocked_conv_bf16.
+ *
+ * Weights of f16 and bf16 are packed as 3 x 3 taps in their type, 18 bytes where 16 places of
+ * floats are 64. A task makes of each panel the floats of four places at a time, in scratch. */
 #include <math.h>
 
 #include "blocked.h"
 
 enum {
     PLACES = ATTN_WINOGRAD_PLACES,
+    SIDE = 4, /* places of a row of them */
+    TAPS = 9,
     TILE = 2,
     SCRATCH_FLOATS = 7 << 14,            /* of transformed inputs */
     MIN_TILES = 48,                      /* the weights are read once for so many, */
@@ -37,6 +42,11 @@ static int64_t inputs_size(const struct blocked_plan *p)
 static int64_t sums_size(const struct blocked_plan *p)
 {
     return PLACES * p->block_w * 2 * ATTN_BLOCK;
+}
+/* And a row of places of the weights of a panel, where these are stored in 16 bits. */
+static int64_t weights_size(const struct blocked_plan *p)
+{
+    return p->w_type == ATTN_B_F32 ? 0 : SIDE * p->weight_rows * 2 * ATTN_BLOCK;
 }
 
 /* block_w: tiles of a task, of w_blocks tasks an image; block_h: rows of tiles. */
@@ -74,7 +84,8 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
                             "a transformed tile would have more than 2^31 - 1 floats, or "
                             "the number of tasks",
                             "2^63 - 1");
-    p->scratch_bytes = (inputs_size(p) + sums_size(p)) * (int64_t)sizeof(float);
+    p->scratch_bytes =
+        (inputs_size(p) + sums_size(p) + weights_size(p)) * (int64_t)sizeof(float);
     p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + p->block_w * 4;
     p->task_cost = window_cost(2.0 * PLACES * (double)p->block_w *
                                    (double)p->block_columns * (double)channels / 100.0 +
@@ -145,26 +156,67 @@ static void activate(const attnrun_step *step, const struct blocked_operands *o,
     }
 }
 
-/* The products of a panel, and what becomes of their sums, [place][block][tile][16]. */
-static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
-                      const struct blocked_operands *o, struct attn_blocked_conv c,
-                      struct attn_winograd t, float *sums)
+/* The products of a panel of floats, or of words: sums are [place][block][tile][16]. */
+static void multiply(const attnrun_step *step, const struct blocked_plan *p,
+                     struct attn_blocked_conv c, float *sums)
 {
-    static const float zeros[2 * ATTN_BLOCK];
-    const int64_t map = t.out[0] * t.out[1] * ATTN_BLOCK, inputs = p->block_w * unit(p);
-    const float *x = c.x;
+    const int64_t inputs = p->block_w * unit(p), plane = c.columns * p->block_w;
+    const float *w = c.w;
     const void *const next = c.next;
-    t.plane = c.columns * p->block_w;
-    c.bias = zeros;
-    for (int64_t i = 0; i < PLACES; i++, c.w += p->columns * p->weight_rows) {
-        c.x = x + i * inputs;
-        c.y = sums + i * t.plane;
-        c.next = i + 1 < PLACES ? c.w + p->columns * p->weight_rows : next;
+    for (int64_t i = 0; i < PLACES; i++, c.x += inputs, sums += plane) {
+        c.w = w;
+        c.y = sums;
+        w += p->columns * p->weight_rows;
+        c.next = i + 1 < PLACES ? w : next;
         if (p->words)
             step->kernels->blocked_conv_bf16(&c);
         else
             step->kernels->blocked_conv_f32(&c);
     }
+}
+
+/* The same of weights of 16 bits, a row of places after the other. The first products prefetch
+ * the next panel, each as many bytes as a panel of floats of one place has. */
+static void multiply_half(const attnrun_step *step, const struct blocked_plan *p,
+                          struct attn_blocked_conv c, const float *scale, float *sums)
+{
+    const int64_t inputs = p->block_w * unit(p), plane = c.columns * p->block_w;
+    const int64_t place = c.columns * p->weight_rows;
+    const char *const next = c.next;
+    struct attn_winograd_weights w = { .w = c.w,
+                                       .scale = scale,
+                                       .y = sums + sums_size(p),
+                                       .place = place,
+                                       .channels = p->weight_rows,
+                                       .width = c.columns,
+                                       .w_type = p->w_type };
+    for (int64_t i = 0; i < PLACES; i++, c.x += inputs, c.y += plane) {
+        const int64_t at = i * place * (int64_t)sizeof(float);
+        const int64_t panel = TAPS * place * (int64_t)sizeof(uint16_t);
+        if (i % SIDE == 0) {
+            w.row = (int32_t)(i / SIDE);
+            step->kernels->winograd_weights_f32(&w);
+        }
+        c.w = w.y + i % SIDE * place;
+        c.next = next != NULL && at < panel ? next + at : NULL;
+        step->kernels->blocked_conv_f32(&c);
+    }
+}
+
+/* The products of a panel, and what becomes of their sums. */
+static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
+                      const struct blocked_operands *o, struct attn_blocked_conv c,
+                      struct attn_winograd t, const float *scale, float *sums)
+{
+    static const float zeros[2 * ATTN_BLOCK];
+    const int64_t map = t.out[0] * t.out[1] * ATTN_BLOCK;
+    t.plane = c.columns * p->block_w;
+    c.bias = zeros;
+    c.y = sums;
+    if (p->w_type == ATTN_B_F32)
+        multiply(step, p, c, sums);
+    else
+        multiply_half(step, p, c, scale, sums);
     for (int64_t b = 0; b < c.columns / ATTN_BLOCK; b++) {
         t.places = sums + b * c.y_block;
         step->kernels->winograd_output_f32(&t);
@@ -190,12 +242,15 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
         const int64_t at = (image * p->columns + column) / ATTN_BLOCK * map;
         struct attn_blocked_conv c = *conv;
         c.columns = min64(end - column, panel);
-        c.w = o->packed + p->columns + column * p->weight_rows;
-        c.next = column + panel < end ? c.w + c.columns * p->weight_rows : NULL;
-        t->bias = o->packed + column;
+        const int64_t of_column = p->weight_rows * (p->w_type == ATTN_B_F32 ? 1 : TAPS);
+        c.w = blocked_weights_at(p, o->w, column * of_column);
+        c.next = column + panel < end
+                     ? blocked_weights_at(p, o->w, (column + c.columns) * of_column)
+                     : NULL;
+        t->bias = o->bias + column;
         t->y = o->y + at;
         t->z = o->z != NULL ? o->z + at : NULL;
-        run_panel(step, p, o, c, *t, sums);
+        run_panel(step, p, o, c, *t, o->scale != NULL ? o->scale + column : NULL, sums);
         if (attn_poll() != ATTNRUN_OK)
             return ATTNRUN_E_CANCELLED;
     }

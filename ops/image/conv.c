@@ -5,6 +5,8 @@
  * X     [N, C, spatial 1 to 3];  W [M, C / group, kernel];  B [M], zeros by default
  * Y     [N, M, out]; the sizes are in sliding_window.c
  * Z     of the fused forms: shaped as Y, added before the activation
+ * S     [M], of FusedConv: the sums of channel m are multiplied by S[m] before B is added
+ * W may be stored as f16 or bf16: a task makes floats of the rows that it multiplies by.
  * Float convolutions with few channels per group run directly (conv_planes.c,
  * conv_strip.c), the others as matrix products (conv_gemm.c). Source: ONNX Conv-11. */
 #include <math.h>
@@ -92,6 +94,10 @@ static attn_status check_extras(const attnrun_step *step)
         for (int i = 0; i < out->rank; i++)
             TRY(op_need_dim(step, 3, i, out->dims[i], "the output"));
     }
+    if (op_has_in(step, 4) && op_rank_known(step, 4)) {
+        TRY(op_need_rank(step, 4, 1));
+        TRY(op_need_dim(step, 4, 0, out->dims[1], "output channels"));
+    }
     return ATTNRUN_OK;
 }
 
@@ -119,6 +125,7 @@ static attn_status conv_infer(attnrun_step *step)
 attn_status attn_conv_plan(const attnrun_step *step, struct conv_plan *plan)
 {
     bool fits;
+    plan->converts = attn_stored_narrow(step->in[1].dtype) || op_has_in(step, 4);
     plan->way = CONV_PLANES;
     attn_conv_planes_plan(plan, &fits);
     if (fits)
@@ -129,6 +136,39 @@ attn_status attn_conv_plan(const attnrun_step *step, struct conv_plan *plan)
         return ATTNRUN_OK;
     plan->way = CONV_GEMM;
     return attn_conv_gemm_plan(step, plan);
+}
+
+void attn_conv_add_room(struct conv_plan *plan, int64_t weights)
+{
+    if (!plan->converts)
+        return;
+    plan->room_at = (plan->scratch_bytes + 63) / 64 * 64;
+    plan->scratch_bytes = plan->room_at + weights * (int64_t)sizeof(float);
+}
+
+const float *attn_conv_weights(const attnrun_step *step, const attnrun_work *work,
+                               const struct conv_plan *plan,
+                               const struct conv_operands *o, int64_t row, int64_t rows,
+                               int64_t from, int64_t n, int64_t *stride)
+{
+    const int64_t k = plan->shape.k;
+    *stride = k;
+    if (!plan->converts)
+        return (const float *)o->w + row * k + from;
+    float *const room = (float *)(void *)((char *)work->scratch + plan->room_at);
+    for (int64_t r = 0; r < rows; r++) {
+        float *to = room + r * n;
+        const float scale = o->scale != NULL ? o->scale[row + r] : 1.0f;
+        const void *w = attn_stored_at(o->w_dtype, o->w, (row + r) * k + from);
+        if (attn_stored_narrow(o->w_dtype))
+            attn_stored_to_floats(step->kernels, o->w_dtype, to, w, n);
+        else
+            memcpy(to, w, (size_t)n * sizeof *to);
+        if (o->scale != NULL)
+            step->kernels->mul_f32(to, to, 1, &scale, 0, (size_t)n);
+    }
+    *stride = n;
+    return room;
 }
 
 void attn_conv_prepare(const attnrun_step *step, const struct conv_plan *plan,
@@ -253,6 +293,8 @@ static attn_status conv_run(const attnrun_step *step, const attnrun_work *work)
     struct conv_operands o = {
         .x = step->x[0].data,
         .w = step->x[1].data,
+        .w_dtype = step->in[1].dtype,
+        .scale = op_in_data(step, 4),
         .bias = op_in_data(step, 2),
         .z = op_in_data(step, 3),
         .y = step->y[0].data,
@@ -276,6 +318,7 @@ const attnrun_op_def op_conv_1 = {
     .types = "T=f32,f64",
     .attrs = conv_attrs,
     .infer = conv_infer,
+    .storage_in = 2,
     .run = conv_run,
     .cost = "O(N M C/g out kernel)",
 };
@@ -298,9 +341,9 @@ const attnrun_op_def op_fused_conv_1 = {
     .since = 1,
     .args_bytes = sizeof(struct conv_args),
     .state_bytes = sizeof(struct conv_state),
-    .inputs = "X:T W:T B:T? Z:T?",
+    .inputs = "X:T W:W B:T? Z:T? S:T?",
     .outputs = "Y:T",
-    .types = "T=f32",
+    .types = "T=f32 W=f32,f16,bf16",
     .attrs = fused_attrs,
     .infer = conv_infer,
     .run = conv_run,
@@ -332,6 +375,7 @@ const attnrun_op_def op_ms_fused_conv_1 = {
     .types = "T=f32",
     .attrs = ms_fused_attrs,
     .infer = conv_infer,
+    .storage_in = 2,
     .run = conv_run,
     .cost = "O(N M C/g out kernel)",
 };

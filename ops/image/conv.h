@@ -10,6 +10,7 @@
 #ifndef ATTN_OPS_CONV_H
 #define ATTN_OPS_CONV_H
 
+#include "../storage.h"
 #include "../tile.h"
 #include "sliding_window.h"
 
@@ -40,6 +41,7 @@ struct conv_tiles {
     int64_t block_rows, block_pixels, block_k;
     int64_t row_blocks, pixel_blocks, k_blocks;
     int64_t line_floats, panel_floats;
+    int64_t room_rows; /* rows of weights that become floats together */
 };
 
 /* Directly, from the planes as they are: blocks of pixels of `groups` groups. */
@@ -64,9 +66,15 @@ struct conv_plan {
     enum conv_way way;
     int64_t n_tasks, task_cost, scratch_bytes;
     int64_t shared_bytes; /* what attn_conv_prepare() writes; 0: nothing */
+    /* Weights of f16 or bf16, or with a scale, become floats in scratch from room_at on. */
+    bool converts;
+    int64_t room_at;
 };
 struct conv_operands {
-    const float *x, *w, *bias, *z; /* bias, z may be NULL */
+    const float *x, *bias, *z; /* bias, z may be NULL */
+    const void *w;             /* of w_dtype */
+    int32_t w_dtype;
+    const float *scale; /* of the output channels; or NULL */
     float *y;
     const struct attn_epilogue *activation;
     int n_activation;
@@ -98,6 +106,14 @@ void attn_conv_strip_prepare(const struct conv_plan *plan, int64_t *offsets);
 attn_status attn_conv_strip_run(const attnrun_step *step, const attnrun_work *work,
                                 const struct conv_plan *plan,
                                 const struct conv_operands *operands);
+/* Room for so many weights at the end of scratch, where the plan converts. */
+void attn_conv_add_room(struct conv_plan *plan, int64_t weights);
+/* Weights from .. from + n - 1 of `rows` output channels from `row` on, as floats whose rows are
+ * *stride apart: where they are, or in the worker's room. */
+const float *attn_conv_weights(const attnrun_step *step, const attnrun_work *work,
+                               const struct conv_plan *plan,
+                               const struct conv_operands *o, int64_t row, int64_t rows,
+                               int64_t from, int64_t n, int64_t *stride);
 /* [*min, *max] is what relu or clip leaves, everything for none of them; false where
  * there is another activation. */
 bool attn_conv_limits(const struct conv_operands *o, float *min, float *max);

@@ -1,12 +1,14 @@
 /* conv_gemm.c - convolution as Y = W columns(X), tile by tile: the columns of a tile of
  * pixels are packed in scratch (im2col) and multiplied by gemm_f32, which reads the
- * weights where they are. The columns of the whole image never exist.
+ * weights where they are; those of f16 and bf16 become floats some rows at a time. The columns
+ * of the whole image never exist.
  *
  * Tiles depend on shapes only. Tasks: batch x group x block of rows x block of pixels. */
 #include "conv.h"
 
 enum { PIXELS = 128, PIXELS_LONG_K = 64, LONG_K = 1152, ROWS = 512, MIN_ROWS = 128 };
 enum { TILE_K = 8192, TASKS = 8 };
+enum { ROOM_FLOATS = 1 << 16, ROOM_ROWS = 28 /* whole tiles of AVX-512 */ };
 
 static bool product(int64_t *result, int64_t a, int64_t b, int64_t c)
 {
@@ -81,6 +83,10 @@ attn_status attn_conv_gemm_plan(const attnrun_step *step, struct conv_plan *plan
                                          (size_t)s->k);
     plan->scratch_bytes = floats * 4;
     plan->shared_bytes = 0;
+    const int64_t room = ROOM_FLOATS / max64(t->block_k, 1) / ROOM_ROWS * ROOM_ROWS;
+    t->room_rows =
+        plan->converts ? min64(t->block_rows, max64(room, ROOM_ROWS)) : t->block_rows;
+    attn_conv_add_room(plan, t->room_rows * t->block_k);
     if (!product(&plan->n_tasks, s->batch, s->groups, t->row_blocks) ||
         !product(&plan->n_tasks, plan->n_tasks, t->pixel_blocks, 1))
         return op_fail_size(step, "the number of tasks", "2^46");
@@ -125,10 +131,38 @@ static void finish_tile(const attnrun_step *step, const struct conv_operands *o,
         attn_conv_apply(step->kernels, e, o->n_activation, f.y + r * f.row, f.n);
 }
 
-static void run_tile(const attnrun_step *step, const struct conv_shape *s,
-                     const struct conv_tiles *t, const struct conv_operands *o,
-                     int64_t task, float *scratch)
+/* The product of a tile: rows from `row` on with the columns that c has packed, some of them at a
+ * time where their weights become floats. */
+static void multiply(const attnrun_step *step, const attnrun_work *work,
+                     const struct conv_plan *plan, const struct conv_operands *o,
+                     const struct attn_im2col *c, struct attn_gemm_f32 g, int64_t row)
 {
+    const int64_t rows = (int64_t)g.m, of_room = plan->tiles.room_rows;
+    struct attn_epilogue sum = {
+        .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = g.c_row, .col = 1
+    };
+    g.k = (size_t)c->k_count;
+    g.epilogue = &sum;
+    g.n_epilogue = c->k_from > 0;
+    for (int64_t r = 0; r < rows; r += of_room) {
+        int64_t stride;
+        g.m = (size_t)min64(rows - r, of_room);
+        g.a = attn_conv_weights(step, work, plan, o, row + r, (int64_t)g.m, c->k_from,
+                                c->k_count, &stride);
+        g.a_row = stride;
+        sum.data = g.c;
+        step->kernels->gemm_f32(&g);
+        g.c += of_room * g.c_row;
+    }
+}
+
+static void run_tile(const attnrun_step *step, const attnrun_work *work,
+                     const struct conv_plan *plan, const struct conv_operands *o,
+                     int64_t task)
+{
+    const struct conv_shape *s = &plan->shape;
+    const struct conv_tiles *t = &plan->tiles;
+    float *const scratch = work->scratch;
     const int64_t pixel = op_take(&task, t->pixel_blocks) * t->block_pixels;
     int64_t row = op_take(&task, t->row_blocks) * t->block_rows;
     const int64_t group = op_take(&task, s->groups), image = task;
@@ -142,24 +176,17 @@ static void run_tile(const attnrun_step *step, const struct conv_shape *s,
     c.n = min64(s->pixels - pixel, t->block_pixels);
     row += group * s->rows;
     int64_t out = (image * s->groups * s->rows + row) * s->pixels + pixel;
-    struct attn_gemm_f32 g = { .a_row = s->k, .b = c.panels, .packed = 1 };
+    struct attn_gemm_f32 g = { .b = c.panels, .packed = 1 };
     g.c = o->y + out;
     g.c_row = s->pixels;
     g.m = (size_t)rows;
     g.n = (size_t)c.n;
-    struct attn_epilogue sum = {
-        .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = s->pixels, .col = 1, .data = g.c
-    };
-    g.epilogue = &sum;
     g.scratch = c.panels + t->panel_floats;
     for (int64_t b = 0; b < t->k_blocks; b++) {
         c.k_from = b * t->block_k;
         c.k_count = min64(s->k - c.k_from, t->block_k);
         step->kernels->conv_im2col_f32(&c);
-        g.a = o->w + row * s->k + c.k_from;
-        g.k = (size_t)c.k_count;
-        g.n_epilogue = b > 0;
-        step->kernels->gemm_f32(&g);
+        multiply(step, work, plan, o, &c, g, row);
     }
     finish_tile(step, o, &g, row, out);
 }
@@ -171,7 +198,7 @@ attn_status attn_conv_gemm_run(const attnrun_step *step, const attnrun_work *wor
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        run_tile(step, &plan->shape, &plan->tiles, operands, task, work->scratch);
+        run_tile(step, work, plan, operands, task);
     }
     return ATTNRUN_OK;
 }

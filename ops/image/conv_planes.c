@@ -59,6 +59,7 @@ void attn_conv_planes_plan(struct conv_plan *plan, bool *fits)
     plan->task_cost = window_cost(
         (double)p->groups * pixel_ns * (double)min64(p->block, s->pixels) + 100);
     plan->scratch_bytes = 0;
+    attn_conv_add_room(plan, min64(p->groups, s->groups) * s->rows * s->k);
     plan->shared_bytes = s->w.kernel[2] * (s->w.in[2] + ATTN_CONV_EDGES) * 2;
 }
 
@@ -88,15 +89,16 @@ void attn_conv_planes_prepare(const attnrun_step *step, const struct conv_plan *
 }
 
 /* `group`: of all images. */
-static void run_block(const attnrun_step *step, const struct conv_shape *s,
-                      const struct conv_operands *o, struct attn_conv_planes *p,
-                      int64_t group)
+static void run_block(const attnrun_step *step, const attnrun_work *work,
+                      const struct conv_plan *plan, const struct conv_operands *o,
+                      struct attn_conv_planes *p, int64_t group)
 {
+    const struct conv_shape *s = &plan->shape;
     const int64_t channel = group % s->groups * s->rows;
     const int64_t at = group * s->rows * s->pixels;
     const bool clipped = attn_conv_limits(o, &p->min, &p->max);
     p->x = o->x + group * s->channels * s->inputs;
-    p->w = o->w + channel * s->k;
+    p->w = attn_conv_weights(step, work, plan, o, channel, p->m, 0, s->k, &p->w_row);
     p->y = o->y + at;
     p->z = o->z != NULL ? o->z + at : NULL;
     p->bias = o->bias != NULL ? o->bias + channel : NULL;
@@ -134,7 +136,8 @@ attn_status attn_conv_planes_run(const attnrun_step *step, const attnrun_work *w
         p.from = task % tiles->blocks * tiles->block;
         p.to = min64(p.from + tiles->block, s->pixels);
         p.m = s->rows * min64(s->groups - group, tiles->groups);
-        run_block(step, s, o, &p, rest / tiles->group_blocks * s->groups + group);
+        run_block(step, work, plan, o, &p,
+                  rest / tiles->group_blocks * s->groups + group);
     }
     return ATTNRUN_OK;
 }

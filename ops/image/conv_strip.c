@@ -80,6 +80,7 @@ void attn_conv_strip_plan(struct conv_plan *plan, bool *fits)
     find_rows(shape, s);
     *fits = s->floats <= STRIP_LIMIT;
     plan->scratch_bytes = s->floats * 4;
+    attn_conv_add_room(plan, shape->rows * shape->k);
     plan->shared_bytes = shape->k * (int64_t)sizeof(int64_t);
     plan->n_tasks = shape->batch * shape->groups * s->h_blocks * s->w_blocks;
     const double pixels = (double)s->block_h * (double)s->pitch;
@@ -141,10 +142,12 @@ static void activate(const attnrun_step *step, const struct conv_operands *o,
                             whole ? d->rows * d->columns : d->columns);
 }
 
-static void run_block(const attnrun_step *step, const struct conv_shape *shape,
-                      const struct conv_strip *s, const struct conv_operands *o,
+static void run_block(const attnrun_step *step, const attnrun_work *work,
+                      const struct conv_plan *plan, const struct conv_operands *o,
                       const struct conv_strip_place *p, struct attn_conv_direct *d)
 {
+    const struct conv_shape *shape = &plan->shape;
+    const struct conv_strip *s = &plan->strip;
     const struct window *w = &shape->w;
     const int64_t channel = p->group * shape->rows;
     const int64_t at =
@@ -152,7 +155,8 @@ static void run_block(const attnrun_step *step, const struct conv_shape *shape,
             w->out[2] +
         p->w;
     const bool clipped = attn_conv_limits(o, &d->min, &d->max);
-    d->w = o->w + channel * shape->k;
+    d->w = attn_conv_weights(step, work, plan, o, channel, shape->rows, 0, shape->k,
+                             &d->w_row);
     d->rows = min64(w->out[1] - p->h, s->block_h);
     d->columns = min64(w->out[2] - p->w, s->block_w);
     d->y = o->y + at;
@@ -186,7 +190,7 @@ attn_status attn_conv_strip_run(const attnrun_step *step, const attnrun_work *wo
         const struct conv_strip_place p = { rest / shape->groups, rest % shape->groups,
                                             h * s->block_h, w * s->block_w };
         find_strip(step, shape, s, o, &p, x);
-        run_block(step, shape, s, o, &p, &d);
+        run_block(step, work, plan, o, &p, &d);
     }
     return ATTNRUN_OK;
 }

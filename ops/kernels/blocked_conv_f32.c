@@ -6,6 +6,9 @@
  * Nothing is packed at run; pixels are found through their offsets, so that strides,
  * dilations and the ends of lines cost nothing. Tiles are walked by blocked_panels.h.
  *
+ * Weights of f16 and bf16 become floats in registers, once for each tile: a tile has up to 28
+ * products for two of these conversions.
+ *
  * Tiles: 14 x 2 vectors (AVX-512: 117 of 118 GFLOP/s in cache), 12 x 2 (NEON), 6 x 2. */
 #include "blocked_place.h"
 #include "isa.h"
@@ -17,8 +20,19 @@
 #define PIXELS_64_32 14
 #define PIXELS       ATTN_CAT4(PIXELS_, VEC_BYTES, _, ATTN_REGISTERS)
 
-/* Rows of weights between those in use and those that go from L2 into L1; floats of a line. */
-enum { AHEAD = 8, LINE = 16 };
+/* Rows of weights between those in use and those that go from L2 into L1; halves of a line. */
+enum { AHEAD = 8, LINE = 32 };
+
+/* Units of 16 bits of a weight. */
+static ALWAYS_INLINE int halves(const int type) { return type == ATTN_B_F32 ? 2 : 1; }
+
+/* VF weights as floats. */
+static ALWAYS_INLINE v_f32 load_weights(const uint16_t *w, const int type)
+{
+    return type == ATTN_B_F16    ? v_load_f16(w)
+           : type == ATTN_B_BF16 ? v_load_bf16(w)
+                                 : v_load((const float *)(const void *)w);
+}
 
 static ALWAYS_INLINE void put_tile(const struct attn_blocked_conv *d, v_f32 (*acc)[2],
                                    const struct place *at, const int n, const int nv)
@@ -31,6 +45,13 @@ static ALWAYS_INLINE void put_tile(const struct attn_blocked_conv *d, v_f32 (*ac
                               at->pixel * ATTN_BLOCK;
         float *const y = d->y + place;
         const float *const z = d->z != NULL ? d->z + place : NULL;
+        if (d->scale != NULL) {
+            const v_f32 scale = v_load(d->scale + column),
+                        bias = v_load(d->bias + column);
+            UNROLL
+            for (int i = 0; i < n; i++)
+                acc[i][v] = bias + scale * acc[i][v];
+        }
         if (z != NULL) {
             UNROLL
             for (int i = 0; i < n; i++)
@@ -42,17 +63,19 @@ static ALWAYS_INLINE void put_tile(const struct attn_blocked_conv *d, v_f32 (*ac
     }
 }
 
-static ALWAYS_INLINE void run_tile(const struct attn_blocked_conv *d,
-                                   const struct place *at, const int n, const int nv)
+static ALWAYS_INLINE void sum_tile(const struct attn_blocked_conv *d,
+                                   const struct place *at, const int n, const int nv,
+                                   const int type)
 {
     v_f32 acc[PIXELS][2];
     const int32_t *pixels = d->pixels + at->pixel;
-    const float *w = at->w;
+    const uint16_t *w = at->w;
     const int64_t w_row = at->w_row;
     const char *next = at->next;
     UNROLL
     for (int v = 0; v < nv; v++) {
-        const v_f32 bias = v_load(d->bias + at->column + v * VF);
+        const v_f32 bias =
+            d->scale != NULL ? v_set(0.0f) : v_load(d->bias + at->column + v * VF);
         UNROLL
         for (int i = 0; i < n; i++)
             acc[i][v] = bias;
@@ -67,11 +90,11 @@ static ALWAYS_INLINE void run_tile(const struct attn_blocked_conv *d,
             v_f32 weight[2];
             UNROLL
             for (int v = 0; v < nv; v++)
-                weight[v] = v_load(w + v * VF);
+                weight[v] = load_weights(w + halves(type) * v * VF, type);
             __builtin_prefetch(next, 0, 2); /* into L2: L1 is full of this panel */
             next += at->next_step;
             UNROLL
-            for (int v = 0; v < nv * VF; v += LINE)
+            for (int v = 0; v < halves(type) * nv * VF; v += LINE)
                 __builtin_prefetch(w + AHEAD * w_row + v, 0, 3);
             UNROLL
             for (int i = 0; i < n; i++) {
@@ -85,6 +108,17 @@ static ALWAYS_INLINE void run_tile(const struct attn_blocked_conv *d,
     put_tile(d, acc, at, n, nv);
 }
 
+static ALWAYS_INLINE void run_tile(const struct attn_blocked_conv *d,
+                                   const struct place *at, const int n, const int nv)
+{
+    if (d->w_type == ATTN_B_F32)
+        sum_tile(d, at, n, nv, ATTN_B_F32);
+    else if (d->w_type == ATTN_B_F16)
+        sum_tile(d, at, n, nv, ATTN_B_F16);
+    else
+        sum_tile(d, at, n, nv, ATTN_B_BF16);
+}
+
 static inline void panel_done(const struct attn_blocked_conv *d, const struct place *at,
                               int64_t n, int64_t width)
 {
@@ -92,10 +126,10 @@ static inline void panel_done(const struct attn_blocked_conv *d, const struct pl
 }
 
 #define PANELS_CONV   struct attn_blocked_conv
-#define PANELS_WEIGHT float
+#define PANELS_WEIGHT uint16_t
 #define PANELS_PIXELS PIXELS
 #define PANELS_MAX    PIXELS
-enum { PANELS_STEP = 1 };
+#define PANELS_STEP   halves(d->w_type)
 #include "blocked_panels.h"
 
 void K(blocked_conv_f32)(const struct attn_blocked_conv *d) { run_all(d); }

@@ -5,8 +5,8 @@
  * panel more slowly than one tile uses it.
  *
  * In: PANELS_CONV, the struct of the kernel; PANELS_WEIGHT, what its weights are read as, and
- * PANELS_STEP, as how many of those a column of a row counts; PANELS_PIXELS, the pixels of a
- * tile, up to PANELS_MAX, which ATTN_EACH_ROW knows; and of struct place
+ * PANELS_STEP, as how many of those a column of a row counts (it may read d); PANELS_PIXELS, the
+ * pixels of a tile, up to PANELS_MAX, which ATTN_EACH_ROW knows; and of struct place
  *   run_tile(d, at, n, nv)       n pixels and nv vectors of columns, both constants
  *   run_beside(d, at, n, nv)     the same of pixels that lie side by side; only with
  *                                PANELS_BESIDE, the elements from one to the next

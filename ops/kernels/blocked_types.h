@@ -24,9 +24,12 @@ struct attn_blocked_tap {
  *
  * The weights are panels of attn_blocked_panel() columns, the last one of fewer: for each
  * row, the weights of the panel's columns. Each sum goes from bias on in the order of rows,
- * whatever the tile. */
+ * whatever the tile. With `scale` it goes from 0 on, and is multiplied by scale[c] before
+ * bias[c] is added. */
 struct attn_blocked_conv {
-    const float *x, *w, *bias, *z; /* z may be NULL */
+    const float *x, *bias, *z; /* z may be NULL */
+    const void *w;             /* elements of w_type */
+    const float *scale;        /* or NULL */
     const int32_t *pixels;
     const struct attn_blocked_tap *taps;
     float *y;
@@ -34,6 +37,7 @@ struct attn_blocked_conv {
     int64_t n_pixels, columns; /* columns: a multiple of 16 */
     int64_t y_block;           /* from a block of 16 channels to the next */
     float min, max;            /* of y; NaN stays */
+    int32_t w_type;            /* ATTN_B_F32 …; words of bf16 count as floats */
     const void *next;          /* the panel that the following call reads, or NULL */
     uint8_t *copy; /* of words: see attn_blocked_copy_bytes(); aligned to 64, or NULL */
     bool copied;   /* the call before filled it from the same x, taps and pixels */
@@ -88,6 +92,18 @@ struct attn_winograd {
     int64_t plane, first, n, tile_columns;
     int64_t in[2], out[2], before[2];
     float min, max; /* of y; NaN stays */
+};
+
+/* Weights of 3 x 3 in f16 or bf16 become those of the places of such a tile: for channel c and
+ * column i of a panel, with g = scale[i] w[c][3 x 3][i], place j of row `row` of the four is
+ * y[j * place + c * width + i] = (G g G')[row][j], with rows of G
+ *   1  0  0      1/2  1/2  1/2      1/2  -1/2  1/2      0  0  1 */
+struct attn_winograd_weights {
+    const uint16_t *w;  /* [channels][9][width] of w_type */
+    const float *scale; /* of each column, or NULL: 1 */
+    float *y;
+    int64_t place, channels, width; /* width: a multiple of 16 */
+    int32_t w_type, row;
 };
 
 /* ---- bytes ---- */

@@ -9,11 +9,6 @@
 
 #include "gemm_tiles.h"
 
-static ALWAYS_INLINE v_f32 load_half(const uint16_t *x, const bool f16)
-{
-    return f16 ? v_load_f16(x) : v_load_bf16(x);
-}
-
 enum { HALF_AHEAD = 32 }; /* rows of the panel */
 
 static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr, const bool f16)
@@ -26,7 +21,7 @@ static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr, const boo
     float *floats = t->floats;
     for (size_t k = 0; k < t->k; k++, a += a_col, b += NR) {
         __builtin_prefetch(b + NR * HALF_AHEAD, 0, 3);
-        const v_f32 column[2] = { load_half(b, f16), load_half(b + VF, f16) };
+        const v_f32 column[2] = { v_load_half(b, f16), v_load_half(b + VF, f16) };
         UNROLL
         for (int i = 0; i < mr; i++) {
             const v_f32 x = v_set(a[i * a_row]);

@@ -1,4 +1,5 @@
-/* winograd_f32.c - both transforms of struct attn_winograd, for one block of 16 channels.
+/* winograd_f32.c - both transforms of struct attn_winograd, for one block of 16 channels, and that
+ * of weights that are stored in 16 bits.
  *
  * In: d, 4 x 4 pixels with zeros around the map; out: B' d B, with rows of B'
  *   1  0 -1  0      0  1  1  0      0 -1  1  0      0  1  0 -1
@@ -131,4 +132,59 @@ void K(winograd_output_f32)(const struct attn_winograd *w)
     for (int lane = 0; lane < ATTN_BLOCK; lane += VF)
         for (int64_t t = w->first; t < w->first + w->n; t++)
             output_tile(w, t, lane);
+}
+
+/* ---- weights ---- */
+
+/* Row `row` of G g, a column of g after the other; rows of g are `line` apart. */
+static ALWAYS_INLINE void load_rows(v_f32 *to, const uint16_t *g, int64_t line, int row,
+                                    const bool f16)
+{
+    const v_f32 half = v_set(0.5f);
+    const int64_t last = row == 3 ? 6 : 0;
+    UNROLL
+    for (int j = 0; j < 3; j++, g += line) {
+        if (row == 0 || row == 3) {
+            to[j] = v_load_half(g + last * line, f16);
+            continue;
+        }
+        const v_f32 ends = v_load_half(g, f16) + v_load_half(g + 6 * line, f16);
+        const v_f32 middle = v_load_half(g + 3 * line, f16);
+        to[j] = half * (row == 1 ? ends + middle : ends - middle);
+    }
+}
+
+static ALWAYS_INLINE void transform_weights(const struct attn_winograd_weights *p,
+                                            const bool f16)
+{
+    const v_f32 half = v_set(0.5f);
+    float *y = p->y;
+    const uint16_t *w = p->w;
+    for (int64_t c = 0; c < p->channels; c++, w += 9 * p->width, y += p->width) {
+        for (int64_t i = 0; i < p->width; i += VF) {
+            v_f32 g[3];
+            load_rows(g, w + i, p->width, p->row, f16);
+            if (p->scale != NULL) {
+                const v_f32 scale = v_load(p->scale + i);
+                UNROLL
+                for (int j = 0; j < 3; j++)
+                    g[j] *= scale;
+            }
+            const v_f32 ends = g[0] + g[2];
+            v_store(y + i, g[0]);
+            v_store(y + p->place + i, half * (ends + g[1]));
+            v_store(y + 2 * p->place + i, half * (ends - g[1]));
+            v_store(y + 3 * p->place + i, g[2]);
+        }
+    }
+}
+
+void K(winograd_weights_f32)(const struct attn_winograd_weights *p)
+{
+    if (attn_poll_work(p->channels * p->width * 9 * 2) != ATTNRUN_OK)
+        return;
+    if (p->w_type == ATTN_B_F16)
+        transform_weights(p, true);
+    else
+        transform_weights(p, false);
 }

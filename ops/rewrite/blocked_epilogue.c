@@ -1,7 +1,7 @@
 /* blocked_epilogue.c - nodes behind a convolution of blocked maps, which no other node
  * reads, become part of it:
  *
- *   BlockedConv, BlockedGate by constants    BlockedConv with S
+ *   BlockedConv, BlockedGate by constants    BlockedConv with S, and B times it
  *   BlockedConv, Add of a map                BlockedConv with Z
  *
  * With products of bf16, maps that only dense convolutions read become bf16. The
@@ -14,7 +14,7 @@
 #include "../kernels/kernels.h"
 #include "match.h"
 
-enum { MAX_IN = 5, MAX_ATTRS = 22, Z = 3, S = 4 };
+enum { MAX_IN = 5, MAX_ATTRS = 22, B = 2, Z = 3, S = 4 };
 
 static bool is_conv(const struct attn_node *node)
 {
@@ -65,9 +65,10 @@ static struct attn_node *linear_conv(const struct attn_graph *graph,
                                                                                : NULL;
 }
 
-/* Adds a convolution like `conv` with another input, which replaces `node`. */
+/* Adds a convolution like `conv` with another input, and with `bias` if there is one, which
+ * replaces `node`. */
 static attn_status take_place(struct attn_graph *graph, struct attn_node *conv,
-                              struct attn_node *node, int in, int32_t value)
+                              struct attn_node *node, int in, int32_t value, int32_t bias)
 {
     const int32_t old = node->out[0];
     const int32_t n_in = conv->pub.n_in > in ? conv->pub.n_in : in + 1;
@@ -77,6 +78,8 @@ static attn_status take_place(struct attn_graph *graph, struct attn_node *conv,
     for (int32_t i = 0; i < conv->pub.n_in; i++)
         inputs[i] = conv->in[i];
     inputs[in] = value;
+    if (bias >= 0)
+        inputs[B] = bias;
     TRY(attn_graph_add_value(graph, NULL, &out));
     TRY(attn_graph_insert(graph, node, "attnrun.fused", "BlockedConv", n_in, inputs, 1,
                           &out, conv->n_attrs, conv->attrs, &made));
@@ -88,6 +91,25 @@ static attn_status take_place(struct attn_graph *graph, struct attn_node *conv,
     return ATTNRUN_OK;
 }
 
+/* A constant vector of at most as many f32 as `scale` has. */
+static bool can_multiply(const struct attn_graph *graph, int32_t scale, int32_t value)
+{
+    const attnrun_tensor *x = &graph->values[value].data;
+    return match_is_constant(graph, value) && x->dtype == ATTNRUN_F32 && x->rank == 1 &&
+           x->dims[0] <= tensor_count(&graph->values[scale].data);
+}
+
+/* *value becomes its product with the first numbers of `scale`. */
+static attn_status multiply(struct attn_graph *graph, int32_t scale, int32_t *value)
+{
+    const attnrun_tensor x = graph->values[*value].data, s = graph->values[scale].data;
+    void *data;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 1, x.dims, value, &data));
+    for (int64_t i = 0; i < x.dims[0] && !attn_stops(i); i++)
+        ((float *)data)[i] = match_f32_at(&x, i) * match_f32_at(&s, i);
+    return ATTNRUN_OK;
+}
+
 static attn_status try_scale(struct attn_graph *graph, struct attn_node *gate,
                              int32_t *applied)
 {
@@ -95,13 +117,21 @@ static attn_status try_scale(struct attn_graph *graph, struct attn_node *gate,
         return ATTNRUN_OK;
     const attnrun_tensor *t = &graph->values[gate->in[1]].data;
     struct attn_node *conv = linear_conv(graph, gate, 0);
-    if (conv == NULL || has_in(conv, S) || !is_dense(graph, conv) ||
-        t->dtype != ATTNRUN_F32 || t->rank != 5 || t->dims[0] != 1)
+    if (conv == NULL || !is_dense(graph, conv) || t->dtype != ATTNRUN_F32 ||
+        t->rank != 5 || t->dims[0] != 1)
         return ATTNRUN_OK;
-    int32_t scale = gate->in[1];
-    TRY(attn_match_as_vector(graph, &scale));
+    int32_t factor = gate->in[1], scale = has_in(conv, S) ? conv->in[S] : -1;
+    int32_t bias = has_in(conv, B) ? conv->in[B] : -1;
+    if ((scale >= 0 && !can_multiply(graph, factor, scale)) ||
+        (bias >= 0 && !can_multiply(graph, factor, bias)))
+        return ATTNRUN_OK;
+    TRY(attn_match_as_vector(graph, &factor));
+    if (scale >= 0)
+        TRY(multiply(graph, factor, &scale));
+    if (bias >= 0)
+        TRY(multiply(graph, factor, &bias));
     ++*applied;
-    return take_place(graph, conv, gate, S, scale);
+    return take_place(graph, conv, gate, S, scale >= 0 ? scale : factor, bias);
 }
 
 static attn_status try_residual(struct attn_graph *graph, struct attn_node *add,
@@ -115,7 +145,7 @@ static attn_status try_residual(struct attn_graph *graph, struct attn_node *add,
             !attn_match_same_shape(graph, other, add->out[0]))
             continue;
         ++*applied;
-        return take_place(graph, conv, add, Z, other);
+        return take_place(graph, conv, add, Z, other, -1);
     }
     return ATTNRUN_OK;
 }

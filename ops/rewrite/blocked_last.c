@@ -60,12 +60,10 @@ static bool is_product(const struct layout *l, const struct attn_node *node)
 {
     const bool fused = node_is_of(node, "attnrun.fused", "FusedMatMul");
     if ((!fused && !node_is(node, "MatMul")) || node->pub.n_in < 2 ||
-        !match_is_constant(l->graph, node->in[1]))
+        !attn_match_is_stored(l->graph, node->in[1]))
         return false;
     const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
-    const bool narrow = w->dtype == ATTNRUN_F16 || w->dtype == ATTNRUN_BF16;
-    if ((w->dtype != ATTNRUN_F32 && !narrow) || w->rank != 2 || w->dims[0] < 1 ||
-        w->dims[1] < 1)
+    if (w->rank != 2 || w->dims[0] < 1 || w->dims[1] < 1)
         return false;
     const int64_t rows = w->dims[transposes_b(node) ? 0 : 1];
     if (!fused)
@@ -116,24 +114,13 @@ enum member attn_last_member(const struct layout *l, const struct attn_node *nod
 
 /* ---- what takes their places ---- */
 
-/* Makes the weights [C, M, 1, 1] as f32. Weights of f16 and bf16 are cast at load, as
- * those of other convolutions are (promote.c). */
-static attn_status make_weights(struct layout *l, struct attn_node *before,
-                                const attnrun_tensor *w, int32_t *value)
+/* Makes the weights [C, M, 1, 1]. */
+static attn_status make_weights(struct layout *l, const attnrun_tensor *w, int32_t *value)
 {
     const int64_t dims[4] = { w->dims[0], w->dims[1], 1, 1 };
-    const struct attn_attr to = MATCH_INT("to", ATTNRUN_F32);
-    const bool narrow = w->dtype != ATTNRUN_F32;
     attnrun_tensor view;
-    struct attn_node *cast;
     TRY(attnrun_tensor_make(w->dtype, 4, dims, w->data, &view));
-    TRY(attn_graph_add_constant(l->graph, NULL, &view, value));
-    if (!narrow)
-        return ATTNRUN_OK;
-    const int32_t in = *value;
-    TRY(attn_graph_add_value(l->graph, NULL, value));
-    return attn_graph_insert(l->graph, before, "", "Cast", 1, &in, 1, value, 1, &to,
-                             &cast);
+    return attn_graph_add_constant(l->graph, NULL, &view, value);
 }
 
 static attn_status make_product(struct layout *l, struct attn_node *node, int32_t out)
@@ -145,7 +132,7 @@ static attn_status make_product(struct layout *l, struct attn_node *node, int32_
         MATCH_INT("transposed", !transposes_b(node)),
     };
     int32_t in[4] = { -1, -1, -1, -1 };
-    TRY(make_weights(l, node, &w, &in[1]));
+    TRY(make_weights(l, &w, &in[1]));
     TRY(attn_layout_blocked(l, node, node->in[0], &in[0]));
     if (node->pub.n_in > 2)
         in[2] = node->in[2];

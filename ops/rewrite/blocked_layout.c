@@ -21,6 +21,7 @@
  * borders, where ToBlocked and FromBlocked copy the map. Convolutions of few channels read plain
  * maps. A second walk rewrites the members of these regions. The pass runs late, after
  * conv_epilogue and others. Cost: linear in the number of nodes. */
+#include "../../runtime/checked.h"
 #include "../../runtime/poll.h"
 #include "../kernels/kernels.h"
 #include "blocked_layout.h"
@@ -202,10 +203,22 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
            tiles >= MIN_TILES && pixels > 3.0 * tiles;
 }
 
+/* S, filled up to whole blocks. */
+static attn_status make_scale(struct layout *l, int32_t value, int32_t *made)
+{
+    const attnrun_tensor s = l->graph->values[value].data;
+    const int64_t n = round_up(s.dims[0], ATTN_BLOCK);
+    void *data;
+    TRY(attn_graph_new_constant(l->graph, ATTNRUN_F32, 1, &n, made, &data));
+    memset(data, 0, (size_t)n * sizeof(float));
+    memcpy(data, s.data, (size_t)s.dims[0] * sizeof(float));
+    return ATTNRUN_OK;
+}
+
 static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t out)
 {
     struct attn_attr attrs[BLOCKED_MAX_ATTRS];
-    int32_t n = 0, in[4] = { -1, node->in[1], -1, -1 }, n_in = node->pub.n_in;
+    int32_t n = 0, in[5] = { -1, node->in[1], -1, -1, -1 }, n_in = node->pub.n_in;
     const bool plain = reads_plain(l, node) && l->blocked[node->in[0]] < 0;
     for (; n < node->n_attrs; n++)
         attrs[n] = node->attrs[n];
@@ -220,6 +233,8 @@ static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t o
         in[2] = node->in[2];
     if (n_in > 3 && node->in[3] >= 0)
         TRY(attn_layout_blocked(l, node, node->in[3], &in[3]));
+    if (n_in > 4 && node->in[4] >= 0)
+        TRY(make_scale(l, node->in[4], &in[4]));
     return attn_layout_insert(l, node, "BlockedConv", n_in, in, out, n, attrs);
 }
 

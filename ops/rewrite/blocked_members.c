@@ -33,20 +33,27 @@ bool attn_blocked_groups(const attnrun_tensor *w, int64_t group, int64_t channel
            (w->dims[1] % ATTN_BLOCK == 0 && rows / group % ATTN_BLOCK == 0);
 }
 
+/* A constant vector of f32, or none. */
+static bool is_vector(const struct attn_graph *graph, const struct attn_node *node,
+                      int32_t in)
+{
+    if (node->pub.n_in <= in || node->in[in] < 0)
+        return true;
+    return match_is_constant(graph, node->in[in]) &&
+           graph->values[node->in[in]].data.dtype == ATTNRUN_F32 &&
+           graph->values[node->in[in]].data.rank == 1;
+}
+
 static bool can_conv(const struct layout *l, const struct attn_node *node)
 {
     bool by_itself;
     const struct attn_graph *graph = l->graph;
     if (!attn_blocked_is_conv(node) || !layout_is_map(l, node->in[0]) ||
-        !layout_is_map(l, node->out[0]) || !match_is_constant(graph, node->in[1]) ||
+        !layout_is_map(l, node->out[0]) || !attn_match_is_stored(graph, node->in[1]) ||
         node->n_attrs > BLOCKED_MAX_ATTRS - 3)
         return false;
     const attnrun_tensor *w = &graph->values[node->in[1]].data;
-    if (w->dtype != ATTNRUN_F32 || w->rank != 4)
-        return false;
-    if (node->pub.n_in > 2 && node->in[2] >= 0 &&
-        (!match_is_constant(graph, node->in[2]) ||
-         graph->values[node->in[2]].data.dtype != ATTNRUN_F32))
+    if (w->rank != 4 || !is_vector(graph, node, 2) || !is_vector(graph, node, 4))
         return false;
     if (node->pub.n_in > 3 && node->in[3] >= 0 && !layout_is_map(l, node->in[3]))
         return false;

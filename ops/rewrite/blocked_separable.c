@@ -6,12 +6,12 @@
  *
  * In: what blocked_layout.c and blocked_epilogue.c have written. Out: no map between them that
  * nobody else reads, where it would not stay in L2. Of floats: products of bf16 are faster apart
- * (ops/image/blocked_separable.c multiplies floats). */
+ * (ops/image/blocked_separable.c multiplies floats). The weights are of one type. */
 #include "../../runtime/poll.h"
 #include "../kernels/kernels.h"
 #include "match.h"
 
-enum { MAX_ATTRS = 16, S = 4 };
+enum { MAX_ATTRS = 16, S = 4, MAX_IN = 11 };
 enum {
     LARGE_BYTES = 1 << 19, /* of a map: it leaves L2 before it is read */
     LINE_BYTES = 3 << 18   /* of the lines that one line of the result sees: they fit */
@@ -22,14 +22,14 @@ static bool is_conv(const struct attn_graph *graph, const struct attn_node *node
 {
     if (node == NULL || !node_is_of(node, "attnrun.fused", "BlockedConv") ||
         node->pub.n_in < 2 || !match_is_constant(graph, node->in[1]) ||
-        !attn_match_is_f32_of(graph, node->in[1], 4) ||
-        !attn_match_is_f32_of(graph, node->in[0], 5) ||
-        (node->pub.n_in > S && node->in[S] >= 0))
+        graph->values[node->in[1]].data.rank != 4 ||
+        !attn_match_is_f32_of(graph, node->in[0], 5))
         return false;
-    if (node->pub.n_in > 2 && node->in[2] >= 0 &&
-        (!match_is_constant(graph, node->in[2]) ||
-         !attn_match_is_f32_of(graph, node->in[2], 1)))
-        return false;
+    for (int in = 2; in < node->pub.n_in; in++)
+        if (in != 3 && node->in[in] >= 0 &&
+            (!match_is_constant(graph, node->in[in]) ||
+             !attn_match_is_f32_of(graph, node->in[in], 1)))
+            return false;
     return attn_match_int(node, "plain", 0) == 0 &&
            attn_match_int(node, "winograd", 0) == 0 &&
            attn_match_int(node, "transposed", 0) == 0 &&
@@ -96,12 +96,19 @@ static int64_t lines_seen(const struct attn_graph *graph, const struct attn_node
     return (weights(graph, own)[2] - 1) * dilation + 1;
 }
 
+/* The weights of one node are of one type. */
+static bool same_type(const struct attn_graph *graph, const struct attn_node *a,
+                      const struct attn_node *b)
+{
+    return graph->values[a->in[1]].data.dtype == graph->values[b->in[1]].data.dtype;
+}
+
 /* ---- the node ---- */
 
 struct made {
     struct attn_attr attrs[MAX_ATTRS];
     int32_t n_attrs;
-    int32_t in[8];
+    int32_t in[MAX_IN];
 };
 
 static void add_activation(struct made *made, const struct attn_node *conv,
@@ -121,6 +128,7 @@ static void add_weights(struct made *made, int at, const struct attn_node *conv)
 {
     made->in[at] = conv->in[1];
     made->in[at + 1] = conv->pub.n_in > 2 ? conv->in[2] : -1;
+    made->in[at + 2] = conv->pub.n_in > S ? conv->in[S] : -1;
 }
 
 static void describe(struct made *made, const struct attn_node *first,
@@ -140,19 +148,19 @@ static void describe(struct made *made, const struct attn_node *first,
             made->attrs[made->n_attrs++] = *attn_node_attr(own, window[i]);
     made->attrs[made->n_attrs++] =
         (struct attn_attr)MATCH_INT("channels", attn_match_int(reader, "channels", 0));
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < MAX_IN; i++)
         made->in[i] = -1;
     made->in[0] = reader->in[0];
     add_weights(made, 1, own);
     add_activation(made, own, names[1]);
     if (first != NULL) {
-        add_weights(made, 3, first);
+        add_weights(made, 4, first);
         add_activation(made, first, names[0]);
     }
     if (last != NULL) {
-        add_weights(made, 5, last);
+        add_weights(made, 7, last);
         add_activation(made, last, names[2]);
-        made->in[7] = adds_map(last) ? last->in[3] : -1;
+        made->in[10] = adds_map(last) ? last->in[3] : -1;
     }
 }
 
@@ -168,8 +176,8 @@ static attn_status join(struct attn_graph *graph, struct attn_node *first,
     describe(&made, first, own, last);
     TRY(attn_graph_add_value(graph, NULL, &out));
     graph->values[out].type = graph->values[old].type; /* which the next one looks at */
-    TRY(attn_graph_insert(graph, end, "attnrun.fused", "BlockedSeparable", 8, made.in, 1,
-                          &out, made.n_attrs, made.attrs, &node));
+    TRY(attn_graph_insert(graph, end, "attnrun.fused", "BlockedSeparable", MAX_IN,
+                          made.in, 1, &out, made.n_attrs, made.attrs, &node));
     attn_graph_replace(graph, old, out);
     attn_graph_remove(graph, end);
     if (end != own)
@@ -196,7 +204,8 @@ static attn_status try_own(struct attn_graph *graph, struct attn_node *own,
         (adds_map(last) && last->in[3] == own->out[0]) ||
         (first == NULL && !pays(graph, own->out[0], 1)))
         last = NULL;
-    if (first == NULL && last == NULL)
+    if ((first != NULL && !same_type(graph, first, own)) ||
+        (last != NULL && !same_type(graph, last, own)) || (first == NULL && last == NULL))
         return ATTNRUN_OK;
     ++*applied;
     return join(graph, first, own, last);

@@ -7,7 +7,7 @@
  */
 #include "../../runtime/checked.h"
 #include "../../runtime/poll.h"
-#include "../kernels/kernel_types.h"
+#include "../storage.h"
 #include "blocked_layout.h"
 
 enum {
@@ -18,15 +18,14 @@ bool attn_spread_is(const struct layout *l, const struct attn_node *node)
 {
     const struct attn_attr *strides = attn_node_attr(node, "strides");
     if (!node_is(node, "ConvTranspose") || !layout_is_member_map(l, node->in[0]) ||
-        !layout_is_map(l, node->out[0]) || !match_is_constant(l->graph, node->in[1]))
+        !layout_is_map(l, node->out[0]) || !attn_match_is_stored(l->graph, node->in[1]))
         return false;
     const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
     /* Columns that only fill up blocks cost as much as the others. */
-    if (w->dtype == ATTNRUN_F32 && w->rank == 4 &&
-        2 * round_up(w->dims[1], ATTN_BLOCK) > 3 * w->dims[1])
+    if (w->rank == 4 && 2 * round_up(w->dims[1], ATTN_BLOCK) > 3 * w->dims[1])
         return false;
-    if (w->dtype != ATTNRUN_F32 || w->rank != 4 || strides == NULL ||
-        strides->kind != ATTN_ATTR_INTS || strides->ints.n != 2 || w->dims[1] < 1 ||
+    if (w->rank != 4 || strides == NULL || strides->kind != ATTN_ATTR_INTS ||
+        strides->ints.n != 2 || w->dims[1] < 1 ||
         w->dims[0] != layout_channels(l, node->in[0]))
         return false;
     for (int i = 0; i < 2; i++)
@@ -45,8 +44,8 @@ bool attn_spread_is(const struct layout *l, const struct attn_node *node)
            attn_node_attr(node, "output_shape") == NULL && attn_match_explicit_pads(node);
 }
 
-/* Makes [C, h w blocks 16, 1, 1] of [C, M, h, w], so that the columns of a place of the
- * tile are whole blocks. */
+/* Makes [C, h w blocks 16, 1, 1] of [C, M, h, w], of the same type, so that the columns of a
+ * place of the tile are whole blocks. */
 static attn_status make_weights(struct layout *l, int32_t value, int64_t columns,
                                 int32_t *made)
 {
@@ -56,13 +55,16 @@ static attn_status make_weights(struct layout *l, int32_t value, int64_t columns
     void *data;
     if (!ck_mul(columns, taps, &dims[1]) || !ck_mul(dims[1], dims[0], &all))
         return ATTNRUN_E_LIMIT;
-    TRY(attn_graph_new_constant(l->graph, ATTNRUN_F32, 4, dims, made, &data));
-    float *to = data;
+    TRY(attn_graph_new_constant(l->graph, w.dtype, 4, dims, made, &data));
+    const size_t bytes = (size_t)attn_stored_bytes(w.dtype);
+    char *to = data;
+    memset(data, 0, (size_t)all * bytes);
     for (int64_t c = 0; c < dims[0]; c++)
-        for (int64_t t = 0; t < taps; t++, to += columns) {
-            for (int64_t m = 0; m < columns; m++)
-                to[m] = m < rows ? match_f32_at(&w, (c * rows + m) * taps + t) : 0.0f;
-            TRY(attn_poll_work(2 * columns * (int64_t)sizeof *to));
+        for (int64_t t = 0; t < taps; t++, to += (size_t)columns * bytes) {
+            for (int64_t m = 0; m < rows; m++)
+                memcpy(to + (size_t)m * bytes,
+                       attn_stored_at(w.dtype, w.data, (c * rows + m) * taps + t), bytes);
+            TRY(attn_poll_work(2 * columns * (int64_t)bytes));
         }
     return ATTNRUN_OK;
 }

@@ -5,8 +5,10 @@
  *   s = scale / sqrt(var + epsilon);  W' = W * s;  B' = (B - mean) * s + bias
  *
  * Mul by a number is treated in the same way, and so is Mul followed by Add of a number:
- * W' = W * s, B' = B * s + shift. In: the nodes. Out: one node, new weights of the same
- * size. */
+ * W' = W * s, B' = B * s + shift. Weights in f16 or bf16 keep their type: Conv becomes
+ * FusedConv with S = s. A ConvTranspose has no such form. The weights of a Conv that gives one
+ * pixel become f32, since gates are read from such a Conv. In: the nodes. Out: one node, new
+ * weights of the same size. */
 #include <math.h>
 
 #include "../../runtime/poll.h"
@@ -115,34 +117,89 @@ static attn_status scale_weights(struct attn_graph *graph, const attnrun_tensor 
     return ATTNRUN_OK;
 }
 
+/* S and B of a FusedConv, whose weights stay. */
+static attn_status make_scale(struct attn_graph *graph, const struct norm *norm,
+                              int32_t *s_id, int32_t *b_id)
+{
+    void *made;
+    float *scale, *bias;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 1, &norm->channels, s_id, &made));
+    scale = made;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 1, &norm->channels, b_id, &made));
+    bias = made;
+    for (int64_t c = 0; c < norm->channels && !attn_stops(c); c++) {
+        double s, shift;
+        channel_of(norm, c, &s, &shift);
+        scale[c] = (float)s;
+        bias[c] = (float)((norm->conv_bias ? (double)norm->conv_bias[c] : 0) * s + shift);
+    }
+    return ATTNRUN_OK;
+}
+
+static bool gives_one_pixel(const struct attn_graph *graph, const struct attn_node *conv)
+{
+    const attnrun_type *y = &graph->values[conv->out[0]].type;
+    for (int i = 2; i < y->rank; i++)
+        if (!dim_is(y->dims[i], 1))
+            return false;
+    return y->rank > 2;
+}
+
+/* The Conv with what follows it, and constants that are made here. */
+static attn_status make_conv(struct attn_graph *graph, struct attn_node *conv, int axis,
+                             const struct norm *norm, int32_t result,
+                             struct attn_node **made)
+{
+    const bool narrow = graph->values[conv->in[1]].data.dtype != ATTNRUN_F32;
+    const bool keeps = narrow && !gives_one_pixel(graph, conv);
+    int32_t in[5] = { conv->in[0], conv->in[1], -1, -1, -1 };
+    if (keeps) {
+        TRY(make_scale(graph, norm, &in[4], &in[2]));
+        return attn_match_make(graph, conv, "attnrun.fused", "FusedConv", 5, in, result,
+                               conv->n_attrs, conv->attrs, made);
+    }
+    TRY(attn_match_as_f32(graph, &in[1]));
+    attnrun_tensor w = graph->values[in[1]].data;
+    struct attn_pool scratch; /* for weights that a mapped file has at odd addresses */
+    attn_pool_init(&scratch, graph->model->pool.memory, ATTN_MEM_WEIGHTS);
+    attn_status status = attn_tensor_align(&scratch, &w);
+    if (status == ATTNRUN_OK)
+        status = scale_weights(graph, &w, axis, norm, &in[1], &in[2]);
+    attn_pool_free(&scratch);
+    TRY(status);
+    return attn_match_make(graph, conv, "", conv->pub.op_type, 3, in, result,
+                           conv->n_attrs, conv->attrs, made);
+}
+
+/* Weights in 16 bits whose Conv computes in f32, in a graph that is not written as ONNX. */
+static bool takes_weights(const struct attn_graph *graph, const struct attn_node *conv)
+{
+    if (!attn_match_is_stored(graph, conv->in[1]))
+        return false;
+    return graph->values[conv->in[1]].data.dtype == ATTNRUN_F32 ||
+           (node_is(conv, "Conv") && attn_match_is_f32(graph, conv->in[0]) &&
+            graph->model->origin == NULL);
+}
+
 static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv, int axis,
                             int32_t *applied)
 {
     struct attn_node *bn = attn_match_user(graph, conv, "BatchNormalization");
     struct attn_node *mul = attn_match_user(graph, conv, "Mul");
     int32_t result = bn != NULL ? bn->out[0] : -1;
-    if (!match_is_constant(graph, conv->in[1]))
+    if (!takes_weights(graph, conv))
         return ATTNRUN_OK;
-    attnrun_tensor w = graph->values[conv->in[1]].data;
-    struct norm norm = { .channels = w.rank > axis ? w.dims[axis] : 0 };
-    if (w.dtype != ATTNRUN_F32 || w.rank < 3 || !read_conv_bias(graph, conv, &norm))
+    const attnrun_tensor *w = &graph->values[conv->in[1]].data;
+    struct norm norm = { .channels = w->rank > axis ? w->dims[axis] : 0 };
+    if (w->rank < 3 || !read_conv_bias(graph, conv, &norm))
         return ATTNRUN_OK;
     const bool found = bn != NULL
                            ? bn->in[0] == conv->out[0] && read_norm(graph, bn, &norm)
                            : mul != NULL && read_numbers(graph, mul, &norm, &result);
     if (!found)
         return ATTNRUN_OK;
-    int32_t in[3] = { conv->in[0] };
-    struct attn_pool scratch; /* for weights that a mapped file has at odd addresses */
-    attn_pool_init(&scratch, graph->model->pool.memory, ATTN_MEM_WEIGHTS);
-    attn_status status = attn_tensor_align(&scratch, &w);
-    if (status == ATTNRUN_OK)
-        status = scale_weights(graph, &w, axis, &norm, &in[1], &in[2]);
-    attn_pool_free(&scratch);
-    TRY(status);
     struct attn_node *made;
-    TRY(attn_match_make(graph, conv, "", conv->pub.op_type, 3, in, result, conv->n_attrs,
-                        conv->attrs, &made));
+    TRY(make_conv(graph, conv, axis, &norm, result, &made));
     attn_match_replace(graph, result, made);
     ++*applied;
     return ATTNRUN_OK;

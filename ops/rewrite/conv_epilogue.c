@@ -1,6 +1,6 @@
 /* conv_epilogue.c - Conv, then Add of a tensor of the result's shape, and an activation
- * become one FusedConv: y = activation(conv(X, W) + B + Z). The pass runs after
- * conv_batch_norm. */
+ * become one FusedConv: y = activation(S conv(X, W) + B + Z). The pass runs after
+ * conv_batch_norm, which makes some nodes FusedConv with S alone. */
 #include "../../runtime/poll.h"
 #include "epilogue.h"
 
@@ -52,11 +52,13 @@ static attn_status make_fused(struct attn_graph *graph, const struct fusion *fus
         (struct attn_attr)MATCH_STRING("activation", fusion->epilogue.activation);
     attrs[n++] = (struct attn_attr)MATCH_FLOAT("alpha", fusion->epilogue.alpha);
     attrs[n++] = (struct attn_attr)MATCH_FLOAT("beta", fusion->epilogue.beta);
-    int32_t in[4] = { conv->in[0], conv->in[1], conv->pub.n_in > 2 ? conv->in[2] : -1,
-                      fusion->residual };
+    int32_t in[5] = { conv->in[0], conv->in[1], conv->pub.n_in > 2 ? conv->in[2] : -1,
+                      fusion->residual, conv->pub.n_in > 4 ? conv->in[4] : -1 };
     return attn_match_make(graph, conv, "attnrun.fused", "FusedConv",
-                           fusion->residual >= 0 ? 4 : 3, in, fusion->result, n, attrs,
-                           made);
+                           in[4] >= 0   ? 5
+                           : in[3] >= 0 ? 4
+                                        : 3,
+                           in, fusion->result, n, attrs, made);
 }
 
 static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
@@ -78,9 +80,24 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
     return ATTNRUN_OK;
 }
 
+/* A FusedConv with neither Z nor an activation. */
+static bool is_bare(const struct attn_node *node)
+{
+    return node_is_of(node, "attnrun.fused", "FusedConv") &&
+           attn_node_attr(node, "activation") == NULL &&
+           (node->pub.n_in < 4 || node->in[3] < 0);
+}
+
 static attn_status run_conv_epilogue(struct attn_graph *graph, int32_t *applied)
 {
-    return attn_match_each(graph, "Conv", try_conv, applied);
+    const int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
+        struct attn_node *node = graph->nodes[n];
+        if ((node_is(node, "Conv") || is_bare(node)) &&
+            graph->values[node->out[0]].n_uses > 0)
+            TRY(try_conv(graph, node, applied));
+    }
+    return ATTNRUN_OK;
 }
 
 const struct attn_pass attn_pass_conv_epilogue = { .name = "conv_epilogue",

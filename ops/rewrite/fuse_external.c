@@ -24,11 +24,11 @@ static bool read_linear(const struct attn_graph *graph, const struct attn_node *
                         bool by_dim, struct attn_dense_found *linear, int32_t *x)
 {
     if (!node_is(node, by_dim ? "Conv" : "MatMul") ||
-        !match_is_constant(graph, node->in[1]) ||
+        !attn_match_is_stored(graph, node->in[1]) ||
         !attn_match_is_f32_of(graph, node->in[0], 3))
         return false;
     const attnrun_tensor *w = &graph->values[node->in[1]].data;
-    if (w->dtype != ATTNRUN_F32 || w->rank != (by_dim ? 3 : 2))
+    if (w->rank != (by_dim ? 3 : 2))
         return false;
     *x = node->in[0];
     *linear = (struct attn_dense_found){ .w = node->in[1],

@@ -164,8 +164,8 @@ static bool sums_taps(const struct attn_graph *graph, const struct attn_node *su
 static bool is_pointwise(const struct attn_graph *graph, const struct attn_node *conv,
                          int64_t *rows)
 {
-    if (conv == NULL || !match_is_constant(graph, conv->in[1]) ||
-        !attn_match_is_f32_of(graph, conv->in[1], 4) || !attn_match_explicit_pads(conv) ||
+    if (conv == NULL || !attn_match_is_stored(graph, conv->in[1]) ||
+        graph->values[conv->in[1]].data.rank != 4 || !attn_match_explicit_pads(conv) ||
         !attn_match_all(conv, "pads", 0) || !attn_match_all(conv, "strides", 1) ||
         attn_match_int(conv, "group", 1) != 1)
         return false;
@@ -201,6 +201,7 @@ static attn_status take_convolutions(struct attn_graph *graph, struct attn_node 
     for (int i = 0; i < 2; i++) {
         const int64_t dims[2] = { rows[i], -1 };
         in[1 + 2 * i] = convs[i]->in[1];
+        TRY(attn_match_as_f32(graph, &in[1 + 2 * i]));
         in[2 + 2 * i] = bias_of(convs[i]);
         TRY(attn_match_reshape(graph, before, 2, dims, &in[1 + 2 * i]));
     }

@@ -89,9 +89,10 @@ static attn_status make_kernel(struct attn_graph *graph,
                                const struct attn_pixel_gate *gate, int32_t *ws)
 {
     *ws = gate->w;
+    TRY(attn_match_as_f32(graph, ws));
     if (!gate->mean_first)
         return ATTNRUN_OK;
-    const attnrun_tensor w = graph->values[gate->w].data;
+    const attnrun_tensor w = graph->values[*ws].data;
     const size_t plane = (size_t)(w.dims[2] * w.dims[3]) * sizeof(float);
     void *data;
     TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 4, w.dims, ws, &data));

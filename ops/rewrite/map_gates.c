@@ -35,11 +35,9 @@ int32_t attn_before_views(const struct attn_graph *graph, int32_t value,
     return value;
 }
 
-static bool is_constant_f32(const struct attn_graph *graph, int32_t value, int rank)
+static bool is_stored(const struct attn_graph *graph, int32_t value, int rank)
 {
-    return match_is_constant(graph, value) && attn_match_is_f32(graph, value) &&
-           graph->values[value].data.dtype == ATTNRUN_F32 &&
-           graph->values[value].data.rank == rank;
+    return attn_match_is_stored(graph, value) && graph->values[value].data.rank == rank;
 }
 
 /* ---- products ---- */
@@ -63,9 +61,8 @@ bool attn_dense_takes_bias(const struct attn_graph *graph, const struct attn_nod
 static bool read_conv(const struct attn_graph *graph, const struct attn_node *node,
                       struct attn_dense_found *dense)
 {
-    if (!is_constant_f32(graph, node->in[1], 4) ||
-        attn_match_int(node, "group", 1) != 1 || !attn_match_all(node, "pads", 0) ||
-        !attn_match_explicit_pads(node))
+    if (!is_stored(graph, node->in[1], 4) || attn_match_int(node, "group", 1) != 1 ||
+        !attn_match_all(node, "pads", 0) || !attn_match_explicit_pads(node))
         return false;
     const attnrun_tensor *w = &graph->values[node->in[1]].data;
     *dense = (struct attn_dense_found){ .w = node->in[1],
@@ -78,8 +75,7 @@ static bool read_conv(const struct attn_graph *graph, const struct attn_node *no
 static bool read_matrix(const struct attn_graph *graph, const struct attn_node *node,
                         bool by_column, struct attn_dense_found *dense)
 {
-    if (!is_constant_f32(graph, node->in[1], 2) ||
-        match_type(graph, node->in[0])->rank != 2)
+    if (!is_stored(graph, node->in[1], 2) || match_type(graph, node->in[0])->rank != 2)
         return false;
     const attnrun_tensor *w = &graph->values[node->in[1]].data;
     *dense = (struct attn_dense_found){ .w = node->in[1],
@@ -141,18 +137,20 @@ attn_status attn_dense_make(struct attn_graph *graph,
                             int32_t *bias)
 {
     const int64_t dims[2] = { dense->rows, dense->columns };
+    int32_t weights = dense->w;
     *bias = dense->bias;
     if (*bias >= 0)
         TRY(attn_match_as_vector(graph, bias));
+    TRY(attn_match_as_f32(graph, &weights));
     if (!dense->transposed) {
         attnrun_tensor matrix;
-        TRY(attnrun_tensor_make(ATTNRUN_F32, 2, dims, graph->values[dense->w].data.data,
+        TRY(attnrun_tensor_make(ATTNRUN_F32, 2, dims, graph->values[weights].data.data,
                                 &matrix));
         return attn_graph_add_constant(graph, NULL, &matrix, w);
     }
     void *data;
     TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 2, dims, w, &data));
-    const char *from = graph->values[dense->w].data.data;
+    const char *from = graph->values[weights].data.data;
     float *to = data;
     for (int64_t r = 0; r < dense->rows; r++) {
         TRY(attn_poll_work(dense->columns));
@@ -168,9 +166,9 @@ static bool same_constant(const struct attn_graph *graph, int32_t a, int32_t b)
     if (a == b || a < 0 || b < 0)
         return a == b;
     const attnrun_tensor *x = &graph->values[a].data, *y = &graph->values[b].data;
-    const int64_t n = tensor_count(x);
-    return n == tensor_count(y) && attn_poll_work(n) == ATTNRUN_OK &&
-           memcmp(x->data, y->data, (size_t)n * sizeof(float)) == 0;
+    const int64_t n = tensor_bytes(x);
+    return x->dtype == y->dtype && n == tensor_bytes(y) &&
+           attn_poll_work(n) == ATTNRUN_OK && memcmp(x->data, y->data, (size_t)n) == 0;
 }
 
 static bool same_dense(const struct attn_graph *graph, const struct attn_dense_found *a,
@@ -464,7 +462,7 @@ bool attn_pixel_gate_read(const struct attn_graph *graph, int32_t x, int32_t val
     gate->gate = gate_word(node);
     const struct attn_node *conv =
         gate->gate != NULL ? attn_match_in(graph, node, 0, "Conv") : NULL;
-    if (conv == NULL || !is_constant_f32(graph, conv->in[1], 4))
+    if (conv == NULL || !is_stored(graph, conv->in[1], 4))
         return false;
     const attnrun_tensor *w = &graph->values[conv->in[1]].data;
     const int64_t kernel = w->dims[2];
@@ -475,7 +473,7 @@ bool attn_pixel_gate_read(const struct attn_graph *graph, int32_t x, int32_t val
         (kernel > 1 && attn_node_attr(conv, "pads") == NULL) ||
         !attn_match_all(conv, "pads", kernel / 2) ||
         !attn_match_all(conv, "strides", 1) || !attn_match_all(conv, "dilations", 1) ||
-        (gate->bias >= 0 && !is_constant_f32(graph, gate->bias, 1)))
+        (gate->bias >= 0 && !is_stored(graph, gate->bias, 1)))
         return false;
     const struct attn_node *concat = attn_match_in(graph, conv, 0, "Concat");
     if (concat == NULL || concat->pub.n_in != 2)

@@ -9,7 +9,7 @@
 
 enum attn_pooled { ATTN_POOLED_MEAN = 1, ATTN_POOLED_MAX = 2 }; /* bits */
 
-/* y = w z + bias, w (rows, columns) constant f32 in one of three forms. */
+/* y = w z + bias, w (rows, columns) a constant in one of three forms. */
 struct attn_dense_found {
     int32_t w, bias; /* bias -1: none */
     int64_t rows, columns;
@@ -34,7 +34,7 @@ const char *attn_channel_gate_why(const struct attn_graph *graph, int32_t x,
 
 /* gate(w [max over channels; mean over channels] + bias). */
 struct attn_pixel_gate {
-    int32_t w, bias; /* (1, 2, K, K); bias -1: none */
+    int32_t w, bias; /* (1, 2, K, K), perhaps in 16 bits; bias -1: none */
     bool mean_first; /* w[0, 0] is that of the mean */
     const char *gate;
 };
@@ -59,7 +59,7 @@ bool attn_dense_read(const struct attn_graph *graph, int32_t value, attnrun_dim 
  * rows. */
 bool attn_dense_takes_bias(const struct attn_graph *graph, const struct attn_node *node,
                            struct attn_dense_found *dense);
-/* Makes w a constant of rank 2 (rows, columns), and the bias one of rank 1. */
+/* Makes w a constant f32 of rank 2 (rows, columns), and the bias one of rank 1. */
 attn_status attn_dense_make(struct attn_graph *graph,
                             const struct attn_dense_found *dense, int32_t *w,
                             int32_t *bias);

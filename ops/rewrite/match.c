@@ -2,7 +2,10 @@
  * the interface. */
 #include "match.h"
 
+#include "../../runtime/align.h"
 #include "../../runtime/dtype.h"
+#include "../../runtime/poll.h"
+#include "../storage.h"
 
 #include <math.h>
 
@@ -200,6 +203,32 @@ bool attn_match_is_f32_of(const struct attn_graph *graph, int32_t value, int ran
 bool attn_match_is_map(const struct attn_graph *graph, int32_t value)
 {
     return attn_match_is_f32_of(graph, value, 4) && !match_is_constant(graph, value);
+}
+
+bool attn_match_is_stored(const struct attn_graph *graph, int32_t value)
+{
+    if (!match_is_constant(graph, value))
+        return false;
+    const int32_t dtype = graph->values[value].data.dtype;
+    return dtype == ATTNRUN_F32 || attn_stored_narrow(dtype);
+}
+
+attn_status attn_match_as_f32(struct attn_graph *graph, int32_t *value)
+{
+    attnrun_tensor from = graph->values[*value].data; /* values may move */
+    struct attn_pool scratch; /* for elements that a mapped file has at odd addresses */
+    void *to;
+    if (from.data == NULL || !attn_stored_narrow(from.dtype))
+        return ATTNRUN_OK;
+    TRY(attn_poll_work(tensor_bytes(&from)));
+    TRY(attn_graph_new_constant(graph, ATTNRUN_F32, from.rank, from.dims, value, &to));
+    attn_pool_init(&scratch, graph->model->pool.memory, ATTN_MEM_WEIGHTS);
+    const attn_status status = attn_tensor_align(&scratch, &from);
+    if (status == ATTNRUN_OK)
+        attn_stored_to_floats(attn_model_kernels(graph->model), from.dtype, to, from.data,
+                              tensor_count(&from));
+    attn_pool_free(&scratch);
+    return status;
 }
 
 int64_t attn_match_int(const struct attn_node *node, const char *name, int64_t otherwise)

@@ -77,6 +77,10 @@ static inline float match_f32_at(const attnrun_tensor *constant, int64_t i)
     memcpy(&x, (const char *)constant->data + i * (int64_t)sizeof x, sizeof x);
     return x;
 }
+/* A constant of f32, or of f16 or bf16 whose operator computes in f32 (ops/storage.h). */
+bool attn_match_is_stored(const struct attn_graph *graph, int32_t value);
+/* *value becomes the same numbers in f32, for an operator that does not read f16 and bf16. */
+attn_status attn_match_as_f32(struct attn_graph *graph, int32_t *value);
 /* An int attribute, or `otherwise`. */
 int64_t attn_match_int(const struct attn_node *node, const char *name, int64_t otherwise);
 float attn_match_float(const struct attn_node *node, const char *name, float otherwise);

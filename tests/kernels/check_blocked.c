@@ -26,7 +26,21 @@ struct conv_case {
     struct attn_blocked_tap taps[MAX_TAPS];
     int32_t pixels[MAX_PIXELS];
     int64_t x_floats, y_floats;
+    const float *weights; /* the numbers that d.w holds */
 };
+
+/* Weights of any type, and perhaps factors of columns. */
+static void make_weights(struct check *c, struct conv_case *t)
+{
+    const size_t n = (size_t)(t->d.rows * t->d.columns);
+    float *weights = check_normal_f32(c, n);
+    t->d.w_type = (int32_t)check_below(c, 3); /* ATTN_B_F32, ATTN_B_F16, ATTN_B_BF16 */
+    t->d.w = t->d.w_type == ATTN_B_F32
+                 ? (const void *)weights
+                 : (const void *)check_stored(c, weights, n, t->d.w_type);
+    t->weights = weights;
+    t->d.scale = check_below(c, 2) ? check_normal_f32(c, (size_t)t->d.columns) : NULL;
+}
 
 /* Taps of 1 or 16 inputs, the last one of fewer, anywhere in x; pixels in any order. */
 static void make_conv(struct check *c, struct conv_case *t)
@@ -46,7 +60,6 @@ static void make_conv(struct check *c, struct conv_case *t)
         t->pixels[i] = (int32_t)check_below(c, 200);
     t->y_floats = (t->d.columns / BLOCK - 1) * t->d.y_block + t->d.n_pixels * BLOCK;
     t->d.x = check_normal_f32(c, (size_t)t->x_floats);
-    t->d.w = check_normal_f32(c, (size_t)(t->d.rows * t->d.columns));
     t->d.bias = check_normal_f32(c, (size_t)t->d.columns);
     t->d.z = check_below(c, 2) ? check_normal_f32(c, (size_t)t->y_floats) : NULL;
     t->d.y = check_memory(c, (size_t)t->y_floats * sizeof(float));
@@ -55,19 +68,21 @@ static void make_conv(struct check *c, struct conv_case *t)
     t->d.pixels = t->pixels;
 }
 
-static void check_conv_pixel(struct check *c, const struct attn_blocked_conv *d,
-                             int64_t pixel, int64_t column)
+static void check_conv_pixel(struct check *c, const struct conv_case *of, int64_t pixel,
+                             int64_t column)
 {
+    const struct attn_blocked_conv *d = &of->d;
     const int64_t panel = attn_blocked_panel(c->k->vec_bytes);
     const int64_t first = column / panel * panel;
     const int64_t width = d->columns - first < panel ? d->columns - first : panel;
-    const float *w = d->w + first * d->rows + column - first;
+    const float *w = of->weights + first * d->rows + column - first;
     const int64_t at = column / BLOCK * d->y_block + pixel * BLOCK + column % BLOCK;
+    const double scale = d->scale != NULL ? (double)d->scale[column] : 1.0;
     double sum = (double)d->bias[column], size = fabs(sum);
     for (int64_t t = 0; t < d->n_taps; t++)
         for (int64_t i = 0; i < d->taps[t].inputs; i++, w += width) {
-            const double term =
-                (double)d->x[d->pixels[pixel] + d->taps[t].offset + i] * (double)*w;
+            const double term = (double)d->x[d->pixels[pixel] + d->taps[t].offset + i] *
+                                (double)*w * scale;
             sum += term;
             size += fabs(term);
         }
@@ -77,7 +92,7 @@ static void check_conv_pixel(struct check *c, const struct attn_blocked_conv *d,
                (size + 1.0) * 1e-6);
 }
 
-static void bench_conv(struct check *c, int64_t channels, const char *label)
+static void bench_conv(struct check *c, int64_t channels, int32_t type, const char *label)
 {
     enum { COLUMNS = 64, PIXELS = 56 };
     struct attn_blocked_tap taps[32];
@@ -86,9 +101,13 @@ static void bench_conv(struct check *c, int64_t channels, const char *label)
         pixels[i] = i * BLOCK;
     for (int64_t i = 0; i < channels / BLOCK; i++)
         taps[i] = (struct attn_blocked_tap){ i * PIXELS * BLOCK, BLOCK };
+    float *w = check_normal_f32(c, (size_t)(channels * COLUMNS));
     const struct attn_blocked_conv d = {
         .x = check_normal_f32(c, (size_t)(channels * PIXELS)),
-        .w = check_normal_f32(c, (size_t)(channels * COLUMNS)),
+        .w = type == ATTN_B_F32
+                 ? (const void *)w
+                 : (const void *)check_stored(c, w, (size_t)(channels * COLUMNS), type),
+        .w_type = type,
         .bias = check_normal_f32(c, COLUMNS),
         .pixels = pixels,
         .taps = taps,
@@ -110,14 +129,17 @@ void check_blocked_conv_f32(struct check *c)
     for (int n = 0; n < 60; n++) {
         struct conv_case t;
         make_conv(c, &t);
+        make_weights(c, &t);
         c->k->blocked_conv_f32(&t.d);
         for (int64_t pixel = 0; pixel < t.d.n_pixels; pixel++)
             for (int64_t column = 0; column < t.d.columns; column++)
-                check_conv_pixel(c, &t.d, pixel, column);
+                check_conv_pixel(c, &t, pixel, column);
         check_again(c);
     }
-    bench_conv(c, 64, "64 to 64, 1x1, 56 pixels");
-    bench_conv(c, 512, "512 to 64, 1x1, 56 pixels");
+    bench_conv(c, 64, ATTN_B_F32, "64 to 64, 1x1, 56 pixels");
+    bench_conv(c, 512, ATTN_B_F32, "512 to 64, 1x1, 56 pixels");
+    bench_conv(c, 512, ATTN_B_F16, "512 to 64, 1x1, 56 pixels, weights of f16");
+    bench_conv(c, 512, ATTN_B_BF16, "512 to 64, 1x1, 56 pixels, weights of bf16");
 }
 
 /* Of words of two bf16: the same sums of rounded operands. */
@@ -153,7 +175,7 @@ static void check_words_pixel(struct check *c, const struct attn_blocked_conv *d
     const int64_t panel = attn_blocked_panel(c->k->vec_bytes);
     const int64_t first = column / panel * panel;
     const int64_t width = d->columns - first < panel ? d->columns - first : panel;
-    const float *w = d->w + first * d->rows + column - first;
+    const float *w = (const float *)d->w + first * d->rows + column - first;
     double sum = (double)d->bias[column];
     for (int64_t t = 0; t < d->n_taps; t++)
         for (int64_t i = 0; i < d->taps[t].inputs; i++, w += width)

@@ -116,23 +116,9 @@ static struct attn_prefetch rows_to_prefetch(struct check *c)
     return prefetch;
 }
 
-/* B rounded to 16-bit elements: what gemm_f32 gets; `b` becomes their values. */
-static const uint16_t *round_b(struct check *c, int32_t type, float *b, size_t n)
-{
-    uint16_t *narrow = check_memory(c, n * sizeof *narrow);
-    if (type == ATTN_B_F16) {
-        c->k->f32_to_f16(narrow, b, n);
-        c->k->f16_to_f32(b, narrow, n);
-    } else {
-        c->k->f32_to_bf16(narrow, b, n);
-        c->k->bf16_to_f32(b, narrow, n);
-    }
-    return narrow;
-}
-
 static void round_a(struct check *c, float *x, size_t n)
 {
-    (void)round_b(c, ATTN_B_BF16, x, n);
+    (void)check_stored(c, x, n, ATTN_B_BF16);
 }
 
 static size_t a_elements(const struct case_gemm *t)
@@ -184,7 +170,7 @@ static void run_case(struct check *c, struct shape s, int form, bool packed, int
     if (t.g.b_type > ATTN_B_BF16)
         t.g.b_type = ATTN_B_F32;
     if (t.g.b_type != ATTN_B_F32)
-        narrow = round_b(c, t.g.b_type, b, last);
+        narrow = check_stored(c, b, last, t.g.b_type);
     t.g.c_row = (ptrdiff_t)(s.n + extra);
     t.g.c = check_memory(c, (s.m == 0 ? 0 : s.m * (s.n + extra) - extra) * sizeof(float));
     t.g.b = narrow != NULL ? (const void *)narrow : b;

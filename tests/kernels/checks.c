@@ -122,6 +122,19 @@ float *check_normal_f32(struct check *c, size_t n)
     return x;
 }
 
+uint16_t *check_stored(struct check *c, float *x, size_t n, int32_t type)
+{
+    uint16_t *narrow = check_memory(c, n * sizeof *narrow);
+    if (type == ATTN_B_F16) {
+        c->k->f32_to_f16(narrow, x, n);
+        c->k->f16_to_f32(x, narrow, n);
+    } else {
+        c->k->f32_to_bf16(narrow, x, n);
+        c->k->bf16_to_f32(x, narrow, n);
+    }
+    return narrow;
+}
+
 float *check_edge_f32(struct check *c, size_t n)
 {
     static const float edges[] = { 0.0f,     -0.0f,   INFINITY, -INFINITY, NAN,

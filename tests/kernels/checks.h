@@ -84,6 +84,8 @@ void *check_memory(struct check *c, size_t bytes);
 double *check_memory_f64(struct check *c, size_t n);
 /* Filled with check_normal(). */
 float *check_normal_f32(struct check *c, size_t n);
+/* The n numbers of x as f16 or bf16 (ATTN_B_F16, ATTN_B_BF16), to which x is rounded. */
+uint16_t *check_stored(struct check *c, float *x, size_t n, int32_t type);
 /* A third of them edge values: +-0, +-inf, NaN, denormals, huge, tiny; else normal * 8.
  */
 float *check_edge_f32(struct check *c, size_t n);

@@ -33,8 +33,6 @@ TYPES = {"f16": (TensorProto.FLOAT16, np.float16, 11), "bf16": (TensorProto.BFLO
 STAYS = {"Resize": (1, 2)}
 # Name -> nodes more than in f32, and why. GPT-2: one Pow is left beside its chain.
 EXTRA_NODES = {"gpt2_o13": 1}
-# BlockedConv packs in f32 whatever the file has.
-PACKS_IN_F32 = ("unet", "mobilenet", "resnet", "efficientnet", "convnext")
 
 
 def rounded(array, kind):
@@ -168,7 +166,7 @@ def complaints(attnrun, folder, twin, name):
         yield f"{twin_nodes} nodes besides casts, {nodes} in f32"
     if twin_arena > 1.05 * arena + border_bytes(attnrun, twin):
         yield f"an arena of {twin_arena} bytes, {arena} in f32"
-    if not name.startswith(PACKS_IN_F32) and packed > 0 and twin_packed > 0.56 * packed:
+    if packed > 0 and twin_packed > 0.56 * packed:
         yield f"{twin_packed} bytes of packed weights, {packed} in f32"
     done = subprocess.run([attnrun, "check", "--quiet", twin], capture_output=True, text=True,
                           errors="replace")

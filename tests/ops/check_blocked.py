@@ -504,7 +504,14 @@ def named_by_file():
     yield "BlockedConv", [x, one, some, None, some[:31]], {"channels": 16, "transposed": 1}, 5
     yield "BlockedConv", [x, w], {"channels": 16, "transposed": 1}, 5
     yield "BlockedConv", [x, one], {"channels": 16}, 5
-    yield "BlockedConv", [x, w, None, None, some[:16]], {"channels": 16, "winograd": 1}, 4
+    yield "BlockedConv", [x, w, None, None, some[:16]], {"channels": 16, "winograd": 1}, 0
+    half = w.astype("f2")
+    yield "BlockedConv", [x, half], few, 0
+    yield "BlockedConv", [x, half, None, None, some[:16]], {"channels": 16, "winograd": 1}, 0
+    yield "BlockedConv", [x, half, None, None, some[:15]], few, 5
+    yield "BlockedConv", [x, half[:, :1], None, None, some[:16]], {"channels": 16, "group": 16}, 0
+    yield "BlockedConv", [x, one.astype("f2"), some], {"channels": 16, "transposed": 1}, 0
+    yield "BlockedConv", [x, ("f4", 16, 16, 3, 3), some[:16], None, some[:16]], few, 4
     yield "BlockedConv", [x, w, None, x], {"channels": 16, "to_bf16": 1}, 4
     yield "BlockedConv", [late, w], {"channels": 16, "to_bf16": 1, "winograd": 1}, 4
     four = {"channels": 16, "transposed": 1, "spread_h": 2}

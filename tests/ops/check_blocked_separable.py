@@ -6,6 +6,7 @@ Usage: check_blocked_separable.py ATTNRUN [SEED]"""
 import sys
 import tempfile
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -54,6 +55,7 @@ class Case:
         self.activations = {part: ACTIVATIONS[between(0, len(ACTIVATIONS) - 1)]
                             for part in PREFIXES}
         self.weights = {}
+        self.dtype = [np.float32, np.float32, np.float16, ml_dtypes.bfloat16][between(0, 3)]
         self.draw("own", (self.own, 1, *self.kernel))
         if self.first:
             self.draw("first", (self.own, self.c, 1, 1))
@@ -63,12 +65,15 @@ class Case:
 
     def draw(self, part, shape):
         scale = np.sqrt(np.prod(shape[1:]))
-        self.weights[part] = (random.standard_normal(shape) / scale).astype("f4")
+        self.weights[part] = (random.standard_normal(shape) / scale).astype(self.dtype)
         if chance(0.7):
             self.weights[f"{part}_bias"] = random.standard_normal(shape[0]).astype("f4")
+        if chance(0.3):
+            self.weights[f"{part}_scale"] = random.uniform(0.5, 2, -(-shape[0] // 16) * 16).astype(
+                "f4")
 
     def inputs(self, part):
-        names = [part, f"{part}_bias"]
+        names = [part, f"{part}_bias", f"{part}_scale"]
         return [name if name in self.weights else "" for name in names]
 
     def model(self, nodes):
@@ -104,9 +109,10 @@ class Case:
                 continue
             more = ({**self.window, "group": self.own} if part == "own" else {})
             channels = self.c if part == "first" else self.own
+            w, b, s = self.inputs(part)
+            z = "zb" if part == "last" and self.adds else ""
             nodes.append(helper.make_node(
-                "BlockedConv", [value, *self.inputs(part),
-                                *(["zb"] if part == "last" and self.adds else [])], [part + "_y"],
+                "BlockedConv", [value, w, b, z, s], [part + "_y"],
                 domain="attnrun.fused", channels=channels, **more, **self.activations[part]))
             value = part + "_y"
         nodes[-1].output[0] = "r"
@@ -136,7 +142,8 @@ def check_case(number, folder, isas):
             wrong = f"other bits, up to {np.abs(got['y'] - want['y']).max()} apart"
         if wrong:
             failed += 1
-            print(f"seed {SEED}, case {number} {vars(case)}, {way}: {wrong}"[:1500])
+            shown = {k: v for k, v in vars(case).items() if k != "weights"}
+            print(f"seed {SEED}, case {number} {shown}, {way}: {wrong}")
     return failed
 
 
@@ -221,32 +228,36 @@ def named_by_file():
     x, own, few = ("f4", 1, 1, 8, 8, 16), np.ones((16, 1, 3, 3), "f4"), {"channels": 16}
     late, one = ("f4", "?", 1, 1, 8, 8, 16), np.ones((16, 16, 1, 1), "f4")
     bias, op = np.ones(16, "f4"), "BlockedSeparable"
-    yield op, [x, own, None, one], few, 0
-    yield op, [x, own, None, None, None, one], few, 0
-    yield op, [late, own, bias, one, bias, one, bias], few, 0
-    yield op, [x, own, None, one, None, one, None, x], {**few, "pads": [1] * 4}, 0
-    yield op, [x, own, None, one, None, one, None, x], few, 5
-    yield op, [x, own, None, one, None, None, None, x], few, 5
+    yield op, [x, own, None, None, one], few, 0
+    yield op, [x, own, *[None] * 5, one], few, 0
+    yield op, [late, own, bias, bias, one, bias, bias, one, bias, bias], few, 0
+    yield op, [x, own, None, None, one, *[None] * 2, one, *[None] * 2, x], {**few,
+                                                                          "pads": [1] * 4}, 0
+    yield op, [x, own, None, None, one, *[None] * 2, one, *[None] * 2, x], few, 5
+    yield op, [x, own, None, None, one, *[None] * 5, x], few, 5
     yield op, [x, own], few, 5
-    yield op, [x, own, None, one], {"channels": 17}, 5
-    yield op, [x, own, None, one], {"channels": 2**62}, 5
-    yield op, [x, own, None, None, None, one], {"channels": -16}, 5
-    yield op, [x, own, None, np.ones((16, 15, 1, 1), "f4")], few, 5
-    yield op, [x, own, None, np.ones((16, 16, 1, 2), "f4")], few, 5
-    yield op, [x, own, None, np.ones((16, 16), "f4")], few, 5
-    yield op, [x, own, None, None, None, np.ones((16, 17, 1, 1), "f4")], few, 5
-    yield op, [x, own, None, None, None, np.ones((0, 16, 1, 1), "f4")], few, 5
-    yield op, [x, np.ones((16, 2, 3, 3), "f4"), None, one], few, 5
-    yield op, [x, own, bias[:15], one], few, 5
-    yield op, [x, own, None, one, bias[:15]], few, 5
-    yield op, [late, own, None, one], {**few, "strides": [-1, 1]}, 5
-    yield op, [late, own, None, one], {**few, "kernel_shape": [3, 4]}, 5
-    yield op, [late, own, None, one], {**few, "pads": [2**31 - 1] * 4}, 6
-    yield op, [x, ("f4", 16, 1, 3, 3), None, one], few, 4
-    yield op, [x, own, None, ("f4", 16, 16, 1, 1)], few, 4
-    yield op, [("f4", 1, 1, 8, 8, 8), own, None, one], few, 5
-    yield op, [("f4", 1, 1, 0, 8, 16), own, None, one], {**few, "pads": [1] * 4}, 5
-    yield op, [("f4", 0, 1, 8, 8, 16), own, None, one], few, 0
+    yield op, [x, own, None, None, one], {"channels": 17}, 5
+    yield op, [x, own, None, None, one], {"channels": 2**62}, 5
+    yield op, [x, own, *[None] * 5, one], {"channels": -16}, 5
+    yield op, [x, own, None, None, np.ones((16, 15, 1, 1), "f4")], few, 5
+    yield op, [x, own, None, None, np.ones((16, 16, 1, 2), "f4")], few, 5
+    yield op, [x, own, None, None, np.ones((16, 16), "f4")], few, 5
+    yield op, [x, own, *[None] * 5, np.ones((16, 17, 1, 1), "f4")], few, 5
+    yield op, [x, own, *[None] * 5, np.ones((0, 16, 1, 1), "f4")], few, 5
+    yield op, [x, np.ones((16, 2, 3, 3), "f4"), None, None, one], few, 5
+    yield op, [x, own, bias[:15], None, one], few, 5
+    yield op, [x, own, None, bias[:15], one], few, 5
+    yield op, [x, own, None, None, one, bias[:15]], few, 5
+    yield op, [x, own, None, None, one, None, bias[:15]], few, 5
+    yield op, [x, own, None, None, one.astype("f2")], few, 5
+    yield op, [late, own, None, None, one], {**few, "strides": [-1, 1]}, 5
+    yield op, [late, own, None, None, one], {**few, "kernel_shape": [3, 4]}, 5
+    yield op, [late, own, None, None, one], {**few, "pads": [2**31 - 1] * 4}, 6
+    yield op, [x, ("f4", 16, 1, 3, 3), None, None, one], few, 4
+    yield op, [x, own, None, None, ("f4", 16, 16, 1, 1)], few, 4
+    yield op, [("f4", 1, 1, 8, 8, 8), own, None, None, one], few, 5
+    yield op, [("f4", 1, 1, 0, 8, 16), own, None, None, one], {**few, "pads": [1] * 4}, 5
+    yield op, [("f4", 0, 1, 8, 8, 16), own, None, None, one], few, 0
 
 
 def main():

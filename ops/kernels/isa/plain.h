@@ -137,13 +137,19 @@ static inline v_f32 v_narrow(v_f64 lower, v_f64 upper)
     return y;
 }
 #endif
-/* VF f16 as floats, and rounded back; a set without them has none of the three. */
+/* VF f16 as floats, and rounded back. A set without instructions for them has no way back, and
+ * takes some ten operations to load them. */
 #ifndef V_HAS_F16
 enum { V_HAS_F16 = 0 };
 static inline v_f32 v_load_f16(const uint16_t *x)
 {
-    (void)x;
-    return v_set(0.0f);
+    typedef uint16_t v_halves __attribute__((vector_size(VEC_BYTES / 2)));
+    v_halves halves;
+    memcpy(&halves, x, sizeof halves);
+    const v_u32 bits = __builtin_convertvector(halves, v_u32);
+    const v_f32 finite = (v_f32)((bits & 0x7fff) << 13) * 0x1p112f;
+    const v_u32 beyond = (v_u32)((bits & 0x7c00) == 0x7c00) & 0x7f800000u;
+    return (v_f32)((v_u32)finite | beyond | (bits & 0x8000) << 16);
 }
 static inline void v_store_f16(uint16_t *y, v_f32 x)
 {
@@ -161,6 +167,11 @@ static ALWAYS_INLINE v_f32 v_load_bf16(const uint16_t *x)
     return (v_f32)(__builtin_convertvector(bits, v_u32) << 16);
 }
 #endif
+/* VF elements of f16, or of bf16, as floats. */
+static ALWAYS_INLINE v_f32 v_load_half(const uint16_t *x, const bool f16)
+{
+    return f16 ? v_load_f16(x) : v_load_bf16(x);
+}
 /* VF bytes, one in each lane. */
 #ifndef v_load_u8
 static ALWAYS_INLINE v_u32 v_load_u8(const uint8_t *x)
