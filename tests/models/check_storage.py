@@ -38,11 +38,17 @@ def conv_transpose(channels, rows, kernel, group, stride, size):
     return "ConvTranspose", attributes, weights, (2, channels, *size)
 
 
+def attention(hidden, heads, tokens):
+    weights = {"W": (hidden, 3 * hidden), "B": (3 * hidden,)}
+    return ("Attention", {"domain": "com.microsoft", "num_heads": heads}, weights,
+            (2, tokens, hidden))
+
+
 CASES = [
     recurrent("LSTM", 4, 37, 50, 2, 7, 3), recurrent("LSTM", 4, 64, 64, 1, 9, 1),
     recurrent("GRU", 3, 37, 50, 1, 7, 11), recurrent("RNN", 1, 20, 33, 2, 5, 2),
     conv_transpose(48, 40, 3, 1, 2, (9, 11)), conv_transpose(24, 24, 3, 4, 2, (9, 11)),
-    conv_transpose(48, 32, 5, 1, 3, (4, 7)),
+    conv_transpose(48, 32, 5, 1, 3, (4, 7)), attention(48, 3, 9), attention(64, 2, 40),
 ]
 
 
@@ -67,7 +73,7 @@ def write(path, case, kind, narrow):
     inputs = [helper.make_tensor_value_info("X", TensorProto.FLOAT, shape)]
     outputs = [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)]
     graph = helper.make_graph(nodes, "storage", inputs, outputs, weights)
-    opset = [helper.make_opsetid("", 22)]
+    opset = [helper.make_opsetid("", 22), helper.make_opsetid("com.microsoft", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
 
 

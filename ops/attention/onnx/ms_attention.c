@@ -2,7 +2,7 @@
  * then the streaming core attends.
  *
  * input       f32 (batch, q, input hidden);  weights (input hidden, hidden + hidden +
- *             v_hidden), packed where constant; bias of that width
+ *             v_hidden), packed where constant, perhaps stored in 16 bits; bias of that width
  * mask_index, past, attention_bias, present   as in packed_qkv.c
  * output      f32 (batch, q, v_hidden)
  *
@@ -27,6 +27,7 @@ static attn_status ms_attention_infer(attnrun_step *step)
     TRY(attn_packed_qkv_infer(step, &inputs));
     if (!step->concrete)
         return ATTNRUN_OK;
+    m->gemm.b_type = step->in[WEIGHTS].dtype;
     TRY(attn_gemm_plan(step, &m->gemm));
     op_tasks(step, PROJECT, m->gemm.n_tasks, m->gemm.task_cost);
     attn_packed_qkv_tasks(step, ATTEND);
@@ -74,6 +75,7 @@ const attnrun_op_def op_ms_attention_1 = {
     .state_bytes = sizeof(struct attn_packed_qkv),
     .attrs = ms_attention_attrs,
     .infer = ms_attention_infer,
+    .storage_in = 1u << WEIGHTS,
     .pack = ms_attention_pack,
     .check_packed = ms_attention_check_packed,
     .run = ms_attention_run,
