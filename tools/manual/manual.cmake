@@ -4,8 +4,8 @@ set(manual ${CMAKE_CURRENT_BINARY_DIR}/manual)
 if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
   return()
 endif()
-set(runs ${CMAKE_COMMAND} -DATTNRUN=$<TARGET_FILE:attnrun>
-  "-DEMULATOR=${CMAKE_CROSSCOMPILING_EMULATOR}" -DFOLDER=${manual}
+list(JOIN CMAKE_CROSSCOMPILING_EMULATOR "," emulator) # a list would become arguments
+set(runs ${CMAKE_COMMAND} -DATTNRUN=$<TARGET_FILE:attnrun> -DEMULATOR=${emulator} -DFOLDER=${manual}
   -P ${CMAKE_CURRENT_SOURCE_DIR}/tools/manual/write.cmake)
 add_custom_command(OUTPUT ${manual}/attnrun.1 COMMAND ${runs}
   DEPENDS attnrun tools/manual/write.cmake

@@ -1,5 +1,6 @@
 # Writes the man pages and completions into FOLDER with the command line ATTNRUN (and EMULATOR
-# before it, where that is set).
+# before it, where that is set; its arguments are separated by commas).
+string(REPLACE "," ";" EMULATOR "${EMULATOR}")
 file(MAKE_DIRECTORY ${FOLDER})
 function(write form command to)
   execute_process(COMMAND ${EMULATOR} ${ATTNRUN} help --form ${form} ${command}
