@@ -27,6 +27,7 @@
 #include "blocked_layout.h"
 
 enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 32, MIN_OF_WORDS = 64, MIN_TILES = 16 };
+enum { MIN_HALF_TILES = 32 /* of weights in 16 bits, whose places are computed at run */ };
 
 /* The number of elements of a map; an estimate where its sizes are not known. */
 static double elements_of(const struct layout *l, int32_t value)
@@ -200,7 +201,8 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
     return w->dims[2] == 3 && w->dims[3] == 3 && w->dims[0] >= MIN_WINOGRAD &&
            w->dims[1] >= MIN_WINOGRAD && attn_match_int(node, "group", 1) == 1 &&
            attn_match_all(node, "strides", 1) && attn_match_all(node, "dilations", 1) &&
-           tiles >= MIN_TILES && pixels > 3.0 * tiles;
+           tiles >= (w->dtype == ATTNRUN_F32 ? MIN_TILES : MIN_HALF_TILES) &&
+           pixels > 3.0 * tiles;
 }
 
 /* S, filled up to whole blocks. */
