@@ -27,7 +27,9 @@
 #include "blocked_layout.h"
 
 enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 32, MIN_OF_WORDS = 64, MIN_TILES = 16 };
-enum { MIN_HALF_TILES = 32 /* of weights in 16 bits, whose places are computed at run */ };
+enum {
+    MIN_HALF_TILES = 32 /* of weights in 16 bits, whose places are computed at run */
+};
 
 /* The number of elements of a map; an estimate where its sizes are not known. */
 static double elements_of(const struct layout *l, int32_t value)
