@@ -1,6 +1,7 @@
 /* drop_identity.c - takes out nodes that pass their input on unchanged: Identity, Dropout
  * without a mask, Cast to the same type, Transpose that keeps the order, Reshape and
- * Expand to the same shape, Pad by nothing, Mul and Div by 1. Exact. */
+ * Expand to the same shape, Slice of everything, Concat of one tensor, Pad by nothing, Mul
+ * and Div by 1. Exact. */
 #include "../../runtime/poll.h"
 #include "match.h"
 
@@ -25,6 +26,24 @@ static int32_t times_one(const struct attn_graph *graph, const struct attn_node 
         !attn_match_scalar(graph, node, multiplies, &x, &other) || x < 1 || x > 1)
         return -1;
     return attn_match_same_shape(graph, other, node->out[0]) ? other : -1;
+}
+
+/* Slice of all elements, one after the other: steps of -1 would turn them around. */
+static bool slices_everything(const struct attn_graph *graph,
+                              const struct attn_node *node)
+{
+    if (!attn_match_same_shape(graph, node->in[0], node->out[0]))
+        return false;
+    if (node->pub.n_in < 5 || node->in[4] < 0)
+        return true;
+    if (!match_is_constant(graph, node->in[4]))
+        return false;
+    const attnrun_tensor *steps = &graph->values[node->in[4]].data;
+    const int64_t n = tensor_count(steps);
+    for (int64_t i = 0; i < n && n <= ATTNRUN_MAX_RANK; i++)
+        if (tensor_get_int(steps, i) != 1)
+            return false;
+    return n <= ATTNRUN_MAX_RANK;
 }
 
 /* Pad by nothing. */
@@ -60,6 +79,10 @@ static int32_t passed_on(const struct attn_graph *graph, const struct attn_node 
         return node->in[0];
     if ((node_is(node, "Reshape") || node_is(node, "Expand")) &&
         attn_match_same_shape(graph, node->in[0], node->out[0]))
+        return node->in[0];
+    if (node_is(node, "Slice"))
+        return slices_everything(graph, node) ? node->in[0] : -1;
+    if (node_is(node, "Concat") && node->pub.n_in == 1)
         return node->in[0];
     if (node_is(node, "Pad"))
         return pads_nothing(graph, node) ? node->in[0] : -1;
