@@ -223,15 +223,20 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     TRY(attn_graph_note(graph, node, "causal_linear_attention", found.why));
     if (found.why != NULL)
         return ATTNRUN_OK;
-    const struct attn_linear linear = { .in = { found.q.value, found.k.value,
-                                                found.v.value },
-                                        .map_q = "identity",
-                                        .map_k = "identity",
-                                        .denominator = "add",
-                                        .epsilon = found.epsilon,
-                                        .scale = 1,
-                                        .by_token = found.at == 1,
-                                        .causal = true };
+    const char *const labels = found.y.labels; /* of the result; none are moved */
+    const struct attn_linear linear = {
+        .order = { .in = { found.q.value, found.k.value, found.v.value },
+                   .y = node->out[0],
+                   .made = { labels[0], labels[1], labels[2], labels[3] },
+                   .y_labels = { labels[0], labels[1], labels[2], labels[3] },
+                   .by_token = found.at == 1 },
+        .map_q = "identity",
+        .map_k = "identity",
+        .denominator = "add",
+        .epsilon = found.epsilon,
+        .scale = 1,
+        .causal = true
+    };
     ++*applied;
     return attn_linear_replace(graph, node, &linear);
 }

@@ -6,12 +6,11 @@
  *
  * with epsilon 0 where there is none. Products are MatMul or Einsum; the quotient is Div, or
  * a factor that is Reciprocal, also as the third operand of an Einsum; the sum over keys is
- * ReduceSum, its product with f(Q) one of Einsum, MatMul or ReduceSum of a Mul. Heads come
- * before tokens or behind them (linear_roles.h). f is elu + 1, relu, or whatever the graph makes of
+ * ReduceSum, its product with f(Q) one of Einsum, MatMul or ReduceSum of a Mul. Axes come in any
+ * order, through Transposes (linear_roles.h). f is elu + 1, relu, or whatever the graph makes of
  * Q and K. All dims must be provably equal: nothing is broadcast. */
 #include "../../runtime/poll.h"
 #include "linear_quotient.h"
-#include "linear_roles.h"
 
 enum { RANK = 4, ALONE = '1' }; /* the label of an axis that others have not */
 
@@ -24,42 +23,55 @@ struct linear_attention_match {
 
 /* ---- sums over keys ---- */
 
-/* `value` is the sum over keys of f(K), without that axis or with one of 1 in its place (or,
- * `at` -1, in any place): labels as those of K. */
-static bool is_key_sum(const struct attn_graph *graph,
-                       const struct linear_attention_match *found,
-                       const struct attn_labelled *value)
+/* Takes off an Unsqueeze that gives the axis of `label`; false where one gives another, or of
+ * which that is not known. `label` 0: any one. */
+static bool squeeze(const struct attn_graph *graph, struct attn_labelled *x, char label)
 {
-    struct attn_labelled x = *value;
-    const struct attn_node *node = attn_graph_producer(graph, x.value);
-    if (node_is(node, "Unsqueeze")) { /* its axis has a label that nothing else has */
-        int axis;
-        double at;
-        if (node->pub.n_in < 2 || !attn_value_scalar(graph, node->in[1], &at))
-            return false;
-        axis = (int)(at < 0 ? at + x.n : at);
-        if (axis < 0 || axis >= x.n)
-            return false;
-        memmove(x.labels + axis, x.labels + axis + 1, (size_t)(x.n - axis - 1));
-        x.n--;
-        x.value = node->in[0];
-        node = attn_graph_producer(graph, x.value);
-    }
+    double at;
+    const struct attn_node *node = attn_graph_producer(graph, x->value);
+    if (!node_is(node, "Unsqueeze"))
+        return true;
+    if (node->pub.n_in < 2 || !attn_value_scalar(graph, node->in[1], &at))
+        return false;
+    const int axis = (int)(at < 0 ? at + x->n : at);
+    if (axis < 0 || axis >= x->n || (label != 0 && x->labels[axis] != label))
+        return false;
+    memmove(x->labels + axis, x->labels + axis + 1, (size_t)(x->n - axis - 1));
+    x->n--;
+    x->value = node->in[0];
+    return true;
+}
+
+/* The same value with the same axes, through Transposes. */
+static bool is_labelled(const struct attn_graph *graph, struct attn_labelled x,
+                        const struct attn_labelled *wanted)
+{
+    attn_labelled_untranspose(graph, &x);
+    return x.value == wanted->value && x.n == wanted->n &&
+           memcmp(x.labels, wanted->labels, (size_t)x.n) == 0;
+}
+
+/* `x` is the sum over keys of f(K), without that axis or with one of 1 in its place, or, by
+ * Unsqueeze, in any place: labels as those of K. */
+static bool is_key_sum(const struct attn_graph *graph,
+                       const struct linear_attention_match *found, struct attn_labelled x)
+{
     int axis;
-    if (!node_is(node, "ReduceSum") || node->in[0] != found->r.k.value ||
-        !attn_match_axis(graph, node, &axis) || found->r.k.labels[axis] != found->r.key)
+    if (!squeeze(graph, &x, 0))
+        return false;
+    const struct attn_node *node = attn_graph_producer(graph, x.value);
+    if (!node_is(node, "ReduceSum") || !attn_match_is_f32_of(graph, node->in[0], RANK) ||
+        !attn_match_axis(graph, node, &axis))
         return false;
     const bool keeps = attn_match_int(node, "keepdims", 1) != 0;
     if (x.n != (keeps ? RANK : RANK - 1))
         return false;
+    struct attn_labelled k = { .value = node->in[0], .n = RANK };
     for (int i = 0, at = 0; i < RANK; i++) {
-        if (i == axis && !keeps)
-            continue;
-        if (i != axis && x.labels[at] != found->r.k.labels[i])
-            return false;
-        at++;
+        k.labels[i] = i == axis ? found->r.key : x.labels[at];
+        at += i != axis || keeps;
     }
-    return true;
+    return is_labelled(graph, k, &found->r.k);
 }
 
 /* f(Q) by the sum over keys, as Einsum or MatMul: labels of the result are those of y but
@@ -74,23 +86,21 @@ static bool is_weight_sum(const struct attn_graph *graph,
         int axis;
         struct attn_node *times = attn_match_in(graph, node, 0, "Mul");
         if (times == NULL || !attn_match_axis(graph, node, &axis) ||
-            found->r.q.labels[axis] != found->r.dim ||
             attn_match_int(node, "keepdims", 1) == 0 || x.n != RANK ||
             !attn_match_is_f32_of(graph, times->out[0], RANK))
             return false;
         for (int side = 0; side < 2; side++) {
-            struct attn_labelled sum = { .value = times->in[1 - side], .n = RANK };
-            if (times->in[side] != found->r.q.value ||
-                !attn_match_is_f32_of(graph, sum.value, RANK))
-                continue;
-            for (int i = 0; i < RANK; i++) /* places of f(Q), queries for keys */
-                sum.labels[i] = found->r.q.labels[i] == found->r.query
-                                    ? found->r.key
-                                    : found->r.q.labels[i];
-            bool in_place = true;
-            for (int i = 0; i < RANK; i++)
-                in_place = in_place && (i == axis || x.labels[i] == found->r.q.labels[i]);
-            return in_place && is_key_sum(graph, found, &sum);
+            struct attn_labelled q = { .value = times->in[side], .n = RANK },
+                                 sum = { .value = times->in[1 - side], .n = RANK };
+            for (int i = 0; i < RANK; i++) {
+                q.labels[i] = i == axis ? found->r.dim : x.labels[i];
+                sum.labels[i] =
+                    q.labels[i] == found->r.query ? found->r.key : q.labels[i];
+            }
+            if (attn_match_is_f32_of(graph, q.value, RANK) &&
+                attn_match_is_f32_of(graph, sum.value, RANK) &&
+                is_labelled(graph, q, &found->r.q))
+                return is_key_sum(graph, found, sum);
         }
         return false;
     }
@@ -113,26 +123,7 @@ static bool is_weight_sum(const struct attn_graph *graph,
             (label == 0 && x.labels[i] != found->r.v_dim))
             return false;
     }
-    return is_key_sum(graph, found, &sum);
-}
-
-/* Through Unsqueezes that add an axis where y has v_dim. */
-static bool squeeze(const struct attn_graph *graph,
-                    const struct linear_attention_match *found, struct attn_labelled *x)
-{
-    const struct attn_node *node = attn_graph_producer(graph, x->value);
-    if (!node_is(node, "Unsqueeze"))
-        return true;
-    double at;
-    if (node->pub.n_in < 2 || !attn_value_scalar(graph, node->in[1], &at))
-        return false;
-    const int axis = (int)(at < 0 ? at + x->n : at);
-    if (axis < 0 || axis >= x->n || x->labels[axis] != found->r.v_dim)
-        return false;
-    memmove(x->labels + axis, x->labels + axis + 1, (size_t)(x->n - axis - 1));
-    x->n--;
-    x->value = node->in[0];
-    return true;
+    return is_key_sum(graph, found, sum);
 }
 
 /* d, d + epsilon, or what it divides by as a factor, whose labels are those of y without v_dim,
@@ -142,14 +133,14 @@ static bool read_denominator(const struct attn_graph *graph,
                              bool factor)
 {
     int32_t other;
-    if (!squeeze(graph, found, &x))
+    if (!squeeze(graph, &x, found->r.v_dim))
         return false;
     const struct attn_node *node = attn_graph_producer(graph, x.value);
     if (factor && !node_is(node, "Reciprocal"))
         return false;
     if (factor)
         x.value = node->in[0];
-    if (!squeeze(graph, found, &x))
+    if (!squeeze(graph, &x, found->r.v_dim))
         return false;
     node = attn_graph_producer(graph, x.value);
     found->epsilon = 0;
@@ -183,27 +174,6 @@ static bool read_quotient(const struct attn_graph *graph, const struct attn_prod
            read_denominator(graph, found, denominator, factor);
 }
 
-/* What f is, by the words of the operator; *value: what it is of. */
-static const char *feature_map(const struct attn_graph *graph, int32_t *value)
-{
-    int32_t other;
-    const struct attn_node *node = attn_graph_producer(graph, *value);
-    if (node_is(node, "Relu")) {
-        *value = node->in[0];
-        return "relu";
-    }
-    if (node_is(node, "Add") && attn_match_number(graph, node, true, 1.0, &other)) {
-        const struct attn_node *elu = attn_graph_producer(graph, other);
-        const float alpha =
-            node_is(elu, "Elu") ? attn_match_float(elu, "alpha", 1.0f) : 0.0f;
-        if (alpha >= 1.0f && alpha <= 1.0f) {
-            *value = elu->in[0];
-            return "elu1";
-        }
-    }
-    return "identity";
-}
-
 static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
                             int32_t *applied)
 {
@@ -215,19 +185,16 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
                    ? attn_graph_note(graph, node, "linear_attention", found.why)
                    : ATTNRUN_OK;
     found.r.y.value = node->out[0];
-    bool by_token;
-    const char *why = attn_linear_roles_fit(graph, &found.r, &by_token);
+    const char *why = attn_linear_roles_fit(graph, &found.r);
     TRY(attn_graph_note(graph, node, "linear_attention", why));
     if (why != NULL)
         return ATTNRUN_OK;
-    struct attn_linear linear = { .in = { found.r.q.value, found.r.k.value,
-                                          found.r.v.value },
-                                  .denominator = "add",
+    struct attn_linear linear = { .denominator = "add",
                                   .epsilon = found.epsilon,
-                                  .scale = 1,
-                                  .by_token = by_token };
-    linear.map_q = feature_map(graph, &linear.in[0]);
-    linear.map_k = feature_map(graph, &linear.in[1]);
+                                  .scale = 1 };
+    linear.map_q = attn_linear_feature_map(graph, &found.r.q);
+    linear.map_k = attn_linear_feature_map(graph, &found.r.k);
+    TRY(attn_linear_roles_arrange(graph, node, &found.r, &linear.order));
     TRY(attn_linear_replace(graph, node, &linear));
     ++*applied;
     return ATTNRUN_OK;

@@ -9,7 +9,6 @@
  * with a large negative number have no weight in softmax_n, so masks stay where they are, in front
  * of K. Source of the mechanism: Shen 2018, arXiv:1812.01243. */
 #include "linear_quotient.h"
-#include "linear_roles.h"
 
 /* x = scale times a Softmax over the axis of `label`, which one node alone reads: x becomes what it
  * is of. */
@@ -66,13 +65,11 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     if (!attn_product_read(graph, node->out[0], &p) || p.n_in != 2 ||
         (!read_sides(graph, &p, 0, &found) && !read_sides(graph, &p, 1, &found)))
         return ATTNRUN_OK;
-    const char *why = attn_linear_roles_fit(graph, &found.r, &found.linear.by_token);
+    const char *why = attn_linear_roles_fit(graph, &found.r);
     TRY(attn_graph_note(graph, node, "softmax_features", why));
     if (why != NULL)
         return ATTNRUN_OK;
-    found.linear.in[0] = found.r.q.value;
-    found.linear.in[1] = found.r.k.value;
-    found.linear.in[2] = found.r.v.value;
+    TRY(attn_linear_roles_arrange(graph, node, &found.r, &found.linear.order));
     ++*applied;
     return attn_linear_replace(graph, node, &found.linear);
 }

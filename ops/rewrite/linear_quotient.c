@@ -39,15 +39,39 @@ bool attn_quotient_read(const struct attn_graph *graph, const struct attn_node *
     return false;
 }
 
+const char *attn_linear_feature_map(const struct attn_graph *graph,
+                                    struct attn_labelled *x)
+{
+    int32_t other;
+    const char *map = "identity";
+    const struct attn_node *node = attn_graph_producer(graph, x->value);
+    if (node_is(node, "Relu")) {
+        x->value = node->in[0];
+        map = "relu";
+    } else if (node_is(node, "Add") &&
+               attn_match_number(graph, node, true, 1.0, &other)) {
+        const struct attn_node *elu = attn_graph_producer(graph, other);
+        const float alpha =
+            node_is(elu, "Elu") ? attn_match_float(elu, "alpha", 1.0f) : 0.0f;
+        if (alpha >= 1.0f && alpha <= 1.0f) {
+            x->value = elu->in[0];
+            map = "elu1";
+        }
+    }
+    attn_labelled_untranspose(graph, x);
+    return map;
+}
+
 attn_status attn_linear_replace(struct attn_graph *graph, struct attn_node *node,
                                 const struct attn_linear *linear)
 {
-    const attnrun_type *q = &graph->values[linear->in[0]].type,
-                       *v = &graph->values[linear->in[2]].type;
-    const bool has_heads = q->rank == RANK, joins = has_heads && linear->by_token;
-    const int64_t heads = has_heads ? q->dims[linear->by_token ? 2 : 1].value : 1,
+    const struct attn_linear_order *o = &linear->order;
+    const attnrun_type *q = &graph->values[o->in[0]].type,
+                       *v = &graph->values[o->in[2]].type;
+    const bool has_heads = q->rank == RANK, joins = has_heads && o->by_token;
+    const int64_t heads = has_heads ? q->dims[o->by_token ? 2 : 1].value : 1,
                   dim = q->dims[q->rank - 1].value, v_dim = v->dims[v->rank - 1].value;
-    int32_t in[3] = { linear->in[0], linear->in[1], linear->in[2] }, y;
+    int32_t in[3] = { o->in[0], o->in[1], o->in[2] }, y;
     const struct attn_attr attrs[] = {
         MATCH_STRING("feature_map_q", linear->map_q),
         MATCH_STRING("feature_map_k", linear->map_k),
@@ -64,15 +88,15 @@ attn_status attn_linear_replace(struct attn_graph *graph, struct attn_node *node
         TRY(attn_match_reshape(graph, node, 3, joined, &in[i]));
     }
     TRY(attn_graph_add_value(graph, NULL, &y));
-    if (!joins)
-        graph->values[y].type = graph->values[node->out[0]].type;
     TRY(attn_graph_insert(graph, node, "attnrun", "LinearAttention", 3, in, 1, &y,
                           joins || !has_heads ? 8 : 6, attrs, &made));
     if (joins) {
         const int64_t apart[4] = { 0, 0, heads, v_dim };
         TRY(attn_match_reshape(graph, node, 4, apart, &y));
-        made = attn_graph_producer(graph, y);
     }
-    attn_match_replace(graph, node->out[0], made);
+    TRY(attn_labels_transpose(graph, node, o->made, o->y_labels,
+                              has_heads ? RANK : RANK - 1, &y));
+    graph->values[y].type = graph->values[o->y].type;
+    attn_match_replace(graph, o->y, attn_graph_producer(graph, y));
     return ATTNRUN_OK;
 }

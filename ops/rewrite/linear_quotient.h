@@ -1,10 +1,10 @@
 /* linear_quotient.h - what the passes to LinearAttention share (fuse_linear_attention.c,
- * fuse_causal_linear.c, fuse_softmax_features.c): how a quotient is written, and the node that
- * takes its place. */
+ * fuse_linear_ones.c, fuse_causal_linear.c, fuse_softmax_features.c): how a quotient is written,
+ * and the node that takes its place. */
 #ifndef ATTN_LINEAR_QUOTIENT_H
 #define ATTN_LINEAR_QUOTIENT_H
 
-#include "product.h"
+#include "linear_roles.h"
 
 /* Whether operands q and kv of a product, over a denominator, are what the pass looks for;
  * what it found goes to `found`. `factor`: the denominator's reciprocal is multiplied. The
@@ -27,15 +27,19 @@ static inline bool attn_quotient_may_be(const struct attn_node *node)
 bool attn_quotient_read(const struct attn_graph *graph, const struct attn_node *node,
                         attn_quotient_roles *roles, void *found);
 
-/* Q, K and V of rank 4, heads before tokens or behind them, or of rank 3 without heads, and what
- * the node says of them. */
+/* What a LinearAttention says of its operands, Q, K and V of rank 4, or of rank 3 without heads. */
 struct attn_linear {
-    int32_t in[3];
+    struct attn_linear_order order;
     const char *map_q, *map_k, *denominator;
     double epsilon, scale;
-    bool by_token, causal;
+    bool causal;
 };
-/* LinearAttention in the place of `node`; heads and head sizes are constants. */
+/* What made the features *x, by the words of the operator: "identity" where they are whatever the
+ * graph made. *x becomes what they are made of, through Transposes. */
+const char *attn_linear_feature_map(const struct attn_graph *graph,
+                                    struct attn_labelled *x);
+/* LinearAttention in front of `node`, in the place of order.y; heads and head sizes are
+ * constants. */
 attn_status attn_linear_replace(struct attn_graph *graph, struct attn_node *node,
                                 const struct attn_linear *linear);
 

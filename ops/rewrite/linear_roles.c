@@ -3,7 +3,7 @@
  * that transposes cost nothing and prove nothing wrong. */
 #include "linear_roles.h"
 
-enum { SUMMED = '#' };
+enum { SUMMED = '#', MAX_MOVES = 2 };
 
 /* ---- who is who ---- */
 
@@ -96,38 +96,7 @@ bool attn_linear_roles_read(const struct attn_graph *graph,
     return false;
 }
 
-/* ---- order and sizes ---- */
-
-/* Heads before tokens: 0; behind them, or none: 1; -1: another order. */
-static int order_of(const struct attn_linear_roles *r, const struct attn_labelled *x,
-                    char token, char dim)
-{
-    const char orders[2][4] = { { r->batch, r->head, token, dim },
-                                { r->batch, token, r->head, dim } },
-               no_heads[3] = { r->batch, token, dim };
-    if (x->n == 3)
-        return memcmp(x->labels, no_heads, 3) == 0 ? 1 : -1;
-    for (int k = 0; k < 2; k++)
-        if (memcmp(x->labels, orders[k], 4) == 0)
-            return k;
-    return -1;
-}
-
-static int common_order(struct attn_linear_roles *r)
-{
-    if (r->head != 0 &&
-        attn_labelled_place(&r->q, r->batch) > attn_labelled_place(&r->q, r->head)) {
-        const char batch = r->batch;
-        r->batch = r->head;
-        r->head = batch;
-    }
-    const int order = order_of(r, &r->q, r->query, r->dim);
-    return order_of(r, &r->k, r->key, r->dim) == order &&
-                   order_of(r, &r->v, r->key, r->v_dim) == order &&
-                   order_of(r, &r->y, r->query, r->v_dim) == order
-               ? order
-               : -1;
-}
+/* ---- sizes ---- */
 
 static bool equal_dims(const struct attn_graph *graph, const struct attn_labelled *a,
                        const struct attn_labelled *b, char label)
@@ -136,26 +105,122 @@ static bool equal_dims(const struct attn_graph *graph, const struct attn_labelle
                                    attn_labelled_dim(graph, b, label));
 }
 
+/* Of the two axes that all operands have, the first one of Q is the batch. */
+static void name_batch(struct attn_linear_roles *r)
+{
+    if (r->head == 0 ||
+        attn_labelled_place(&r->q, r->batch) < attn_labelled_place(&r->q, r->head))
+        return;
+    const char batch = r->batch;
+    r->batch = r->head;
+    r->head = batch;
+}
+
+/* ---- order ---- */
+
+/* The axes of an operand: (batch, head, token, dim), (batch, token, head, dim), or without
+ * heads. */
+static void write_order(const struct attn_linear_roles *r, bool by_token, char token,
+                        char dim, char *labels)
+{
+    const char both[2][4] = { { r->batch, r->head, token, dim },
+                              { r->batch, token, r->head, dim } },
+               no_heads[4] = { r->batch, token, dim };
+    memcpy(labels, r->head == 0 ? no_heads : both[by_token], 4);
+}
+
+/* Y behind a Transpose that alone reads it; false where there is none. */
+static bool transposed_result(const struct attn_graph *graph,
+                              const struct attn_labelled *y, struct attn_labelled *behind)
+{
+    const struct attn_node *node = attn_graph_only_user(graph, y->value);
+    const struct attn_attr *perm = node ? attn_node_attr(node, "perm") : NULL;
+    if (!node_is(node, "Transpose") || perm == NULL || perm->kind != ATTN_ATTR_INTS ||
+        perm->ints.n != y->n)
+        return false;
+    *behind = (struct attn_labelled){ .value = node->out[0], .n = y->n };
+    for (int i = 0; i < y->n; i++)
+        behind->labels[i] = y->labels[perm->ints.v[i]];
+    return true;
+}
+
+/* How many operands have another order; *y: the result where it has this one. */
+static int count_moves(const struct attn_graph *graph, const struct attn_linear_roles *r,
+                       bool by_token, struct attn_labelled *y)
+{
+    char labels[4];
+    struct attn_labelled behind;
+    const size_t n = (size_t)r->q.n;
+    write_order(r, by_token, r->query, r->dim, labels);
+    int moves = memcmp(labels, r->q.labels, n) != 0;
+    write_order(r, by_token, r->key, r->dim, labels);
+    moves += memcmp(labels, r->k.labels, n) != 0;
+    write_order(r, by_token, r->key, r->v_dim, labels);
+    moves += memcmp(labels, r->v.labels, n) != 0;
+    write_order(r, by_token, r->query, r->v_dim, labels);
+    *y = r->y;
+    if (memcmp(labels, y->labels, n) == 0)
+        return moves;
+    if (!transposed_result(graph, y, &behind) || memcmp(labels, behind.labels, n) != 0)
+        return moves + 1;
+    *y = behind;
+    return moves;
+}
+
 const char *attn_linear_roles_fit(const struct attn_graph *graph,
-                                  struct attn_linear_roles *roles, bool *by_token)
+                                  struct attn_linear_roles *roles)
 {
     const struct attn_linear_roles *r = roles;
     const struct attn_labelled *const operands[] = { &r->k, &r->v, &r->y };
-    const int order = common_order(roles);
-    bool fits = order >= 0;
+    name_batch(roles);
+    bool fits = equal_dims(graph, &r->q, &r->k, r->dim) &&
+                equal_dims(graph, &r->k, &r->v, r->key);
     for (int i = 0; i < 3; i++)
         fits = fits && equal_dims(graph, operands[i], &r->q, r->batch) &&
                equal_dims(graph, operands[i], &r->q, r->head);
-    if (!fits || !equal_dims(graph, &r->q, &r->k, r->dim) ||
-        !equal_dims(graph, &r->k, &r->v, r->key))
-        return "its operands have axes in different orders, or sizes that are not known "
-               "to "
-               "be equal";
-    *by_token = order == 1;
-    const bool known =
-        dim_is_const(attn_labelled_dim(graph, &r->q, r->dim)) &&
-        dim_is_const(attn_labelled_dim(graph, &r->v, r->v_dim)) &&
-        (r->head == 0 || (dim_is_const(attn_labelled_dim(graph, &r->q, r->head)) &&
-                          attn_labelled_dim(graph, &r->q, r->head).value >= 1));
-    return known ? NULL : "its heads and their sizes are not known";
+    if (!fits)
+        return "the sizes of its operands are not known to be equal";
+    int64_t joined;
+    const attnrun_dim heads = r->head == 0 ? dim_of(1)
+                                           : attn_labelled_dim(graph, &r->q, r->head),
+                      dim = attn_labelled_dim(graph, &r->q, r->dim),
+                      v_dim = attn_labelled_dim(graph, &r->v, r->v_dim);
+    const bool known = dim_is_const(heads) && dim_is_const(dim) && dim_is_const(v_dim) &&
+                       heads.value >= 1 && heads.value <= INT32_MAX &&
+                       ck_mul(heads.value, dim.value, &joined) &&
+                       ck_mul(heads.value, v_dim.value, &joined);
+    if (!known)
+        return "its heads and their sizes are not known";
+    struct attn_labelled y;
+    return count_moves(graph, r, false, &y) <= MAX_MOVES ||
+                   count_moves(graph, r, true, &y) <= MAX_MOVES
+               ? NULL
+               : "most of its operands have their axes in another order, in which "
+                 "products take "
+                 "no longer";
+}
+
+attn_status attn_linear_roles_arrange(struct attn_graph *graph, struct attn_node *node,
+                                      const struct attn_linear_roles *roles,
+                                      struct attn_linear_order *order)
+{
+    const struct attn_linear_roles *r = roles;
+    const struct attn_labelled *const operands[] = { &r->q, &r->k, &r->v };
+    const char tokens[] = { r->query, r->key, r->key },
+               dims[] = { r->dim, r->dim, r->v_dim };
+    struct attn_labelled y[2];
+    const int by_head = count_moves(graph, r, false, &y[0]),
+              by_token = count_moves(graph, r, true, &y[1]);
+    *order = (struct attn_linear_order){ .by_token = r->head == 0 || by_token < by_head };
+    for (int i = 0; i < 3; i++) {
+        char labels[4];
+        write_order(r, order->by_token, tokens[i], dims[i], labels);
+        order->in[i] = operands[i]->value;
+        TRY(attn_labels_transpose(graph, node, operands[i]->labels, labels,
+                                  operands[i]->n, &order->in[i]));
+    }
+    order->y = y[order->by_token].value;
+    write_order(r, order->by_token, r->query, r->v_dim, order->made);
+    memcpy(order->y_labels, y[order->by_token].labels, 4);
+    return ATTNRUN_OK;
 }

@@ -17,10 +17,23 @@ struct attn_linear_roles {
 bool attn_linear_roles_read(const struct attn_graph *graph,
                             const struct attn_product *product, int q_in, int kv_in,
                             struct attn_linear_roles *roles);
-/* All operands have their axes in one order, batch first and dims last (*by_token: heads behind
- * tokens, or none), nothing is broadcast, and heads and dims are numbers. NULL, or the first
- * condition that fails. */
+/* The sizes of all operands are provably equal, nothing is broadcast, heads and dims are numbers,
+ * and few operands must be transposed. NULL, or the first condition that fails. */
 const char *attn_linear_roles_fit(const struct attn_graph *graph,
-                                  struct attn_linear_roles *roles, bool *by_token);
+                                  struct attn_linear_roles *roles);
+
+/* The operands in one order of axes, batch first and dims last. */
+struct attn_linear_order {
+    int32_t in[3];             /* Q, K, V */
+    int32_t y;                 /* the result goes in the place of this value, ... */
+    char made[4], y_labels[4]; /* ... once its axes, which are `made`, are in its order */
+    bool by_token;             /* heads behind tokens, or none */
+};
+/* Heads before tokens or behind them, whichever moves fewer operands: those that are in another
+ * order are transposed in front of `node`, whose result is Y. A Transpose that alone reads it
+ * counts as its order, too. */
+attn_status attn_linear_roles_arrange(struct attn_graph *graph, struct attn_node *node,
+                                      const struct attn_linear_roles *roles,
+                                      struct attn_linear_order *order);
 
 #endif

@@ -1,7 +1,7 @@
 /* product.c - MatMul and Einsum as products whose axes have labels: see product.h. */
 #include "product.h"
 
-enum { RANK = PRODUCT_RANK };
+enum { RANK = PRODUCT_RANK, MAX_WAITING = 12 };
 
 void attn_labelled_untranspose(const struct attn_graph *graph, struct attn_labelled *x)
 {
@@ -16,6 +16,36 @@ void attn_labelled_untranspose(const struct attn_graph *graph, struct attn_label
             x->labels[perm->ints.v[i]] = before.labels[i];
         x->value = node->in[0];
     }
+}
+
+attn_status attn_labels_transpose(struct attn_graph *graph, struct attn_node *before,
+                                  const char *from, const char *to, int n, int32_t *value)
+{
+    const attnrun_type type = graph->values[*value].type;
+    int64_t *perm = attn_pool_alloc(&graph->model->pool, n * (int64_t)sizeof *perm);
+    if (perm == NULL)
+        return ATTNRUN_E_MEMORY;
+    const struct attn_attr attr = { .name = "perm",
+                                    .kind = ATTN_ATTR_INTS,
+                                    .ints = { perm, n } };
+    const int32_t in = *value;
+    struct attn_node *made;
+    bool moves = false;
+    for (int i = 0; i < n; i++) {
+        perm[i] = (const char *)memchr(from, to[i], (size_t)n) - from;
+        moves = moves || perm[i] != i;
+    }
+    if (!moves)
+        return ATTNRUN_OK;
+    TRY(attn_graph_add_value(graph, NULL, value));
+    if (type.rank == n) { /* else of a node that was made just now */
+        attnrun_type *const out = &graph->values[*value].type;
+        *out = type;
+        for (int i = 0; i < n; i++)
+            out->dims[i] = type.dims[perm[i]];
+    }
+    return attn_graph_insert(graph, before, "", "Transpose", 1, &in, 1, value, 1, &attr,
+                             &made);
 }
 
 static bool take_labels(const struct attn_graph *graph, int32_t value, const char *text,
@@ -145,4 +175,25 @@ bool attn_product_read(const struct attn_graph *graph, int32_t value,
             return false;
     }
     return true;
+}
+
+struct attn_node *attn_product_behind(const struct attn_graph *graph, int32_t value)
+{
+    int32_t waiting[MAX_WAITING] = { value };
+    struct attn_node *found = NULL;
+    for (int n = 1, steps = 0; n > 0 && steps < MAX_WAITING; steps++) {
+        struct attn_node *node = attn_graph_producer(graph, waiting[--n]);
+        if (node_is(node, "Einsum"))
+            return node;
+        if (node_is(node, "MatMul") || node_is_of(node, "com.microsoft", "FusedMatMul"))
+            found = node;
+        const bool where = node_is(node, "Where");
+        if (!where && !node_is(node, "Mul") && !node_is(node, "Div") &&
+            !node_is(node, "Add") && !node_is(node, "Sub"))
+            continue;
+        for (int32_t i = node->pub.n_in - 1; i >= where && n < MAX_WAITING; i--)
+            if (node->in[i] >= 0 && !match_is_constant(graph, node->in[i]))
+                waiting[n++] = node->in[i];
+    }
+    return found;
 }

@@ -27,8 +27,16 @@ bool attn_product_read(const struct attn_graph *graph, int32_t value,
 /* The same of an Einsum of any type. */
 bool attn_einsum_read(const struct attn_graph *graph, const struct attn_node *node,
                       struct attn_product *product);
+/* The product that a value is made of by scalars, masks and sums: an Einsum where there is one,
+ * else a MatMul or FusedMatMul; NULL: none. */
+struct attn_node *attn_product_behind(const struct attn_graph *graph, int32_t value);
 /* Through Transposes, with the labels in the order of what they read. */
 void attn_labelled_untranspose(const struct attn_graph *graph, struct attn_labelled *x);
+/* *value, whose `n` axes have the labels `from`, with its axes in the order of `to`, by a
+ * Transpose in front of `before`; as it is where nothing moves. */
+attn_status attn_labels_transpose(struct attn_graph *graph, struct attn_node *before,
+                                  const char *from, const char *to, int n,
+                                  int32_t *value);
 
 static inline bool attn_labelled_has(const struct attn_labelled *x, char label)
 {

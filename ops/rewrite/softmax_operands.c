@@ -10,7 +10,7 @@
  * for all heads) is an axis of 1 of the other. Exact: no number changes but in its last bits. */
 #include "product.h"
 
-enum { RANK = PRODUCT_RANK, MAX_WAITING = 12 };
+enum { RANK = PRODUCT_RANK };
 
 /* ---- the max ---- */
 
@@ -84,26 +84,6 @@ static attn_status add_node(struct attn_graph *graph, struct attn_node *before,
                              &made);
 }
 
-/* *value, whose axes are `from`, with axes in the order of `to`; none where nothing moves. */
-static attn_status transpose(struct attn_graph *graph, struct attn_node *before,
-                             const char *from, const char *to, int n, int32_t *value)
-{
-    int64_t *perm = attn_pool_alloc(&graph->model->pool, n * (int64_t)sizeof *perm);
-    if (perm == NULL)
-        return ATTNRUN_E_MEMORY;
-    const struct attn_attr attr = { .name = "perm",
-                                    .kind = ATTN_ATTR_INTS,
-                                    .ints = { perm, n } };
-    const int32_t in = *value;
-    bool moves = false;
-    for (int i = 0; i < n; i++) {
-        perm[i] = (const char *)memchr(from, to[i], (size_t)n) - from;
-        moves = moves || perm[i] != i;
-    }
-    return moves ? add_node(graph, before, "Transpose", 1, &in, 1, &attr, value)
-                 : ATTNRUN_OK;
-}
-
 /* An operand with axes shared, a, b; those that it has not are of 1. */
 static attn_status arrange(struct attn_graph *graph, struct attn_node *before,
                            const struct matrices *m, const struct attn_labelled *x,
@@ -121,7 +101,7 @@ static attn_status arrange(struct attn_graph *graph, struct attn_node *before,
     to[n++] = a;
     to[n++] = b;
     *value = x->value;
-    TRY(transpose(graph, before, x->labels, to, n, value));
+    TRY(attn_labels_transpose(graph, before, x->labels, to, n, value));
     if (n_missing == 0)
         return ATTNRUN_OK;
     int32_t axes;
@@ -153,34 +133,11 @@ static attn_status replace_einsum(struct attn_graph *graph, struct attn_node *ei
     TRY(arrange(graph, einsum, &m, left, m.row, m.summed, &in[0]));
     TRY(arrange(graph, einsum, &m, right, m.summed, m.column, &in[1]));
     TRY(add_node(graph, einsum, "MatMul", 2, in, 0, NULL, &y));
-    TRY(transpose(graph, einsum, order, p.out.labels, p.out.n, &y));
+    TRY(attn_labels_transpose(graph, einsum, order, p.out.labels, p.out.n, &y));
     made = attn_graph_producer(graph, y);
     attn_match_replace(graph, einsum->out[0], made);
     ++*applied;
     return ATTNRUN_OK;
-}
-
-/* The product that a value is made of by scalars, masks and sums: an Einsum where there is one;
- * NULL: none. */
-static struct attn_node *product_behind(const struct attn_graph *graph, int32_t value)
-{
-    int32_t waiting[MAX_WAITING] = { value };
-    struct attn_node *found = NULL;
-    for (int n = 1, steps = 0; n > 0 && steps < MAX_WAITING; steps++) {
-        struct attn_node *node = attn_graph_producer(graph, waiting[--n]);
-        if (node_is(node, "Einsum"))
-            return node;
-        if (node_is(node, "MatMul"))
-            found = node;
-        const bool where = node_is(node, "Where");
-        if (!where && !node_is(node, "Mul") && !node_is(node, "Div") &&
-            !node_is(node, "Add"))
-            continue;
-        for (int32_t i = node->pub.n_in - 1; i >= where && n < MAX_WAITING; i--)
-            if (node->in[i] >= 0 && !match_is_constant(graph, node->in[i]))
-                waiting[n++] = node->in[i];
-    }
-    return found;
 }
 
 static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softmax,
@@ -194,7 +151,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
         return ATTNRUN_OK;
     TRY(drop_max(graph, softmax, applied));
     struct attn_node *user = attn_graph_only_user(graph, softmax->out[0]);
-    struct attn_node *scores = product_behind(graph, softmax->in[0]);
+    struct attn_node *scores = attn_product_behind(graph, softmax->in[0]);
     if (scores == NULL || (!node_is(user, "Einsum") && !node_is(user, "MatMul")))
         return ATTNRUN_OK; /* a softmax of features, as linear attention has it */
     if (node_is(scores, "Einsum"))

@@ -29,6 +29,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/fuse_fourier_mix.c
   ops/rewrite/fuse_involution.c
   ops/rewrite/fuse_linear_attention.c
+  ops/rewrite/fuse_linear_ones.c
   ops/rewrite/fuse_map_gates.c
   ops/rewrite/fuse_parts_attention.c
   ops/rewrite/fuse_performer.c
@@ -42,6 +43,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/ragged_pass.c
   ops/rewrite/ragged_members.c
   ops/rewrite/residual_relu.c
+  ops/rewrite/linear_heads.c
   ops/rewrite/linear_quotient.c
   ops/rewrite/linear_roles.c
   ops/rewrite/map_gates.c
