@@ -7,16 +7,15 @@
  * either operand or on the product; K transposed by one Transpose or by Reshape, Transpose,
  * Reshape, or given transposed; com.microsoft FusedMatMul as a product; V' and the scores
  * transposed, as maps have them; Where(keep, scores, filling) and Where(drop, filling, scores) as
- * masks; key and value heads repeated by Unsqueeze, Expand, Reshape; IsNaN and Where behind the
+ * masks, before or behind masks that are added; key and value heads repeated by Unsqueeze, Expand, Reshape; IsNaN and Where behind the
  * Softmax, which make zeros of rows without a key. Without the last, such rows stay NaN
  * (nan_rows). If another node reads the scores, the pass leaves the nodes alone, since nothing is
  * gained. A mask that is made of data and is not one tensor of all pairs becomes a program of the
  * node (write_mask.c), and its nodes go. */
 #include <math.h>
 
-#include "../../runtime/poll.h"
+#include "product.h"
 #include "write_mask.h"
-#include "match.h"
 
 /* k is (batch, heads, tokens, dim), (batch, tokens, heads, dim), (batch, heads, dim,
  * tokens). */
@@ -31,7 +30,8 @@ struct attention_match {
     int32_t scores;          /* the product */
     int32_t keep, keep_fill; /* Where's condition and filling, or -1 */
     double fill;
-    bool drops; /* the condition chooses the filling */
+    bool drops;       /* the condition chooses the filling */
+    bool filled_last; /* what is added goes with the scores */
     double scale;
     int32_t result;
     bool nan_rows;
@@ -174,26 +174,37 @@ static bool read_scores(const struct attn_graph *graph, int32_t value,
            attn_match_is_f32_of(graph, found->k, found->rank);
 }
 
-/* Scores, Where(keep, scores, filling) or Where(drop, filling, scores). */
+/* Where(keep, x, filling) or Where(drop, filling, x), which is read once: *value becomes x. */
+static bool take_where(const struct attn_graph *graph, int32_t *value,
+                       struct attention_match *found)
+{
+    struct attn_node *where = attn_graph_producer(graph, *value);
+    if (!node_is(where, "Where") || !read_once(graph, *value))
+        return false;
+    found->drops = attn_value_scalar(graph, where->in[1], &found->fill);
+    if ((!found->drops && !attn_value_scalar(graph, where->in[2], &found->fill)) ||
+        isnan(found->fill))
+        return false;
+    found->keep = where->in[0];
+    found->keep_fill = where->in[found->drops ? 1 : 2];
+    *value = where->in[found->drops ? 2 : 1];
+    return true;
+}
+
+/* Scores, or those that a Where keeps. */
 static bool read_kept(const struct attn_graph *graph, int32_t value,
                       struct attention_match *found)
 {
     found->keep = found->keep_fill = -1;
-    struct attn_node *where = attn_graph_producer(graph, value);
-    if (!node_is(where, "Where"))
-        return read_scores(graph, value, found);
-    found->drops = attn_value_scalar(graph, where->in[1], &found->fill);
-    if ((!found->drops && !attn_value_scalar(graph, where->in[2], &found->fill)) ||
-        isnan(found->fill) || !read_once(graph, value))
+    if (!found->filled_last && node_is(attn_graph_producer(graph, value), "Where") &&
+        !take_where(graph, &value, found))
         return false;
-    found->keep = where->in[0];
-    found->keep_fill = where->in[found->drops ? 1 : 2];
-    return read_scores(graph, where->in[found->drops ? 2 : 1], found);
+    return read_scores(graph, value, found);
 }
 
 /* scores + mask, or scores + mask + mask2 as a chain of two Adds. */
-static bool read_masked(const struct attn_graph *graph, int32_t value,
-                        struct attention_match *found)
+static bool read_added(const struct attn_graph *graph, int32_t value,
+                       struct attention_match *found)
 {
     int32_t *const masks[] = { &found->mask, &found->mask2 };
     found->mask = found->mask2 = -1;
@@ -213,6 +224,25 @@ static bool read_masked(const struct attn_graph *graph, int32_t value,
         value = add->in[scores];
     }
     return found->mask < 0 && read_kept(graph, value, found);
+}
+
+/* Scores and what is added to them; a Where behind the sum takes both away. */
+static bool read_masked(const struct attn_graph *graph, int32_t value,
+                        struct attention_match *found)
+{
+    struct attention_match outer = *found;
+    int32_t sum = value;
+    found->filled_last = take_where(graph, &sum, &outer) &&
+                         node_is(attn_graph_producer(graph, sum), "Add");
+    if (!read_added(graph, found->filled_last ? sum : value, found))
+        return false;
+    if (found->filled_last) {
+        found->keep = outer.keep;
+        found->keep_fill = outer.keep_fill;
+        found->fill = outer.fill;
+        found->drops = outer.drops;
+    }
+    return true;
 }
 
 /* Dim `axis` of K as (batch, heads, tokens, dim). */
@@ -316,7 +346,7 @@ static attn_status join_masks(struct attn_graph *graph, struct attention_match *
 {
     int32_t zero;
     void *data;
-    if (found->keep >= 0) {
+    if (found->keep >= 0 && !found->filled_last) {
         TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 0, NULL, &zero, &data));
         int32_t in[3] = { found->keep, zero, found->keep_fill };
         int32_t *free_place = found->mask < 0 ? &found->mask : &found->keep_fill;
@@ -326,10 +356,13 @@ static attn_status join_masks(struct attn_graph *graph, struct attention_match *
             TRY(add_before(graph, found, "Add", 2, both, 0, NULL, &found->mask));
         }
     }
-    if (found->mask2 < 0)
-        return ATTNRUN_OK;
-    int32_t both[2] = { found->mask2, found->mask };
-    return add_before(graph, found, "Add", 2, both, 0, NULL, &found->mask);
+    const int32_t both[2] = { found->mask2, found->mask };
+    if (found->mask2 >= 0)
+        TRY(add_before(graph, found, "Add", 2, both, 0, NULL, &found->mask));
+    const int32_t filled[3] = { found->keep, found->mask, found->keep_fill };
+    return found->filled_last
+               ? add_before(graph, found, "Where", 3, filled, 0, NULL, &found->mask)
+               : ATTNRUN_OK;
 }
 
 /* K as (batch, heads, tokens, dim). */
@@ -485,6 +518,7 @@ static attn_status write_program(const struct attn_graph *graph,
         .add = { found->mask, found->mask2 },
         .fill = found->keep >= 0 ? (float)found->fill : 0.0f,
         .drops = { found->drops },
+        .filled_last = found->filled_last,
         .axes = attn_mask_axes_of_heads,
         .rank = 4,
         .dims = { dim_of(1), dim_of_4(graph, found->q, 0), dim_of_4(graph, found->q, 1),
@@ -507,34 +541,12 @@ static bool multiplies(const struct attn_node *node)
 /* A softmax between two products, beside scalars and masks: someone's attention. */
 static bool is_candidate(const struct attn_graph *graph, const struct attn_node *softmax)
 {
-    static const char *const steps[] = { "Add", "Sub", "Mul", "Div", "Where" };
     const struct attn_use *use = graph->values[softmax->out[0]].uses;
+    const int32_t rank = graph->values[softmax->in[0]].type.rank;
     while (use != NULL && !multiplies(use->node))
         use = use->next;
-    int32_t value = softmax->in[0];
-    const int32_t rank = graph->values[value].type.rank;
-    if (rank != 3 && rank != 4)
-        return false;
-    for (int k = 0; use != NULL && k < 8; k++) {
-        const struct attn_node *node = attn_graph_producer(graph, value);
-        bool step = false;
-        if (multiplies(node))
-            return true;
-        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-            step = step || node_is(node, steps[i]);
-        if (!step)
-            return false;
-        value =
-            -1; /* what is computed of the last operand on, or of the product itself */
-        for (int32_t in = 0; in < node->pub.n_in; in++) {
-            const struct attn_node *from = attn_graph_producer(graph, node->in[in]);
-            if (from != NULL && (value < 0 || multiplies(from)))
-                value = node->in[in];
-        }
-        if (value < 0)
-            return false;
-    }
-    return false;
+    return use != NULL && (rank == 3 || rank == 4) &&
+           attn_product_behind(graph, softmax->in[0]) != NULL;
 }
 
 /* What of an attention there is; NULL, or the first condition that failed. */

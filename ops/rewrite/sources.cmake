@@ -39,6 +39,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/gather_rows.c
   ops/rewrite/gelu.c
   ops/rewrite/head_groups.c
+  ops/rewrite/joined_heads.c
   ops/rewrite/layer_norm.c
   ops/rewrite/ragged_pass.c
   ops/rewrite/ragged_members.c
@@ -57,6 +58,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/passes.c
   ops/rewrite/product.c
   ops/rewrite/rotary.c
+  ops/rewrite/shape_source.c
   ops/rewrite/skip_layer_norm.c
   ops/rewrite/softmax_operands.c
   ops/rewrite/write_mask.c

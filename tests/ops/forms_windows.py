@@ -309,10 +309,10 @@ FORMS = {
     "reformer_rounds": reformer(LSHSelfAttention, num_hashes=3),
     "reformer_rounds_both": reformer(LSHSelfAttention, num_hashes=2, lsh_num_chunks_after=1),
     "reformer_padded": reformer(LSHSelfAttention, "s", padded=True, num_hashes=2),
-    # near misses
+    # near misses, which become attention of joined heads and blocks where their number is known
+    "wrapped_farther": form(Wrapped(after=0, turns=(-2, 0)), "FusedAttention", lengths=()),
+    "wrapped_too_few": form(Wrapped(chunk=16, before=4, after=0), "FusedAttention", lengths=()),
     "other_fills": form(Padded(order="three", padding_fill=-30.0), None),
-    "wrapped_farther": form(Wrapped(after=0, turns=(-2, 0)), None, lengths=()),
-    "wrapped_too_few": form(Wrapped(chunk=16, before=4, after=0), None, lengths=()),
     "other_values": form(OtherValues(), None, "s"),
     "read_twice": form(ReadTwice(), None),
 }
