@@ -47,7 +47,7 @@ set(all_forms)
 if(ATTNRUN_TESTS_FULL)
   set(all_forms --full)
 endif()
-foreach(group mechanisms windows parts features mixing gates softmax rows)
+foreach(group mechanisms windows parts features layers full maps sorted mixing gates softmax rows)
   add_python_test(ops.${group} ops/check_forms.py $<TARGET_FILE:attnrun> forms_${group}
     ${all_forms})
 endforeach()

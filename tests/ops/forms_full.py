@@ -1,0 +1,128 @@
+"""Softmax attention of all queries and keys, as stock modules of x write it: torch.nn, transformers
+(encoders, decoders and images, of embeddings), timm, PyPI fightingcv-attention and g-mlp-pytorch,
+with what they become; near misses become None."""
+import math
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import torch  # noqa: E402
+import transformers as tf  # noqa: E402
+from fightingcv_attention.attention.Axial_attention import SelfAttention as Axial  # noqa: E402
+from fightingcv_attention.attention.EMSA import EMSA  # noqa: E402
+from fightingcv_attention.attention.SelfAttention import (  # noqa: E402
+    ScaledDotProductAttention)
+from fightingcv_attention.attention.SimplifiedSelfAttention import (  # noqa: E402
+    SimplifiedScaledDotProductAttention)
+from fightingcv_attention.attention.UFOAttention import UFOAttention  # noqa: E402
+from g_mlp_pytorch.g_mlp_pytorch import Attention as Tiny  # noqa: E402
+from g_mlp_pytorch.g_mlp_pytorch import gMLPBlock  # noqa: E402
+from torch import nn  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attention"))
+from golden import timm_layer  # noqa: E402
+
+FUSED = "FusedAttention"
+KNOWN = (FUSED, "LinearAttention")
+BY_TORCH = True
+
+
+class Embeds(nn.Module):
+    """A model of transformers on embeddings."""
+
+    def __init__(self, model, **settings):
+        super().__init__()
+        self.model, self.settings = model, settings
+
+    def forward(self, x):
+        return self.model(inputs_embeds=x, **self.settings)[0]
+
+
+class Three(nn.Module):
+    """Queries, keys and values of one x."""
+
+    def __init__(self, layer, **settings):
+        super().__init__()
+        self.layer, self.settings = layer, settings
+
+    def forward(self, x):
+        y = self.layer(x, x, x, **self.settings)
+        return y[0] if isinstance(y, tuple) else y
+
+
+class Whitened(nn.Module):
+    """A softmax over queries, or weights to a power: no attention."""
+
+    def __init__(self, axis=-1, power=1):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(32, 32) for _ in range(3))
+        self.axis, self.power = axis, power
+
+    def forward(self, x):
+        weights = (self.q(x) @ self.k(x).transpose(-1, -2) / math.sqrt(32)).softmax(self.axis)
+        return weights ** self.power @ self.v(x)
+
+
+SMALL = dict(vocab_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+             intermediate_size=48, max_position_embeddings=512)
+SHAPE, MANY = (2, 40, 32), (1, 33, 130)
+
+
+def on_tokens(module, operator=FUSED, exporters="sd", lengths=MANY):
+    return module, "x", SHAPE, 1, lengths, exporters, operator
+
+
+def model(kind, exporters="sd", **settings):
+    config = getattr(tf, f"{kind}Config")(**{**SMALL, **settings})
+    config._attn_implementation = "eager" if exporters == "s" else "sdpa"
+    extra = {"use_cache": False} if getattr(config, "use_cache", None) else {}
+    return on_tokens(Embeds(getattr(tf, f"{kind}Model")(config), **extra), exporters=exporters)
+
+
+def decoder(kind, **settings):
+    """TorchScript's exporter has no difference of positions, which their masks are made of."""
+    return model(kind, "d", **settings)
+
+
+def timm(module, name, *arguments, **settings):
+    return timm_layer(module, name)(*arguments, **settings)
+
+
+FORMS = {
+    "multihead": on_tokens(Three(nn.MultiheadAttention(32, 4, batch_first=True),
+                                 need_weights=False), exporters="d"),
+    "multihead_rows_first": on_tokens(Three(nn.MultiheadAttention(32, 4), need_weights=False)),
+    "encoder_layer": on_tokens(nn.TransformerEncoderLayer(32, 4, 48, batch_first=True),
+                               exporters="d"),
+    "encoder_layer_norm_first": on_tokens(nn.TransformerEncoderLayer(
+        32, 4, 48, batch_first=True, norm_first=True), exporters="d"),
+    "bert": model("Bert"),
+    "roberta": model("Roberta", position_embedding_type="absolute"),
+    "electra": model("Electra", embedding_size=32),
+    "albert": model("Albert", embedding_size=32),
+    "gpt2": decoder("GPT2", n_embd=32, n_layer=2, n_head=4, n_positions=512),
+    "gpt_neox": decoder("GPTNeoX"),
+    "opt": decoder("OPT", ffn_dim=48, word_embed_proj_dim=32, do_layer_norm_before=True),
+    "llama": decoder("Llama", num_key_value_heads=2),
+    "mistral": decoder("Mistral", num_key_value_heads=2, sliding_window=20),
+    "timm": on_tokens(timm("attention", "Attention", 32, 4), exporters="d"),
+    "timm_normed": on_tokens(timm("attention", "Attention", 32, 4, qkv_bias=True, qk_norm=True,
+                                  norm_layer=nn.LayerNorm), exporters="d"),
+    "timm_latent": on_tokens(timm("attention_pool", "AttentionPoolLatent", 32, num_heads=4)),
+    "scaled": on_tokens(Three(ScaledDotProductAttention(32, 8, 8, 4))),
+    "simplified": on_tokens(Three(SimplifiedScaledDotProductAttention(32, 4))),
+    "axial": on_tokens(Axial(32, 4)),
+    "tiny": on_tokens(Tiny(32, 24, 16)),
+    "tiny_causal": on_tokens(Tiny(32, 24, 16, causal=True)),
+    "gmlp_block": on_tokens(gMLPBlock(dim=32, dim_ff=48, seq_len=40, attn_dim=16), lengths=()),
+    # near misses
+    "emsa": on_tokens(Three(EMSA(32, 8, 8, 4, H=8, W=5, ratio=2)), None, lengths=()),
+    "ufo": on_tokens(Three(UFOAttention(32, 8, 8, 4)), None),
+    "gmlp": on_tokens(gMLPBlock(dim=32, dim_ff=48, seq_len=40), None, lengths=()),
+    "over_queries": on_tokens(Whitened(axis=-2), None),
+    "squared_weights": on_tokens(Whitened(power=2), None),
+}
+SHORT = {name: "sd"[i % 2] for i, name in enumerate(FORMS) if i % 4 == 0}
