@@ -6,12 +6,12 @@
  * Recognized forms: operands of rank 4, or of rank 3, whose batch becomes the heads; scalars on
  * either operand or on the product; K transposed by one Transpose or by Reshape, Transpose,
  * Reshape, or given transposed; com.microsoft FusedMatMul as a product; V' and the scores
- * transposed, as maps have them; Where(keep, scores, filling) and Where(drop, filling, scores) as
- * masks, before or behind masks that are added; key and value heads repeated by Unsqueeze, Expand, Reshape; IsNaN and Where behind the
- * Softmax, which make zeros of rows without a key. Without the last, such rows stay NaN
- * (nan_rows). If another node reads the scores, the pass leaves the nodes alone, since nothing is
- * gained. A mask that is made of data and is not one tensor of all pairs becomes a program of the
- * node (write_mask.c), and its nodes go. */
+ * transposed, as maps have them; Where(keep, scores, filling) and Where(drop, filling, scores)
+ * as masks, before or behind masks that are added; key and value heads repeated by Unsqueeze,
+ * Expand, Reshape; IsNaN and Where behind the Softmax, which make zeros of rows without a key.
+ * Without the last, such rows stay NaN (nan_rows). If another node reads the scores, the pass
+ * leaves the nodes alone, since nothing is gained. A mask that is made of data and is not one
+ * tensor of all pairs becomes a program of the node (write_mask.c), and its nodes go. */
 #include <math.h>
 
 #include "product.h"

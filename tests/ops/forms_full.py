@@ -125,4 +125,5 @@ FORMS = {
     "over_queries": on_tokens(Whitened(axis=-2), None),
     "squared_weights": on_tokens(Whitened(power=2), None),
 }
-SHORT = {name: "sd"[i % 2] for i, name in enumerate(FORMS) if i % 4 == 0}
+SHORT = {name: form[5][i % len(form[5])]
+         for i, (name, form) in enumerate(FORMS.items()) if i % 4 == 0}

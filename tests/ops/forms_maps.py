@@ -92,4 +92,5 @@ FORMS = {
     "over_queries": on_maps(Halo(axis=-2), None),
     "added_twice": on_maps(Halo(added="twice"), None),
 }
-SHORT = {name: "sd"[i % 2] for i, name in enumerate(FORMS) if i % 2 == 0}
+SHORT = {name: form[5][i % len(form[5])]
+         for i, (name, form) in enumerate(FORMS.items()) if i % 2 == 0}

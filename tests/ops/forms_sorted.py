@@ -85,4 +85,5 @@ FORMS = {
     "groups_read": on_groups(None, read=True),
     "groups_of_queries": on_groups(None, axis=-2),
 }
-SHORT = {name: "sd"[i % 2] for i, name in enumerate(FORMS) if i % 2 == 0}
+SHORT = {name: form[5][i % len(form[5])]
+         for i, (name, form) in enumerate(FORMS.items()) if i % 2 == 0}
