@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 
 #include "checked.h"
+#include "fill.h"
 #include "host.h"
 
 enum {
@@ -194,6 +195,7 @@ static void *keeper_alloc(struct attn_memory *keeper, int64_t bytes)
         block->bytes = bytes;
         keeper->missed = true;
     }
+    attn_unwritten((char *)block + KEPT_HEADER, bytes);
     return (char *)block + KEPT_HEADER;
 }
 
@@ -257,6 +259,7 @@ void *attn_alloc(struct attn_memory *memory, enum attn_memory_kind kind, int64_t
     atomic_fetch_add_explicit(&memory->kinds[kind], (uint64_t)bytes,
                               memory_order_relaxed);
     raise_peak(memory, used + (uint64_t)bytes);
+    attn_unwritten(block, bytes);
     return block;
 }
 
@@ -407,6 +410,7 @@ void *attn_pool_room(struct attn_pool *pool, int64_t bytes)
     void *made = pool_place(pool, bytes);
     if (made == NULL && pool->failed == 0)
         pool->failed = max64(bytes, 1);
+    attn_unwritten(made, bytes);
     return made;
 }
 

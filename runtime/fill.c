@@ -52,7 +52,7 @@ static bool is_dense(const attnrun_tensor *tensor)
 
 void attn_fill_step(const struct attn_step *step)
 {
-    if (attn_fill_byte < 0)
+    if (!attn_fill_is_on())
         return;
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         const attnrun_tensor *y = &step->pub.y[i];

@@ -72,6 +72,69 @@ need_more() {
     cp "$2" "$stamp"
 }
 
+# debian_sources FOLDER PACKAGE... - the sources of packages of the Debian release, unpacked into a
+# folder. The system's list of sources stays as it is.
+debian_sources() {
+    local folder=$1 options
+    shift
+    mkdir -p "$folder/lists/partial"
+    apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' \
+        'Created-By: Packages' 'Origin: Debian' | awk '$3 !~ /-/' | sort -u >"$folder/debian.list"
+    options=(-q -o Dir::Etc::SourceList="$folder/debian.list" -o Dir::Etc::SourceParts=/dev/null
+        -o Dir::State::Lists="$folder/lists")
+    apt-get "${options[@]}" update &&
+        (cd "$folder" && apt-get "${options[@]}" source "$@") || return 1
+    rm -rf "$folder/lists"
+}
+
+# instrumented_objects FOLDER NAME CFLAG... - the C files of stdin become FOLDER/lib/libNAME.a.
+instrumented_objects() {
+    local folder=$1 name=$2 file
+    shift 2
+    mkdir -p "$folder/objects/$name" "$folder/lib/pkgconfig" "$folder/include"
+    while read -r file; do
+        clang-14 "$@" -g -O1 -fno-omit-frame-pointer -w -c "$file" \
+            -o "$folder/objects/$name/$(basename "$file" .c).o" || return 1
+    done
+    ar rcs "$folder/lib/lib$name.a" "$folder/objects/$name"/*.o
+}
+
+# pkg_config_file FOLDER PACKAGE NAME - what pkg-config says of FOLDER/lib/libNAME.a.
+pkg_config_file() {
+    printf 'Name: %s\nDescription: instrumented\nVersion: 0\nCflags: -I%s\nLibs: -L%s -l%s\n' \
+        "$2" "$1/include" "$1/lib" "$3" >"$1/lib/pkgconfig/$2.pc"
+}
+
+# need_instrumented FOLDER CFLAG... - protobuf-c, libyaml, zlib and cmocka of Debian's sources,
+# compiled by clang with these flags: MemorySanitizer knows only what such code has written.
+need_instrumented() {
+    local folder=$PWD/$1 from=$PWD/$1/sources
+    [ -e "$folder/complete" ] && return 0
+    shift
+    rm -rf "$folder"
+    debian_sources "$from" protobuf-c libyaml zlib cmocka || return 1
+    ls "$from"/protobuf-c-*/protobuf-c/protobuf-c.c |
+        instrumented_objects "$folder" protobuf-c "$@" -I"$(echo "$from"/protobuf-c-*/)" &&
+        ls "$from"/libyaml-*/src/*.c |
+        instrumented_objects "$folder" yaml "$@" -I"$(echo "$from"/libyaml-*/include)" \
+            -DYAML_VERSION_MAJOR=0 -DYAML_VERSION_MINOR=0 -DYAML_VERSION_PATCH=0 \
+            '-DYAML_VERSION_STRING="0"' &&
+        ls "$from"/zlib-*/{adler32,crc32,compress,uncompr,deflate,trees,zutil}.c \
+            "$from"/zlib-*/{inflate,inffast,inftrees}.c |
+        instrumented_objects "$folder" z "$@" -DHAVE_UNISTD_H &&
+        ls "$from"/cmocka-*/src/cmocka.c |
+        instrumented_objects "$folder" cmocka "$@" -I"$(echo "$from"/cmocka-*/include)" \
+            -DHAVE_SIGNAL_H -DHAVE_STRUCT_TIMESPEC -DHAVE_SETJMP_H -DHAVE_UNISTD_H || return 1
+    mkdir -p "$folder/include/protobuf-c"
+    cp "$from"/protobuf-c-*/protobuf-c/protobuf-c.h "$folder/include/protobuf-c/"
+    cp "$from"/libyaml-*/include/yaml.h "$from"/zlib-*/{zlib,zconf}.h \
+        "$from"/cmocka-*/include/cmocka*.h "$folder/include/"
+    pkg_config_file "$folder" libprotobuf-c protobuf-c
+    pkg_config_file "$folder" yaml-0.1 yaml
+    pkg_config_file "$folder" cmocka cmocka
+    touch "$folder/complete"
+}
+
 # configure FOLDER [CMAKE OPTION...]
 configure() {
     local folder=$1

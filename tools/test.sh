@@ -10,6 +10,9 @@
 #   asan      AddressSanitizer + UBSan (gcc): unit tests, bad inputs, a part of conformance
 #   clang-asan  the same of clang, which sees other faults: the kernels and the bad inputs;
 #             only with --full or by name
+#   msan      MemorySanitizer (clang; OpenBLAS is left out, other libraries are compiled for it):
+#             unit tests, kernels, operators, bad inputs, a part of conformance and of fuzzing;
+#             only with --full or by name
 #   tsan      ThreadSanitizer: the tests labelled "threads"
 #   valgrind  a few runs without an error or a leak
 #   aarch64   gcc builds for AArch64; unit tests, kernels, attention and conformance under
@@ -34,17 +37,17 @@ steps=()
 for argument in "$@"; do
     case $argument in
     --full) full=1 ;;
-    style | release | clang | asan | clang-asan | tsan | valgrind | aarch64 | packages | \
+    style | release | clang | asan | clang-asan | msan | tsan | valgrind | aarch64 | packages | \
         scale | wheels) steps+=("$argument") ;;
     *)
-        sed -n '2,27s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,30s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
     esac
 done
 if [ ${#steps[@]} -eq 0 ]; then
     steps=(style release clang asan tsan valgrind)
-    [ $full -eq 1 ] && steps=(style release clang asan clang-asan tsan valgrind aarch64 \
+    [ $full -eq 1 ] && steps=(style release clang asan clang-asan msan tsan valgrind aarch64 \
         packages scale wheels)
 fi
 
@@ -160,6 +163,19 @@ run_clang-asan() {
     local part=(-R '^(kernels|bad|runtime|loaders)')
     [ $full -eq 1 ] && part=(-LE slow -E 'hygiene|package')
     run_ctest clang-asan build/clang-asan "${part[@]}"
+}
+
+# Threads wait for each other in it for long; what they do is seen by the step tsan.
+run_msan() {
+    local flags=(-fsanitize=memory -fsanitize-memory-track-origins) libraries=build/msan-libraries
+    step msan-libraries need_instrumented $libraries "${flags[@]}" || return
+    # The kernels in plain C: of what intrinsics write it does not know all.
+    PKG_CONFIG_PATH=$PWD/$libraries/lib/pkgconfig step msan-build build build/msan \
+        -DATTNRUN_MSAN=ON -DATTNRUN_BLAS=OFF -DATTNRUN_ISAS=base -DCMAKE_C_COMPILER=clang-14 \
+        -DZLIB_LIBRARY="$PWD/$libraries/lib/libz.a" \
+        -DZLIB_INCLUDE_DIR="$PWD/$libraries/include" || return
+    run_ctest msan build/msan -LE slow -R \
+        '^(runtime|loaders|embed|kernels|attention|bad|fuzz|oracle.golden|conformance.sample)'
 }
 
 # The library and the tests labelled "threads", whose programs bear their names.

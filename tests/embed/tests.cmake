@@ -5,7 +5,7 @@ foreach(name arena memory outputs profile ragged)
   add_test(NAME embed.${name} COMMAND test_embed_${name})
 endforeach()
 # The header of C++; sanitizers would need their flags in the program, too.
-if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN AND NOT CMAKE_CROSSCOMPILING)
+if(NOT sanitized AND NOT CMAKE_CROSSCOMPILING)
   add_test(NAME embed.hpp COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/tests/embed/test_hpp.sh
     ${CMAKE_CURRENT_SOURCE_DIR} $<TARGET_FILE:attnrun_static> ${PROTOBUF_C_LDFLAGS})
 endif()
@@ -17,7 +17,8 @@ set_tests_properties(embed.arena embed.memory embed.outputs embed.profile embed.
 include(CheckLanguage)
 check_language(CXX)
 pkg_check_modules(HTTPLIB QUIET IMPORTED_TARGET cpp-httplib)
-if(HTTPLIB_FOUND AND CMAKE_CXX_COMPILER AND NOT CMAKE_CROSSCOMPILING)
+# MemorySanitizer would need a C++ library that is compiled for it.
+if(HTTPLIB_FOUND AND CMAKE_CXX_COMPILER AND NOT ATTNRUN_MSAN AND NOT CMAKE_CROSSCOMPILING)
   enable_language(CXX)
   add_executable(attnrun_example_embed_server tools/examples/embed_server.cpp)
   target_compile_features(attnrun_example_embed_server PRIVATE cxx_std_17)
@@ -32,7 +33,7 @@ if(HTTPLIB_FOUND AND CMAKE_CXX_COMPILER AND NOT CMAKE_CROSSCOMPILING)
   # The same front over ONNX Runtime, which the Python package has as a library.
   set(packages ${CMAKE_CURRENT_SOURCE_DIR}/build/venv/lib/python3*/site-packages)
   file(GLOB onnxruntime ${packages}/onnxruntime/capi/libonnxruntime.so.*)
-  if(ATTNRUN_TESTS_FULL AND onnxruntime AND NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN)
+  if(ATTNRUN_TESTS_FULL AND onnxruntime AND NOT sanitized)
     add_executable(embed_server_ort tools/examples/embed_server.cpp)
     target_compile_features(embed_server_ort PRIVATE cxx_std_17)
     target_include_directories(embed_server_ort BEFORE PRIVATE tests/embed/ort_front)
@@ -50,13 +51,13 @@ if(HTTPLIB_FOUND AND CMAKE_CXX_COMPILER AND NOT CMAKE_CROSSCOMPILING)
 endif()
 
 # A model as C, in a program of its own.
-if(ATTNRUN_TOOLS AND NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN AND NOT CMAKE_CROSSCOMPILING)
+if(ATTNRUN_TOOLS AND NOT sanitized AND NOT CMAKE_CROSSCOMPILING)
   add_python_test(embed.compile embed/check_compile.py ${CMAKE_CURRENT_SOURCE_DIR}
     $<TARGET_FILE:attnrun> $<TARGET_FILE:attnrun_static> ${PROTOBUF_C_LDFLAGS})
 endif()
 
 # Small libraries: two builds of their own, minutes without ccache.
-if(ATTNRUN_TESTS_FULL AND ATTNRUN_TOOLS AND NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN AND
+if(ATTNRUN_TESTS_FULL AND ATTNRUN_TOOLS AND NOT sanitized AND
    NOT CMAKE_CROSSCOMPILING)
   add_python_test(embed.small embed/check_small.py ${CMAKE_CURRENT_SOURCE_DIR}
     $<TARGET_FILE:attnrun> ${ATTNRUN_TEST_DATA} ${CMAKE_C_COMPILER})

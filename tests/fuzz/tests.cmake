@@ -38,7 +38,7 @@ foreach(name api files)
     ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${ATTNRUN_TEST_DATA}/cases)
 endforeach()
 # A sanitizer has its own allocator: guard pages are for the builds without one.
-if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN)
+if(NOT sanitized)
   add_test(NAME fuzz.guard COMMAND fuzz_graphs --operators --guard --seed 1000000000
     --seconds ${ATTNRUN_GRAPH_SECONDS} ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden
     ${ATTNRUN_TEST_DATA}/cases)

@@ -20,7 +20,7 @@ add_python_test(models.check models/run_models.py $<TARGET_FILE:attnrun> ${syste
 add_python_test(models.onnxruntime models/run_onnxruntime.py ${systems})
 add_python_test(models.olmoe models/check_olmoe.py $<TARGET_FILE:attnrun>)
 # Language models of a builder of others: two of its families, all under --full.
-if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN) # the Python package does not load with sanitizers
+if(NOT sanitized) # the Python package does not load with sanitizers
   set(decoders llama gpt_oss)
   if(ATTNRUN_TESTS_FULL)
     set(decoders)

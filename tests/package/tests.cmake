@@ -15,7 +15,7 @@ if(dpkg AND NOT CMAKE_CROSSCOMPILING)
   add_test(NAME package_packages COMMAND sh
     ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/test_packages.sh ${CMAKE_BINARY_DIR})
 endif()
-if(ATTNRUN_ASAN OR ATTNRUN_TSAN) # sanitizers bring symbols and flags of their own
+if(sanitized) # sanitizers bring symbols and flags of their own
   set_tests_properties(package_install package_symbols PROPERTIES DISABLED ON)
   if(TEST package_abi)
     set_tests_properties(package_abi PROPERTIES DISABLED ON)

@@ -1,5 +1,5 @@
 # The Python package, from the build tree.
-if(ATTNRUN_ASAN OR ATTNRUN_TSAN) # sanitizers do not load into a Python without them
+if(sanitized) # sanitizers do not load into a Python without them
   return()
 endif()
 set(python_environment
