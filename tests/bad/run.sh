@@ -5,9 +5,9 @@
 #
 # The short form takes the named cases, 1,000 mutants, the limits, the sweeps of faults and the
 # comparisons of the release build (build/release), some minutes. --full takes 10,000 mutants,
-# HOURS of each target of fuzzing and of mutants of the code (0.06), the sanitizers where build/asan
-# and build/tsan are built, what tests/coverage.sh counted, and writes tests/RELIABILITY.md. Exit
-# code 1 where a row is not as it must be.
+# HOURS of each target of fuzzing and of mutants of the code (0.06), a long soak, the sanitizers
+# where build/asan, build/msan and build/tsan are built, what tests/coverage.sh counted, and writes
+# tests/RELIABILITY.md. Exit code 1 where a row is not as it must be.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 full=0
@@ -41,6 +41,11 @@ cases() {
         $python tests/bad/run_bad.py build/"$build"/attnrun build/bad-"$build"
 }
 
+# soak NAME BUILD OPTION... - one model under load (tests/runtime/test_soak.c).
+soak() {
+    row "$1" '^soak' build/"$2"/test_runtime_soak "${@:3}"
+}
+
 # tests NAME BUILD REGEX - some of ctest.
 tests() {
     row "$1" 'tests passed' ctest --test-dir build/"$2" -R "$3" --no-tests=error
@@ -55,7 +60,7 @@ row 'mutants' 'findings' $python tests/bad/mutants.py build/release/attnrun "${c
 tests 'limits' release '^loaders\.(limits|wire_scan)$'
 tests 'allocations and files that fail' release '^runtime\.(faults|faulty|io|alloc)$'
 tests 'cancel and deadlines' release '^(runtime\.cancel|polls)'
-tests 'threads' release '^runtime\.(concurrent|threads|idle)$'
+tests 'threads' release '^runtime\.(concurrent|threads|idle|soak)$'
 tests 'the same bits' release '^runtime\.bits'
 tests 'plan and memory' release '^runtime\.(plan|packing|side_heap|own)$'
 for target in graphs packed operators faults guard api files ort; do
@@ -73,6 +78,14 @@ if [ $full -eq 1 ]; then
     [ -x build/asan/attnrun ] && row 'named cases, sanitized' 'passed,' cases asan
     [ -x build/asan/attnrun ] && row 'mutants, sanitized' 'findings' \
         $python tests/bad/mutants.py build/asan/attnrun "${corpus[@]}" --n 1000
+    [ -x build/msan/attnrun ] && row 'named cases, memory' 'passed,' cases msan
+    [ -x build/msan/attnrun ] && row 'mutants, memory' 'findings' \
+        $python tests/bad/mutants.py build/msan/attnrun "${corpus[@]}" --n 1000
+    for threads in 2 8 32; do
+        soak "soak, $threads threads" release --threads $threads --runs 100000
+    done
+    soak 'soak, long' release --threads 2 --runs 1000000
+    [ -x build/tsan/test_runtime_soak ] && soak 'soak, sanitized' tsan --threads 32
     [ -x build/tsan/test_runtime_concurrent ] &&
         tests 'threads, sanitized' tsan '^runtime\.(concurrent|threads|cancel)$'
     row 'mutants of the code' 'killed' $python tests/mutate_code.py --minutes \

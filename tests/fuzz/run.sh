@@ -11,8 +11,8 @@
 # that are too small), api (sequences of calls of the C interface: fuzz_api.c), files (npy, npz,
 # test data, configurations and packed files through the readers of the command line:
 # fuzz_files.c), ort (operators, compared with ONNX Runtime: with_ort.py).
-# They run in build/asan where that is built, and in build/release; guard and ort in build/release
-# alone. One process, at the lowest priority.
+# They run in build/asan and build/msan where those are built, and in build/release; guard and ort
+# in build/release alone. One process, at the lowest priority.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -31,14 +31,14 @@ declare -A options=([graphs]="" [packed]=--packed [operators]=--operators
 
 counts=tests/fuzz/COUNTS.md
 builds=()
-for build in asan release; do
+for build in asan msan release; do
     [ -x build/$build/fuzz_graphs ] && builds+=($build)
 done
 [ ${#builds[@]} -gt 0 ] || { echo "run.sh: build fuzz_graphs in build/release first" >&2; exit 1; }
 runs=()
 for target in "${targets[@]}"; do
     for build in "${builds[@]}"; do
-        [[ $target-$build =~ ^(guard|ort)-asan$ ]] || runs+=("$target-$build")
+        [[ $target-$build =~ ^(guard|ort)-[am]san$ ]] || runs+=("$target-$build")
     done
 done
 seconds=$(awk -v h="$hours" -v n=${#runs[@]} 'BEGIN { printf "%d", h * 3600 / n + 1 }')

@@ -7,18 +7,20 @@ target_link_libraries(attn_runtime_harness PUBLIC
 target_include_directories(attn_runtime_harness PUBLIC runtime)
 foreach(name alloc api bits cancel chain concurrent constants context decode dim dtype edits
     fault_calls faults faulty formula host idle io maps offsets operand override packing plan
-    recheck registry rewrite save_onnx side_heap stack state status strings subgraph tensor threads)
+    recheck registry rewrite save_onnx side_heap soak stack state status strings subgraph tensor
+    threads)
   add_executable(test_runtime_${name} tests/runtime/test_${name}.c)
   target_link_libraries(test_runtime_${name} PRIVATE attn_runtime_harness)
   # Sanitizers use several times the stack.
-  if(NOT (name STREQUAL "stack" AND (ATTNRUN_ASAN OR ATTNRUN_TSAN)))
+  if(NOT (name STREQUAL "stack" AND sanitized))
     add_test(NAME runtime.${name} COMMAND test_runtime_${name})
   endif()
 endforeach()
 target_link_options(test_runtime_threads PRIVATE -Wl,--wrap=pthread_create)
 target_sources(test_runtime_dim PRIVATE tests/runtime/dim_eval.c)
 set_tests_properties(runtime.alloc runtime.bits runtime.cancel runtime.concurrent
-  runtime.faulty runtime.packing runtime.status runtime.threads PROPERTIES LABELS threads)
+  runtime.faulty runtime.packing runtime.soak runtime.status runtime.threads
+  PROPERTIES LABELS threads)
 add_executable(pack_counts tests/runtime/pack_counts.c)
 target_link_libraries(pack_counts PRIVATE attn_flags attnrun_static Threads::Threads)
 target_include_directories(pack_counts PRIVATE runtime)
