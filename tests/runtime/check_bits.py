@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The same bits from 1 to 16 threads and in many processes, whose memory lies at random addresses.
+"""The same bits from 1 to 16 threads and in many processes, whose memory lies at random addresses
+and holds other bytes at first.
 
 usage: check_bits.py ATTNRUN FOLDER... [--processes N] [--every K]
 
@@ -13,6 +14,7 @@ import concurrent.futures
 import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -40,11 +42,22 @@ def inputs_of(attnrun, model):
     return [word for pair in zip(names, paths) for word in ("-i", "=".join(pair))] if there else []
 
 
-def digest(attnrun, model, threads, path, given=()):
-    """The hash of what a process writes; "" where it does not run."""
+def other_memory(k):
+    """The environment of process k: where blocks are mapped and how the heap grows is random, and
+    glibc fills with another byte what it gives and takes."""
+    rng = random.Random(k)
+    return {**os.environ, "GLIBC_TUNABLES": ":".join([
+        f"glibc.malloc.perturb={1 + k % 255}",
+        f"glibc.malloc.mmap_threshold={rng.randrange(1 << 12, 1 << 24)}",
+        f"glibc.malloc.top_pad={rng.randrange(1 << 20)}"])}
+
+
+def digest(attnrun, model, k, path, given=()):
+    """The hash of what process k writes, of 1 to 16 threads; "" where it does not run."""
+    threads = 1 + k % 16
     done = subprocess.run([attnrun, "run", model, "-q", "-n", "1", "-t", str(threads), "-o", path,
                            *given], capture_output=True, stdin=subprocess.DEVNULL,
-                          timeout=DEADLINE_S, check=False)
+                          timeout=DEADLINE_S, env=other_memory(k), check=False)
     if done.returncode != 0 or not os.path.exists(path):
         return ""
     with open(path, "rb") as file:
@@ -56,16 +69,15 @@ def digest(attnrun, model, threads, path, given=()):
 def check(attnrun, model, processes, folder):
     """(whether it ran, what differs)"""
     path, given = os.path.join(folder, f"{abs(hash(model))}.npz"), []
-    first = digest(attnrun, model, 1, path)
+    first = digest(attnrun, model, 0, path)
     if not first:
         given = inputs_of(attnrun, model)
-        first = digest(attnrun, model, 1, path, given)
+        first = digest(attnrun, model, 0, path, given)
     if not first:
         return False, f"{model} does not run"
     for k in range(1, processes):
-        threads = 1 + k % 16
-        if digest(attnrun, model, threads, path, given) != first:
-            return False, f"{model}: {threads} threads give other bits than one"
+        if digest(attnrun, model, k, path, given) != first:
+            return False, f"{model}: process {k} gives other bits than the first"
     return True, ""
 
 
