@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../fuzz/guard.h"
 #include "run_model.h"
 
 enum { MUTANTS = 20000 };
@@ -78,19 +79,25 @@ static void what_it_tells(void **state)
     pb_free(&pb);
 }
 
+/* A copy that ends at a page which nobody may touch; for guard_free(). */
+static uint8_t *at_an_end(const void *data, size_t bytes)
+{
+    uint8_t *copy = guard_alloc(bytes, 1);
+    assert_non_null(copy);
+    return memcpy(copy, data, bytes);
+}
+
 static void cut_at_every_byte(void **state)
 {
     (void)state;
     struct pb pb = small_model();
     assert_int_equal(try_bytes(pb.data, pb.bytes, 0), ATTNRUN_OK);
     for (size_t n = 0; n < pb.bytes; n++) {
-        uint8_t *cut = malloc(n + 1); /* of its own, so that ASan sees its end */
-        assert_non_null(cut);
-        memcpy(cut, pb.data, n);
+        uint8_t *cut = at_an_end(pb.data, n);
         attnrun_status status = try_bytes(n > 0 ? cut : pb.data, n, 0);
         int32_t code = attnrun_status_exit(status);
         assert_true(code == 0 || code == 3 || code == 4);
-        free(cut);
+        assert_true(guard_free(cut, n, 1));
     }
     pb_free(&pb);
 }
@@ -100,8 +107,7 @@ static void mutants(void **state)
     (void)state;
     struct pb pb = small_model();
     uint64_t seed = 20260727;
-    uint8_t *bytes = malloc(pb.bytes);
-    assert_non_null(bytes);
+    uint8_t *bytes = at_an_end(pb.data, pb.bytes);
     int opened = 0;
     for (int k = 0; k < MUTANTS; k++) {
         memcpy(bytes, pb.data, pb.bytes);
@@ -116,8 +122,74 @@ static void mutants(void **state)
         opened += try_bytes(bytes, pb.bytes, flags) == ATTNRUN_OK;
     }
     assert_true(opened > 0 && opened < MUTANTS);
-    free(bytes);
+    assert_true(guard_free(bytes, pb.bytes, 1));
     pb_free(&pb);
+}
+
+/* ---- files that are no models ---- */
+
+#define FILE_OF(text, words) { text, sizeof(text) - 1, words }
+/* Each is as short as can be: without its last byte it is something else. */
+static const struct other_file {
+    const char *bytes;
+    size_t n;
+    const char *words;
+} other_files[] = {
+    FILE_OF("version https://git-lfs", "a Git LFS pointer"),
+    FILE_OF("\x93NUMPY", "a NumPy array"),
+    FILE_OF("GGUF", "a GGUF file"),
+    FILE_OF("\x1c\0\0\0TFL3", "a TensorFlow Lite model"),
+    FILE_OF("\x1f\x8b", "a gzip archive"),
+    FILE_OF("\x89PNG", "a PNG image"),
+    FILE_OF("\xff\xd8\xff", "a JPEG image"),
+    FILE_OF("<html", "an HTML page"),
+    FILE_OF("<!DocType HTML", "an HTML page"),
+    FILE_OF("\xef\xbb\xbf \r\n\t<HTML", "an HTML page"),
+    FILE_OF("<?xml", "an XML file"),
+    FILE_OF("PK\3\4and the 26 bytes of a head", "a zip archive"),
+    FILE_OF("PK\3\4and the head, then a data.pkl", "a PyTorch file"),
+    FILE_OF("PK\3\4and the head, then a name.npy", "a NumPy archive"),
+    FILE_OF("\2\0\0\0\0\0\0\0{}", "a safetensors file"),
+    FILE_OF("\5\0\0\0\0\0\0\0{\"\":", NULL), /* longer than the file */
+};
+
+static void other_files_are_named(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof other_files / sizeof *other_files; k++) {
+        const struct other_file *file = &other_files[k];
+        for (size_t cut = 0; cut < 2; cut++) {
+            const size_t n = file->n - cut;
+            uint8_t *bytes = at_an_end(file->bytes, n);
+            assert_int_equal(attnrun_status_exit(try_bytes(bytes, n, 0)), 3);
+            const char *said = attnrun_last_error()->message;
+            const bool named = file->words != NULL
+                                   ? strstr(said, file->words) != NULL
+                                   : strstr(said, "expected an ONNX model") != NULL;
+            if (named != (cut == 0 && file->words != NULL))
+                fail_msg("file %zu without %zu bytes: '%s'", k, cut, said);
+            assert_true(guard_free(bytes, n, 1));
+        }
+    }
+}
+
+/* Text, as far as is looked. */
+static void text_is_named(void **state)
+{
+    (void)state;
+    char text[600];
+    for (size_t n = 1; n <= sizeof text; n += n < 20 ? 1 : 29) {
+        for (int control = 0; control < 2; control++) {
+            memset(text, 'l', sizeof text); /* the end of a group: no model begins so */
+            if (control)
+                text[n - 1] = 127;
+            uint8_t *bytes = at_an_end(text, n);
+            assert_int_equal(attnrun_status_exit(try_bytes(bytes, n, 0)), 3);
+            assert_int_equal(strstr(attnrun_last_error()->message, "a text file") != NULL,
+                             !control || n > 512);
+            assert_true(guard_free(bytes, n, 1));
+        }
+    }
 }
 
 /* ---- an allocator that says no ---- */
@@ -487,6 +559,8 @@ int main(void)
         cmocka_unit_test(what_it_tells),
         cmocka_unit_test(cut_at_every_byte),
         cmocka_unit_test(mutants),
+        cmocka_unit_test(other_files_are_named),
+        cmocka_unit_test(text_is_named),
         cmocka_unit_test(wrong_calls),
         cmocka_unit_test(versions),
         cmocka_unit_test(external_data),

@@ -212,6 +212,12 @@ def add_strings(cases):
     wanted = "0 8 5, " + "".join("/" + w.hex() for w in words)
     cases.add("strings", constant_model(made), wanted)
     cases.add("strings_node", constant_model(made, "node"), wanted)
+    # Lists of an attribute share the text of equal words; the start of a word is another word.
+    words = [b"abc", b"ab", b"", b"abc", b"a", b"abcd", b"ab", b"b", b"abc", b"a", b""]
+    node = constant_model(made, "node")
+    node.graph.node[0].ClearField("attribute")
+    node.graph.node[0].attribute.append(helper.make_attribute("value_strings", words))
+    cases.add("strings_list", node, f"0 8 {len(words)}, " + "".join("/" + w.hex() for w in words))
     del made.string_data[4]
     cases.add("strings_short", constant_model(made), "302 ")
 
