@@ -54,10 +54,11 @@ static attn_status check_plain(const attnrun_tensor *value, int32_t index)
 
 attn_status attn_value_check(const attnrun_tensor *value, int32_t index)
 {
-    char what[32];
-    snprintf(what, sizeof what, "input %d", index);
-    if (attn_kind_is_map(value->kind))
+    if (attn_kind_is_map(value->kind)) {
+        char what[32]; /* not for each input of each run */
+        snprintf(what, sizeof what, "input %d", index);
         return attn_maps_check(value, ATTNRUN_UNDEFINED, what);
+    }
     if (!is_optional(value))
         return check_plain(value, index);
     return value->data ? check_plain(value->data, index) : ATTNRUN_OK;

@@ -149,12 +149,20 @@ attn_status attn_fail_again(const attnrun_error *error)
     return status;
 }
 
-void attn_call_begin(attnrun_error *before) { *before = last_error; }
+/* An error is large: it is copied where there is one, before the call or in it. */
+void attn_call_begin(attnrun_error *before)
+{
+    before->status = last_error.status;
+    if (last_error.status != ATTNRUN_OK)
+        *before = last_error;
+}
 
 attn_status attn_call_end(attn_status status, const attnrun_error *before)
 {
-    if (status == ATTNRUN_OK)
-        last_error = *before;
+    if (status != ATTNRUN_OK || last_error.status == ATTNRUN_OK)
+        return status;
+    last_error =
+        before->status != ATTNRUN_OK ? *before : (attnrun_error){ .node_index = -1 };
     return status;
 }
 
