@@ -57,8 +57,12 @@ static attn_status read_header(struct attn_load *load, const PB(ModelProto) * pb
         return attn_fail(ATTNRUN_E_MODEL, "the model imports no opset");
     TRY(take_text(model, pb->producer_name, &model->producer));
     TRY(take_text(model, pb->producer_version, &model->producer_version));
-    TRY(take_text(model, pb->graph->name, &model->graph_name));
+    TRY(take_text(model, pb->domain, &model->domain));
     TRY(take_text(model, pb->doc_string, &model->doc));
+    TRY(take_text(model, pb->graph->name, &model->graph_name));
+    TRY(take_text(model, pb->graph->doc_string, &model->graph_doc));
+    if (pb->has_model_version)
+        model->model_version = pb->model_version;
     model->metadata = attn_pool_alloc(&model->pool, ((int64_t)pb->n_metadata_props + 1) *
                                                         (int64_t)sizeof *model->metadata);
     if (model->metadata == NULL)

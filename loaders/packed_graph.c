@@ -24,9 +24,12 @@ static attn_status read_model(struct attn_packed_reader *r)
     struct attn_pool *pool = &model->pool;
     model->producer = keep_text(r);
     model->producer_version = keep_text(r);
-    model->graph_name = keep_text(r);
+    model->domain = keep_text(r);
     model->doc = keep_text(r);
+    model->graph_name = keep_text(r);
+    model->graph_doc = keep_text(r);
     model->ir_version = attn_packed_word(r);
+    model->model_version = attn_packed_word(r);
     model->n_parameters = attn_packed_number(r, 0, ATTN_MAX_ELEMENTS);
     model->weights_bytes = attn_packed_number(r, 0, INT64_MAX / 2);
     model->n_functions = (int32_t)attn_packed_number(r, 0, INT32_MAX);

@@ -288,9 +288,12 @@ static void put_model(struct attn_packed_writer *w)
     const struct attn_model *model = w->model;
     put_text(w, model->producer);
     put_text(w, model->producer_version);
-    put_text(w, model->graph_name);
+    put_text(w, model->domain);
     put_text(w, model->doc);
+    put_text(w, model->graph_name);
+    put_text(w, model->graph_doc);
     put(w, model->ir_version);
+    put(w, model->model_version);
     put(w, model->n_parameters);
     put(w, model->weights_bytes);
     put(w, model->n_functions);

@@ -324,6 +324,8 @@ attn_status attn_save_graph(struct attn_onnx_save *save)
     const struct attn_graph *graph = save->model->graph;
     struct wire_buffer *b = &save->graph;
     wire_text(b, WIRE_GRAPH_NAME, graph->name[0] != 0 ? graph->name : "graph");
+    if (graph->model->graph_doc[0] != 0)
+        wire_text(b, WIRE_GRAPH_DOC, graph->model->graph_doc);
     for (int32_t i = 0; i < save->n_inputs; i++)
         put_value(b, WIRE_GRAPH_INPUT, graph, name_of(graph, save->inputs[i]),
                   &graph->values[save->inputs[i]].type);

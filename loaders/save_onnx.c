@@ -363,6 +363,8 @@ static attn_status put_head(const struct attn_onnx_save *save, struct wire_buffe
     enum {
         PRODUCER = 2,
         PRODUCER_VERSION = 3,
+        DOMAIN = 4,
+        MODEL_VERSION = 5,
         DOC = 6,
         METADATA = 14,
         KEY = 1,
@@ -374,6 +376,10 @@ static attn_status put_head(const struct attn_onnx_save *save, struct wire_buffe
     TRY(put_opsets(save, head));
     wire_text(head, PRODUCER, model->producer);
     wire_text(head, PRODUCER_VERSION, model->producer_version);
+    if (model->domain[0] != 0)
+        wire_text(head, DOMAIN, model->domain);
+    if (model->model_version != INT64_MAX)
+        wire_int(head, MODEL_VERSION, model->model_version);
     if (model->doc[0] != 0)
         wire_text(head, DOC, model->doc);
     for (int32_t i = 0; i < model->n_metadata; i++) {

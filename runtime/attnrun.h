@@ -504,12 +504,14 @@ typedef struct attnrun_model_info {
     int64_t ir_version;
     int64_t n_parameters, weights_bytes; /* of initializers and Constant nodes */
     int64_t file_bytes;                  /* of the model and its external data */
-    const char *producer, *producer_version, *graph_name, *doc;
+    const char *producer, *producer_version, *graph_name, *doc; /* doc: of the model */
     const char *missing;         /* "Foo-11, dom::Bar-1", or "" */
     const char *precision; /* of products: "f32", "bf16", "bf16 by floats" where the set does
                               not have them; "f32 and i8", "bf16 and i8": see AUTO */
     const char *packed_for; /* a packed file: its instruction set; else "" */
-    int32_t n_notes;
+    int32_t n_notes, reserved;
+    int64_t model_version; /* INT64_MAX: the file does not say */
+    const char *domain, *graph_doc; /* a name space of the producer's; text about the graph */
 } attnrun_model_info;
 ATTNRUN_API attnrun_status attnrun_model_query(const attnrun_model *model,
                                                attnrun_model_info *info);

@@ -183,11 +183,13 @@ struct attn_model {
     struct attn_pass_note *notes;
     struct attn_origin *origin;   /* NULL: the model is to be run */
     struct attn_file_list *files; /* mapped or read; closed with the model */
-    const char *producer, *producer_version, *graph_name, *doc, *missing;
+    const char *producer, *producer_version, *domain, *doc, *graph_name, *graph_doc;
+    const char *missing;
     const char *disable_passes;
     const char *failed_pass; /* a pass found no row for what it writes; or NULL */
-    int64_t ir_version, n_parameters, weights_bytes, file_bytes, folded_bytes,
-        packed_bytes;
+    int64_t ir_version;
+    int64_t model_version; /* INT64_MAX: the file has none */
+    int64_t n_parameters, weights_bytes, file_bytes, folded_bytes, packed_bytes;
     int32_t n_opsets, n_metadata, n_functions, n_passes, n_notes, n_missing;
     int32_t n_file_nodes;
     uint32_t flags; /* attnrun_source.flags */

@@ -93,7 +93,9 @@ attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *so
     attn_pool_init(&model->pool, memory, ATTN_MEM_MODEL);
     attn_pool_init(&model->weights, memory, ATTN_MEM_WEIGHTS);
     model->heap = (struct attn_heap){ .memory = memory, .kind = ATTN_MEM_WEIGHTS };
-    model->producer = model->producer_version = model->graph_name = model->doc = "";
+    model->producer = model->producer_version = model->domain = model->doc = "";
+    model->graph_name = model->graph_doc = "";
+    model->model_version = INT64_MAX;
     model->missing = model->packed_for = "";
     attn_status status = init_model(model, source);
     if (status == ATTNRUN_OK)

@@ -71,6 +71,9 @@ static void what_it_tells(void **state)
     assert_int_equal(info.file_bytes, (int64_t)pb.bytes);
     assert_int_equal(info.ir_version, 8);
     assert_string_equal(info.graph_name, "small");
+    assert_string_equal(info.domain, "");
+    assert_string_equal(info.graph_doc, "");
+    assert_int_equal(info.model_version, INT64_MAX);
     const char *key, *value;
     assert_int_equal(attnrun_model_metadata(model, 0, &key, &value), ATTNRUN_OK);
     assert_string_equal(key, "key");

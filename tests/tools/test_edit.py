@@ -168,6 +168,25 @@ class Edit(unittest.TestCase):
         said = self.attnrun("optimize", path, "--set", "T=5", "-o", "out.onnx", code=2).stderr
         self.assertIn("dimension 'T'", said)
 
+    def test_what_a_file_says_of_itself_stays(self):
+        path = convolution(self.dir / "m.onnx")
+        texts = {"domain": "org.example", "doc_string": "what it does", "producer_name": "trainer",
+                 "producer_version": "3"}
+        for version in (None, 0, -1, 7):
+            model = onnx.load(path)
+            for name, text in texts.items():
+                setattr(model, name, text)
+            model.graph.doc_string = "größer"
+            model.ClearField("model_version")
+            if version is not None:
+                model.model_version = version
+            onnx.save(model, path)
+            made = self.edited("optimize", path)
+            self.assertEqual({name: getattr(made, name) for name in texts}, texts)
+            self.assertEqual(made.graph.doc_string, "größer")
+            self.assertEqual((made.HasField("model_version"), made.model_version),
+                             (version is not None, version or 0))
+
     def test_weights_stay_quantized(self):
         path = Path(quantized(self.dir / "m.onnx"))
         model = self.edited("optimize", path)
