@@ -124,6 +124,15 @@ class Pack(unittest.TestCase):
         self.assertEqual(told["bytes"], self.packed.stat().st_size)
         self.assertEqual(told["schema"], "attnrun/pack/1")
 
+    def test_plan_of_workers_that_map_it(self):
+        options = ("--json", "--process", "1000", "--workers", "3")
+        own = json.loads(self.attnrun("plan", self.model, *options).stdout)
+        mapped = json.loads(self.attnrun("plan", self.pack(self.model), *options).stdout)
+        self.assertGreater(own["packed_bytes"], 0)
+        self.assertEqual(own["worker_bytes"] - mapped["worker_bytes"],
+                         own["packed_bytes"] + own["folded_bytes"])
+        self.assertEqual(mapped["shared_bytes"], self.packed.stat().st_size)
+
     def test_fixed_symbols(self):
         self.attnrun("pack", self.model, "-o", self.packed, "--fix", "S=7")
         shape = json.loads(self.attnrun("inspect", self.packed, "--json").stdout)

@@ -3,9 +3,10 @@
  *
  * In: the plan of one process. Out: bytes of each process and of all, and how many fit.
  *
- *   each   arena + packed and folded weights + what depends on data, as far as it is bounded
- *          + the process itself (--process)
- *   all    workers * each + the weights in the mapped file, whose pages all of them share */
+ *   each   arena + what depends on data, as far as it is bounded + the process itself (--process)
+ *          + packed and folded weights, unless they are in a packed file
+ *   all    workers * each + the weights in the mapped file, whose pages all of them share: those
+ *          of the ONNX file, or all of a packed file */
 #include <inttypes.h>
 
 #include "job.h"
@@ -26,16 +27,17 @@ attnrun_status workers_plan(const struct job *job, struct workers *workers)
 {
     const struct cli *cli = job->cli;
     const attnrun_plan_info *p = &job->plan;
+    const bool packed = job->info.packed_for[0] != 0;
+    const int64_t shared = packed ? job->info.file_bytes : p->weights_bytes;
     int64_t each = cli->process > 0 ? cli->process : PROCESS_BYTES, all;
-    *workers =
-        (struct workers){ .memory_bytes = cli->memory, .shared_bytes = p->weights_bytes };
-    bool fits = add(&each, p->arena_bytes) && add(&each, p->packed_bytes) &&
-                add(&each, p->folded_bytes) && add(&each, p->side_heap_bytes);
-    int64_t left = cli->memory - p->weights_bytes;
+    *workers = (struct workers){ .memory_bytes = cli->memory, .shared_bytes = shared };
+    bool fits = add(&each, p->arena_bytes) && add(&each, p->side_heap_bytes) &&
+                (packed || (add(&each, p->packed_bytes) && add(&each, p->folded_bytes)));
+    int64_t left = cli->memory - shared;
     workers->max = cli->memory == 0 || !fits || left < 0 ? 0 : left / each;
     workers->count = cli->workers > 0 ? cli->workers : workers->max;
-    fits = fits && !__builtin_mul_overflow(each, workers->count, &all) &&
-           add(&all, p->weights_bytes);
+    fits =
+        fits && !__builtin_mul_overflow(each, workers->count, &all) && add(&all, shared);
     if (!fits)
         return tool_fail(ATTNRUN_E_LIMIT, "the bytes of %" PRId64 " workers overflow",
                          workers->count);
