@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import attnrun
 import torch
+from attnrun import _compile
 from torch import nn
 
 
@@ -33,6 +34,13 @@ class Net(nn.Module):
 class Unknown(nn.Module):
     def forward(self, x):
         return torch.rand_like(x) + x
+
+
+class Branch(nn.Module):
+    """Reads a number of its input, which no file can."""
+
+    def forward(self, x):
+        return x + 1 if x.sum() > 0 else x
 
 
 def made(seed=1, **more):
@@ -74,29 +82,46 @@ class Compile(unittest.TestCase):
         self.assertEqual((first.cached, again.cached), (False, True))
         self.assertEqual(first.path, again.path)
         torch.testing.assert_close(again(self.x)["y"], made()(self.x)["y"])
-        for module, x in ((made(seed=2), self.x), (made(scale=3.0), self.x),
-                          (made(), self.x[:2])):
-            other = self.compile(module, x)
-            self.assertFalse(other.cached)
-            torch.testing.assert_close(other(x)["y"], module(x)["y"])
-        self.assertEqual(len(os.listdir(self.folder.name)), 4)
+        other = self.compile(made(seed=2), self.x)
+        self.assertFalse(other.cached)
+        torch.testing.assert_close(other(self.x)["y"], made(seed=2)(self.x)["y"])
+        self.assertEqual(len(os.listdir(self.folder.name)), 2)
+
+    def test_keys_differ_where_results_may(self):
+        def key(module, x, dynamic=None, **options):
+            return _compile._key(module, (x,), {}, dynamic, options)
+
+        first = key(made(), self.x)
+        self.assertEqual(key(made(), torch.zeros(3, 8)), first)
+        self.assertEqual(first, key(made(), self.x))
+        others = {key(made(seed=2), self.x), key(made(scale=3.0), self.x),
+                  key(made(), self.x[:2]), key(made(), self.x.double()),
+                  key(made(), self.x, {"x": {0: "batch"}}), key(made(), self.x, opset=20),
+                  key(made().train(), self.x)}
+        self.assertEqual(len(others - {first}), 7)
+        module = made()
+        module.hook = lambda: None  # cannot be pickled
+        self.assertIsNone(key(module, self.x))
 
     def test_not_kept(self):
         module = made()
         module.hook = lambda: None
         fast = self.compile(module, self.x)
+        self.assertFalse(fast.cached)
         self.assertEqual(os.listdir(self.folder.name), [])
         torch.testing.assert_close(fast(self.x)["y"], module(self.x)["y"])
-        self.assertFalse(attnrun.compile(made(), self.x, cache=False).cached)
 
     def test_refused_with_the_sentence_of_the_converter(self):
-        for module, status, words in ((Unknown().eval(), "UNSUPPORTED", "random numbers"),
-                                      (made().train(), None, "eval")):
+        training = nn.Sequential(nn.Linear(8, 5), nn.BatchNorm1d(5)).train()
+        for module, status, words in (
+                (Unknown().eval(), "UNSUPPORTED", "random numbers"),
+                (Branch().eval(), "UNSUPPORTED", "Branch cannot be exported"),
+                (training, "UNSUPPORTED", "eval")):
             with self.assertRaises(attnrun.Error) as caught:
                 self.compile(module, self.x)
             self.assertIn(words, str(caught.exception))
-            if status:
-                self.assertEqual(caught.exception.status, status)
+            self.assertEqual((caught.exception.status, caught.exception.code), (status, 400))
+        self.assertEqual(int(training[1].num_batches_tracked), 0)  # it was not run
         self.assertEqual(os.listdir(self.folder.name), [])
 
     def test_half_types(self):

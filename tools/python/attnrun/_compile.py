@@ -21,7 +21,10 @@ from ._errors import Error
 from ._model import Model
 
 RTOL, ATOL = 1e-3, 1e-4  # against the module, as in the converter
-STATUS = {1: "NONFINITE", 2: "USAGE", 3: "IO", 4: "UNSUPPORTED"}
+STATUS = {2: ("USAGE", 200), 3: ("IO", 300), 4: ("UNSUPPORTED", 400)}  # by exit code
+# Types that numpy lacks, by their short names; they come back as bits or as those of ml_dtypes.
+RARE = {"bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e4m3fnuz": "float8_e4m3fnuz",
+        "f8e5m2": "float8_e5m2", "f8e5m2fnuz": "float8_e5m2fnuz"}
 
 
 def default_cache() -> Path:
@@ -82,10 +85,11 @@ def _leaves(tree: Any) -> list[Any]:
     return leaves
 
 
-def _as_torch(array: Any) -> Any:
+def _as_torch(array: Any, dtype: str) -> Any:
     torch = sys.modules["torch"]
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    if dtype in RARE:
+        bits = array.view(np.uint16 if array.itemsize == 2 else np.uint8)
+        return torch.from_numpy(bits).view(getattr(torch, RARE[dtype]))
     return torch.from_numpy(array)
 
 
@@ -102,7 +106,7 @@ class Compiled:
         self._signature = inspect.signature(module.forward)
         self._fixed = [leaf for leaf in self._bind(*example) if not self._is_tensor(leaf)]
         self._result = _pytree.tree_structure(result)
-        self._outputs = [value.name for value in self.model.outputs]
+        self._outputs = {value.name: value.dtype for value in self.model.outputs}
         if len(self._outputs) != self._result.num_leaves:
             raise Error(f"UNSUPPORTED: the module returns {self._result.num_leaves} tensors, "
                         f"the file {len(self._outputs)}", "UNSUPPORTED", 400)
@@ -132,15 +136,15 @@ class Compiled:
                             f"{', '.join(value.name for value in inputs)}")
         made = self.model(**{value.name: tensor for value, tensor in
                              zip(inputs, tensors, strict=True)})
-        return _pytree.tree_unflatten([_as_torch(made[name]) for name in self._outputs],
-                                      self._result)
+        return _pytree.tree_unflatten([_as_torch(made[name], dtype) for name, dtype in
+                                       self._outputs.items()], self._result)
 
 
 def _convert(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic: Any,
              output: Path, options: Mapping[str, Any]) -> None:
     try:
         import attnrun_convert
-        from attnrun_convert.errors import ConvertError
+        from attnrun_convert.errors import CaptureError, ConvertError
     except ImportError as error:
         raise ImportError("attnrun.compile() needs attnrun_convert: pip install "
                           "./tools/convert") from error
@@ -148,9 +152,9 @@ def _convert(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dyna
     try:
         convert(module, args, dict(kwargs), dynamic=dynamic, output=str(output),
                 **{"quiet": True, "check": (), **options})
-    except ConvertError as error:
-        raise Error(str(error), STATUS.get(error.code, "INTERNAL"),
-                    100 * int(error.code)) from error
+    except ConvertError as error:  # what PyTorch cannot export is not supported, either
+        code = 4 if isinstance(error, CaptureError) else error.code
+        raise Error(str(error), *STATUS.get(code, ("INTERNAL", 7000))) from error
 
 
 def _steps(expected: Any) -> float:
@@ -183,16 +187,20 @@ def compile_module(module: Any, example: Any = (), kwargs: Mapping[str, Any] | N
     kwargs = dict(kwargs or {})
     key = _key(module, args, kwargs, dynamic, options) if cache is not False else None
     kept = default_cache() if isinstance(cache, bool) else Path(cache)
-    with torch.no_grad():
-        result = module(*args, **kwargs)
+
+    def result_of() -> Any:  # not before the converter has refused what a run would change
+        with torch.no_grad():
+            return module(*args, **kwargs)
+
     if key is not None and (kept / key / "model.onnx").is_file():
-        return Compiled(kept / key / "model.onnx", module, (args, kwargs), result, True,
+        return Compiled(kept / key / "model.onnx", module, (args, kwargs), result_of(), True,
                         threads=threads)
     if key is not None:
         kept.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".compile-", dir=kept if key is not None else None))
     try:
         _convert(module, args, kwargs, dynamic, made / "model.onnx", options)
+        result = result_of()
         compiled = Compiled(made / "model.onnx", module, (args, kwargs), result, False,
                             threads=threads)
         _check(compiled, (args, kwargs), result)
