@@ -70,6 +70,22 @@ def cache(batch=False):
         [value("present", FLOAT, rows + ["T", 2]), value("total", FLOAT, [])])
 
 
+def slow_to_open(boxes=10**6):
+    """Constants whose every pair is compared at load: half an hour."""
+    def filled(name, shape):
+        dims = numpy_helper.from_array(np.array(shape, np.int64), f"{name} shape")
+        return helper.make_node("ConstantOfShape", [f"{name} shape"], [name]), dims
+
+    made = [filled("boxes", [1, boxes, 4]), filled("scores", [1, 1, boxes])]
+    return serialized(
+        [*(node for node, _ in made),
+         helper.make_node("NonMaxSuppression", ["boxes", "scores", "most"], ["kept"]),
+         helper.make_node("Add", ["kept", "x"], ["y"])],
+        [value("x", TensorProto.INT64, [1])], [value("y", TensorProto.INT64, None)],
+        [*(shape for _, shape in made),
+         numpy_helper.from_array(np.array(boxes, np.int64), "most")])
+
+
 def endless(turns=10**9):
     """A loop that nobody waits for the end of; its body is one addition."""
     body = helper.make_graph(

@@ -8,6 +8,7 @@ left out. KNOWN lists what fails and why; a case of it that passes is an error t
 list in tools/python/README.md that is another one. --readme writes it there (with --every 1,
 where all cases were what KNOWN says)."""
 import argparse
+import functools
 import os
 import sys
 import unittest
@@ -44,6 +45,7 @@ KNOWN = {
 MINIMUM = 2000  # cases of onnx 1.23.2 without downloads
 
 
+@functools.cache
 def all_cases():
     tests = onnx.backend.test.BackendTest(attnrun.backend, __name__).test_cases
     cases = [(kind, name) for kind in tests.values() for name in dir(kind)

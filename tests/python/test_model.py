@@ -5,6 +5,7 @@ usage: PYTHONPATH=BUILD/python test_model.py"""
 import gc
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -13,11 +14,22 @@ import unittest
 import attnrun
 import ml_dtypes
 import numpy as np
+import onnx
 import torch
 from onnx import TensorProto, helper
 
 import models
 
+OPENING = """
+import os, signal, sys, threading
+import attnrun
+data = sys.stdin.buffer.read()
+try:
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    attnrun.Model(data, threads=1)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
 WEIGHTS = np.random.default_rng(7).standard_normal((4, 3)).astype("f")
 
 
@@ -92,6 +104,38 @@ class Inputs(unittest.TestCase):
             with self.assertRaises(OSError):
                 self.model.pack(os.path.join(folder, "none", "net.attnpack"))
             self.assertEqual(os.listdir(folder), ["net.attnpack"])
+
+    def test_dims_that_are_fixed(self):
+        x = rows(5)
+        model = attnrun.Model(models.linear(WEIGHTS), dims={"B": 5})
+        self.assertEqual((model.inputs[0].shape, model.outputs[0].shape), ((5, 4), (5, 3)))
+        np.testing.assert_allclose(model(x=x)["y"], x @ WEIGHTS, rtol=1e-5, atol=1e-6)
+        for dims, status in (({"Q": 5}, "USAGE"), ({"B": -1}, "USAGE")):
+            with self.assertRaises(attnrun.Error) as caught:
+                attnrun.Model(models.linear(WEIGHTS), dims=dims)
+            self.assertEqual(caught.exception.status, status)
+        with self.assertRaises(attnrun.Error) as caught:
+            model(x=rows(4))
+        self.assertEqual((caught.exception.status, caught.exception.tensor), ("SHAPE", "x"))
+
+    def test_names_and_texts_that_are_no_utf8(self):
+        model = onnx.ModelProto.FromString(models.identity(TensorProto.FLOAT))
+        model.graph.node[0].input[0] = model.graph.input[0].name = "NAME"
+        model.producer_name = model.doc_string = "TEXT"
+        data = model.SerializeToString().replace(b"NAME", b"a\xffbc").replace(b"TEXT", b"\xfeabc")
+        model = attnrun.Model(data)
+        name = b"a\xffbc".decode(errors="surrogateescape")
+        self.assertEqual(model.inputs[0].name, name)
+        self.assertEqual(model.info["producer"], "\ufffdabc")
+        x = np.arange(3, dtype="f")
+        np.testing.assert_array_equal(model(**{name: x})["y"], x)
+        for feeds in ({name: x, "\udcff": x}, {}):
+            with self.assertRaises(attnrun.Error) as caught:
+                model(**feeds)
+            self.assertEqual(caught.exception.status, "INPUT")
+            str(caught.exception).encode()
+        with self.assertRaises(attnrun.Error):
+            model.plan()
 
     def test_lists_torch_and_memoryviews(self):
         x = rows(2)
@@ -334,8 +378,12 @@ class Failures(unittest.TestCase):
         model = attnrun.Model(models.linear(WEIGHTS))
         for bad in (object(), [[1, 2], [3]], {"a": 1}, "text", np.zeros((1,) * 9, "f"),
                     np.zeros(2, "M8[s]"), torch.zeros(2, 4, device="meta")):
-            with self.assertRaises(Exception, msg=repr(bad)):
+            with self.assertRaises(attnrun.Error, msg=repr(bad)) as caught:
                 model(x=bad)
+            error = caught.exception
+            self.assertIn(error.status, ("INPUT", "DTYPE", "SHAPE"), error)
+            self.assertEqual(error.tensor, "x", error)
+            self.assertIn("input", str(error))
         self.assertRaises(TypeError, model, rows(1))
         np.testing.assert_allclose(model(x=rows(1))["y"], rows(1) @ WEIGHTS, rtol=1e-5)
 
@@ -416,6 +464,12 @@ class Threads(unittest.TestCase):
         signal.signal(signal.SIGINT, before)
         short = attnrun.Model(models.endless(3))
         np.testing.assert_array_equal(short(x=one, step=one)["y"], 4 * one)
+
+    def test_sigint_ends_an_opening(self):
+        done = subprocess.run([sys.executable, "-c", OPENING], input=models.slow_to_open(),
+                              timeout=60, capture_output=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, b"interrupted\n"),
+                         done.stderr.decode())
 
     def test_models_are_freed_without_the_collector(self):
         runtime = attnrun.Runtime(threads=1)

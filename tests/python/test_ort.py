@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+import warnings
 
 import attnrun
 import numpy as np
+import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
@@ -22,8 +25,8 @@ X = np.random.default_rng(12).standard_normal((5, 4)).astype("f")
 CPU = ["CPUExecutionProvider"]
 
 
-def sessions(data, **more):
-    return [engine.InferenceSession(data, providers=CPU, **more) for engine in BOTH]
+def sessions(data, providers=CPU, **more):
+    return [engine.InferenceSession(data, providers=providers, **more) for engine in BOTH]
 
 
 class Session(unittest.TestCase):
@@ -59,17 +62,79 @@ class Session(unittest.TestCase):
         self.assertEqual([a.shape for a in sessions(files[0])[0].get_outputs()],
                          [["B", 3], ["B", 3]])
 
-    def test_metadata_and_providers(self):
-        ours, theirs = (s.get_modelmeta() for s in sessions(models.linear(WEIGHTS)))
-        for name in ("custom_metadata_map", "producer_name", "graph_name",
-                     "graph_description", "domain"):
-            self.assertEqual(getattr(ours, name), getattr(theirs, name), name)
+    def test_maps(self):
+        """What classifiers of scikit-learn give, and what vectorizers take."""
+        def map_of(key):
+            return helper.make_map_type_proto(
+                key, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+
+        def model(node, inputs, outputs):
+            made = onnx.ModelProto.FromString(models.serialized([node], inputs, outputs))
+            made.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+            return made.SerializeToString()
+
+        cases = []
+        for key, labels in ((TensorProto.STRING, {"classlabels_strings": ["a", "ü", "c"]}),
+                            (TensorProto.INT64, {"classlabels_int64s": [7, -1, 3]})):
+            cases.append((model(
+                helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", **labels),
+                [models.value("x", TensorProto.FLOAT, ["N", 3])],
+                [helper.make_value_info("y", helper.make_sequence_type_proto(map_of(key)))]),
+                {"x": X[:, :3].copy()}))
+        cases.append((model(
+            helper.make_node("DictVectorizer", ["x"], ["y"], domain="ai.onnx.ml",
+                             string_vocabulary=["one", "two", "three"]),
+            [helper.make_value_info("x", map_of(TensorProto.STRING))],
+            [models.value("y", TensorProto.FLOAT, None)]), {"x": {"two": 2.5, "one": 1.0}}))
+        for data, feeds in cases:
+            ours, theirs = sessions(data)
+            for call in ("get_inputs", "get_outputs"):
+                self.assertEqual([arg.type for arg in getattr(ours, call)()],
+                                 [arg.type for arg in getattr(theirs, call)()])
+            mine, other = ours.run(None, feeds)[0], theirs.run(None, feeds)[0]
+            self.assertIs(type(mine), type(other))
+            if isinstance(mine, list):
+                self.assertEqual(mine, other)
+                self.assertEqual(len(mine), len(X))
+            else:
+                np.testing.assert_array_equal(mine, other)
+        for bad, status in (({1: 2.0}, "DTYPE"), ([1], "INPUT"), ({1.5: 1.0}, "INPUT")):
+            with self.assertRaises(attnrun.Error) as caught:
+                attnrun.Model(cases[2][0])(x=bad)
+            self.assertEqual((caught.exception.status, caught.exception.tensor), (status, "x"))
+
+    def test_metadata(self):
+        told = onnx.ModelProto.FromString(models.linear(WEIGHTS))
+        told.domain, told.model_version, told.doc_string = "org.example", 7, "what it does"
+        told.graph.doc_string, told.producer_version = "größer\nand more", "1.2"
+        zero = onnx.ModelProto.FromString(models.linear(WEIGHTS))
+        zero.model_version = 0
+        fields = [name for name in dir(onnxruntime.ModelMetadata) if name[0] != "_"]
+        self.assertIn("graph_description", fields)
+        for model in (models.linear(WEIGHTS), told.SerializeToString(),
+                      zero.SerializeToString()):
+            ours, theirs = (s.get_modelmeta() for s in sessions(model))
+            for name in fields:
+                self.assertEqual(getattr(ours, name), getattr(theirs, name), name)
+        with tempfile.TemporaryDirectory() as folder:  # a packed file says the same
+            path = os.path.join(folder, "net.attnpack")
+            attnrun.Model(told.SerializeToString()).pack(path)
+            packed = attnrun.InferenceSession(path).get_modelmeta()
+        theirs = sessions(told.SerializeToString())[1].get_modelmeta()
+        for name in fields:
+            self.assertEqual(getattr(packed, name), getattr(theirs, name), name)
+
+    def test_providers(self):
         session = attnrun.InferenceSession(models.linear(WEIGHTS))
         self.assertEqual(session.get_providers(), CPU)
         session.set_providers(CPU)
-        with self.assertRaises(ValueError):
-            attnrun.InferenceSession(models.linear(WEIGHTS),
-                                     providers=["CUDAExecutionProvider"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for session in sessions(models.linear(WEIGHTS), providers=["CUDAExecutionProvider"]):
+                self.assertEqual(session.get_providers(), CPU)
+        with self.assertWarnsRegex(RuntimeWarning, "in the place of CUDAExecutionProvider"):
+            attnrun.InferenceSession(models.linear(WEIGHTS)).set_providers(
+                [("CUDAExecutionProvider", {"device_id": 0})])
 
     def test_options_take_effect(self):
         results = []
@@ -81,8 +146,10 @@ class Session(unittest.TestCase):
             options.graph_optimization_level = engine_level(engine)
             options.add_session_config_entry("a.b", "1")
             options.add_free_dimension_override_by_name("B", 5)
+            options.add_free_dimension_override_by_name("no input has it", 6)
             session = engine.InferenceSession(models.linear(WEIGHTS), options, providers=CPU)
             self.assertEqual(session.get_inputs()[0].shape, [5, 4])
+            self.assertEqual(session.get_outputs()[0].shape, [5, 3])
             self.assertEqual(options.get_session_config_entry("a.b"), "1")
             results.append(session.run(None, {"x": X}))
             with self.assertRaises(Exception):
@@ -109,6 +176,43 @@ class Session(unittest.TestCase):
         np.testing.assert_allclose(run("0", "bf16"), padded, rtol=0.05, atol=0.05)
         for wrong in (("yes", "f32"), ("0", "f8")):
             self.assertRaises(ValueError, run, *wrong)
+
+    def test_terminate_ends_a_run_under_way(self):
+        for engine in BOTH:
+            session = engine.InferenceSession(models.endless(), providers=CPU)
+            options = engine.RunOptions()
+            one = np.ones(4, "f")
+            failures = []
+
+            def work():
+                try:
+                    session.run(None, {"x": one, "step": one}, options)
+                except Exception as error:
+                    failures.append(error)
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            while thread.is_alive():
+                options.terminate = True
+                thread.join(0.01)
+            self.assertEqual(len(failures), 1)
+            options.terminate = False
+            self.assertFalse(options.terminate)
+        self.assertEqual(failures[0].__class__.__module__.split(".")[0], "onnxruntime")
+        options = attnrun.RunOptions()
+        options.terminate = True
+        session = attnrun.InferenceSession(models.linear(WEIGHTS))
+        with self.assertRaises(attnrun.Error) as caught:
+            session.run(None, {"x": X}, options)
+        self.assertEqual(caught.exception.status, "CANCELLED")
+        options.terminate = False
+        self.assertEqual(len(session.run(None, {"x": X}, options)), 2)
+
+    def test_a_file_that_is_not_written_is_named(self):
+        options = attnrun.SessionOptions()
+        options.optimized_model_filepath = "there/is/none.onnx"
+        with self.assertWarnsRegex(RuntimeWarning, "attnrun writes no such file"):
+            attnrun.InferenceSession(models.linear(WEIGHTS), options)
 
     def test_failures_of_both(self):
         for session in sessions(models.linear(WEIGHTS)):
@@ -160,8 +264,15 @@ class Binding(unittest.TestCase):
             self.assertEqual((value.data_type(), value.element_type(), value.shape(),
                               value.device_name(), value.is_tensor(), value.has_value()),
                              ("tensor(float)", 1, [5, 4], "cpu", True, True))
-            value.update_inplace(2 * X)
+            value.update_inplace(3 * X)
+            value.update_inplace(engine.OrtValue.ortvalue_from_numpy(2 * X))
             np.testing.assert_array_equal(value.numpy(), 2 * X)
+            np.testing.assert_array_equal(np.asarray(value), 2 * X)
+            self.assertEqual(np.array(value, "f8").dtype, np.float64)
+            self.assertEqual(value.tensor_size_in_bytes(), X.nbytes)
+            half = engine.OrtValue.ortvalue_from_numpy_with_onnx_type(
+                np.array([0x3f80, 0x4000], np.uint16), TensorProto.BFLOAT16)
+            self.assertEqual((half.data_type(), half.shape()), ("tensor(bfloat16)", [2]))
             session = engine.InferenceSession(models.linear(WEIGHTS), providers=CPU)
             made = session.run_with_ort_values(["y"], {"x": value})
             np.testing.assert_allclose(made[0].numpy(), 2 * X @ WEIGHTS, rtol=1e-5, atol=1e-5)

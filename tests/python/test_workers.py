@@ -78,10 +78,10 @@ class Rows(unittest.TestCase):
         plan = self.model.plan(ids=(50, 2))
         needs = _workers.needs(self.model, {"ids": (50, 2)}, process_bytes=1000)
         self.assertEqual(needs.arena_bytes, plan.arena_bytes)
-        self.assertEqual(needs.memory, 1000 + plan.arena_bytes + plan.packed_bytes +
-                         plan.folded_bytes)
+        self.assertEqual(needs.memory, 1000 + plan.arena_bytes + plan.side_heap_bytes +
+                         plan.packed_bytes + plan.folded_bytes)
         needs = _workers.needs(self.model, {"ids": (50, 2)}, 1000, share=True)
-        self.assertEqual(needs.memory, 1000 + plan.arena_bytes)
+        self.assertEqual(needs.memory, 1000 + plan.arena_bytes + plan.side_heap_bytes)
 
 
 WORKER = """

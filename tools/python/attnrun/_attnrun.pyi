@@ -14,12 +14,12 @@ class Runtime:
     def load_plugin(self, path: Any, /) -> None: ...
 
 class Model:
-    inputs: tuple[tuple[str, int, int, tuple[int | str, ...] | None], ...]
-    outputs: tuple[tuple[str, int, int, tuple[int | str, ...] | None], ...]
+    inputs: tuple[tuple[str, int, int, tuple[int | str, ...] | None, int], ...]
+    outputs: tuple[tuple[str, int, int, tuple[int | str, ...] | None, int], ...]
     info: dict[str, Any]
     def __new__(cls, path: Any, data: Any, runtime: Runtime | None, flags: int,
                 external_dir: str | None, disable_passes: str | None, precision: int, ragged: int,
-                /) -> Model: ...
+                dims: tuple[tuple[str, int], ...], /) -> Model: ...
     def _save(self, write: Callable[[memoryview], object], /) -> None: ...
 
 class Context:

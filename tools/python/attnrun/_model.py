@@ -17,8 +17,9 @@ class Value(NamedTuple):
     name: str
     dtype: str  #: 'f32', 'i64', 'string', ...; 'undefined' where the file does not say
     shape: tuple[int | str, ...] | None  #: a str where symbolic, None where the rank is open
-    kind: int  #: 1 tensor, 2 sequence, 3 optional, 4 optional sequence
+    kind: int  #: 1 tensor, 2 sequence, 3 optional, 4 optional sequence, 5 map, 6 list of maps
     number: int  #: ONNX's number of the element type
+    key_number: int = 0  #: of a map's keys
 
 
 class Plan(NamedTuple):
@@ -31,8 +32,10 @@ class Plan(NamedTuple):
     steps: int
     late_steps: int  #: those whose shapes depend on data, known only at run
     blocks: int
-    peak_node: str
+    peak_node: str  #: where the most bytes are alive
     peak_op: str
+    side_heap_bytes: int  #: the most that a run takes besides the arena, as far as bounded
+    unbounded_steps: int  #: those of which no bound is known
 
 
 class Memory(NamedTuple):
@@ -43,9 +46,9 @@ class Memory(NamedTuple):
     plans: int
 
 
-def _describe(values: Sequence[tuple[str, int, int, Any]]) -> tuple[Value, ...]:
-    return tuple(Value(name, _values.dtype_name(number), dims, kind, number)
-                 for name, kind, number, dims in values)
+def _describe(values: Sequence[tuple[str, int, int, Any, int]]) -> tuple[Value, ...]:
+    return tuple(Value(name, _values.dtype_name(number), dims, kind, number, keys)
+                 for name, kind, number, dims, keys in values)
 
 
 def _shapes(shapes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -71,9 +74,10 @@ class Model(_attnrun.Pool):
 
     model(x=array, ...) computes all outputs -> {name: array}. Inputs are anything with the
     buffer protocol or __dlpack__ (numpy, torch: no copy, whatever the strides), lists and
-    numbers; strings as str, bytes or arrays of them; a list for a sequence; None for an empty
-    optional. Outputs own their memory. Raises Error: INPUT, SHAPE, DTYPE, MEMORY, RANGE, and
-    KeyboardInterrupt (the run is cancelled). The GIL is released while the library computes.
+    numbers; strings as str, bytes or arrays of them; a list for a sequence; a dict for a map; None
+    for an empty optional. Outputs own their memory. Raises Error: INPUT, SHAPE, DTYPE, MEMORY,
+    RANGE, and KeyboardInterrupt (the run is cancelled). The GIL is released while the library
+    computes.
 
         >>> model = attnrun.Model("net.onnx")          # x: f32[B, 64]
         >>> model(x=numpy.zeros((3, 64), "f"))["y"]    # f32[3, 10]
@@ -83,13 +87,22 @@ class Model(_attnrun.Pool):
                  runtime: Runtime | None = None, threads: int | None = None,
                  fusion: bool = True, external_dir: str | None = None,
                  disable_passes: Sequence[str] = (), flags: int = 0,
-                 precision: str = "f32", ragged: bool | str = False) -> None:
-        """threads: a runtime of its own with so many; else `runtime`, else the default one.
-        external_dir: where external data lie, if not beside the file.
-        precision: of products, "f32", "bf16" (operands rounded to 8 bits, sums in f32, half
-        the packed weights) or "auto" (bf16 where the CPU has its products).
-        ragged: True: an encoder that is given a mask of its batch runs on the tokens that are
-        there, and rows of padding in its outputs are 0; "auto": only where nothing reads these."""
+                 precision: str = "f32", ragged: bool | str = False,
+                 dims: Mapping[str, int] | None = None) -> None:
+        """threads        of a runtime of its own; else `runtime`, else the default one
+        fusion         False: no rewrite pass that changes what is computed
+        external_dir   where external data lie, if not beside the file
+        disable_passes  names of rewrite passes to leave out (`attnrun inspect` lists them)
+        flags          those of attnrun_source in attnrun.h, as one number
+        precision      of products, "f32", "bf16" (operands rounded to 8 bits, sums in f32, half
+                       the packed weights) or "auto" (bf16 where the CPU has its products)
+        ragged         True: an encoder that is given a mask of its batch runs on the tokens that
+                       are there, and rows of padding in its outputs are 0; "auto": only where
+                       nothing reads these
+        dims           {symbol: size}: symbolic dims that are fixed, so that more is computed when
+                       the model is opened; inputs of another size are refused (SHAPE)
+
+        Raises ValueError for an option that is none, Error (USAGE) for a symbol that is none."""
         if ragged not in RAGGED:
             raise ValueError(f"ragged is {ragged!r}, expected True, False or 'auto'")
         if precision not in PRECISIONS:
@@ -104,15 +117,17 @@ class Model(_attnrun.Pool):
             None if in_memory else source, source if in_memory else None, runtime,
             flags | (0 if fusion else NO_FUSION), external_dir,
             ",".join(disable_passes) or None, PRECISIONS.index(precision),
-            RAGGED.index(ragged))
+            RAGGED.index(ragged), tuple((name, int(size)) for name, size in (dims or {}).items()))
         super().__init__(self._loaded)
         self.inputs = _describe(self._loaded.inputs)
         self.outputs = _describe(self._loaded.outputs)
 
     @property
     def info(self) -> dict[str, Any]:
-        """Producer, IR version, numbers of nodes and parameters, bytes, metadata; packed_for:
-        the instruction set of a packed file, else ""."""
+        """What the file says of itself. str: producer, producer_version, domain, doc,
+        graph_name, graph_doc; packed_for (the instruction set of a packed file, else "").
+        int: ir_version, model_version (2**63 - 1 where there is none), nodes, parameters,
+        weights_bytes, file_bytes. metadata: {str: str}."""
         return self._loaded.info
 
     def pack(self, path: str | os.PathLike[str]) -> None:

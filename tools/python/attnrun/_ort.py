@@ -8,11 +8,11 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import threading
 import types
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from . import _attnrun, _values
 from ._attnrun import Runtime
@@ -31,6 +31,11 @@ class GraphOptimizationLevel:
     """DISABLE_ALL: without fusion; all others: with it."""
     ORT_DISABLE_ALL, ORT_ENABLE_BASIC, ORT_ENABLE_EXTENDED = 0, 1, 2
     ORT_ENABLE_LAYOUT, ORT_ENABLE_ALL = 3, 99
+
+
+class ExecutionOrder:
+    """Taken and without effect."""
+    DEFAULT, PRIORITY_BASED, MEMORY_EFFICIENT = 0, 1, 2
 
 
 class ExecutionMode:
@@ -72,7 +77,8 @@ class SessionOptions:
         return self._entries[key]
 
     def add_free_dimension_override_by_name(self, name: str, value: int) -> None:
-        """The symbolic dim `name` is `value` in every run."""
+        """The symbolic dim `name` is `value` in every run: what follows from that is computed
+        when the session is made. A name that no input has is without effect."""
         self._dims[name] = int(value)
 
     def register_custom_ops_library(self, path: str) -> None:
@@ -83,15 +89,30 @@ class SessionOptions:
 
 
 class RunOptions:
-    """terminate is looked at before a run; the rest is kept."""
+    """terminate ends runs; the rest is kept."""
 
     def __init__(self) -> None:
         self.log_severity_level = -1
         self.log_verbosity_level = 0
         self.logid = ""
-        self.terminate = False
         self.only_execute_path_to_fetches = False
         self._entries: dict[str, str] = {}
+        self._terminate = False
+        self._lock = threading.Lock()  # a context that has left the list may run for another one
+        self._running: list[_attnrun.Context] = []
+
+    @property
+    def terminate(self) -> bool:
+        """Whether runs with these options end: set by another thread, it stops those that are
+        under way; each raises attnrun.Error (CANCELLED)."""
+        return self._terminate
+
+    @terminate.setter
+    def terminate(self, value: bool) -> None:
+        with self._lock:
+            self._terminate = bool(value)
+            for context in self._running if value else ():
+                context.cancel()
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Keeps an entry; none has an effect."""
@@ -104,7 +125,9 @@ class RunOptions:
 
 def _type_text(value: Value) -> str:
     text = f"tensor({_values.ONNX_NAMES.get(value.number, 'undefined')})"
-    if value.kind in (_values.SEQUENCE, _values.OPTIONAL_SEQUENCE):
+    if value.kind in (_values.MAP, _values.MAP_SEQUENCE):
+        text = f"map({_values.ONNX_NAMES.get(value.key_number, 'undefined')},{text})"
+    if value.kind in (_values.SEQUENCE, _values.OPTIONAL_SEQUENCE, _values.MAP_SEQUENCE):
         text = f"seq({text})"
     if value.kind in (_values.OPTIONAL, _values.OPTIONAL_SEQUENCE):
         text = f"optional({text})"
@@ -115,28 +138,27 @@ class NodeArg:
     """An input or output: .name, .shape (numbers, str where symbolic, None where unknown) and
     .type ('tensor(float)')."""
 
-    def __init__(self, value: Value, dims: Mapping[str, int]) -> None:
+    def __init__(self, value: Value) -> None:
         self.name = value.name
         self.type = _type_text(value)
         self.shape: list[int | str | None] = [
-            dim if isinstance(dim, int) else dims.get(dim, dim or None)
-            for dim in value.shape or ()]
+            dim if isinstance(dim, int) else dim or None for dim in value.shape or ()]
 
     def __repr__(self) -> str:
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
 
 
 class ModelMetadata:
-    """What the file says of itself."""
+    """What the file says of itself; version is 2**63 - 1 where it says none."""
 
     def __init__(self, info: Mapping[str, Any]) -> None:
         self.custom_metadata_map: dict[str, str] = dict(info["metadata"])
-        self.description = ""
-        self.graph_description: str = info["doc"]
+        self.description: str = info["doc"]
+        self.domain: str = info["domain"]
+        self.graph_description: str = info["graph_doc"]
         self.graph_name: str = info["graph_name"]
         self.producer_name: str = info["producer"]
-        self.domain = ""
-        self.version = 0
+        self.version: int = info["model_version"]
 
 
 def _runtime_of(options: SessionOptions) -> Runtime:
@@ -176,39 +198,49 @@ class InferenceSession:
         del provider_options, more
         self._check_providers(providers)
         self._sess_options = sess_options or SessionOptions()
-        self._dims = dict(self._sess_options._dims)
         in_memory = isinstance(path_or_bytes, (bytes, bytearray, memoryview))
         self._model_path = "" if in_memory else os.fspath(path_or_bytes)
         self._model_bytes = path_or_bytes if in_memory else b""
-        level = int(self._sess_options.graph_optimization_level)
-        self._model = Model(path_or_bytes, runtime=_runtime_of(self._sess_options),
-                            fusion=level != GraphOptimizationLevel.ORT_DISABLE_ALL,
-                            **_model_options(self._sess_options._entries))
+        if self._sess_options.optimized_model_filepath:
+            warnings.warn("optimized_model_filepath is without effect: attnrun writes no such "
+                          "file (attnrun.Model.pack() writes one of its own form)",
+                          RuntimeWarning, stacklevel=2)
+        self._model = self._open(path_or_bytes)
         self._output_names = tuple(value.name for value in self._model.outputs)
-        self._fixed = [(value.name, axis, self._dims[dim]) for value in self._model.inputs
-                       for axis, dim in enumerate(value.shape or ())
-                       if isinstance(dim, str) and dim in self._dims]
+
+    def _open(self, source: Any) -> Model:
+        """The model; where it has dims that the options fix, it is opened once more with these."""
+        options = self._sess_options
+        level = int(options.graph_optimization_level)
+        keywords: dict[str, Any] = {
+            "runtime": _runtime_of(options), **_model_options(options._entries),
+            "fusion": level != GraphOptimizationLevel.ORT_DISABLE_ALL}
+        model = Model(source, **keywords)
+        symbols = {dim for value in model.inputs for dim in value.shape or ()}
+        dims = {name: size for name, size in options._dims.items() if name in symbols}
+        return Model(source, dims=dims, **keywords) if dims else model
 
     @staticmethod
     def _check_providers(providers: Sequence[Any] | None) -> None:
         names = [p if isinstance(p, str) else p[0] for p in providers or [CPU]]
         if CPU not in names:
-            raise ValueError(f"only {CPU} is here, {names} is asked for")
+            warnings.warn(f"only {CPU} is here, and is used in the place of {', '.join(names)}",
+                          RuntimeWarning, stacklevel=3)
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that are no initializers."""
-        return [NodeArg(value, self._dims) for value in self._model.inputs]
+        return [NodeArg(value) for value in self._model.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs, in the order of run(None, ...)."""
-        return [NodeArg(value, self._dims) for value in self._model.outputs]
+        return [NodeArg(value) for value in self._model.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """None: initializers are constants here."""
         return []
 
     def get_modelmeta(self) -> ModelMetadata:
-        """Producer, graph name, documentation, custom metadata."""
+        """What the file says of itself: names, texts, version, custom metadata."""
         return ModelMetadata(self._model.info)
 
     def get_providers(self) -> list[str]:
@@ -221,7 +253,7 @@ class InferenceSession:
 
     def set_providers(self, providers: Sequence[Any] | None = None,
                       provider_options: Sequence[Any] | None = None) -> None:
-        """Refuses a list without the CPU; else has no effect."""
+        """Warns of a list without the CPU; else has no effect."""
         del provider_options
         self._check_providers(providers)
 
@@ -243,22 +275,21 @@ class InferenceSession:
         """A new IOBinding of this session."""
         return IOBinding(self)
 
-    def _check_dims(self, feeds: Mapping[str, Any]) -> None:
-        for name, axis, size in self._fixed:
-            shape = np.shape(feeds[name]) if name in feeds else ()
-            if axis < len(shape) and shape[axis] != size:
-                raise Error(f"SHAPE: input '{name}' is {list(shape)}, dim {axis} was fixed to "
-                            f"{size} by a free dimension override", "SHAPE", 500, tensor=name)
-
     def _run(self, names: tuple[str, ...], feeds: dict[str, Any],
              out: dict[str, Any] | None, options: RunOptions | None) -> dict[str, Any]:
-        if options is not None and options.terminate:
-            raise Error("CANCELLED: terminate is set in the run options", "CANCELLED", 13000)
-        if self._fixed:
-            self._check_dims(feeds)
         context = self._model._take()
         try:
-            return context._run(feeds, names, out, False, 0)
+            if options is None:
+                return context._run(feeds, names, out, False, 0)
+            options._running.append(context)  # before the look: terminate may be set now
+            try:
+                if options.terminate:
+                    raise Error("CANCELLED: terminate is set in the run options", "CANCELLED",
+                                13000)
+                return context._run(feeds, names, out, False, 0)
+            finally:
+                with options._lock:
+                    options._running.remove(context)
         finally:
             self._model._give(context)
 
@@ -274,8 +305,6 @@ class InferenceSession:
     def run_async(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
                   callback: Any, user_data: Any, run_options: RunOptions | None = None) -> None:
         """run() in a thread of its own; callback(results, user_data, error message)."""
-        import threading
-
         def work() -> None:
             try:
                 results, error = self.run(output_names, input_feed, run_options), ""
@@ -374,12 +403,14 @@ def install_as_onnxruntime() -> types.ModuleType:
         "RunOptions": RunOptions, "IOBinding": IOBinding, "OrtValue": OrtValue,
         "OrtDevice": OrtDevice, "NodeArg": NodeArg, "ModelMetadata": ModelMetadata,
         "GraphOptimizationLevel": GraphOptimizationLevel, "ExecutionMode": ExecutionMode,
+        "ExecutionOrder": ExecutionOrder,
         "get_available_providers": get_available_providers, "get_device": get_device,
         "get_all_providers": get_available_providers,
         "get_version_string": get_version_string, "get_build_info": get_build_info,
         "set_default_logger_severity": _nothing, "set_default_logger_verbosity": _nothing,
-        "set_seed": _nothing, "disable_telemetry_events": _nothing,
-        "enable_telemetry_events": _nothing, "preload_dlls": _nothing}
+        "set_seed": _nothing, "set_global_thread_pool_sizes": _nothing,
+        "disable_telemetry_events": _nothing, "enable_telemetry_events": _nothing,
+        "preload_dlls": _nothing}
     top = _module("onnxruntime", {**content, "__version__": INTERFACE_VERSION,
                                   "_attnrun": True}, folders)
     capi = _module("onnxruntime.capi", {})

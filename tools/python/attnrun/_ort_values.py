@@ -68,6 +68,16 @@ class OrtValue:
         return OrtValue(np.asarray(numpy_obj))
 
     @staticmethod
+    def ortvalue_from_numpy_with_onnx_type(data: Array, onnx_element_type: int) -> "OrtValue":
+        """An OrtValue over an array of the bits of a type that numpy lacks: bfloat16 (16) as
+        uint16, a float8 as uint8. Raises ValueError where elements are of another size."""
+        dtype, bits = _values.numpy_dtype(onnx_element_type), np.asarray(data)
+        if dtype.itemsize != bits.itemsize:
+            raise ValueError(f"elements of {bits.dtype} are given, those of {dtype} have "
+                             f"{dtype.itemsize} bytes")
+        return OrtValue(bits.view(dtype))
+
+    @staticmethod
     def ortvalue_from_shape_and_type(shape: Sequence[int], element_type: Any = None,
                                      device_type: str = "cpu",
                                      device_id: int = 0) -> "OrtValue":
@@ -81,6 +91,10 @@ class OrtValue:
         """An OrtValue over a tensor with __dlpack__, without a copy."""
         array = np.from_dlpack(data)
         return OrtValue(array.view(np.bool_) if is_bool_tensor else array)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return (np.asarray(self._value, dtype) if copy is None else
+                np.array(self._value, dtype, copy=copy))
 
     def __dlpack__(self, **keywords: Any) -> Any:
         return self._value.__dlpack__(**keywords)
@@ -114,6 +128,10 @@ class OrtValue:
         """The address of the first element."""
         return int(self._value.ctypes.data)
 
+    def tensor_size_in_bytes(self) -> int:
+        """Of its elements."""
+        return int(self._value.nbytes)
+
     def device_name(self) -> str:
         """'cpu'"""
         return "cpu"
@@ -134,8 +152,9 @@ class OrtValue:
         """Whether an optional has content."""
         return self._value is not None
 
-    def update_inplace(self, np_arr: Array) -> None:
-        """Copies an array of the same shape and type into the memory."""
+    def update_inplace(self, np_arr: "Array | OrtValue") -> None:
+        """Copies an array, or an OrtValue, of the same shape and type into the memory."""
+        np_arr = np.asarray(np_arr)
         if np_arr.shape != self._value.shape or np_arr.dtype != self._value.dtype:
             raise ValueError(f"{np_arr.dtype}{list(np_arr.shape)} is given, the value is "
                              f"{self._value.dtype}{list(self._value.shape)}")

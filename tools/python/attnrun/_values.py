@@ -3,6 +3,7 @@ that numpy lacks (through ml_dtypes where that is installed).
 
 In: what a caller gives. Out: the forms that src/values.c lists."""
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ except ImportError:
 
 Array = npt.NDArray[Any]
 
-TENSOR, SEQUENCE, OPTIONAL, OPTIONAL_SEQUENCE = 1, 2, 3, 4
+TENSOR, SEQUENCE, OPTIONAL, OPTIONAL_SEQUENCE, MAP, MAP_SEQUENCE = 1, 2, 3, 4, 5, 6
 VALUE_OUTPUT = -1
 STRING = 8
 
@@ -90,13 +91,30 @@ def _rare(array: Array, number: int) -> Any:
     return (raw if bits % 8 == 0 else pack(raw, bits)), number, array.shape
 
 
+def _columns(value: Any, number: int) -> tuple[Array, Array]:
+    """The keys and values of a dict from int or str."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"a dict is expected, not {type(value).__name__}")
+    keys = list(value)
+    texts = all(isinstance(key, (str, bytes)) for key in keys) and keys
+    if not texts and not all(isinstance(key, (int, np.integer)) for key in keys):
+        raise TypeError("the keys of a map are int or str, and all of one type")
+    return (np.array(keys, object if texts else np.int64),
+            np.array(list(value.values()), object if number == STRING else DTYPES[number]))
+
+
 def to_native(value: Any, kind: int, number: int) -> Any:
     """See src/values.c; `number` is the element type that the model takes, 0: unknown."""
     if kind in (OPTIONAL, OPTIONAL_SEQUENCE):
         return () if value is None else (value,)
-    if kind == SEQUENCE:
+    if kind == MAP:
+        return _columns(value, number)
+    if kind in (SEQUENCE, MAP_SEQUENCE):
         if not isinstance(value, (list, tuple)):
-            raise TypeError(f"a list of arrays is expected, not {type(value).__name__}")
+            what = "arrays" if kind == SEQUENCE else "dicts"
+            raise TypeError(f"a list of {what} is expected, not {type(value).__name__}")
+        if kind == MAP_SEQUENCE:
+            return list(value)
         return [np.asarray(item) if isinstance(item, (int, float, str, bytes)) else item
                 for item in value]
     if kind == VALUE_OUTPUT:

@@ -17,8 +17,8 @@ PROCESS_BYTES = 400 << 20  # Python with numpy, pyarrow and an engine's own modu
 
 
 class Needs(NamedTuple):
-    """What one worker takes."""
-    memory: int  #: bytes: process, arena, what is packed for it alone; mapped files are shared
+    """What one worker takes, in bytes."""
+    memory: int  #: process, arena and side heap, what is packed for it alone; not mapped files
     arena_bytes: int
     packed_bytes: int
     weights_bytes: int  #: of the file, mapped once for all workers of a machine
@@ -29,7 +29,8 @@ def needs(model: Model, shapes: Mapping[str, Any], process_bytes: int = PROCESS_
     """The memory of a worker for batches of at most these shapes, without a run. `share`: the
     packed weights and folded constants lie in a mapped packed file."""
     plan = model.plan(shapes)
-    private = plan.arena_bytes + (0 if share else plan.packed_bytes + plan.folded_bytes)
+    private = plan.arena_bytes + plan.side_heap_bytes
+    private += 0 if share else plan.packed_bytes + plan.folded_bytes
     return Needs(process_bytes + private, plan.arena_bytes, plan.packed_bytes,
                  plan.weights_bytes)
 
@@ -47,8 +48,8 @@ def run_rows(run: Callable[[Feeds], dict[str, Any]], feeds: Feeds
              ) -> tuple[dict[str, Any], list[str]]:
     """Runs a batch; where that fails for the sake of its values, in halves, so that what is
     wrong with one row costs that row alone. Returns results, and a sentence for each row, ""
-    where it has a result; the results of the others are zeros. Where all rows fail there are
-    no results. Raises Error where no row is at fault (memory, time)."""
+    where it has a result; the results of the others are zeros (None in a list). Where all rows
+    fail there are no results. Raises Error where no row is at fault (memory, time)."""
     count = rows_of(feeds)
     errors = [""] * count
     parts: list[tuple[int, int, dict[str, Any]]] = []
@@ -72,13 +73,17 @@ def run_rows(run: Callable[[Feeds], dict[str, Any]], feeds: Feeds
     for begin, end, made in parts:
         for name, array in made.items():
             if name not in results:
-                results[name] = np.zeros((count, *array.shape[1:]), array.dtype)
+                results[name] = ([None] * count if isinstance(array, list) else
+                                 np.zeros((count, *array.shape[1:]), array.dtype))
             results[name][begin:end] = array
     return results, errors
 
 
 def blank(model: Model, name: str, count: int) -> Any:
-    """Zeros in the place of an output of so many rows; sizes that only a run knows are 0."""
+    """Zeros in the place of an output of so many rows, None in that of lists; sizes that only a
+    run knows are 0."""
     value = next(value for value in model.outputs if value.name == name)
+    if value.kind > _values.TENSOR:
+        return [None] * count
     dims = [dim if isinstance(dim, int) else 0 for dim in (value.shape or (0,))[1:]]
     return np.zeros((count, *dims), _values.numpy_dtype(value.number))

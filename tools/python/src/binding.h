@@ -37,6 +37,7 @@ typedef struct model_object {
     PyObject *output_names;              /* tuple of str */
     int32_t *input_kinds, *input_dtypes; /* 0 where unknown */
     int32_t n_inputs, n_outputs;
+    int32_t cancel;  /* atomic: SIGINT ends the opening, or the packing of weights */
     Py_buffer bytes; /* the file's, where it was given as bytes */
     bool has_bytes;
 } model_object;
@@ -55,9 +56,20 @@ struct bound_value {
 /* ---- module.c ---- */
 /* Raises attnrun.Error with what attnrun_last_error() says; returns NULL. */
 PyObject *binding_raise(attnrun_status status);
+/* The same for a call that SIGINT may have ended: then KeyboardInterrupt. */
+PyObject *binding_raise_stopped(attnrun_status status);
 /* Raises attnrun.Error with a sentence of the binding's own; returns NULL. */
 PyObject *binding_refuse(attnrun_status status, const char *tensor, const char *format,
                          ...) __attribute__((format(printf, 3, 4)));
+/* What was raised while a value was read becomes the cause of attnrun.Error, whose sentence names
+ * the input or output; errors of ours, MemoryError and KeyboardInterrupt stay. Returns -1. */
+int binding_refuse_value(attnrun_status status, const char *what, PyObject *name);
+/* A str in UTF-8, what UTF-8 lacks escaped, as bytes; consumes the reference, which may be NULL. */
+PyObject *binding_utf8(PyObject *text);
+/* A text of a file or the library as a str; what is no UTF-8 becomes U+FFFD. */
+PyObject *binding_text(const char *text);
+/* A name of a file as a str; bytes that are no UTF-8 stay apart, as in names of files. */
+PyObject *binding_name(const char *name);
 extern PyObject *runtime_type, *model_type, *pool_type, *context_type, *tensor_type;
 
 /* ---- values.c ---- */
@@ -93,9 +105,9 @@ extern PyType_Spec tensor_spec;
 PyObject *tensor_new(PyObject *context, const attnrun_tensor *tensor);
 
 /* ---- interrupt.c ---- */
-/* In the main thread, SIGINT also cancels `context` until interrupt_end(). Returns whether
- * the second call is needed. */
-bool interrupt_begin(attnrun_context *context);
+/* In the main thread, SIGINT also cancels `context`, or sets `flag`, until interrupt_end(); one of
+ * the two is NULL. Returns whether the second call is needed. */
+bool interrupt_begin(attnrun_context *context, int32_t *flag);
 void interrupt_end(void);
 /* Remembers the calling thread as the main one. */
 void interrupt_setup(void);

@@ -10,18 +10,24 @@ PyObject *runtime_type, *model_type, *pool_type, *context_type, *tensor_type;
 
 /* ---- errors ---- */
 
-static PyObject *text_of(const char *text)
+PyObject *binding_text(const char *text)
 {
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+PyObject *binding_name(const char *name)
+{
+    return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "surrogateescape");
 }
 
 static PyObject *raise_error(const attnrun_error *error)
 {
     PyObject *made = PyObject_CallFunction(
-        binding_hooks.error, "NsiNiNNN", text_of(error->message),
-        attnrun_status_name(error->status), (int)error->status, text_of(error->node_name),
-        (int)error->node_index, text_of(error->op_type), text_of(error->tensor),
-        text_of(error->hint));
+        binding_hooks.error, "NsiNiNNN", binding_text(error->message),
+        attnrun_status_name(error->status), (int)error->status,
+        binding_text(error->node_name), (int)error->node_index,
+        binding_text(error->op_type), binding_text(error->tensor),
+        binding_text(error->hint));
     if (made != NULL) {
         PyErr_SetObject((PyObject *)Py_TYPE(made), made);
         Py_DECREF(made);
@@ -36,6 +42,13 @@ PyObject *binding_raise(attnrun_status status)
     return raise_error(&error);
 }
 
+PyObject *binding_raise_stopped(attnrun_status status)
+{
+    if (status == ATTNRUN_E_CANCELLED && PyErr_CheckSignals() != 0)
+        return NULL;
+    return binding_raise(status);
+}
+
 PyObject *binding_refuse(attnrun_status status, const char *tensor, const char *format,
                          ...)
 {
@@ -48,6 +61,43 @@ PyObject *binding_refuse(attnrun_status status, const char *tensor, const char *
     va_end(list);
     snprintf(error.tensor, sizeof error.tensor, "%s", tensor ? tensor : "");
     return raise_error(&error);
+}
+
+PyObject *binding_utf8(PyObject *text)
+{
+    PyObject *bytes =
+        text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
+    Py_XDECREF(text);
+    return bytes;
+}
+
+int binding_refuse_value(attnrun_status status, const char *what, PyObject *name)
+{
+    PyObject *type, *cause, *trace;
+    if (!PyErr_ExceptionMatches(PyExc_Exception) ||
+        PyErr_ExceptionMatches(PyExc_MemoryError) ||
+        PyErr_ExceptionMatches(binding_hooks.error))
+        return -1;
+    PyErr_Fetch(&type, &cause, &trace);
+    PyErr_NormalizeException(&type, &cause, &trace);
+    PyObject *said = binding_utf8(PyObject_Str(cause)),
+             *named = binding_utf8(PyObject_Str(name));
+    if (said != NULL && named != NULL) {
+        PyObject *new_type, *made, *new_trace;
+        binding_refuse(status, PyBytes_AsString(named),
+                       "%s '%.200s' cannot be used: %.400s", what,
+                       PyBytes_AsString(named), PyBytes_AsString(said));
+        PyErr_Fetch(&new_type, &made, &new_trace);
+        PyErr_NormalizeException(&new_type, &made, &new_trace);
+        PyException_SetCause(made, Py_NewRef(cause));
+        PyErr_Restore(new_type, made, new_trace);
+    }
+    Py_XDECREF(said);
+    Py_XDECREF(named);
+    Py_XDECREF(type);
+    Py_XDECREF(cause);
+    Py_XDECREF(trace);
+    return -1;
 }
 
 /* ---- the module ---- */

@@ -23,8 +23,11 @@ PyObject *context_new(model_object *model)
 {
     attnrun_context *made = NULL;
     attnrun_status status;
+    const bool interruptible = interrupt_begin(NULL, &model->cancel);
     Py_BEGIN_ALLOW_THREADS status = attnrun_context_create(model->model, &made);
-    Py_END_ALLOW_THREADS if (status != ATTNRUN_OK) return binding_raise(status);
+    Py_END_ALLOW_THREADS if (interruptible) interrupt_end();
+    if (status != ATTNRUN_OK)
+        return binding_raise_stopped(status);
     context_object *c = PyObject_New(context_object, (PyTypeObject *)context_type);
     if (c == NULL) {
         attnrun_context_destroy(made);
@@ -112,12 +115,12 @@ static int32_t index_of(PyObject *names, PyObject *name)
 
 static int refuse_name(const char *what, PyObject *names, PyObject *name)
 {
-    PyObject *text = PyObject_Str(name), *known = PyObject_Repr(names);
+    PyObject *text = binding_utf8(PyObject_Str(name)),
+             *known = binding_utf8(PyObject_Repr(names));
     if (text != NULL && known != NULL)
-        binding_refuse(ATTNRUN_E_INPUT, PyUnicode_AsUTF8AndSize(text, NULL),
+        binding_refuse(ATTNRUN_E_INPUT, PyBytes_AsString(text),
                        "the model has no %s '%.200s'; it has %.400s", what,
-                       PyUnicode_AsUTF8AndSize(text, NULL),
-                       PyUnicode_AsUTF8AndSize(known, NULL));
+                       PyBytes_AsString(text), PyBytes_AsString(known));
     Py_XDECREF(text);
     Py_XDECREF(known);
     return -1;
@@ -147,7 +150,8 @@ static int bind_inputs(context_object *c, PyObject *feeds)
             continue;
         found++;
         if (value_bind(value, m->input_kinds[i], m->input_dtypes[i], &c->inputs[i]) != 0)
-            return -1;
+            return binding_refuse_value(ATTNRUN_E_INPUT, "input",
+                                        PyTuple_GetItem(m->input_names, i));
         const attnrun_status status =
             attnrun_set_input(c->context, i, &c->inputs[i].tensor);
         if (status != ATTNRUN_OK) {
@@ -168,11 +172,12 @@ static int bind_outputs(context_object *c, PyObject *out)
         attnrun_value_info info = { .struct_size = sizeof info };
         if (i < 0)
             return refuse_name("output", c->model->output_names, key);
-        if (attnrun_model_output(c->model->model, i, &info) != ATTNRUN_OK ||
+        attnrun_status status = attnrun_model_output(c->model->model, i, &info);
+        if (status == ATTNRUN_OK &&
             value_bind_output(value, info.dtype, &c->outputs[i]) != 0)
-            return -1;
-        const attnrun_status status =
-            attnrun_set_output(c->context, i, &c->outputs[i].tensor);
+            return binding_refuse_value(ATTNRUN_E_USAGE, "output", key);
+        if (status == ATTNRUN_OK)
+            status = attnrun_set_output(c->context, i, &c->outputs[i].tensor);
         if (status != ATTNRUN_OK) {
             binding_raise(status);
             return -1;
@@ -198,14 +203,13 @@ static void unbind(context_object *c, bool outputs)
 
 static int run_bound(context_object *c, const attnrun_run_options *options)
 {
-    const bool interruptible = interrupt_begin(c->context);
+    const bool interruptible = interrupt_begin(c->context, NULL);
     attnrun_status status;
     Py_BEGIN_ALLOW_THREADS status = attnrun_run(c->context, options);
     Py_END_ALLOW_THREADS if (interruptible) interrupt_end();
     if (status == ATTNRUN_OK)
         return 0;
-    if (status != ATTNRUN_E_CANCELLED || PyErr_CheckSignals() == 0)
-        binding_raise(status);
+    binding_raise_stopped(status);
     return -1;
 }
 
@@ -317,7 +321,19 @@ void context_drop_view(PyObject *self)
 
 /* ---- plans and states ---- */
 
-/* {input: (dtype or 0, shape)} as tensors without data. */
+static void refuse_shape(PyObject *name)
+{
+    PyObject *text = binding_utf8(Py_NewRef(name));
+    if (text != NULL)
+        binding_refuse(
+            ATTNRUN_E_INPUT, PyBytes_AsString(text),
+            "the shape of input '%.200s' is not given, or not as a tuple of at "
+            "most 8 numbers",
+            PyBytes_AsString(text));
+    Py_XDECREF(text);
+}
+
+/* {input: shape} as tensors without data. */
 static int read_shapes(context_object *c, PyObject *shapes, attnrun_tensor *tensors)
 {
     const model_object *m = c->model;
@@ -328,11 +344,7 @@ static int read_shapes(context_object *c, PyObject *shapes, attnrun_tensor *tens
         if (shape == NULL || !PyTuple_Check(shape) ||
             PyTuple_Size(shape) > ATTNRUN_MAX_RANK) {
             if (!PyErr_Occurred())
-                binding_refuse(
-                    ATTNRUN_E_INPUT, PyUnicode_AsUTF8AndSize(name, NULL),
-                    "the shape of input '%.200s' is not given, or not as a tuple "
-                    "of at most 8 numbers",
-                    PyUnicode_AsUTF8AndSize(name, NULL));
+                refuse_shape(name);
             return -1;
         }
         const Py_ssize_t rank = PyTuple_Size(shape);
@@ -361,14 +373,15 @@ static PyObject *plan_taken(context_object *c, PyObject *shapes, int reserve)
         attnrun_status status = attnrun_plan(c->context, tensors, &info);
         if (status == ATTNRUN_OK && reserve)
             status = attnrun_reserve(c->context, tensors);
-        result = status ? binding_raise(status)
-                        : Py_BuildValue("(LLLLLiiiss)", (long long)info.arena_bytes,
-                                        (long long)info.lower_bound_bytes,
-                                        (long long)info.weights_bytes,
-                                        (long long)info.packed_bytes,
-                                        (long long)info.folded_bytes, (int)info.n_steps,
-                                        (int)info.n_dynamic_steps, (int)info.n_blocks,
-                                        info.peak_node, info.peak_op);
+        result =
+            status ? binding_raise(status)
+                   : Py_BuildValue(
+                         "(LLLLLiiiNNLi)", (long long)info.arena_bytes,
+                         (long long)info.lower_bound_bytes, (long long)info.weights_bytes,
+                         (long long)info.packed_bytes, (long long)info.folded_bytes,
+                         (int)info.n_steps, (int)info.n_dynamic_steps, (int)info.n_blocks,
+                         binding_text(info.peak_node), binding_text(info.peak_op),
+                         (long long)info.side_heap_bytes, (int)info.n_unbounded_steps);
     }
     free(tensors);
     return result;

@@ -22,7 +22,7 @@ static void pass_log(void *user, int32_t level, const char *message)
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
-    PyObject *done = PyObject_CallFunction(user, "is", (int)level, message);
+    PyObject *done = PyObject_CallFunction(user, "iN", (int)level, binding_text(message));
     if (done == NULL)
         PyErr_WriteUnraisable(user);
     Py_XDECREF(done);
@@ -126,19 +126,21 @@ PyType_Spec runtime_spec = { "attnrun.Runtime", sizeof(runtime_object), 0,
 
 /* ---- Model ---- */
 
-/* (name, kind, dtype number, dims or None): a dim is a number, or a str where symbolic. */
+/* (name, kind, dtype number, dims or None, dtype number of keys): a dim is a number, or a str
+ * where it is symbolic. */
 static PyObject *describe(const attnrun_value_info *info)
 {
     PyObject *dims = info->rank < 0 ? Py_NewRef(Py_None) : PyTuple_New(info->rank);
     for (int32_t i = 0; dims != NULL && i < info->rank; i++) {
         PyObject *dim = info->dims[i] >= 0 ? PyLong_FromLongLong(info->dims[i])
-                                           : PyUnicode_FromString(info->dim_names[i]);
+                                           : binding_name(info->dim_names[i]);
         if (dim == NULL || PyTuple_SetItem(dims, i, dim) != 0)
             Py_CLEAR(dims);
     }
-    return dims == NULL ? NULL
-                        : Py_BuildValue("(siiN)", info->name, (int)info->kind,
-                                        (int)info->dtype, dims);
+    return dims == NULL
+               ? NULL
+               : Py_BuildValue("(NiiNi)", binding_name(info->name), (int)info->kind,
+                               (int)info->dtype, dims, (int)info->key_dtype);
 }
 
 typedef attnrun_status (*value_query)(const attnrun_model *model, int32_t index,
@@ -176,8 +178,9 @@ static PyObject *names_of(model_object *m, int32_t n, value_query query)
     PyObject *names = PyTuple_New(n);
     for (int32_t i = 0; names != NULL && i < n; i++) {
         attnrun_value_info info = { .struct_size = sizeof info };
-        PyObject *name =
-            query(m->model, i, &info) ? NULL : PyUnicode_InternFromString(info.name);
+        PyObject *name = query(m->model, i, &info) ? NULL : binding_name(info.name);
+        if (name != NULL)
+            PyUnicode_InternInPlace(&name);
         if (name == NULL || PyTuple_SetItem(names, i, name) != 0)
             Py_CLEAR(names);
     }
@@ -207,13 +210,32 @@ static int prepare(model_object *m)
     return 0;
 }
 
+/* ((symbol, size), …) as an array for PyMem_Free(); NULL with an exception. The symbols are those
+ * of the tuple. */
+static attnrun_fixed_dim *fixed_dims(PyObject *pairs)
+{
+    const Py_ssize_t n = PyTuple_Size(pairs);
+    attnrun_fixed_dim *fixed = PyMem_Calloc((size_t)n + 1, sizeof *fixed);
+    if (fixed == NULL)
+        PyErr_NoMemory();
+    for (Py_ssize_t i = 0; fixed != NULL && i < n; i++) {
+        long long size;
+        if (PyArg_ParseTuple(PyTuple_GetItem(pairs, i), "sL", &fixed[i].symbol, &size)) {
+            fixed[i].size = size;
+        } else {
+            PyMem_Free(fixed);
+            fixed = NULL;
+        }
+    }
+    return fixed;
+}
+
 /* Opens `path`, or what `bytes` holds: mapped where nobody can write it, else copied. */
 static int open_source(model_object *m, PyObject *path, PyObject *bytes,
-                       attnrun_source *source)
+                       PyObject *runtime, attnrun_source *source)
 {
     PyObject *encoded = NULL;
-    attnrun_runtime *runtime =
-        m->runtime ? ((runtime_object *)m->runtime)->runtime : NULL;
+    m->runtime = runtime == Py_None ? NULL : Py_NewRef(runtime);
     if (path != Py_None) {
         if (!PyUnicode_FSConverter(path, (void *)&encoded))
             return -1;
@@ -226,11 +248,15 @@ static int open_source(model_object *m, PyObject *path, PyObject *bytes,
         source->bytes = (uint64_t)m->bytes.len;
         source->flags |= PyBytes_Check(bytes) ? 0 : ATTNRUN_COPY;
     }
+    source->cancel = &m->cancel;
     attnrun_status status;
-    Py_BEGIN_ALLOW_THREADS status = attnrun_model_open(runtime, source, &m->model);
-    Py_END_ALLOW_THREADS Py_XDECREF(encoded);
+    const bool interruptible = interrupt_begin(NULL, &m->cancel);
+    Py_BEGIN_ALLOW_THREADS status = attnrun_model_open(
+        m->runtime ? ((runtime_object *)m->runtime)->runtime : NULL, source, &m->model);
+    Py_END_ALLOW_THREADS if (interruptible) interrupt_end();
+    Py_XDECREF(encoded);
     if (status != ATTNRUN_OK) {
-        binding_raise(status);
+        binding_raise_stopped(status);
         return -1;
     }
     return 0;
@@ -239,26 +265,30 @@ static int open_source(model_object *m, PyObject *path, PyObject *bytes,
 static PyObject *model_create(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     (void)keywords;
-    PyObject *path, *bytes, *runtime;
+    PyObject *path, *bytes, *runtime, *dims;
     attnrun_source source = { .struct_size = sizeof source };
     int flags;
-    if (!PyArg_ParseTuple(args, "OOOizzii", &path, &bytes, &runtime, &flags,
+    if (!PyArg_ParseTuple(args, "OOOizziiO!", &path, &bytes, &runtime, &flags,
                           &source.external_dir, &source.disable_passes, &source.precision,
-                          &source.ragged))
+                          &source.ragged, &PyTuple_Type, &dims))
         return NULL;
     if (runtime != Py_None && Py_TYPE(runtime) != (PyTypeObject *)runtime_type)
         return PyErr_Format(PyExc_TypeError, "runtime must be an attnrun.Runtime");
     source.flags = (uint32_t)flags;
+    attnrun_fixed_dim *fixed = fixed_dims(dims);
+    if (fixed == NULL)
+        return NULL;
+    source.fixed_dims = fixed;
+    source.n_fixed_dims = PyTuple_Size(dims);
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     model_object *m = (model_object *)allocate(type, 0);
-    if (m == NULL)
-        return NULL;
-    m->runtime = runtime == Py_None ? NULL : Py_NewRef(runtime);
-    if (open_source(m, path, bytes, &source) == 0 && prepare(m) == 0)
+    const bool opened = m != NULL && open_source(m, path, bytes, runtime, &source) == 0;
+    PyMem_Free(fixed);
+    if (opened && prepare(m) == 0)
         return (PyObject *)m;
     if (!PyErr_Occurred())
         PyErr_NoMemory();
-    Py_DECREF((PyObject *)m);
+    Py_XDECREF((PyObject *)m);
     return NULL;
 }
 
@@ -283,10 +313,10 @@ static PyObject *model_metadata(model_object *m, int32_t n)
         const char *key, *value;
         if (attnrun_model_metadata(m->model, i, &key, &value) != ATTNRUN_OK)
             continue;
-        PyObject *text =
-            PyUnicode_DecodeUTF8(value, (Py_ssize_t)strlen(value), "replace");
-        if (text == NULL || PyDict_SetItemString(all, key, text) != 0)
+        PyObject *name = binding_name(key), *text = binding_text(value);
+        if (name == NULL || text == NULL || PyDict_SetItem(all, name, text) != 0)
             Py_CLEAR(all);
+        Py_XDECREF(name);
         Py_XDECREF(text);
     }
     return all;
@@ -302,15 +332,18 @@ static PyObject *model_info(PyObject *self, void *closure)
         status ? binding_raise(status) : model_metadata(m, info.n_metadata);
     return metadata == NULL
                ? NULL
-               : Py_BuildValue("{s:L,s:i,s:L,s:L,s:L,s:s,s:s,s:s,s:s,s:s,s:N}",
-                               "ir_version", (long long)info.ir_version, "nodes",
-                               (int)info.n_nodes, "parameters",
-                               (long long)info.n_parameters, "weights_bytes",
-                               (long long)info.weights_bytes, "file_bytes",
-                               (long long)info.file_bytes, "producer", info.producer,
-                               "producer_version", info.producer_version, "graph_name",
-                               info.graph_name, "doc", info.doc, "packed_for",
-                               info.packed_for, "metadata", metadata);
+               : Py_BuildValue(
+                     "{s:L,s:L,s:i,s:L,s:L,s:L,s:N,s:N,s:N,s:N,s:N,s:N,s:s,s:N}",
+                     "ir_version", (long long)info.ir_version, "model_version",
+                     (long long)info.model_version, "nodes", (int)info.n_nodes,
+                     "parameters", (long long)info.n_parameters, "weights_bytes",
+                     (long long)info.weights_bytes, "file_bytes",
+                     (long long)info.file_bytes, "producer", binding_text(info.producer),
+                     "producer_version", binding_text(info.producer_version), "domain",
+                     binding_text(info.domain), "doc", binding_text(info.doc),
+                     "graph_name", binding_text(info.graph_name), "graph_doc",
+                     binding_text(info.graph_doc), "packed_for", info.packed_for,
+                     "metadata", metadata);
 }
 
 /* Gives a piece of the packed file to a Python function; called without the GIL. */

@@ -5,10 +5,11 @@
  * answers with
  *     (array, dtype number, shape)  memory of that dtype (bfloat16 as uint16, say), dense
  *     (list of bytes, shape)        strings
- *     list                          a sequence, of values
+ *     list                          a sequence, of values or maps
  *     (value,) or ()                an optional with or without content
+ *     (keys, values)                a map: two arrays of one length
  * For memory that a run writes (kind VALUE_OUTPUT) it shares the memory or raises.
- * Out: arrays that own a copy. */
+ * Out: arrays that own a copy, lists for sequences, dicts for maps. */
 #include "binding.h"
 
 #include <stdlib.h>
@@ -145,6 +146,14 @@ static int bind_strings(PyObject *list, PyObject *shape, struct bound_value *bou
                        &bound->tensor);
 }
 
+/* What a sequence or an optional of this kind holds. */
+static int32_t kind_of_part(int32_t kind)
+{
+    return kind == ATTNRUN_OPTIONAL_SEQUENCE ? ATTNRUN_SEQUENCE
+           : kind == ATTNRUN_MAP_SEQUENCE    ? ATTNRUN_MAP
+                                             : ATTNRUN_TENSOR;
+}
+
 /* The values of a list or tuple, each bound, as one tensor of tensors. */
 static int bind_parts(PyObject *values, int32_t kind, int32_t dtype,
                       struct bound_value *bound)
@@ -159,23 +168,46 @@ static int bind_parts(PyObject *values, int32_t kind, int32_t dtype,
     }
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *part = PySequence_GetItem(values, i);
-        const bool sequence = optional && kind == ATTNRUN_OPTIONAL_SEQUENCE;
         bound->n_parts = i + 1;
-        const bool failed =
-            part == NULL || value_bind(part, sequence ? ATTNRUN_SEQUENCE : ATTNRUN_TENSOR,
-                                       dtype, &bound->parts[i]) != 0;
+        const bool failed = part == NULL || value_bind(part, kind_of_part(kind), dtype,
+                                                       &bound->parts[i]) != 0;
         Py_XDECREF(part);
         if (failed)
             return -1;
         tensors[i] = bound->parts[i].tensor;
     }
-    bound->tensor = (attnrun_tensor){ .kind = optional ? kind : ATTNRUN_SEQUENCE,
+    const int32_t list = kind == ATTNRUN_MAP_SEQUENCE ? kind : ATTNRUN_SEQUENCE;
+    bound->tensor = (attnrun_tensor){ .kind = optional ? kind : list,
                                       .dtype = dtype,
                                       .rank = optional ? 0 : 1,
                                       .dims = { optional ? 0 : n },
                                       .data = optional && n == 0 ? NULL : tensors };
     if (n > 0)
         bound->tensor.dtype = tensors[0].dtype;
+    return 0;
+}
+
+/* The keys and values of a map. */
+static int bind_map(PyObject *columns, int32_t dtype, struct bound_value *bound)
+{
+    bound->parts = calloc(2, sizeof *bound->parts);
+    attnrun_tensor *tensors = bound->memory = calloc(2, sizeof *tensors);
+    if (bound->parts == NULL || tensors == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (int i = 0; i < 2; i++) {
+        bound->n_parts = i + 1;
+        if (value_bind(PyTuple_GetItem(columns, i), ATTNRUN_TENSOR, i == 1 ? dtype : 0,
+                       &bound->parts[i]) != 0)
+            return -1;
+        tensors[i] = bound->parts[i].tensor;
+    }
+    bound->tensor = (attnrun_tensor){ .kind = ATTNRUN_MAP,
+                                      .dtype = tensors[1].dtype,
+                                      .rank = 1,
+                                      .dims = { tensors[1].dims[0] },
+                                      .data = tensors };
     return 0;
 }
 
@@ -189,6 +221,8 @@ static int bind_native(PyObject *native, int32_t kind, int32_t dtype,
     PyObject *first = n > 0 ? PyTuple_GetItem(native, 0) : NULL;
     if (n == 2 && PyList_Check(first))
         return bind_strings(first, PyTuple_GetItem(native, 1), bound);
+    if (n == 2)
+        return bind_map(native, dtype, bound);
     if (n != 3) {
         PyErr_SetString(PyExc_TypeError, "to_native() gave something unknown");
         return -1;
@@ -346,12 +380,34 @@ static PyObject *copy_tensor(const attnrun_tensor *t)
     return array;
 }
 
+/* {key: value} of Python's own types. */
+static PyObject *copy_map(const attnrun_tensor *columns)
+{
+    PyObject *lists[2] = { NULL, NULL }, *map = PyDict_New();
+    for (int i = 0; map != NULL && i < 2; i++) {
+        PyObject *array = copy_tensor(&columns[i]);
+        lists[i] = array ? PyObject_CallMethod(array, "tolist", NULL) : NULL;
+        Py_XDECREF(array);
+        if (lists[i] == NULL)
+            Py_CLEAR(map);
+    }
+    for (Py_ssize_t k = 0; map != NULL && k < PyList_Size(lists[0]); k++)
+        if (PyDict_SetItem(map, PyList_GetItem(lists[0], k),
+                           PyList_GetItem(lists[1], k)) != 0)
+            Py_CLEAR(map);
+    Py_XDECREF(lists[0]);
+    Py_XDECREF(lists[1]);
+    return map;
+}
+
 PyObject *value_copy(const attnrun_tensor *t)
 {
     const attnrun_tensor *parts = t->data;
     if (t->kind == ATTNRUN_TENSOR)
         return copy_tensor(t);
-    if (t->kind != ATTNRUN_SEQUENCE)
+    if (t->kind == ATTNRUN_MAP)
+        return copy_map(parts);
+    if (t->kind != ATTNRUN_SEQUENCE && t->kind != ATTNRUN_MAP_SEQUENCE)
         return t->kind == ATTNRUN_ABSENT || parts == NULL ? Py_NewRef(Py_None)
                                                           : value_copy(parts);
     PyObject *list = PyList_New((Py_ssize_t)t->dims[0]);
