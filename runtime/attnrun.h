@@ -158,6 +158,9 @@ ATTNRUN_API int32_t attnrun_utf8_length(const char *text, size_t bytes);
  * change the direction of text, and bytes that are no UTF-8 become \xNN. Cut with "..." where
  * `bytes` bytes, the NUL included, do not hold it. Returns the length. */
 ATTNRUN_API size_t attnrun_escape(const char *text, char *to, size_t bytes);
+/* A number and its noun, which is given in the singular: "1 node", "2 nodes", "3 branches". Returns
+ * the length; cut where `bytes` bytes do not hold it. */
+ATTNRUN_API size_t attnrun_plural(int64_t n, const char *noun, char *to, size_t bytes);
 /* The one of words[0..n) that a misspelt word most likely means, or NULL. */
 ATTNRUN_API const char *attnrun_nearest_word(const char *word, const char *const *words,
                                              int64_t n);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { QUOTE_MAX = 80, QUOTE_BUFFERS = 8 };
+enum { QUOTE_MAX = 80, PLURAL_MAX = 48, QUOTE_BUFFERS = 8 };
 
 static _Thread_local attnrun_error last_error = { .node_index = -1 };
 static _Thread_local uint64_t n_recorded;
@@ -49,6 +49,15 @@ const char *attn_quote(const char *name)
     static _Thread_local unsigned next;
     char *text = buffers[next++ % QUOTE_BUFFERS];
     attnrun_escape(name, text, sizeof buffers[0]);
+    return text;
+}
+
+const char *attn_plural(int64_t n, const char *noun)
+{
+    static _Thread_local char buffers[QUOTE_BUFFERS][PLURAL_MAX];
+    static _Thread_local unsigned next;
+    char *text = buffers[next++ % QUOTE_BUFFERS];
+    attnrun_plural(n, noun, text, sizeof buffers[0]);
     return text;
 }
 

@@ -55,5 +55,7 @@ attn_status attn_fail_quietly(attn_status status, uint64_t count,
 /* A name from a file made safe to print by attnrun_escape(), cut after about 80 bytes.
  * Returns one of 8 rotating buffers of this thread. */
 const char *attn_quote(const char *name);
+/* attnrun_plural() in one of 8 rotating buffers of this thread. */
+const char *attn_plural(int64_t n, const char *noun);
 
 #endif

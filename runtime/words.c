@@ -2,7 +2,9 @@
  *
  * In: text whose bytes nobody has checked. Out: text for a terminal, in UTF-8 without control
  * characters; or the word of a list that a misspelt one most likely means. */
+#include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "attnrun.h"
@@ -76,6 +78,33 @@ size_t attnrun_escape(const char *text, char *to, size_t bytes)
     if (bytes > 0)
         to[n] = 0;
     return n;
+}
+
+/* ---- numbers of things ---- */
+
+static bool ends_in(const char *noun, size_t n, const char *end)
+{
+    const size_t bytes = strlen(end);
+    return n >= bytes && memcmp(noun + n - bytes, end, bytes) == 0;
+}
+
+size_t attnrun_plural(int64_t n, const char *noun, char *to, size_t bytes)
+{
+    size_t length = strlen(noun);
+    const char *end = "s";
+    if (n == 1) {
+        end = "";
+    } else if (ends_in(noun, length, "y") && length > 1 &&
+               strchr("aeiou", noun[length - 2]) == NULL) {
+        length--;
+        end = "ies";
+    } else if (ends_in(noun, length, "s") || ends_in(noun, length, "x") ||
+               ends_in(noun, length, "ch")) {
+        end = "es";
+    }
+    const int written =
+        snprintf(to, bytes, "%" PRId64 " %.*s%s", n, (int)length, noun, end);
+    return bytes == 0 ? 0 : (size_t)written < bytes ? (size_t)written : bytes - 1;
 }
 
 /* ---- "did you mean" ---- */

@@ -129,6 +129,28 @@ static void test_escape_keeps_utf8(void **state)
     assert_int_equal(attnrun_escape("ab", text, 0), 0);
 }
 
+static void test_plural_agrees_with_its_number(void **state)
+{
+    (void)state;
+    assert_string_equal(attn_plural(1, "node"), "1 node");
+    assert_string_equal(attn_plural(0, "node"), "0 nodes");
+    assert_string_equal(attn_plural(-1, "node"), "-1 nodes");
+    assert_string_equal(attn_plural(1, "query head"), "1 query head");
+    assert_string_equal(attn_plural(2, "branch"), "2 branches");
+    assert_string_equal(attn_plural(2, "box"), "2 boxes");
+    assert_string_equal(attn_plural(2, "entry"), "2 entries");
+    assert_string_equal(attn_plural(2, "key"), "2 keys");
+    assert_string_equal(attn_plural(INT64_MIN, "byte"), "-9223372036854775808 bytes");
+    char text[8];
+    for (size_t bytes = 1; bytes <= sizeof text; bytes++) {
+        memset(text, 'z', sizeof text);
+        const size_t n = attnrun_plural(2, "a", text, bytes);
+        assert_int_equal(n, bytes <= 4 ? bytes - 1 : 4);
+        assert_int_equal(strlen(text), n);
+    }
+    assert_int_equal(attnrun_plural(2, "node", text, 0), 0);
+}
+
 static void test_nearest_word(void **state)
 {
     static const char *const words[] = { "Relu", "Resize", "b", "window" };
@@ -209,6 +231,7 @@ int main(void)
         cmocka_unit_test(test_fail_cuts_long_sentences),
         cmocka_unit_test(test_quote_escapes_and_cuts),
         cmocka_unit_test(test_escape_keeps_utf8),
+        cmocka_unit_test(test_plural_agrees_with_its_number),
         cmocka_unit_test(test_nearest_word),
         cmocka_unit_test(test_quote_keeps_eight),
         cmocka_unit_test(test_errors_belong_to_their_thread),

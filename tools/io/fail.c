@@ -135,3 +135,10 @@ const char *tool_path(const char *path)
     attnrun_escape(path, out, 254);
     return out;
 }
+
+const char *tool_plural(int64_t n, const char *noun)
+{
+    char *out = next_buffer();
+    attnrun_plural(n, noun, out, 92);
+    return out;
+}

@@ -59,5 +59,7 @@ attnrun_status tool_fail_at(const char *format, ...) TOOL_PRINTF(1, 2);
 const char *tool_quote(const char *text);
 /* The same for a path: up to 250 bytes. */
 const char *tool_path(const char *path);
+/* A number and its noun: "1 node", "2 nodes". One of the same buffers. */
+const char *tool_plural(int64_t n, const char *noun);
 
 #endif
