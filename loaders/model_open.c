@@ -33,7 +33,7 @@ static attn_status check_source(const attnrun_source *source)
                          source->ragged);
     if ((source->path == NULL) == (source->data == NULL))
         return attn_fail(ATTNRUN_E_USAGE,
-                         "attnrun_model_open: path or data, one of them");
+                         "attnrun_model_open: expected either path or data");
     if (source->n_more_outputs < 0 ||
         (source->n_more_outputs > 0 && source->more_outputs == NULL))
         return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: more_outputs is NULL");

@@ -69,9 +69,10 @@ attn_status attn_load_constant(struct attn_load *load, struct attn_load_scope *s
     int found = 0;
     if (pb->n_input > 0 || pb->n_output != 1)
         return attn_fail(ATTNRUN_E_MODEL,
-                         "a constant with %zu inputs and %zu outputs, "
+                         "a constant with %s and %s, "
                          "expected 0 and 1",
-                         pb->n_input, pb->n_output);
+                         attn_plural((int64_t)pb->n_input, "input"),
+                         attn_plural((int64_t)pb->n_output, "output"));
     for (size_t k = 0; k < pb->n_attribute; k++) {
         const char *name = pb_text(pb->attribute[k]->name);
         struct attn_binding binding;
@@ -87,6 +88,7 @@ attn_status attn_load_constant(struct attn_load *load, struct attn_load_scope *s
         found++;
     }
     if (found != 1)
-        return attn_fail(ATTNRUN_E_MODEL, "a constant with %d values, expected 1", found);
+        return attn_fail(ATTNRUN_E_MODEL, "a constant with %s, expected 1",
+                         attn_plural(found, "value"));
     return ATTNRUN_OK;
 }

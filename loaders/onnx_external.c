@@ -154,9 +154,8 @@ attn_status attn_external_bytes(struct attn_external *external,
             return ATTNRUN_E_IO;
         }
         return attn_fail(
-            ATTNRUN_E_IO,
-            "tensor '%s' needs %lld bytes at offset %lld of '%s', which has %lld",
-            attn_quote(name), (long long)wanted, (long long)place.offset,
+            ATTNRUN_E_IO, "tensor '%s' needs %s at offset %lld of '%s', which has %lld",
+            attn_quote(name), attn_plural(wanted, "byte"), (long long)place.offset,
             attn_quote(place.location), (long long)file->bytes);
     }
     if (place.length >= 0 && place.length != wanted)

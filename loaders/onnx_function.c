@@ -92,7 +92,7 @@ static attn_status add_function(struct attn_load *load, const PB(FunctionProto) 
     if (key == NULL || function->name == NULL)
         return ATTNRUN_E_MEMORY;
     if (attn_map_find(&load->by_name, key, length) != NULL)
-        return attn_fail(ATTNRUN_E_MODEL, "function '%s' of domain '%s' is there twice",
+        return attn_fail(ATTNRUN_E_MODEL, "function '%s' of domain '%s' appears twice",
                          attn_quote(name), attn_quote(attn_domain(pb->domain)));
     TRY(attn_map_add(&load->by_name, key, length, index));
     return attn_read_opsets(load, pb->n_opset_import, pb->opset_import, &function->opsets,
@@ -135,10 +135,9 @@ static attn_status check_call(struct attn_load *load,
 {
     const PB(FunctionProto) *pb = function->pb;
     if ((size_t)n_in > pb->n_input || (size_t)n_out > pb->n_output)
-        return attn_fail(ATTNRUN_E_MODEL,
-                         "has %d inputs and %d outputs, the function '%s' %zu and %zu",
-                         n_in, n_out, attn_quote(function->name), pb->n_input,
-                         pb->n_output);
+        return attn_fail(ATTNRUN_E_MODEL, "has %s and %s, the function '%s' %zu and %zu",
+                         attn_plural(n_in, "input"), attn_plural(n_out, "output"),
+                         attn_quote(function->name), pb->n_input, pb->n_output);
     const attnrun_limits *limits = &load->model->limits;
     if (caller->calls >= limits->function_depth)
         return attn_fail_limit(ATTN_LIMIT_FUNCTION_DEPTH,
@@ -250,8 +249,7 @@ static attn_status pass_through(struct attn_load *load, struct attn_load_scope *
             continue;
         if (id == NULL || *id < 0)
             return attn_fail(ATTNRUN_E_MODEL,
-                             "function '%s': output '%s' is given by "
-                             "nothing",
+                             "function '%s': no node or input gives output '%s'",
                              attn_quote(scope->function->name), attn_quote(name));
         int32_t from = (int32_t)*id;
         const char *label = attn_pool_printf(load->pool, "%s%s", scope->prefix, name);

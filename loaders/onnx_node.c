@@ -138,7 +138,7 @@ static attn_status check_names(const PB(NodeProto) * pb)
     for (size_t k = 1; k < pb->n_attribute; k++)
         for (size_t j = 0; j < k; j++)
             if (strcmp(pb->attribute[k]->name, pb->attribute[j]->name) == 0)
-                return attn_fail(ATTNRUN_E_MODEL, "attribute '%s' is there twice",
+                return attn_fail(ATTNRUN_E_MODEL, "attribute '%s' appears twice",
                                  attn_quote(pb->attribute[k]->name));
     return ATTNRUN_OK;
 }

@@ -62,9 +62,9 @@ attn_status attn_read_shape(const attnrun_limits *limits, const char *name, int3
         return attn_fail(ATTNRUN_E_MODEL, "tensor '%s': data_type %d, expected 1 to %d",
                          attn_quote(name), dtype, ATTNRUN_DTYPE_COUNT - 1);
     if (rank > (size_t)limits->rank)
-        return attn_fail_limit(ATTN_LIMIT_RANK,
-                               "tensor '%s' has %zu dims, at most %d are allowed",
-                               attn_quote(name), rank, (int)limits->rank);
+        return attn_fail_limit(
+            ATTN_LIMIT_RANK, "tensor '%s' has %s, at most %d are allowed",
+            attn_quote(name), attn_plural((int64_t)rank, "dim"), (int)limits->rank);
     bool empty = false;
     for (size_t k = 0; k < rank; k++) {
         TRY(check_dim(limits, name, k, dims[k]));
@@ -213,9 +213,9 @@ static attn_status fail_size(const PB(TensorProto) * pb, const attnrun_tensor *t
     if (e->field == 0)
         return attn_fail(ATTNRUN_E_MODEL, "tensor '%s' has no data, expected %s",
                          attn_quote(pb_text(pb->name)), attn_tensor_format(tensor));
-    return attn_fail(ATTNRUN_E_MODEL, "tensor '%s': %s has %lld %s, expected %lld for %s",
+    return attn_fail(ATTNRUN_E_MODEL, "tensor '%s': %s has %s, expected %lld for %s",
                      attn_quote(pb_text(pb->name)), field_text(e->field),
-                     (long long)found, what, (long long)expected,
+                     attn_plural(found, what), (long long)expected,
                      attn_tensor_format(tensor));
 }
 
@@ -300,7 +300,7 @@ static attn_status take_integers(struct attn_tensor_reader *reader,
         TRY(count_varints(pb, e));
     int64_t wanted = items_for(tensor->dtype, tensor_count(tensor));
     if (e->n_items != wanted)
-        return fail_size(pb, tensor, e, e->n_items, wanted, "numbers");
+        return fail_size(pb, tensor, e, e->n_items, wanted, "number");
     int64_t bytes = tensor_bytes(tensor);
     tensor->data = attn_pool_alloc(reader->pool, bytes > 0 ? bytes : 1);
     if (tensor->data == NULL)
@@ -326,7 +326,7 @@ static attn_status take_floats(struct attn_tensor_reader *reader,
     int64_t bytes = tensor_bytes(tensor);
     int64_t found = e->bytes != NULL ? e->n_bytes : e->n_items * item;
     if (found != bytes)
-        return fail_size(pb, tensor, e, found / item, bytes / item, "numbers");
+        return fail_size(pb, tensor, e, found / item, bytes / item, "number");
     const uint8_t *from = e->bytes != NULL ? e->bytes : e->items;
     return take_bytes(reader, from, bytes, e->bytes != NULL, tensor);
 }
@@ -337,7 +337,7 @@ static attn_status take_strings(struct attn_tensor_reader *reader,
 {
     int64_t n = tensor_count(tensor), text = 0;
     if (e->n_items != n)
-        return fail_size(pb, tensor, e, e->n_items, n, "strings");
+        return fail_size(pb, tensor, e, e->n_items, n, "string");
     for (int64_t k = 0; k < n && !attn_stops(k); k++)
         if (!ck_add(text, (int64_t)pb->string_data[k].len + 1, &text))
             return attn_fail(ATTNRUN_E_LIMIT,
@@ -374,7 +374,7 @@ static attn_status read_inner(struct attn_tensor_reader *reader,
         return take_strings(reader, pb, &e, tensor);
     if (e.field == RAW_DATA || (e.field == 0 && bytes == 0)) {
         if (e.n_bytes != bytes)
-            return fail_size(pb, tensor, &e, e.n_bytes, bytes, "bytes");
+            return fail_size(pb, tensor, &e, e.n_bytes, bytes, "byte");
         bool stays = attn_scan_bulk(reader->scan, &pb->base) != NULL;
         return take_bytes(reader, e.bytes, bytes, stays, tensor);
     }

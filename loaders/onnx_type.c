@@ -48,8 +48,9 @@ static attn_status read_tensor_type(const attnrun_limits *limits, struct attn_di
     if (pb->shape == NULL)
         return ATTNRUN_OK;
     if (pb->shape->n_dim > (size_t)limits->rank)
-        return attn_fail_limit(ATTN_LIMIT_RANK, "a type of %zu dims, at most %d",
-                               pb->shape->n_dim, (int)limits->rank);
+        return attn_fail_limit(ATTN_LIMIT_RANK, "a type of %s, at most %d",
+                               attn_plural((int64_t)pb->shape->n_dim, "dim"),
+                               (int)limits->rank);
     type->rank = (int32_t)pb->shape->n_dim;
     for (int32_t k = 0; k < type->rank; k++)
         TRY(read_dim(limits, dims, pb->shape->dim[k], fresh, &type->dims[k]));

@@ -238,9 +238,8 @@ static attn_status join_values(struct owned_tensor *owned, const attnrun_tensor 
     const attnrun_tensor *items = values->data;
     const int32_t dtype = n > 0 ? items[0].dtype : ATTNRUN_F32;
     if (values->dims[0] != n)
-        return attn_fail(ATTNRUN_E_PARSE,
-                         "the map has %lld keys and %lld values, expected as many",
-                         (long long)n, (long long)values->dims[0]);
+        return attn_fail(ATTNRUN_E_PARSE, "the map has %s and %s, expected as many",
+                         attn_plural(n, "key"), attn_plural(values->dims[0], "value"));
     if (attnrun_dtype_bits(dtype) < 8)
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
                          "the map has values of %s, expected a type of whole bytes",

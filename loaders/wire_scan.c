@@ -197,9 +197,9 @@ static attn_status read_length(struct scanner *s, const struct field *field, int
     TRY(read_varint(s, field, &value));
     if (value > (uint64_t)(s->top->end - s->at))
         return attn_fail(
-            ATTNRUN_E_PARSE, "byte %lld (%s.%s): length %llu, but %lld bytes are left",
+            ATTNRUN_E_PARSE, "byte %lld (%s.%s): length %llu, but the rest has %s",
             (long long)s->at, s->top->descriptor->short_name, field_name(s, field),
-            (unsigned long long)value, (long long)(s->top->end - s->at));
+            (unsigned long long)value, attn_plural(s->top->end - s->at, "byte"));
     *n = (int64_t)value;
     return ATTNRUN_OK;
 }
@@ -431,7 +431,7 @@ static attn_status fail_twice(struct scanner *s, const struct field *field)
                          "once",
                          (long long)s->at, s->top->descriptor->short_name,
                          field_name(s, field), (long long)times);
-    return attn_fail(ATTNRUN_E_PARSE, "%s.%s is there %lld times, expected once",
+    return attn_fail(ATTNRUN_E_PARSE, "%s.%s appears %lld times, expected once",
                      s->top->descriptor->short_name, field_name(s, field),
                      (long long)times);
 }
@@ -493,10 +493,10 @@ static attn_status scan_message(struct scanner *s, const struct field *field)
     }
     start_frame(s, field->descriptor->descriptor, s->at + n, length, muted);
     if (s->graphs > s->limits->subgraph_depth + 1)
-        return attn_fail_limit(ATTN_LIMIT_SUBGRAPH_DEPTH,
-                               "byte %lld: %d nested subgraphs, at most %lld are allowed",
-                               (long long)s->at, s->graphs - 1,
-                               (long long)s->limits->subgraph_depth);
+        return attn_fail_limit(
+            ATTN_LIMIT_SUBGRAPH_DEPTH, "byte %lld: %s, at most %lld are allowed",
+            (long long)s->at, attn_plural(s->graphs - 1, "nested subgraph"),
+            (long long)s->limits->subgraph_depth);
     return ATTNRUN_OK;
 }
 

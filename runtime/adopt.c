@@ -55,8 +55,8 @@ static attn_status adopt(struct attn_graph *graph, struct attn_node *node,
     TRY(attn_fail_quietly(op->pack(&pack, &wanted, NULL), errors, &node->pub, "pack"));
     if (wanted <= 0 || wanted != bytes)
         return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
-                              "has %lld bytes of packed weights, expected %lld",
-                              (long long)bytes, (long long)wanted);
+                              "has %s of packed weights, expected %lld",
+                              attn_plural(bytes, "byte"), (long long)wanted);
     TRY(attn_fail_quietly(op->check_packed(&pack, bytes, packed), errors, &node->pub,
                           "check_packed"));
     node->pub.packed = packed;

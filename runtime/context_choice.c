@@ -9,13 +9,12 @@ attn_status attn_context_choose_outputs(struct attnrun_context *context,
                                         const int32_t *indices, int32_t n)
 {
     if (indices == NULL && n != 0)
-        return attn_fail(ATTNRUN_E_USAGE, "%d outputs are chosen, and indices is NULL",
-                         n);
+        return attn_fail(ATTNRUN_E_USAGE, "indices is NULL and n is %d, expected 0", n);
     for (int32_t i = 0; i < n; i++)
         if (indices[i] < 0 || indices[i] >= context->n_outputs)
             return attn_fail(ATTNRUN_E_USAGE, "output %d does not exist", indices[i]);
     if (n < 0)
-        return attn_fail(ATTNRUN_E_USAGE, "%d outputs are chosen, expected 0 or more", n);
+        return attn_fail(ATTNRUN_E_USAGE, "n is %d, expected 0 or more", n);
     memset(context->selection.chosen, indices == NULL, (size_t)context->n_outputs);
     for (int32_t i = 0; i < n; i++)
         context->selection.chosen[indices[i]] = 1;

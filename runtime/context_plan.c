@@ -74,8 +74,8 @@ attn_status attn_context_plan_step(struct attnrun_context *context, int32_t inde
 attn_status attn_context_set_max_plans(struct attnrun_context *context, int32_t n)
 {
     if (n < 1 || n > ATTN_MAX_PLANS)
-        return attn_fail(ATTNRUN_E_USAGE, "%d plans to keep, expected 1 to %d", n,
-                         ATTN_MAX_PLANS);
+        return attn_fail(ATTNRUN_E_USAGE, "%s to keep, expected 1 to %d",
+                         attn_plural(n, "plan"), ATTN_MAX_PLANS);
     attn_frame_keep_plans(context->frame, n);
     return ATTNRUN_OK;
 }

@@ -214,9 +214,10 @@ attn_status attn_frame_reserve(struct attn_frame *frame, const struct attn_plan 
         return ATTNRUN_OK;
     if (frame->arena_given)
         return attn_fail(ATTNRUN_E_MEMORY,
-                         "the arena needs %lld bytes for these shapes, and the one that "
+                         "the arena needs %s for these shapes, and the one that "
                          "attnrun_set_arena() was given has %lld",
-                         (long long)plan->arena_bytes, (long long)frame->arena_bytes);
+                         attn_plural(plan->arena_bytes, "byte"),
+                         (long long)frame->arena_bytes);
     const int64_t bytes = arena_size(frame, max64(plan->arena_bytes, ATTN_ARENA_ALIGN));
     unbind_arena(frame);
     frame->arena = attn_alloc(frame->memory, ATTN_MEM_ARENA, bytes);

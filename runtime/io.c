@@ -73,9 +73,8 @@ static attn_status read_all(int fd, const char *path, uint8_t *data, int64_t byt
         if (n < 0)
             return io_fail("read", path, errno);
         if (n == 0)
-            return attn_fail(ATTNRUN_E_IO,
-                             "'%s' ended at byte %" PRId64 ", expected %" PRId64 " bytes",
-                             attn_quote(path), at, bytes);
+            return attn_fail(ATTNRUN_E_IO, "'%s' ended at byte %" PRId64 ", expected %s",
+                             attn_quote(path), at, attn_plural(bytes, "byte"));
         at += n;
         TRY(attn_poll());
     }

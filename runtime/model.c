@@ -211,8 +211,8 @@ static attn_status resolve_graph(struct attn_graph *graph, struct missing *missi
 static attn_status fail_missing(const struct missing *missing, const char *what,
                                 const char *hint)
 {
-    attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operator%s not %s: %s%s", missing->n,
-              missing->n == 1 ? " is" : "s are",
+    attn_fail(ATTNRUN_E_UNSUPPORTED, "%s %s not %s: %s%s",
+              attn_plural(missing->n, "operator"), missing->n == 1 ? "is" : "are",
               attn_ops_listed ? "in the list of this library (ATTNRUN_OPS)" : what,
               missing->text, missing->n == 1 ? missing->near : "");
     attn_hint("%s", attn_ops_listed ? ATTN_LISTED_HINT : hint);
@@ -221,7 +221,8 @@ static attn_status fail_missing(const struct missing *missing, const char *what,
 
 static attn_status no_memory(const struct attn_model *model)
 {
-    return attn_fail(ATTNRUN_E_MEMORY, "the model needs %lld bytes more than there are",
+    return attn_fail(ATTNRUN_E_MEMORY,
+                     "the model needs %lld more bytes than are available",
                      (long long)model->pool.failed);
 }
 

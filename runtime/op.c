@@ -452,8 +452,8 @@ attn_status op_dims(const attnrun_step *step, int in, attnrun_dim *values, int m
         return ATTNRUN_OK;
     int64_t count = type->rank == 0 ? 1 : type->dims[0].value;
     if (count > max)
-        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected at most %d elements",
-                             max);
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected at most %s",
+                             attn_plural(max, "element"));
     *n = (int)count;
     for (int i = 0; i < count; i++)
         if (!attnrun_step_value(step, in, i, &values[i]))

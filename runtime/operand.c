@@ -95,8 +95,8 @@ static attn_status check_list(const attnrun_tensor *list, int32_t *dtype,
     const attnrun_tensor *items = list->data;
     int64_t n = list->dims[0];
     if (n > 0 && items == NULL)
-        return attn_fail(ATTNRUN_E_USAGE, "%s: a sequence of %lld elements has no data",
-                         what, (long long)n);
+        return attn_fail(ATTNRUN_E_USAGE, "%s: a sequence of %s has no data", what,
+                         attn_plural(n, "element"));
     for (int64_t k = 0; k < n; k++)
         TRY(check_element(&items[k], dtype, k, what));
     return ATTNRUN_OK;

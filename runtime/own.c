@@ -39,9 +39,8 @@ static attn_status check_plain(const attnrun_tensor *value, int32_t index)
     const attnrun_tensor *items = value->data;
     const int64_t n = value->dims[0];
     if (value->kind != ATTNRUN_SEQUENCE || n < 0 || (n > 0 && items == NULL))
-        return attn_fail(ATTNRUN_E_USAGE,
-                         "input %d: a sequence of %lld elements is malformed", index,
-                         (long long)n);
+        return attn_fail(ATTNRUN_E_USAGE, "input %d: a sequence of %s is malformed",
+                         index, attn_plural(n, "element"));
     for (int64_t i = 0; i < n; i++)
         if (items[i].kind != ATTNRUN_TENSOR)
             return attn_fail(ATTNRUN_E_USAGE,

@@ -199,8 +199,9 @@ static attn_status ask_graph(struct packing *packing, struct attn_graph *graph)
             break;
         if (node->pub.op == NULL)
             status =
-                attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operators are not supported: %s",
-                          packing->model->n_missing, packing->model->missing);
+                attn_fail(ATTNRUN_E_UNSUPPORTED, "the model has %s: %s",
+                          attn_plural(packing->model->n_missing, "unsupported operator"),
+                          packing->model->missing);
         else if (packs(node))
             status = ask_node(packing, graph, node, &scratch);
         for (int32_t g = 0; g < node->n_graphs && status == ATTNRUN_OK; g++)

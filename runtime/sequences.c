@@ -206,8 +206,8 @@ attn_status attn_context_copy_states(struct attnrun_context *to,
     if (from->model != to->model)
         return attn_fail(ATTNRUN_E_USAGE, "the contexts are of different models");
     if (count_states(to) != count_states(from))
-        return attn_fail(ATTNRUN_E_USAGE, "the contexts have %d and %d states",
-                         count_states(to), count_states(from));
+        return attn_fail(ATTNRUN_E_USAGE, "the contexts have %d and %s", count_states(to),
+                         attn_plural(count_states(from), "state"));
     if (to == from && sequence == to->sequence)
         return ATTNRUN_OK;
     attn_frame_forget(to->frame);

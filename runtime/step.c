@@ -187,9 +187,8 @@ attn_status attn_step_infer(struct attn_step *step)
     for (int i = 0; i < pub->n_out; i++)
         TRY(check_out(step, i));
     if (pub->n_phases < 1 || pub->n_phases > ATTNRUN_MAX_PHASES)
-        return op_fail(pub, ATTNRUN_E_INTERNAL,
-                       "infer() states %d phases, expected 1 to %d", pub->n_phases,
-                       ATTNRUN_MAX_PHASES);
+        return op_fail(pub, ATTNRUN_E_INTERNAL, "infer() states %s, expected 1 to %d",
+                       attn_plural(pub->n_phases, "phase"), ATTNRUN_MAX_PHASES);
     if (pub->scratch_bytes < 0 || pub->shared_bytes < 0)
         return op_fail(pub, ATTNRUN_E_MEMORY, "the size of its scratch memory overflows");
     return ATTNRUN_OK;
@@ -229,8 +228,8 @@ attn_status attn_step_check_tasks(const struct attn_step *step, int32_t phase)
     if (n >= 0 && n <= MAX_TASKS)
         return ATTNRUN_OK;
     return op_fail(&step->pub, ATTNRUN_E_INTERNAL,
-                   "infer() states %lld tasks in phase %d, expected 0 to 2^46",
-                   (long long)n, phase);
+                   "infer() states %s in phase %d, expected 0 to 2^46",
+                   attn_plural(n, "task"), phase);
 }
 
 attn_status attn_step_run(const struct attn_step *step, const attnrun_work *work)

@@ -80,8 +80,8 @@ static attn_status fill_call(struct attn_frame *child, const attnrun_step *step,
                              int n_inputs, const attnrun_tensor *inputs)
 {
     if (n_inputs != child->graph->n_inputs)
-        return op_fail(step, ATTNRUN_E_MODEL, "its subgraph takes %d inputs, it gives %d",
-                       child->graph->n_inputs, n_inputs);
+        return op_fail(step, ATTNRUN_E_MODEL, "its subgraph takes %s, it gives %d",
+                       attn_plural(child->graph->n_inputs, "input"), n_inputs);
     for (int i = 0; i < n_inputs; i++)
         child->call[i] = inputs[i];
     for (int32_t k = 0; k < child->n_captures; k++)
@@ -137,9 +137,8 @@ attn_status op_graph_infer(attnrun_step *step, int graph, int n_inputs,
     if (graph < 0 || graph >= full->node->n_graphs ||
         n_outputs != full->node->graphs[graph]->n_outputs ||
         n_inputs != full->node->graphs[graph]->n_inputs)
-        return op_fail(step, ATTNRUN_E_MODEL,
-                       "its subgraph does not have %d inputs and %d outputs", n_inputs,
-                       n_outputs);
+        return op_fail(step, ATTNRUN_E_MODEL, "its subgraph does not have %s and %s",
+                       attn_plural(n_inputs, "input"), attn_plural(n_outputs, "output"));
     if (full->dims != NULL)
         return attn_graph_infer_inner(step, graph, n_inputs, inputs, n_outputs, outputs);
     return infer_planned(step, graph, n_inputs, inputs, n_outputs, outputs);

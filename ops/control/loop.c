@@ -80,10 +80,9 @@ static attn_status loop_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR, "attribute body is missing");
     TRY(op_graph_check(step, args->body, n + 2, step->n_out + 1));
     if (step->n_out < n)
-        return op_fail(
-            step, ATTNRUN_E_MODEL,
-            "it has %d outputs, expected at least %d, one for each carried value",
-            step->n_out, n);
+        return op_fail(step, ATTNRUN_E_MODEL,
+                       "it has %s, expected at least %d, one for each carried value",
+                       attn_plural(step->n_out, "output"), n);
     TRY(op_types(step, n + 2, &inputs));
     TRY(op_types(step, step->n_out + 1, &results));
     body_inputs(step, inputs);
@@ -169,10 +168,9 @@ static attn_status loop_run(const attnrun_step *step, const attnrun_work *work)
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (iteration == op_iterations_limit(step))
-            return op_fail(
-                step, ATTNRUN_E_LIMIT,
-                "it has not ended after %lld iterations (limit 'loop_iterations')",
-                (long long)iteration);
+            return op_fail(step, ATTNRUN_E_LIMIT,
+                           "it has not ended after %s (limit 'loop_iterations')",
+                           attn_plural(iteration, "iteration"));
         TRY(loop_iteration(step, work, &loop, max == INT64_MAX ? 0 : max, &go));
     }
     return loop_finish(step, &loop);

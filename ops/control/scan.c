@@ -45,9 +45,9 @@ static attn_status scan_layout(const attnrun_step *step, struct scan *scan)
     scan->batched = step->node->op->since < 9;
     scan->first = scan->batched ? 1 : 0;
     if (args->num_scan_inputs < 1 || args->num_scan_inputs > step->n_in - scan->first)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "num_scan_inputs is %lld, but the node has %d inputs",
-                       (long long)args->num_scan_inputs, step->n_in);
+        return op_fail(
+            step, ATTNRUN_E_ATTR, "num_scan_inputs is %lld, but the node has %s",
+            (long long)args->num_scan_inputs, attn_plural(step->n_in, "input"));
     scan->n_scanned = (int)args->num_scan_inputs;
     scan->n_states = step->n_in - scan->first - scan->n_scanned;
     scan->n_stacked = step->n_out - scan->n_states;
@@ -99,8 +99,8 @@ static attn_status check_list(const attnrun_step *step, const char *name,
 {
     if (list.n == 0 || list.n == n)
         return ATTNRUN_OK;
-    return op_fail(step, ATTNRUN_E_ATTR, "%s has %lld numbers, expected %d", name,
-                   (long long)list.n, n);
+    return op_fail(step, ATTNRUN_E_ATTR, "%s has %s, expected %d", name,
+                   attn_plural(list.n, "number"), n);
 }
 
 static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
@@ -110,8 +110,8 @@ static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
         return op_fail(step, ATTNRUN_E_ATTR, "attribute body is missing");
     if (scan->n_stacked < 0)
         return op_fail(step, ATTNRUN_E_MODEL,
-                       "it has %d outputs, expected at least %d, one for each state",
-                       step->n_out, scan->n_states);
+                       "it has %s, expected at least %d, one for each state",
+                       attn_plural(step->n_out, "output"), scan->n_states);
     TRY(check_list(step, "directions", args->directions, scan->n_scanned));
     TRY(check_list(step, "scan_input_axes", args->scan_input_axes, scan->n_scanned));
     TRY(check_list(step, "scan_input_directions", args->scan_input_directions,
@@ -143,8 +143,8 @@ static attn_status body_inputs(const attnrun_step *step, const struct scan *scan
             attnrun_dim extent = types[i].dims[axis];
             if (!dim_may_equal(extent, *iterations))
                 return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                                     "expected %lld slices as the other scan inputs",
-                                     (long long)iterations->value);
+                                     "expected %s as the other scan inputs",
+                                     attn_plural(iterations->value, "slice"));
             if (!dim_is_const(*iterations))
                 *iterations = extent;
             drop_dim(&types[i], axis);
@@ -398,8 +398,8 @@ static attn_status sample_iterations(const attnrun_step *step, struct iterations
     if (!t->scan.batched || !op_has_in(step, 0))
         return ATTNRUN_OK;
     if (step->x[0].rank != 1 || step->x[0].dims[0] != t->n_batches)
-        return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected %lld lengths",
-                             (long long)t->n_batches);
+        return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected %s",
+                             attn_plural(t->n_batches, "length"));
     t->n = tensor_get_int(&step->x[0], t->batch);
     if (t->n < 0 || t->n > t->longest || (t->batch == 0 && t->n == 0 && t->longest > 0))
         return op_fail(step, ATTNRUN_E_RANGE, "length %lld is %lld, expected 1 to %lld",

@@ -69,8 +69,8 @@ static attn_status map_run(const attnrun_step *step, const attnrun_work *work)
     for (int i = 1; i < step->n_in; i++)
         if (step->x[i].kind == ATTNRUN_SEQUENCE && step->x[i].dims[0] != n)
             return op_fail(step, ATTNRUN_E_SHAPE,
-                           "input %d has %lld elements, expected %lld as in input 0", i,
-                           (long long)step->x[i].dims[0], (long long)n);
+                           "input %d has %s, expected %lld as in input 0", i,
+                           attn_plural(step->x[i].dims[0], "element"), (long long)n);
     for (int i = 0; i < step->n_out; i++)
         TRY(op_sequence(step, i, n));
     for (int64_t k = 0; k < n; k++) {

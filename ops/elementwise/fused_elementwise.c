@@ -85,17 +85,16 @@ static attn_status check_program(const attnrun_step *step)
 {
     const struct fused_args *args = step->args;
     if (step->n_in < 1 || step->n_in > FUSED_MAX_INPUTS)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "there are %d inputs, expected 1 to %d", step->n_in,
-                       FUSED_MAX_INPUTS);
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "it has %s, expected 1 to %d",
+                       attn_plural(step->n_in, "input"), FUSED_MAX_INPUTS);
     for (int in = 0; in < step->n_in; in++)
         if (!op_has_in(step, in))
             return op_fail_input(step, in, ATTNRUN_E_INPUT, "expected a tensor");
     if (args->code.n < FUSED_WORDS || args->code.n % FUSED_WORDS != 0 ||
         args->code.n > FUSED_WORDS * FUSED_MAX_CODE)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "%lld numbers of code, expected 1 to %d instructions of %d",
-                       (long long)args->code.n, FUSED_MAX_CODE, FUSED_WORDS);
+                       "%s of code, expected 1 to %d instructions of %d",
+                       attn_plural(args->code.n, "number"), FUSED_MAX_CODE, FUSED_WORDS);
     for (int32_t k = 0; k < n_code(step); k++)
         if (!good_instruction(step, k))
             return op_fail(step, ATTNRUN_E_ATTR, "instruction %d is malformed", k);

@@ -71,9 +71,8 @@ static attn_status random_infer(attnrun_step *step)
     int32_t dtype;
     TRY(output_dtype(step, ATTN_DT_FLOAT, &dtype));
     if (args->shape.n > ATTNRUN_MAX_RANK)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "'shape' has %lld dims, expected at most %d",
-                       (long long)args->shape.n, ATTNRUN_MAX_RANK);
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "'shape' has %s, expected at most %d",
+                       attn_plural(args->shape.n, "dim"), ATTNRUN_MAX_RANK);
     for (int64_t d = 0; d < args->shape.n; d++) {
         if (args->shape.v[d] < 0)
             return op_fail(step, ATTNRUN_E_ATTR,

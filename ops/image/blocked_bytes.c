@@ -122,8 +122,8 @@ static attn_status blocked_bytes_check_packed(const attnrun_pack *pack, int64_t 
     if (at.parts == 1 || at.parts == 2)
         return ATTNRUN_OK;
     return attn_fail_node(ATTNRUN_E_MODEL, pack->node,
-                          "its packed weights are of %lld parts, expected 1 or 2",
-                          (long long)at.parts);
+                          "its packed weights are of %s, expected 1 or 2",
+                          attn_plural(at.parts, "part"));
 }
 
 /* Computes strips and panels, as attn_blocked_dense_run() does. */

@@ -143,17 +143,17 @@ static attn_status check_weights(const attnrun_step *step,
         return op_fail(
             step, ATTNRUN_E_SHAPE,
             "channels is %lld and group %lld, expected a group that divides the "
-            "%lld rows of W, and channels of group times %lld",
-            (long long)args->channels, (long long)group, (long long)rows,
+            "%s of W, and channels of group times %lld",
+            (long long)args->channels, (long long)group, attn_plural(rows, "row"),
             (long long)inputs);
     const bool whole =
         rows / group % ATTN_BLOCK == 0 && inputs % ATTN_BLOCK == 0 && args->plain == 0;
     if (group > 1 && !whole && (!blocked_by_itself(args, rows) || args->plain != 0))
-        return op_fail(
-            step, ATTNRUN_E_UNSUPPORTED,
-            "group is %lld, expected 1 where a group of %lld input and %lld output "
-            "channels is no multiple of 16",
-            (long long)group, (long long)inputs, (long long)(rows / group));
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "group is %lld, expected 1 where a group of %lld input and %s is "
+                       "no multiple of 16",
+                       (long long)group, (long long)inputs,
+                       attn_plural(rows / group, "output channel"));
     TRY(check_winograd(step, args));
     if (step->in[0].dtype != ATTNRUN_U8) /* BlockedQLinearConv has other inputs there */
         TRY(check_dense(step, args));

@@ -73,10 +73,9 @@ static attn_status col2im_infer(attnrun_step *step)
         return op_out(step, 0, step->in[0].dtype, -1, NULL);
     }
     if (n < 1 || n != n_block)
-        return op_fail(
-            step, ATTNRUN_E_SHAPE,
-            "image_shape has %d numbers and block_shape %d, expected 1 to 3 each", n,
-            n_block);
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "image_shape has %s and block_shape %d, expected 1 to 3 each",
+                       attn_plural(n, "number"), n_block);
     TRY(attn_window_check(step, step->args, n));
     attnrun_dim volume = dim_of(1);
     for (int i = 0; i < n; i++) {

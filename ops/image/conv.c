@@ -45,8 +45,8 @@ static attn_status check_kernel(const attnrun_step *step,
                        "attribute group is %lld, expected 1 or more", (long long)group);
     if (dim_is_const(w[0]) && w[0].value % group != 0)
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "it has %lld output channels, expected a multiple of group, %lld",
-                       (long long)w[0].value, (long long)group);
+                       "it has %s, expected a multiple of group, %lld",
+                       attn_plural(w[0].value, "output channel"), (long long)group);
     if (dim_is(w[1], 0))
         return op_fail_input(step, w_in, ATTNRUN_E_SHAPE,
                              "expected at least one channel");

@@ -56,9 +56,9 @@ static attn_status check_lists(const attnrun_step *step,
     attnrun_ints p = args->output_padding, o = args->output_shape;
     if (p.v != NULL && p.n < n)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "attribute output_padding has %lld numbers, "
+                       "attribute output_padding has %s, "
                        "expected %d",
-                       (long long)p.n, n);
+                       attn_plural(p.n, "number"), n);
     for (int64_t i = 0; i < p.n; i++)
         if (p.v[i] < 0 || p.v[i] > INT32_MAX)
             return op_fail(
@@ -67,9 +67,9 @@ static attn_status check_lists(const attnrun_step *step,
                 (long long)p.v[i]);
     if (o.v != NULL && o.n != n && o.n != n + 2)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "attribute output_shape has %lld numbers, "
+                       "attribute output_shape has %s, "
                        "expected %d",
-                       (long long)o.n, n);
+                       attn_plural(o.n, "number"), n);
     for (int64_t i = 0; i < o.n; i++)
         if (o.v[i] < 0 || o.v[i] > ATTN_MAX_DIM)
             return op_fail(step, ATTNRUN_E_ATTR,
@@ -100,8 +100,8 @@ static attn_status conv_transpose_check_weights(const attnrun_step *step,
     attnrun_dim c = step->in[1].dims[0];
     if (dim_is_const(c) && (c.value == 0 || c.value % args->group != 0))
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "it has %lld channels, expected a multiple of group, %lld, over 0",
-                       (long long)c.value, (long long)args->group);
+                       "it has %s, expected a multiple of group, %lld, over 0",
+                       attn_plural(c.value, "channel"), (long long)args->group);
     return ATTNRUN_OK;
 }
 

@@ -38,8 +38,8 @@ static attn_status check_offsets(const attnrun_step *step)
     attnrun_dim taps = attnrun_dim_mul(step, groups, attnrun_dim_mul(step, w[2], w[3]));
     if (dim_is_const(x[1]) && x[1].value % args->offset_group != 0)
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "it has %lld channels, expected a multiple of offset_group, %lld",
-                       (long long)x[1].value, (long long)args->offset_group);
+                       "it has %s, expected a multiple of offset_group, %lld",
+                       attn_plural(x[1].value, "channel"), (long long)args->offset_group);
     for (int in = DEFORM_OFFSET; in <= DEFORM_MASK; in += DEFORM_MASK - DEFORM_OFFSET) {
         if (!op_has_in(step, in) || !op_rank_known(step, in))
             continue;

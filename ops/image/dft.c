@@ -292,8 +292,8 @@ static attn_status stft_infer(attnrun_step *step)
         attnrun_dim room = attnrun_dim_sub(step, step->in[0].dims[1], length);
         if (dim_is_const(room) && room.value < 0)
             return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                                 "expected at least one frame of %lld samples",
-                                 (long long)length.value);
+                                 "expected at least one frame of %s",
+                                 attn_plural(length.value, "sample"));
         if (known)
             out[1] = attnrun_dim_add(step, attnrun_dim_div(step, room, hop), dim_of(1));
     }

@@ -69,7 +69,8 @@ static attn_status unpool_infer(attnrun_step *step)
         bool known = false;
         TRY(op_dims(step, 2, out, ATTNRUN_MAX_RANK, &given, &known));
         if (known && given != n + 2)
-            return op_fail_input(step, 2, ATTNRUN_E_SHAPE, "expected %d numbers", n + 2);
+            return op_fail_input(step, 2, ATTNRUN_E_SHAPE, "expected %s",
+                                 attn_plural(n + 2, "number"));
         for (int i = 0; !known && i < n + 2; i++)
             out[i] = attnrun_dim_unknown(step);
     }

@@ -67,9 +67,9 @@ attn_status attn_resize_axes(const attnrun_step *step, int rank, int *which, int
         return ATTNRUN_OK;
     if (args->axes.n > rank)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "attribute axes has %lld elements, expected at most %d, the rank "
+                       "attribute axes has %s, expected at most %d, the rank "
                        "of the input",
-                       (long long)args->axes.n, rank);
+                       attn_plural(args->axes.n, "element"), rank);
     *n = (int)args->axes.n;
     uint32_t seen = 0;
     for (int i = 0; i < *n; i++)
@@ -104,8 +104,8 @@ static attn_status read_scales(const attnrun_step *step, const float *scales,
 {
     if (count != t->n)
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "scales has %lld elements, expected %d, one for each axis",
-                       (long long)count, t->n);
+                       "scales has %s, expected %d, one for each axis",
+                       attn_plural(count, "element"), t->n);
     for (int i = 0; i < t->n; i++) {
         t->scales[i] = (double)scales[i];
         TRY(check_scale(step, t->scales[i]));
@@ -128,8 +128,8 @@ static attn_status read_target(const attnrun_step *step, int rank, int scales, i
         TRY(op_dims(step, sizes, t->sizes, ATTNRUN_MAX_RANK, &n, &t->have_sizes));
         if (t->have_sizes && n != t->n)
             return op_fail(step, ATTNRUN_E_SHAPE,
-                           "sizes has %d elements, expected %d, one for each axis", n,
-                           t->n);
+                           "sizes has %s, expected %d, one for each axis",
+                           attn_plural(n, "element"), t->n);
         for (int i = 0; t->have_sizes && i < n; i++)
             if (dim_is_const(t->sizes[i]) && t->sizes[i].value < 0)
                 return op_fail(step, ATTNRUN_E_SHAPE,

@@ -282,9 +282,9 @@ static attn_status max_roi_pool_infer(attnrun_step *step)
     const struct roi_args *args = step->args;
     if (args->pooled_shape.n != 2)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "attribute pooled_shape has %lld numbers, "
+                       "attribute pooled_shape has %s, "
                        "expected 2",
-                       (long long)args->pooled_shape.n);
+                       attn_plural(args->pooled_shape.n, "number"));
     return regions_infer(step, args->pooled_shape.v[0], args->pooled_shape.v[1], 5);
 }
 

@@ -15,9 +15,8 @@ static attn_status check_list(const attnrun_step *step, const char *name,
     if (ints.v == NULL)
         return ATTNRUN_OK;
     if (ints.n != n)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "attribute %s has %lld numbers, expected %lld", name,
-                       (long long)ints.n, (long long)n);
+        return op_fail(step, ATTNRUN_E_ATTR, "attribute %s has %s, expected %lld", name,
+                       attn_plural(ints.n, "number"), (long long)n);
     for (int64_t i = 0; i < n; i++)
         if (ints.v[i] < min || ints.v[i] > INT32_MAX)
             return op_fail(step, ATTNRUN_E_ATTR,

@@ -26,9 +26,8 @@ attn_status attn_integer_check_vector(const attnrun_step *step, int in, int64_t 
     if (n == 1 || n == lines ||
         (matrices > 0 && n / matrices == lines && n % matrices == 0))
         return ATTNRUN_OK;
-    return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                         "expected 1 or %lld elements, one per %s", (long long)lines,
-                         what);
+    return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected 1 or %s, one per %s",
+                         attn_plural(lines, "element"), what);
 }
 
 attn_status attn_integer_check_one(const attnrun_step *step, int in)

@@ -401,8 +401,8 @@ attn_status attn_nbits_check_count(const attnrun_step *step, int in, int64_t lin
     const attnrun_type *x = &step->in[in];
     attnrun_dim count = op_dims_product(step, x->dims, 0, x->rank);
     if (!ck_mul(lines, each, &n) || !dim_may_equal(count, dim_of(n)))
-        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld * %lld elements",
-                             (long long)lines, (long long)each);
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld * %s",
+                             (long long)lines, attn_plural(each, "element"));
     return ATTNRUN_OK;
 }
 

@@ -91,8 +91,8 @@ static attn_status boom_infer(attnrun_step *step)
         return op_fail_input(step, X, ATTNRUN_E_SHAPE, "its last dim is 0");
     if (dim_is_const(hidden) && dim_is_const(size) && hidden.value < size.value)
         return op_fail_input(step, W, ATTNRUN_E_SHAPE,
-                             "expected at least %lld columns, the output size",
-                             (long long)size.value);
+                             "expected at least %s, the output size",
+                             attn_plural(size.value, "column"));
     for (int i = 0; i < x->rank - 1; i++)
         y[i] = x->dims[i];
     if (x->rank > 0)

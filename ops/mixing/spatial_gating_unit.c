@@ -80,8 +80,8 @@ static attn_status check_channels(const attnrun_step *step, attnrun_dim *c)
         TRY(op_need_dim(step, RES, 2, *c, "half the channels of X"));
     if (dim_is_const(*c) && c->value % args->num_heads != 0)
         return op_fail_input(step, X, ATTNRUN_E_SHAPE,
-                             "half of dim 2, %lld, is no multiple of %lld heads",
-                             (long long)c->value, (long long)args->num_heads);
+                             "half of dim 2, %lld, is no multiple of %s",
+                             (long long)c->value, attn_plural(args->num_heads, "head"));
     return ATTNRUN_OK;
 }
 
@@ -101,9 +101,8 @@ static attn_status check_tokens(const attnrun_step *step)
         return op_need_dim(step, WS, 1, x->dims[1], "the tokens of X");
     if (dim_is_const(w->dims[1]) && dim_is_const(x->dims[1]) &&
         x->dims[1].value > w->dims[1].value)
-        return op_fail_input(step, X, ATTNRUN_E_SHAPE,
-                             "expected at most %lld tokens, as Ws has",
-                             (long long)w->dims[1].value);
+        return op_fail_input(step, X, ATTNRUN_E_SHAPE, "expected at most %s, as Ws has",
+                             attn_plural(w->dims[1].value, "token"));
     return ATTNRUN_OK;
 }
 

@@ -56,9 +56,8 @@ static attn_status check_list(const attnrun_step *step, int64_t n, const char *n
         return ATTNRUN_OK;
     attnrun_dim features = x->rank == 0 ? dim_of(1) : x->dims[x->rank - 1];
     if (n < 1 || (dim_is_const(features) && features.value != n))
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "%s has %lld elements, expected 1 or one per feature", name,
-                       (long long)n);
+        return op_fail(step, ATTNRUN_E_ATTR, "%s has %s, expected 1 or one per feature",
+                       name, attn_plural(n, "element"));
     return ATTNRUN_OK;
 }
 

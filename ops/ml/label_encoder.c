@@ -275,9 +275,8 @@ static attn_status encoder_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "expected one attribute keys_* and one attribute values_*");
     if (e.keys.n != e.values.n || e.keys.n < 0)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "it has %lld keys and %lld values, expected as many",
-                       (long long)e.keys.n, (long long)e.values.n);
+        return op_fail(step, ATTNRUN_E_ATTR, "it has %s and %s, expected as many",
+                       attn_plural(e.keys.n, "key"), attn_plural(e.values.n, "value"));
     if (e.fallback == NULL ||
         !dtype_in(e.keys.dtype, ATTN_DT(STRING) | ATTN_DT(I64) | ATTN_DT(I32) |
                                     ATTN_DT(I16) | ATTN_DT(F32) | ATTN_DT(F64)))

@@ -46,10 +46,9 @@ static attn_status linear_plan(attnrun_step *step, attnrun_dim rows, attnrun_dim
     struct linear_state *state = step->state;
     int64_t needed;
     if (!ck_mul(w, features.value, &needed) || needed != args->coefficients.n)
-        return op_fail(
-            step, ATTNRUN_E_ATTR,
-            "coefficients has %lld elements, expected %lld rows of %lld features",
-            (long long)args->coefficients.n, (long long)w, (long long)features.value);
+        return op_fail(step, ATTNRUN_E_ATTR, "coefficients has %s, expected %s of %s",
+                       attn_plural(args->coefficients.n, "element"),
+                       attn_plural(w, "row"), attn_plural(features.value, "feature"));
     if (!ck_mul(scores, (int64_t)sizeof(double), &step->scratch_bytes))
         return op_fail(step, ATTNRUN_E_LIMIT,
                        "the %lld scores of a row need more than 2^63 - 1 bytes",
@@ -66,8 +65,8 @@ static attn_status check_intercepts(const attnrun_step *step, int64_t w)
     const struct linear_args *args = step->args;
     if (args->intercepts.n == 0 || args->intercepts.n == w)
         return ATTNRUN_OK;
-    return op_fail(step, ATTNRUN_E_ATTR, "intercepts has %lld elements, expected %lld",
-                   (long long)args->intercepts.n, (long long)w);
+    return op_fail(step, ATTNRUN_E_ATTR, "intercepts has %s, expected %lld",
+                   attn_plural(args->intercepts.n, "element"), (long long)w);
 }
 
 /* Scores of a row, before and after the transform. */

@@ -99,10 +99,9 @@ static attn_status vectorizer_infer(attnrun_step *step)
     attnrun_dim dims[2] = { attnrun_dim_unknown(step), dim_of(0) };
     if (step->n_in < 1 ||
         (args->inputdimensions.v != NULL && args->inputdimensions.n != step->n_in))
-        return op_fail(
-            step, ATTNRUN_E_ATTR,
-            "inputdimensions has %lld elements, expected %d, one for each input",
-            (long long)args->inputdimensions.n, step->n_in);
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "inputdimensions has %s, expected %d, one for each input",
+                       attn_plural(args->inputdimensions.n, "element"), step->n_in);
     for (int in = 0; in < step->n_in; in++) {
         const attnrun_type *x = &step->in[in];
         if (!op_has_in(step, in))
@@ -116,8 +115,8 @@ static attn_status vectorizer_infer(attnrun_step *step)
         if (x->rank >= 0) {
             attnrun_dim rows = x->rank == 2 ? x->dims[0] : dim_of(1);
             if (!dim_may_equal(rows, dims[0]))
-                return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld rows",
-                                     (long long)dims[0].value);
+                return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %s",
+                                     attn_plural(dims[0].value, "row"));
             dims[0] = dim_is_const(dims[0]) ? dims[0] : rows;
         }
         dims[1] = attnrun_dim_add(step, dims[1], width);

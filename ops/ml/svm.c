@@ -109,8 +109,8 @@ static double kernel_of(const struct svm_args *args, const struct svm_state *sta
 static attn_status fail_counts(const attnrun_step *step, const char *what, int64_t have,
                                int64_t need)
 {
-    return op_fail(step, ATTNRUN_E_ATTR, "%s has %lld elements, expected %lld", what,
-                   (long long)have, (long long)need);
+    return op_fail(step, ATTNRUN_E_ATTR, "%s has %s, expected %lld", what,
+                   attn_plural(have, "element"), (long long)need);
 }
 
 /* V rows of F support vectors, or none. */

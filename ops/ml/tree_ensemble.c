@@ -97,8 +97,8 @@ static attn_status check_lists(const attnrun_step *step)
     const struct ensemble_args *args = step->args;
     const int64_t n = args->nodes_featureids.n, leaves = args->leaf_targetids.n;
     if (!branches_fit(args))
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "expected lists of %lld branches in all of nodes_*", (long long)n);
+        return op_fail(step, ATTNRUN_E_ATTR, "expected lists of %s in all of nodes_*",
+                       attn_plural(n, "branch"));
     if (!real_list(&args->leaf_weights, leaves))
         return op_fail(step, ATTNRUN_E_ATTR, "expected %lld leaf_weights",
                        (long long)leaves);
@@ -106,8 +106,8 @@ static attn_status check_lists(const attnrun_step *step)
         args->tree_roots.n > TREES_LIMIT)
         return op_fail(
             step, ATTNRUN_E_LIMIT,
-            "there are %lld branches, %lld leaves and %lld roots, expected at most "
-            "%d, and 1 or more branches and leaves",
+            "the numbers of branches, leaves and roots are %lld, %lld and %lld, expected "
+            "at most %d, and 1 or more branches and leaves",
             (long long)n, (long long)leaves, (long long)args->tree_roots.n, TREES_LIMIT);
     if (args->aggregate_function < TREES_AVERAGE ||
         args->aggregate_function > TREES_MAX || args->post_transform < ML_NONE ||
@@ -143,9 +143,9 @@ static attn_status check_members(const attnrun_step *step)
     if (ends != needed)
         return op_fail(
             step, ATTNRUN_E_ATTR,
-            "membership_values holds %lld lists that end in NaN, expected one for each "
+            "membership_values holds %s that end in NaN, expected one for each "
             "of %lld MEMBER branches",
-            (long long)ends, (long long)needed);
+            attn_plural(ends, "list"), (long long)needed);
     return ATTNRUN_OK;
 }
 

@@ -142,8 +142,8 @@ static attn_status check_nodes(const attnrun_step *step, attnrun_dim features)
     const int64_t limit = dim_is_const(features) ? features.value : INT32_MAX;
     if (!nodes_fit(args))
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "expected lists of %lld nodes (1 to %d) in all of nodes_*",
-                       (long long)n, TREES_LIMIT);
+                       "expected lists of %s (1 to %d) in all of nodes_*",
+                       attn_plural(n, "node"), TREES_LIMIT);
     for (int64_t i = 0; i < n; i++) {
         int mode = mode_of(&args->modes.v[i]);
         if (mode < 0)
@@ -165,14 +165,13 @@ static attn_status check_votes(const attnrun_step *step, int64_t n_targets)
     const int64_t n = args->vote_targets.n;
     int64_t base = list_count(&args->base, &args->base_tensor);
     if (!votes_fit(args))
-        return op_fail(step, ATTNRUN_E_ATTR, "expected lists of %lld votes",
-                       (long long)n);
+        return op_fail(step, ATTNRUN_E_ATTR, "expected lists of %s",
+                       attn_plural(n, "vote"));
     if (n_targets < 1 || n_targets > TREES_LIMIT ||
         (base != 0 && base != 1 && base != n_targets))
-        return op_fail(
-            step, ATTNRUN_E_ATTR,
-            "base_values has %lld elements, expected %lld, one for each target",
-            (long long)base, (long long)n_targets);
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "base_values has %s, expected %lld, one for each target",
+                       attn_plural(base, "element"), (long long)n_targets);
     for (int64_t i = 0; i < n; i++)
         if (args->vote_targets.v[i] < 0 || args->vote_targets.v[i] >= n_targets)
             return op_fail(step, ATTNRUN_E_RANGE,

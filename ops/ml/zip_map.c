@@ -60,9 +60,8 @@ static attn_status zip_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR, "expected one list of class labels");
     TRY(op_ml_rows(step, &rows, &features));
     if (dim_is_const(features) && features.value != labels.dims[0])
-        return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                             "expected %lld columns, one for each label",
-                             (long long)labels.dims[0]);
+        return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected %s, one for each label",
+                             attn_plural(labels.dims[0], "column"));
     TRY(op_value_unknown(step, 0, ATTNRUN_MAP_SEQUENCE, ATTNRUN_F32));
     if (op_has_out(step, 0))
         step->out[0].key_dtype = labels.dtype;

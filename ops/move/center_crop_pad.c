@@ -26,10 +26,9 @@ static attn_status center_infer(attnrun_step *step)
         return op_move_unknown(step, 0, in->dtype, -1);
     int64_t n = args->axes.v != NULL ? args->axes.n : in->rank;
     if (n > in->rank)
-        return op_fail(
-            step, ATTNRUN_E_ATTR,
-            "axes has %lld elements, expected at most %d, the rank of the input",
-            (long long)n, in->rank);
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "axes has %s, expected at most %d, the rank of the input",
+                       attn_plural(n, "element"), in->rank);
     TRY(op_need_rank(step, 1, 1));
     if (op_rank_known(step, 1))
         TRY(op_need_dim(step, 1, 0, dim_of(n), "one for each axis"));

@@ -17,7 +17,8 @@ static attn_status check_dims_infer(attnrun_step *step)
     if (x->rank >= 0 && like->rank >= 0) {
         if (x->rank > like->rank)
             return op_fail_input(step, X, ATTNRUN_E_SHAPE,
-                                 "expected at most the %d dims of input 1", like->rank);
+                                 "expected at most the %s of input 1",
+                                 attn_plural(like->rank, "dim"));
         for (int i = 0; i < x->rank; i++)
             TRY(op_need_dim(step, X, i, like->dims[like->rank - x->rank + i],
                             "the dim of input 1"));

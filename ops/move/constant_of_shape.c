@@ -34,8 +34,8 @@ static attn_status constant_infer(attnrun_step *step)
     int32_t dtype = given ? args->value.dtype : ATTNRUN_F32;
     attnrun_dim dims[ATTNRUN_MAX_RANK];
     if (given && tensor_count(&args->value) != 1)
-        return op_fail(step, ATTNRUN_E_ATTR, "value has %lld elements, expected 1",
-                       (long long)tensor_count(&args->value));
+        return op_fail(step, ATTNRUN_E_ATTR, "value has %s, expected 1",
+                       attn_plural(tensor_count(&args->value), "element"));
     if (dtype_bits(dtype) < 8)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
                        "value is %s, expected a type of whole bytes",
@@ -46,7 +46,7 @@ static attn_status constant_infer(attnrun_step *step)
         return op_move_unknown(step, 0, dtype, -1);
     if (n > ATTNRUN_MAX_RANK)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "the shape has %lld dims, expected at most %d", (long long)n,
+                       "the shape has %s, expected at most %d", attn_plural(n, "dim"),
                        ATTNRUN_MAX_RANK);
     for (int i = 0; i < n; i++) {
         if (!op_move_value(step, 0, i, &dims[i]))

@@ -54,7 +54,7 @@ static attn_status expand_infer(attnrun_step *step)
         return op_move_unknown(step, 0, in->dtype, -1);
     if (n > ATTNRUN_MAX_RANK)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "the shape has %lld dims, expected at most %d", (long long)n,
+                       "the shape has %s, expected at most %d", attn_plural(n, "dim"),
                        ATTNRUN_MAX_RANK);
     int rank = (int)n > in->rank ? (int)n : in->rank;
     for (int i = 0; i < rank; i++) {

@@ -69,9 +69,9 @@ static attn_status gather_infer(attnrun_step *step)
     TRY(op_need_rank_between(step, 0, 1, ATTNRUN_MAX_RANK));
     TRY(op_axis(step, args->axis, in->rank, false, &axis));
     if (in->rank - 1 + indices->rank > ATTNRUN_MAX_RANK)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "the result would have %d dims, expected at most %d",
-                       in->rank - 1 + indices->rank, ATTNRUN_MAX_RANK);
+        return op_fail(
+            step, ATTNRUN_E_UNSUPPORTED, "the result would have %s, expected at most %d",
+            attn_plural(in->rank - 1 + indices->rank, "dim"), ATTNRUN_MAX_RANK);
     for (int i = 0; i < axis; i++)
         dims[rank++] = in->dims[i];
     for (int i = 0; i < indices->rank; i++)

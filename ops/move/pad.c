@@ -42,8 +42,8 @@ static attn_status pads_of_attribute(const attnrun_step *step, struct pads *pads
     const struct pad_args *args = step->args;
     int rank = step->in[0].rank;
     if (args->pads.n != 2 * rank)
-        return op_fail(step, ATTNRUN_E_ATTR, "pads has %lld elements, expected %d",
-                       (long long)args->pads.n, 2 * rank);
+        return op_fail(step, ATTNRUN_E_ATTR, "pads has %s, expected %d",
+                       attn_plural(args->pads.n, "element"), 2 * rank);
     for (int i = 0; i < rank; i++) {
         pads->begin[i] = dim_of(args->pads.v[i]);
         pads->end[i] = dim_of(args->pads.v[rank + i]);

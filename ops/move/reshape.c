@@ -47,8 +47,8 @@ static attn_status target_dim(const attnrun_step *step, bool allowzero, attnrun_
         if (i >= step->in[0].rank)
             return op_fail(step, ATTNRUN_E_SHAPE,
                            "element %d of the shape is 0, which stands for a dim of the "
-                           "input, but the input has %d dims",
-                           i, step->in[0].rank);
+                           "input, but the input has %s",
+                           i, attn_plural(step->in[0].rank, "dim"));
         t->dims[i] = step->in[0].dims[i];
     }
     return ATTNRUN_OK;
@@ -114,8 +114,8 @@ static attn_status check_count(const attnrun_step *step, const struct reshape_ta
     if (dim_may_equal(all, wanted))
         return ATTNRUN_OK;
     return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                         "expected %lld elements for the shape wanted (it has %lld)",
-                         (long long)wanted.value, (long long)all.value);
+                         "expected %s for the shape wanted (it has %lld)",
+                         attn_plural(wanted.value, "element"), (long long)all.value);
 }
 
 static attn_status finish(attnrun_step *step, struct reshape_target *t)
@@ -128,9 +128,8 @@ static attn_status finish(attnrun_step *step, struct reshape_target *t)
 
 static attn_status too_long(const attnrun_step *step, int64_t n)
 {
-    return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                   "the shape has %lld dims, expected at most %d", (long long)n,
-                   ATTNRUN_MAX_RANK);
+    return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the shape has %s, expected at most %d",
+                   attn_plural(n, "dim"), ATTNRUN_MAX_RANK);
 }
 
 static attn_status reshape_1_infer(attnrun_step *step)

@@ -106,9 +106,8 @@ static attn_status same_length(const attnrun_step *step, const char *what, int64
 {
     if (length < 0 || length == n)
         return ATTNRUN_OK;
-    return op_fail(step, ATTNRUN_E_SHAPE,
-                   "%s has %lld elements, expected %lld as starts has", what,
-                   (long long)length, (long long)n);
+    return op_fail(step, ATTNRUN_E_SHAPE, "%s has %s, expected %lld as starts has", what,
+                   attn_plural(length, "element"), (long long)n);
 }
 
 static attn_status axis_bounds(const attnrun_step *step, const struct slice_args *args,
@@ -221,10 +220,9 @@ static attn_status slice_infer(attnrun_step *step)
     if (in->rank < 0 || n < 0)
         return op_move_unknown(step, 0, in->dtype, in->rank);
     if (n > in->rank)
-        return op_fail(
-            step, ATTNRUN_E_SHAPE,
-            "starts has %lld elements, expected at most %d, the rank of the input",
-            (long long)n, in->rank);
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "starts has %s, expected at most %d, the rank of the input",
+                       attn_plural(n, "element"), in->rank);
     for (int64_t k = 0; k < n; k++)
         TRY(axis_bounds(step, args, k, in->rank, &seen, all));
     for (int i = 0; i < in->rank; i++) {

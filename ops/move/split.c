@@ -67,8 +67,8 @@ static attn_status stated_part(const attnrun_step *step, attnrun_dim n, int i,
         return even_part(step, n, i, part);
     if (stated >= 0 && stated != step->n_out)
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "split has %lld elements, expected %d, one for each output",
-                       (long long)stated, step->n_out);
+                       "split has %s, expected %d, one for each output",
+                       attn_plural(stated, "element"), step->n_out);
     if (args->split.v != NULL)
         *part = dim_of(args->split.v[i]);
     else
@@ -148,8 +148,8 @@ static attn_status split_infer(attnrun_step *step)
     int64_t starts[SPLIT_MAX];
     int axis = 0;
     if (step->n_out > SPLIT_MAX)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "it has %d outputs, expected at most %d", step->n_out, SPLIT_MAX);
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "it has %s, expected at most %d",
+                       attn_plural(step->n_out, "output"), SPLIT_MAX);
     for (int i = 0; i < step->n_out && in->rank < 0; i++)
         TRY(op_move_unknown(step, i, in->dtype, -1));
     if (in->rank < 0)

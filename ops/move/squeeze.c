@@ -55,9 +55,8 @@ static attn_status squeeze_1_infer(attnrun_step *step)
     if (args->axes.v == NULL)
         return squeeze_all(step);
     if (args->axes.n > ATTNRUN_MAX_RANK)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "axes has %lld elements, expected at most %d",
-                       (long long)args->axes.n, ATTNRUN_MAX_RANK);
+        return op_fail(step, ATTNRUN_E_ATTR, "axes has %s, expected at most %d",
+                       attn_plural(args->axes.n, "element"), ATTNRUN_MAX_RANK);
     return squeeze_axes(step, args->axes.v, (int)args->axes.n);
 }
 

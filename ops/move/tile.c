@@ -43,9 +43,8 @@ static attn_status tile_dims(attnrun_step *step, const attnrun_dim *repeats, boo
         dims[i] = repeats[i].expr >= 0 ? attnrun_dim_mul(step, in->dims[i], repeats[i])
                                        : attnrun_dim_unknown(step);
         if (dims[i].expr == ATTN_DIM_INVALID)
-            return op_fail(step, ATTNRUN_E_MEMORY,
-                           "axis %d repeated %lld times overflows", i,
-                           (long long)repeats[i].value);
+            return op_fail(step, ATTNRUN_E_MEMORY, "axis %d repeated %s overflows", i,
+                           attn_plural(repeats[i].value, "time"));
         counts[i] = repeats[i].value;
         planned = planned && dim_is_const(repeats[i]) && dim_is_const(dims[i]);
     }

@@ -44,8 +44,8 @@ static attn_status unfold_infer(attnrun_step *step)
     attnrun_dim n = dims[axis];
     if (dim_is_const(n) && n.value < args->size)
         return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                             "expected at least %lld elements along axis %d",
-                             (long long)args->size, axis);
+                             "expected at least %s along axis %d",
+                             attn_plural(args->size, "element"), axis);
     n = attnrun_dim_sub(step, n, dim_of(args->size));
     n = attnrun_dim_add(step, attnrun_dim_div(step, n, dim_of(args->step)), dim_of(1));
     dims[axis] = n;

@@ -19,8 +19,8 @@ static attn_status unsqueeze_axes(attnrun_step *step, const int64_t *axes, int64
         return op_move_unknown(step, 0, in->dtype, -1);
     if (n > ATTNRUN_MAX_RANK - in->rank)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "the result would have %lld dims, expected at most %d",
-                       (long long)(in->rank + n), ATTNRUN_MAX_RANK);
+                       "the result would have %s, expected at most %d",
+                       attn_plural(in->rank + n, "dim"), ATTNRUN_MAX_RANK);
     int rank = in->rank + (int)n, next = 0;
     TRY(op_view_axes(step, axes, (int)n, rank, marked));
     for (int i = 0; i < rank; i++)

@@ -134,8 +134,8 @@ static attn_status check_rest(const attnrun_step *step, const struct mixture_kin
     const struct mixture_args *args = step->args;
     const struct mixture_matrix *m[MIXTURE_MATRICES];
     if (args->k < 1 || args->k > s->experts)
-        return op_fail(step, ATTNRUN_E_ATTR, "k is %lld, expected 1 to %lld experts",
-                       (long long)args->k, (long long)s->experts);
+        return op_fail(step, ATTNRUN_E_ATTR, "k is %lld, expected 1 to %s",
+                       (long long)args->k, attn_plural(s->experts, "expert"));
     if (args->use_sparse_mixer && args->k != 2)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "k is %lld, expected 2 with use_sparse_mixer 1",

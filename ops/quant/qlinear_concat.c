@@ -40,8 +40,8 @@ static attn_status concat_infer(attnrun_step *step)
     bool known = true;
     attnrun_dim dims[ATTNRUN_MAX_RANK];
     if (n <= FIRST || (n - FIRST) % 3 != 0)
-        return op_fail(step, ATTNRUN_E_INPUT,
-                       "there are %d inputs, expected 2 and 3 for each part", n);
+        return op_fail(step, ATTNRUN_E_INPUT, "it has %s, expected 2 and 3 for each part",
+                       attn_plural(n, "input"));
     TRY(op_qlinear_check(step, Y_SCALE, Y_ZERO));
     for (int in = FIRST; in < n; in += 3) {
         const attnrun_type *x = &step->in[in];

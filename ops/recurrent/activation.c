@@ -60,8 +60,8 @@ attn_status attn_recurrent_functions(const attnrun_step *step,
     int64_t wanted = (int64_t)kind->functions * state->directions, alphas = 0, betas = 0;
     if (given > 0 && given != wanted)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "attribute activations has %lld names, expected %lld",
-                       (long long)given, (long long)wanted);
+                       "attribute activations has %s, expected %lld",
+                       attn_plural(given, "name"), (long long)wanted);
     for (int64_t i = 0; i < wanted; i++) {
         struct recurrent_function *f =
             &state->functions[i / kind->functions][i % kind->functions];

@@ -145,9 +145,8 @@ static attn_status axes_mask(attnrun_step *step, uint32_t *mask, bool *known)
             return ATTNRUN_OK;
     } else if (args->axes.v != NULL) {
         if (args->axes.n > 64)
-            return op_fail(step, ATTNRUN_E_ATTR,
-                           "axes has %lld elements, expected at most 64",
-                           (long long)args->axes.n);
+            return op_fail(step, ATTNRUN_E_ATTR, "axes has %s, expected at most 64",
+                           attn_plural(args->axes.n, "element"));
         for (; n < args->axes.n; n++)
             axes[n] = args->axes.v[n];
     }

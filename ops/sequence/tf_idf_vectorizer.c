@@ -73,12 +73,11 @@ static attn_status check_pool(const attnrun_step *step, int64_t *width)
     }
     if (grams != args->ngram_indexes.n ||
         (args->weights.v != NULL && args->weights.n != grams))
-        return op_fail(
-            step, ATTNRUN_E_ATTR,
-            "the pool has %lld n-grams, ngram_indexes %lld elements and weights %lld, "
-            "expected as many",
-            (long long)grams, (long long)args->ngram_indexes.n,
-            (long long)args->weights.n);
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "the pool has %lld n-grams, ngram_indexes %s and weights %lld, "
+                       "expected as many",
+                       (long long)grams, attn_plural(args->ngram_indexes.n, "element"),
+                       (long long)args->weights.n);
     *width = 0;
     for (int64_t g = 0; g < grams; g++) {
         int64_t at = args->ngram_indexes.v[g];

@@ -117,9 +117,9 @@ static attn_status training_infer(attnrun_step *step)
     if (n < 1 || n * kinds != step->n_in - FIRST || step->n_out > n * (kinds - 1))
         return op_fail(
             step, ATTNRUN_E_MODEL,
-            "there are %d inputs and %d outputs, expected 2 inputs, then %d inputs "
-            "and %d outputs for each tensor",
-            step->n_in, step->n_out, kinds, kinds - 1);
+            "it has %s and %s, expected 2 inputs, then %d inputs and %s for each tensor",
+            attn_plural(step->n_in, "input"), attn_plural(step->n_out, "output"), kinds,
+            attn_plural(kinds - 1, "output"));
     TRY(one_element(step, RATE));
     TRY(one_element(step, COUNT));
     for (int in = FIRST; in < step->n_in; in++) {

@@ -102,8 +102,8 @@ static attn_status check_heads(const attnrun_step *step, int w, int b,
     *rows = op_rank_known(step, w) ? step->in[w].dims[0] : attnrun_dim_unknown(step);
     if (dim_is_const(*rows) && (rows->value == 0 || rows->value % args->num_heads != 0))
         return op_fail_input(step, w, ATTNRUN_E_SHAPE,
-                             "expected some rows for each of %lld heads",
-                             (long long)args->num_heads);
+                             "expected some rows for each of %s",
+                             attn_plural(args->num_heads, "head"));
     TRY(op_need_dim(step, w, 1, channels, "the channels"));
     return attn_map_check_vector(step, b, *rows, "the rows of its matrix");
 }

@@ -84,7 +84,7 @@ static attn_status involution_check_map(const attnrun_step *step)
     const attnrun_dim *x = step->in[X].dims;
     if (dim_is_const(x[1]) && x[1].value % args->groups != 0)
         return op_fail_input(step, X, ATTNRUN_E_SHAPE,
-                             "expected channels that %lld groups divide",
+                             "expected a number of channels that groups, %lld, divides",
                              (long long)args->groups);
     for (int i = 0; i < 2; i++)
         if (dim_is_const(x[2 + i]) && x[2 + i].value % args->stride != 0)

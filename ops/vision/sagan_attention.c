@@ -87,8 +87,8 @@ static attn_status check_last(const attnrun_step *step)
         return op_fail_input(step, BO, ATTNRUN_E_SHAPE, "expected it only with wo");
     else if (!dim_may_equal(e, channels))
         return op_fail_input(step, WV, ATTNRUN_E_SHAPE,
-                             "expected %lld rows, as x has channels, where wo is absent",
-                             (long long)channels.value);
+                             "expected %s, as x has channels, where wo is absent",
+                             attn_plural(channels.value, "row"));
     return attn_map_check_vector(step, BO, channels, "the channels of x");
 }
 

@@ -47,8 +47,8 @@ struct sk_state {
 static attn_status check_maps(const attnrun_step *step, int maps)
 {
     if (maps < MIN_MAPS || maps > MAX_MAPS)
-        return op_fail(step, ATTNRUN_E_INPUT, "it has %d maps, expected %d to %d",
-                       maps < 0 ? 0 : maps, MIN_MAPS, MAX_MAPS);
+        return op_fail(step, ATTNRUN_E_INPUT, "it has %s, expected %d to %d",
+                       attn_plural(maps < 0 ? 0 : maps, "map"), MIN_MAPS, MAX_MAPS);
     for (int in = F; in < F + maps; in++) {
         if (!op_has_in(step, in))
             return op_fail(step, ATTNRUN_E_INPUT, "map f_%d is missing", in - F);

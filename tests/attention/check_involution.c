@@ -233,7 +233,7 @@ static void refuse_shapes(struct check *c, const struct involution *plain)
     check_refuses(c, ATTNRUN_E_SHAPE, "input 0 x|dim 2 is 0");
     build(c, &s);
     c->in[0].dims[1] = c->in[1].dims[1] = 7;
-    check_refuses(c, ATTNRUN_E_SHAPE, "input 0 x|channels that 2 groups divide");
+    check_refuses(c, ATTNRUN_E_SHAPE, "input 0 x|channels that groups, 2, divides");
     build(c, &s);
     c->in[0].dims[2] = 9;
     check_refuses(c, ATTNRUN_E_SHAPE, "input 0 x|a height that stride 2 divides");

@@ -111,7 +111,7 @@ static void refuse(struct check *c)
     build(c, &s);
     c->n_in--;
     output(c, &s);
-    check_refuses(c, ATTNRUN_E_INPUT, "1 maps|expected 2 to 8");
+    check_refuses(c, ATTNRUN_E_INPUT, "1 map|expected 2 to 8");
     build(c, &s);
     c->in[0].dims[1] = 5;
     output(c, &s);

@@ -89,4 +89,4 @@ with tempfile.TemporaryDirectory() as made:
         check_name(folder, name, cli_models.relu(folder / "relu.onnx"))
     failed = subprocess.run([ATTNRUN, "compile", folder / "net.onnx"], capture_output=True,
                             text=True)
-    assert failed.returncode == 2 and "-o says where" in failed.stderr, failed
+    assert failed.returncode == 2 and "-o FILE is missing" in failed.stderr, failed

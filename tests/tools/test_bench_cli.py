@@ -67,7 +67,7 @@ class Bench(unittest.TestCase):
                                ("--against compares one", ("--against", "/bin/false", *sizes)),
                                ("--per-node shows one", ("--per-node", *sizes)),
                                ("--per-node shows the", ("--against", "/bin/false", "--per-node")),
-                               ("--svg draws several", ("--svg", self.dir / "s.svg"))):
+                               ("--svg needs a list of sizes", ("--svg", self.dir / "s.svg"))):
             self.fails(2, words, "bench", self.matmul, *options)
 
     def test_turns_of_two_programs_measure_no_peak(self):

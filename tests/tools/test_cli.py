@@ -133,7 +133,7 @@ class Cli(unittest.TestCase):
             kept = json.loads(self.ok("plan", path, *sizes, *states, "--json"))["arena_bytes"]
             self.assertLess(kept, plain)
             self.ok("bench", path, *sizes, *states, "-n", 20)
-        for state, words in (("past_k", "expected PAST=PRESENT"), ("q*=k*", "no input has"),
+        for state, words in (("past_k", "expected PAST=PRESENT"), ("q*=k*", "there is no input of"),
                              ("past_*=p_*", "no output p_k"), ("k=present_k=", "no output")):
             self.fails(2, words, "bench", path, "--state", state)
 
@@ -235,7 +235,7 @@ class Cli(unittest.TestCase):
             size = str(shared + 5 * each + spare)
             made = plan("--memory", size, "--process", "1000")
             self.assertEqual((made["max_workers"], made["workers"]), (fit, fit))
-        self.assertIn("5 fit into", self.ok("plan", self.embedding, "--process", "1000",
+        self.assertIn("room for 5 in", self.ok("plan", self.embedding, "--process", "1000",
                                             "--memory", str(shared + 5 * each)))
         self.fails(6, "5 fit", "plan", self.embedding, "--process", "1000", "--workers", "6",
                    "--memory", str(shared + 5 * each))
@@ -406,7 +406,7 @@ class Cli(unittest.TestCase):
                 for e in own:
                     self.assertGreaterEqual(e["ts"], step["ts"])
         for words in (("--print", "full"), ("--profile",), ("-o", "-")):
-            self.fails(2, "standard output takes", "run", self.embedding, "--trace", "-", *words)
+            self.fails(2, "standard output", "run", self.embedding, "--trace", "-", *words)
 
     def test_no_fusion_and_isa_agree(self):
         outputs = []
@@ -437,12 +437,12 @@ class Cli(unittest.TestCase):
             (["run", self.relu, "-Z"], "takes no option"),
             (["run", self.relu, "-i", "x"], "neither NAME=WHAT nor a npz file"),
             (["run", self.relu, "-i", "x=words"], "neither a npy, npz or pb file"),
-            (["run", self.relu, "-i", "x="], "nothing behind the ="),
+            (["run", self.relu, "-i", "x="], "a value is missing after the ="),
             (["run", self.matmul, "--set", "M"], "not SYMBOL=N"),
             (["run", self.matmul, "--set", "Q=2"], "no input has a dimension 'Q'"),
             (["run", self.matmul, "--shape", "a=2y"], "not a shape"),
             (["run", self.relu, "-o", "there"], "neither a npz, npy or json file"),
-            (["check", self.relu], "--ref with its expected outputs is missing"),
+            (["check", self.relu], "its expected outputs are missing"),
             (["check", self.relu, "--ref", self.x_file, "--rtol", "-1"], "a number of 0 or more"),
             (["help", "dance"], "no command 'dance'"),
         ]

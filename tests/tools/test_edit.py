@@ -335,7 +335,7 @@ class Edit(unittest.TestCase):
         self.attnrun("pack", path, "-o", "m.attnpack", "-q")
         self.assertIn("is a packed file", self.attnrun("optimize", "m.attnpack", "-o", "o.onnx",
                                                        code=4).stderr)
-        self.assertIn("-o says", self.attnrun("optimize", path, code=2).stderr)
+        self.assertIn("-o FILE is missing", self.attnrun("optimize", path, code=2).stderr)
         before = path.read_bytes()
         self.attnrun("optimize", path, "-o", path, "-q")
         self.assertNotEqual(path.read_bytes(), before)

@@ -132,7 +132,7 @@ class Maps(unittest.TestCase):
 
     def test_printed(self):
         done = attnrun("run", self.zip, "--print", "full", "-i", "x=[[1, 2]]")
-        self.assertIn("sequence of 1 maps", done.stdout)
+        self.assertIn("sequence of 1 map", done.stdout)
         self.assertIn('[{"a\\"": 1, "b": 2}]', done.stdout)
         self.assertIn("sequence of maps from string to f32", attnrun("inspect", self.zip).stdout)
         self.assertIn("map from string to f32", attnrun("inspect", self.words).stdout)
@@ -256,7 +256,7 @@ class Maps(unittest.TestCase):
         good = {"b": -2.0, "a": 1.5}
         self.case(self.words, map_bytes(good).SerializeToString(), y)
         for x, words in (
-            (map_bytes(good, values=[1.0]), "the map has 2 keys and 1 values"),
+            (map_bytes(good, values=[1.0]), "the map has 2 keys and 1 value"),
             (map_bytes(good, values=[1.0, [2.0, 3.0]]), "expected one"),
             (map_bytes(good, values=[1.0, numpy.float32(2)]), "expected one"),
             (map_bytes(good, values=["p", "q"]), "DTYPE"),

@@ -184,7 +184,7 @@ class Output(unittest.TestCase):
         for more in (["run", self.two, "-o", "-", "--json"],
                      ["run", self.two, "-o", "-", "--print", "full"],
                      ["plan", self.two, "--svg", "-", "--json"]):
-            self.assertIn(b"standard output takes", self.attnrun(*more, code=2).stderr)
+            self.assertIn(b"standard output", self.attnrun(*more, code=2).stderr)
 
     def test_standard_input(self):
         x = io.BytesIO()

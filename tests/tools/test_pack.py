@@ -150,7 +150,7 @@ class Pack(unittest.TestCase):
 
     # ---- what does not fit ----
     def test_no_output(self):
-        self.assertIn("-o says where", self.refused(2, "pack", self.model))
+        self.assertIn("-o FILE is missing", self.refused(2, "pack", self.model))
 
     def test_other_isa(self):
         self.pack(self.model, "--isa", "base")

@@ -134,8 +134,8 @@ static void print_table(const struct job *job, const attnrun_runtime_info *runti
            text_ms(t->pack_ms));
     printf("%-12s %s\n", "first", text_ms(t->first_ms));
     printf("%-12s %s\n", "min", text_ms(t->min_ms));
-    printf("%-12s %s (%" PRId64 " runs, ±%.1f%%)\n", "median", text_ms(t->median_ms),
-           t->n, t->spread * 100);
+    printf("%-12s %s (%s, ±%.1f%%)\n", "median", text_ms(t->median_ms),
+           tool_plural(t->n, "run"), t->spread * 100);
     printf("%-12s %s, p99 %s\n", "p90", text_ms(t->p90_ms), text_ms(t->p99_ms));
     printf("%-12s %s runs/s, %s items/s (batch %" PRId64 ")\n", "rate",
            text_rate(t->per_second), text_rate(t->per_second * (double)items_of(job)),
@@ -223,16 +223,15 @@ static attnrun_status check_options(const struct cli *cli)
     const bool sizes = sweep_of(cli) != NULL;
     if (sizes && cli->against != NULL)
         return tool_fail(ATTNRUN_E_USAGE,
-                         "--against compares one size: --set gives a list of them");
+                         "--against compares one size, but --set lists several");
     if (sizes && cli->per_node)
         return tool_fail(ATTNRUN_E_USAGE,
-                         "--per-node shows one size: --set gives a list of them");
+                         "--per-node shows one size, but --set lists several");
     if (cli->against != NULL && !against_is_file(cli) && cli->per_node)
         return tool_fail(ATTNRUN_E_USAGE, "--per-node shows the nodes of one program: "
                                           "--against compares two");
     if (!sizes && cli->svg != NULL)
-        return tool_fail(ATTNRUN_E_USAGE,
-                         "--svg draws several sizes: --set S=128,256 gives them");
+        return tool_fail(ATTNRUN_E_USAGE, "--svg needs a list of sizes: --set S=128,256");
     return ATTNRUN_OK;
 }
 

@@ -105,8 +105,8 @@ static attnrun_status set_inputs(struct cli *cli, attnrun_context *context,
     TRY(read_numbered(cli, folder, "input", n, ATTNRUN_TENSOR, &more, &found));
     held_free(&more);
     if (found)
-        return tool_fail(ATTNRUN_E_INPUT,
-                         "there is an input_%d.pb, but the model has %d inputs", n, n);
+        return tool_fail(ATTNRUN_E_INPUT, "there is an input_%d.pb, but the model has %s",
+                         n, tool_plural(n, "input"));
     return ATTNRUN_OK;
 }
 
@@ -360,7 +360,7 @@ static attnrun_status check_path(struct check *check, const char *given)
         if (!file_exists(given))
             return tool_fail(ATTNRUN_E_IO, "there is no %s", tool_path(given));
         tool_fail(ATTNRUN_E_USAGE,
-                  "%s is a file: --ref with its expected outputs is missing",
+                  "%s is a model file: its expected outputs are missing (--ref)",
                   tool_path(given));
         tool_hint("attnrun check model.onnx -i x=x.npy --ref y.npy");
         return ATTNRUN_E_USAGE;

@@ -92,20 +92,21 @@ static attnrun_status compare_tensors(const attnrun_tensor *got,
             first = k;
     if (wrong == 0)
         return ATTNRUN_OK;
+    const char *differ = wrong == 1 ? "differs" : "differ";
     if (!value_is_float(got->dtype))
-        return tool_fail(ATTNRUN_E_RANGE,
-                         "%" PRId64 " of %" PRId64 " elements of %s differ; at %s: %s, "
-                         "expected %s",
-                         wrong, n, value_shape(got), value_index(got, first),
-                         value_text(got, first), value_text(expected, first));
+        return tool_fail(
+            ATTNRUN_E_RANGE, "%" PRId64 " of %s of %s %s; at %s: %s, expected %s", wrong,
+            tool_plural(n, "element"), value_shape(got), differ, value_index(got, first),
+            value_text(got, first), value_text(expected, first));
     struct difference difference;
     difference_measure(got, expected, &difference);
     return tool_fail(ATTNRUN_E_RANGE,
-                     "%" PRId64 " of %" PRId64 " elements of %s differ; first at %s: %s, "
-                     "expected %s; largest difference %.3g (rtol %g, atol %g)",
-                     wrong, n, value_shape(got), value_index(got, first),
-                     value_text(got, first), value_text(expected, first),
-                     difference.max_abs, tolerance->rtol, tolerance->atol);
+                     "%" PRId64 " of %s of %s %s; first at %s: %s, expected %s; largest "
+                     "difference %.3g (rtol %g, atol %g)",
+                     wrong, tool_plural(n, "element"), value_shape(got), differ,
+                     value_index(got, first), value_text(got, first),
+                     value_text(expected, first), difference.max_abs, tolerance->rtol,
+                     tolerance->atol);
 }
 
 /* Entries are compared by key, in any order. A dict of Python has doubles where the model

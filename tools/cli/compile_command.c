@@ -149,9 +149,8 @@ attnrun_status command_compile(struct cli *cli, int *exit_code)
     attnrun_model *model = NULL;
     *exit_code = 0;
     if (cli->output == NULL)
-        return tool_fail(ATTNRUN_E_USAGE,
-                         "-o says where the C file goes: attnrun compile "
-                         "model.onnx -o model.c");
+        return tool_fail(ATTNRUN_E_USAGE, "-o FILE is missing: attnrun compile "
+                                          "model.onnx -o model.c");
     TRY(cli_open_model(cli, cli->paths.v[0], 0, &model));
     c.used = calloc((size_t)op_n_symbols, sizeof *c.used);
     attnrun_status status = c.used != NULL
@@ -163,7 +162,7 @@ attnrun_status command_compile(struct cli *cli, int *exit_code)
         n += c.used != NULL && c.used[i];
     free(c.used);
     if (status == ATTNRUN_OK && !cli->quiet && !file_is_stream(cli->output))
-        printf("%s: %s of model, %d operators, as %s\n", tool_path(cli->output),
-               text_bytes(c.bytes), n, c.name);
+        printf("%s: %s of model, %s, as %s\n", tool_path(cli->output),
+               text_bytes(c.bytes), tool_plural(n, "operator"), c.name);
     return status;
 }

@@ -229,7 +229,7 @@ static attnrun_status give_value(struct inputs *inputs, const char *text, int64_
         return ATTNRUN_OK;
     if (what[0] == 0)
         return tool_fail(ATTNRUN_E_USAGE,
-                         "-i '%s': there is nothing behind the =", tool_quote(text));
+                         "-i '%s': a value is missing after the =", tool_quote(text));
     if (strcmp(what, "ones") == 0 || strcmp(what, "zeros") == 0 ||
         strcmp(what, "random") == 0) {
         input->value = what; /* once all symbols are bound */

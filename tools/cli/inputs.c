@@ -42,7 +42,7 @@ static attnrun_status check_asked(const struct inputs *inputs, const struct inpu
         (inputs->cli->command->bit & answers) == 0)
         return ATTNRUN_OK;
     tool_fail(ATTNRUN_E_INPUT, "input '%s' is not given", tool_quote(input->info.name));
-    tool_hint("-i %s=random makes it up", tool_quote(input->info.name));
+    tool_hint("-i %s=random generates values", tool_quote(input->info.name));
     return ATTNRUN_E_INPUT;
 }
 

@@ -109,8 +109,8 @@ void node_table_print(const struct node_table *table, double peak_gflops, double
                     tool_path(end_of(r->name)));
     }
     if (table->n > TABLE_ROWS)
-        printf("%10s %" PRId64 " nodes that take less; --json lists all\n", "and",
-               table->n - TABLE_ROWS);
+        printf("%10s %s with shorter times; --json lists all\n", "and",
+               tool_plural(table->n - TABLE_ROWS, "node"));
     free(rows);
 }
 

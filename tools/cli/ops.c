@@ -249,7 +249,7 @@ static attnrun_status none_found(const struct cli *cli)
     const attnrun_op_def *op;
     int64_t n = 0;
     if (cli->paths.n == 0)
-        return tool_fail(ATTNRUN_E_USAGE, "no operator of a domain '%s'",
+        return tool_fail(ATTNRUN_E_USAGE, "there is no operator of the domain '%s'",
                          tool_quote(cli->domain));
     for (int32_t i = 0; n < MAX && (op = attnrun_get_op(cli->runtime, i)) != NULL; i++)
         names[n++] = op->name;

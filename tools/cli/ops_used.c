@@ -162,10 +162,11 @@ attnrun_status command_ops_used(struct cli *cli)
     char isas[256];
     if (cli->paths.n == 0)
         return tool_fail(ATTNRUN_E_USAGE,
-                         "--used is of models: attnrun ops --used model.onnx");
+                         "--used needs model files: attnrun ops --used model.onnx");
 #ifdef ATTN_OPS_LISTED
-    return tool_fail(ATTNRUN_E_USAGE, "this attnrun has the operators of a list itself "
-                                      "(ATTNRUN_OPS): use one that has all");
+    return tool_fail(ATTNRUN_E_USAGE,
+                     "this attnrun was built with a list of operators itself "
+                     "(ATTNRUN_OPS): use one that has all");
 #endif
     if (cli->json || cli->domain != NULL)
         return tool_fail(ATTNRUN_E_USAGE,

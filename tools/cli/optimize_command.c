@@ -131,9 +131,9 @@ static void print(const struct cli *cli, const attnrun_onnx_saved *saved)
         json_int(&json, "nodes", saved->n_nodes);
         json_close(&json, '}');
     } else if (!cli->quiet && !file_is_special(cli->output)) {
-        printf("%s: %s, %d of %d node%s\n", tool_quote(cli->output),
+        printf("%s: %s, %d of %s\n", tool_quote(cli->output),
                text_bytes(saved->bytes + saved->external_bytes), saved->n_nodes,
-               saved->n_file_nodes, saved->n_file_nodes == 1 ? "" : "s");
+               tool_plural(saved->n_file_nodes, "node"));
     }
 }
 
@@ -141,8 +141,7 @@ static attnrun_status write_edited(struct cli *cli, struct edit *edit)
 {
     attnrun_onnx_saved saved = { .struct_size = sizeof saved };
     if (cli->output == NULL)
-        return tool_fail(ATTNRUN_E_USAGE,
-                         "-o says where the new model goes: attnrun %s %s",
+        return tool_fail(ATTNRUN_E_USAGE, "-o FILE is missing: attnrun %s %s",
                          cli->command->name, cli->command->arguments);
     edit->external = cli->external != 0;
     for (int64_t i = 0; i < cli->sets.n;

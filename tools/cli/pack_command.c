@@ -38,8 +38,9 @@ static void print(const struct cli *cli, const attnrun_model_info *info, const c
         json_int(&json, "nodes", info->n_nodes);
         json_close(&json, '}');
     } else if (!cli->quiet) {
-        printf("%s: %s for %s, precision %s, %d nodes\n", tool_quote(cli->output),
-               text_bytes(bytes), isa, info->precision, info->n_nodes);
+        printf("%s: %s for %s, precision %s, %s\n", tool_quote(cli->output),
+               text_bytes(bytes), isa, info->precision,
+               tool_plural(info->n_nodes, "node"));
     }
 }
 
@@ -51,7 +52,7 @@ attnrun_status command_pack(struct cli *cli, int *exit_code)
     int64_t bytes = 0;
     *exit_code = 0;
     if (cli->output == NULL)
-        return tool_fail(ATTNRUN_E_USAGE, "-o says where the packed model goes: attnrun "
+        return tool_fail(ATTNRUN_E_USAGE, "-o FILE is missing: attnrun "
                                           "pack model.onnx -o model.attnpack");
     progress_start(cli, "loading");
     attnrun_status status = cli_open_model(cli, cli->paths.v[0], 0, &model);

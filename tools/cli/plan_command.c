@@ -93,30 +93,29 @@ static void print_plan(struct job *job, struct blocks *blocks,
         screen_line(i == 0 ? "inputs" : "", TITLE, "%s %s",
                     tool_quote(job->inputs.v[i].info.name),
                     text_input(&job->inputs.v[i]));
-    line_add(&arena, "%" PRId64 " bytes (%s), %s", p->arena_bytes,
+    line_add(&arena, "%s (%s), %s", tool_plural(p->arena_bytes, "byte"),
              text_bytes(p->arena_bytes),
              is_ragged(job->model) ? "at most, with all tokens of the batch" : "exact");
     if (p->n_dynamic_steps > 0)
-        line_add(&arena, " but for %d of %d steps whose shapes are known only at run",
-                 p->n_dynamic_steps, p->n_steps);
+        line_add(&arena, " but for %d of %s whose shapes are known only at run",
+                 p->n_dynamic_steps, tool_plural(p->n_steps, "step"));
     screen_text("arena", TITLE, arena.text);
     if (p->side_heap_bytes > 0 || p->n_unbounded_steps > 0)
-        line_add(&beside, "at most %" PRId64 " bytes (%s)", p->side_heap_bytes,
+        line_add(&beside, "at most %s (%s)", tool_plural(p->side_heap_bytes, "byte"),
                  text_bytes(p->side_heap_bytes));
     if (p->n_unbounded_steps > 0)
-        line_add(&beside, ", and what %d step%s that no bound is known of",
-                 p->n_unbounded_steps, p->n_unbounded_steps == 1 ? " takes" : "s take");
+        line_add(&beside, ", and the memory of %s without a known bound",
+                 tool_plural(p->n_unbounded_steps, "step"));
     if (beside.n > 0)
         screen_text("beside", TITLE, beside.text);
-    screen_line("bound", TITLE, "%" PRId64 " bytes alive at once; ratio %.4f",
-                p->lower_bound_bytes, ratio(p));
+    screen_line("bound", TITLE, "%s alive at once; ratio %.4f",
+                tool_plural(p->lower_bound_bytes, "byte"), ratio(p));
     if (p->peak_node != NULL && p->n_steps > 0)
         screen_line("peak", TITLE, "step %d of %d: %s%s(%s)", p->peak_step, p->n_steps,
                     tool_quote(p->peak_node), p->peak_node[0] != 0 ? " " : "",
                     tool_quote(p->peak_op));
-    screen_line("weights", TITLE,
-                "%" PRId64 " bytes mapped, %" PRId64 " packed, %" PRId64 " folded",
-                p->weights_bytes, p->packed_bytes, p->folded_bytes);
+    screen_line("weights", TITLE, "%s mapped, %" PRId64 " packed, %" PRId64 " folded",
+                tool_plural(p->weights_bytes, "byte"), p->packed_bytes, p->folded_bytes);
     if (workers_asked(job->cli))
         workers_print(workers);
     print_blocks(blocks);
@@ -192,7 +191,8 @@ attnrun_status command_plan(struct cli *cli, int *exit_code)
     *exit_code = 0;
     if (drawn && cli->json)
         return tool_fail(ATTNRUN_E_USAGE,
-                         "--svg -: standard output takes the drawing, and so no --json");
+                         "--svg - writes the drawing to standard output, which excludes "
+                         "--json");
     attnrun_status status = job_open(&job, cli, cli->paths.v[0]);
     if (status == ATTNRUN_OK)
         status = read_blocks(&job, &blocks);

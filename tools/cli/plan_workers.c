@@ -54,8 +54,10 @@ attnrun_status workers_fit(const struct workers *workers)
     int64_t count = workers->count > 0 ? workers->count : 1;
     int64_t all = workers->shared_bytes + count * workers->each_bytes;
     return tool_fail(ATTNRUN_E_MEMORY,
-                     "%" PRId64 " workers take %s, %s are given: %" PRId64 " fit", count,
-                     text_bytes(all), text_bytes(workers->memory_bytes), workers->max);
+                     "%s %s %s of the %s given, in which %" PRId64 " %s",
+                     tool_plural(count, "worker"), count == 1 ? "takes" : "take",
+                     text_bytes(all), text_bytes(workers->memory_bytes), workers->max,
+                     workers->max == 1 ? "fits" : "fit");
 }
 
 void workers_print(const struct workers *workers)
@@ -63,10 +65,10 @@ void workers_print(const struct workers *workers)
     printf("worker   %" PRId64 " bytes (%s) each, %s of mapped weights for all\n",
            workers->each_bytes, text_bytes(workers->each_bytes),
            text_bytes(workers->shared_bytes));
-    printf("workers  %" PRId64 " take %" PRId64 " bytes (%s)", workers->count,
+    printf("workers  %" PRId64 ", %" PRId64 " bytes (%s) in all", workers->count,
            workers->all_bytes, text_bytes(workers->all_bytes));
     if (workers->memory_bytes > 0)
-        printf("; %" PRId64 " fit into %s", workers->max,
+        printf("; room for %" PRId64 " in %s", workers->max,
                text_bytes(workers->memory_bytes));
     printf("\n");
 }

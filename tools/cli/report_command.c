@@ -301,14 +301,14 @@ attnrun_status command_report(struct cli *cli, int *exit_code)
     attnrun_model *model = NULL;
     *exit_code = 0;
     if (cli->output == NULL)
-        return tool_fail(ATTNRUN_E_USAGE, "-o says where the page goes: attnrun report "
+        return tool_fail(ATTNRUN_E_USAGE, "-o FILE is missing: attnrun report "
                                           "model.onnx -o report.html");
     for (int64_t i = 0; i < cli->inputs.n; i++) {
         const char *equals = strrchr(cli->inputs.v[i], '=');
         if (file_is_stream(equals != NULL ? equals + 1 : cli->inputs.v[i]))
             return tool_fail(
                 ATTNRUN_E_USAGE,
-                "an input is read several times: it cannot be standard input");
+                "the inputs are read several times, so none can be standard input");
     }
     TRY(child_self(report.self, sizeof report.self));
     TRY(cli_open_model(cli, cli->paths.v[0], 0, &model));

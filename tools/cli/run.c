@@ -88,11 +88,11 @@ static void print_memory(const struct job *job, const attnrun_runtime_info *runt
         line_add(&line, " (peak at %s)",
                  tool_quote(plan->peak_node[0] != 0 ? plan->peak_node : plan->peak_op));
     if (plan->n_dynamic_steps > 0)
-        line_add(&line, " and what %d nodes need whose shapes are known at run",
-                 plan->n_dynamic_steps);
+        line_add(&line, " and that of %s whose shapes are known at run",
+                 tool_plural(plan->n_dynamic_steps, "node"));
     screen_text("memory", TITLE, line.text);
-    screen_line("with", TITLE, "%d thread%s, %s, BLAS %s", runtime->threads,
-                runtime->threads == 1 ? "" : "s", runtime->isa, text_blas(runtime->blas));
+    screen_line("with", TITLE, "%s, %s, BLAS %s", tool_plural(runtime->threads, "thread"),
+                runtime->isa, text_blas(runtime->blas));
 }
 
 static void print_time(const struct job *job)
@@ -101,8 +101,8 @@ static void print_time(const struct job *job)
     struct line line = { .n = 0 };
     line_add(&line, "load %s, first %s", text_ms(t->load_ms), text_ms(t->first_ms));
     if (t->n > 0)
-        line_add(&line, ", median %s (%" PRId64 " run%s, ±%.1f%%)", text_ms(t->median_ms),
-                 t->n, t->n == 1 ? "" : "s", t->spread * 100);
+        line_add(&line, ", median %s (%s, ±%.1f%%)", text_ms(t->median_ms),
+                 tool_plural(t->n, "run"), t->spread * 100);
     screen_text("time", TITLE, line.text);
 }
 
@@ -259,19 +259,19 @@ static attnrun_status check_stream(const struct cli *cli)
     const bool traced = cli->trace != NULL && file_is_stream(cli->trace);
     if (traced && (cli->json || cli->profile || cli->print != NULL))
         return tool_fail(ATTNRUN_E_USAGE,
-                         "--trace -: standard output takes the trace, and so "
-                         "neither --json, --print nor --profile");
+                         "--trace - writes the trace to standard output, which excludes "
+                         "--json, --print and --profile");
     if (cli->output == NULL || !file_is_stream(cli->output))
         return ATTNRUN_OK;
     if (traced)
         return tool_fail(ATTNRUN_E_USAGE,
-                         "standard output takes one of -o - and --trace -");
+                         "only one of -o - and --trace - can use standard output");
     if (cli->json || cli->profile ||
         (cli->print != NULL && strcmp(cli->print, "none") != 0))
         return tool_fail(
             ATTNRUN_E_USAGE,
-            "-o -: standard output takes the outputs, and so neither --json, "
-            "--print nor --profile");
+            "-o - writes the outputs to standard output, which excludes --json, "
+            "--print and --profile");
     return ATTNRUN_OK;
 }
 

@@ -70,7 +70,8 @@ attnrun_status states_bind(struct job *job)
             if (fits(&past, job->inputs.v[i].info.name, &middle, &middle_n))
                 TRY(bind(job, i, &present, middle, middle_n));
         if (job->n_states == before)
-            return tool_fail(ATTNRUN_E_USAGE, "--state %s: no input has such a name",
+            return tool_fail(ATTNRUN_E_USAGE,
+                             "--state %s: there is no input of this name",
                              tool_quote(given->v[k]));
     }
     return ATTNRUN_OK;

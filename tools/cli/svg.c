@@ -265,9 +265,8 @@ static void draw(struct drawing *drawing, const char *model,
         ": arena of %" PRId64 " bytes</text>\n<text x=\"%d\" y=\"44\">peak at step %d, ",
         plan->arena_bytes, LEFT, plan->peak_step);
     put_text(drawing, tool_quote(plan->peak_node != NULL ? plan->peak_node : ""));
-    put(drawing,
-        "; at least %" PRId64 " bytes are alive there; %" PRId64 " blocks</text>\n",
-        plan->lower_bound_bytes, n);
+    put(drawing, "; at least %" PRId64 " bytes are alive there; %s</text>\n",
+        plan->lower_bound_bytes, tool_plural(n, "block"));
     draw_axes(drawing);
     put(drawing, "<g class=\"edge\" stroke-width=\"0.5\">\n");
     for (int64_t i = 0; i < n; i++)

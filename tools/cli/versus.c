@@ -247,10 +247,8 @@ static void show(const struct versus *v)
                     tool_quote(node.op_type));
     }
     if (v->values_path[0] != 0) {
-        screen_line("part", 9, "%s: %lld node%s, which differ%s on %s own",
-                    tool_path(v->job.cli->reduce), (long long)v->n_part_nodes,
-                    v->n_part_nodes == 1 ? "" : "s", v->n_part_nodes == 1 ? "s" : "",
-                    v->n_part_nodes == 1 ? "its" : "their");
+        screen_line("part", 9, "%s: a part of %s, which differs on its own",
+                    tool_path(v->job.cli->reduce), tool_plural(v->n_part_nodes, "node"));
         show_next(v);
     } else if (v->job.cli->reduce != NULL) {
         screen_line("part", 9, "nothing differs, so %s is not written",

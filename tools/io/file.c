@@ -87,9 +87,8 @@ attnrun_status input_file_read(const struct input_file *file, int64_t offset, vo
             return tool_fail_io("cannot read %s", tool_path(file->path));
         if (n == 0)
             return tool_fail(ATTNRUN_E_IO,
-                             "unexpected end of %s at byte %" PRId64 ": %" PRId64
-                             " bytes are missing",
-                             tool_path(file->path), offset, bytes);
+                             "unexpected end of %s at byte %" PRId64 ", %s too early",
+                             tool_path(file->path), offset, tool_plural(bytes, "byte"));
         to += n;
         offset += n;
         bytes -= n;
@@ -112,9 +111,8 @@ attnrun_status file_read_all(const char *path, int64_t max_bytes, char **data,
     attnrun_status status = ATTNRUN_OK;
     char *memory = NULL;
     if (file.bytes > max_bytes)
-        status = tool_fail(ATTNRUN_E_LIMIT,
-                           "%s has %" PRId64 " bytes, more than the limit of %" PRId64,
-                           tool_path(path), file.bytes, max_bytes);
+        status = tool_fail(ATTNRUN_E_LIMIT, "%s has %s, more than the limit of %" PRId64,
+                           tool_path(path), tool_plural(file.bytes, "byte"), max_bytes);
     else if ((memory = malloc((size_t)file.bytes + 1)) == NULL)
         status = tool_fail(ATTNRUN_E_MEMORY, "no memory for the %" PRId64 " bytes of %s",
                            file.bytes, tool_path(path));

@@ -202,10 +202,10 @@ static attnrun_status check_bytes(struct npy *npy, int64_t there)
     if (npy->data_bytes < 0)
         return tool_fail(ATTNRUN_E_LIMIT, "%s has a shape that is too large", npy->name);
     if (npy->data_bytes != there)
-        return tool_fail(ATTNRUN_E_PARSE,
-                         "%s declares %s, which is %" PRId64 " bytes, but holds %" PRId64
-                         " bytes",
-                         npy->name, value_shape(&tensor), npy->data_bytes, there);
+        return tool_fail(ATTNRUN_E_PARSE, "%s declares %s, which is %s, but holds %s",
+                         npy->name, value_shape(&tensor),
+                         tool_plural(npy->data_bytes, "byte"),
+                         tool_plural(there, "byte"));
     return ATTNRUN_OK;
 }
 

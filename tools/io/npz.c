@@ -33,10 +33,9 @@ attnrun_status npz_read(const struct zip *zip, const struct zip_entry *entry,
 {
     char name[320];
     if (max_bytes != 0 && (uint64_t)entry->bytes > max_bytes)
-        return tool_fail(ATTNRUN_E_LIMIT,
-                         "%s: entry '%s' has %" PRId64 " bytes, the limit is %" PRIu64,
-                         tool_path(zip->file.path), tool_quote(entry->name), entry->bytes,
-                         max_bytes);
+        return tool_fail(ATTNRUN_E_LIMIT, "%s: entry '%s' has %s, the limit is %" PRIu64,
+                         tool_path(zip->file.path), tool_quote(entry->name),
+                         tool_plural(entry->bytes, "byte"), max_bytes);
     uint8_t *data = malloc((size_t)entry->bytes + 1);
     if (data == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for %" PRId64 " bytes",

@@ -139,9 +139,8 @@ attnrun_status held_make(struct held *held, int32_t dtype, int32_t rank,
         return tool_fail(ATTNRUN_E_LIMIT, "a tensor of this shape is too large");
     if (max_bytes != 0 && (uint64_t)bytes > max_bytes)
         return tool_fail(ATTNRUN_E_MEMORY,
-                         "%s needs %" PRId64 " bytes, over the memory budget of %" PRIu64
-                         " bytes",
-                         value_shape(&tensor), bytes, max_bytes);
+                         "%s needs %s, over the memory budget of %" PRIu64 " bytes",
+                         value_shape(&tensor), tool_plural(bytes, "byte"), max_bytes);
     held->memory = zeroed((size_t)bytes + 1);
     if (held->memory == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for %" PRId64 " bytes", bytes);
@@ -384,7 +383,7 @@ const char *value_shape(const attnrun_tensor *tensor)
     if (tensor->kind == ATTNRUN_SEQUENCE)
         snprintf(out, 224, "sequence of %" PRId64, tensor->dims[0]);
     if (tensor->kind == ATTNRUN_MAP_SEQUENCE)
-        snprintf(out, 224, "sequence of %" PRId64 " maps", tensor->dims[0]);
+        snprintf(out, 224, "sequence of %s", tool_plural(tensor->dims[0], "map"));
     if (tensor->kind == ATTNRUN_MAP)
         snprintf(out, 224, "map of %" PRId64, tensor->dims[0]);
     if (tensor->kind == ATTNRUN_OPTIONAL || tensor->kind == ATTNRUN_OPTIONAL_SEQUENCE)

@@ -95,7 +95,8 @@ attnrun_status zip_end(struct zip_writer *zip)
 {
     const struct zip_entry *entry = &zip->entries[zip->n - 1];
     if (entry->stored_bytes != entry->bytes)
-        return tool_fail(ATTNRUN_E_INTERNAL, "an entry of another size than announced");
+        return tool_fail(ATTNRUN_E_INTERNAL,
+                         "an entry has another size than its directory states");
     return ATTNRUN_OK;
 }
 

@@ -28,6 +28,7 @@ function scaled(x, units) {
 }
 const bytes = x => scaled(x, ["B", "kB", "MB", "GB", "TB"]);
 const count = x => scaled(x, ["", "k", "M", "G", "T"]).trim();
+const plural = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
 /* A mark of an axis: a round number without the zeros that a measurement would have. */
 const mark = text => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 const ms = x => x >= 1 ? scaled(x, ["ms", "s"]) : `${three(x * 1000)} µs`;
@@ -295,10 +296,10 @@ function roofline() {
       why(DATA.bench);
     return;
   }
-  const many = bench.threads > 1, peak = bench.fp32_peak_all_gflops, read = bench.read_all_gbs;
+  const peak = bench.fp32_peak_all_gflops, read = bench.read_all_gbs;
   at("roofline-text").textContent = `This machine reaches ${three(peak)} GFLOP/s of fp32 ` +
-    `and reads ${three(read)} GB/s from memory with ${bench.threads} ` +
-    `thread${many ? "s" : ""}. Each dot is a node, and its area is its time. A node ` +
+    `and reads ${three(read)} GB/s from memory with ` +
+    `${plural(bench.threads, "thread")}. Each dot is a node, and its area is its time. A node ` +
     "above the slope reads operands that are still in a cache.";
   const points = known.map(n => ({ n, x: n.flops / moved(n), y: n.flops / n.time_ms / 1e6 }));
   const svg = chart(at("roofline"), "Operations per second of each node over its operations per " +
@@ -348,7 +349,7 @@ function arena() {
   const width = Math.max(520, Math.min(2400, steps * 9)), top = plan.arena_bytes || 1;
   const x = s => 70 + s / steps * (width - 84), y = b => height - 34 - b / top * (height - 50);
   const svg = make(at("arena"), "svg", { width, height, role: "group",
-    "aria-label": `${blocks.length} blocks over ${steps} steps` });
+    "aria-label": `${plural(blocks.length, "block")} over ${plural(steps, "step")}` });
   for (let k = 0; k <= 4; k++) {
     make(svg, "path", { class: "grid", d: `M70 ${y(top * k / 4)}H${width - 14}` });
     make(svg, "text", { x: 64, y: y(top * k / 4) + 4, "text-anchor": "end", class: "small" },
@@ -430,8 +431,8 @@ function growth() {
 
 function coverage() {
   const c = inspect.coverage;
-  at("coverage-text").textContent = `${c.native} nodes run on native operators, ${c.body} come from ` +
-    `function bodies, and ${c.missing} have no operator in this build.`;
+  at("coverage-text").textContent = `Nodes on native operators: ${c.native}. Nodes of function ` +
+    `bodies: ${c.body}. Nodes without an operator in this build: ${c.missing}.`;
   table(at("coverage"), "Operators of the rewritten graph", [["Operator"], ["Domain"], ["Coverage"],
     ["Nodes", 1]], inspect.ops.map(o => [o.op_type + (o.function ? ` (of ${o.function})` : ""),
     o.domain || "ai.onnx", o.coverage, String(o.nodes)]));

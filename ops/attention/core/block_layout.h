@@ -29,8 +29,8 @@ static inline attn_status layout_sizes(const attnrun_step *step, struct attn_lay
                              "expected 1 or more in dim 1, one more than rows");
     if (l->layouts < 1 || heads % l->layouts != 0)
         return op_fail_input(step, l->row_ptr, ATTNRUN_E_SHAPE,
-                             "expected a divisor of the %lld heads in dim 0",
-                             (long long)heads);
+                             "expected a divisor of the %s in dim 0",
+                             attn_plural(heads, "head"));
     return ATTNRUN_OK;
 }
 

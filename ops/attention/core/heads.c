@@ -41,9 +41,9 @@ attn_status attn_need_ints(const attnrun_step *step, const char *attribute,
     for (int64_t i = 0; good && i < n; i++)
         good = ints.v[i] >= 0 && ints.v[i] <= max;
     return good ? ATTNRUN_OK
-                : op_fail(step, ATTNRUN_E_ATTR,
-                          "%s has %lld numbers, expected %lld from 0 to %lld", attribute,
-                          (long long)ints.n, (long long)n, (long long)max);
+                : op_fail(step, ATTNRUN_E_ATTR, "%s has %s, expected %lld from 0 to %lld",
+                          attribute, attn_plural(ints.n, "number"), (long long)n,
+                          (long long)max);
 }
 
 attn_status attn_need_equal(const attnrun_step *step, int in, attnrun_dim found,
@@ -131,8 +131,8 @@ static attn_status split(const attnrun_step *step, int in, int rank, int64_t hea
     o->tokens = t->dims[1];
     if (dim_is_const(t->dims[2]) && t->dims[2].value % heads != 0)
         return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                             "expected a multiple of %lld heads in dim 2",
-                             (long long)heads);
+                             "expected a multiple of %s in dim 2",
+                             attn_plural(heads, "head"));
     o->dim = attnrun_dim_div(step, t->dims[2], dim_of(heads));
     return ATTNRUN_OK;
 }
@@ -152,9 +152,8 @@ static attn_status check_groups(const attnrun_step *step, int k, attnrun_dim q_h
         return attn_need_equal(step, k, kv_heads, q_heads, "number of heads");
     if (kv_heads.value < 1 || q_heads.value % kv_heads.value != 0)
         return op_fail_input(
-            step, k, ATTNRUN_E_SHAPE,
-            "its number of heads, %lld, does not divide %lld query heads",
-            (long long)kv_heads.value, (long long)q_heads.value);
+            step, k, ATTNRUN_E_SHAPE, "its number of heads, %lld, does not divide %s",
+            (long long)kv_heads.value, attn_plural(q_heads.value, "query head"));
     return ATTNRUN_OK;
 }
 

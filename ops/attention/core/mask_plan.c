@@ -173,12 +173,13 @@ attn_status attn_mask_plan(const attnrun_step *step, int first, attnrun_ints cod
         known_outputs.n != MASK_CONSTANTS || axes.n != (int64_t)n_leaves * MASK_AXES ||
         (n_leaves > 0 && axes.v == NULL))
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "code has %lld numbers, mask %lld and axes %lld, expected a "
+                       "code has %s, mask %lld and axes %lld, expected a "
                        "multiple of %d up to %d, then %d and %lld: %d for each of at "
                        "most %d inputs of the mask",
-                       (long long)code.n, (long long)known_outputs.n, (long long)axes.n,
-                       MASK_WORDS, MASK_MAX_CODE * MASK_WORDS, MASK_CONSTANTS,
-                       (long long)n_leaves * MASK_AXES, MASK_AXES, MASK_MAX_LEAVES);
+                       attn_plural(code.n, "number"), (long long)known_outputs.n,
+                       (long long)axes.n, MASK_WORDS, MASK_MAX_CODE * MASK_WORDS,
+                       MASK_CONSTANTS, (long long)n_leaves * MASK_AXES, MASK_AXES,
+                       MASK_MAX_LEAVES);
     *p = (struct attn_mask_program){ .code = code.v,
                                      .n_code = (int32_t)(code.n / MASK_WORDS),
                                      .n_leaves = n_leaves,

@@ -41,9 +41,8 @@ static attn_status packed_qkv_check_args(const attnrun_step *step,
     if (sizes->v == NULL)
         return ATTNRUN_OK;
     if (sizes->n != 3)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "qkv_hidden_sizes has %lld numbers, expected 3",
-                       (long long)sizes->n);
+        return op_fail(step, ATTNRUN_E_ATTR, "qkv_hidden_sizes has %s, expected 3",
+                       attn_plural(sizes->n, "number"));
     for (int i = 0; i < 3; i++)
         if (sizes->v[i] < 1 || sizes->v[i] > ATTN_MAX_DIM ||
             sizes->v[i] % args->num_heads != 0)
@@ -76,8 +75,8 @@ static attn_status find_widths(const attnrun_step *step, attnrun_dim *hidden,
     }
     if (dim_is_const(width) && width.value % (3 * args->num_heads) != 0)
         return op_fail_input(step, WEIGHTS, ATTNRUN_E_SHAPE,
-                             "expected a multiple of 3 * %lld heads in dim 1",
-                             (long long)args->num_heads);
+                             "expected a multiple of 3 * %s in dim 1",
+                             attn_plural(args->num_heads, "head"));
     *hidden = *v_hidden = attnrun_dim_div(step, width, dim_of(3));
     return ATTNRUN_OK;
 }

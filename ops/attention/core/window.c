@@ -24,8 +24,8 @@ attn_status attn_window_need_ints(const attnrun_step *step, const char *name,
         return ATTNRUN_OK;
     if (ints.n != 1 && dim_is_const(heads) && ints.n != heads.value)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "%s has %lld elements, expected 1 or %lld, one for each head",
-                       name, (long long)ints.n, (long long)heads.value);
+                       "%s has %s, expected 1 or %lld, one for each head", name,
+                       attn_plural(ints.n, "element"), (long long)heads.value);
     for (int64_t i = 0; i < ints.n; i++)
         if (ints.v[i] < min_value)
             return op_fail(step, ATTNRUN_E_ATTR, "%s holds %lld, expected at least %lld",

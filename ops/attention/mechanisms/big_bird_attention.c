@@ -69,8 +69,8 @@ static attn_status plan_random(const attnrun_step *step, struct big_bird_state *
     s->random = step->in[RAND_BLOCKS].dims[2].value;
     if (s->lists != 1 && s->lists != s->core.sizes.q_heads)
         return op_fail_input(step, RAND_BLOCKS, ATTNRUN_E_SHAPE,
-                             "dim 0 is %lld, expected 1 or %lld heads",
-                             (long long)s->lists, (long long)s->core.sizes.q_heads);
+                             "dim 0 is %lld, expected 1 or %s", (long long)s->lists,
+                             attn_plural(s->core.sizes.q_heads, "head"));
     TRY(op_need_dim(step, RAND_BLOCKS, 1, dim_of(s->blocks - 2),
                     "the blocks but the first and the last"));
     return op_known(step, RAND_BLOCKS) ? check_random(step, NULL) : ATTNRUN_OK;
@@ -86,9 +86,10 @@ static attn_status plan_big_bird(attnrun_step *step, const struct attn_qkv *shap
     s->blocks = sizes->q_len / args->block_size + (sizes->q_len % args->block_size != 0);
     if (sizes->q_len > 0 && s->blocks < MIN_BLOCKS)
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
-                             "%lld tokens are %lld blocks of %lld, expected at least %d",
-                             (long long)sizes->q_len, (long long)s->blocks,
-                             (long long)args->block_size, MIN_BLOCKS);
+                             "it has %s, or %s of %lld, expected at least %d blocks",
+                             attn_plural(sizes->q_len, "token"),
+                             attn_plural(s->blocks, "block"), (long long)args->block_size,
+                             MIN_BLOCKS);
     TRY(plan_random(step, s));
     s->core.density = s->blocks == 0 ? 1 : 8.0 / (double)s->blocks;
     TRY(attn_blocks_plan(step, &s->core));

@@ -100,9 +100,9 @@ static attn_status plan_chunked_local(attnrun_step *step, const struct attn_qkv 
         return op_fail(
             step, ATTNRUN_E_ATTR,
             "chunks_before and chunks_after are %lld and %lld, expected together "
-            "at most %lld with %lld chunks",
+            "at most %lld with %s",
             (long long)state->before, (long long)state->after,
-            (long long)(MAX_TURNS * chunks - 1), (long long)chunks);
+            (long long)(MAX_TURNS * chunks - 1), attn_plural(chunks, "chunk"));
     w->left = (attnrun_ints){ &state->before, 1 };
     w->right = (attnrun_ints){ &state->after, 1 };
     TRY(attn_window_plan(step, w));

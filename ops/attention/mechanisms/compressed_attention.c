@@ -74,8 +74,8 @@ static attn_status compressed_check_weights(const attnrun_step *step, attnrun_di
     if (args->groups != OP_INT_ABSENT && dim_is_const(width)) {
         if (width.value % args->groups != 0)
             return op_fail(step, ATTNRUN_E_ATTR,
-                           "groups is %lld, expected a divisor of the %lld channels",
-                           (long long)args->groups, (long long)width.value);
+                           "groups is %lld, expected a divisor of the %s",
+                           (long long)args->groups, attn_plural(width.value, "channel"));
         part = dim_of(width.value / args->groups);
     }
     if (op_has_in(step, weight)) {
@@ -116,8 +116,8 @@ static attn_status compressed_check_operands(const attnrun_step *step,
     TRY(compressed_check_weights(step, v_width, WV, BV, NULL_V));
     if (!op_has_in(step, WV) && !dim_may_equal(width, v_width))
         return op_fail_input(step, V, ATTNRUN_E_SHAPE,
-                             "expected %lld channels as in K: there is no Wv",
-                             (long long)width.value);
+                             "expected %s as in K: there is no Wv",
+                             attn_plural(width.value, "channel"));
     return attn_key_mask_check(step, KEY_MASK, shape->batch, shape->kv_len);
 }
 

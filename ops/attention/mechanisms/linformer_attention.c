@@ -68,10 +68,10 @@ static attn_status check_projection(const attnrun_step *step, int in,
     const attnrun_dim max = e->dims[e->rank - 2];
     if (dim_is_const(max) && dim_is_const(shape->kv_len) &&
         max.value < shape->kv_len.value)
-        return op_fail_input(
-            step, in, ATTNRUN_E_SHAPE,
-            "it is for at most %lld tokens, expected %lld or more as in K",
-            (long long)max.value, (long long)shape->kv_len.value);
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+                             "it is for at most %s, expected %lld or more as in K",
+                             attn_plural(max.value, "token"),
+                             (long long)shape->kv_len.value);
     return ATTNRUN_OK;
 }
 

@@ -194,9 +194,9 @@ static attn_status plan_routing(attnrun_step *step, const struct attn_qkv *shape
     s->shared = args->shared_qk != 0;
     if (s->shared && s->sizes.q_len != s->sizes.kv_len)
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "there are %lld queries and %lld keys, expected as many with "
-                       "shared_qk 1",
-                       (long long)s->sizes.q_len, (long long)s->sizes.kv_len);
+                       "it has %s and %s, expected equal numbers with shared_qk 1",
+                       attn_plural(s->sizes.q_len, "query"),
+                       attn_plural(s->sizes.kv_len, "key"));
     s->heads = s->sizes.batch * s->sizes.q_heads;
     s->clusters = step->in[MEANS].dims[1].value;
     s->memory = op_has_in(step, MEM_K) ? step->in[MEM_K].dims[2].value : 0;

@@ -119,8 +119,8 @@ static attn_status check_pattern(const attnrun_step *step, attnrun_dim heads)
     const struct sparse_args *args = step->args;
     if (args->pattern.n == 1 || !dim_is_const(heads) || heads.value == args->pattern.n)
         return ATTNRUN_OK;
-    return op_fail(step, ATTNRUN_E_ATTR, "pattern has %lld elements, expected 1 or %lld",
-                   (long long)args->pattern.n, (long long)heads.value);
+    return op_fail(step, ATTNRUN_E_ATTR, "pattern has %s, expected 1 or %lld",
+                   attn_plural(args->pattern.n, "element"), (long long)heads.value);
 }
 
 /* Whether some head's pattern has all of these parts. */

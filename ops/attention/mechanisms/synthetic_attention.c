@@ -82,9 +82,8 @@ static attn_status check_components(const attnrun_step *step, unsigned *found)
     const int64_t n = args->components.n;
     *found = 0;
     if (n < 1 || n > MAX_COMPONENTS)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "components has %lld elements, expected 1 to %d", (long long)n,
-                       MAX_COMPONENTS);
+        return op_fail(step, ATTNRUN_E_ATTR, "components has %s, expected 1 to %d",
+                       attn_plural(n, "element"), MAX_COMPONENTS);
     for (int64_t m = 0; m < n; m++) {
         const attnrun_string *s = &args->components.v[m];
         const int kind = attn_synthetic_kind(args, m);
@@ -265,10 +264,11 @@ static attn_status size_outer(const attnrun_step *step, struct synthetic_state *
     s->a.repeat = args->tile_a != 0 ? s->b.n : 0;
     s->b.repeat = args->tile_b != 0 ? s->a.n : 0;
     if (!ck_mul(s->a.n, s->b.n, &keys) || keys < s->sizes.kv_len)
-        return op_fail_input(step, SYNTHETIC_A, ATTNRUN_E_SHAPE,
-                             "%lld times %lld of b are less than %lld keys",
-                             (long long)s->a.n, (long long)s->b.n,
-                             (long long)s->sizes.kv_len);
+        return op_fail_input(
+            step, SYNTHETIC_A, ATTNRUN_E_SHAPE,
+            "its %lld times the %lld of b is less than the number of keys, "
+            "%lld",
+            (long long)s->a.n, (long long)s->b.n, (long long)s->sizes.kv_len);
     return ATTNRUN_OK;
 }
 

@@ -77,8 +77,8 @@ static attn_status take_columns(const attnrun_step *step, int in, int64_t heads,
     if (!ck_mul(dim, heads, &width) || !ck_add(width, args->columns.v[in], &width) ||
         (dim_is_const(t->dims[2]) && t->dims[2].value < width))
         return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                             "expected %lld heads of %lld columns in dim 2, from %lld on",
-                             (long long)heads, (long long)dim,
+                             "expected %s of %s in dim 2, from %lld on",
+                             attn_plural(heads, "head"), attn_plural(dim, "column"),
                              (long long)args->columns.v[in]);
     o->dim = dim_of(dim);
     return ATTNRUN_OK;
@@ -107,8 +107,8 @@ static attn_status split_operand(const attnrun_step *step, int in, int64_t heads
     if (args->columns.v != NULL)
         return take_columns(step, in, heads, o);
     if (dim_is_const(t->dims[2]) && t->dims[2].value % heads != 0)
-        return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                             "dim 2 is no multiple of %lld heads", (long long)heads);
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "dim 2 is no multiple of %s",
+                             attn_plural(heads, "head"));
     o->dim = attnrun_dim_div(step, t->dims[2], dim_of(heads));
     return ATTNRUN_OK;
 }
@@ -159,7 +159,7 @@ static attn_status qkv_check_operands(const attnrun_step *step, const struct qkv
     if (dim_is_const(q->heads) && dim_is_const(k->heads) &&
         (k->heads.value < 1 ? q->heads.value != 0 : q->heads.value % k->heads.value != 0))
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
-                             "its %lld heads are not a multiple of %lld key heads",
+                             "its head count, %lld, is no multiple of that of K, %lld",
                              (long long)q->heads.value, (long long)k->heads.value);
     if (op_has_in(step, LENS)) {
         TRY(op_need_rank(step, LENS, 1));
@@ -256,8 +256,8 @@ static attn_status plan_mask(const attnrun_step *step, struct attn_sdpa *s)
             stride *= dim;
     }
     if (s->mask_len > s->kv_len)
-        return op_fail_input(step, MASK, ATTNRUN_E_SHAPE, "expected at most %lld keys",
-                             (long long)s->kv_len);
+        return op_fail_input(step, MASK, ATTNRUN_E_SHAPE, "expected at most %s",
+                             attn_plural(s->kv_len, "key"));
     s->mask = (struct attn_heads){ strides[0], strides[1], strides[2] };
     s->mask_kind = t->dtype == ATTNRUN_BOOL  ? ATTN_MASK_KEEP
                    : t->dtype == ATTNRUN_F32 ? ATTN_MASK_ADD

@@ -125,8 +125,8 @@ static attn_status find_widths(const attnrun_step *step, struct decoder_state *s
         if (in == Q || !s->cross) {
             if (dim_is_const(t->dims[2]) && t->dims[2].value % (parts * heads) != 0)
                 return op_fail_input(step, s->packed ? Q : in, ATTNRUN_E_SHAPE,
-                                     "expected a multiple of %lld heads in dim 2",
-                                     (long long)(parts * heads));
+                                     "expected a multiple of %s in dim 2",
+                                     attn_plural(parts * heads, "head"));
             s->width[in] = attnrun_dim_div(step, t->dims[2], dim_of(parts));
         }
         TRY(op_need_dim(step, s->packed ? Q : in, 0, step->in[Q].dims[0], "the batch"));
@@ -168,8 +168,9 @@ static attn_status check_length(const attnrun_step *step, const struct decoder_s
     const int64_t tokens = tokens_of(step, s);
     if (s->shared && (past < 0 || past >= tokens))
         return op_fail_input(step, PAST_LEN, ATTNRUN_E_RANGE,
-                             "holds %lld, expected 0 to %lld: past_key has %lld tokens",
-                             (long long)past, (long long)tokens - 1, (long long)tokens);
+                             "holds %lld, expected 0 to %lld: past_key has %s",
+                             (long long)past, (long long)tokens - 1,
+                             attn_plural(tokens, "token"));
     if (!s->shared && !s->cross && past != tokens)
         return op_fail_input(step, PAST_LEN, ATTNRUN_E_RANGE,
                              "holds %lld, expected %lld as past_key has tokens",

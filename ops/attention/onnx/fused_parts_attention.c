@@ -57,8 +57,8 @@ static attn_status read_parts(const attnrun_step *step, struct parts_plan *p)
     const attnrun_ints parts = ((const struct parts_args *)step->args)->parts;
     int in = PARTS;
     if (parts.n < 2 || parts.n % 2 != 0 || parts.n > 2 * MAX_PARTS)
-        return op_fail(step, ATTNRUN_E_ATTR, "parts has %lld numbers, expected 2 to %d",
-                       (long long)parts.n, 2 * MAX_PARTS);
+        return op_fail(step, ATTNRUN_E_ATTR, "parts has %s, expected 2 to %d",
+                       attn_plural(parts.n, "number"), 2 * MAX_PARTS);
     p->n = (int)parts.n / 2;
     for (int i = 0; i < p->n; i++) {
         const int64_t window = parts.v[2 * i];
@@ -72,8 +72,8 @@ static attn_status read_parts(const attnrun_step *step, struct parts_plan *p)
     }
     return in == step->n_in
                ? ATTNRUN_OK
-               : op_fail(step, ATTNRUN_E_ATTR, "parts is of %d inputs, there are %d", in,
-                         step->n_in);
+               : op_fail(step, ATTNRUN_E_ATTR, "parts is of %s, there are %d",
+                         attn_plural(in, "input"), step->n_in);
 }
 
 static bool ranks_known(const attnrun_step *step)

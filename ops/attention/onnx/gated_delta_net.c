@@ -242,20 +242,21 @@ static attn_status check_sizes(const attnrun_step *step, const struct delta_dims
         s->d_v < 1 || s->heads > INT32_MAX || d->batch.value < 1)
         return op_fail(
             step, ATTNRUN_E_SHAPE,
-            "there are %lld sequences, %lld query heads of %lld and %lld heads of %lld, "
-            "expected 1 or more of each, and heads a multiple of query heads",
-            (long long)d->batch.value, (long long)s->q_heads, (long long)s->d_k,
-            (long long)s->heads, (long long)s->d_v);
+            "it has %s, %s of %lld and %s of %lld, expected 1 or more of each, and heads "
+            "that are a multiple of the query heads",
+            attn_plural(d->batch.value, "sequence"),
+            attn_plural(s->q_heads, "query head"), (long long)s->d_k,
+            attn_plural(s->heads, "head"), (long long)s->d_v);
     if (!op_has_in(step, STARTS) && s->tokens % d->batch.value != 0)
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "%lld tokens cannot be divided into %lld equal sequences",
-                       (long long)s->tokens, (long long)d->batch.value);
+                       "%s cannot be divided into %lld equal sequences",
+                       attn_plural(s->tokens, "token"), (long long)d->batch.value);
     if (op_has_in(step, DT_BIAS)) {
         s->bias = op_count(&step->in[DT_BIAS], 0, step->in[DT_BIAS].rank);
         if (s->bias != s->heads && (s->gate == 1 || s->bias != s->heads * s->d_k))
             return op_fail_input(step, DT_BIAS, ATTNRUN_E_SHAPE,
-                                 "expected %lld elements, one for each head%s",
-                                 (long long)s->heads,
+                                 "expected %s, one for each head%s",
+                                 attn_plural(s->heads, "element"),
                                  s->gate == 1 ? "" : ", or d_k times as many");
     }
     return ATTNRUN_OK;

@@ -127,8 +127,8 @@ static attn_status find_cache(const attnrun_step *step, struct gqa_state *s)
             return op_fail(step, ATTNRUN_E_INPUT, "%s is missing",
                            in == K_SCALE ? "k_scale" : "v_scale");
         if (op_count(&step->in[in], 0, step->in[in].rank) != scales)
-            return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld element%s",
-                                 (long long)scales, scales == 1 ? "" : "s");
+            return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %s",
+                                 attn_plural(scales, "element"));
     }
     return ATTNRUN_OK;
 }
@@ -142,8 +142,8 @@ static attn_status find_sizes(const attnrun_step *step, struct gqa_state *s)
     const int64_t all = args->num_heads + (packed ? 2 * args->kv_num_heads : 0);
     if (q->dims[2].value % all != 0)
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
-                             "expected a multiple of %lld heads in dim 2",
-                             (long long)all);
+                             "expected a multiple of %s in dim 2",
+                             attn_plural(all, "head"));
     s->dim = q->dims[2].value / all;
     s->new_tokens = q->dims[1].value;
     s->q_row = q->dims[2].value;
@@ -186,8 +186,8 @@ static attn_status find_rotary(const attnrun_step *step, struct gqa_state *s)
     s->half = step->in[COS].dims[1].value;
     s->positions = step->in[COS].dims[0].value;
     if (s->half > s->dim / 2)
-        return op_fail_input(step, COS, ATTNRUN_E_SHAPE, "expected at most %lld features",
-                             (long long)(s->dim / 2));
+        return op_fail_input(step, COS, ATTNRUN_E_SHAPE, "expected at most %s",
+                             attn_plural(s->dim / 2, "feature"));
     return ATTNRUN_OK;
 }
 
@@ -225,8 +225,9 @@ static attn_status need_total(const attnrun_step *step, int64_t tokens)
 {
     if (step->out[QK].dims[3].value >= tokens)
         return ATTNRUN_OK;
-    return op_fail_input(step, TOTAL, ATTNRUN_E_RANGE, "is %lld, below %lld new tokens",
-                         (long long)step->out[QK].dims[3].value, (long long)tokens);
+    return op_fail_input(step, TOTAL, ATTNRUN_E_RANGE, "is %lld, below %s",
+                         (long long)step->out[QK].dims[3].value,
+                         attn_plural(tokens, "new token"));
 }
 
 static int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }

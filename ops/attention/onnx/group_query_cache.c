@@ -39,19 +39,19 @@ static attn_status first_new(const attnrun_step *step, int64_t b, int64_t *first
     int64_t len = (int64_t)((const int32_t *)step->x[SEQLENS].data)[b] + 1;
     *first = len > s->new_tokens ? len - s->new_tokens : 0;
     if (gqa_slides(step) && len < s->new_tokens)
-        return op_fail_input(
-            step, SEQLENS, ATTNRUN_E_RANGE,
-            "holds %lld for sample %lld, expected at least %lld with %lld new tokens",
-            (long long)len - 1, (long long)b, (long long)s->new_tokens - 1,
-            (long long)s->new_tokens);
+        return op_fail_input(step, SEQLENS, ATTNRUN_E_RANGE,
+                             "holds %lld for sample %lld, expected at least %lld with %s",
+                             (long long)len - 1, (long long)b,
+                             (long long)s->new_tokens - 1,
+                             attn_plural(s->new_tokens, "new token"));
     if (!gqa_slides(step) &&
         (len < 0 || *first > s->past || *first + s->new_tokens > s->total))
-        return op_fail_input(
-            step, SEQLENS, ATTNRUN_E_RANGE,
-            "holds %lld for sample %lld: with %lld new tokens and %lld past "
-            "ones it must be below %lld",
-            (long long)len - 1, (long long)b, (long long)s->new_tokens,
-            (long long)s->past, (long long)s->total);
+        return op_fail_input(step, SEQLENS, ATTNRUN_E_RANGE,
+                             "holds %lld for sample %lld: with %s and %lld past "
+                             "ones it must be below %lld",
+                             (long long)len - 1, (long long)b,
+                             attn_plural(s->new_tokens, "new token"), (long long)s->past,
+                             (long long)s->total);
     const int64_t total = tensor_get_int(&step->x[TOTAL], 0);
     if (op_has_in(step, SCORE_BIAS) && total != step->x[SCORE_BIAS].dims[3])
         return op_fail_input(step, SCORE_BIAS, ATTNRUN_E_RANGE,

@@ -90,8 +90,8 @@ static attn_status split_heads(const attnrun_step *step, int in, int64_t heads,
     }
     if (dim_is_const(type->dims[2]) && type->dims[2].value % heads != 0)
         return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                             "expected a multiple of %lld heads in dim 2",
-                             (long long)heads);
+                             "expected a multiple of %s in dim 2",
+                             attn_plural(heads, "head"));
     *dim = attnrun_dim_div(step, type->dims[2], dim_of(heads));
     return ATTNRUN_OK;
 }
@@ -233,8 +233,8 @@ static attn_status check_key(const attnrun_step *step, attnrun_dim d_k)
     if (heads * d_k.value == dim.value && (heads == args->kv_num_heads || fewer))
         return ATTNRUN_OK;
     return op_fail_input(step, LINEAR_KEY, ATTNRUN_E_SHAPE,
-                         "expected %lld heads of %lld as in the query",
-                         (long long)args->kv_num_heads, (long long)d_k.value);
+                         "expected %s of %lld as in the query",
+                         attn_plural(args->kv_num_heads, "head"), (long long)d_k.value);
 }
 
 static attn_status linear_infer(attnrun_step *step)

@@ -151,8 +151,8 @@ static attn_status ms_longformer_infer(attnrun_step *step)
     const attnrun_dim width = step->in[X].dims[2];
     if (dim_is_const(width) && (width.value == 0 || width.value % args->num_heads != 0))
         return op_fail_input(step, X, ATTNRUN_E_SHAPE,
-                             "expected a multiple of %lld heads over 0 in dim 2",
-                             (long long)args->num_heads);
+                             "expected a multiple of %s over 0 in dim 2",
+                             attn_plural(args->num_heads, "head"));
     TRY(check_weight(step, WEIGHT, BIAS, width));
     TRY(check_weight(step, GLOBAL_WEIGHT, GLOBAL_BIAS, width));
     TRY(check_flags(step, MASK));

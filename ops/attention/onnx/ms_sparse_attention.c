@@ -98,8 +98,8 @@ static attn_status find_sizes(const attnrun_step *step, struct sparse_state *s)
     struct attn_sizes *z = &s->core.sizes;
     if (q->dims[2].value % all != 0 || q->dims[2].value == 0)
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
-                             "expected a multiple of %lld heads over 0 in dim 2",
-                             (long long)all);
+                             "expected a multiple of %s over 0 in dim 2",
+                             attn_plural(all, "head"));
     *z = (struct attn_sizes){ .batch = q->dims[0].value,
                               .q_len = q->dims[1].value,
                               .kv_len = past->dims[2].value,
@@ -144,8 +144,8 @@ static attn_status find_rotary(const attnrun_step *step, struct sparse_state *s)
     s->half = step->in[COS].dims[1].value;
     s->positions = step->in[COS].dims[0].value;
     if (s->half > s->core.sizes.dim / 2)
-        return op_fail_input(step, COS, ATTNRUN_E_SHAPE, "expected at most %lld features",
-                             (long long)(s->core.sizes.dim / 2));
+        return op_fail_input(step, COS, ATTNRUN_E_SHAPE, "expected at most %s",
+                             attn_plural(s->core.sizes.dim / 2, "feature"));
     return ATTNRUN_OK;
 }
 
@@ -232,9 +232,9 @@ static attn_status check_run(const attnrun_step *step, const attnrun_work *work)
                                  "expected a row for position %lld", (long long)end - 1);
         if (end > 0 && z->q_len > 0 && (end - 1) / s->core.block >= s->layout.rows)
             return op_fail_input(step, ROWS, ATTNRUN_E_RANGE,
-                                 "%lld blocks of %lld tokens end before token %lld",
-                                 (long long)s->layout.rows, (long long)s->core.block,
-                                 (long long)end - 1);
+                                 "it covers %s of %s, which end before token %lld",
+                                 attn_plural(s->layout.rows, "block"),
+                                 attn_plural(s->core.block, "token"), (long long)end - 1);
     }
     return layout_check(step, &s->layout, 0, s->layout.rows, work);
 }

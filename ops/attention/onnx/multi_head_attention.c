@@ -226,8 +226,8 @@ static attn_status plan_multi_head(attnrun_step *step, struct mha_state *state)
     TRY(mha_check_past(step, PAST_V, state, s->v_dim, &past_v));
     if (past_v != s->past_len)
         return op_fail(step, ATTNRUN_E_INPUT,
-                       "past_key has %lld tokens and past_value %lld, expected as many",
-                       (long long)s->past_len, (long long)past_v);
+                       "past_key has %s and past_value %lld, expected as many",
+                       attn_plural(s->past_len, "token"), (long long)past_v);
     s->kv_len = s->past_len + o[1].tokens;
     s->y = (struct attn_heads){ s->q_len * s->q_heads * s->v_dim, s->v_dim,
                                 s->q_heads * s->v_dim };

@@ -351,11 +351,11 @@ static attn_status check_sequence(const attnrun_step *step, int64_t b)
     const int64_t end = q.past + q.n, room = s->table * s->page;
     if (q.past < 0 || end > room)
         return op_fail_input(step, PAST, ATTNRUN_E_RANGE,
-                             "holds %lld: its pages hold up to %lld tokens, %lld are new",
+                             "holds %lld: its pages have room for %lld, %lld are new",
                              (long long)q.past, (long long)room, (long long)q.n);
     if (s->half > 0 && end > s->positions)
-        return op_fail_input(step, COS, ATTNRUN_E_RANGE, "expected %lld rows or more",
-                             (long long)end);
+        return op_fail_input(step, COS, ATTNRUN_E_RANGE, "expected %s or more",
+                             attn_plural(end, "row"));
     if (q.n == 0)
         return ATTNRUN_OK;
     int64_t from, to, unused;

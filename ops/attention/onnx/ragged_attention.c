@@ -63,11 +63,11 @@ static attn_status check_operand(const attnrun_step *step, int in)
     if (!ck_mul(args->columns.v[in == V ? V_DIM : HEAD_DIM], heads, &need) ||
         !ck_add(need, args->columns.v[in], &need) ||
         (dim_is_const(width) && width.value < need))
-        return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                             "expected %lld heads of %lld columns in dim 2, from %lld on",
-                             (long long)heads,
-                             (long long)args->columns.v[in == V ? V_DIM : HEAD_DIM],
-                             (long long)args->columns.v[in]);
+        return op_fail_input(
+            step, in, ATTNRUN_E_SHAPE, "expected %s of %s in dim 2, from %lld on",
+            attn_plural(heads, "head"),
+            attn_plural(args->columns.v[in == V ? V_DIM : HEAD_DIM], "column"),
+            (long long)args->columns.v[in]);
     return ATTNRUN_OK;
 }
 
@@ -99,8 +99,8 @@ static attn_status plan_ragged(attnrun_step *step)
     m->ragged = step->in[Q].dims[1].value;
     if (m->ragged > 0 && (batch == 0 || tokens == 0 || (m->ragged - 1) / batch >= tokens))
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
-                             "expected at most the %lld * %lld tokens of the batch",
-                             (long long)batch, (long long)tokens);
+                             "expected at most the %lld * %s of the batch",
+                             (long long)batch, attn_plural(tokens, "token"));
     TRY(attn_sdpa_fits(step, batch, args->q_num_heads, tokens, tokens, dim + v_dim));
     TRY(attn_mask_plan(step, LEAVES, args->code, args->mask, args->axes, sizes,
                        &m->program));

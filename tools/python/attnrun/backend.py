@@ -30,8 +30,8 @@ class AttnrunRep(BackendRep):
             feeds = dict(inputs)
         elif isinstance(inputs, (list, tuple)):
             if len(inputs) > len(names):
-                raise Error(f"INPUT: {len(inputs)} inputs are given, the model has "
-                            f"{len(names)}", "INPUT", 503)
+                raise Error(f"INPUT: the model takes at most {len(names)} inputs, "
+                            f"and {len(inputs)} are given", "INPUT", 503)
             feeds = dict(zip(names, inputs, strict=False))
         else:
             feeds = {names[0]: inputs}
