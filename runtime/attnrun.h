@@ -549,7 +549,8 @@ typedef struct attnrun_node_info {
     const char *name, *op_type, *domain;
     const char *function;    /* the function, or operator that is a formula, it came from; or "" */
     const char *const *inputs, *const *outputs; /* names; "" where absent */
-    int32_t n_attributes, reserved;
+    int32_t n_attributes;
+    int32_t n_graphs;        /* within it: attnrun_subgraph() */
 } attnrun_node_info;
 /* Nodes of the main graph in the order of execution, after rewriting. */
 ATTNRUN_API attnrun_status attnrun_model_node(const attnrun_model *model, int32_t index,
@@ -568,6 +569,31 @@ typedef struct attnrun_attribute_info {
 } attnrun_attribute_info;
 ATTNRUN_API attnrun_status attnrun_model_attribute(const attnrun_model *model, int32_t node,
                                                    int32_t index, attnrun_attribute_info *info);
+
+/* A graph of a model: the main one, a branch of an If, or the body of a Loop, a Scan or a
+ * SequenceMap. It belongs to the model. The calls above are about the main graph; these are the
+ * same for any graph. */
+typedef struct attnrun_graph attnrun_graph;
+typedef struct attnrun_graph_info {
+    uint32_t struct_size;
+    int32_t n_nodes, n_inputs, n_outputs; /* without the values that it takes from around it */
+    const char *name;                     /* as the file has it, or "" */
+} attnrun_graph_info;
+ATTNRUN_API attnrun_status attnrun_model_graph(const attnrun_model *model,
+                                               const attnrun_graph **graph);
+ATTNRUN_API attnrun_status attnrun_graph_query(const attnrun_graph *graph,
+                                               attnrun_graph_info *info);
+ATTNRUN_API attnrun_status attnrun_graph_node(const attnrun_graph *graph, int32_t index,
+                                              attnrun_node_info *info);
+ATTNRUN_API attnrun_status attnrun_graph_attribute(const attnrun_graph *graph, int32_t node,
+                                                   int32_t index, attnrun_attribute_info *info);
+ATTNRUN_API attnrun_status attnrun_graph_value(const attnrun_graph *graph, const char *name,
+                                               attnrun_value_info *info);
+/* Graph `index` of a node, from 0 to n_graphs - 1, and the attribute that holds it:
+ * "then_branch", "else_branch", "body". */
+ATTNRUN_API attnrun_status attnrun_subgraph(const attnrun_graph *graph, int32_t node,
+                                            int32_t index, const char **attribute,
+                                            const attnrun_graph **subgraph);
 ATTNRUN_API attnrun_status attnrun_model_metadata(const attnrun_model *model, int32_t index,
                                                   const char **key, const char **value);
 ATTNRUN_API attnrun_status attnrun_model_opset(const attnrun_model *model, int32_t index,

@@ -372,7 +372,11 @@ attn_status attn_graph_infer(struct attn_graph *graph)
     attn_pool_init(&inference.scratch, graph->model->pool.memory, ATTN_MEM_MODEL);
     attn_status status = infer_nodes(&inference);
     attn_pool_free(&inference.scratch);
-    TRY(status);
+    if (status !=
+        ATTNRUN_OK) { /* of a branch that does not fit: the model may still run */
+        attn_graph_close_gaps(graph);
+        return status;
+    }
     sweep(graph);
     TRY(attn_poll());
     attn_graph_close_gaps(graph);

@@ -10,6 +10,17 @@ static attn_status need(const void *model)
     return model ? ATTNRUN_OK : attn_fail(ATTNRUN_E_USAGE, "the model is NULL");
 }
 
+/* The handle of a graph, and back. */
+static const attnrun_graph *graph_of(const struct attn_graph *graph)
+{
+    return (const attnrun_graph *)graph;
+}
+
+static const struct attn_graph *inner_of(const attnrun_graph *graph)
+{
+    return (const struct attn_graph *)graph;
+}
+
 static const char *precision_of(const struct attn_model *m)
 {
     const bool rounds =
@@ -105,12 +116,7 @@ attnrun_status attnrun_model_value(const attnrun_model *model, const char *name,
                                    attnrun_value_info *info)
 {
     TRY(need(model));
-    const struct attn_graph *graph = model_of(model)->graph;
-    int32_t id = name ? attn_graph_find(graph, name) : -1;
-    if (id < 0)
-        return attn_fail(ATTNRUN_E_USAGE, "there is no value '%s'",
-                         attn_quote(name ? name : ""));
-    return give_value(graph, &id, 1, 0, info);
+    return attnrun_graph_value(graph_of(model_of(model)->graph), name, info);
 }
 
 static int32_t find(const struct attn_graph *graph, const int32_t *ids, int32_t n,
@@ -138,15 +144,60 @@ int32_t attnrun_model_find_output(const attnrun_model *model, const char *name)
     return find(graph, graph->outputs, graph->n_outputs, name);
 }
 
-attnrun_status attnrun_model_node(const attnrun_model *model, int32_t index,
-                                  attnrun_node_info *info)
+/* ---- graphs and their nodes ---- */
+
+static attn_status find_node(const attnrun_graph *of, int32_t index,
+                             const struct attn_node **node)
 {
-    TRY(need(model));
-    const struct attn_graph *graph = model_of(model)->graph;
+    if (of == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "the graph is NULL");
+    const struct attn_graph *graph = inner_of(of);
     if (index < 0 || index >= graph->n_nodes)
         return attn_fail(ATTNRUN_E_USAGE, "node %d is not in 0..%lld", index,
                          (long long)graph->n_nodes - 1);
-    const struct attn_node *node = graph->nodes[index];
+    *node = graph->nodes[index];
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_model_graph(const attnrun_model *model,
+                                   const attnrun_graph **graph)
+{
+    TRY(need(model));
+    if (graph == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_graph: graph is NULL");
+    *graph = graph_of(model_of(model)->graph);
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_graph_query(const attnrun_graph *graph, attnrun_graph_info *info)
+{
+    if (graph == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "the graph is NULL");
+    const struct attn_graph *inner = inner_of(graph);
+    attnrun_graph_info filled = { .n_nodes = (int32_t)inner->n_nodes,
+                                  .n_inputs = inner->n_inputs,
+                                  .n_outputs = inner->n_outputs,
+                                  .name = inner->name != NULL ? inner->name : "" };
+    return attn_struct_write(info, &filled, sizeof filled, "attnrun_graph_info");
+}
+
+attnrun_status attnrun_graph_value(const attnrun_graph *graph, const char *name,
+                                   attnrun_value_info *info)
+{
+    if (graph == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "the graph is NULL");
+    int32_t id = name ? attn_graph_find(inner_of(graph), name) : -1;
+    if (id < 0)
+        return attn_fail(ATTNRUN_E_USAGE, "there is no value '%s'",
+                         attn_quote(name ? name : ""));
+    return give_value(inner_of(graph), &id, 1, 0, info);
+}
+
+attnrun_status attnrun_graph_node(const attnrun_graph *graph, int32_t index,
+                                  attnrun_node_info *info)
+{
+    const struct attn_node *node;
+    TRY(find_node(graph, index, &node));
     attnrun_node_info filled = {
         .coverage = node->pub.op == NULL                           ? ATTNRUN_MISSING
                     : node->pub.function[0] != 0 && !node->formula ? ATTNRUN_BODY
@@ -161,11 +212,46 @@ attnrun_status attnrun_model_node(const attnrun_model *model, int32_t index,
         .inputs = node->pub.inputs,
         .outputs = node->pub.outputs,
         .n_attributes = node->n_attrs,
+        .n_graphs = node->n_graphs,
     };
     return attn_struct_write(info, &filled, sizeof filled, "attnrun_node_info");
 }
 
-attnrun_status attnrun_model_attribute(const attnrun_model *model, int32_t node,
+attnrun_status attnrun_model_node(const attnrun_model *model, int32_t index,
+                                  attnrun_node_info *info)
+{
+    TRY(need(model));
+    return attnrun_graph_node(graph_of(model_of(model)->graph), index, info);
+}
+
+/* The attribute that holds graph `index` of the node. */
+static const char *attribute_of(const struct attn_node *node, int32_t index)
+{
+    for (int32_t i = 0; i < node->n_attrs; i++) {
+        const struct attn_attr *attr = &node->attrs[i];
+        const int64_t n = attr->kind == ATTN_ATTR_GRAPH    ? 1
+                          : attr->kind == ATTN_ATTR_GRAPHS ? attr->i
+                                                           : 0;
+        if (index >= attr->graph && index - attr->graph < n)
+            return attr->name;
+    }
+    return "";
+}
+
+attnrun_status attnrun_subgraph(const attnrun_graph *graph, int32_t node, int32_t index,
+                                const char **attribute, const attnrun_graph **subgraph)
+{
+    const struct attn_node *of;
+    TRY(find_node(graph, node, &of));
+    if (index < 0 || index >= of->n_graphs || attribute == NULL || subgraph == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "subgraph %d is not in 0..%d", index,
+                         of->n_graphs - 1);
+    *attribute = attribute_of(of, index);
+    *subgraph = graph_of(of->graphs[index]);
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_graph_attribute(const attnrun_graph *graph, int32_t node,
                                        int32_t index, attnrun_attribute_info *info)
 {
     static const int32_t kinds[] = {
@@ -179,12 +265,8 @@ attnrun_status attnrun_model_attribute(const attnrun_model *model, int32_t node,
         [ATTN_ATTR_GRAPH] = ATTNRUN_ATTR_GRAPH,
         [ATTN_ATTR_TYPE_PROTO] = ATTNRUN_ATTR_TYPE,
     };
-    TRY(need(model));
-    const struct attn_graph *graph = model_of(model)->graph;
-    if (node < 0 || node >= graph->n_nodes)
-        return attn_fail(ATTNRUN_E_USAGE, "node %d is not in 0..%lld", node,
-                         (long long)graph->n_nodes - 1);
-    const struct attn_node *of = graph->nodes[node];
+    const struct attn_node *of;
+    TRY(find_node(graph, node, &of));
     if (index < 0 || index >= of->n_attrs)
         return attn_fail(ATTNRUN_E_USAGE, "attribute %d is not in 0..%d", index,
                          of->n_attrs - 1);
@@ -204,6 +286,15 @@ attnrun_status attnrun_model_attribute(const attnrun_model *model, int32_t node,
     };
     return attn_struct_write(info, &filled, sizeof filled, "attnrun_attribute_info");
 }
+
+attnrun_status attnrun_model_attribute(const attnrun_model *model, int32_t node,
+                                       int32_t index, attnrun_attribute_info *info)
+{
+    TRY(need(model));
+    return attnrun_graph_attribute(graph_of(model_of(model)->graph), node, index, info);
+}
+
+/* ---- texts ---- */
 
 attnrun_status attnrun_model_metadata(const attnrun_model *model, int32_t index,
                                       const char **key, const char **value)

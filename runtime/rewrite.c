@@ -127,8 +127,6 @@ attn_status attn_graph_rewrite(struct attn_graph *graph)
 {
     const bool expands = graph->model->origin == NULL;
     bool changed = true, expanded;
-    attn_graph_close_gaps(
-        graph); /* a branch may have failed after a node of it was folded */
     for (int round = 0; changed && round < MAX_ROUNDS; round++) {
         changed = false;
         if (expands)

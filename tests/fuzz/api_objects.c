@@ -400,6 +400,24 @@ static void see_op(void *user, const attnrun_op_def *op)
     a->sum += strlen(op->name);
 }
 
+/* The main graph, and one within a node of it where there is one. */
+static void list_graphs(struct api_case *a, const struct api_model *m, int32_t index)
+{
+    struct api_filled filled, node, value;
+    const attnrun_graph *graph = NULL, *inner = NULL;
+    const char *attribute = NULL;
+    API(a, attnrun_model_graph(m->handle, &graph));
+    if (API(a, attnrun_subgraph(graph, index, api_index(a, 2), &attribute, &inner)) ==
+        ATTNRUN_OK)
+        graph = inner;
+    attnrun_graph_info *info = api_to_fill(a, &filled, sizeof *info);
+    api_is_filled(a, &filled, API(a, attnrun_graph_query(graph, info)));
+    attnrun_node_info *found = api_to_fill(a, &node, sizeof *found);
+    api_is_filled(a, &node, API(a, attnrun_graph_node(graph, api_index(a, 4), found)));
+    attnrun_value_info *of = api_to_fill(a, &value, sizeof *of);
+    api_is_filled(a, &value, API(a, attnrun_graph_value(graph, "x", of)));
+}
+
 static void list_model(struct api_case *a)
 {
     struct api_filled node, attribute;
@@ -414,6 +432,7 @@ static void list_model(struct api_case *a)
     api_is_filled(
         a, &attribute,
         API(a, attnrun_model_attribute(m->handle, index, api_index(a, 3), found)));
+    list_graphs(a, m, index);
     API(a, attnrun_model_metadata(m->handle, api_index(a, 2), &one, &two));
     API(a, attnrun_model_opset(m->handle, api_index(a, 2), &one, &version));
     API(a, attnrun_model_pass(m->handle, api_index(a, m->info.n_passes), &one, &applied));

@@ -40,6 +40,8 @@ static void test_api_refuses_null(void **state)
     attnrun_context *no_context;
     attnrun_tensor tensor;
     const char *text;
+    const attnrun_graph *graph;
+    attnrun_graph_info graph_info = { .struct_size = sizeof graph_info };
     int64_t version;
     int32_t count;
 #define REFUSED(call) FAILS(ATTNRUN_E_USAGE, "", call)
@@ -59,6 +61,13 @@ static void test_api_refuses_null(void **state)
     REFUSED(attnrun_model_value(NULL, "ids", &value));
     REFUSED(attnrun_model_value(model, NULL, &value));
     REFUSED(attnrun_model_node(NULL, 0, &node));
+    REFUSED(attnrun_model_graph(NULL, &graph));
+    REFUSED(attnrun_model_graph(model, NULL));
+    REFUSED(attnrun_graph_query(NULL, &graph_info));
+    REFUSED(attnrun_graph_node(NULL, 0, &node));
+    REFUSED(attnrun_graph_attribute(NULL, 0, 0, NULL));
+    REFUSED(attnrun_graph_value(NULL, "ids", &value));
+    REFUSED(attnrun_subgraph(NULL, 0, 0, &text, &graph));
     REFUSED(attnrun_model_metadata(model, 0, NULL, NULL));
     REFUSED(attnrun_model_opset(model, 0, NULL, &version));
     REFUSED(attnrun_model_pass(model, 0, &text, NULL));
@@ -97,8 +106,13 @@ static void test_api_refuses_other_indexes(void **state)
         attnrun_node_info node = { .struct_size = sizeof node };
         attnrun_tensor tensor;
         const char *a, *b;
+        const attnrun_graph *graph, *inner;
         int64_t version;
         int32_t k = indexes[i], count;
+        assert_int_equal(attnrun_model_graph(model, &graph), ATTNRUN_OK);
+        FAILS(ATTNRUN_E_USAGE, "", attnrun_graph_node(graph, k, &node));
+        FAILS(ATTNRUN_E_USAGE, "", attnrun_subgraph(graph, 0, k, &a, &inner));
+        FAILS(ATTNRUN_E_USAGE, "", attnrun_subgraph(graph, k, 0, &a, &inner));
         FAILS(ATTNRUN_E_USAGE, "", attnrun_model_input(model, k, &value));
         FAILS(ATTNRUN_E_USAGE, "", attnrun_model_output(model, k, &value));
         FAILS(ATTNRUN_E_USAGE, "", attnrun_model_node(model, k, &node));
