@@ -105,6 +105,28 @@ def swiglu(path):
                 [("y", TensorProto.FLOAT, ["N"])], domains=["example"])
 
 
+def nested(path):
+    """An If in the body of a Loop: one of its branches is a product with a bias, which fuse, and
+    the other one has a weight of the same name."""
+    node, value = helper.make_node, helper.make_tensor_value_info
+    F, B = TensorProto.FLOAT, TensorProto.BOOL
+    half = numpy_helper.from_array(numpy.full((4, 4), 0.5, "f"), "w")
+    then = helper.make_graph(
+        [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["q"]),
+         node("Relu", ["q"], ["t"])], "then graph", [], [value("t", F, None)], [half])
+    other = helper.make_graph([node("Mul", ["v", "w"], ["e"])], "", [], [value("e", F, None)],
+                              [numpy_helper.from_array(numpy.ones((4, 4), "f"), "w")])
+    body = helper.make_graph(
+        [node("Less", ["i", "two"], ["early"]),
+         node("If", ["early"], ["n"], name="choose", then_branch=then, else_branch=other),
+         node("Identity", ["go"], ["again"])], "body",
+        [value("i", TensorProto.INT64, ()), value("go", B, ()), value("v", F, None)],
+        [value("again", B, ()), value("n", F, None)])
+    return save(path, [node("Loop", ["trips", "", "x"], ["y"], name="turns", body=body)],
+                [("x", F, [4, 4])], [("y", F, [4, 4])],
+                [("b", numpy.ones(4, "f")), ("trips", numpy.int64(3)), ("two", numpy.int64(2))])
+
+
 def missing(path):
     return save(path, [helper.make_node("Nowhere", ["x"], ["h"], domain="a.b"),
                        helper.make_node("Unheard", ["h"], ["y"], domain="a.b")],

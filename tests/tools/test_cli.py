@@ -315,6 +315,7 @@ class Cli(unittest.TestCase):
                                    "--weights"))
         self.assertEqual(facts["opsets"], {"ai.onnx": 18})
         self.assertEqual(facts["inputs"][0]["shape"], ["B", "S"])
+        self.assertEqual(facts["subgraphs"], [])
         done = attnrun("inspect", self.missing, "--coverage")
         self.assertEqual(done.returncode, 4)
         self.assertRegex(done.stderr, "Nowhere.*Unheard")

@@ -99,6 +99,7 @@ class Json(unittest.TestCase):
         for bound in plan["speedup"]:
             self.assertTrue(1 <= bound["max_ratio"] <= bound["threads"], bound)
         self.json("inspect", self.embedding, "--layers", "--weights")
+        self.json("inspect", cli_models.nested(self.dir / "nested.onnx"), "--layers")
         self.json("inspect", cli_models.missing(self.dir / "missing.onnx"))
         self.json("ops")
         self.json("bench", self.relu, "-n", 3)

@@ -168,12 +168,36 @@ class Use(unittest.TestCase):
                    for command in ("run", "plan", "inspect", "bench")]
         screens += [("run", "--profile", long_names), ("inspect", "--layers", wide),
                     ("compare", wide, "--with", "no-fusion", "--per-node")]
+        nested = cli_models.nested(self.dir / "nested.onnx")
+        screens += [("inspect", nested), ("inspect", "--layers", nested)]
         screens += [("doctor", "--bench"), ("help",), ("inspect", "--layers", "matmul.onnx")]
         screens += [("help", c) for c in ("run", "check", "plan", "inspect", "ops", "bench")]
         for screen in screens:
             for line in self.ok(*screen).splitlines():
                 self.assertLessEqual(self.width(line), 80, (screen, line))
                 self.assertEqual(line, line.rstrip(), screen)
+
+    def test_inspect_shows_subgraphs(self):
+        path = cli_models.nested(self.dir / "nested.onnx")
+        out = self.ok("inspect", path)
+        self.assertRegex(out, r"1 in the file, 1 after rewriting, \d+ in 3 subgraphs: ")
+        self.assertRegex(out, r"(?m)^subgraphs  body of Loop 'turns':  3 nodes$")
+        self.assertRegex(out, r"(?m)^ {13}then_branch of If 'choose':  1 node$")
+        self.assertRegex(out, r"(?m)^ {15}1 FusedMatMul$")
+        self.assertRegex(out, r"(?m)^ {13}else_branch of If 'choose':  1 node$")
+        layers = self.ok("inspect", path, "--layers")
+        self.assertRegex(layers, r"(?m)^  then_branch of If 'choose'$")
+        self.assertRegex(layers, r"(?m)^ {8}0 FusedMatMul")
+        facts = json.loads(self.ok("inspect", path, "--json", "--layers", "--weights"))
+        inner = facts["subgraphs"]
+        self.assertEqual([(g["op_type"], g["attribute"], g["graph"], g["outer"]) for g in inner],
+                         [("Loop", "body", "body", -1), ("If", "else_branch", "", 0),
+                          ("If", "then_branch", "then graph", 0)])
+        self.assertEqual([len(g["layers"]) for g in inner], [g["nodes"] for g in inner])
+        total = sum(op["nodes"] for op in facts["ops"])
+        self.assertEqual(total, len(facts["layers"]) + sum(g["nodes"] for g in inner))
+        self.assertEqual(total, facts["coverage"]["native"])
+        self.assertEqual(sum(w["name"] == "w" for w in facts["weights"]), 2)
 
     def test_screens_keep_together_what_belongs_together(self):
         """A number and its unit, a name and its value, and commands that can be copied."""

@@ -11,10 +11,10 @@ static int by_count(const void *a, const void *b)
     return x->n != y->n ? (x->n < y->n ? 1 : -1) : strcmp(x->op_type, y->op_type);
 }
 
-static attnrun_status count_op(struct inspect *inspect, const attnrun_node_info *node)
+static attnrun_status count_op(struct op_counts *ops, const attnrun_node_info *node)
 {
-    for (int64_t i = 0; i < inspect->n_ops; i++) {
-        struct op_count *op = &inspect->ops[i];
+    for (int64_t i = 0; i < ops->n; i++) {
+        struct op_count *op = &ops->v[i];
         if (op->coverage == node->coverage && op->opset == node->opset &&
             strcmp(op->op_type, node->op_type) == 0 &&
             strcmp(op->domain, node->domain) == 0 &&
@@ -23,55 +23,113 @@ static attnrun_status count_op(struct inspect *inspect, const attnrun_node_info 
             return ATTNRUN_OK;
         }
     }
-    size_t bytes = (size_t)(inspect->n_ops + 1) * sizeof *inspect->ops;
-    struct op_count *ops = realloc(inspect->ops, bytes);
-    if (ops == NULL)
+    struct op_count *grown = realloc(ops->v, (size_t)(ops->n + 1) * sizeof *grown);
+    if (grown == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for a list of operators");
-    inspect->ops = ops;
-    ops[inspect->n_ops++] = (struct op_count){ .op_type = node->op_type,
-                                               .domain = node->domain,
-                                               .function = node->function,
-                                               .opset = node->opset,
-                                               .coverage = node->coverage,
-                                               .n = 1 };
+    ops->v = grown;
+    grown[ops->n++] = (struct op_count){ .op_type = node->op_type,
+                                         .domain = node->domain,
+                                         .function = node->function,
+                                         .opset = node->opset,
+                                         .coverage = node->coverage,
+                                         .n = 1 };
+    return ATTNRUN_OK;
+}
+
+static void sort_ops(struct op_counts *ops)
+{
+    if (ops->n > 0)
+        qsort(ops->v, (size_t)ops->n, sizeof *ops->v, by_count);
+}
+
+static attnrun_status add_graph(struct inspect *inspect,
+                                const struct inspect_graph *graph)
+{
+    struct inspect_graph *grown =
+        realloc(inspect->graphs, (size_t)(inspect->n_graphs + 1) * sizeof *grown);
+    if (grown == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for a list of graphs");
+    inspect->graphs = grown;
+    grown[inspect->n_graphs] = *graph;
+    grown[inspect->n_graphs].info.struct_size = sizeof graph->info;
+    TRY_LIB(attnrun_graph_query(graph->graph, &grown[inspect->n_graphs++].info));
+    return ATTNRUN_OK;
+}
+
+/* Counts the nodes of a graph that is in the list, and adds the graphs within them, each with
+ * those within it: as deep as the limit subgraph_depth. */
+static attnrun_status count_graph(struct inspect *inspect, int32_t at)
+{
+    const struct inspect_graph around = inspect->graphs[at];
+    for (int32_t i = 0; i < around.info.n_nodes; i++) {
+        attnrun_node_info node = { .struct_size = sizeof node };
+        TRY_LIB(attnrun_graph_node(around.graph, i, &node));
+        TRY(count_op(&inspect->ops, &node));
+        TRY(count_op(&inspect->graphs[at].ops, &node));
+        inspect->coverage[node.coverage < 0 || node.coverage > 2 ? 2 : node.coverage]++;
+        inspect->n_inner += at > 0;
+        for (int32_t k = 0; k < node.n_graphs; k++) {
+            struct inspect_graph inner = { .outer = at,
+                                           .depth = around.depth + 1,
+                                           .node_index = i,
+                                           .node = node.name,
+                                           .op_type = node.op_type };
+            TRY_LIB(attnrun_subgraph(around.graph, i, k, &inner.attribute, &inner.graph));
+            TRY(add_graph(inspect, &inner));
+            TRY(count_graph(inspect, inspect->n_graphs - 1));
+        }
+    }
+    sort_ops(&inspect->graphs[at].ops);
     return ATTNRUN_OK;
 }
 
 static attnrun_status count_ops(struct inspect *inspect)
 {
-    for (int32_t i = 0; i < inspect->info.n_nodes; i++) {
-        attnrun_node_info node = { .struct_size = sizeof node };
-        TRY_LIB(attnrun_model_node(inspect->model, i, &node));
-        TRY(count_op(inspect, &node));
-        inspect->coverage[node.coverage < 0 || node.coverage > 2 ? 2 : node.coverage]++;
-    }
-    if (inspect->n_ops > 0)
-        qsort(inspect->ops, (size_t)inspect->n_ops, sizeof *inspect->ops, by_count);
+    struct inspect_graph top = {
+        .outer = -1, .node = "", .op_type = "", .attribute = ""
+    };
+    TRY_LIB(attnrun_model_graph(inspect->model, &top.graph));
+    TRY(add_graph(inspect, &top));
+    TRY(count_graph(inspect, 0));
+    sort_ops(&inspect->ops);
     return ATTNRUN_OK;
 }
 
-/* All weights are named by the nodes that read them. */
+/* The weights that the nodes of one graph read. `seen`: addresses of those that were visited. */
+static attnrun_status visit_weights(const struct inspect_graph *graph, struct list *seen,
+                                    weight_visit *visit, void *user)
+{
+    for (int32_t i = 0; i < graph->info.n_nodes; i++) {
+        attnrun_node_info node = { .struct_size = sizeof node };
+        TRY_LIB(attnrun_graph_node(graph->graph, i, &node));
+        for (int32_t k = 0; k < node.n_inputs; k++) {
+            attnrun_value_info info = { .struct_size = sizeof info };
+            if (node.inputs[k][0] == 0 ||
+                attnrun_graph_value(graph->graph, node.inputs[k], &info) != 0 ||
+                info.constant == NULL)
+                continue;
+            bool known = false;
+            for (int64_t s = 0; s + 1 < seen->n && !known; s += 2)
+                known = seen->v[s] == (const char *)info.constant->data &&
+                        strcmp(seen->v[s + 1], info.name) == 0;
+            if (known)
+                continue;
+            TRY(list_add(seen, info.constant->data));
+            TRY(list_add(seen, info.name));
+            visit(user, &info);
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+/* All weights are named by the nodes that read them. Two branches may have a name each. */
 attnrun_status inspect_weights(const struct inspect *inspect, weight_visit *visit,
                                void *user)
 {
     struct list seen = { 0 };
     attnrun_status status = ATTNRUN_OK;
-    for (int32_t i = 0; i < inspect->info.n_nodes && status == ATTNRUN_OK; i++) {
-        attnrun_node_info node = { .struct_size = sizeof node };
-        status = attnrun_model_node(inspect->model, i, &node);
-        for (int32_t k = 0; k < node.n_inputs && status == ATTNRUN_OK; k++) {
-            attnrun_value_info info = { .struct_size = sizeof info };
-            bool known = node.inputs[k][0] == 0;
-            for (int64_t s = 0; s < seen.n && !known; s++)
-                known = strcmp(seen.v[s], node.inputs[k]) == 0;
-            if (known ||
-                attnrun_model_value(inspect->model, node.inputs[k], &info) != 0 ||
-                info.constant == NULL)
-                continue;
-            status = list_add(&seen, info.name);
-            visit(user, &info);
-        }
-    }
+    for (int32_t g = 0; g < inspect->n_graphs && status == ATTNRUN_OK; g++)
+        status = visit_weights(&inspect->graphs[g], &seen, visit, user);
     free(seen.v);
     return status;
 }
@@ -106,10 +164,14 @@ attnrun_status command_inspect(struct cli *cli, int *exit_code)
         status = show(&inspect);
     *exit_code = 0;
     if (status == ATTNRUN_OK && cli->coverage && inspect.info.n_missing > 0)
-        status = tool_fail(
-            ATTNRUN_E_UNSUPPORTED, "%d operator%s missing: %s", inspect.info.n_missing,
-            inspect.info.n_missing == 1 ? " is" : "s are", inspect.info.missing);
-    free(inspect.ops);
+        status =
+            tool_fail(ATTNRUN_E_UNSUPPORTED, "%s %s missing: %s",
+                      tool_plural(inspect.info.n_missing, "operator"),
+                      inspect.info.n_missing == 1 ? "is" : "are", inspect.info.missing);
+    for (int32_t g = 0; g < inspect.n_graphs; g++)
+        free(inspect.graphs[g].ops.v);
+    free(inspect.graphs);
+    free(inspect.ops.v);
     attnrun_model_release(inspect.model);
     return status;
 }

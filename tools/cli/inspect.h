@@ -10,14 +10,32 @@ struct op_count {
     int32_t opset, coverage;
     int64_t n;
 };
+/* Operators, the most frequent first. */
+struct op_counts {
+    struct op_count *v;
+    int64_t n;
+};
+
+/* The main graph, and each graph within a node of another one, which comes before it. */
+struct inspect_graph {
+    const attnrun_graph *graph;
+    attnrun_graph_info info;
+    int32_t outer, depth; /* the graph around it; -1 and 0: the main graph */
+    int32_t node_index;   /* in that graph: what it is within */
+    const char *node, *op_type, *attribute;
+    struct op_counts ops;
+};
+
 struct inspect {
     struct cli *cli;
     const char *path;
     attnrun_model *model;
     attnrun_model_info info;
-    struct op_count *ops; /* most frequent first */
-    int64_t n_ops;
-    int64_t coverage[3]; /* nodes: native, body, missing */
+    struct inspect_graph *graphs;
+    int32_t n_graphs;
+    struct op_counts ops; /* of all graphs, as the next two */
+    int64_t coverage[3];  /* nodes: native, body, missing */
+    int64_t n_inner;      /* nodes that are not of the main graph */
 };
 
 typedef void weight_visit(void *user, const attnrun_value_info *info);

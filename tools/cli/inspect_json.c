@@ -90,16 +90,20 @@ static attnrun_status json_about(const struct inspect *inspect, struct json *jso
     return ATTNRUN_OK;
 }
 
-static void json_ops(const struct inspect *inspect, struct json *json)
+static void json_coverage(const struct inspect *inspect, struct json *json)
 {
     json_open(json, "coverage", '{');
     for (int c = 0; c < 3; c++)
         json_int(json, coverage_names[c], inspect->coverage[c]);
     json_words(json, "missing_operators", inspect->info.missing, ", ");
     json_close(json, '}');
+}
+
+static void json_ops(const struct op_counts *ops, struct json *json)
+{
     json_open(json, "ops", '[');
-    for (int64_t i = 0; i < inspect->n_ops; i++) {
-        const struct op_count *op = &inspect->ops[i];
+    for (int64_t i = 0; i < ops->n; i++) {
+        const struct op_count *op = &ops->v[i];
         json_open(json, NULL, '{');
         json_text(json, "domain", op->domain);
         json_text(json, "op_type", op->op_type);
@@ -146,32 +150,55 @@ static void json_attribute(struct json *json, const attnrun_attribute_info *a)
 }
 
 /* Numbers, text and lists of them; tensors, graphs and types are left out. */
-static attnrun_status json_attributes(const struct inspect *inspect, int32_t node,
-                                      int32_t n, struct json *json)
+static attnrun_status json_attributes(const attnrun_graph *graph, int32_t node, int32_t n,
+                                      struct json *json)
 {
     json_open(json, "attributes", '{');
     for (int32_t i = 0; i < n; i++) {
         attnrun_attribute_info info = { .struct_size = sizeof info };
-        TRY_LIB(attnrun_model_attribute(inspect->model, node, i, &info));
+        TRY_LIB(attnrun_graph_attribute(graph, node, i, &info));
         json_attribute(json, &info);
     }
     json_close(json, '}');
     return ATTNRUN_OK;
 }
 
-static attnrun_status json_layers(const struct inspect *inspect, struct json *json)
+static attnrun_status json_layers(const struct inspect_graph *of, struct json *json)
 {
     json_open(json, "layers", '[');
-    for (int32_t i = 0; i < inspect->info.n_nodes; i++) {
+    for (int32_t i = 0; i < of->info.n_nodes; i++) {
         attnrun_node_info node = { .struct_size = sizeof node };
-        TRY_LIB(attnrun_model_node(inspect->model, i, &node));
+        TRY_LIB(attnrun_graph_node(of->graph, i, &node));
         json_open(json, NULL, '{');
         json_text(json, "name", node.name);
         json_text(json, "domain", node.domain);
         json_text(json, "op_type", node.op_type);
         json_names(json, "inputs", node.inputs, node.n_inputs);
         json_names(json, "outputs", node.outputs, node.n_outputs);
-        TRY(json_attributes(inspect, i, node.n_attributes, json));
+        TRY(json_attributes(of->graph, i, node.n_attributes, json));
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+    return ATTNRUN_OK;
+}
+
+/* Numbers of graphs are those of this list; the main graph is not in it. */
+static attnrun_status json_subgraphs(const struct inspect *inspect, struct json *json)
+{
+    json_open(json, "subgraphs", '[');
+    for (int32_t g = 1; g < inspect->n_graphs; g++) {
+        const struct inspect_graph *graph = &inspect->graphs[g];
+        json_open(json, NULL, '{');
+        json_text(json, "node", graph->node);
+        json_int(json, "node_index", graph->node_index);
+        json_text(json, "op_type", graph->op_type);
+        json_text(json, "attribute", graph->attribute);
+        json_text(json, "graph", graph->info.name);
+        json_int(json, "outer", graph->outer - 1);
+        json_int(json, "nodes", graph->info.n_nodes);
+        json_ops(&graph->ops, json);
+        if (inspect->cli->layers)
+            TRY(json_layers(graph, json));
         json_close(json, '}');
     }
     json_close(json, ']');
@@ -193,13 +220,15 @@ attnrun_status inspect_json(const struct inspect *inspect)
 {
     struct json json = { .out = cli_json_stream() };
     json_open(&json, NULL, '{');
-    json_text(&json, "schema", "attnrun/inspect/4");
+    json_text(&json, "schema", "attnrun/inspect/5");
     json_text(&json, "model", inspect->path);
     TRY(json_about(inspect, &json));
     TRY(json_values(inspect, &json));
-    json_ops(inspect, &json);
+    json_coverage(inspect, &json);
+    json_ops(&inspect->ops, &json);
+    TRY(json_subgraphs(inspect, &json));
     if (inspect->cli->layers)
-        TRY(json_layers(inspect, &json));
+        TRY(json_layers(&inspect->graphs[0], &json));
     if (inspect->cli->weights) {
         json_open(&json, "weights", '[');
         TRY(inspect_weights(inspect, json_weight, &json));

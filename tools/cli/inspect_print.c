@@ -72,8 +72,8 @@ static attnrun_status print_passes(const struct inspect *inspect)
         TRY_LIB(attnrun_model_pass(inspect->model, i, &name, &applied));
         if (applied == 0)
             continue;
-        printf("%-10s %s, %d time%s\n", first ? "passes" : "", name, applied,
-               applied == 1 ? "" : "s");
+        printf("%-10s %s, %s\n", first ? "passes" : "", name,
+               tool_plural(applied, "time"));
         first = false;
     }
     return ATTNRUN_OK;
@@ -93,8 +93,8 @@ static attnrun_status print_notes(const struct inspect *inspect)
 
 static void print_ops(const struct inspect *inspect)
 {
-    for (int64_t i = 0; i < inspect->n_ops; i++) {
-        const struct op_count *op = &inspect->ops[i];
+    for (int64_t i = 0; i < inspect->ops.n; i++) {
+        const struct op_count *op = &inspect->ops.v[i];
         const char *domain = op->domain[0] == 0 ? "" : tool_quote(op->domain);
         printf("  %6" PRId64 "  %s%s%s-%d", op->n, domain, domain[0] != 0 ? "." : "",
                tool_quote(op->op_type), op->opset);
@@ -103,6 +103,41 @@ static void print_ops(const struct inspect *inspect)
         if (op->function[0] != 0)
             printf(" of %s", tool_quote(op->function));
         putchar('\n');
+    }
+}
+
+/* Levels of graphs within graphs are shown by two columns each, as far as there is room. */
+static int indent_of(const struct inspect_graph *graph)
+{
+    const int level = graph->depth - 1;
+    return TITLE + 2 * (level < 12 ? level : 12);
+}
+
+/* "then_branch of If 'x'" */
+static void add_place(struct line *line, const struct inspect_graph *graph)
+{
+    line_add(line, "%s of %s", tool_quote(graph->attribute), tool_quote(graph->op_type));
+    if (graph->node[0] != 0)
+        line_add(line, " '%s'", tool_quote(graph->node));
+}
+
+/* The graphs within nodes as a tree, and the operators of each. */
+static void print_subgraphs(const struct inspect *inspect)
+{
+    for (int32_t g = 1; g < inspect->n_graphs; g++) {
+        const struct inspect_graph *graph = &inspect->graphs[g];
+        struct line line = { .n = 0 };
+        add_place(&line, graph);
+        line_add(&line, ":  %s", tool_plural(graph->info.n_nodes, "node"));
+        screen_text(g == 1 ? "subgraphs" : "", indent_of(graph), line.text);
+        line.n = 0;
+        for (int64_t i = 0; i < graph->ops.n; i++) {
+            const struct op_count *op = &graph->ops.v[i];
+            line_add(&line, "%s%" PRId64 " %s", i > 0 ? "  " : "", op->n,
+                     tool_quote(op->op_type));
+        }
+        if (graph->ops.n > 0)
+            screen_text("", indent_of(graph) + 2, line.text);
     }
 }
 
@@ -118,9 +153,9 @@ attnrun_status inspect_print(const struct inspect *inspect)
         screen_text("doc", TITLE, tool_quote(info->doc));
     screen_line("format", TITLE, "IR %" PRId64 ", opsets %s", info->ir_version,
                 text_opsets(inspect->model, info));
-    screen_line("weights", TITLE,
-                "%s parameters, %" PRId64 " bytes; files %" PRId64 " bytes",
-                text_count(info->n_parameters), info->weights_bytes, info->file_bytes);
+    screen_line("weights", TITLE, "%s parameters, %s; files %s",
+                text_count(info->n_parameters), tool_plural(info->weights_bytes, "byte"),
+                tool_plural(info->file_bytes, "byte"));
     if (strcmp(info->precision, "f32") != 0)
         screen_text("precision", TITLE, info->precision);
     TRY(print_metadata(inspect));
@@ -128,12 +163,17 @@ attnrun_status inspect_print(const struct inspect *inspect)
     TRY(print_values(inspect, "outputs", info->n_outputs, attnrun_model_output));
     TRY(print_passes(inspect));
     TRY(print_notes(inspect));
+    char inner[64] = "";
+    if (inspect->n_graphs > 1)
+        snprintf(inner, sizeof inner, ", %" PRId64 " in %s", inspect->n_inner,
+                 tool_plural(inspect->n_graphs - 1, "subgraph"));
     screen_line("nodes", TITLE,
-                "%d in the file, %d after rewriting: %" PRId64 " native, %" PRId64
+                "%d in the file, %d after rewriting%s: %" PRId64 " native, %" PRId64
                 " by function body, %" PRId64 " missing",
-                info->n_file_nodes, info->n_nodes, inspect->coverage[0],
+                info->n_file_nodes, info->n_nodes, inner, inspect->coverage[0],
                 inspect->coverage[1], inspect->coverage[2]);
     print_ops(inspect);
+    print_subgraphs(inspect);
     return ATTNRUN_OK;
 }
 
@@ -142,8 +182,8 @@ void inspect_print_coverage(const struct inspect *inspect)
     printf("%" PRId64 " native, %" PRId64 " by function body, %" PRId64 " missing\n",
            inspect->coverage[0], inspect->coverage[1], inspect->coverage[2]);
     for (int32_t c = ATTNRUN_MISSING; c >= ATTNRUN_NATIVE; c--)
-        for (int64_t i = 0; i < inspect->n_ops; i++) {
-            const struct op_count *op = &inspect->ops[i];
+        for (int64_t i = 0; i < inspect->ops.n; i++) {
+            const struct op_count *op = &inspect->ops.v[i];
             if (op->coverage != c)
                 continue;
             printf("%-8s %6" PRId64 "  %s%s%s-%d", coverage_names[c], op->n,
@@ -155,28 +195,47 @@ void inspect_print_coverage(const struct inspect *inspect)
         }
 }
 
+static void add_node(struct line *line, const attnrun_graph *graph,
+                     const attnrun_node_info *node)
+{
+    line_add(line, "%s %s:", tool_quote(node->op_type), tool_quote(node->name));
+    for (int32_t k = 0; k < node->n_inputs; k++)
+        line_add(line, " %s",
+                 node->inputs[k][0] != 0 ? tool_quote(node->inputs[k]) : "-");
+    line_add(line, " ->");
+    for (int32_t k = 0; k < node->n_outputs; k++) {
+        attnrun_value_info info = { .struct_size = sizeof info };
+        line_add(line, " %s",
+                 node->outputs[k][0] != 0 ? tool_quote(node->outputs[k]) : "-");
+        if (node->outputs[k][0] == 0 ||
+            attnrun_graph_value(graph, node->outputs[k], &info) != ATTNRUN_OK ||
+            info.kind == ATTNRUN_ABSENT)
+            continue;
+        line_add(line, " ");
+        add_type(line, &info);
+    }
+}
+
+/* The nodes of the main graph, then those of each graph within a node. */
 attnrun_status inspect_print_layers(const struct inspect *inspect)
 {
-    for (int32_t i = 0; i < inspect->info.n_nodes; i++) {
-        attnrun_node_info node = { .struct_size = sizeof node };
-        TRY_LIB(attnrun_model_node(inspect->model, i, &node));
-        struct line line = { .n = 0 };
-        char number[16];
-        snprintf(number, sizeof number, "%5d", i);
-        line_add(&line, "%s %s:", tool_quote(node.op_type), tool_quote(node.name));
-        for (int32_t k = 0; k < node.n_inputs; k++)
-            line_add(&line, " %s",
-                     node.inputs[k][0] != 0 ? tool_quote(node.inputs[k]) : "-");
-        line_add(&line, " ->");
-        for (int32_t k = 0; k < node.n_outputs; k++) {
-            attnrun_value_info info = { .struct_size = sizeof info };
-            line_add(&line, " %s ",
-                     node.outputs[k][0] != 0 ? tool_quote(node.outputs[k]) : "-");
-            if (node.outputs[k][0] != 0 &&
-                attnrun_model_value(inspect->model, node.outputs[k], &info) == ATTNRUN_OK)
-                add_type(&line, &info);
+    for (int32_t g = 0; g < inspect->n_graphs; g++) {
+        const struct inspect_graph *graph = &inspect->graphs[g];
+        const int indent = g > 0 ? indent_of(graph) - TITLE + 2 : 0;
+        if (g > 0) {
+            struct line place = { .n = 0 };
+            add_place(&place, graph);
+            screen_text("", indent - 2, place.text);
         }
-        screen_text(number, 6, line.text);
+        for (int32_t i = 0; i < graph->info.n_nodes; i++) {
+            attnrun_node_info node = { .struct_size = sizeof node };
+            TRY_LIB(attnrun_graph_node(graph->graph, i, &node));
+            struct line line = { .n = 0 };
+            char number[64];
+            snprintf(number, sizeof number, "%*s%5d", indent, "", i);
+            add_node(&line, graph->graph, &node);
+            screen_text(number, indent + 6, line.text);
+        }
     }
     return ATTNRUN_OK;
 }

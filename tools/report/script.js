@@ -183,6 +183,10 @@ function choose(i) {
       ["Read", bytes(time.read_bytes)], ["Written", bytes(time.written_bytes)]);
     if (time.flops !== undefined) rows.push(["Operations", `${count(time.flops)} FLOP`]);
   }
+  for (const graph of inspect.subgraphs || [])
+    if (graph.outer < 0 && graph.node_index === i)
+      rows.push([graph.attribute, `${plural(graph.nodes, "node")}: ` +
+        graph.ops.map(o => `${o.nodes} ${o.op_type}`).join(", ")]);
   rows_of(panel, rows);
   const seen = pattern_of(node);
   if (seen) draw_pattern(panel, seen);
