@@ -58,6 +58,37 @@ static attn_status need_value(struct attn_onnx_save *save, int32_t id)
     return ATTNRUN_OK;
 }
 
+/* What stands for a value of a subgraph in the main graph, or nothing. */
+static attn_status need_outer(struct attn_onnx_save *save, const struct attn_graph *graph,
+                              int32_t id)
+{
+    while (id >= 0 && graph->outer != NULL) {
+        const struct attn_value *value = &graph->values[id];
+        id = value->flags & ATTN_VALUE_CAPTURE ? value->outer : -1;
+        graph = graph->outer;
+    }
+    return need_value(save, id);
+}
+
+/* What the nodes of a subgraph read, and those of the graphs within it: as deep as the limit
+ * subgraph_depth. The values that a node captures are more: its list keeps those whose readers
+ * were computed. */
+static attn_status need_captures(struct attn_onnx_save *save,
+                                 const struct attn_graph *graph)
+{
+    for (int32_t i = 0; i < graph->n_outputs; i++)
+        TRY(need_outer(save, graph, graph->outputs[i]));
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        const struct attn_node *node = graph->nodes[n];
+        for (int32_t i = 0; node != NULL && i < node->pub.n_in; i++)
+            TRY(need_outer(save, graph, node->in[i]));
+        for (int32_t g = 0; node != NULL && g < node->n_graphs; g++)
+            TRY(need_captures(save, node->graphs[g]));
+        TRY(attn_poll_work(256));
+    }
+    return ATTNRUN_OK;
+}
+
 /* From the outputs back; nodes are in an order of execution. */
 static attn_status find_live(struct attn_onnx_save *save)
 {
@@ -66,8 +97,10 @@ static attn_status find_live(struct attn_onnx_save *save)
         TRY(need_value(save, save->outputs[i]));
     for (int64_t n = graph->n_nodes - 1; n >= 0; n--) {
         const struct attn_node *node = graph->nodes[n];
-        for (int32_t i = 0; save->live[n] && i < node->pub.n_in + node->n_captures; i++)
+        for (int32_t i = 0; save->live[n] && i < node->pub.n_in; i++)
             TRY(need_value(save, node->in[i]));
+        for (int32_t g = 0; save->live[n] && g < node->n_graphs; g++)
+            TRY(need_captures(save, node->graphs[g]));
         TRY(attn_poll_work(256));
     }
     return ATTNRUN_OK;
@@ -437,6 +470,7 @@ static attn_status save_model(struct attn_onnx_save *save, struct sink *model,
                               struct sink *beside)
 {
     struct wire_buffer head = wire_beside(&save->graph);
+    TRY(attn_save_share(save->model, &save->pool));
     TRY(choose(save));
     TRY(attn_save_graph(save));
     TRY(add_constants(save));

@@ -35,6 +35,8 @@ struct attn_onnx_save {
     int64_t n_constants, external_bytes, n_nodes;
 };
 
+/* save_share.c: large constants of subgraphs become constants of the main graph, each once. */
+attn_status attn_save_share(struct attn_model *model, struct attn_pool *scratch);
 /* save_graph.c: fills `graph` with all of the main graph but its constants. */
 attn_status attn_save_graph(struct attn_onnx_save *save);
 /* One constant as a TensorProto, without its bytes where `apart`. */

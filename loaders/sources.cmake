@@ -28,6 +28,7 @@ set(ATTN_LOADERS_ONNX
   loaders/onnx_type.c
   loaders/save_graph.c
   loaders/save_onnx.c
+  loaders/save_share.c
   loaders/scan_rules.c
   loaders/scan_unpack.c
   loaders/tensor_from_pb.c

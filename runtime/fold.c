@@ -19,8 +19,9 @@ enum {
 
 /* For a file, a constant takes the place of a node where that makes the file no larger, and
  * where the node is not how the weight is stored: integers with a scale stay so, since other
- * runtimes multiply them as they are. */
-static bool worth_writing(const struct attn_step *step)
+ * runtimes multiply them as they are. An input that others read, too, stays in the file unless all
+ * of them are computed, so each may give its share of the bytes. */
+static bool worth_writing(const struct attn_graph *graph, const struct attn_step *step)
 {
     int64_t in = FOLD_SMALL_ELEMENTS, out = 0;
     const attnrun_tensor *x = step->pub.x;
@@ -28,9 +29,12 @@ static bool worth_writing(const struct attn_step *step)
         !dtype_in(x[0].dtype, ATTN_DT_FLOAT) &&
         dtype_in(step->pub.out[0].dtype, ATTN_DT_FLOAT))
         return false;
-    for (int32_t i = 0; i < step->pub.n_in; i++)
-        in += step->node->in[i] >= 0 && x[i].dtype != ATTNRUN_STRING ? tensor_bytes(&x[i])
-                                                                     : 0;
+    for (int32_t i = 0; i < step->pub.n_in; i++) {
+        const int32_t id = step->node->in[i];
+        if (id >= 0 && x[i].dtype != ATTNRUN_STRING)
+            in += tensor_bytes(&x[i]) /
+                  (graph->values[id].n_uses > 1 ? graph->values[id].n_uses : 1);
+    }
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         const attnrun_type *type = &step->pub.out[i];
         if (type->kind != ATTNRUN_ABSENT && attn_type_is_concrete(type))
@@ -71,7 +75,7 @@ bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_ste
             graph->model->folded_bytes + bytes > limits->folded_bytes)
             return false;
     }
-    return graph->model->origin == NULL || worth_writing(step);
+    return graph->model->origin == NULL || worth_writing(graph, step);
 }
 
 /* Inputs that are only shown as outputs stay where they are. */

@@ -201,6 +201,50 @@ class Edit(unittest.TestCase):
         self.assertEqual([n.op_type for n in model.graph.node], ["Loop", "Relu"])
         self.same(path, {"x": self.draw.normal(size=(4, 4)).astype("f")})
 
+    def test_constants_of_branches_are_written_once(self):
+        """Branches that compute the same from a weight around them share the result, and the weight
+        goes where nobody reads it any more. Names of branches that would hide it differ."""
+        big = self.draw.normal(size=(64, 48)).astype("f")
+        inner = self.draw.normal(size=(64, 64)).astype("f")
+
+        def branch(name, last):
+            return helper.make_graph(
+                [node("Transpose", ["w"], [name + "_t"]), node("MatMul", [name + "_t", "x"],
+                                                              [name + "_p"]),
+                 node("MatMul", [name + "_p", "own"], [name + "_q"]),
+                 node(last, [name + "_q"], [name])], name, [], [value(name)],
+                [onnx.numpy_helper.from_array(inner * (2 if last == "Abs" else 1), "own")])
+
+        nested = helper.make_graph(
+            [node("If", ["d"], ["n"], then_branch=branch("a", "Relu"),
+                  else_branch=branch("b", "Neg"))], "nested", [], [value("n")])
+        path = Path(cli_models.save(
+            self.dir / "m.onnx",
+            [node("If", ["c"], ["y"], then_branch=nested, else_branch=branch("e", "Abs"))],
+            [("x", F, [64, 64]), ("c", TensorProto.BOOL, []), ("d", TensorProto.BOOL, [])],
+            [("y", F, None)], [("w", big)]))
+        model = self.edited("optimize", path)
+        self.assertLess((self.dir / "out.onnx").stat().st_size, path.stat().st_size + 1000)
+        sizes = sorted(numpy.prod(w.dims) for w in model.graph.initializer)
+        self.assertEqual(sizes, [48 * 64, 64 * 64, 64 * 64, 64 * 64])
+        x = self.draw.normal(size=(64, 64)).astype("f")
+        for c, d in ((True, True), (True, False), (False, False)):
+            self.same(path, {"x": x, "c": numpy.array(c), "d": numpy.array(d)}, 1e-4)
+        self.edited("optimize", path, "--external") # constants of branches, too
+
+    def test_a_weight_that_two_nodes_read(self):
+        """Tied embeddings: the transposed table is not written beside the table."""
+        path = Path(cli_models.save(
+            self.dir / "m.onnx",
+            [node("Gather", ["table", "ids"], ["h"]), node("Transpose", ["table"], ["t"]),
+             node("MatMul", ["h", "t"], ["y"])],
+            [("ids", I64, ["N"])], [("y", F, None)],
+            [("table", self.draw.normal(size=(300, 64)).astype("f"))]))
+        model = self.edited("optimize", path)
+        self.assertEqual([n.op_type for n in model.graph.node], ["Gather", "Transpose", "MatMul"])
+        self.assertLessEqual((self.dir / "out.onnx").stat().st_size, path.stat().st_size + 200)
+        self.same(path, {"ids": numpy.array([3, 0, 299])}, 1e-4)
+
     def test_a_branch_that_fails(self):
         """One whose second node does not fit, after the first one was computed."""
         broken = helper.make_graph([node("Neg", ["w"], ["u"]), node("MatMul", ["u", "v3"], ["t"])],

@@ -1,0 +1,161 @@
+/* save_share.c - constants of subgraphs become constants of the main graph, each once.
+ *
+ * In: a model that is opened to be written. Out: the same model, in which a subgraph takes its
+ * large constants from around it, as the standard allows:
+ *
+ *   If  then: w [512,128], u       main: w [512,128], u
+ *       else: w [512,128]     ->   If  then: (w), (u)
+ *                                      else: (w)
+ *
+ * Two branches that compute the same from one constant share the result (runtime/fold.c), so the
+ * new file holds it once. Constants of the main graph can also lie in a file beside the model.
+ *
+ * Names within a subgraph hide those around it, so the name of a constant that moves is one that
+ * no graph has, but for the one that it comes from. */
+#include "../runtime/fold.h"
+#include "../runtime/poll.h"
+#include "save_onnx.h"
+
+enum { SHARED_BYTES = 1024 }; /* smaller constants stay in their subgraph */
+
+struct sharing {
+    struct attn_graph *main;
+    struct attn_pool *pool; /* of the slots */
+    int32_t *slots; /* values of the main graph by the address of their bytes, -1: none */
+    int64_t n_slots, n; /* n_slots: a power of two, over 2 n */
+};
+
+static bool is_large(const struct attn_value *value)
+{
+    const attnrun_tensor *tensor = &value->data;
+    return tensor->data != NULL && tensor->kind == ATTNRUN_TENSOR &&
+           tensor->dtype != ATTNRUN_STRING && tensor_bytes(tensor) >= SHARED_BYTES;
+}
+
+/* The slot of a constant: the one that it has, or a free one. */
+static int32_t *find_slot(const struct sharing *s, const attnrun_tensor *tensor)
+{
+    uint64_t at = (uint64_t)(uintptr_t)tensor->data * UINT64_C(0x9E3779B97F4A7C15) >> 20;
+    for (;; at++) {
+        int32_t *slot = &s->slots[at & (uint64_t)(s->n_slots - 1)];
+        if (*slot < 0 || attn_tensor_is_same(&s->main->values[*slot].data, tensor))
+            return slot;
+    }
+}
+
+static attn_status make_slots(struct sharing *s, int64_t n_slots)
+{
+    const int32_t *old = s->slots;
+    const int64_t n_old = s->n_slots;
+    s->slots = attn_pool_alloc(s->pool, n_slots * (int64_t)sizeof *s->slots);
+    if (s->slots == NULL)
+        return ATTNRUN_E_MEMORY;
+    s->n_slots = n_slots;
+    for (int64_t i = 0; i < n_slots; i++)
+        s->slots[i] = -1;
+    for (int64_t i = 0; i < n_old; i++)
+        if (old[i] >= 0)
+            *find_slot(s, &s->main->values[old[i]].data) = old[i];
+    return attn_poll_work(4 * n_slots);
+}
+
+static attn_status add_slot(struct sharing *s, int32_t id)
+{
+    if (2 * s->n >= s->n_slots)
+        TRY(make_slots(s, s->n_slots > 0 ? 4 * s->n_slots : 64));
+    int32_t *slot = find_slot(s, &s->main->values[id].data);
+    s->n += *slot < 0;
+    *slot = *slot < 0 ? id : *slot;
+    return ATTNRUN_OK;
+}
+
+/* How many graphs have a value of this name: `graph` and those within it, as deep as the limit
+ * subgraph_depth. */
+static attn_status count_names(const struct attn_graph *graph, const char *name,
+                               int64_t *n)
+{
+    *n += attn_graph_find(graph, name) >= 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        for (int32_t g = 0; graph->nodes[i] && g < graph->nodes[i]->n_graphs; g++)
+            TRY(count_names(graph->nodes[i]->graphs[g], name, n));
+    return attn_poll_work(16 * graph->n_nodes);
+}
+
+static attn_status free_name(const struct sharing *s, const char *wanted,
+                             const char **name)
+{
+    int64_t n = 0;
+    *name = wanted;
+    TRY(count_names(s->main, wanted, &n));
+    for (int64_t k = 1; n > (*name == wanted); k++) {
+        n = 0;
+        *name = attn_pool_printf(&s->main->model->pool, "%s_%lld", wanted, (long long)k);
+        if (*name == NULL)
+            return ATTNRUN_E_MEMORY;
+        TRY(count_names(s->main, *name, &n));
+    }
+    return ATTNRUN_OK;
+}
+
+/* The constant of the main graph that is the same: one that is there, or a new one. */
+static attn_status move_up(struct sharing *s, const struct attn_value *value, int32_t *id)
+{
+    const int32_t *slot = s->n_slots > 0 ? find_slot(s, &value->data) : NULL;
+    const char *name;
+    if (slot != NULL && *slot >= 0) {
+        *id = *slot;
+        return ATTNRUN_OK;
+    }
+    TRY(free_name(s, value->name, &name));
+    TRY(attn_graph_add_constant(s->main, name, &value->data, id));
+    return add_slot(s, *id);
+}
+
+/* Value `id` of the main graph as a value of `graph`, through those between them. */
+static attn_status take_from_around(struct attn_graph *graph, int32_t *id)
+{
+    if (graph->outer == NULL)
+        return ATTNRUN_OK;
+    TRY(take_from_around(graph->outer, id));
+    const int32_t outer = *id;
+    TRY(attn_graph_add_value(graph, NULL, id));
+    graph->values[*id].flags |= ATTN_VALUE_CAPTURE;
+    graph->values[*id].outer = outer;
+    return ATTNRUN_OK;
+}
+
+static attn_status share_values(struct sharing *s, struct attn_graph *graph)
+{
+    const int64_t n = graph->n_values; /* without those that are added */
+    for (int64_t v = 0; v < n; v++) {
+        const struct attn_value *value = &graph->values[v];
+        int32_t id;
+        if (!is_large(value) || value->uses == NULL ||
+            (value->flags & (ATTN_VALUE_CAPTURE | ATTN_VALUE_INPUT)))
+            continue;
+        TRY(move_up(s, value, &id));
+        TRY(take_from_around(graph->outer, &id));
+        graph->values[v].flags |= ATTN_VALUE_CAPTURE;
+        graph->values[v].outer = id;
+    }
+    return attn_poll_work(16 * n);
+}
+
+static attn_status share_inner(struct sharing *s, struct attn_graph *graph)
+{
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        for (int32_t g = 0; graph->nodes[i] && g < graph->nodes[i]->n_graphs; g++) {
+            TRY(share_values(s, graph->nodes[i]->graphs[g]));
+            TRY(share_inner(s, graph->nodes[i]->graphs[g]));
+        }
+    return attn_poll_work(16 * graph->n_nodes);
+}
+
+attn_status attn_save_share(struct attn_model *model, struct attn_pool *scratch)
+{
+    struct sharing s = { .main = model->graph, .pool = scratch };
+    for (int64_t v = 0; v < s.main->n_values; v++)
+        if (is_large(&s.main->values[v]))
+            TRY(add_slot(&s, (int32_t)v));
+    return share_inner(&s, s.main);
+}
