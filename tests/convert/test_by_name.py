@@ -118,7 +118,7 @@ def test_names_are_refused_in_one_sentence(folder):
                                   "d_inner": 24}))
     for code, words, *arguments in (
             (2, "there is more than one source", "x.onnx", "--hf", f"BertModel:{path}"),
-            (2, "say one SOURCE", "--size", "S=3"),
+            (2, "the source is missing", "--size", "S=3"),
             (2, "--part speaks of", f"{NET}:net", "--part", "encoder"),
             (2, "has no model class 'NoModel'", "--hf", f"NoModel:{path}"),
             (3, "cannot read", "--hf", f"BertModel:{folder}/none.json"),

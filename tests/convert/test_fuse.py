@@ -236,7 +236,7 @@ def test_fuse_refusals(folder):
     net = torch.nn.Linear(3, 3).eval()
     convert(net, torch.zeros(2, 3), output=folder / "plain.onnx", check=(), quiet=True)
     for code, words, *arguments in (
-            (2, "say --fuse", folder / "plain.onnx"),
+            (2, "--fuse replaces", folder / "plain.onnx"),
             (3, "cannot read", folder / "none.onnx", "--fuse"),
             (3, "bad.onnx", folder / "bad.onnx", "--fuse"),
             (4, "holds no attention that could be replaced", folder / "plain.onnx", "--fuse")):

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import operators
+from .errors import plural
 from .naming import DOMAIN
 
 CALL_KEY = "attnrun.call"  # metadata of a node: which of the recorded calls it is
@@ -72,11 +73,11 @@ def call(name, *operands, n_outputs=1, **attributes):
 
 def _checked(operator, operands, n_outputs):
     if len(operands) > len(operator.inputs):
-        raise ValueError(f"{operator.name} takes {len(operator.inputs)} operands, "
-                         f"given are {len(operands)}")
+        raise ValueError(f"{operator.name} takes {plural(len(operator.inputs), 'operand')}, "
+                         f"but {len(operands)} are given")
     if not 1 <= n_outputs <= len(operator.outputs):
-        raise ValueError(f"{operator.name} has {len(operator.outputs)} outputs, "
-                         f"asked for are {n_outputs}")
+        raise ValueError(f"{operator.name} has {plural(len(operator.outputs), 'output')}, "
+                         f"but n_outputs is {n_outputs}")
     operands = list(operands) + [None] * (len(operator.inputs) - len(operands))
     for operand, tensor in zip(operator.inputs, operands):
         if tensor is None and not operand.optional:
@@ -91,8 +92,8 @@ def _numbers(operator, operands, attributes, n_outputs):
 def _node(operator, operands, attributes, n_outputs):
     results = _results_on_fakes(operator, operands, attributes)
     if len(results) < n_outputs:
-        raise ValueError(f"{operator.name} with these operands has {len(results)} outputs, "
-                         f"asked for are {n_outputs}")
+        raise ValueError(f"{operator.name} with these operands has "
+                         f"{plural(len(results), 'output')}, but n_outputs is {n_outputs}")
     results = results[:n_outputs]
     given = {k: v for k, v in attributes.items() if v is not None}
     inputs = list(operands)

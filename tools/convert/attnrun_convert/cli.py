@@ -12,15 +12,19 @@ from pathlib import Path
 from .errors import ConvertError, FileError, UsageError
 
 USAGE = """\
-From PyTorch to an ONNX file whose attention is operators of attnrun, each with a body for
-other runtimes. Ends with a proof: the file against the source at three sizes.
+Exports a PyTorch module to an ONNX file. Attention modules that the converter
+recognises become operators of attnrun. Each of them carries a body in plain
+ONNX for other runtimes. At the end, the converter runs the file and its source
+at three sizes and compares the results.
 
-SOURCE is one of
-  pkg.module:factory   factory() gives a torch.nn.Module, or (module, example arguments);
-  file.py:factory      its code is run
+SOURCE is one of these:
+  pkg.module:factory   factory() returns a torch.nn.Module, or a module and its
+                       example arguments
+  file.py:factory      the same; the file is run
   model.pt2            a saved torch.export program
-  model.onnx           a file in which decomposed attention is replaced (--fuse)
-or --hf, --timm, --torchvision in its place.
+  model.onnx           an ONNX file in which decomposed attention is replaced
+                       (needs --fuse)
+The options --hf, --timm and --torchvision take the place of SOURCE.
 """
 NEEDED = "torch, onnx, onnxscript, onnx-ir and numpy"
 
@@ -31,55 +35,66 @@ def parser():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("source", metavar="SOURCE", nargs="?")
     p.add_argument("--hf", metavar="CLASS:PATH",
-                   help="a model of transformers with inputs of its own: a class and its "
-                        "config.json, or a local folder (then CLASS: may be left out)")
+                   help="convert a model of Hugging Face transformers, with example inputs made "
+                        "for it: a class and its config.json, or a local folder (where CLASS: "
+                        "is optional)")
     p.add_argument("--part", choices=("whole", "encoder", "decoder"), default="whole",
-                   help="of --hf: the encoder; or steps of the decoder, whose cache is inputs "
-                        "past_… and outputs present_…")
-    p.add_argument("--timm", metavar="NAME", help="a model of timm")
-    p.add_argument("--torchvision", metavar="NAME", help="a model of torchvision")
+                   help="the part of the --hf model to convert: all of it, the encoder, or one "
+                        "step of the decoder. The decoder's cache becomes inputs past_… and "
+                        "outputs present_…")
+    p.add_argument("--timm", metavar="NAME", help="convert a model of timm")
+    p.add_argument("--torchvision", metavar="NAME", help="convert a model of torchvision")
     p.add_argument("--known", action="store_true",
-                   help="list the classes that are known, and what becomes of them")
+                   help="list the classes that the converter recognises, and the operators "
+                        "that they become")
     p.add_argument("--dtype", choices=("float32", "float16", "bfloat16"),
-                   help="convert a module in this type: weights, inputs and results")
-    p.add_argument("-o", "--output", metavar="FILE", help="the file to write (model.onnx)",
+                   help="convert the module in this type: its weights, inputs and results")
+    p.add_argument("-o", "--output", metavar="FILE", help="the file to write (default: model.onnx)",
                    default="model.onnx")
     p.add_argument("--example", metavar="SPEC", action="append", default=[],
-                   help="an input: ids=int64[1,S], x=float32[B,16,H,W]=zeros, x=@x.npy")
+                   help="an example input: ids=int64[1,S], x=float32[B,16,H,W]=zeros, x=@x.npy. "
+                        "Letters are free sizes. Repeat the option for each input")
     p.add_argument("--size", metavar="NAME=N", action="append", default=[],
-                   help="size of a name in the example (2 on axis 0, else 64), also of an "
-                        ".onnx file")
-    p.add_argument("--fix", metavar="NAMES", help="sizes by name that are not free, after all, "
-                   "but those of the example: seq,past")
+                   help="the size of a free dimension in the example, or in an .onnx file "
+                        "(default: 2 on axis 0, else 64)")
+    p.add_argument("--fix", metavar="NAMES", help="dimensions that keep the sizes of the example: "
+                   "seq,past")
     p.add_argument("--dynamic", metavar="SPEC", action="append", default=[],
-                   help="free axes of an input with a fixed example: x:0=batch,1=seq")
-    p.add_argument("--opset", type=int, metavar="N", help="of ai.onnx (25)")
+                   help="the free axes of an input, with their names: x:0=batch,1=seq")
+    p.add_argument("--opset", type=int, metavar="N", help="the opset of ai.onnx (default: 25)")
     p.add_argument("--moduleop", metavar="SPEC", action="append", default=[],
-                   help="a class of your own: pkg.Class=attnrun::Op(q, k, v, attr=value)")
-    p.add_argument("--no-swap", action="store_true", help="leave known modules as they are")
-    p.add_argument("--fuse", action="store_true", help="replace decomposed attention")
-    p.add_argument("--plain", metavar="FILE", help="also a copy without functions")
-    p.add_argument("--vectors", metavar="DIR", help="also a test folder for attnrun check")
-    p.add_argument("--report", metavar="FILE", help="also what was done, as JSON")
-    p.add_argument("--output-names", metavar="A,B", help="names of the results")
+                   help="the operator that a class of your own becomes: "
+                        "pkg.Class=attnrun::Op(q, k, v, attr=value)")
+    p.add_argument("--no-swap", action="store_true", help="keep recognised modules as they are")
+    p.add_argument("--fuse", action="store_true", help="replace decomposed attention by operators")
+    p.add_argument("--plain", metavar="FILE", help="also write a copy without functions")
+    p.add_argument("--vectors", metavar="DIR", help="also write a folder of inputs and outputs for "
+                        "attnrun check")
+    p.add_argument("--report", metavar="FILE", help="also write what was done, as JSON")
+    p.add_argument("--output-names", metavar="A,B", help="the names of the outputs")
     p.add_argument("--external-data", choices=("auto", "yes", "no"), default="auto",
-                   help="weights in FILE.data (auto: over 1 GiB)")
+                   help="write the weights to FILE.data (auto: if they exceed 1 GiB)")
     p.add_argument("--check", metavar="WITH", default="attnrun,onnxruntime",
-                   help="runtimes of the proof, those that are here; none for no proof")
+                   help="the runtimes that check the file, where they are installed (default: "
+                        "attnrun,onnxruntime); none skips the check")
     p.add_argument("--at", metavar="SIZES", action="append", default=[],
-                   help="sizes of the proof beside the example's: --at batch=3,seq=71")
-    p.add_argument("--rtol", type=float, metavar="X", help="relative tolerance (1e-3)")
-    p.add_argument("--atol", type=float, metavar="X", help="absolute tolerance (1e-4)")
-    p.add_argument("--seed", type=int, default=0, metavar="N", help="of made-up inputs (0)")
-    p.add_argument("--attnrun", metavar="PATH", help="the attnrun of the proof")
+                   help="sizes of the check besides those of the example: batch=3,seq=71")
+    p.add_argument("--rtol", type=float, metavar="X",
+                   help="the relative tolerance of the check (default: 1e-3)")
+    p.add_argument("--atol", type=float, metavar="X",
+                   help="the absolute tolerance of the check (default: 1e-4)")
+    p.add_argument("--seed", type=int, default=0, metavar="N",
+                   help="the seed of generated inputs (default: 0)")
+    p.add_argument("--attnrun", metavar="PATH", help="the attnrun executable that checks the file")
     p.add_argument("--allow-random", action="store_true",
-                   help="let the graph make random numbers")
+                   help="accept a graph that generates random numbers")
     p.add_argument("--keep-metadata", action="store_true",
-                   help="keep the exporter's module paths and stack traces")
+                   help="keep the module paths and stack traces that the exporter writes")
     p.add_argument("--explain", action="store_true",
-                   help="say what would be replaced, write nothing")
-    p.add_argument("-q", "--quiet", action="store_true")
-    p.add_argument("-v", "--verbose", action="store_true", help="show where a fault is")
+                   help="show what would be replaced, and write nothing")
+    p.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+    p.add_argument("-v", "--verbose", action="store_true",
+                   help="print the traceback of an internal error")
     return p
 
 
@@ -188,8 +203,8 @@ def _convert_factory(args, given):
     torch_source.refuse_no_module(module)
     arguments, axes, ids = examples.parse(args.example, _sizes(args), args.seed)
     if not arguments and example is None:
-        raise UsageError("there are no example inputs: say --example name=dtype[dims] for "
-                         "each, or let the factory give (module, arguments)")
+        raise UsageError("there are no example inputs: give --example name=dtype[dims] for "
+                         "each input, or let the factory return (module, arguments)")
     if arguments:
         examples.fill_ids(module, arguments, ids, args.seed)
         example, dynamic = arguments, axes
@@ -212,7 +227,7 @@ def _module(args):
         if not args.quiet:
             print(line, flush=True)
     if args.part != "whole" and not args.hf:
-        raise UsageError("--part speaks of a model of --hf")
+        raise UsageError("--part needs a model of --hf")
     if args.hf:
         return by_name.of_transformers(args.hf, args.part, _sizes(args), args.seed, say)
     if args.timm:
@@ -240,10 +255,11 @@ def _known():
     rows = sorted((name, kind.operator) for kind in registry.load() for name in kind.names)
     width = max(len(name) for name, _ in rows)
     print(*(f"{name:{width}}  {operator}" for name, operator in rows), sep="\n")
-    print("\nA name without a package speaks of every class that is called so. What a class is "
-          "called decides nothing: structure and a numeric probe do. Of any class, the exported "
-          "graph is searched, too: bands of attention and the gates of CBAM. Linear attention, "
-          "SqueezeExcite and other forms are recognised when attnrun loads the file.")
+    print("\nA name without a package stands for every class of that name. The name alone decides "
+          "nothing: a module is replaced if its structure fits and a numerical check passes. The "
+          "converter also searches the exported graph of any other class for banded attention and "
+          "for the gates of CBAM. attnrun itself recognises linear attention, SqueezeExcite and "
+          "other forms when it loads the file.")
 
 
 def _explain(module, example, given):
@@ -260,14 +276,14 @@ def run(args):
     given = options_of(args)
     sources = [s for s in (args.source, args.hf, args.timm, args.torchvision) if s]
     if len(sources) != 1:
-        raise UsageError("say one SOURCE, or one of --hf, --timm, --torchvision; --help lists "
-                         "them" if not sources else
+        raise UsageError("the source is missing: give SOURCE, --hf, --timm or --torchvision "
+                         "(see --help)" if not sources else
                          f"there is more than one source: {', '.join(sources)}")
     if not args.source:
         return _wrote(_convert_factory(args, given), args)
     if args.source.endswith(".onnx"):
         if not args.fuse:
-            raise UsageError(f"{args.source} is an ONNX file: say --fuse to replace "
+            raise UsageError(f"{args.source} is an ONNX file: --fuse replaces "
                              "decomposed attention in it")
         from . import onnx_source
         path = onnx_source.convert(args.source, given)

@@ -47,3 +47,8 @@ def first_line(error):
     """The first line of what the first cause says."""
     cause = innermost(error)
     return first_line_of(str(cause), type(cause).__name__)
+
+
+def plural(n, noun):
+    """A number and its noun, for a sentence: "1 output", "2 outputs"."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

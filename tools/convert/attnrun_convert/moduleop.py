@@ -20,7 +20,7 @@ import torch
 
 from . import operators
 from .call import call
-from .errors import UnsupportedError, UsageError
+from .errors import UnsupportedError, UsageError, plural
 from .registry import Adapter, need
 
 FORM = "pkg.Class=attnrun::Op(operand, name=value)"
@@ -158,7 +158,7 @@ class _Evaluation:
         operands = self._several(node.args)
         if not node.args and not set(values) & set(names):
             operands = [x for x in self.arguments.values() if isinstance(x, torch.Tensor)]
-        need(len(operands) <= len(names), f"{name} takes {len(names)} operands")
+        need(len(operands) <= len(names), f"{name} takes {plural(len(names), 'operand')}")
         operands += [None] * (len(names) - len(operands))
         for i, operand in enumerate(names):
             if operand in values:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils import _pytree
 
-from .errors import UnsupportedError, innermost
+from .errors import UnsupportedError, innermost, plural
 
 TOLERANCE = 1e-4  # of max(1, largest result), in the probe
 SHORT = {torch.float32, torch.float16, torch.bfloat16}
@@ -248,7 +248,8 @@ def _difference(got, want):
     """The largest one in units of max(1, largest value); Mismatch where the kind of result
     is another one."""
     got, want = ([x for x in _pytree.tree_leaves(y)] for y in (got, want))
-    need(len(got) == len(want), f"it gives {len(want)} results, the operator {len(got)}")
+    need(len(got) == len(want), f"it returns {plural(len(want), 'result')}, the operator "
+         f"{len(got)}")
     worst = 0.0
     for a, b in zip(got, want):
         if not isinstance(b, torch.Tensor):

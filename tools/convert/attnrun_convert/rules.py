@@ -14,6 +14,7 @@ import re
 
 import onnx
 
+from .errors import plural
 from .naming import DOMAIN, name_of
 
 MANGLED = re.compile(r"(.+)__[0-9a-f]{8}$")
@@ -73,12 +74,12 @@ def _of_node(node, function, attributes):
         if name not in written:
             yield f"R3 node '{node.name}' ({node.op_type}) does not write {name}"
     if len(node.input) != len(function.input) or not node.input[-1]:
-        yield (f"R4 node '{node.name}' has {len(node.input)} inputs, its body "
+        yield (f"R4 node '{node.name}' has {plural(len(node.input), 'input')}, its body "
                f"{len(function.input)}")
     used = {name for inner in function.node for name in inner.input} | set(function.output)
     for given, formal in zip(node.input, function.input):
         if not given and formal in used:
             yield f"R4 {function.name} uses {formal}, which node '{node.name}' does not give"
     if len(node.output) != len(function.output):
-        yield (f"R5 node '{node.name}' has {len(node.output)} outputs, its body "
+        yield (f"R5 node '{node.name}' has {plural(len(node.output), 'output')}, its body "
                f"{len(function.output)}")

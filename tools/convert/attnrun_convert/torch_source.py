@@ -5,7 +5,7 @@ import torch
 from torch.utils import _pytree
 
 from . import attach, capture, cases, extent, fuse, gates, provenance, registry, steady
-from .errors import CaptureError, UnsupportedError, UsageError
+from .errors import CaptureError, UnsupportedError, UsageError, plural
 
 
 def of(module, args, kwargs, dynamic, options):
@@ -58,8 +58,8 @@ class Source:
         if not tensors:
             raise UnsupportedError("the model gives no tensor")
         if len(names) != len(tensors):
-            raise UsageError(f"the model gives {len(tensors)} tensors, {len(names)} names "
-                             "are given for them")
+            raise UsageError(f"the model returns {plural(len(tensors), 'tensor')}, but "
+                             f"--output-names has {plural(len(names), 'name')}")
         return [f"{name}_out" if name in inputs else name for name in names]
 
     def _finish(self, model, calls, numbers=()):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy
 import onnx
 
-from .errors import UsageError, VerifyError, first_line, first_line_of
+from .errors import UsageError, VerifyError, first_line, first_line_of, plural
 
 RTOL, ATOL = 1e-3, 1e-4  # whole models: |difference| <= ATOL + RTOL |expected|
 
@@ -178,6 +178,7 @@ def demand(rows, rtol, atol):
     if bad:
         worst = max(bad, key=lambda row: row.max_abs)
         raise VerifyError(
-            f"{len(bad)} of {len(rows)} results differ from the source by more than "
+            f"{len(bad)} of {plural(len(rows), 'result')} "
+            f"{'differs' if len(bad) == 1 else 'differ'} from the source by more than "
             f"{atol:g} + {rtol:g} |expected|, the worst is {worst.line()}; nothing was "
             "written")
