@@ -25,8 +25,9 @@ struct nd_iter {
     int64_t step[ND_OPERANDS]; /* bytes from one element of a run to the next */
     /* The rest belongs to nd_iter.c. */
     int32_t rank, n_operands;
-    int64_t left;                   /* elements behind this run */
-    int64_t dims[ATTNRUN_MAX_RANK]; /* merged, slowest first; dims[rank - 1] is the segment */
+    int64_t left; /* elements behind this run */
+    int64_t
+        dims[ATTNRUN_MAX_RANK]; /* merged, slowest first; dims[rank - 1] is the segment */
     int64_t index[ATTNRUN_MAX_RANK];                /* of the run's first element */
     int64_t strides[ND_OPERANDS][ATTNRUN_MAX_RANK]; /* bytes */
     char *base[ND_OPERANDS];

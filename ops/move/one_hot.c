@@ -16,7 +16,8 @@ struct one_hot_args {
 static const attnrun_attr_def one_hot_attrs[] = { ATTR_INT(struct one_hot_args, axis, -1),
                                                   ATTR_END };
 struct one_hot_state {
-    int64_t depth, inner, blocks, blocks_per_task; /* a block: one inner segment of indices */
+    int64_t depth, inner, blocks,
+        blocks_per_task; /* a block: one inner segment of indices */
 };
 
 static attn_status depth_of(const attnrun_step *step, attnrun_dim *depth)
