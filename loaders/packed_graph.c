@@ -59,7 +59,7 @@ static attn_status read_model(struct attn_packed_reader *r)
     for (int64_t i = 0; i < n_passes && !r->failed; i++) {
         const int64_t applied = attn_packed_number(r, 0, INT32_MAX);
         if (passes)
-            model->passes[i].applied = (int32_t)applied;
+            model->applied[i] = (int32_t)applied;
     }
     return attn_packed_check(r);
 }

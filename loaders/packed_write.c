@@ -310,7 +310,7 @@ static void put_model(struct attn_packed_writer *w)
     }
     put(w, model->n_passes);
     for (int32_t i = 0; i < model->n_passes; i++)
-        put(w, model->passes[i].applied);
+        put(w, model->applied[i]);
 }
 
 attn_status attn_packed_write_graph(struct attn_packed_writer *w)

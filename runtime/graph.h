@@ -147,10 +147,6 @@ struct attn_opset {
 struct attn_property {
     const char *key, *value;
 };
-struct attn_pass_count {
-    const char *name;
-    int32_t applied;
-};
 
 /* Where a pass found what it looks for but for one condition. */
 struct attn_pass_note {
@@ -179,7 +175,7 @@ struct attn_model {
     struct attn_graph *graph;
     struct attn_opset *opsets;
     struct attn_property *metadata;
-    struct attn_pass_count *passes;
+    int32_t *applied; /* of each of attn_passes: how often */
     struct attn_pass_note *notes;
     struct attn_origin *origin;   /* NULL: the model is to be run */
     struct attn_file_list *files; /* mapped or read; closed with the model */

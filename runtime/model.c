@@ -42,14 +42,12 @@ static attn_status init_model(struct attn_model *model, const attnrun_source *so
     struct attn_pool *pool = &model->pool;
     model->n_passes = count_passes();
     model->dims = attn_dims_create(pool);
-    model->passes =
-        attn_pool_alloc(pool, (model->n_passes + 1) * (int64_t)sizeof *model->passes);
+    model->applied =
+        attn_pool_alloc(pool, (model->n_passes + 1) * (int64_t)sizeof *model->applied);
     model->disable_passes = attn_pool_string(pool, source->disable_passes);
-    if (!model->dims || !model->passes || !model->disable_passes)
+    if (!model->dims || !model->applied || !model->disable_passes)
         return ATTNRUN_E_MEMORY;
     TRY(attn_dims_fix(model->dims, source->fixed_dims, source->n_fixed_dims));
-    for (int32_t i = 0; i < model->n_passes; i++)
-        model->passes[i].name = attn_passes[i]->name;
     model->graph = attn_graph_create(model, NULL);
     return model->graph ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
 }

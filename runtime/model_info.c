@@ -330,8 +330,8 @@ attnrun_status attnrun_model_pass(const attnrun_model *model, int32_t index,
     if (index < 0 || index >= m->n_passes || name == NULL || applied == NULL)
         return attn_fail(ATTNRUN_E_USAGE, "pass %d is not in 0..%d", index,
                          m->n_passes - 1);
-    *name = m->passes[index].name;
-    *applied = m->passes[index].applied;
+    *name = attn_passes[index]->name;
+    *applied = m->applied[index];
     return ATTNRUN_OK;
 }
 

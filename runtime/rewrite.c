@@ -102,7 +102,7 @@ static attn_status run_pass(struct attn_graph *graph, int32_t index, bool *chang
     if (applied == 0)
         return ATTNRUN_OK;
     *changed = true;
-    graph->model->passes[index].applied += applied;
+    graph->model->applied[index] += applied;
     TRY(attn_graph_order(graph));
     return attn_graph_infer(graph);
 }

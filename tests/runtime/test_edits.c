@@ -444,7 +444,7 @@ static void test_load_infers_what_changed(void **state)
     const struct attn_model *inner = (const struct attn_model *)model;
     int32_t applied = 0;
     for (int32_t i = 0; i < inner->n_passes; i++)
-        applied += inner->passes[i].applied > 0;
+        applied += inner->applied[i] > 0;
     assert_in_range(applied, 4, 10);
     assert_in_range(inner->counts.inferred, LONG, LONG + 100);
     attnrun_model_release(model);
