@@ -166,7 +166,7 @@ void check_attention(struct check *c)
     check_extra_memory(c, 2 << 20);
     large.kv_heads = 3;
     build(c, &large);
-    check_refuses(c, ATTNRUN_E_SHAPE, "multiple|key heads");
+    check_refuses(c, ATTNRUN_E_SHAPE, "multiple|of K");
     large.kv_heads = 8;
     build(c, &large);
     check_absent(c);

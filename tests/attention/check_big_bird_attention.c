@@ -75,7 +75,7 @@ static void refusals(struct check *c)
     p.q_len = p.kv_len = 32;
     s.block = 8;
     build(c, p, &s, false);
-    check_refuses(c, ATTNRUN_E_SHAPE, "32 tokens are 4 blocks of 8|at least 5");
+    check_refuses(c, ATTNRUN_E_SHAPE, "32 tokens|4 blocks of 8|at least 5 blocks");
     p.kv_len = 31;
     s.random = 0;
     build(c, p, &s, false);

@@ -307,10 +307,10 @@ static void refusals(struct check *c)
 {
     struct sinkhorn s = plain();
     s.q_len = 13;
-    refuse(c, s, ATTNRUN_E_SHAPE, "13 tokens|bucket_size, 4");
+    refuse(c, s, ATTNRUN_E_SHAPE, "length, 13|bucket_size, 4");
     s = plain();
     s.kv_len = 14;
-    refuse(c, s, ATTNRUN_E_SHAPE, "14 tokens|4");
+    refuse(c, s, ATTNRUN_E_SHAPE, "length, 14|bucket size, 4");
     s = plain();
     s.balanced = true;
     s.sortcut = 1;
