@@ -119,7 +119,7 @@ def test_names_are_refused_in_one_sentence(folder):
     for code, words, *arguments in (
             (2, "there is more than one source", "x.onnx", "--hf", f"BertModel:{path}"),
             (2, "the source is missing", "--size", "S=3"),
-            (2, "--part speaks of", f"{NET}:net", "--part", "encoder"),
+            (2, "--part needs a model of --hf", f"{NET}:net", "--part", "encoder"),
             (2, "has no model class 'NoModel'", "--hf", f"NoModel:{path}"),
             (3, "cannot read", "--hf", f"BertModel:{folder}/none.json"),
             (2, "is none of CLASS:config.json", "--hf", "no_such_folder"),
