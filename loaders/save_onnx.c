@@ -393,16 +393,8 @@ static attn_status put_opsets(const struct attn_onnx_save *save, struct wire_buf
 
 static attn_status put_head(const struct attn_onnx_save *save, struct wire_buffer *head)
 {
-    enum {
-        PRODUCER = 2,
-        PRODUCER_VERSION = 3,
-        DOMAIN = 4,
-        MODEL_VERSION = 5,
-        DOC = 6,
-        METADATA = 14,
-        KEY = 1,
-        VALUE = 2
-    };
+    enum { PRODUCER = 2, PRODUCER_VERSION, DOMAIN, MODEL_VERSION, DOC, METADATA = 14 };
+    enum { KEY = 1, VALUE };
     const struct attn_model *model = save->model;
     wire_int(head, WIRE_MODEL_IR_VERSION,
              model->ir_version > IR_INITIALIZERS ? model->ir_version : IR_INITIALIZERS);
