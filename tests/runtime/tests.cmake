@@ -11,9 +11,13 @@ foreach(name alloc api bits cancel chain concurrent constants context decode dim
     threads)
   add_executable(test_runtime_${name} tests/runtime/test_${name}.c)
   target_link_libraries(test_runtime_${name} PRIVATE attn_runtime_harness)
-  # Sanitizers use several times the stack.
+  # Sanitizers use several times the stack, and the time: the soak makes a tenth of its runs.
+  set(more)
+  if(name STREQUAL "soak" AND sanitized)
+    set(more --runs 1000)
+  endif()
   if(NOT (name STREQUAL "stack" AND sanitized))
-    add_test(NAME runtime.${name} COMMAND test_runtime_${name})
+    add_test(NAME runtime.${name} COMMAND test_runtime_${name} ${more})
   endif()
 endforeach()
 target_link_options(test_runtime_threads PRIVATE -Wl,--wrap=pthread_create)
