@@ -6,12 +6,16 @@ usage: PYTHONPATH=BUILD/python test_scale.py MODEL.onnx [--documents N]
 Runs tools/examples/embed_ray.py and embed_beam.py on a Python with
 tools/python/requirements-scale.txt, with MiniLM's real weights, and compares each embedding
 with that of the text alone."""
+import contextlib
 import glob
+import io
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import attnrun
@@ -78,6 +82,27 @@ class Scale(unittest.TestCase):
                 alone = model(**tokenize({"text": [row["text"]]}))["sentence_embedding"][0]
                 np.testing.assert_allclose(row["embedding"], alone, atol=2e-6)
 
+    def check_summary(self, said):
+        """The last lines name each document that failed, with its sentence."""
+        lines = said.splitlines()
+        at = next(i for i, line in enumerate(lines) if line.endswith("2 documents failed"))
+        self.assertTrue(lines[at].startswith(f"{DOCUMENTS + 1} embeddings in "), lines[at])
+        self.assertEqual(sorted(line.split(":")[1] for line in lines[at + 1:at + 3]), ["0", "1"])
+        self.assertTrue(all("RANGE" in line for line in lines[at + 1:at + 3]), lines[at + 1:])
+
+    def test_progress_counts_what_all_processes_do(self):
+        said, corpus.Progress.SECONDS = io.StringIO(), 0.02
+        with contextlib.redirect_stderr(said), corpus.Progress(30) as progress:
+            program = (f"import sys; sys.path.insert(0, {EXAMPLES!r}); import pickle; "
+                       f"pickle.loads({pickle.dumps(progress)!r}).add(10)")
+            for _ in range(2):
+                subprocess.run([sys.executable, "-c", program], check=True)
+            while "20 of 30 documents" not in said.getvalue():
+                time.sleep(0.01)
+            progress.add(25)  # a part that ran twice
+            while "30 of 30 documents" not in said.getvalue():
+                time.sleep(0.01)
+
     def test_ray_restarts_a_killed_worker_and_loses_nothing(self):
         once = os.path.join(self.folder.name, "once")
         extra = [*POISONED, f"a text with {corpus.Tokenize.FATAL}"]
@@ -88,6 +113,10 @@ class Scale(unittest.TestCase):
         self.assertEqual(code, 0, said[-3000:])
         self.assertTrue(os.path.exists(once))
         self.check_rows(extra)
+        self.check_summary(said)
+        code, said = self.run_example("embed_ray.py", self.out, extra)
+        self.assertEqual(code, 1)
+        self.assertIn("holds Parquet files already", said)
 
     def test_beam_reports_a_killed_worker_and_a_second_run_completes(self):
         once = os.path.join(self.folder.name, "once")
@@ -100,6 +129,7 @@ class Scale(unittest.TestCase):
         code, said = self.run_example("embed_beam.py", part, extra, once)
         self.assertEqual(code, 0, said[-3000:])
         self.check_rows(extra)
+        self.check_summary(said)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,10 @@ import glob
 import importlib.util
 import json
 import os
+import sys
+import tempfile
+import threading
+import time
 
 import numpy as np
 
@@ -56,6 +60,66 @@ def arguments(text):
         found[len(found) // 2:0] = [(f"extra:{i}", text) for i, text
                                     in enumerate(json.loads(options.extra))]
     return options, found
+
+
+class Progress:
+    """Says every few seconds how many of `total` documents are done, while a `with` block runs.
+
+    The processes of this machine count in one file, a byte a document: add() in any of them."""
+
+    SECONDS = 5
+
+    def __init__(self, total):
+        handle, self._path = tempfile.mkstemp(prefix="documents-")
+        os.close(handle)
+        self._total, self._end, self._thread = total, None, None
+
+    def __getstate__(self):
+        return {"_path": self._path}
+
+    def add(self, count):
+        """So many more are done; at the end of the file, whoever else writes there."""
+        with open(self._path, "ab", buffering=0) as file:
+            file.write(bytes(count))
+
+    def __enter__(self):
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._say, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *failure):
+        self._end.set()
+        self._thread.join()
+        os.unlink(self._path)
+
+    def _say(self):
+        started = time.perf_counter()
+        while not self._end.wait(self.SECONDS):
+            done = min(os.path.getsize(self._path), self._total)  # what ran twice counts twice
+            print(f"{done} of {self._total} documents, "
+                  f"{done / (time.perf_counter() - started):.0f} a second", file=sys.stderr,
+                  flush=True)
+
+
+def refuse_older(paths, out):
+    """Results of an earlier run would be among those of this one."""
+    if glob.glob(glob.escape(paths) + "*.parquet"):
+        raise SystemExit(f"{out} holds Parquet files already: name another place for the results")
+
+
+def summary(paths):
+    """Says how many documents have an embedding, and which have a sentence in its place."""
+    import pyarrow.parquet
+    rows = [row for path in sorted(glob.glob(glob.escape(paths) + "*.parquet"))
+            for row in pyarrow.parquet.read_table(path, columns=["id", "error"]).to_pylist()]
+    failed = [row for row in rows if row["error"]]
+    print(f"{len(rows) - len(failed)} embeddings in {paths}*.parquet, {len(failed)} documents "
+          "failed")
+    for row in failed[:10]:
+        print(f"  {row['id']}: {row['error']}")
+    if len(failed) > 10:
+        print(f"  and {len(failed) - 10} more: see the column error")
 
 
 class Tokenize:

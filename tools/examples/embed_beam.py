@@ -18,13 +18,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from attnrun.beam import Failed, ModelHandlerNumpy
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, FOLDER)
 import corpus
 
 SCHEMA = pyarrow.schema([("id", pyarrow.string()), ("text", pyarrow.string()),
                          ("embedding", pyarrow.list_(pyarrow.float32())),
                          ("error", pyarrow.string())])
-FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 class TokenizeOne(beam.DoFn):
@@ -32,20 +32,16 @@ class TokenizeOne(beam.DoFn):
 
     def __init__(self, once):
         super().__init__()
-        self._once, self._tokenize = once, None
+        self._tokenize = corpus.Tokenize(once)
 
     def process(self, element):
-        if FOLDER not in sys.path:
-            sys.path.insert(0, FOLDER)
-        import corpus as texts
-        if self._tokenize is None:
-            self._tokenize = texts.Tokenize(self._once)
         fields = self._tokenize({"text": [element[1]]})
         yield element, {name: array[0] for name, array in fields.items()}
 
 
-def row_of(pair):
+def row_of(pair, progress):
     (place, text), result = pair
+    progress.add(1)
     failed = isinstance(result.inference, Failed)
     return {"id": place, "text": text, "error": result.inference.message if failed else "",
             "embedding": [] if failed else result.inference["sentence_embedding"].tolist()}
@@ -54,21 +50,25 @@ def row_of(pair):
 def main():
     options, documents = corpus.arguments(__doc__)
     logging.basicConfig(level=logging.WARNING)
+    os.environ["PYTHONPATH"] = os.pathsep.join(  # of the processes, which import corpus
+        [FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])])
     handler = ModelHandlerNumpy(os.path.abspath(options.model), outputs=["sentence_embedding"],
                                 max_batch_size=options.batch)
+    corpus.refuse_older(options.out, options.out)
     settings = PipelineOptions(runner="FnApiRunner", direct_num_workers=options.workers,
                                direct_running_mode="multi_processing", save_main_session=True)
     print(f"{len(documents)} documents, {options.workers} workers", flush=True)
     started = time.perf_counter()
-    with beam.Pipeline(options=settings) as pipeline:
+    with corpus.Progress(len(documents)) as progress, beam.Pipeline(options=settings) as pipeline:
         _ = (pipeline | beam.Create(documents, reshuffle=True)
              | "tokenize" >> beam.ParDo(TokenizeOne(options.once))
              | "embed" >> RunInference(KeyedModelHandler(handler))
-             | "rows" >> beam.Map(row_of)
+             | "rows" >> beam.Map(row_of, progress)
              | "write" >> beam.io.WriteToParquet(os.path.abspath(options.out), SCHEMA,
                                                  file_name_suffix=".parquet"))
     took = time.perf_counter() - started
     print(f"{len(documents) / took:.1f} documents/s, {took:.1f} s", flush=True)
+    corpus.summary(options.out)
 
 
 if __name__ == "__main__":

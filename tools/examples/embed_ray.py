@@ -23,6 +23,7 @@ def main():
              runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(
                  [os.path.dirname(os.path.abspath(__file__)),
                   os.environ.get("PYTHONPATH", "")])}})
+    corpus.refuse_older(os.path.join(options.out, ""), options.out)
     shape = (options.batch, corpus.TOKENS)
     takes = attnrun.ray.resources(options.model, {"input_ids": shape, "attention_mask": shape})
     print(f"{len(documents)} documents, {options.workers} workers, each "
@@ -38,6 +39,7 @@ def main():
         **takes).write_parquet(os.path.abspath(options.out))
     took = time.perf_counter() - started
     print(f"{len(documents) / took:.1f} documents/s, {took:.1f} s", flush=True)
+    corpus.summary(os.path.join(options.out, ""))
     ray.shutdown()
 
 
