@@ -335,7 +335,8 @@ static void refuse_shapes(struct check *c)
     refuse_size(c, FACTORS, R1, 1, 5, "R1|expected at least 6 queries");
     refuse_size(c, FACTORS, R2, 1, 5, "R2|expected at least 6 keys");
     refuse_size(c, FACTORS, R2, 2, 2, "R2|rows of R1");
-    refuse_size(c, OUTER, A, 2, 4, "2 times the 2 of b is less than the number of keys, 6");
+    refuse_size(c, OUTER, A, 2, 4,
+                "2 times the 2 of b is less than the number of keys, 6");
     refuse_size(c, OUTER, A, 2, 5, "a|2 heads of one size");
     refuse_size(c, OUTER, B, 1, 5, "b|number of queries");
     refuse_size(c, DOT, ALPHA, 0, 2, "alpha|number of components");
