@@ -127,6 +127,18 @@ static inline bool blocked_by_itself(const struct blocked_conv_args *args, int64
 attn_status attn_blocked_conv_shape(attnrun_step *step,
                                     const struct blocked_conv_args *args,
                                     struct blocked_plan *plan, bool *empty);
+/* Height and width of the output, by the window of W (input 1), which kernel_shape may repeat. */
+attn_status attn_blocked_window(const attnrun_step *step,
+                                const struct window_attrs *window, attnrun_dim out[2]);
+/* Input `in` has the dims of the output. */
+attn_status attn_blocked_check_like_out(const attnrun_step *step, int in);
+/* The activation of a convolution as steps (room for 3), and what it clips to. */
+void attn_blocked_set_activation(struct blocked_operands *operands,
+                                 struct attn_epilogue *steps, int32_t kind,
+                                 const float *alpha, const float *beta);
+/* Bias, factors and weights of `rows` output channels in what attn_blocked_pack() has packed. */
+void attn_blocked_set_packed(struct blocked_operands *operands, const void *packed,
+                             int64_t rows, bool scaled);
 /* Scratch, shared memory and tasks of a plan. */
 void attn_blocked_conv_tasks(attnrun_step *step, struct blocked_plan *plan);
 

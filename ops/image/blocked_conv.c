@@ -217,6 +217,29 @@ static attn_status check_sizes(attnrun_step *step, const struct blocked_conv_arg
     return ATTNRUN_OK;
 }
 
+attn_status attn_blocked_window(const attnrun_step *step,
+                                const struct window_attrs *window, attnrun_dim out[2])
+{
+    const attnrun_dim *x = step->in[0].dims, *w = step->in[1].dims;
+    for (int i = 0; i < 2; i++) {
+        if (window->kernel_shape.v != NULL && window->kernel_shape.v[i] != w[i + 2].value)
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "kernel_shape holds %lld at %d, expected %lld as W has",
+                           (long long)window->kernel_shape.v[i], i,
+                           (long long)w[i + 2].value);
+        TRY(attn_window_out(step, window, 2, i, x[i + 2], w[i + 2], false, &out[i]));
+    }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_blocked_check_like_out(const attnrun_step *step, int in)
+{
+    TRY(op_need_rank(step, in, 5));
+    for (int i = 0; i < 5; i++)
+        TRY(op_need_dim(step, in, i, step->out[0].dims[i], "the output"));
+    return ATTNRUN_OK;
+}
+
 attn_status attn_blocked_conv_shape(attnrun_step *step,
                                     const struct blocked_conv_args *args,
                                     struct blocked_plan *plan, bool *empty)
@@ -234,16 +257,7 @@ attn_status attn_blocked_conv_shape(attnrun_step *step,
     TRY(check_x(step, args));
     const attnrun_dim *x = step->in[0].dims, *w = step->in[1].dims;
     attnrun_dim out[2];
-    for (int i = 0; i < 2; i++) {
-        if (args->window.kernel_shape.v != NULL &&
-            args->window.kernel_shape.v[i] != w[i + 2].value)
-            return op_fail(step, ATTNRUN_E_ATTR,
-                           "kernel_shape holds %lld at %d, expected %lld as W has",
-                           (long long)args->window.kernel_shape.v[i], i,
-                           (long long)w[i + 2].value);
-        TRY(attn_window_out(step, &args->window, 2, i, x[i + 2], w[i + 2], false,
-                            &out[i]));
-    }
+    TRY(attn_blocked_window(step, &args->window, out));
     const attnrun_dim y[5] = {
         x[0], dim_of(blocked_count(rows_of(step, args)) / spread_of(args)),
         attnrun_dim_mul(step, out[0], dim_of(max64(args->spread_h, 1))),
@@ -251,11 +265,8 @@ attn_status attn_blocked_conv_shape(attnrun_step *step,
         dim_of(ATTN_BLOCK)
     };
     TRY(op_out(step, 0, dtype, 5, y));
-    if (op_has_in(step, 3)) {
-        TRY(op_need_rank(step, 3, 5));
-        for (int i = 0; i < 5; i++)
-            TRY(op_need_dim(step, 3, i, step->out[0].dims[i], "the output"));
-    }
+    if (op_has_in(step, 3))
+        TRY(attn_blocked_check_like_out(step, 3));
     if (!step->concrete)
         return ATTNRUN_OK;
     TRY(attn_window_resolve(step, &args->window, 2, x + 2, w + 2, false, &plan->shape.w));
@@ -336,6 +347,25 @@ static attn_status blocked_conv_pack(attnrun_pack *pack, int64_t *bytes, void *p
     return ATTNRUN_OK;
 }
 
+void attn_blocked_set_activation(struct blocked_operands *o, struct attn_epilogue *steps,
+                                 int32_t kind, const float *alpha, const float *beta)
+{
+    o->activation = steps;
+    o->n_activation = attn_conv_activation(kind, alpha, beta, steps);
+    const struct conv_operands c = { .activation = steps,
+                                     .n_activation = o->n_activation };
+    o->clipped = attn_conv_limits(&c, &o->min, &o->max);
+}
+
+void attn_blocked_set_packed(struct blocked_operands *o, const void *packed, int64_t rows,
+                             bool scaled)
+{
+    const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
+    o->bias = packed;
+    o->scale = scaled ? o->bias + columns : NULL;
+    o->w = o->bias + (scaled ? 2 : 1) * columns;
+}
+
 static attn_status blocked_conv_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct blocked_conv_args *args = step->args;
@@ -354,23 +384,14 @@ static attn_status blocked_conv_run(const attnrun_step *step, const attnrun_work
             attn_blocked_dense_prepare(plan, work->shared);
         return ATTNRUN_OK;
     }
-    const int64_t columns = blocked_count(plan->shape.rows) * ATTN_BLOCK;
-    const float *packed = step->node->packed;
-    const bool scaled = plan->w_type != ATTN_B_F32 && op_has_in(step, 4);
     struct blocked_operands o = {
         .x = step->x[0].data,
-        .bias = packed,
-        .scale = scaled ? packed + columns : NULL,
-        .w = packed + (scaled ? 2 : 1) * columns,
         .z = op_in_data(step, 3),
         .y = step->y[0].data,
-        .activation = steps,
-        .n_activation =
-            attn_conv_activation(args->activation, &args->alpha, &args->beta, steps),
     };
-    const struct conv_operands c = { .activation = steps,
-                                     .n_activation = o.n_activation };
-    o.clipped = attn_conv_limits(&c, &o.min, &o.max);
+    attn_blocked_set_packed(&o, step->node->packed, plan->shape.rows,
+                            plan->w_type != ATTN_B_F32 && op_has_in(step, 4));
+    attn_blocked_set_activation(&o, steps, args->activation, &args->alpha, &args->beta);
     if (plan->shape.by_itself)
         return attn_blocked_rows_run(step, work, plan, &o);
     if (plan->shape.winograd)

@@ -178,16 +178,15 @@ static attn_status make_plan(attnrun_step *step, const struct separable_args *ar
     }
     cut(p);
     p->mid_lines = lines_seen(&p->w, p->lines);
-    int64_t bytes = strip_bytes(p, p->lines), of_mid, of_own, of_weights;
+    int64_t bytes = strip_bytes(p, p->lines), of_mid, of_own, of_weights, n_tasks;
     if (bytes < 0 || !ck_mul(p->mid_lines, p->w.in[2], &of_mid) ||
         !ck_mul(p->lines, p->w.out[2], &of_own) ||
         max64(of_mid, of_own) > INT32_MAX / ATTN_BLOCK ||
-        !ck_mul(p->batch, p->strips, &p->strips))
+        !ck_mul(p->batch, p->strips, &n_tasks))
         return op_fail_size(step,
                             "some lines of the image would have more than 2^31 "
                             "elements, or the number of tasks",
                             "2^63 - 1");
-    p->strips /= p->batch;
     p->mid_plane = of_mid * ATTN_BLOCK;
     p->own_plane = of_own * ATTN_BLOCK;
     p->own_at =
@@ -206,8 +205,7 @@ static attn_status make_plan(attnrun_step *step, const struct separable_args *ar
                              (int64_t)sizeof(struct attn_blocked_tap) +
                          p->pixels * (int64_t)sizeof(int32_t);
     op_tasks(step, 0, 1, step->shared_bytes);
-    op_tasks(step, 1, p->batch * p->strips,
-             window_cost(flops_of(p) / 100.0 / (double)p->batch / (double)p->strips));
+    op_tasks(step, 1, n_tasks, window_cost(flops_of(p) / 100.0 / (double)n_tasks));
     return ATTNRUN_OK;
 }
 
@@ -228,23 +226,12 @@ static attn_status separable_infer(attnrun_step *step)
     const attnrun_dim *x = step->in[X].dims, *w = step->in[W].dims;
     const attnrun_dim rows = step->in[op_has_in(step, P) ? P : W].dims[0];
     attnrun_dim out[2];
-    for (int i = 0; i < 2; i++) {
-        if (args->window.kernel_shape.v != NULL &&
-            args->window.kernel_shape.v[i] != w[i + 2].value)
-            return op_fail(step, ATTNRUN_E_ATTR,
-                           "kernel_shape holds %lld at %d, expected %lld as W has",
-                           (long long)args->window.kernel_shape.v[i], i,
-                           (long long)w[i + 2].value);
-        TRY(attn_window_out(step, &args->window, 2, i, x[i + 2], w[i + 2], false,
-                            &out[i]));
-    }
+    TRY(attn_blocked_window(step, &args->window, out));
     TRY(attn_blocked_out(step, x[0], dim_of(blocked_count(rows.value)), out[0], out[1]));
     if (op_has_in(step, Z)) {
         if (!op_rank_known(step, Z))
             return ATTNRUN_OK;
-        TRY(op_need_rank(step, Z, 5));
-        for (int i = 0; i < 5; i++)
-            TRY(op_need_dim(step, Z, i, step->out[0].dims[i], "the output"));
+        TRY(attn_blocked_check_like_out(step, Z));
     }
     if (!step->concrete)
         return ATTNRUN_OK;
@@ -325,31 +312,17 @@ struct separable {
     const float *weights; /* W as floats */
 };
 
-static void set_activation(struct blocked_operands *o, struct attn_epilogue *steps,
-                           int32_t kind, const float *alpha, const float *beta)
-{
-    o->activation = steps;
-    o->n_activation = attn_conv_activation(kind, alpha, beta, steps);
-    const struct conv_operands c = { .activation = steps,
-                                     .n_activation = o->n_activation };
-    o->clipped = attn_conv_limits(&c, &o->min, &o->max);
-}
-
 /* The parts of packed weights of `rows` output channels, each of `inputs`, in input `in`. *packed
  * goes on to the next. */
 static struct blocked_operands operands_of(const attnrun_step *step, int in, int64_t rows,
                                            int64_t inputs, const char **packed)
 {
     const int32_t dtype = ((const struct separable_plan *)step->state)->dtype;
-    const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
-    const bool scaled = attn_stored_narrow(dtype) && op_has_in(step, in + 2);
-    const float *head = (const float *)(const void *)*packed;
-    const struct blocked_operands o = {
-        .bias = head,
-        .scale = scaled ? head + columns : NULL,
-        .w = head + (scaled ? 2 : 1) * columns,
-    };
-    *packed = (const char *)o.w + columns * inputs * attn_stored_bytes(dtype);
+    struct blocked_operands o = { .x = NULL };
+    attn_blocked_set_packed(&o, *packed, rows,
+                            attn_stored_narrow(dtype) && op_has_in(step, in + 2));
+    *packed = (const char *)o.w +
+              blocked_count(rows) * ATTN_BLOCK * inputs * attn_stored_bytes(dtype);
     return o;
 }
 
@@ -387,11 +360,12 @@ static void set_up(struct separable *s, const attnrun_step *step,
     if (p->projects)
         s->project = operands_of(step, P, p->rows, p->own, &packed);
     s->weights = find_own(s, work->scratch);
-    set_activation(&s->expand, s->steps[0], args->expand, &args->expand_alpha,
-                   &args->expand_beta);
-    set_activation(&s->own, s->steps[1], args->activation, &args->alpha, &args->beta);
-    set_activation(&s->project, s->steps[2], args->project, &args->project_alpha,
-                   &args->project_beta);
+    attn_blocked_set_activation(&s->expand, s->steps[0], args->expand,
+                                &args->expand_alpha, &args->expand_beta);
+    attn_blocked_set_activation(&s->own, s->steps[1], args->activation, &args->alpha,
+                                &args->beta);
+    attn_blocked_set_activation(&s->project, s->steps[2], args->project,
+                                &args->project_alpha, &args->project_beta);
 }
 
 /* Lines of mid that lines [first, first + n) of Y see. */
