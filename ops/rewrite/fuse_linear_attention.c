@@ -184,20 +184,8 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
         return found.why != NULL
                    ? attn_graph_note(graph, node, "linear_attention", found.why)
                    : ATTNRUN_OK;
-    found.r.y.value = node->out[0];
-    const char *why = attn_linear_roles_fit(graph, &found.r);
-    TRY(attn_graph_note(graph, node, "linear_attention", why));
-    if (why != NULL)
-        return ATTNRUN_OK;
-    struct attn_linear linear = { .denominator = "add",
-                                  .epsilon = found.epsilon,
-                                  .scale = 1 };
-    linear.map_q = attn_linear_feature_map(graph, &found.r.q);
-    linear.map_k = attn_linear_feature_map(graph, &found.r.k);
-    TRY(attn_linear_roles_arrange(graph, node, &found.r, &linear.order));
-    TRY(attn_linear_replace(graph, node, &linear));
-    ++*applied;
-    return ATTNRUN_OK;
+    return attn_linear_replace_quotient(graph, node, "linear_attention", &found.r,
+                                        found.epsilon, applied);
 }
 
 static attn_status run_fuse_linear(struct attn_graph *graph, int32_t *applied)

@@ -100,3 +100,22 @@ attn_status attn_linear_replace(struct attn_graph *graph, struct attn_node *node
     attn_match_replace(graph, o->y, attn_graph_producer(graph, y));
     return ATTNRUN_OK;
 }
+
+attn_status attn_linear_replace_quotient(struct attn_graph *graph, struct attn_node *node,
+                                         const char *pass,
+                                         struct attn_linear_roles *roles, double epsilon,
+                                         int32_t *applied)
+{
+    roles->y.value = node->out[0];
+    const char *why = attn_linear_roles_fit(graph, roles);
+    TRY(attn_graph_note(graph, node, pass, why));
+    if (why != NULL)
+        return ATTNRUN_OK;
+    struct attn_linear linear = { .denominator = "add", .epsilon = epsilon, .scale = 1 };
+    linear.map_q = attn_linear_feature_map(graph, &roles->q);
+    linear.map_k = attn_linear_feature_map(graph, &roles->k);
+    TRY(attn_linear_roles_arrange(graph, node, roles, &linear.order));
+    TRY(attn_linear_replace(graph, node, &linear));
+    ++*applied;
+    return ATTNRUN_OK;
+}

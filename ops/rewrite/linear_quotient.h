@@ -42,5 +42,11 @@ const char *attn_linear_feature_map(const struct attn_graph *graph,
  * constants. */
 attn_status attn_linear_replace(struct attn_graph *graph, struct attn_node *node,
                                 const struct attn_linear *linear);
+/* The same of a quotient `node` whose operands have these roles; its denominator is the sum of
+ * features plus epsilon. Says as a note of `pass` why it is left, else counts it in *applied. */
+attn_status attn_linear_replace_quotient(struct attn_graph *graph, struct attn_node *node,
+                                         const char *pass,
+                                         struct attn_linear_roles *roles, double epsilon,
+                                         int32_t *applied);
 
 #endif
