@@ -42,11 +42,11 @@ static void make_weights(struct check *c, struct conv_case *t)
     t->d.scale = check_below(c, 2) ? check_normal_f32(c, (size_t)t->d.columns) : NULL;
 }
 
-/* Taps of 1 or 16 inputs, the last one of fewer, anywhere in x; pixels in any order. */
+/* Taps of 1 or 16 inputs, the last one of fewer, anywhere in x. */
 static void make_conv(struct check *c, struct conv_case *t)
 {
     const int64_t inputs = check_below(c, 2) != 0 ? BLOCK : 1;
-    *t = (struct conv_case){ .x_floats = 400 };
+    *t = (struct conv_case){ .x_floats = 1000 };
     t->d.n_taps = 1 + check_below(c, 8);
     t->d.n_pixels = 1 + check_below(c, MAX_PIXELS);
     t->d.columns = BLOCK * (1 + check_below(c, 5));
@@ -56,8 +56,10 @@ static void make_conv(struct check *c, struct conv_case *t)
         t->taps[i].offset = check_below(c, 200 - BLOCK);
         t->d.rows += t->taps[i].inputs;
     }
+    /* In any order, or side by side, as floats or as words of two bf16. */
+    const int64_t step = BLOCK >> check_below(c, 2), beside = check_below(c, 2);
     for (int64_t i = 0; i < t->d.n_pixels; i++)
-        t->pixels[i] = (int32_t)check_below(c, 200);
+        t->pixels[i] = (int32_t)(beside != 0 ? i * step : check_below(c, 200));
     t->y_floats = (t->d.columns / BLOCK - 1) * t->d.y_block + t->d.n_pixels * BLOCK;
     t->d.x = check_normal_f32(c, (size_t)t->x_floats);
     t->d.bias = check_normal_f32(c, (size_t)t->d.columns);

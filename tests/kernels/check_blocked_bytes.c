@@ -120,11 +120,12 @@ static void make_conv(struct check *c, struct conv_case *t)
         t->taps[i].offset = check_below(c, 100);
         t->d.rows += t->taps[i].inputs;
     }
+    const bool beside = check_below(c, 2) != 0; /* which large tiles have a text for */
     for (int64_t i = 0; i < t->d.n_pixels; i++)
-        t->pixels[i] = (int32_t)check_below(c, 200);
+        t->pixels[i] = (int32_t)(beside ? i * BLOCK : check_below(c, 200));
     const int64_t y_bytes =
         (t->d.columns / BLOCK - 1) * t->d.y_block + t->d.n_pixels * BLOCK;
-    t->d.x = make_bytes(c, 400, extreme);
+    t->d.x = make_bytes(c, 1000, extreme);
     t->weights = (int8_t *)make_bytes(c, t->d.rows * t->d.columns * 4, extreme);
     t->d.begin = random_words(c, t->d.columns, 20000);
     if (zeros) {
