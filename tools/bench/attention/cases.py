@@ -498,6 +498,17 @@ def export(case, n, folder):
     np.savez(folder / "upstream.npz", **{k: t.numpy() for k, t in zip(names, tensors)})
 
 
+def reason(error):
+    """The first line of the cause behind the causes: an exporter wraps what it met in pages."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first}"
+
+
 if __name__ == "__main__":
     what, name, length, target = sys.argv[1:]
-    {"make": make, "export": export}[what](take(name), int(length), Path(target))
+    try:
+        {"make": make, "export": export}[what](take(name), int(length), Path(target))
+    except Exception as error:  # whatever a package of others raises
+        sys.exit(reason(error))
