@@ -55,6 +55,7 @@ struct stopper {
     const int32_t *begun; /* NULL, or 0 until an operator runs */
     useconds_t wait_us;
     double at_ms;
+    int32_t ended; /* 1 once the run has returned */
 };
 
 static void *cancel_later(void *arg)
@@ -65,12 +66,15 @@ static void *cancel_later(void *arg)
         usleep(100);
     usleep(stopper->wait_us);
     stopper->at_ms = now_ms();
-    attnrun_cancel(stopper->context);
+    do { /* on a busy machine the run begins later, and a cancel before it stops none */
+        attnrun_cancel(stopper->context);
+        usleep(1000);
+    } while (__atomic_load_n(&stopper->ended, __ATOMIC_ACQUIRE) == 0);
     return NULL;
 }
 
-/* How long the run goes on after it is cancelled, wait_us after it, or an operator of it that
- * sets *begun, has begun: a cancel before the run stops none. */
+/* How long the run goes on after it is cancelled, wait_us after this call, or after an operator
+ * of the run has set *begun. */
 static double cancel_after(struct bench *bench, const int32_t *begun, useconds_t wait_us)
 {
     struct stopper stopper = { .context = bench->context,
@@ -79,6 +83,7 @@ static double cancel_after(struct bench *bench, const int32_t *begun, useconds_t
     assert_int_equal(pthread_create(&stopper.thread, NULL, cancel_later, &stopper), 0);
     attnrun_status status = attnrun_run(bench->context, NULL);
     double end = now_ms();
+    __atomic_store_n(&stopper.ended, 1, __ATOMIC_RELEASE);
     pthread_join(stopper.thread, NULL);
     assert_int_equal(status, ATTNRUN_E_CANCELLED);
     assert_string_equal(attnrun_last_error()->message,
