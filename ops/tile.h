@@ -59,6 +59,13 @@ static inline double op_longest_thread(int64_t tasks, double task_ns)
     return (double)ceil_div(tasks, OP_THREADS) * task_ns;
 }
 
+/* Whether so many equal tasks keep these threads busy, but for an eighth of their time. */
+static inline bool op_even_tasks(int64_t tasks)
+{
+    const int64_t each = tasks / OP_THREADS + (tasks % OP_THREADS != 0);
+    return each > 0 && tasks / each >= OP_THREADS * 7 / 8;
+}
+
 /* An estimate of nanoseconds as op_tasks() takes it: at most 1e15, eleven days. */
 static inline int64_t op_ns(double ns)
 {

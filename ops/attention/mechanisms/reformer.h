@@ -28,8 +28,11 @@ struct reformer {
     int64_t widths[REFORMER_MAX_FACTORS]; /* features of a factor */
     int64_t n_factors, n_buckets;
     bool whole, hashed, given, by_bucket, deduplicate, l2;
+    bool by_head; /* a task is all of a head, and its arrays are in its scratch memory */
+    bool wanted;  /* Y */
     float self;
     int64_t rows, blocks; /* queries of a task; tasks of a round and head */
+    int64_t arrays_at; /* bytes into scratch, by_head: of the memory of the next ones */
     /* Bytes into shared memory. */
     int64_t order_at, group_at, place_at, norms_at, sums_at;
 };
@@ -42,9 +45,10 @@ struct reformer_operands {
     const uint8_t *key_mask;     /* (batch, tokens) or NULL */
     float *y;
     int32_t *buckets_out; /* or NULL */
-    /* In shared memory, by head. order: first the buckets, then the tokens in the order
+    /* By head, from `first_head` on, in shared memory or in scratch. order: first the buckets, then the tokens in the order
      * of their buckets. group: the buckets in that order. place: the chunk of a token.
      * sums: the running softmax of a token. */
+    int64_t first_head;
     int32_t *order, *group, *place; /* (hashes, tokens) */
     float *norms;                   /* inverse */
     struct reformer_sum {
@@ -67,6 +71,20 @@ attn_status attn_reformer_chunks(const struct reformer *s,
                                  const struct attn_kernels *kernels,
                                  const struct reformer_operands *o, int64_t head,
                                  int64_t round, int64_t block, const attnrun_work *work);
+
+/* Where the norms and sums of a head begin, and where its items of a round do. */
+static inline int64_t reformer_tokens_at(const struct reformer *s,
+                                         const struct reformer_operands *o, int64_t head)
+{
+    return (head - o->first_head) * s->sizes.q_len;
+}
+
+static inline int64_t reformer_items_at(const struct reformer *s,
+                                        const struct reformer_operands *o, int64_t head,
+                                        int64_t round)
+{
+    return ((head - o->first_head) * s->hashes + round) * s->sizes.q_len;
+}
 
 static inline const float *reformer_head(const float *x, const struct attn_heads *strides,
                                          const struct reformer *s, int64_t head)

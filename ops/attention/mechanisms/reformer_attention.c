@@ -36,8 +36,9 @@
  * Refused: other lengths of keys, fewer key heads, odd num_buckets, more chunks before or
  * after than there are, deduplicate with other chunks or attend_across_buckets 0.
  * Cost: 2 n T (dim features + chunk (1 + before + after) (dim + v_dim)) FLOPs a head,
- * with T = num_hashes. Memory: 4 (T + 4) bytes a token and head (more with
- * attend_across_buckets 0 or deduplicate), and 1.3 MiB a thread.
+ * with T = num_hashes. Memory: 1.3 MiB a thread, and 4 (T + 4) bytes a token (more with
+ * attend_across_buckets 0 or deduplicate): of the head under way for each thread, where
+ * the heads keep 8 threads busy, else of all heads.
  * Source: Kitaev 2020, arXiv:2001.04451; compared with LSHSelfAttention of transformers
  * 5.23.0 and LSHAttention of reformer-pytorch 1.4.4. */
 #include "reformer.h"
@@ -228,7 +229,8 @@ static attn_status reformer_plan_memory(attnrun_step *step, struct reformer *s)
                   chunks = attn_reformer_chunks_bytes(s);
     int64_t tokens, items;
     step->shared_bytes = 0;
-    bool fits = hash >= 0 && chunks >= 0 && ck_mul(s->heads, s->sizes.q_len, &tokens) &&
+    bool fits = hash >= 0 && chunks >= 0 &&
+                ck_mul(s->by_head ? 1 : s->heads, s->sizes.q_len, &tokens) &&
                 ck_mul(tokens, s->hashes, &items) &&
                 reserve(step, items, index, &s->order_at) &&
                 reserve(step, tokens, (int64_t)sizeof(float), &s->norms_at) &&
@@ -239,6 +241,12 @@ static attn_status reformer_plan_memory(attnrun_step *step, struct reformer *s)
     if (!fits)
         return op_fail_scratch(step);
     step->scratch_bytes = max64(hash, max64(sort, chunks));
+    if (!s->by_head)
+        return ATTNRUN_OK;
+    if (!ck_align(step->scratch_bytes, 64, &s->arrays_at) ||
+        !ck_add(s->arrays_at, step->shared_bytes, &step->scratch_bytes))
+        return op_fail_scratch(step);
+    step->shared_bytes = 0;
     return ATTNRUN_OK;
 }
 
@@ -263,17 +271,22 @@ static attn_status plan_tasks(attnrun_step *step, const struct reformer *s)
     const double dims = (double)(z->dim + z->v_dim + 32);
     const double keys = (double)(s->before + s->after + 1) * (double)s->chunk;
     const int64_t cost = nanoseconds(2 * (double)s->rows * keys * dims);
-    const bool wanted = step->y == NULL || op_has_out(step, 0);
-    const bool any = z->v_dim > 0 && z->q_len > 0 && wanted;
+    const bool any = z->v_dim > 0 && z->q_len > 0 && s->wanted;
     const int64_t hash_blocks = z->q_len / tokens + (z->q_len % tokens != 0);
     int64_t hashing, sorting, attending;
     if (!ck_mul(s->heads, hash_blocks, &hashing) ||
         !ck_mul(s->heads, s->hashes, &sorting) ||
         !ck_mul(any ? s->heads : 0, s->blocks, &attending))
         return op_fail_scratch(step);
-    op_tasks(step, HASH, z->q_len > 0 ? hashing : 0,
-             nanoseconds(2.0 * (double)tokens * (double)z->dim *
-                         (double)(s->hashes * s->features + 16)));
+    const int64_t hash_cost = nanoseconds(2.0 * (double)tokens * (double)z->dim *
+                                          (double)(s->hashes * s->features + 16));
+    if (s->by_head) {
+        op_tasks(step, 0, z->q_len > 0 ? s->heads : 0,
+                 op_ns((double)hash_blocks * (double)hash_cost +
+                       (double)s->blocks * (double)s->rounds * (double)cost));
+        return ATTNRUN_OK;
+    }
+    op_tasks(step, HASH, z->q_len > 0 ? hashing : 0, hash_cost);
     op_tasks(step, SORT, z->q_len > 0 ? sorting : 0, z->q_len * 4);
     for (int64_t t = 0; t < min64(s->rounds, ROUNDS_APART - 1); t++)
         op_tasks(step, (int)(ATTEND + t), attending, cost);
@@ -296,6 +309,8 @@ static attn_status plan_reformer(attnrun_step *step, const struct reformer *foun
     s->rotation_heads =
         op_has_in(step, ROTATIONS) ? step->in[ROTATIONS].dims[0].value : 1;
     TRY(plan_rounds(step, s));
+    s->wanted = step->y == NULL || op_has_out(step, 0);
+    s->by_head = op_even_tasks(s->heads);
     if (!ck_mul(s->hashes, s->features, &features))
         return op_fail_size(step, "the number of rotations", "2^63 - 1");
     plan_blocks(s);
@@ -342,7 +357,7 @@ static struct reformer_operands operands(const attnrun_step *step,
                                          const attnrun_work *work)
 {
     const struct reformer *s = step->state;
-    char *shared = work->shared;
+    char *shared = s->by_head ? (char *)work->scratch + s->arrays_at : work->shared;
     return (struct reformer_operands){
         .qk = step->x[QK].data,
         .v = step->x[V].data,
@@ -371,16 +386,38 @@ static attn_status rounds_left(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
+/* Computes all of a head. */
+static attn_status run_head(const attnrun_step *step, struct reformer_operands *o,
+                            int64_t head, int64_t hash_blocks, const attnrun_work *work)
+{
+    const struct reformer *s = step->state;
+    o->first_head = head;
+    for (int64_t block = 0; block < hash_blocks; block++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        TRY(attn_reformer_hash(step, s, o, head, block, work->scratch));
+    }
+    for (int64_t round = 0; round < s->hashes; round++)
+        attn_reformer_sort(s, o, head, round, work->scratch);
+    const bool any = s->wanted && s->sizes.v_dim > 0;
+    for (int64_t round = 0; any && round < s->rounds; round++)
+        for (int64_t block = 0; block < s->blocks; block++)
+            TRY(attn_reformer_chunks(s, step->kernels, o, head, round, block, work));
+    return ATTNRUN_OK;
+}
+
 static attn_status reformer_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct reformer *s = step->state;
-    const struct reformer_operands o = operands(step, work);
+    struct reformer_operands o = operands(step, work);
     const int64_t hash_blocks =
         s->sizes.q_len / REFORMER_TOKENS + (s->sizes.q_len % REFORMER_TOKENS != 0);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (work->phase == HASH)
+        if (s->by_head)
+            TRY(run_head(step, &o, task, hash_blocks, work));
+        else if (work->phase == HASH)
             TRY(attn_reformer_hash(step, s, &o, task / hash_blocks, task % hash_blocks,
                                    work->scratch));
         else if (work->phase == SORT)

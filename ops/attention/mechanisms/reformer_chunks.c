@@ -69,7 +69,7 @@ static void reformer_chunks_load(struct chunks *t, const struct attn_kernels *ke
 {
     const struct reformer *s = t->s;
     const struct attn_sizes *z = &s->sizes;
-    const struct reformer_sum *sums = t->o->sums + t->head * z->q_len;
+    const struct reformer_sum *sums = t->o->sums + reformer_tokens_at(s, t->o, t->head);
     const size_t rows = (size_t)t->rows;
     attn_stream_reset(&t->stream, t->rows);
     kernels->gather_rows_f32(t->stream.q, z->dim,
@@ -96,7 +96,7 @@ static void reformer_chunks_store(struct chunks *t, const struct attn_kernels *k
     const struct attn_sizes *z = &t->s->sizes;
     struct attn_softmax_row *state = t->stream.state;
     const bool last = t->round + 1 == t->s->rounds;
-    struct reformer_sum *sums = t->o->sums + t->head * z->q_len;
+    struct reformer_sum *sums = t->o->sums + reformer_tokens_at(t->s, t->o, t->head);
     for (int64_t r = 0; r < t->rows; r++)
         state[r].factor = !last ? 1.0f : state[r].sum == 0.0f ? 0.0f : 1 / state[r].sum;
     for (int64_t r = 0; !last && r < t->rows; r++)
@@ -138,7 +138,7 @@ static void deduplicate(const struct chunks *t, float *scores, int64_t row, int6
     const struct reformer *s = t->s;
     const int64_t n = s->sizes.q_len;
     const int32_t chunks = (int32_t)(s->rounds * s->padded / s->chunk);
-    const int32_t *place = t->o->place + t->head * s->hashes * n;
+    const int32_t *place = t->o->place + reformer_items_at(s, t->o, t->head, 0);
     for (int64_t r = row; r < row + rows; r++, scores += ATTN_STREAM_SCORES)
         for (int64_t j = from; j < to; j++) {
             int32_t count = 0;
@@ -183,7 +183,7 @@ static void load_keys(struct chunks *t, bool same_round)
 {
     const struct attn_sizes *z = &t->s->sizes;
     const struct attn_kernels *kernels = t->stream.kernels;
-    const float *norms = t->o->norms + t->head * z->q_len;
+    const float *norms = t->o->norms + reformer_tokens_at(t->s, t->o, t->head);
     const float *x = reformer_head(t->o->qk, &z->q, t->s, t->head);
     int64_t own = same_round ? min64(max64(t->query - t->key, 0), t->n) : t->n;
     int64_t end = same_round ? max64(min64(t->query + t->rows - t->key, t->n), own) : own;
@@ -207,7 +207,7 @@ static void load_tile(struct chunks *t, int64_t round, int64_t at, bool same_rou
     const struct reformer *s = t->s;
     const struct attn_sizes *z = &s->sizes;
     const struct attn_kernels *kernels = t->stream.kernels;
-    const int64_t first = (t->head * s->hashes + round) * z->q_len + at;
+    const int64_t first = reformer_items_at(s, t->o, t->head, round) + at;
     const bool other_buckets = s->by_bucket && round != t->round;
     const uint8_t *keep = t->o->key_mask;
     t->key_token = t->o->order + first;
@@ -283,7 +283,7 @@ attn_status attn_reformer_chunks(const struct reformer *s,
     int64_t from, to, unused;
     t.rows = min64(s->rows, n - first_row);
     t.query = round * s->padded + first_row;
-    t.token = o->order + (head * s->hashes + round) * n + first_row;
+    t.token = o->order + reformer_items_at(s, o, head, round) + first_row;
     reformer_chunks_begin(&t, kernels, work->scratch);
     reformer_chunks_load(&t, kernels);
     seen(&t, 0, &from, &unused);

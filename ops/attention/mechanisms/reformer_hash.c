@@ -155,9 +155,9 @@ attn_status attn_reformer_hash(const attnrun_step *step, const struct reformer *
     const int64_t first = block * TOKENS, n = min64(TOKENS, z->q_len - first);
     const float *x = reformer_head(o->qk, &z->q, s, head) + first * z->q.row;
     const float add = s->l2 ? 0.0f : (float)((double)z->dim * 1e-6);
-    int32_t *buckets = o->order + head * s->hashes * z->q_len + first;
-    step->kernels->inverse_norms_f32(o->norms + head * z->q_len + first, x, z->q.row,
-                                     (size_t)n, (size_t)z->dim, add, 1e-12f);
+    int32_t *buckets = o->order + reformer_items_at(s, o, head, 0) + first;
+    step->kernels->inverse_norms_f32(o->norms + reformer_tokens_at(s, o, head) + first, x,
+                                     z->q.row, (size_t)n, (size_t)z->dim, add, 1e-12f);
     if (s->given)
         return take_given(step, s, o->given, head, first, n, buckets);
     if (s->hashed) {
@@ -217,10 +217,11 @@ static const int32_t *sorted(const struct reformer *s, const int32_t *bucket,
 void attn_reformer_sort(const struct reformer *s, const struct reformer_operands *o,
                         int64_t head, int64_t round, void *scratch)
 {
-    const int64_t n = s->sizes.q_len, at = (head * s->hashes + round) * n;
+    const int64_t n = s->sizes.q_len, at = reformer_items_at(s, o, head, round);
     int32_t *order = o->order + at;
     if (o->buckets_out != NULL)
-        memcpy(o->buckets_out + at, order, (size_t)n * sizeof *order);
+        memcpy(o->buckets_out + (head * s->hashes + round) * n, order,
+               (size_t)n * sizeof *order);
     if (s->whole) {
         for (int64_t i = 0; i < n; i++)
             order[i] = (int32_t)i;

@@ -23,9 +23,9 @@
  * its keys. is_causal compares positions counted from the end, as in heads.h.
  * Refused: window below 1, one of mem_k and mem_v, shared_qk with other lengths.
  * Cost: 2 ((q_len + kv_len) clusters dim + clusters window (context_window + m) (dim +
- * v_dim)) FLOPs a head. Memory: 8 bytes a token and head for norms, 4 for each token of a
- * cluster; up to 2 MiB a thread. Heads are independent, and the clusters of a head are
- * computed one by one.
+ * v_dim)) FLOPs a head. Memory: up to 1.4 MiB a thread, and 8 bytes a token for norms and
+ * 4 for each token of a cluster: of the head under way for each thread, where the heads
+ * keep 8 threads busy, else of all heads. The clusters of a head are computed one by one.
  * Source: Roy 2020, arXiv:2003.05997; compared with KmeansAttention of
  * routing-transformer 1.6.1. */
 #include "../core/heads.h"
@@ -61,7 +61,10 @@ struct routing_state {
     int64_t sides;           /* 1: keys are chosen as queries are */
     int64_t group, groups;   /* clusters of a task */
     int64_t rows;            /* queries of a block */
-    int64_t norms_at[2], chosen_at[2];
+    /* Bytes into shared memory, or from arrays_at into scratch where a task is all of a
+     * head. */
+    int64_t norms_at[2], chosen_at[2], arrays_at;
+    bool by_head;
     bool shared;
     float epsilon;
 };
@@ -148,19 +151,26 @@ static int64_t attend_bytes(const struct routing_state *s)
 
 static attn_status routing_plan_memory(attnrun_step *step, struct routing_state *s)
 {
+    const int64_t heads = s->by_head ? 1 : s->heads;
     int64_t chosen[2], attend = attend_bytes(s);
     bool fits = attend >= 0;
     step->shared_bytes = 0;
     for (int side = 0; side < 2; side++)
-        fits = fits && ck_mul(s->clusters, s->window[side], &chosen[side]) &&
-               reserve(step, s->heads, s->n[side], &s->norms_at[side]) &&
-               reserve(step, s->heads, side < s->sides ? chosen[side] : 0,
-                       &s->chosen_at[side]);
+        fits =
+            fits && ck_mul(s->clusters, s->window[side], &chosen[side]) &&
+            reserve(step, heads, s->n[side], &s->norms_at[side]) &&
+            reserve(step, heads, side < s->sides ? chosen[side] : 0, &s->chosen_at[side]);
     if (!fits)
         return op_fail_scratch(step);
     if (s->sides == 1)
         s->chosen_at[1] = s->chosen_at[0];
     step->scratch_bytes = max64(choose_bytes(s), attend);
+    if (!s->by_head)
+        return ATTNRUN_OK;
+    if (!ck_align(step->scratch_bytes, 64, &s->arrays_at) ||
+        !ck_add(s->arrays_at, step->shared_bytes, &step->scratch_bytes))
+        return op_fail_scratch(step);
+    step->shared_bytes = 0;
     return ATTNRUN_OK;
 }
 
@@ -176,11 +186,17 @@ static attn_status plan_tasks(attnrun_step *step, const struct routing_state *s)
     int64_t choosing;
     if (!ck_mul(s->heads, 2 * s->groups, &choosing))
         return op_fail_scratch(step);
+    const double choose = 2 * n * (double)s->group * (double)(z->dim + 50);
+    const double attend = 2 * pairs * (double)(z->dim + z->v_dim + 32);
+    if (s->by_head) {
+        const double choices = (double)s->sides * (double)s->groups;
+        op_tasks(step, 0, any ? s->heads : 0, nanoseconds(choices * choose + attend));
+        return ATTNRUN_OK;
+    }
     op_tasks(step, NORMS, any ? 2 * s->heads : 0, nanoseconds(n * (double)z->dim));
     op_tasks(step, CHOOSE, any ? s->heads * s->sides * s->groups : 0,
-             nanoseconds(2 * n * (double)s->group * (double)(z->dim + 50)));
-    op_tasks(step, ATTEND, any ? s->heads : 0,
-             nanoseconds(2 * pairs * (double)(z->dim + z->v_dim + 32)));
+             nanoseconds(choose));
+    op_tasks(step, ATTEND, any ? s->heads : 0, nanoseconds(attend));
     return ATTNRUN_OK;
 }
 
@@ -210,6 +226,7 @@ static attn_status plan_routing(attnrun_step *step, const struct attn_qkv *shape
         min64(MAX_CLUSTERS, max64(8, DISTANCES / max64(1, max64(s->n[0], s->n[1]))));
     s->groups = s->clusters / s->group + (s->clusters % s->group != 0);
     s->rows = max64(1, min64(s->window[0], ATTN_STREAM_MAX));
+    s->by_head = op_even_tasks(s->heads);
     TRY(routing_plan_memory(step, s));
     return plan_tasks(step, s);
 }
@@ -245,25 +262,33 @@ static const float *tokens_of(const attnrun_step *step, int64_t head, int side,
     return head_of(step->x[queries ? Q : K].data, strides, s, head);
 }
 
-static float *norms_of(const struct routing_state *s, void *shared, int64_t head,
-                       int side)
+/* Where the norms and the chosen tokens are. */
+static char *arrays_of(const struct routing_state *s, const attnrun_work *work)
 {
-    return (float *)(void *)((char *)shared + s->norms_at[side]) + head * s->n[side];
+    return s->by_head ? (char *)work->scratch + s->arrays_at : work->shared;
 }
 
-static int32_t *chosen_of(const struct routing_state *s, void *shared, int64_t head,
-                          int side)
+static float *norms_of(const struct routing_state *s, const attnrun_work *work,
+                       int64_t head, int side)
 {
-    return (int32_t *)(void *)((char *)shared + s->chosen_at[side]) +
-           head * s->clusters * s->window[side];
+    return (float *)(void *)(arrays_of(s, work) + s->norms_at[side]) +
+           (s->by_head ? 0 : head) * s->n[side];
 }
 
-static void find_norms(const attnrun_step *step, int64_t head, int side, void *shared)
+static int32_t *chosen_of(const struct routing_state *s, const attnrun_work *work,
+                          int64_t head, int side)
+{
+    return (int32_t *)(void *)(arrays_of(s, work) + s->chosen_at[side]) +
+           (s->by_head ? 0 : head) * s->clusters * s->window[side];
+}
+
+static void find_norms(const attnrun_step *step, int64_t head, int side,
+                       const attnrun_work *work)
 {
     const struct routing_state *s = step->state;
     int64_t row;
     const float *x = tokens_of(step, head, side, &row);
-    step->kernels->inverse_norms_f32(norms_of(s, shared, head, side), x, row,
+    step->kernels->inverse_norms_f32(norms_of(s, work, head, side), x, row,
                                      (size_t)s->n[side], (size_t)s->sizes.dim, 0.0f,
                                      1e-12f);
 }
@@ -296,16 +321,14 @@ static void routing_choose(const struct attn_kernels *kernels, const float *x, i
 }
 
 /* Chooses the tokens of a group of clusters. */
-static void choose_group(const attnrun_step *step, int64_t task, const attnrun_work *work)
+static void choose_group(const attnrun_step *step, int64_t head, int side, int64_t group,
+                         const attnrun_work *work)
 {
     const struct routing_state *s = step->state;
-    const int64_t group = op_take(&task, s->groups);
-    const int side = (int)op_take(&task, s->sides);
-    const int64_t head = task;
     const int64_t first = group * s->group, n = s->n[side], dim = s->sizes.dim;
     const int64_t m = min64(s->group, s->clusters - first);
-    const float *norms = norms_of(s, work->shared, head, side);
-    int32_t *chosen = chosen_of(s, work->shared, head, side) + first * s->window[side];
+    const float *norms = norms_of(s, work, head, side);
+    int32_t *chosen = chosen_of(s, work, head, side) + first * s->window[side];
     const int64_t longest = max64(s->n[0], s->n[1]);
     float *distance = work->scratch;
     float *value = distance + round_up(s->group * longest, 16);
@@ -455,7 +478,7 @@ static void load_queries(struct cluster *t, int64_t rows)
 }
 
 /* Adds the results of a block of a cluster's queries to their rows of Y. */
-static void run_queries(struct cluster *t, int64_t rows, void *shared)
+static void run_queries(struct cluster *t, int64_t rows, const attnrun_work *work)
 {
     const struct routing_state *s = t->s;
     const struct attn_sizes *z = &s->sizes;
@@ -467,7 +490,7 @@ static void run_queries(struct cluster *t, int64_t rows, void *shared)
     for (int64_t first = 0; first < s->memory + s->window[1]; first += KEYS) {
         const struct attn_keys keys = load_tile(t, first);
         if (s->shared)
-            make_unit(t, &keys, norms_of(s, shared, t->head, 1));
+            make_unit(t, &keys, norms_of(s, work, t->head, 1));
         attn_stream_tile(&t->stream, &keys, plain ? NULL : routing_prepare, t);
     }
     for (int64_t r = 0; r < rows; r++) {
@@ -483,7 +506,7 @@ static attn_status routing_attend(const attnrun_step *step, int64_t head,
 {
     const struct routing_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
-    const int32_t *queries = chosen_of(s, work->shared, head, 0);
+    const int32_t *queries = chosen_of(s, work, head, 0);
     struct cluster t;
     routing_begin(&t, step, head, work->scratch);
     float *y = (float *)step->y[0].data + head / z->q_heads * z->y.batch +
@@ -491,12 +514,12 @@ static attn_status routing_attend(const attnrun_step *step, int64_t head,
     for (int64_t i = 0; i < z->q_len; i++)
         memset(y + i * z->y.row, 0, (size_t)z->v_dim * sizeof *y);
     for (t.number = 0; t.number < s->clusters; t.number++) {
-        t.keys = chosen_of(s, work->shared, head, 1) + t.number * s->window[1];
+        t.keys = chosen_of(s, work, head, 1) + t.number * s->window[1];
         for (int64_t first = 0; first < s->window[0]; first += s->rows) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
             t.queries = queries + t.number * s->window[0] + first;
-            run_queries(&t, min64(s->rows, s->window[0] - first), work->shared);
+            run_queries(&t, min64(s->rows, s->window[0] - first), work);
         }
     }
     for (int64_t i = 0; i < z->q_len; i++)
@@ -506,15 +529,35 @@ static attn_status routing_attend(const attnrun_step *step, int64_t head,
     return ATTNRUN_OK;
 }
 
+/* Computes all of a head. */
+static attn_status run_head(const attnrun_step *step, int64_t head,
+                            const attnrun_work *work)
+{
+    const struct routing_state *s = step->state;
+    for (int side = 0; side < 2; side++)
+        find_norms(step, head, side, work);
+    for (int side = 0; side < s->sides; side++)
+        for (int64_t group = 0; group < s->groups; group++) {
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            choose_group(step, head, side, group, work);
+        }
+    return routing_attend(step, head, work);
+}
+
 static attn_status routing_run(const attnrun_step *step, const attnrun_work *work)
 {
+    const struct routing_state *s = step->state;
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (work->phase == NORMS)
-            find_norms(step, task / 2, (int)(task % 2), work->shared);
+        if (s->by_head)
+            TRY(run_head(step, task, work));
+        else if (work->phase == NORMS)
+            find_norms(step, task / 2, (int)(task % 2), work);
         else if (work->phase == CHOOSE)
-            choose_group(step, task, work);
+            choose_group(step, task / s->groups / s->sides,
+                         (int)(task / s->groups % s->sides), task % s->groups, work);
         else
             TRY(routing_attend(step, task, work));
     }
