@@ -90,6 +90,9 @@ void check_single_head_attention(struct check *c)
     blank_case(c, 16384, 512, 512);
     check_int(c, "q_num_heads", 8);
     check_extra_memory(c, 2 << 20);
+    blank_case(c, 16384, 512, 512);
+    check_int(c, "q_num_heads", 1);
+    check_extra_memory(c, 2 << 20);
     blank_case(c, 5, 511, 512);
     check_refuses(c, ATTNRUN_E_SHAPE, "memory|head size|511");
     blank_case(c, 5, 512, 511);

@@ -10,7 +10,8 @@ enum {
     KEYS = ATTN_STREAM_KEYS,
     ROWS = ATTN_STREAM_ROWS,
     MAX = ATTN_STREAM_MAX,
-    GROUP = 32 /* rows that are cut to what they see */
+    ROW_FLOATS = 1 << 17, /* of the queries and sums of a block, where they are wide */
+    GROUP = 32            /* rows that are cut to what they see */
 };
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
@@ -91,7 +92,11 @@ attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w)
     }
     bool fits = ck_mul(s->batch, s->q_heads, &heads);
     /* Not by the batch: where a block begins is where its tiles do. */
-    w->block = op_block_even(s->q_len, op_block_growing(s->q_len, ROWS, MAX, s->q_heads));
+    int64_t most = MAX;
+    while (most > ROWS && most * (s->dim + s->v_dim) > ROW_FLOATS)
+        most /= 2;
+    w->block =
+        op_block_even(s->q_len, op_block_growing(s->q_len, ROWS, most, s->q_heads));
     w->blocks = ceil_div(s->q_len, w->block);
     bytes = attn_stream_bytes(w->block, s->dim, s->v_dim);
     w->scratch_bytes = 0;
