@@ -19,14 +19,16 @@
  *
  * A query that sees no slot gives 0.
  *
- * Where groups are heads and there are enough heads, a task is a head, and the slots of
- * the head are in scratch memory. Otherwise all slots are in shared memory, where phase 0
- * puts them.
+ * Where groups are heads and there are enough heads, a task is a head. It makes up to
+ * 512 KiB of slots in scratch memory, which all queries see, then the next ones; what a
+ * query's softmax is so far is carried on in Y and 16 bytes. Otherwise all slots are in
+ * shared memory, where phase 0 puts them.
  * Refused: fewer key heads than query heads, only one of null_k and null_v, groups that
  * do not divide C (or, with inputs of rank 4, are not the heads), a V of other channels
  * than K without Wv.
- * Cost: O(kv_len C^2 / groups + q_len (kv_len / r) C). Memory: the slots of a head for
- * each thread, or all slots.
+ * Cost: O(kv_len C^2 / groups + q_len (kv_len / r) C). Memory: 1.4 MiB a thread and 16
+ * bytes a query of the head under way, or all slots. Constant weights are packed with
+ * channels last, so that rows of the convolution are the tokens as they lie.
  * Source: Liu 2018, arXiv:1801.10198; compared with memory-compressed-attention 0.0.7,
  * which scales by C^-1/2. Its input_mask is inverted; this operator does not follow that.
  */
@@ -50,7 +52,8 @@ enum {
     SLOTS = 128, /* made at one time */
     BLOCK = 512, /* queries of a task, or given the slots together */
     KEYS = ATTN_STREAM_KEYS,
-    FEW_HEADS = 4
+    FEW_HEADS = 4,
+    PART_FLOATS = 1 << 17 /* of the slots of a head that exist at one time */
 };
 
 struct compressed_state {
@@ -59,7 +62,8 @@ struct compressed_state {
     int64_t ratio, groups, nulls, slots, pad; /* slots without the null one */
     int64_t k_group, v_group;                 /* channels of a group */
     int64_t slot_blocks, query_blocks;
-    int64_t k_floats, gather_floats, gemm_floats, stream_bytes;
+    int64_t part; /* slots, with the null one, that exist at one time */
+    int64_t k_floats, v_floats, gather_floats, gemm_floats, stream_bytes;
     bool by_head;
 };
 
@@ -129,31 +133,45 @@ static attn_status check_group(const attnrun_step *step, int weight, int64_t par
                : ATTNRUN_OK;
 }
 
+/* Chooses how many slots exist at one time. */
+static int64_t compressed_part(const struct compressed_state *s)
+{
+    const int64_t all = s->slots + s->nulls;
+    const int64_t row = max64(1, s->sizes.dim + s->sizes.v_dim);
+    return s->by_head ? min64(all, max64(1, PART_FLOATS / row / KEYS) * KEYS) : all;
+}
+
 static attn_status compressed_memory(attnrun_step *step, struct compressed_state *s)
 {
     const struct attn_sizes *z = &s->sizes;
     const int64_t heads = s->by_head ? 1 : z->batch * z->q_heads;
     const int64_t group = max64(s->k_group, s->v_group);
-    int64_t row, k, v, bytes;
+    int64_t row, k, v, state, bytes;
+    s->part = compressed_part(s);
     if (!ck_mul(group, s->ratio, &row) || row > INT64_C(1) << 36 ||
-        !ck_mul(heads, s->slots + s->nulls, &k) || !ck_mul(k, z->v_dim, &v) ||
-        !ck_mul(k, z->dim, &k) || k > INT64_MAX / 64 || v > INT64_MAX / 64)
+        !ck_mul(heads, s->part, &k) || !ck_mul(k, z->v_dim, &v) ||
+        !ck_mul(k, z->dim, &k) || k > INT64_MAX / 64 || v > INT64_MAX / 64 ||
+        !ck_mul(s->part < s->slots + s->nulls ? z->q_len : 0,
+                (int64_t)sizeof(struct attn_softmax_row), &state) ||
+        state > INT64_MAX / 64)
         return op_fail_size(step,
                             "a row of the convolution (channels of a group times ratio) "
                             "would be over 2^36, or the memory of its compressed keys",
                             "2^63 - 1 bytes");
     s->k_floats = round_up(k, 16);
+    s->v_floats = round_up(v, 16);
     s->gather_floats = round_up(SLOTS * row, 16);
     s->gemm_floats =
         round_up((int64_t)attn_gemm_scratch(SLOTS, (size_t)group, (size_t)row), 16);
     s->stream_bytes = attn_stream_bytes(BLOCK, z->dim, z->v_dim);
     if (s->stream_bytes < 0)
         return op_fail_scratch(step);
-    bytes = (s->k_floats + round_up(v, 16)) * (int64_t)sizeof(float);
+    bytes = (s->k_floats + s->v_floats) * (int64_t)sizeof(float);
+    s->stream_bytes = round_up(s->stream_bytes, 64);
     const int64_t work = max64(s->stream_bytes, (s->gather_floats + s->gemm_floats) *
                                                     (int64_t)sizeof(float));
     step->shared_bytes = s->by_head ? 0 : bytes;
-    step->scratch_bytes = work + (s->by_head ? bytes : 0);
+    step->scratch_bytes = work + (s->by_head ? bytes + round_up(state, 64) : 0);
     return ATTNRUN_OK;
 }
 
@@ -207,14 +225,15 @@ static attn_status compressed_infer(attnrun_step *step)
 
 /* ---- slots ---- */
 
-/* K or V, its weights, and the place of its slots: `to` is that of the null slot of the
- * group's first channel, and rows are `to_row` floats apart. */
+/* K or V, its weights, and the place of its slots: `to` is that of slot `first`, with the
+ * null one counted, of the group's first channel, and rows are `to_row` floats apart. */
 struct compressed_operand {
     const float *x, *weight, *bias, *null;
+    bool packed; /* the weights, with channels last */
     struct attn_heads strides;
     int64_t group; /* channels */
     float *to;
-    int64_t to_row;
+    int64_t to_row, first;
 };
 
 static struct compressed_operand open_operand(const attnrun_step *step, bool values)
@@ -229,10 +248,44 @@ static struct compressed_operand open_operand(const attnrun_step *step, bool val
                                     .group = values ? s->v_group : s->k_group };
     if (values && !own && o.bias == NULL)
         o.bias = op_in_data(step, BK);
+    o.packed = step->node->packed != NULL;
+    if (o.packed) {
+        const int64_t channels = s->sizes.q_heads * s->sizes.dim;
+        o.weight = (const float *)step->node->packed +
+                   (own ? channels * s->k_group * s->ratio : 0);
+    }
     return o;
 }
 
-/* Copies the rows of the product: for each slot its channels, r numbers each. */
+/* Packs constant weights as (C, r, C / groups), first Wk, then Wv. */
+static attn_status compressed_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    const int inputs[2] = { WK, WV };
+    float *to = packed;
+    *bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        const int in = inputs[i];
+        if (in >= pack->n_in || pack->in[in].kind == ATTNRUN_ABSENT)
+            continue;
+        if (pack->x[in].data == NULL || tensor_bytes(&pack->x[in]) <= 0) {
+            *bytes = 0;
+            pack->replaces = 0;
+            return ATTNRUN_OK;
+        }
+        const attnrun_tensor *x = &pack->x[in];
+        const int64_t row = x->dims[1] * x->dims[2];
+        for (int64_t c = 0; packed != NULL && c < x->dims[0]; c++, to += row)
+            pack->kernels->transpose_f32(to, x->dims[1], (const float *)x->data + c * row,
+                                         x->dims[2], (size_t)x->dims[1],
+                                         (size_t)x->dims[2]);
+        *bytes += tensor_bytes(x);
+        pack->replaces |= UINT32_C(1) << in;
+    }
+    return ATTNRUN_OK;
+}
+
+/* Copies the rows of the product: for each slot its channels, r numbers each, or with
+ * packed weights its r tokens. */
 static void compressed_gather(const attnrun_step *step,
                               const struct compressed_operand *o, int64_t batch,
                               int64_t group, int64_t slot, int64_t n, float *rows)
@@ -252,12 +305,14 @@ static void compressed_gather(const attnrun_step *step,
             memset(row, 0, (size_t)(o->group * s->ratio) * sizeof *row);
         for (int64_t t = skip; t < s->ratio; t++) {
             const float *token = x + (first + t) * o->strides.row;
-            for (int64_t i = 0; i < o->group; i++)
-                row[i * s->ratio + t] = token[i];
+            const bool masked = keep != NULL && keep[first + t] == 0;
+            if (o->packed && masked)
+                memset(row + t * o->group, 0, (size_t)o->group * sizeof *row);
+            else if (o->packed)
+                memcpy(row + t * o->group, token, (size_t)o->group * sizeof *row);
+            for (int64_t i = 0; !o->packed && i < o->group; i++)
+                row[i * s->ratio + t] = masked ? 0.0f : token[i];
         }
-        for (int64_t t = skip; keep != NULL && t < s->ratio; t++)
-            for (int64_t i = 0; keep[first + t] == 0 && i < o->group; i++)
-                row[i * s->ratio + t] = 0;
     }
 }
 
@@ -275,7 +330,7 @@ static void make_slots(const attnrun_step *step, const struct compressed_operand
                                         .data = o->bias == NULL
                                                     ? NULL
                                                     : o->bias + group * o->group };
-    if (from == 0 && o->null != NULL)
+    if (from == 0 && o->first == 0 && o->null != NULL)
         memcpy(o->to, o->null + group * o->group, (size_t)o->group * sizeof(float));
     if (to <= from)
         return;
@@ -285,7 +340,7 @@ static void make_slots(const attnrun_step *step, const struct compressed_operand
                                .b = o->weight + group * o->group * k,
                                .b_row = 1,
                                .b_col = k,
-                               .c = o->to + (s->nulls + from) * o->to_row,
+                               .c = o->to + (s->nulls + from - o->first) * o->to_row,
                                .c_row = o->to_row,
                                .m = (size_t)(to - from),
                                .n = (size_t)o->group,
@@ -343,29 +398,62 @@ static bool find_valid(struct seen *seen, int64_t n)
     return all;
 }
 
-/* Computes queries of a head, with slots at k and v. */
+/* The output of a block of queries, and their softmax so far; n of them. */
+struct carried {
+    float *y;
+    struct attn_softmax_row *state; /* NULL where one part has all slots */
+    int64_t y_row, n;
+};
+
+/* Loads what earlier parts left. */
+static void compressed_load(struct attn_stream *stream, const struct carried *c)
+{
+    memcpy(stream->state, c->state, (size_t)c->n * sizeof *c->state);
+    for (int64_t r = 0; r < c->n; r++)
+        memcpy(stream->sums + r * stream->v_dim, c->y + r * c->y_row,
+               (size_t)stream->v_dim * sizeof *c->y);
+}
+
+/* Leaves it to the next part. */
+static void compressed_save(const struct attn_stream *stream, const struct carried *c)
+{
+    memcpy(c->state, stream->state, (size_t)c->n * sizeof *c->state);
+    for (int64_t r = 0; r < c->n; r++)
+        memcpy(c->y + r * c->y_row, stream->sums + r * stream->v_dim,
+               (size_t)stream->v_dim * sizeof *c->y);
+}
+
+/* Computes queries of a head, with s->part slots at k and v. state: of all queries. */
 static attn_status compressed_attend(const attnrun_step *step, const attnrun_work *work,
                                      int64_t batch, int64_t head, int64_t query,
                                      const struct compressed_operand *k,
-                                     const struct compressed_operand *v, void *scratch)
+                                     const struct compressed_operand *v,
+                                     struct attn_softmax_row *state, void *scratch)
 {
     const struct compressed_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
-    const int64_t n = min64(BLOCK, z->q_len - query);
-    const int64_t last = seen_by(s, query + n - 1), first = seen_by(s, query);
+    const int64_t n = min64(BLOCK, z->q_len - query), end = k->first + s->part;
+    const int64_t last = min64(seen_by(s, query + n - 1), end), first = seen_by(s, query);
     struct seen seen = { .s = s, .query = query };
+    const struct carried carried = { .y = (float *)step->y[0].data + batch * z->y.batch +
+                                          head * z->y.head + query * z->y.row,
+                                     .state = state == NULL ? NULL : state + query,
+                                     .y_row = z->y.row,
+                                     .n = n };
     struct attn_stream stream;
     if (op_has_in(step, KEY_MASK))
         seen.keep = (const uint8_t *)step->x[KEY_MASK].data + batch * z->kv_len;
     attn_stream_begin(&stream, step->kernels, BLOCK, z->dim, z->v_dim, scratch);
     attn_stream_reset(&stream, n);
+    if (k->first > 0)
+        compressed_load(&stream, &carried);
     const float *q = step->x[Q].data;
     attn_stream_load(&stream, 0,
                      q + batch * z->q.batch + head * z->q.head + query * z->q.row,
                      z->q.row, n, z->scale);
-    for (seen.tile = 0; seen.tile < last; seen.tile += KEYS) {
-        const struct attn_keys keys = { .k = k->to + seen.tile * k->to_row,
-                                        .v = v->to + seen.tile * v->to_row,
+    for (seen.tile = k->first; seen.tile < last; seen.tile += KEYS) {
+        const struct attn_keys keys = { .k = k->to + (seen.tile - k->first) * k->to_row,
+                                        .v = v->to + (seen.tile - v->first) * v->to_row,
                                         .k_row = k->to_row,
                                         .v_row = v->to_row,
                                         .n = min64(KEYS, last - seen.tile) };
@@ -374,9 +462,10 @@ static attn_status compressed_attend(const attnrun_step *step, const attnrun_wor
         const bool plain = find_valid(&seen, keys.n) && seen.tile + keys.n <= first;
         attn_stream_tile(&stream, &keys, plain ? NULL : compressed_mask_scores, &seen);
     }
-    float *y = (float *)step->y[0].data + batch * z->y.batch + head * z->y.head +
-               query * z->y.row;
-    attn_stream_store_rows(&stream, 0, n, y, z->y.row, 0.0f);
+    if (end < s->slots + s->nulls)
+        compressed_save(&stream, &carried);
+    else
+        attn_stream_store_rows(&stream, 0, n, carried.y, z->y.row, 0.0f);
     return ATTNRUN_OK;
 }
 
@@ -389,22 +478,33 @@ static attn_status run_head(const attnrun_step *step, const attnrun_work *work,
     const struct compressed_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
     const int64_t batch = task / z->q_heads, head = task % z->q_heads;
-    const int64_t v_floats = round_up((s->slots + s->nulls) * z->v_dim, 16);
     struct compressed_operand k = open_operand(step, false), v = open_operand(step, true);
     k.to = work->scratch;
     k.to_row = z->dim;
     v.to = k.to + s->k_floats;
     v.to_row = z->v_dim;
-    float *scratch = v.to + v_floats;
-    for (int64_t b = 0; b < s->slot_blocks; b++) {
-        const int64_t to = min64((b + 1) * SLOTS, s->slots);
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        make_slots(step, &k, batch, head, b * SLOTS, to, scratch);
-        make_slots(step, &v, batch, head, b * SLOTS, to, scratch);
-    }
-    for (int64_t b = 0; b < s->query_blocks; b++)
-        TRY(compressed_attend(step, work, batch, head, b * BLOCK, &k, &v, scratch));
+    struct attn_softmax_row *state = (void *)(v.to + s->v_floats);
+    const bool one = s->part >= s->slots + s->nulls;
+    float *scratch = v.to + s->v_floats;
+    if (!one)
+        scratch +=
+            round_up(z->q_len * (int64_t)sizeof *state, 64) / (int64_t)sizeof(float);
+    int64_t first = 0;
+    do {
+        k.first = v.first = first;
+        const int64_t end = min64(first + s->part - s->nulls, s->slots);
+        for (int64_t from = max64(first - s->nulls, 0); from <= end; from += SLOTS) {
+            const int64_t to = min64(from + SLOTS, end);
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            make_slots(step, &k, batch, head, from, to, scratch);
+            make_slots(step, &v, batch, head, from, to, scratch);
+        }
+        for (int64_t b = 0; b < s->query_blocks; b++)
+            TRY(compressed_attend(step, work, batch, head, b * BLOCK, &k, &v,
+                                  one ? NULL : state, scratch));
+        first += s->part;
+    } while (first < s->slots + s->nulls);
     return ATTNRUN_OK;
 }
 
@@ -442,7 +542,7 @@ static attn_status run_shared(const attnrun_step *step, const attnrun_work *work
         open_shared(step, work, false, at.b, at.head * z->dim);
     const struct compressed_operand v =
         open_shared(step, work, true, at.b, at.head * z->v_dim);
-    return compressed_attend(step, work, at.b, at.head, at.block * BLOCK, &k, &v,
+    return compressed_attend(step, work, at.b, at.head, at.block * BLOCK, &k, &v, NULL,
                              work->scratch);
 }
 
@@ -466,6 +566,8 @@ const attnrun_op_def op_compressed_attention_1 = {
     .state_bytes = sizeof(struct compressed_state),
     .attrs = compressed_attrs,
     .infer = compressed_infer,
+    .pack = compressed_pack,
+    .check_packed = op_packed_is_data,
     .run = compressed_run,
     .cost = "O(tokens C^2 / groups + tokens^2 C / r)",
     .source = "arXiv:1801.10198",
