@@ -21,6 +21,8 @@ enum {
     BAM_IDENTITY
 };
 enum { BAM_MUL, BAM_ADD }; /* words of `combine` */
+/* Fewer rows do not pay for rounding the pixels that they are multiplied by to bf16. */
+enum { BAM_ROWS_FOR_BF16 = 32 };
 
 struct bam_args {
     int64_t dilation;

@@ -90,6 +90,7 @@ void attn_bam_first(const struct bam_part *part)
         .k = (size_t)map->channels,
         .epilogue = steps,
         .n_epilogue = bam_list_epilogue(op_in_data(step, BAM_SB0), steps),
+        .exact = s->hidden < BAM_ROWS_FOR_BF16,
         .scratch = t + s->pixels * (s->hidden + 2),
     });
     bam_put(part, planes_of(part, 0), t, pixels, map->width);
@@ -131,6 +132,7 @@ void attn_bam_convolve(const struct bam_part *part, int64_t i)
             .epilogue = steps,
             .scratch = taps + (TAPS * s->hidden * s->hidden + 15) / 16 * 16,
             .accumulate = tap > 0,
+            .exact = s->hidden < BAM_ROWS_FOR_BF16,
         };
         if (tap == TAPS - 1)
             g.n_epilogue =
@@ -205,6 +207,7 @@ static void pixel_numbers(const struct bam_part *part, float *pixels, float *gem
             .m = 1,
             .n = (size_t)s->map.width,
             .k = (size_t)s->hidden,
+            .exact = 1,
             .scratch = gemm,
         });
         if (bias != NULL)
