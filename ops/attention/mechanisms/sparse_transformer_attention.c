@@ -19,10 +19,12 @@
  * A query that sees no key gives zeros.
  * Refused: unknown patterns, a list of neither one pattern nor one for each head, stride
  * < 1, summary or num_verts * summary above stride.
- * Cost: O(pairs that are seen), which is n sqrt(n) for l = sqrt(n). Strided keys are read
- * in place, in steps of l, for all queries of one remainder together. Where such queries
- * also have a local part, the running sums of up to 4,096 queries are kept in scratch
- * until that part is computed.
+ * Cost: O(pairs that are seen), which is n sqrt(n) for l = sqrt(n). Strided keys are
+ * copied to scratch, for all queries of one remainder together: rows that are l tokens
+ * apart share a few places of each cache. Where all heads are strided, a task computes
+ * its remainders head after head, because the heads of a token share pages. Where such
+ * queries also have a local part, the running sums of up to 4,096 queries are kept in
+ * scratch until that part is computed.
  * Source: Child 2019, arXiv:1904.10509; the patterns are those of openai/sparse_attention
  * c53f3bd attention.py. There local means l keys with the query's own, where the paper
  * writes l + 1. */
@@ -76,6 +78,9 @@ struct sparse_state {
     int64_t group, groups; /* queries of a task; tasks of a head */
     int64_t rows;          /* queries of a stream */
     int64_t tile;          /* queries that are given keys together */
+    /* Where all heads are strided: the remainders of a task and the tasks of a group;
+     * otherwise 0. */
+    int64_t remainders, parts;
     /* Offsets in scratch, in bytes: sums and states of strided keys, gathered keys. */
     int64_t far_at, far_state_at, keys_at;
 };
@@ -132,6 +137,14 @@ static bool any_has(const struct sparse_args *args, int wanted)
     return false;
 }
 
+static bool all_strided(const struct sparse_args *args)
+{
+    for (int64_t i = 0; i < args->pattern.n; i++)
+        if (parts_of(args, i) != STRIDED)
+            return false;
+    return true;
+}
+
 /* Chooses the queries of a task. With strided keys they are many, because each remainder
  * is a product of its own. The batch has no influence, so a sample's bits do not depend
  * on other samples. */
@@ -151,7 +164,14 @@ static void sparse_transformer_cut(const struct sparse_args *args, struct sparse
     s->group = min64(s->group, z->q_len);
     s->groups = ceil_div(z->q_len, s->group);
     s->rows = far ? min64(ROWS, s->group) : s->group;
-    s->tile = args->stride < 256 ? 32 : 64;
+    const bool even = args->stride % ATTN_TILE_QUERIES == 0 || !any_has(args, OWN_BLOCK);
+    s->tile = even || args->stride >= 256 ? ATTN_TILE_QUERIES : ATTN_TILE_QUERIES / 2;
+    s->remainders = s->parts = 0;
+    if (all_strided(args) && args->stride >= OP_ENOUGH_TASKS) {
+        const int64_t remainders = min64(args->stride, s->group);
+        s->remainders = ceil_div(remainders, OP_ENOUGH_TASKS);
+        s->parts = ceil_div(remainders, s->remainders);
+    }
 }
 
 static attn_status plan_sparse_transformer(attnrun_step *step, struct sparse_state *s)
@@ -175,13 +195,14 @@ static attn_status plan_sparse_transformer(attnrun_step *step, struct sparse_sta
         op_slot(&s->far_at, &step->scratch_bytes, floats, size) &&
         op_slot(&s->far_state_at, &step->scratch_bytes, far, 4 * size) &&
         op_slot(&s->keys_at, &step->scratch_bytes, z->dim + z->v_dim, KEYS * size) &&
-        op_grid_tasks(z->batch, z->q_heads, s->groups, &tasks);
+        op_grid_tasks(z->batch, s->parts > 0 ? s->parts : z->q_heads, s->groups, &tasks);
     if (!fits)
         return op_fail_scratch(step);
     const double stride = (double)args->stride, keys = (double)z->kv_len;
     const double seen = fmin(keys, stride + keys / stride * (double)args->summary);
     const double cost = (double)s->group * seen * (double)(z->dim + z->v_dim + 32) / 50.0;
-    op_tasks(step, 0, tasks, op_ns(cost + 2000));
+    const double heads = s->parts > 0 ? (double)z->q_heads / (double)s->parts : 1.0;
+    op_tasks(step, 0, tasks, op_ns(cost * heads + 2000));
     return ATTNRUN_OK;
 }
 
@@ -308,53 +329,76 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
     }
 }
 
-/* Gives rows row … row + rows - 1 of the stream the keys from … to - 1 of the tile. */
+/* Whether what the rows of the stream see of a tile is a band, whose ends move on by one
+ * key with each row; it becomes that of `keys`. `one_start`: the rows see the same first
+ * key, which is the first one that they are given. */
+static bool is_band(const struct sparse_transformer_walk *w, bool one_start,
+                    struct attn_keys *keys)
+{
+    const int64_t l = w->args->stride, first = w->position - w->first;
+    const bool causal = w->s->sizes.causal;
+    keys->band = true;
+    keys->first = INT64_MIN / 4;
+    keys->last = first;
+    if (w->part == STRIDED) {
+        keys->last =
+            (w->position - w->remainder) / l - ((w->parts & LOCAL) != 0) - w->first;
+        return causal;
+    }
+    if (w->part == LOCAL) {
+        keys->first = first - l + 1;
+        keys->last += causal ? 0 : l - 1;
+        return true;
+    }
+    return w->part == OWN_BLOCK && causal && one_start;
+}
+
+/* Gives rows row … row + rows - 1 of the stream what they see of the tile. */
 static void sparse_transformer_run_rows(struct sparse_transformer_walk *w,
-                                        const struct attn_keys *keys, int64_t row,
+                                        const struct attn_keys *tile, int64_t row,
                                         int64_t rows)
 {
     const int64_t p = w->position + row * row_step(w);
     const struct sparse_span low = keys_of(w, p);
     const struct sparse_span high = keys_of(w, p + (rows - 1) * row_step(w));
     const int64_t from = max64(low.from - w->first, 0) / PANEL * PANEL;
-    const int64_t to =
-        min64(ceil_div(max64(high.to - w->first, 0), PANEL) * PANEL, keys->n);
-    const bool plain = high.from - w->first <= from && low.to - w->first >= to &&
-                       high.hole_to <= low.hole && w->mask == NULL;
+    const int64_t to = min64(high.to - w->first, tile->n);
+    const bool one_start = high.from - w->first <= from;
+    bool plain = one_start && low.to - w->first >= to && high.hole_to <= low.hole;
+    struct attn_keys keys = *tile;
+    if (!plain)
+        plain = keys.band = is_band(w, one_start, &keys);
     if (from < to)
-        attn_stream_rows(&w->stream, keys, row, rows, from, to, plain ? NULL : mask_rows,
-                         w);
+        attn_stream_rows(&w->stream, &keys, row, rows, from, to,
+                         plain && w->mask == NULL ? NULL : mask_rows, w);
 }
 
-/* The tile of n keys of the part from `first` on: in place, or gathered. */
+/* The tile of n keys of the part from `first` on: in place, or gathered where the tokens
+ * are apart. */
 static struct attn_keys tile_at(const struct sparse_transformer_walk *w, int64_t first,
                                 int64_t n)
 {
     const struct attn_sizes *z = &w->s->sizes;
-    struct attn_keys keys = { .n = n };
-    int64_t step = w->part == STRIDED ? w->args->stride : 1;
-    if (w->part == SUMMARY && w->args->summary < w->args->stride) {
-        step = w->args->stride;
-        if (w->args->summary > 1) {
-            float *k = w->keys, *v = w->keys + KEYS * z->dim;
-            for (int64_t u = 0; u < n; u++) {
-                const int64_t token = token_of(w, first + u);
-                memcpy(k + u * z->dim, w->k + token * z->k.row,
-                       (size_t)z->dim * sizeof *k);
-                memcpy(v + u * z->v_dim, w->v + token * z->v.row,
-                       (size_t)z->v_dim * sizeof *v);
-            }
-            return (struct attn_keys){
-                .k = k, .v = v, .k_row = z->dim, .v_row = z->v_dim, .n = n
-            };
+    const bool apart =
+        w->part == STRIDED || (w->part == SUMMARY && w->args->summary < w->args->stride);
+    if (apart && w->args->stride > 1) {
+        float *k = w->keys, *v = w->keys + KEYS * z->dim;
+        for (int64_t u = 0; u < n; u++) {
+            const int64_t token = token_of(w, first + u);
+            memcpy(k + u * z->dim, w->k + token * z->k.row, (size_t)z->dim * sizeof *k);
+            memcpy(v + u * z->v_dim, w->v + token * z->v.row,
+                   (size_t)z->v_dim * sizeof *v);
         }
+        return (struct attn_keys){
+            .k = k, .v = v, .k_row = z->dim, .v_row = z->v_dim, .n = n
+        };
     }
     const int64_t token = token_of(w, first);
-    keys.k = w->k + token * z->k.row;
-    keys.v = w->v + token * z->v.row;
-    keys.k_row = step * z->k.row;
-    keys.v_row = step * z->v.row;
-    return keys;
+    return (struct attn_keys){ .k = w->k + token * z->k.row,
+                               .v = w->v + token * z->v.row,
+                               .k_row = z->k.row,
+                               .v_row = z->v.row,
+                               .n = n };
 }
 
 /* Gives the stream's rows their keys of one part of the pattern. */
@@ -394,25 +438,24 @@ static void keep_far(struct sparse_transformer_walk *w, int64_t row, int64_t i)
     }
 }
 
-/* Computes strided keys for the queries row … row + n - 1. */
+/* Computes strided keys for those of the queries row … row + n - 1 that have the remainder
+ * of query row + at. */
 static attn_status run_far(struct sparse_transformer_walk *w, int64_t row, int64_t n,
-                           void *scratch, const attnrun_work *work)
+                           int64_t at, void *scratch, const attnrun_work *work)
 {
     const struct attn_sizes *z = &w->s->sizes;
     const int64_t l = w->args->stride;
     attn_stream_begin(&w->stream, w->stream.kernels, ATTN_STREAM_ROWS, z->dim, z->v_dim,
                       scratch);
-    for (int64_t at = 0, rows; at < min64(l, n); at++) { /* every remainder once */
-        w->remainder = floor_mod(row + at + z->offset, l);
-        for (int64_t i = at; i < n; i += rows * l) {
-            rows = min64(ATTN_STREAM_ROWS, ceil_div(n - i, l));
-            w->position = row + i + z->offset;
-            attn_stream_reset(&w->stream, rows);
-            attn_stream_load(&w->stream, 0, w->q + (row + i) * z->q.row, l * z->q.row,
-                             rows, z->scale);
-            TRY(run_part(w, STRIDED, work));
-            keep_far(w, row, i);
-        }
+    w->remainder = floor_mod(row + at + z->offset, l);
+    for (int64_t i = at, rows; i < n; i += rows * l) {
+        rows = min64(ATTN_STREAM_ROWS, ceil_div(n - i, l));
+        w->position = row + i + z->offset;
+        attn_stream_reset(&w->stream, rows);
+        attn_stream_load(&w->stream, 0, w->q + (row + i) * z->q.row, l * z->q.row, rows,
+                         z->scale);
+        TRY(run_part(w, STRIDED, work));
+        keep_far(w, row, i);
     }
     return ATTNRUN_OK;
 }
@@ -451,8 +494,9 @@ static attn_status sparse_transformer_run_group(struct sparse_transformer_walk *
                                                 const attnrun_work *work)
 {
     const struct attn_sizes *z = &w->s->sizes;
-    if (w->parts & STRIDED)
-        TRY(run_far(w, row, n, scratch, work));
+    const int64_t remainders = w->parts & STRIDED ? min64(w->args->stride, n) : 0;
+    for (int64_t at = 0; at < remainders; at++)
+        TRY(run_far(w, row, n, at, scratch, work));
     if (w->parts == STRIDED)
         return ATTNRUN_OK;
     attn_stream_begin(&w->stream, w->stream.kernels, w->s->rows, z->dim, z->v_dim,
@@ -475,33 +519,62 @@ static attn_status sparse_transformer_run_group(struct sparse_transformer_walk *
     return ATTNRUN_OK;
 }
 
-static attn_status sparse_run(const attnrun_step *step, const attnrun_work *work)
+static struct sparse_transformer_walk open_walk(const attnrun_step *step, void *scratch,
+                                                int64_t b, int64_t head)
 {
     const struct sparse_args *args = step->args;
     const struct sparse_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
-    char *scratch = work->scratch;
+    const int64_t kv = head / z->group;
+    return (struct sparse_transformer_walk){
+        .args = args,
+        .s = s,
+        .stream.kernels = step->kernels,
+        .q = (const float *)step->x[Q].data + b * z->q.batch + head * z->q.head,
+        .k = (const float *)step->x[K].data + b * z->k.batch + kv * z->k.head,
+        .v = (const float *)step->x[V].data + b * z->v.batch + kv * z->v.head,
+        .mask = op_has_in(step, KEY_MASK)
+                    ? (const uint8_t *)step->x[KEY_MASK].data + b * z->kv_len
+                    : NULL,
+        .y = (float *)step->y[0].data + b * z->y.batch + head * z->y.head,
+        .parts = parts_of(args, head),
+        .vert = args->stride - (head % args->num_verts + 1) * args->summary,
+        .far = op_slot_at(scratch, s->far_at),
+        .far_state = op_slot_at(scratch, s->far_state_at),
+        .keys = op_slot_at(scratch, s->keys_at),
+    };
+}
+
+/* Computes some remainders of a group of queries, each for one head after the other. */
+static attn_status run_strided(const attnrun_step *step, const attnrun_work *work,
+                               int64_t b, int64_t row, int64_t n, int64_t part)
+{
+    const struct sparse_args *args = step->args;
+    const struct sparse_state *s = step->state;
+    const int64_t first = part * s->remainders;
+    for (int64_t at = first; at < min64(min64(first + s->remainders, args->stride), n);
+         at++)
+        for (int64_t head = 0; head < s->sizes.q_heads; head++) {
+            struct sparse_transformer_walk w = open_walk(step, work->scratch, b, head);
+            TRY(run_far(&w, row, n, at, work->scratch, work));
+        }
+    return ATTNRUN_OK;
+}
+
+static attn_status sparse_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct sparse_state *s = step->state;
+    const struct attn_sizes *z = &s->sizes;
+    const int64_t parts = s->parts > 0 ? s->parts : z->q_heads;
     for (int64_t task = work->begin; task < work->end; task++) {
-        const struct op_task at = op_task_at(task, z->q_heads, s->groups);
-        const int64_t row = at.block * s->group, kv = at.head / z->group;
-        struct sparse_transformer_walk w = {
-            .args = args,
-            .s = s,
-            .stream.kernels = step->kernels,
-            .q = (const float *)step->x[Q].data + at.b * z->q.batch + at.head * z->q.head,
-            .k = (const float *)step->x[K].data + at.b * z->k.batch + kv * z->k.head,
-            .v = (const float *)step->x[V].data + at.b * z->v.batch + kv * z->v.head,
-            .y = (float *)step->y[0].data + at.b * z->y.batch + at.head * z->y.head,
-            .parts = parts_of(args, at.head),
-            .vert = args->stride - (at.head % args->num_verts + 1) * args->summary,
-            .far = op_slot_at(scratch, s->far_at),
-            .far_state = op_slot_at(scratch, s->far_state_at),
-            .keys = op_slot_at(scratch, s->keys_at),
-        };
-        if (op_has_in(step, KEY_MASK))
-            w.mask = (const uint8_t *)step->x[KEY_MASK].data + at.b * z->kv_len;
-        TRY(sparse_transformer_run_group(&w, row, min64(s->group, z->q_len - row),
-                                         scratch, work));
+        const struct op_task at = op_task_at(task, parts, s->groups);
+        const int64_t row = at.block * s->group, n = min64(s->group, z->q_len - row);
+        if (s->parts > 0) {
+            TRY(run_strided(step, work, at.b, row, n, at.head));
+            continue;
+        }
+        struct sparse_transformer_walk w = open_walk(step, work->scratch, at.b, at.head);
+        TRY(sparse_transformer_run_group(&w, row, n, work->scratch, work));
     }
     return ATTNRUN_OK;
 }
