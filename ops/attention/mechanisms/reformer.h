@@ -45,9 +45,9 @@ struct reformer_operands {
     const uint8_t *key_mask;     /* (batch, tokens) or NULL */
     float *y;
     int32_t *buckets_out; /* or NULL */
-    /* By head, from `first_head` on, in shared memory or in scratch. order: first the buckets, then the tokens in the order
-     * of their buckets. group: the buckets in that order. place: the chunk of a token.
-     * sums: the running softmax of a token. */
+    /* By head, from `first_head` on, in shared memory or in scratch. order: first the
+     * buckets, then the tokens in the order of their buckets. group: the buckets in that
+     * order. place: the chunk of a token. sums: the running softmax of a token. */
     int64_t first_head;
     int32_t *order, *group, *place; /* (hashes, tokens) */
     float *norms;                   /* inverse */
