@@ -53,6 +53,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/mechanisms/additive.c
   ops/attention/mechanisms/additive_attention.c
   ops/attention/mechanisms/sparse_transformer_attention.c
+  ops/attention/mechanisms/sparse_transformer_run.c
   ops/attention/mechanisms/big_bird_attention.c
   ops/attention/mechanisms/luong_local.c
   ops/attention/mechanisms/luong_attention.c
