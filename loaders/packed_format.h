@@ -17,7 +17,8 @@ enum {
     PACKED_VERSION = 4,
     PACKED_ORDER = 0x01020304,
     PACKED_ALIGN = 64,
-    PACKED_PAGE = 4096
+    PACKED_PAGE = 4096,
+    PACKED_MAX_SHRINK = 64 /* floats that are packed as one bit each shrink 32 times */
 };
 #define PACKED_MAGIC "ATTNPACK"
 
@@ -28,7 +29,9 @@ struct attn_packed_head {
     uint32_t flags;            /* attnrun_source.flags that it was packed with */
     uint32_t products_bf16;
     uint64_t file_bytes, graph_at, graph_bytes, data_at, data_bytes;
-    uint64_t released_bytes; /* of the largest constant whose bytes are not there */
+    /* Of the largest constant whose bytes are not there. The data, which has its packed form,
+     * has at least 1 / PACKED_MAX_SHRINK of these bytes. */
+    uint64_t released_bytes;
     uint64_t graph_hash, data_hash;
     uint32_t precision;    /* attnrun_source.precision that it was packed with */
     uint32_t reserved[15]; /* 0 */

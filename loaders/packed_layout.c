@@ -216,5 +216,12 @@ attn_status attn_packed_lay_out(struct attn_packed_writer *writer)
         for (int64_t n = 0; n < graph->n_nodes; n++)
             TRY(add_node(writer, graph->nodes[n]));
     }
-    return place_regions(writer);
+    TRY(place_regions(writer));
+    if (writer->released_bytes / PACKED_MAX_SHRINK > writer->data_bytes)
+        return attn_fail(
+            ATTNRUN_E_UNSUPPORTED,
+            "a constant of %lld bytes is packed to less than 1 / %d of them, "
+            "which packed files do not allow",
+            (long long)writer->released_bytes, PACKED_MAX_SHRINK);
+    return ATTNRUN_OK;
 }

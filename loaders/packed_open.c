@@ -60,7 +60,7 @@ static attn_status check_head(const struct attn_packed_head *head, int64_t n)
         !is_inside(head->data_at, head->data_bytes, head->graph_at + head->graph_bytes,
                    end) ||
         head->data_at % PACKED_ALIGN != 0 || head->precision > ATTNRUN_PRECISION_AUTO ||
-        head->released_bytes > (uint64_t)ATTN_MAX_ELEMENTS * 16 ||
+        head->released_bytes / PACKED_MAX_SHRINK > head->data_bytes ||
         (head->flags & ~(uint32_t)(ATTNRUN_NO_FUSION | ATTNRUN_FORCE_BODIES)) != 0)
         return broken("its head points outside");
     return ATTNRUN_OK;

@@ -262,6 +262,12 @@ static void test_heads_that_say_too_much(void **state)
         *fields[i] += 4;
         refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "points outside");
     }
+    /* Zeros for constants that are not there: 64 times the data are allowed, no more. */
+    head->released_bytes = head->data_bytes * PACKED_MAX_SHRINK;
+    head->head_hash = attn_packed_head_hash(head);
+    OK(try_file(runtime, file, 0));
+    head->released_bytes += PACKED_MAX_SHRINK;
+    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "points outside");
     head->precision = 3;
     refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "points outside");
     head->flags = 1024;
@@ -440,6 +446,81 @@ static void test_a_writer_that_fails(void **state)
     free(file);
 }
 
+/* ---- weights whose packed form is much smaller ---- */
+
+static attnrun_status first_infer(attnrun_step *step)
+{
+    step->out[0] = step->in[0];
+    return ATTNRUN_OK;
+}
+
+static attnrun_status first_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    *bytes = (int64_t)sizeof(float);
+    pack->replaces = 2;
+    if (packed != NULL)
+        memcpy(packed, pack->x[1].data, sizeof(float));
+    return ATTNRUN_OK;
+}
+
+static attnrun_status first_check(const attnrun_pack *pack, int64_t bytes,
+                                  const void *packed)
+{
+    (void)pack;
+    (void)packed;
+    return bytes == (int64_t)sizeof(float) ? ATTNRUN_OK : ATTNRUN_E_PARSE;
+}
+
+static attnrun_status first_run(const attnrun_step *step, const attnrun_work *work)
+{
+    (void)work;
+    memcpy(step->y[0].data, step->node->packed, sizeof(float));
+    return ATTNRUN_OK;
+}
+
+static const attnrun_op_def first = { .struct_size = sizeof first,
+                                      .domain = "test",
+                                      .name = "First",
+                                      .since = 1,
+                                      .inputs = "x:T w:T",
+                                      .outputs = "y:T",
+                                      .types = "T=f32",
+                                      .infer = first_infer,
+                                      .pack = first_pack,
+                                      .run = first_run,
+                                      .check_packed = first_check };
+
+/* Zeros stand for a constant that is not there: no more than 64 times the data of the file. */
+static void test_weights_that_shrink_too_much(void **state)
+{
+    static const float weights[1040];
+    static const char *const dims[] = { "1024", "1040" };
+    struct file *file = calloc(1, sizeof *file);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    (void)state;
+    OK(attnrun_register_op(runtime, &first));
+    for (int i = 0; i < 2; i++) {
+        struct onnx_writer *w = onnx_begin(21);
+        onnx_domain(w, "test");
+        onnx_input(w, "x", ATTNRUN_F32, "1");
+        onnx_constant(w, "w", ATTNRUN_F32, dims[i], weights);
+        onnx_node(w, "test::First", "x,w", "y");
+        onnx_output(w, "y", ATTNRUN_F32, "1");
+        attnrun_model *model = open_model(runtime, w, 0);
+        *file = (struct file){ .fail_at = -1 };
+        if (i == 0) {
+            OK(attnrun_model_save(model, take_piece, file));
+            OK(try_file(runtime, file, 0));
+        } else {
+            FAILS(ATTNRUN_E_UNSUPPORTED, "4160 bytes is packed to less than 1 / 64",
+                  attnrun_model_save(model, take_piece, file));
+        }
+        attnrun_model_release(model);
+    }
+    attnrun_runtime_destroy(runtime);
+    free(file);
+}
+
 /* Of bytes 7 i + 3, as a program in another language has them, whole and in pieces: a file that an
  * older build wrote is read. */
 static void test_packed_hash_is_that_of_the_format(void **state)
@@ -481,6 +562,7 @@ int main(void)
         cmocka_unit_test(test_an_odd_address),
         cmocka_unit_test(test_memory_that_runs_out),
         cmocka_unit_test(test_a_writer_that_fails),
+        cmocka_unit_test(test_weights_that_shrink_too_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
