@@ -5,15 +5,15 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* One dim of the transform: to[k * step] = sum of from[t * step] w^(t k), complex. */
-static void transform(int64_t n, int64_t step, const double *re, const double *im,
-                      double *to_re, double *to_im)
+/* One dim of the transform: to[k * step] = sum of from[t * step] w^(t k), complex. `powers`: the n
+ * powers of w. */
+static void transform(int64_t n, int64_t step, double (*powers)[2], const double *re,
+                      const double *im, double *to_re, double *to_im)
 {
     for (int64_t k = 0; k < n; k++) {
         double a = 0, b = 0;
         for (int64_t t = 0; t < n; t++) {
-            const double angle = -2 * pi * (double)(t * k % n) / (double)n;
-            const double c = cos(angle), s = sin(angle);
+            const double c = powers[t * k % n][0], s = powers[t * k % n][1];
             a += re[t * step] * c - im[t * step] * s;
             b += re[t * step] * s + im[t * step] * c;
         }
@@ -22,23 +22,36 @@ static void transform(int64_t n, int64_t step, const double *re, const double *i
     }
 }
 
+static void set_powers(double (*powers)[2], int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const double angle = -2 * pi * (double)i / (double)n;
+        powers[i][0] = cos(angle);
+        powers[i][1] = sin(angle);
+    }
+}
+
 static double reference(double *y, const float *x, int64_t n, int64_t c)
 {
     const size_t room = (size_t)(n * c) + 1;
+    double (*powers)[2] = malloc((size_t)(n > c ? n : c) * sizeof *powers);
     double *a = calloc(room * 4, sizeof *a), *b = a + room, max = 0;
     for (int64_t i = 0; i < n * c; i++)
         a[i] = (double)x[i];
+    set_powers(powers, c);
     for (int64_t row = 0; row < n; row++)
-        transform(c, 1, a + row * c, b + row * c, a + 2 * room + row * c,
+        transform(c, 1, powers, a + row * c, b + row * c, a + 2 * room + row * c,
                   a + 3 * room + row * c);
+    set_powers(powers, n);
     for (int64_t column = 0; column < c; column++)
-        transform(n, c, a + 2 * room + column, a + 3 * room + column, a + column,
+        transform(n, c, powers, a + 2 * room + column, a + 3 * room + column, a + column,
                   b + column);
     for (int64_t i = 0; i < n * c; i++) {
         y[i] = a[i];
         max = fmax(max, fabs(a[i]));
     }
     free(a);
+    free(powers);
     return max;
 }
 
