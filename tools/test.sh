@@ -15,8 +15,8 @@
 #             only with --full or by name
 #   tsan      ThreadSanitizer: the tests labelled "threads"
 #   valgrind  a few runs without an error or a leak
-#   aarch64   gcc builds for AArch64; unit tests, kernels, attention and conformance under
-#             qemu; only with --full or by name
+#   aarch64   gcc builds for AArch64; unit tests, kernels, attention, conformance and programs
+#             that embed the library under qemu; only with --full or by name
 #   packages  Python packages that import onnxruntime give the same with attnrun in its place;
 #             only with --full or by name
 #   scale     Ray Data and Apache Beam with two processes: poisoned documents, a killed process;
@@ -226,8 +226,13 @@ run_aarch64() {
     step aarch64-build build build/aarch64 -DATTNRUN_WERROR=ON \
         --toolchain "$PWD/tools/aarch64.cmake" \
         -DATTNRUN_SYSROOT="$PWD/build/aarch64-root" || return
-    run_ctest aarch64 build/aarch64 \
-        -R '^(runtime|loaders|kernels|attention|conformance\.(make|all|no_fusion))'
+    # qemu has tables for all addresses that a program reserves: each process gets 8 GB.
+    local addresses
+    addresses=$(ulimit -S -v)
+    ulimit -S -v 8000000
+    local tests='runtime|loaders|kernels|attention|embed|package_(install|symbols)'
+    run_ctest aarch64 build/aarch64 -R "^($tests|conformance\\.(make|all|no_fusion))"
+    ulimit -S -v "$addresses"
 }
 
 prepare_packages() {

@@ -3,8 +3,14 @@
 # pkg-config and by find_package, shared and static; the header as C++ too.
 #
 # usage: test_package.sh BUILD SOURCE
+#
+# For another machine the environment has CROSS_CC, its compiler, CROSS_FLAGS, what finds the
+# libraries, CROSS_CMAKE, options of cmake, and EMULATOR, which runs programs; C++ is left out then.
 set -eu
 build=$1 source=$2
+cross=${CROSS_CC:+yes} flags=${CROSS_FLAGS:-}
+# shellcheck disable=SC2086
+cc() { command "${CROSS_CC:-cc}" "$@" $flags; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 prefix=$work/prefix
@@ -36,13 +42,18 @@ model = b"\x08\x08" + field(7, graph) + field(8, b"\x10\x0d")
 open(sys.argv[1], "wb").write(model)
 PYTHON
 
+run() {
+    # shellcheck disable=SC2086
+    LD_LIBRARY_PATH=$libdir ${EMULATOR:-} "$@"
+}
+
 check() { # name, program
-    got=$(LD_LIBRARY_PATH=$libdir "$2" "$work/relu.onnx" | tr '\n' ' ')
+    got=$(run "$2" "$work/relu.onnx" | tr '\n' ' ')
     if [ "$got" != "1 0 3 0 5 0 " ]; then
         echo "$1: got '$got'"
         exit 1
     fi
-    if LD_LIBRARY_PATH=$libdir "$2" "$work/broken.onnx" 2>"$work/error"; then
+    if run "$2" "$work/broken.onnx" 2>"$work/error"; then
         echo "$1: a broken model was taken"
         exit 1
     fi
@@ -59,13 +70,15 @@ cc -o "$work/static" "$example" $(pc --cflags) \
     $(pc --static --libs | sed 's/-lattnrun/-l:libattnrun.a/')
 check "pkg-config, static" "$work/static"
 
-# shellcheck disable=SC2046
-g++ -x c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -o "$work/cxx" "$example" -x none \
-    $(pc --cflags --libs)
-check "pkg-config, C++" "$work/cxx"
+if [ -z "$cross" ]; then
+    # shellcheck disable=SC2046
+    g++ -x c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -o "$work/cxx" "$example" -x none \
+        $(pc --cflags --libs)
+    check "pkg-config, C++" "$work/cxx"
+fi
 
 # The programs of tests/embed, as somebody would build them who has the package alone.
-for compiler in gcc clang; do
+for compiler in ${CROSS_CC:-gcc clang}; do
     command -v "$compiler" >/dev/null || continue
     for name in memory outputs profile; do
         for kind in shared static; do
@@ -77,8 +90,8 @@ for compiler in gcc clang; do
             "$compiler" -std=gnu11 $(pc --cflags) -o "$work/test" \
                 "$source/tests/embed/test_$name.c" "$source/tests/runtime/harness.c" \
                 "$source/tests/runtime/onnx_write.c" "$source/tests/runtime/sample_models.c" \
-                $libraries -lcmocka -lpthread
-            LD_LIBRARY_PATH=$libdir "$work/test" >"$work/log" 2>&1 || {
+                $libraries -lcmocka -lpthread $flags
+            run "$work/test" >"$work/log" 2>&1 || {
                 cat "$work/log"
                 exit 1
             }
@@ -101,14 +114,15 @@ foreach(kind attnrun static)
   target_link_libraries(embed_${kind} PRIVATE attnrun::${kind})
 endforeach()
 CMAKE
+# shellcheck disable=SC2086
 cmake -S "$work/project" -B "$work/embed" -DCMAKE_PREFIX_PATH="$prefix" \
-    -DEXAMPLE="$example" >"$work/cmake.log"
+    -DCMAKE_FIND_ROOT_PATH="$prefix" -DEXAMPLE="$example" ${CROSS_CMAKE:-} >"$work/cmake.log"
 cmake --build "$work/embed" >>"$work/cmake.log"
 check "find_package, shared" "$work/embed/embed_attnrun"
 check "find_package, static" "$work/embed/embed_static"
 
-"$prefix/bin/attnrun" version
-"$prefix/bin/attnrun" "$work/relu.onnx" -q
+run "$prefix/bin/attnrun" version
+run "$prefix/bin/attnrun" "$work/relu.onnx" -q
 [ "$(find "$prefix/include" -type f | sort | tr '\n' ' ')" = \
     "$prefix/include/attnrun.h $prefix/include/attnrun.hpp " ]
 echo "ok: installed attnrun"

@@ -2,6 +2,13 @@
 add_test(NAME package_install COMMAND sh
   ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/test_package.sh
   ${CMAKE_BINARY_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+if(CMAKE_CROSSCOMPILING)
+  list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " emulator)
+  set_tests_properties(package_install PROPERTIES ENVIRONMENT "CROSS_CC=${CMAKE_C_COMPILER};\
+CROSS_FLAGS=-I${ATTNRUN_SYSROOT}/usr/include ${CMAKE_EXE_LINKER_FLAGS_INIT};\
+CROSS_CMAKE=--toolchain ${CMAKE_TOOLCHAIN_FILE} -DATTNRUN_SYSROOT=${ATTNRUN_SYSROOT};\
+EMULATOR=${emulator};PKG_CONFIG_LIBDIR=$ENV{PKG_CONFIG_LIBDIR}")
+endif()
 add_test(NAME package_symbols COMMAND sh
   ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/test_symbols.sh
   $<TARGET_FILE:attnrun_shared> $<TARGET_FILE:attnrun_static>)
