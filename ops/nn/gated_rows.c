@@ -2,8 +2,8 @@
  * gated linear attention do with rows between their products. All tensors are f32.
  *
  * GatedRMSNorm         Y = X / sqrt(mean(X^2) + epsilon) * scale * act(gate): X, gate, Y (…, n C),
- *                      scale (C); each group of C elements is normalized alone; act: silu = swish,
- *                      sigmoid
+ *                      scale of C elements in any shape; each group of C elements is normalized
+ *                      alone; act: silu = swish, sigmoid
  * GatedAdd             output = X + Y * gate: X, Y, output (…, C), gate (…, 1). With gate_weight
  *                      (K, 1) and gate (…, K) the factor is sigmoid(gate . gate_weight). ONNX
  *                      Runtime has this only for bf16, so the sum, the sigmoid and the product
@@ -54,15 +54,19 @@ static attn_status norm_infer(attnrun_step *step)
 {
     const attnrun_type *x = &step->in[X], *scale = &step->in[SECOND];
     TRY(op_need_rank_between(step, X, 1, ATTNRUN_MAX_RANK));
-    TRY(op_need_rank(step, SECOND, 1));
     TRY(check_like(step, THIRD, 0));
     TRY(op_out_like(step, 0, X));
-    if (step->concrete &&
-        (scale->dims[0].value < 1 || x->dims[x->rank - 1].value % scale->dims[0].value))
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    int64_t part = 1;
+    for (int i = 0; i < scale->rank; i++)
+        if (!ck_mul(part, scale->dims[i].value, &part))
+            part = INT64_MAX;
+    if (part < 1 || x->dims[x->rank - 1].value % part)
         return op_fail_input(
             step, X, ATTNRUN_E_SHAPE,
             "expected a multiple of %lld, the size of the scale, in its last dim",
-            (long long)scale->dims[0].value);
+            (long long)part);
     return ATTNRUN_OK;
 }
 
@@ -70,7 +74,8 @@ static attn_status norm_expand(const attnrun_step *step, attnrun_body *body)
 {
     const struct norm_args *args = step->args;
     attnrun_body_number(body, "epsilon", (double)args->epsilon);
-    TRY(attnrun_body_add(body, "parts = Reshape(X, Concat<axis=0>([-1], Shape(scale)));"
+    TRY(attnrun_body_add(body, "scale = Reshape(scale, [-1]);"
+                               "parts = Reshape(X, Concat<axis=0>([-1], Shape(scale)));"
                                "parts = RMSNormalization<epsilon=epsilon>(parts, scale);"
                                "rows = Reshape(parts, Shape(X));"
                                "gate = attnrun.fused.CheckDims(gate, X)"));

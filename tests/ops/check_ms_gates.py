@@ -43,7 +43,10 @@ def rotary_case(number):
 def norm_case(number):
     part, rows = between(1, 70), [between(1, 5) for _ in range(between(0, 3))]
     shape = (*rows, part * between(1, 4))
-    inputs = [("x", normal(*shape)), ("s", normal(part)), ("g", 3 * normal(*shape))]
+    scale = [(part,), (1, part), (part, 1), () if part == 1 else (part,)][between(0, 3)]
+    if number == 0:  # a scalar is a group of one element
+        part, scale = 1, ()
+    inputs = [("x", normal(*shape)), ("s", np.asarray(normal(*scale))), ("g", 3 * normal(*shape))]
     attributes = {"activation": pick("silu", "swish", "sigmoid"), "epsilon": pick(1e-5, 0.1)}
     return Case("GatedRMSNorm", halves(inputs, number), ["y"], attributes if number % 4 else {},
                 ("s",) if number % 2 else ())
