@@ -149,6 +149,11 @@ static attn_status mel_infer(attnrun_step *step)
                            (long long)value.value);
         out[1 - in] = value;
     }
+    for (int in = 2; in < 5; in++) { /* sample_rate and the edges */
+        TRY(op_need_rank_between(step, in, 0, 1));
+        if (step->in[in].rank == 1)
+            TRY(op_need_dim(step, in, 0, dim_of(1), "one number"));
+    }
     out[0] = attnrun_dim_div(step, out[0], dim_of(2));
     out[0] = attnrun_dim_add(step, out[0], dim_of(1));
     return op_out(step, 0, (int32_t)args->output_datatype, 2, out);

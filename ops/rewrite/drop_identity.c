@@ -23,7 +23,7 @@ static int32_t times_one(const struct attn_graph *graph, const struct attn_node 
     int32_t other;
     bool multiplies = node_is(node, "Mul");
     if ((!multiplies && !node_is(node, "Div")) ||
-        !attn_match_scalar(graph, node, multiplies, &x, &other) || x < 1 || x > 1)
+        !attn_match_scalar(graph, node, multiplies, &x, &other) || x != 1)
         return -1;
     return attn_match_same_shape(graph, other, node->out[0]) ? other : -1;
 }
@@ -59,6 +59,13 @@ static bool pads_nothing(const struct attn_graph *graph, const struct attn_node 
     return true;
 }
 
+/* Whether a Concat of one tensor has an axis of it; else the operator says what is wrong. */
+static bool joins_one(const attnrun_type *in, const struct attn_node *node)
+{
+    const int64_t axis = attn_match_int(node, "axis", 1);
+    return axis >= -in->rank && axis < in->rank;
+}
+
 static int32_t passed_on(const struct attn_graph *graph, const struct attn_node *node)
 {
     if (node->pub.n_in < 1 || node->in[0] < 0 || node->pub.n_out < 1 || node->out[0] < 0)
@@ -83,7 +90,7 @@ static int32_t passed_on(const struct attn_graph *graph, const struct attn_node 
     if (node_is(node, "Slice"))
         return slices_everything(graph, node) ? node->in[0] : -1;
     if (node_is(node, "Concat") && node->pub.n_in == 1)
-        return node->in[0];
+        return joins_one(in, node) ? node->in[0] : -1;
     if (node_is(node, "Pad"))
         return pads_nothing(graph, node) ? node->in[0] : -1;
     return times_one(graph, node);

@@ -275,7 +275,7 @@ static struct attn_node *zeroes_nan_rows(const struct attn_graph *graph, int32_t
         struct attn_node *where = use->node;
         double zero;
         if (!node_is(where, "Where") || where->in[2] != value ||
-            !attn_value_scalar(graph, where->in[1], &zero) || zero < 0 || zero > 0)
+            !attn_value_scalar(graph, where->in[1], &zero) || zero != 0)
             continue;
         struct attn_node *nan = attn_match_in(graph, where, 0, "IsNaN");
         if (nan != NULL && nan->in[0] == value)
@@ -322,7 +322,7 @@ static bool read_product(const struct attn_graph *graph, struct attention_match 
     if (user != NULL && read_transposed_product(graph, user, found))
         return true;
     if (user == NULL || !is_product(user, &transposed, &scale) || transposed ||
-        scale < 1 || scale > 1 || user->in[0] != p || user->in[1] == p)
+        scale != 1 || user->in[0] != p || user->in[1] == p)
         return false;
     found->v = user->in[1];
     found->result = user->out[0];

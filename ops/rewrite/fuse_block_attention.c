@@ -80,7 +80,7 @@ static bool step_back(const struct attn_graph *graph, int32_t *value,
         mask.value = node->in[side];
         *value = node->in[1 - side];
     }
-    const bool scaled = found->scale < 1 || found->scale > 1; /* so are the fills */
+    const bool scaled = found->scale != 1; /* so are the fills */
     if (mask.value < 0 || scaled || found->n_masks == MAX_MASKS)
         return false;
     found->masks[found->n_masks++] = mask;

@@ -34,7 +34,7 @@ static bool take_values(const struct attn_graph *graph, struct attn_linear_roles
     const int at = attn_labelled_place(&r->v, r->v_dim);
     const struct attn_node *pad = attn_graph_producer(graph, r->v.value);
     if (!node_is(pad, "Pad") || !attn_match_is_f32_of(graph, pad->in[0], RANK) ||
-        !attn_match_pads(graph, pad, RANK, pads, &one) || one < 1 || one > 1)
+        !attn_match_pads(graph, pad, RANK, pads, &one) || one != 1)
         return false;
     for (int i = 0; i < 2 * RANK; i++)
         if (pads[i] != (i == RANK + at))

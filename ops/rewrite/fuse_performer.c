@@ -209,9 +209,8 @@ static bool is_norm(const struct attn_graph *graph, int32_t value,
         x = attn_match_strip_scale(graph, x, &factor);
         const struct attn_node *square = attn_graph_producer(graph, x);
         const bool power = node_is(square, "Pow");
-        if (power
-                ? !attn_match_scalar(graph, square, false, &two, &x) || two < 2 || two > 2
-                : !node_is(square, "Mul") || square->in[0] != square->in[1])
+        if (power ? !attn_match_scalar(graph, square, false, &two, &x) || two != 2
+                  : !node_is(square, "Mul") || square->in[0] != square->in[1])
             return false;
         x = square->in[0];
     }

@@ -267,7 +267,7 @@ static int32_t uncut(const struct mask_writer *w, const struct request *r, int64
             !attn_value_scalar(w->graph, node->in[3], &axis) || start < 0 ||
             start > 1e12 ||
             (node->pub.n_in > 4 && node->in[4] >= 0 &&
-             (!attn_value_scalar(w->graph, node->in[4], &step) || step < 1 || step > 1)))
+             (!attn_value_scalar(w->graph, node->in[4], &step) || step != 1)))
             return -1;
         const int32_t rank = type_of(w, value)->rank;
         axis += axis < 0 ? rank : 0;

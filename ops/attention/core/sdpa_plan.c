@@ -39,7 +39,7 @@ attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t head
 
 attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
 {
-    const bool empty = s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0;
+    const bool empty = s->batch == 0 || s->q_heads == 0 || s->q_len == 0;
     s->blocks = s->block = s->heads = s->parts = 1;
     if (empty)
         return ATTNRUN_OK;

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""What fuzzing found in models that nobody would write: the results are those of NumPy.
+
+usage: check_degenerate.py ATTNRUN [SEED]
+
+Scores of attention whose values have no columns, products with a constant NaN, and factors of one.
+Memory holds other bytes than zeros at first.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+DEADLINE_S = 60
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+random = np.random.default_rng(SEED)
+
+
+def run(attnrun, folder, nodes, inputs, constants, output, options):
+    def info(name, array, shape):
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype),
+                                             shape)
+    graph = helper.make_graph(
+        nodes, "g", [info(*item, item[1].shape) for item in inputs.items()],
+        [info(output, next(iter(inputs.values())), None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    with open(os.path.join(folder, "model.onnx"), "wb") as file:
+        file.write(made.SerializeToString())
+    given = []
+    for name, array in inputs.items():
+        np.save(os.path.join(folder, f"{name}.npy"), array)
+        given += ["-i", f"{name}={name}.npy"]
+    subprocess.run([attnrun, "run", "model.onnx", "-q", "-n", "1", "-o", "out.npz", *given,
+                    *options], cwd=folder, check=True, timeout=DEADLINE_S,
+                   env={**os.environ, "GLIBC_TUNABLES": "glibc.malloc.perturb=77"})
+    with np.load(os.path.join(folder, "out.npz")) as found:
+        return found[output]
+
+
+def scores_case(dtype, queries, keys, heads, mode):
+    """Raw scores, or their softmax, beside an output without elements."""
+    q = random.standard_normal((2, heads, queries, 8)).astype(dtype)
+    k = random.standard_normal((2, 2, keys, 8)).astype(dtype)
+    node = helper.make_node("Attention", ["q", "k", "v"], ["y", "", "", "s"],
+                            qk_matmul_output_mode=mode)
+    want = q @ np.repeat(k, heads // 2, 1).swapaxes(2, 3) / np.sqrt(8)
+    if mode == 3:
+        want = np.exp(want - want.max(-1, keepdims=True))
+        want /= want.sum(-1, keepdims=True)
+    inputs = {"q": q, "k": k, "v": np.zeros((2, 2, keys, 0), dtype)}
+    return f"scores {dtype} {q.shape} {keys} mode {mode}", [node], inputs, {}, "s", want
+
+
+def factor_case(op, x):
+    given = random.standard_normal((3, 5)).astype("f4")
+    want = given * np.float32(x) if op == "Mul" else given / np.float32(x)
+    nodes = [helper.make_node("Neg", ["a"], ["b"]), helper.make_node(op, ["b", "c"], ["d"]),
+             helper.make_node("Neg", ["d"], ["y"])]
+    return f"{op} {x}", nodes, {"a": given}, {"c": np.array(x, "f4")}, "y", want
+
+
+def main():
+    attnrun, bad = os.path.abspath(sys.argv[1]), 0
+    cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
+             for queries, keys, heads in ((1, 3, 2), (5, 300, 4), (70, 90, 2)) for mode in (0, 3)]
+    cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, nodes, inputs, constants, output, want in cases:
+            for options in ([], ["--no-fusion"], ["--isa", "base"]):
+                found = run(attnrun, folder, nodes, inputs, constants, output, options)
+                good = found.shape == want.shape and \
+                    np.allclose(found, want, 1e-5, 1e-5, equal_nan=True)
+                bad += not good
+                if not good:
+                    print(f"FAIL {name} {options}, seed {SEED}: {found!r}, expected {want!r}")
+    print(f"{len(cases)} cases, {bad} runs wrong")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
