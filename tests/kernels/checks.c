@@ -191,6 +191,7 @@ void check_f32(struct check *c, size_t at, float got, double want, double ulp)
     if (isnan(want) ? isnan(got) : got == (float)want)
         return;
     double error = fabs((double)got - want) / unit_in_last_place(want);
+    c->worst_ulp = fmax(c->worst_ulp, error);
     if (!(isfinite(got) && isfinite(want) && error <= ulp))
         report(c, "[%zu] is %.9g, expected %.9g: %.2f ulp, allowed %.2f", at, (double)got,
                want, error, ulp);
@@ -201,6 +202,7 @@ void check_near(struct check *c, size_t at, double got, double want, double tole
     c->comparisons++;
     if (isnan(want) ? isnan(got) : got == want)
         return;
+    c->worst_share = fmax(c->worst_share, fabs(got - want) / tolerance);
     if (!(isfinite(got) && isfinite(want) && fabs(got - want) <= tolerance))
         report(c, "[%zu] is %.9g, expected %.9g: off by %.3g, allowed %.3g", at, got,
                want, fabs(got - want), tolerance);

@@ -25,7 +25,8 @@
  * check_again(). Inputs are not made read-only: compare them if a kernel could write
  * there.
  *
- * Usage: kernels [--bench] [--seed N] [--isa NAME] [start of a kernel's name …] */
+ * Usage: kernels [--bench] [--worst] [--seed N] [--isa NAME] [start of a kernel's name …]
+ * --worst prints how far the results of each kernel were off, for tests/kernels/worst.py. */
 #ifndef ATTN_CHECKS_H
 #define ATTN_CHECKS_H
 
@@ -53,6 +54,7 @@ struct check {
     uint64_t random;
     bool bench;
     int64_t failures, comparisons;
+    double worst_ulp, worst_share; /* of check_f32(); of the tolerance of check_near() */
     int shown;
     struct check_block blocks[CHECK_BLOCKS];
     int n_blocks;

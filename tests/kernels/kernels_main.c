@@ -25,7 +25,7 @@ static const struct {
 };
 
 struct options {
-    bool bench;
+    bool bench, worst;
     uint64_t seed;
     const char *isa;
     char **names;
@@ -61,6 +61,9 @@ static int check_isa(const struct options *options, enum attn_isa isa,
         checks[i].check(&c);
         check_again(&c);
         *comparisons += c.comparisons;
+        if (options->worst)
+            printf("worst %s %s %.3g ulp, %.3g of the bound\n", c.kernel, c.isa,
+                   c.worst_ulp, c.worst_share);
         if (c.failures > 0)
             printf("FAILED %s %s: %lld of %lld comparisons\n", c.isa, c.kernel,
                    (long long)c.failures, (long long)c.comparisons);
@@ -75,6 +78,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--bench") == 0) {
             options.bench = true;
+        } else if (strcmp(argv[i], "--worst") == 0) {
+            options.worst = true;
         } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
             options.seed = strtoull(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc) {
