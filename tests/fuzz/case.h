@@ -29,9 +29,9 @@ struct fuzz_case {
     void *held[FUZZ_HELD]; /* freed by fuzz_case_end() */
     size_t held_bytes[FUZZ_HELD];
     int n_held;
-    struct fuzz_results *results;    /* of the run under way, or NULL */
-    bool nudged;                     /* inputs are one unit of the last place away */
-    const char *keep;                /* folder for what runs (keep.h), or NULL */
+    struct fuzz_results *results; /* of the run under way, or NULL */
+    int nudged;                   /* inputs are one unit of the last place away; which */
+    const char *keep;             /* folder for what runs (keep.h), or NULL */
     attnrun_tensor fed[FUZZ_INPUTS]; /* the inputs of the last run, for keep.h */
     attnrun_status status;           /* of the step that failed, or OK */
 };

@@ -2,7 +2,8 @@
 """Keep the counts of long fuzzing in COUNTS.md: what to run next, and what a run found.
 
 usage: counts.py FILE next TARGET            prints the first seed that was not run
-       counts.py FILE add TARGET LOG SECONDS adds a run; LOG is what fuzz_graphs printed
+       counts.py FILE add TARGET LOG SECONDS adds a run; LOG is what fuzz_graphs printed,
+                                      SECONDS the time of processors
 
 A row of the table is a target; seeds are run once, so the counts of runs add up.
 """
@@ -17,7 +18,8 @@ and `fuzz_graphs --only SEED` with the options of the target makes it again. The
 described in [run.sh](run.sh).
 
 Findings are counted when they are found, and stay in the sum when they are mended. A CPU-hour is
-an hour of one process at the lowest priority, which had a part of a CPU where the machine was busy.
+an hour that a processor spent on the target and its children, as the kernel counts it; the first
+0.35 of each target are hours by the clock, with a part of a CPU where the machine was busy.
 
 | target | next seed | cases | ran to the end | findings | CPU-hours |
 |---|---|---|---|---|---|

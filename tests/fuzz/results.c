@@ -62,6 +62,16 @@ void *fuzz_nudge(uint64_t seed, const attnrun_tensor *t, void *copy)
     return copy;
 }
 
+bool fuzz_has_huge(const void *model, size_t bytes)
+{
+    const float huge[2] = { 1e30f, -1e30f };
+    for (size_t i = 0; i + sizeof *huge <= bytes; i++)
+        if (memcmp((const char *)model + i, huge, sizeof *huge) == 0 ||
+            memcmp((const char *)model + i, huge + 1, sizeof *huge) == 0)
+            return true;
+    return false;
+}
+
 static double largest(const attnrun_tensor *t, int64_t n)
 {
     double most = 0;
@@ -86,14 +96,14 @@ static bool integers_agree(const attnrun_tensor *a, const attnrun_tensor *b, int
     return true;
 }
 
-/* How far a unit of the last place of the inputs moves a tensor; infinite where it makes an element
- * finite or not. */
+/* How far a unit of the last place of the inputs moves a tensor; infinite where an element becomes
+ * finite, infinite or no number by it. */
 static double moved(const attnrun_tensor *a, const attnrun_tensor *near, int64_t n)
 {
     double most = 0;
     for (int64_t i = 0; i < n; i++) {
         const double x = value_get(a, i), y = value_get(near, i);
-        if (isfinite(x) != isfinite(y))
+        if (isnan(x) != isnan(y) || (x != y && (isinf(x) || isinf(y))))
             return HUGE_VAL;
         most = isfinite(x) ? fmax(most, fabs(x - y)) : most;
     }

@@ -7,7 +7,7 @@
 
 #include "attnrun.h"
 
-enum { FUZZ_RESULTS = 16 };
+enum { FUZZ_RESULTS = 16, FUZZ_NUDGES = 6 /* one in two leaves a - a as it is */ };
 
 struct fuzz_results {
     attnrun_tensor t[FUZZ_RESULTS]; /* dense copies of f32 and f64; others without data */
@@ -20,6 +20,9 @@ void fuzz_results_add(struct fuzz_results *results, const attnrun_tensor *t);
 void fuzz_results_free(struct fuzz_results *results);
 /* Copies a dense tensor; f32 and f64 become what is one unit of the last place of a float away. */
 void *fuzz_nudge(uint64_t seed, const attnrun_tensor *t, void *copy);
+/* Whether a constant of the model is 1e30, beside which a sum loses all other digits: constants are
+ * not nudged. */
+bool fuzz_has_huge(const void *model, size_t bytes);
 /* Whether both agree within the rounding of floats; else `why` says what differs. `near`: the
  * outputs of `a` with inputs one unit of the last place away, or NULL. Integers are compared, text
  * and lists are not: a rounding may choose another one. */

@@ -44,6 +44,7 @@ done
 seconds=$(awk -v h="$hours" -v n=${#runs[@]} 'BEGIN { printf "%d", h * 3600 / n + 1 }')
 
 code=0
+TIMEFORMAT='%U %S' # the time of processors, not of the clock
 mkdir -p build/logs
 for run in "${runs[@]}"; do
     target=${run%-*} build=${run##*-} log=build/logs/fuzz-$run.log
@@ -53,9 +54,10 @@ for run in "${runs[@]}"; do
     # shellcheck disable=SC2206 # the options of a target are words
     command=(build/"$build"/$program ${options[$target]})
     [ "$target" = ort ] && command=(build/venv/bin/python tests/fuzz/with_ort.py "${command[@]}")
-    nice -n 19 "${command[@]}" --seconds "$seconds" --seed "$seed" tests/attention/golden \
-        build/data/cases >"$log" 2>&1 || code=1
-    python3 tests/fuzz/counts.py $counts add "$run" "$log" "$seconds" || code=1
+    { time nice -n 19 "${command[@]}" --seconds "$seconds" --seed "$seed" tests/attention/golden \
+        build/data/cases >"$log" 2>&1 || code=1; } 2>"$log.time"
+    python3 tests/fuzz/counts.py $counts add "$run" "$log" \
+        "$(awk '{ print $1 + $2 }' "$log.time")" || code=1
     tail -n 1 "$log" | sed "s/^/$run: /"
     grep -B3 '^FINDING' "$log" || true
 done
