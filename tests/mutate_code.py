@@ -10,11 +10,15 @@ are the same. Of a mutant one object is compiled, and the near tests of its file
 in the place of what the library in FOLDER (build/release) has, one after the other until one fails:
 then it is killed. The sources and FOLDER stay as they are. A mutant that does not compile without a
 warning is not counted. Those that survive are printed with their line, and written to
-build/mutation/survivors.txt. FILE: loaders, plan, offsets, heads and masks by default.
+build/mutation/survivors.txt. What is known of a mutant is kept in build/mutation/results.jsonl, and
+a run goes on from there; a mutant of another text of its file, or of other tests, is made again.
+Only one run at a time uses the folder. FILE: loaders, plan, offsets, heads and masks by default.
 Exit code 1 where fewer than 85 % are killed.
 """
 import argparse
+import fcntl
 import glob
+import hashlib
 import json
 import os
 import random
@@ -153,25 +157,63 @@ def program_of(test):
     return SCRIPTS[test[0]][0] if test[0] in SCRIPTS else test[0]
 
 
-def mutate(build, seed, files, wins):
+def mutate(build, results, seed, files, wins):
     """(what it is, who killed it: "" nobody, None where it does not build)"""
     rng = random.Random(seed)
     path, (number, begin, end, text) = rng.choice(files)
-    lines = path.read_text(encoding="utf-8").split("\n")
+    source = path.read_text(encoding="utf-8")
+    lines = source.split("\n")
     old = lines[number]
     lines[number] = old[:begin] + text + old[end:]
     what = f"{path}:{number + 1}: {old.strip()}  ->  {lines[number].strip()}"
-    if not build.compile(path, "\n".join(lines)):
-        return what, None
+    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    return what, results.judge(f"{digest} {begin} {what}", lambda: killer_of(
+        build, path, "\n".join(lines), wins))
+
+
+def killer_of(build, path, text, wins):
+    if not build.compile(path, text):
+        return None
     tests = next(tests for begin, tests in NEAR if str(path).startswith(begin))
     for test in sorted(tests, key=lambda test: -wins.get((path, *test), 0)):
         passed = build.passes(test)
         if passed is None:
-            return what, None
+            return None
         if not passed:
             wins[(path, *test)] = wins.get((path, *test), 0) + 1
-            return what, " ".join(test)
-    return what, ""
+            return " ".join(test)
+    return ""
+
+
+def tests_of_now():
+    """The hash of the tests, which may kill what survived older ones."""
+    paths = sorted(p for p in Path("tests").rglob("*") if p.suffix in (".c", ".h", ".py", ".def"))
+    return hashlib.sha256(b"".join(p.read_bytes() for p in paths)).hexdigest()
+
+
+class Results:
+    """What mutants were judged before, by what they are; others at the same time are kept out."""
+
+    def __init__(self):
+        HOME.mkdir(parents=True, exist_ok=True)
+        self.lock = open(HOME / "lock", "w", encoding="utf-8")  # held until the end
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise SystemExit("mutate_code.py: another run uses build/mutation") from error
+        self.path, self.known, self.tests = HOME / "results.jsonl", {}, tests_of_now()
+        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+        for row in map(json.loads, lines):
+            if row["killer"] or row["killer"] is None or row["tests"] == self.tests:
+                self.known[row["key"]] = row["killer"]
+
+    def judge(self, key, decide):
+        if key not in self.known:
+            self.known[key] = decide()
+            with open(self.path, "a", encoding="utf-8") as out:
+                print(json.dumps({"key": key, "killer": self.known[key], "tests": self.tests}),
+                      file=out)
+        return self.known[key]
 
 
 def check_tests(build):
@@ -193,6 +235,7 @@ def main():
     parser.add_argument("--built", action="store_true", help="FOLDER is as it must be")
     options = parser.parse_args()
     names = options.files or sorted(sum((glob.glob(p) for p in FILES), []))
+    results = Results()
     build, end = Build(options.build, options.built), time.monotonic() + options.minutes * 60
     if options.only is None and not options.built:
         check_tests(build)
@@ -204,7 +247,7 @@ def main():
     for seed in seeds:
         if time.monotonic() > end:
             break
-        what, killer = mutate(build, seed, files, wins)
+        what, killer = mutate(build, results, seed, files, wins)
         if killer is None:
             continue
         counted += 1
