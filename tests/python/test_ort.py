@@ -15,7 +15,8 @@ import attnrun
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper
+from attnrun._declared import declared_shapes
+from onnx import TensorProto, helper, numpy_helper
 
 import models
 
@@ -61,6 +62,41 @@ class Session(unittest.TestCase):
                              [a.shape for a in theirs.get_inputs() if "seq" not in a.type])
         self.assertEqual([a.shape for a in sessions(files[0])[0].get_outputs()],
                          [["B", 3], ["B", 3]])
+
+    def test_shapes_are_those_that_the_file_declares(self):
+        float_type = TensorProto.FLOAT
+        cut = helper.make_node("Slice", ["x", "one", "most"], ["y"])
+        bounds = [numpy_helper.from_array(np.array([v]), name)
+                  for name, v in (("one", 1), ("most", 1 << 40))]
+        for given, made in (([None, 3, "?", "W"], ["rows", 3, "2*W + 1", "other"]),
+                            ([None, None], [None, None]), (["N", 2], None), ([], []),
+                            (["u1", None], ["u1", None]), ([None, -1], ["u7", None]),
+                            (["N", 2], ["a name that is longer than forty-seven bytes " * 3, 2])):
+            node = cut if given else helper.make_node("Neg", ["x"], ["y"])
+            data = models.serialized([node], [models.value("x", float_type, given)],
+                                     [models.value("y", float_type, made)],
+                                     bounds if given else ())
+            for source in (data, bytearray(data), memoryview(data)):
+                mine = attnrun.InferenceSession(source)
+                other = onnxruntime.InferenceSession(data, providers=CPU)
+                self.assertEqual(mine.get_inputs()[0].shape, other.get_inputs()[0].shape)
+                if made is not None:  # how far a shape is inferred is each engine's own
+                    self.assertEqual(mine.get_outputs()[0].shape, other.get_outputs()[0].shape)
+
+    def test_shapes_of_a_packed_file_and_of_bytes_that_are_no_model(self):
+        data = models.linear(WEIGHTS)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "net.attnpack")
+            attnrun.Model(data).pack(path)
+            packed = attnrun.InferenceSession(path)
+        self.assertEqual([packed.get_inputs()[0].shape, packed.get_outputs()[1].shape],
+                         [["B", 4], ["B", 3]])
+        whole = declared_shapes(data)
+        self.assertEqual(whole, {"x": ["B", 4], "y": ["B", 3], "z": ["B", 3]})
+        for size in range(len(data)):
+            self.assertLessEqual(declared_shapes(data[:size]).items(), whole.items(), size)
+        for wrong in (b"\xff" * 40, b"\x3a\x7f", b"\x3b", b"", "no such file"):
+            self.assertEqual(declared_shapes(wrong), {})
 
     def test_maps(self):
         """What classifiers of scikit-learn give, and what vectorizers take."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from . import _attnrun, _values
 from ._attnrun import Runtime
+from ._declared import Shape, shapes_as_declared
 from ._errors import Error
 from ._model import Model, Value, default_runtime
 from ._ort_values import IOBinding, OrtDevice, OrtValue
@@ -135,14 +136,13 @@ def _type_text(value: Value) -> str:
 
 
 class NodeArg:
-    """An input or output: .name, .shape (numbers, str where symbolic, None where unknown) and
-    .type ('tensor(float)')."""
+    """An input or output: .name, .shape (numbers, str where the file names a dim, None where the
+    size is unknown) and .type ('tensor(float)')."""
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, value: Value, shape: Shape) -> None:
         self.name = value.name
         self.type = _type_text(value)
-        self.shape: list[int | str | None] = [
-            dim if isinstance(dim, int) else dim or None for dim in value.shape or ()]
+        self.shape: Shape = list(shape)
 
     def __repr__(self) -> str:
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
@@ -207,6 +207,8 @@ class InferenceSession:
                           RuntimeWarning, stacklevel=2)
         self._model = self._open(path_or_bytes)
         self._output_names = tuple(value.name for value in self._model.outputs)
+        self._shapes = shapes_as_declared(path_or_bytes,
+                                          self._model.inputs + self._model.outputs)
 
     def _open(self, source: Any) -> Model:
         """The model; where it has dims that the options fix, it is opened once more with these."""
@@ -229,11 +231,11 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that are no initializers."""
-        return [NodeArg(value) for value in self._model.inputs]
+        return [NodeArg(value, self._shapes[value.name]) for value in self._model.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs, in the order of run(None, ...)."""
-        return [NodeArg(value) for value in self._model.outputs]
+        return [NodeArg(value, self._shapes[value.name]) for value in self._model.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """None: initializers are constants here."""
