@@ -117,9 +117,9 @@ def tables(path, best):
     hours = (seconds + more) / 3600
     mib = 2**20
     return f"""{written.measured("tools/bench/scale.py")}:
-MiniLM in f32, paragraphs of licences cut at {corpus.TOKENS} tokens, batches of {BATCH} of like
-length, one thread a process. Where other programs compute on the machine, the cores in use are
-fewer than the processes; what a core does in a second is per second of the processor.
+MiniLM in f32 embeds paragraphs of licences, cut at {corpus.TOKENS} tokens, in batches of {BATCH}
+texts of similar length. Each process has one thread. "Cores in use" is processor time per second
+of the clock, and "documents/s of a core" is per second of processor time.
 
 | | documents/s | tokens/s | cores in use | documents/s of a core |
 |---|---|---|---|---|
@@ -138,20 +138,21 @@ fewer than the processes; what a core does in a second is per second of the proc
 {memory("1 process, packed file", shared_one)}
 {memory("2 processes, packed file", shared_two)}
 
-A second process takes {(two[4] - one[4]) / 1024:.0f} MiB more with weights of its own, {
-(shared_two[4] - shared_one[4]) / 1024:.0f} MiB more with the packed file (proportional sizes).
+The proportional size counts a shared page once. A second process adds {
+(two[4] - one[4]) / 1024:.0f} MiB to it
+with weights of its own, and {(shared_two[4] - shared_one[4]) / 1024:.0f} MiB with the packed file.
 
-| of a second of one core | |
+| in a second of one core | |
 |---|---|
 | tokens | {core_tokens:,.0f} |
 | documents ({core_tokens / core_documents:.0f} tokens each) | {core_documents:.1f} |
-| documents that the tokenizer takes | {texts:,} |
+| documents that the tokenizer cuts into tokens | {texts:,} |
 
 | memory of a worker, MiB | |
 |---|---|
 | arena, exact | {plan.arena_bytes / mib:.1f} |
 | packed weights | {plan.packed_bytes / mib:.1f} |
-| the file, mapped once for all | {plan.weights_bytes / mib:.1f} |
+| the model file, mapped once for all workers | {plan.weights_bytes / mib:.1f} |
 
 The cost of 10⁹ documents:
 
@@ -163,8 +164,8 @@ hours / 1000:.1f} hours on 1,000
 - at a price of {PRICE} for a core hour (put yours in its place): {PRICE} x {hours:,.0f} = {
 PRICE * hours:,.0f}
 
-The days on 64 cores and the hours on 1,000 are extrapolated: each worker computes for itself, and
-the ratio of two processes to one above is all that was measured of many.
+The days on 64 cores and the hours on 1,000 are extrapolated. The workers do not wait for each
+other, but only the ratio of two processes to one, above, was measured.
 """
 
 
