@@ -1,10 +1,11 @@
-"""attnrun: ONNX models on CPUs, with the exact memory of a run known before it.
+"""attnrun runs ONNX models on CPUs and knows the exact memory of a run before the run.
 
     model = attnrun.Model("net.onnx")
     y = model(x=x)["y"]
 
-Model, Context, Plan, Runtime, Error are the library's own interface; InferenceSession and
-install_as_onnxruntime() stand in for onnxruntime; attnrun.backend is ONNX's backend API."""
+Model, Context, Plan, Runtime and Error are the library's own interface. InferenceSession and
+install_as_onnxruntime() take the place of onnxruntime. attnrun.backend is ONNX's backend API,
+attnrun.ray and attnrun.beam are for many processes, and compile() takes PyTorch modules."""
 from typing import Any as _Any
 
 import numpy as _np
@@ -25,30 +26,31 @@ from ._ort_values import IOBinding, OrtValue  # noqa: E402
 
 def compile(module: _Any, example: _Any = (), kwargs: _Any = None, *, dynamic: _Any = None,
             cache: _Any = True, threads: int | None = None, **options: _Any) -> _Any:
-    """A PyTorch module as a callable that attnrun computes: tensors in, tensors out.
+    """Converts a PyTorch module into a callable that takes and returns tensors.
 
         fast = attnrun.compile(module.eval(), x, dynamic={"x": {0: "batch"}})
         y = fast(x)                                # x: f32[batch, 64] -> f32[batch, 10]
 
-    example   a tensor, a tuple of arguments, or a dict by name; `kwargs` are added
+    example   a tensor, a tuple of arguments, or a dict by name; `kwargs` are added to it
     dynamic   the sizes that may differ, as in attnrun_convert.convert(); all others are fixed
-    cache     a folder (True: below ~/.cache/attnrun; False: none). A file is found again by a
-              hash of the weights, attributes and class files of the module, the example's
-              shapes, the options and the versions; code in other files is not looked at
-    threads   a runtime of its own with so many
-    options   those of attnrun_convert.convert()
+    cache     the folder that keeps the converted file (True: below ~/.cache/attnrun; False: no
+              file is kept). A later call finds the file by a hash of the module's weights,
+              attributes and class files, the shapes of the example, the options and the versions.
+              The hash does not cover code in other files
+    threads   the callable gets a runtime of its own with this number of threads
+    options   the options of attnrun_convert.convert()
 
-    The result is compared with the module's on the example before it is returned. Raises
-    attnrun.Error with the converter's sentence where the module is refused (UNSUPPORTED, ...),
-    ImportError without attnrun_convert. Needs PyTorch."""
+    Before it returns, it compares the result with that of the module on the example. Raises
+    attnrun.Error with the converter's sentence if the module cannot be converted (UNSUPPORTED,
+    ...), and ImportError without attnrun_convert. Needs PyTorch."""
     from ._compile import compile_module
     return compile_module(module, example, kwargs, dynamic=dynamic, cache=cache,
                           threads=threads, **options)
 
 
 def without_bodies(source: _Any) -> _Any:
-    """A file's model with operators of domain attnrun in the place of function bodies, so that
-    onnxruntime runs them natively: see ort_library(). Needs the package onnx.
+    """Returns the model of a file with operators of domain attnrun in place of function bodies, so
+    that onnxruntime runs them with attnrun's kernels: see ort_library(). Needs the package onnx.
 
         onnx.save(attnrun.without_bodies("net.onnx"), "native.onnx")"""
     from . import _bodies

@@ -1,14 +1,17 @@
-"""Error: what a call of the library says, as an exception."""
+"""Error: a failed call of the library as an exception."""
 
 
 class Error(RuntimeError):
-    """A call that failed; str() is the library's sentence.
+    """A call failed. str(error) is the library's sentence.
 
-    status    its name: 'SHAPE', 'INPUT', 'UNSUPPORTED', 'MEMORY', ... (attnrun.h lists all)
-    code      its number; code // 100 is the exit code of the command line
-    node      name of the node concerned, or ''; node_index and op_type with it (-1 and '')
-    tensor    name of the tensor concerned, or ''
-    hint      what to do about it, or ''
+    message   the sentence without the hint
+    status    the name of the status: 'SHAPE', 'INPUT', 'UNSUPPORTED', 'MEMORY', ... (attnrun.h
+              lists all)
+    code      the number of the status; code // 100 is the exit code of the command line
+    node      the name of the node that failed, or ''; node_index is its index, or -1, and op_type
+              its operator, or ''
+    tensor    the name of the tensor that is at fault, or ''
+    hint      what can be done, or ''
     """
 
     def __init__(self, message: str, status: str = "INTERNAL", code: int = 7000,

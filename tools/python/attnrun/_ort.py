@@ -1,9 +1,9 @@
 """InferenceSession and what belongs to it, with the names of onnxruntime's Python package.
 
 In: what a program gives to onnxruntime. Out: the same kinds of results, computed by attnrun.
-The names and their meaning follow onnxruntime 1.32; what has no counterpart here (memory
-patterns, profiling, providers other than the CPU) is taken and has no effect, or is refused
-where leaving it out would change results."""
+The names and their meaning follow onnxruntime 1.32. Settings without a counterpart here (memory
+patterns, profiling, providers other than the CPU) are accepted and have no effect; those that
+would change results are refused."""
 import importlib.machinery
 import importlib.util
 import os
@@ -29,24 +29,25 @@ LOG_LEVEL = {0: 3, 1: 2, 2: 1}  # onnxruntime's severity -> the highest level th
 
 
 class GraphOptimizationLevel:
-    """DISABLE_ALL: without fusion; all others: with it."""
+    """ORT_DISABLE_ALL turns fusion off; all other levels turn it on."""
     ORT_DISABLE_ALL, ORT_ENABLE_BASIC, ORT_ENABLE_EXTENDED = 0, 1, 2
     ORT_ENABLE_LAYOUT, ORT_ENABLE_ALL = 3, 99
 
 
 class ExecutionOrder:
-    """Taken and without effect."""
+    """Accepted, without effect."""
     DEFAULT, PRIORITY_BASED, MEMORY_EFFICIENT = 0, 1, 2
 
 
 class ExecutionMode:
-    """Taken and without effect: the nodes of a run are computed one after another."""
+    """Accepted, without effect: a run computes its nodes one after another."""
     ORT_SEQUENTIAL, ORT_PARALLEL = 0, 1
 
 
 class SessionOptions:
-    """intra_op_num_threads, log_severity_level, graph_optimization_level (DISABLE_ALL), free
-    dimension overrides and libraries of operators take effect; the rest is kept."""
+    """The options of a session. These take effect: intra_op_num_threads, log_severity_level,
+    graph_optimization_level (ORT_DISABLE_ALL), free dimension overrides, libraries of operators,
+    and the config entries of attnrun. All other options are kept without effect."""
 
     def __init__(self) -> None:
         self.intra_op_num_threads = 0
@@ -70,7 +71,7 @@ class SessionOptions:
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Keeps an entry. "attnrun.ragged" ("0", "1", "auto") and "attnrun.precision" ("f32",
-        "bf16", "auto") are those of attnrun.Model; no other has an effect."""
+        "bf16", "auto") are the options of attnrun.Model. No other entry has an effect."""
         self._entries[key] = value
 
     def get_session_config_entry(self, key: str) -> str:
@@ -78,19 +79,19 @@ class SessionOptions:
         return self._entries[key]
 
     def add_free_dimension_override_by_name(self, name: str, value: int) -> None:
-        """The symbolic dim `name` is `value` in every run: what follows from that is computed
-        when the session is made. A name that no input has is without effect."""
+        """Fixes the symbolic dim `name` at `value` for every run, so that more is computed when
+        the session is made. A name that no input has is without effect."""
         self._dims[name] = int(value)
 
     def register_custom_ops_library(self, path: str) -> None:
-        """A library of operators in attnrun's form (attnrun_plugin). What ort_library() names
-        is here already."""
+        """Loads operators from a plugin of attnrun (attnrun_plugin in attnrun.h). The operators
+        of ort_library() are part of attnrun, so that path is without effect."""
         if os.path.basename(path) != ORT_LIBRARY:
             self._plugins.append(path)
 
 
 class RunOptions:
-    """terminate ends runs; the rest is kept."""
+    """The options of a run. `terminate` ends runs; all other options are kept without effect."""
 
     def __init__(self) -> None:
         self.log_severity_level = -1
@@ -104,8 +105,8 @@ class RunOptions:
 
     @property
     def terminate(self) -> bool:
-        """Whether runs with these options end: set by another thread, it stops those that are
-        under way; each raises attnrun.Error (CANCELLED)."""
+        """True ends all runs with these options: each raises attnrun.Error (CANCELLED). Another
+        thread may set it during a run."""
         return self._terminate
 
     @terminate.setter
@@ -116,7 +117,7 @@ class RunOptions:
                 context.cancel()
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        """Keeps an entry; none has an effect."""
+        """Keeps an entry. No entry has an effect."""
         self._entries[key] = value
 
     def get_run_config_entry(self, key: str) -> str:
@@ -149,7 +150,7 @@ class NodeArg:
 
 
 class ModelMetadata:
-    """What the file says of itself; version is 2**63 - 1 where it says none."""
+    """What the file says about itself. version is 2**63 - 1 if the file has none."""
 
     def __init__(self, info: Mapping[str, Any]) -> None:
         self.custom_metadata_map: dict[str, str] = dict(info["metadata"])
@@ -187,9 +188,10 @@ def _model_options(entries: Mapping[str, str]) -> dict[str, Any]:
 
 
 class InferenceSession:
-    """onnxruntime.InferenceSession with attnrun below it; safe to run from several threads.
+    """Takes the calls of onnxruntime.InferenceSession and computes with attnrun. Several threads
+    may run one session.
 
-    Raises attnrun.Error, a RuntimeError, for whatever onnxruntime has a class of its own."""
+    Raises attnrun.Error, a RuntimeError, where onnxruntime raises exceptions of its own."""
 
     def __init__(self, path_or_bytes: str | os.PathLike[str] | bytes,
                  sess_options: SessionOptions | None = None,
@@ -211,7 +213,7 @@ class InferenceSession:
                                           self._model.inputs + self._model.outputs)
 
     def _open(self, source: Any) -> Model:
-        """The model; where it has dims that the options fix, it is opened once more with these."""
+        """Opens the model, and opens it again if the options fix some of its dims."""
         options = self._sess_options
         level = int(options.graph_optimization_level)
         keywords: dict[str, Any] = {
@@ -230,37 +232,37 @@ class InferenceSession:
                           RuntimeWarning, stacklevel=3)
 
     def get_inputs(self) -> list[NodeArg]:
-        """The inputs that are no initializers."""
+        """The inputs of the model; initializers are not among them."""
         return [NodeArg(value, self._shapes[value.name]) for value in self._model.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
-        """The outputs, in the order of run(None, ...)."""
+        """The outputs, in the order in which run(None, ...) returns them."""
         return [NodeArg(value, self._shapes[value.name]) for value in self._model.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """None: initializers are constants here."""
+        """An empty list, because initializers are constants here."""
         return []
 
     def get_modelmeta(self) -> ModelMetadata:
-        """What the file says of itself: names, texts, version, custom metadata."""
+        """The file's names, texts, version and custom metadata."""
         return ModelMetadata(self._model.info)
 
     def get_providers(self) -> list[str]:
-        """The CPU."""
+        """["CPUExecutionProvider"]"""
         return [CPU]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """Nothing is set for the CPU."""
+        """The CPU without any option."""
         return {CPU: {}}
 
     def set_providers(self, providers: Sequence[Any] | None = None,
                       provider_options: Sequence[Any] | None = None) -> None:
-        """Warns of a list without the CPU; else has no effect."""
+        """Warns if the list is without the CPU, and has no other effect."""
         del provider_options
         self._check_providers(providers)
 
     def get_session_options(self) -> SessionOptions:
-        """The options given at the start."""
+        """The options with which the session was made."""
         return self._sess_options
 
     def disable_fallback(self) -> None:
@@ -297,7 +299,8 @@ class InferenceSession:
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
             run_options: RunOptions | None = None) -> list[Any]:
-        """The outputs named (None or []: all), in that order, as a list of arrays."""
+        """Computes the outputs named, or all for None or [], and returns a list of arrays in that
+        order. Raises attnrun.Error: INPUT, SHAPE, DTYPE, RANGE, MEMORY."""
         names = tuple(output_names) if output_names else self._output_names
         feeds = {name: value._value if isinstance(value, OrtValue) else value
                  for name, value in input_feed.items()}
@@ -306,7 +309,7 @@ class InferenceSession:
 
     def run_async(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
                   callback: Any, user_data: Any, run_options: RunOptions | None = None) -> None:
-        """run() in a thread of its own; callback(results, user_data, error message)."""
+        """run() in a new thread, which then calls callback(results, user_data, error message)."""
         def work() -> None:
             try:
                 results, error = self.run(output_names, input_feed, run_options), ""
@@ -319,13 +322,13 @@ class InferenceSession:
     def run_with_ort_values(self, output_names: Sequence[str] | None,
                             input_dict_ort_values: Mapping[str, OrtValue],
                             run_options: RunOptions | None = None) -> list[OrtValue]:
-        """run() from OrtValue to OrtValue."""
+        """run() that takes and returns OrtValue."""
         return [OrtValue(value)
                 for value in self.run(output_names, input_dict_ort_values, run_options)]
 
     def run_with_iobinding(self, iobinding: IOBinding,
                            run_options: RunOptions | None = None) -> None:
-        """Runs what is bound; its get_outputs() then has the results."""
+        """Runs with what is bound. get_outputs() of the binding then returns the results."""
         out = {name: value for name, value in iobinding._outputs.items() if value is not None}
         names = tuple(iobinding._outputs) or self._output_names
         results = self._run(names, iobinding._inputs, out, run_options)
@@ -333,24 +336,25 @@ class InferenceSession:
 
 
 def get_available_providers() -> list[str]:
-    """The CPU."""
+    """["CPUExecutionProvider"]"""
     return [CPU]
 
 
 def get_device() -> str:
-    """The CPU."""
+    """'CPU'"""
     return "CPU"
 
 
 def ort_library() -> str:
-    """The path of libattnrun_ort.so: every operator of domain attnrun for onnxruntime itself.
+    """The path of libattnrun_ort.so, which gives onnxruntime every operator of domain attnrun.
 
         options = onnxruntime.SessionOptions()
         options.register_custom_ops_library(attnrun.ort_library())
 
-    They compute in onnxruntime's threads, or in N of their own where
-    options.add_session_config_entry("attnrun.num_threads", "N") comes before. Where a file has
-    a function body for a node, onnxruntime runs that: see attnrun.without_bodies()."""
+    The operators compute in the threads of onnxruntime. They have N threads of their own if
+    options.add_session_config_entry("attnrun.num_threads", "N") comes first. onnxruntime prefers
+    the function body that a file has for a node: see attnrun.without_bodies(). Raises
+    FileNotFoundError if attnrun was built without that library."""
     path = os.path.join(os.path.dirname(__file__), ORT_LIBRARY)
     if not os.path.exists(path):
         raise FileNotFoundError(f"this build of attnrun is without {path}")
@@ -358,17 +362,17 @@ def ort_library() -> str:
 
 
 def get_version_string() -> str:
-    """The version of the interface that is followed."""
+    """The version of onnxruntime whose interface attnrun follows."""
     return INTERFACE_VERSION
 
 
 def get_build_info() -> str:
-    """What computes."""
+    """Says that attnrun computes, and its version."""
     return f"attnrun {_attnrun.version} under the interface of onnxruntime"
 
 
 def _nothing(*arguments: Any, **keywords: Any) -> None:
-    """Of no effect here."""
+    """Accepts a call that has no effect here."""
 
 
 def _module(name: str, content: Mapping[str, Any],
@@ -383,12 +387,12 @@ def _module(name: str, content: Mapping[str, Any],
 
 
 def install_as_onnxruntime() -> types.ModuleType:
-    """Makes `import onnxruntime` of this process give attnrun; returns that module.
+    """Puts attnrun in the place of onnxruntime in this process, and returns the module that
+    `import onnxruntime` now gives.
 
-    To be called before a library imports onnxruntime (RuntimeError where that has happened);
-    nothing in attnrun calls it by itself. Where onnxruntime is installed its tools that are
-    Python alone (onnxruntime.transformers, onnxruntime.quantization) stay, with attnrun below
-    them."""
+    Call it before any library imports onnxruntime; it raises RuntimeError afterwards. attnrun never
+    calls it by itself. If onnxruntime is installed, its parts in pure Python
+    (onnxruntime.transformers, onnxruntime.quantization) stay available, and they run on attnrun."""
     there = sys.modules.get("onnxruntime")
     if there is not None:
         if getattr(there, "_attnrun", False):

@@ -1,6 +1,6 @@
 """OrtValue, OrtDevice and IOBinding with the names of onnxruntime's Python package.
 
-In and out: numpy arrays on the CPU, whose memory is shared."""
+In and out: numpy arrays on the CPU. These classes share the memory of the arrays."""
 import ctypes
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def _only_cpu(device_type: str) -> None:
 
 
 def _array_at(pointer: int, element_type: Any, shape: Sequence[int]) -> Array:
-    """An array over memory of the caller's."""
+    """An array over memory of the caller."""
     dtype = _dtype_of(element_type)
     count = int(np.prod(shape, dtype=np.int64))
     memory = (ctypes.c_ubyte * (count * dtype.itemsize)).from_address(pointer)
@@ -33,7 +33,7 @@ def _array_at(pointer: int, element_type: Any, shape: Sequence[int]) -> Array:
 
 
 class OrtDevice:
-    """A device; only the CPU exists."""
+    """A device. Only the CPU exists; any other device raises ValueError."""
 
     def __init__(self, device_type: str = "cpu", device_id: int = 0) -> None:
         _only_cpu(device_type)
@@ -41,7 +41,7 @@ class OrtDevice:
 
     @staticmethod
     def make(device_type: str, device_id: int = 0) -> "OrtDevice":
-        """A device by name."""
+        """The device with that name."""
         return OrtDevice(device_type, device_id)
 
     def device_type(self) -> str:
@@ -49,12 +49,12 @@ class OrtDevice:
         return "cpu"
 
     def device_id(self) -> int:
-        """Its number."""
+        """The number of the device."""
         return self._id
 
 
 class OrtValue:
-    """A tensor (array), a sequence (list) or None, with its memory shared, not copied."""
+    """A tensor (array), a sequence (list) or None. It shares the memory of the array."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -62,15 +62,15 @@ class OrtValue:
     @staticmethod
     def ortvalue_from_numpy(numpy_obj: Array, device_type: str = "cpu",
                             device_id: int = 0) -> "OrtValue":
-        """An OrtValue over an array."""
+        """An OrtValue that shares the memory of an array."""
         del device_id
         _only_cpu(device_type)
         return OrtValue(np.asarray(numpy_obj))
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(data: Array, onnx_element_type: int) -> "OrtValue":
-        """An OrtValue over an array of the bits of a type that numpy lacks: bfloat16 (16) as
-        uint16, a float8 as uint8. Raises ValueError where elements are of another size."""
+        """An OrtValue over an array with the bits of a type that numpy lacks: bfloat16 (16) as
+        uint16, a float8 as uint8. Raises ValueError if the elements have another size."""
         dtype, bits = _values.numpy_dtype(onnx_element_type), np.asarray(data)
         if dtype.itemsize != bits.itemsize:
             raise ValueError(f"elements of {bits.dtype} are given, those of {dtype} have "
@@ -81,14 +81,14 @@ class OrtValue:
     def ortvalue_from_shape_and_type(shape: Sequence[int], element_type: Any = None,
                                      device_type: str = "cpu",
                                      device_id: int = 0) -> "OrtValue":
-        """Memory of that shape, not initialised."""
+        """An OrtValue over new memory of that shape, which is not initialised."""
         del device_id
         _only_cpu(device_type)
         return OrtValue(np.empty(tuple(shape), _dtype_of(element_type or np.float32)))
 
     @staticmethod
     def from_dlpack(data: Any, is_bool_tensor: bool = False) -> "OrtValue":
-        """An OrtValue over a tensor with __dlpack__, without a copy."""
+        """An OrtValue that shares the memory of a tensor with __dlpack__."""
         array = np.from_dlpack(data)
         return OrtValue(array.view(np.bool_) if is_bool_tensor else array)
 
@@ -103,15 +103,15 @@ class OrtValue:
         return (1, 0)
 
     def to_dlpack(self) -> Any:
-        """The capsule of __dlpack__()."""
+        """The DLPack capsule of the array."""
         return self._value.__dlpack__()
 
     def numpy(self) -> Any:
-        """The array itself."""
+        """The array itself, without a copy."""
         return self._value
 
     def shape(self) -> list[int]:
-        """Its dims."""
+        """The dims of the array."""
         return list(self._value.shape)
 
     def element_type(self) -> int:
@@ -119,7 +119,7 @@ class OrtValue:
         return _values.NUMBER_OF_NAME.get(self._value.dtype.name, _values.STRING)
 
     def data_type(self) -> str:
-        """'tensor(float)'"""
+        """The type as onnxruntime writes it, such as 'tensor(float)'."""
         if isinstance(self._value, list):
             return f"seq({OrtValue(self._value[0]).data_type()})" if self._value else "seq()"
         return f"tensor({_values.ONNX_NAMES[self.element_type()]})"
@@ -129,7 +129,7 @@ class OrtValue:
         return int(self._value.ctypes.data)
 
     def tensor_size_in_bytes(self) -> int:
-        """Of its elements."""
+        """The size of all elements, in bytes."""
         return int(self._value.nbytes)
 
     def device_name(self) -> str:
@@ -137,23 +137,24 @@ class OrtValue:
         return "cpu"
 
     def is_tensor(self) -> bool:
-        """Whether it is one array."""
+        """True if the value is an array."""
         return isinstance(self._value, np.ndarray)
 
     def is_tensor_sequence(self) -> bool:
-        """Whether it is a list of arrays."""
+        """True if the value is a list of arrays."""
         return isinstance(self._value, list)
 
     def is_sparse_tensor(self) -> bool:
-        """Never."""
+        """False: attnrun has no sparse tensors."""
         return False
 
     def has_value(self) -> bool:
-        """Whether an optional has content."""
+        """False if the value is an empty optional."""
         return self._value is not None
 
     def update_inplace(self, np_arr: "Array | OrtValue") -> None:
-        """Copies an array, or an OrtValue, of the same shape and type into the memory."""
+        """Copies an array, or an OrtValue, into the memory. Raises ValueError if its shape or type
+        is another one."""
         np_arr = np.asarray(np_arr)
         if np_arr.shape != self._value.shape or np_arr.dtype != self._value.dtype:
             raise ValueError(f"{np_arr.dtype}{list(np_arr.shape)} is given, the value is "
@@ -162,8 +163,8 @@ class OrtValue:
 
 
 class IOBinding:
-    """Inputs and outputs of run_with_iobinding(), bound by name; nothing is copied on the way
-    in, and outputs with memory of the caller's are written there."""
+    """The inputs and outputs of run_with_iobinding(), bound by name. Inputs are read in place, and
+    an output with memory of the caller is written there."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -172,41 +173,41 @@ class IOBinding:
         self._results: list[OrtValue] = []
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
-        """An array, used where it is."""
+        """Binds an array, which the run reads in place."""
         self._inputs[name] = arr_on_cpu
 
     def bind_input(self, name: str, device_type: str, device_id: int, element_type: Any,
                    shape: Sequence[int], buffer_ptr: int) -> None:
-        """Memory at an address, which the caller keeps alive until the run has ended."""
+        """Binds memory at an address. The caller keeps it alive until the run has ended."""
         del device_id
         _only_cpu(device_type)
         self._inputs[name] = _array_at(buffer_ptr, element_type, shape)
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        """The content of an OrtValue."""
+        """Binds the content of an OrtValue."""
         self._inputs[name] = ortvalue._value
 
     def bind_output(self, name: str, device_type: str = "cpu", device_id: int = 0,
                     element_type: Any = None, shape: Sequence[int] | None = None,
                     buffer_ptr: int | None = None) -> None:
-        """To memory at an address; without one to a new array each run."""
+        """Binds an output to memory at an address. Without an address each run makes an array."""
         del device_id
         _only_cpu(device_type)
         self._outputs[name] = (None if buffer_ptr is None else
                                _array_at(buffer_ptr, element_type or np.float32, shape or ()))
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        """To the memory of an OrtValue."""
+        """Binds an output to the memory of an OrtValue."""
         self._outputs[name] = ortvalue._value
 
     def get_outputs(self) -> list[OrtValue]:
-        """What the last run made, in the order of binding."""
+        """The results of the last run, in the order of binding."""
         return self._results
 
     get_outputs_as_ortvaluevector = get_outputs
 
     def copy_outputs_to_cpu(self) -> list[Any]:
-        """The same as arrays; copies where the memory is the caller's."""
+        """Copies of the results of the last run, as arrays."""
         return [np.array(value._value) if isinstance(value._value, np.ndarray)
                 else value._value for value in self._results]
 
@@ -219,6 +220,6 @@ class IOBinding:
         self._outputs.clear()
 
     def synchronize_inputs(self) -> None:
-        """Nothing runs behind the caller's back: no effect."""
+        """Without effect: a run is complete when it returns."""
 
     synchronize_outputs = synchronize_inputs

@@ -98,9 +98,9 @@ def _opened(place: str, runtime: Runtime) -> Model | None:
 
 def open_shared(path: str | os.PathLike[str], *, threads: int = 1, folder: str | None = None,
                 precision: str = "f32") -> Model:
-    """The model in `path`, which may be a packed file already, with weights that are shared.
+    """Opens the model in `path`, which may be a packed file, with shared packed weights.
 
-    Where the folder cannot be written the weights are private, with a warning. Raises Error."""
+    If the folder cannot be written, it warns and the weights are private. Raises Error."""
     runtime = Runtime(threads=threads)
     path = os.path.realpath(os.fspath(path))
     model = Model(path, runtime=runtime) if precision == "f32" else Model(

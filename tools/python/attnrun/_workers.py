@@ -17,16 +17,16 @@ PROCESS_BYTES = 400 << 20  # Python with numpy, pyarrow and an engine's own modu
 
 
 class Needs(NamedTuple):
-    """What one worker takes, in bytes."""
-    memory: int  #: process, arena and side heap, what is packed for it alone; not mapped files
-    arena_bytes: int
-    packed_bytes: int
-    weights_bytes: int  #: of the file, mapped once for all workers of a machine
+    """The memory of one worker, in bytes."""
+    memory: int  #: process, arena, side heap and private packed weights, without mapped files
+    arena_bytes: int  #: activations and scratch memory
+    packed_bytes: int  #: packed weights
+    weights_bytes: int  #: the weights in the file, mapped once for all workers of a machine
 
 
 def needs(model: Model, shapes: Mapping[str, Any], process_bytes: int = PROCESS_BYTES,
           share: bool = False) -> Needs:
-    """The memory of a worker for batches of at most these shapes, without a run. `share`: the
+    """The memory of a worker for batches of at most these shapes, without a run. With `share` the
     packed weights and folded constants lie in a mapped packed file."""
     plan = model.plan(shapes)
     private = plan.arena_bytes + plan.side_heap_bytes
@@ -46,10 +46,10 @@ def rows_of(feeds: Feeds) -> int:
 
 def run_rows(run: Callable[[Feeds], dict[str, Any]], feeds: Feeds
              ) -> tuple[dict[str, Any], list[str]]:
-    """Runs a batch; where that fails for the sake of its values, in halves, so that what is
-    wrong with one row costs that row alone. Returns results, and a sentence for each row, ""
-    where it has a result; the results of the others are zeros (None in a list). Where all rows
-    fail there are no results. Raises Error where no row is at fault (memory, time)."""
+    """Runs a batch. If its values make the run fail, runs it in halves, so that a bad row fails
+    alone. Returns the results, and a sentence for each row, which is "" for a row with a result.
+    The results of failed rows are zeros (None in a list). If all rows fail there are no results.
+    Raises Error if no row is at fault (memory, time)."""
     count = rows_of(feeds)
     errors = [""] * count
     parts: list[tuple[int, int, dict[str, Any]]] = []
@@ -80,8 +80,8 @@ def run_rows(run: Callable[[Feeds], dict[str, Any]], feeds: Feeds
 
 
 def blank(model: Model, name: str, count: int) -> Any:
-    """Zeros in the place of an output of so many rows, None in that of lists; sizes that only a
-    run knows are 0."""
+    """Zeros in place of an output with `count` rows, or None for each row of a list. Sizes that
+    only a run knows are 0."""
     value = next(value for value in model.outputs if value.name == name)
     if value.kind > _values.TENSOR:
         return [None] * count

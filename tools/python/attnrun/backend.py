@@ -1,7 +1,7 @@
 """ONNX's backend interface: prepare, run_model, run_node, supports_device, is_compatible.
 
 In: ModelProto or NodeProto with inputs in the order of the graph. Out: arrays in the order of
-its outputs. Needs the package onnx, which attnrun itself does not.
+its outputs. This module needs the package onnx, which attnrun itself does not need.
 
     onnx.backend.test.runner.Runner(attnrun.backend, "name").test_cases"""
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ class AttnrunBackend(Backend):
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU",
                       **kwargs: Any) -> bool:
-        """Whether the model opens: all of its operators are here."""
+        """True if attnrun opens the model, so that it has all operators."""
         if not cls.supports_device(device):
             return False
         try:
@@ -60,7 +60,8 @@ class AttnrunBackend(Backend):
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU",
                 **kwargs: Any) -> AttnrunRep:
-        """Opens a model; keywords are those of attnrun.Model. Raises attnrun.Error."""
+        """Opens a model. The keywords are those of attnrun.Model. Raises attnrun.Error, and
+        ValueError for a device other than the CPU."""
         if not cls.supports_device(device):
             raise ValueError(f"the device {device} is not supported, CPU is")
         return AttnrunRep(Model(model.SerializeToString(), **kwargs))
@@ -75,8 +76,8 @@ class AttnrunBackend(Backend):
     def run_node(cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU",
                  outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
                  **kwargs: Any) -> tuple[Any, ...]:
-        """Runs one node; types and shapes of the outputs are those of outputs_info, or
-        unknown before the run."""
+        """Runs one node on inputs in its order, or by name. outputs_info is not used, because the
+        run gives the types and shapes. Raises attnrun.Error."""
         del outputs_info
         opset = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         given = inputs if isinstance(inputs, Mapping) else dict(
@@ -93,7 +94,7 @@ class AttnrunBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether the device is the CPU."""
+        """True for the CPU."""
         return device.split(":")[0] == "CPU"
 
 

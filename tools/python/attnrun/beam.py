@@ -3,7 +3,7 @@
     handler = attnrun.beam.ModelHandlerNumpy("net.onnx")
     predictions | RunInference(handler)        # dicts of arrays -> PredictionResult
 
-Needs apache_beam, which attnrun itself does not."""
+This module needs apache_beam, which attnrun itself does not need."""
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ Example = Mapping[str, Any]
 
 class Failed(NamedTuple):
     """The inference of an example that the model refuses."""
-    message: str
+    message: str  #: the library's sentence
 
 
 def _key(example: Example) -> tuple[Any, ...]:
@@ -29,20 +29,22 @@ def _key(example: Example) -> tuple[Any, ...]:
 
 
 class ModelHandlerNumpy(ModelHandler[Example, PredictionResult, Model]):  # type: ignore[misc]
-    """Examples are dicts of arrays by input name, without the axis of the batch; one that is
-    an array is the only input. Inferences are dicts of arrays by output name, or Failed.
+    """The handler of a model. An example is a dict of arrays by input name, without the axis of
+    the batch; for a model with one input it may be the array itself. An inference is a dict of
+    arrays by output name, or Failed.
 
-    path            of the model, or what Model takes; opened in each process, its pages shared
-    outputs         names of those to be kept; None: all
-    threads         of the process
-    share           whether the processes of a machine map one packed file (see folder), so that
-                    packed weights are in memory once; each still computes for itself
-    folder          of the packed file; None: ~/.cache/attnrun/packed of the worker's machine
+    path            the path of the model; each process opens it and shares its pages
+    outputs         the names of the outputs to keep; None: all
+    threads         the threads of each process
+    share           True: the processes of a machine map one packed file, so the packed weights
+                    are in memory once; each process still computes for itself
+    folder          the folder of the packed file; None: ~/.cache/attnrun/packed on the worker
+    precision       the precision of products, as in Model
     min_batch_size, max_batch_size, max_batch_duration_secs   how Beam collects batches
-    large_model     Beam's own way: one process of a machine holds the model and computes for
-                    all. Not needed for the sake of weights, which `share` shares
+    large_model     Beam's own way to share: one process of a machine holds the model and computes
+                    for all. The weights do not need it, because `share` shares them
 
-    Examples of one shape are computed together. One that the model refuses fails alone."""
+    The handler computes examples of one shape together. One that the model refuses fails alone."""
 
     def __init__(self, path: str | os.PathLike[str], *, outputs: Sequence[str] | None = None,
                  threads: int = 1, share: bool = True, folder: str | None = None,
@@ -59,20 +61,22 @@ class ModelHandlerNumpy(ModelHandler[Example, PredictionResult, Model]):  # type
         self._share, self._folder, self._precision = share, folder, precision
 
     def load_model(self) -> Model:
-        """Opens the file, or the packed file that was made of it; raises attnrun.Error."""
+        """Opens the model, or the packed file that was made from it. Raises attnrun.Error."""
         if self._share:
             return open_shared(self._path, threads=self._threads, folder=self._folder,
                                precision=self._precision)
         return Model(self._path, threads=self._threads, precision=self._precision)
 
     def update_model_path(self, model_path: str | None = None) -> None:
-        """Another file, from now on."""
+        """From now on load_model() opens this file."""
         self._path = model_path or self._path
 
     def run_inference(self, batch: Sequence[Any], model: Model,
                       inference_args: dict[str, Any] | None = None
                       ) -> Iterable[PredictionResult]:
-        """One PredictionResult for each example, in their order."""
+        """Returns one PredictionResult for each example, in the same order. "timeout" in
+        inference_args is a limit in seconds for each run. Raises attnrun.Error if no single example
+        is at fault (MEMORY, TIME)."""
         names = [value.name for value in model.inputs]
         examples = [example if isinstance(example, Mapping) else {names[0]: example}
                     for example in batch]
@@ -102,11 +106,11 @@ class ModelHandlerNumpy(ModelHandler[Example, PredictionResult, Model]):  # type
                 name: array[row] for name, array in results.items()}
 
     def get_num_bytes(self, batch: Sequence[Any]) -> int:
-        """Bytes of a batch."""
+        """The bytes of all arrays of a batch."""
         return sum(np.asarray(value).nbytes for example in batch
                    for value in (example.values() if isinstance(example, Mapping)
                                  else (example,)))
 
     def get_metrics_namespace(self) -> str:
-        """Where Beam counts."""
+        """The namespace of Beam's metrics."""
         return "BeamML_attnrun"

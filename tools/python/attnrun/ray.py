@@ -5,9 +5,9 @@
                    concurrency=4, batch_size=64, batch_format="numpy",
                    **attnrun.ray.resources("net.onnx", {"x": (64, 128)}))
 
-Each actor opens the file once. The first one of a machine writes its packed weights into a
-file that all of them map, so that they are in memory once. Needs ray, which attnrun itself
-does not."""
+Each actor opens the model once. The first actor of a machine writes the packed weights into a
+file, and all actors map that file, so the weights are in memory once. This module needs ray, which
+attnrun itself does not need."""
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,21 +22,22 @@ ERROR_COLUMN = "error"
 
 
 class Predictor:
-    """A class for map_batches: a dict of arrays in, the same and the outputs out.
+    """The class that map_batches calls. It takes a batch (a dict of arrays) and returns the batch
+    with the outputs of the model as further columns.
 
-    path      of the model
-    columns   {input: column}; by default inputs are columns of their own names. Not used
-              where prepare makes the feeds
-    prepare   called with a batch (dict of arrays) -> feeds by input name
-    outputs   those to be kept: a sequence of names, or {output: column}; None: all
-    drop      columns that do not go on
-    threads   of the actor, its num_cpus
-    share     whether the actors of a machine map one packed file; False: each packs its own
-    folder    of the packed file; None: ~/.cache/attnrun/packed of the actor's machine
-    precision of products, as Model has it
+    path      the path of the model
+    columns   {input: column}; by default each input is the column of its own name. Not used if
+              `prepare` makes the feeds
+    prepare   a function that takes a batch and returns the feeds by input name
+    outputs   the outputs to keep: a sequence of names, or {output: column}; None: all
+    drop      the columns of the batch that the result leaves out
+    threads   the threads of the actor: give the same number as num_cpus
+    share     True: the actors of a machine map one packed file; False: each packs its own weights
+    folder    the folder of the packed file; None: ~/.cache/attnrun/packed on the actor's machine
+    precision the precision of products, as in Model
 
-    A row that the model refuses has zeros as outputs and the sentence in the column "error";
-    the other rows have "" there. Raises attnrun.Error where no row is at fault."""
+    A row that the model refuses has zeros as outputs and the sentence in the column "error". The
+    other rows have "" there. Raises attnrun.Error if no single row is at fault (MEMORY, TIME)."""
 
     def __init__(self, path: str | os.PathLike[str],
                  columns: Mapping[str, str] | None = None, *,
@@ -70,8 +71,9 @@ class Predictor:
 def resources(path: str | os.PathLike[str], shapes: Mapping[str, Any], *, threads: int = 1,
               share: bool = True, precision: str = "f32",
               process_bytes: int = PROCESS_BYTES) -> dict[str, float]:
-    """num_cpus and memory of an actor, for map_batches: exact for batches of at most these
-    shapes, plus process_bytes for Python itself. Mapped files are not counted, as actors of a
-    machine share them; with share=False the packed weights are counted."""
+    """num_cpus and memory (bytes) of an actor, as keywords for map_batches. The memory is exact for
+    batches of at most these shapes ({input: shape}), plus process_bytes for Python itself. Mapped
+    files do not count, because the actors of a machine share them; with share=False the packed
+    weights count. Raises attnrun.Error: IO, SHAPE, ..."""
     model = Model(path, threads=threads, precision=precision)
     return {"num_cpus": threads, "memory": needs(model, shapes, process_bytes, share).memory}
