@@ -431,7 +431,8 @@ static attn_status finish_outputs(struct attnrun_context *context, bool validate
         if (validate && !all_finite(&made))
             return attn_fail(ATTNRUN_E_NONFINITE, "output %d '%s' is not finite", i,
                              attn_quote(output_name(context, i)));
-        TRY(attn_selection_check_output(i, &made, &context->outputs[i]));
+        TRY(attn_selection_check_output(context->model->graph, i, &made,
+                                        &context->outputs[i]));
     }
     for (int32_t i = 0; i < context->n_outputs; i++) {
         if (modes[i] == ATTN_OUTPUT_SKIPPED || context->outputs[i].kind == ATTNRUN_ABSENT)

@@ -225,7 +225,8 @@ void attn_selection_place(struct attn_plan *plan)
 
 /* ---- runs ---- */
 
-attn_status attn_selection_check_output(int32_t index, const attnrun_tensor *made,
+attn_status attn_selection_check_output(const struct attn_graph *graph, int32_t index,
+                                        const attnrun_tensor *made,
                                         const attnrun_tensor *given)
 {
     if (given->kind == ATTNRUN_ABSENT ||
@@ -233,9 +234,13 @@ attn_status attn_selection_check_output(int32_t index, const attnrun_tensor *mad
          given->rank == made->rank &&
          memcmp(given->dims, made->dims, (size_t)made->rank * sizeof made->dims[0]) == 0))
         return ATTNRUN_OK;
-    return attn_fail(given->dtype != made->dtype ? ATTNRUN_E_DTYPE : ATTNRUN_E_SHAPE,
-                     "output %d is %s, the memory bound to it is %s", index,
-                     attn_tensor_format(made), attn_tensor_format(given));
+    const char *name = graph->values[graph->outputs[index]].name;
+    const attn_status status =
+        attn_fail(given->dtype != made->dtype ? ATTNRUN_E_DTYPE : ATTNRUN_E_SHAPE,
+                  "output %d '%s' is %s, the memory bound to it is %s", index,
+                  attn_quote(name), attn_tensor_format(made), attn_tensor_format(given));
+    attn_fail_tensor(name);
+    return status;
 }
 
 attn_status attn_selection_check(const struct attn_frame *frame,
@@ -245,7 +250,8 @@ attn_status attn_selection_check(const struct attn_frame *frame,
         const struct attn_plan_value *value = &plan->values[plan->graph->outputs[i]];
         if (plan->modes[i] != ATTN_OUTPUT_SKIPPED && value->place != ATTN_PLACE_DYNAMIC &&
             value->type.kind == ATTNRUN_TENSOR)
-            TRY(attn_selection_check_output(i, &value->tensor, &frame->outputs[i]));
+            TRY(attn_selection_check_output(plan->graph, i, &value->tensor,
+                                            &frame->outputs[i]));
     }
     return ATTNRUN_OK;
 }

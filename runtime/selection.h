@@ -49,7 +49,8 @@ bool attn_selection_fits(const struct attn_frame *frame, const struct attn_plan 
 /* E_SHAPE or E_DTYPE where memory that the plan writes is not of its output's type. */
 attn_status attn_selection_check(const struct attn_frame *frame,
                                  const struct attn_plan *plan);
-attn_status attn_selection_check_output(int32_t index, const attnrun_tensor *made,
+attn_status attn_selection_check_output(const struct attn_graph *graph, int32_t index,
+                                        const attnrun_tensor *made,
                                         const attnrun_tensor *given);
 
 #endif

@@ -388,7 +388,7 @@ static void test_context_writes_into_the_callers_memory(void **state)
     assert_memory_equal(c, ((float[]){ 7, 8, 9 }), sizeof c);
     set_input(context, 0, ATTNRUN_F32, "1,3", x); /* another shape than is bound */
     memset(c, 0, sizeof c);
-    FAILS(ATTNRUN_E_SHAPE, "output 0 is f32[1,3], the memory bound to it is f32[2,3]",
+    FAILS(ATTNRUN_E_SHAPE, "output 0 'y' is f32[1,3], the memory bound to it is f32[2,3]",
           attnrun_run(context, NULL));
     assert_memory_equal(c, ((float[]){ 0, 0, 0 }), sizeof c);
     OK(attnrun_set_output(context, 0, NULL));
@@ -414,7 +414,7 @@ static void test_context_refuses_output_memory_that_does_not_fit(void **state)
     t = tensor_of(ATTNRUN_I32, "2,3", y);
     OK(attnrun_set_output(context, 0, &t));
     set_input(context, 0, ATTNRUN_F32, "2,3", (float[6]){ 0 });
-    FAILS(ATTNRUN_E_DTYPE, "output 0 is f32[2,3], the memory bound to it is i32[2,3]",
+    FAILS(ATTNRUN_E_DTYPE, "output 0 'y' is f32[2,3], the memory bound to it is i32[2,3]",
           attnrun_run(context, NULL));
     stop(bench);
 }
