@@ -44,16 +44,19 @@ def package_folder():
 
 
 def arguments(text):
-    """The options of an example, `text` its help, and the documents to embed."""
+    """The options of an example, whose help is `text`, and the documents to embed."""
     parser = argparse.ArgumentParser(description=text,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("out")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--documents", type=int, default=2000)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--extra", help="JSON of further texts, for the tests")
-    parser.add_argument("--once", help="file that is made when a process ends itself")
+    parser.add_argument("model", help="the ONNX file of MiniLM")
+    parser.add_argument("out", help="the place of the Parquet files")
+    parser.add_argument("--workers", type=int, default=2,
+                        help="the number of processes (%(default)s)")
+    parser.add_argument("--documents", type=int, default=2000,
+                        help="the most documents to embed (%(default)s)")
+    parser.add_argument("--batch", type=int, default=32,
+                        help="the most documents in a batch (%(default)s)")
+    parser.add_argument("--extra", help=argparse.SUPPRESS)  # of the tests: JSON of further texts
+    parser.add_argument("--once", help=argparse.SUPPRESS)  # made when a process ends itself
     options = parser.parse_args()
     found = documents(options.documents)
     if options.extra:

@@ -3,9 +3,9 @@
 #
 # usage: bash tools/examples/embed.sh ray|beam OUT_FOLDER [--workers N] [--documents N]
 #
-# Installs and builds what it needs below build/ (tools/python/requirements-scale.txt).
-# OUT_FOLDER gets Parquet files with id, text, embedding and error; the last lines say which
-# documents failed. Every few seconds a line says how many documents are done.
+# The script installs and builds what it needs below build/ (tools/python/requirements-scale.txt).
+# It writes Parquet files with id, text, embedding and error into OUT_FOLDER. Progress is shown
+# during the run, and the last lines say which documents failed.
 set -euo pipefail
 here=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -545,7 +545,8 @@ static PyMethodDef context_methods[] = {
     { "view", context_view, METH_O,
       "view(name)\n--\n\nThe output `name` of the last run, without a copy: a Tensor "
       "over "
-      "the context's memory.\nThe context refuses to run while it lives." },
+      "the context's memory.\nThe context refuses to run as long as the Tensor is "
+      "alive." },
     { "_plan", context_plan, METH_VARARGS, NULL },
     { "_add_state", context_add_state, METH_VARARGS, NULL },
     { "_truncate_state", context_truncate_state, METH_VARARGS, NULL },
@@ -555,9 +556,8 @@ static PyMethodDef context_methods[] = {
     { "_reset", context_reset, METH_O, NULL },
     { "_memory", context_memory, METH_NOARGS, NULL },
     { "cancel", context_cancel, METH_NOARGS,
-      "cancel()\n--\n\nStops the run that is under way in another thread; that run "
-      "raises "
-      "Error with status CANCELLED." },
+      "cancel()\n--\n\nStops the run of another thread, which then raises Error "
+      "(CANCELLED)." },
     { NULL, NULL, 0, NULL }
 };
 

@@ -103,22 +103,23 @@ static PyObject *runtime_load_plugin(PyObject *self, PyObject *path)
 
 static PyMethodDef runtime_methods[] = {
     { "info", runtime_info, METH_NOARGS,
-      "info()\n--\n\nThreads, instruction set, BLAS, and bytes: budget, held now, the "
-      "most "
-      "held." },
+      "info()\n--\n\nReturns the threads, the instruction set, the BLAS library and "
+      "bytes of "
+      "memory:\nthe budget, those that are held now, and the most that were held." },
     { "load_plugin", runtime_load_plugin, METH_O,
-      "load_plugin(path)\n--\n\nAdds the operators of a shared library; raises Error." },
+      "load_plugin(path)\n--\n\nAdds the operators of a shared library. Raises Error." },
     { NULL, NULL, 0, NULL }
 };
 static PyType_Slot runtime_slots[] = {
     { Py_tp_new, runtime_create },
     { Py_tp_dealloc, runtime_dealloc },
     { Py_tp_methods, runtime_methods },
-    { Py_tp_doc, "Runtime(threads=0, isa=None, max_memory=0, log=None)\n--\n\n"
-                 "Threads, instruction set ('base', 'avx2', …), memory budget in "
-                 "bytes and log of the\nmodels that are opened with it; 0 and None: what "
-                 "the library chooses. log(level, message)\nis called in the thread that "
-                 "makes the call." },
+    { Py_tp_doc,
+      "Runtime(threads=0, isa=None, max_memory=0, log=None)\n--\n\n"
+      "The threads, the instruction set ('base', 'avx2', ...), the memory "
+      "budget in bytes and the\nlog of the models that are opened with it. With 0 "
+      "and None the library chooses. The library\ncalls log(level, message) in the "
+      "thread of the caller. Raises Error (USAGE)." },
     { 0, NULL }
 };
 PyType_Spec runtime_spec = { "attnrun.Runtime", sizeof(runtime_object), 0,

@@ -166,9 +166,10 @@ static PyType_Slot tensor_slots[] = {
     { Py_tp_getset, tensor_members },
     { Py_bf_getbuffer, tensor_getbuffer },
     { Py_bf_releasebuffer, tensor_releasebuffer },
-    { Py_tp_doc, "Tensor\n\nAn output where it lies in the memory of its context "
-                 "(Context.view): numpy.asarray(t),\ntorch.from_dlpack(t). The context "
-                 "refuses to run while it, or an array made of it, lives." },
+    { Py_tp_doc,
+      "Tensor\n\nAn output in the memory of its context (Context.view). "
+      "numpy.asarray(t) and\ntorch.from_dlpack(t) read it without a copy. The "
+      "context refuses to run as long as it, or an\narray made of it, is alive." },
     { 0, NULL }
 };
 PyType_Spec tensor_spec = { "attnrun._attnrun.Tensor", sizeof(tensor_object), 0,
