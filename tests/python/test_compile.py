@@ -103,6 +103,31 @@ class Compile(unittest.TestCase):
         module.hook = lambda: None  # cannot be pickled
         self.assertIsNone(key(module, self.x))
 
+    def test_keys_do_not_depend_on_shared_objects(self):
+        """A word that two attributes share, or that each has for itself, is the same content."""
+        def key(first, second, **more):
+            module = made()
+            module.first, module.second = first, second
+            for name, value in more.items():
+                module.__dict__[name] = value(module)
+            return _compile._key(module, (self.x,), {}, None, {})
+
+        word = "a word"
+        same = "".join(["a ", "word"])
+        self.assertIsNot(word, same)
+        self.assertEqual(key(word, word), key(word, same))
+        self.assertNotEqual(key(word, word), key(word, "another word"))
+        cycles = [key(word, word, itself=lambda module: [module]) for _ in range(2)]
+        self.assertIsNotNone(cycles[0])
+        self.assertEqual(*cycles)
+        self.assertNotEqual(cycles[0], key(word, "b", itself=lambda module: [module]))
+
+    def test_a_module_is_found_again_after_its_export(self):
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        module, x = nn.TransformerEncoder(layer, 2).eval(), self.x[:, None]
+        cached = [self.compile(module, x).cached for _ in range(2)]
+        self.assertEqual(cached, [False, True])
+
     def test_not_kept(self):
         module = made()
         module.hook = lambda: None

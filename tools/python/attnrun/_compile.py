@@ -45,6 +45,24 @@ class _Hashing(pickle.Pickler):
                 hashlib.sha256(flat.view(torch.uint8).numpy().data).hexdigest())
 
 
+def _content(module: Any) -> bytes | None:
+    """What the module holds, as bytes that do not depend on which equal objects are one object: the
+    export of a module may change that. A module that holds itself needs the references, which are
+    then part of the bytes. None for a module that cannot be pickled."""
+    for fast in (True, False):
+        content = io.BytesIO()
+        pickler = _Hashing(content)
+        pickler.fast = fast  # no references to objects that were written before
+        try:
+            pickler.dump(module)
+            return content.getvalue()
+        except (RecursionError, ValueError):
+            continue
+        except Exception:  # lambdas, open files: whatever cannot be pickled is not cached
+            return None
+    return None
+
+
 def _files_of(module: Any) -> set[str]:
     """The files that define the classes of the module and of those inside it."""
     files = set()
@@ -65,12 +83,10 @@ def _key(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic:
     digest = hashlib.sha256()
     shapes = [(tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else leaf
               for leaf in _leaves((args, kwargs))]
-    content = io.BytesIO()
-    try:
-        _Hashing(content).dump(module)
-    except Exception:  # lambdas, open files: whatever cannot be pickled is not cached
+    content = _content(module)
+    if content is None:
         return None
-    digest.update(content.getvalue())
+    digest.update(content)
     for path in sorted(_files_of(module)):
         with open(path, "rb") as file:
             digest.update(hashlib.sha256(file.read()).digest())
