@@ -146,6 +146,9 @@ class Compile(unittest.TestCase):
                 self.compile(module, self.x)
             self.assertIn(words, str(caught.exception))
             self.assertEqual((caught.exception.status, caught.exception.code), (status, 400))
+        with self.assertRaisesRegex(attnrun.Error, "the free size 'batch' is 1"):
+            self.compile(nn.Conv2d(3, 4, 3).eval(), torch.zeros(1, 3, 8, 8),
+                         dynamic={"input": {0: "batch"}})
         self.assertEqual(int(training[1].num_batches_tracked), 0)  # it was not run
         self.assertEqual(os.listdir(self.folder.name), [])
 

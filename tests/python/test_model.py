@@ -24,6 +24,7 @@ OPENING = """
 import os, signal, sys, threading
 import attnrun
 data = sys.stdin.buffer.read()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores SIGINT
 try:
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     attnrun.Model(data, threads=1)

@@ -182,6 +182,8 @@ def _place_of(frames):
 
 SPECIALISED = re.compile(r"L\['(\w+)'\](?:\[[^\]]*\])*\.size\(\)\[(\d+)\] as dynamic but your "
                          r"code specialized it to be a constant \((\d+)\)")
+OF_EXAMPLE = re.compile(r"0/1 specialized due to hint of (\d+) for dimension "
+                        r"inputs\['(\w+)'\](?:\[[^\]]*\])*\.shape\[(\d+)\]")
 
 
 @contextlib.contextmanager
@@ -204,9 +206,16 @@ def watched():
 
 
 def _fixed_sizes(error, dynamic, places):
-    """A sentence where the model's code fixes sizes that should be free; else ""."""
-    names = {}
-    for name, axis, size in SPECIALISED.findall(str(innermost(error))):
+    """A sentence where the model's code, or the example, fixes sizes that should be free; else
+    ""."""
+    names, said = {}, str(innermost(error))
+    small = [(size, dynamic.get(name, {}).get(int(axis), f"axis {axis} of {name}"))
+             for size, name, axis in OF_EXAMPLE.findall(said)]
+    if small:
+        what = " and ".join(f"the free size '{word}' is {size}" for size, word in small)
+        return f"in the example {what}, which PyTorch takes for a fixed size: give an example " \
+               "with 2 or more there"
+    for name, axis, size in SPECIALISED.findall(said):
         word = dynamic.get(name, {}).get(int(axis), f"axis {axis} of {name}")
         names[word] = (size, places.get(size, ""))
     if not names:
