@@ -95,7 +95,7 @@ class Session(unittest.TestCase):
         self.assertEqual(whole, {"x": ["B", 4], "y": ["B", 3], "z": ["B", 3]})
         for size in range(len(data)):
             self.assertLessEqual(declared_shapes(data[:size]).items(), whole.items(), size)
-        for wrong in (b"\xff" * 40, b"\x3a\x7f", b"\x3b", b"", "no such file"):
+        for wrong in (b"\xff" * 40, b"\x3a\x7f", b"\x3b", b"", bytes(9), "no such file"):
             self.assertEqual(declared_shapes(wrong), {})
 
     def test_maps(self):

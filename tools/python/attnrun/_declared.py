@@ -38,6 +38,8 @@ def _fields(data: Any, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     while at < end:
         key, at = _varint(data, at)
         wire = key & 7
+        if key < 8:
+            raise ValueError("a field has the number 0")
         if wire == 0:
             value, at = _varint(data, at)
             yield key >> 3, value, 0
@@ -91,7 +93,7 @@ def _graph_shapes(data: Any) -> dict[str, Shape]:
 
 
 def declared_shapes(source: Any) -> dict[str, Shape]:
-    """The declared shapes by name; {} where the source is no ONNX file (a packed file)."""
+    """The declared shapes by name; {} if the source is no ONNX file."""
     try:
         if isinstance(source, (bytes, bytearray, memoryview)):
             return _graph_shapes(memoryview(source).cast("B"))

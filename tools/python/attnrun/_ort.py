@@ -209,8 +209,9 @@ class InferenceSession:
                           RuntimeWarning, stacklevel=2)
         self._model = self._open(path_or_bytes)
         self._output_names = tuple(value.name for value in self._model.outputs)
-        self._shapes = shapes_as_declared(path_or_bytes,
-                                          self._model.inputs + self._model.outputs)
+        self._shapes = shapes_as_declared(
+            b"" if self._model.info["packed_for"] else path_or_bytes,
+            self._model.inputs + self._model.outputs)
 
     def _open(self, source: Any) -> Model:
         """Opens the model, and opens it again if the options fix some of its dims."""
