@@ -2,13 +2,14 @@
 """Packages that import onnxruntime give the same with attnrun under that name.
 
 usage: check_packages.py PACKAGES_PYTHON [--package NAME]... [--rounds N]
-                         [--sentences N] [--page README.md]
+                         [--sentences N] [--page README.md] [--folder FOLDER]
 
 PACKAGES_PYTHON is a Python with tests/python/requirements-packages.txt and PYTHONPATH names
 the attnrun package. Each package runs its own example, with weights that packages ship, in two
 processes, one for each engine, which take turns. Prints differences and the fastest round of
-each; --page writes their rows into that page."""
+each; --page writes their rows into that page. --folder keeps the export of MiniLM for later."""
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -50,6 +51,8 @@ MINILM = {"descriptions", "magika", "sentence-transformers",
 
 
 def export_minilm(options, folder):
+    if os.path.exists(os.path.join(folder, "onnx", "model.onnx")):
+        return
     subprocess.run([options.python, "-W", "ignore", "-c", EXPORT, folder], check=True,
                    capture_output=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
 
@@ -139,9 +142,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--sentences", type=int, default=200)
     parser.add_argument("--page")
+    parser.add_argument("--folder")
     options = parser.parse_args()
     rows, bad = [], 0
-    with tempfile.TemporaryDirectory() as folder:
+    with (contextlib.nullcontext(options.folder) if options.folder else
+          tempfile.TemporaryDirectory()) as folder:
         packages = options.package or list(TOLERANCE)
         if not MINILM.isdisjoint(packages):
             export_minilm(options, os.path.join(folder, "minilm"))
