@@ -210,10 +210,10 @@ def descriptions(folder):
     return run
 
 
-WORK = {"descriptions": descriptions, "silero-vad": silero, "rapidocr": rapidocr, "magika": magika, "nudenet": nudenet,
-        "opennsfw": opennsfw, "sentence-transformers": sentence_transformers,
-        "sentence-transformers, ragged": sentence_transformers_ragged,
-        "optimum": optimum}
+WORK = {"descriptions": descriptions, "silero-vad": silero, "rapidocr": rapidocr,
+        "magika": magika, "nudenet": nudenet, "opennsfw": opennsfw,
+        "sentence-transformers": sentence_transformers,
+        "sentence-transformers, ragged": sentence_transformers_ragged, "optimum": optimum}
 
 
 def main():
