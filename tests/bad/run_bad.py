@@ -49,7 +49,7 @@ def judge(case, code, stderr, before, after):
 
 
 def run_case(attnrun, cases, case):
-    """(what is wrong, the error line)"""
+    """(what is wrong, the error line, or the lines of `check` that name a failure)"""
     folder = os.path.join(cases, case["id"])
     before = files_below(folder)
     try:
@@ -59,7 +59,9 @@ def run_case(attnrun, cases, case):
         return f"still running after {DEADLINE_S} s", ""
     stderr = done.stderr.decode("utf-8", "replace")
     wrong = judge(case, done.returncode, stderr, before, files_below(folder))
-    return wrong, f"{done.returncode} {stderr.strip()}"
+    said = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines()
+            if line.strip().startswith("FAIL")]
+    return wrong, f"{done.returncode} {stderr.strip() or chr(10).join(said)}"
 
 
 def sums(cases, results):
