@@ -328,8 +328,8 @@ def write(results):
     command = "bash tools/bench/run.sh" + (" --quick" if results.quick else "")
     lines = ["# Benchmarks", "", f"Written by `{command}`; do not edit.", "",
              f"{datetime.date.today()}, {cpu_name()}, {os.cpu_count()} CPUs, ISA {isa}; "
-             f"{', '.join(results.versions)}. All in fp32; in rows with bf16 attnrun and OpenVINO "
-             "multiply bf16, the others fp32; with auto both may round more.", "",
+             f"{', '.join(results.versions)}. All engines multiply fp32, except that attnrun and "
+             "OpenVINO multiply bf16 in rows with bf16. With auto both may round more.", "",
              machine_text(results), "",
              noise_text(results), ""]
     for note in results.notes:
@@ -340,8 +340,8 @@ def write(results):
               "(benchmarks.svg)", "", "## Speed-up", "", SPEED_UP, *speed_table(results), "",
               "## Precision, start and memory", "", *other_table(results), "",
               *speed_ups(results), "## Figures", "", EXPLAINED, *figures(results), "",
-              "## Attention operators", "", "Beside the modules that they come from: "
-              "[ATTENTION.md](ATTENTION.md).", "",
+              "## Attention operators", "", "[ATTENTION.md](ATTENTION.md) compares them with the "
+              "modules that they come from.", "",
               "![time of attention operators over tokens](attention-time.svg)", "",
               "![their memory over tokens](attention-memory.svg)"]
     return "\n".join(lines) + "\n"

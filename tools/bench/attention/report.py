@@ -1,15 +1,16 @@
-"""report.py - ATTENTION.md: the table of operators against upstream, and how they grow; and what
-was to be reached, which is a page of its own in the work folder."""
+"""report.py - writes ATTENTION.md: the operators compared with the upstream code, and how their
+times grow. The targets and whether they were reached are a page of its own in the work folder."""
 HEAD = """\
 # Attention operators
 
 Written by `tools/bench/attention/bench.py`; do not edit.
 
-{date}; 8 heads of 64, one sample, one thread, fp32; the machine's best is {peak:.0f} GFLOP/s.
-`export`: upstream's ONNX export in ONNX Runtime; `torch`: upstream itself; minima in ms of
-one run with turns, of which a slow peer gets fewer. Memory: of the peers what runs add to
-the process, of attnrun the arena. `of peak`: 4 · 64 FLOPs for each allowed pair of query and
-key and head. Upstream's projections are the identity.
+Measured on {date} with 8 heads of 64, one sample, one thread and fp32. The peak of the machine is
+{peak:.0f} GFLOP/s. `export` is the ONNX export of the upstream code in ONNX Runtime, and `torch`
+is the upstream code itself. The projections of the upstream code are the identity. Times are
+minima in ms. The engines run alternately; slow engines get fewer repetitions. The memory of
+attnrun is its arena. The memory of the others is what their runs add to the process. `of peak`
+counts 4 · 64 FLOPs for each head and each visible pair of a query and a key.
 
 ![time over tokens](attention-time.svg)
 
@@ -18,9 +19,9 @@ key and head. Upstream's projections are the identity.
 VISION = """\
 ## Operators of maps
 
-One sample of 256 channels (External attention, SAGAN: 64 x 64, and so on: n is the side),
-one thread. `over export`: over the faster of the two exports. `of peak`: all FLOPs of
-products over the machine's best.
+Measured with one sample of 256 channels and one thread; n is the side of the map. `over export`
+is the speed-up over the faster of the two exports. `of peak` is the share of the peak that all
+FLOPs of products reach.
 """
 FLOPS_PER_PAIR = 4 * 64 * 8
 
@@ -82,8 +83,9 @@ def vision_table(rows, peak):
 
 
 def growth_lines(growth):
-    lines = ["## Growth", "", "Time at n = 16384 over time at n = 4096: 4 where it grows with n, "
-             "16 with n². Scratch: beyond inputs and outputs.", "",
+    lines = ["## Growth", "", "The second column is the time at n = 16384 divided by the time at "
+             "n = 4096: 4 means that the time grows with n, 16 with n². Scratch memory is the "
+             "memory besides inputs and outputs.", "",
              "| operator | 16384 over 4096 | scratch MiB at 16384 |", "|--|--|--|"]
     for case, points in growth.items():
         ms, scratch = ({p[0]: p[k] for p in points} for k in (1, 2))
@@ -94,8 +96,9 @@ def growth_lines(growth):
 
 
 def bf16_lines(rows):
-    lines = ["## Products of bf16", "", "`--precision bf16` over fp32, one thread, minima in ms of "
-             "turns. Operators that choose or sort keep the products that choose exact.", "",
+    lines = ["## Products of bf16", "", "The table compares `--precision bf16` with fp32 on one "
+             "thread. Times are minima in ms; both run alternately. Operators that choose or sort "
+             "compute the products by which they choose in fp32.", "",
              "| operator | n | fp32 | bf16 | fp32 over bf16 |", "|--|--|--|--|--|"]
     return lines + [f"| {name} | {n} | {exact:.2f} | {rounded:.2f} | "
                     f"{times(exact / rounded)} |" for name, n, exact, rounded in rows]
