@@ -13,8 +13,8 @@ struct signature {
 };
 
 static const char exporting[] =
-    "export it to ONNX: attnrun convert does that for PyTorch";
-static const char array_hint[] = "it may be an input: -i NAME=FILE";
+    "export it to ONNX: attnrun convert does this for PyTorch";
+static const char array_hint[] = "if this file is an input, give it as -i NAME=FILE";
 
 #define BYTES(text) text, sizeof text - 1
 static const struct signature signatures[] = {
@@ -23,16 +23,19 @@ static const struct signature signatures[] = {
       { "a Git LFS pointer, not the file itself", "git lfs pull fetches the file" } },
     { BYTES("\x93NUMPY"), 0, { "a NumPy array (.npy)", array_hint } },
     { BYTES("GGUF"), 0, { "a GGUF file of llama.cpp", exporting } },
-    { BYTES("TFL3"), 4, { "a TensorFlow Lite model", "tf2onnx makes ONNX of it" } },
-    { BYTES("\x89HDF\r\n"), 0, { "an HDF5 file (Keras)", "tf2onnx makes ONNX of it" } },
+    { BYTES("TFL3"), 4, { "a TensorFlow Lite model", "tf2onnx converts it to ONNX" } },
+    { BYTES("\x89HDF\r\n"),
+      0,
+      { "an HDF5 file (Keras)", "tf2onnx converts it to ONNX" } },
     { BYTES("\x80\x02"), 0, { "a Python pickle (PyTorch)", exporting } },
     { BYTES("\x80\x04\x95"), 0, { "a Python pickle", exporting } },
     { BYTES("\x1f\x8b"), 0, { "a gzip archive", "gunzip unpacks it" } },
     { BYTES("\x28\xb5\x2f\xfd"), 0, { "a zstd archive", "unzstd unpacks it" } },
+    { BYTES("ustar"), 257, { "a tar archive", "tar -xf unpacks it" } },
     { BYTES("ORTM"),
       4,
       { "a model in the ORT format of ONNX Runtime",
-        "use the .onnx file it was made of" } },
+        "use the .onnx file that it was made from" } },
     { BYTES("\x7f"
             "ELF"),
       0,
@@ -42,13 +45,13 @@ static const struct signature signatures[] = {
     { BYTES("%PDF-"), 0, { "a PDF document", "" } },
     { BYTES("<!doctype html"),
       0,
-      { "an HTML page", "a download may have ended at a page that asks for something" } },
+      { "an HTML page", "the download may have saved a login or error page" } },
     { BYTES("<html"),
       0,
-      { "an HTML page", "a download may have ended at a page that asks for something" } },
+      { "an HTML page", "the download may have saved a login or error page" } },
     { BYTES("<?xml"),
       0,
-      { "an XML file (OpenVINO?)", "use the .onnx file it was made of" } },
+      { "an XML file (OpenVINO?)", "use the .onnx file that it was made from" } },
 };
 
 static bool begins(const uint8_t *data, int64_t bytes, const struct signature *s)

@@ -59,7 +59,8 @@ static attn_status find_place(const PB(TensorProto) * pb,
             TRY(take_once(name, key, &place->length_text, value));
     }
     if (place->location == NULL || place->location[0] == 0)
-        return attn_fail(ATTNRUN_E_MODEL, "tensor '%s': external data without a location",
+        return attn_fail(ATTNRUN_E_MODEL,
+                         "tensor '%s': its external data has no location",
                          attn_quote(name));
     /* "*" starts the tags by which other runtimes mean memory of the process. */
     if (place->location[0] == '*' || strlen(place->location) > MAX_LOCATION)
@@ -88,7 +89,7 @@ static attn_status open_file(struct attn_external *external, const char *locatio
                                           ATTN_LIMIT_EXTERNAL_BYTES };
     if (external->n == limits->external_files)
         return attn_fail_limit(ATTN_LIMIT_EXTERNAL_FILES,
-                               "the model names more than %lld external files",
+                               "there are more external files than %lld",
                                (long long)limits->external_files);
     struct attn_file opened;
     TRY(attn_file_open_beneath(attn_runtime_memory(model->runtime), external->dir,

@@ -24,9 +24,10 @@ static attn_status check_opset(const struct attn_load *load,
                          (long long)opset->version, attn_quote(opset->domain));
     if (opset->domain[0] == 0 && opset->version > ATTN_LOAD_OPSET &&
         !(load->model->flags & ATTNRUN_ALLOW_NEWER))
-        return attn_fail(ATTNRUN_E_VERSION,
-                         "opset %lld of ai.onnx, the newest known is %d",
-                         (long long)opset->version, ATTN_LOAD_OPSET);
+        return attn_fail(
+            ATTNRUN_E_VERSION,
+            "the model imports opset %lld of ai.onnx, but the newest known one is %d",
+            (long long)opset->version, ATTN_LOAD_OPSET);
     return ATTNRUN_OK;
 }
 
@@ -135,7 +136,8 @@ static attn_status check_call(struct attn_load *load,
 {
     const PB(FunctionProto) *pb = function->pb;
     if ((size_t)n_in > pb->n_input || (size_t)n_out > pb->n_output)
-        return attn_fail(ATTNRUN_E_MODEL, "has %s and %s, the function '%s' %zu and %zu",
+        return attn_fail(ATTNRUN_E_MODEL,
+                         "it has %s and %s, but the function '%s' has %zu and %zu",
                          attn_plural(n_in, "input"), attn_plural(n_out, "output"),
                          attn_quote(function->name), pb->n_input, pb->n_output);
     const attnrun_limits *limits = &load->model->limits;

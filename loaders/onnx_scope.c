@@ -114,7 +114,7 @@ static attn_status capture(struct attn_load *load, struct attn_load_place *place
     if (from->producer < 0 && from->data.data == NULL &&
         !(from->flags & (ATTN_VALUE_INPUT | ATTN_VALUE_CAPTURE)))
         return attn_fail(ATTNRUN_E_MODEL,
-                         "reads '%s' of the outer graph, which is computed later",
+                         "it reads '%s' of the outer graph, which is computed later",
                          attn_quote(from->name));
     const char *name = attn_graph_find(place->graph, from->name) < 0 ? from->name : NULL;
     if (from->data.data != NULL) {
@@ -158,7 +158,7 @@ attn_status attn_load_find(struct attn_load *load, struct attn_load_scope *scope
         return *id < 0 ? ATTNRUN_OK : carry(load, s->place, scope->place, id);
     }
     return attn_fail(ATTNRUN_E_MODEL,
-                     "reads '%s', which no input, initializer or node defines",
+                     "it reads '%s', which no input, initializer or node defines",
                      attn_quote(name));
 }
 

@@ -74,7 +74,7 @@ attn_status attn_read_sparse(struct attn_tensor_reader *reader,
     if (tensor_bytes(tensor) > reader->limits->made_bytes)
         return attn_fail_limit(
             ATTN_LIMIT_MADE_BYTES,
-            "sparse tensor '%s': %s is %lld bytes, at most %lld are made", name,
+            "sparse tensor '%s': %s is %lld bytes, expected at most %lld", name,
             attn_tensor_format(tensor), (long long)tensor_bytes(tensor),
             (long long)reader->limits->made_bytes);
     TRY(check_parts(name, &values, &indices, tensor));

@@ -49,7 +49,7 @@ static attn_status check_dim(const attnrun_limits *limits, const char *name, siz
                          attn_quote(name), k, (long long)dim);
     if (dim > limits->dim)
         return attn_fail_limit(
-            ATTN_LIMIT_DIM, "tensor '%s': dims[%zu] is %lld, at most %lld is allowed",
+            ATTN_LIMIT_DIM, "tensor '%s': dims[%zu] is %lld, expected at most %lld",
             attn_quote(name), k, (long long)dim, (long long)limits->dim);
     return ATTNRUN_OK;
 }
@@ -59,12 +59,13 @@ attn_status attn_read_shape(const attnrun_limits *limits, const char *name, int3
 {
     *tensor = (attnrun_tensor){ .kind = ATTNRUN_TENSOR, .dtype = dtype };
     if (attnrun_dtype_bits(dtype) == 0)
-        return attn_fail(ATTNRUN_E_MODEL, "tensor '%s': data_type %d, expected 1 to %d",
+        return attn_fail(ATTNRUN_E_MODEL,
+                         "tensor '%s': data_type is %d, expected 1 to %d",
                          attn_quote(name), dtype, ATTNRUN_DTYPE_COUNT - 1);
     if (rank > (size_t)limits->rank)
-        return attn_fail_limit(
-            ATTN_LIMIT_RANK, "tensor '%s' has %s, at most %d are allowed",
-            attn_quote(name), attn_plural((int64_t)rank, "dim"), (int)limits->rank);
+        return attn_fail_limit(ATTN_LIMIT_RANK, "tensor '%s' has %s, expected at most %d",
+                               attn_quote(name), attn_plural((int64_t)rank, "dim"),
+                               (int)limits->rank);
     bool empty = false;
     for (size_t k = 0; k < rank; k++) {
         TRY(check_dim(limits, name, k, dims[k]));
@@ -75,7 +76,7 @@ attn_status attn_read_shape(const attnrun_limits *limits, const char *name, int3
     int64_t n = empty ? 0 : tensor_count(tensor);
     if (n < 0 || n > limits->elements)
         return attn_fail_limit(
-            ATTN_LIMIT_ELEMENTS, "tensor '%s' is %s, at most %lld elements are allowed",
+            ATTN_LIMIT_ELEMENTS, "tensor '%s' is %s, expected at most %lld elements",
             attn_quote(name), attn_tensor_format(tensor), (long long)limits->elements);
     int64_t bytes = dtype_bytes_of(dtype, n);
     if (bytes < 0)
@@ -418,7 +419,7 @@ attn_status attn_read_tensor(struct attn_tensor_reader *reader,
                          attn_quote(name));
     if (!external && tensor_bytes(tensor) > reader->limits->file_bytes)
         return attn_fail_limit(
-            ATTN_LIMIT_FILE_BYTES, "tensor '%s': %s is %lld bytes, at most %lld are read",
+            ATTN_LIMIT_FILE_BYTES, "tensor '%s': %s is %lld bytes, expected at most %lld",
             attn_quote(name), attn_tensor_format(tensor), (long long)tensor_bytes(tensor),
             (long long)reader->limits->file_bytes);
     if (external)

@@ -43,8 +43,9 @@ static attn_status read_tensor_type(const attnrun_limits *limits, struct attn_di
     if (type->dtype == 0) /* not said */
         return ATTNRUN_OK;
     if (attnrun_dtype_bits(type->dtype) == 0)
-        return attn_fail(ATTNRUN_E_UNSUPPORTED, "element type %d, expected 1 to %d",
-                         type->dtype, ATTNRUN_DTYPE_COUNT - 1);
+        return attn_fail(ATTNRUN_E_UNSUPPORTED,
+                         "the element type is %d, expected 1 to %d", type->dtype,
+                         ATTNRUN_DTYPE_COUNT - 1);
     if (pb->shape == NULL)
         return ATTNRUN_OK;
     if (pb->shape->n_dim > (size_t)limits->rank)

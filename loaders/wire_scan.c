@@ -171,10 +171,10 @@ static attn_status fail_at(const struct scanner *s, attn_status status,
 static attn_status fail_limit(const struct scanner *s, const struct field *field,
                               enum attn_limit limit, const char *what, long long found)
 {
-    return attn_fail_limit(limit, "byte %lld (%s.%s): %lld %s, at most %lld are allowed",
-                           (long long)s->at, s->top->descriptor->short_name,
-                           field_name(s, field), found, what,
-                           (long long)attn_limit(s->limits, limit));
+    return attn_fail_limit(
+        limit, "byte %lld (%s.%s): there are %lld %s, expected at most %lld",
+        (long long)s->at, s->top->descriptor->short_name, field_name(s, field), found,
+        what, (long long)attn_limit(s->limits, limit));
 }
 
 /* ---- reading ---- */
@@ -197,7 +197,7 @@ static attn_status read_length(struct scanner *s, const struct field *field, int
     TRY(read_varint(s, field, &value));
     if (value > (uint64_t)(s->top->end - s->at))
         return attn_fail(
-            ATTNRUN_E_PARSE, "byte %lld (%s.%s): length %llu, but the rest has %s",
+            ATTNRUN_E_PARSE, "byte %lld (%s.%s): the length is %llu, but the rest has %s",
             (long long)s->at, s->top->descriptor->short_name, field_name(s, field),
             (unsigned long long)value, attn_plural(s->top->end - s->at, "byte"));
     *n = (int64_t)value;
@@ -231,7 +231,7 @@ static attn_status read_tag(struct scanner *s, struct field *field)
     field->id = (uint32_t)(tag >> 3);
     field->wire = (enum wire)(tag & 7);
     if (tag > UINT32_MAX || field->id == 0)
-        return fail_at(s, ATTNRUN_E_PARSE, NULL, "not the start of a field");
+        return fail_at(s, ATTNRUN_E_PARSE, NULL, "no field starts here");
     field->descriptor =
         protobuf_c_message_descriptor_get_field(s->top->descriptor, field->id);
     field->seen = NULL;
@@ -277,7 +277,7 @@ static attn_status skip_value(struct scanner *s, const struct field *field)
             return fail_at(s, ATTNRUN_E_PARSE, field, "the message ends within a value");
         break;
     default:
-        return fail_at(s, ATTNRUN_E_PARSE, field, "a wire type that ONNX does not use");
+        return fail_at(s, ATTNRUN_E_PARSE, field, "ONNX does not use this wire type");
     }
     s->at += n;
     return ATTNRUN_OK;
@@ -402,7 +402,7 @@ static attn_status scan_text(struct scanner *s, const struct field *field)
         return fail_limit(s, field, limit, "bytes", n);
     if (field->descriptor->type == PROTOBUF_C_TYPE_STRING && n > 0 &&
         memchr(s->data + s->at, 0, (size_t)n) != NULL)
-        return fail_at(s, ATTNRUN_E_MODEL, field, "a NUL byte in a name or text");
+        return fail_at(s, ATTNRUN_E_MODEL, field, "the text contains a NUL byte");
     TRY(put_tag(s, field->id, WIRE_LENGTH));
     TRY(put_varint(s, (uint64_t)n));
     TRY(put(s, s->data + s->at, n));
@@ -427,8 +427,7 @@ static attn_status fail_twice(struct scanner *s, const struct field *field)
     }
     if (times > MANY_TIMES)
         return attn_fail(ATTNRUN_E_LIMIT,
-                         "byte %lld (%s.%s): %lld occurrences of a field that may appear "
-                         "once",
+                         "byte %lld (%s.%s): the field appears %lld times, expected once",
                          (long long)s->at, s->top->descriptor->short_name,
                          field_name(s, field), (long long)times);
     return attn_fail(ATTNRUN_E_PARSE, "%s.%s appears %lld times, expected once",
@@ -494,7 +493,7 @@ static attn_status scan_message(struct scanner *s, const struct field *field)
     start_frame(s, field->descriptor->descriptor, s->at + n, length, muted);
     if (s->graphs > s->limits->subgraph_depth + 1)
         return attn_fail_limit(
-            ATTN_LIMIT_SUBGRAPH_DEPTH, "byte %lld: %s, at most %lld are allowed",
+            ATTN_LIMIT_SUBGRAPH_DEPTH, "byte %lld: there are %s, expected at most %lld",
             (long long)s->at, attn_plural(s->graphs - 1, "nested subgraph"),
             (long long)s->limits->subgraph_depth);
     return ATTNRUN_OK;
@@ -511,7 +510,8 @@ static attn_status scan_field(struct scanner *s)
         field.descriptor->label == PROTOBUF_C_LABEL_REPEATED)
         return scan_packed(s, &field);
     if (field.wire != expected)
-        return attn_fail(ATTNRUN_E_PARSE, "byte %lld (%s.%s): wire type %d, expected %d",
+        return attn_fail(ATTNRUN_E_PARSE,
+                         "byte %lld (%s.%s): the wire type is %d, expected %d",
                          (long long)s->at, s->top->descriptor->short_name,
                          field_name(s, &field), (int)field.wire, (int)expected);
     if (field.descriptor->type == PROTOBUF_C_TYPE_MESSAGE)
@@ -531,7 +531,7 @@ static attn_status check_required(const struct scanner *s)
         protobuf_c_message_descriptor_get_field(top->descriptor, top->rules->required);
     if (field == NULL || top->seen[field - top->descriptor->fields] > 0)
         return ATTNRUN_OK;
-    return attn_fail(ATTNRUN_E_MODEL, "byte %lld: %s without %s", (long long)s->at,
+    return attn_fail(ATTNRUN_E_MODEL, "byte %lld: this %s has no %s", (long long)s->at,
                      top->descriptor->short_name, field->name);
 }
 
@@ -562,7 +562,8 @@ attn_status attn_wire_scan(struct attn_memory *memory, const attnrun_limits *lim
 {
     *scan = (struct attn_scan){ .memory = memory, .data = data };
     if (bytes < 0 || bytes > limits->file_bytes)
-        return attn_fail_limit(ATTN_LIMIT_FILE_BYTES, "%lld bytes, at most %lld are read",
+        return attn_fail_limit(ATTN_LIMIT_FILE_BYTES,
+                               "the model has %lld bytes, expected at most %lld",
                                (long long)bytes, (long long)limits->file_bytes);
     struct scanner *s = attn_alloc(memory, ATTN_MEM_MODEL, (int64_t)sizeof *s);
     if (s == NULL)

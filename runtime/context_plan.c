@@ -91,7 +91,8 @@ attn_status attn_context_set_arena(struct attnrun_context *context, void *memory
             memory == NULL ? "NULL" : "given", (long long)bytes);
     if ((uintptr_t)memory % ATTNRUN_ARENA_ALIGN != 0)
         return attn_fail(ATTNRUN_E_USAGE,
-                         "attnrun_set_arena: the memory begins at no multiple of %d",
+                         "attnrun_set_arena: the memory begins at an address that is not "
+                         "a multiple of %d",
                          ATTNRUN_ARENA_ALIGN);
     attn_frame_set_arena(context->frame, memory, bytes);
     return ATTNRUN_OK;

@@ -42,11 +42,11 @@ attn_status op_check_growth(const attnrun_step *step, int32_t out, int64_t bytes
     char what[32] = "its scratch memory";
     if (out >= 0)
         snprintf(what, sizeof what, "output %d", out);
-    return op_fail(step, ATTNRUN_E_LIMIT,
-                   "%s would take %lld bytes, made of inputs of %lld; at most %lld are "
-                   "allowed (limit 'made_bytes')",
-                   what, (long long)bytes, (long long)input_bytes(full),
-                   (long long)limit);
+    return op_fail(
+        step, ATTNRUN_E_LIMIT,
+        "%s would take %lld bytes, while the inputs take %lld; expected at most %lld "
+        "(limit 'made_bytes')",
+        what, (long long)bytes, (long long)input_bytes(full), (long long)limit);
 }
 
 int64_t op_iterations_limit(const attnrun_step *step)

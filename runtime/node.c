@@ -250,9 +250,9 @@ static attn_status check_arity(const struct attn_node *node)
     const struct attn_row *row = node->row;
     bool variadic = row_is_variadic(row->in, row->n_in);
     if (node->pub.n_in > row->n_in && !variadic)
-        return attn_fail_node(ATTNRUN_E_MODEL, &node->pub, "has %s, %s-%d takes %d",
-                              attn_plural(node->pub.n_in, "input"), op->name, op->since,
-                              row->n_in);
+        return attn_fail_node(
+            ATTNRUN_E_MODEL, &node->pub, "it has %s, but %s-%d takes %d",
+            attn_plural(node->pub.n_in, "input"), op->name, op->since, row->n_in);
     for (int32_t i = 0; i < row->n_in; i++) {
         bool given = i < node->pub.n_in && node->in[i] >= 0;
         if (!given && !row->in[i].optional)
@@ -264,9 +264,9 @@ static attn_status check_arity(const struct attn_node *node)
             return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
                                   "input %d is missing, but a later one is given", i);
     if (node->pub.n_out > row->n_out && !row_is_variadic(row->out, row->n_out))
-        return attn_fail_node(ATTNRUN_E_MODEL, &node->pub, "has %s, %s-%d gives %d",
-                              attn_plural(node->pub.n_out, "output"), op->name, op->since,
-                              row->n_out);
+        return attn_fail_node(
+            ATTNRUN_E_MODEL, &node->pub, "it has %s, but %s-%d gives %d",
+            attn_plural(node->pub.n_out, "output"), op->name, op->since, row->n_out);
     return ATTNRUN_OK;
 }
 

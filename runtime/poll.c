@@ -61,7 +61,7 @@ attn_status attn_poll(void)
     if (stop == ATTN_GO)
         return ATTNRUN_OK;
     if (stop == ATTN_STOP_TIME)
-        return attn_fail(ATTNRUN_E_TIME, "the time limit passed");
+        return attn_fail(ATTNRUN_E_TIME, "the time limit has passed");
     return attn_fail(ATTNRUN_E_CANCELLED, "the run was cancelled");
 }
 

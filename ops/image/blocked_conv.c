@@ -151,7 +151,7 @@ static attn_status check_weights(const attnrun_step *step,
     if (group > 1 && !whole && (!blocked_by_itself(args, rows) || args->plain != 0))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
                        "group is %lld, expected 1 where a group of %lld input and %s is "
-                       "no multiple of 16",
+                       "not a multiple of 16",
                        (long long)group, (long long)inputs,
                        attn_plural(rows / group, "output channel"));
     TRY(check_winograd(step, args));

@@ -80,7 +80,7 @@ static attn_status check_channels(const attnrun_step *step, attnrun_dim *c)
         TRY(op_need_dim(step, RES, 2, *c, "half the channels of X"));
     if (dim_is_const(*c) && c->value % args->num_heads != 0)
         return op_fail_input(step, X, ATTNRUN_E_SHAPE,
-                             "half of dim 2, %lld, is no multiple of %s",
+                             "half of dim 2, %lld, is not a multiple of %s",
                              (long long)c->value, attn_plural(args->num_heads, "head"));
     return ATTNRUN_OK;
 }

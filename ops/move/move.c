@@ -105,7 +105,8 @@ attn_status op_move_same(const attnrun_step *step, int in, int axis, attnrun_dim
 {
     attnrun_dim b = step->in[in].dims[axis];
     if (!dim_may_equal(a, b))
-        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld as dim %d",
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+                             "expected %lld in dim %d (as in input 0)",
                              (long long)a.value, axis);
     *both = dim_is_const(b) || a.expr < 0 ? b : a;
     return ATTNRUN_OK;

@@ -32,7 +32,8 @@ static attn_status transpose_perm(const attnrun_step *step, int rank, int *perm)
             return op_fail(step, ATTNRUN_E_ATTR, "perm holds %lld, expected 0 to %d",
                            (long long)args->perm.v[i], rank - 1);
         if (used[perm[i]])
-            return op_fail(step, ATTNRUN_E_ATTR, "perm has axis %d twice", perm[i]);
+            return op_fail(step, ATTNRUN_E_ATTR, "axis %d appears twice in perm",
+                           perm[i]);
         used[perm[i]] = true;
     }
     return ATTNRUN_OK;

@@ -75,7 +75,7 @@ static attn_status infer_groups(attnrun_step *step, bool per_group)
         return ATTNRUN_OK;
     if (x->dims[1].value % args->num_groups != 0)
         return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                             "the channels are no multiple of num_groups %lld",
+                             "the channels are not a multiple of num_groups %lld",
                              (long long)args->num_groups);
     return plan_groups(step, args->num_groups);
 }

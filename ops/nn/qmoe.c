@@ -172,7 +172,7 @@ static attn_status check_matrix(const attnrun_step *step, const struct mixture_m
     const int scales = scales_of[m->which], zeros = zeros_of[m->which];
     if (args->block_size != 0 && m->k % args->block_size != 0)
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "a row of %lld is no multiple of block_size, %lld",
+                       "a row of %lld is not a multiple of block_size, %lld",
                        (long long)m->k, (long long)args->block_size);
     if (!op_has_in(step, scales))
         return op_fail(step, ATTNRUN_E_INPUT, "the scales of input %d are missing",

@@ -77,7 +77,7 @@ static attn_status external_check_map(const attnrun_step *step)
     const attnrun_dim c = dim_at(step, X, x->rank == 4 ? 3 : 1);
     if (dim_is_const(c) && c.value % args->num_heads != 0)
         return op_fail_input(step, X, ATTNRUN_E_SHAPE,
-                             "its number of channels, %lld, is no multiple of %s",
+                             "its number of channels, %lld, is not a multiple of %s",
                              (long long)c.value, attn_plural(args->num_heads, "head"));
     return ATTNRUN_OK;
 }

@@ -323,7 +323,7 @@ static void refusals(struct check *c)
     refuse_shapes(c, &plain);
     build(c, &s);
     c->in[0].dims[1] = 7;
-    check_refuses(c, ATTNRUN_E_SHAPE, "input 0 x|channels, 7|no multiple of 2 heads");
+    check_refuses(c, ATTNRUN_E_SHAPE, "input 0 x|channels, 7|not a multiple of 2 heads");
     s.epsilon = -1;
     build(c, &s);
     check_refuses(c, ATTNRUN_E_ATTR, "epsilon is -1|expected 0 or more");

@@ -112,7 +112,7 @@ static void refusals(struct check *c)
     s = plain;
     s.heads = 4;
     build(c, &s, false);
-    check_refuses(c, ATTNRUN_E_SHAPE, "no multiple of 4 heads");
+    check_refuses(c, ATTNRUN_E_SHAPE, "not a multiple of 4 heads");
     c->blank = false;
     s = plain;
     s.epsilon = -1;

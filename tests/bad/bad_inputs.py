@@ -164,7 +164,7 @@ NPY = [
              npy_bytes(header("<f999999999999"))),
     npy_case("N22_fortran", "fortran_order True", (0, 3, 4, 5), "x.npy",
              npy_bytes(header(fortran=True))),
-    npy_case("N23_texts_of_nothing", "2^40 texts of no bytes, column-major", 6, "no bytes",
+    npy_case("N23_texts_of_nothing", "2^40 texts of no bytes, column-major", 6, "0 bytes",
              npy_bytes("{'descr': '|S0', 'fortran_order': True, "
                        "'shape': (1048576, 1048576), }", b"")),
     npy_case("N25_deep_parens", "60000 open parentheses", FILE, "x.npy",

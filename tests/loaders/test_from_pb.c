@@ -233,7 +233,7 @@ static void test_wrong_sequences(void **state)
     pb = (struct pb){ 0 };
     pb_int(&broken, 2, 99);
     pb_message(&pb, 3, &broken);
-    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_MODEL, "data_type 99");
+    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_MODEL, "data_type is 99");
     pb = (struct pb){ 0 };
     refuse(number_of(F32), 0, ATTNRUN_E_USAGE, "kind 0");
     refuse(number_of(F32), 7, ATTNRUN_E_USAGE, "kind 7");

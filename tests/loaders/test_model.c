@@ -132,6 +132,7 @@ static void mutants(void **state)
 /* ---- files that are no models ---- */
 
 #define FILE_OF(text, words) { text, sizeof(text) - 1, words }
+#define BYTES_64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 /* Each is as short as can be: without its last byte it is something else. */
 static const struct other_file {
     const char *bytes;
@@ -143,6 +144,7 @@ static const struct other_file {
     FILE_OF("GGUF", "a GGUF file"),
     FILE_OF("\x1c\0\0\0TFL3", "a TensorFlow Lite model"),
     FILE_OF("\x1f\x8b", "a gzip archive"),
+    FILE_OF(BYTES_64 BYTES_64 BYTES_64 BYTES_64 "0ustar", "a tar archive"),
     FILE_OF("\x89PNG", "a PNG image"),
     FILE_OF("\xff\xd8\xff", "a JPEG image"),
     FILE_OF("<html", "an HTML page"),

@@ -178,7 +178,7 @@ static void test_registry_checks_attributes_of_nodes(void **state)
     onnx_input(w, "x", ATTNRUN_F32, "2");
     onnx_node(w, "test::Affine", "x,x", "y");
     onnx_output(w, "y", ATTNRUN_F32, "2");
-    FAILS(ATTNRUN_E_MODEL, "has 2 inputs, Affine-1 takes 1",
+    FAILS(ATTNRUN_E_MODEL, "it has 2 inputs, but Affine-1 takes 1",
           open_writer(&bench, w, &model));
     stop(&bench);
 }

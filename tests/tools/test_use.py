@@ -386,7 +386,7 @@ class Use(unittest.TestCase):
             [("x", TensorProto.FLOAT, [1])], [("y", TensorProto.FLOAT, None)],
             [("w", numpy.ones(9 * [1], "f"))])
         said = self.refused(6, "run", rank9)
-        self.assertIn("tensor 'w' has 9 dims, at most 8 are allowed (limit 'rank')", said)
+        self.assertIn("tensor 'w' has 9 dims, expected at most 8 (limit 'rank')", said)
         self.assertNotIn("hint", said)
         path = self.dir / "external.onnx"
         import onnx

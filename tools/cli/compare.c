@@ -83,8 +83,8 @@ static attnrun_status compare_tensors(const attnrun_tensor *got,
     int64_t n = attnrun_tensor_count(got), wrong = 0, first = 0;
     if (got->dtype != expected->dtype || got->rank != expected->rank ||
         memcmp(got->dims, expected->dims, (size_t)got->rank * sizeof *got->dims) != 0)
-        return tool_fail(ATTNRUN_E_RANGE, "is %s, expected %s", value_shape(got),
-                         value_shape(expected));
+        return tool_fail(ATTNRUN_E_RANGE, "the result is %s, expected %s",
+                         value_shape(got), value_shape(expected));
     if (own.of_largest > 0 && value_is_float(expected->dtype))
         own.atol += own.of_largest * largest_magnitude(expected, n);
     for (int64_t k = 0; k < n; k++)
@@ -188,8 +188,8 @@ attnrun_status compare_values(const attnrun_tensor *got, const attnrun_tensor *e
     got = unwrap(got, &none_got);
     expected = unwrap(expected, &none_expected);
     if (got->kind != expected->kind)
-        return tool_fail(ATTNRUN_E_RANGE, "is %s, expected %s", value_shape(got),
-                         value_shape(expected));
+        return tool_fail(ATTNRUN_E_RANGE, "the result is %s, expected %s",
+                         value_shape(got), value_shape(expected));
     if (got->kind == ATTNRUN_SEQUENCE || got->kind == ATTNRUN_MAP_SEQUENCE)
         return compare_sequences(got, expected, tolerance);
     if (got->kind == ATTNRUN_MAP)

@@ -84,7 +84,7 @@ static attnrun_status check_scalar(const struct config *config)
     const char *value = (const char *)config->event.data.scalar.value;
     if (strlen(value) == config->event.data.scalar.length)
         return ATTNRUN_OK;
-    return tool_fail_config("%s:%lu: a NUL byte in a value", config->path,
+    return tool_fail_config("%s:%lu: the value contains a NUL byte", config->path,
                             line_of(config));
 }
 

@@ -17,7 +17,7 @@ const struct cli_exit_code cli_exit_codes[] = {
     { "7", "a value at run time is out of range" },
     { "8", "an output is not finite (with --validate)" },
     { "70", "an internal error of attnrun" },
-    { "124", "the time limit passed" },
+    { "124", "the time limit has passed" },
     { "130, 143", "interrupted" },
     { NULL, NULL },
 };

@@ -192,7 +192,7 @@ static attnrun_status check_bytes(struct npy *npy, int64_t there)
         return tool_fail(ATTNRUN_E_LIMIT, "%s has a shape that is too large", npy->name);
     if (npy->dtype == ATTNRUN_STRING && npy->item_bytes == 0 &&
         attnrun_tensor_count(&tensor) > MAX_EMPTY)
-        return tool_fail(ATTNRUN_E_LIMIT, "%s has more than %d strings of no bytes",
+        return tool_fail(ATTNRUN_E_LIMIT, "%s has more than %d strings of 0 bytes",
                          npy->name, MAX_EMPTY);
     npy->data_bytes = attnrun_tensor_bytes(&tensor);
     if (npy->dtype == ATTNRUN_STRING && npy->data_bytes >= 0 &&

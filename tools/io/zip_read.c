@@ -93,8 +93,8 @@ static attnrun_status find_directory(const struct zip *zip, struct directory *d)
         d->bytes / LONGEST_ENTRY > tool_limits.npz_entries)
         return tool_fail(ATTNRUN_E_LIMIT,
                          "%s has more than %" PRId64
-                         " entries, or a longer directory than "
-                         "those need (limit 'npz_entries')",
+                         " entries, or its directory is longer "
+                         "than they need (limit 'npz_entries')",
                          tool_path(zip->file.path), tool_limits.npz_entries);
     return ATTNRUN_OK;
 }

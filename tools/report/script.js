@@ -401,7 +401,7 @@ function alive(svg, x, height) {
 function growth() {
   const sweep = DATA.sweep, dense = failed(DATA.dense) ? null : DATA.dense;
   if (failed(sweep)) {
-    at("growth-text").textContent = sweep ? why(sweep)
+    at("growth-text").textContent = sweep ? `The model did not run with all sizes: ${why(sweep)}`
       : "The report was made with one size. With --set S=128,256,512 it shows how time and " +
         "memory grow with the symbolic dimension S.";
     return;

@@ -84,7 +84,7 @@ static attn_status plan_chunked_local(attnrun_step *step, const struct attn_qkv 
     TRY(attn_qkv_sizes(step, &args->heads, shape, &w->s));
     if (w->wrap && w->s.kv_len > w->chunk && w->s.kv_len % w->chunk != 0)
         return op_fail_input(step, K, ATTNRUN_E_SHAPE,
-                             "its length, %lld, is no multiple of chunk_size %lld, as "
+                             "its length, %lld, is not a multiple of chunk_size %lld, as "
                              "edge \"wrap\" needs: pad it, and mask what was added by "
                              "key_mask",
                              (long long)w->s.kv_len, (long long)w->chunk);
@@ -99,7 +99,7 @@ static attn_status plan_chunked_local(attnrun_step *step, const struct attn_qkv 
     if (w->wrap && state->before + state->after + 1 > MAX_TURNS * chunks)
         return op_fail(
             step, ATTNRUN_E_ATTR,
-            "chunks_before and chunks_after are %lld and %lld, expected together "
+            "chunks_before and chunks_after are %lld and %lld, expected a sum of "
             "at most %lld with %s",
             (long long)state->before, (long long)state->after,
             (long long)(MAX_TURNS * chunks - 1), attn_plural(chunks, "chunk"));

@@ -78,12 +78,13 @@ static attn_status count_buckets(const attnrun_step *step, struct sinkhorn_state
     s->kv_block = args->kv_bucket_size == OP_INT_ABSENT ? s->block : args->kv_bucket_size;
     if (z->q_len % s->block != 0)
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
-                             "its length, %lld, is no multiple of bucket_size, %lld",
+                             "its length, %lld, is not a multiple of bucket_size, %lld",
                              (long long)z->q_len, (long long)s->block);
     if (z->kv_len % s->kv_block != 0)
-        return op_fail_input(step, K, ATTNRUN_E_SHAPE,
-                             "its length, %lld, is no multiple of the bucket size, %lld",
-                             (long long)z->kv_len, (long long)s->kv_block);
+        return op_fail_input(
+            step, K, ATTNRUN_E_SHAPE,
+            "its length, %lld, is not a multiple of the bucket size, %lld",
+            (long long)z->kv_len, (long long)s->kv_block);
     if (z->causal && z->q_len != z->kv_len)
         return op_fail_input(step, K, ATTNRUN_E_SHAPE,
                              "its length is %lld, expected %lld where causal",

@@ -107,7 +107,7 @@ static attn_status split_operand(const attnrun_step *step, int in, int64_t heads
     if (args->columns.v != NULL)
         return take_columns(step, in, heads, o);
     if (dim_is_const(t->dims[2]) && t->dims[2].value % heads != 0)
-        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "dim 2 is no multiple of %s",
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "dim 2 is not a multiple of %s",
                              attn_plural(heads, "head"));
     o->dim = attnrun_dim_div(step, t->dims[2], dim_of(heads));
     return ATTNRUN_OK;
@@ -159,7 +159,7 @@ static attn_status qkv_check_operands(const attnrun_step *step, const struct qkv
     if (dim_is_const(q->heads) && dim_is_const(k->heads) &&
         (k->heads.value < 1 ? q->heads.value != 0 : q->heads.value % k->heads.value != 0))
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
-                             "its head count, %lld, is no multiple of that of K, %lld",
+                             "its head count, %lld, is not a multiple of that of K, %lld",
                              (long long)q->heads.value, (long long)k->heads.value);
     if (op_has_in(step, LENS)) {
         TRY(op_need_rank(step, LENS, 1));

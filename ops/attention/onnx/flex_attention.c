@@ -83,7 +83,7 @@ static attn_status flex_check_operands(const attnrun_step *step)
     if (dim_is_const(q->dims[1]) && dim_is_const(k->dims[1]) &&
         (k->dims[1].value < 1 || q->dims[1].value % k->dims[1].value != 0))
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
-                             "its head count, %lld, is no multiple of that of K, %lld",
+                             "its head count, %lld, is not a multiple of that of K, %lld",
                              (long long)q->dims[1].value, (long long)k->dims[1].value);
     return ATTNRUN_OK;
 }
