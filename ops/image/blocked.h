@@ -62,6 +62,7 @@ struct blocked_shape {
     bool plain, by_itself, winograd;
     bool bytes;          /* X, Y: u8; plain: [N, ceil(C / 4), H, W, 4] with C <= 4 */
     bool x_bf16, y_bf16; /* X, Y: bf16, two of which are a word of the products */
+    int32_t plain_type;  /* of a plain X in f16 or bf16, whose copy has floats; else 0 */
     /* A pixel of the sums becomes spread[0] x spread[1] pixels of Y, of rows / their number
      * channels each; `line`: pixels of a line of X. 1, 1: it stays one. */
     int64_t spread[2], line;

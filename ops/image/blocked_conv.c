@@ -2,7 +2,8 @@
  *
  *   y = activation(S conv(x, W) + B + Z)
  *
- * X     [N, ceil(C / 16), H, W, 16], or with plain = 1 [N, C, H, W]
+ * X     [N, ceil(C / 16), H, W, 16], or with plain = 1 [N, C, H, W], which may be f16 or bf16:
+ *       the copy of what a task sees has its floats
  * W     [M, C / group, height, width], B [M]: constants; with transposed = 1 W is [C, M, 1, 1].
  *       W may be f16 or bf16, and is packed as that: kernels make floats of a row in registers
  *       or, of Winograd's tiles and where each channel is by itself, of a panel in scratch
@@ -98,22 +99,24 @@ static attn_status check_dense(const attnrun_step *step,
 {
     const attnrun_dim *w = step->in[1].dims;
     const int64_t rows = rows_of(step, args);
-    const bool x_bf16 = step->in[0].dtype == ATTNRUN_BF16;
+    const int32_t x_type = step->in[0].dtype;
     const bool dense = args->winograd == 0 && !blocked_by_itself(args, rows);
     if (args->transposed != 0 && (!dense || args->group != 1 || args->plain != 0 ||
                                   w[2].value != 1 || w[3].value != 1))
         return op_fail(step, ATTNRUN_E_ATTR,
                        "transposed is 1, expected 0 unless W is 1 x 1 in one group, and "
                        "plain and winograd are 0");
-    if ((x_bf16 || args->to_bf16 != 0) && !dense)
+    if ((x_type == ATTNRUN_BF16 || args->to_bf16 != 0) && !dense)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
                        "bf16 is not supported with winograd or where each channel is a "
                        "group");
-    if (x_bf16 && (args->plain != 0 || args->channels % ATTN_BLOCK != 0))
+    if (x_type == ATTNRUN_F16 && args->plain == 0)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "X is f16, expected f32 where plain is 0");
+    if (x_type == ATTNRUN_BF16 && args->plain == 0 && args->channels % ATTN_BLOCK != 0)
         return op_fail(
             step, ATTNRUN_E_UNSUPPORTED,
-            "X is bf16, expected f32 where plain is 1 or channels, %lld, is no "
-            "multiple of 16",
+            "X is bf16, expected f32 where channels, %lld, is no multiple of 16",
             (long long)args->channels);
     if (args->to_bf16 != 0 && op_has_in(step, 3))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
@@ -194,7 +197,9 @@ static attn_status check_sizes(attnrun_step *step, const struct blocked_conv_arg
     s->by_itself = blocked_by_itself(args, s->rows);
     s->winograd = args->winograd != 0;
     s->bytes = step->in[0].dtype == ATTNRUN_U8;
-    s->x_bf16 = step->in[0].dtype == ATTNRUN_BF16;
+    s->x_bf16 = step->in[0].dtype == ATTNRUN_BF16 && !s->plain;
+    s->plain_type =
+        s->plain && attn_stored_narrow(step->in[0].dtype) ? step->in[0].dtype : 0;
     s->y_bf16 = args->to_bf16 != 0;
     s->spread[0] = max64(args->spread_h, 1);
     s->spread[1] = max64(args->spread_w, 1);
@@ -408,7 +413,7 @@ const attnrun_op_def op_blocked_conv_1 = {
     .state_bytes = sizeof(struct blocked_plan),
     .inputs = "X:V W:W B:T? Z:T? S:T?",
     .outputs = "Y:U",
-    .types = "T=f32 V=f32,bf16 U=f32,bf16 W=f32,f16,bf16",
+    .types = "T=f32 V=f32,f16,bf16 U=f32,bf16 W=f32,f16,bf16",
     .attrs = blocked_conv_attrs,
     .infer = blocked_conv_infer,
     .pack = blocked_conv_pack,

@@ -3,8 +3,9 @@
  *
  * A task is some lines of the output (of one line, some columns) and some panels of output
  * channels. Without padding it reads X where it lies; else a copy of what it sees, with zeros
- * around, which stays in L2 for all panels and for the following tasks of the same lines. A
- * window of 1 makes one line of all pixels. Tasks depend on shapes only. */
+ * around, which stays in L2 for all panels and for the following tasks of the same lines. A plain
+ * X in f16 or bf16 is always copied, as floats. A window of 1 makes one line of all pixels. Tasks
+ * depend on shapes only. */
 #include "blocked.h"
 
 enum {
@@ -83,7 +84,8 @@ static int64_t element(const struct blocked_plan *p)
 /* Bytes of a pixel's inputs in X. */
 static int64_t pixel_bytes(const struct blocked_plan *p)
 {
-    return p->inputs * (p->shape.x_bf16 ? (int64_t)sizeof(uint16_t) : element(p));
+    const bool narrow = p->shape.x_bf16 || p->shape.plain_type != 0;
+    return p->inputs * (narrow ? (int64_t)sizeof(uint16_t) : element(p));
 }
 /* Elements of a pixel's inputs where the kernel finds them. */
 static int64_t unit(const struct blocked_plan *p)
@@ -193,7 +195,7 @@ static void lay_out(struct blocked_plan *p)
     const struct window *w = &p->shape.w;
     int64_t rows = w->in[1], columns = w->in[2];
     p->strip_h = p->strip_w = 0;
-    if (padded(w) || (p->words && !p->shape.x_bf16)) {
+    if (padded(w) || (p->words && !p->shape.x_bf16) || p->shape.plain_type != 0) {
         rows = p->strip_h = copied(w, 1, p->block_h);
         columns = p->strip_w = copied(w, 2, p->block_w);
     }
@@ -297,6 +299,8 @@ static void copy_pixels(const struct blocked_plan *p, char *to, const char *x, i
     if (p->words && !p->shape.x_bf16)
         p->kernels->words_bf16((uint32_t *)(void *)to, (const float *)(const void *)x,
                                (size_t)(n * unit(p)));
+    else if (p->shape.plain_type != 0)
+        attn_stored_to_floats(p->kernels, p->shape.plain_type, (float *)(void *)to, x, n);
     else
         memcpy(to, x, (size_t)(n * pixel_bytes(p)));
 }

@@ -11,7 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 5
 random = np.random.default_rng(SEED)
-KINDS = {"f4": TensorProto.FLOAT, "u1": TensorProto.UINT8, "i1": TensorProto.INT8}
+KINDS = {"f4": TensorProto.FLOAT, "f2": TensorProto.FLOAT16, "u1": TensorProto.UINT8,
+         "i1": TensorProto.INT8}
 
 
 def between(low, high):

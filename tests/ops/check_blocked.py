@@ -513,6 +513,7 @@ def named_by_file():
     yield "BlockedConv", [x, one.astype("f2"), some], {"channels": 16, "transposed": 1}, 0
     yield "BlockedConv", [x, ("f4", 16, 16, 3, 3), some[:16], None, some[:16]], few, 4
     yield "BlockedConv", [x, w, None, x], {"channels": 16, "to_bf16": 1}, 4
+    yield "BlockedConv", [("f2", 1, 1, 8, 8, 16), w], few, 4
     yield "BlockedConv", [late, w], {"channels": 16, "to_bf16": 1, "winograd": 1}, 4
     four = {"channels": 16, "transposed": 1, "spread_h": 2}
     yield "BlockedConv", [x, one], four, 0
