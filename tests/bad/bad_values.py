@@ -161,7 +161,7 @@ SHAPES = [
 
 
 def gather(name, what, exits, index, size=2):
-    says = "is empty" if size == 0 else "'i' is .* and holds -?[0-9]+ at 0, expected -2 to 1"
+    says = "is empty" if size == 0 else "'i' is .*, holds -?[0-9]+ at 0, expected -2 to 1"
     return node_case(name, what, exits, says, "Gather",
                      {"x": f32(size, 3), "i": np.array([index])})
 
