@@ -242,6 +242,11 @@ def test_moduleop_takes_indices_and_reshapes(folder):
                 dynamic={"input": {0: "batch", 1: "seq"}},
                 moduleop=[f"{__name__}.Packed=self.out({spec})"])
         assert operators_of(path) == ["LinearAttention"]
+    convert(model[0], torch.randn(2, 13, 16), output=path, quiet=True, attnrun=common.ATTNRUN,
+            dynamic={"x": {0: "batch", 1: "seq"}},  # the module is the model itself
+            moduleop=[f"{__name__}.Packed=self.out(attnrun::LinearAttention("
+                      "*self.qkv(x).chunk(3, -1), q_num_heads=4))"])
+    assert operators_of(path) == ["LinearAttention"]
     for spec, words in (("self.out.__class__(attnrun::Boom(x))", "is no part of a module"),
                         ("attnrun::Boom(open('x'))", "is neither a constant"),
                         ("attnrun::Boom(x) + attnrun::Boom(x)", "with one operator")):

@@ -10,6 +10,7 @@ at. What is not replaced is left as it is, with the reason if it is of a known c
 To add a module: a class in adapters/, see ../README.md and adapters/longformer.py.
 """
 import contextlib
+import inspect
 import importlib
 import pkgutil
 from dataclasses import dataclass, field
@@ -386,7 +387,8 @@ class Plan:
         undo = []
         try:
             for entry in self.taken:
-                _replace(undo, entry.module, "forward", entry.adapter.forward)
+                _replace(undo, entry.module, "forward",
+                         _with_signature(entry.module, entry.adapter.forward))
             for module, patch in self._companions():
                 _replace(undo, module, patch.method, patch.function.__get__(module))
             yield
@@ -417,6 +419,15 @@ def _replace(undo, module, name, function):
         raise RuntimeError(f"{type(module).__name__}.{name} is already replaced")
     setattr(module, name, function)
     undo.append((module, name))
+
+
+def _with_signature(module, function):
+    """`function` with the parameters of the module's forward: the exporter binds the sizes of a
+    model's inputs by those names, and the module may be the model itself."""
+    def forward(*args, **kwargs):
+        return function(*args, **kwargs)
+    forward.__signature__ = inspect.signature(module.forward)
+    return forward
 
 
 def _with_reference(entry):
