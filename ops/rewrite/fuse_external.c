@@ -5,8 +5,9 @@
  *                  slots)) + bv
  *
  * mk and mv are constants: of MatMul, for x (batch, tokens, channels), or of Conv of size
- * 1, for x (batch, channels, tokens), which may have been a map of rank 4 before. Nodes
- * whose mk has a bias stay unchanged, though the softmax over tokens would cancel it. */
+ * 1, for x (batch, channels, tokens). Both may have been maps of rank 4 before, tokens
+ * through a Transpose. Nodes whose mk has a bias stay unchanged, though the softmax over
+ * tokens would cancel it. */
 #include "../../runtime/poll.h"
 #include "map_gates.h"
 
@@ -84,19 +85,37 @@ static const char *fuse_external_check_weights(const struct attn_graph *graph,
     return fits ? NULL : "its softmax is not over tokens, or its sum not over slots";
 }
 
-/* Takes (batch, channels, pixels) as the map that it was, and the result as a map
- * again. */
+/* Exchanges the two last of three axes. */
+static bool swaps_tokens(const struct attn_node *node)
+{
+    static const int64_t perm[] = { 0, 2, 1 };
+    const struct attn_attr *attr = node ? attn_node_attr(node, "perm") : NULL;
+    return node_is(node, "Transpose") && attr != NULL && attr->kind == ATTN_ATTR_INTS &&
+           attr->ints.n == 3 && memcmp(attr->ints.v, perm, sizeof perm) == 0;
+}
+
+/* Takes (batch, channels, pixels), also where it is transposed to tokens, as the map that
+ * it was, and the result as a map again. */
 static void take_maps(const struct attn_graph *graph, struct external_match *found)
 {
-    const struct attn_node *before = attn_graph_producer(graph, found->x);
+    int32_t x = found->x;
     const struct attn_node *behind = attn_graph_only_user(graph, found->result);
-    if (!found->by_dim || !node_is(before, "Reshape") || !node_is(behind, "Reshape") ||
+    if (!found->by_dim) {
+        const struct attn_node *transpose = attn_graph_producer(graph, x);
+        if (!swaps_tokens(transpose) || !swaps_tokens(behind) ||
+            !attn_match_is_f32_of(graph, transpose->in[0], 3))
+            return;
+        x = transpose->in[0];
+        behind = attn_graph_only_user(graph, behind->out[0]);
+    }
+    const struct attn_node *before = attn_graph_producer(graph, x);
+    if (!node_is(before, "Reshape") || !node_is(behind, "Reshape") ||
         !attn_match_is_f32_of(graph, before->in[0], 4) ||
         !attn_match_is_f32_of(graph, behind->out[0], 4))
         return;
     const attnrun_dim *from = match_type(graph, before->in[0])->dims,
                       *to = match_type(graph, behind->out[0])->dims,
-                      *flat = match_type(graph, found->x)->dims;
+                      *flat = match_type(graph, x)->dims;
     if (!dim_equal(from[0], flat[0]) || !dim_equal(from[1], flat[1]) ||
         !dim_equal(to[0], flat[0]) || !dim_is(to[1], found->mv.rows) ||
         !dim_equal(to[2], from[2]) || !dim_equal(to[3], from[3]))

@@ -407,6 +407,7 @@ static attn_status run_fuse_performer(struct attn_graph *graph, int32_t *applied
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
         if (node_is_of(graph->nodes[n], "attnrun", "LinearAttention") &&
             graph->nodes[n]->pub.n_in == 3 &&
+            attn_match_int(graph->nodes[n], "dims_first", 0) == 0 &&
             graph->values[graph->nodes[n]->out[0]].n_uses > 0)
             TRY(performer_try_node(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;

@@ -77,7 +77,8 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     int32_t in[MAX_IN], y;
     struct attn_attr attrs[MAX_ATTRS];
     struct attn_node *made;
-    if (node->pub.n_in < 3 || node->pub.n_in > MAX_IN || node->pub.n_out != 1)
+    if (node->pub.n_in < 3 || node->pub.n_in > MAX_IN || node->pub.n_out != 1 ||
+        attn_match_int(node, "dims_first", 0) != 0)
         return ATTNRUN_OK;
     for (int i = 0; i < node->pub.n_in; i++) {
         in[i] = i < 3 ? by_token(graph, node, i) : node->in[i];

@@ -68,9 +68,12 @@ attn_status attn_linear_replace(struct attn_graph *graph, struct attn_node *node
     const struct attn_linear_order *o = &linear->order;
     const attnrun_type *q = &graph->values[o->in[0]].type,
                        *v = &graph->values[o->in[2]].type;
-    const bool has_heads = q->rank == RANK, joins = has_heads && o->by_token;
-    const int64_t heads = has_heads ? q->dims[o->by_token ? 2 : 1].value : 1,
-                  dim = q->dims[q->rank - 1].value, v_dim = v->dims[v->rank - 1].value;
+    const bool dims_first = o->axes == ATTN_AXES_DIMS_FIRST;
+    const bool has_heads = q->rank == RANK,
+               joins = has_heads && o->axes == ATTN_AXES_TOKENS_FIRST;
+    const int64_t heads = has_heads ? q->dims[joins ? 2 : 1].value : 1,
+                  dim = q->dims[q->rank - 1 - dims_first].value,
+                  v_dim = v->dims[v->rank - 1 - dims_first].value;
     int32_t in[3] = { o->in[0], o->in[1], o->in[2] }, y;
     const struct attn_attr attrs[] = {
         MATCH_STRING("feature_map_q", linear->map_q),
@@ -79,6 +82,7 @@ attn_status attn_linear_replace(struct attn_graph *graph, struct attn_node *node
         MATCH_FLOAT("epsilon", (float)linear->epsilon),
         MATCH_FLOAT("scale", (float)linear->scale),
         MATCH_INT("is_causal", linear->causal),
+        MATCH_INT("dims_first", dims_first),
         MATCH_INT("q_num_heads", heads), /* of rank 3 alone */
         MATCH_INT("kv_num_heads", heads),
     };
@@ -89,7 +93,7 @@ attn_status attn_linear_replace(struct attn_graph *graph, struct attn_node *node
     }
     TRY(attn_graph_add_value(graph, NULL, &y));
     TRY(attn_graph_insert(graph, node, "attnrun", "LinearAttention", 3, in, 1, &y,
-                          joins || !has_heads ? 8 : 6, attrs, &made));
+                          joins || !has_heads ? 9 : 7, attrs, &made));
     if (joins) {
         const int64_t apart[4] = { 0, 0, heads, v_dim };
         TRY(attn_match_reshape(graph, node, 4, apart, &y));

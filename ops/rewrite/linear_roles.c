@@ -118,15 +118,16 @@ static void name_batch(struct attn_linear_roles *r)
 
 /* ---- order ---- */
 
-/* The axes of an operand: (batch, head, token, dim), (batch, token, head, dim), or without
- * heads. */
-static void write_order(const struct attn_linear_roles *r, bool by_token, char token,
-                        char dim, char *labels)
+static void write_order(const struct attn_linear_roles *r, enum attn_linear_axes axes,
+                        char token, char dim, char *labels)
 {
-    const char both[2][4] = { { r->batch, r->head, token, dim },
-                              { r->batch, token, r->head, dim } },
-               no_heads[4] = { r->batch, token, dim };
-    memcpy(labels, r->head == 0 ? no_heads : both[by_token], 4);
+    const char orders[ATTN_AXES_N][4] = { { r->batch, r->head, token, dim },
+                                          { r->batch, token, r->head, dim },
+                                          { r->batch, r->head, dim, token } },
+               no_heads[ATTN_AXES_N][4] = { { 0 },
+                                            { r->batch, token, dim },
+                                            { r->batch, dim, token } };
+    memcpy(labels, r->head == 0 ? no_heads[axes] : orders[axes], 4);
 }
 
 /* Y behind a Transpose that alone reads it; false where there is none. */
@@ -146,18 +147,18 @@ static bool transposed_result(const struct attn_graph *graph,
 
 /* How many operands have another order; *y: the result where it has this one. */
 static int count_moves(const struct attn_graph *graph, const struct attn_linear_roles *r,
-                       bool by_token, struct attn_labelled *y)
+                       enum attn_linear_axes axes, struct attn_labelled *y)
 {
     char labels[4];
     struct attn_labelled behind;
     const size_t n = (size_t)r->q.n;
-    write_order(r, by_token, r->query, r->dim, labels);
+    write_order(r, axes, r->query, r->dim, labels);
     int moves = memcmp(labels, r->q.labels, n) != 0;
-    write_order(r, by_token, r->key, r->dim, labels);
+    write_order(r, axes, r->key, r->dim, labels);
     moves += memcmp(labels, r->k.labels, n) != 0;
-    write_order(r, by_token, r->key, r->v_dim, labels);
+    write_order(r, axes, r->key, r->v_dim, labels);
     moves += memcmp(labels, r->v.labels, n) != 0;
-    write_order(r, by_token, r->query, r->v_dim, labels);
+    write_order(r, axes, r->query, r->v_dim, labels);
     *y = r->y;
     if (memcmp(labels, y->labels, n) == 0)
         return moves;
@@ -165,6 +166,26 @@ static int count_moves(const struct attn_graph *graph, const struct attn_linear_
         return moves + 1;
     *y = behind;
     return moves;
+}
+
+/* The order that the fewest operands, *moves, are not in, and Y in it. */
+static enum attn_linear_axes choose_order(const struct attn_graph *graph,
+                                          const struct attn_linear_roles *r, int *moves,
+                                          struct attn_labelled *y)
+{
+    enum attn_linear_axes chosen =
+        r->head == 0 ? ATTN_AXES_TOKENS_FIRST : ATTN_AXES_HEADS_FIRST;
+    *moves = count_moves(graph, r, chosen, y);
+    for (int axes = (int)chosen + 1; axes < ATTN_AXES_N; axes++) {
+        struct attn_labelled other;
+        const int n = count_moves(graph, r, (enum attn_linear_axes)axes, &other);
+        if (n >= *moves)
+            continue;
+        chosen = (enum attn_linear_axes)axes;
+        *moves = n;
+        *y = other;
+    }
+    return chosen;
 }
 
 const char *attn_linear_roles_fit(const struct attn_graph *graph,
@@ -192,12 +213,11 @@ const char *attn_linear_roles_fit(const struct attn_graph *graph,
     if (!known)
         return "its heads and their sizes are not known";
     struct attn_labelled y;
-    return count_moves(graph, r, false, &y) <= MAX_MOVES ||
-                   count_moves(graph, r, true, &y) <= MAX_MOVES
-               ? NULL
-               : "most of its operands have their axes in another order, in which "
-                 "products take "
-                 "no longer";
+    int moves;
+    choose_order(graph, r, &moves, &y);
+    return moves <= MAX_MOVES ? NULL
+                              : "most of its operands have their axes in another order, "
+                                "in which products take no longer";
 }
 
 attn_status attn_linear_roles_arrange(struct attn_graph *graph, struct attn_node *node,
@@ -208,19 +228,18 @@ attn_status attn_linear_roles_arrange(struct attn_graph *graph, struct attn_node
     const struct attn_labelled *const operands[] = { &r->q, &r->k, &r->v };
     const char tokens[] = { r->query, r->key, r->key },
                dims[] = { r->dim, r->dim, r->v_dim };
-    struct attn_labelled y[2];
-    const int by_head = count_moves(graph, r, false, &y[0]),
-              by_token = count_moves(graph, r, true, &y[1]);
-    *order = (struct attn_linear_order){ .by_token = r->head == 0 || by_token < by_head };
+    struct attn_labelled y;
+    int moves;
+    *order = (struct attn_linear_order){ .axes = choose_order(graph, r, &moves, &y) };
     for (int i = 0; i < 3; i++) {
         char labels[4];
-        write_order(r, order->by_token, tokens[i], dims[i], labels);
+        write_order(r, order->axes, tokens[i], dims[i], labels);
         order->in[i] = operands[i]->value;
         TRY(attn_labels_transpose(graph, node, operands[i]->labels, labels,
                                   operands[i]->n, &order->in[i]));
     }
-    order->y = y[order->by_token].value;
-    write_order(r, order->by_token, r->query, r->v_dim, order->made);
-    memcpy(order->y_labels, y[order->by_token].labels, 4);
+    order->y = y.value;
+    write_order(r, order->axes, r->query, r->v_dim, order->made);
+    memcpy(order->y_labels, y.labels, 4);
     return ATTNRUN_OK;
 }

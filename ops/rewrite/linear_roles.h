@@ -22,14 +22,22 @@ bool attn_linear_roles_read(const struct attn_graph *graph,
 const char *attn_linear_roles_fit(const struct attn_graph *graph,
                                   struct attn_linear_roles *roles);
 
-/* The operands in one order of axes, batch first and dims last. */
+/* The orders of axes that LinearAttention reads; without heads, the last two. */
+enum attn_linear_axes {
+    ATTN_AXES_HEADS_FIRST,  /* (batch, head, token, dim) */
+    ATTN_AXES_TOKENS_FIRST, /* (batch, token, head, dim), as (batch, token, head * dim) */
+    ATTN_AXES_DIMS_FIRST,   /* (batch, head, dim, token) */
+    ATTN_AXES_N
+};
+
+/* The operands in one order of axes. */
 struct attn_linear_order {
     int32_t in[3];             /* Q, K, V */
     int32_t y;                 /* the result goes in the place of this value, ... */
     char made[4], y_labels[4]; /* ... once its axes, which are `made`, are in its order */
-    bool by_token;             /* heads behind tokens, or none */
+    enum attn_linear_axes axes;
 };
-/* Heads before tokens or behind them, whichever moves fewer operands: those that are in another
+/* The order that moves the fewest operands: those that are in another
  * order are transposed in front of `node`, whose result is Y. A Transpose that alone reads it
  * counts as its order, too. */
 attn_status attn_linear_roles_arrange(struct attn_graph *graph, struct attn_node *node,

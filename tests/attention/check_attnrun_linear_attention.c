@@ -6,7 +6,7 @@
 
 struct sizes {
     int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim;
-    bool causal, masked, past, present;
+    bool causal, masked, past, present, dims_first;
     const char *map_q, *map_k, *denominator; /* NULL: absent */
     double epsilon, scale;
 };
@@ -159,6 +159,52 @@ static void build_attributes(struct check *c, const struct sizes *s)
         check_float(c, "epsilon", (float)s->epsilon);
     if (s->scale != 1)
         check_float(c, "scale", (float)s->scale);
+    if (s->dims_first)
+        check_int(c, "dims_first", 1);
+}
+
+/* ---- tokens last ---- */
+
+/* An operand (batch, heads * dim, tokens), and the same as (batch, tokens, heads * dim), which
+ * is the caller's. */
+static float *operand_by_dim(struct check *c, const char *name, int64_t batch,
+                             int64_t tokens, int64_t width)
+{
+    const float *x = check_f32(c, name, DIMS(batch, width, tokens));
+    float *transposed = calloc((size_t)(batch * tokens * width + 1), sizeof *transposed);
+    for (int64_t b = 0; b < batch && !c->blank; b++)
+        for (int64_t i = 0; i < tokens; i++)
+            for (int64_t d = 0; d < width; d++)
+                transposed[(b * tokens + i) * width + d] =
+                    x[(b * width + d) * tokens + i];
+    return transposed;
+}
+
+static void build_dims_first(struct check *c, const struct sizes *s)
+{
+    struct operands o = { 0 };
+    const int64_t width = s->q_heads * s->v_dim;
+    build_attributes(c, s);
+    float *q = operand_by_dim(c, "Q", s->batch, s->q_len, s->q_heads * s->dim);
+    float *k = operand_by_dim(c, "K", s->batch, s->kv_len, s->kv_heads * s->dim);
+    float *v = operand_by_dim(c, "V", s->batch, s->kv_len, s->kv_heads * s->v_dim);
+    if (s->masked)
+        check_mask(c, "key_mask", s->batch, s->kv_len);
+    double *y = check_output(c, "Y", DIMS(s->batch, width, s->q_len));
+    o.q = q;
+    o.k = k;
+    o.v = v;
+    o.y = calloc((size_t)(s->batch * s->q_len * width + 1), sizeof *o.y);
+    if (!c->blank)
+        reference(s, &o);
+    for (int64_t b = 0; b < s->batch && !c->blank; b++)
+        for (int64_t i = 0; i < s->q_len; i++)
+            for (int64_t d = 0; d < width; d++)
+                y[(b * width + d) * s->q_len + i] = o.y[(b * s->q_len + i) * width + d];
+    free(q);
+    free(k);
+    free(v);
+    free(o.y);
 }
 
 static void build(struct check *c, const struct sizes *s)
@@ -269,6 +315,14 @@ static void refusals(struct check *c)
     build(c, &s);
     check_refuses(c, ATTNRUN_E_ATTR, "past|is_causal");
     s = plain;
+    s.causal = s.dims_first = true;
+    build_dims_first(c, &s);
+    check_refuses(c, ATTNRUN_E_ATTR, "dims_first|is_causal");
+    s.causal = false;
+    s.masked = true;
+    build_dims_first(c, &s);
+    check_refuses(c, ATTNRUN_E_ATTR, "dims_first|key_mask");
+    s = plain;
     s.epsilon = -1;
     build(c, &s);
     check_refuses(c, ATTNRUN_E_ATTR, "epsilon|-1");
@@ -341,6 +395,19 @@ void check_attnrun_linear_attention(struct check *c)
         build(c, &s);
         check_run_with(c, 1e-4, 1e-4);
     }
+    CHECK_ROUNDS(c, 60)
+    {
+        struct sizes s = random_sizes(c);
+        s.causal = s.past = s.present = s.masked = false;
+        s.dims_first = true;
+        if (c->round % 10 == 0) /* slices */
+            s.batch = s.kv_heads = s.q_heads = 1, s.kv_len = 4100;
+        build_dims_first(c, &s);
+        if (s.denominator != NULL && strcmp(s.denominator, "none") == 0)
+            check_run_with(c, 1e-4, 1e-5 * (double)(s.kv_len + 10));
+        else
+            check_run_with(c, 1e-4, 1e-5 + 3e-7 * (double)s.kv_len);
+    }
     refusals(c);
     refusals_of_operands(c);
     struct sizes large = { .batch = 1,
@@ -358,4 +425,9 @@ void check_attnrun_linear_attention(struct check *c)
         build(c, &large);
         check_extra_memory(c, 2 << 20);
     }
+    large.causal = false;
+    large.dims_first = true;
+    c->blank = true;
+    build_dims_first(c, &large);
+    check_extra_memory(c, 2 << 20);
 }

@@ -1,7 +1,6 @@
 """Attention by kernel features, as modules of q, k, v: stock ones (PyPI performer-pytorch,
 linear-attention-transformer) and forms as others write them, with what they become; near misses
-become LinearAttention, which needs no more than their associativity, or None. Softmaxes of dims
-before tokens stay products, which take no longer."""
+become LinearAttention, which needs no more than their associativity, or None."""
 import torch
 from linear_attention_transformer.linear_attention_transformer import linear_attn
 from performer_pytorch import FastAttention
@@ -175,9 +174,9 @@ FORMS = {
     "softmax_no_heads": (Softmaxes("no heads"), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     "softmax_keys": (Softmaxes("keys", of_q=None), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     "softmax_queries": (Softmaxes(of_q=-2), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
-    # near misses
     "softmax_dims": (Softmaxes("dims", of_q=-2, of_k=-1), "qkv", (2, 3, 8, 40), 3, MANY, "sd",
-                     None),
+                     LINEAR),
+    # near misses
     "softmax_read": (Softmaxes(read=True), "qkv", SHAPE, 2, MANY, "sd", None),
     "softmax_over_slots": (Plain(over_slots), "qkv", SHAPE, 2, MANY, "sd", None),
     "softmax_over_heads": (Softmaxes(of_k=1), "qkv", SHAPE, 2, MANY, "sd", None),

@@ -109,6 +109,17 @@ class Slots(nn.Module):
         return y + a.mean() if self.keep else y
 
 
+class Pixels(nn.Module):
+    """A layer of tokens over the pixels of a map."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x.flatten(2).transpose(1, 2)).transpose(1, 2).view_as(x)
+
+
 class Branches(nn.Module):
     """Selective kernels; what a near miss changes is a setting."""
 
@@ -179,6 +190,8 @@ FORMS = {
     "external_fightingcv": on_tokens(ExternalAttention(16, 6), EXTERNAL),
     "external_tokens": on_tokens(Slots(tokens=True, softmax=1, total=2), EXTERNAL),
     "external_map": on_maps(Slots(), EXTERNAL),
+    "external_fightingcv_map": on_maps(Pixels(ExternalAttention(16, 6)), EXTERNAL),
+    "external_tokens_map": on_maps(Pixels(Slots(tokens=True, softmax=1, total=2)), EXTERNAL),
     "external_channels_first": on_tokens(Slots(), EXTERNAL, (2, 16, 40), 2),
     "sk_timm": on_maps(behind(SelectiveKernel(16, 16, rd_channels=5)), SK),
     "sk_timm_paths": on_maps(behind(SelectiveKernel(16, 16, rd_channels=5, kernel_size=[3, 5, 3],

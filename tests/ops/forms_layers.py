@@ -160,8 +160,8 @@ FORMS = {
     "relu": on_tokens(Linear(feature=torch.relu, epsilon=1e-3), LINEAR),
     "squares": on_tokens(Linear("rearranged", torch.square), LINEAR),
     "ones": on_tokens(Ones(), LINEAR),
+    "diffusion": on_maps(Maps(), LINEAR),
     # near misses
-    "diffusion": on_maps(Maps(), None),
     "transformer_causal": on_tokens(transformer(causal=True, blindspot_size=8), None, lengths=()),
     "sums_of_queries": on_tokens(Linear(total="queries"), None),
     "first_key": on_tokens(Linear(total="first"), None),

@@ -45,7 +45,7 @@ static float count_kept(const struct attn_feature_call *c, struct attn_feature_t
  * their stride. */
 static void take_column(const struct attn_feature_call *c, struct attn_gemm_f32 *g)
 {
-    if (g->b_row != 1)
+    if (g->b_row != 1 || c->plan->sizes.dims_first)
         return;
     c->kernels->gemm_pack_f32(c->column, g->b, 1, 1, g->k, g->n);
     g->b = c->column;
@@ -63,7 +63,7 @@ static void add_values(const struct attn_feature_call *c, struct attn_feature_ti
                                .a_col = p->transposed ? 0 : p->features,
                                .b = v,
                                .b_row = p->sizes.v.row,
-                               .b_col = 1,
+                               .b_col = p->sizes.dims_first ? p->sizes.kv_len : 1,
                                .c = sum->s,
                                .c_row = p->sizes.v_dim,
                                .m = (size_t)p->features,
@@ -151,10 +151,8 @@ static void store_present(const struct attn_feature_call *c, int64_t head,
 
 /* ---- answers ---- */
 
-/* Multiplies y_i by scale / g(dots_i) for the rows of a tile of queries; the first
- * `empty` rows see no key. */
-static void divide(const struct attn_feature_call *c, float *y, int64_t row, int64_t n,
-                   int64_t empty)
+/* Makes scale / g(dots_i) of dots_i, i < n; false where all are 1. */
+static bool make_factors(const struct attn_feature_call *c, int64_t n)
 {
     const struct attn_feature_plan *p = c->plan;
     const float epsilon = p->epsilon;
@@ -171,12 +169,22 @@ static void divide(const struct attn_feature_call *c, float *y, int64_t row, int
             r = 1.0f;
         by[i] = p->scale / r;
     }
+    return p->denominator != ATTN_DENOMINATOR_NONE || p->scale != 1.0f;
+}
+
+/* Multiplies y_i by scale / g(dots_i) for the rows of a tile of queries; the first
+ * `empty` rows see no key. */
+static void divide(const struct attn_feature_call *c, float *y, int64_t row, int64_t n,
+                   int64_t empty)
+{
+    const struct attn_feature_plan *p = c->plan;
+    const bool scales = make_factors(c, n);
     for (int64_t i = 0; i < min64(n, empty); i++)
         memset(y + i * row, 0, (size_t)p->sizes.v_dim * sizeof *y);
     empty = min64(n, empty);
-    if (p->denominator != ATTN_DENOMINATOR_NONE || p->scale != 1.0f)
+    if (scales)
         c->kernels->multiply_rows_f32(y + empty * row, row, (size_t)(n - empty),
-                                      (size_t)p->sizes.v_dim, by + empty);
+                                      (size_t)p->sizes.v_dim, c->dots + empty);
 }
 
 /* The place of S in panels; each head has one. */
@@ -228,12 +236,50 @@ static void answer_tile(const struct attn_feature_call *c, struct attn_feature_t
     divide(c, y, p->sizes.y.row, t.n, sum->more[0] > 0 ? 0 : t.n);
 }
 
+/* The same where tokens are last: the factors are those of the columns of features. */
+static void answer_columns(const struct attn_feature_call *c, struct attn_feature_tile t,
+                           const struct attn_feature_sum *sum)
+{
+    const struct attn_feature_plan *p = c->plan;
+    float *y = rows_of_y(c, t);
+    for (int64_t i = 0; sum->more[0] <= 0 && i < p->sizes.v_dim; i++)
+        memset(y + i * p->sizes.q_len, 0, (size_t)t.n * sizeof *y);
+    if (sum->more[0] <= 0)
+        return;
+    p->callbacks->queries(c, t, c->queries, sum->z, c->dots);
+    if (make_factors(c, t.n)) {
+        const struct attn_features f = { .x = c->queries,
+                                         .y = c->queries,
+                                         .x_row = ATTN_TRANSPOSED_ROW,
+                                         .y_row = ATTN_TRANSPOSED_ROW,
+                                         .rows = (size_t)p->features,
+                                         .n = (size_t)t.n,
+                                         .map = ATTN_MAP_IDENTITY,
+                                         .scale = 1,
+                                         .column_factor = c->dots };
+        c->kernels->features_f32(&f);
+    }
+    const struct attn_gemm_f32 g = { .a = sum->s,
+                                     .a_row = 1,
+                                     .a_col = p->sizes.v_dim,
+                                     .b = c->queries,
+                                     .b_row = ATTN_TRANSPOSED_ROW,
+                                     .b_col = 1,
+                                     .c = y,
+                                     .c_row = p->sizes.q_len,
+                                     .m = (size_t)p->sizes.v_dim,
+                                     .n = (size_t)t.n,
+                                     .k = (size_t)p->features,
+                                     .scratch = c->gemm };
+    c->kernels->gemm_f32(&g);
+}
+
 /* Computes queries from … to - 1 of the query heads of `h`, chunk by chunk. */
 static attn_status answer(const struct attn_feature_call *c, const struct heads *h,
                           int64_t from, int64_t to)
 {
     const struct attn_feature_plan *p = c->plan;
-    for (int64_t i = 0; i < h->n; i++)
+    for (int64_t i = 0; i < h->n && !p->sizes.dims_first; i++)
         pack_sum(c, &h->sums[i], i);
     for (int64_t at = from; at < to; at += p->chunk)
         for (int64_t i = 0; i < h->n * p->sizes.group; i++) {
@@ -242,7 +288,11 @@ static attn_status answer(const struct attn_feature_call *c, const struct heads 
             if (OP_CANCELLED(c->work))
                 return ATTNRUN_E_CANCELLED;
             t.head = t.head * p->sizes.group + i % p->sizes.group;
-            answer_tile(c, t, &h->sums[i / p->sizes.group], i / p->sizes.group);
+            const struct attn_feature_sum *sum = &h->sums[i / p->sizes.group];
+            if (p->sizes.dims_first)
+                answer_columns(c, t, sum);
+            else
+                answer_tile(c, t, sum, i / p->sizes.group);
         }
     return ATTNRUN_OK;
 }

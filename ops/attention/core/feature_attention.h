@@ -10,6 +10,10 @@
  * causal form takes chunks of 64 queries: S and z hold what comes before a chunk, and a
  * 64 x 64 triangle of scores covers the chunk itself.
  *
+ * With sizes.dims_first, the operands have their tokens last, and so have the features of
+ * keys (`transposed`) and of queries: (F, n), in rows ATTN_TRANSPOSED_ROW floats apart.
+ * Nothing is transposed; y is S' times the features of queries. Neither causal nor masked.
+ *
  *   infer:  fill in struct attn_feature_plan; attn_feature_plan_make() states phases from
  *           `first_phase` on, scratch and shared memory
  *   run:    attn_feature_run() for those phases

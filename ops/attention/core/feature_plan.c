@@ -25,6 +25,8 @@ static int64_t feature_plan_gemm_floats(const struct attn_feature_plan *p)
     const size_t n = (size_t)p->chunk, tile = (size_t)p->tile;
     size_t a = attn_gemm_scratch(f, v, tile), b = attn_gemm_scratch(n, v, f);
     size_t c = attn_gemm_scratch(PANEL, n, f), d = attn_gemm_scratch(PANEL, v, n);
+    if (p->sizes.dims_first)
+        c = attn_gemm_scratch(v, n, f), d = attn_gemm_scratch(1, n, f);
     a = a > b ? a : b;
     c = c > d ? c : d;
     return round_up(max64((int64_t)(a > c ? a : c), p->rule_gemm), 16);

@@ -107,9 +107,11 @@ struct heads_operand {
 
 /* `heads`: the attribute, for rank 3. */
 static attn_status split(const attnrun_step *step, int in, int rank, int64_t heads,
-                         struct heads_operand *o)
+                         bool dims_first, struct heads_operand *o)
 {
     const attnrun_type *t = &step->in[in];
+    const int tokens = dims_first ? rank - 1 : rank - 2,
+              width = dims_first ? rank - 2 : rank - 1;
     o->batch = attnrun_dim_unknown(step); /* one each: they need not be equal */
     o->heads = attnrun_dim_unknown(step);
     o->tokens = attnrun_dim_unknown(step);
@@ -124,16 +126,16 @@ static attn_status split(const attnrun_step *step, int in, int rank, int64_t hea
     o->batch = t->dims[0];
     if (rank == 4) {
         o->heads = t->dims[1];
-        o->tokens = t->dims[2];
-        o->dim = t->dims[3];
+        o->tokens = t->dims[tokens];
+        o->dim = t->dims[width];
         return ATTNRUN_OK;
     }
-    o->tokens = t->dims[1];
-    if (dim_is_const(t->dims[2]) && t->dims[2].value % heads != 0)
+    o->tokens = t->dims[tokens];
+    if (dim_is_const(t->dims[width]) && t->dims[width].value % heads != 0)
         return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                             "expected a multiple of %s in dim 2",
-                             attn_plural(heads, "head"));
-    o->dim = attnrun_dim_div(step, t->dims[2], dim_of(heads));
+                             "expected a multiple of %s in dim %d",
+                             attn_plural(heads, "head"), width);
+    o->dim = attnrun_dim_div(step, t->dims[width], dim_of(heads));
     return ATTNRUN_OK;
 }
 
@@ -193,10 +195,12 @@ attn_status attn_qkv_infer(const attnrun_step *step, const struct attn_heads_arg
     }
     TRY(check_rank(step, args, rank));
     for (int i = 0; i < 3; i++)
-        TRY(split(step, ins[i], rank, i == 0 ? q_heads : kv_heads, &o[i]));
+        TRY(split(step, ins[i], rank, i == 0 ? q_heads : kv_heads,
+                  (flags & ATTN_DIMS_FIRST) != 0, &o[i]));
     TRY(heads_check_operands(step, k, v, flags, o));
     *shape = (struct attn_qkv){ .rank = rank,
                                 .dtype = step->in[q].dtype,
+                                .dims_first = (flags & ATTN_DIMS_FIRST) != 0,
                                 .batch = known_of(o[0].batch,
                                                   known_of(o[1].batch, o[2].batch)),
                                 .q_len = o[0].tokens,
@@ -214,11 +218,15 @@ attn_status attn_qkv_infer(const attnrun_step *step, const struct attn_heads_arg
 
 attn_status attn_qkv_output(attnrun_step *step, const struct attn_qkv *shape, int out)
 {
-    attnrun_dim by_head[4] = { shape->batch, shape->q_heads, shape->q_len, shape->v_dim };
+    const bool dims_first = shape->dims_first;
+    attnrun_dim by_head[4] = { shape->batch, shape->q_heads,
+                               dims_first ? shape->v_dim : shape->q_len,
+                               dims_first ? shape->q_len : shape->v_dim };
     if (shape->rank != 3)
         return op_out(step, out, shape->dtype, shape->rank, by_head);
-    attnrun_dim joined[3] = { shape->batch, shape->q_len,
-                              attnrun_dim_mul(step, shape->q_heads, shape->v_dim) };
+    const attnrun_dim width = attnrun_dim_mul(step, shape->q_heads, shape->v_dim);
+    attnrun_dim joined[3] = { shape->batch, dims_first ? width : shape->q_len,
+                              dims_first ? shape->q_len : width };
     return op_out(step, out, shape->dtype, 3, joined);
 }
 
@@ -241,6 +249,14 @@ struct attn_heads attn_heads_dense(int rank, int64_t heads, int64_t tokens, int6
     return (struct attn_heads){ tokens * heads * dim, dim, heads * dim };
 }
 
+static struct attn_heads heads_strides(const struct attn_qkv *shape, int64_t heads,
+                                       int64_t tokens, int64_t dim)
+{
+    if (shape->dims_first)
+        return (struct attn_heads){ heads * dim * tokens, dim * tokens, 1 };
+    return attn_heads_dense(shape->rank, heads, tokens, dim);
+}
+
 attn_status attn_qkv_sizes(const attnrun_step *step, const struct attn_heads_args *args,
                            const struct attn_qkv *shape, struct attn_sizes *sizes)
 {
@@ -252,7 +268,8 @@ attn_status attn_qkv_sizes(const attnrun_step *step, const struct attn_heads_arg
                             .dim = shape->dim.value,
                             .v_dim = shape->v_dim.value,
                             .scale = args->scale,
-                            .causal = args->is_causal != 0 };
+                            .causal = args->is_causal != 0,
+                            .dims_first = shape->dims_first };
     int64_t dims;
     if (s.q_len > INT32_MAX || s.kv_len > INT32_MAX || !ck_add(s.dim, s.v_dim, &dims))
         return op_fail(step, ATTNRUN_E_LIMIT,
@@ -263,10 +280,10 @@ attn_status attn_qkv_sizes(const attnrun_step *step, const struct attn_heads_arg
     s.offset = s.kv_len - s.q_len;
     if (!attn_scale_given(s.scale))
         s.scale = (float)(1.0 / sqrt((double)s.dim));
-    s.q = attn_heads_dense(shape->rank, s.q_heads, s.q_len, s.dim);
-    s.k = attn_heads_dense(shape->rank, s.kv_heads, s.kv_len, s.dim);
-    s.v = attn_heads_dense(shape->rank, s.kv_heads, s.kv_len, s.v_dim);
-    s.y = attn_heads_dense(shape->rank, s.q_heads, s.q_len, s.v_dim);
+    s.q = heads_strides(shape, s.q_heads, s.q_len, s.dim);
+    s.k = heads_strides(shape, s.kv_heads, s.kv_len, s.dim);
+    s.v = heads_strides(shape, s.kv_heads, s.kv_len, s.v_dim);
+    s.y = heads_strides(shape, s.q_heads, s.q_len, s.v_dim);
     *sizes = s;
     return ATTNRUN_OK;
 }

@@ -5,6 +5,9 @@
  * K  f32 (batch, kv_len, kv_heads * dim)  or (batch, kv_heads, kv_len, dim)
  * V  f32 as K, with v_dim
  *
+ * With ATTN_DIMS_FIRST, the tokens are the last axis: (batch, q_heads * dim, q_len) or
+ * (batch, q_heads, dim, q_len), and so on.
+ *
  * All three have the same rank. Rank 3 needs q_num_heads (kv_num_heads is the same by
  * default), and rank 4 must not have either. Query head h reads key head h / group. A
  * causal query i sees the keys j <= i + offset, where offset = kv_len - q_len.
@@ -58,23 +61,27 @@ struct attn_heads_args {
 
 enum {
     ATTN_SAME_LENGTH = 1, /* q_len == kv_len */
-    ATTN_SAME_HEADS = 2   /* q_heads == kv_heads */
+    ATTN_SAME_HEADS = 2,  /* q_heads == kv_heads */
+    ATTN_DIMS_FIRST = 4   /* the tokens are the last axis */
 };
 
 /* The shapes as far as infer knows them. rank -1: the rank of none of the three is known,
  * and all dims are unknown. */
 struct attn_qkv {
     int32_t rank, dtype;
+    bool dims_first;
     attnrun_dim batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim;
 };
 
-/* The shapes as numbers, where step->concrete. Strides are those of dense operands. */
+/* The shapes as numbers, where step->concrete. Strides are those of dense operands. With
+ * dims_first, the rows of tokens are 1 apart, and the numbers of a row as far as there
+ * are tokens. */
 struct attn_sizes {
     int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim;
     int64_t group;  /* q_heads / kv_heads */
     int64_t offset; /* kv_len - q_len: query i is at position i + offset */
     float scale;
-    bool causal;
+    bool causal, dims_first;
     struct attn_heads q, k, v, y;
 };
 

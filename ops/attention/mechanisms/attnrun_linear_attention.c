@@ -8,6 +8,8 @@
  * Q               f32 (batch, q_len, q_heads * dim) or (batch, q_heads, q_len, dim)
  * K, V            f32 (batch, kv_len, kv_heads * dim or v_dim), or by head: see heads.h
  * Y               as Q, with v_dim
+ * dims_first      1: all four have their tokens last, (batch, q_heads * dim, q_len) or
+ *                 (batch, q_heads, dim, q_len), as maps have; not causal, no key_mask
  * key_mask        b8 (batch, kv_len): false leaves a key out; a query without any key
  *                 gives 0
  * past_kv, past_z (batch, kv_heads, dim, v_dim), (batch, kv_heads, dim): S and z of the
@@ -34,6 +36,7 @@
 
 struct attnrun_linear_args {
     struct attn_heads_args heads;
+    int64_t dims_first;
     int32_t feature_map_q, feature_map_k, denominator;
     float epsilon;
 };
@@ -45,6 +48,7 @@ static const attnrun_attr_def attnrun_linear_attrs[] = {
               "elu1|relu|identity|softmax_n|exp", 0),
     ATTR_ENUM(struct attnrun_linear_args, denominator, "add|clamp|none", 0),
     ATTR_FLOAT(struct attnrun_linear_args, epsilon, 1e-6f),
+    ATTR_FLAG(struct attnrun_linear_args, dims_first, 0),
     ATTR_END,
 };
 
@@ -186,6 +190,122 @@ static void softmax_end(const struct attn_feature_call *c,
     }
 }
 
+/* ---- tokens last: features (F, n) of columns of K and Q ---- */
+
+/* The features of keys, less the maxima of their rows where those are given. */
+static void write_columns(const struct attn_feature_call *c, struct attn_feature_tile t,
+                          float *features, const struct attn_feature_sum *sum,
+                          const float *max)
+{
+    const struct attnrun_linear_args *args = c->rule_arg;
+    const struct attn_feature_plan *p = c->plan;
+    const struct attn_features f = { .x = attn_tile_rows(c->o->k, &p->sizes.k, t),
+                                     .y = features,
+                                     .x_row = p->sizes.kv_len,
+                                     .y_row = ATTN_TRANSPOSED_ROW,
+                                     .rows = (size_t)p->features,
+                                     .n = (size_t)t.n,
+                                     .map = kernel_map(args->feature_map_k),
+                                     .scale = 1,
+                                     .row_shift = max,
+                                     .row_sums = sum->z };
+    c->kernels->features_f32(&f);
+}
+
+static void key_columns(const struct attn_feature_call *c, struct attn_feature_tile t,
+                        float *features, const struct attn_feature_sum *sum)
+{
+    write_columns(c, t, features, sum, NULL);
+}
+
+static void softmax_key_columns(const struct attn_feature_call *c,
+                                struct attn_feature_tile t, float *features,
+                                const struct attn_feature_sum *sum)
+{
+    const struct attn_feature_plan *p = c->plan;
+    const float *x = attn_tile_rows(c->o->k, &p->sizes.k, t);
+    float *max = sum->more + 1, *old = c->rule_scratch + TILE;
+    memcpy(old, max, (size_t)p->features * sizeof *max);
+    for (int64_t i = 0; i < p->features; i++, x += p->sizes.kv_len) {
+        const float largest = c->kernels->reduce_max_f32(x, (size_t)t.n);
+        max[i] = largest > max[i] ? largest : max[i];
+    }
+    rescale(c, sum, old, max);
+    write_columns(c, t, features, sum, max);
+}
+
+/* dots = z' features (F, n). */
+static void column_dots(const struct attn_feature_call *c, const float *features,
+                        int64_t n, const float *z, float *dots)
+{
+    const struct attn_gemm_f32 g = { .a = z,
+                                     .a_row = c->plan->features,
+                                     .b = features,
+                                     .b_row = ATTN_TRANSPOSED_ROW,
+                                     .b_col = 1,
+                                     .c = dots,
+                                     .c_row = n,
+                                     .m = 1,
+                                     .n = (size_t)n,
+                                     .k = (size_t)c->plan->features,
+                                     .scratch = c->gemm };
+    c->kernels->gemm_f32(&g);
+}
+
+static void query_columns(const struct attn_feature_call *c, struct attn_feature_tile t,
+                          float *features, const float *z, float *dots)
+{
+    const struct attnrun_linear_args *args = c->rule_arg;
+    const struct attn_feature_plan *p = c->plan;
+    const bool softmax = args->feature_map_q == MAP_SOFTMAX;
+    float *shift = c->rule_scratch, *sums = dots;
+    struct attn_features f = { .x = attn_tile_rows(c->o->q, &p->sizes.q, t),
+                               .y = features,
+                               .x_row = p->sizes.q_len,
+                               .y_row = ATTN_TRANSPOSED_ROW,
+                               .rows = (size_t)p->features,
+                               .n = (size_t)t.n,
+                               .map = kernel_map(args->feature_map_q),
+                               .scale = 1 };
+    for (int64_t i = 0; softmax && i < t.n; i++) {
+        shift[i] = -INFINITY;
+        sums[i] = 0;
+    }
+    if (softmax) {
+        c->kernels->max_columns_f32(shift, f.x, f.x_row, f.rows, f.n, NULL);
+        f.column_shift = shift;
+        f.column_sums = sums;
+    }
+    c->kernels->features_f32(&f);
+    for (int64_t i = 0; softmax && i < t.n; i++)
+        shift[i] = 1.0f / sums[i];
+    if (softmax) {
+        f = (struct attn_features){ .x = features,
+                                    .y = features,
+                                    .x_row = ATTN_TRANSPOSED_ROW,
+                                    .y_row = ATTN_TRANSPOSED_ROW,
+                                    .rows = f.rows,
+                                    .n = f.n,
+                                    .map = ATTN_MAP_IDENTITY,
+                                    .scale = 1,
+                                    .column_factor = shift };
+        c->kernels->features_f32(&f);
+    }
+    if (p->denominator != ATTN_DENOMINATOR_NONE)
+        column_dots(c, features, t.n, z, dots);
+}
+
+static const struct attn_feature_callbacks column_callbacks = { .keys = key_columns,
+                                                                .queries =
+                                                                    query_columns };
+static const struct attn_feature_callbacks softmax_column_callbacks = {
+    .keys = softmax_key_columns,
+    .queries = query_columns,
+    .begin = begin_softmax,
+    .combine = softmax_combine,
+    .end = softmax_end
+};
+
 static const struct attn_feature_callbacks plain_callbacks = { .keys = write_keys,
                                                                .queries = write_queries };
 static const struct attn_feature_callbacks softmax_callbacks = { .keys = softmax_keys,
@@ -210,6 +330,11 @@ static attn_status check_modes(const attnrun_step *step)
         return op_fail(step, ATTNRUN_E_INPUT,
                        "past_kv and past_z go together; only %s is given",
                        op_has_in(step, PAST_KV) ? "past_kv" : "past_z");
+    if (args->dims_first != 0 &&
+        (args->heads.is_causal != 0 || op_has_in(step, KEY_MASK)))
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "dims_first is 1, expected 0 with %s: transpose the operands",
+                       args->heads.is_causal != 0 ? "is_causal 1" : "a key_mask");
     if (past && args->heads.is_causal == 0)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "a past state needs is_causal 1: all keys are seen at once here");
@@ -269,7 +394,8 @@ static attn_status attnrun_linear_infer(attnrun_step *step)
     struct attn_feature_plan *p = &((struct attnrun_linear_state *)step->state)->plan;
     const bool softmax = args->feature_map_k == MAP_SOFTMAX;
     struct attn_qkv shape;
-    TRY(attn_qkv_infer(step, &args->heads, Q, K, V, 0, &shape));
+    TRY(attn_qkv_infer(step, &args->heads, Q, K, V,
+                       args->dims_first != 0 ? ATTN_DIMS_FIRST : 0, &shape));
     TRY(check_modes(step));
     TRY(attn_key_mask_check(step, KEY_MASK, shape.batch, shape.kv_len));
     TRY(attnrun_linear_check_past(step, &shape));
@@ -277,7 +403,11 @@ static attn_status attnrun_linear_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     TRY(attn_qkv_sizes(step, &args->heads, &shape, &p->sizes));
-    p->callbacks = softmax ? &softmax_callbacks : &plain_callbacks;
+    p->transposed = args->dims_first != 0;
+    if (args->dims_first != 0)
+        p->callbacks = softmax ? &softmax_column_callbacks : &column_callbacks;
+    else
+        p->callbacks = softmax ? &softmax_callbacks : &plain_callbacks;
     p->features = p->sizes.dim;
     p->more = softmax ? 1 + p->features : 1;
     p->tile = TILE;
