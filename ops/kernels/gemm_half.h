@@ -25,8 +25,8 @@ static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr, const boo
         UNROLL
         for (int i = 0; i < mr; i++) {
             const v_f32 x = v_set(a[i * a_row]);
-            acc[i][0] += x * column[0];
-            acc[i][1] += x * column[1];
+            acc[i][0] = v_add_product(acc[i][0], x, column[0]);
+            acc[i][1] = v_add_product(acc[i][1], x, column[1]);
         }
         if (floats != NULL) {
             v_store(floats, column[0]);

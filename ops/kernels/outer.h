@@ -23,14 +23,14 @@ static ALWAYS_INLINE void outer_step(v_f32 (*acc)[2], const float *a, ptrdiff_t 
         for (int l = 0; l < VF; l++)
             UNROLL
         for (int v = 0; v < nv; v++)
-            acc[i + l][v] += column[v] * x[l];
+            acc[i + l][v] = v_add_product(acc[i + l][v], column[v], v_set(x[l]));
     }
     UNROLL
     for (int i = by_lane; i < mr; i++) {
         v_f32 x = v_set(a[i * a_row]);
         UNROLL
         for (int v = 0; v < nv; v++)
-            acc[i][v] += x * column[v];
+            acc[i][v] = v_add_product(acc[i][v], x, column[v]);
     }
 }
 

@@ -210,7 +210,7 @@ static ALWAYS_INLINE void value_step(v_f32 (*acc)[2], const float *v, const floa
         const v_f32 weight = v_set(scores[i]);
         UNROLL
         for (int c = 0; c < nv; c++)
-            acc[i][c] += weight * x[c];
+            acc[i][c] = v_add_product(acc[i][c], weight, x[c]);
     }
 }
 
@@ -260,10 +260,12 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
         for (int c = 0; c < nv; c++) {
             if (nv == 1) {
                 const v_f32 old = v_load_lanes(sums, lanes);
-                v_store_lanes(sums, lanes, old * t->factor[i] + acc[i][0]);
+                v_store_lanes(sums, lanes,
+                              v_add_product(acc[i][0], old, v_set(t->factor[i])));
             } else {
                 const v_f32 old = v_load(sums + c * VF);
-                v_store(sums + c * VF, old * t->factor[i] + acc[i][c]);
+                v_store(sums + c * VF,
+                        v_add_product(acc[i][c], old, v_set(t->factor[i])));
             }
         }
     }

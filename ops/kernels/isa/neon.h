@@ -42,6 +42,13 @@ static ALWAYS_INLINE v_f32 v_rounded(v_f32 x)
     __asm__("" : "+w"(x));
     return x;
 }
+/* gcc 12 makes fmul and fadd of a few sums of a tile of 6 rows, so that the bits of a row depended
+ * on the tile that it is in. */
+#define v_add_product v_add_product
+static ALWAYS_INLINE v_f32 v_add_product(v_f32 z, v_f32 x, v_f32 y)
+{
+    return (v_f32)vfmaq_f32((float32x4_t)z, (float32x4_t)x, (float32x4_t)y);
+}
 #define v_sqrt v_sqrt
 static inline v_f32 v_sqrt(v_f32 x) { return (v_f32)vsqrtq_f32((float32x4_t)x); }
 #define v_any v_any

@@ -63,6 +63,11 @@ static ALWAYS_INLINE v_f32 v_rounded(v_f32 x)
     return x;
 }
 #endif
+/* z + x * y in one rounding where the set has such an instruction. The compiler joins the two on
+ * x86; where it does so for some rows of a tile only, a set writes the instruction itself. */
+#ifndef v_add_product
+static ALWAYS_INLINE v_f32 v_add_product(v_f32 z, v_f32 x, v_f32 y) { return z + x * y; }
+#endif
 /* max(a, b) where a NaN in either operand gives b. */
 #ifndef v_max
 static inline v_f32 v_max(v_f32 a, v_f32 b) { return v_select(a > b, a, b); }
@@ -176,7 +181,7 @@ static ALWAYS_INLINE v_f32 v_load_half(const uint16_t *x, const bool f16)
 #ifndef v_load_u8
 static ALWAYS_INLINE v_u32 v_load_u8(const uint8_t *x)
 {
-    v_u32 y;
+    v_u32 y = { 0 };
     for (int i = 0; i < VF; i++)
         y[i] = x[i];
     return y;
