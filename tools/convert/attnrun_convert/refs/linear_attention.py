@@ -57,7 +57,7 @@ def safe_divide(top, sums, seen):
                   "past_kv?: B . . .", "past_z?: B . ."],
           outputs=["Y", "present_kv", "present_z"],
           attributes={**HEADS, "scale": 1.0, "feature_map_q": "elu1", "feature_map_k": "elu1",
-                      "denominator": "add", "epsilon": 1e-6},
+                      "denominator": "add", "epsilon": 1e-6, "dims_first": 0},
           examples=[
               example(q_num_heads=2, Q=(2, 5, 8), K=(2, 5, 8), V=(2, 5, 6)),
               example(q_num_heads=4, kv_num_heads=2, is_causal=1, feature_map_k="exp",
@@ -73,9 +73,15 @@ def safe_divide(top, sums, seen):
               example(q_num_heads=1, outputs=3, feature_map_k="exp", Q=(1, 3, 2),
                       K=torch.tensor([[[0.5, -1], [1e4, 1e4], [1, 2]]]), V=(1, 3, 4),
                       key_mask=torch.tensor([[True, False, True]]), sizes=None),
+              example(q_num_heads=2, dims_first=1, feature_map_q="softmax_d",
+                      feature_map_k="softmax_n", denominator="none", Q=(2, 8, 5), K=(2, 8, 5),
+                      V=(2, 6, 5), sizes=None),
           ])
 def linear_attention(Q, K, V, key_mask, past_kv, past_z, *, q_num_heads, kv_num_heads,
-                     is_causal, scale, feature_map_q, feature_map_k, denominator, epsilon):
+                     is_causal, scale, feature_map_q, feature_map_k, denominator, epsilon,
+                     dims_first):
+    if dims_first:
+        Q, K, V = (x.transpose(-1, -2) for x in (Q, K, V))
     kv = kv_num_heads if kv_num_heads is not None else q_num_heads
     q, k, v = to_heads(Q, q_num_heads), to_heads(K, kv), to_heads(V, kv)
     allowed = None if key_mask is None else key_mask[:, None, :, None]
@@ -94,4 +100,5 @@ def linear_attention(Q, K, V, key_mask, past_kv, past_z, *, q_num_heads, kv_num_
     state, z = present_k.transpose(-1, -2) @ v, present_k.sum(dim=2)
     if past_kv is not None:
         state, z = state + past_kv, z + past_z
-    return from_heads(y, Q), state, z
+    y = from_heads(y, Q)
+    return y.transpose(-1, -2) if dims_first else y, state, z
