@@ -90,8 +90,11 @@ static bool context_take_to_write(context_object *c)
         return true;
     __atomic_store_n(&c->busy, 0, __ATOMIC_RELEASE);
     PyErr_Format(PyExc_BufferError,
-                 "%zd tensors of view() still show the memory of this "
-                 "context; delete them before the next run",
+                 views == 1
+                     ? "%zd tensor of view() still shows the memory of this context; "
+                       "delete it before the next run"
+                     : "%zd tensors of view() still show the memory of this context; "
+                       "delete them before the next run",
                  views);
     return false;
 }
