@@ -10,6 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+PART = int(sys.argv[3]) if len(sys.argv) > 3 else 1  # one of so many cases
 random = np.random.default_rng(SEED)
 KINDS = {"f4": TensorProto.FLOAT, "f2": TensorProto.FLOAT16, "u1": TensorProto.UINT8,
          "i1": TensorProto.INT8}

@@ -2,7 +2,7 @@
 instruction set and with several threads: windows, strides, dilations, pads, activations, maps
 that are added, nodes without the first or the last product. Networks of MobileNet's layers at
 sizes where the pass makes such nodes agree with ONNX Runtime 1.32.0, with and without the pass.
-Usage: check_blocked_separable.py ATTNRUN [SEED]"""
+Usage: check_blocked_separable.py ATTNRUN [SEED [PART]], one of PART cases"""
 import sys
 import tempfile
 
@@ -13,9 +13,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import blocked_networks
-from blocked_networks import SEED, between, chance, random, run
+from blocked_networks import PART, SEED, between, chance, random, run
 
-CASES, NETWORKS = 60, 12
+CASES, NETWORKS = 60 // PART, 12 // PART
 ACTIVATIONS = [{"activation": "none"}, {"activation": "relu"}, {"activation": "relu6"},
                {"activation": "clip", "alpha": -0.5, "beta": 0.75}, {"activation": "silu"},
                {"activation": "hardswish"}, {"activation": "leakyrelu", "alpha": 0.1}]

@@ -5,7 +5,7 @@ plain maps, spread pixels, channels that are last), and planes, strips and colum
 axes; with BatchNormalization, factors, residuals and activations behind them. The weights are
 packed in 16 bits, there are as many nodes as in f32, images of few channels are read in 16 bits,
 and all numbers of threads give the same bits.
-Usage: check_conv_storage.py ATTNRUN [SEED]"""
+Usage: check_conv_storage.py ATTNRUN [SEED [PART]], one of PART networks"""
 import json
 import os
 import subprocess
@@ -18,12 +18,12 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 import blocked_networks
-from blocked_networks import SEED, between, chance, random, run
+from blocked_networks import PART, SEED, between, chance, random, run
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "..", "models"))
 import run_twins  # pylint: disable=wrong-import-position
 
-ROUNDS = 6
+ROUNDS = 6 // PART
 
 
 class Network(blocked_networks.Maps):
