@@ -1,9 +1,8 @@
 /* blocked_panels.h - the walk of a convolution of blocked maps: panels of columns, tiles of
  * pixels, two vectors of columns. The pixels of a call are cut into tiles of about the same
- * size, where tiles of that size have a text: 49 are 13, 12, 12 and 12, which all fill the
- * registers, and 33 are 14, 14 and 5. While they are computed, each prefetches its share of the
- * next panel, whose weights nobody has read yet: memory delivers a panel more slowly than one
- * tile uses it.
+ * size: 49 are 13, 12, 12 and 12, which all fill the registers. While they are computed, each
+ * prefetches its share of the next panel, whose weights nobody has read yet: memory delivers a
+ * panel more slowly than one tile uses it.
  *
  * In: PANELS_CONV, the struct of the kernel; PANELS_WEIGHT, what its weights are read as, and
  * PANELS_STEP, as how many of those a column of a row counts (it may read d); PANELS_PIXELS, the
@@ -22,16 +21,13 @@ enum { PANEL = 2 * VF > ATTN_BLOCK ? 2 * VF : ATTN_BLOCK };
 #define TILE(n, nv)                                                                      \
     static void tile_##n##x##nv(const PANELS_CONV *d, const struct place *at)            \
     {                                                                                    \
-        if (n <= PANELS_PIXELS)                                                          \
-            run_tile(d, at, n, nv);                                                      \
+        run_tile(d, at, n, nv);                                                          \
     }
 ATTN_EACH_ROW(PANELS_MAX, TILE, 1)
 ATTN_EACH_ROW(PANELS_MAX, TILE, 2)
-ATTN_NEXT_ROWS(PANELS_MAX, TILE, 2)
-#define ENTRY(n, nv) [n - 1] = tile_##n##x##nv,
+#define ENTRY(n, nv) tile_##n##x##nv,
 static void (*const tiles[2][PANELS_MAX])(const PANELS_CONV *, const struct place *) = {
-    { ATTN_EACH_ROW(PANELS_MAX, ENTRY, 1) },
-    { ATTN_EACH_ROW(PANELS_MAX, ENTRY, 2) ATTN_NEXT_ROWS(PANELS_MAX, ENTRY, 2) },
+    { ATTN_EACH_ROW(PANELS_MAX, ENTRY, 1) }, { ATTN_EACH_ROW(PANELS_MAX, ENTRY, 2) },
 };
 #undef ENTRY
 #undef TILE
@@ -41,8 +37,7 @@ static void (*const tiles[2][PANELS_MAX])(const PANELS_CONV *, const struct plac
 #define BESIDE(i)                                                                        \
     static void beside_##i(const PANELS_CONV *d, const struct place *at)                 \
     {                                                                                    \
-        if (PANELS_MAX - (i) <= PANELS_PIXELS)                                           \
-            run_beside(d, at, PANELS_MAX - (i), 2);                                      \
+        run_beside(d, at, PANELS_MAX - (i), 2);                                          \
     }
 BESIDE(0)
 BESIDE(1)
@@ -62,30 +57,6 @@ static bool are_beside(const PANELS_CONV *d, int64_t first, int64_t end)
 }
 #endif
 
-/* The pixels of the next tile, where `left` are left. */
-static int64_t pixels_of_tile(int64_t left)
-{
-    const int64_t n_tiles = (left + PANELS_PIXELS - 1) / PANELS_PIXELS;
-    const int64_t n = (left + n_tiles - 1) / n_tiles;
-    if (tiles[1][n - 1] != NULL)
-        return n;
-    return n_tiles > 1 ? PANELS_PIXELS : (n + 1) / 2;
-}
-
-/* n pixels; one vector of columns has no text for as many as two have. */
-static ALWAYS_INLINE void run_columns(const PANELS_CONV *d, struct place at, int64_t n,
-                                      int nv)
-{
-    if (tiles[nv - 1][n - 1] != NULL) {
-        tiles[nv - 1][n - 1](d, &at);
-        return;
-    }
-    const int64_t half = n / 2;
-    tiles[0][n - half - 1](d, &at);
-    at.pixel += n - half;
-    tiles[0][half - 1](d, &at);
-}
-
 /* All pixels of the columns of a panel. */
 static void run_panel(const PANELS_CONV *d, struct place at, int64_t width,
                       const void *next)
@@ -93,8 +64,8 @@ static void run_panel(const PANELS_CONV *d, struct place at, int64_t width,
     const int64_t n_tiles = (d->n_pixels + PANELS_PIXELS - 1) / PANELS_PIXELS;
     const PANELS_WEIGHT *const w = at.w;
     const int64_t column = at.column, row = at.w_row * (int64_t)sizeof *w;
-    for (int64_t t = 0; at.pixel < d->n_pixels; t++) {
-        const int64_t end = at.pixel + pixels_of_tile(d->n_pixels - at.pixel);
+    for (int64_t t = 0; t < n_tiles; t++) {
+        const int64_t end = d->n_pixels * (t + 1) / n_tiles;
         if (attn_poll_work(width * (end - at.pixel) * d->rows / 5) != ATTNRUN_OK)
             return;
         at.next_step = next != NULL ? row / n_tiles : 0;
@@ -112,7 +83,7 @@ static void run_panel(const PANELS_CONV *d, struct place at, int64_t width,
                 continue;
             }
 #endif
-            run_columns(d, at, end - at.pixel, nv);
+            tiles[nv - 1][end - at.pixel - 1](d, &at);
         }
         at.column = column;
         panel_done(d, &at, end - at.pixel, width);

@@ -47,7 +47,7 @@ static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr, const boo
             half_sum(t, mr, false);                                                      \
     }
 ATTN_EACH_ROW(ATTN_F32_ROWS, HALF_TILE, 2)
-#define HALF(mr, nv) [mr - 1] = half_tile_##mr,
+#define HALF(mr, nv) half_tile_##mr,
 static void (*const half_tiles[MR])(const struct tile *t) = {
     ATTN_EACH_ROW(ATTN_F32_ROWS, HALF, 2)
 };

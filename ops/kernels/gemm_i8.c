@@ -135,7 +135,7 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr)
 /* clang-format off */
 #define TILE(mr, unused) static void tile_##mr(const struct tile *t) { tile_sum(t, mr); }
 ATTN_EACH_ROW(ATTN_I8_ROWS, TILE, 0)
-#define ENTRY(mr, unused) [mr - 1] = tile_##mr,
+#define ENTRY(mr, unused) tile_##mr,
 static void (*const tiles[MR])(const struct tile *t) = { ATTN_EACH_ROW(ATTN_I8_ROWS, ENTRY, 0) };
 #undef ENTRY
 #undef TILE

@@ -68,7 +68,7 @@ static void begin_sum(const struct attn_gemm_f32 *g, const struct addends *adden
 static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *sums,
                       size_t j, size_t n)
 {
-    const size_t width = n <= VF ? VF : NR, n_tiles = count_tiles(g->m);
+    const size_t width = n <= VF ? VF : NR, n_tiles = (g->m + TILE_ROWS - 1) / TILE_ROWS;
     const struct addends addends = find_addends(g, n == width);
     const bool direct = block.last && n == width && addends.n == g->n_epilogue &&
                         (block.first || !g->accumulate);

@@ -120,8 +120,8 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
     static void tile_t##mr##x##nv(const struct tile *t) { tile_sum(t, mr, nv, true); }
 ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 1)
 ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 2)
-#define AS_IS(mr, nv)      [mr - 1] = tile_##mr##x##nv,
-#define TRANSPOSED(mr, nv) [mr - 1] = tile_t##mr##x##nv,
+#define AS_IS(mr, nv)      tile_##mr##x##nv,
+#define TRANSPOSED(mr, nv) tile_t##mr##x##nv,
 #define TILES(kind)                                                                      \
     { { ATTN_EACH_ROW(ATTN_F32_ROWS, kind, 1) }, { ATTN_EACH_ROW(ATTN_F32_ROWS, kind, 2) } }
 static void (*const tiles[2][2][MR])(const struct tile *t) = {
@@ -196,21 +196,14 @@ struct block {
     bool first, last;
 };
 
-/* The number of rows of the tile at row i of m. */
+/* The number of rows of the tile at row i of m: TILE_ROWS where a tile of that many rows
+ * is different code, else about the same number in each. */
 static size_t rows_of_tile(size_t i, size_t m)
 {
     const size_t left = m - i;
-    if (TILE_ROWS > MR)
+    if (HAS_TILE || TILE_ROWS > MR)
         return left < TILE_ROWS ? left : TILE_ROWS;
-    return tile_rows(left, MR);
-}
-
-static size_t count_tiles(size_t m)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < m; i += rows_of_tile(i, m))
-        n++;
-    return n;
+    return left / ((left + MR - 1) / MR);
 }
 
 #endif

@@ -80,32 +80,13 @@ static inline v_f32 v_select(v_i32 mask, v_f32 a, v_f32 b)
     return (v_f32)((mask & (v_i32)a) | (~mask & (v_i32)b));
 }
 
-/* F(i, x) for each number of rows i for which a register tile of up to n rows has a text:
- * ATTN_EACH_ROW(ATTN_F32_ROWS, F, x). These are 1 to 8, and n. Other numbers take two tiles
- * (tile_rows()), whose texts would double the size of a kernel. */
+/* F(1, x) … F(n, x) for the rows of a register tile: ATTN_EACH_ROW(ATTN_F32_ROWS, F, x). */
 #define ATTN_ROWS_4(F, x)         F(1, x) F(2, x) F(3, x) F(4, x)
 #define ATTN_ROWS_6(F, x)         ATTN_ROWS_4(F, x) F(5, x) F(6, x)
 #define ATTN_ROWS_8(F, x)         ATTN_ROWS_6(F, x) F(7, x) F(8, x)
-#define ATTN_ROWS_12(F, x)        ATTN_ROWS_8(F, x) F(12, x)
-#define ATTN_ROWS_14(F, x)        ATTN_ROWS_8(F, x) F(14, x)
+#define ATTN_ROWS_12(F, x)        ATTN_ROWS_8(F, x) F(9, x) F(10, x) F(11, x) F(12, x)
+#define ATTN_ROWS_14(F, x)        ATTN_ROWS_12(F, x) F(13, x) F(14, x)
 #define ATTN_EACH_ROW(rows, F, x) ATTN_CAT(ATTN_ROWS_, rows)(F, x)
-/* The two below n, where they are not among these. */
-#define ATTN_NEXT_4(F, x)
-#define ATTN_NEXT_6(F, x)
-#define ATTN_NEXT_12(F, x)         F(10, x) F(11, x)
-#define ATTN_NEXT_14(F, x)         F(12, x) F(13, x)
-#define ATTN_NEXT_ROWS(rows, F, x) ATTN_CAT(ATTN_NEXT_, rows)(F, x)
-
-/* The rows of the next register tile of up to `max` rows, where `left` rows are left. */
-static inline size_t tile_rows(size_t left, size_t max)
-{
-    enum { FEW = 8 };
-    if (max <= FEW)
-        return left / ((left + max - 1) / max);
-    if (left <= FEW || left == max)
-        return left;
-    return left <= 2 * FEW ? (left + 1) / 2 : max;
-}
 
 /* F(i, x) for i < VF, separated by commas: the lanes of a shuffle. */
 #define V_FOUR(F, i, x)  F(i, x), F((i) + 1, x), F((i) + 2, x), F((i) + 3, x)

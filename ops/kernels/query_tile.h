@@ -277,8 +277,8 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
     static void value_##mr##x##nv(const struct value_tile *t) { value(t, mr, nv); }
 ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 1)
 ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 2)
-#define SCORE(mr, nv) [mr - 1] = score_##mr##x##nv,
-#define VALUE(mr, nv) [mr - 1] = value_##mr##x##nv,
+#define SCORE(mr, nv) score_##mr##x##nv,
+#define VALUE(mr, nv) value_##mr##x##nv,
 static void (*const score_tiles[2][MR])(const struct score_tile *t) = {
     { ATTN_EACH_ROW(ATTN_F32_ROWS, SCORE, 1) }, { ATTN_EACH_ROW(ATTN_F32_ROWS, SCORE, 2) }
 };
@@ -349,8 +349,10 @@ static void make_scores(const struct attn_query_tile_f32 *tile, float *max)
     const size_t work = (tile->queries * tile->dim / 5) + 4 * tile->dim; /* for a key */
     for (size_t p = 0; p < tile->n_keys; out += tile->keys[p++].n * ROW) {
         const struct span seen = keys_seen(&tile->keys[p], 0, tile->queries);
-        for (struct span span = seen; span.from < seen.to; span.from = span.to) {
-            span.to = span.from + tile_rows(seen.to - span.from, MR);
+        const size_t n = seen.to - seen.from, tiles = (n + MR - 1) / MR;
+        for (size_t i = 0; i < tiles; i++) {
+            const struct span span = { seen.from + n * i / tiles,
+                                       seen.from + n * (i + 1) / tiles };
             if (attn_poll_work((int64_t)((span.to - span.from) * work)) != ATTNRUN_OK)
                 return;
             score_keys(tile, p, span, out + span.from * ROW, max);
@@ -507,6 +509,7 @@ static void pair_values(const struct attn_query_tile_f32 *tile, float *words, si
 static void add_values(const struct attn_query_tile_f32 *tile, const float *factor,
                        size_t l, size_t n, size_t keys)
 {
+    const size_t tiles = (n + MR - 1) / MR;
     float words[PAIRS ? (ATTN_TILE_KEYS + ATTN_TILE_SEGMENTS) / 2 * NR : 1];
     struct value_tile t = { .tile = tile, .words = words };
     for (size_t width; t.column < tile->v_dim; t.column += width) {
@@ -517,10 +520,10 @@ static void add_values(const struct attn_query_tile_f32 *tile, const float *fact
             return;
         if (PAIRS)
             pair_values(tile, words, l, n, t.column, width, t.lanes);
-        for (size_t i = 0, rows; i < n; i += rows) {
-            rows = tile_rows(n - i, MR);
-            t.query = l + i;
+        for (size_t i = 0; i < tiles; i++) {
+            t.query = l + n * i / tiles;
             t.factor = factor + t.query;
+            const size_t rows = l + n * (i + 1) / tiles - t.query;
             value_tiles[width == NR][rows - 1](&t);
         }
     }
