@@ -245,7 +245,7 @@ size_t K(nbits_digits)(void *to, const float *a, ptrdiff_t a_row, size_t m,
 }
 
 /* Rows of A that share the words of a chunk. */
-enum { TOGETHER = ATTN_REGISTERS >= 32 ? 4 : 2 }; /* or 2, or 1 */
+enum { TOGETHER = ATTN_REGISTERS >= 32 ? 4 : 2 };
 
 /* The distance in bytes between the weights in use and those that are prefetched into L2.
  * The CPU's own prefetcher stops at the end of a page, and memory needs more requests
@@ -359,6 +359,8 @@ static ALWAYS_INLINE void sum_dots(v_f32 (*total)[2], const struct dot_rows *p,
             sum_dots(total, p, 1, bits);                                                 \
         else if (rows == 2)                                                              \
             sum_dots(total, p, 2, bits);                                                 \
+        else if (rows == 3)                                                              \
+            sum_dots(total, p, TOGETHER > 2 ? 3 : 2, bits);                              \
         else                                                                             \
             sum_dots(total, p, TOGETHER, bits);                                          \
     }
@@ -371,8 +373,8 @@ static void rows_in_digits(v_f32 (*total)[2], const uint8_t *digits, size_t m,
 {
     struct dot_rows p = { .b = b, .d = digits_of(b), .first = panel * b->blocks * NR };
     p.q = b->q + panel * attn_nbits_panel(b, NR);
-    for (size_t i = 0, rows; i < m; i += rows) {
-        rows = m - i >= TOGETHER ? TOGETHER : m - i >= 2 ? 2 : 1;
+    for (size_t i = 0; i < m; i += TOGETHER) {
+        const size_t rows = m - i < TOGETHER ? m - i : TOGETHER;
         p.digits = digits + i * p.d.row_bytes;
         if (b->bits == 4)
             dots_4(total + i, &p, rows);
