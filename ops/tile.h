@@ -21,6 +21,7 @@
 #define ATTN_OPS_TILE_H
 
 #include "../runtime/checked.h"
+#include "../runtime/op.h"
 #include "kernels/kernels.h"
 
 /* ---- what the kernels of a set are cut for: the one place where operators learn it ---- */
@@ -62,8 +63,19 @@ static inline double op_longest_thread(int64_t tasks, double task_ns)
 /* Whether so many equal tasks keep these threads busy, but for an eighth of their time. */
 static inline bool op_even_tasks(int64_t tasks)
 {
-    const int64_t each = tasks / OP_THREADS + (tasks % OP_THREADS != 0);
+    const int64_t each = ceil_div(tasks, OP_THREADS);
     return each > 0 && tasks / each >= OP_THREADS * 7 / 8;
+}
+
+/* Makes what the step states as shared memory a part of each worker's scratch, from *at on: a
+ * task that computes all of a head needs it for that head alone. False where that overflows. */
+static inline bool op_shared_to_scratch(attnrun_step *step, int64_t *at)
+{
+    if (!ck_align(step->scratch_bytes, 64, at) ||
+        !ck_add(*at, step->shared_bytes, &step->scratch_bytes))
+        return false;
+    step->shared_bytes = 0;
+    return true;
 }
 
 /* An estimate of nanoseconds as op_tasks() takes it: at most 1e15, eleven days. */

@@ -241,8 +241,9 @@ static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t o
     attrs[n++] = (struct attn_attr)MATCH_INT("plain", plain);
     attrs[n++] =
         (struct attn_attr)MATCH_INT("winograd", !plain && pays_winograd(l, node));
-    in[0] = plain_source(l, node);
-    if (!plain)
+    if (plain)
+        in[0] = plain_source(l, node);
+    else
         TRY(attn_layout_blocked(l, node, node->in[0], &in[0]));
     if (n_in > 2)
         in[2] = node->in[2];

@@ -207,7 +207,6 @@ static void pixel_numbers(const struct bam_part *part, float *pixels, float *gem
             .m = 1,
             .n = (size_t)s->map.width,
             .k = (size_t)s->hidden,
-            .exact = 1,
             .scratch = gemm,
         });
         if (bias != NULL)

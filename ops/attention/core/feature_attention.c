@@ -236,6 +236,21 @@ static void answer_tile(const struct attn_feature_call *c, struct attn_feature_t
     divide(c, y, p->sizes.y.row, t.n, sum->more[0] > 0 ? 0 : t.n);
 }
 
+void attn_feature_scale_columns(const struct attn_feature_call *c, float *features,
+                                int64_t n, const float *factors)
+{
+    const struct attn_features f = { .x = features,
+                                     .y = features,
+                                     .x_row = ATTN_TRANSPOSED_ROW,
+                                     .y_row = ATTN_TRANSPOSED_ROW,
+                                     .rows = (size_t)c->plan->features,
+                                     .n = (size_t)n,
+                                     .map = ATTN_MAP_IDENTITY,
+                                     .scale = 1,
+                                     .column_factor = factors };
+    c->kernels->features_f32(&f);
+}
+
 /* The same where tokens are last: the factors are those of the columns of features. */
 static void answer_columns(const struct attn_feature_call *c, struct attn_feature_tile t,
                            const struct attn_feature_sum *sum)
@@ -247,18 +262,8 @@ static void answer_columns(const struct attn_feature_call *c, struct attn_featur
     if (sum->more[0] <= 0)
         return;
     p->callbacks->queries(c, t, c->queries, sum->z, c->dots);
-    if (make_factors(c, t.n)) {
-        const struct attn_features f = { .x = c->queries,
-                                         .y = c->queries,
-                                         .x_row = ATTN_TRANSPOSED_ROW,
-                                         .y_row = ATTN_TRANSPOSED_ROW,
-                                         .rows = (size_t)p->features,
-                                         .n = (size_t)t.n,
-                                         .map = ATTN_MAP_IDENTITY,
-                                         .scale = 1,
-                                         .column_factor = c->dots };
-        c->kernels->features_f32(&f);
-    }
+    if (make_factors(c, t.n))
+        attn_feature_scale_columns(c, c->queries, t.n, c->dots);
     const struct attn_gemm_f32 g = { .a = sum->s,
                                      .a_row = 1,
                                      .a_col = p->sizes.v_dim,

@@ -267,29 +267,20 @@ static void query_columns(const struct attn_feature_call *c, struct attn_feature
                                .n = (size_t)t.n,
                                .map = kernel_map(args->feature_map_q),
                                .scale = 1 };
-    for (int64_t i = 0; softmax && i < t.n; i++) {
-        shift[i] = -INFINITY;
-        sums[i] = 0;
-    }
     if (softmax) {
+        for (int64_t i = 0; i < t.n; i++) {
+            shift[i] = -INFINITY;
+            sums[i] = 0;
+        }
         c->kernels->max_columns_f32(shift, f.x, f.x_row, f.rows, f.n, NULL);
         f.column_shift = shift;
         f.column_sums = sums;
     }
     c->kernels->features_f32(&f);
-    for (int64_t i = 0; softmax && i < t.n; i++)
-        shift[i] = 1.0f / sums[i];
     if (softmax) {
-        f = (struct attn_features){ .x = features,
-                                    .y = features,
-                                    .x_row = ATTN_TRANSPOSED_ROW,
-                                    .y_row = ATTN_TRANSPOSED_ROW,
-                                    .rows = f.rows,
-                                    .n = f.n,
-                                    .map = ATTN_MAP_IDENTITY,
-                                    .scale = 1,
-                                    .column_factor = shift };
-        c->kernels->features_f32(&f);
+        for (int64_t i = 0; i < t.n; i++)
+            shift[i] = 1.0f / sums[i];
+        attn_feature_scale_columns(c, features, t.n, shift);
     }
     if (p->denominator != ATTN_DENOMINATOR_NONE)
         column_dots(c, features, t.n, z, dots);

@@ -241,13 +241,9 @@ static attn_status reformer_plan_memory(attnrun_step *step, struct reformer *s)
     if (!fits)
         return op_fail_scratch(step);
     step->scratch_bytes = max64(hash, max64(sort, chunks));
-    if (!s->by_head)
-        return ATTNRUN_OK;
-    if (!ck_align(step->scratch_bytes, 64, &s->arrays_at) ||
-        !ck_add(s->arrays_at, step->shared_bytes, &step->scratch_bytes))
-        return op_fail_scratch(step);
-    step->shared_bytes = 0;
-    return ATTNRUN_OK;
+    return s->by_head && !op_shared_to_scratch(step, &s->arrays_at)
+               ? op_fail_scratch(step)
+               : ATTNRUN_OK;
 }
 
 /* Cuts the queries into blocks of whole chunks, or parts of very long ones. */

@@ -165,13 +165,9 @@ static attn_status routing_plan_memory(attnrun_step *step, struct routing_state 
     if (s->sides == 1)
         s->chosen_at[1] = s->chosen_at[0];
     step->scratch_bytes = max64(choose_bytes(s), attend);
-    if (!s->by_head)
-        return ATTNRUN_OK;
-    if (!ck_align(step->scratch_bytes, 64, &s->arrays_at) ||
-        !ck_add(s->arrays_at, step->shared_bytes, &step->scratch_bytes))
-        return op_fail_scratch(step);
-    step->shared_bytes = 0;
-    return ATTNRUN_OK;
+    return s->by_head && !op_shared_to_scratch(step, &s->arrays_at)
+               ? op_fail_scratch(step)
+               : ATTNRUN_OK;
 }
 
 static int64_t nanoseconds(double flops) { return op_ns(flops / 100 + 500); }
