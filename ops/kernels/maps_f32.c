@@ -264,7 +264,7 @@ static ALWAYS_INLINE void dense_step(v_f32 *sum, const float *const *row, const 
         const v_f32 of_row = load_part(row[r] + j, n, 0.0f);
         UNROLL
         for (int i = 0; i < m; i++)
-            sum[i * high + r] += of_row * part[i];
+            sum[i * high + r] = v_add_product(sum[i * high + r], of_row, part[i]);
     }
 }
 

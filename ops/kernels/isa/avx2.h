@@ -53,6 +53,11 @@ static inline v_f32 v_min(v_f32 a, v_f32 b)
 {
     return (v_f32)_mm256_min_ps((__m256)a, (__m256)b);
 }
+#define v_add_product v_add_product
+static ALWAYS_INLINE v_f32 v_add_product(v_f32 z, v_f32 x, v_f32 y)
+{
+    return (v_f32)_mm256_fmadd_ps((__m256)x, (__m256)y, (__m256)z);
+}
 #define v_sqrt v_sqrt
 static inline v_f32 v_sqrt(v_f32 x) { return (v_f32)_mm256_sqrt_ps((__m256)x); }
 #define v_any v_any

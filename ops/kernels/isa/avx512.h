@@ -43,6 +43,11 @@ static inline v_f32 v_min(v_f32 a, v_f32 b)
 {
     return (v_f32)_mm512_min_ps((__m512)a, (__m512)b);
 }
+#define v_add_product v_add_product
+static ALWAYS_INLINE v_f32 v_add_product(v_f32 z, v_f32 x, v_f32 y)
+{
+    return (v_f32)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)z);
+}
 #define v_sqrt v_sqrt
 static inline v_f32 v_sqrt(v_f32 x) { return (v_f32)_mm512_sqrt_ps((__m512)x); }
 #define v_over v_over

@@ -42,8 +42,6 @@ static ALWAYS_INLINE v_f32 v_rounded(v_f32 x)
     __asm__("" : "+w"(x));
     return x;
 }
-/* gcc 12 wrote fmul and fadd for some rows of a tile of six and fmla for the others; the bits of a
- * row then depended on its tile. */
 #define v_add_product v_add_product
 static ALWAYS_INLINE v_f32 v_add_product(v_f32 z, v_f32 x, v_f32 y)
 {

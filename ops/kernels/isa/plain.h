@@ -63,8 +63,9 @@ static ALWAYS_INLINE v_f32 v_rounded(v_f32 x)
     return x;
 }
 #endif
-/* z + x * y in one rounding where the set has such an instruction. The compiler joins the two on
- * x86; where it does so for some rows of a tile only, a set writes the instruction itself. */
+/* z + x * y in one rounding where the set has such an instruction. Compilers join a product and a
+ * sum in some copies of a loop and not in others, so that bits would depend on the copy; sets with
+ * the instruction write it. */
 #ifndef v_add_product
 static ALWAYS_INLINE v_f32 v_add_product(v_f32 z, v_f32 x, v_f32 y) { return z + x * y; }
 #endif
