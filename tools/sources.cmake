@@ -43,6 +43,7 @@ set(ATTN_TOOLS
   tools/cli/make_up.c
   tools/cli/manual.c
   tools/cli/measure.c
+  tools/cli/measure_products.c
   tools/cli/node_table.c
   tools/cli/op_symbols.c
   tools/cli/ops.c

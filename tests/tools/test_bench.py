@@ -82,6 +82,20 @@ class Page(unittest.TestCase):
         self.assertAlmostEqual(weights / 1e9, 0.494, 3)
         self.assertEqual(models.decoder.weight_bytes(4, 32), weights // 2 + weights // 8)
 
+    def test_a_share_is_of_the_peak_of_the_type_that_is_multiplied(self):
+        results = results_of({"attnrun": (2, 1)})
+        self.assertIn("| MiniLM 1x512, bf16 |  |  | fp32 peak |", page.write(results))
+        results.best = {**BEST, "bf16_peak_gflops": 400.0, "bf16_peak_all_gflops": 600.0,
+                        "int8_peak_gops": 800.0, "int8_peak_all_gops": 1600.0}
+        text = page.write(results)
+        ms, case = 2, next(c for c in models.CASES if c.name == "MiniLM 1x512, bf16")
+        one, two = (case.flops / ms / 1e6 / 400, 2 * case.flops / ms / 1e6 / 600)
+        self.assertIn(f"| MiniLM 1x512, bf16 |  |  | bf16 peak | {one:.0%} | {two:.0%} |", text)
+        self.assertIn("| ResNet-50, int8 |  |  | int8 peak |", text)
+        self.assertIn("| MiniLM 1x512 |  |  | fp32 peak |", text)
+        self.assertIn("| GPT-2 decode, 512 cached, f16 file |  |  | read |", text)
+        self.assertIn("int8 800 GOP/s by one thread, 1600 by 2", text)
+
     def test_no_peer_leaves_ratios_empty(self):
         results = results_of({"attnrun": (2, 1)})
         self.assertIn("| MiniLM 1x128: ratio | ≥ 1.03 |  |  |  |", page.targets_page(results))

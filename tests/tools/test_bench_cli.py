@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""attnrun bench: what it shows of nodes, contexts with states, and options that do not go together.
+"""attnrun bench: what it shows of nodes, contexts with states, and options that do not go together;
+attnrun doctor --bench.
 
 usage: test_bench_cli.py ATTNRUN
 """
@@ -43,6 +44,24 @@ class Bench(unittest.TestCase):
                               timeout=60, check=False)
         self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
         self.assertIn(words, done.stderr)
+
+    def test_doctor_measures_the_machine(self):
+        facts = json.loads(self.ok("doctor", "--bench", "--json", "--isa", "base"))
+        for name in ("fp32_peak_gflops", "fp32_peak_all_gflops", "read_gbs", "read_all_gbs",
+                     "l2_read_gbs"):
+            self.assertGreater(facts[name], 0, name)
+        self.assertNotIn("bf16_peak_gflops", facts)
+        facts = json.loads(self.ok("doctor", "--json"))
+        self.assertNotIn("read_gbs", facts)
+        narrow = {"int8_peak_gops": ("vnni", "amx", "bf16", "dot"), "bf16_peak_gflops": ("bf16",)}
+        measured = json.loads(self.ok("doctor", "--bench", "--json"))
+        for name, words in narrow.items():
+            has = any(word in facts["isa"] for word in words)
+            self.assertEqual(name in measured, has, name)
+            self.assertTrue(not has or measured[name] > 1, name)
+        facts = json.loads(self.ok("doctor", "--bench", "--json", "-t", 2))
+        self.assertGreater(facts["fork_join_us"], 0)
+        self.assertRegex(self.ok("doctor", "--bench", "-t", 1), r"(?m)^fp32 peak .* GFLOP/s")
 
     def test_names_nodes_whole(self):
         names = [99 * "n" + last for last in "ab"]

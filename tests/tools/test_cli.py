@@ -333,16 +333,6 @@ class Cli(unittest.TestCase):
         self.assertEqual(self.ok("--version"), self.ok("version"))
         self.assertIn("Exit codes", self.ok())
 
-    def test_doctor_measures_the_machine(self):
-        facts = json.loads(self.ok("doctor", "--bench", "--json", "--isa", "base"))
-        for name in ("fp32_peak_gflops", "fp32_peak_all_gflops", "read_gbs", "read_all_gbs",
-                     "l2_read_gbs"):
-            self.assertGreater(facts[name], 0, name)
-        self.assertNotIn("read_gbs", json.loads(self.ok("doctor", "--json")))
-        facts = json.loads(self.ok("doctor", "--bench", "--json", "-t", 2))
-        self.assertGreater(facts["fork_join_us"], 0)
-        self.assertRegex(self.ok("doctor", "--bench", "-t", 1), r"(?m)^fp32 peak .* GFLOP/s")
-
     def test_doctor_sees_the_affinity(self):
         cpu = min(os.sched_getaffinity(0))
         environment = {k: v for k, v in os.environ.items() if "NUM_THREADS" not in k}

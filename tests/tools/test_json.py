@@ -24,7 +24,8 @@ SCHEMA = json.loads((ROOT / "tools/manual/schema.json").read_text(encoding="utf-
 TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 WORDS = {"type", "properties", "required", "additionalProperties", "items", "enum", "const",
          "oneOf", "$ref", "$defs", "$schema", "title", "description"}
-UNITS = ("_ratio", "_bytes", "_ms", "_us", "_fraction", "_gflops", "_gbs", "_per_s", "_flops")
+UNITS = ("_ratio", "_bytes", "_ms", "_us", "_fraction", "_gflops", "_gops", "_gbs", "_per_s",
+         "_flops")
 PLAIN = {"mean", "min", "max", "max_abs", "max_rel", "cosine", "arena_over_bound", "default",
          "default_index", "ratio", "max_ratio", "rtol", "atol"}
 

@@ -27,6 +27,7 @@ class Case:
     output_bytes: int = 0          # attention alone: memory of runs beside these is extra
     state: str = ""                # outputs that attnrun keeps as inputs; peers take inputs
     precision: str = "f32"         # of products; peers that cannot lower it stay in f32
+    multiplies: str = "fp32"       # the numbers of attnrun's products: fp32, bf16 or int8
     peers: tuple = ()              # those that run such a file in this way; (): all
     least_read: float = 0          # of the read bandwidth, with read_bytes
     twin: str = ""                 # the case of the same model in f32 …
@@ -53,11 +54,11 @@ def gpt2_flops(seq, past):
             + 2 * GPT2_HIDDEN * GPT2_WORDS)
 
 
-def gpt2_bytes(past):
+def gpt2_bytes(past, element=4):
     """Weights but for the embeddings' rows that no token names; keys and values."""
     layer = 12 * GPT2_HIDDEN**2 + 13 * GPT2_HIDDEN
     cache = 2 * GPT2_LAYERS * past * GPT2_HIDDEN
-    return 4 * (GPT2_LAYERS * layer + GPT2_WORDS * GPT2_HIDDEN + cache)
+    return element * (GPT2_LAYERS * layer + GPT2_WORDS * GPT2_HIDDEN + cache)
 
 
 def attention_flops(n):
@@ -117,7 +118,7 @@ def image(side):
 def in_bf16(case, least=1.03, ratio=1.15, aim_twin=1.8):
     """The same with products of bf16, which are OpenVINO's default where the CPU has them."""
     return dataclasses.replace(case, name=f"{case.name}, bf16", precision="bf16",
-                               least=least, aim=("ratio", ratio), twin=case.name,
+                               multiplies="bf16", least=least, aim=("ratio", ratio), twin=case.name,
                                least_twin=1.5, aim_twin=aim_twin)
 
 
@@ -132,7 +133,8 @@ def llama_decode(bits, block=32):
 def of_network(title, network, ratio=1.2, int8=False):
     return Case(f"{title}, int8" if int8 else title, f"{network}_int8" if int8 else network,
                 lambda: networks.image(network), False, 1.0 if int8 else 1.03, ("ratio", ratio),
-                networks.FLOPS[network], peers=("onnxruntime", "openvino"), network=network)
+                networks.FLOPS[network], multiplies="int8" if int8 else "fp32",
+                peers=("onnxruntime", "openvino"), network=network)
 
 
 PEAK = ("peak", 0.92)
@@ -191,19 +193,22 @@ CASES += [in_bf16(case) for case in CASES
 # unset), where OpenVINO takes activations of bytes.
 CASES += [
     Case("MiniLM 1x128, dynamic int8", "minilm_dynamic", lambda: tokens(1, 128), True, 1.15,
-         ("ratio", 1.3), encoder_flops(1, 128, 6, 384), peers=("onnxruntime", "openvino")),
+         ("ratio", 1.3), encoder_flops(1, 128, 6, 384), multiplies="int8",
+         peers=("onnxruntime", "openvino")),
     Case("BERT-base 1x128, dynamic int8", "bert_dynamic", lambda: tokens(1, 128), False, 1.15,
-         ("ratio", 1.3), encoder_flops(1, 128, 12, 768), peers=("onnxruntime", "openvino")),
+         ("ratio", 1.3), encoder_flops(1, 128, 12, 768), multiplies="int8",
+         peers=("onnxruntime", "openvino")),
     Case("MiniLM 1x128, int4 weights", "minilm_int4", lambda: tokens(1, 128), True, 1.2,
          ("ratio", 1.4), encoder_flops(1, 128, 6, 384), peers=("onnxruntime",)),
     Case("MiniLM 1x128, int4 weights, auto", "minilm_int4", lambda: tokens(1, 128), True, 1.0,
          ("ratio", 1.15), encoder_flops(1, 128, 6, 384), precision="auto",
-         peers=("openvino",)),
+         multiplies="int8", peers=("openvino",)),
     llama_decode(4), llama_decode(8),
 ]
 CASES += [dataclasses.replace(next(c for c in CASES if c.name == name), name=f"{name}, f16 file",
                               file=f"{file}_f16", quick=False, least=1.0, aim=("ratio", 1.2),
-                              read_bytes=0, twin=name, least_twin=1.0, aim_twin=aim,
+                              read_bytes=gpt2_bytes(512, 2) if file == "gpt2" else 0,
+                              twin=name, least_twin=1.0, aim_twin=aim,
                               peers=("onnxruntime", "openvino"))
           for name, file, aim in (("MiniLM 1x16", "minilm", 1.05), ("MiniLM 1x128", "minilm", 1.0),
                                   ("GPT-2 decode, 512 cached", "gpt2", 1.5))]

@@ -31,6 +31,7 @@ def image(name):
 
 def make_model(name):
     import modules
+    import torch
     import transformers as t
 
     if name in ("seresnet50", "cbamresnet50"):
@@ -49,9 +50,12 @@ def make_model(name):
     if name == "mobilenetv2":
         return t.MobileNetV2ForImageClassification(t.MobileNetV2Config(num_labels=1000))
     if name == "efficientnet":
-        return t.EfficientNetForImageClassification(t.EfficientNetConfig(
+        model = t.EfficientNetForImageClassification(t.EfficientNetConfig(
             num_labels=1000, width_coefficient=1.0, depth_coefficient=1.0, image_size=SIZE,
             hidden_dim=1280))
+        # The same mean: the module's own window of 1280 x 1280 is refused by OpenVINO.
+        model.efficientnet.pooler = torch.nn.AdaptiveAvgPool2d(1)
+        return model
     if name == "convnext":
         return t.ConvNextForImageClassification(t.ConvNextConfig(num_labels=1000))
     if name == "regnet":  # groups of channels and squeeze-excite

@@ -41,10 +41,14 @@ class Results:
         one, more = self.of(case, 1, engine), self.of(case, threads, engine)
         return one["min_ms"] / more["min_ms"] if one and more and threads > 1 else math.nan
 
+    def peak_type(self, case):
+        """The type of the case's products, or fp32 where this CPU multiplies no other."""
+        return case.multiplies if PEAKS[case.multiplies][0] in self.best else "fp32"
+
     def peak_share(self, case, threads, row):
-        gflops = min(threads * self.best["fp32_peak_gflops"],
-                     self.best["fp32_peak_all_gflops"])
-        return case.flops / row["min_ms"] / 1e6 / gflops
+        one, every = PEAKS[self.peak_type(case)]
+        peak = min(threads * self.best[one], self.best[every])
+        return case.flops / row["min_ms"] / 1e6 / peak
 
     def read_share(self, case, threads, row):
         if not case.read_bytes:
@@ -57,6 +61,12 @@ class Results:
         if not case.output_bytes:
             return math.nan
         return max(0, row["runs_rss"] - case.output_bytes) / MIB / threads
+
+
+# The keys of `attnrun doctor --bench --json`: one thread, all threads.
+PEAKS = {"fp32": ("fp32_peak_gflops", "fp32_peak_all_gflops"),
+         "bf16": ("bf16_peak_gflops", "bf16_peak_all_gflops"),
+         "int8": ("int8_peak_gops", "int8_peak_all_gops")}
 
 
 # ---- words ----
@@ -104,7 +114,7 @@ def speed_target(results, case):
         return (results.peak_share if kind == "peak" else results.read_share)(
             case, threads, own)
 
-    aims = {"peak": (f"{goal:.0%} of fp32 peak", share, "{:.0%}"),
+    aims = {"peak": (f"{goal:.0%} of {results.peak_type(case)} peak", share, "{:.0%}"),
             "read": (f"{goal:.0%} of read bandwidth", share, "{:.0%}"),
             "ratio": (f"≥ {goal}", lambda t: results.ratio(case, t), "{:.2f}")}
     return target(results, f"{case.name}: ratio", lambda t: results.ratio(case, t),
@@ -221,7 +231,7 @@ def speed_table(results):
         read = any(row and not math.isnan(results.read_share(case, t, row)) for t, row in rows)
         share = results.read_share if read else results.peak_share
         lines.append([case.name, *[number(results.ratio(case, t), "{:.2f}") for t in counts],
-                      "read" if read else "fp32 peak",
+                      "read" if read else f"{results.peak_type(case)} peak",
                       *[f"{share(case, t, row):.0%}" if row else "" for t, row in rows]])
     return table(["case", *heads(counts), "bound", *[f"share at {t}" for t in counts]], lines)
 
@@ -280,17 +290,18 @@ the engines take turns. `RSS`, in MiB: the peak above what the process held befo
 loading, with the engine in memory and without the inputs; the same for all. `extra`, in
 MiB a thread: what the runs of attention alone took beside their output. `of peak`: the
 FLOPs of the matrix products, by shape (causal: half), over the minimum, as a share of the
-fp32 peak of these threads. `of read`: bytes of weights and caches over the minimum, as a
-share of the read bandwidth. `ratio`: this engine's minimum over attnrun's; the bold one,
-the faster of ONNX Runtime and OpenVINO, is the one that counts. PyTorch runs eagerly, in
-inference mode; its weights stay in the mapped file.
+peak of these threads in the type that attnrun multiplies. `of read`: bytes of weights and
+caches over the minimum, as a share of the read bandwidth. `ratio`: this engine's minimum
+over attnrun's; the bold one, the faster of ONNX Runtime and OpenVINO, is the one that
+counts. PyTorch runs eagerly, in inference mode; its weights stay in the mapped file.
 """
 
 
 SPEED_UP = """\
 The time of the faster of ONNX Runtime and OpenVINO over the time of attnrun: 1 is equal, and
-higher is better. `share`: how much of the bound of the machine attnrun reaches, which is the
-fp32 peak for products, and the read bandwidth where a run mostly reads weights or caches.
+higher is better. `share`: how much of the bound of the machine attnrun reaches. The bound is
+the peak of the type that attnrun multiplies, or the read bandwidth where a run mostly reads
+weights or caches. Convolutions with Winograd's tiles multiply less than is counted.
 """
 
 
@@ -307,11 +318,12 @@ def cpu_name():
 
 def machine_text(results):
     b = results.best
-    return (f"This machine at its best, by `attnrun doctor --bench`: fp32 "
-            f"{b['fp32_peak_gflops']:.0f} GFLOP/s by one thread, "
-            f"{b['fp32_peak_all_gflops']:.0f} by {b['threads']}; reads {b['read_gbs']:.0f} "
-            f"GB/s by one thread, {b['read_all_gbs']:.0f} by {b['threads']}, and "
-            f"{b['l2_read_gbs']:.0f} from L2.")
+    peaks = "; ".join(f"{name} {b[one]:.0f} {'GOP/s' if name == 'int8' else 'GFLOP/s'} by one "
+                      f"thread, {b[every]:.0f} by {b['threads']}"
+                      for name, (one, every) in PEAKS.items() if one in b)
+    return (f"This machine at its best, by `attnrun doctor --bench`: {peaks}; reads "
+            f"{b['read_gbs']:.0f} GB/s by one thread, {b['read_all_gbs']:.0f} by "
+            f"{b['threads']}, and {b['l2_read_gbs']:.0f} from L2.")
 
 
 def noise_text(results):

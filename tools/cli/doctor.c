@@ -18,10 +18,21 @@ static void print_environment(const char *name)
         printf("%-12s %s=%s\n", "environment", name, tool_quote(value));
 }
 
+static void print_peak(const char *name, const char *unit, double one, double all,
+                       int32_t threads)
+{
+    if (one > 0)
+        printf("%-12s %.1f %s by one thread, %.1f by %d\n", name, one, unit, all,
+               threads);
+}
+
 static void print_measured(const struct measured *m, double fork_join_us, int32_t threads)
 {
-    printf("%-12s %.1f GFLOP/s by one thread, %.1f by %d\n", "fp32 peak",
-           m->fp32_peak_gflops, m->fp32_peak_all_gflops, threads);
+    print_peak("fp32 peak", "GFLOP/s", m->fp32_peak_gflops, m->fp32_peak_all_gflops,
+               threads);
+    print_peak("bf16 peak", "GFLOP/s", m->bf16_peak_gflops, m->bf16_peak_all_gflops,
+               threads);
+    print_peak("int8 peak", "GOP/s", m->int8_peak_gops, m->int8_peak_all_gops, threads);
     printf("%-12s %.1f GB/s by one thread, %.1f by %d; from L2 %.1f by one thread\n",
            "read", m->read_gbs, m->read_all_gbs, threads, m->l2_read_gbs);
     if (threads > 1)
@@ -34,6 +45,14 @@ static void write_measured(struct json *json, const struct measured *m,
 {
     json_real(json, "fp32_peak_gflops", m->fp32_peak_gflops);
     json_real(json, "fp32_peak_all_gflops", m->fp32_peak_all_gflops);
+    if (m->bf16_peak_gflops > 0) {
+        json_real(json, "bf16_peak_gflops", m->bf16_peak_gflops);
+        json_real(json, "bf16_peak_all_gflops", m->bf16_peak_all_gflops);
+    }
+    if (m->int8_peak_gops > 0) {
+        json_real(json, "int8_peak_gops", m->int8_peak_gops);
+        json_real(json, "int8_peak_all_gops", m->int8_peak_all_gops);
+    }
     json_real(json, "read_gbs", m->read_gbs);
     json_real(json, "read_all_gbs", m->read_all_gbs);
     json_real(json, "l2_read_gbs", m->l2_read_gbs);

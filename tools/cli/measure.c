@@ -1,11 +1,12 @@
-/* measure.c - the fp32 peak and the read bandwidth of this machine.
+/* measure.c - the peaks of products and the read bandwidth of this machine.
  *
  * Each thread works off small blocks and counts them by windows of time that are the same
  * for all threads; the rates of one window add up, and the best window is the result. So
  * no thread waits for another, and what else runs on the machine costs windows only.
  *
- * The peak is the better of two loops: chains of multiply-adds, and as many separate
- * multiplications and additions, which some CPUs do beside each other at the same rate.
+ * The peak of fp32 is the better of two loops: chains of multiply-adds, and as many separate
+ * multiplications and additions, which some CPUs do beside each other at the same rate. The
+ * peaks of bf16 and int8 are those of the instructions that the set has (measure_products.c).
  */
 #include "measure.h"
 
@@ -16,9 +17,11 @@
 #include <sys/mman.h>
 
 #include "cli.h"
+#include "measure_block.h"
 
 enum {
     BLOCK_ROUNDS = 1 << 14,    /* of an arithmetic loop: some 25 us */
+    PRODUCT_ROUNDS = 1 << 9,   /* of a loop of narrow products: a few us, with tiles 20 */
     BLOCK_BYTES = 1 << 17,     /* of a reading loop: a few us */
     BIG_BYTES = 256 << 20,     /* more than the last cache */
     L2_BYTES = 256 << 10,      /* more than the first cache, less than the second */
@@ -26,12 +29,6 @@ enum {
     WINDOWS_MAX = 100
 };
 
-struct block {
-    float start[12], factor, term;
-    int64_t n;
-    const char *data;
-    float result[16]; /* stored, so that the work is not left out */
-};
 struct loops {
     void (*fma)(struct block *), (*mul_add)(struct block *), (*read)(struct block *);
     int32_t lanes;
@@ -163,6 +160,33 @@ static void measure_peak(const struct loops *loops, struct worker *workers, int3
     *gflops = fma > both ? fma : both;
 }
 
+/* The rate of one thread and of all; 0 without such a loop. */
+static void measure_products(void (*loop)(struct block *), double per_turn,
+                             struct worker *workers, int32_t n, double *one, double *all)
+{
+    const struct job job = { loop, per_turn * PRODUCT_ROUNDS, 2, WINDOWS_MAX / 2, 0 };
+    *one = *all = 0;
+    if (loop == NULL)
+        return;
+    for (int32_t i = 0; i < n; i++)
+        workers[i].block.n = PRODUCT_ROUNDS;
+    *one = best_rate(workers, 1, job);
+    *all = best_rate(workers, n, job);
+    for (int32_t i = 0; i < n; i++)
+        workers[i].block.n = BLOCK_ROUNDS;
+}
+
+static void measure_narrow(const struct product_loops *loops, struct worker *workers,
+                           int32_t n, struct measured *m)
+{
+    if (loops == NULL)
+        return;
+    measure_products(loops->bf16, loops->bf16_flops, workers, n, &m->bf16_peak_gflops,
+                     &m->bf16_peak_all_gflops);
+    measure_products(loops->int8, loops->int8_ops, workers, n, &m->int8_peak_gops,
+                     &m->int8_peak_all_gops);
+}
+
 static void measure_all(const struct loops *loops, struct worker *workers, int32_t n,
                         char *buffer, struct measured *m)
 {
@@ -198,6 +222,7 @@ attnrun_status measure_machine(const char *isa, int32_t threads,
         memset(buffer, 1, BIG_BYTES);
         for (int32_t i = 0; i < threads; i++)
             start_values(&workers[i]);
+        measure_narrow(measure_products_of(isa), workers, threads, measured);
         measure_all(loops_of(isa), workers, threads, buffer, measured);
     }
     bool memory = workers != NULL && buffer != NULL;
