@@ -97,7 +97,10 @@ const struct cli_command cli_commands[] = {
     { "doctor", CLI_DOCTOR, 0, 0, "[options]", "show what attnrun found on this machine",
       command_doctor,
       "--bench measures the best that one thread and all threads reach: GFLOP/s of fp32 "
-      "multiply-adds, GB/s read from a buffer of 256 MB, and GB/s that one thread reads "
+      "multiply-adds, and of products of bf16 and int8 where the CPU has instructions "
+      "for "
+      "them (a multiply-add is two operations); GB/s read from a buffer of 256 MB, and "
+      "GB/s that one thread reads "
       "from a buffer of 256 kB." },
     { "convert", CLI_CONVERT, 0, -1, "...", "convert PyTorch to ONNX (starts Python)",
       command_convert,

@@ -28,6 +28,7 @@ set(ATTN_TOOLS
   tools/cli/convert_command.c
   tools/cli/difference.c
   tools/cli/doctor.c
+  tools/cli/examples.c
   tools/cli/explain.c
   tools/cli/files.c
   tools/cli/fork_join.c

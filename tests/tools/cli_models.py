@@ -64,6 +64,17 @@ def gelu(path):
                  ("half", numpy.float32(0.5))])
 
 
+def two_layers(path):
+    """x -> hidden -> y, two products over the last axis."""
+    weight = numpy.random.default_rng(0).normal(size=(8, 8)).astype("f")
+    return save(path, [helper.make_node("MatMul", ["x", "first"], ["product"]),
+                       helper.make_node("Tanh", ["product"], ["hidden"]),
+                       helper.make_node("MatMul", ["hidden", "second"], ["y"])],
+                [("x", TensorProto.FLOAT, ["batch", "seq", 8])],
+                [("y", TensorProto.FLOAT, ["batch", "seq", 8])],
+                [("first", weight), ("second", weight.T)])
+
+
 def endless(path):
     """A Loop of 2^62 turns."""
     body = helper.make_graph(

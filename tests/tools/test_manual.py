@@ -13,6 +13,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import numpy
+
+sys.path.insert(0, str(Path(__file__).parent))
+import cli_models  # noqa: E402
+
 ROOT, ATTNRUN = (Path(p).resolve() for p in sys.argv[1:3])
 
 
@@ -56,7 +61,8 @@ class Manual(unittest.TestCase):
             self.assertIn(name, overview)
 
     def test_texts_are_of_their_command(self):
-        shown = {command: " ".join(attnrun("help", command).split("\n\n")[-1].split())
+        shown = {command: " ".join(attnrun("help", command).partition("\nExamples:")[0].split(
+                     "\n\n")[-1].split())
                  for command in COMMANDS}
         for command, text in shown.items():
             self.assertNotRegex(text, rf"\b({'|'.join(COMMANDS)}): ", command)
@@ -78,6 +84,30 @@ class Manual(unittest.TestCase):
             taken = [c for line, name, _ in fish if option == f"--{name}" for c in line.split()]
             self.assertEqual(sorted(taken),
                              sorted(c for c in COMMANDS if option in options_of(c)))
+
+    def test_examples_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cli_models.two_layers(Path(folder) / "model.onnx")
+            numpy.save(f"{folder}/x.npy", numpy.ones((2, 5, 8), "f"))
+            subprocess.run([ATTNRUN, "-q", "run", "model.onnx", "-i", "x=x.npy", "-o", "y.npz"],
+                           cwd=folder, check=True, timeout=60)
+            found = 0
+            for command in set(COMMANDS) - {"convert"}:
+                text = attnrun("help", command).partition("\nExamples:\n")[2]
+                page = attnrun("help", "--form", "man", command).replace("\\-", "-")
+                for line in re.findall(r"(?m)^  (attnrun .*)", text):
+                    found += 1
+                    self.assertIn(f"\\fB{line}\\fR", page)
+                    done = subprocess.run(
+                        ["bash", "-c", line], cwd=folder, timeout=120, capture_output=True,
+                        text=True,
+                        env={**os.environ, "PATH": f"{ATTNRUN.parent}:{os.environ['PATH']}"})
+                    self.assertEqual(done.returncode, 0, (line, done.stderr))
+            self.assertGreater(found, 15)
+            # part.onnx of compare is not written, since nothing differs; extract's is.
+            for name in ("out.npy", "out.npz", "plan.svg", "model.attnpack", "model.c",
+                         "simple.onnx", "part.onnx", "used.txt", "growth.svg", "report.html"):
+                self.assertTrue((Path(folder) / name).exists(), name)
 
     def test_troff_takes_the_pages(self):
         troff = shutil.which("groff") or shutil.which("mandoc")
@@ -105,6 +135,8 @@ class Manual(unittest.TestCase):
         self.assertEqual(self.complete("attnrun", "plan", "--rep"), [])
         self.assertEqual(self.complete("attnrun", "run", "--print", "s"), ["summary"])
         self.assertEqual(self.complete("attnrun", "help", "com"), ["compare", "compile"])
+        self.assertEqual(self.complete(str(ATTNRUN), "run", "--isa", "bas"), ["base"])
+        self.assertEqual(self.complete(str(ATTNRUN), "ops", "LocalAtt"), ["LocalAttention"])
         self.assertEqual(self.complete("attnrun", "compare", "--with", "no"), ["no-fusion"])
         for command in set(COMMANDS) - {"convert", "help"}:
             self.assertEqual(sorted(self.complete("attnrun", command, "--")),
@@ -124,6 +156,8 @@ class Manual(unittest.TestCase):
     def test_fish_completes(self):
         for line, words in (("attnrun ben", ["bench"]), ("attnrun run --print s", ["summary"]),
                             ("attnrun help com", ["compare", "compile"]),
+                            ("attnrun run --isa bas", ["base"]),
+                            ("attnrun ops LocalAtt", ["LocalAttention"]),
                             ("attnrun compare --with no", ["no-fusion"])):
             with tempfile.TemporaryDirectory() as home:
                 done = subprocess.run(

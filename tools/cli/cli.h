@@ -71,6 +71,11 @@ struct cli_command {
     const char *text; /* more for the help page */
 };
 extern const struct cli_command cli_commands[]; /* ends with name NULL */
+struct cli_example {
+    uint32_t command; /* its bit */
+    const char *line, *what;
+};
+extern const struct cli_example cli_examples[]; /* ends with line NULL; examples.c */
 const struct cli_command *cli_find_command(const char *name);
 void cli_suggest_command(const char *word); /* adds to the error recorded last */
 
@@ -137,7 +142,7 @@ struct cli_variable {
 };
 extern const struct cli_variable cli_variables[]; /* ends with name NULL */
 /* manual.c: `form` is man, bash, zsh or fish; command NULL: the page of attnrun itself. */
-void manual_print(const char *form, const struct cli_command *command);
+attnrun_status manual_print(struct cli *cli, const struct cli_command *command);
 
 /* ---- setup.c ---- */
 attnrun_status cli_open_runtime(struct cli *cli);

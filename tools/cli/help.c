@@ -46,6 +46,17 @@ static void print_option(const struct cli_option *o)
                 o->choices != NULL ? o->choices : "");
 }
 
+static void print_examples(const struct cli_command *c)
+{
+    const char *title = "\nExamples:\n";
+    for (const struct cli_example *e = cli_examples; e->line != NULL; e++)
+        if (e->command == c->bit) {
+            printf("%s  %s\n", title, e->line);
+            screen_text("", 6, e->what);
+            title = "";
+        }
+}
+
 static void print_command(const struct cli_command *c)
 {
     printf("usage: attnrun %s %s\n\n%c%s.\n", c->name, c->arguments,
@@ -58,6 +69,7 @@ static void print_command(const struct cli_command *c)
             const struct cli_option shown = cli_option_for(o, c->bit);
             print_option(&shown);
         }
+    print_examples(c);
 }
 
 static void print_overview(void)
@@ -92,11 +104,10 @@ attnrun_status command_help(struct cli *cli, int *exit_code)
             return ATTNRUN_E_USAGE;
         }
     }
-    if (cli->form != NULL)
-        manual_print(cli->form, command);
-    else
-        cli_print_help(command);
     *exit_code = 0;
+    if (cli->form != NULL)
+        return manual_print(cli, command);
+    cli_print_help(command);
     return ATTNRUN_OK;
 }
 

@@ -7,6 +7,9 @@
 
 #include "cli.h"
 
+/* The day of the version, for the man pages; it changes with ATTNRUN_VERSION. */
+#define VERSION_DATE "2026-11-27"
+
 /* ---- man pages ---- */
 
 /* Text for troff: backslashes and hyphens escaped, no line that begins as a request. */
@@ -52,10 +55,25 @@ static void man_exit_codes(void)
         printf(".TP\n.B %s\n%s.\n", e->code, e->text);
 }
 
+static void man_examples(const struct cli_command *command)
+{
+    const char *title = ".SH EXAMPLES\n";
+    for (const struct cli_example *e = cli_examples; e->line != NULL; e++)
+        if (e->command == command->bit) {
+            printf("%s.TP\n\\fB", title);
+            put_roff(e->line);
+            fputs("\\fR\n", stdout);
+            put_roff(e->what);
+            putchar('\n');
+            title = "";
+        }
+}
+
 static void man_header(const char *name, const char *summary)
 {
-    printf(".TH \"%s\" 1 \"\" \"attnrun %s\" \"attnrun\"\n.SH NAME\n", name,
-           attnrun_version());
+    printf(".TH \"%s\" 1 \"" VERSION_DATE
+           "\" \"attnrun %s\" \"attnrun\"\n.SH NAME\n",
+           name, attnrun_version());
     put_roff(name);
     fputs(" \\- ", stdout);
     put_roff(summary);
@@ -78,6 +96,7 @@ static void man_command(const struct cli_command *command)
             const struct cli_option shown = cli_option_for(o, command->bit);
             man_option(&shown);
         }
+    man_examples(command);
     man_exit_codes();
     fputs(".SH SEE ALSO\n.BR attnrun (1)\n", stdout);
 }
@@ -119,6 +138,12 @@ static const char *words_of(const struct cli_option *o)
                                           : NULL;
 }
 
+/* The form of help that writes the words that a value may be on this machine, or NULL. */
+static const char *form_of(const struct cli_option *o)
+{
+    return strcmp(o->name, "isa") == 0 ? "isas" : NULL;
+}
+
 static void put_words(const struct cli_option *o)
 {
     for (const char *c = words_of(o); *c != 0; c++)
@@ -157,6 +182,11 @@ static void bash(void)
                    o->choices == NULL ? "-f " : "");
             put_words(o);
             fputs("' -- \"$word\")); return ;;\n", stdout);
+        } else if (form_of(o) != NULL) {
+            printf("    --%s)\n        COMPREPLY=($(compgen -W \"$(\"${COMP_WORDS[0]}\" "
+                   "help "
+                   "--form %s 2>/dev/null)\" -- \"$word\")); return ;;\n",
+                   o->name, form_of(o));
         }
     fputs("    esac\n    if [[ $word != -* ]]; then\n"
           "        [[ $command == help ]] || COMPREPLY=($(compgen -f -- \"$word\"))\n"
@@ -164,7 +194,12 @@ static void bash(void)
           "            COMPREPLY+=($(compgen -W '",
           stdout);
     put_commands();
-    fputs("' -- \"$word\"))\n        return\n    fi\n    case $command in\n", stdout);
+    fputs("' -- \"$word\"))\n"
+          "        [[ $command != ops || $COMP_CWORD == 1 ]] ||\n"
+          "            COMPREPLY+=($(compgen -W \"$(\"${COMP_WORDS[0]}\" help --form "
+          "operators "
+          "2>/dev/null)\" -- \"$word\"))\n        return\n    fi\n    case $command in\n",
+          stdout);
     for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
         printf("    %s) COMPREPLY=($(compgen -W '", c->name);
         put_options(c->bit, "", " ");
@@ -196,6 +231,9 @@ static void zsh_option(const struct cli_option *o)
         printf(":%s:%s", o->name, o->choices != NULL ? "(" : "{compadd -- ");
         put_words(o);
         fputs(o->choices != NULL ? ")" : "; _files}", stdout);
+    } else if (form_of(o) != NULL) {
+        printf(":%s:{compadd -- $(_call_program %s attnrun help --form %s)}", o->name,
+               form_of(o), form_of(o));
     } else if (!flag) {
         printf(":%s:_files", o->value);
     }
@@ -229,6 +267,11 @@ static void zsh(void)
             fputs("            '1:command:(", stdout);
             put_commands();
             fputs(")' ;;\n", stdout);
+        } else if (c->bit == CLI_OPS) {
+            fputs("            '*:operator:{compadd -- $(_call_program operators attnrun "
+                  "help "
+                  "--form operators); _files}' ;;\n",
+                  stdout);
         } else {
             fputs("            '*:file:_files' ;;\n", stdout);
         }
@@ -258,6 +301,8 @@ static void fish_option(const struct cli_option *o)
         printf("%s -a '", o->choices != NULL ? " -f" : "");
         put_words(o);
         putchar('\'');
+    } else if (form_of(o) != NULL) {
+        printf(" -f -a '(attnrun help --form %s)'", form_of(o));
     }
     fputs(" -d ", stdout);
     put_fish(o->help);
@@ -274,7 +319,9 @@ static void fish(void)
     }
     fputs("complete -c attnrun -n '__fish_seen_subcommand_from help' -f -a '", stdout);
     put_commands();
-    fputs("'\n", stdout);
+    fputs("'\ncomplete -c attnrun -n '__fish_seen_subcommand_from ops' "
+          "-a '(attnrun help --form operators)'\n",
+          stdout);
     /* A line for the commands that share a text. */
     for (const struct cli_option *o = cli_options; o->name != NULL; o++)
         for (uint32_t left = o->commands; left != 0;) {
@@ -284,8 +331,39 @@ static void fish(void)
         }
 }
 
-void manual_print(const char *form, const struct cli_command *command)
+/* A line for each instruction set of this CPU. */
+static attnrun_status print_isas(struct cli *cli)
 {
+    attnrun_runtime_info info = { .struct_size = sizeof info };
+    TRY(cli_open_runtime(cli));
+    TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
+    for (const char *c = info.isas; *c != 0; c++)
+        putchar(*c == ' ' ? '\n' : *c);
+    putchar('\n');
+    return ATTNRUN_OK;
+}
+
+/* A line for each operator; those of one name follow each other. */
+static attnrun_status print_operators(struct cli *cli)
+{
+    const attnrun_op_def *op;
+    const char *last = "";
+    TRY(cli_open_runtime(cli));
+    for (int32_t i = 0; (op = attnrun_get_op(cli->runtime, i)) != NULL; i++) {
+        if (strcmp(op->name, last) != 0)
+            puts(op->name);
+        last = op->name;
+    }
+    return ATTNRUN_OK;
+}
+
+attnrun_status manual_print(struct cli *cli, const struct cli_command *command)
+{
+    const char *form = cli->form;
+    if (strcmp(form, "isas") == 0)
+        return print_isas(cli);
+    if (strcmp(form, "operators") == 0)
+        return print_operators(cli);
     if (strcmp(form, "bash") == 0)
         bash();
     else if (strcmp(form, "zsh") == 0)
@@ -299,4 +377,5 @@ void manual_print(const char *form, const struct cli_command *command)
         man_command(command);
     else
         man_overview();
+    return ATTNRUN_OK;
 }

@@ -12,7 +12,7 @@
 #define AT(member) offsetof(struct cli, member)
 enum {
     USES_MODEL = CLI_RUN | CLI_CHECK | CLI_PLAN | CLI_INSPECT | CLI_BENCH | CLI_COMPARE |
-        CLI_PACK | CLI_COMPILE,
+                 CLI_PACK | CLI_COMPILE,
     EDITS = CLI_OPTIMIZE | CLI_EXTRACT,
     OPENS = USES_MODEL | EDITS | CLI_REPORT,
     MAKES_INPUTS = CLI_RUN | CLI_PLAN | CLI_BENCH | CLI_CHECK | CLI_COMPARE | CLI_REPORT,
@@ -162,7 +162,8 @@ const struct cli_option cli_options[] = {
     { "config", 'c', OPT_TEXT, AT(config), ANY & ~(CLI_HELP | CLI_VERSION | CLI_CONVERT),
       "FILE", "read options from a YAML file, whose keys are these names", 0, 0, 0 },
     { "form", 0, OPT_TEXT, AT(form), CLI_HELP, "FORM",
-      "write a man page or a shell completion", 0, 0, "man|bash|zsh|fish|commands" },
+      "write a man page, a shell completion, or names for one", 0, 0,
+      "man|bash|zsh|fish|commands|isas|operators" },
     { "verbose", 'v', OPT_COUNT, AT(verbose), ANY, NULL,
       "show more messages (-vv: even more)", 0, 0, 0 },
     { "quiet", 'q', OPT_FLAG, AT(quiet), ANY, NULL, "show no progress and no summary", 0,

@@ -1,0 +1,45 @@
+/* examples.c - the examples of each command, for the help pages and the man pages. The tests run
+ * all but those of convert, with model.onnx, x.npy and y.npz in the folder. */
+#include "cli.h"
+
+const struct cli_example cli_examples[] = {
+    { CLI_RUN, "attnrun run model.onnx -i x=x.npy -o out.npy",
+      "Read the input x from a file and write the output to another." },
+    { CLI_RUN, "attnrun run model.onnx --set seq=512 --outputs hidden -o out.npz",
+      "Make up inputs of 512 tokens, and write the inner value hidden, too." },
+    { CLI_CHECK, "attnrun check model.onnx -i x=x.npy --ref y.npz --rtol 1e-4",
+      "Compare the output with a stored one." },
+    { CLI_COMPARE, "attnrun compare model.onnx --with precision=bf16",
+      "Show the error that products of bf16 bring." },
+    { CLI_COMPARE,
+      "attnrun compare model.onnx --with no-fusion --per-node --reduce part.onnx",
+      "Find the first node that differs without fusion, and write the part of the model "
+      "that "
+      "shows it." },
+    { CLI_PLAN, "attnrun plan model.onnx --set batch=8 --set seq=512 --svg plan.svg",
+      "Show the exact memory of a batch of eight, and draw it." },
+    { CLI_PACK, "attnrun pack model.onnx -o model.attnpack",
+      "Write a file that starts at once." },
+    { CLI_COMPILE, "attnrun compile model.onnx -o model.c",
+      "Write a C file that defines the source model_model." },
+    { CLI_OPTIMIZE, "attnrun optimize model.onnx --set batch=1 -o simple.onnx",
+      "Make the batch constant and compute what depends on it." },
+    { CLI_EXTRACT, "attnrun extract model.onnx --inputs x --outputs hidden -o part.onnx",
+      "Write the nodes between the input x and the inner value hidden." },
+    { CLI_INSPECT, "attnrun inspect model.onnx --coverage",
+      "List the operators, native ones and missing ones." },
+    { CLI_OPS, "attnrun ops LocalAttention", "Describe one operator." },
+    { CLI_OPS, "attnrun ops --used model.onnx >used.txt",
+      "List what a library for this model needs (-DATTNRUN_OPS=used.txt)." },
+    { CLI_BENCH, "attnrun bench model.onnx --set seq=128,256,512 --svg growth.svg",
+      "Time three lengths, and draw time and memory." },
+    { CLI_BENCH, "attnrun bench model.onnx --per-node --threads 1",
+      "Show where the time of one thread goes." },
+    { CLI_REPORT, "attnrun report model.onnx --set seq=128,256 -o report.html",
+      "Write a page for a browser." },
+    { CLI_DOCTOR, "attnrun doctor --bench", "Measure the peaks of this machine." },
+    { CLI_CONVERT,
+      "attnrun convert net.py:factory --example 'x=float32[B,S,64]' -o net.onnx",
+      "Convert the module that the function factory of net.py returns." },
+    { 0, NULL, NULL },
+};
