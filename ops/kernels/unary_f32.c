@@ -3,13 +3,13 @@
  * read and one write. */
 #include "vtrig.h"
 
-/* e^x - 1 for x <= 0, without the cancellation near 0: (u - 1) x / log u. */
-static inline v_f32 expm1_negative(v_f32 x)
+/* e^x - 1 without the cancellation near 0: (u - 1) x / log u. */
+static inline v_f32 v_expm1(v_f32 x)
 {
     v_f32 u = v_exp(x);
     v_f32 less = u - 1.0f;
     v_f32 near = v_select(less == 0.0f, x, less * (x / v_log(u)));
-    return v_select(x > -1.0f, near, less);
+    return v_select(v_abs(x) < 1.0f, near, less);
 }
 
 /* max(x, 0) + log(1 + e^-|x|); the quotient keeps what 1 + e rounds away. */

@@ -31,6 +31,8 @@ KNOWN = [
      "a NaN is the largest and the smallest"),
     (r"DynamicQuantizeLinear", r"and \((inf|nan)", "a NaN makes the scale NaN"),
     (r"DynamicQuantizeLinear|Constant", r"integers .*\(wild\)", "a NaN has no code"),
+    (r"Celu", r"numbers .* and \(?-?0j", "exp(x / alpha) - 1 cancels in ONNX Runtime"),
+    (r".*GridSample", r"numbers 0j and .*\(wild\)", "an infinite coordinate lies outside"),
     (r"RMSNormalization|SimplifiedLayerNormalization", r"numbers .*\(wild\)",
      "squares overflow, as in onnx.reference"),
     (r".*(Hamming|Hann|Blackman)Window", r"and \(nan", "a symmetric window of one"),

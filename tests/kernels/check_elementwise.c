@@ -6,11 +6,11 @@
 typedef void unary_kernel(float *y, const float *x, size_t n, const float *p);
 typedef double unary_reference(double x, const float *p);
 
-/* Within `ulp` of the double result, or `absolute` off; in place the same bits. */
-static void check_unary(struct check *c, unary_kernel *kernel, unary_reference *reference,
-                        double ulp, double absolute)
+/* With the parameters p: within `ulp` of the double result, or `absolute` off; in place the same
+ * bits. */
+static void check_values(struct check *c, unary_kernel *kernel, const float *p,
+                         unary_reference *reference, double ulp, double absolute)
 {
-    const float p[2] = { 0.75f, 1.25f };
     CHECK_SIZES(c, n)
     {
         float *x = check_edge_f32(c, n), *y = check_memory(c, n * sizeof *y);
@@ -27,6 +27,13 @@ static void check_unary(struct check *c, unary_kernel *kernel, unary_reference *
         kernel(x, x, n, p);
         check_true(c, 0, n == 0 || memcmp(x, y, n * sizeof *x) == 0, "differs in place");
     }
+}
+
+static void check_unary(struct check *c, unary_kernel *kernel, unary_reference *reference,
+                        double ulp, double absolute)
+{
+    const float p[2] = { 0.75f, 1.25f };
+    check_values(c, kernel, p, reference, ulp, absolute);
     float *x = check_normal_f32(c, 4096), *y = check_memory(c, 4096 * sizeof *y);
     CHECK_BENCH(c, "4096", 8.0 * 4096, "GB/s")
     kernel(y, x, 4096, p);
@@ -94,7 +101,13 @@ void check_gelu_tanh_f32(struct check *c)
 /* The rounding of p0 * x is magnified by its size, up to 88. */
 UNARY(swish, 100, 1e-37, isnan(x) ? x : x * sigmoid(p0 * x))
 UNARY(elu, 4, 1e-37, x < 0 ? p0 * expm1(x) : x)
-UNARY(celu, 5, 1e-37, x < 0 ? p0 * expm1(x / p0) : x)
+REFERENCE(celu, x < 0 ? p0 * expm1(x / p0) : x)
+void check_celu_f32(struct check *c)
+{
+    const float negative[2] = { -1 }; /* the exponent is positive then */
+    check_unary(c, c->k->celu_f32, celu_of, 5, 1e-37);
+    check_values(c, c->k->celu_f32, negative, celu_of, 5, 1e-37);
+}
 UNARY(selu, 5, 1e-37, p1 *(x <= 0 ? p0 * expm1(x) : x))
 UNARY(softplus, 4, 1e-37, isnan(x) ? x : fmax(x, 0) + log1p(exp(-fabs(x))))
 UNARY(softsign, 2, 0, isinf(x) ? (double)NAN : x / (1 + fabs(x)))
