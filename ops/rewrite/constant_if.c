@@ -1,6 +1,7 @@
 /* constant_if.c - an If whose condition is a constant becomes the nodes of the branch
  * that it takes. Exporters leave such conditions where a shape decides: Squeeze of a dim
- * that may be 1, or a cache that may be absent. Exact. */
+ * that may be 1, or a cache that may be absent. Exact. The pass runs without fusion, too, so
+ * that a branch that never runs is refused in neither way, whatever stands in it. */
 #include "../../runtime/poll.h"
 #include "match.h"
 
@@ -150,6 +151,6 @@ static attn_status run_constant_if(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_constant_if = { .name = "constant_if",
-                                                 .run = run_constant_if,
-                                                 .portable = true };
+const struct attn_pass attn_pass_constant_if = {
+    .name = "constant_if", .run = run_constant_if, .lowering = true, .portable = true
+};

@@ -5,17 +5,17 @@
  * memory filled with two patterns, do not give the same bytes. */
 #include "case.h"
 
+#include "../../tools/io/value.h"
 #include "guard.h"
 #include "keep.h"
 #include "results.h"
-
-#include "../../tools/io/value.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { BUDGET = 96 << 20, TIMEOUT_US = 1000000, HELD_ALIGN = 16 };
+enum { ISAS = 3 /* instruction sets of the list in run_filled() */ };
 
 void *fuzz_hold(struct fuzz_case *c, int64_t bytes)
 {
@@ -482,13 +482,15 @@ static void compare(struct fuzz_case *c, struct way way, struct way another,
     const attnrun_status status = run_for(c, another, inputs, &other);
     if (status != ATTNRUN_OK && status != ATTNRUN_E_TIME && status != ATTNRUN_E_MEMORY)
         wrong(c, "it fails in another way of running it");
+    struct fuzz_room room = { NULL, fuzz_multiplies_nothing(c->op, c->fed, FUZZ_INPUTS) };
     bool agrees =
-        status != ATTNRUN_OK || fuzz_results_agree(one, &other, NULL, why, sizeof why);
+        status != ATTNRUN_OK || fuzz_results_agree(one, &other, room, why, sizeof why);
     while (!agrees && c->nudged < FUZZ_NUDGES) {
         struct fuzz_results near = { .n = 0 };
         c->nudged++;
         run_for(c, way, inputs, &near);
-        agrees = fuzz_results_agree(one, &other, &near, why, sizeof why);
+        room.near = &near;
+        agrees = fuzz_results_agree(one, &other, room, why, sizeof why);
         fuzz_results_free(&near);
     }
     c->nudged = 0;
@@ -499,9 +501,6 @@ static void compare(struct fuzz_case *c, struct way way, struct way another,
     }
     fuzz_results_free(&other);
 }
-
-/* Instruction sets of the list in run_filled(). */
-enum { ISAS = 3 };
 
 /* The second run: over other memory, with other threads; then, where the case asks for it, on
  * another instruction set and with the other choice of fusion. */

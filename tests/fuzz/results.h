@@ -23,10 +23,19 @@ void *fuzz_nudge(uint64_t seed, const attnrun_tensor *t, void *copy);
 /* Whether a constant of the model is 1e30, beside which a sum loses all other digits: constants are
  * not nudged. */
 bool fuzz_has_huge(const void *model, size_t bytes);
-/* Whether both agree within the rounding of floats; else `why` says what differs. `near`: the
- * outputs of `a` with inputs one unit of the last place away, or NULL. Integers are compared, text
- * and lists are not: a rounding may choose another one. */
+/* Whether an operator may leave out products with a padding's zero, or with the probability of a
+ * hidden key, which attnrun.h leaves open for NaN and infinities in the other factor. */
+bool fuzz_multiplies_nothing(const char *op, const attnrun_tensor *fed, int n);
+
+/* What two ways of running may differ by. */
+struct fuzz_room {
+    const struct fuzz_results
+        *near;           /* outputs for inputs one unit of the last place away, or NULL */
+    bool nan_of_nothing; /* a NaN of one way may be a number of the other */
+};
+/* Whether both agree within the rounding of floats; else `why` says what differs. Integers are
+ * compared, text and lists are not: a rounding may choose another one. */
 bool fuzz_results_agree(const struct fuzz_results *a, const struct fuzz_results *b,
-                        const struct fuzz_results *near, char *why, size_t bytes);
+                        struct fuzz_room room, char *why, size_t bytes);
 
 #endif

@@ -71,8 +71,7 @@ static void man_examples(const struct cli_command *command)
 
 static void man_header(const char *name, const char *summary)
 {
-    printf(".TH \"%s\" 1 \"" VERSION_DATE
-           "\" \"attnrun %s\" \"attnrun\"\n.SH NAME\n",
+    printf(".TH \"%s\" 1 \"" VERSION_DATE "\" \"attnrun %s\" \"attnrun\"\n.SH NAME\n",
            name, attnrun_version());
     put_roff(name);
     fputs(" \\- ", stdout);
