@@ -35,6 +35,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/fuse_performer.c
   ops/rewrite/fuse_quantized.c
   ops/rewrite/fuse_selective_kernel.c
+  ops/rewrite/fuse_sliding_chunks.c
   ops/rewrite/fuse_softmax_features.c
   ops/rewrite/gather_rows.c
   ops/rewrite/gelu.c
@@ -57,9 +58,12 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/pad_conv.c
   ops/rewrite/passes.c
   ops/rewrite/product.c
+  ops/rewrite/provenance.c
+  ops/rewrite/provenance_scatter.c
   ops/rewrite/rotary.c
   ops/rewrite/shape_source.c
   ops/rewrite/skip_layer_norm.c
+  ops/rewrite/sliding_rows.c
   ops/rewrite/softmax_operands.c
   ops/rewrite/write_mask.c
 )

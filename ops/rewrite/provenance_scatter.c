@@ -1,0 +1,171 @@
+/* provenance_scatter.c - where the elements of ScatterND and ScatterElements come from: see
+ * provenance_step.h. In: constant indices, of which tables are made once. */
+#include "provenance_step.h"
+
+static bool fill_table(struct attn_scatter_table *table, const attnrun_tensor *t,
+                       const struct moved_shape *data, int64_t k)
+{
+    const int64_t n = tensor_count(t) / k;
+    for (int64_t i = 0; i < table->slots; i++)
+        table->update[i] = -1;
+    for (int64_t u = 0; u < n; u++) {
+        int64_t slot = 0;
+        for (int64_t a = 0; a < k; a++) {
+            int64_t index;
+            if (!moved_index(t, u * k + a, data->dim[a], &index))
+                return false;
+            slot = slot * data->dim[a] + index;
+        }
+        table->update[slot] = (int32_t)u;
+    }
+    return n <= INT32_MAX;
+}
+
+/* The table of a ScatterND; NULL where there is none. */
+static const struct attn_scatter_table *scatter_table(struct moved_question *q,
+                                                      const struct moved_shape *data)
+{
+    struct attn_scatter_table *table = q->p->tables;
+    while (table != NULL && table->node != q->node)
+        table = table->next;
+    if (table != NULL)
+        return table->right ? table : NULL;
+    table = attn_pool_alloc(q->p->pool, sizeof *table);
+    if (table == NULL)
+        return NULL;
+    *table = (struct attn_scatter_table){ .next = q->p->tables, .node = q->node };
+    q->p->tables = table;
+    const attnrun_tensor *t = &q->p->graph->values[q->node->in[1]].data;
+    const int64_t k = t->rank > 0 ? t->dims[t->rank - 1] : 0;
+    if ((t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32) || k < 1 || k > data->rank)
+        return NULL;
+    table->slots = 1;
+    for (int64_t a = 0; a < k; a++)
+        table->slots *= data->dim[a];
+    table->slot_elements = data->stride[k - 1];
+    table->update =
+        attn_pool_alloc(q->p->pool, table->slots * (int64_t)sizeof *table->update);
+    table->right = table->update != NULL && fill_table(table, t, data, k);
+    return table->right ? table : NULL;
+}
+
+/* Cuts direction d to the slots from `slot` on that come from the data, or from updates that
+ * follow each other in equal steps; returns the step. */
+static int64_t cut_slots(const struct attn_scatter_table *table, int64_t slot, int64_t by,
+                         int64_t *count)
+{
+    const int32_t *update = table->update;
+    const int64_t first = update[slot];
+    const int64_t next = *count > 1 ? update[slot + by] : -1;
+    const int64_t step = first >= 0 && next >= 0 ? next - first : 0;
+    int64_t n = 1;
+    while (n < *count && (update[slot + n * by] < 0) == (first < 0) &&
+           (first < 0 || update[slot + n * by] == first + n * step))
+        n++;
+    *count = n;
+    return step;
+}
+
+static bool reduces(const struct attn_node *node)
+{
+    return attn_node_attr(node, "reduction") != NULL &&
+           !attn_match_string(node, "reduction", "none");
+}
+
+bool attn_through_scatter_nd(struct moved_question *q)
+{
+    struct moved_shape s;
+    struct moved_place at;
+    if (!attn_moved_source(q, 0, &s) || reduces(q->node) || !moved_has(q->node, 2) ||
+        !match_is_constant(q->p->graph, q->node->in[1]))
+        return false;
+    const struct attn_scatter_table *table = scatter_table(q, &s);
+    if (table == NULL)
+        return false;
+    struct moved_shape flat = { .rank = 2,
+                                .dim = { table->slots, table->slot_elements } };
+    attn_moved_strides(&flat);
+    if (!attn_moved_place(&flat, q->grid, &at))
+        return false;
+    int64_t step[2] = { 0, 0 };
+    for (int d = 0; d < 2; d++)
+        if (at.axis[d] == 0)
+            step[d] = cut_slots(table, at.index[0], at.by[d], &at.count[d]);
+    q->at = at;
+    const int64_t update = table->update[at.index[0]];
+    if (update < 0) {
+        q->part->grid.from = q->grid->from;
+        memcpy(q->part->grid.step, q->grid->step, sizeof q->grid->step);
+        return true;
+    }
+    q->part->value = q->node->in[2];
+    q->part->grid.from = update * table->slot_elements + at.index[1];
+    for (int d = 0; d < 2; d++)
+        q->part->grid.step[d] =
+            at.axis[d] == 0 ? step[d] * table->slot_elements : at.by[d];
+    return true;
+}
+
+/* Where all indices of a ScatterElements are one number, and the updates are whole but for the
+ * axis: a slice is replaced. */
+static bool one_slice(struct moved_question *q, const struct moved_shape *s, int64_t axis,
+                      int64_t *to)
+{
+    struct moved_shape u;
+    struct attn_scatter_table *table = q->p->tables;
+    const int32_t indices = q->node->in[1];
+    if (!match_is_constant(q->p->graph, indices) ||
+        !attn_moved_shape(q->p->graph, q->node->in[2], &u) || u.rank != s->rank)
+        return false;
+    const attnrun_tensor *t = &q->p->graph->values[indices].data;
+    for (int a = 0; a < s->rank; a++)
+        if (u.dim[a] != (a == axis ? 1 : s->dim[a]) || t->rank != s->rank ||
+            t->dims[a] != u.dim[a])
+            return false;
+    if ((t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32) ||
+        !moved_index(t, 0, s->dim[axis], to))
+        return false;
+    while (table != NULL && table->node != q->node)
+        table = table->next;
+    if (table != NULL)
+        return table->right;
+    table = attn_pool_alloc(q->p->pool, sizeof *table);
+    if (table == NULL)
+        return false;
+    *table = (struct attn_scatter_table){ .next = q->p->tables,
+                                          .node = q->node,
+                                          .right = true };
+    q->p->tables = table;
+    for (int64_t i = 0, n = tensor_count(t), index; i < n && table->right; i++)
+        table->right = moved_index(t, i, s->dim[axis], &index) && index == *to;
+    return table->right;
+}
+
+bool attn_through_scatter_elements(struct moved_question *q)
+{
+    struct moved_shape s;
+    int64_t to, stride[MAX_RANK];
+    int64_t axis = attn_match_int(q->node, "axis", 0);
+    if (!attn_moved_source(q, 0, &s) || reduces(q->node) || !moved_has(q->node, 2))
+        return false;
+    axis += axis < 0 ? s.rank : 0;
+    if (axis < 0 || axis >= s.rank || !one_slice(q, &s, axis, &to))
+        return false;
+    const int64_t index = q->at.index[axis];
+    for (int d = 0; d < 2; d++)
+        if (q->at.axis[d] == axis && index <= to)
+            q->at.count[d] =
+                index == to ? 1
+                            : moved_min(q->at.count[d],
+                                        (to - index + q->at.by[d] - 1) / q->at.by[d]);
+    memcpy(stride, s.stride, sizeof stride);
+    if (index == to) {
+        struct moved_shape u;
+        if (!attn_moved_source(q, 2, &u))
+            return false;
+        memcpy(stride, u.stride, sizeof stride);
+        stride[axis] = 0;
+    }
+    attn_moved_take(q->part, &q->at, s.rank, stride);
+    return true;
+}

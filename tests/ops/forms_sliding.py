@@ -1,0 +1,106 @@
+"""Attention over a window around each query that is cut out of products of overlapping chunks, as
+transformers' Longformer and LED write it with onnx_export, as modules of x (batch, tokens, width);
+a mask of keys comes from x. What the exporters write without onnx_export takes strides of another
+layout than the file has, so the file computes something else than the module, and is left as it is;
+so are files that do not hide the scores beyond the ends, or whose weights are read elsewhere."""
+from unittest import mock
+
+import torch
+from torch import nn
+from transformers import LEDConfig, LongformerConfig
+from transformers.models.led.modeling_led import LEDEncoderLayer, LEDEncoderSelfAttention
+from transformers.models.longformer.modeling_longformer import (LongformerLayer,
+                                                                LongformerSelfAttention)
+
+WIDTH = 32
+
+
+def longformer(layer, window=32, onnx_export=True):
+    return layer(LongformerConfig(
+        hidden_size=WIDTH, num_attention_heads=4, attention_window=[window],
+        num_hidden_layers=1, intermediate_size=48, onnx_export=onnx_export), 0)
+
+
+def led(layer, window=32):
+    config = LEDConfig(d_model=WIDTH, encoder_attention_heads=4, encoder_ffn_dim=48,
+                       attention_window=[window], encoder_layers=1, decoder_layers=1)
+    config.onnx_export = True
+    return layer(config, 0)
+
+
+class Sliding(nn.Module):
+    """hidden: where x[..., 0] is more than this, a key is padding, and the row of its query is 0.
+    globals_from: where x[..., 1] is more than this, a key is hidden from the windows, as a global
+    one is, and its query is not."""
+
+    def __init__(self, layer, hidden=None, globals_from=None):
+        super().__init__()
+        self.layer, self.hidden, self.globals_from = layer, hidden, globals_from
+
+    def mask(self, x):
+        mask = torch.zeros_like(x[:, :, 0])
+        if self.hidden is not None:
+            mask = torch.where(x[:, :, 0] > self.hidden, -10000.0, mask)
+        if self.globals_from is not None:
+            mask = torch.where(x[:, :, 1] > self.globals_from, 10000.0, mask)
+        return mask
+
+    def forward(self, x):
+        mask = self.mask(x)
+        return self.layer(x, attention_mask=mask, is_index_masked=mask < 0,
+                          is_index_global_attn=mask > 0, is_global_attn=False)[0]
+
+
+class Layer(Sliding):
+    def forward(self, x):
+        mask = self.mask(x)
+        return self.layer(x, mask, is_index_masked=mask < 0, is_index_global_attn=mask > 0,
+                          is_global_attn=False)[0]
+
+
+class Unmasked(Sliding):
+    """Scores beyond the ends are those of other keys."""
+
+    def forward(self, x):
+        with mock.patch.object(LongformerSelfAttention, "_mask_invalid_locations",
+                               lambda *_: None):
+            return super().forward(x)
+
+
+class ReadTwice(Sliding):
+    def forward(self, x):
+        mask = self.mask(x)
+        y, p = self.layer(x, attention_mask=mask, is_index_masked=mask < 0,
+                          is_index_global_attn=mask > 0, is_global_attn=False,
+                          output_attentions=True)[:2]
+        return y + p.sum(-1).mean(-1, keepdim=True)
+
+
+KNOWN = ("LocalAttention", "FusedAttention", "FusedBlockAttention")
+SHORT = {"longformer": "d", "longformer_hidden": "s", "longformer_layer": "d", "led_layer": "s",
+         "unmasked_ends": "d", "other_strides": "s"}
+
+
+def form(module, operator="FusedAttention", exporters="sd", shape=(2, 96, WIDTH)):
+    return module, "x", shape, 1, (), exporters, operator
+
+
+FORMS = {
+    "longformer": form(Sliding(longformer(LongformerSelfAttention))),
+    "longformer_one_chunk_more": form(Sliding(longformer(LongformerSelfAttention)),
+                                      shape=(1, 64, WIDTH)),
+    "longformer_long": form(Sliding(longformer(LongformerSelfAttention, 64)),
+                            shape=(1, 512, WIDTH)),
+    "longformer_narrow": form(Sliding(longformer(LongformerSelfAttention, 4)),
+                              shape=(1, 40, WIDTH)),
+    "longformer_hidden": form(Sliding(longformer(LongformerSelfAttention), 0.5)),
+    "longformer_all_hidden": form(Sliding(longformer(LongformerSelfAttention), -9.0)),
+    "longformer_globals": form(Sliding(longformer(LongformerSelfAttention), 0.9, -0.5)),
+    "longformer_layer": form(Layer(longformer(LongformerLayer), 0.8)),
+    "led": form(Sliding(led(LEDEncoderSelfAttention), 0.5)),
+    "led_layer": form(Layer(led(LEDEncoderLayer), 0.5), shape=(1, 128, WIDTH)),
+    # near misses
+    "other_strides": form(Sliding(longformer(LongformerSelfAttention, onnx_export=False)), None),
+    "unmasked_ends": form(Unmasked(longformer(LongformerSelfAttention)), None),
+    "read_twice": form(ReadTwice(longformer(LongformerSelfAttention)), None),
+}
