@@ -239,13 +239,21 @@ struct attn_keys {
 /* Queries and the keys that they see: more terms of their online softmax. */
 enum {
     ATTN_TILE_QUERIES = 64,
+    /* With tiles of bf16, keys of up to ATTN_TILE_SQUARES_DIM elements, and no band. */
+    ATTN_TILE_QUERIES_SQUARES = 128,
+    ATTN_TILE_SQUARES_DIM = 128,
     ATTN_TILE_KEYS = 256,     /* of all runs, at most … */
     ATTN_TILE_SEGMENTS = 16,  /* … and these themselves */
     ATTN_TILE_PAIRS_DIM = 512 /* longer keys are multiplied as floats */
 };
+/* Queries with tiles of bf16 are squares of 16 words, half as many as elements. */
+static inline size_t attn_tile_floats(size_t dim)
+{
+    return ATTN_TILE_QUERIES * ((dim + 31) / 32 * 32);
+}
 struct attn_query_tile_f32 {
-    const float *q; /* as query_tile_pack_f32() makes it: dim * queries floats at most */
-    size_t queries, dim, v_dim; /* queries <= ATTN_TILE_QUERIES */
+    const float *q; /* as query_tile_pack_f32() makes it: attn_tile_floats(dim) at most */
+    size_t queries, dim, v_dim; /* queries <= ATTN_TILE_QUERIES, or …_SQUARES */
     const struct attn_keys *keys;
     size_t n_keys;                  /* runs */
     float *scores;                  /* scratch: (keys of all runs, up to a multiple of 32,

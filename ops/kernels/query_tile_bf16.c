@@ -12,15 +12,19 @@
 void K(query_tile_pack_bf16)(float *to, const float *q, ptrdiff_t row, size_t dim,
                              size_t queries)
 {
-    const size_t words = (dim + 1) / 2;
     if (dim > MAX_DIM) {
         K_OF_FLOATS(query_tile_pack_f32)(to, q, row, dim, queries);
         return;
     }
-    float whole[MAX_DIM / 2];
-    for (size_t i = 0; i < queries; i++) {
-        pair_row(whole, q + (ptrdiff_t)i * row, dim);
-        memcpy(to + i * words, whole, words * sizeof *to);
+    const size_t steps = (dim + BLOCK - 1) / BLOCK,
+                 whole = (queries + SIDE - 1) / SIDE * SIDE;
+    for (size_t r = 0; r < whole; r++, q += row) {
+        float *square = to + r / SIDE * steps * SQUARE + r % SIDE * SIDE;
+        for (size_t d = 0; d < dim; d += BLOCK, square += SQUARE)
+            if (r < queries)
+                pair_row(square, q + d, dim - d < BLOCK ? dim - d : BLOCK);
+            else
+                v_store(square, v_set(0.0f));
     }
 }
 

@@ -2,12 +2,13 @@
  * multiplies tiles of words of two bf16 (AMX). Here the scores have a row for each query,
  * so that the terms of two keys are already a word of the second product.
  *
- * Queries are the left operand: rows of words, as query_tile_pack_bf16() makes them. The
+ * Queries are the left operand: squares of words, as query_tile_pack_bf16() makes them. The
  * keys of all segments that a query sees become words of two of their elements, side by
  * side, a line for 16 keys. The values become words of two keys, NR columns at a time.
  * All operands are squares of 16 x 16 words, filled up with zeros. The scores of 32
- * queries are in L1, and the terms of 64 are kept until the values are multiplied. Cost:
- * as query_tile.h, and one conversion of the keys and values. */
+ * queries are in L1, and the terms of 64 are kept until the values are multiplied. Up to 128
+ * queries share the words of keys and values. Cost: as query_tile.h, and one conversion of
+ * the keys and values. */
 #ifndef ATTN_QUERY_TILE_SQUARES_H
 #define ATTN_QUERY_TILE_SQUARES_H
 
@@ -18,7 +19,8 @@ enum {
     SIDE = 16,
     SQUARE = SIDE * SIDE, /* words */
     LINE_BYTES = 4 * SIDE,
-    MAX_DIM = 128, /* of what has its keys as words in tile->scores */
+    MAX_DIM =
+        ATTN_TILE_SQUARES_DIM, /* keys are in tile->scores, and all values are kept */
     BLOCK = 2 * SIDE,
     SCORE_ROW = ATTN_TILE_KEYS + SIDE, /* no power of 2 */
     TERM_STEPS = ATTN_TILE_KEYS / BLOCK
@@ -32,18 +34,19 @@ struct seen_run {
 };
 
 struct squares {
-    const struct attn_query_tile_f32 *tile;
+    const struct attn_query_tile_f32
+        *tile;    /* up to 64 queries of those that share the keys */
+    size_t first; /* their place among these */
     struct seen_run runs[ATTN_TILE_SEGMENTS];
     const float *k[ATTN_TILE_KEYS], *v[ATTN_TILE_KEYS];
     size_t n, steps, k_steps; /* keys; squares along them and along their elements */
     bool changed;             /* scores and terms of some runs: scaled, own, bands */
     struct lanes lanes;
     float factors[ATTN_TILE_KEYS]; /* of values, where changed */
-    float q[ATTN_TILE_QUERIES * MAX_DIM / 2] __attribute__((aligned(64)));
     float scores[BLOCK * SCORE_ROW] __attribute__((aligned(64)));
     float terms[ATTN_TILE_QUERIES / SIDE * TERM_STEPS * SQUARE]
         __attribute__((aligned(64)));
-    float values[ATTN_TILE_KEYS / 2 * NR] __attribute__((aligned(64)));
+    float values[MAX_DIM / NR][ATTN_TILE_KEYS / 2 * NR] __attribute__((aligned(64)));
     float room[BLOCK * NR] __attribute__((aligned(64)));
 };
 
@@ -101,19 +104,6 @@ static void find_keys(struct squares *s)
     s->k_steps = (tile->dim + BLOCK - 1) / BLOCK;
 }
 
-/* Stores rows of words, without gaps between them, as squares. */
-static void place_queries(struct squares *s)
-{
-    const size_t words = (s->tile->dim + 1) / 2, rows = (s->tile->queries + 15) / SIDE;
-    memset(s->q, 0, rows * s->k_steps * SQUARE * sizeof *s->q);
-    for (size_t r = 0; r < s->tile->queries; r++) {
-        float *to = s->q + r / SIDE * s->k_steps * SQUARE + r % SIDE * SIDE;
-        const float *from = s->tile->q + r * words;
-        for (size_t w = 0; w < words; w += SIDE, to += SQUARE, from += SIDE)
-            memcpy(to, from, (words - w < SIDE ? words - w : SIDE) * sizeof *to);
-    }
-}
-
 /* Stores keys as panels of 32, in tile->scores. */
 static void place_keys(const struct squares *s)
 {
@@ -135,12 +125,12 @@ static void place_keys(const struct squares *s)
 }
 
 /* Stores NR columns of values, or fewer, as words of two keys. */
-static void place_values(struct squares *s, size_t column, size_t width)
+static void place_values(const struct squares *s, float *word, size_t column,
+                         size_t width)
 {
     const size_t n0 = width < VF ? width : VF, n1 = width - n0;
     const v_mask low = v_lanes(v_bits(0, (int64_t)n0)),
                  high = v_lanes(v_bits(0, (int64_t)n1));
-    float *word = s->values;
     for (size_t j = 0; j < s->steps * BLOCK; j += 2, word += NR) {
         v_f32 x0 = v_set(0.0f), x1 = x0, y0 = x0, y1 = x0;
         if (j < s->n) {
@@ -194,7 +184,7 @@ static void find_maxima(struct squares *s, float *scores, size_t l, size_t queri
         for (size_t j = s->n; j < s->steps * BLOCK; j++)
             scores[j] = -INFINITY;
         if (s->changed)
-            change_scores(s, scores, (ptrdiff_t)(l + r));
+            change_scores(s, scores, (ptrdiff_t)(s->first + l + r));
         v_f32 x = maxima[r], y = x;
         for (size_t j = 0; j < s->steps * BLOCK; j += BLOCK) {
             x = v_max(x, v_load(scores + j));
@@ -243,7 +233,7 @@ static void make_square_terms(struct squares *s, const float *scores, size_t l,
 static void run_scores(struct squares *s, size_t l)
 {
     const size_t left = s->tile->queries - l, row = s->k_steps * SQUARE;
-    const float *q = s->q + l / SIDE * row, *k = s->tile->scores;
+    const float *q = s->tile->q + l / SIDE * row, *k = s->tile->scores;
     float max[ROW];
     for (size_t i = 0; i < s->steps; i++, k += s->k_steps * SIDE * NR)
         if (left > SIDE)
@@ -286,23 +276,71 @@ static void put_values(const struct squares *s, size_t l, size_t column, size_t 
         }
 }
 
+/* Words of values from `column` on; all of them are kept where they fit. */
+static float *values_at(struct squares *s, size_t column)
+{
+    return s->values[s->tile->v_dim <= MAX_DIM ? column / NR : 0];
+}
+
+static attn_status poll_values(const struct squares *s, size_t width)
+{
+    return attn_poll_work((int64_t)(width * s->n * (4 + s->tile->queries / 50)));
+}
+
+static void place_all_values(struct squares *s)
+{
+    for (size_t column = 0; column < s->tile->v_dim; column += NR) {
+        const size_t left = s->tile->v_dim - column, width = left < NR ? left : NR;
+        if (poll_values(s, width) != ATTNRUN_OK)
+            return;
+        place_values(s, values_at(s, column), column, width);
+    }
+}
+
 static void add_all_values(struct squares *s)
 {
     const size_t queries = s->tile->queries, row = s->steps * SQUARE;
     for (size_t column = 0; column < s->tile->v_dim; column += NR) {
         const size_t left = s->tile->v_dim - column, width = left < NR ? left : NR;
-        if (attn_poll_work((int64_t)(width * s->n * (4 + queries / 50))) != ATTNRUN_OK)
+        float *values = values_at(s, column);
+        if (poll_values(s, width) != ATTNRUN_OK)
             return;
-        place_values(s, column, width);
+        if (s->tile->v_dim > MAX_DIM)
+            place_values(s, values, column, width);
         for (size_t l = 0; l < queries; l += BLOCK) {
             const float *terms = s->terms + l / SIDE * row;
             if (queries - l > SIDE)
-                multiply_squares(s->room, NR, terms, row, s->values, s->steps, true);
+                multiply_squares(s->room, NR, terms, row, values, s->steps, true);
             else
-                multiply_squares(s->room, NR, terms, row, s->values, s->steps, false);
+                multiply_squares(s->room, NR, terms, row, values, s->steps, false);
             put_values(s, l, column, width);
         }
     }
+}
+
+/* Computes queries first … first + n - 1 of a query tile whose keys are placed. */
+static void run_queries(struct squares *s, const struct attn_query_tile_f32 *tile,
+                        size_t first, size_t n)
+{
+    struct attn_query_tile_f32 part = *tile;
+    part.queries = n;
+    part.q += first / SIDE * s->k_steps * SQUARE;
+    if (tile->y != NULL) {
+        part.y += (ptrdiff_t)first * tile->y_row;
+    } else {
+        part.state += first;
+        part.sums += first * tile->v_dim;
+    }
+    s->tile = &part;
+    s->first = first;
+    begin_lanes(&part, &s->lanes);
+    if (attn_poll_work((int64_t)(s->n * tile->dim * (4 + n / 50))) == ATTNRUN_OK) {
+        for (size_t l = 0; l < n; l += BLOCK)
+            run_scores(s, l);
+        end_lanes(&part, &s->lanes);
+        add_all_values(s);
+    }
+    s->tile = tile;
 }
 
 /* Computes a query tile, except where dim > MAX_DIM. */
@@ -318,17 +356,14 @@ static void run_squares(const struct attn_query_tile_f32 *tile)
     s.n = 0;
     s.changed = false;
     find_keys(&s);
-    begin_lanes(tile, &s.lanes);
-    if (attn_poll_work((int64_t)(s.n * tile->dim * (4 + tile->queries / 50))) !=
-        ATTNRUN_OK)
-        return;
     v_tiles_begin();
-    place_queries(&s);
     place_keys(&s);
-    for (size_t l = 0; l < tile->queries; l += BLOCK)
-        run_scores(&s, l);
-    end_lanes(tile, &s.lanes);
-    add_all_values(&s);
+    if (tile->v_dim <= MAX_DIM)
+        place_all_values(&s);
+    for (size_t first = 0; first < tile->queries; first += ATTN_TILE_QUERIES) {
+        const size_t left = tile->queries - first;
+        run_queries(&s, tile, first, left < ATTN_TILE_QUERIES ? left : ATTN_TILE_QUERIES);
+    }
     v_tiles_end();
 }
 

@@ -199,7 +199,7 @@ static struct attn_keys tile_segment(struct check *c, struct tile_case *x, float
         x->bias[x->n] = run.scaled ? (double)run.bias : 0;
         x->v_factor[x->n] = run.scaled ? (double)run.v_factor : 1;
         x->first[x->n] = run.band ? (ptrdiff_t)j - run.last : 0;
-        x->last[x->n] = run.band ? (ptrdiff_t)j - run.first : ATTN_TILE_QUERIES;
+        x->last[x->n] = run.band ? (ptrdiff_t)j - run.first : ATTN_TILE_QUERIES_SQUARES;
         x->k[x->n] = k + (ptrdiff_t)j * run.k_row;
         x->v[x->n] = v + (ptrdiff_t)j * run.v_row;
         for (size_t d = 0; d < x->dim; d++)
@@ -236,11 +236,12 @@ static void check_tile(struct check *c, size_t queries)
 {
     struct tile_case x = { .queries = queries,
                            .dim = 1 + check_below(c, TILE_DIM),
-                           .v_dim = 1 + check_below(c, TILE_V_DIM),
+                           .v_dim = 1 + check_below(c, TILE_V_DIM) +
+                                    (check_below(c, 8) == 0 ? ATTN_TILE_SQUARES_DIM : 0),
                            .own_score = -3 };
     struct attn_keys runs[TILE_SEGMENTS];
     struct attn_query_tile_f32 tile = { .queries = 0 };
-    float *panels = check_memory(c, (queries + 32) * x.dim * sizeof *panels);
+    float *panels = check_memory(c, attn_tile_floats(x.dim) * sizeof *panels);
     float *scores = check_memory(c, (size_t)(TILE_SEGMENTS * TILE_SEGMENT + 31) / 32 *
                                         32 * ATTN_TILE_QUERIES * 4);
     x.q = check_memory(c, queries * x.dim * sizeof *x.q);
@@ -283,10 +284,12 @@ static void check_tile(struct check *c, size_t queries)
 
 void check_query_tile_f32(struct check *c)
 {
+    const size_t max =
+        is_bf16(c) && c->k->tiles_bf16 ? ATTN_TILE_QUERIES_SQUARES : ATTN_TILE_QUERIES;
     CHECK_SIZES(c, n)
     {
-        if (n > 0 && n <= ATTN_TILE_QUERIES)
-            check_tile(c, n);
+        if (n > 0 && (n <= max || n == 1000))
+            check_tile(c, n <= max ? n : max);
     }
 }
 

@@ -48,7 +48,7 @@ static int64_t score_floats(int64_t rows)
 
 static int64_t tile_floats(int64_t rows, int64_t dim)
 {
-    return rows < MIN_TILE ? 0 : TILE * dim;
+    return rows < MIN_TILE ? 0 : (int64_t)attn_tile_floats((size_t)dim);
 }
 
 /* The floats of all but the panels; -1 where they overflow. */
@@ -257,7 +257,7 @@ static bool fits_tile(const struct attn_stream *s, int64_t rows)
     return rows >= MIN_TILE && !s->packed && !s->linear && s->k_col == 1;
 }
 
-/* Queries row … row + rows - 1, up to TILE, see all of n segments. */
+/* Queries row … row + rows - 1, of one tile, see all of n segments. */
 static void stream_run_tile(struct attn_stream *s, const struct attn_keys *segments,
                             int n, int64_t row, int64_t rows)
 {
@@ -280,13 +280,23 @@ static void stream_run_tile(struct attn_stream *s, const struct attn_keys *segme
                                        .prefetch = s->prefetch });
 }
 
+/* The queries of a tile: more of them share keys that become words. */
+static int64_t tile_queries(const struct attn_stream *s, const struct attn_keys *segments,
+                            int n)
+{
+    bool more = s->kernels->tiles_bf16 && s->dim <= ATTN_TILE_SQUARES_DIM;
+    for (int i = 0; i < n; i++)
+        more = more && !segments[i].band;
+    return more ? ATTN_TILE_QUERIES_SQUARES : TILE;
+}
+
 static void run_tiles(struct attn_stream *s, const struct attn_keys *segments, int n,
                       int64_t row, int64_t rows)
 {
-    const int64_t end = row + rows;
+    const int64_t end = row + rows, max = tile_queries(s, segments, n);
     struct attn_keys tile[ATTN_STREAM_SEGMENTS];
     for (int64_t m; row < end; row += m) {
-        m = min64(TILE, end - row);
+        m = min64(max, end - row);
         for (int i = 0; i < n; i++) {
             tile[i] = segments[i];
             tile[i].first += row;
