@@ -200,6 +200,8 @@ static void find_maxima(struct squares *s, float *scores, size_t l, size_t queri
 static void make_square_terms(struct squares *s, const float *scores, size_t l,
                               size_t queries)
 {
+    const bool changed = s->changed;
+    const float min = s->tile->min;
     v_f32 sums[VF];
     float *square = s->terms + l / SIDE * s->steps * SQUARE;
     for (size_t r = 0; r < VF; r++, scores += SCORE_ROW) {
@@ -213,11 +215,11 @@ static void make_square_terms(struct squares *s, const float *scores, size_t l,
         v_f32 sum = sums[r], other = sum;
         for (size_t i = 0; i < s->steps; i++) {
             const float *x = scores + i * BLOCK;
-            v_f32 e = rough_term(v_load(x) * LOG2E + shift, s->tile->min);
-            v_f32 f = rough_term(v_load(x + VF) * LOG2E + shift, s->tile->min);
+            v_f32 e = rough_term(v_load(x) * LOG2E + shift, min);
+            v_f32 f = rough_term(v_load(x + VF) * LOG2E + shift, min);
             sum += e;
             other += f;
-            if (s->changed) {
+            if (changed) {
                 e *= v_load(s->factors + i * BLOCK);
                 f *= v_load(s->factors + i * BLOCK + VF);
             }

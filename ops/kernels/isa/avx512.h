@@ -67,6 +67,19 @@ static ALWAYS_INLINE v_f32 v_scale2_shifted(v_f32 x, v_f32 k, v_f32 shifted)
     (void)shifted;
     return (v_f32)_mm512_scalef_ps((__m512)x, (__m512)k);
 }
+#define v_fraction v_fraction
+/* x - floor(x); 0 where x is infinite. */
+static ALWAYS_INLINE v_f32 v_fraction(v_f32 x)
+{
+    return (v_f32)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+/* x * 2^floor(t), or 0 where t < min. */
+static ALWAYS_INLINE v_f32 v_scale2_from(v_f32 x, v_f32 t, float min)
+{
+    const __mmask16 counts =
+        _mm512_cmp_ps_mask((__m512)t, _mm512_set1_ps(min), _CMP_NLT_UQ);
+    return (v_f32)_mm512_maskz_scalef_ps(counts, (__m512)x, (__m512)t);
+}
 #define v_any v_any
 static inline bool v_any(v_i32 mask)
 {
