@@ -56,12 +56,15 @@ static attn_status norm_infer(attnrun_step *step)
     TRY(op_need_rank_between(step, X, 1, ATTNRUN_MAX_RANK));
     TRY(check_like(step, THIRD, 0));
     TRY(op_out_like(step, 0, X));
-    if (!step->concrete)
+    if (x->rank < 1 || scale->rank < 0 || !dim_is_const(x->dims[x->rank - 1]))
         return ATTNRUN_OK;
     int64_t part = 1;
-    for (int i = 0; i < scale->rank; i++)
+    for (int i = 0; i < scale->rank; i++) {
+        if (!dim_is_const(scale->dims[i]))
+            return ATTNRUN_OK;
         if (!ck_mul(part, scale->dims[i].value, &part))
             part = INT64_MAX;
+    }
     if (part < 1 || x->dims[x->rank - 1].value % part)
         return op_fail_input(
             step, X, ATTNRUN_E_SHAPE,

@@ -3,9 +3,13 @@ GatedRMSNorm, GatedAdd, LinearAttentionGate, CausalConvWithState, LinearAttentio
 against ONNX Runtime 1.32.0: random shapes, options and types; and what must be refused.
 Usage: check_ms_gates.py ATTNRUN [SEED]"""
 import itertools
+import subprocess
+import sys
+import tempfile
 
 import ml_dtypes
 import numpy as np
+import onnx
 
 from ms import Case, answer, between, compare, normal, pick, random
 
@@ -314,6 +318,25 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
     ("GatedDeltaNet", delta_inputs(count=np.zeros(2, "i4")), {}, (), 5, "capture_count"),
 ]
 
+
+def check_rows_of_any_count():
+    """Where the count of rows is a symbol, a row of 4 has no parts of 6, although 3 rows have."""
+    make = onnx.helper.make_tensor_value_info
+    rows = [make(name, onnx.TensorProto.FLOAT, ["N", 4]) for name in ("x", "g", "y")]
+    scale = make("s", onnx.TensorProto.FLOAT, [6])
+    node = onnx.helper.make_node("GatedRMSNorm", ["x", "s", "g"], ["y"], domain="com.microsoft")
+    graph = onnx.helper.make_graph([node], "g", [rows[0], scale, rows[1]], [rows[2]])
+    model = onnx.helper.make_model(graph, ir_version=10, opset_imports=[
+        onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("com.microsoft", 1)])
+    with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
+        onnx.save(model, file.name)
+        run = subprocess.run([sys.argv[1], "run", file.name, "--set", "N=3"],
+                             capture_output=True, text=True, timeout=60)
+    if run.returncode != 5 or "multiple of 6" not in run.stderr:
+        sys.exit(f"rows of any count: exit code {run.returncode}: {run.stderr.strip()[:300]}")
+
+
+check_rows_of_any_count()
 compare(itertools.chain(*(map(case, range(30)) for case in (
     rotary_case, norm_case, add_case, projected_case, gate_case, conv_case,
     varlen_case, window_case, linear_case, delta_case))), HOSTILE)
