@@ -167,8 +167,8 @@ static bool take_mask(void *user, const struct attn_grid_part *part)
         const int64_t at = part->grid.from + i * part->grid.step[0];
         if (part->value < 0) {
             *key = part->number < 0 && isinf(part->number) ? HIDDEN : PLAIN;
-            if (*key == PLAIN && (part->number < 0 || part->number > 0))
-                return false;
+            if (*key == PLAIN && !(part->number <= 0 && part->number >= 0))
+                return false; /* NaN, too */
             continue;
         }
         if (part->value != p->value)

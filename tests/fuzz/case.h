@@ -24,6 +24,7 @@ struct fuzz_case {
     bool fail_on;
     uint64_t peak; /* bytes of the last run */
     char op[96]; /* out: domain and operator of the first node of the model as it runs */
+    bool hides;  /* a node of it leaves out products, or not: fuzz_hides() */
     /* Where given (kind not ABSENT): what an input gets as long as nothing is changed. */
     attnrun_tensor given[FUZZ_INPUTS];
     void *held[FUZZ_HELD]; /* freed by fuzz_case_end() */

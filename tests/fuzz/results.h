@@ -23,9 +23,11 @@ void *fuzz_nudge(uint64_t seed, const attnrun_tensor *t, void *copy);
 /* Whether a constant of the model is 1e30, beside which a sum loses all other digits: constants are
  * not nudged. */
 bool fuzz_has_huge(const void *model, size_t bytes);
-/* Whether an operator may leave out products with a padding's zero, or with the probability of a
- * hidden key, which attnrun.h leaves open for NaN and infinities in the other factor. */
-bool fuzz_multiplies_nothing(const char *op, const attnrun_tensor *fed, int n);
+/* Whether an operator of a model may leave out products with a padding's zero, or with the
+ * probability of a hidden key, which attnrun.h leaves open for NaN and infinities in the other
+ * factor; and whether what is fed has any, or numbers that overflow to them. */
+bool fuzz_hides(const attnrun_model *model);
+bool fuzz_are_wild(const attnrun_tensor *fed, int n);
 
 /* What two ways of running may differ by. */
 struct fuzz_room {

@@ -27,6 +27,9 @@ def mutate(model, choose):
         at = choose.randrange(x.size)
         if x.dtype == np.bool_:
             x.flat[at] = not x.flat[at]
+        elif x.dtype == np.float32 and x.ndim > 2:  # what fills scores; a NaN of a weight may
+            # reach the values of hidden keys, which count or not (attnrun.h)
+            x.flat[at] = choose.choice([x.flat[at] + 1, np.nan, np.inf, -np.inf])
         else:
             x.flat[at] += choose.choice([-2, -1, 1, 2])
         name = tensor.name
