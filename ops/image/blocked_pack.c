@@ -1,15 +1,22 @@
-/* blocked_pack.c - the weights of convolutions of blocked maps, packed once.
+/* blocked_pack.c - packs the weights of convolutions of blocked maps, once at load.
  *
- * In: W [rows, channels of a group, height, width], a bias and a scale. Out: the bias, filled up
- * with zeros to blocks of 16; then for each group panels of columns, a row for each input that a
- * tile meets: block of channels, tap, channel of the block; of plain maps channel, tap. Where
- * each channel is by itself: [block][tap][16]; for Winograd's tiles 16 times the panels of 1 x
- * 1, one for each place of a tile. What fills up columns is 0. With products of bf16 a row of
- * panels has words of two inputs of a block.
+ * In: W [rows, channels of a group, height, width], a bias and a scale.
+ * Out: the bias [columns], then the scale [columns] if it is stored, then the weights. Columns are
+ * the rows of W, filled up with zeros to blocks of 16. The form of the weights depends on the
+ * convolution:
  *
- * Weights of f16 and bf16 keep their type, unless they become such words: the scale follows the
- * bias, and is no part of them; and for Winograd's tiles they stay 3 x 3, panels of [channel]
- * [tap], whose places are computed at run (winograd_weights_f32). */
+ *   blocked maps     for each group, panels of columns with a row for each input of a pixel:
+ *                    [block of 16 channels][tap][channel of the block]
+ *   plain maps       the same panels with rows [channel][tap]
+ *   depthwise        [block of 16 channels][tap][16]
+ *   Winograd         16 times the panels of a 1 x 1 convolution, one for each place of a tile
+ *
+ * If products multiply bf16, a row of a panel holds words of two inputs of one block.
+ *
+ * Weights of f16 and bf16 keep their type unless they become such words. Their scale is then
+ * stored after the bias; in all other forms it is multiplied into the weights. For Winograd they
+ * stay 3 x 3 taps, in panels [channel][tap], and a run computes their places
+ * (winograd_weights_f32). */
 #include "../../runtime/poll.h"
 #include "blocked.h"
 

@@ -1,6 +1,13 @@
-/* blocked_rows.c - convolution of blocked maps where each channel is by itself: a task is
- * some lines of one block of 16 channels. Weights of f16 and bf16 become floats in scratch, times
- * their scale, as a task begins with another block. */
+/* blocked_rows.c - depthwise convolution of blocked maps: each channel has a filter of its own.
+ *
+ *   x     f32 [N, C / 16, H, W, 16]
+ *   w     f32, f16 or bf16 [C / 16][height * width][16], packed by blocked_pack.c
+ *   y, z  f32 [N, C / 16, H', W', 16]; z is added before the activation, and may be absent
+ *
+ * A task is some lines of one block of 16 channels. If the weights have 16 bits, a task converts
+ * those of a block to floats in scratch memory and multiplies them by their scale, when it begins
+ * with the block.
+ * Cost: 2 N C H' W' height width FLOPs; scratch memory is height width 16 floats, or none. */
 #include "blocked.h"
 
 enum { TASK_NS = 15000 };

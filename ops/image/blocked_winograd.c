@@ -1,15 +1,21 @@
-/* blocked_winograd.c - convolution of blocked maps with 3 x 3 taps by tiles of 2 x 2 outputs:
- * 16 multiplications where the direct way has 36. See kernels/winograd_f32.c.
+/* blocked_winograd.c - convolution of blocked maps with 3 x 3 taps by tiles of 2 x 2 outputs. A
+ * tile needs 16 multiplications where the direct method needs 36 (kernels/winograd_f32.c).
  *
- * A task is some tiles of an image and some panels of output channels. What its tiles see is
- * transformed once, in scratch that stays in L2; then for each panel 16 products by
- * blocked_conv_f32, and the transform of their sums. Tasks depend on shapes only. A result is
- * about as far from the exact one as that of the direct way; an infinite input makes NaN of
- * all outputs of the tiles that see it. With products of bf16 what the inputs became is
- * rounded a block of channels at a time, for blocked_conv_bf16.
+ *   x     f32 [N, C / 16, H, W, 16]
+ *   w     f32 16 x [C][M], or f16 or bf16 [C][9][M], in panels of blocked_pack.c
+ *   y, z  f32 [N, M / 16, H', W', 16]; z is added before the activation, and may be absent
  *
- * Weights of f16 and bf16 are packed as 3 x 3 taps in their type, 18 bytes where 16 places of
- * floats are 64. A task makes of each panel the floats of four places at a time, in scratch. */
+ * A task is some tiles of an image and some panels of output channels. It transforms the inputs of
+ * its tiles once, into scratch memory that stays in L2. For each panel it then computes 16
+ * products with blocked_conv_f32 and transforms their sums. Tasks depend on shapes only.
+ *
+ * The error is about that of the direct method. An infinite input makes all outputs of its tiles
+ * NaN. If products multiply bf16, the transformed inputs are rounded a block of channels at a
+ * time, for blocked_conv_bf16.
+ *
+ * Weights of f16 and bf16 take 18 bytes for 3 x 3 taps; the 16 floats of their places would take
+ * 64. A task computes the floats of four places of a panel at a time, in scratch memory.
+ * Cost: 32 C M FLOPs a tile, and the transforms; 18 or 64 bytes of weights for each C and M. */
 #include <math.h>
 
 #include "blocked.h"

@@ -6,9 +6,11 @@
  * Y     [N, M, out]; the sizes are in sliding_window.c
  * Z     of the fused forms: shaped as Y, added before the activation
  * S     [M], of FusedConv: the sums of channel m are multiplied by S[m] before B is added
- * W may be stored as f16 or bf16: a task makes floats of the rows that it multiplies by.
- * Float convolutions with few channels per group run directly (conv_planes.c,
- * conv_strip.c), the others as matrix products (conv_gemm.c). Source: ONNX Conv-11. */
+ *
+ * W may be stored as f16 or bf16: a task converts the rows that it multiplies by to floats.
+ * Float convolutions with few channels per group run directly (conv_planes.c, conv_strip.c), the
+ * others as matrix products (conv_gemm.c).
+ * Cost: 2 N M out taps C / group FLOPs. Source: ONNX Conv-11. */
 #include <math.h>
 
 #include "conv.h"

@@ -1,9 +1,13 @@
-/* conv_gemm.c - convolution as Y = W columns(X), tile by tile: the columns of a tile of
- * pixels are packed in scratch (im2col) and multiplied by gemm_f32, which reads the
- * weights where they are; those of f16 and bf16 become floats some rows at a time. The columns
- * of the whole image never exist.
+/* conv_gemm.c - convolution as a matrix product, Y = W columns(X).
  *
- * Tiles depend on shapes only. Tasks: batch x group x block of rows x block of pixels. */
+ *   W        [M / group, C / group * taps], read where it is; rows of f16 and bf16 become floats
+ *            in scratch memory, some rows at a time
+ *   columns  [C / group * taps, pixels]: column p holds all inputs of output pixel p (im2col)
+ *   Y        [M / group, pixels]
+ *
+ * The columns are packed in scratch memory for a tile of pixels at a time and multiplied by
+ * gemm_f32; the columns of a whole image never exist. Tiles depend on shapes only. Tasks: batch x
+ * group x block of rows x block of pixels. */
 #include "conv.h"
 
 enum { PIXELS = 128, PIXELS_LONG_K = 64, LONG_K = 1152, ROWS = 512, MIN_ROWS = 128 };

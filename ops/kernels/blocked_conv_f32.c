@@ -1,15 +1,18 @@
-/* blocked_conv_f32.c - convolution of maps in blocks of 16 channels: struct
- * attn_blocked_conv.
+/* blocked_conv_f32.c - convolution of maps in blocks of 16 channels: struct attn_blocked_conv.
  *
- * A tile of up to PIXELS pixels and two vectors of columns stays in registers while the rows
- * of the weights pass by: each row is a vector of each column and one float of each pixel.
- * Nothing is packed at run; pixels are found through their offsets, so that strides,
- * dilations and the ends of lines cost nothing. Tiles are walked by blocked_panels.h.
+ *   x     f32 [channels / 16][height][width][16], found through the offsets `pixels` and `taps`
+ *   w     f32, f16 or bf16: panels of columns, [rows][columns of the panel]
+ *   y     f32 [columns / 16][pixel][16]; the formula is in blocked_types.h
  *
- * Weights of f16 and bf16 become floats in registers, once for each tile: a tile has up to 28
- * products for two of these conversions.
+ * A tile of up to PIXELS pixels and two vectors of columns stays in registers while the kernel
+ * walks the rows of the weights. Each row is a vector of weights for each column vector and one
+ * float for each pixel. Nothing is packed at run: the offsets of the pixels cover strides,
+ * dilations and the ends of lines at no cost. blocked_panels.h walks the tiles.
  *
- * Tiles: 14 x 2 vectors (AVX-512: 117 of 118 GFLOP/s in cache), 12 x 2 (NEON), 6 x 2. */
+ * Weights of f16 and bf16 become floats in registers, once for each tile. A tile has up to 28
+ * multiplications of vectors for two of these conversions.
+ *
+ * Tiles: 14 x 2 vectors (AVX-512: 117 of 118 GFLOP/s in cache), 12 x 2 (NEON), 6 x 2 (others). */
 #include "blocked_place.h"
 #include "isa.h"
 

@@ -1,16 +1,21 @@
-/* blocked_panels.h - the walk of a convolution of blocked maps: panels of columns, tiles of
- * pixels, two vectors of columns. The pixels of a call are cut into tiles of about the same
- * size: 49 are 13, 12, 12 and 12, which all fill the registers. While they are computed, each
- * prefetches its share of the next panel, whose weights nobody has read yet: memory delivers a
- * panel more slowly than one tile uses it.
+/* blocked_panels.h - how a convolution of blocked maps walks its work: panels of columns, in each
+ * panel tiles of pixels, in each tile two vectors of columns at a time.
  *
- * In: PANELS_CONV, the struct of the kernel; PANELS_WEIGHT, what its weights are read as, and
- * PANELS_STEP, as how many of those a column of a row counts (it may read d); PANELS_PIXELS, the
- * pixels of a tile, up to PANELS_MAX, which ATTN_EACH_ROW knows; and of struct place
- *   run_tile(d, at, n, nv)       n pixels and nv vectors of columns, both constants
- *   run_beside(d, at, n, nv)     the same of pixels that lie side by side; only with
- *                                PANELS_BESIDE, the elements from one to the next
- *   panel_done(d, at, n, width)  after all columns of a panel, for n pixels from at->pixel
+ * The pixels of a call are cut into tiles of about the same size: 49 pixels become 13, 12, 12 and
+ * 12, so that no tile leaves most registers idle. Each tile also prefetches its share of the next
+ * panel, since memory delivers a panel more slowly than one tile uses it.
+ *
+ * In, defined by the file that includes this one:
+ *   PANELS_CONV    the struct of the kernel
+ *   PANELS_WEIGHT  the type that its weights are read as
+ *   PANELS_STEP    the number of them that one column of a row has; the expression may read d
+ *   PANELS_PIXELS  the pixels of a tile, at most PANELS_MAX, a number that ATTN_EACH_ROW accepts
+ *   run_tile(d, at, n, nv)       computes n pixels and nv vectors of columns at `at`, a struct
+ *                                place; n and nv are constants
+ *   run_beside(d, at, n, nv)     the same for pixels that are PANELS_BESIDE elements apart; only
+ *                                where PANELS_BESIDE is defined
+ *   panel_done(d, at, n, width)  called after all columns of a panel, for the n pixels from
+ *                                at->pixel on
  * Out: run_all(d). */
 #ifndef ATTN_BLOCKED_PANELS_H
 #define ATTN_BLOCKED_PANELS_H

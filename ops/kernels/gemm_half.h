@@ -1,9 +1,11 @@
-/* gemm_half.h - register tiles of a panel of f16 or bf16, whose elements become floats in
- * registers. The rows of one tile read such weights once; where more follow, their first tile
- * leaves the panel as floats behind it, by stores beside its products. Sums are those of
- * tile_sum(), bit by bit.
+/* gemm_half.h - register tiles of a product whose panel of B has elements of f16 or bf16.
  *
- * In: gemm_tiles.h. Out: half_tiles[]. */
+ * In: gemm_tiles.h, and a struct tile with `half`, the panel [k][NR] of 16-bit elements.
+ * Out: half_tiles[], the tile for each number of rows of A from 1 to MR.
+ *
+ * The elements become floats in registers, by one conversion a vector. If more rows of A follow,
+ * the first tile also stores the panel as floats to `floats`, and the following tiles read these,
+ * so that a panel is converted once. The sums have the bits of tile_sum() over the same floats. */
 #ifndef ATTN_GEMM_HALF_H
 #define ATTN_GEMM_HALF_H
 

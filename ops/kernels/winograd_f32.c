@@ -1,12 +1,19 @@
-/* winograd_f32.c - both transforms of struct attn_winograd, for one block of 16 channels, and that
- * of weights that are stored in 16 bits.
+/* winograd_f32.c - the transforms of Winograd's F(2 x 2, 3 x 3), for one block of 16 channels:
+ * struct attn_winograd and struct attn_winograd_weights.
  *
- * In: d, 4 x 4 pixels with zeros around the map; out: B' d B, with rows of B'
- *   1  0 -1  0      0  1  1  0      0 -1  1  0      0  1  0 -1
- * and back, from the 16 sums m: A' m A, with rows of A'
- *   1  1  1  0      0  1 -1 -1
- * Tiles side by side share two columns of pixels, which are added up once. Source: Lavin and
- * Gray, Fast Algorithms for Convolutional Neural Networks, 2016. */
+ *   winograd_input_f32     d, 4 x 4 pixels of the map          ->  16 places of B' d B
+ *   winograd_output_f32    m, 16 sums of products              ->  2 x 2 pixels of A' m A
+ *   winograd_weights_f32   g, 3 x 3 weights of f16 or bf16     ->  4 of the 16 places of G g G'
+ *
+ *        1  0 -1  0          1  1  1  0           1    0    0
+ *   B' = 0  1  1  0     A' = 0  1 -1 -1     G =  1/2  1/2  1/2
+ *        0 -1  1  0                              1/2 -1/2  1/2
+ *        0  1  0 -1                               0    0    1
+ *
+ * Pixels outside the map count as 0. Neighbouring tiles of a line share two columns of pixels,
+ * whose sums are computed once.
+ * Cost: about 24 additions a tile and channel in each direction.
+ * Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016. */
 #include "isa.h"
 
 enum { IN = 4, OUT = 2 };

@@ -1,7 +1,7 @@
-/* drop_identity.c - takes out nodes that pass their input on unchanged: Identity, Dropout
- * without a mask, Cast to the same type, Transpose that keeps the order, Reshape and
- * Expand to the same shape, Slice of everything, Concat of one tensor, Pad by nothing, Mul
- * and Div by 1. Exact. */
+/* drop_identity.c - removes nodes that pass their input on unchanged: Identity, Dropout without
+ * a mask, Cast to the same type, Transpose that keeps the order, Reshape and Expand to the same
+ * shape, Slice of everything, Concat of one tensor, Pad by nothing, Mul and Div by 1. The users of
+ * the result read the input instead. No number changes. */
 #include "../../runtime/poll.h"
 #include "match.h"
 

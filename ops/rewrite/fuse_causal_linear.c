@@ -3,10 +3,11 @@
  *
  *   Y = (Q S) / (Q Z + epsilon),   S = CumSum(K' V of each token), Z = CumSum(K)
  *
- * with epsilon 0 where there is none. Products are Einsum; the quotient is Div, a product with
- * Reciprocal, or Reciprocal as the third operand of an Einsum; Q Z may be ReduceSum of a Mul.
- * Axes are batch, heads, tokens, dim, or batch, tokens, heads, dim, the same in all operands;
- * nothing is broadcast. Q and K are what the graph made of features. */
+ * epsilon is 0 if the graph adds none. Products are Einsum. The quotient is Div, a product with
+ * Reciprocal, or Reciprocal as the third operand of an Einsum. Q Z may be the ReduceSum of a Mul.
+ * Axes are (batch, heads, tokens, dim) or (batch, tokens, heads, dim), the same in all operands,
+ * and nothing is broadcast. Q and K are features, as the graph computes them.
+ * Source of the mechanism: Katharopoulos 2020, arXiv:2006.16236. */
 #include "../../runtime/poll.h"
 #include "linear_quotient.h"
 

@@ -1,14 +1,19 @@
-/* fuse_linear_attention.c - attention by kernel features, written out by its
- * associativity, becomes LinearAttention of domain attnrun, which makes features and
- * sums tile by tile:
+/* fuse_linear_attention.c - attention by kernel features, written out by its associativity,
+ * becomes LinearAttention of domain attnrun, which computes features and sums tile by tile:
  *
  *   Y = (f(Q) (f(K)' V)) / (f(Q) sum_j f(K_j) + epsilon)
  *
- * with epsilon 0 where there is none. Products are MatMul or Einsum; the quotient is Div, or
- * a factor that is Reciprocal, also as the third operand of an Einsum; the sum over keys is
- * ReduceSum, its product with f(Q) one of Einsum, MatMul or ReduceSum of a Mul. Axes come in any
- * order, through Transposes (linear_roles.h). f is elu + 1, relu, or whatever the graph makes of
- * Q and K. All dims must be provably equal: nothing is broadcast. */
+ * epsilon is 0 if the graph adds none. f is elu + 1, relu, or whatever the graph computes from Q
+ * and K. These forms are recognised:
+ *
+ *   products            MatMul or Einsum
+ *   quotient            Div, or a product with Reciprocal, also as the third operand of an Einsum
+ *   sum over keys       ReduceSum
+ *   its product, f(Q)   Einsum, MatMul, or ReduceSum of a Mul
+ *
+ * Axes come in any order, through Transposes (linear_roles.h). All dims must be provably equal:
+ * nothing is broadcast.
+ * Source of the mechanism: Katharopoulos 2020, arXiv:2006.16236. */
 #include "../../runtime/poll.h"
 #include "linear_quotient.h"
 

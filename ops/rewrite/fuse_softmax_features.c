@@ -1,13 +1,17 @@
 /* fuse_softmax_features.c - attention whose features are softmaxes, written out by its
- * associativity, becomes LinearAttention of domain attnrun, which makes them tile by tile:
+ * associativity, becomes LinearAttention of domain attnrun, which computes the softmaxes tile by
+ * tile:
  *
  *   Y = s f(Q) (softmax_n(K)' V)
  *
- * softmax_n is the softmax over keys, each dim for itself; f(Q) the softmax over dims, or whatever
- * the graph makes of Q. s is a product of scalars on Q or K, before or behind a Transpose. Heads
- * come before tokens, behind them, or there are none (linear_roles.h). Keys that a mask puts out
- * with a large negative number have no weight in softmax_n, so masks stay where they are, in front
- * of K. Source of the mechanism: Shen 2018, arXiv:1812.01243. */
+ *   softmax_n   the softmax over keys, of each feature separately
+ *   f(Q)        the softmax over features, or whatever the graph computes from Q
+ *   s           a product of scalars on Q or K, before or after a Transpose
+ *
+ * Heads are an axis before the tokens or after them, or there are none (linear_roles.h). A mask
+ * that adds a large negative number to K stays in the graph, in front of K: the softmax over keys
+ * gives such keys no weight.
+ * Source of the mechanism: Shen 2018, arXiv:1812.01243. */
 #include "linear_quotient.h"
 
 /* x = scale times a Softmax over the axis of `label`, which one node alone reads: x becomes what it

@@ -1,4 +1,5 @@
-/* linear_quotient.c - a quotient of products becomes LinearAttention: see linear_quotient.h. */
+/* linear_quotient.c - reads a quotient of products and replaces it by LinearAttention: see
+ * linear_quotient.h. */
 #include "linear_quotient.h"
 
 enum { RANK = 4 };

@@ -1,6 +1,9 @@
 /* linear_quotient.h - what the passes to LinearAttention share (fuse_linear_attention.c,
- * fuse_linear_ones.c, fuse_causal_linear.c, fuse_softmax_features.c): how a quotient is written,
- * and the node that takes its place. */
+ * fuse_linear_ones.c, fuse_causal_linear.c, fuse_softmax_features.c).
+ *
+ * In: a node that may be the quotient of a product and a denominator, in one of the ways in which
+ * exporters write it. Out: the operands of the product and the denominator, which the callback of
+ * the pass accepts or refuses; then the LinearAttention that replaces the node. */
 #ifndef ATTN_LINEAR_QUOTIENT_H
 #define ATTN_LINEAR_QUOTIENT_H
 

@@ -1,6 +1,6 @@
-/* linear_roles.c - the roles of axes in attention by associativity: see linear_roles.h. Each axis
- * of each operand has a label; what the labels of two operands share decides what is summed, so
- * that transposes cost nothing and prove nothing wrong. */
+/* linear_roles.c - finds the roles of axes in attention by associativity: see linear_roles.h. The
+ * labels that two operands share decide what a product sums. A Transpose only renames the axes of
+ * its input, so the pass looks through it. */
 #include "linear_roles.h"
 
 enum { SUMMED = '#', MAX_MOVES = 2 };

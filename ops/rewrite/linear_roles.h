@@ -1,6 +1,11 @@
-/* linear_roles.h - the roles of axes in attention by associativity, Y = Q (K' V), whose products
- * are MatMul or Einsum: what passes to LinearAttention share (fuse_linear_attention.c,
- * fuse_softmax_features.c). Q and K are features, as the graph has made them. */
+/* linear_roles.h - which axis is which in attention by associativity, Y = Q (K' V), whose products
+ * are MatMul or Einsum. The passes to LinearAttention share it (fuse_linear_attention.c,
+ * fuse_softmax_features.c).
+ *
+ * In: the two products, with a label for each axis (product.h).
+ * Out: the values of Q, K, V and Y, and which label is the batch, the head, the query, the key, the
+ * feature and the column of V; then the order of axes that needs the fewest Transposes.
+ * Q and K are features, as the graph computes them. */
 #ifndef ATTN_LINEAR_ROLES_H
 #define ATTN_LINEAR_ROLES_H
 

@@ -1,4 +1,5 @@
-/* product.c - MatMul and Einsum as products whose axes have labels: see product.h. */
+/* product.c - reads MatMul and Einsum as products whose axes have labels, and moves axes into the
+ * order of given labels by a Transpose: see product.h. */
 #include "product.h"
 
 enum { RANK = PRODUCT_RANK, MAX_WAITING = 12 };

@@ -1,6 +1,8 @@
-/* product.h - MatMul and Einsum as products whose axes have labels: what the labels of two
- * operands share decides what is summed, so that transposes cost nothing and prove nothing
- * wrong. In: a value. Out: its operands and itself, each with a label for every axis. */
+/* product.h - reads MatMul and Einsum as one form: a product whose axes have labels.
+ *
+ * In: a value. Out: the operands and the result of its product, each with a label for every axis,
+ * as in the equation of an Einsum. The product sums the labels that are missing in the result. A
+ * Transpose only changes the order of labels, so passes look through it. */
 #ifndef ATTN_PRODUCT_H
 #define ATTN_PRODUCT_H
 

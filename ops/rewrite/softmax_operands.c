@@ -1,13 +1,17 @@
-/* softmax_operands.c - what is around a softmax over keys takes the form that attention is
- * recognised in (fuse_attention.c, block_attention.c before it):
+/* softmax_operands.c - brings the nodes around a softmax over keys into the form that
+ * fuse_attention.c recognises. It runs before that pass, and block_attention.c runs before it.
  *
+ *   before                      after
  *   Softmax(S - max S)          Softmax(S), which subtracts the max itself
- *   Einsum of two operands      MatMul of their Transposes, where one label is summed, one is of
- *                               the rows, one of the columns, and all others are of both
+ *   Einsum of two operands      MatMul of their Transposes
  *
- * in front of the softmax behind scalars, masks and sums, and, where a product is there, behind it,
- * where it alone reads the weights. A label that only one operand has beside these (keys and values
- * for all heads) is an axis of 1 of the other. Exact: no number changes but in its last bits. */
+ * An Einsum is rewritten if one label is summed, one is the rows, one the columns, and both
+ * operands have all others. A label that only one operand has beside these (keys and values that
+ * all heads share) becomes an axis of size 1 of the other operand.
+ *
+ * The pass looks at the product that makes the scores, behind scalars, masks and sums, and at the
+ * product with the values, if it alone reads the weights. Results differ at most in their last
+ * bits, where a product adds in another order. */
 #include "product.h"
 
 enum { RANK = PRODUCT_RANK };

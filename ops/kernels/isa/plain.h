@@ -1,5 +1,9 @@
-/* plain.h - all verbs, in C that any machine runs. A set's header that defines one also
- * defines a macro of its name, before this file is included. */
+/* plain.h - every verb of the kernels in plain C, which any machine can run. This file is also
+ * the description of the verbs: the comment of each says what goes in and what comes out.
+ *
+ * An instruction set that does a verb better defines it in isa/<name>.h, together with a macro of
+ * the same name. That file is included first, and the #ifndef around each verb here then skips the
+ * plain one. */
 #ifndef ATTN_ISA_PLAIN_H
 #define ATTN_ISA_PLAIN_H
 
