@@ -106,29 +106,23 @@ static void pack_by_itself(void *packed, const struct blocked_weights *p)
         }
 }
 
-/* Column `column` of a panel of `width`, from the weights of one output channel. */
-static void pack_column(float *to, int64_t width, const float *from, int64_t channels,
-                        int64_t taps, bool plain, float scale)
+/* A column of a panel of `width` columns, from the weights `from` of one output channel: floats
+ * times `scale`, or elements of 16 bits as they are. */
+static void pack_column(void *to, int64_t width, const void *from, bool half,
+                        int64_t channels, int64_t taps, bool plain, float scale)
 {
     const int64_t block = plain ? 1 : ATTN_BLOCK;
+    int64_t at = 0;
     for (int64_t first = 0; first < channels; first += block) {
         const int64_t n = min64(channels - first, block);
         for (int64_t t = 0; t < taps; t++)
-            for (int64_t c = 0; c < n; c++, to += width)
-                *to = from[(first + c) * taps + t] * scale;
-    }
-}
-
-/* The same of 16 bits. */
-static void pack_half_column(uint16_t *to, int64_t width, const uint16_t *from,
-                             int64_t channels, int64_t taps, bool plain)
-{
-    const int64_t block = plain ? 1 : ATTN_BLOCK;
-    for (int64_t first = 0; first < channels; first += block) {
-        const int64_t n = min64(channels - first, block);
-        for (int64_t t = 0; t < taps; t++)
-            for (int64_t c = 0; c < n; c++, to += width)
-                *to = from[(first + c) * taps + t];
+            for (int64_t c = 0; c < n; c++, at += width) {
+                const int64_t source = (first + c) * taps + t;
+                if (half)
+                    ((uint16_t *)to)[at] = ((const uint16_t *)from)[source];
+                else
+                    ((float *)to)[at] = ((const float *)from)[source] * scale;
+            }
     }
 }
 
@@ -275,21 +269,20 @@ static void pack_rows(void *packed, const struct blocked_weights *p, int64_t wei
     const int64_t of_group =
         p->groups == 1 ? blocked_count(rows) * ATTN_BLOCK : rows / p->groups;
     const bool half = is_half(p);
+    const int64_t bytes = half ? 2 : 4; /* of an element */
     for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {
         const int64_t group = row / of_group, column = row % of_group;
         const int64_t first = column / panel * panel;
         const int64_t width = min64(of_group - first, panel);
         const int64_t to = (group * of_group + first) * weight_rows + column - first;
-        if (half) /* the places of Winograd's tiles are computed from [channel][tap] */
-            pack_half_column((uint16_t *)packed + to, width,
-                             (const uint16_t *)w->data + row * of_row, w->dims[1], taps,
-                             p->plain || p->winograd);
-        else if (is_words(p))
+        if (is_words(p)) {
             pack_words(p, (float *)packed + to, width, row * of_row, scale_of(p, row));
-        else
-            pack_column((float *)packed + to, width,
-                        (const float *)w->data + row * of_row, w->dims[1], taps, p->plain,
-                        scale_of(p, row));
+            continue;
+        }
+        /* The places of Winograd's tiles are computed from [channel][tap]. */
+        pack_column((char *)packed + to * bytes, width,
+                    (const char *)w->data + row * of_row * bytes, half, w->dims[1], taps,
+                    p->plain || p->winograd, scale_of(p, row));
     }
 }
 
