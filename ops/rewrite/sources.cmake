@@ -11,7 +11,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/blocked_members.c
   ops/rewrite/blocked_quantized.c
   ops/rewrite/blocked_resize.c
-  ops/rewrite/blocked_separable.c
+  ops/rewrite/fuse_blocked_separable.c
   ops/rewrite/blocked_spread.c
   ops/rewrite/common_subexpression.c
   ops/rewrite/constant_if.c

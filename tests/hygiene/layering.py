@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Includes go down only: tools > loaders, ops > ops/kernels, runtime; and between families of
-operators only where FAMILIES says so, without a cycle.
+operators only where FAMILIES says so, without a cycle. No two source files of the product have
+the same name.
 
 usage: layering.py ROOT
 """
@@ -124,14 +125,27 @@ def wrong(root, path, name):
     return f"{layer}/ must not include {target}"
 
 
+def same_names(paths):
+    """Source files whose name another one has, each with that other one."""
+    first = {}
+    for path in sorted(paths):
+        other = first.setdefault(os.path.basename(path), path)
+        if other != path and path.endswith((".c", ".h")):
+            yield path, other
+
+
 def main():
     root = sys.argv[1]
     bad = 0
+    sources = [path for path in walk(root, (".c", ".h", ".def")) if layer_of(path)]
+    for path, other in same_names(sources):
+        print(f"{path}: {other} has the same name")
+        bad += 1
     if cycle(FAMILIES):
         print(f"FAMILIES: {cycle(FAMILIES)} includes itself")
         bad += 1
-    for path in walk(root, (".c", ".h", ".def")):
-        if layer_of(path) is None or path.startswith("tools/examples/"):
+    for path in sources:
+        if path.startswith("tools/examples/"):
             continue
         for _, name in INCLUDE.findall(text_of(root, path)):
             reason = wrong(root, path, name)

@@ -1,12 +1,14 @@
-/* blocked_separable.c - a convolution of each channel by itself and those of one pixel around it
- * become one node, which goes over large maps in strips of lines that stay in L2:
+/* fuse_blocked_separable.c - a depthwise convolution and the convolutions of one pixel around it
+ * become one node, which computes large maps in strips of lines that stay in L2:
  *
- *   BlockedConv 1 x 1, BlockedConv by channels, BlockedConv 1 x 1    BlockedSeparable
- *   the first two, or the last two of them                           the same
+ *   before                                               after
+ *   BlockedConv 1 x 1, depthwise, BlockedConv 1 x 1      BlockedSeparable
+ *   the first two of them, or the last two               BlockedSeparable
  *
- * In: what blocked_layout.c and blocked_epilogue.c have written. Out: no map between them that
- * nobody else reads, where it would not stay in L2. Of floats: products of bf16 are faster apart
- * (ops/image/blocked_separable.c multiplies floats). The weights are of one type. */
+ * In: the nodes that blocked_layout.c and blocked_epilogue.c have written, with weights of one
+ * type. Out: a graph without the maps between them. The pass fuses two nodes only if the map
+ * between them has no other reader and would not stay in L2. It leaves products of bf16 alone:
+ * they are faster apart, and ops/image/blocked_separable.c multiplies floats. */
 #include "../../runtime/poll.h"
 #include "../kernels/kernels.h"
 #include "match.h"
