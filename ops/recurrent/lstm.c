@@ -101,21 +101,14 @@ static attn_status lstm_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_lstm_1 = {
-    OP_ROW,
+    RECURRENT_ROW,
     .name = "LSTM",
-    .since = 1,
-    .args_bytes = sizeof(struct recurrent_args),
-    .state_bytes = sizeof(struct recurrent_state),
     .inputs = "X:T W:T R:T B:T? sequence_lens:i32? initial_h:T? initial_c:T? P:T?",
     .outputs = "Y:T? Y_h:T? Y_c:T?",
-    .types = "T=f32,f64",
     .attrs = lstm_attrs,
     .infer = lstm_infer,
-    .storage_in = RECURRENT_STORED,
     .pack = lstm_pack,
-    .check_packed = op_packed_is_data,
     .run = lstm_run,
-    .cost = "O(T B H (I + H))",
 };
 
 static const struct recurrent_kind dynamic_lstm = {

@@ -33,19 +33,12 @@ static attn_status rnn_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_rnn_1 = {
-    OP_ROW,
+    RECURRENT_ROW,
     .name = "RNN",
-    .since = 1,
-    .args_bytes = sizeof(struct recurrent_args),
-    .state_bytes = sizeof(struct recurrent_state),
     .inputs = "X:T W:T R:T B:T? sequence_lens:i32? initial_h:T?",
     .outputs = "Y:T? Y_h:T?",
-    .types = "T=f32,f64",
     .attrs = rnn_attrs,
     .infer = rnn_infer,
-    .storage_in = RECURRENT_STORED,
     .pack = rnn_pack,
-    .check_packed = op_packed_is_data,
     .run = rnn_run,
-    .cost = "O(T B H (I + H))",
 };
