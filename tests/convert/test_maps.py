@@ -131,6 +131,80 @@ def test_squeeze_excite_of_timm(folder):
                          gate_layer="hard_sigmoid"), "SqueezeExcite")
 
 
+class Recalibrate(nn.Module):
+    """Squeeze-and-excitation as people write it, under names of their own."""
+
+    def __init__(self, reduce=True, act="module", gate=torch.sigmoid, pool="mean", norm=False,
+                 wrong=None):
+        super().__init__()
+        kind = nn.Conv2d if reduce == "conv" else nn.Linear
+        size = (1,) if reduce == "conv" else ()
+        self.widen = kind(4, 12, *size, bias=act != "function")  # the second layer stands first
+        self.narrow = kind(12, 4, *size)
+        self.between = nn.ReLU() if act == "module" else None
+        self.norm = nn.BatchNorm2d(4) if norm else None
+        self.squash = nn.AdaptiveAvgPool2d(1) if pool == "module" else None
+        self.flat, self.gate, self.wrong = reduce != "conv", gate, wrong
+
+    def forward(self, features):
+        if self.squash is not None:
+            y = self.squash(features)
+        else:
+            y = features.mean((2, 3), keepdim=True)
+        if self.wrong == "sum":
+            y = features.sum((2, 3), keepdim=True)
+        y = self.narrow(y.flatten(1) if self.flat else y)
+        y = y if self.norm is None else self.norm(y)
+        if self.wrong == "tanh":
+            y = torch.tanh(y)
+        else:
+            y = nn.functional.silu(y) if self.between is None else self.between(y)
+        y = self.gate(self.widen(y)).view(*features.shape[:2], 1, 1)
+        if self.wrong == "residual":
+            return features + features * y
+        return y if self.wrong == "gate alone" else features * y
+
+
+class HardSigmoid(nn.Module):
+    """As code of MobileNetV3 has it."""
+
+    def __init__(self):
+        super().__init__()
+        self.clip = nn.ReLU6()
+
+    def forward(self, x):
+        return self.clip(x + 3) / 6
+
+
+class Effective(nn.Module):
+    """One layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Conv2d(12, 12, 1)
+
+    def forward(self, x):
+        return x * nn.functional.hardsigmoid(self.mix(nn.functional.adaptive_avg_pool2d(x, 1)))
+
+
+def test_squeeze_excite_of_any_class(folder):
+    for module in (Recalibrate("conv", pool="module"), Recalibrate(act="function"),
+                   Recalibrate("conv", norm=True), Recalibrate(gate=HardSigmoid()), Effective()):
+        one(folder, module, "SqueezeExcite")
+
+
+def test_nearly_squeeze_excite_stays(folder):
+    """A residual, a gate without its product, a sum in place of the mean, another activation and
+    another gate; the files are of the module as it is."""
+    x = maps(12)(2, 9, 7)["x"]
+    for more in (*({"wrong": word} for word in ("residual", "gate alone", "sum", "tanh")),
+                 {"gate": torch.tanh}, {"gate": lambda y: 2 * torch.sigmoid(y)}):
+        found = plan(randomised(Named(Recalibrate("conv", act="function", **more))), x)
+        assert not found.taken, (more, found.lines(True))
+    found = plan(randomised(Named(Recalibrate("conv", act="function"))), x)
+    assert [e.adapter.operator for e in found.taken] == ["SqueezeExcite"], found.lines(True)
+
+
 def test_cbam(folder):
     from fightingcv_attention.attention.CBAM import CBAMBlock
     one(folder, CBAMBlock(12, 4, 5), "CBAM")

@@ -46,7 +46,8 @@ class Adapter:
     """One kind of module. A subclass says `names` (qualified; one without a package is that of
     a class which many packages have, and is known by its parts), `shapes` (lists of attributes,
     "gate.mlp" one of an attribute: a module that has all of a list is tried under any class
-    name), `operator` (for the report), `bare` (the class name alone is enough), and has
+    name; `structural` instead where `fits` tells by the layers themselves), `operator` (for the
+    report), `bare` (the class name alone is enough), and has
 
         check(self)              raises Mismatch unless self.module has the structure, or
                                  UnsupportedError where the model is none that a file can be
@@ -58,13 +59,19 @@ class Adapter:
     """
     names = ()
     shapes = ()
+    structural = False
     bare = False
     operator = ""
-    known = []  # all subclasses with names
+    known = []  # all subclasses with names, or that are structural
 
     def __init_subclass__(cls):
-        if cls.names:
+        if cls.names or cls.structural:
             Adapter.known.append(cls)
+
+    @classmethod
+    def fits(cls, module):
+        """Whether a module of any class is tried."""
+        return _is_shaped(module, cls.shapes)
 
     def __init__(self, module):
         self.module = module
@@ -200,7 +207,7 @@ def _entry_of(path, module, kinds):
     refused = None
     mine = [kind for kind in kinds if _is_of(module, kind.names, kind.bare)]
     for kind in (*mine, *kinds):
-        if kind in mine or _is_shaped(module, kind.shapes):
+        if kind in mine or kind.fits(module):
             entry = _checked(path, module, kind)
             if not entry.reason:
                 return entry
