@@ -43,7 +43,7 @@ CASES = {
     "nystromformer_full": ("NystromformerModel", {**NYSTROM, "num_landmarks": 64}, "", ANY, 0, ""),
     "longt5_global": ("LongT5Model", {**LONG, "encoder_attention_type": "transient-global"}, "",
                       "refused at a second length; convert it with `--fix seq`", 1,
-                      "leave that size without a name, so that it is fixed"),
+                      "for one value of 'seq': keep the example's value with --fix seq,"),
     "longt5_global_fixed": ("LongT5Model", {
         **LONG, "encoder_attention_type": "transient-global"}, "--fix seq", ONE, 0, ""),
     "longt5_local": ("LongT5Model", {**LONG, "encoder_attention_type": "local"}, "", ANY, 0, ""),

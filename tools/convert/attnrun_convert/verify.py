@@ -141,6 +141,39 @@ def within(got, want, rtol, atol):
     return bool(numpy.all(numpy.isclose(a, b, rtol, atol, equal_nan=True)))
 
 
+def _with_one(case, example, word):
+    """The feeds of the example with the size `word` alone as in `case`; None where the sizes of a
+    tensor do not tell which it is."""
+    feeds = {}
+    for name, array in example.feeds.items():
+        other = case.feeds[name]
+        for axis, (old, new) in enumerate(zip(array.shape, other.shape)):
+            changed = [w for w in case.sizes if old != new and case.sizes[w] == new
+                       and example.sizes.get(w) == old]
+            if old != new and len(changed) != 1:
+                return None
+            if changed == [word]:
+                array = numpy.take(array, numpy.arange(new) % old, axis)
+        feeds[name] = array
+    return feeds
+
+
+def _kept(engine, case, example, outputs):
+    """Names of the sizes at which the file stands still: those that it does not take alone; all
+    that differ where none is found."""
+    differ = [word for word, n in case.sizes.items() if example.sizes.get(word) != n]
+    found = []
+    for word in differ:
+        feeds = _with_one(case, example, word)
+        if feeds is None:
+            continue
+        try:
+            engine.run(feeds, outputs)
+        except VerifyError:
+            found.append(word)
+    return found or differ
+
+
 def _results(engine, case, example, outputs):
     """The engine's results; where it refuses another size than the example's, what to do."""
     try:
@@ -148,11 +181,13 @@ def _results(engine, case, example, outputs):
     except VerifyError as error:
         if case is example or case.sizes == example.sizes:
             raise
+        words = _kept(engine, case, example, outputs)
+        names = " and ".join(f"'{word}'" for word in words)
         raise VerifyError(
-            f"the file made at {example.label} does not run at {case.label}, so the export kept "
-            "what the model does for some sizes alone: give the example a size that is no "
-            "multiple of its blocks (--size), or leave that size without a name, so that it is "
-            f"fixed ({str(error)[:200]})") from error
+            f"the file made at {example.label} does not run at {case.label}, because the export "
+            f"kept what the model's code computes for one value of {names}: keep the example's "
+            f"value with --fix {','.join(words)}, or, if the model works in blocks, give the "
+            "example a size that is no multiple of them (--size)") from error
 
 
 def compare(path, cases, outputs, engines, rtol=RTOL, atol=ATOL, executable=None, say=print):
