@@ -210,6 +210,69 @@ def test_command_writes_no_half_file(folder):
     assert code == 3 and "there is no folder" in err, err
 
 
+OF_DATA = """import torch
+from torch import nn
+
+
+class Base(nn.Module):
+    def forward(self, x):
+        return self.of(x)
+
+
+class Numpy(Base):
+    def of(self, x):
+        return x + torch.from_numpy(x.numpy())  # HERE
+
+
+class Item(Base):
+    def of(self, x):
+        return x.new_zeros(int(x.abs().max().item())) + x[0, 0]  # HERE
+
+
+class Branch(Base):
+    def of(self, x):
+        if x.sum() > 0:  # HERE
+            return x * 2
+        return x
+
+
+class Unknown(nn.Module):
+    def forward(self, x):
+        return torch.linalg.svd(x)[1]  # HERE
+
+
+class Asserts(Base):
+    def of(self, x):
+        assert not torch.isnan(x).any()  # HERE
+        return x
+
+
+def make(kind):
+    return lambda: nn.Sequential(kind()).eval()
+
+
+numpy, item, branch, unknown, asserts = map(make, (Numpy, Item, Branch, Unknown, Asserts))
+"""
+
+
+def test_command_names_the_line_that_reads_data(folder):
+    """Also in a folder that is called like a package of the exporter."""
+    (folder / "onnx").mkdir()
+    file = folder / "onnx" / "of_data.py"
+    file.write_text(OF_DATA)
+    lines = [n for n, line in enumerate(OF_DATA.splitlines(), 1) if line.endswith("# HERE")]
+    decides = "its code makes a decision or a size from numbers that a tensor holds"
+    for name, line, words in zip(
+            ("numpy", "item", "branch", "unknown", "asserts"), lines,
+            ("its code takes a tensor out of PyTorch as a NumPy array", decides, decides,
+             "No ONNX function found", decides)):
+        code, _, err = run(f"{file}:{name}", "--example", "input=float32[2,5]", "-o",
+                           folder / "out.onnx")
+        assert code == 70 and words in err and f"(at {file}:{line})" in err, (name, err)
+        assert err.count("\n") == 1 and "Guard" not in err and "graph()" not in err, err
+    assert not (folder / "out.onnx").exists()
+
+
 def test_command_explains(folder):
     """A dry run writes nothing."""
     code, said, err = run(f"{NET}:net", *EXAMPLES, "--moduleop", OP, "--explain", "-o",

@@ -151,7 +151,7 @@ def _installed(path):
 def sentence(error):
     """The first line of the innermost cause, and the line of the user's code that met it."""
     cause = innermost(error)
-    where = place(error)
+    where = place(error) or _place_of_node(error)
     return (f"{type(cause).__name__}: {first_line(error)}"
             + (f" (at {where})" if where else ""))
 
@@ -167,6 +167,25 @@ def place(error):
     return _place_of(frames)
 
 
+FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+
+
+def _place_of_node(error):
+    """file:line of the model's code that made the node of a graph at which the exporter failed;
+    "" where no node is known."""
+    while error is not None:
+        here = error.__traceback__
+        while here is not None:
+            node = here.tb_frame.f_locals.get("node")
+            trace = node.meta.get("stack_trace") if isinstance(node, torch.fx.Node) else None
+            if trace:
+                return _place_of([traceback.FrameSummary(file, int(line), name)
+                                  for file, line, name in FRAME.findall(trace)])
+            here = here.tb_next
+        error = error.__cause__ or error.__context__
+    return ""
+
+
 def _place_of(frames):
     here = str(Path(__file__).parent)
     inner = str(Path(torch.__file__).parent)
@@ -174,7 +193,7 @@ def _place_of(frames):
     found = [f for f in frames if Path(f.filename).is_file()
              and not f.filename.startswith((here, inner))
              and (not f.filename.startswith(library) or _installed(f.filename))
-             and not any(part in f.filename for part in EXPORTER)]
+             and not (_installed(f.filename) and any(part in f.filename for part in EXPORTER))]
     own = [f for f in found if not _installed(f.filename)]
     last = (own or found or [None])[-1]
     return f"{last.filename}:{last.lineno}" if last is not None else ""
@@ -226,6 +245,21 @@ def _fixed_sizes(error, dynamic, places):
             "is fixed (--fix), or use it as a tensor's size there")
 
 
+def _from_data(error):
+    """A sentence where the model's code leaves the graph with what a tensor holds; else ""."""
+    cause, where = innermost(error), place(error)
+    at = f" (at {where})" if where else ""
+    if "DataDependent" in type(cause).__name__:
+        return (f"its code makes a decision or a size from numbers that a tensor holds{at}, as an "
+                "'if', an assert, a loop, int() or .item() does, which an exported graph cannot: "
+                "compute both results and choose with torch.where, or use settings and sizes of "
+                "tensors instead")
+    if ".numpy() is not supported" in str(cause):
+        return (f"its code takes a tensor out of PyTorch as a NumPy array{at}, which an exported "
+                "graph cannot: use operations of torch there")
+    return ""
+
+
 def exported(module, given, dynamic):
     """The ExportedProgram of one call; `given`: bound arguments."""
     places = {}
@@ -236,9 +270,8 @@ def exported(module, given, dynamic):
     except (UsageError, UnsupportedError):
         raise
     except Exception as error:
-        raise CaptureError(f"{type(module).__name__} cannot be exported: "
-                           f"{_fixed_sizes(error, dynamic, places) or sentence(error)}"
-                           ) from error
+        reason = _fixed_sizes(error, dynamic, places) or _from_data(error) or sentence(error)
+        raise CaptureError(f"{type(module).__name__} cannot be exported: {reason}") from error
 
 
 def _copy_before_reshapes(program):
