@@ -3,6 +3,8 @@ in a file that ONNX Runtime and attnrun run at other sizes like PyTorch.
 
 usage: test_adapters.py ROOT ATTNRUN [test …]
 """
+import contextlib
+
 import onnx
 import torch
 
@@ -49,6 +51,50 @@ def _plan(model, *args, **kwargs):
 
 
 # Longformer and LED of transformers
+
+def test_longformer_that_is_kept(folder):
+    """Its chunks by strides are written for another layout; the converter has them unfolded, and
+    what the exporter writes by itself does not pass the check."""
+    from attnrun_convert.adapters import longformer
+    from attnrun_convert.errors import VerifyError
+    from transformers import LEDConfig, LongformerConfig
+    from transformers.models.led.modeling_led import LEDEncoderSelfAttention
+    from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
+
+    class Layer(torch.nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            mask = torch.zeros(x.shape[:2])
+            return self.layer(x, attention_mask=mask, is_index_masked=mask < 0,
+                              is_index_global_attn=mask > 0, is_global_attn=False)[0]
+    x, options = torch.randn(2, 32, 16), {"swap": False, "quiet": True,
+                                          "attnrun": common.ATTNRUN}
+    for kind, config in (
+            (LongformerSelfAttention, LongformerConfig(
+                hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+                attention_window=[8])),
+            (LEDEncoderSelfAttention, LEDConfig(
+                d_model=16, encoder_layers=1, encoder_attention_heads=2, attention_window=[8]))):
+        model = randomised(Layer(kind(config, 0)))
+        had = getattr(config, "onnx_export", None)
+        path = convert(model, x, output=folder / "kept.onnx", **options)
+        assert not any(n.domain == "attnrun" for n in onnx.load(path).graph.node)
+        assert getattr(config, "onnx_export", None) == had
+        path.unlink() if hasattr(path, "unlink") else (folder / "kept.onnx").unlink()
+    unfolded, longformer.unfolded = longformer.unfolded, contextlib.nullcontext
+    try:
+        convert(model, x, output=folder / "wrong.onnx", **options)
+    except VerifyError as error:
+        assert "differ from the source" in str(error)
+    else:
+        raise AssertionError("a file of another layout passes the check")
+    finally:
+        longformer.unfolded = unfolded
+    assert not (folder / "wrong.onnx").exists()
+
 
 def _tokens(batch, length, vocabulary=100):
     generator = torch.Generator().manual_seed(length)

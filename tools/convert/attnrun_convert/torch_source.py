@@ -5,6 +5,7 @@ import torch
 from torch.utils import _pytree
 
 from . import attach, capture, cases, extent, fuse, gates, provenance, registry, steady
+from .adapters import longformer
 from .errors import CaptureError, UnsupportedError, UsageError, plural
 
 
@@ -151,7 +152,7 @@ class ModuleSource(Source):
             plan.results = None
             self.replaced = {e.path or "(model)": e.adapter.operator for e in plan.taken}
             self.plan_lines = plan.lines()
-            with plan.applied():
+            with plan.applied(), longformer.unfolded(self.module):
                 model, calls, bounds = capture.captured(
                     self.module, self.given, self.dynamic, self.options.opset, names)
             return self._finish(model, calls, bounds | extent.of_module(self.module))

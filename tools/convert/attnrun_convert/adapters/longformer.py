@@ -4,6 +4,9 @@ attention_mask (B, N) is below zero for padding, above it for global tokens. The
 to a multiple of the window and cut it off again; the operator takes any length, so they no
 longer do: an export would keep one side of that decision, for all lengths.
 """
+import contextlib
+import inspect
+
 from ..call import call
 from ..registry import Adapter, companion, need, need_linear
 
@@ -50,3 +53,26 @@ def _longformer_pads_nothing(self, input_ids, attention_mask, token_type_ids, po
 @companion(LED + "LEDEncoder", "_pad_to_window_size", LongformerSelfAttention)
 def _led_pads_nothing(self, input_ids, attention_mask, inputs_embeds, pad_token_id):
     return 0, input_ids, attention_mask, inputs_embeds
+
+
+@contextlib.contextmanager
+def unfolded(model):
+    """The model with config.onnx_export, as it was afterwards. Without it, a layer that is not
+    replaced cuts its chunks by strides, and the exporter writes them for another layout than that
+    of the tensor: the file would compute something else."""
+    undo = []
+    for part in model.modules():
+        chunk, config = getattr(part, "_chunk", None), getattr(part, "config", None)
+        if not callable(chunk) or "onnx_export" not in inspect.signature(chunk).parameters:
+            continue
+        if config is not None and not getattr(config, "onnx_export", False):
+            undo.append((config, hasattr(config, "onnx_export")))
+            config.onnx_export = True
+    try:
+        yield
+    finally:
+        for config, had in undo:
+            if had:
+                config.onnx_export = False
+            else:
+                del config.onnx_export
