@@ -3,6 +3,7 @@ and bfloat16 as files.
 
 usage: test_half.py ROOT ATTNRUN [test …]
 """
+import json
 import warnings
 
 import onnx
@@ -83,6 +84,65 @@ def test_half_band(folder):
                 q, x, x, attn_mask=self.mask[:n, :n])
     _converted(folder, Net().half().eval(), torch.randn(2, 2, 40, 16).half(),
                {"x": {0: "batch", 2: "seq"}}, 1)
+
+
+def _by_command(folder, spec, *arguments):
+    """A conversion with --dtype float16; the operators of domain attnrun in the file."""
+    out = folder / "half.onnx"
+    code, said, err = common.run_converter(*spec, "--dtype", "float16", *arguments, "-o", out)
+    assert code == 0, err
+    assert sum(line.endswith(" ok") for line in said.splitlines()) >= 6, said
+    graph = onnx.load(out).graph
+    floats = {v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)}
+    assert onnx.TensorProto.FLOAT not in floats and onnx.TensorProto.FLOAT16 in floats, floats
+    return sorted(n.op_type.partition("__")[0] for n in graph.node if n.domain == "attnrun")
+
+
+def test_half_bert(folder):
+    path = folder / "config.json"
+    path.write_text(json.dumps({
+        "vocab_size": 60, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 128, "max_position_embeddings": 90}))
+    _by_command(folder, ("--hf", f"BertModel:{path}"))
+
+
+MODULES = """import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    # A residual block of a network of images, with the gate of channels in it.
+    def __init__(self):
+        super().__init__()
+        from fightingcv_attention.attention.SEAttention import SEAttention
+        self.conv, self.norm = nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.gate = SEAttention(16, 4)
+
+    def forward(self, x):
+        return x + self.gate(torch.relu(self.norm(self.conv(x))))
+
+
+def block():
+    torch.manual_seed(0)
+    return Block().eval()
+
+
+def linformer():
+    from linformer import LinformerSelfAttention
+    torch.manual_seed(0)
+    return LinformerSelfAttention(32, 64, k=16, heads=4).eval()
+"""
+
+
+def test_half_attention_and_block_of_packages(folder):
+    file = folder / "half_modules.py"
+    file.write_text(MODULES)
+    for name, example, operator in (
+            ("linformer", "x=float32[B,64,32]", "LinformerAttention"),
+            ("block", "x=float32[B,16,H,W]", "SqueezeExcite")):
+        sizes = ("--size", "H=9", "--size", "W=12") if name == "block" else ()
+        kinds = _by_command(folder, (f"{file}:{name}",), "--example", example, *sizes)
+        assert kinds == [operator], (name, kinds)
 
 
 if __name__ == "__main__":
