@@ -14,12 +14,14 @@ from pathlib import Path
 ROOT = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 sys.path.insert(0, str(ROOT / "tools" / "bench"))
 sys.path.append(str(ROOT / "tools" / "bench" / "attention"))
+sys.path.append(str(ROOT / "tools" / "convert"))
 import against  # noqa: E402
 import cases  # noqa: E402
 import chart  # noqa: E402
 import draw  # noqa: E402
 import engines  # noqa: E402
 import models  # noqa: E402
+import networks  # noqa: E402
 import page  # noqa: E402
 import report  # noqa: E402
 
@@ -132,6 +134,34 @@ class Work(unittest.TestCase):
         self.assertEqual(models.attention_flops(2), 2 * (2 * 2) * 64 * 8 * 2)
         linear = 12 * 12 * 768**2 + 50257 * 768
         self.assertEqual(models.gpt2_flops(1, 0), 2 * (linear + 12 * 2 * 768))
+
+
+class OwnOperators(unittest.TestCase):
+    def test_attnrun_has_a_file_of_its_own_and_peers_run_the_plain_one(self):
+        with_own = [case for case in models.CASES if case.own_file]
+        self.assertEqual({case.network for case in with_own}, set(networks.OWN))
+        for case in models.CASES:
+            plain, own = (paths(case, "work", "")
+                          for paths in (models.case_paths, models.own_paths))
+            self.assertEqual(plain[1:], own[1:])
+            self.assertEqual(plain[0] != own[0], case in with_own, case.name)
+
+    def test_operators_give_what_modules_give(self):
+        import attnrun_convert.moduleop
+        import modules
+        import torch
+
+        torch.manual_seed(0)
+        x, other = torch.randn(2, 2, 32, 14, 14).unbind()
+        for network, module, inputs in (
+                ("halonet", modules.Halo(32, head=16), (x,)),
+                ("rednet", modules.Involution(32), (x,)),
+                ("rednet", modules.Involution(32, 2), (x,)),
+                ("sknet1", modules.Select(32), (x, other))):
+            swapped = attnrun_convert.moduleop.adapter(networks.OWN[network])(module)
+            with torch.no_grad():
+                torch.testing.assert_close(swapped.forward(*inputs), module(*inputs),
+                                           rtol=1e-4, atol=1e-5)
 
 
 class Engines(unittest.TestCase):

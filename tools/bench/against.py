@@ -86,7 +86,7 @@ def files_of(row, work):
     """(model, "", inputs) of a row, made where that is needed; Failed says why not."""
     if not row.n:
         script, words = HERE / "models.py", [row.case.name, str(work), ""]
-        paths = models.case_paths(row.case, str(work), "")
+        paths = models.own_paths(row.case, str(work), "")
     else:
         plain = "".join(c if c.isalnum() else "_" for c in row.case.name)
         folder = work / "operators" / f"{plain}-{row.n}"

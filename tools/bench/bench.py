@@ -39,7 +39,8 @@ def installed(notes):
 
 def start_engines(case, threads, args, peers, notes):
     paths = models.case_paths(case, args.work, args.minilm_package)
-    engines = {"attnrun": Attnrun(args.attnrun, paths, threads, args.limit, case.state,
+    own = models.own_paths(case, args.work, args.minilm_package)
+    engines = {"attnrun": Attnrun(args.attnrun, own, threads, args.limit, case.state,
                                   precision=case.precision, ragged=case.ragged)}
     for name in peers:
         if case.peers and name not in case.peers:
@@ -109,7 +110,7 @@ def make_models(cases, args, notes):
     for case in cases:
         print(f"model of {case.name}", flush=True)
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.py")
-        why = run_script(script, [case.name, args.work, args.minilm_package])
+        why = run_script(script, [case.name, args.work, args.minilm_package, args.attnrun])
         if why is None:
             ready.append(case)
         else:

@@ -1,6 +1,9 @@
 """models.py - the cases of the benchmark: models, inputs, work, and what is to be reached.
 
-usage: models.py CASE WORK PACKAGE    makes the files of one case, where they are missing
+usage: models.py CASE WORK PACKAGE [ATTNRUN]
+
+Makes the files of one case, where they are missing. ATTNRUN, the command, checks files with
+its own operators.
 
 MiniLM has its real weights (build/minilm, PACKAGE for PyTorch) where they are there, and else
 random ones, as BERT and GPT-2 do: no time here depends on values.
@@ -35,6 +38,7 @@ class Case:
     aim_twin: float = 0
     network: str = ""              # the name in networks.py
     ragged: str = "off"            # attnrun leaves padding out; peers compute it
+    own_file: str = ""             # with operators of domain attnrun; peers run `file`
 
 
 # ---- work ----
@@ -137,6 +141,12 @@ def of_network(title, network, ratio=1.2, int8=False):
                 peers=("onnxruntime", "openvino"), network=network)
 
 
+def with_own_operators(title, network, least):
+    """Attnrun's operators against the plain export of the same modules."""
+    return dataclasses.replace(of_network(title, network, least), least=least,
+                               own_file=f"{network}_own")
+
+
 PEAK = ("peak", 0.92)
 CASES = [
     Case("MiniLM 1x16", "minilm", lambda: tokens(1, 16), True, 1.3, ("ratio", 1.7),
@@ -181,6 +191,9 @@ NETWORKS = [
     of_network("U-Net, 256x256", "unet"), of_network("YOLO of the v8 shape, 640x640", "yolo"),
     of_network("PP-OCR detector, 640x640", "ocrdet"),
     of_network("PP-OCR recogniser, 48x320", "ocrrec"),
+    with_own_operators("HaloNet-26", "halonet", 3), with_own_operators("RedNet-26", "rednet", 10),
+    with_own_operators("SKNet-50, 32 groups", "sknet32", 3),
+    with_own_operators("SKNet-50, 1 group", "sknet1", 1.05),
     of_network("ResNet-50", "resnet50", int8=True),
     of_network("MobileNetV2", "mobilenetv2", int8=True),
     of_network("EfficientNet-B0", "efficientnet", int8=True),
@@ -226,6 +239,12 @@ def case_paths(case, work, package):
     elif case.file in ("bert", "gpt2", "vit"):
         folder = f"{work}/models/{case.file}"
     return model, folder, f"{work}/models/{plain}.npz"
+
+
+def own_paths(case, work, package):
+    """The same for attnrun."""
+    model, folder, inputs = case_paths(case, work, package)
+    return f"{work}/models/{case.own_file}.onnx" if case.own_file else model, folder, inputs
 
 
 # ---- making ----
@@ -372,7 +391,7 @@ def derive(base, kind, path):
 EXPORTS = {"bert": export_bert, "gpt2": export_gpt2, "vit": export_vit}
 
 
-def make(case, work, package):
+def make(case, work, package, attnrun=None):
     import numpy as np
 
     model, folder, inputs = case_paths(case, work, package)
@@ -399,10 +418,14 @@ def make(case, work, package):
         else:
             fill_minilm(temporary)
         os.rename(temporary, model)
+    own = own_paths(case, work, package)[0]
+    if not os.path.exists(own):
+        networks.write_own(case.network, own + ".tmp", model, attnrun)
+        os.rename(own + ".tmp", own)
     if not os.path.exists(inputs):
         np.savez(inputs[:-4] + ".tmp.npz", **case.feed())
         os.rename(inputs[:-4] + ".tmp.npz", inputs)
 
 
 if __name__ == "__main__":
-    make(next(c for c in CASES if c.name == sys.argv[1]), sys.argv[2], sys.argv[3])
+    make(next(c for c in CASES if c.name == sys.argv[1]), *sys.argv[2:])

@@ -1,6 +1,6 @@
 """modules.py - networks of the benchmark that transformers does not have, in PyTorch: gates of
-squeeze-and-excitation and CBAM in a ResNet, MobileNetV3, a U-Net, and a detector of the shape
-of YOLOv8n.
+squeeze-and-excitation and CBAM in a ResNet, MobileNetV3, a U-Net, a detector of the shape of
+YOLOv8n, and ResNets with halo attention, involution and selective kernels.
 They are written for their shapes; weights are random."""
 import torch
 from torch import nn
@@ -187,3 +187,150 @@ class Yolo(nn.Module):
         r = self.join2(torch.cat((self.down2(q), c), 1))
         return torch.cat([torch.cat([h(y) for h in heads], 1).flatten(2)
                           for y, heads in zip((p, q, r), self.heads)], 2)
+
+
+# ---- attention and involution in a ResNet ----
+
+class Halo(nn.Module):
+    """Vaswani and others, Scaling Local Self-Attention: blocks of pixels see windows around
+    them. Relative positions as timm adds them, and cells outside of the map take part."""
+
+    def __init__(self, channels, block=7, halo=3, head=32):
+        super().__init__()
+        self.heads, self.block, self.halo = channels // head, block, halo
+        self.window = block + 2 * halo
+        self.q = nn.Conv2d(channels, channels, 1, bias=False)
+        self.kv = nn.Conv2d(channels, 2 * channels, 1, bias=False)
+        self.height, self.width = (nn.Parameter(
+            torch.randn(2 * self.window - 1, head) * head**-0.5) for _ in range(2))
+
+    def relative(self, q, table):
+        """(pixels of a row, cells of a row of the window), shifted from distances."""
+        distances = (q @ table.t()).flatten(0, -3)
+        shifted = nn.functional.pad(distances, (0, 1)).flatten(1)
+        shifted = nn.functional.pad(shifted, (0, 2 * self.window - 1 - self.block))
+        shifted = shifted.unflatten(1, (self.block + 1, 2 * self.window - 1))
+        return shifted[:, :self.block, self.window - 1:].reshape(*q.shape[:-1], self.window)
+
+    def forward(self, x):
+        side, (b, c, h, w) = self.block, x.shape
+        q = self.q(x).reshape(b * self.heads, -1, h // side, side, w // side, side)
+        q = q.permute(0, 2, 4, 3, 5, 1).flatten(1, 2)  # (heads, blocks, side, side, head)
+        near = nn.functional.unfold(self.kv(x), self.window, stride=side, padding=self.halo)
+        near = near.reshape(b, 2, self.heads, c // self.heads, self.window**2, -1)
+        k, v = near.permute(1, 0, 2, 5, 4, 3).flatten(1, 2).unbind(0)
+        rows = self.relative(q.transpose(2, 3), self.height).transpose(2, 3)
+        bias = rows[..., None] + self.relative(q, self.width)[..., None, :]
+        q = q.flatten(2, 3)
+        scores = q @ k.transpose(-1, -2) * q.shape[-1]**-0.5 + bias.flatten(4).flatten(2, 3)
+        y = scores.softmax(-1) @ v
+        y = y.reshape(b * self.heads, h // side, w // side, side, side, -1)
+        return y.permute(0, 5, 1, 3, 2, 4).reshape(b, c, h, w)
+
+
+class Involution(nn.Module):
+    """Li and others, Involution, as its authors write it; the norm behind `reduce` is folded
+    into it."""
+
+    def __init__(self, channels, stride=1, kernel=7, group=16):
+        super().__init__()
+        self.kernel, self.stride, self.groups = kernel, stride, channels // group
+        few = channels // 4
+        self.pool = nn.AvgPool2d(stride, stride) if stride > 1 else nn.Identity()
+        self.reduce = nn.Conv2d(channels, few, 1)
+        self.span = nn.Conv2d(few, kernel**2 * self.groups, 1)
+        self.unfold = nn.Unfold(kernel, 1, kernel // 2, stride)
+
+    def forward(self, x):
+        weight = self.span(torch.relu(self.reduce(self.pool(x))))
+        b, _, h, w = weight.shape
+        weight = weight.view(b, self.groups, self.kernel**2, h, w).unsqueeze(2)
+        near = self.unfold(x).view(b, self.groups, -1, self.kernel**2, h, w)
+        return (weight * near).sum(3).view(b, -1, h, w)
+
+
+class Select(nn.Module):
+    """Li and others, Selective Kernel Networks: the sum of two branches, weighted for each
+    channel."""
+
+    def __init__(self, channels):
+        super().__init__()
+        few = max(32, channels // 16)
+        self.few, self.many = nn.Conv2d(channels, few, 1), nn.Conv2d(few, 2 * channels, 1)
+
+    def forward(self, first, second):
+        z = torch.relu(self.few((first + second).mean((2, 3), keepdim=True)))
+        weights = self.many(z).unflatten(1, (2, -1)).softmax(1)
+        return weights[:, 0] * first + weights[:, 1] * second
+
+
+class Selective(nn.Module):
+    """Convolutions of 3x3 and of 3x3 with dilation 2, and a choice between them."""
+
+    def __init__(self, channels, stride, groups):
+        super().__init__()
+        self.branches = nn.ModuleList(nn.Sequential(
+            nn.Conv2d(channels, channels, 3, stride, d, d, groups, bias=False),
+            nn.BatchNorm2d(channels), nn.ReLU()) for d in (1, 2))
+        self.select = Select(channels)
+
+    def forward(self, x):
+        return self.select(*(branch(x) for branch in self.branches))
+
+
+def normed(unit, channels):
+    return nn.Sequential(unit, nn.BatchNorm2d(channels), nn.ReLU())
+
+
+class Bottleneck(nn.Module):
+    """`unit(channels, stride)` in the place of the convolution of 3x3."""
+
+    def __init__(self, inputs, width, outputs, stride, unit):
+        super().__init__()
+        self.body = nn.Sequential(conv(inputs, width, 1), unit(width, stride),
+                                  conv(width, outputs, 1, 1, nn.Identity))
+        self.past = (nn.Identity() if inputs == outputs and stride == 1
+                     else conv(inputs, outputs, 1, stride, nn.Identity))
+
+    def forward(self, x):
+        return torch.relu(self.body(x) + self.past(x))
+
+
+class Residual(nn.Module):
+    """He and others' ResNet with bottlenecks: `width` channels of units in the first stage."""
+
+    def __init__(self, unit, layers, width=64, stem=None):
+        super().__init__()
+        blocks, inputs = [], 64
+        for stage, count in enumerate(layers):
+            for i in range(count):
+                stride = 2 if stage > 0 and i == 0 else 1
+                blocks.append(Bottleneck(inputs, width << stage, 256 << stage, stride, unit))
+                inputs = 256 << stage
+        self.features = nn.Sequential(stem or conv(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1), *blocks)
+        self.head = nn.Linear(inputs, 1000)
+
+    def forward(self, x):
+        return self.head(self.features(x).mean((2, 3)))
+
+
+def halonet():
+    """ResNet-26 with Halo for each 3x3. Blocks of 7 divide the maps of an image of 224; an
+    odd block's stride is a pool behind it, as in timm."""
+    def unit(channels, stride):
+        pool = [nn.AvgPool2d(2)] if stride > 1 else []
+        return normed(nn.Sequential(Halo(channels), *pool), channels)
+    return Residual(unit, (2, 2, 2, 2))
+
+
+def rednet():
+    """RedNet-26, with its stem of an involution of 3x3 between convolutions."""
+    stem = nn.Sequential(conv(3, 32, 3, 2), normed(Involution(32, 1, 3), 32), conv(32, 64))
+    return Residual(lambda channels, stride: normed(Involution(channels, stride), channels),
+                    (1, 2, 4, 1), stem=stem)
+
+
+def sknet(groups):
+    """SKNet-50; without groups at the widths of ResNet-50."""
+    return Residual(lambda channels, stride: Selective(channels, stride, groups), (3, 4, 6, 3),
+                    128 if groups > 1 else 64)

@@ -9,17 +9,33 @@ a channel), calibrated with two random images, so that all engines read the same
 import importlib.util
 import os
 import shutil
+import sys
 
 SIZE = 224
 # Operations of the convolutions and products at 224 x 224, counted from the files.
 FLOPS = {"resnet50": 8.18e9, "resnet18": 3.63e9, "mobilenetv2": 0.60e9, "efficientnet": 0.77e9,
          "convnext": 8.91e9, "regnet": 8.0e9, "deeplab": 0.9e9, "seresnet50": 8.19e9,
          "cbamresnet50": 8.2e9, "unet": 96.3e9, "yolo": 8.74e9, "mobilenetv3": 0.43e9,
-         "ocrdet": 4.63e9, "ocrrec": 1.41e9}
+         "ocrdet": 4.63e9, "ocrrec": 1.41e9, "halonet": 5.14e9, "rednet": 3.37e9,
+         "sknet32": 8.93e9, "sknet1": 11.88e9}
 # Of images; of the others SIZE x SIZE.
 SIZES = {"unet": (256, 256), "yolo": (640, 640), "ocrdet": (640, 640), "ocrrec": (48, 320)}
 # Files of the package rapidocr_onnxruntime, with their real weights.
 FILES = {"ocrdet": "ch_PP-OCRv4_det_infer.onnx", "ocrrec": "ch_PP-OCRv4_rec_infer.onnx"}
+
+# How the converter replaces modules of modules.py by operators of domain attnrun.
+OWN = {
+    "halonet": "modules.Halo=attnrun::HaloAttention(x, self.q.weight[:, :, 0, 0], "
+               "*self.kv.weight[:, :, 0, 0].chunk(2), self.height, self.width, "
+               "num_heads=self.heads, block_size=self.block, halo_size=self.halo, "
+               "padding='attend', rel_scaled=0)",
+    "rednet": "modules.Involution=attnrun::Involution(x, self.reduce.weight[:, :, 0, 0], "
+              "self.reduce.bias, self.span.weight[:, :, 0, 0], self.span.bias, "
+              "kernel_size=self.kernel, groups=self.groups, stride=self.stride)",
+    "sknet32": "modules.Select=attnrun::SKSelect(self.few.weight[:, :, 0, 0], self.few.bias, "
+               "self.many.weight[:, :, 0, 0].unflatten(0, (2, -1)), "
+               "self.many.bias.unflatten(0, (2, -1)), None, first, second, activation='relu')"}
+OWN["sknet1"] = OWN["sknet32"]
 
 
 def image(name):
@@ -38,7 +54,9 @@ def make_model(name):
         gate = modules.Excite if name == "seresnet50" else modules.Cbam
         model = t.ResNetForImageClassification(t.ResNetConfig(num_labels=1000))
         return modules.with_gates(model, t.models.resnet.modeling_resnet, gate)
-    own = {"unet": modules.UNet, "yolo": modules.Yolo, "mobilenetv3": modules.MobileNetV3}
+    own = {"unet": modules.UNet, "yolo": modules.Yolo, "mobilenetv3": modules.MobileNetV3,
+           "halonet": modules.halonet, "rednet": modules.rednet,
+           "sknet32": lambda: modules.sknet(32), "sknet1": lambda: modules.sknet(1)}
     if name in own:
         return own[name]()
     if name == "resnet50":
@@ -90,11 +108,8 @@ def packaged(name):
     return os.path.join(spec.submodule_search_locations[0], "models", FILES[name])
 
 
-def write(name, path, export):
-    """`export`: that of models.py."""
-    if name in FILES:
-        shutil.copyfile(packaged(name), path)
-        return
+def made(name):
+    """(a module of one tensor, its inputs); the same each time."""
     import torch
 
     torch.manual_seed(0)
@@ -111,7 +126,33 @@ def write(name, path, export):
             y = self.model(x)
             return y if isinstance(y, torch.Tensor) else y.logits
 
-    export(Wrapped().eval(), (x,), path, ["x"], ["y"], None)
+    return Wrapped().eval(), (x,)
+
+
+def write(name, path, export):
+    """`export`: that of models.py."""
+    if name in FILES:
+        shutil.copyfile(packaged(name), path)
+    else:
+        export(*made(name), path, ["x"], ["y"], None)
+
+
+def write_own(name, path, plain, attnrun=None):
+    """The network with operators of domain attnrun, which the converter compares with the
+    module in ONNX Runtime, and in `attnrun` where that is given; then with the file `plain`."""
+    sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../convert"))
+    import attnrun_convert
+    import numpy as np
+    import onnxruntime
+
+    module, inputs = made(name)
+    attnrun_convert.convert(
+        module, inputs, output=path, output_names=["y"], moduleop=(OWN[name],), quiet=True,
+        check=("attnrun", "onnxruntime") if attnrun else "onnxruntime", attnrun=attnrun)
+    wanted, found = (onnxruntime.InferenceSession(
+        file, providers=["CPUExecutionProvider"]).run(None, image(name))[0]
+        for file in (plain, path))
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4)
 
 
 def write_int8(source, path):

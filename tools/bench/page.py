@@ -294,6 +294,8 @@ peak of these threads in the type that attnrun multiplies. `of read`: bytes of w
 caches over the minimum, as a share of the read bandwidth. `ratio`: this engine's minimum
 over attnrun's; the bold one, the faster of ONNX Runtime and OpenVINO, is the one that
 counts. PyTorch runs eagerly, in inference mode; its weights stay in the mapped file.
+HaloNet, RedNet and SKNet: attnrun runs a file with its own operators, which the converter makes
+of the same modules; the others run PyTorch's plain export of them.
 """
 
 
