@@ -98,6 +98,14 @@ class Page(unittest.TestCase):
         self.assertIn("| GPT-2 decode, 512 cached, f16 file |  |  | read |", text)
         self.assertIn("int8 800 GOP/s by one thread, 1600 by 2", text)
 
+    def test_extra_memory_of_a_network_is_beyond_the_bound_of_its_arena(self):
+        results = results_of({"attnrun": (2, 1), "openvino": (3, 2)})
+        results.rows["ResNet-50", 1]["attnrun"]["bound"] = 1 << 19
+        results.rows["ResNet-50", 2]["attnrun"]["bound"] = 1 << 20
+        self.assertIn("| ResNet-50: extra MiB a thread | ≤ 2 | 2.5 | 1.0 | **no** | ≤ 1 MiB | "
+                      "2.5 | 1.0 |", page.targets_page(results))
+        self.assertIn("| ResNet-50: extra MiB a thread | 2.5 | 1.0 |", page.write(results))
+
     def test_no_peer_leaves_ratios_empty(self):
         results = results_of({"attnrun": (2, 1)})
         self.assertIn("| MiniLM 1x128: ratio | ≥ 1.03 |  |  |  |", page.targets_page(results))

@@ -41,7 +41,8 @@ def start_engines(case, threads, args, peers, notes):
     paths = models.case_paths(case, args.work, args.minilm_package)
     own = models.own_paths(case, args.work, args.minilm_package)
     engines = {"attnrun": Attnrun(args.attnrun, own, threads, args.limit, case.state,
-                                  precision=case.precision, ragged=case.ragged)}
+                                  precision=case.precision, ragged=case.ragged,
+                                  with_bound=bool(case.network))}
     for name in peers:
         if case.peers and name not in case.peers:
             continue

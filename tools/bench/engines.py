@@ -134,7 +134,7 @@ class Attnrun:
     """The command line; each round is a process of its own, so loading is timed each time."""
 
     def __init__(self, binary, paths, threads, limit_s, state="", isa="", precision="f32",
-                 ragged="off"):
+                 ragged="off", with_bound=False):
         model, _, inputs = paths
         self.environment = {**os.environ, "ATTNRUN_ISA": isa} if isa else None
         states = ["--state", state] if state else []
@@ -142,6 +142,8 @@ class Attnrun:
         tokens = ["--ragged", ragged] if ragged != "off" else []
         self.command = [binary, "bench", model, "-i", inputs, "--threads", str(threads),
                         *states, *precisions, *tokens, "--json", "--repeat"]
+        self.plan = [binary, "plan", model, "-i", inputs, "--threads", str(threads),
+                     *precisions, "--json"] if with_bound else []
         self.limit_s, self.found = limit_s, []
 
     def round(self, n):
@@ -159,6 +161,14 @@ class Attnrun:
     def times(self):
         return [f["min_ms"] for f in self.found]
 
+    def bound(self):
+        """Bytes that the arena of a network needs at least; None where it is not asked for."""
+        if not self.plan:
+            return None
+        done = subprocess.run(self.plan, capture_output=True, text=True, check=True,
+                              timeout=self.limit_s, env=self.environment)
+        return json.loads(done.stdout)["lower_bound_bytes"]
+
     def result(self):
         def over(pick, name):
             return pick(f[name] for f in self.found)
@@ -170,7 +180,7 @@ class Attnrun:
                 "rss": over(max, "above_base_rss_bytes"),
                 "runs_rss": over(max, "runs_rss_bytes"), "isa": self.found[0]["isa"],
                 "weights": self.found[0]["weights_bytes"],
-                "arena": self.found[0]["arena_bytes"]}
+                "arena": self.found[0]["arena_bytes"], "bound": self.bound()}
 
     def cpu_seconds(self):
         return 0  # ended processes count to this one's children

@@ -57,10 +57,12 @@ class Results:
         return case.read_bytes / row["min_ms"] / 1e6 / gbs
 
     def extra_mib(self, case, threads, row):
-        """Memory of runs beside the outputs, a thread; only for attention alone."""
-        if not case.output_bytes:
+        """Memory of runs, a thread: of attention alone beside the outputs, of a network beyond
+        what the arena needs at least, which only attnrun tells."""
+        needed = case.output_bytes or row.get("bound")
+        if not needed:
             return math.nan
-        return max(0, row["runs_rss"] - case.output_bytes) / MIB / threads
+        return max(0, row["runs_rss"] - needed) / MIB / threads
 
 
 # The keys of `attnrun doctor --bench --json`: one thread, all threads.
@@ -163,11 +165,14 @@ def start_targets(results):
 def memory_targets(results):
     rows = []
     for case in results.cases.values():
-        if case.output_bytes:
+        if case.output_bytes or case.network:
+            def extra(threads, c=case):
+                own = results.of(c, threads)
+                return results.extra_mib(c, threads, own) if own else math.nan
+
             rows.append(target(
-                results, f"{case.name}: extra MiB a thread",
-                lambda t, c=case: results.extra_mib(c, t, results.of(c, t))
-                if results.of(c, t) else math.nan, 2, "{:.1f}", larger=False))
+                results, f"{case.name}: extra MiB a thread", extra, 2, "{:.1f}", larger=False,
+                aim=("≤ 1 MiB", extra, "{:.1f}") if case.network else None))
             continue
 
         def peer_over_own(threads, c=case):
@@ -288,7 +293,9 @@ the others don't tell apart); for attnrun the median of a process a round, for t
 once. `first`: the first run. `min` and `median`: of the runs after that, over all rounds;
 the engines take turns. `RSS`, in MiB: the peak above what the process held before
 loading, with the engine in memory and without the inputs; the same for all. `extra`, in
-MiB a thread: what the runs of attention alone took beside their output. `of peak`: the
+MiB a thread: what the runs of attention alone took beside their output; what the runs of a
+network added to the loaded model beyond the least that its arena needs, of which the memory
+that loading gave back may hide a part. `of peak`: the
 FLOPs of the matrix products, by shape (causal: half), over the minimum, as a share of the
 peak of these threads in the type that attnrun multiplies. `of read`: bytes of weights and
 caches over the minimum, as a share of the read bandwidth. `ratio`: this engine's minimum
