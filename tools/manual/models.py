@@ -97,7 +97,9 @@ def page():
         "## Pipelines of tables", "", "| package | version |", "|---|---|", *versions(tables), "",
         "## Attention modules of other packages", "",
         "`attnrun convert` knows modules of transformers and of these packages; some of them are "
-        "here because others import them.", "",
+        "here because others import them. To export Longformer or LED of transformers without "
+        "the converter, set `config.onnx_export = True` first: without it, the exporters write "
+        "strides of another layout, and the file computes something else than the model.", "",
         "| package | version |", "|---|---|", *versions(known), "",
         "[models/README.md](../../models/README.md) has a small model for each attention system, "
         "and [recognised.md](recognised.md) says which exports of plain PyTorch modules become "
