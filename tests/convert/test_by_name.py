@@ -5,6 +5,8 @@ usage: test_by_name.py ROOT ATTNRUN [test …]
 """
 import importlib
 import json
+import os
+import subprocess
 import sys
 
 import numpy
@@ -14,8 +16,8 @@ from torch import nn
 
 import common
 from common import run_converter as run
-from attnrun_convert import by_name, convert, moduleop, registry
-from attnrun_convert.errors import UnsupportedError
+from attnrun_convert import by_name, convert, moduleop, registry, verify
+from attnrun_convert.errors import UnsupportedError, VerifyError
 
 sys.path.insert(0, str(common.ROOT / "tests" / "attention"))
 from golden import timm_layer  # noqa: E402
@@ -134,6 +136,40 @@ def test_names_are_refused_in_one_sentence(folder):
         got, _, err = run(*arguments, "-o", folder / "out.onnx")
         assert got == code and words in err and err.count("\n") == 1, (arguments, got, err)
     assert not (folder / "out.onnx").exists()
+
+
+def test_a_package_that_lacks_another_is_named(folder):
+    """A package whose import fails for another one: the sentence names both, and a way out."""
+    (folder / "timm.py").write_text("import torchvision\n")
+    (folder / "torchvision.py").write_text("import no_such_package.deep\n")
+    run_alone = subprocess.run(
+        [sys.executable, "-m", "attnrun_convert", "--timm", "test_vit", "-o",
+         str(folder / "out.onnx")], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(
+            (str(folder), str(common.ROOT / "tools" / "convert")))})
+    err = run_alone.stderr
+    assert run_alone.returncode == 2 and err.count("\n") == 1, err
+    assert "'no_such_package', which 'timm' imports, is missing" in err, err
+    assert "convert that file with --fuse" in err, err
+
+
+def test_what_onnxruntime_says_names_the_node_alone(folder):
+    """No codes of onnxruntime and no places in its own source."""
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["a", "b"], ["c"], name="sum")], "g",
+        [helper.make_tensor_value_info("a", floats, ["N"]),
+         helper.make_tensor_value_info("b", floats, ["M"])],
+        [helper.make_tensor_value_info("c", floats, ["K"])])
+    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[
+        helper.make_opsetid("", 20)]), folder / "m.onnx")
+    engine = verify.OnnxRuntime(folder / "m.onnx")
+    try:
+        engine.run({"a": numpy.ones(3, "f"), "b": numpy.ones(5, "f")}, ["c"])
+    except VerifyError as error:
+        said = str(error)
+    assert "its Add node 'sum': " in said and "3 by 5" in said, said
+    assert "onnxruntime::" not in said and "/" not in said and "[ONNX" not in said, said
 
 
 def _loads(name):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from .errors import FileError, UnsupportedError, UsageError, first_line
+from .errors import FileError, UnsupportedError, UsageError, first_line, innermost
 
 # No multiple of a block or chunk: a model that pads then shows the export how.
 SIZES = {"batch": 2, "seq": 61, "target": 23, "past": 11, "samples": 4001}
@@ -24,9 +24,13 @@ def _package(name):
     try:
         return importlib.import_module(name)
     except (ImportError, RuntimeError, OSError) as error:  # a build for another torch, too
-        raise UsageError(f"the Python package '{name}' is missing or does not load "
+        cause = innermost(error)
+        lacking = getattr(cause, "name", None) or name
+        needs = f", which '{name}' imports," if lacking.split(".")[0] != name else ""
+        raise UsageError(f"the Python package '{lacking}'{needs} is missing or does not load "
                          f"({first_line(error)}): install one made for torch "
-                         f"{torch.__version__}") from error
+                         f"{torch.__version__}, or, if there is none, export the model to ONNX "
+                         "in another environment and convert that file with --fuse") from error
 
 
 class _Draw:

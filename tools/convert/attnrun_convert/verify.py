@@ -1,5 +1,6 @@
 """The proof at the end: the file in attnrun and in ONNX Runtime against the source's own
 results, on the same inputs. No torch here: inputs and results are numpy arrays."""
+import re
 import shutil
 import subprocess
 import tempfile
@@ -60,6 +61,18 @@ class Attnrun:
                 return [file[name] for name in outputs]
 
 
+CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+AT_NODE = re.compile(r"Non-zero status code returned while running (\w+) node\. Name:'([^']*)' "
+                     r"Status Message: ")
+SOURCE = re.compile(r"/\S+:\d+ (?:[^()]*onnxruntime::[^()]*\([^()]*\)(?: const)? )?")
+
+
+def without_source(said):
+    """What onnxruntime says without its codes and without the places in its own source."""
+    said = AT_NODE.sub(r"its \1 node '\2': ", CODE.sub("", said))
+    return SOURCE.sub("", said).strip()
+
+
 class OnnxRuntime:
     name = "onnxruntime"
 
@@ -77,7 +90,7 @@ class OnnxRuntime:
             return self.session.run(outputs, feeds)
         except Exception as error:
             raise VerifyError("onnxruntime does not run the file: "
-                              f"{first_line(error)}") from error
+                              f"{without_source(first_line(error))}") from error
 
 
 ENGINES = {engine.name: engine for engine in (Attnrun, OnnxRuntime)}
@@ -187,7 +200,7 @@ def _results(engine, case, example, outputs):
             f"the file made at {example.label} does not run at {case.label}, because the export "
             f"kept what the model's code computes for one value of {names}: keep the example's "
             f"value with --fix {','.join(words)}, or, if the model works in blocks, give the "
-            "example a size that is no multiple of them (--size)") from error
+            f"example a size that is no multiple of them (--size) ({error})") from error
 
 
 def compare(path, cases, outputs, engines, rtol=RTOL, atol=ATOL, executable=None, say=print):
