@@ -463,6 +463,8 @@ static attn_status ask_part(struct attn_provenance *p, int32_t value,
     else
         part = (struct attn_grid_part){ { at[0], at[1] }, value, 0, *grid };
     memcpy(count, part.grid.count, sizeof part.grid.count);
+    if (p->no_memory)
+        return ATTNRUN_E_MEMORY;
     TRY(attn_poll_work(64));
     if (goes_on)
         return ask(p, part.value, part.grid, at, depth + 1, known);

@@ -30,8 +30,9 @@ struct attn_provenance {
     const struct attn_graph *graph;
     struct attn_pool *pool; /* of tables, which live as long as it */
     struct attn_scatter_table *tables;
-    int32_t stop; /* a value that ends parts, whatever gives it; -1: none */
-    int64_t left; /* parts that may still be looked at; what needs more is not known */
+    int32_t stop;   /* a value that ends parts, whatever gives it; -1: none */
+    bool no_memory; /* a table did not fit: attn_provenance_ask() fails */
+    int64_t left;   /* parts that may still be looked at; what needs more is not known */
     /* Takes a part; false ends the question. */
     bool (*take)(void *user, const struct attn_grid_part *part);
     void *user;

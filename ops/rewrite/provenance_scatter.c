@@ -31,6 +31,7 @@ static const struct attn_scatter_table *scatter_table(struct moved_question *q,
     if (table != NULL)
         return table->right ? table : NULL;
     table = attn_pool_alloc(q->p->pool, sizeof *table);
+    q->p->no_memory = table == NULL;
     if (table == NULL)
         return NULL;
     *table = (struct attn_scatter_table){ .next = q->p->tables, .node = q->node };
@@ -45,6 +46,7 @@ static const struct attn_scatter_table *scatter_table(struct moved_question *q,
     table->slot_elements = data->stride[k - 1];
     table->update =
         attn_pool_alloc(q->p->pool, table->slots * (int64_t)sizeof *table->update);
+    q->p->no_memory = table->update == NULL;
     table->right = table->update != NULL && fill_table(table, t, data, k);
     return table->right ? table : NULL;
 }
@@ -130,6 +132,7 @@ static bool one_slice(struct moved_question *q, const struct moved_shape *s, int
     if (table != NULL)
         return table->right;
     table = attn_pool_alloc(q->p->pool, sizeof *table);
+    q->p->no_memory = table == NULL;
     if (table == NULL)
         return false;
     *table = (struct attn_scatter_table){ .next = q->p->tables,

@@ -371,6 +371,9 @@ class Use(unittest.TestCase):
                              said)[1])
         self.attnrun(*sizes, "-m", need)  # the smallest budget that works
         self.assertIn(str(need), self.refused(6, *sizes, "-m", need - 1))
+        # A budget that is too small to load the model: what is needed is said as well.
+        said = self.refused(6, *sizes, "-m", "8192")
+        self.assertIn(f"hint: {need} bytes are needed with these inputs: --max-memory {need}", said)
         # A size that only the data tell: no budget is advised that is below the one given.
         path = cli_models.save(
             self.dir / "expand.onnx", [helper.make_node("Expand", ["x", "s"], ["y"])],

@@ -17,23 +17,40 @@ static void count_coverage(struct job *job)
     }
 }
 
-/* Over the budget, with the model open: the smallest one that works, as the model's plan has it.
- * What failed is given back first, so that it is not counted twice. */
+/* Opens the model again with the default budget, where the one that was given is too small to load
+ * it. */
+static attnrun_status open_with_default_budget(struct job *job)
+{
+    struct cli *cli = job->cli;
+    if (cli->max_memory <= 0)
+        return ATTNRUN_E_MEMORY;
+    attnrun_runtime_destroy(cli->runtime);
+    cli->runtime = NULL;
+    cli->max_memory = 0;
+    return cli_open_model(cli, job->path, 0, &job->model);
+}
+
+/* Over the budget: the smallest one that works, as the model's plan has it. What failed is given
+ * back first, so that it is not counted twice. */
 static void explain_budget(struct job *job)
 {
     const struct tool_error failed = tool_error;
+    const int64_t given = job->cli->max_memory;
     attnrun_model_need need = { .struct_size = sizeof need };
     attnrun_status status = ATTNRUN_OK;
-    if (failed.status != ATTNRUN_E_MEMORY || job->model == NULL || job->n_states > 0)
+    if (failed.status != ATTNRUN_E_MEMORY || job->n_states > 0)
         return;
     attnrun_context_destroy(job->context);
     job->context = NULL;
-    if (job->inputs.v == NULL)
+    if (job->model == NULL)
+        status = open_with_default_budget(job);
+    if (status == ATTNRUN_OK && job->inputs.v == NULL)
         status = inputs_make(&job->inputs, job->cli, job->model);
     if (status == ATTNRUN_OK)
         status = inputs_need(&job->inputs, &need);
     tool_error = failed;
-    if (status == ATTNRUN_OK && need.total_bytes > (int64_t)job->inputs.max_bytes)
+    const int64_t budget = given > 0 ? given : (int64_t)job->inputs.max_bytes;
+    if (status == ATTNRUN_OK && need.total_bytes > budget)
         tool_hint("%s%lld bytes are needed with these inputs: --max-memory %lld",
                   need.n_unbounded_steps > 0 ? "at least " : "",
                   (long long)need.total_bytes, (long long)need.total_bytes);
