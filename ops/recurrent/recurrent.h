@@ -142,9 +142,9 @@ void attn_recurrent_clip(const struct recurrent_cell *cell, float *x, int64_t n)
 /* What the rows of ai.onnx have in common. */
 #define RECURRENT_ROW                                                                    \
     OP_ROW, .since = 1, .args_bytes = sizeof(struct recurrent_args),                     \
-            .state_bytes = sizeof(struct recurrent_state), .types = "T=f32,f64",         \
-            .storage_in = 1u << RECURRENT_W | 1u << RECURRENT_R,                         \
-            .check_packed = op_packed_is_data, .cost = "O(T B H (I + H))"
+        .state_bytes = sizeof(struct recurrent_state), .types = "T=f32,f64",             \
+        .storage_in = 1u << RECURRENT_W | 1u << RECURRENT_R,                             \
+        .check_packed = op_packed_is_data, .cost = "O(T B H (I + H))"
 /* out[rows][n] (row stride `out_row`) += h[rows][H] times packed columns of R. */
 void attn_recurrent_product(const struct recurrent_cell *cell, const float *h,
                             const void *packed, int64_t n, float *out, int64_t out_row,
