@@ -85,15 +85,12 @@ static attn_status add_part(struct attn_graph *graph, struct attn_node *before,
                             int64_t to, int32_t *parts, int32_t *n_parts)
 {
     int32_t in[4] = { window->source };
-    struct attn_node *made;
     if (from == to)
         return ATTNRUN_OK;
     TRY(attn_match_ints(graph, 1, &from, &in[1]));
     TRY(attn_match_ints(graph, 1, &to, &in[2]));
     TRY(attn_match_ints(graph, 1, &(int64_t){ window->axis }, &in[3]));
-    TRY(attn_graph_add_value(graph, NULL, &parts[*n_parts]));
-    TRY(attn_graph_insert(graph, before, "", "Slice", 4, in, 1, &parts[*n_parts], 0, NULL,
-                          &made));
+    TRY(attn_match_add(graph, before, "Slice", 4, in, 0, NULL, &parts[*n_parts]));
     ++*n_parts;
     return ATTNRUN_OK;
 }
@@ -104,11 +101,9 @@ attn_status attn_block_wrap_make(struct attn_graph *graph, struct attn_node *bef
     const int64_t n = match_type(graph, window->source)->dims[window->axis].value;
     const struct attn_attr axis = MATCH_INT("axis", window->axis);
     int32_t parts[3], n_parts = 0;
-    struct attn_node *made;
     TRY(add_part(graph, before, window, n - window->before, n, parts, &n_parts));
     parts[n_parts++] = window->source;
     TRY(add_part(graph, before, window, 0, window->after, parts, &n_parts));
-    TRY(attn_graph_add_value(graph, NULL, &window->padded));
-    return attn_graph_insert(graph, before, "", "Concat", n_parts, parts, 1,
-                             &window->padded, 1, &axis, &made);
+    return attn_match_add(graph, before, "Concat", n_parts, parts, 1, &axis,
+                          &window->padded);
 }

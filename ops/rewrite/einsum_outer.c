@@ -22,13 +22,10 @@ static attn_status add_axes(struct attn_graph *graph, struct attn_node *before,
                             const int64_t *axes, int n, int32_t *value)
 {
     int32_t in[2] = { *value };
-    struct attn_node *made;
     if (n == 0)
         return ATTNRUN_OK;
     TRY(attn_match_ints(graph, n, axes, &in[1]));
-    TRY(attn_graph_add_value(graph, NULL, value));
-    return attn_graph_insert(graph, before, "", "Unsqueeze", 2, in, 1, value, 0, NULL,
-                             &made);
+    return attn_match_add(graph, before, "Unsqueeze", 2, in, 0, NULL, value);
 }
 
 static attn_status try_einsum(struct attn_graph *graph, struct attn_node *einsum,

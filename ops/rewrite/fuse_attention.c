@@ -335,10 +335,7 @@ static attn_status add_before(struct attn_graph *graph,
                               int32_t n_in, const int32_t *in, int32_t n_attrs,
                               const struct attn_attr *attrs, int32_t *out)
 {
-    TRY(attn_graph_add_value(graph, NULL, out));
-    struct attn_node *made;
-    return attn_graph_insert(graph, found->softmax, "", op_type, n_in, in, 1, out,
-                             n_attrs, attrs, &made);
+    return attn_match_add(graph, found->softmax, op_type, n_in, in, n_attrs, attrs, out);
 }
 
 /* All that is added to the scores as one mask: Where(keep, 0, filling) + mask + mask2. */

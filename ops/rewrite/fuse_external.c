@@ -182,9 +182,7 @@ static attn_status fuse_external_replace(struct attn_graph *graph,
     /* (batch, channels, tokens) is a map of width 1. */
     TRY(attn_match_ints(graph, 1, &last, &axis));
     const int32_t wide[2] = { found->x, axis };
-    TRY(attn_graph_add_value(graph, NULL, &in[0]));
-    TRY(attn_graph_insert(graph, before, "", "Unsqueeze", 2, wide, 1, &in[0], 0, NULL,
-                          &made));
+    TRY(attn_match_add(graph, before, "Unsqueeze", 2, wide, 0, NULL, &in[0]));
     TRY(attn_graph_add_value(graph, NULL, &y));
     TRY(attn_graph_insert(graph, before, "attnrun", "ExternalAttention", 4, in, 1, &y, 2,
                           attrs, &made));

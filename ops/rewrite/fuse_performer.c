@@ -92,13 +92,7 @@ static attn_status as_projection(struct attn_graph *graph, struct attn_node *bef
     const struct attn_attr perm = { .name = "perm",
                                     .kind = ATTN_ATTR_INTS,
                                     .ints = { rank == 2 ? swap2 : swap3, rank } };
-    int32_t out;
-    struct attn_node *made;
-    TRY(attn_graph_add_value(graph, NULL, &out));
-    TRY(attn_graph_insert(graph, before, "", "Transpose", 1, value, 1, &out, 1, &perm,
-                          &made));
-    *value = out;
-    return ATTNRUN_OK;
+    return attn_match_add(graph, before, "Transpose", 1, value, 1, &perm, value);
 }
 
 /* u = s x W' of rank 4. */

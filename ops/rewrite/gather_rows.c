@@ -101,11 +101,7 @@ static attn_status take_expanded(struct attn_graph *graph, struct attn_node *gat
     *indexes = expand->in[0];
     if (match_type(graph, *indexes)->dtype == ATTNRUN_I32) { /* GatherND takes i64 */
         const struct attn_attr to = MATCH_INT("to", ATTNRUN_I64);
-        const int32_t narrow = *indexes;
-        struct attn_node *made;
-        TRY(attn_graph_add_value(graph, NULL, indexes));
-        TRY(attn_graph_insert(graph, gather, "", "Cast", 1, &narrow, 1, indexes, 1, &to,
-                              &made));
+        TRY(attn_match_add(graph, gather, "Cast", 1, indexes, 1, &to, indexes));
     }
     if (axis + 2 == match_type(graph, gather->in[0])->rank)
         return ATTNRUN_OK;

@@ -58,16 +58,6 @@ static bool same_leading(const struct attn_graph *graph, int32_t a, int32_t b)
     return dim_equal(x[0], y[0]) && dim_equal(x[1], y[1]);
 }
 
-static attn_status insert(struct attn_graph *graph, struct attn_node *before,
-                          const char *op_type, int32_t n_in, const int32_t *in,
-                          const struct attn_node *like, int32_t *out)
-{
-    TRY(attn_graph_add_value(graph, NULL, out));
-    struct attn_node *made;
-    return attn_graph_insert(graph, before, "", op_type, n_in, in, 1, out,
-                             like ? like->n_attrs : 0, like ? like->attrs : NULL, &made);
-}
-
 /* Reshape(MatMul(joined a, joined b)) to (batch, heads, …). */
 static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
                                int32_t *applied)
@@ -93,16 +83,13 @@ static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
         !dim_equal(three[2], four[3]))
         return ATTNRUN_OK;
     if (transposed) {
-        int32_t k = in[1];
-        const struct attn_node like = { .n_attrs = 1,
-                                        .attrs = (struct attn_attr *)(uintptr_t)&perm };
-        TRY(insert(graph, node, "Transpose", 1, &k, &like, &in[1]));
+        TRY(attn_match_add(graph, node, "Transpose", 1, &in[1], 1, &perm, &in[1]));
     }
     if (scalar != NULL) {
         int32_t both[2] = { scalar->in[0], scalar->in[1] };
         double x;
         both[attn_value_scalar(graph, both[1], &x) ? 0 : 1] = in[1];
-        TRY(insert(graph, node, scalar->pub.op_type, 2, both, NULL, &in[1]));
+        TRY(attn_match_add(graph, node, scalar->pub.op_type, 2, both, 0, NULL, &in[1]));
     }
     struct attn_node *made;
     TRY(attn_match_make(graph, node, "", "MatMul", 2, in, part->out[0], 0, NULL, &made));

@@ -119,11 +119,8 @@ static attn_status join(struct attn_graph *graph, struct attn_node *before,
         return attn_match_reshape(graph, before, RANK - 1, joined, value);
     static const int64_t second = 1;
     int32_t in[2] = { *value, -1 };
-    struct attn_node *made;
     TRY(attn_match_ints(graph, 1, &second, &in[1]));
-    TRY(attn_graph_add_value(graph, NULL, value));
-    return attn_graph_insert(graph, before, "", "Squeeze", 2, in, 1, value, 0, NULL,
-                             &made);
+    return attn_match_add(graph, before, "Squeeze", 2, in, 0, NULL, value);
 }
 
 /* K', behind the Transpose that makes it, where there is one. */
@@ -144,10 +141,8 @@ static attn_status join_right(struct attn_graph *graph, struct attn_node *before
 static attn_status add_node(struct attn_graph *graph, struct attn_node *before,
                             const struct attn_node *like, const int32_t *in, int32_t *out)
 {
-    struct attn_node *made;
-    TRY(attn_graph_add_value(graph, NULL, out));
-    return attn_graph_insert(graph, before, "", like->pub.op_type, like->pub.n_in, in, 1,
-                             out, like->n_attrs, like->attrs, &made);
+    return attn_match_add(graph, before, like->pub.op_type, like->pub.n_in, in,
+                          like->n_attrs, like->attrs, out);
 }
 
 static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
@@ -157,7 +152,6 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
     const attnrun_dim *d = type_of(graph, last->out[0])->dims;
     const int64_t apart[RANK] = { 0, d[1].value, d[2].value, d[3].value, d[4].value };
     int32_t in[MAX_IN] = { chain->product->in[0], chain->product->in[1] }, scores, y;
-    struct attn_node *made;
     TRY(join(graph, softmax, &in[0]));
     TRY(join_right(graph, softmax, &in[1]));
     TRY(add_node(graph, softmax, chain->product, in, &scores));
@@ -171,9 +165,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
         TRY(add_node(graph, softmax, step, in, &scores));
     }
     in[0] = scores;
-    TRY(attn_graph_add_value(graph, NULL, &scores));
-    TRY(attn_graph_insert(graph, softmax, "", "Softmax", 1, in, 1, &scores, 1, &axis,
-                          &made));
+    TRY(attn_match_add(graph, softmax, "Softmax", 1, in, 1, &axis, &scores));
     in[0] = scores;
     in[1] = last->in[1];
     TRY(join(graph, softmax, &in[1]));

@@ -294,6 +294,19 @@ bool attn_match_zero_pads(const struct attn_graph *graph, const struct attn_node
            !(value > 0);
 }
 
+attn_status attn_match_add(struct attn_graph *graph, struct attn_node *before,
+                           const char *op_type, int32_t n_in, const int32_t *in,
+                           int32_t n_attrs, const struct attn_attr *attrs, int32_t *out)
+{
+    int32_t value;
+    struct attn_node *made;
+    TRY(attn_graph_add_value(graph, NULL, &value));
+    TRY(attn_graph_insert(graph, before, "", op_type, n_in, in, 1, &value, n_attrs, attrs,
+                          &made));
+    *out = value;
+    return ATTNRUN_OK;
+}
+
 attn_status attn_match_make(struct attn_graph *graph, struct attn_node *before,
                             const char *domain, const char *op_type, int32_t n_in,
                             const int32_t *in, int32_t like, int32_t n_attrs,
@@ -351,14 +364,9 @@ bool attn_match_slice(const struct attn_graph *graph, const struct attn_node *sl
 attn_status attn_match_reshape(struct attn_graph *graph, struct attn_node *before, int n,
                                const int64_t *dims, int32_t *value)
 {
-    int32_t shape, out;
-    struct attn_node *made;
-    TRY(attn_match_ints(graph, n, dims, &shape));
-    TRY(attn_graph_add_value(graph, NULL, &out));
-    const int32_t in[2] = { *value, shape };
-    *value = out;
-    return attn_graph_insert(graph, before, "", "Reshape", 2, in, 1, &out, 0, NULL,
-                             &made);
+    int32_t in[2] = { *value };
+    TRY(attn_match_ints(graph, n, dims, &in[1]));
+    return attn_match_add(graph, before, "Reshape", 2, in, 0, NULL, value);
 }
 
 void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made)

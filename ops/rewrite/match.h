@@ -124,6 +124,10 @@ typedef attn_status (*attn_match_try)(struct attn_graph *graph, struct attn_node
  * meanwhile are not tried. */
 attn_status attn_match_each(struct attn_graph *graph, const char *op_type,
                             attn_match_try try, int32_t *applied);
+/* Adds an ai.onnx node, whose one output *out is a new value; `in` may be `out`. */
+attn_status attn_match_add(struct attn_graph *graph, struct attn_node *before,
+                           const char *op_type, int32_t n_in, const int32_t *in,
+                           int32_t n_attrs, const struct attn_attr *attrs, int32_t *out);
 /* Adds a node with one output of the type of value `like`. */
 attn_status attn_match_make(struct attn_graph *graph, struct attn_node *before,
                             const char *domain, const char *op_type, int32_t n_in,

@@ -48,11 +48,8 @@ static attn_status sum_of_pads(struct attn_graph *graph, const struct attn_node 
 static attn_status cast_before(struct attn_graph *graph, struct attn_node *conv,
                                const struct attn_node *cast, int32_t *value)
 {
-    struct attn_node *made;
-    const int32_t in = *value;
-    TRY(attn_graph_add_value(graph, NULL, value));
-    return attn_graph_insert(graph, conv, "", "Cast", 1, &in, 1, value, cast->n_attrs,
-                             cast->attrs, &made);
+    return attn_match_add(graph, conv, "Cast", 1, value, cast->n_attrs, cast->attrs,
+                          value);
 }
 
 static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,

@@ -29,17 +29,13 @@ static attn_status add_element(struct attn_graph *graph, struct attn_node *shape
 {
     int64_t axis = dim.value;
     int32_t in[2] = { -1, -1 };
-    struct attn_node *made;
     const int32_t source = dim_is_const(dim) ? -1 : source_of(graph, dim, &axis);
     TRY(attn_match_ints(graph, 1, &axis, value));
     if (source < 0)
         return ATTNRUN_OK;
     in[1] = *value;
-    TRY(attn_graph_add_value(graph, NULL, &in[0]));
-    TRY(attn_graph_insert(graph, shape, "", "Shape", 1, &source, 1, &in[0], 0, NULL,
-                          &made));
-    TRY(attn_graph_add_value(graph, NULL, value));
-    return attn_graph_insert(graph, shape, "", "Gather", 2, in, 1, value, 0, NULL, &made);
+    TRY(attn_match_add(graph, shape, "Shape", 1, &source, 0, NULL, &in[0]));
+    return attn_match_add(graph, shape, "Gather", 2, in, 0, NULL, value);
 }
 
 static attn_status try_node(struct attn_graph *graph, struct attn_node *shape,

@@ -78,16 +78,6 @@ static bool read_matrices(const struct attn_product *p, struct matrices *m)
     return m->row != 0 && m->column != 0 && m->summed != 0 && m->n_shared + 2 <= RANK;
 }
 
-static attn_status add_node(struct attn_graph *graph, struct attn_node *before,
-                            const char *op_type, int32_t n_in, const int32_t *in,
-                            int32_t n_attrs, const struct attn_attr *attrs, int32_t *out)
-{
-    struct attn_node *made;
-    TRY(attn_graph_add_value(graph, NULL, out));
-    return attn_graph_insert(graph, before, "", op_type, n_in, in, 1, out, n_attrs, attrs,
-                             &made);
-}
-
 /* An operand with axes shared, a, b; those that it has not are of 1. */
 static attn_status arrange(struct attn_graph *graph, struct attn_node *before,
                            const struct matrices *m, const struct attn_labelled *x,
@@ -111,7 +101,7 @@ static attn_status arrange(struct attn_graph *graph, struct attn_node *before,
     int32_t axes;
     TRY(attn_match_ints(graph, n_missing, missing, &axes));
     const int32_t in[2] = { *value, axes };
-    return add_node(graph, before, "Unsqueeze", 2, in, 0, NULL, value);
+    return attn_match_add(graph, before, "Unsqueeze", 2, in, 0, NULL, value);
 }
 
 static attn_status replace_einsum(struct attn_graph *graph, struct attn_node *einsum,
@@ -136,7 +126,7 @@ static attn_status replace_einsum(struct attn_graph *graph, struct attn_node *ei
     struct attn_node *made;
     TRY(arrange(graph, einsum, &m, left, m.row, m.summed, &in[0]));
     TRY(arrange(graph, einsum, &m, right, m.summed, m.column, &in[1]));
-    TRY(add_node(graph, einsum, "MatMul", 2, in, 0, NULL, &y));
+    TRY(attn_match_add(graph, einsum, "MatMul", 2, in, 0, NULL, &y));
     TRY(attn_labels_transpose(graph, einsum, order, p.out.labels, p.out.n, &y));
     made = attn_graph_producer(graph, y);
     attn_match_replace(graph, einsum->out[0], made);
