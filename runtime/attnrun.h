@@ -55,10 +55,10 @@
  *   SingleHead-, Sinkhorn-, SparseTransformer-, Synthetic- and TopKAttention, Boom, CBAM,
  *   ExternalAttention, FourierMix, Involution, SpatialGatingUnit, SqueezeExcite and
  *   TokenMixing.
- *   Another instruction set, another precision and ATTNRUN_NO_FUSION round differently. A
- *   product with the zero of a convolution's padding, or of a value with the probability 0 of a
- *   key that a mask hides, is then left out or not: it only shows where the other factor is NaN
- *   or infinite, and makes a NaN of the result or leaves it a number.
+ *   Another instruction set, another precision and ATTNRUN_NO_FUSION round differently. With
+ *   them, a product with a zero of a convolution's padding may be computed or left out, and so
+ *   may the product of a value and the probability 0 of a hidden key. The choice shows only
+ *   where the other factor is NaN or infinite: the result is then NaN or a number.
  *
  * Four objects:
  *   runtime  allocator, memory budget, thread pool, log, operators. Thread-safe.

@@ -6,7 +6,9 @@
 #include "../../runtime/poll.h"
 #include "provenance_step.h"
 
-enum { MAX_DEPTH = 400 };
+/* A part has this many elements at most, so that a call is stopped in time and rows of parts nest
+ * no deeper than nodes do. */
+enum { MAX_DEPTH = 400, PART_ELEMENTS = 1 << 16, PER_UNIT = 64 };
 
 void attn_moved_strides(struct moved_shape *s)
 {
@@ -122,7 +124,7 @@ static bool read_ints(const struct moved_question *q, int in, int64_t n, int64_t
     if (in >= q->node->pub.n_in || !match_is_constant(q->p->graph, q->node->in[in]))
         return false;
     const attnrun_tensor *t = &q->p->graph->values[q->node->in[in]].data;
-    if ((t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32) || tensor_count(t) != n)
+    if (!moved_are_indices(t) || tensor_count(t) != n)
         return false;
     for (int64_t i = 0; i < n; i++)
         numbers[i] = tensor_get_int(t, i);
@@ -182,7 +184,7 @@ static bool read_terms(const struct moved_question *q, int32_t value,
     struct moved_shape s;
     const attnrun_tensor *t = &graph->values[value].data;
     if (terms->n == MAX_TERMS || !attn_moved_shape(graph, value, &s) ||
-        s.rank > x->rank || (t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32))
+        s.rank > x->rank || !moved_are_indices(t))
         return false;
     const int more = x->rank - s.rank, k = terms->n++;
     terms->t[k] = t;
@@ -227,7 +229,6 @@ static bool cut_indices(struct moved_question *q, const struct index_terms *term
         if (moves[d])
             by[d] = index - *first;
     }
-    q->p->left -= q->at.count[0] * q->at.count[1] / 64;
     for (int64_t j = 0; j < (moves[1] ? q->at.count[1] : 1); j++)
         for (int64_t i = 0; i < (moves[0] ? q->at.count[0] : 1); i++) {
             if (!index_of(terms, i, j, n, &index))
@@ -304,16 +305,6 @@ static bool broadcast_strides(const struct moved_question *q, const struct moved
     return more >= 0;
 }
 
-static bool through_expand(struct moved_question *q)
-{
-    struct moved_shape s;
-    int64_t stride[MAX_RANK];
-    if (!attn_moved_source(q, 0, &s) || !broadcast_strides(q, &s, stride))
-        return false;
-    attn_moved_take(q->part, &q->at, q->out.rank, stride);
-    return true;
-}
-
 /* Cuts the grid to elements that choose as the first one does. */
 static void cut_condition(struct moved_place *at, const uint8_t *data, int64_t first,
                           const int64_t *step)
@@ -341,7 +332,6 @@ static bool through_where(struct moved_question *q)
     const uint8_t *data = q->p->graph->values[q->node->in[0]].data.data;
     attn_moved_take(q->part, &q->at, q->out.rank, stride);
     const int64_t first = q->part->grid.from;
-    q->p->left -= q->at.count[0] * q->at.count[1] / 64;
     cut_condition(&q->at, data, first, q->part->grid.step);
     if (!attn_moved_source(q, data[first] != 0 ? 1 : 2, &s) ||
         !broadcast_strides(q, &s, stride))
@@ -390,8 +380,6 @@ static const struct move {
 } moves[] = {
     { "Reshape", through_same },
     { "Unsqueeze", through_same },
-    { "Squeeze", through_same },
-    { "Flatten", through_same },
     { "Identity", through_same },
     { "Transpose", through_transpose },
     { "Slice", through_slice },
@@ -400,7 +388,6 @@ static const struct move {
     { "ScatterND", attn_through_scatter_nd },
     { "ScatterElements", attn_through_scatter_elements },
     { "Where", through_where },
-    { "Expand", through_expand },
     { "Concat", through_concat },
 };
 
@@ -465,11 +452,20 @@ static attn_status ask_part(struct attn_provenance *p, int32_t value,
     memcpy(count, part.grid.count, sizeof part.grid.count);
     if (p->no_memory)
         return ATTNRUN_E_MEMORY;
-    TRY(attn_poll_work(64));
+    TRY(attn_poll_work(grid->count[0] * grid->count[1]));
     if (goes_on)
         return ask(p, part.value, part.grid, at, depth + 1, known);
     *known = p->take(p->user, &part);
     return ATTNRUN_OK;
+}
+
+/* The first elements of a grid, as many as a part may have. */
+static struct attn_grid first_of(const struct attn_grid *grid)
+{
+    struct attn_grid first = *grid;
+    first.count[0] = moved_min(first.count[0], PART_ELEMENTS);
+    first.count[1] = moved_min(first.count[1], PART_ELEMENTS / first.count[0]);
+    return first;
 }
 
 static attn_status ask(struct attn_provenance *p, int32_t value, struct attn_grid grid,
@@ -477,12 +473,14 @@ static attn_status ask(struct attn_provenance *p, int32_t value, struct attn_gri
 {
     int64_t place[2] = { at[0], at[1] };
     while (grid.count[0] > 0 && *known) {
+        const struct attn_grid first = first_of(&grid);
         int64_t count[2];
-        if (depth == MAX_DEPTH || p->left-- <= 0) {
+        p->left -= 1 + first.count[0] * first.count[1] / PER_UNIT;
+        if (depth == MAX_DEPTH || p->left < 0) {
             *known = false;
             break;
         }
-        TRY(ask_part(p, value, &grid, place, depth, count, known));
+        TRY(ask_part(p, value, &first, place, depth, count, known));
         if (count[1] < grid.count[1] && *known) { /* the rows below, of these columns */
             const int64_t below[2] = { place[0], place[1] + count[1] };
             const struct attn_grid rest = { grid.from + count[1] * grid.step[1],

@@ -21,34 +21,42 @@ static bool fill_table(struct attn_scatter_table *table, const attnrun_tensor *t
     return n <= INT32_MAX;
 }
 
-/* The table of a ScatterND; NULL where there is none. */
-static const struct attn_scatter_table *scatter_table(struct moved_question *q,
-                                                      const struct moved_shape *data)
+/* The table of the node; *made: it is new and to be filled. NULL where there is no memory. */
+static struct attn_scatter_table *table_of(struct moved_question *q, bool *made)
 {
     struct attn_scatter_table *table = q->p->tables;
     while (table != NULL && table->node != q->node)
         table = table->next;
-    if (table != NULL)
-        return table->right ? table : NULL;
-    table = attn_pool_alloc(q->p->pool, sizeof *table);
-    q->p->no_memory = table == NULL;
+    *made = table == NULL;
+    if (*made)
+        table = attn_pool_alloc(q->p->pool, sizeof *table);
     if (table == NULL)
-        return NULL;
+        q->p->no_memory = true;
+    if (!*made || table == NULL)
+        return table;
     *table = (struct attn_scatter_table){ .next = q->p->tables, .node = q->node };
     q->p->tables = table;
+    return table;
+}
+
+/* Makes the table of a ScatterND from its indices. */
+static void make_table(struct moved_question *q, const struct moved_shape *data,
+                       struct attn_scatter_table *table)
+{
     const attnrun_tensor *t = &q->p->graph->values[q->node->in[1]].data;
     const int64_t k = t->rank > 0 ? t->dims[t->rank - 1] : 0;
-    if ((t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32) || k < 1 || k > data->rank)
-        return NULL;
+    if (!moved_are_indices(t) || k < 1 || k > data->rank)
+        return;
     table->slots = 1;
     for (int64_t a = 0; a < k; a++)
         table->slots *= data->dim[a];
     table->slot_elements = data->stride[k - 1];
     table->update =
         attn_pool_alloc(q->p->pool, table->slots * (int64_t)sizeof *table->update);
-    q->p->no_memory = table->update == NULL;
-    table->right = table->update != NULL && fill_table(table, t, data, k);
-    return table->right ? table : NULL;
+    if (table->update == NULL)
+        q->p->no_memory = true;
+    else
+        table->right = fill_table(table, t, data, k);
 }
 
 /* Cuts direction d to the slots from `slot` on that come from the data, or from updates that
@@ -81,8 +89,11 @@ bool attn_through_scatter_nd(struct moved_question *q)
     if (!attn_moved_source(q, 0, &s) || reduces(q->node) || !moved_has(q->node, 2) ||
         !match_is_constant(q->p->graph, q->node->in[1]))
         return false;
-    const struct attn_scatter_table *table = scatter_table(q, &s);
-    if (table == NULL)
+    bool made;
+    struct attn_scatter_table *table = table_of(q, &made);
+    if (made && table != NULL)
+        make_table(q, &s, table);
+    if (table == NULL || !table->right)
         return false;
     struct moved_shape flat = { .rank = 2,
                                 .dim = { table->slots, table->slot_elements } };
@@ -114,7 +125,6 @@ static bool one_slice(struct moved_question *q, const struct moved_shape *s, int
                       int64_t *to)
 {
     struct moved_shape u;
-    struct attn_scatter_table *table = q->p->tables;
     const int32_t indices = q->node->in[1];
     if (!match_is_constant(q->p->graph, indices) ||
         !attn_moved_shape(q->p->graph, q->node->in[2], &u) || u.rank != s->rank)
@@ -124,24 +134,18 @@ static bool one_slice(struct moved_question *q, const struct moved_shape *s, int
         if (u.dim[a] != (a == axis ? 1 : s->dim[a]) || t->rank != s->rank ||
             t->dims[a] != u.dim[a])
             return false;
-    if ((t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32) ||
-        !moved_index(t, 0, s->dim[axis], to))
+    if (!moved_are_indices(t) || !moved_index(t, 0, s->dim[axis], to))
         return false;
-    while (table != NULL && table->node != q->node)
-        table = table->next;
-    if (table != NULL)
-        return table->right;
-    table = attn_pool_alloc(q->p->pool, sizeof *table);
-    q->p->no_memory = table == NULL;
-    if (table == NULL)
-        return false;
-    *table = (struct attn_scatter_table){ .next = q->p->tables,
-                                          .node = q->node,
-                                          .right = true };
-    q->p->tables = table;
-    for (int64_t i = 0, n = tensor_count(t), index; i < n && table->right; i++)
-        table->right = moved_index(t, i, s->dim[axis], &index) && index == *to;
-    return table->right;
+    bool made;
+    struct attn_scatter_table *table = table_of(q, &made);
+    if (made && table != NULL) {
+        int64_t i = 0, index;
+        while (i < tensor_count(t) && moved_index(t, i, s->dim[axis], &index) &&
+               index == *to)
+            i++;
+        table->right = i == tensor_count(t);
+    }
+    return table != NULL && table->right;
 }
 
 bool attn_through_scatter_elements(struct moved_question *q)

@@ -7,13 +7,14 @@
 
 enum { MAX_RANK = ATTNRUN_MAX_RANK };
 
-/* Which update is written to a slot of a ScatterND: the first axes of its data. */
+/* What is known of the indices of a scatter. Of a ScatterND: which update is written to a slot,
+ * which is an element of the first axes of its data. */
 struct attn_scatter_table {
     struct attn_scatter_table *next;
     const struct attn_node *node;
     int32_t *update; /* of each slot; -1: none */
     int64_t slots, slot_elements;
-    bool right; /* the indices are read and within bounds */
+    bool right; /* the indices are those of a scatter that can be followed */
 };
 
 struct moved_shape {
@@ -57,6 +58,10 @@ static inline int64_t moved_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline bool moved_has(const struct attn_node *node, int in)
 {
     return in < node->pub.n_in && node->in[in] >= 0;
+}
+static inline bool moved_are_indices(const attnrun_tensor *t)
+{
+    return t->dtype == ATTNRUN_I64 || t->dtype == ATTNRUN_I32;
 }
 /* Element k of indices into an axis of n; false where it is outside. */
 static inline bool moved_index(const attnrun_tensor *t, int64_t k, int64_t n,

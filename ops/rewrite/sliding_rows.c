@@ -58,6 +58,14 @@ struct outer_labels {
     int n;
 };
 
+static int64_t outer_count(const struct outer_labels *outer)
+{
+    int64_t n = 1;
+    for (int i = 0; i < outer->n; i++)
+        n *= outer->size[i];
+    return n;
+}
+
 static int64_t outer_offset(const struct attn_graph *graph, const struct attn_labelled *x,
                             const struct outer_labels *outer, int64_t number)
 {
@@ -150,13 +158,7 @@ attn_status attn_sliding_read_product(struct attn_provenance *p, int32_t value,
     product->value = value;
     product->x = size_of(p->graph, &labelled.out, x);
     product->y = size_of(p->graph, &labelled.out, y);
-    product->y_stride = 1;
-    product->x_stride = product->y;
-    product->outer_stride = product->x * product->y;
-    product->outer = 1;
-    for (int i = 0; i < outer.n; i++)
-        product->outer *= outer.size[i];
-    product->a.outer = product->b.outer = product->outer;
+    product->outer = product->a.outer = product->b.outer = outer_count(&outer);
     TRY(read_rows(p, &labelled.in[0], &outer, x, dim, &product->a, done));
     return *done ? read_rows(p, &labelled.in[1], &outer, y, dim, &product->b, done)
                  : ATTNRUN_OK;
@@ -187,10 +189,7 @@ attn_status attn_sliding_read_values(struct attn_provenance *p, int32_t value,
         return ATTNRUN_OK;
     product->value = labelled.in[0].value;
     product->x = size_of(p->graph, &labelled.out, x);
-    product->outer = 1;
-    for (int i = 0; i < outer.n; i++)
-        product->outer *= outer.size[i];
-    product->b.outer = product->outer;
+    product->outer = product->b.outer = outer_count(&outer);
     return read_rows(p, &labelled.in[1], &outer, y, dim, &product->b, done);
 }
 
@@ -202,8 +201,8 @@ static int64_t step_of(const struct attn_sliding_places *places, int64_t n, int6
     return n > 1 ? places->at[next] : 0;
 }
 
-bool attn_sliding_is_dense(const struct attn_sliding_places *places, int64_t dim,
-                           int64_t step, int64_t elements, int perm[4])
+bool attn_sliding_is_dense(struct attn_sliding_places *places, int64_t dim, int64_t step,
+                           int64_t elements)
 {
     const int64_t heads = places->heads, tokens = places->tokens,
                   batch = places->n / (heads * tokens);
@@ -217,8 +216,8 @@ bool attn_sliding_is_dense(const struct attn_sliding_places *places, int64_t dim
             return false;
     int64_t inside = 1;
     bool taken[4] = { false };
-    for (int k = 3; k >= 0;
-         k--) { /* from the innermost axis on; axes of 1 are anywhere */
+    /* From the innermost axis on; axes of 1 are anywhere. */
+    for (int k = 3; k >= 0; k--) {
         int found = -1;
         for (int a = 0; a < 4; a++)
             if (!taken[a] && (size[a] == 1 || stride[a] == inside) &&
@@ -227,7 +226,7 @@ bool attn_sliding_is_dense(const struct attn_sliding_places *places, int64_t dim
         if (found < 0)
             return false;
         taken[found] = true;
-        perm[k] = found;
+        places->axes[k] = found;
         inside *= size[found];
     }
     return inside == elements;

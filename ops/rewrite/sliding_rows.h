@@ -16,13 +16,22 @@ struct attn_sliding_rows {
     double *number; /* … which is this */
 };
 
-/* out[o, x, y] = sum over d of a[o, x, d] b[o, y, d]. Labels of `out` in that order of roles. */
+/* value[o, x, y] = sum over d of a[o, x, d] b[o, y, d]: `a` has the rows [o][x], b [o][y]. */
 struct attn_sliding_product {
     int32_t value;
-    struct attn_sliding_rows a, b; /* b: [outer][y] */
+    struct attn_sliding_rows a, b;
     int64_t outer, x, y;
-    int64_t outer_stride, x_stride, y_stride; /* of `value`, and `outer` axes are dense */
 };
+/* The rows of `a` and of `b` whose product element `at` of the value is. */
+static inline int64_t attn_sliding_row(const struct attn_sliding_product *p, int64_t at)
+{
+    return at / p->y;
+}
+static inline int64_t attn_sliding_column(const struct attn_sliding_product *p,
+                                          int64_t at)
+{
+    return at / (p->x * p->y) * p->y + at % p->y;
+}
 /* Reads a product whose `a` and `b` come from values by moves of elements. *done: false where it
  * is none. */
 attn_status attn_sliding_read_product(struct attn_provenance *p, int32_t value,
@@ -36,18 +45,20 @@ attn_status attn_sliding_read_values(struct attn_provenance *p, int32_t value,
 struct attn_sliding_places {
     int64_t *at;
     int64_t heads, tokens, n;
+    int axes
+        [4]; /* of (batch, heads, tokens, dim), in the order of the operand's; once dense */
 };
 /* Sets a place that is not known; false where another one is. */
-static inline bool sliding_put(struct attn_sliding_places *places, int64_t which,
-                               int64_t at)
+static inline bool attn_sliding_put(struct attn_sliding_places *places, int64_t which,
+                                    int64_t at)
 {
     if (places->at[which] < 0)
         places->at[which] = at;
     return places->at[which] == at;
 }
 /* Whether all are known, and are those of a dense tensor with axes batch, heads, tokens, dim in
- * any order; then perm[i] is the axis of (batch, heads, tokens, dim) that is axis i there. */
-bool attn_sliding_is_dense(const struct attn_sliding_places *places, int64_t dim,
-                           int64_t step, int64_t elements, int perm[4]);
+ * any order, which places->axes says then. */
+bool attn_sliding_is_dense(struct attn_sliding_places *places, int64_t dim, int64_t step,
+                           int64_t elements);
 
 #endif
