@@ -26,20 +26,6 @@ static inline int64_t blocked_count(int64_t channels)
     return (channels + ATTN_BLOCK - 1) / ATTN_BLOCK;
 }
 
-/* Words of 4 inputs among those of a pixel; of kernels of several columns all, so that a row
- * of the kernel sees words without gaps. */
-static inline int64_t blocked_words(int64_t channels, int64_t inputs,
-                                    int64_t kernel_columns)
-{
-    return kernel_columns > 1 ? inputs / 4 : (channels + 3) / 4;
-}
-
-/* The same of words of two inputs of a block. */
-static inline int64_t blocked_pairs(int64_t channels, int64_t kernel_columns)
-{
-    return kernel_columns > 1 ? ATTN_BLOCK / 2 : (channels + 1) / 2;
-}
-
 /* Of n pixels of `unit` words of two bf16, `left` inputs of each are channels. Lanes beyond the
  * channels may hold anything, NaN too, which a weight of 0 does not take away: they become 0. */
 static inline void blocked_clear_words(uint32_t *pixel, int64_t n, int64_t unit,
@@ -53,6 +39,40 @@ static inline void blocked_clear_words(uint32_t *pixel, int64_t n, int64_t unit,
     }
 }
 
+/* Products are those of tiles (AMX). */
+static inline bool blocked_by_tiles(const struct attn_kernels *kernels, bool bytes,
+                                    bool words)
+{
+    return bytes ? kernels->tiles : words && kernels->tiles_bf16;
+}
+
+/* Channels of a pixel that lie side by side where a kernel reads them, of a group of `channels`:
+ * those of a block, or, for tiles (AMX), of the blocks whose words fill a row of one. A plain map
+ * is read by channels, but words have all channels of a pixel. */
+static inline int64_t blocked_inputs(const struct attn_kernels *kernels, int64_t channels,
+                                     bool plain, bool bytes, bool words)
+{
+    if (plain)
+        return bytes ? 4 : words ? (channels + 1) / 2 * 2 : 1;
+    if (!blocked_by_tiles(kernels, bytes, words))
+        return ATTN_BLOCK;
+    const int64_t blocks = blocked_count(channels), most = bytes ? 4 : 2;
+    return ceil_div(blocks, ceil_div(blocks, most)) * ATTN_BLOCK;
+}
+
+/* Rows of weights of those channels from c on: a row has 4 of bytes, 2 of words. Kernels of several
+ * columns have rows for all inputs, so that a line of the kernel sees words without gaps; so have
+ * tiles, whose taps are alike. */
+static inline int64_t blocked_rows_from(const struct attn_kernels *kernels,
+                                        int64_t channels, int64_t inputs, int64_t c,
+                                        int64_t kernel_columns, bool bytes, bool words)
+{
+    const int64_t of_row = bytes ? 4 : words ? 2 : 1;
+    if (of_row > 1 && (kernel_columns > 1 || blocked_by_tiles(kernels, bytes, words)))
+        return inputs / of_row;
+    return ceil_div(min64(channels - c, inputs), of_row);
+}
+
 /* A convolution of a blocked map, or with `plain` of X[N, C, H, W], to a blocked one. By
  * itself: each channel alone; winograd: in tiles of 2 x 2. */
 struct blocked_shape {
@@ -62,7 +82,8 @@ struct blocked_shape {
     bool plain, by_itself, winograd;
     bool bytes;          /* X, Y: u8; plain: [N, ceil(C / 4), H, W, 4] with C <= 4 */
     bool x_bf16, y_bf16; /* X, Y: bf16, two of which are a word of the products */
-    int32_t plain_type;  /* of a plain X in f16 or bf16, whose copy has floats; else 0 */
+    bool z_bf16;
+    int32_t plain_type; /* of a plain X in f16 or bf16, whose copy has floats; else 0 */
     /* A pixel of the sums becomes spread[0] x spread[1] pixels of Y, of rows / their number
      * channels each; `line`: pixels of a line of X. 1, 1: it stays one. */
     int64_t spread[2], line;
@@ -71,11 +92,14 @@ struct blocked_shape {
  * output, of several lines only where they are whole; columns of one task are panels. */
 struct blocked_plan {
     struct blocked_shape shape; /* flattened where the window is 1 */
-    int64_t inputs;             /* side by side in X: 16, plain 1, of bytes 4 */
+    int64_t inputs;             /* side by side where kernels read X: blocked_inputs() */
     int64_t taps, weight_rows;  /* of a group; of bytes a row has 4 inputs */
     bool whole_rows;            /* a tap is a whole row of the kernel */
     bool words;                 /* products of bf16: the copy has words of two inputs */
-    int64_t columns;            /* of a group */
+    bool
+        tiles; /* of AMX: they read the copy, and each tap has tap_rows rows of weights */
+    int64_t tap_rows;
+    int64_t columns; /* of a group */
     int64_t block_h, block_w, h_blocks, w_blocks;
     int64_t block_columns, column_blocks;
     int64_t strip_h, strip_w; /* of the padded copy; 0: X is read where it is */
@@ -86,7 +110,6 @@ struct blocked_plan {
     int32_t
         w_type; /* of the packed weights: ATTN_B_F32 …; words of bf16 count as floats */
     int64_t sums_at; /* in scratch: of bytes sums of inputs, else results to be rounded */
-    int64_t copy_at; /* and the copy that tiles read; 0: no tiles */
     int64_t kept_at; /* and which strip of the input scratch shows; 0: there is none */
 };
 /* The parts of what attn_blocked_pack() has packed: bias and scale (or NULL) by columns, and the
@@ -172,10 +195,9 @@ static inline void attn_blocked_keep(const struct blocked_plan *plan,
         *(int64_t *)(void *)((char *)work->scratch + plan->kept_at) = strip;
 }
 
-static inline uint8_t *attn_blocked_copy(const struct blocked_plan *plan, void *scratch)
-{
-    return plan->copy_at > 0 ? (uint8_t *)scratch + plan->copy_at : NULL;
-}
+/* The grid of the pixels of a part, where tiles read them. */
+struct attn_pixel_grid attn_blocked_grid(const struct blocked_plan *plan,
+                                         const struct blocked_part *part);
 attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_plan *plan);
 void attn_blocked_dense_prepare(const struct blocked_plan *plan, void *shared);
 attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work *work,
@@ -224,11 +246,11 @@ struct blocked_weights {
     const float *scale; /* of each row of W and of the bias; or NULL */
     const struct attn_kernels *kernels;
 };
-/* The products are of words of two bf16. */
-static inline bool blocked_has_words(const struct attn_kernels *kernels, bool plain,
-                                     bool by_itself)
+/* The products are of words of two bf16; of a plain map with a few channels in a pixel, too. */
+static inline bool blocked_has_words(const struct attn_kernels *kernels, int64_t channels,
+                                     bool plain, bool by_itself)
 {
-    return kernels->dots_bf16 && !plain && !by_itself;
+    return kernels->dots_bf16 && !by_itself && (!plain || channels <= ATTN_BLOCK);
 }
 /* The type of the packed weights of W of this type. */
 static inline int32_t blocked_w_type(int32_t dtype, bool words)

@@ -5,12 +5,12 @@
  * parts). Then follow, for each column, filled up to blocks of 16: the number that its
  * sum begins with, the sum of its weights, its zero point and its factor. Then, for each
  * row of words, which of its bytes are channels. Last come the weights as i8 in panels of
- * columns, a word of 4 inputs of a tap after the other, in the order block of channels,
- * tap, word of the block. 128 is subtracted from u8 weights and their zero points.
- * In a depthwise convolution the zero points are subtracted from the weights; if a
- * difference does not fit a byte, the weights are in two parts. The layout is then
- * [block][part][kernel row][group of 4 pixels][2 outputs][16] words. Cost: one pass over
- * W, at load. */
+ * columns, a word of 4 inputs of a tap after the other, in the order channels that lie side
+ * by side (blocked_inputs), tap, word of these channels. 128 is subtracted from u8 weights
+ * and their zero points. In a depthwise convolution the zero points are subtracted from the
+ * weights; if a difference does not fit a byte, the weights are in two parts. The layout is
+ * then [block][part][kernel row][group of 4 pixels][2 outputs][16] words. Cost: one pass
+ * over W, at load. */
 #include "../../runtime/poll.h"
 #include "blocked_bytes.h"
 
@@ -22,7 +22,14 @@ struct sizes {
 
 static int64_t inputs_of(const struct blocked_byte_weights *p)
 {
-    return p->plain ? 4 : ATTN_BLOCK;
+    return blocked_inputs(p->kernels, p->w->dims[1], p->plain, true, false);
+}
+
+/* Words of a tap for the channels from c on. */
+static int64_t words_from(const struct blocked_byte_weights *p, int64_t c)
+{
+    return blocked_rows_from(p->kernels, p->w->dims[1], inputs_of(p), c, p->w->dims[3],
+                             true, false);
 }
 
 static bool find_sizes(const struct blocked_byte_weights *p, struct sizes *s)
@@ -38,9 +45,8 @@ static bool find_sizes(const struct blocked_byte_weights *p, struct sizes *s)
         words = dims[2] * blocked_pair_groups(dims[3], p->stride) * PARTS * 2;
         return ck_mul(words, s->columns * 4, &s->bytes) && s->bytes < ATTN_MAX_ELEMENTS;
     }
-    const int64_t planes = ceil_div(dims[1], in), last = dims[1] - (planes - 1) * in;
-    words =
-        (planes - 1) * blocked_words(in, in, dims[3]) + blocked_words(last, in, dims[3]);
+    const int64_t last = ceil_div(dims[1], in) - 1;
+    words = last * words_from(p, 0) + words_from(p, last * in);
     return ck_mul(words, s->taps, &s->rows) && s->rows < ATTN_MAX_ELEMENTS &&
            ck_mul(s->rows, s->columns * 4, &s->bytes) && s->bytes < ATTN_MAX_ELEMENTS;
 }
@@ -92,7 +98,7 @@ static uint32_t pack_column(const struct blocked_byte_weights *p, const struct s
     uint32_t sum = 0;
     for (int64_t first = 0; first < channels; first += in) {
         const int64_t n = min64(channels - first, in);
-        const int64_t words = blocked_words(n, in, p->w->dims[3]);
+        const int64_t words = words_from(p, first);
         for (int64_t t = 0; t < s->taps; t++, to += words * 4 * width)
             for (int64_t c = 0; c < n; c++) {
                 const int32_t w =
@@ -110,7 +116,7 @@ static void put_ones(const struct blocked_byte_weights *p, const struct sizes *s
     const int64_t in = inputs_of(p), channels = p->w->dims[1];
     for (int64_t first = 0; first < channels; first += in) {
         const int64_t n = min64(channels - first, in);
-        const int64_t words = blocked_words(n, in, p->w->dims[3]);
+        const int64_t words = words_from(p, first);
         for (int64_t t = 0; t < s->taps; t++, ones += words)
             for (int64_t c = 0; c < n; c++)
                 ones[c / 4] |= 1u << c % 4 * 8;

@@ -102,6 +102,7 @@ static attn_status blocked_bytes_pack(attnrun_pack *pack, int64_t *bytes, void *
         .by_itself = blocked_by_itself(&args->conv, w->dims[0]),
         .stride = window_attr(args->conv.window.strides, 1, 1),
         .panel = blocked_panel(pack->kernels),
+        .kernels = pack->kernels,
     };
     const int64_t size = attn_blocked_byte_packed(&weights);
     if (size < 0)
@@ -138,7 +139,6 @@ static attn_status run_dense(const attnrun_step *step, const attnrun_work *work,
         attn_blocked_byte_packed_at(step->node->packed, all, p->weight_rows);
     const uint8_t *z = c->to.z;
     int64_t last = attn_blocked_kept(p, work);
-    c->copy = attn_blocked_copy(p, work->scratch);
     c->taps = taps;
     c->pixels = (const int32_t *)(const void *)(taps + p->taps);
     c->n_taps = p->taps;
@@ -151,9 +151,10 @@ static attn_status run_dense(const attnrun_step *step, const attnrun_work *work,
         const int64_t first = task % p->column_blocks * p->block_columns;
         struct blocked_part part;
         attn_blocked_find_part(p, strip, &part);
-        c->copied = strip == last;
+        c->summed = strip == last;
         c->x = attn_blocked_find_x(p, &part, step->x[X].data, work->scratch,
-                                   (int)args->x_zero, c->copied);
+                                   (int)args->x_zero, c->summed);
+        c->grid = attn_blocked_grid(p, &part);
         last = strip;
         const int64_t column = attn_blocked_first_column(p, task);
         const int64_t at = (part.image * all + column) / ATTN_BLOCK * c->y_block +

@@ -21,6 +21,7 @@ struct blocked_byte_weights {
     int32_t x_zero;
     bool plain, by_itself;
     int64_t stride, panel; /* along columns of the map; columns of a panel */
+    const struct attn_kernels *kernels;
 };
 /* The bytes of the packed weights, -1 where they overflow; and the packing. */
 int64_t attn_blocked_byte_packed(const struct blocked_byte_weights *weights);

@@ -15,8 +15,8 @@
  *
  * With winograd = 1 3 x 3 taps are computed by tiles of 2 x 2 outputs (blocked_winograd.c).
  * group is 1, or C and M (each channel by itself), or divides both into multiples of 16.
- * With products of bf16 X may be bf16, if C is a multiple of 16; with to_bf16 = 1 Y is. Both are
- * what dense convolutions round anyway, and of those Y takes no Z.
+ * With products of bf16 X may be bf16, if C is a multiple of 16, and so may Z; with to_bf16 = 1 Y
+ * is, with a Z only if the activation clips. Sums are floats, and are rounded once.
  * Written by the pass blocked_layout. Cost: 2 N M C / group pixels taps FLOPs. */
 #include <math.h>
 
@@ -93,6 +93,15 @@ static attn_status check_spread(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
+/* The kernel applies the activation itself. */
+static bool clips(const struct blocked_conv_args *args)
+{
+    struct attn_epilogue steps[3];
+    struct blocked_operands o;
+    attn_blocked_set_activation(&o, steps, args->activation, &args->alpha, &args->beta);
+    return o.clipped;
+}
+
 /* What only dense convolutions by no tiles take. */
 static attn_status check_dense(const attnrun_step *step,
                                const struct blocked_conv_args *args)
@@ -118,9 +127,14 @@ static attn_status check_dense(const attnrun_step *step,
             step, ATTNRUN_E_UNSUPPORTED,
             "X is bf16, expected f32 where channels, %lld, is no multiple of 16",
             (long long)args->channels);
-    if (args->to_bf16 != 0 && op_has_in(step, 3))
+    if (op_has_in(step, 3) && !dense && step->in[3].dtype == ATTNRUN_BF16)
+        return op_fail_input(step, 3, ATTNRUN_E_UNSUPPORTED,
+                             "expected f32 with winograd or where each channel is a "
+                             "group");
+    if (args->to_bf16 != 0 && op_has_in(step, 3) && !clips(args))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "input 3 (Z) is given, expected none with to_bf16 1");
+                       "input 3 (Z) is given, expected none with to_bf16 1 and an "
+                       "activation other than relu and clip");
     TRY(check_spread(step, args));
     if (!op_has_in(step, 4))
         return ATTNRUN_OK;
@@ -201,6 +215,7 @@ static attn_status check_sizes(attnrun_step *step, const struct blocked_conv_arg
     s->plain_type =
         s->plain && attn_stored_narrow(step->in[0].dtype) ? step->in[0].dtype : 0;
     s->y_bf16 = args->to_bf16 != 0;
+    s->z_bf16 = op_has_in(step, 3) && step->in[3].dtype == ATTNRUN_BF16;
     s->spread[0] = max64(args->spread_h, 1);
     s->spread[1] = max64(args->spread_w, 1);
     s->line = w->out[2];
@@ -299,7 +314,8 @@ static attn_status blocked_conv_infer(attnrun_step *step)
     if (empty)
         return ATTNRUN_OK;
     const bool words =
-        blocked_has_words(step->kernels, plan->shape.plain, plan->shape.by_itself);
+        blocked_has_words(step->kernels, plan->shape.channels / plan->shape.groups,
+                          plan->shape.plain, plan->shape.by_itself);
     plan->w_type = blocked_w_type(step->in[1].dtype, words);
     if (plan->shape.by_itself)
         attn_blocked_rows_plan(plan);
@@ -379,9 +395,10 @@ static attn_status blocked_conv_run(const attnrun_step *step, const attnrun_work
     if (step->node->packed == NULL)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
                        "input 1 (W) is computed, expected a constant");
-    if (plan->shape.x_bf16 && !plan->words) /* infer at load knows no products of bf16 */
+    if ((plan->shape.x_bf16 || plan->shape.z_bf16 || plan->shape.y_bf16) && !plan->words)
+        /* infer at load knows no products of bf16 */
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "X is bf16, expected f32 where products are not of bf16");
+                       "X, Y or Z is bf16, expected f32 where products are not of bf16");
     if (work->phase == 0) {
         if (plan->shape.winograd)
             attn_blocked_winograd_prepare(plan, work->shared);
@@ -411,9 +428,9 @@ const attnrun_op_def op_blocked_conv_1 = {
     .since = 1,
     .args_bytes = sizeof(struct blocked_conv_args),
     .state_bytes = sizeof(struct blocked_plan),
-    .inputs = "X:V W:W B:T? Z:T? S:T?",
+    .inputs = "X:V W:W B:T? Z:Z? S:T?",
     .outputs = "Y:U",
-    .types = "T=f32 V=f32,f16,bf16 U=f32,bf16 W=f32,f16,bf16",
+    .types = "T=f32 V=f32,f16,bf16 U=f32,bf16 Z=f32,bf16 W=f32,f16,bf16",
     .attrs = blocked_conv_attrs,
     .infer = blocked_conv_infer,
     .pack = blocked_conv_pack,

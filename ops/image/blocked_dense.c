@@ -4,20 +4,23 @@
  * A task is some lines of the output (of one line, some columns) and some panels of output
  * channels. Without padding it reads X where it lies; else a copy of what it sees, with zeros
  * around, which stays in L2 for all panels and for the following tasks of the same lines. A plain
- * X in f16 or bf16 is always copied, as floats. A window of 1 makes one line of all pixels. Tasks
- * depend on shapes only. */
-#include "blocked.h"
+ * X in f16 or bf16 is always copied, as floats; so is one that becomes words of bf16, with all
+ * channels of a pixel side by side. What tiles (AMX) read is a copy, too: a pixel has up to 64
+ * bytes of its channels side by side there, which are a row of a tile. A window of 1 makes one
+ * line of all pixels. Tasks depend on shapes only. */
+#include "blocked_strip.h"
 
 enum {
     STRIP_BYTES = 1 << 18,  /* of X that one task sees */
     WEIGHT_BYTES = 1 << 18, /* more are read as seldom as can be */
     TASKS = 32,             /* that a long step has; a short one those of TASK_NS */
     TASK_NS = 6000,
-    MIN_PIXELS = 14,     /* the largest tile of the kernels */
-    FEW_PIXELS = 56,     /* for which the weights of a panel are read once */
-    MAX_PIXELS = 784,    /* the offsets of which are in L1 */
-    NEAR_PIXELS = 140,   /* whose results stay in L1 until more is done to them */
-    COPY_BYTES = 1 << 19 /* of what tiles read: in L2 beside the weights */
+    TILE_TASK_NS = 12000, /* by tiles, which are short beside their copy */
+    MIN_PIXELS = 14,      /* the largest tile of the kernels */
+    FEW_PIXELS = 56,      /* for which the weights of a panel are read once */
+    MAX_PIXELS = 784,     /* the offsets of which are in L1 */
+    NEAR_PIXELS = 140,    /* whose results stay in L1 until more is done to them */
+    TILE_ROWS = 16        /* pixels, and words of inputs, of a tile */
 };
 
 struct tables {
@@ -45,75 +48,22 @@ static void flatten(struct window *w)
     w->in[1] = w->out[1] = 1;
 }
 
-/* What n outputs see along an axis. */
-static int64_t reach(const struct window *w, int a, int64_t n)
+static bool spreads(const struct blocked_shape *s)
 {
-    return (n - 1) * w->stride[a] + (w->kernel[a] - 1) * w->dilation[a] + 1;
+    return s->spread[0] * s->spread[1] > 1;
 }
 
-/* Lines of the copy along an axis: all that n outputs see, or, where dilations leave out most
- * of it, n for each index of the kernel. */
-static bool by_taps(const struct window *w, int a, int64_t n)
-{
-    return w->kernel[a] * n < reach(w, a, n);
-}
-static int64_t copied(const struct window *w, int a, int64_t n)
-{
-    return by_taps(w, a, n) ? w->kernel[a] * n : reach(w, a, n);
-}
-/* Which of them is that of output i and kernel index k of n outputs. Without a copy
- * the lines are those of X itself. */
-static int64_t line_of(const struct window *w, int a, int64_t n, bool copy, int64_t i,
-                       int64_t k)
-{
-    if (copy && by_taps(w, a, n))
-        return k * n + i;
-    return i * w->stride[a] + k * w->dilation[a];
-}
-
-/* Results go through scratch. */
-static bool is_near(const struct blocked_shape *s)
-{
-    return s->y_bf16 || s->spread[0] * s->spread[1] > 1;
-}
-
-static int64_t element(const struct blocked_plan *p)
-{
-    return p->shape.bytes ? 1 : (int64_t)sizeof(float);
-}
-/* Bytes of a pixel's inputs in X. */
-static int64_t pixel_bytes(const struct blocked_plan *p)
-{
-    const bool narrow = p->shape.x_bf16 || p->shape.plain_type != 0;
-    return p->inputs * (narrow ? (int64_t)sizeof(uint16_t) : element(p));
-}
-/* Elements of a pixel's inputs where the kernel finds them. */
-static int64_t unit(const struct blocked_plan *p)
-{
-    return p->words ? p->inputs / 2 : p->inputs;
-}
-static int64_t planes_in(const struct blocked_plan *p)
-{
-    return ceil_div(p->shape.channels / p->shape.groups, p->inputs);
-}
 /* Rows of weights of a pixel's inputs from channel c of a group on. */
 static int64_t rows_from(const struct blocked_plan *p, int64_t c)
 {
-    const int64_t left = min64(p->shape.channels / p->shape.groups - c, p->inputs);
-    if (p->words)
-        return blocked_pairs(left, p->shape.w.kernel[2]);
-    return p->shape.bytes ? blocked_words(left, p->inputs, p->shape.w.kernel[2]) : left;
-}
-
-static bool by_tiles(const struct blocked_plan *p)
-{
-    return p->shape.bytes ? p->kernels->tiles : p->words && p->kernels->tiles_bf16;
+    return blocked_rows_from(p->kernels, p->shape.channels / p->shape.groups, p->inputs,
+                             c, p->shape.w.kernel[2], p->shape.bytes, p->words);
 }
 
 /* Sums by tiles take less time than what becomes of them where they are short. */
 static double task_ns(const struct blocked_plan *p, double pixels, int64_t columns)
 {
-    if (by_tiles(p))
+    if (p->tiles)
         return pixels * (double)columns * (0.002 * (double)p->weight_rows + 0.1);
     return 2.0 * pixels * (double)columns * (double)p->weight_rows / 110.0;
 }
@@ -124,7 +74,7 @@ static int64_t tasks_worth(const struct blocked_plan *p)
     const struct window *w = &p->shape.w;
     const double pixels = (double)w->out[1] * (double)w->out[2];
     const double n = task_ns(p, pixels, p->columns) * (double)p->shape.batch *
-                     (double)p->shape.groups / TASK_NS;
+                     (double)p->shape.groups / (p->tiles ? TILE_TASK_NS : TASK_NS);
     return n < 1.0 ? 1 : n > TASKS ? TASKS : (int64_t)n;
 }
 
@@ -136,7 +86,7 @@ static void set_lines(struct blocked_plan *p, int64_t lines, int64_t columns)
     p->w_blocks = ceil_div(w->out[2], columns);
     p->block_w = ceil_div(w->out[2], p->w_blocks);
     if (p->w_blocks > 1) /* whole tiles */
-        p->block_w = ceil_div(p->block_w, MIN_PIXELS) * MIN_PIXELS;
+        p->block_w = round_up(p->block_w, p->tiles ? TILE_ROWS : MIN_PIXELS);
     p->h_blocks = ceil_div(w->out[1], p->block_h);
     p->w_blocks = ceil_div(w->out[2], p->block_w);
 }
@@ -146,23 +96,22 @@ static void set_lines(struct blocked_plan *p, int64_t lines, int64_t columns)
 static void cut_pixels(struct blocked_plan *p, int64_t parts)
 {
     const struct window *w = &p->shape.w;
-    const int64_t pixel = planes_in(p) * unit(p) * element(p);
+    const int64_t pixel = strip_planes_in(p) * strip_unit(p) * strip_element(p);
     const double weights = (double)p->weight_rows * (double)p->columns * 4.0;
     const int64_t bytes = weights > 8.0 * STRIP_BYTES ? 2 * STRIP_BYTES : STRIP_BYTES;
     const int64_t room = max64(bytes / pixel, 1), line = w->out[2];
     const double share = (double)w->out[1] * (double)line / (double)parts;
-    const int64_t of_copy = COPY_BYTES / (4 * p->weight_rows);
-    const int64_t max = by_tiles(p) ? min64(of_copy, MAX_PIXELS) : MAX_PIXELS;
-    const int64_t most = share<FEW_PIXELS ? FEW_PIXELS : share>(double) max
-                             ? max64(max, FEW_PIXELS)
-                             : (int64_t)share;
+    const int64_t most = share < FEW_PIXELS   ? FEW_PIXELS
+                         : share > MAX_PIXELS ? MAX_PIXELS
+                                              : (int64_t)share;
     int64_t h = 1, columns = line;
     while (h < w->out[1] && (h + 1) * line <= most &&
-           copied(w, 1, h + 1) * copied(w, 2, line) <= room)
+           strip_copied(w, 1, h + 1) * strip_copied(w, 2, line) <= room)
         h++;
     if (h == 1)
         columns = max64(min64(line, most), MIN_PIXELS);
-    while (columns > MIN_PIXELS && copied(w, 1, h) * copied(w, 2, columns) > room)
+    while (columns > MIN_PIXELS &&
+           strip_copied(w, 1, h) * strip_copied(w, 2, columns) > room)
         columns = max64(columns * 3 / 4, MIN_PIXELS);
     set_lines(p, h, columns);
 }
@@ -195,53 +144,71 @@ static void lay_out(struct blocked_plan *p)
     const struct window *w = &p->shape.w;
     int64_t rows = w->in[1], columns = w->in[2];
     p->strip_h = p->strip_w = 0;
-    if (padded(w) || (p->words && !p->shape.x_bf16) || p->shape.plain_type != 0) {
-        rows = p->strip_h = copied(w, 1, p->block_h);
-        columns = p->strip_w = copied(w, 2, p->block_w);
+    if (padded(w) || (p->words && !p->shape.x_bf16) || p->shape.plain_type != 0 ||
+        p->tiles) {
+        rows = p->strip_h = strip_copied(w, 1, p->block_h);
+        columns = p->strip_w = strip_copied(w, 2, p->block_w);
     }
-    p->x_row = columns * unit(p);
+    p->x_row = columns * strip_unit(p);
     p->x_plane = rows * p->x_row;
 }
 
-/* Copies of so many pixels each, one behind the other, are all that tiles read. */
-static int64_t copied_pixels(const struct blocked_plan *p)
+/* Rows of weights of a tap, where each has as many as fit a tile: those of a line of the kernel, or
+ * of a pixel, in equal parts. 0: they do not. */
+static int64_t tile_rows(const struct blocked_plan *p)
 {
-    const int64_t pixels = p->block_h * p->block_w;
-    return p->words ? min64(pixels, NEAR_PIXELS) : pixels;
+    const int64_t of_pixel = rows_from(p, 0);
+    const int64_t all = p->whole_rows ? of_pixel * p->shape.w.kernel[2] : of_pixel;
+    for (int64_t rows = min64(all, TILE_ROWS); rows > 0; rows--)
+        if (all % rows == 0)
+            return of_pixel <= TILE_ROWS ? rows : 0;
+    return 0;
 }
-static attn_status plan_copy(const attnrun_step *step, struct blocked_plan *p)
+
+/* Elements from a pixel of the output to the next, where the kernel finds them. */
+static int64_t across(const struct blocked_plan *p)
 {
-    const int64_t n = copied_pixels(p), copies = ceil_div(p->block_h * p->block_w, n);
-    int64_t words;
-    p->copy_at = 0;
-    if (!by_tiles(p))
-        return ATTNRUN_OK;
-    if (!ck_mul(copies * (n + 2 * ATTN_BLOCK), p->weight_rows + ATTN_BLOCK, &words) ||
-        words > ATTN_MAX_ELEMENTS)
-        return op_fail_size(step, "the copy of a part of the image", "2^46 words");
-    p->copy_at = ceil_div(p->scratch_bytes, 64) * 64;
-    p->scratch_bytes = p->copy_at + copies * attn_blocked_copy_bytes(n, p->weight_rows);
-    return ATTNRUN_OK;
+    const struct window *w = &p->shape.w;
+    return strip_line_of(w, 2, p->block_w, p->strip_h > 0, 1, 0) * strip_unit(p);
+}
+
+struct attn_pixel_grid attn_blocked_grid(const struct blocked_plan *p,
+                                         const struct blocked_part *part)
+{
+    if (p->tap_rows == 0)
+        return (struct attn_pixel_grid){ 0 };
+    return (struct attn_pixel_grid){
+        .lines = part->rows,
+        .columns = part->columns,
+        .line_step = strip_line_of(&p->shape.w, 1, p->block_h, true, 1, 0) * p->x_row,
+        .column_step = across(p),
+    };
 }
 
 attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_plan *p)
 {
     struct blocked_shape *s = &p->shape;
     flatten(&s->w);
-    p->inputs = !s->plain ? ATTN_BLOCK : s->bytes ? 4 : 1;
-    p->words = step->kernels->dots_bf16 && !s->plain && !s->bytes;
+    const int64_t of_group = s->channels / s->groups;
     p->kernels = step->kernels;
-    const int64_t planes = planes_in(p), last = (planes - 1) * p->inputs;
+    p->words =
+        !s->bytes && blocked_has_words(step->kernels, of_group, s->plain, s->by_itself);
+    p->tiles = blocked_by_tiles(step->kernels, s->bytes, p->words);
+    p->inputs = blocked_inputs(step->kernels, of_group, s->plain, s->bytes, p->words);
+    const int64_t planes = strip_planes_in(p), last = (planes - 1) * p->inputs;
     p->weight_rows = s->w.kernel[1] * s->w.kernel[2] *
                      ((planes - 1) * rows_from(p, 0) + rows_from(p, last));
     p->columns = blocked_count(s->rows / s->groups) * ATTN_BLOCK;
     cut(p);
     lay_out(p);
     /* Rows of weights of a line of the kernel meet inputs that lie side by side. */
-    const bool full = s->plain || s->channels / s->groups % ATTN_BLOCK == 0;
+    const bool full = s->plain || of_group % ATTN_BLOCK == 0;
     p->whole_rows = (s->bytes || p->words || full) && s->w.dilation[2] == 1 &&
-                    (p->strip_h == 0 || !by_taps(&s->w, 2, p->block_w));
-    p->taps = s->w.kernel[1] * (p->whole_rows ? 1 : s->w.kernel[2]) * planes;
+                    (p->strip_h == 0 || !strip_by_taps(&s->w, 2, p->block_w));
+    p->tap_rows = p->tiles ? tile_rows(p) : 0;
+    p->taps = p->tap_rows > 0
+                  ? p->weight_rows / p->tap_rows
+                  : s->w.kernel[1] * (p->whole_rows ? 1 : s->w.kernel[2]) * planes;
     int64_t pixels = 0, lines, span, strip = 0;
     bool fits = ck_mul(p->block_h, p->block_w, &pixels) &&
                 ck_mul(p->x_row, p->block_h * s->w.stride[1], &lines) &&
@@ -256,10 +223,12 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
                             "a block of the image or of the kernel would have more than "
                             "2^30 elements, or the number of tasks",
                             "2^63 - 1");
-    p->sums_at = ceil_div((strip + 16) * element(p), 64) * 64;
-    p->scratch_bytes =
-        p->sums_at + (is_near(s) ? min64(pixels, NEAR_PIXELS) * 2 * ATTN_BLOCK * 4 : 0);
-    TRY(plan_copy(step, p));
+    /* Tiles read pixels behind the last one. */
+    strip += ATTN_BLOCK + (p->tap_rows > 0 ? (TILE_ROWS + 1) * across(p) : 0);
+    p->sums_at = round_up(strip * strip_element(p), 64);
+    p->scratch_bytes = p->sums_at;
+    if (s->y_bf16 || spreads(s))
+        p->scratch_bytes += min64(pixels, NEAR_PIXELS) * 2 * ATTN_BLOCK * 4;
     p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + pixels * 4;
     p->task_cost = window_cost(
         task_ns(p, (double)p->block_h * (double)p->block_w, p->block_columns) + 200.0);
@@ -275,90 +244,30 @@ void attn_blocked_dense_prepare(const struct blocked_plan *p, void *shared)
     const int64_t of_group = s->channels / s->groups;
     const bool copy = p->strip_h > 0;
     const int64_t columns = p->whole_rows ? 1 : w->kernel[2];
+    const int64_t of_row = s->bytes ? 4 : 1; /* elements of a row of weights */
     for (int64_t c = 0; c < of_group; c += p->inputs)
         for (int64_t i = 0; i < w->kernel[1]; i++)
-            for (int64_t j = 0; j < columns; j++)
-                *tap++ = (struct attn_blocked_tap){
-                    .offset = c / p->inputs * p->x_plane +
-                              line_of(w, 1, p->block_h, copy, 0, i) * p->x_row +
-                              line_of(w, 2, p->block_w, copy, 0, j) * unit(p),
-                    .inputs = rows_from(p, c) * (w->kernel[2] / columns),
-                };
-    const int32_t across = (int32_t)(line_of(w, 2, p->block_w, copy, 1, 0) * unit(p));
+            for (int64_t j = 0; j < columns; j++) {
+                const int64_t offset =
+                    c / p->inputs * p->x_plane +
+                    strip_line_of(w, 1, p->block_h, copy, 0, i) * p->x_row +
+                    strip_line_of(w, 2, p->block_w, copy, 0, j) * strip_unit(p);
+                const int64_t rows = rows_from(p, c) * (w->kernel[2] / columns);
+                const int64_t part = p->tap_rows > 0 ? p->tap_rows : rows;
+                for (int64_t row = 0; row < rows; row += part)
+                    *tap++ = (struct attn_blocked_tap){
+                        .offset = offset + row * of_row,
+                        .inputs = part,
+                    };
+            }
     for (int64_t i = 0; i < p->block_h; i++) {
-        int32_t at = (int32_t)(line_of(w, 1, p->block_h, copy, i, 0) * p->x_row);
-        for (int64_t j = 0; j < p->block_w; j++, at += across)
+        int32_t at = (int32_t)(strip_line_of(w, 1, p->block_h, copy, i, 0) * p->x_row);
+        for (int64_t j = 0; j < p->block_w; j++, at += (int32_t)across(p))
             *pixel++ = at;
     }
 }
 
 /* ---- a task ---- */
-
-static void copy_pixels(const struct blocked_plan *p, char *to, const char *x, int64_t n)
-{
-    if (p->words && !p->shape.x_bf16)
-        p->kernels->words_bf16((uint32_t *)(void *)to, (const float *)(const void *)x,
-                               (size_t)(n * unit(p)));
-    else if (p->shape.plain_type != 0)
-        attn_stored_to_floats(p->kernels, p->shape.plain_type, (float *)(void *)to, x, n);
-    else
-        memcpy(to, x, (size_t)(n * pixel_bytes(p)));
-}
-
-/* n columns of the copy, of which the first shows column `first` of the map, and the others
- * every `step`-th from there on. `x`: the line of the map, NULL: none of it. */
-static void copy_line(char *to, const char *x, const struct blocked_plan *p,
-                      int64_t first, int64_t n, int64_t step, int padding)
-{
-    const int64_t in = pixel_bytes(p), put = unit(p) * element(p);
-    const int64_t width = p->shape.w.in[2];
-    int64_t from = first < 0 ? min64(ceil_div(-first, step), n) : 0;
-    int64_t end = first < width ? min64(ceil_div(width - first, step), n) : 0;
-    if (x == NULL || end <= from)
-        from = end = 0;
-    memset(to, padding, (size_t)(from * put));
-    memset(to + end * put, padding, (size_t)((n - end) * put));
-    if (step == 1 && end > from) {
-        copy_pixels(p, to + from * put, x + (first + from) * in, end - from);
-        return;
-    }
-    for (int64_t i = from; i < end; i++)
-        copy_pixels(p, to + i * put, x + (first + i * step) * in, 1);
-}
-
-/* All columns of one line of the copy. */
-static void copy_columns(const struct blocked_plan *p, const struct blocked_part *part,
-                         char *to, const char *x, int padding)
-{
-    const struct window *w = &p->shape.w;
-    const int64_t left = part->w * w->stride[2] - w->before[2], n = p->block_w;
-    if (!by_taps(w, 2, n)) {
-        copy_line(to, x, p, left, p->strip_w, 1, padding);
-        return;
-    }
-    for (int64_t k = 0; k < w->kernel[2]; k++, to += n * unit(p) * element(p))
-        copy_line(to, x, p, left + k * w->dilation[2], n, w->stride[2], padding);
-}
-
-/* What the lines of a part see, with `padding` around the map. */
-static void copy_strip(const struct blocked_plan *p, const struct blocked_part *part,
-                       char *to, const char *x, int padding)
-{
-    const struct window *w = &p->shape.w;
-    const int64_t pixel = pixel_bytes(p), n = p->block_h;
-    const int64_t planes = planes_in(p), plane = w->in[1] * w->in[2] * pixel;
-    const int64_t top = part->h * w->stride[1] - w->before[1];
-    const bool taps = by_taps(w, 1, n);
-    for (int64_t c = 0; c < planes; c++, x += plane)
-        for (int64_t i = 0; i < p->strip_h;
-             i++, to += p->strip_w * unit(p) * element(p)) {
-            const int64_t line =
-                top + (taps ? i % n * w->stride[1] + i / n * w->dilation[1] : i);
-            const bool inside = line >= 0 && line < w->in[1];
-            copy_columns(p, part, to, inside ? x + line * w->in[2] * pixel : NULL,
-                         padding);
-        }
-}
 
 void attn_blocked_find_part(const struct blocked_plan *p, int64_t strip,
                             struct blocked_part *part)
@@ -379,28 +288,6 @@ int64_t attn_blocked_first_column(const struct blocked_plan *p, int64_t task)
     const int64_t of_group = p->h_blocks * p->w_blocks * p->column_blocks;
     return task / of_group % p->shape.groups * p->columns +
            task % p->column_blocks * p->block_columns;
-}
-
-const void *attn_blocked_find_x(const struct blocked_plan *p,
-                                const struct blocked_part *part, const void *x,
-                                void *strip, int padding, bool kept)
-{
-    const struct window *w = &p->shape.w;
-    const int64_t plane = w->in[1] * w->in[2] * pixel_bytes(p);
-    const char *from = x;
-    from += (part->image * p->shape.groups + part->group) * planes_in(p) * plane;
-    if (p->strip_h == 0)
-        return from +
-               (part->h * w->stride[1] * p->x_row + part->w * w->stride[2] * unit(p)) *
-                   element(p);
-    if (kept)
-        return strip;
-    copy_strip(p, part, strip, from, padding);
-    const int64_t left = p->shape.channels / p->shape.groups % ATTN_BLOCK;
-    if (p->words && left > 0)
-        blocked_clear_words((uint32_t *)strip + (planes_in(p) - 1) * p->x_plane,
-                            p->strip_h * p->strip_w, unit(p), left);
-    return strip;
 }
 
 /* Where results in scratch belong: `column` and `pixel` of an image, the first of them. */
@@ -431,21 +318,37 @@ static void spread_pixels(const struct blocked_shape *s, const struct near *near
     }
 }
 
-/* A panel of some pixels: what the kernel does not apply itself is applied near, and results
- * that are rounded or spread go through scratch. */
+/* Results go through scratch before they are rounded, or spread. */
+static bool in_scratch(const struct blocked_plan *p, const struct blocked_operands *o)
+{
+    return spreads(&p->shape) || (p->shape.y_bf16 && !o->clipped);
+}
+
+/* Element i of a map of floats or bf16. */
+static float *element_of(const float *map, bool bf16, int64_t i)
+{
+    return (float *)(uintptr_t)((const char *)map + i * (bf16 ? 2 : 4));
+}
+
+/* n pixels of a panel from `pixel` on: what the kernel does not apply itself is applied near. */
 static void run_near(const attnrun_step *step, const struct blocked_plan *p,
                      const struct blocked_operands *o, struct attn_blocked_conv c,
-                     const struct near *near, int64_t pixel)
+                     const struct near *near, int64_t pixel, int64_t n)
 {
-    const int64_t n = min64(c.n_pixels - pixel, NEAR_PIXELS), y_block = c.y_block;
+    const int64_t y_block = c.y_block;
     uint16_t *const words = (uint16_t *)(void *)c.y + pixel * ATTN_BLOCK;
+    const bool scratch = in_scratch(p, o);
     c.n_pixels = n;
     c.pixels += pixel;
-    c.y += pixel * ATTN_BLOCK;
-    c.z += c.z != NULL ? pixel * ATTN_BLOCK : 0;
-    if (is_near(&p->shape)) {
+    c.y = element_of(c.y, c.y_bf16, pixel * ATTN_BLOCK);
+    c.z = c.z != NULL ? element_of(c.z, c.z_bf16, pixel * ATTN_BLOCK) : NULL;
+    if (c.grid.columns > n)
+        c.grid.columns = n;
+    c.grid.lines = c.grid.columns > 0 ? n / c.grid.columns : 0;
+    if (scratch) {
         c.y = near->sums;
         c.y_block = n * ATTN_BLOCK;
+        c.y_bf16 = false;
     }
     if (p->words)
         step->kernels->blocked_conv_bf16(&c);
@@ -456,12 +359,24 @@ static void run_near(const attnrun_step *step, const struct blocked_plan *p,
         if (!o->clipped)
             attn_conv_apply(step->kernels, o->activation, o->n_activation, y,
                             n * ATTN_BLOCK);
-        if (p->shape.y_bf16)
+        if (spreads(&p->shape))
+            spread_pixels(&p->shape, near, near->column + b * ATTN_BLOCK, y, n);
+        else if (scratch)
             step->kernels->words_bf16((uint32_t *)(void *)(words + b * y_block), y,
                                       (size_t)(n * ATTN_BLOCK / 2));
-        else if (is_near(&p->shape))
-            spread_pixels(&p->shape, near, near->column + b * ATTN_BLOCK, y, n);
     }
+}
+
+/* How many pixels from pixel i on are computed near: of a grid whole lines, or a part of one. */
+static int64_t near_pixels(const struct attn_blocked_conv *c, int64_t i)
+{
+    const int64_t line = c->grid.columns;
+    int64_t most = NEAR_PIXELS;
+    if (line > NEAR_PIXELS)
+        most = min64(most, line - i % line);
+    else if (line > 0)
+        most = NEAR_PIXELS / line * line;
+    return min64(c->n_pixels - i, most);
 }
 
 static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
@@ -470,12 +385,11 @@ static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
 {
     const int64_t first = near.pixel;
     struct attn_blocked_conv part = *c;
-    for (int64_t i = 0; i < c->n_pixels; i += NEAR_PIXELS) {
+    for (int64_t i = 0, n; i < c->n_pixels; i += n) {
+        n = near_pixels(c, i);
         near.pixel = first + i;
-        part.next = i + NEAR_PIXELS < c->n_pixels ? NULL : c->next;
-        run_near(step, p, o, part, &near, i);
-        if (part.copy != NULL)
-            part.copy += attn_blocked_copy_bytes(NEAR_PIXELS, p->weight_rows);
+        part.next = i + n < c->n_pixels ? NULL : c->next;
+        run_near(step, p, o, part, &near, i, n);
     }
 }
 
@@ -486,7 +400,7 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
                                struct near place)
 {
     const int64_t panel = blocked_panel(step->kernels);
-    const bool near = !o->clipped || is_near(&p->shape);
+    const bool near = !o->clipped || spreads(&p->shape);
     const void *const next = c->next;
     for (int64_t done = 0; done < columns; done += c->columns) {
         c->columns = min64(columns - done, near ? panel : columns);
@@ -502,15 +416,13 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
         if (attn_poll() != ATTNRUN_OK)
             return ATTNRUN_E_CANCELLED;
         const int64_t put = c->columns / ATTN_BLOCK * c->y_block;
-        c->copied = true;
         place.column += c->columns;
         c->w = following;
         c->bias += c->columns;
         c->scale += c->scale != NULL ? c->columns : 0;
-        c->y = p->shape.y_bf16 ? (float *)(void *)((uint16_t *)(void *)c->y + put)
-                               : c->y + put;
+        c->y = element_of(c->y, c->y_bf16, put);
         if (c->z != NULL)
-            c->z += put;
+            c->z = element_of(c->z, c->z_bf16, put);
     }
     return ATTNRUN_OK;
 }
@@ -539,8 +451,8 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
         const int64_t first = task % p->column_blocks * p->block_columns;
         struct blocked_part part;
         attn_blocked_find_part(p, strip, &part);
-        const bool copied = strip == last;
-        const float *x = attn_blocked_find_x(p, &part, o->x, work->scratch, 0, copied);
+        const float *x =
+            attn_blocked_find_x(p, &part, o->x, work->scratch, 0, strip == last);
         last = strip;
         const int64_t column = attn_blocked_first_column(p, task);
         const int64_t at = (part.image * all + column) / ATTN_BLOCK * y_block +
@@ -551,18 +463,19 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
             .w_type = p->w_type,
             .bias = o->bias + column,
             .scale = o->scale != NULL ? o->scale + column : NULL,
-            .z = o->z != NULL ? o->z + at : NULL,
+            .z = o->z != NULL ? element_of(o->z, s->z_bf16, at) : NULL,
+            .z_bf16 = s->z_bf16,
+            .y_bf16 = s->y_bf16,
             .pixels = (const int32_t *)(const void *)(taps + p->taps),
             .taps = taps,
-            .y = s->y_bf16 ? (float *)(void *)((uint16_t *)(void *)o->y + at) : o->y + at,
+            .y = element_of(o->y, s->y_bf16, at),
             .n_taps = p->taps,
             .rows = p->weight_rows,
             .n_pixels = part.rows * part.columns,
             .y_block = y_block,
             .min = o->min,
             .max = o->max,
-            .copy = attn_blocked_copy(p, work->scratch),
-            .copied = copied,
+            .grid = attn_blocked_grid(p, &part),
             .next = task + 1 < work->end
                         ? blocked_weights_at(p, o->w,
                                              attn_blocked_first_column(p, task + 1) *

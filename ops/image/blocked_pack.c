@@ -6,12 +6,12 @@
  * convolution:
  *
  *   blocked maps     for each group, panels of columns with a row for each input of a pixel:
- *                    [block of 16 channels][tap][channel of the block]
+ *                    [channels that lie side by side (blocked_inputs)][tap][one of these]
  *   plain maps       the same panels with rows [channel][tap]
  *   depthwise        [block of 16 channels][tap][16]
  *   Winograd         16 times the panels of a 1 x 1 convolution, one for each place of a tile
  *
- * If products multiply bf16, a row of a panel holds words of two inputs of one block.
+ * If products multiply bf16, a row of a panel holds words of two such channels, of plain maps, too.
  *
  * Weights of f16 and bf16 keep their type unless they become such words. Their scale is then
  * stored after the bias; in all other forms it is multiplied into the weights. For Winograd they
@@ -25,7 +25,8 @@ enum { PLACES = ATTN_WINOGRAD_PLACES };
 /* Words of two bf16 along the inputs. */
 static bool is_words(const struct blocked_weights *p)
 {
-    return !p->floats && blocked_has_words(p->kernels, p->plain, p->by_itself);
+    return !p->floats &&
+           blocked_has_words(p->kernels, p->w->dims[1], p->plain, p->by_itself);
 }
 
 /* Packed in the 16 bits that the file has. */
@@ -46,16 +47,30 @@ static int64_t head_floats(const struct blocked_weights *p)
     return is_half(p) && p->scale != NULL ? 2 * columns : columns;
 }
 
+static int64_t words_from(const struct blocked_weights *p, int64_t channels,
+                          int64_t inputs, int64_t c)
+{
+    return blocked_rows_from(p->kernels, channels, inputs, c, p->w->dims[3], false, true);
+}
+
+/* Words of all channels of a tap; of a place of Winograd's tiles. */
+static int64_t words_of_tap(const struct blocked_weights *p, int64_t channels)
+{
+    if (p->winograd)
+        return (channels + 1) / 2;
+    const int64_t inputs = blocked_inputs(p->kernels, channels, p->plain, false, true);
+    const int64_t last = ceil_div(channels, inputs) - 1;
+    return last * words_from(p, channels, inputs, 0) +
+           words_from(p, channels, inputs, last * inputs);
+}
+
 /* Elements of the packed weights; -1 where they are too many. */
 static int64_t packed_elements(const struct blocked_weights *p)
 {
     const int64_t *dims = p->w->dims, channels = dims[p->transposed ? 0 : 1];
     int64_t taps, rows, all, inputs = p->by_itself ? 1 : channels;
     if (is_words(p))
-        inputs = channels / ATTN_BLOCK * (ATTN_BLOCK / 2) +
-                 (channels % ATTN_BLOCK > 0
-                      ? blocked_pairs(channels % ATTN_BLOCK, p->winograd ? 1 : dims[3])
-                      : 0);
+        inputs = words_of_tap(p, channels);
     const int64_t columns = p->by_itself || p->groups == 1
                                 ? blocked_count(rows_of(p)) * ATTN_BLOCK
                                 : rows_of(p);
@@ -130,17 +145,19 @@ static void pack_column(void *to, int64_t width, const void *from, bool half,
 static void pack_words(const struct blocked_weights *p, float *to, int64_t width,
                        int64_t from, float scale)
 {
+    enum { MAX_INPUTS = 2 * ATTN_BLOCK };
     const int64_t channels = p->w->dims[1], *kernel = p->w->dims + 2;
-    const int64_t taps = kernel[0] * kernel[1];
-    for (int64_t first = 0; first < channels; first += ATTN_BLOCK) {
-        const int64_t n = min64(channels - first, ATTN_BLOCK),
-                      words = blocked_pairs(n, kernel[1]);
+    const int64_t taps = kernel[0] * kernel[1],
+                  inputs = blocked_inputs(p->kernels, channels, p->plain, false, true);
+    for (int64_t first = 0; first < channels; first += inputs) {
+        const int64_t n = min64(channels - first, inputs),
+                      words = words_from(p, channels, inputs, first);
         for (int64_t t = 0; t < taps; t++) {
-            float tap[ATTN_BLOCK] = { 0 };
-            uint32_t pairs[ATTN_BLOCK / 2];
+            float tap[MAX_INPUTS] = { 0 };
+            uint32_t pairs[MAX_INPUTS / 2];
             for (int64_t c = 0; c < n; c++)
                 tap[c] = weight_at(p, from + (first + c) * taps + t) * scale;
-            p->kernels->words_bf16(pairs, tap, ATTN_BLOCK / 2);
+            p->kernels->words_bf16(pairs, tap, MAX_INPUTS / 2);
             for (int64_t c = 0; c < words; c++, to += width)
                 memcpy(to, &pairs[c], sizeof *to);
         }
@@ -210,7 +227,8 @@ static void pack_winograd(float *packed, const struct blocked_weights *p,
 }
 
 /* Of W[channels, rows], whose rows lie as those of a panel do. */
-static void pack_transposed(float *packed, const struct blocked_weights *p)
+static void pack_transposed(float *packed, const struct blocked_weights *p,
+                            int64_t weight_rows)
 {
     const int64_t channels = p->w->dims[0], rows = p->w->dims[1];
     const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
@@ -219,7 +237,8 @@ static void pack_transposed(float *packed, const struct blocked_weights *p)
     for (int64_t first = 0; first < columns; first += panel) {
         const int64_t width = min64(columns - first, panel),
                       n = min64(rows - first, width);
-        for (int64_t c = 0; c < channels; c += step, packed += width) {
+        float *to = packed + first * weight_rows;
+        for (int64_t c = 0; c < channels; c += step, to += width) {
             if (attn_poll_work(2 * step * width * (int64_t)sizeof *packed) != ATTNRUN_OK)
                 return; /* who called sees it at the next poll */
             float pairs[8 * ATTN_BLOCK] = { 0 };
@@ -228,9 +247,9 @@ static void pack_transposed(float *packed, const struct blocked_weights *p)
                     pairs[step * i + k] =
                         weight_at(p, (c + k) * rows + first + i) * scale_of(p, first + i);
             if (step == 1)
-                memcpy(packed, pairs, (size_t)width * sizeof *packed);
+                memcpy(to, pairs, (size_t)width * sizeof *to);
             else
-                p->kernels->words_bf16((uint32_t *)(void *)packed, pairs, (size_t)width);
+                p->kernels->words_bf16((uint32_t *)(void *)to, pairs, (size_t)width);
         }
     }
 }
@@ -298,7 +317,7 @@ void attn_blocked_pack(void *packed, const struct blocked_weights *p)
     else if (p->transposed && is_half(p))
         pack_half_transposed(weights, p);
     else if (p->transposed)
-        pack_transposed(weights, p);
+        pack_transposed(weights, p, weight_rows);
     else if (p->winograd && !is_half(p))
         pack_winograd(weights, p, weight_rows / PLACES);
     else

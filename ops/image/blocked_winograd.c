@@ -112,8 +112,8 @@ void attn_blocked_winograd_prepare(const struct blocked_plan *p, void *shared)
     for (int64_t c = 0; c < p->taps; c++)
         *tap++ = (struct attn_blocked_tap){
             .offset = c * PLACES * p->block_w * unit(p),
-            .inputs = min64(
-                p->words ? blocked_pairs(left_from(p, c), 1) : left_from(p, c), unit(p)),
+            .inputs =
+                min64(p->words ? (left_from(p, c) + 1) / 2 : left_from(p, c), unit(p)),
         };
     for (int64_t i = 0; i < p->block_w; i++)
         *pixel++ = (int32_t)(i * unit(p));

@@ -10,6 +10,7 @@ set(ATTN_OPS_IMAGE
   ops/image/conv_integer.c
   ops/image/blocked_conv.c
   ops/image/blocked_dense.c
+  ops/image/blocked_strip.c
   ops/image/blocked_rows.c
   ops/image/blocked_separable.c
   ops/image/blocked_bytes.c

@@ -1,6 +1,6 @@
 /* blocked_conv_bf16.c - convolution of maps in blocks of 16 channels whose operands are
  * words of two bf16; the sums are floats. In and out: struct attn_blocked_conv. It uses
- * tiles where the instruction set has them and there is room for a copy of the pixels.
+ * tiles where the instruction set has them and the pixels are a grid.
  * Cost: one word of two products for each two inputs, output and tap. */
 #include "blocked_place.h"
 #include "isa.h"
@@ -30,6 +30,20 @@ static ALWAYS_INLINE v_f32 words_first(const struct attn_blocked_conv *d, int64_
     return v_load(d->bias + column);
 }
 
+/* Vectors of z and y from element `at` on. */
+static ALWAYS_INLINE v_f32 z_at(const struct attn_blocked_conv *d, int64_t at)
+{
+    return d->z_bf16 ? v_load_bf16((const uint16_t *)(const void *)d->z + at)
+                     : v_load(d->z + at);
+}
+static ALWAYS_INLINE void put_y(const struct attn_blocked_conv *d, int64_t at, v_f32 y)
+{
+    if (d->y_bf16)
+        v_store_bf16((uint16_t *)(void *)d->y + at, y);
+    else
+        v_store(d->y + at, y);
+}
+
 static ALWAYS_INLINE const uint8_t *words_pixel(const struct attn_blocked_conv *d,
                                                 int64_t offset)
 {
@@ -48,11 +62,11 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_conv *d, v_f32 (*a
         if (d->z != NULL) {
             UNROLL
             for (int i = 0; i < n; i++)
-                acc[i][v] += v_load(d->z + place + i * ATTN_BLOCK);
+                acc[i][v] += z_at(d, place + i * ATTN_BLOCK);
         }
         UNROLL
         for (int i = 0; i < n; i++)
-            v_store(d->y + place + i * ATTN_BLOCK, v_min(max, v_max(min, acc[i][v])));
+            put_y(d, place + i * ATTN_BLOCK, v_min(max, v_max(min, acc[i][v])));
     }
 }
 
@@ -69,7 +83,6 @@ enum { WORDS_BESIDE = ATTN_BLOCK / 2, WORDS_BYTES = ATTN_BLOCK * 2 };
 
 /* ---- tiles of words ---- */
 
-enum { MIN_TILES_PIXELS = 4 }; /* fewer are not worth a copy */
 #if V_HAS_TILES_BF16
 #define TILES_CONV struct attn_blocked_conv
 #define TILES_SUM  float
@@ -79,11 +92,6 @@ enum { MIN_TILES_PIXELS = 4 }; /* fewer are not worth a copy */
 static const void *tiles_first(const struct attn_blocked_conv *d, int64_t column)
 {
     return d->bias + column;
-}
-
-static void tiles_copied(const struct attn_blocked_conv *d, const struct tile_cut *c)
-{
-    (void)d, (void)c;
 }
 
 static void tiles_put(const struct attn_blocked_conv *d, const struct put *at)
@@ -96,18 +104,19 @@ static void tiles_put(const struct attn_blocked_conv *d, const struct put *at)
         for (int64_t i = 0; i < at->n; i++, sums += TILE_COLUMNS) {
             v_f32 y = v_load(sums);
             if (d->z != NULL)
-                y += v_load(d->z + place + i * ATTN_BLOCK);
-            v_store(d->y + place + i * ATTN_BLOCK, v_min(max, v_max(min, y)));
+                y += z_at(d, place + i * ATTN_BLOCK);
+            put_y(d, place + i * ATTN_BLOCK, v_min(max, v_max(min, y)));
         }
     }
 }
 #else
-static void run_tiles(const struct attn_blocked_conv *d) { run_all(d); }
+static bool can_tile(const struct attn_blocked_conv *d) { return (void)d, false; }
+static void run_tiles(const struct attn_blocked_conv *d) { (void)d; }
 #endif
 
 void K(blocked_conv_bf16)(const struct attn_blocked_conv *d)
 {
-    if (d->copy != NULL && d->n_pixels >= MIN_TILES_PIXELS)
+    if (can_tile(d))
         run_tiles(d);
     else
         run_all(d);
@@ -129,4 +138,51 @@ void K(words_bf16)(uint32_t *words, const float *x, size_t n)
         }
         i = end;
     }
+}
+
+void K(words_of_blocks_bf16)(uint32_t *words, ptrdiff_t step, const float *x,
+                             ptrdiff_t x_step, size_t n)
+{
+    for (size_t i = 0; i < n; i++, words += step, x += x_step)
+        for (int v = 0; v < ATTN_BLOCK; v += VF)
+            v_store_bf16((uint16_t *)(void *)words + v, v_load(x + v));
+}
+
+#define ZIP(i, from) ((from) + (i) / 2 + (i) % 2 * VF)
+
+/* Words of VF pixels of channels that lie `plane` floats apart. */
+static ALWAYS_INLINE void words_of_pixels(uint32_t *words, const float *x,
+                                          ptrdiff_t plane, size_t channels)
+{
+    const size_t unit = (channels + 1) / 2;
+    v_u32 pairs[ATTN_BLOCK / 2];
+    for (size_t j = 0; j < unit; j++, x += 2 * plane)
+        pairs[j] = v_pair_bf16(v_load(x),
+                               2 * j + 1 < channels ? v_load(x + plane) : (v_f32){ 0 });
+    if (unit == 2) {
+        pairs[2] = V_SHUFFLE(pairs[0], pairs[1], ZIP, 0);
+        pairs[3] = V_SHUFFLE(pairs[0], pairs[1], ZIP, VF / 2);
+        memcpy(words, pairs + 2, 2 * sizeof *pairs);
+        return;
+    }
+    for (size_t j = 0; j < unit; j++)
+        for (size_t i = 0; i < VF; i++)
+            words[i * unit + j] = pairs[j][i];
+}
+
+void K(words_of_planes_bf16)(uint32_t *words, const float *x, ptrdiff_t plane,
+                             size_t channels, size_t n)
+{
+    const size_t unit = (channels + 1) / 2;
+    size_t i = 0;
+    for (; i + VF <= n; i += VF)
+        words_of_pixels(words + i * unit, x + i, plane, channels);
+    if (i == n)
+        return;
+    float some[ATTN_BLOCK * VF] = { 0 };
+    uint32_t last[ATTN_BLOCK / 2 * VF];
+    for (size_t c = 0; c < channels; c++)
+        memcpy(some + c * VF, x + (ptrdiff_t)c * plane + i, (n - i) * sizeof *x);
+    words_of_pixels(last, some, VF, channels);
+    memcpy(words + i * unit, last, (n - i) * unit * sizeof *words);
 }

@@ -16,6 +16,14 @@ struct attn_blocked_tap {
     int64_t offset, inputs;
 };
 
+/* The pixels of a call as a grid, which tiles (AMX) read where they are: pixel i * columns + j
+ * lies i * line_step + j * column_step elements of x behind pixel 0. All taps then have the same
+ * number of inputs, at most 16, and 15 pixels behind the last one can be read. columns 0: there
+ * is no grid, and tiles are not used. */
+struct attn_pixel_grid {
+    int64_t lines, columns, line_step, column_step;
+};
+
 /* Pixels of some blocks of 16 output channels ("columns"):
  *
  *   y[c / 16][p][c % 16] = clip(bias[c] + sum over taps t, i < inputs of t, of
@@ -33,21 +41,16 @@ struct attn_blocked_conv {
     const int32_t *pixels;
     const struct attn_blocked_tap *taps;
     float *y;
-    int64_t n_taps, rows;      /* rows: of weights, the sum of all inputs */
-    int64_t n_pixels, columns; /* columns: a multiple of 16 */
-    int64_t y_block;           /* from a block of 16 channels to the next */
-    float min, max;            /* of y; NaN stays */
-    int32_t w_type;            /* ATTN_B_F32 …; words of bf16 count as floats */
-    const void *next;          /* the panel that the following call reads, or NULL */
-    uint8_t *copy; /* of words: see attn_blocked_copy_bytes(); aligned to 64, or NULL */
-    bool copied;   /* the call before filled it from the same x, taps and pixels */
+    int64_t n_taps, rows;        /* rows: of weights, the sum of all inputs */
+    int64_t n_pixels, columns;   /* columns: a multiple of 16 */
+    int64_t y_block;             /* from a block of 16 channels to the next */
+    float min, max;              /* of y; NaN stays */
+    int32_t w_type;              /* ATTN_B_F32 …; words of bf16 count as floats */
+    const void *next;            /* the panel that the following call reads, or NULL */
+    struct attn_pixel_grid grid; /* of words */
+    bool z_bf16,
+        y_bf16; /* of words: z, y have elements of bf16, and y_block counts these */
 };
-/* Bytes that tiles (AMX) need for a copy of the pixels of a call, each of `rows` words: whole
- * tiles of 16 pixels and 16 words, and a line. */
-static inline int64_t attn_blocked_copy_bytes(int64_t n_pixels, int64_t rows)
-{
-    return ((n_pixels + 15) / 16 * 16 + 1) * ((rows + 15) / 16 * 64);
-}
 
 /* Columns of a panel, by the bytes of a vector: two vectors, at least a block. */
 static inline int64_t attn_blocked_panel(int vec_bytes)
@@ -141,8 +144,8 @@ struct attn_blocked_bytes {
     int64_t y_block;
     const void *next; /* the panel that the following call reads, or NULL */
     struct attn_requantize to;
-    uint8_t *copy; /* and copied: as above */
-    bool copied;
+    struct attn_pixel_grid grid;
+    bool summed; /* x_sums are those of the same x, taps and pixels already */
 };
 
 /* Rows of one block of 16 channels, each by itself. x: the first of the lines that the first

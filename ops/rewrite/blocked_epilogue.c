@@ -4,10 +4,11 @@
  *   BlockedConv, BlockedGate by constants    BlockedConv with S, and B times it
  *   BlockedConv, Add of a map                BlockedConv with Z
  *
- * With products of bf16, maps that only dense convolutions read become bf16. The
- * convolutions would round them anyway, to the same bits. conv_epilogue does the first
- * two on plain maps. This pass takes those that it could not see, because the channels
- * were last or in another order.
+ * With products of bf16, maps that only dense convolutions read become bf16. Those that
+ * are multiplied would be rounded anyway, to the same bits; those that are added to sums,
+ * as residual maps are, are rounded once more, which halves the bytes of the largest maps
+ * of a network. conv_epilogue does the first two on plain maps. This pass takes those that
+ * it could not see, because the channels were last or in another order.
  *
  * In: what blocked_layout.c has written. Out: fewer nodes, and maps of half the size. */
 #include "../../runtime/poll.h"
@@ -152,17 +153,29 @@ static attn_status try_residual(struct attn_graph *graph, struct attn_node *add,
 
 /* ---- maps of bf16 ---- */
 
+/* Whether the activation of a convolution is no more than two limits. */
+static bool clips(const struct attn_node *conv)
+{
+    static const char *const names[] = { "none", "relu", "relu6", "clip" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (attn_match_string(conv, "activation", names[i]))
+            return true;
+    return attn_node_attr(conv, "activation") == NULL;
+}
+
+/* Whether a map may be bf16 for one of its readers: a dense convolution, which rounds it anyway,
+ * or adds it to its sums. */
 static bool rounds(const struct attn_graph *graph, const struct attn_use *use,
                    int32_t value)
 {
     const struct attn_node *conv = use->node;
-    if (conv == NULL || use->inner != NULL || !is_conv(conv) || conv->in[0] != value ||
-        !is_dense(graph, conv) || attn_match_int(conv, "plain", 0) != 0)
+    if (conv == NULL || use->inner != NULL || !is_conv(conv) || !is_dense(graph, conv) ||
+        attn_match_int(conv, "plain", 0) != 0)
         return false;
     for (int32_t i = 1; i < conv->pub.n_in; i++)
-        if (conv->in[i] == value)
+        if (i != Z && conv->in[i] == value)
             return false;
-    return attn_match_int(conv, "channels", 0) % ATTN_BLOCK == 0;
+    return conv->in[0] != value || attn_match_int(conv, "channels", 0) % ATTN_BLOCK == 0;
 }
 
 static bool gives_words(const struct attn_graph *graph, const struct attn_node *node)
@@ -171,7 +184,8 @@ static bool gives_words(const struct attn_graph *graph, const struct attn_node *
         return false;
     if (node_is_of(node, "attnrun.fused", "BlockedNorm"))
         return true;
-    return is_conv(node) && !has_in(node, Z) && !spreads(node) && is_dense(graph, node);
+    return is_conv(node) && !spreads(node) && is_dense(graph, node) &&
+           (!has_in(node, Z) || clips(node));
 }
 
 static attn_status try_words(struct attn_graph *graph, struct attn_node *node,

@@ -2,11 +2,9 @@
  * Weights are packed here in the panels that blocked_types.h describes. */
 #include <string.h>
 
-#include "checks.h"
+#include "blocked_case.h"
 
-enum { BLOCK = ATTN_BLOCK, MAX_TAPS = 49, MAX_PIXELS = 40 };
-
-static double clip(double x, float min, float max)
+double check_clip(double x, float min, float max)
 {
     return x != x ? x : x<(double)min ? (double)min : x>(double) max ? (double)max : x;
 }
@@ -20,14 +18,6 @@ static void set_limits(struct check *c, float *min, float *max)
 }
 
 /* ---- convolution ---- */
-
-struct conv_case {
-    struct attn_blocked_conv d;
-    struct attn_blocked_tap taps[MAX_TAPS];
-    int32_t pixels[MAX_PIXELS];
-    int64_t x_floats, y_floats;
-    const float *weights; /* the numbers that d.w holds */
-};
 
 /* Weights of any type, and perhaps factors of columns. */
 static void make_weights(struct check *c, struct conv_case *t)
@@ -43,7 +33,7 @@ static void make_weights(struct check *c, struct conv_case *t)
 }
 
 /* Taps of 1 or 16 inputs, the last one of fewer, anywhere in x. */
-static void make_conv(struct check *c, struct conv_case *t)
+void check_make_conv(struct check *c, struct conv_case *t)
 {
     const int64_t inputs = check_below(c, 2) != 0 ? BLOCK : 1;
     *t = (struct conv_case){ .x_floats = 1000 };
@@ -90,7 +80,7 @@ static void check_conv_pixel(struct check *c, const struct conv_case *of, int64_
         }
     if (d->z != NULL)
         sum += (double)d->z[at];
-    check_near(c, (size_t)at, (double)d->y[at], clip(sum, d->min, d->max),
+    check_near(c, (size_t)at, (double)d->y[at], check_clip(sum, d->min, d->max),
                (size + 1.0) * 1e-6);
 }
 
@@ -130,7 +120,7 @@ void check_blocked_conv_f32(struct check *c)
 {
     for (int n = 0; n < 60; n++) {
         struct conv_case t;
-        make_conv(c, &t);
+        check_make_conv(c, &t);
         make_weights(c, &t);
         c->k->blocked_conv_f32(&t.d);
         for (int64_t pixel = 0; pixel < t.d.n_pixels; pixel++)
@@ -142,121 +132,6 @@ void check_blocked_conv_f32(struct check *c)
     bench_conv(c, 512, ATTN_B_F32, "512 to 64, 1x1, 56 pixels");
     bench_conv(c, 512, ATTN_B_F16, "512 to 64, 1x1, 56 pixels, weights of f16");
     bench_conv(c, 512, ATTN_B_BF16, "512 to 64, 1x1, 56 pixels, weights of bf16");
-}
-
-/* Of words of two bf16: the same sums of rounded operands. */
-static float rounded(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static double word_product(const float *x, const float *w)
-{
-    uint32_t a, b;
-    double sum = 0.0;
-    memcpy(&a, x, sizeof a);
-    memcpy(&b, w, sizeof b);
-    for (int half = 0; half < 2; half++) {
-        const uint32_t one = half ? a & 0xffff0000u : a << 16,
-                       other = half ? b & 0xffff0000u : b << 16;
-        float p, q;
-        memcpy(&p, &one, sizeof p);
-        memcpy(&q, &other, sizeof q);
-        sum += (double)p * (double)q;
-    }
-    return sum;
-}
-
-static void check_words_pixel(struct check *c, const struct attn_blocked_conv *d,
-                              int64_t pixel, int64_t column)
-{
-    const int64_t panel = attn_blocked_panel(c->k->vec_bytes);
-    const int64_t first = column / panel * panel;
-    const int64_t width = d->columns - first < panel ? d->columns - first : panel;
-    const float *w = (const float *)d->w + first * d->rows + column - first;
-    double sum = (double)d->bias[column];
-    for (int64_t t = 0; t < d->n_taps; t++)
-        for (int64_t i = 0; i < d->taps[t].inputs; i++, w += width)
-            sum += word_product(d->x + d->pixels[pixel] + d->taps[t].offset + i, w);
-    const int64_t at = column / BLOCK * d->y_block + pixel * BLOCK + column % BLOCK;
-    if (d->z != NULL)
-        sum += (double)d->z[at];
-    check_near(c, (size_t)at, (double)d->y[at], clip(sum, d->min, d->max), 1e-4);
-}
-
-/* Room for tiles, at a multiple of 64; without it they must not be used. */
-static uint8_t *make_copy(struct check *c, const struct attn_blocked_conv *d)
-{
-    const int64_t bytes = attn_blocked_copy_bytes(d->n_pixels, d->rows);
-    uint8_t *copy = check_memory(c, (size_t)bytes + 64);
-    return check_below(c, 5) == 0 ? NULL : copy + 63 - ((uintptr_t)copy + 63) % 64;
-}
-
-void check_blocked_conv_bf16(struct check *c)
-{
-    for (int n = 0; n < 60; n++) {
-        struct conv_case t;
-        make_conv(c, &t);
-        float *x = check_memory(c, (size_t)t.x_floats * sizeof *x);
-        float *w = check_memory(c, (size_t)(t.d.rows * t.d.columns) * sizeof *w);
-        c->k->words_bf16((uint32_t *)x, check_normal_f32(c, (size_t)t.x_floats * 2),
-                         (size_t)t.x_floats);
-        c->k->words_bf16((uint32_t *)w,
-                         check_normal_f32(c, (size_t)(t.d.rows * t.d.columns) * 2),
-                         (size_t)(t.d.rows * t.d.columns));
-        t.d.x = x;
-        t.d.w = w;
-        t.d.copy = make_copy(c, &t.d);
-        c->k->blocked_conv_bf16(&t.d);
-        for (int64_t pixel = 0; pixel < t.d.n_pixels; pixel++)
-            for (int64_t column = 0; column < t.d.columns; column++)
-                check_words_pixel(c, &t.d, pixel, column);
-        check_again(c);
-    }
-    enum { COLUMNS = 64, PIXELS = 56, ROWS = 256 };
-    struct attn_blocked_tap taps[32];
-    int32_t pixels[PIXELS];
-    for (int32_t i = 0; i < PIXELS; i++)
-        pixels[i] = i * BLOCK / 2;
-    for (int64_t i = 0; i < ROWS * 2 / BLOCK; i++)
-        taps[i] = (struct attn_blocked_tap){ i * PIXELS * BLOCK / 2, BLOCK / 2 };
-    struct attn_blocked_conv d = {
-        .x = check_normal_f32(c, ROWS * PIXELS),
-        .w = check_normal_f32(c, ROWS * COLUMNS),
-        .bias = check_normal_f32(c, COLUMNS),
-        .pixels = pixels,
-        .taps = taps,
-        .y = check_memory(c, COLUMNS * PIXELS * sizeof(float)),
-        .n_taps = ROWS * 2 / BLOCK,
-        .rows = ROWS,
-        .n_pixels = PIXELS,
-        .columns = COLUMNS,
-        .y_block = PIXELS * BLOCK,
-        .max = INFINITY,
-    };
-    d.copy = make_copy(c, &d);
-    CHECK_BENCH(c, "512 to 64, 1x1, 56 pixels", 4.0 * ROWS * COLUMNS * PIXELS, "GFLOP/s")
-    c->k->blocked_conv_bf16(&d);
-}
-
-void check_words_bf16(struct check *c)
-{
-    CHECK_SIZES(c, n)
-    {
-        const float *x = check_normal_f32(c, 2 * n);
-        uint32_t *y = check_memory(c, n * sizeof *y);
-        c->k->words_bf16(y, x, n);
-        for (size_t i = 0; i < 2 * n; i++) {
-            const uint32_t bits = i % 2 ? y[i / 2] & 0xffff0000u : y[i / 2] << 16;
-            float got;
-            memcpy(&got, &bits, sizeof got);
-            check_f32(c, i, got, (double)rounded(x[i]), 0);
-        }
-    }
 }
 
 /* ---- each channel by itself ---- */
@@ -303,7 +178,7 @@ static void check_depthwise(struct check *c, const struct attn_blocked_rows *d,
                 sum += (double)x * (double)d->w[(i * d->kernel[1] + j) * BLOCK + lane];
     if (d->z != NULL)
         sum += (double)d->z[at];
-    check_near(c, (size_t)at, (double)d->y[at], clip(sum, d->min, d->max), 3e-5);
+    check_near(c, (size_t)at, (double)d->y[at], check_clip(sum, d->min, d->max), 3e-5);
 }
 
 static void bench_depthwise(struct check *c, int64_t kernel, int64_t stride,
@@ -561,7 +436,7 @@ static void check_tile_output(struct check *c, const struct attn_winograd *w, in
                (double)w->places[i * w->plane + t * BLOCK + lane];
     if (w->z != NULL)
         sum += (double)w->z[at];
-    check_near(c, (size_t)at, (double)w->y[at], clip(sum, w->min, w->max), 1e-5);
+    check_near(c, (size_t)at, (double)w->y[at], check_clip(sum, w->min, w->max), 1e-5);
 }
 
 void check_winograd_output_f32(struct check *c)

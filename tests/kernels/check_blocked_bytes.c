@@ -100,14 +100,6 @@ static uint32_t *random_words(struct check *c, int64_t n, int64_t below)
     return x;
 }
 
-/* Room for tiles, at a multiple of 64; without it they must not be used. */
-static uint8_t *make_copy(struct check *c, const struct attn_blocked_bytes *d)
-{
-    const int64_t bytes = attn_blocked_copy_bytes(d->n_pixels, d->rows);
-    uint8_t *copy = check_memory(c, (size_t)bytes + 64);
-    return check_below(c, 5) == 0 ? NULL : copy + 63 - ((uintptr_t)copy + 63) % 64;
-}
-
 static void make_conv(struct check *c, struct conv_case *t)
 {
     const bool extreme = check_below(c, 2) != 0, zeros = check_below(c, 3) == 0;
@@ -118,14 +110,16 @@ static void make_conv(struct check *c, struct conv_case *t)
     for (int64_t i = 0; i < t->d.n_taps; i++) {
         t->taps[i].inputs = 1 + check_below(c, 12);
         t->taps[i].offset = check_below(c, 100);
-        t->d.rows += t->taps[i].inputs;
     }
     const bool beside = check_below(c, 2) != 0; /* which large tiles have a text for */
     for (int64_t i = 0; i < t->d.n_pixels; i++)
         t->pixels[i] = (int32_t)(beside ? i * BLOCK : check_below(c, 200));
+    check_make_grid(c, &t->d.grid, t->taps, t->d.n_taps, t->pixels, t->d.n_pixels);
+    for (int64_t i = 0; i < t->d.n_taps; i++)
+        t->d.rows += t->taps[i].inputs;
     const int64_t y_bytes =
         (t->d.columns / BLOCK - 1) * t->d.y_block + t->d.n_pixels * BLOCK;
-    t->d.x = make_bytes(c, 1000, extreme);
+    t->d.x = make_bytes(c, 4000, extreme);
     t->weights = (int8_t *)make_bytes(c, t->d.rows * t->d.columns * 4, extreme);
     t->d.begin = random_words(c, t->d.columns, 20000);
     if (zeros) {
@@ -137,7 +131,6 @@ static void make_conv(struct check *c, struct conv_case *t)
         t->d.x_sums = check_memory(c, (size_t)t->d.n_pixels * 4);
     }
     t->d.y = check_memory(c, (size_t)y_bytes);
-    t->d.copy = make_copy(c, &t->d);
     pack_weights(c, t);
     make_requantize(c, &t->d.to, t->d.columns, t->d.rows * 4,
                     check_below(c, 2) ? make_bytes(c, y_bytes, extreme) : NULL);
@@ -185,10 +178,15 @@ static void bench_conv(struct check *c, int64_t channels, const char *label)
         taps[i] = (struct attn_blocked_tap){ i * PIXELS * BLOCK, BLOCK / 4 };
     t.d.pixels = pixels;
     t.d.taps = taps;
-    t.d.x = make_bytes(c, channels * PIXELS, false);
+    t.d.x = make_bytes(c, (channels + 16) * PIXELS, false);
     t.d.y = check_memory(c, COLUMNS * PIXELS);
     t.d.begin = random_words(c, COLUMNS, 1000);
-    t.d.copy = make_copy(c, &t.d);
+    if (c->k->tiles) {
+        t.d.grid = (struct attn_pixel_grid){ 1, PIXELS, PIXELS * 64, 64 };
+        t.d.n_taps = channels / 64;
+        for (int64_t i = 0; i < t.d.n_taps; i++)
+            taps[i] = (struct attn_blocked_tap){ i * PIXELS * 64, 16 };
+    }
     t.weights = check_bytes(c, (size_t)(channels * COLUMNS));
     pack_weights(c, &t);
     make_requantize(c, &t.d.to, COLUMNS, channels, NULL);

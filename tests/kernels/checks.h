@@ -113,4 +113,9 @@ bool check_bench_more(struct check *c, const char *label, double work, const cha
 #include "../../ops/kernels/kernels.def"
 #undef KERNEL
 
+/* For kernels with tiles (AMX): perhaps a grid of n_pixels, and taps of the same inputs. */
+void check_make_grid(struct check *c, struct attn_pixel_grid *grid,
+                     struct attn_blocked_tap *taps, int64_t n_taps, int32_t *pixels,
+                     int64_t n_pixels);
+
 #endif

@@ -16,6 +16,7 @@ set(ATTN_KERNEL_CHECKS
   tests/kernels/check_reduce.c
   tests/kernels/check_image.c
   tests/kernels/check_blocked.c
+  tests/kernels/check_blocked_words.c
   tests/kernels/check_blocked_bytes.c
   tests/kernels/check_winograd_weights.c
   tests/kernels/check_blocked_gates.c

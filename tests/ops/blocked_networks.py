@@ -74,6 +74,13 @@ def isas():
     return json.loads(doctor.stdout)["isas"]
 
 
+# Maps are bf16 where the set multiplies pairs of it; such a set is not always the one chosen.
+PAIRS = "avx512_bf16" in isas()
+BF16 = ["--precision", "bf16", *(["--isa", "avx512_bf16"] if PAIRS else [])]
+TILES = ["--precision", "bf16", "--isa", "avx512_amx_bf16"]  # has no tiles of Winograd
+WAYS = [BF16, TILES] if "avx512_amx_bf16" in isas() else [BF16]
+
+
 def run(arguments, folder):
     """The outputs of net.onnx there for x.npy, or the sentence of a failure as "failed"."""
     path = f"{folder}/y.npz"

@@ -31,6 +31,7 @@ endif()
 add_python_test(ops.blocked_separable ops/check_blocked_separable.py $<TARGET_FILE:attnrun> 5
   ${part})
 add_python_test(ops.conv_storage ops/check_conv_storage.py $<TARGET_FILE:attnrun> 5 ${part})
+add_python_test(ops.blocked_bf16 ops/check_blocked_bf16.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.blocked_plan ops/check_blocked_plan.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.blocked_bytes ops/check_blocked_bytes.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.blocked_gates ops/check_blocked_gates.py $<TARGET_FILE:attnrun>)

@@ -19,6 +19,11 @@ static ALWAYS_INLINE v_u32 v_words_bf16(const float *x)
 {
     return v_join_bf16((v_f32)_mm512_loadu_ps(x), (v_f32)_mm512_loadu_ps(x + 16));
 }
+#define v_store_bf16 v_store_bf16
+static ALWAYS_INLINE void v_store_bf16(uint16_t *y, v_f32 x)
+{
+    _mm256_storeu_si256((void *)y, (__m256i)_mm512_cvtneps_pbh((__m512)x));
+}
 #define V_HAS_DOT_BF16 1
 #define v_dot_bf16     v_dot_bf16
 static ALWAYS_INLINE v_f32 v_dot_bf16(v_f32 acc, v_u32 b, uint32_t a)
