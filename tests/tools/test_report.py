@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """attnrun report: the page holds what the commands say with --json, loads nothing, and works in a
-browser: at the width of a desk and of a phone, light and dark, by pointer and by keyboard.
+browser: at the width of a desk and of a phone, light and dark, by pointer, by keyboard alone and
+by what a screen reader is given.
 
 usage: test_report.py ROOT ATTNRUN
 
@@ -22,6 +23,7 @@ from onnx import TensorProto, helper
 
 sys.path.insert(0, str(Path(__file__).parent))
 import cli_models  # noqa: E402
+from browser import Browser  # noqa: E402
 from test_json import SCHEMA, faults  # noqa: E402
 
 ATTNRUN = str(Path(sys.argv[-1]).resolve())
@@ -38,7 +40,7 @@ function look(page) {
   say(!page.querySelector(".bad"), "a section failed");
   for (const id of %s) say(page.getElementById("h-" + id), "no section " + id);
   const nodes = [...page.querySelectorAll(".node")];
-  const attention = nodes.find(n => /Attention/.test(n.getAttribute("aria-label")));
+  const attention = nodes.find(n => /Attention/.test(n.querySelector("title").textContent));
   say(nodes.length > 3 && attention, "nodes: " + nodes.length);
   nodes[0].dispatchEvent(new MouseEvent("click", { bubbles: true }));
   const details = page.getElementById("details");
@@ -65,13 +67,14 @@ function look(page) {
   for (const table of page.querySelectorAll("table"))
     say(table.caption && table.rows.length > 1, "a table without rows or caption");
   for (const one of page.querySelectorAll("[tabindex='0'], a, input"))
-    say(one.getAttribute("aria-label") || one.textContent.trim() || one.closest("label"),
+    say(one.getAttribute("aria-label") || one.textContent.trim() || one.labels?.length,
         "nothing is said of " + one.outerHTML.slice(0, 80));
   return { wrong, ground: getComputedStyle(page.body).backgroundColor };
 }
 onload = () => {
   const all = [...document.querySelectorAll("iframe")].map(f => look(f.contentDocument));
-  document.body.innerHTML = "<pre>LOOKED" + JSON.stringify(all) + "</pre>";
+  document.body.innerHTML = "<pre></pre>";
+  document.body.firstChild.textContent = "LOOKED" + JSON.stringify(all);
 };
 </script>""" % json.dumps(SECTIONS)
 
@@ -227,12 +230,98 @@ class Report(unittest.TestCase):
                 [*browser, f"--blink-settings=preferredColorScheme={scheme}", "--dump-dom",
                  probe.as_uri()], capture_output=True, text=True, timeout=120, check=False)
             match = re.search(r"LOOKED(\[.*\])</pre>", done.stdout, re.DOTALL)
-            self.assertTrue(match, done.stderr[-600:])
+            self.assertTrue(match, "\n".join(re.findall(".*CONSOLE.*", done.stderr)))
             self.assertEqual([line for line in done.stderr.splitlines() if "CONSOLE" in line], [])
             for width, said in zip(WIDTHS, json.loads(html.unescape(match[1])), strict=True):
                 self.assertEqual(said["wrong"], [], f"{width} wide")
                 grounds.add(said["ground"])
         self.assertEqual(len(grounds), 2, grounds)
+
+    def open(self, name="r.html"):
+        found = next(filter(None, map(shutil.which, BROWSERS)), None)
+        if not found:
+            self.skipTest("none of " + ", ".join(BROWSERS))
+        page = Browser(found)
+        self.addCleanup(page.close)
+        page.open((self.dir / name).as_uri())
+        return page
+
+    def test_screen_reader(self):
+        """The accessibility tree: every part that takes the focus has a role and a name."""
+        tree = self.open().accessibility()
+        for node in tree:
+            if node["focusable"] and node["role"] != "RootWebArea":
+                self.assertTrue(node["name"], node)
+                self.assertNotEqual(node["name"], node["description"])  # said once
+        lists = {node["name"]: [child["name"] for child in tree if child["parent"] == node["id"]]
+                 for node in tree if node["role"] == "listbox"}
+        self.assertEqual(len(lists), 2, lists)
+        names = lists.pop("Nodes in the order in which they run")
+        self.assertTrue(any(re.match(r"Attention .*, [\d.]+ .?s$", n) for n in names), names)
+        self.assertEqual(len(names), len(json.loads(self.page.data)["inspect"]["layers"]))
+        blocks, = lists.values()
+        self.assertTrue(all(re.search(r" at .* steps? \d+ to \d+$", b) for b in blocks), blocks)
+        self.assertIn("Step", [node["name"] for node in tree if node["role"] == "slider"])
+        images = [node for node in tree if node["role"] == "image"]
+        self.assertEqual(len(images), 3)
+        for image in images:  # one name, no loose numbers of an axis, and a table instead
+            self.assertIn("table holds", image["name"])
+            self.assertEqual([n["name"] for n in tree if n["parent"] == image["id"]], [])
+        tables = [node["name"] for node in tree if node["role"] == "table"]
+        self.assertEqual(tables, ["Nodes by time", "Time and memory by size",
+                                  "Operators of the rewritten graph", "Errors of each output"])
+        headings = [node["name"] for node in tree if node["role"] == "heading"]
+        self.assertEqual(headings, ["m.onnx", "Summary", "Graph", "Roofline", "Memory of a run",
+                                    "Time and memory by size", "Coverage", "Errors"])
+
+    def test_keyboard_alone(self):
+        """Tab stops once at each picture; arrows, Enter and Space do what a pointer does."""
+        page = self.open()
+        focus = ("(e => [e.tagName, (e.querySelector('title') || e).textContent.trim()]"
+                 ".join(' '))(document.activeElement)")
+        text = "document.getElementById('%s').textContent"
+
+        def press(*keys):
+            for key in keys:
+                page.key(key)
+            return page.evaluate(focus)
+
+        self.assertEqual(press("Tab"), "A Skip to the report")
+        stops = [press("Tab") for _ in range(7 + 1)]
+        self.assertRegex(stops[-2], "^A Errors")
+        self.assertRegex(stops[-1], "^g ")
+        names = [n["op_type"] for n in json.loads(self.page.data)["inspect"]["layers"]]
+        self.assertIn(names[1], press("ArrowDown"))
+        self.assertIn(names[0], press("ArrowUp", "ArrowUp"))
+        self.assertIn(NAME, press("End"))
+        self.assertIn(names[0], press("Home"))
+        self.assertEqual(page.evaluate("document.querySelectorAll('[aria-selected=true]').length"),
+                         0)
+        press("End", " ")
+        self.assertIn(NAME, page.evaluate(text % "details"))
+        self.assertIn(f"{NAME} is selected", page.evaluate(text % "said"))
+        self.assertNotEqual(page.evaluate("getComputedStyle(document.activeElement."
+                                          "querySelector('.box')).strokeWidth"), "1px")
+        # The buttons of a node go to its neighbours, and the graph goes with them.
+        before = press("Tab")
+        self.assertRegex(before, "^BUTTON ")
+        self.assertRegex(press("Enter"), "^H3 ")
+        self.assertEqual(page.evaluate(text % "details").count(NAME), 1)  # as the reader
+        self.assertRegex(press("Shift+Tab"), "^g " + re.escape(before[7:]))
+        for _ in range(12):
+            if press("Tab").startswith("rect"):
+                break
+        first, second = page.evaluate(focus), press("ArrowRight")
+        self.assertRegex(second, "^rect ")
+        self.assertNotEqual(first, second)
+        press("Enter")
+        step = re.search(r"steps? (\d+) to", second)[1]
+        self.assertEqual(page.evaluate("document.getElementById('step').value"), step)
+        self.assertRegex(page.evaluate(text % "step-text"), f"^{step}\\b")
+        self.assertRegex(press("Tab"), "^INPUT")
+        press("Home")
+        said = page.evaluate("document.getElementById('step').ariaValueText")
+        self.assertRegex(said, r"^0\b.*, \w+ writes ")
 
     def test_pictures_to_look_at(self):
         shots = os.environ.get("ATTNRUN_SHOTS")

@@ -58,6 +58,39 @@ function table(parent, caption, columns, rows) {
   return body;
 }
 
+/* The parts of a picture as one list: Tab stops once, at the part that was current last; arrows,
+ * Home and End go on; Enter, Space and a click choose. Returns what makes a part current. */
+function list_of(svg, parts, choose) {
+  let now = 0;
+  const go = k => {
+    parts[now].setAttribute("tabindex", -1);
+    now = Math.max(0, Math.min(parts.length - 1, k));
+    parts[now].setAttribute("tabindex", 0);
+    return parts[now];
+  };
+  const pick = k => {
+    for (const part of parts) part.setAttribute("aria-selected", part === parts[k]);
+    go(k < 0 ? now : k);
+  };
+  parts.forEach((part, k) => {
+    part.setAttribute("role", "option");
+    part.setAttribute("tabindex", -1);
+    part.addEventListener("click", () => { pick(k); choose(k); });
+  });
+  svg.setAttribute("role", "listbox");
+  svg.addEventListener("keydown", event => {
+    const k = parts.indexOf(event.target);
+    const to = { ArrowDown: k + 1, ArrowRight: k + 1, ArrowUp: k - 1, ArrowLeft: k - 1,
+      Home: 0, End: parts.length - 1 }[event.key];
+    if (to !== undefined) go(to).focus();
+    else if (event.key === "Enter" || event.key === " ") { pick(k); choose(k); }
+    else return;
+    event.preventDefault();
+  });
+  if (parts.length) pick(-1);
+  return pick;
+}
+
 /* ---- what the commands said ---- */
 
 const inspect = DATA.inspect, layers = inspect.layers || [];
@@ -119,20 +152,33 @@ function lay_out() {
   return places;
 }
 
+let pick_node = () => {};
+const readers = layers.map(() => []), sources = layers.map(() => []);
+
 function graph() {
   const shown = Math.min(layers.length, 3000), places = lay_out();
+  places.forEach((p, i) => new Set(p.from).forEach(k => {
+    sources[i].push(k);
+    readers[k].push(i);
+  }));
   const x = p => 12 + p.column * (BOX.width + BOX.across);
   const y = p => 12 + p.row * (BOX.height + BOX.down);
   const width = 24 + Math.max(0, ...places.map(p => x(p) + BOX.width));
   const height = 24 + Math.max(0, ...places.map(p => y(p) + BOX.height));
-  const svg = make(at("graph"), "svg", { width, height });
+  const svg = make(at("graph"), "svg", { width, height,
+    "aria-label": "Nodes in the order in which they run" });
   places.slice(0, shown).forEach(p => p.from.forEach(k => {
     const x0 = x(places[k]) + BOX.width / 2, y0 = y(places[k]) + BOX.height,
       x1 = x(p) + BOX.width / 2, y1 = y(p), half = (y1 - y0) / 2;
     make(svg, "path", { class: "edge",
       d: `M${x0} ${y0}C${x0} ${y0 + half} ${x1} ${y1 - half} ${x1} ${y1}` });
   }));
-  layers.slice(0, shown).forEach((node, i) => box(svg, node, i, x(places[i]), y(places[i])));
+  pick_node = list_of(svg, layers.slice(0, shown).map((node, i) =>
+    box(svg, node, i, x(places[i]), y(places[i]))), i => {
+    choose(i);
+    at("said").textContent = `${layers[i].op_type} ${name_of(layers[i])} is selected. ` +
+      "Its figures follow the graph.";
+  });
   if (shown < layers.length)
     make(at("graph"), "p", {}, `The first ${shown} of ${layers.length} nodes are drawn.`);
 }
@@ -140,20 +186,33 @@ function graph() {
 function box(svg, node, i, x, y) {
   const time = profiles.get(i), share = time && total_ms ? time.time_ms / total_ms : 0;
   const label = `${node.op_type} ${name_of(node)}` + (time ? `, ${ms(time.time_ms)}` : "");
-  const g = make(svg, "g", { class: "node" + (is_fused(node) ? " fused" : ""), tabindex: 0,
-    role: "button", "aria-label": label, "data-node": i });
+  const g = make(svg, "g", { class: "node" + (is_fused(node) ? " fused" : ""), "data-node": i });
   make(g, "title", {}, label);
   make(g, "rect", { class: "box", x, y, width: BOX.width, height: BOX.height, rx: 6 });
   make(g, "rect", { class: "share", x: x + 8, y: y + BOX.height - 7, height: 3,
     width: Math.max(0, share * (BOX.width - 16)) });
-  make(g, "text", { x: x + 8, y: y + 17 }, node.op_type.slice(0, 25));
+  make(g, "text", { x: x + 8, y: y + 17, "aria-hidden": "true" }, node.op_type.slice(0, 25));
   const name = name_of(node);
-  make(g, "text", { x: x + 8, y: y + 31, class: "small" },
+  make(g, "text", { x: x + 8, y: y + 31, class: "small", "aria-hidden": "true" },
     name.length > 26 ? "…" + name.slice(-25) : name);
-  g.addEventListener("click", () => choose(i));
-  g.addEventListener("keydown", event => {
-    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(i); }
-  });
+  return g;
+}
+
+/* Buttons that go along the edges of the graph: to the nodes of a list. */
+function along(panel, title, nodes) {
+  if (!nodes.length) return;
+  make(panel, "h4", {}, title);
+  const list = make(panel, "ul", { class: "along" });
+  for (const k of nodes.slice(0, 50)) {
+    const one = make(make(list, "li"), "button", { type: "button" },
+      `${layers[k].op_type} ${name_of(layers[k])}`);
+    one.addEventListener("click", () => {
+      pick_node(k);
+      choose(k);
+      panel.querySelector("h3").focus({ preventScroll: true });
+    });
+  }
+  if (nodes.length > 50) make(list, "li", {}, `and ${nodes.length - 50} more`);
 }
 
 function rows_of(parent, rows) {
@@ -168,9 +227,15 @@ function choose(i) {
   const node = layers[i], panel = at("details"), time = profiles.get(i);
   for (const g of document.querySelectorAll(".node.chosen")) g.classList.remove("chosen");
   const chosen = document.querySelector(`[data-node="${i}"]`);
-  if (chosen) chosen.classList.add("chosen");
+  if (chosen) {
+    chosen.classList.add("chosen");
+    const box = chosen.getBoundingClientRect(), view = at("graph").getBoundingClientRect();
+    at("graph").scrollBy(box.left < view.left || box.right > view.right
+      ? box.left - view.left - 40 : 0, box.top < view.top || box.bottom > view.bottom
+      ? box.top - view.top - 40 : 0);
+  }
   panel.textContent = "";
-  make(panel, "h3", {}, node.op_type);
+  make(panel, "h3", { tabindex: -1 }, node.op_type);
   const rows = [["Name", name_of(node)], ["Domain", node.domain || "ai.onnx"]];
   if (is_fused(node)) rows.push(["Group", "nodes of the file that run as one"]);
   node.inputs.forEach((name, k) => rows.push([`Input ${k}`, name || "(absent)"]));
@@ -188,6 +253,8 @@ function choose(i) {
       rows.push([graph.attribute, `${plural(graph.nodes, "node")}: ` +
         graph.ops.map(o => `${o.nodes} ${o.op_type}`).join(", ")]);
   rows_of(panel, rows);
+  along(panel, "Reads what these nodes write", sources[i]);
+  along(panel, "Is read by", readers[i]);
   const seen = pattern_of(node);
   if (seen) draw_pattern(panel, seen);
 }
@@ -289,8 +356,10 @@ function axes(svg, xs, ys, x_title, y_title, x_text, y_text, x_marks) {
     "text-anchor": "middle" }, y_title);
   return { x: x.at, y: y.at, box };
 }
-const chart = (parent, words) =>
-  make(parent, "svg", { viewBox: "0 0 560 320", class: "chart", role: "img", "aria-label": words });
+/* A chart is one image with a name; its parts are hidden from a screen reader, since a table with
+ * the same figures follows. */
+const chart = (parent, words) => make(make(parent, "svg", { viewBox: "0 0 560 320", class: "chart",
+  role: "img", "aria-label": words }), "g", { "aria-hidden": "true" });
 
 function roofline() {
   const known = [...profiles.values()].filter(n => n.flops > 0 && n.time_ms > 0 && moved(n) > 0);
@@ -350,32 +419,35 @@ function arena() {
     return;
   }
   const steps = Math.max(plan.steps, ...blocks.map(b => b.last_step + 1)), height = 380;
-  const width = Math.max(520, Math.min(2400, steps * 9)), top = plan.arena_bytes || 1;
+  const width = Math.max(520, at("arena").parentNode.clientWidth - 2, Math.min(2400, steps * 9));
+  const top = plan.arena_bytes || 1;
   const x = s => 70 + s / steps * (width - 84), y = b => height - 34 - b / top * (height - 50);
-  const svg = make(at("arena"), "svg", { width, height, role: "group",
-    "aria-label": `${plural(blocks.length, "block")} over ${plural(steps, "step")}` });
+  const svg = make(at("arena"), "svg", { width, height, "aria-label":
+    `${plural(blocks.length, "block")} over ${plural(steps, "step")}, the largest first` });
+  const frame = make(svg, "g", { "aria-hidden": "true" });
   for (let k = 0; k <= 4; k++) {
-    make(svg, "path", { class: "grid", d: `M70 ${y(top * k / 4)}H${width - 14}` });
-    make(svg, "text", { x: 64, y: y(top * k / 4) + 4, "text-anchor": "end", class: "small" },
+    make(frame, "path", { class: "grid", d: `M70 ${y(top * k / 4)}H${width - 14}` });
+    make(frame, "text", { x: 64, y: y(top * k / 4) + 4, "text-anchor": "end", class: "small" },
       bytes(top * k / 4));
   }
-  make(svg, "text", { x: width / 2, y: height - 6, "text-anchor": "middle", class: "small" },
+  make(frame, "text", { x: width / 2, y: height - 6, "text-anchor": "middle", class: "small" },
     "step");
   const shown = [...blocks].sort((a, b) => b.bytes - a.bytes).slice(0, 2000);
-  for (const b of shown) {
+  const parts = shown.map(b => {
     const words = `${b.name} (${b.op_type}), ${bytes(b.bytes)} at ${bytes(b.offset)}, ` +
       `steps ${b.first_step} to ${b.last_step}`;
     const one = make(svg, "rect", { class: "block", x: x(b.first_step), y: y(b.offset + b.bytes),
       width: x(b.last_step + 1) - x(b.first_step), height: y(b.offset) - y(b.offset + b.bytes),
-      fill: b.name === "scratch" ? "#8886" : `hsl(${hue_of(b.op_type)} 55% 58%)`,
-      "aria-label": words, role: "button", tabindex: shown.indexOf(b) < 24 ? 0 : -1 });
+      fill: b.name === "scratch" ? "#8886" : `hsl(${hue_of(b.op_type)} 55% 58%)` });
     make(one, "title", {}, words);
-    const show = () => { at("step").value = b.first_step; alive(svg, x, height); };
-    one.addEventListener("click", show);
-    one.addEventListener("keydown", e => { if (e.key === "Enter") show(); });
     one.block = b;
-  }
+    return one;
+  });
   make(svg, "path", { class: "now" });
+  list_of(svg, parts, k => {
+    at("step").value = shown[k].first_step;
+    alive(svg, x, height);
+  });
   at("step").max = steps - 1;
   at("step").value = Math.min(plan.peak_step, steps - 1);
   at("step").addEventListener("input", () => alive(svg, x, height));
@@ -383,12 +455,15 @@ function arena() {
 }
 
 function alive(svg, x, height) {
-  const step = Number(at("step").value), node = layers[step];
+  const step = Number(at("step").value);
   const found = plan.blocks.filter(b => b.first_step <= step && step <= b.last_step);
   svg.querySelector(".now").setAttribute("d", `M${x(step + 0.5)} 10V${height - 34}`);
   for (const one of svg.querySelectorAll(".block"))
     one.classList.toggle("dim", !found.includes(one.block));
   at("step-text").textContent = `${step}` + (step === plan.peak_step ? " (the peak)" : "");
+  at("step").setAttribute("aria-valuetext", at("step-text").textContent +
+    plan.blocks.filter(b => b.first_step === step && b.name !== "scratch")
+      .slice(0, 1).map(b => `, ${b.op_type} writes ${b.name}`).join(""));
   at("alive").textContent = "";
   found.sort((a, b) => b.bytes - a.bytes);
   make(at("alive"), "p", {}, `${found.length} ${found.length === 1 ? "block is" : "blocks are"} alive, ` +
