@@ -143,7 +143,8 @@ static int edit_distance(const char *a, const char *b)
     return last[m];
 }
 
-/* The distance to the nearest part of a name like "left_window". */
+/* The distance to the nearest part of a name like "left_window". Names of values share short parts,
+ * such as "norm": fewer letters may differ than of a whole name. */
 static int part_distance(const char *word, const char *name)
 {
     int nearest = MAX_WORD;
@@ -163,10 +164,12 @@ const char *attnrun_nearest_word(const char *word, const char *const *words, int
 {
     const char *nearest = NULL;
     size_t length = word != NULL ? strlen(word) : 0;
-    int best = 1 + (int)(length < 9 ? (length + 2) / 3 : length / 3);
     if (length < 2 || length >= MAX_WORD) /* one letter is as near to any other */
         return NULL;
-    for (int parts = 0; parts < 2 && nearest == NULL; parts++)
+    for (int parts = 0; parts < 2 && nearest == NULL; parts++) {
+        int best = 1 + (int)(parts == 1   ? length / 4
+                             : length < 9 ? (length + 2) / 3
+                                          : length / 3);
         for (int64_t i = 0; i < n; i++) {
             if (strlen(words[i]) >= MAX_WORD || strcmp(words[i], word) == 0 ||
                 (parts == 1 && (length < 4 || strpbrk(words[i], "_.") == NULL)))
@@ -178,5 +181,6 @@ const char *attnrun_nearest_word(const char *word, const char *const *words, int
                 best = distance;
             }
         }
+    }
     return nearest;
 }

@@ -161,6 +161,7 @@ static void test_nearest_word(void **state)
     assert_string_equal(attnrun_nearest_word("bb", words, 4), "b");
     assert_string_equal(attnrun_nearest_word("windo", parts, 2), "left_window");
     assert_null(attnrun_nearest_word("elf", parts, 2));
+    assert_null(attnrun_nearest_word("nope", (const char *const[]){ "layer_norm" }, 1));
     assert_null(attnrun_nearest_word("c", words, 4)); /* as near to any other letter */
     assert_null(attnrun_nearest_word("window", words + 3, 1)); /* it is that word */
     assert_null(attnrun_nearest_word("elsewhere", words, 4));
