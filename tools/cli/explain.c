@@ -51,7 +51,8 @@ static void name_operator(const struct inputs *inputs, bool run)
 
 static void name_inputs(const struct inputs *inputs)
 {
-    char text[sizeof tool_error.hint] = "the inputs are";
+    char text[sizeof tool_error.hint];
+    snprintf(text, sizeof text, inputs->n == 1 ? "the input is" : "the inputs are");
     for (int32_t i = 0; i < inputs->n; i++) {
         const struct input *input = &inputs->v[i];
         char word[400];

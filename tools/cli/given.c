@@ -85,7 +85,7 @@ static attnrun_status unknown_input(const struct inputs *inputs, const char *nam
     }
     tool_fail(ATTNRUN_E_INPUT, "the model has no input '%s'", tool_quote(name));
     tool_suggest(name, names, n);
-    tool_hint("its inputs are %s", list);
+    tool_hint(n == 1 ? "its input is %s" : "its inputs are %s", list);
     return ATTNRUN_E_INPUT;
 }
 
