@@ -5,11 +5,14 @@ usage: test_manual.py ROOT ATTNRUN
 """
 import json
 import os
+import pty
 import re
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -50,7 +53,7 @@ class Manual(unittest.TestCase):
         overview = attnrun("help", "--form", "man")
         for command in COMMANDS:
             page = attnrun("help", "--form", "man", command)
-            self.assertTrue(page.startswith(f'.TH "attnrun-{command}" 1 '))
+            self.assertTrue(page.startswith(f'.TH "ATTNRUN-{command.upper()}" 1 '))
             for section in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS"):
                 self.assertIn(f".SH {section}\n", page)
             shown = page.replace("\\-", "-").replace("\\fB", "").replace("\\fR", "")
@@ -77,7 +80,7 @@ class Manual(unittest.TestCase):
         self.assertIn("\\fB--inputs\\fR \\fIA,B\\fR\nthe values", page)
         zsh = attnrun("help", "--form", "zsh").partition("\n    compile)")[2].partition(";;")[0]
         self.assertIn("--output=[the C file", zsh)
-        fish = re.findall(r"from ([a-z ]+)' -l (\w+) .*-d '(.*)'",
+        fish = re.findall(r"_is ([a-z ]+)' -l (\w+) .*-d '(.*)'",
                           attnrun("help", "--form", "fish"))
         self.assertIn(("pack", "output", "the packed file"), fish)
         for option in ("--output", "--threads"):
@@ -119,13 +122,20 @@ class Manual(unittest.TestCase):
                                   capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stderr), (0, ""), command)
 
-    def complete(self, *words):
+    @unittest.skipUnless(shutil.which("mandoc"), "there is no mandoc")
+    def test_mandoc_finds_nothing(self):
+        for page in (["help", "--form", "man"], *(["help", "--form", "man", c] for c in COMMANDS)):
+            done = subprocess.run(["mandoc", "-T", "lint"], input=attnrun(*page), text=True,
+                                  capture_output=True)
+            self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""), page)
+
+    def complete(self, *words, folder=None):
         """What bash offers behind these words."""
         quoted = " ".join(f"'{w}'" for w in words)
         done = subprocess.run(
             ["bash", "-c", f"source /dev/stdin; COMP_WORDS=({quoted}); "
              f"COMP_CWORD={len(words) - 1}; _attnrun; printf '%s\\n' \"${{COMPREPLY[@]}}\""],
-            input=attnrun("help", "--form", "bash"), capture_output=True, text=True)
+            input=attnrun("help", "--form", "bash"), capture_output=True, text=True, cwd=folder)
         self.assertEqual(done.stderr, "")
         return done.stdout.split()
 
@@ -152,12 +162,76 @@ class Manual(unittest.TestCase):
                                       capture_output=True)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+    def typed(self, shell, setup, line, wanted):
+        """Types a line and Tab into a shell on a terminal: the line becomes `wanted`."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("my model.onnx", "part.onnx"):
+                (Path(folder) / name).touch()
+            (Path(folder) / "completion").write_text(
+                attnrun("help", "--form", Path(shell[0]).name), "utf-8")
+            ours, theirs = pty.openpty()
+            # The prompt is told from the line that is typed, which the terminal echoes.
+            with subprocess.Popen(
+                    shell, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder,
+                    start_new_session=True,
+                    env={"HOME": folder, "TERM": "dumb", "PS1": "",
+                         "PATH": f"{ATTNRUN.parent}:{os.environ['PATH']}"}) as child:
+                os.close(theirs)
+                text = b""
+                try:
+                    os.write(ours, f"{setup}; echo rea''dy\n".encode())
+                    text = self.until(ours, b"ready\r\n")
+                    os.write(ours, line.encode() + b"\t")
+                    text = self.until(ours, wanted.encode())
+                finally:
+                    child.kill()
+                    os.close(ours)
+        self.assertIn(wanted, text.decode(errors="replace"))
+
+    def until(self, terminal, wanted, seconds=60):
+        """What a terminal shows until it shows `wanted`; an idle machine takes under a second."""
+        text, end = b"", time.monotonic() + seconds
+        while wanted not in text and time.monotonic() < end:
+            if select.select([terminal], [], [], 0.1)[0]:
+                text += os.read(terminal, 65536).replace(b"\a", b"")
+        return text
+
+    LINES = (("attnrun ben", "attnrun bench "), ("attnrun --json ru", "attnrun --json run "),
+             ("attnrun run --print s", "--print summary "),
+             ("attnrun run --print=s", "--print=summary "),
+             ("attnrun compare --with=o", "--with=ort "),
+             ("attnrun part.onnx --vali", "part.onnx --validate "),
+             ("attnrun run -o pa", "-o part.onnx "), ("attnrun run -i x=pa", "x=part.onnx "),
+             ("attnrun run my", "run my\\ model.onnx "))
+
+    def test_bash_completes_on_a_terminal(self):
+        for line, wanted in self.LINES:
+            self.typed(["bash", "--norc", "--noprofile", "-i"], "source ./completion", line, wanted)
+
+    @unittest.skipUnless(shutil.which("zsh"), "there is no zsh")
+    def test_zsh_completes_on_a_terminal(self):
+        setup = ("autoload -Uz compinit; compinit -u -D; source ./completion 2>&-; "
+                 "compdef _attnrun attnrun")
+        for line, wanted in self.LINES:
+            self.typed(["zsh", "-f", "-i"], setup, line, wanted.rstrip())
+
+    def test_values_that_are_no_files(self):
+        """A number or a name is not completed by the files that lie there."""
+        with tempfile.TemporaryDirectory() as folder:
+            for line in (("bench", "--set", ""), ("run", "-t", ""), ("run", "--disable-pass", "")):
+                self.assertEqual(self.complete("attnrun", *line, folder=folder), [], line)
+            (Path(folder) / "x.npy").touch()
+            self.assertEqual(self.complete("attnrun", "check", "--ref", "", folder=folder),
+                             ["x.npy"])
+
     @unittest.skipUnless(shutil.which("fish"), "there is no fish")
     def test_fish_completes(self):
         for line, words in (("attnrun ben", ["bench"]), ("attnrun run --print s", ["summary"]),
                             ("attnrun help com", ["compare", "compile"]),
                             ("attnrun run --isa bas", ["base"]),
                             ("attnrun ops LocalAtt", ["LocalAttention"]),
+                            ("attnrun x.onnx --vali", ["--validate"]),
+                            ("attnrun compare --set ", []), ("attnrun --json ben", ["bench"]),
                             ("attnrun compare --with no", ["no-fusion"])):
             with tempfile.TemporaryDirectory() as home:
                 done = subprocess.run(
