@@ -194,6 +194,29 @@ static attnrun_status compare_output(struct versus *v, int32_t index)
     return status;
 }
 
+static attnrun_status run_other(struct versus *v)
+{
+    progress_start(v->job.cli, v->other.ort ? "ONNX Runtime" : "the other side");
+    attnrun_status status =
+        v->other.ort ? ort_run(&v->other, &v->job) : run_side(&v->other, &v->job);
+    progress_end();
+    return status != ATTNRUN_OK && !v->other.ort
+               ? tool_fail_at("--with %s", tool_quote(v->other.label))
+               : status;
+}
+
+static attnrun_status compare_outputs(struct versus *v)
+{
+    attnrun_status status = ATTNRUN_OK;
+    progress_start(v->job.cli, "comparing");
+    for (int32_t i = 0; i < v->job.info.n_outputs && status == ATTNRUN_OK; i++) {
+        progress_show(i, v->job.info.n_outputs, "comparing");
+        status = compare_output(v, i);
+    }
+    progress_end();
+    return status;
+}
+
 /* The node that gives a value: its operator and name. */
 static void find_node(const struct versus *v, const char *value, attnrun_node_info *node)
 {
@@ -293,23 +316,23 @@ attnrun_status versus_run(struct versus *v, struct cli *cli)
     TRY(cli_open_runtime(cli));
     self.cli.runtime = cli->runtime;
     TRY(read_side(&v->other, cli, cli->with));
-    if (cli->per_node)
-        TRY(common_names(cli, &self, &v->other, &v->names));
+    if (cli->per_node) {
+        progress_start(cli, "loading");
+        attnrun_status status = common_names(cli, &self, &v->other, &v->names);
+        progress_end();
+        TRY(status);
+    }
     for (int64_t i = 0; i < v->names.n; i++)
         TRY(list_add(&cli->outputs, v->names.v[i]));
     v->other.cli.outputs = cli->outputs;
     TRY(job_open(&v->job, cli, cli->paths.v[0]));
     TRY(job_first_run(&v->job, NULL));
-    if (v->other.ort)
-        TRY(ort_run(&v->other, &v->job));
-    else if (run_side(&v->other, &v->job) != ATTNRUN_OK)
-        return tool_fail_at("--with %s", tool_quote(v->other.label));
+    TRY(run_other(v));
     v->n_file_outputs = v->job.info.n_outputs - (int32_t)v->names.n;
-    for (int32_t i = 0; i < v->job.info.n_outputs; i++)
-        TRY(compare_output(v, i));
+    TRY(compare_outputs(v));
     if (v->outputs.n == 0)
         return tool_fail(ATTNRUN_E_USAGE,
-                         "nothing to compare: %s has none of the outputs",
+                         "there is nothing to compare: %s has none of the outputs",
                          tool_path(v->other.path));
     return ATTNRUN_OK;
 }
