@@ -86,6 +86,7 @@ class Bench(unittest.TestCase):
                                ("--against compares one", ("--against", "/bin/false", *sizes)),
                                ("--per-node shows one", ("--per-node", *sizes)),
                                ("--per-node shows the", ("--against", "/bin/false", "--per-node")),
+                               ("only one --set may list", (*sizes, "--set", "N=1,2")),
                                ("--svg needs a list of sizes", ("--svg", self.dir / "s.svg"))):
             self.fails(2, words, "bench", self.matmul, *options)
 
@@ -100,6 +101,20 @@ class Bench(unittest.TestCase):
                                   env={**os.environ, **told}))
         self.assertNotIn("fp32_peak_gflops", turn)
         self.assertIn("fp32_peak_gflops", json.loads(self.ok("bench", self.relu, "--json")))
+
+    def test_a_base_of_other_work_says_so(self):
+        base = self.dir / "base.json"
+        base.write_text(self.ok("bench", self.matmul, "-n", 1, "-t", 1, "--json"), "utf-8")
+        for words, options in (("", ("-t", 1)), (" other threads", ("-t", 2)),
+                               (" other contexts", ("-t", 1, "--concurrency", 2)),
+                               (" other inputs, threads", ("-t", 2, "--set", "M=7"))):
+            shown = self.ok("bench", self.matmul, "-n", 1, "--against", base, *options)
+            self.assertEqual(re.findall(r"(?m)^note +\S+base\.json was measured with(.*)$", re.sub(
+                r"\n {13}(?=\S)", " ", shown)), [words] if words else [], shown)
+
+    def test_another_program_that_is_not_attnrun(self):
+        self.fails(4, "/bin/true is not an attnrun program", "bench", self.relu, "--against",
+                   "/bin/true")
 
     def test_states_of_contexts_that_run_at_once(self):
         """Each context keeps the states: it takes as much memory as one that runs alone."""

@@ -294,7 +294,7 @@ class Cli(unittest.TestCase):
         (self.dir / "no.json").write_text("{}", "utf-8")
         # The earlier result is read first: before the model, and so before all runs.
         for model in (self.matmul, self.dir / "none.onnx"):
-            self.fails(5, "is no result of attnrun bench", "bench", model, "--against",
+            self.fails(5, "is not a result of attnrun bench", "bench", model, "--against",
                        self.dir / "no.json")
         (self.dir / "base.txt").write_text("{}", "utf-8")
         self.fails(3, "ends in .json", "bench", self.matmul, "--against", self.dir / "base.txt")

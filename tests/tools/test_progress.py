@@ -74,6 +74,25 @@ class Progress(unittest.TestCase):
     def test_sizes(self):
         self.shown(["sizes"], "bench", "m.onnx", "--set", "N=1,2,3,4", "--time", "400ms", "-t", "1")
 
+    def test_rounds(self):
+        """The other processes are quiet: the line is that of the rounds alone."""
+        code, text = on_terminal([ATTNRUN, "bench", "m.onnx", "--time", "200ms", "-t", "1",
+                                  "--against", ATTNRUN], self.dir)
+        self.assertIn(code, (0, 1), text)
+        self.assertEqual(set(re.findall(r"\x1b\[K([^\r]+?)  \d", text)), {"rounds"})
+
+    def test_the_other_side_of_a_comparison(self):
+        python = self.dir / "bin" / "python3"  # in the place of ONNX Runtime
+        python.parent.mkdir()
+        python.write_text("#!/bin/sh\nsleep 1.6\necho gone >&2\nexit 1\n")
+        python.chmod(0o755)
+        path = f"PATH={python.parent}:{os.environ['PATH']}"
+        code, text = on_terminal(["env", path, ATTNRUN, "compare", "m.onnx", "--with", "ort"],
+                                 self.dir)
+        self.assertEqual(code, 4, text)
+        self.assertIn("\r\x1b[KONNX Runtime  1 s", text)
+        self.assertIn("\r\x1b[Kattnrun: UNSUPPORTED: --with ort: gone", text)
+
     def test_report(self):
         self.shown(["bench"], "report", "m.onnx", "-o", "r.html", "-t", "1", "--set", "N=1,2")
 

@@ -4,6 +4,7 @@
  * both, their ratio, and a verdict. Both run in short processes, one after the other in each
  * round, so that what else the machine does meets both. In the place of a program, an earlier
  * result as JSON: ratios to its figures, and no verdict. */
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "../io/file.h"
 #include "bench.h"
 #include "child.h"
+#include "screen.h"
 
 enum { ROUNDS = 9 };
 
@@ -30,6 +32,8 @@ static attnrun_status time_once(const struct cli *cli, const char *program,
     attnrun_status status = list_add(&arguments, "bench");
     if (status == ATTNRUN_OK)
         status = list_add(&arguments, "--json");
+    if (status == ATTNRUN_OK)
+        status = list_add(&arguments, "--quiet"); /* the line of progress is ours */
     for (int64_t i = 0; i < cli->words.n && status == ATTNRUN_OK; i++)
         status = list_add(&arguments, cli->words.v[i]);
     if (status == ATTNRUN_OK)
@@ -41,8 +45,10 @@ static attnrun_status time_once(const struct cli *cli, const char *program,
     if (status == ATTNRUN_OK)
         *min_ms = json_member(text, "min_ms");
     if (status == ATTNRUN_OK && !(*min_ms > 0))
-        status = tool_fail(ATTNRUN_E_UNSUPPORTED, "%s bench gives no min_ms",
-                           tool_path(program));
+        status =
+            tool_fail(ATTNRUN_E_UNSUPPORTED,
+                      "%s is not an attnrun program: its bench --json gave no min_ms",
+                      tool_path(program));
     free(arguments.v);
     free(text);
     return status;
@@ -88,10 +94,74 @@ attnrun_status base_read(struct base *base, const struct cli *cli)
         json_member(base->text, "median_ms") > 0 &&
         json_member(base->text, "fp32_peak_gflops") > 0)
         return ATTNRUN_OK;
-    tool_fail(ATTNRUN_E_INPUT, "%s is no result of attnrun bench with a peak",
+    tool_fail(ATTNRUN_E_INPUT, "%s is not a result of attnrun bench --json",
               tool_path(cli->against));
     tool_hint("attnrun bench model.onnx --json > base.json writes one");
     return ATTNRUN_E_INPUT;
+}
+
+/* The inputs of a result, from its list to the end of that list, without spaces; NULL: none. */
+static char *inputs_of(const char *text)
+{
+    const char *at = strstr(text, "\"inputs\":");
+    char *found = at != NULL ? malloc(strlen(at) + 1) : NULL;
+    size_t n = 0;
+    int depth = 0;
+    for (; found != NULL && *at != 0; at++) {
+        if (isspace((unsigned char)*at))
+            continue;
+        found[n++] = *at;
+        depth += *at == '[' ? 1 : *at == ']' ? -1 : 0;
+        if (*at == ']' && depth == 0)
+            break;
+    }
+    if (found != NULL)
+        found[n] = 0;
+    return found;
+}
+
+static bool same_inputs(const struct base *base, const struct job *job)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    struct json json = { .out = open_memstream(&text, &bytes) };
+    if (json.out == NULL)
+        return true;
+    json_open(&json, NULL, '{');
+    bench_json_inputs(job, &json);
+    json_close(&json, '}');
+    fclose(json.out);
+    char *then = inputs_of(base->text), *now = text != NULL ? inputs_of(text) : NULL;
+    const bool same = then == NULL || now == NULL || strcmp(then, now) == 0;
+    free(then);
+    free(now);
+    free(text);
+    return same;
+}
+
+/* What makes the ratios those of two different measurements. */
+static void print_differences(const struct base *base, const struct job *job)
+{
+    const struct {
+        const char *key, *word;
+        double now;
+    } numbers[] = {
+        { "weights_bytes", "weights", (double)job->plan.weights_bytes },
+        { "threads", "threads", base->threads },
+        { "contexts", "contexts", (double)bench_contexts(job->cli) },
+    };
+    char list[80] = "";
+    if (!same_inputs(base, job))
+        strcat(list, "inputs");
+    for (int i = 0; i < 3; i++) {
+        const double then = json_member(base->text, numbers[i].key);
+        if (then != numbers[i].now && !isnan(then))
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s",
+                     list[0] != 0 ? ", " : "", numbers[i].word);
+    }
+    if (list[0] != 0)
+        screen_line("note", 13, "%s was measured with other %s", tool_path(base->path),
+                    list);
 }
 
 static const char *const base_keys[] = { "median_ms", "p99_ms", "first_ms", "load_ms" };
@@ -104,6 +174,7 @@ void base_print(const struct base *base, const struct job *job)
            "against", tool_path(base->path));
     printf("%-12s fp32 peak %.1f GFLOP/s here, %.1f there\n", "machine",
            base->peak_gflops, json_member(base->text, "fp32_peak_gflops"));
+    print_differences(base, job);
     for (int i = 0; i < 4; i++)
         printf("%-12s %.3f, scaled by the peaks %.3f (%s)\n", i == 0 ? "ratio" : "",
                ratio_of(base, base_keys[i], now[i], false),
@@ -142,6 +213,22 @@ void base_free(struct base *base)
 
 /* ---- another program ---- */
 
+/* The smallest time of each side, and the ratios of the rounds. */
+static attnrun_status take_turns(const struct cli *cli, const char *self, double *ours,
+                                 double *theirs, double *ratios)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        double a = 0, b = 0;
+        progress_show(round, ROUNDS, "rounds");
+        TRY(time_once(cli, self, &a));
+        TRY(time_once(cli, cli->against, &b));
+        *ours = fmin(*ours, a);
+        *theirs = fmin(*theirs, b);
+        ratios[round] = a / b;
+    }
+    return ATTNRUN_OK;
+}
+
 attnrun_status bench_against(struct cli *cli, bool *slower)
 {
     char self[4096];
@@ -155,16 +242,9 @@ attnrun_status bench_against(struct cli *cli, bool *slower)
     if (setenv(turn_variable, "1", 1) != 0)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for the environment");
     progress_start(cli, "rounds");
-    for (int round = 0; round < ROUNDS; round++) {
-        double a = 0, b = 0;
-        TRY(time_once(cli, self, &a));
-        TRY(time_once(cli, cli->against, &b));
-        ours = fmin(ours, a);
-        theirs = fmin(theirs, b);
-        ratios[round] = a / b;
-        progress_show(round + 1, ROUNDS, "rounds");
-    }
+    attnrun_status status = take_turns(cli, self, &ours, &theirs, ratios);
     progress_end();
+    TRY(status);
     const char *verdict = verdict_of(ratios, slower);
     if (cli->json) {
         struct json json = { .out = cli_json_stream() };

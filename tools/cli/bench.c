@@ -29,7 +29,7 @@ static void resident_end(struct resident *resident, const struct job *job,
     resident->peak = peak > ready_peak_bytes ? peak : ready_peak_bytes;
 }
 
-static int64_t contexts_of(const struct cli *cli)
+int64_t bench_contexts(const struct cli *cli)
 {
     return cli->concurrency > 0 ? cli->concurrency : 1;
 }
@@ -52,7 +52,7 @@ struct beside {
     struct base base; /* text NULL: none */
 };
 
-static void json_inputs(const struct job *job, struct json *json)
+void bench_json_inputs(const struct job *job, struct json *json)
 {
     json_open(json, "inputs", '[');
     for (int32_t i = 0; i < job->inputs.n; i++) {
@@ -112,8 +112,8 @@ static void print_json(const struct job *job, const attnrun_runtime_info *runtim
     json_text(&json, "isa", runtime->isa);
     json_text(&json, "blas", runtime->blas);
     json_int(&json, "threads", runtime->threads);
-    json_int(&json, "contexts", contexts_of(job->cli));
-    json_inputs(job, &json);
+    json_int(&json, "contexts", bench_contexts(job->cli));
+    bench_json_inputs(job, &json);
     json_beside(job, beside, &json);
     json_close(&json, '}');
 }
@@ -196,6 +196,7 @@ static attnrun_status look_beside(struct job *job, const attnrun_runtime_info *r
     }
     progress_end();
     beside->base.peak_gflops = beside->fp32_peak_gflops;
+    beside->base.threads = runtime->threads;
     return status;
 }
 
@@ -221,6 +222,8 @@ static attnrun_status bench(struct job *job, struct cli *cli, struct beside *bes
 static attnrun_status check_options(const struct cli *cli)
 {
     const bool sizes = sweep_of(cli) != NULL;
+    if (sweep_of_many(cli))
+        return tool_fail(ATTNRUN_E_USAGE, "only one --set may list several sizes");
     if (sizes && cli->against != NULL)
         return tool_fail(ATTNRUN_E_USAGE,
                          "--against compares one size, but --set lists several");

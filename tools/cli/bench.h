@@ -7,9 +7,13 @@
 /* Opens the job and times its runs, as --repeat, --time and --warmup say. On failure
  * job_close() is still to be called. */
 attnrun_status bench_job(struct job *job, struct cli *cli);
+int64_t bench_contexts(const struct cli *cli);
+/* Names, types and shapes of the inputs, as the member "inputs". */
+void bench_json_inputs(const struct job *job, struct json *json);
 /* sweep.c: --set S=128,256,512 gives a row for each size. NULL: there is no such option; else its
  * text, like "S=128,256,512". */
 const char *sweep_of(const struct cli *cli);
+bool sweep_of_many(const struct cli *cli); /* several such options */
 attnrun_status bench_sweep(struct cli *cli, const char *sweep);
 /* against.c: this program and another one in turns. *slower says whether this one lost. */
 attnrun_status bench_against(struct cli *cli, bool *slower);
@@ -20,9 +24,10 @@ struct base {
     const char *path;
     char *text;
     double peak_gflops; /* of this machine, by one thread */
+    int32_t threads;    /* of this run */
 };
 bool against_is_file(const struct cli *cli);
-/* On failure base_free() is still to be called. `peak_gflops` is filled in by who measures. */
+/* On failure base_free() is still to be called. The other two are filled in by who measures. */
 attnrun_status base_read(struct base *base, const struct cli *cli);
 void base_print(const struct base *base, const struct job *job);
 void base_json(const struct base *base, const struct job *job, struct json *json);

@@ -25,6 +25,16 @@ struct sweep {
     int n;
 };
 
+bool sweep_of_many(const struct cli *cli)
+{
+    int lists = 0;
+    for (int64_t i = 0; i < cli->sets.n; i++) {
+        const char *equals = strrchr(cli->sets.v[i], '=');
+        lists += equals != NULL && strchr(equals, ',') != NULL;
+    }
+    return lists > 1;
+}
+
 const char *sweep_of(const struct cli *cli)
 {
     for (int64_t i = 0; i < cli->sets.n; i++) {
