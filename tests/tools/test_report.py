@@ -95,6 +95,22 @@ def decoder(path):
          ("s", numpy.ones(16, "f"))], opset=23)
 
 
+def masked(path, window):
+    """Attention in single nodes, whose mask is made of triangles: the last `window` keys."""
+    n = helper.make_node
+    return cli_models.save(
+        path,
+        [n("Shape", ["x"], ["s"], start=1, end=2), n("Concat", ["s", "s"], ["square"], axis=0),
+         n("Expand", ["yes", "square"], ["all"]), n("Trilu", ["all"], ["before"], upper=0),
+         n("Trilu", ["before", "first"], ["keep"], upper=1),
+         n("Transpose", ["x"], ["t"], perm=[0, 2, 1]), n("MatMul", ["x", "t"], ["scores"]),
+         n("Where", ["keep", "scores", "low"], ["masked"]), n("Softmax", ["masked"], ["p"]),
+         n("MatMul", ["p", "x"], ["y"])],
+        [("x", TensorProto.FLOAT, ["B", "S", 16])], [("y", TensorProto.FLOAT, ["B", "S", 16])],
+        [("yes", numpy.array(True)), ("first", numpy.array(1 - window)),
+         ("low", numpy.array(-numpy.inf, "f"))], opset=20)
+
+
 class Page(html.parser.HTMLParser):
     def __init__(self):
         super().__init__()
@@ -273,6 +289,22 @@ class Report(unittest.TestCase):
         headings = [node["name"] for node in tree if node["role"] == "heading"]
         self.assertEqual(headings, ["m.onnx", "Summary", "Graph", "Roofline", "Memory of a run",
                                     "Time and memory by size", "Coverage", "Errors"])
+
+    def test_pattern_of_a_mask_in_the_graph(self):
+        """The picture shows what a mask of positions hides: causal, and within a window."""
+        for window, sees in ((10 ** 9, lambda i, j: j <= i), (16, lambda i, j: 0 <= i - j < 16)):
+            masked(self.dir / "masked.onnx", window)
+            subprocess.run([ATTNRUN, "report", "masked.onnx", "--set", "S=64", "-t", "1", "-q",
+                            "-o", "masked.html"], check=True, timeout=120, cwd=self.dir)
+            page = self.open("masked.html")
+            page.evaluate("[...document.querySelectorAll('.node')].find(n => /FusedAttention/.test("
+                          "n.textContent)).dispatchEvent(new MouseEvent('click'))")
+            drawn = page.evaluate("[...document.querySelector('#details canvas').getContext('2d')"
+                                  ".getImageData(0, 0, 64, 64).data].filter((_, k) => k % 4 == 3)")
+            wrong = [(i, j) for i in range(64) for j in range(64)
+                     if (drawn[64 * i + j] > 0) != sees(i, j)]
+            self.assertEqual(wrong[:3], [], window)
+            self.assertNotIn("code", page.evaluate("document.getElementById('details').innerText"))
 
     def test_keyboard_alone(self):
         """Tab stops once at each picture; arrows, Enter and Space do what a pointer does."""

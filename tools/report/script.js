@@ -215,6 +215,9 @@ function along(panel, title, nodes) {
   if (nodes.length > 50) make(list, "li", {}, `and ${nodes.length - 50} more`);
 }
 
+/* A mask as a program of numbers: it is drawn, and its numbers say nothing to a reader. */
+const seen_program = node => node.op_type === "FusedAttention" && (node.attributes || {}).code;
+
 function rows_of(parent, rows) {
   const list = make(parent, "dl");
   for (const [term, value] of rows) {
@@ -240,7 +243,9 @@ function choose(i) {
   if (is_fused(node)) rows.push(["Group", "nodes of the file that run as one"]);
   node.inputs.forEach((name, k) => rows.push([`Input ${k}`, name || "(absent)"]));
   node.outputs.forEach((name, k) => rows.push([`Output ${k}`, name || "(not wanted)"]));
-  for (const [key, value] of Object.entries(node.attributes || {}))
+  const program = seen_program(node) ? ["code", "mask", "axes", "layouts", "nan_rows"] : [];
+  for (const [key, value] of Object.entries(node.attributes || {}).filter(
+    entry => !program.includes(entry[0])))
     rows.push([key, Array.isArray(value) && value.length > 16
       ? `${value.slice(0, 16).join(", ")}, … (${value.length})` : String(value)]);
   if (time) {
@@ -263,11 +268,62 @@ function choose(i) {
 
 const QUERIES = 64;
 
+/* The instructions of a mask program, in the order of ops/attention/core/mask_code.h. What depends
+ * on an input of the node is undefined. */
+const MASK = [
+  x => x, x => new Float32Array(new Uint32Array([x]).buffer)[0], null, null, x => -x, Math.abs,
+  x => !x, (x, to) => to === "bool" ? x !== 0 : x, (x, y) => x + y, (x, y) => x - y,
+  (x, y) => x * y, Math.min, Math.max, (x, y) => ((x % y) + y) % y, (x, y) => x < y,
+  (x, y) => x <= y, (x, y) => x > y, (x, y) => x >= y, (x, y) => x === y, (x, y) => x && y,
+  (x, y) => x || y, (x, y) => x !== y, (x, y, z) => x ? y : z];
+const OP = { query: 2, key: 3, neg: 4, cast: 7, add: 8, and: 19, or: 20, where: 22 };
+const known = x => x !== undefined;
+
+function mask_step(op, words, values, query, key) {
+  if (op < OP.query) return MASK[op](words[0]);
+  if (op < OP.neg) return op === OP.query ? query : key;
+  const [x, y, z] = words.map(w => values[w]);
+  if (op === OP.cast) return known(x) ? MASK[op](Number(x), words[1] === 9 ? "bool" : "") : x;
+  if (op < OP.add) return known(x) ? MASK[op](Number(x)) : x;
+  if (op === OP.where) return known(x) ? MASK[op](x, y, z) : y === z ? y : undefined;
+  if (op === OP.and && [x, y].some(v => known(v) && !v)) return false;
+  if (op === OP.or && [x, y].some(v => known(v) && v)) return true;
+  return known(x) && known(y) ? MASK[op](Number(x), Number(y)) : undefined;
+}
+
+/* What a mask program says of a pair: false where the key is hidden, whatever the inputs are. */
+function mask_of(a) {
+  const [keep, add, fill] = a.mask, hides = x => x <= -1e4;
+  return (query, key) => {
+    const values = new Array((a.axes || []).length / 5).fill(undefined);
+    for (let at = 0; at < a.code.length; at += 4)
+      values.push(mask_step(a.code[at], a.code.slice(at + 1, at + 4), values, query, key));
+    const kept = keep < 0 ? true : values[keep];
+    return !(known(kept) && !kept && hides(MASK[1](fill))) && !(add >= 0 && hides(values[add]));
+  };
+}
+
+/* 64 tokens, so far apart that the largest number of the program is a quarter of their range. */
+function masked_pattern(a) {
+  const numbers = a.code.filter((_, k) => k % 4 === 1 && a.code[k - 1] === 0).map(Math.abs)
+    .filter(w => w < 1e6);
+  const apart = Math.max(1, Math.ceil(Math.max(0, ...numbers) * 4 / QUERIES)), shown = mask_of(a);
+  const sees = (i, j) => shown(i * apart, j * apart);
+  const all = test => [...Array(QUERIES * QUERIES).keys()].every(k =>
+    test(Math.floor(k / QUERIES), k % QUERIES));
+  const rest = (a.axes || []).length ? ", but for those that an input hides." : ".";
+  return { sees, words: (all((i, j) => sees(i, j)) ? "Each query sees all keys"
+    : all((i, j) => sees(i, j) === (j <= i)) ? "Each query sees the keys up to its own position"
+    : `The mask of the graph decides which keys each query sees${apart > 1
+      ? `; every ${apart}th token is drawn` : ""}`) + rest };
+}
+
 /* {words, sees(i, j)} over 64 queries and keys, or null where the node is no attention. Lengths
  * of the node are scaled so that the picture has 64 tokens. */
 function pattern_of(node) {
   const a = node.attributes || {}, kind = node.op_type;
   if (!/Attention$|^FusedAttention/.test(kind) && kind !== "MultiHeadAttention") return null;
+  if (seen_program(node) && a.mask) return masked_pattern(a);
   const causal = a.is_causal === 1 || a.unidirectional === 1 || a.causal === 1;
   const length = Math.max(64, 4 * Math.max(1, ...["window", "local_window_size", "chunk_size",
     "block_size", "left_window"].map(k => [].concat(a[k] || 0)[0])));
