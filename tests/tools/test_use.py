@@ -327,6 +327,26 @@ class Use(unittest.TestCase):
         path.write_bytes(Path(self.relu).read_bytes()[:-3])
         self.assertIn("a complete ONNX model?", self.refused(3, "run", path))
 
+    def test_other_kinds_of_an_input_are_named(self):
+        numpy.save(self.dir / "array.npy", numpy.ones((2, 3), "f"))
+        numpy.savez(self.dir / "arrays.npz", a=numpy.ones((2, 3), "f"))
+        array, arrays = (Path(self.dir / n).read_bytes() for n in ("array.npy", "arrays.npz"))
+        pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n" + 30 * b" "
+        page = b"<!DOCTYPE html><html><body>not found</body></html>"
+        for name, data, words in (("x.npy", pointer, "a Git LFS pointer; git lfs pull"),
+                                  ("x.npz", pointer, "a Git LFS pointer; git lfs pull"),
+                                  ("x.npy", page, "an HTML page"), ("x.npz", page, "an HTML page"),
+                                  ("x.npy", arrays, "a zip archive, such as npz"),
+                                  ("x.npz", array, "one NumPy array (npy)"),
+                                  ("x.npz", arrays[:-5], "no end record (cut short?)"),
+                                  ("x.npy", b"what is this", "does not begin with")):
+            (self.dir / name).write_bytes(data)
+            for given in (f"a={name}", name) if name == "x.npz" else (f"a={name}",):
+                self.assertIn(words, self.refused(3, "run", self.matmul, "-i", given))
+        (self.dir / "weights.pt").write_bytes(arrays)
+        self.assertIn("hint: a file is told by the end of its name",
+                      self.refused(2, "run", self.matmul, "-i", "a=weights.pt"))
+
     # ---- errors ----
     def test_errors_name_the_operator_of_the_file(self):
         """A chain that is fused, with sizes that only the inputs tell."""

@@ -174,9 +174,11 @@ static attnrun_status read_file(struct inputs *inputs, struct input *input,
         snprintf(copy, sizeof copy, "%.*s", (int)(key + 4 - path), path);
         return read_npz_key(inputs, input, copy, key + 5);
     }
-    return tool_fail(ATTNRUN_E_USAGE,
-                     "-i %s=%s: neither a npy, npz or pb file nor a value",
-                     tool_quote(input->info.name), tool_path(path));
+    tool_fail(ATTNRUN_E_USAGE, "-i %s=%s: neither an npy, npz or pb file nor a value",
+              tool_quote(input->info.name), tool_path(path));
+    if (file_exists(path))
+        tool_hint("a file is told by the end of its name: .npy, .npz or .pb");
+    return ATTNRUN_E_USAGE;
 }
 
 /* A single value for a shape of ones: rank 0 becomes the declared rank. */
@@ -373,7 +375,7 @@ static attnrun_status note_turns(struct inputs *inputs)
         equals = inputs_equals(inputs, text, is_input);
         if (equals == NULL)
             return tool_fail(ATTNRUN_E_USAGE,
-                             "-i: '%s' is neither NAME=WHAT nor a npz file",
+                             "-i: '%s' is neither NAME=WHAT nor an npz file",
                              tool_quote(text));
         TRY(find_input(inputs, text, (size_t)(equals - text), &input));
         input->given_by = i + 1;

@@ -350,7 +350,7 @@ attnrun_status outputs_check_path(const struct job *job, const char *path)
                          tool_path(path), job->info.n_outputs);
     if (form == FORM_FOLDER && !file_is_folder(path) && path[strlen(path) - 1] != '/')
         return tool_fail(ATTNRUN_E_USAGE,
-                         "-o %s: neither a npz, npy or json file nor a folder "
+                         "-o %s: neither an npz, npy or json file nor a folder "
                          "(a new folder ends in /)",
                          tool_path(path));
     return ATTNRUN_OK;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -139,6 +140,27 @@ bool file_exists(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0;
+}
+
+const char *file_other_kind(const void *head, int64_t bytes)
+{
+    static const struct {
+        const char *first, *kind;
+    } kinds[] = {
+        { "version http", "it is a Git LFS pointer; git lfs pull fetches the file" },
+        { "<!doctype", "it is an HTML page; the download may have saved an error page" },
+        { "<html", "it is an HTML page; the download may have saved an error page" },
+        { "PK\x03\x04", "it is a zip archive, such as npz" },
+        { "\x93NUMPY", "it is one NumPy array (npy)" },
+        { "\x80\x02", "it is a Python pickle" },
+        { "\x1f\x8b", "it is a gzip archive; gunzip unpacks it" },
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const size_t n = strlen(kinds[i].first);
+        if (bytes >= (int64_t)n && strncasecmp(head, kinds[i].first, n) == 0)
+            return kinds[i].kind;
+    }
+    return NULL;
 }
 
 bool file_has_extension(const char *path, const char *extension)

@@ -213,8 +213,10 @@ static attnrun_status check_bytes(struct npy *npy, int64_t there)
 static attnrun_status read_prefix(struct npy *npy, const uint8_t *head, int64_t bytes,
                                   int64_t *text_offset, int64_t *text_bytes)
 {
-    if (bytes < 10 || memcmp(head, "\x93NUMPY", 6) != 0)
-        return malformed(npy, "it does not begin with \\x93NUMPY");
+    if (bytes < 10 || memcmp(head, "\x93NUMPY", 6) != 0) {
+        const char *kind = file_other_kind(head, bytes);
+        return malformed(npy, kind != NULL ? kind : "it does not begin with \\x93NUMPY");
+    }
     if (head[6] < 1 || head[6] > 3 || (head[6] > 1 && bytes < 12))
         return malformed(npy, "its version is not 1, 2 or 3");
     *text_offset = head[6] == 1 ? 10 : 12;

@@ -60,6 +60,15 @@ static attnrun_status find_end64(const struct zip *zip, int64_t end, struct dire
     return ATTNRUN_OK;
 }
 
+static attnrun_status no_end_record(const struct zip *zip)
+{
+    uint8_t head[12] = { 0 };
+    const int64_t n = zip->file.bytes < 12 ? zip->file.bytes : 12;
+    TRY(input_file_read(&zip->file, 0, head, n));
+    const char *kind = get32(head) == 0x04034b50 ? NULL : file_other_kind(head, n);
+    return malformed(zip, kind != NULL ? kind : "it has no end record (cut short?)");
+}
+
 /* The end record stands in the last 64 KiB, before a comment that fills the rest exactly.
  */
 static attnrun_status find_directory(const struct zip *zip, struct directory *d)
@@ -76,7 +85,7 @@ static attnrun_status find_directory(const struct zip *zip, struct directory *d)
             get16(bytes + at + 20) != tail - at - END_BYTES))
         at--;
     if (status == ATTNRUN_OK && at < 0)
-        status = malformed(zip, "it has no end record (cut short?)");
+        status = no_end_record(zip);
     if (status == ATTNRUN_OK) {
         const uint8_t *end = bytes + at;
         d->n = get16(end + 10);
