@@ -34,11 +34,16 @@ int32_t attnrun_dtype_bits(int32_t dtype)
 const char *attn_dtype_set_names(uint32_t set)
 {
     static _Thread_local char text[320];
+    const uint32_t known = (uint32_t)((UINT64_C(1) << ATTNRUN_DTYPE_COUNT) - 1);
     size_t n = 0;
     text[0] = 0;
     for (int32_t dtype = 1; dtype < ATTNRUN_DTYPE_COUNT; dtype++)
         if (dtype_in(dtype, set)) {
-            int more = snprintf(text + n, sizeof text - n, "%s%s", n > 0 ? "|" : "",
+            const bool last = (uint64_t)(set & known) >> (dtype + 1) == 0;
+            int more = snprintf(text + n, sizeof text - n, "%s%s",
+                                n == 0 ? ""
+                                : last ? " or "
+                                       : ", ",
                                 attnrun_dtype_name(dtype));
             if (more < 0 || (size_t)more >= sizeof text - n)
                 break;

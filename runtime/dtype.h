@@ -35,7 +35,7 @@ static inline bool dtype_in(int32_t dtype, uint32_t set)
     return dtype > 0 && dtype < ATTNRUN_DTYPE_COUNT && (set >> dtype & 1) != 0;
 }
 
-/* "f32|f64": the names of a set, for messages; a buffer of this thread. */
+/* "f32, f16 or f64": the names of a set, for messages; a buffer of this thread. */
 const char *attn_dtype_set_names(uint32_t set);
 
 /* Values of the 16-bit, 8-bit, 6-bit and 4-bit floats, rounded to nearest even. */
