@@ -65,7 +65,7 @@ static attn_status open_bytes(struct attn_model *model, const attnrun_source *so
     const int64_t limit = model->limits.file_bytes;
     if (source->data != NULL && source->bytes > (uint64_t)limit)
         return attn_fail_limit(ATTN_LIMIT_FILE_BYTES,
-                               "a model of %llu bytes, at most %lld",
+                               "the model has %llu bytes, expected at most %lld",
                                (unsigned long long)source->bytes, (long long)limit);
     if (source->path != NULL) {
         const struct attn_file_limit most = { limit, ATTN_LIMIT_FILE_BYTES };

@@ -119,7 +119,7 @@ static attn_status choose(const struct attn_load *load,
 {
     bool native;
     if (pb->op_type[0] == 0)
-        return attn_fail(ATTNRUN_E_MODEL, "the op_type is empty");
+        return attn_fail(ATTNRUN_E_MODEL, "its op_type is empty");
     TRY(look_up(load, scope->opsets, scope->n_opsets, pb, choice, &native));
     /* ONNX Runtime's optimizer writes such nodes into models that do not import it. */
     bool implied = strcmp(choice->domain, "com.microsoft") == 0;

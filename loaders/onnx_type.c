@@ -17,7 +17,8 @@ static attn_status read_dim(const attnrun_limits *limits, struct attn_dims *dims
                              "a declared dim is %lld, expected 0 or more",
                              (long long)value);
         if (value > limits->dim)
-            return attn_fail_limit(ATTN_LIMIT_DIM, "a declared dim is %lld, at most %lld",
+            return attn_fail_limit(ATTN_LIMIT_DIM,
+                                   "a declared dim is %lld, expected at most %lld",
                                    (long long)value, (long long)limits->dim);
         if (value >= 0) {
             *dim = dim_of(value);
@@ -49,7 +50,7 @@ static attn_status read_tensor_type(const attnrun_limits *limits, struct attn_di
     if (pb->shape == NULL)
         return ATTNRUN_OK;
     if (pb->shape->n_dim > (size_t)limits->rank)
-        return attn_fail_limit(ATTN_LIMIT_RANK, "a type of %s, at most %d",
+        return attn_fail_limit(ATTN_LIMIT_RANK, "the type has %s, expected at most %d",
                                attn_plural((int64_t)pb->shape->n_dim, "dim"),
                                (int)limits->rank);
     type->rank = (int32_t)pb->shape->n_dim;

@@ -452,7 +452,8 @@ static attn_status check_size(int64_t bytes)
     if (bytes <= INT32_MAX)
         return ATTNRUN_OK;
     attn_fail(ATTNRUN_E_LIMIT,
-              "the model would be %lld bytes, at most %d: constants have to be in a file "
+              "the model would be %lld bytes, expected at most %d: constants have to be "
+              "in a file "
               "beside it",
               (long long)bytes, INT32_MAX);
     return ATTNRUN_E_LIMIT;

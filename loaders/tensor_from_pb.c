@@ -147,7 +147,7 @@ static attn_status read_elements(struct owned_tensor *owned,
         TRY(read(owned, &field, &items[n], false));
         if (!maps && named && items[n].dtype != items[0].dtype)
             return attn_fail(ATTNRUN_E_DTYPE,
-                             "element %lld of the sequence is %s, the first is %s",
+                             "element %lld of the sequence is %s, but the first is %s",
                              (long long)n, attn_tensor_format(&items[n]),
                              attn_tensor_format(&items[0]));
         n++;

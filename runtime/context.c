@@ -123,7 +123,7 @@ static attn_status fail_input(const struct attnrun_context *context, int32_t ind
 {
     const struct attn_graph *graph = context->model->graph;
     const struct attn_value *value = &graph->values[graph->inputs[index]];
-    attn_fail(status, "input %d '%s' is given as %s, the model takes %s", index,
+    attn_fail(status, "input %d '%s' is given as %s, but the model takes %s", index,
               attn_quote(value->name), attn_tensor_format(given),
               attn_type_format(context->model->dims, &value->type));
     attn_fail_tensor(value->name);
@@ -238,8 +238,8 @@ attn_status attn_context_check_pair(const struct attn_model *model, int32_t inpu
     if (from->kind != to->kind || from->dtype != to->dtype ||
         (from->rank >= 0 && to->rank >= 0 && from->rank != to->rank))
         return attn_fail(ATTNRUN_E_USAGE,
-                         "output %d is %s, it cannot become input %d, %s", output,
-                         attn_type_format(model->dims, from), input,
+                         "output %d is %s and cannot become input %d, which is %s",
+                         output, attn_type_format(model->dims, from), input,
                          attn_type_format(model->dims, to));
     return ATTNRUN_OK;
 }

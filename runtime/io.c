@@ -190,7 +190,7 @@ static attn_status next_component(const char *location, const char **at,
     if (**at == '/' && *++*at == 0)
         return refuse(location, "ends with a slash");
     if (strcmp(name, "..") == 0)
-        return refuse(location, "has '..' in it");
+        return refuse(location, "contains '..'");
     return ATTNRUN_OK;
 }
 

@@ -420,10 +420,10 @@ static attn_status check_input(const attnrun_step *step, int in,
         return ATTNRUN_OK;
     int i = find_type_variable(type_variables, operand->type_variable);
     if (i >= 0 && type_variables->seen[i].dtype != type->dtype)
-        return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected %s as input %d '%s' is",
-                             attnrun_dtype_name(type_variables->seen[i].dtype),
-                             type_variables->seen[i].in,
-                             attn_quote(step->node->inputs[type_variables->seen[i].in]));
+        return op_fail_input(
+            step, in, ATTNRUN_E_DTYPE, "expected %s, as input %d '%s' is",
+            attnrun_dtype_name(type_variables->seen[i].dtype), type_variables->seen[i].in,
+            attn_quote(step->node->inputs[type_variables->seen[i].in]));
     if (i < 0 && type_variables->n < MAX_TYPE_VARIABLES) {
         i = type_variables->n++;
         memcpy(type_variables->seen[i].type_variable, operand->type_variable,

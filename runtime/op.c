@@ -41,6 +41,15 @@ static void operand_name(const char *spec, int in, char *name, size_t bytes)
     }
 }
 
+/* What joins a type and what is said of it into one sentence: "is f32[2], expected rank 2", "is
+ * i64[1] and holds 9", "is f32[2]; dim 0 cannot be broadcast". */
+static const char *joint(const char *text)
+{
+    return strncmp(text, "expected ", 9) == 0 || strncmp(text, "but ", 4) == 0 ? ", "
+           : strncmp(text, "holds ", 6) == 0                                   ? " and "
+                                                                               : "; ";
+}
+
 attn_status op_fail_input(const attnrun_step *step, int in, attn_status status,
                           const char *format, ...)
 {
@@ -51,10 +60,11 @@ attn_status op_fail_input(const attnrun_step *step, int in, attn_status status,
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
     operand_name(step->node->op->inputs, in, name, sizeof name);
-    attn_fail_node(
-        status, step->node, "input %d %s '%s' is %s, %s", in, name,
-        in < step->n_in ? attn_quote(step->node->inputs[in]) : "",
-        in < step->n_in ? attn_type_format(full->dims, &step->in[in]) : "absent", text);
+    attn_fail_node(status, step->node, "input %d %s '%s' is %s%s%s", in, name,
+                   in < step->n_in ? attn_quote(step->node->inputs[in]) : "",
+                   in < step->n_in ? attn_type_format(full->dims, &step->in[in])
+                                   : "absent",
+                   joint(text), text);
     if (in < step->n_in)
         attn_fail_tensor(step->node->inputs[in]);
     return status;
@@ -262,7 +272,7 @@ attn_status op_out(attnrun_step *step, int out, int32_t dtype, int rank,
         return ATTNRUN_OK;
     if (rank > ATTNRUN_MAX_RANK)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "output %d would have rank %d, at most %d", out, rank,
+                       "output %d would have rank %d, expected at most %d", out, rank,
                        ATTNRUN_MAX_RANK);
     attnrun_type *type = &step->out[out];
     *type = (attnrun_type){ .kind = ATTNRUN_TENSOR, .dtype = dtype, .rank = rank };
@@ -504,7 +514,7 @@ attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out, int32_t
     if (same) /* its place was planned */
         return ATTNRUN_OK;
     if (y->data != NULL)
-        return op_fail(step, ATTNRUN_E_SHAPE, "output %d is %s, it was inferred as %s",
+        return op_fail(step, ATTNRUN_E_SHAPE, "output %d is %s, but was inferred as %s",
                        out, attn_tensor_format(&tensor), attn_tensor_format(y));
     TRY(op_check_growth(step, out, tensor_bytes(&tensor)));
     tensor.data =

@@ -148,7 +148,7 @@ attn_status attn_step_check_inputs(const struct attn_step *step)
         same = false;
         if (!attn_value_may_be(loaded, real->kind, real->dtype))
             return op_fail(&step->pub, ATTNRUN_E_DTYPE,
-                           "input %d '%s' is %s, the graph says %s", i,
+                           "input %d '%s' is %s, but the graph says %s", i,
                            attn_quote(step->graph->values[step->node->in[i]].name),
                            type_words(real->kind, real->dtype),
                            type_words(loaded->kind, loaded->dtype));
@@ -174,7 +174,8 @@ attn_status attn_step_check_output(const struct attn_step *step, int32_t out,
     const attnrun_type *loaded = &step->graph->values[id].type;
     if (same_type(loaded, kind, dtype) || attn_value_may_be(loaded, kind, dtype))
         return ATTNRUN_OK;
-    return op_fail(&step->pub, ATTNRUN_E_DTYPE, "output %d '%s' is %s, the graph says %s",
-                   out, attn_quote(step->graph->values[id].name), type_words(kind, dtype),
+    return op_fail(&step->pub, ATTNRUN_E_DTYPE,
+                   "output %d '%s' is %s, but the graph says %s", out,
+                   attn_quote(step->graph->values[id].name), type_words(kind, dtype),
                    type_words(loaded->kind, loaded->dtype));
 }

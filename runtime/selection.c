@@ -237,7 +237,7 @@ attn_status attn_selection_check_output(const struct attn_graph *graph, int32_t 
     const char *name = graph->values[graph->outputs[index]].name;
     const attn_status status =
         attn_fail(given->dtype != made->dtype ? ATTNRUN_E_DTYPE : ATTNRUN_E_SHAPE,
-                  "output %d '%s' is %s, the memory bound to it is %s", index,
+                  "output %d '%s' is %s, but the memory bound to it is %s", index,
                   attn_quote(name), attn_tensor_format(made), attn_tensor_format(given));
     attn_fail_tensor(name);
     return status;

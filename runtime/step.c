@@ -118,7 +118,7 @@ static attn_status check_out(struct attn_step *step, int out)
         return op_fail(&step->pub, ATTNRUN_E_DTYPE, "output %d has no element type", out);
     if (type->rank > ATTNRUN_MAX_RANK)
         return op_fail(&step->pub, ATTNRUN_E_UNSUPPORTED,
-                       "output %d has rank %d, at most %d", out, type->rank,
+                       "output %d has rank %d, expected at most %d", out, type->rank,
                        ATTNRUN_MAX_RANK);
     if (type->kind != ATTNRUN_TENSOR)
         return ATTNRUN_OK;

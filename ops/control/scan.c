@@ -143,7 +143,7 @@ static attn_status body_inputs(const attnrun_step *step, const struct scan *scan
             attnrun_dim extent = types[i].dims[axis];
             if (!dim_may_equal(extent, *iterations))
                 return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                                     "expected %s as the other scan inputs",
+                                     "expected %s, as in the other scan inputs",
                                      attn_plural(iterations->value, "slice"));
             if (!dim_is_const(*iterations))
                 *iterations = extent;

@@ -106,7 +106,7 @@ static attn_status same_length(const attnrun_step *step, const char *what, int64
 {
     if (length < 0 || length == n)
         return ATTNRUN_OK;
-    return op_fail(step, ATTNRUN_E_SHAPE, "%s has %s, expected %lld as starts has", what,
+    return op_fail(step, ATTNRUN_E_SHAPE, "%s has %s, expected %lld, as starts has", what,
                    attn_plural(length, "element"), (long long)n);
 }
 

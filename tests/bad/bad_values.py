@@ -155,13 +155,13 @@ SHAPES = [
     node_case("P43_convt_group_0", "ConvTranspose group 0", 5, "group", "ConvTranspose",
               {"x": X4}, {"w": W3}, group=0),
     node_case("P44_type_string", "Add of int64 and float", 5,
-              "'z' is i64.*, expected f32 as input 0 'x' is",
+              "'z' is i64.*, expected f32, as input 0 'x' is",
               "Add", {"x": f32(2), "z": i64(1, 2)}),
 ]
 
 
 def gather(name, what, exits, index, size=2):
-    says = "is empty" if size == 0 else "'i' is .*, holds -?[0-9]+ at 0, expected -2 to 1"
+    says = "is empty" if size == 0 else "'i' is .* and holds -?[0-9]+ at 0, expected -2 to 1"
     return node_case(name, what, exits, says, "Gather",
                      {"x": f32(size, 3), "i": np.array([index])})
 

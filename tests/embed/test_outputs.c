@@ -125,7 +125,7 @@ static void test_outputs_that_do_not_fit_are_refused_unwritten(void **state)
     static float hidden[HIDDEN];
     start(&bench);
     give(bench.context, 0, "2,23,16", hidden);
-    FAILS(ATTNRUN_E_SHAPE, "is f32[2,24,16], the memory bound to it is",
+    FAILS(ATTNRUN_E_SHAPE, "is f32[2,24,16], but the memory bound to it is",
           attnrun_run(bench.context, NULL));
     for (int i = 0; i < HIDDEN; i++)
         assert_true(hidden[i] == 0);

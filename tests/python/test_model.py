@@ -355,7 +355,7 @@ class Failures(unittest.TestCase):
         model = attnrun.Model(models.linear(WEIGHTS))
         error = self.status(model, x=rows(2).astype("f8"))
         self.assertEqual((error.status, error.code, error.tensor), ("DTYPE", 501, "x"))
-        self.assertIn("f64[2,4], the model takes f32[B,4]", str(error))
+        self.assertIn("f64[2,4], but the model takes f32[B,4]", str(error))
         error = self.status(model, x=rows(2), q=1)
         self.assertEqual((error.status, error.tensor), ("INPUT", "q"))
         self.assertEqual(self.status(attnrun.Model, b"\xff" * 40).status, "PARSE")

@@ -329,13 +329,13 @@ static void test_context_refuses_inputs_that_do_not_fit(void **state)
     attnrun_context *c = bench->context;
     FAILS(ATTNRUN_E_INPUT, "input 0 'x' (f32[N,3]) is not given", attnrun_run(c, NULL));
     attnrun_tensor t = tensor_of(ATTNRUN_F64, "1,3", x);
-    FAILS(ATTNRUN_E_DTYPE, "f64[1,3], the model takes f32[N,3]",
+    FAILS(ATTNRUN_E_DTYPE, "f64[1,3], but the model takes f32[N,3]",
           attnrun_set_input(c, 0, &t));
     t = tensor_of(ATTNRUN_F32, "6", x);
-    FAILS(ATTNRUN_E_SHAPE, "f32[6], the model takes f32[N,3]",
+    FAILS(ATTNRUN_E_SHAPE, "f32[6], but the model takes f32[N,3]",
           attnrun_set_input(c, 0, &t));
     t = tensor_of(ATTNRUN_F32, "3,2", x);
-    FAILS(ATTNRUN_E_SHAPE, "f32[3,2], the model takes f32[N,3]",
+    FAILS(ATTNRUN_E_SHAPE, "f32[3,2], but the model takes f32[N,3]",
           attnrun_set_input(c, 0, &t));
     t = tensor_of(ATTNRUN_F32, "2,3", NULL);
     FAILS(ATTNRUN_E_USAGE, "no data", attnrun_set_input(c, 0, &t));
@@ -388,7 +388,8 @@ static void test_context_writes_into_the_callers_memory(void **state)
     assert_memory_equal(c, ((float[]){ 7, 8, 9 }), sizeof c);
     set_input(context, 0, ATTNRUN_F32, "1,3", x); /* another shape than is bound */
     memset(c, 0, sizeof c);
-    FAILS(ATTNRUN_E_SHAPE, "output 0 'y' is f32[1,3], the memory bound to it is f32[2,3]",
+    FAILS(ATTNRUN_E_SHAPE,
+          "output 0 'y' is f32[1,3], but the memory bound to it is f32[2,3]",
           attnrun_run(context, NULL));
     assert_memory_equal(c, ((float[]){ 0, 0, 0 }), sizeof c);
     OK(attnrun_set_output(context, 0, NULL));
@@ -414,7 +415,8 @@ static void test_context_refuses_output_memory_that_does_not_fit(void **state)
     t = tensor_of(ATTNRUN_I32, "2,3", y);
     OK(attnrun_set_output(context, 0, &t));
     set_input(context, 0, ATTNRUN_F32, "2,3", (float[6]){ 0 });
-    FAILS(ATTNRUN_E_DTYPE, "output 0 'y' is f32[2,3], the memory bound to it is i32[2,3]",
+    FAILS(ATTNRUN_E_DTYPE,
+          "output 0 'y' is f32[2,3], but the memory bound to it is i32[2,3]",
           attnrun_run(context, NULL));
     stop(bench);
 }

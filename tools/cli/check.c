@@ -391,7 +391,7 @@ static attnrun_status check_folders(struct check *check)
         TRY(check_path(check, cli->paths.v[i]));
     if (check->passed + check->failed == 0)
         return tool_fail(ATTNRUN_E_USAGE,
-                         "nothing to check: no folder with a model.onnx%s",
+                         "there is nothing to check: no folder contains a model.onnx%s",
                          cli->filter != NULL ? " of such a name" : "");
     return ATTNRUN_OK;
 }

@@ -67,7 +67,7 @@ static attnrun_status read_expected(struct reference *r, int32_t index,
     if (file_has_extension(r->path, ".pb"))
         return file_read_pb(r->job->cli->runtime, r->path, info->kind, held);
     return tool_fail(ATTNRUN_E_USAGE,
-                     "--ref %s: neither a npz, npy or pb file nor a folder",
+                     "--ref %s: neither an npz, npy or pb file nor a folder",
                      tool_path(r->path));
 }
 
@@ -106,7 +106,8 @@ static attnrun_status compare_all(struct reference *r, struct cli *cli)
     for (int32_t i = 0; i < r->job->info.n_outputs; i++)
         TRY(compare_one(r, i));
     if (r->compared.n == 0)
-        return tool_fail(ATTNRUN_E_USAGE, "nothing to check: %s has none of the outputs",
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "there is nothing to check: %s has none of the outputs",
                          tool_path(r->path));
     return ATTNRUN_OK;
 }

@@ -225,7 +225,7 @@ static attn_status need_total(const attnrun_step *step, int64_t tokens)
 {
     if (step->out[QK].dims[3].value >= tokens)
         return ATTNRUN_OK;
-    return op_fail_input(step, TOTAL, ATTNRUN_E_RANGE, "is %lld, below %s",
+    return op_fail_input(step, TOTAL, ATTNRUN_E_RANGE, "holds %lld, which is below %s",
                          (long long)step->out[QK].dims[3].value,
                          attn_plural(tokens, "new token"));
 }

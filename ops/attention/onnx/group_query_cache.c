@@ -25,9 +25,10 @@ static attn_status check_positions(const attnrun_step *step, int64_t b)
     for (int64_t i = 0; s->half > 0 && i < s->new_tokens; i++) {
         const int64_t position = position_of(step, b, i);
         if (position < 0 || position >= s->positions)
-            return op_fail_input(step, POSITIONS, ATTNRUN_E_RANGE,
-                                 "says position %lld, expected 0 to %lld as in cos_cache",
-                                 (long long)position, (long long)s->positions - 1);
+            return op_fail_input(
+                step, POSITIONS, ATTNRUN_E_RANGE,
+                "holds position %lld, expected 0 to %lld as in cos_cache",
+                (long long)position, (long long)s->positions - 1);
     }
     return ATTNRUN_OK;
 }
