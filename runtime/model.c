@@ -251,8 +251,8 @@ attn_status attn_model_prepare(struct attn_model *model)
                          : attn_ops_listed
                              ? "its rewrite pass is not in the list (ATTNRUN_OPS)"
                              : "its rewrite pass is switched off");
-    attn_log(model->runtime, ATTN_LOG_INFO, "model: %d nodes in the file, %lld to run",
-             model->n_file_nodes, (long long)model->graph->n_nodes);
+    attn_log(model->runtime, ATTN_LOG_INFO, "model: %s in the file, %lld to run",
+             attn_plural(model->n_file_nodes, "node"), (long long)model->graph->n_nodes);
     return ATTNRUN_OK;
 }
 

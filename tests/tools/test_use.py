@@ -327,6 +327,11 @@ class Use(unittest.TestCase):
         path.write_bytes(Path(self.relu).read_bytes()[:-3])
         self.assertIn("a complete ONNX model?", self.refused(3, "run", path))
 
+    def test_one_is_not_plural(self):
+        self.assertIn("model: 1 node in the file, 1 to run",
+                      self.attnrun("-v", "run", self.relu).stderr.decode())
+        self.assertIn("hint: its input is 'x'\n", self.refused(5, "run", self.relu, "-i", "y=ones"))
+
     def test_other_kinds_of_an_input_are_named(self):
         numpy.save(self.dir / "array.npy", numpy.ones((2, 3), "f"))
         numpy.savez(self.dir / "arrays.npz", a=numpy.ones((2, 3), "f"))
