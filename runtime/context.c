@@ -320,64 +320,6 @@ static attn_status load_inputs(struct attnrun_context *context)
     return own_inputs(context);
 }
 
-/* States that the plan appends in place: their memory, with room for what the run adds.
- */
-static attn_status extend_states(struct attnrun_context *context,
-                                 const struct attn_plan *plan)
-{
-    for (struct attn_state *s = context->frame->states; s != NULL; s = s->next) {
-        const struct attn_append *append = &plan->appends[s->input];
-        attnrun_tensor past = context->bound[s->input];
-        if (append->axis >= 0)
-            TRY(attn_state_extend(context->frame->memory, s, append->axis, &past,
-                                  &plan->values[append->output].tensor,
-                                  &context->bound[s->input]));
-    }
-    return ATTNRUN_OK;
-}
-
-/* Room in the states for a run of that plan. */
-static attn_status reserve_states(struct attnrun_context *context,
-                                  const struct attn_plan *plan)
-{
-    for (struct attn_state *s = context->frame->states; s != NULL; s = s->next) {
-        const struct attn_append *append = &plan->appends[s->input];
-        attnrun_tensor past = s->tensor, view;
-        if (append->axis < 0)
-            continue;
-        const attnrun_tensor *made = &plan->values[append->output].tensor;
-        bool fits = past.kind == ATTNRUN_ABSENT || past.rank == made->rank;
-        for (int32_t i = 0; fits && i < past.rank; i++)
-            fits = i == append->axis || past.dims[i] == made->dims[i];
-        if (fits) /* else what it holds is not a past of that plan */
-            TRY(attn_state_extend(context->frame->memory, s, append->axis, &past, made,
-                                  &view));
-    }
-    return ATTNRUN_OK;
-}
-
-/* All of them or, where there is no memory, none: a run that failed can be tried again.
- */
-static attn_status keep_states(struct attnrun_context *context)
-{
-    attnrun_tensor made;
-    const struct attn_append *appends = context->frame->current->appends;
-    for (struct attn_state *s = context->frame->states; s != NULL; s = s->next) {
-        TRY(attn_frame_output(context->frame, s->output, &made));
-        if (appends[s->input].axis < 0)
-            TRY(attn_state_reserve(context->frame->memory, s, &made));
-    }
-    for (struct attn_state *s = context->frame->states; s != NULL; s = s->next) {
-        TRY(attn_frame_output(context->frame, s->output, &made));
-        attn_state_note_axis(s, &context->bound[s->input], &made);
-        if (appends[s->input].axis < 0)
-            attn_state_keep(s, &made);
-        else
-            attn_state_keep_extended(s, &made);
-    }
-    return ATTNRUN_OK;
-}
-
 /* ---- runs ---- */
 
 static const char *output_name(const struct attnrun_context *context, int32_t index)
@@ -492,7 +434,7 @@ attn_status attn_context_run(struct attnrun_context *context,
     if (status == ATTNRUN_OK)
         status = prepare(context, whole, &plan);
     if (status == ATTNRUN_OK)
-        status = extend_states(context, plan);
+        status = attn_context_extend_states(context, plan);
     if (status == ATTNRUN_OK)
         status = attn_frame_run_plan(context->frame, plan, context->bound);
     if (status == ATTNRUN_E_RANGE && may_fail && !whole) {
@@ -503,7 +445,7 @@ attn_status attn_context_run(struct attnrun_context *context,
     if (status == ATTNRUN_OK)
         status = finish_outputs(context, context->options.validate != 0);
     if (status == ATTNRUN_OK)
-        status = keep_states(context);
+        status = attn_context_keep_states(context);
     attn_poll_leave(before);
     context->control.options = NULL;
     return status;
@@ -578,7 +520,7 @@ attn_status attn_context_reserve(struct attnrun_context *context,
         TRY(status);
     }
     TRY(attn_frame_reserve(context->frame, context->frame->shown));
-    return reserve_states(context, context->frame->shown);
+    return attn_context_reserve_states(context, context->frame->shown);
 }
 
 attn_status attn_context_memory(struct attnrun_context *context,

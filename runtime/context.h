@@ -58,6 +58,15 @@ attn_status attn_context_copy_states(struct attnrun_context *to,
 attn_status attn_context_select_sequence(struct attnrun_context *context,
                                          int64_t sequence);
 attn_status attn_context_drop_sequence(struct attnrun_context *context, int64_t sequence);
+/* Binds states that the plan appends in place: their memory, with room for what the run adds. */
+attn_status attn_context_extend_states(struct attnrun_context *context,
+                                       const struct attn_plan *plan);
+/* Room in the states for a run of that plan. */
+attn_status attn_context_reserve_states(struct attnrun_context *context,
+                                        const struct attn_plan *plan);
+/* What the run made becomes the states: all of them or, where there is no memory, none. A run that
+ * failed can be tried again. */
+attn_status attn_context_keep_states(struct attnrun_context *context);
 attn_status attn_context_run(struct attnrun_context *context,
                              const attnrun_run_options *options);
 attn_status attn_context_plan(struct attnrun_context *context,

@@ -10,6 +10,7 @@ set(ATTN_RUNTIME
   runtime/context_api.c
   runtime/context_choice.c
   runtime/context_plan.c
+  runtime/context_states.c
   runtime/cpu.c
   runtime/dim.c
   runtime/dim_table.c

@@ -6,13 +6,15 @@
 
 #include <string.h>
 
-/* As much as is wanted where the budget has it, else what is needed. */
-static int64_t affordable(struct attn_memory *memory, int64_t needed, int64_t wanted)
+/* As much as is wanted where the budget has it beside `others`, else what is needed. */
+static int64_t affordable(struct attn_memory *memory, int64_t needed, int64_t wanted,
+                          int64_t others)
 {
     struct attn_memory_counts counts;
     attn_memory_counts(memory, &counts);
-    if (counts.used_bytes > counts.max_bytes ||
-        (uint64_t)wanted > counts.max_bytes - counts.used_bytes)
+    const uint64_t left = counts.max_bytes - counts.used_bytes;
+    if (counts.used_bytes > counts.max_bytes || (uint64_t)others > left ||
+        (uint64_t)wanted > left - (uint64_t)others)
         return needed;
     return wanted;
 }
@@ -74,7 +76,7 @@ void attn_state_note_axis(struct attn_state *state, const attnrun_tensor *past,
 /* ---- copied ---- */
 
 attn_status attn_state_reserve(struct attn_memory *memory, struct attn_state *state,
-                               const attnrun_tensor *made)
+                               const attnrun_tensor *made, int64_t others)
 {
     if (made->kind != ATTNRUN_TENSOR || made->dtype == ATTNRUN_STRING)
         return attn_fail(ATTNRUN_E_USAGE, "a state must be a tensor of numbers");
@@ -85,7 +87,8 @@ attn_status attn_state_reserve(struct attn_memory *memory, struct attn_state *st
         twice = bytes;
     attnrun_tensor view = state->tensor;
     tensor_set_dense(&view);
-    return move(memory, state, affordable(memory, bytes, twice), &state->tensor, &view);
+    return move(memory, state, affordable(memory, bytes, twice, others), &state->tensor,
+                &view);
 }
 
 void attn_state_keep(struct attn_state *state, const attnrun_tensor *made)
@@ -131,13 +134,14 @@ static bool overlaps(const struct attn_state *state, const attnrun_tensor *t)
 
 attn_status attn_state_extend(struct attn_memory *memory, struct attn_state *state,
                               int32_t axis, const attnrun_tensor *past,
-                              const attnrun_tensor *made, attnrun_tensor *view)
+                              const attnrun_tensor *made, int64_t others,
+                              attnrun_tensor *view)
 {
     int64_t bytes = tensor_bytes(made), capacity = state->capacity_bytes, twice;
     if (bytes > capacity) {
         if (!ck_mul(bytes, 2, &twice))
             twice = bytes;
-        capacity = affordable(memory, bytes, twice);
+        capacity = affordable(memory, bytes, twice, others);
     }
     attnrun_tensor whole = *made; /* strides depend on all dims but the axis */
     lay_out(&whole, axis, capacity);
@@ -191,7 +195,7 @@ attn_status attn_state_copy(struct attn_memory *memory,
                          (long long)copy.dims[from->axis < 0 ? 0 : from->axis]);
     if (from->axis >= 0 && (had == 0 || !ck_mul(capacity / had, from->n, &capacity)))
         capacity = bytes;
-    capacity = affordable(memory, bytes, capacity > bytes ? capacity : bytes);
+    capacity = affordable(memory, bytes, capacity > bytes ? capacity : bytes, 0);
     copy.data = attn_alloc(memory, ATTN_MEM_HEAP, capacity);
     if (copy.data == NULL)
         return ATTNRUN_E_MEMORY;

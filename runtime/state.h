@@ -57,22 +57,24 @@ const struct attn_parked *attn_state_parked(const struct attn_state *state,
 /* Adds a pair to *list. */
 attn_status attn_state_add(struct attn_memory *memory, struct attn_state **list,
                            int32_t input, int32_t output, int64_t capacity_bytes);
-/* Room for a run's output that is copied; the memory doubles where it is too small. What
- * the state holds stays. */
+/* Room for a run's output that is copied; the memory doubles where it is too small and the budget
+ * has `others` bytes beside that. What the state holds stays. */
 attn_status attn_state_reserve(struct attn_memory *memory, struct attn_state *state,
-                               const attnrun_tensor *made);
+                               const attnrun_tensor *made, int64_t others);
 /* Keeps a copy of an output that there is room for. */
 void attn_state_keep(struct attn_state *state, const attnrun_tensor *made);
 /* Finds the axis by what a run made of `past`. */
 void attn_state_note_axis(struct attn_state *state, const attnrun_tensor *past,
                           const attnrun_tensor *made);
 /* For a run that appends in place: *view becomes `past` in the state's memory, with room
- * for `made`, which is longer along `axis`. `past` is what the state holds, or what the
+ * for `made`, which is longer along `axis`, and for twice as much where the budget has `others`
+ * bytes beside that. `past` is what the state holds, or what the
  * caller gave, which is copied; or ABSENT: then there is only made room. What the state
  * holds stays; *view ends with the run. */
 attn_status attn_state_extend(struct attn_memory *memory, struct attn_state *state,
                               int32_t axis, const attnrun_tensor *past,
-                              const attnrun_tensor *made, attnrun_tensor *view);
+                              const attnrun_tensor *made, int64_t others,
+                              attnrun_tensor *view);
 /* Keeps an output that was written in place. */
 static inline void attn_state_keep_extended(struct attn_state *state,
                                             const attnrun_tensor *made)
