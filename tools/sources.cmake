@@ -17,6 +17,7 @@ set(ATTN_TOOLS
   tools/io/zip_write.c
   tools/cli/against.c
   tools/cli/bench.c
+  tools/cli/budget.c
   tools/cli/check.c
   tools/cli/check_file.c
   tools/cli/chrome_trace.c

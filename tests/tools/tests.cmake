@@ -2,6 +2,7 @@
 add_python_test(tools_cli tools/test_cli.py $<TARGET_FILE:attnrun>
   $<TARGET_FILE:attnrun_example_plugin>)
 add_python_test(tools_use tools/test_use.py $<TARGET_FILE:attnrun>)
+add_python_test(tools_budget tools/test_budget.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_json tools/test_json.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun>)
 add_python_test(tools_compare tools/test_compare.py ${CMAKE_CURRENT_SOURCE_DIR}

@@ -140,13 +140,15 @@ static attnrun_status plan_once(struct inputs *inputs, attnrun_context *context,
     return inputs_set(inputs, context);
 }
 
-attnrun_status inputs_need(struct inputs *inputs, attnrun_model_need *need)
+attnrun_status inputs_need(struct inputs *inputs, const attnrun_state_pair *states,
+                           int64_t n_states, attnrun_model_need *need)
 {
     TRY(make_shapes(inputs));
     attnrun_tensor *tensors = inputs_tensors(inputs);
     if (tensors == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for inputs");
-    attnrun_status status = attnrun_model_plan(inputs->model, tensors, need);
+    attnrun_status status =
+        attnrun_model_plan_states(inputs->model, tensors, states, n_states, need);
     free(tensors);
     return status == ATTNRUN_OK ? ATTNRUN_OK : tool_fail_library(status);
 }

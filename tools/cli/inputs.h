@@ -113,7 +113,8 @@ attnrun_status check_fit(const struct input *input, const attnrun_tensor *tensor
  * context. */
 attnrun_status inputs_fit(struct inputs *inputs, attnrun_context *context,
                           attnrun_plan_info *plan);
-/* What the model takes with inputs of these shapes. */
-attnrun_status inputs_need(struct inputs *inputs, attnrun_model_need *need);
+/* What the model takes with inputs of these shapes, and with these states. */
+attnrun_status inputs_need(struct inputs *inputs, const attnrun_state_pair *states,
+                           int64_t n_states, attnrun_model_need *need);
 
 #endif

@@ -17,45 +17,6 @@ static void count_coverage(struct job *job)
     }
 }
 
-/* Opens the model again with the default budget, where the one that was given is too small to load
- * it. */
-static attnrun_status open_with_default_budget(struct job *job)
-{
-    struct cli *cli = job->cli;
-    if (cli->max_memory <= 0)
-        return ATTNRUN_E_MEMORY;
-    attnrun_runtime_destroy(cli->runtime);
-    cli->runtime = NULL;
-    cli->max_memory = 0;
-    return cli_open_model(cli, job->path, 0, &job->model);
-}
-
-/* Over the budget: the smallest one that works, as the model's plan has it. What failed is given
- * back first, so that it is not counted twice. */
-static void explain_budget(struct job *job)
-{
-    const struct tool_error failed = tool_error;
-    const int64_t given = job->cli->max_memory;
-    attnrun_model_need need = { .struct_size = sizeof need };
-    attnrun_status status = ATTNRUN_OK;
-    if (failed.status != ATTNRUN_E_MEMORY || job->n_states > 0)
-        return;
-    attnrun_context_destroy(job->context);
-    job->context = NULL;
-    if (job->model == NULL)
-        status = open_with_default_budget(job);
-    if (status == ATTNRUN_OK && job->inputs.v == NULL)
-        status = inputs_make(&job->inputs, job->cli, job->model);
-    if (status == ATTNRUN_OK)
-        status = inputs_need(&job->inputs, &need);
-    tool_error = failed;
-    const int64_t budget = given > 0 ? given : (int64_t)job->inputs.max_bytes;
-    if (status == ATTNRUN_OK && need.total_bytes > budget)
-        tool_hint("%s%lld bytes are needed with these inputs: --max-memory %lld",
-                  need.n_unbounded_steps > 0 ? "at least " : "",
-                  (long long)need.total_bytes, (long long)need.total_bytes);
-}
-
 static attnrun_status open_job(struct job *job, struct cli *cli, const char *path)
 {
     memset(job, 0, sizeof *job);
@@ -85,6 +46,7 @@ static attnrun_status open_job(struct job *job, struct cli *cli, const char *pat
     TRY_LIB(attnrun_model_query(job->model, &job->info));
     count_coverage(job);
     TRY(inputs_make(&job->inputs, cli, job->model));
+    job->inputs_made = true;
     TRY(states_bind(job));
     return inputs_fit(&job->inputs, job->context, &job->plan);
 }
@@ -93,7 +55,7 @@ attnrun_status job_open(struct job *job, struct cli *cli, const char *path)
 {
     attnrun_status status = open_job(job, cli, path);
     if (status != ATTNRUN_OK)
-        explain_budget(job);
+        job_explain_budget(job);
     return status;
 }
 
@@ -117,7 +79,7 @@ attnrun_status job_first_run(struct job *job, const attnrun_run_options *options
         tool_error = first;
         explain_failure(&job->inputs, true);
         sizes_explain(&job->inputs);
-        explain_budget(job);
+        job_explain_budget(job);
         return first.status;
     }
 }

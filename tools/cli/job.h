@@ -28,8 +28,9 @@ struct job {
     int64_t loaded_rss_bytes; /* with the context, before inputs and plans */
     int64_t load_peak_rss_bytes;
     int64_t native, body, missing; /* nodes */
-    struct state_pair *states;
+    attnrun_state_pair *states;
     int64_t n_states;
+    bool inputs_made, states_found;
 };
 
 /* Opens the model, makes the inputs, plans. On failure job_close() is still to be called.
@@ -43,7 +44,13 @@ void job_close(struct job *job);
 /* Sorts the times of the runs and fills in what is said of them. */
 void timing_evaluate(struct timing *timing);
 
+/* ---- budget.c ---- After E_MEMORY: gives the context back, and adds to the recorded error how
+ * many bytes are needed. */
+void job_explain_budget(struct job *job);
+
 /* ---- states.c ---- --state, and back to the given length after a run */
+/* The pairs that --state means, by the names of the job's model. */
+attnrun_status states_find(struct job *job, const struct inputs *inputs);
 attnrun_status states_bind(struct job *job);
 attnrun_status states_rewind(const struct job *job, attnrun_context *context);
 /* The same for another context of the model, on any thread: failures are the library's. */

@@ -6,10 +6,6 @@
 
 #include "job.h"
 
-struct state_pair {
-    int32_t input, output;
-};
-
 struct pattern {
     const char *text;
     size_t n, head; /* head: bytes before the star; n where there is none */
@@ -33,8 +29,8 @@ static bool fits(const struct pattern *p, const char *name, const char **middle,
            memcmp(name + n - tail, p->text + p->n - tail, tail) == 0;
 }
 
-static attnrun_status bind(struct job *job, int32_t input, const struct pattern *p,
-                           const char *middle, size_t middle_n)
+static attnrun_status add_pair(struct job *job, int32_t input, const struct pattern *p,
+                               const char *middle, size_t middle_n)
 {
     char name[512];
     const char *tail = p->head < p->n ? p->text + p->head + 1 : "";
@@ -44,19 +40,20 @@ static attnrun_status bind(struct job *job, int32_t input, const struct pattern 
     if (output < 0)
         return tool_fail(ATTNRUN_E_USAGE, "--state: there is no output %s",
                          tool_quote(name));
-    struct state_pair *grown =
+    attnrun_state_pair *grown =
         realloc(job->states, (size_t)(job->n_states + 1) * sizeof *grown);
     if (grown == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for a state");
     job->states = grown;
-    TRY_LIB(attnrun_add_state(job->context, input, output, 0));
-    job->states[job->n_states++] = (struct state_pair){ input, output };
+    job->states[job->n_states++] = (attnrun_state_pair){ input, output, 0 };
     return ATTNRUN_OK;
 }
 
-attnrun_status states_bind(struct job *job)
+attnrun_status states_find(struct job *job, const struct inputs *inputs)
 {
     const struct list *given = &job->cli->states;
+    if (job->states_found)
+        return ATTNRUN_OK;
     for (int64_t k = 0; k < given->n; k++) {
         const char *equals = strchr(given->v[k], '='), *middle;
         size_t middle_n;
@@ -66,14 +63,22 @@ attnrun_status states_bind(struct job *job)
         struct pattern past = read_pattern(given->v[k], (size_t)(equals - given->v[k]));
         struct pattern present = read_pattern(equals + 1, strlen(equals + 1));
         int64_t before = job->n_states;
-        for (int32_t i = 0; i < job->inputs.n; i++)
-            if (fits(&past, job->inputs.v[i].info.name, &middle, &middle_n))
-                TRY(bind(job, i, &present, middle, middle_n));
+        for (int32_t i = 0; i < inputs->n; i++)
+            if (fits(&past, inputs->v[i].info.name, &middle, &middle_n))
+                TRY(add_pair(job, i, &present, middle, middle_n));
         if (job->n_states == before)
             return tool_fail(ATTNRUN_E_USAGE,
                              "--state %s: there is no input of this name",
                              tool_quote(given->v[k]));
     }
+    job->states_found = true;
+    return ATTNRUN_OK;
+}
+
+attnrun_status states_bind(struct job *job)
+{
+    TRY(states_find(job, &job->inputs));
+    TRY_LIB(states_add(job, job->context));
     return ATTNRUN_OK;
 }
 
@@ -87,7 +92,7 @@ attnrun_status states_add(const struct job *job, attnrun_context *context)
 attnrun_status states_truncate(const struct job *job, attnrun_context *context)
 {
     for (int64_t k = 0; k < job->n_states; k++) {
-        const struct state_pair *pair = &job->states[k];
+        const attnrun_state_pair *pair = &job->states[k];
         const attnrun_tensor *past = &job->inputs.v[pair->input].held.tensor;
         attnrun_tensor present;
         TRY(attnrun_output(context, pair->output, &present));
