@@ -1031,15 +1031,19 @@ struct attnrun_op_def {
      * Where a rank is not known (in[i].rank -1) it sets what follows from the rest: the dtype
      * always, rank -1 where that does not follow, attnrun_dim_unknown() for single dims; it is
      * called again once more is known. n_phases, tasks and scratch are read where `concrete` is
-     * set. It fails with E_SHAPE, E_DTYPE, E_ATTR, E_INPUT, E_UNSUPPORTED or E_LIMIT. */
+     * set. It fails with E_SHAPE, E_DTYPE, E_ATTR, E_INPUT, E_MODEL, E_UNSUPPORTED or E_LIMIT. */
     attnrun_status (*infer)(attnrun_step *step);
     /* NULL, or packs constants, of a node that infer() accepted: first with packed NULL, sets
      * *bytes (0: nothing); then with memory of that size, 64-byte aligned, whose content must not
-     * depend on its address. x[i].data of an input that `replaces` names is NULL in run() and
-     * infer(), later: only its dtype and dims are there. */
+     * depend on its address. It fails as infer() does; attnrun_step_fail() with NULL in the place
+     * of a step records its sentence. x[i].data of an input that `replaces` names is NULL in run()
+     * and infer(), later: only its dtype and dims are there. */
     attnrun_status (*pack)(attnrun_pack *pack, int64_t *bytes, void *packed);
-    /* The tasks of a range. It fails with E_RANGE (a value), E_MEMORY, E_CANCELLED (told to stop)
-     * or E_SHAPE (of a step whose shapes depend on data); any other status counts as E_INTERNAL. */
+    /* The tasks of a range; NULL for rows whose outputs all show inputs (attnrun_step_view()), or
+     * for formulas (expand() below). It fails with E_RANGE (a value), E_SHAPE or E_LIMIT (of a step
+     * whose shapes depend on data), E_MEMORY, and with what attnrun_work_poll() returned. From all
+     * functions of a row E_USAGE, E_IO, E_PARSE, E_PATH, E_VERSION, E_NONFINITE and what is no
+     * status count as E_INTERNAL. */
     attnrun_status (*run)(const attnrun_step *step, const attnrun_work *work);
     void (*release)(void *user); /* when the runtime ends; or NULL */
     void *user;
@@ -1087,8 +1091,9 @@ ATTNRUN_API attnrun_status
 attnrun_runtime_ops(attnrun_runtime *runtime,
                     void (*see)(void *user, const attnrun_op_def *op), void *user);
 
-/* For infer() and run(): records the sentence, returns `status`. NULL for a step, and places that
- * the node does not have, are allowed here and below: nothing is stated then. */
+/* For infer() and run(): records the sentence, returns `status`. Without a step (NULL), as in
+ * pack(), it does not name the node. In the functions below NULL for a step, and places that the
+ * node does not have, are allowed: nothing is stated then. */
 ATTNRUN_API attnrun_status attnrun_step_fail(const attnrun_step *step, attnrun_status status,
                                              const char *message);
 ATTNRUN_API attnrun_dim attnrun_dim_make(int64_t value);
@@ -1101,7 +1106,8 @@ ATTNRUN_API attnrun_dim attnrun_dim_min(const attnrun_step *step, attnrun_dim a,
 ATTNRUN_API attnrun_dim attnrun_dim_max(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
 /* A size that is known only at run. */
 ATTNRUN_API attnrun_dim attnrun_dim_unknown(const attnrun_step *step);
-/* infer: output `out` shows the bytes of input `in`, from `byte_offset` on, dense. */
+/* infer: output `out` shows the bytes of input `in`, from `byte_offset` on, dense.
+ * E_INTERNAL where they do not lie within it. */
 ATTNRUN_API void attnrun_step_view(attnrun_step *step, int32_t out, int32_t in,
                                    int64_t byte_offset);
 /* infer: output `out` may be written over input `in` where that is read by nobody later. */

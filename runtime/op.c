@@ -128,8 +128,10 @@ static bool is_place(int64_t place, int64_t n) { return place >= 0 && place < n;
 attnrun_status attnrun_step_fail(const attnrun_step *step, attnrun_status status,
                                  const char *message)
 {
-    TRY(need_step(step));
-    return op_fail(step, status, "%s", message != NULL ? message : "it says nothing");
+    if (message == NULL)
+        message = "it says nothing";
+    return step != NULL ? op_fail(step, status, "%s", message)
+                        : attn_fail(status, "%s", message);
 }
 
 /* ---- dims ---- */

@@ -149,8 +149,12 @@ static attn_status add_job(struct packing *packing, struct pack_job *job)
 static attn_status call_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
     const uint64_t errors = attn_error_count();
-    return attn_fail_quietly(pack->node->op->pack(pack, bytes, packed), errors,
-                             pack->node, "pack");
+    TRY(attn_fail_quietly(pack->node->op->pack(pack, bytes, packed), errors, pack->node,
+                          "pack"));
+    if (*bytes < 0)
+        return attn_fail_node(ATTNRUN_E_INTERNAL, pack->node, "pack() states %lld bytes",
+                              (long long)*bytes);
+    return ATTNRUN_OK;
 }
 
 /* Asks a node how much it packs, and notes it where that is anything. */

@@ -262,6 +262,11 @@ static bool attr_is_right(const attnrun_op_def *row, const attnrun_attr_def *att
            (attr->kind != ATTNRUN_ATTR_ENUM || attr->text != NULL);
 }
 
+enum {
+    KNOWN_FLAGS = ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS |
+    ATTNRUN_OP_NO_PROMOTION
+};
+
 attn_status attn_row_check(const attnrun_op_def *row)
 {
     if (row->name == NULL || row->name[0] == 0 || row->domain == NULL ||
@@ -270,6 +275,12 @@ attn_status attn_row_check(const attnrun_op_def *row)
         return attn_fail(
             ATTNRUN_E_USAGE,
             "an operator row needs domain, name, since, inputs, outputs, infer");
+    if ((row->flags & ~KNOWN_FLAGS) != 0 || (row->storage_in & 1) != 0)
+        return attn_fail(
+            ATTNRUN_E_USAGE,
+            "operator row %s-%d: flags %#x, storage_in %#x: expected those of "
+            "attnrun.h, and not bit 0 of storage_in",
+            attn_quote(row->name), row->since, row->flags, row->storage_in);
     TRY(check_list(row, row->inputs));
     TRY(check_list(row, row->outputs));
     for (const attnrun_attr_def *a = row->attrs; a != NULL && a->kind != ATTNRUN_ATTR_END;

@@ -87,6 +87,13 @@ static void write_place(char *text, size_t bytes, attn_status status,
                  attn_quote(node->op_type), of, function);
 }
 
+static void name_node(attnrun_error *error, const attnrun_node *node)
+{
+    error->node_index = node->index;
+    copy_text(error->node_name, sizeof error->node_name, attn_quote(node->name));
+    copy_text(error->op_type, sizeof error->op_type, attn_quote(node->op_type));
+}
+
 /* Built aside: the arguments may point into the error before. */
 ATTN_PRINTF(3, 0)
 static attn_status record(attn_status status, const attnrun_node *node,
@@ -96,11 +103,8 @@ static attn_status record(attn_status status, const attnrun_node *node,
     write_place(error.message, sizeof error.message, status, node);
     size_t n = strlen(error.message);
     vsnprintf(error.message + n, sizeof error.message - n, format, arguments);
-    if (node != NULL) {
-        error.node_index = node->index;
-        copy_text(error.node_name, sizeof error.node_name, attn_quote(node->name));
-        copy_text(error.op_type, sizeof error.op_type, attn_quote(node->op_type));
-    }
+    if (node != NULL)
+        name_node(&error, node);
     last_error = error;
     n_recorded++;
     return status;
@@ -193,6 +197,22 @@ void attn_fail_keep(attn_status status, uint64_t count, attnrun_error *error)
              attnrun_status_name(status));
 }
 
+/* What depends on the model, its data or the machine; not on calls, files and versions. */
+static bool is_of_operators(attn_status status)
+{
+    switch (status) {
+    case ATTNRUN_E_USAGE:
+    case ATTNRUN_E_IO:
+    case ATTNRUN_E_PARSE:
+    case ATTNRUN_E_PATH:
+    case ATTNRUN_E_VERSION:
+    case ATTNRUN_E_NONFINITE:
+        return false;
+    default:
+        return true;
+    }
+}
+
 attn_status attn_fail_quietly(attn_status status, uint64_t count,
                               const attnrun_node *node, const char *function)
 {
@@ -202,7 +222,14 @@ attn_status attn_fail_quietly(attn_status status, uint64_t count,
         return attn_fail_node(ATTNRUN_E_INTERNAL, node,
                               "%s() returned %d, which is no status", function,
                               (int)status);
-    if (attn_error_is_of(status, count))
+    if (node != NULL && !is_of_operators(status))
+        return attn_fail_node(ATTNRUN_E_INTERNAL, node,
+                              "%s() returned %s, which is no status of an operator",
+                              function, attnrun_status_name(status));
+    if (attn_error_is_of(status, count)) {
+        if (node != NULL && last_error.node_index < 0)
+            name_node(&last_error, node);
         return status;
+    }
     return attn_fail_node(status, node, "%s() failed without a message", function);
 }

@@ -144,6 +144,33 @@ static attn_status check_out(struct attn_step *step, int out)
     return ATTNRUN_OK;
 }
 
+/* An output that shows a part of an input lies within it; one that does not is computed. */
+static attn_status check_view(const struct attn_step *step, int32_t out)
+{
+    const attnrun_step *pub = &step->pub;
+    const attnrun_type *type = &pub->out[out];
+    const int32_t in = step->known_outputs[out].view_of;
+    attnrun_tensor from, to;
+    if (type->kind != ATTNRUN_TENSOR || !attn_type_is_concrete(type))
+        return ATTNRUN_OK;
+    if (in < 0 && pub->node->op->run == NULL && pub->node->op->expand == NULL)
+        return op_fail(pub, ATTNRUN_E_INTERNAL,
+                       "its row has no run(), and output %d shows no input", out);
+    if (in < 0 || pub->in[in].kind != ATTNRUN_TENSOR ||
+        !attn_type_is_concrete(&pub->in[in]))
+        return ATTNRUN_OK;
+    TRY(attn_type_to_tensor(type, &to));
+    TRY(attn_type_to_tensor(&pub->in[in], &from));
+    const int64_t offset = step->known_outputs[out].view_offset;
+    if (offset < 0 || offset > tensor_bytes(&from) ||
+        tensor_bytes(&to) > tensor_bytes(&from) - offset)
+        return op_fail(pub, ATTNRUN_E_INTERNAL,
+                       "output %d shows %s from byte %lld on, of %lld of input %d", out,
+                       attn_plural(tensor_bytes(&to), "byte"), (long long)offset,
+                       (long long)tensor_bytes(&from), in);
+    return ATTNRUN_OK;
+}
+
 attn_status attn_step_check_memory(const struct attn_step *step)
 {
     bool failed = step->pool != NULL && step->pool->failed != 0;
@@ -186,6 +213,8 @@ attn_status attn_step_infer(struct attn_step *step)
     TRY(attn_fail_quietly(status, step->errors, pub->node, "infer"));
     for (int i = 0; i < pub->n_out; i++)
         TRY(check_out(step, i));
+    for (int i = 0; i < pub->n_out; i++)
+        TRY(check_view(step, i));
     if (pub->n_phases < 1 || pub->n_phases > ATTNRUN_MAX_PHASES)
         return op_fail(pub, ATTNRUN_E_INTERNAL, "infer() states %s, expected 1 to %d",
                        attn_plural(pub->n_phases, "phase"), ATTNRUN_MAX_PHASES);

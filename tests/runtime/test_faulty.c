@@ -45,7 +45,7 @@ static attnrun_status faulty_pack(attnrun_pack *pack, int64_t *bytes, void *pack
 {
     (void)pack, (void)packed;
     *bytes = 0;
-    return fault.place == IN_PACK ? fault.status : ATTNRUN_OK;
+    return fail_in(IN_PACK, NULL);
 }
 
 static const attnrun_op_def faulty_op = { .struct_size = sizeof faulty_op,
@@ -138,8 +138,7 @@ static void test_faulty_statuses_are_told(void **state)
             fault.status = ATTNRUN_E_RANGE; /* the thread's last error has that status */
             check_fault(runtime, ATTNRUN_E_RANGE, functions[place]);
             fault.sentence = "four is too many";
-            if (place != IN_PACK)
-                check_fault(runtime, ATTNRUN_E_RANGE, "four is too many");
+            check_fault(runtime, ATTNRUN_E_RANGE, "four is too many");
         }
         attnrun_runtime_destroy(runtime);
     }
@@ -161,6 +160,123 @@ static void test_faulty_phases_are_told(void **state)
         check_fault(runtime, ATTNRUN_E_INTERNAL, "0 phases");
         attnrun_runtime_destroy(runtime);
     }
+}
+
+/* What an operator does not return, and what pack() says. */
+static void test_statuses_of_calls_are_none_of_operators(void **state)
+{
+    (void)state;
+    static const attnrun_status none[] = { ATTNRUN_E_USAGE,   ATTNRUN_E_IO,
+                                           ATTNRUN_E_PARSE,   ATTNRUN_E_PATH,
+                                           ATTNRUN_E_VERSION, ATTNRUN_E_NONFINITE };
+    attnrun_runtime *runtime = faulty_runtime(1);
+    for (enum place place = IN_INFER; place <= IN_PACK; place++)
+        for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+            fault.place = place;
+            fault.status = none[i];
+            fault.sentence = i % 2 ? "called wrongly" : NULL;
+            check_fault(runtime, ATTNRUN_E_INTERNAL, "which is no status of an operator");
+        }
+    fault.place = IN_PACK;
+    fault.status = ATTNRUN_E_ATTR;
+    fault.sentence = "four is too many";
+    check_fault(runtime, ATTNRUN_E_ATTR, "ATTR: four is too many");
+    attnrun_runtime_destroy(runtime);
+}
+
+/* ---- rows, views and constants ---- */
+
+static struct {
+    int64_t offset, packed_bytes;
+    bool view;
+} given;
+
+static attnrun_status view_infer(attnrun_step *step)
+{
+    step->out[0] = step->in[0];
+    if (given.view)
+        attnrun_step_view(step, 0, 0, given.offset);
+    return ATTNRUN_OK;
+}
+
+static void test_views_lie_within_their_input(void **state)
+{
+    (void)state;
+    attnrun_op_def op = faulty_op;
+    attnrun_runtime *runtime = faulty_runtime(1);
+    op.infer = view_infer;
+    op.pack = NULL;
+    OK(attnrun_register_op(runtime, &op));
+    given.view = true;
+    for (int i = 0; i < 4; i++) {
+        given.offset = (int64_t[]){ -4, 1, 1 << 20, INT64_MIN }[i];
+        check_fault(runtime, ATTNRUN_E_INTERNAL, "output 0 shows 16 bytes from byte");
+    }
+    given.offset = 0;
+    OK(try_faulty(runtime));
+    op.run = NULL;
+    OK(try_faulty(runtime));
+    given.view = false;
+    check_fault(runtime, ATTNRUN_E_INTERNAL, "has no run(), and output 0 shows no input");
+    attnrun_runtime_destroy(runtime);
+}
+
+static void test_rows_with_unknown_flags_are_refused(void **state)
+{
+    (void)state;
+    attnrun_runtime *runtime = faulty_runtime(1);
+    attnrun_op_def op = faulty_op;
+    op.flags = 1u << 30;
+    FAILS(ATTNRUN_E_USAGE, "flags 0x40000000", attnrun_register_op(runtime, &op));
+    op.flags = 0;
+    op.storage_in = 1;
+    FAILS(ATTNRUN_E_USAGE, "storage_in 0x1", attnrun_register_op(runtime, &op));
+    attnrun_runtime_destroy(runtime);
+}
+
+static attnrun_status replacing_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    pack->replaces = 1;
+    *bytes = given.packed_bytes;
+    if (packed != NULL)
+        memcpy(packed, pack->x[0].data, 16);
+    return ATTNRUN_OK;
+}
+
+static attnrun_status packed_run(const attnrun_step *step, const attnrun_work *work)
+{
+    (void)work;
+    assert_null(step->x[0].data);
+    assert_int_equal(step->x[0].dims[0], 4);
+    memcpy(step->y[0].data, step->node->packed, 16);
+    return ATTNRUN_OK;
+}
+
+static void test_what_pack_replaces_is_null(void **state)
+{
+    (void)state;
+    float x[4] = { 10, 20, 30, 40 };
+    attnrun_tensor y;
+    attnrun_runtime *runtime = faulty_runtime(1);
+    attnrun_op_def op = faulty_op;
+    op.flags = ATTNRUN_OP_IMPURE; /* not folded */
+    op.pack = replacing_pack;
+    op.run = packed_run;
+    OK(attnrun_register_op(runtime, &op));
+    attnrun_model *model = open_model(runtime, write_faulty(true), 0);
+    attnrun_context *context = NULL;
+    given.packed_bytes = -4;
+    FAILS(ATTNRUN_E_INTERNAL, "pack() states -4 bytes",
+          attnrun_context_create(model, &context));
+    given.packed_bytes = 16;
+    context = make_context(model);
+    set_input(context, 0, ATTNRUN_F32, "4", x);
+    OK(attnrun_run(context, NULL));
+    OK(attnrun_output(context, 0, &y));
+    assert_true(((float *)y.data)[3] == 44);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
 }
 
 /* ---- what functions for operators are given ---- */
@@ -204,7 +320,7 @@ static void test_functions_for_operators_take_null(void **state)
     const attnrun_dim one = attnrun_dim_make(1);
     attnrun_dim value;
     const int64_t dims[1] = { 1 };
-    FAILS(ATTNRUN_E_USAGE, "step is NULL", attnrun_step_fail(NULL, ATTNRUN_E_RANGE, "x"));
+    FAILS(ATTNRUN_E_RANGE, "RANGE: x", attnrun_step_fail(NULL, ATTNRUN_E_RANGE, "x"));
     FAILS(ATTNRUN_E_USAGE, "step is NULL",
           attnrun_step_alloc(NULL, 0, ATTNRUN_F32, 1, dims));
     FAILS(ATTNRUN_E_USAGE, "work is NULL", attnrun_work_poll(NULL));
@@ -360,6 +476,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_faulty_statuses_are_told),
         cmocka_unit_test(test_faulty_phases_are_told),
+        cmocka_unit_test(test_statuses_of_calls_are_none_of_operators),
+        cmocka_unit_test(test_views_lie_within_their_input),
+        cmocka_unit_test(test_rows_with_unknown_flags_are_refused),
+        cmocka_unit_test(test_what_pack_replaces_is_null),
         cmocka_unit_test(test_places_that_a_node_lacks_are_left_alone),
         cmocka_unit_test(test_functions_for_operators_take_null),
         cmocka_unit_test(test_success_leaves_the_last_error),
