@@ -45,14 +45,15 @@ const struct cli_command cli_commands[] = {
       "Opening it packs nothing, and processes that map the same file share its memory. "
       "A file for another instruction set or another version of attnrun is refused. "
       "check --verify and run --verify read the whole file and compare its hash." },
-    { "compile", CLI_COMPILE, 1, 1, "[options] model.onnx -o model.c",
-      "write a model as a C file", command_compile,
+    { "compile", CLI_COMPILE, 1, -1, "[options] model.onnx... -o model.c",
+      "write models as a C file", command_compile,
       "The C file contains the packed model (see pack) as an array, and a table of the "
       "operators that the model uses. A program that is linked with it and with "
       "libattnrun.a opens the model by passing the source model_NAME of NAME.c to "
-      "attnrun_model_open(). No file is read, and no other operator or rewrite pass is "
-      "linked. Such a program opens this model only, on CPUs with the instruction set "
-      "that it was compiled for (--isa)." },
+      "attnrun_model_open(). Several models are model_NAME of their own files; a program "
+      "has one such C file. No file is read, and no other operator or rewrite pass is "
+      "linked. Such a program opens these models only, on CPUs with the instruction set "
+      "that they were compiled for (--isa)." },
     { "optimize", CLI_OPTIMIZE, 1, 1, "[options] model.onnx -o out.onnx",
       "write a simpler ONNX model with the same outputs", command_optimize,
       "Nodes with constant inputs are computed, unused and repeated nodes are removed, "

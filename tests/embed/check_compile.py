@@ -65,6 +65,38 @@ def check(folder, name, model, sizes):
     print(f"{name}: {len(named)} operators of {len(rows)} rows, {program.stat().st_size} bytes")
 
 
+def check_several(folder, library):
+    """Two models in one program; a second C file, or two models of one name, do not fit."""
+    (folder / "other").mkdir()
+    models = [cli_models.two_layers(folder / "two.onnx"), cli_models.gelu(folder / "gelu.onnx")]
+    compiled, main = folder / "both.c", folder / "main.c"
+    said = subprocess.run([ATTNRUN, "compile", *models, "-o", compiled], capture_output=True,
+                          text=True, check=True).stdout
+    assert "of 2 models" in said and said.endswith("as model_two, model_gelu\n"), said
+    # compiled.c twice, its main() called by another one.
+    main.write_text("int run_two(void);\nint run_gelu(void);\n"
+                    "int main(void) { return run_two() | run_gelu(); }\n")
+    example = [f"{SOURCE}/tools/examples/compiled.c", f"-I{SOURCE}/runtime", "-std=c11"]
+    for name in ("two", "gelu"):
+        subprocess.run(["cc", *example, f"-DMODEL=model_{name}", f"-Dmain=run_{name}", "-c", "-o",
+                        folder / f"{name}.o"], check=True)
+    subprocess.run(["cc", f"-I{SOURCE}/runtime", "-std=c11", "-Wall", "-Wextra", "-Wpedantic",
+                    "-Werror", "-o", folder / "both", main, folder / "two.o", folder / "gelu.o",
+                    compiled, LIBRARY, *library], check=True)
+    got = subprocess.run([folder / "both"], capture_output=True, text=True, check=True).stdout
+    expected = []
+    for name, model in zip(("two", "gelu"), models):
+        sizes = [word for d in sorted(sizes_of(model)) for word in ("-s", f"{d}=2")]
+        subprocess.run([ATTNRUN, "run", model, "-i", "x=ones", *sizes, "-q", "-o",
+                        folder / f"{name}.npy"], check=True)
+        expected += numpy.load(folder / f"{name}.npy").ravel().tolist()
+    assert [numpy.float32(v) for v in got.split()] == expected, got
+    failed = subprocess.run([ATTNRUN, "compile", models[0],
+                             cli_models.relu(folder / "other" / "two.onnx"), "-o", compiled],
+                            capture_output=True, text=True)
+    assert failed.returncode == 2 and "would be model_two" in failed.stderr, failed
+
+
 def check_name(folder, name, model):
     """A file may be called as a keyword, a type or a name that the C file has for itself."""
     compiled = folder / f"{name}.c"
@@ -87,6 +119,7 @@ with tempfile.TemporaryDirectory() as made:
           ["ids", "attention_mask"])
     for name in ("int", "words", "attn_ops", "uint64_t"):
         check_name(folder, name, cli_models.relu(folder / "relu.onnx"))
+    check_several(folder, [*FLAGS, "-lpthread", "-ldl", "-lm"])
     failed = subprocess.run([ATTNRUN, "compile", folder / "net.onnx"], capture_output=True,
                             text=True)
     assert failed.returncode == 2 and "-o FILE is missing" in failed.stderr, failed

@@ -1,11 +1,13 @@
-/* compile_command.c - attnrun compile: a model as a C file.
+/* compile_command.c - attnrun compile: models as a C file.
  *
- * In: a model file, and -o model.c. Out: a C file with
- *   - the packed file (pack_command.c) as an array of words, aligned as it has to be;
- *   - attn_ops[], the rows of the operators that its nodes have, in the place of the library's
+ * In: model files, and -o model.c. Out: a C file with
+ *   - each packed file (pack_command.c) as an array of words, aligned as it has to be;
+ *   - attn_ops[], the rows of the operators that their nodes have, in the place of the library's
  *     list of all: what it does not name is not linked;
  *   - attn_passes[], which is empty: a packed model is rewritten already;
- *   - the attnrun_source that opens it, model_NAME for NAME.c. No code.
+ *   - the attnrun_source that opens each: model_NAME for NAME.c, or for each of several files
+ *     NAME.onnx. No code.
+ * A program has one attn_ops[], so one such file.
  * Words are in the order of bytes of this machine, and of all that the library runs on. */
 #include <ctype.h>
 #include <inttypes.h>
@@ -23,10 +25,12 @@ enum { WORDS_PER_LINE = 4 };
 struct c_file {
     struct output_file file;
     uint64_t word; /* in the making */
-    int64_t bytes, words;
+    int64_t bytes, words, all_bytes;
     bool *used; /* of op_symbols[] */
     bool foreign;
-    char name[64];
+    attnrun_model **models;
+    char (*names)[64];
+    int64_t n;
 };
 
 static void put(struct c_file *c, const char *format, ...) TOOL_PRINTF(2, 3);
@@ -103,19 +107,27 @@ static void name_of(const char *path, char *name, size_t bytes)
     name[n] = 0;
 }
 
-static attnrun_status put_file(struct c_file *c, attnrun_model *model, const char *isa)
+static void put_head(struct c_file *c, const char *isa)
 {
     put(c,
         "/* %s as C, for %s: made by attnrun %s.\n"
         " * Link it with libattnrun.a, and open the model:\n"
         " *\n"
         " *     extern const attnrun_source %s;\n"
-        " *     attnrun_model_open(NULL, &%s, &model); */\n"
+        " *     attnrun_model_open(NULL, &%s, &model);\n"
+        " *\n"
+        " * A program has one such file: attnrun compile takes several models. */\n"
         "#include <attnrun.h>\n\n",
-        c->name, isa, attnrun_version(), c->name, c->name);
-    put_rows(c);
-    put(c, "static const uint64_t words[] __attribute__((aligned(64))) = {");
-    attnrun_status status = attnrun_model_save(model, write_words, c);
+        c->names[0], isa, attnrun_version(), c->names[0], c->names[0]);
+}
+
+static attnrun_status put_model(struct c_file *c, int64_t i)
+{
+    const char *name = c->names[i];
+    c->bytes = c->words = 0;
+    put(c, "\nstatic const uint64_t words_of_%s[] __attribute__((aligned(64))) = {",
+        name);
+    attnrun_status status = attnrun_model_save(c->models[i], write_words, c);
     if (status != ATTNRUN_OK)
         return c->file.status != ATTNRUN_OK ? c->file.status : tool_fail_library(status);
     if (c->bytes % 8 != 0)
@@ -124,45 +136,85 @@ static attnrun_status put_file(struct c_file *c, attnrun_model *model, const cha
         "\n};\n\n"
         "extern const attnrun_source %s;\n"
         "const attnrun_source %s = { .struct_size = sizeof(attnrun_source),\n"
-        "    .data = words, .bytes = UINT64_C(%" PRId64 ") };\n",
-        c->name, c->name, c->bytes);
+        "    .data = words_of_%s, .bytes = UINT64_C(%" PRId64 ") };\n",
+        name, name, name, c->bytes);
+    c->all_bytes += c->bytes;
     return c->file.status;
 }
 
-static attnrun_status write_c(struct c_file *c, const struct cli *cli,
-                              attnrun_model *model)
+static attnrun_status put_file(struct c_file *c, const char *isa)
+{
+    put_head(c, isa);
+    put_rows(c);
+    for (int64_t i = 0; i < c->n; i++)
+        TRY(put_model(c, i));
+    return ATTNRUN_OK;
+}
+
+/* One model is called as the C file, several as their own files. */
+static attnrun_status choose_names(struct c_file *c, const struct cli *cli)
+{
+    for (int64_t i = 0; i < c->n; i++) {
+        name_of(c->n == 1 ? cli->output : cli->paths.v[i], c->names[i],
+                sizeof c->names[i]);
+        for (int64_t k = 0; k < i; k++)
+            if (strcmp(c->names[k], c->names[i]) == 0)
+                return tool_fail(ATTNRUN_E_USAGE, "both '%s' and '%s' would be %s",
+                                 tool_quote(cli->paths.v[k]), tool_quote(cli->paths.v[i]),
+                                 c->names[i]);
+    }
+    return ATTNRUN_OK;
+}
+
+static attnrun_status write_c(struct c_file *c, struct cli *cli)
 {
     attnrun_runtime_info info = { .struct_size = sizeof info };
+    if (c->used == NULL || c->models == NULL || c->names == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for the list");
+    TRY(choose_names(c, cli));
+    for (int64_t i = 0; i < c->n; i++) {
+        TRY(cli_open_model(cli, cli->paths.v[i], 0, &c->models[i]));
+        TRY_LIB(attnrun_model_ops(c->models[i], see_row, c));
+    }
     TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
-    TRY_LIB(attnrun_model_ops(model, see_row, c));
     if (c->foreign)
         return tool_fail(ATTNRUN_E_UNSUPPORTED,
                          "an operator of a plugin has no place in a compiled model");
-    name_of(cli->output, c->name, sizeof c->name);
     TRY(output_file_open(&c->file, cli->output));
-    return output_file_finish(&c->file, put_file(c, model, info.isa));
+    return output_file_finish(&c->file, put_file(c, info.isa));
+}
+
+static void say(const struct c_file *c, const struct cli *cli)
+{
+    int n = 0;
+    for (int32_t i = 0; i < op_n_symbols; i++)
+        n += c->used[i];
+    printf("%s: %s of %s, %s, as %s", tool_path(cli->output), text_bytes(c->all_bytes),
+           c->n == 1 ? "model" : tool_plural(c->n, "model"), tool_plural(n, "operator"),
+           c->names[0]);
+    for (int64_t i = 1; i < c->n; i++)
+        printf(", %s", c->names[i]);
+    printf("\n");
 }
 
 attnrun_status command_compile(struct cli *cli, int *exit_code)
 {
-    struct c_file c = { .bytes = 0 };
-    attnrun_model *model = NULL;
+    const size_t n = (size_t)cli->paths.n;
     *exit_code = 0;
     if (cli->output == NULL)
         return tool_fail(ATTNRUN_E_USAGE, "-o FILE is missing: attnrun compile "
                                           "model.onnx -o model.c");
-    TRY(cli_open_model(cli, cli->paths.v[0], 0, &model));
-    c.used = calloc((size_t)op_n_symbols, sizeof *c.used);
-    attnrun_status status = c.used != NULL
-                                ? write_c(&c, cli, model)
-                                : tool_fail(ATTNRUN_E_MEMORY, "no memory for the list");
-    attnrun_model_release(model);
-    int n = 0;
-    for (int32_t i = 0; i < op_n_symbols; i++)
-        n += c.used != NULL && c.used[i];
-    free(c.used);
+    struct c_file c = { .n = cli->paths.n,
+                        .used = calloc((size_t)op_n_symbols, sizeof *c.used),
+                        .models = calloc(n, sizeof(attnrun_model *)),
+                        .names = calloc(n, sizeof *c.names) };
+    const attnrun_status status = write_c(&c, cli);
     if (status == ATTNRUN_OK && !cli->quiet && !file_is_stream(cli->output))
-        printf("%s: %s of model, %s, as %s\n", tool_path(cli->output),
-               text_bytes(c.bytes), tool_plural(n, "operator"), c.name);
+        say(&c, cli);
+    for (size_t i = 0; c.models != NULL && i < n; i++)
+        attnrun_model_release(c.models[i]);
+    free(c.used);
+    free(c.models);
+    free(c.names);
     return status;
 }
