@@ -66,15 +66,9 @@ static ALWAYS_INLINE void put_tile(const struct attn_blocked_conv *d, v_f32 (*ac
     }
 }
 
-static ALWAYS_INLINE void sum_tile(const struct attn_blocked_conv *d,
-                                   const struct place *at, const int n, const int nv,
-                                   const int type)
+static ALWAYS_INLINE void begin_tile(const struct attn_blocked_conv *d, v_f32 (*acc)[2],
+                                     const struct place *at, const int n, const int nv)
 {
-    v_f32 acc[PIXELS][2];
-    const int32_t *pixels = d->pixels + at->pixel;
-    const uint16_t *w = at->w;
-    const int64_t w_row = at->w_row;
-    const char *next = at->next;
     UNROLL
     for (int v = 0; v < nv; v++) {
         const v_f32 bias =
@@ -83,6 +77,16 @@ static ALWAYS_INLINE void sum_tile(const struct attn_blocked_conv *d,
         for (int i = 0; i < n; i++)
             acc[i][v] = bias;
     }
+}
+
+static ALWAYS_INLINE void sum_tile(const struct attn_blocked_conv *d, v_f32 (*acc)[2],
+                                   const struct place *at, const int n, const int nv,
+                                   const int type)
+{
+    const int32_t *pixels = d->pixels + at->pixel;
+    const uint16_t *w = at->w;
+    const int64_t w_row = at->w_row;
+    const char *next = at->next;
     for (int64_t t = 0; t < d->n_taps; t++) {
         const float *x[PIXELS];
         UNROLL
@@ -108,18 +112,20 @@ static ALWAYS_INLINE void sum_tile(const struct attn_blocked_conv *d,
             }
         }
     }
-    put_tile(d, acc, at, n, nv);
 }
 
 static ALWAYS_INLINE void run_tile(const struct attn_blocked_conv *d,
                                    const struct place *at, const int n, const int nv)
 {
+    v_f32 acc[PIXELS][2];
+    begin_tile(d, acc, at, n, nv);
     if (d->w_type == ATTN_B_F32)
-        sum_tile(d, at, n, nv, ATTN_B_F32);
+        sum_tile(d, acc, at, n, nv, ATTN_B_F32);
     else if (d->w_type == ATTN_B_F16)
-        sum_tile(d, at, n, nv, ATTN_B_F16);
+        sum_tile(d, acc, at, n, nv, ATTN_B_F16);
     else
-        sum_tile(d, at, n, nv, ATTN_B_BF16);
+        sum_tile(d, acc, at, n, nv, ATTN_B_BF16);
+    put_tile(d, acc, at, n, nv);
 }
 
 static inline void panel_done(const struct attn_blocked_conv *d, const struct place *at,

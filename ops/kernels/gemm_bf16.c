@@ -166,7 +166,7 @@ static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
 
 static void multiply_tile(struct tile *t, size_t m, size_t width)
 {
-    tiles[t->a_col != 0][width / VF - 1][m - 1](t);
+    tiles[width / VF - 1][m - 1](t);
 }
 
 #define BEGIN_TILES()

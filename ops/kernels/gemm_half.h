@@ -13,9 +13,9 @@
 
 enum { HALF_AHEAD = 32 }; /* rows of the panel */
 
-static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr, const bool f16)
+static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
+                                        const int mr, const bool f16)
 {
-    v_f32 acc[MR][2] = { { { 0 } } };
     const float *a = t->a;
     const uint16_t *b = t->half;
     const ptrdiff_t a_row = t->a_col != 0 ? 1 : t->a_row;
@@ -36,18 +36,21 @@ static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr, const boo
             floats += NR;
         }
     }
+}
+
+static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr)
+{
+    v_f32 acc[MR][2] = { { { 0 } } };
+    if (t->half_type == ATTN_B_F16)
+        half_products(t, acc, mr, true);
+    else
+        half_products(t, acc, mr, false);
     tile_end(t, acc, mr, 2);
 }
 
 /* clang-format off */
 #define HALF_TILE(mr, nv)                                                                \
-    static void half_tile_##mr(const struct tile *t)                                     \
-    {                                                                                    \
-        if (t->half_type == ATTN_B_F16)                                                  \
-            half_sum(t, mr, true);                                                       \
-        else                                                                             \
-            half_sum(t, mr, false);                                                      \
-    }
+    static void half_tile_##mr(const struct tile *t) { half_sum(t, mr); }
 ATTN_EACH_ROW(ATTN_F32_ROWS, HALF_TILE, 2)
 #define HALF(mr, nv) half_tile_##mr,
 static void (*const half_tiles[MR])(const struct tile *t) = {

@@ -6,7 +6,7 @@
  *   stored_bytes(g)  bytes of a word of a packed B in memory; 0: it is not prefetched
  *   find_panel()     a panel of a block of B: in place, or in scratch
  *   find_rows()      a block of A: in place, or in scratch
- *   multiply_tile()  m rows and `width` columns, as tiles[][][] do
+ *   multiply_tile()  m rows and `width` columns, as tiles[][] do
  * Out: run_groups().
  *
  * A panel of B of one block of K (48 KiB) stays in a near cache while the rows of A are

@@ -6,7 +6,7 @@
  * tiles have a text of their own. If tiles have more rows than the registers of vectors,
  * TILE_ROWS, and K_STEP and K_BLOCK: a block of K is a multiple of the first and has at
  * most as many words as the second. An element of A, B and K is a word of 4 bytes: a
- * float, or a pair of 16-bit elements. Out: tiles[][][], struct block.
+ * float, or a pair of 16-bit elements. Out: tiles[][], struct block.
  *
  * MR x NR: 14 x 32 (AVX-512), 6 x 16 (AVX2), 12 x 8 (NEON), 6 x 8 (base). These sizes
  * fill the registers. */
@@ -77,10 +77,9 @@ static ALWAYS_INLINE void tile_end(const struct tile *t, v_f32 (*acc)[2], const 
         v_store(t->out + i * t->out_row + v * VF, acc[i][v]);
 }
 
-static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int nv,
-                                   const bool transposed)
+static ALWAYS_INLINE void tile_products(const struct tile *t, v_f32 (*acc)[2],
+                                        const int mr, const int nv, const bool transposed)
 {
-    v_f32 acc[MR][2] = { { { 0 } } }; /* a loop of zeros would keep it on clang's stack */
     const float *a = t->a, *b = t->b;
     const ptrdiff_t a_row = transposed ? 1 : t->a_row, a_col = transposed ? t->a_col : 1;
     const ptrdiff_t b_row = t->b_row;
@@ -102,34 +101,36 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
             __builtin_prefetch(next, 0, 2); /* into L2: L1 is full of this panel */
         for (int line = 0; line < t->a_strip && fetch < last; line++)
             __builtin_prefetch(*fetch++, 0, 2);
-        UNROLL
-        for (int s = 0; s < STRIP; s++, a += a_col, b += b_row)
+        for (int s = 0; s < STRIP; s += steps_at_once(mr, nv))
+            UNROLL
+        for (int u = 0; u < steps_at_once(mr, nv); u++, a += a_col, b += b_row)
             GEMM_STEP(acc, a, a_row, b, mr, nv);
     }
     for (; k > 0; k--, a += a_col, b += b_row)
         GEMM_STEP(acc, a, a_row, b, mr, nv);
+}
+
+/* Two loops with one end, which is as long as they are. */
+static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int nv)
+{
+    v_f32 acc[MR][2] = { { { 0 } } }; /* a loop of zeros would keep it on clang's stack */
+    if (t->a_col != 0)
+        tile_products(t, acc, mr, nv, true);
+    else
+        tile_products(t, acc, mr, nv, false);
     tile_end(t, acc, mr, nv);
 }
 
 /* clang-format off */
 #define TILE(mr, nv)                                                                     \
-    static void tile_##mr##x##nv(const struct tile *t)                                   \
-    {                                                                                    \
-        tile_sum(t, mr, nv, false);                                                      \
-    }                                                                                    \
-    static void tile_t##mr##x##nv(const struct tile *t) { tile_sum(t, mr, nv, true); }
+    static void tile_##mr##x##nv(const struct tile *t) { tile_sum(t, mr, nv); }
 ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 1)
 ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 2)
-#define AS_IS(mr, nv)      tile_##mr##x##nv,
-#define TRANSPOSED(mr, nv) tile_t##mr##x##nv,
-#define TILES(kind)                                                                      \
-    { { ATTN_EACH_ROW(ATTN_F32_ROWS, kind, 1) }, { ATTN_EACH_ROW(ATTN_F32_ROWS, kind, 2) } }
-static void (*const tiles[2][2][MR])(const struct tile *t) = {
-    TILES(AS_IS), TILES(TRANSPOSED), /* of A */
+#define ENTRY(mr, nv) tile_##mr##x##nv,
+static void (*const tiles[2][MR])(const struct tile *t) = {
+    { ATTN_EACH_ROW(ATTN_F32_ROWS, ENTRY, 1) }, { ATTN_EACH_ROW(ATTN_F32_ROWS, ENTRY, 2) }
 };
-#undef TILES
-#undef TRANSPOSED
-#undef AS_IS
+#undef ENTRY
 #undef TILE
 /* clang-format on */
 

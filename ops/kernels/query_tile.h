@@ -163,8 +163,9 @@ static ALWAYS_INLINE void score(const struct score_tile *t, const int mr, const 
             next_rows = prefetch_next(next_rows, next_row, EACH * i + each);
         if (i % STRIPS == 0)
             prefetch_list(t->prefetch);
-        UNROLL
-        for (int s = 0; s < STRIP; s++, k++, q += nv * VF)
+        for (int s = 0; s < STRIP; s += steps_at_once(mr, nv))
+            UNROLL
+        for (int u = 0; u < steps_at_once(mr, nv); u++, k++, q += nv * VF)
             product_step(acc, k, k_row, q, mr, nv);
     }
     for (size_t d = strips * STRIP; d < t->words; d++, k++, q += nv * VF)
@@ -235,8 +236,10 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
         for (size_t i = 0; i < strips; i++) {
             if (i % STRIPS == 0)
                 prefetch_list(tile->prefetch);
-            UNROLL
-            for (int s = 0; s < STRIP; s++, v += v_row, scores += EACH * ROW)
+            for (int s = 0; s < STRIP; s += steps_at_once(mr, nv))
+                UNROLL
+            for (int u = 0; u < steps_at_once(mr, nv);
+                 u++, v += v_row, scores += EACH * ROW)
                 value_step(acc, v, scores, lanes, mr, nv);
         }
         for (size_t j = strips * STRIP; j < n; j++, v += v_row, scores += EACH * ROW)
