@@ -1,14 +1,16 @@
 """tools/packaging/size.py has every folder of the library and each instruction set, and its sums
-are those of the objects.
+are those of the objects; the stripped library has at most the bytes that are stored here.
 
-usage: check_size.py SOURCE BUILD
+usage: check_size.py SOURCE BUILD [--whole]    (gcc, x86-64, release, nothing left out)
 """
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-source, build = map(Path, sys.argv[1:])
+MAX_STRIPPED = 4_400_000  # a little above what it is; where it grows, say in the commit what for
+
+source, build = map(Path, sys.argv[1:3])
 done = subprocess.run([sys.executable, source / "tools" / "packaging" / "size.py", build, "--json"],
                       check=True, capture_output=True, text=True)
 sizes = json.loads(done.stdout)
@@ -18,4 +20,6 @@ missing = (folders | {"runtime", "loaders", "kernels base", "schema of ONNX"}) -
 assert not missing, missing
 assert all(v > 0 for v in sizes["bytes"].values()), sizes
 assert sizes["all_bytes"] == sum(sizes["bytes"].values())
+whole = "--whole" in sys.argv
+assert not whole or 0 < sizes["stripped_bytes"] <= MAX_STRIPPED, sizes
 print(f"ok: {len(sizes['bytes'])} places, {sizes['all_bytes']} bytes")

@@ -31,4 +31,11 @@ if(sanitized) # sanitizers bring symbols and flags of their own
     set_tests_properties(package_packages PROPERTIES DISABLED ON)
   endif()
 endif()
-add_python_test(package_size package/check_size.py ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+set(whole)
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND isa_machine STREQUAL "x86_64" AND
+   CMAKE_BUILD_TYPE STREQUAL "Release" AND kernel_level STREQUAL "-O3" AND NOT ATTNRUN_ISAS AND
+   ATTNRUN_BLAS AND ATTNRUN_BF16 AND ATTNRUN_PACKED_RELOCATIONS)
+  set(whole --whole)
+endif()
+add_python_test(package_size package/check_size.py ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_BINARY_DIR}
+  ${whole})
