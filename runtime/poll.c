@@ -9,6 +9,7 @@
 
 _Thread_local struct attn_meter attn_meter;
 int64_t (*attn_poll_clock)(void);
+int64_t attn_poll_interval = ATTN_POLL_BYTES;
 
 int64_t attn_poll_now_ns(void)
 {
@@ -57,7 +58,7 @@ attn_status attn_poll(void)
 {
     int32_t stop = attn_meter.control != NULL ? look(attn_meter.control) : ATTN_GO;
     attn_meter.left =
-        stop == ATTN_GO ? ATTN_POLL_BYTES : 0; /* all that follow say it too */
+        stop == ATTN_GO ? attn_poll_interval : 0; /* all that follow say it too */
     if (stop == ATTN_GO)
         return ATTNRUN_OK;
     if (stop == ATTN_STOP_TIME)

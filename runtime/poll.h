@@ -26,6 +26,8 @@ struct attn_control {
  * of the system. */
 extern int64_t (*attn_poll_clock)(void);
 int64_t attn_poll_now_ns(void);
+/* Bytes of work between two polls: ATTN_POLL_BYTES. Tests make it 0, and all work polls. */
+extern int64_t attn_poll_interval;
 
 /* The deadline of a call that may take `timeout_us` from now on; 0: none. */
 void attn_control_start(struct attn_control *control, int64_t timeout_us);

@@ -324,13 +324,14 @@ static struct pb all_parts(bool external, bool unknown)
 /* ---- tests ---- */
 
 static attnrun_status open_it(attnrun_runtime *runtime, const struct pb *pb,
-                              uint32_t flags, const char *folder, attnrun_model **model)
+                              uint32_t flags, const char *beside, attnrun_model **model)
 {
     const attnrun_source source = { .struct_size = sizeof source,
                                     .flags = flags | ATTNRUN_ALLOW_MISSING,
                                     .data = pb->data,
                                     .bytes = pb->bytes,
-                                    .external_dir = folder };
+                                    .external_dir = beside,
+                                    .timeout_us = 1000000 };
     *model = NULL;
     return attnrun_model_open(runtime, &source, model);
 }
@@ -362,35 +363,51 @@ static int32_t count_bytes(void *user, const void *bytes, uint64_t n)
 
 /* 0: open; 1: open with data of files; 2: write again; 3: simplified. */
 static attnrun_status one_way(attnrun_runtime *runtime, const struct pb *pb, int way,
-                              const char *folder)
+                              const char *beside)
 {
     attnrun_model *model = NULL;
     uint64_t written = 0;
     const attnrun_source source = { .struct_size = sizeof source,
                                     .data = pb->data,
                                     .bytes = pb->bytes,
-                                    .external_dir = folder };
+                                    .external_dir = beside,
+                                    .timeout_us = 1000000 };
     const attnrun_onnx_edit edit = { .struct_size = sizeof edit,
                                      .flags = way == 3 ? ATTNRUN_ONNX_SIMPLIFY : 0 };
     if (way >= 2)
         return attnrun_save_onnx(runtime, &source, &edit, count_bytes, &written, NULL);
     const attnrun_status status =
-        open_it(runtime, pb, way == 1 ? ATTNRUN_COPY : 0, folder, &model);
+        open_it(runtime, pb, way == 1 ? ATTNRUN_COPY : 0, beside, &model);
     attnrun_model_release(model);
     return status;
 }
 
-static void test_memory_that_runs_out(void **state)
+static char folder[] = "/tmp/attnrun-parts-XXXXXX", weights_path[64];
+
+static int make_folder(void **state)
 {
-    char folder[] = "/tmp/attnrun-parts-XXXXXX", path[64];
     static const char weights[32] = { 1 };
     (void)state;
     assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/weights.bin", folder);
-    FILE *file = fopen(path, "wb");
+    snprintf(weights_path, sizeof weights_path, "%s/weights.bin", folder);
+    FILE *file = fopen(weights_path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(weights, 1, sizeof weights, file), sizeof weights);
     fclose(file);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    unlink(weights_path);
+    rmdir(folder);
+    return 0;
+}
+
+static void test_memory_that_runs_out(void **state)
+{
+    (void)state;
     attn_pool_apart = true; /* each piece of a pool is an allocation */
     for (int way = 0; way < 4; way++) {
         struct pb pb = all_parts(way % 2 == 1, way < 2);
@@ -416,8 +433,37 @@ static void test_memory_that_runs_out(void **state)
         pb_free(&pb);
     }
     attn_pool_apart = false;
-    unlink(path);
-    rmdir(folder);
+}
+
+/* ---- the deadline at each poll ---- */
+
+struct timed {
+    struct pb pb;
+    int way;
+};
+
+static attnrun_status one_timed_way(void *user)
+{
+    const struct timed *timed = user;
+    struct test_memory memory;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 1);
+    const attnrun_status status = one_way(runtime, &timed->pb, timed->way, folder);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+    return status;
+}
+
+static void test_time_that_runs_out(void **state)
+{
+    (void)state;
+    for (int way = 1; way < 4; way++) {
+        struct timed timed = { all_parts(way % 2 == 1, way < 2), way };
+        const int64_t stopped = stop_at_polls(one_timed_way, &timed, 17, 700);
+        print_message("way %d: stopped %d times\n", way, (int)stopped);
+        assert_true(stopped > 100);
+        pb_free(&timed.pb);
+    }
 }
 
 /* What cannot be written is said. */
@@ -480,8 +526,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_it_opens),
         cmocka_unit_test(test_memory_that_runs_out),
+        cmocka_unit_test(test_time_that_runs_out),
         cmocka_unit_test(test_what_cannot_be_written),
         cmocka_unit_test(test_each_byte),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -5,6 +5,7 @@
 #include "../runtime/harness.h"
 
 #include "../../loaders/packed_format.h"
+#include "poll.h"
 
 enum { ROOM = 1 << 18 };
 
@@ -121,9 +122,11 @@ static void set_hashes(struct file *file)
 static attnrun_status try_file(attnrun_runtime *runtime, const struct file *file,
                                uint32_t flags)
 {
-    const attnrun_source source = {
-        .struct_size = sizeof source, .data = file->data, .bytes = file->n, .flags = flags
-    };
+    const attnrun_source source = { .struct_size = sizeof source,
+                                    .data = file->data,
+                                    .bytes = file->n,
+                                    .flags = flags,
+                                    .timeout_us = 1000000 };
     attnrun_model *model = NULL;
     attnrun_context *context = NULL;
     attnrun_status status = attnrun_model_open(runtime, &source, &model);
@@ -423,6 +426,58 @@ static void test_memory_that_runs_out(void **state)
     free(file);
 }
 
+/* ---- the deadline at each poll ---- */
+
+static struct file *timed_file;
+static uint32_t timed_flags;
+
+static attnrun_status open_timed(void *user)
+{
+    struct test_memory memory;
+    (void)user;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 1);
+    const attnrun_status status = try_file(runtime, timed_file, timed_flags);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+    return status;
+}
+
+/* Of a model that is open; the weights are packed by this call. */
+static attnrun_status save_timed(void *user)
+{
+    struct test_memory memory;
+    (void)user;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 1);
+    const int64_t interval = attn_poll_interval;
+    struct attn_meter before = attn_poll_enter(NULL); /* opening is not what is stopped */
+    attn_poll_interval = ATTN_POLL_BYTES;
+    attnrun_model *model = open_model(runtime, write_model(), 0);
+    attn_poll_leave(before);
+    attn_poll_interval = interval;
+    timed_file->n = 0;
+    const attnrun_status status = attnrun_model_save(model, take_piece, timed_file);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+    return status;
+}
+
+static void test_time_that_runs_out(void **state)
+{
+    (void)state;
+    timed_file = calloc(1, sizeof *timed_file);
+    pack(timed_file);
+    timed_flags = ATTNRUN_VERIFY;
+    const int64_t opening = stop_at_polls(open_timed, NULL, 1, 0),
+                  saving = stop_at_polls(save_timed, NULL, 1, 0);
+    print_message("opening was stopped %d times, saving %d\n", (int)opening, (int)saving);
+    assert_true(opening > 50 && saving > 40);
+    OK(open_timed(NULL)); /* what the last call has saved, whole */
+    free(timed_file);
+}
+
 static void test_a_writer_that_fails(void **state)
 {
     struct file *file = calloc(1, sizeof *file);
@@ -521,38 +576,9 @@ static void test_weights_that_shrink_too_much(void **state)
     free(file);
 }
 
-/* Of bytes 7 i + 3, as a program in another language has them, whole and in pieces: a file that an
- * older build wrote is read. */
-static void test_packed_hash_is_that_of_the_format(void **state)
-{
-    (void)state;
-    static const struct {
-        int64_t n;
-        uint64_t hash;
-    } rows[] = {
-        { 0, UINT64_C(0xF98A712A3A6A211C) },  { 1, UINT64_C(0x620368992CA1265B) },
-        { 31, UINT64_C(0x1EBB9AB038943CF7) }, { 32, UINT64_C(0xB59DD13F639121D5) },
-        { 33, UINT64_C(0x08D2A828357AA34A) }, { 1000, UINT64_C(0x6A9B5AB1B4E97174) },
-    };
-    uint8_t bytes[1000];
-    for (size_t i = 0; i < sizeof bytes; i++)
-        bytes[i] = (uint8_t)(7 * i + 3);
-    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
-        for (int64_t piece = 1; piece <= 1000; piece = 3 * piece + 1) {
-            struct attn_packed_hash hash;
-            assert_true(attn_packed_hash_of(bytes, rows[k].n) == rows[k].hash);
-            attn_packed_hash_begin(&hash);
-            for (int64_t at = 0; at < rows[k].n; at += piece)
-                attn_packed_hash_add(&hash, bytes + at,
-                                     at + piece < rows[k].n ? piece : rows[k].n - at);
-            assert_true(attn_packed_hash_end(&hash) == rows[k].hash);
-        }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_packed_hash_is_that_of_the_format),
         cmocka_unit_test(test_each_word_of_the_graph),
         cmocka_unit_test(test_a_graph_that_ends_early),
         cmocka_unit_test(test_each_byte_of_the_head),
@@ -561,6 +587,7 @@ int main(void)
         cmocka_unit_test(test_options_after_packing),
         cmocka_unit_test(test_an_odd_address),
         cmocka_unit_test(test_memory_that_runs_out),
+        cmocka_unit_test(test_time_that_runs_out),
         cmocka_unit_test(test_a_writer_that_fails),
         cmocka_unit_test(test_weights_that_shrink_too_much),
     };

@@ -253,6 +253,51 @@ static void test_faults_of_every_part(void **state)
     attn_pool_apart = false;
 }
 
+/* ---- the deadline at each poll ---- */
+
+/* Opens and runs two shapes, each under a timeout of its own. */
+static attnrun_status run_timed(void *user)
+{
+    const struct subject *subject = user;
+    const attnrun_run_options options = { .struct_size = sizeof options,
+                                          .timeout_us = 1000000 };
+    struct trial trial = { .model = NULL };
+    test_memory_init(&trial.memory);
+    trial.runtime = make_runtime(&trial.memory, 1);
+    trial.data = onnx_end(subject->write(), &trial.bytes);
+    const attnrun_source source = { .struct_size = sizeof source,
+                                    .data = trial.data,
+                                    .bytes = trial.bytes,
+                                    .timeout_us = 1000000 };
+    attnrun_status status = attnrun_model_open(trial.runtime, &source, &trial.model);
+    if (status == ATTNRUN_OK)
+        status = attnrun_context_create(trial.model, &trial.context);
+    for (int shape = 0; shape < 2 && status == ATTNRUN_OK; shape++) {
+        subject->bind(trial.context, shape);
+        status = attnrun_run(trial.context, &options);
+        if (status == ATTNRUN_OK)
+            check(trial.context, subject->n_outputs, &expected[shape]);
+    }
+    attnrun_context_destroy(trial.context);
+    attnrun_model_release(trial.model);
+    attnrun_runtime_destroy(trial.runtime);
+    free(trial.data);
+    test_memory_check(&trial.memory);
+    return status;
+}
+
+static void test_deadline_at_every_poll(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SUBJECTS; i++) {
+        struct subject subject = subjects[i];
+        find_expected(&subject);
+        const int64_t n = stop_at_polls(run_timed, &subject, 5, 500);
+        print_message("%s: stopped %d times\n", subject.name, (int)n);
+        assert_true(n > 50);
+    }
+}
+
 static void test_faults_of_the_runtime(void **state)
 {
     (void)state;
@@ -473,6 +518,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_faults_of_every_allocation),
         cmocka_unit_test(test_faults_of_every_part),
+        cmocka_unit_test(test_deadline_at_every_poll),
         cmocka_unit_test(test_faults_of_the_runtime),
         cmocka_unit_test(test_faults_of_the_budget),
         cmocka_unit_test(test_faults_of_every_file_call),
