@@ -301,6 +301,112 @@ struct onnx_writer *write_loop(void)
     return w;
 }
 
+static void write_row_sums(struct onnx_writer *w)
+{
+    onnx_float(w, "start", 0);
+    onnx_node(w, "Scan", "start,x", "total,sums");
+    onnx_attr_int(w, "num_scan_inputs", 1);
+    onnx_graph(w, "body");
+    onnx_input(w, "before", ATTNRUN_F32, "");
+    onnx_input(w, "row", ATTNRUN_F32, "4");
+    onnx_node(w, "ReduceSum", "row", "of_row");
+    onnx_attr_int(w, "keepdims", 0);
+    onnx_node(w, "Add", "before,of_row", "after");
+    onnx_output(w, "after", ATTNRUN_F32, "");
+    onnx_output(w, "of_row", ATTNRUN_F32, "");
+    onnx_graph_end(w);
+}
+
+struct onnx_writer *write_kinds(void)
+{
+    static const char *const words[] = { "a", "bc", "" };
+    struct onnx_writer *w = onnx_begin(21);
+    onnx_input(w, "x", ATTNRUN_F32, "N,4");
+    onnx_input_of(w, "list", ATTNRUN_SEQUENCE, ATTNRUN_F32);
+    onnx_input_of(w, "maybe", ATTNRUN_OPTIONAL, ATTNRUN_F32);
+    onnx_input(w, "words", ATTNRUN_STRING, "3");
+    onnx_int(w, "last", -1);
+    onnx_node(w, "SequenceInsert", "list,x", "longer");
+    onnx_node(w, "ConcatFromSequence", "longer", "all");
+    onnx_attr_int(w, "axis", 0);
+    onnx_node(w, "SequenceLength", "longer", "count");
+    onnx_node(w, "OptionalHasElement", "maybe", "has");
+    onnx_node(w, "If", "has", "some");
+    onnx_graph(w, "then_branch");
+    onnx_node(w, "OptionalGetElement", "maybe", "got");
+    onnx_output(w, "got", ATTNRUN_F32, NULL);
+    onnx_graph_end(w);
+    onnx_graph(w, "else_branch");
+    onnx_node(w, "Identity", "x", "other");
+    onnx_output(w, "other", ATTNRUN_F32, NULL);
+    onnx_graph_end(w);
+    onnx_node(w, "Constant", "", "known");
+    onnx_attr_strings(w, "value_strings", 3, words);
+    onnx_node(w, "Equal", "words,known", "same");
+    onnx_node(w, "SplitToSequence", "x", "parts");
+    onnx_attr_int(w, "axis", 1);
+    onnx_node(w, "SequenceAt", "parts,last", "part");
+    write_row_sums(w);
+    onnx_output(w, "all", ATTNRUN_F32, NULL);
+    onnx_output(w, "count", ATTNRUN_I64, "");
+    onnx_output(w, "some", ATTNRUN_F32, NULL);
+    onnx_output(w, "same", ATTNRUN_BOOL, "3");
+    onnx_output(w, "part", ATTNRUN_F32, NULL);
+    onnx_output(w, "sums", ATTNRUN_F32, NULL);
+    return w;
+}
+
+struct onnx_writer *write_formulas(void)
+{
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input(w, "x", ATTNRUN_F32, "2,8,3");
+    onnx_input(w, "d", ATTNRUN_F64, "2,8");
+    onnx_constant(w, "class", ATTNRUN_I64, "2,3", (int64_t[6]){ 0, 7, 3, 3, 1, 2 });
+    onnx_node(w, "LRN", "x", "l");
+    onnx_attr_int(w, "size", 3);
+    onnx_node(w, "MeanVarianceNormalization", "l", "m");
+    ints_attr(w, "axes", 2, 0, 2, 0, 0);
+    onnx_node(w, "LpNormalization", "m", "n");
+    onnx_attrs(w, "axis=1 p=1");
+    onnx_node(w, "LpNormalization", "d", "e");
+    onnx_attrs(w, "axis=-1 p=2");
+    onnx_node(w, "SoftmaxCrossEntropyLoss", "n,class", "loss");
+    onnx_output(w, "n", ATTNRUN_F32, "2,8,3");
+    onnx_output(w, "e", ATTNRUN_F64, "2,8");
+    onnx_output(w, "loss", ATTNRUN_F32, "");
+    return w;
+}
+
+struct onnx_writer *write_regions(void)
+{
+    static const uint16_t weight[64] = { 0x3c00, 0x3800, 0x3400, 0xbc00, 0x3c00 };
+    static const uint16_t scale[8] = { 0x3c00, 0x3800, 0x4000, 0x3c00,
+                                       0x3400, 0xb800, 0x3c00, 0x3c00 };
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F16, "N,8");
+    onnx_input(w, "c", ATTNRUN_BOOL, "");
+    onnx_constant(w, "weight", ATTNRUN_F16, "8,8", weight);
+    onnx_constant(w, "scale", ATTNRUN_F16, "8", scale);
+    onnx_node(w, "MatMul", "x,weight", "product");
+    onnx_node(w, "LayerNormalization", "product,scale", "normed");
+    onnx_node(w, "Sigmoid", "normed", "gate");
+    onnx_node(w, "Mul", "gate,x", "gated");
+    onnx_node(w, "Shape", "gated", "shape");
+    onnx_node(w, "Reshape", "gated,shape", "shaped");
+    onnx_node(w, "If", "c", "y");
+    onnx_graph(w, "then_branch");
+    onnx_node(w, "Sin", "shaped", "sine");
+    onnx_node(w, "Add", "sine,gate", "then");
+    onnx_output(w, "then", ATTNRUN_F16, NULL);
+    onnx_graph_end(w);
+    onnx_graph(w, "else_branch");
+    onnx_node(w, "Softmax", "shaped", "else");
+    onnx_output(w, "else", ATTNRUN_F16, NULL);
+    onnx_graph_end(w);
+    onnx_output(w, "y", ATTNRUN_F16, "N,8");
+    return w;
+}
+
 struct onnx_writer *write_long_chain(int n)
 {
     struct onnx_writer *w = onnx_begin(17);

@@ -29,6 +29,18 @@ struct onnx_writer *write_dynamic(void);
 /* A loop of n trips with an inner branch: n i64, x f32[K] -> y f32[K], all f32[T,K]. */
 struct onnx_writer *write_loop(void);
 
+/* Values of all kinds: x f32[N,4], list, a sequence of f32, maybe, an optional f32, words
+ * string[3] -> all elements of list and x, how many they are, what maybe has or x, which words
+ * are equal to those of a constant, the last part of x, the sum of each row of x (Scan). */
+struct onnx_writer *write_kinds(void);
+
+/* Operators that are formulas, in floats and in doubles: x f32[2,8,3], d f64[2,8] -> f32[2,8,3],
+ * f64[2,8], f32[]. */
+struct onnx_writer *write_formulas(void);
+
+/* Regions of 16-bit numbers, one of them within a branch: x f16[N,8] -> f16[N,8]. */
+struct onnx_writer *write_regions(void);
+
 /* Waits in one operator: y = Sin(x) on a long vector, `n` times in a row. */
 struct onnx_writer *write_long_chain(int n);
 
