@@ -160,6 +160,43 @@ static void test_e8m0_rounds_as_asked(void **state)
     assert_int_equal(attn_f32_to_f8e8m0(3.4e38f, ATTN_ROUND_UP, false), 255);
     assert_int_equal(attn_f32_to_f8e8m0(NAN, ATTN_ROUND_UP, true), 255);
     assert_true(attn_small_float_to_f32(ATTNRUN_F8E8M0, 0) == 0x1p-127f);
+    assert_int_equal(attn_f32_to_f8e8m0(INFINITY, ATTN_ROUND_UP, true), 254);
+    assert_int_equal(attn_f32_to_f8e8m0(INFINITY, ATTN_ROUND_UP, false), 255);
+}
+
+/* Below 2^-126 floats are subnormal, and the least two codes are 2^-127 and 2^-126. */
+static void test_e8m0_rounds_subnormal_floats(void **state)
+{
+    (void)state;
+    static const struct {
+        float value;
+        enum attn_round round;
+        int code;
+    } rows[] = {
+        { 0x1p-127f, ATTN_ROUND_UP, 0 },      { 0x1p-127f, ATTN_ROUND_NEAREST, 0 },
+        { 0x1.4p-127f, ATTN_ROUND_UP, 1 },    { 0x1.4p-127f, ATTN_ROUND_NEAREST, 0 },
+        { 0x1.4p-127f, ATTN_ROUND_DOWN, 0 },  { 0x1.8p-127f, ATTN_ROUND_NEAREST, 1 },
+        { 0x1.8p-127f, ATTN_ROUND_DOWN, 0 },  { 0x1p-126f, ATTN_ROUND_UP, 1 },
+        { 0x1p-128f, ATTN_ROUND_NEAREST, 0 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(attn_f32_to_f8e8m0(rows[i].value, rows[i].round, true),
+                         rows[i].code);
+    assert_int_equal(attn_f32_to_f8e8m0(0x1p-128f, ATTN_ROUND_UP, false), 255);
+}
+
+/* Formats without NaN show zero of the other sign; other types have no small floats. */
+static void test_small_floats_without_nan(void **state)
+{
+    (void)state;
+    assert_int_equal(attn_f32_to_small_float(ATTNRUN_F4E2M1, NAN, true), 0x8);
+    assert_int_equal(attn_f32_to_small_float(ATTNRUN_F4E2M1, -NAN, true), 0);
+    assert_int_equal(attn_f32_to_small_float(ATTNRUN_F6E2M3, NAN, false), 0x20);
+    static const int32_t others[] = { -1, 0, ATTNRUN_F32, ATTNRUN_DTYPE_COUNT };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_int_equal(attn_f32_to_small_float(others[i], 1, true), 0);
+        assert_true(attn_small_float_to_f32(others[i], 0x38) == 0);
+    }
 }
 
 static void test_subbyte_elements_are_independent(void **state)
@@ -205,6 +242,8 @@ int main(void)
         cmocka_unit_test(test_small_floats_round_trip_every_code),
         cmocka_unit_test(test_small_floats_have_their_largest_values),
         cmocka_unit_test(test_e8m0_rounds_as_asked),
+        cmocka_unit_test(test_e8m0_rounds_subnormal_floats),
+        cmocka_unit_test(test_small_floats_without_nan),
         cmocka_unit_test(test_subbyte_elements_are_independent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

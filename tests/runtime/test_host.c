@@ -119,6 +119,53 @@ static void test_quota_of_version_1(void **state)
     assert_int_equal(attn_host_memory_below(root), 67108864);
 }
 
+/* Lists of groups that name none, or a path that is too long for any. */
+static void test_lists_that_name_no_group(void **state)
+{
+    (void)state;
+    static char long_path[2000] = "0::/";
+    static const char *const lists[] = { "", "words\n", "4:cpu\n", "0::", "0::\n" };
+    memset(long_path + 4, 'a', sizeof long_path - 5);
+    put("/sys/fs/cgroup/cpu.max", "100000 100000\n");
+    put("/sys/fs/cgroup/pod/cpu.max", "100000 100000\n");
+    put("/sys/fs/cgroup/memory.max", "33554432\n");
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        put("/proc/self/cgroup", lists[i]);
+        assert_int_equal(attn_host_cpus_below(root), affinity());
+        assert_true(attn_host_memory_below(root) > 33554432);
+    }
+    put("/proc/self/cgroup", long_path);
+    assert_int_equal(attn_host_cpus_below(root), affinity());
+    put("/proc/self/cgroup", "9:memory:/pod\n0::/pod"); /* no end of a line */
+    assert_int_equal(attn_host_cpus_below(root), 1);
+    memset(long_path, 'r', sizeof long_path - 1);
+    assert_int_equal(attn_host_cpus_below(long_path), affinity());
+}
+
+static void test_least_memory_on_the_way_up_counts(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "0::/pod/app\n");
+    put("/sys/fs/cgroup/pod/app/memory.max", "50331648\n");
+    put("/sys/fs/cgroup/pod/memory.max", "67108864\n");
+    assert_int_equal(attn_host_memory_below(root), 50331648);
+    put("/sys/fs/cgroup/memory.max", "33554432\n");
+    assert_int_equal(attn_host_memory_below(root), 33554432);
+    put("/sys/fs/cgroup/memory.max", "max\n");
+    put("/sys/fs/cgroup/pod/app/memory.max", "-1\n");
+    assert_int_equal(attn_host_memory_below(root), 67108864);
+    put("/sys/fs/cgroup/pod/memory.max", "");
+    assert_true(attn_host_memory_below(root) > 67108864);
+}
+
+static void test_quota_without_a_period(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "4:cpu:/box\n");
+    put("/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "60000\n");
+    assert_int_equal(attn_host_cpus_below(root), affinity());
+}
+
 static int32_t default_threads(void)
 {
     attnrun_runtime *runtime;
@@ -145,7 +192,16 @@ static void test_affinity_bounds_the_default_threads(void **state)
     assert_int_equal(default_threads(), 1);
     setenv("ATTNRUN_NUM_THREADS", "3", 1); /* who asks for more gets more */
     assert_int_equal(default_threads(), 3);
+    setenv("OMP_NUM_THREADS", "2", 1);
+    assert_int_equal(default_threads(), 3);
+    setenv("ATTNRUN_NUM_THREADS", "1025",
+           1); /* no number of threads: the next one counts */
+    assert_int_equal(default_threads(), 2);
+    setenv("ATTNRUN_NUM_THREADS", "0", 1);
+    setenv("OMP_NUM_THREADS", "many", 1);
+    assert_int_equal(default_threads(), 1);
     unsetenv("ATTNRUN_NUM_THREADS");
+    unsetenv("OMP_NUM_THREADS");
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
@@ -161,6 +217,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_unseen_group_falls_back_to_the_mount,
                                         begin_root, end_root),
         cmocka_unit_test_setup_teardown(test_quota_of_version_1, begin_root, end_root),
+        cmocka_unit_test_setup_teardown(test_lists_that_name_no_group, begin_root,
+                                        end_root),
+        cmocka_unit_test_setup_teardown(test_least_memory_on_the_way_up_counts,
+                                        begin_root, end_root),
+        cmocka_unit_test_setup_teardown(test_quota_without_a_period, begin_root,
+                                        end_root),
         cmocka_unit_test(test_affinity_bounds_the_default_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

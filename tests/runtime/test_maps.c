@@ -58,6 +58,18 @@ static void test_malformed_maps_are_refused(void **state)
     make_sample(&s);
     s.map.data = NULL;
     assert_int_equal(attn_maps_check(&s.map, ATTNRUN_I64, "x"), ATTNRUN_E_USAGE);
+    make_sample(&s);
+    s.map.dims[0] = s.columns[0].dims[0] = s.columns[1].dims[0] = -1;
+    assert_int_equal(attn_maps_check(&s.map, ATTNRUN_I64, "x"), ATTNRUN_E_USAGE);
+    make_sample(&s); /* values of less than a byte have no addresses */
+    s.map.dtype = s.columns[1].dtype = ATTNRUN_I4;
+    assert_int_equal(attn_maps_check(&s.map, ATTNRUN_I64, "x"), ATTNRUN_E_USAGE);
+    make_sample(&s);
+    s.columns[1].strides[0] *= 2;
+    assert_int_equal(attn_maps_check(&s.map, ATTNRUN_I64, "x"), ATTNRUN_E_USAGE);
+    make_sample(&s);
+    s.columns[1].data = NULL;
+    assert_int_equal(attn_maps_check(&s.map, ATTNRUN_I64, "x"), ATTNRUN_E_USAGE);
 }
 
 static void test_strings_of_maps_are_looked_at(void **state)
@@ -94,7 +106,17 @@ static void test_maps_of_a_sequence_are_of_one_type(void **state)
     maps[1] = s[1].map;
     s[1].columns[0].dtype = ATTNRUN_STRING;
     assert_int_equal(attn_maps_check(&list, ATTNRUN_UNDEFINED, "x"), ATTNRUN_E_DTYPE);
+    assert_int_equal(attn_maps_key_dtype(&list), ATTNRUN_I64);
+    list.rank = 2;
+    assert_int_equal(attn_maps_check(&list, ATTNRUN_UNDEFINED, "x"), ATTNRUN_E_USAGE);
+    list.rank = 1;
+    list.dims[0] = -1;
+    assert_int_equal(attn_maps_check(&list, ATTNRUN_UNDEFINED, "x"), ATTNRUN_E_USAGE);
+    list.dims[0] = 2;
+    maps[0].data = NULL;
+    assert_int_equal(attn_maps_key_dtype(&list), ATTNRUN_UNDEFINED);
     list.data = NULL;
+    assert_int_equal(attn_maps_key_dtype(&list), ATTNRUN_UNDEFINED);
     assert_int_equal(attn_maps_check(&list, ATTNRUN_UNDEFINED, "x"), ATTNRUN_E_USAGE);
     list.dims[0] = 0;
     assert_int_equal(attn_maps_check(&list, ATTNRUN_UNDEFINED, "x"), ATTNRUN_OK);

@@ -165,6 +165,8 @@ static void test_elements_of_every_dtype(void **state)
         { ATTNRUN_F8E4M3FN, { 0x38 }, 1 },
         { ATTNRUN_F8E5M2, { 0x3c }, 1 },
         { ATTNRUN_F8E8M0, { 128 }, 2 },
+        { ATTNRUN_F8E4M3FNUZ, { 0x40 }, 1 },
+        { ATTNRUN_F8E5M2FNUZ, { 0x40 }, 1 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int shift = 0; shift < 2; shift++) { /* files do not align their data */
@@ -182,6 +184,47 @@ static void test_elements_of_every_dtype(void **state)
     t = made(ATTNRUN_F4E2M1, 1, dims, data);
     assert_true(tensor_get_real(&t, 0) == -6);
     assert_true(tensor_get_real(&t, 1) == 1);
+    t = made(ATTNRUN_U4, 1, dims, data);
+    assert_int_equal(tensor_get_int(&t, 0), 15);
+    assert_true(tensor_get_real(&t, 1) == 2);
+    data[0] = 0x0b; /* 2 bits each: 3, 2; 6 bits: 0x0b, 0 */
+    t = made(ATTNRUN_U2, 1, dims, data);
+    assert_int_equal(tensor_get_int(&t, 0), 3);
+    assert_int_equal(tensor_get_int(&t, 1), 2);
+    t = made(ATTNRUN_I2, 1, dims, data);
+    assert_int_equal(tensor_get_int(&t, 0), -1);
+    assert_int_equal(tensor_get_int(&t, 1), -2);
+    data[1] = 0;
+    t = made(ATTNRUN_F6E2M3, 1, dims, data);
+    assert_true(tensor_get_real(&t, 0) == 1.375);
+    t = made(ATTNRUN_F6E3M2, 1, dims, data);
+    assert_true(tensor_get_real(&t, 0) == 0.875);
+    t = made(ATTNRUN_U64, 1, dims, data);
+    memset(data, 0xff, 8);
+    assert_int_equal(tensor_get_int(&t, 0), -1); /* the same bits */
+    t = made(ATTNRUN_C64, 1, dims, data);
+    assert_int_equal(tensor_get_int(&t, 0), 0);
+}
+
+/* Structs of a caller that are none: no count, and no bytes. */
+static void test_malformed_structs_have_no_count(void **state)
+{
+    (void)state;
+    const int64_t dims[2] = { 2, 3 };
+    const attnrun_tensor good = made(ATTNRUN_F32, 2, dims, NULL);
+    assert_int_equal(attnrun_tensor_count(NULL), -1);
+    assert_int_equal(attnrun_tensor_bytes(NULL), -1);
+    for (int wrong = 0; wrong < 4; wrong++) {
+        attnrun_tensor t = good;
+        if (wrong < 2)
+            t.rank = wrong == 0 ? -1 : ATTNRUN_MAX_RANK + 1;
+        else
+            t.dims[1] = wrong == 2 ? -3 : INT64_MAX;
+        assert_int_equal(attnrun_tensor_count(&t), -1);
+        assert_int_equal(attnrun_tensor_bytes(&t), -1);
+    }
+    assert_int_equal(attnrun_tensor_make(ATTNRUN_F32, 0, NULL, NULL, NULL),
+                     ATTNRUN_E_USAGE);
 }
 
 int main(void)
@@ -192,6 +235,7 @@ int main(void)
         cmocka_unit_test(test_copy_equals_element_by_element),
         cmocka_unit_test(test_copy_broadcasts_stride_0),
         cmocka_unit_test(test_elements_of_every_dtype),
+        cmocka_unit_test(test_malformed_structs_have_no_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
