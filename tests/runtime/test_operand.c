@@ -2,6 +2,8 @@
  * not fit is refused before an operator reads it. */
 #include "harness.h"
 
+#include "operand.h"
+
 struct bench {
     struct test_memory memory;
     attnrun_runtime *runtime;
@@ -187,6 +189,70 @@ static void test_operand_kinds_of_subgraph_values(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* Structs of a caller, by their kinds: one member of each is wrong. */
+static void test_operand_forms(void **state)
+{
+    (void)state;
+    static const int32_t kinds[] = { ATTNRUN_TENSOR,   ATTNRUN_SEQUENCE,
+                                     ATTNRUN_MAP,      ATTNRUN_MAP_SEQUENCE,
+                                     ATTNRUN_OPTIONAL, ATTNRUN_OPTIONAL_SEQUENCE,
+                                     ATTNRUN_ABSENT,   77 };
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        const bool optional =
+            kinds[k] == ATTNRUN_OPTIONAL || kinds[k] == ATTNRUN_OPTIONAL_SEQUENCE;
+        const bool list = k >= 1 && k <= 3;
+        attnrun_tensor right = tensor_of(ATTNRUN_F32, "3", NULL), wrong;
+        right.kind = kinds[k];
+        assert_int_equal(attn_value_well_formed(&right), k < 6);
+        wrong = right;
+        wrong.dtype = 99;
+        assert_false(attn_value_well_formed(&wrong));
+        wrong = right;
+        wrong.rank = list ? 2 : ATTNRUN_MAX_RANK + 1;
+        assert_int_equal(attn_value_well_formed(&wrong), optional);
+        wrong = right;
+        wrong.rank = -1;
+        assert_int_equal(attn_value_well_formed(&wrong), optional);
+        wrong = right;
+        wrong.dims[0] = -1;
+        assert_int_equal(attn_value_well_formed(&wrong), optional);
+        wrong.dims[0] = INT64_MAX;
+        assert_int_equal(attn_value_well_formed(&wrong), optional);
+        wrong = right;
+        wrong.rank = 3;
+        wrong.dims[0] = wrong.dims[1] = wrong.dims[2] = INT64_C(1) << 30;
+        assert_int_equal(attn_value_well_formed(&wrong), optional);
+        wrong.rank = 2; /* counted, and too many */
+        assert_int_equal(attn_value_well_formed(&wrong), optional);
+    }
+}
+
+/* What a type at load may turn out to be. */
+static void test_operand_types_at_run(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t kind, dtype, real_kind, real_dtype;
+        bool may;
+    } rows[] = {
+        { ATTNRUN_TENSOR, ATTNRUN_F32, ATTNRUN_TENSOR, ATTNRUN_F32, true },
+        { ATTNRUN_TENSOR, ATTNRUN_F32, ATTNRUN_TENSOR, ATTNRUN_F64, false },
+        { ATTNRUN_TENSOR, 0, ATTNRUN_TENSOR, ATTNRUN_F64, true },
+        { ATTNRUN_TENSOR, ATTNRUN_F32, ATTNRUN_TENSOR, 0, true },
+        { ATTNRUN_TENSOR, ATTNRUN_F32, ATTNRUN_SEQUENCE, ATTNRUN_F32, false },
+        { ATTNRUN_ABSENT, 0, ATTNRUN_SEQUENCE, ATTNRUN_F32, true },
+        { ATTNRUN_OPTIONAL, ATTNRUN_F32, ATTNRUN_TENSOR, ATTNRUN_F32, true },
+        { ATTNRUN_OPTIONAL, ATTNRUN_F32, ATTNRUN_SEQUENCE, ATTNRUN_F32, false },
+        { ATTNRUN_OPTIONAL_SEQUENCE, ATTNRUN_F32, ATTNRUN_SEQUENCE, ATTNRUN_F32, true },
+        { ATTNRUN_OPTIONAL_SEQUENCE, ATTNRUN_F32, ATTNRUN_TENSOR, ATTNRUN_F32, false },
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        const attnrun_type type = { .kind = rows[k].kind, .dtype = rows[k].dtype };
+        assert_int_equal(attn_value_may_be(&type, rows[k].real_kind, rows[k].real_dtype),
+                         rows[k].may);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +260,8 @@ int main(void)
         cmocka_unit_test(test_operand_content_of_an_optional),
         cmocka_unit_test(test_operand_untyped_sequence),
         cmocka_unit_test(test_operand_kinds_of_subgraph_values),
+        cmocka_unit_test(test_operand_forms),
+        cmocka_unit_test(test_operand_types_at_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
