@@ -63,6 +63,7 @@ static struct onnx_writer *write_model(void)
     onnx_input(w, "c", ATTNRUN_BOOL, "");
     onnx_input_of(w, "s", ATTNRUN_SEQUENCE, ATTNRUN_F32);
     onnx_input_of(w, "o", ATTNRUN_OPTIONAL, ATTNRUN_F32);
+    onnx_input(w, "given", ATTNRUN_STRING, "3");
     onnx_constant(w, "w", ATTNRUN_F32, "32,32", weight);
     onnx_float(w, "half", 0.5f);
     onnx_int(w, "zero", 0);
@@ -82,11 +83,15 @@ static struct onnx_writer *write_model(void)
     onnx_node(w, "Constant", "", "texts");
     onnx_attr_strings(w, "value_strings", 3, words);
     onnx_node(w, "StringConcat", "texts,texts", "joined");
+    onnx_node(w, "StringConcat", "given,texts", "both");
+    onnx_node(w, "ai.onnx.ml::LabelEncoder", "both", "classes");
+    onnx_attr_strings(w, "classes_strings", 3, words);
     write_branches(w);
     onnx_output(w, "transposed", ATTNRUN_F32, NULL);
     onnx_output(w, "item", ATTNRUN_F32, NULL);
     onnx_output(w, "there", ATTNRUN_BOOL, NULL);
     onnx_output(w, "joined", ATTNRUN_STRING, NULL);
+    onnx_output(w, "classes", ATTNRUN_I64, NULL);
     onnx_output(w, "chosen", ATTNRUN_F32, NULL);
     return w;
 }
