@@ -222,12 +222,10 @@ static attn_status fail_size(const PB(TensorProto) * pb, const attnrun_tensor *t
 
 /* ---- numbers that become elements ---- */
 
+/* Of types whose field is not that of floats. */
 static int64_t items_for(int32_t dtype, int64_t n)
 {
     switch (dtype) {
-    case ATTNRUN_C64:
-    case ATTNRUN_C128:
-        return 2 * n;
     case ATTNRUN_U4:
     case ATTNRUN_I4:
     case ATTNRUN_F4E2M1:
