@@ -235,6 +235,13 @@ static void test_wrong_sequences(void **state)
     pb_message(&pb, 3, &broken);
     refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_MODEL, "data_type is 99");
     pb = (struct pb){ 0 };
+    pb = number_of(F32);
+    pb_int(&pb, 14, 1); /* data_location: another file */
+    refuse(pb, ATTNRUN_TENSOR, ATTNRUN_E_MODEL, "is external and has raw_data");
+    pb = (struct pb){ 0 };
+    pb_int(&pb, 2, F32);
+    pb_int(&pb, 14, 1);
+    refuse(pb, ATTNRUN_TENSOR, ATTNRUN_E_PATH, "external data is not allowed here");
     refuse(number_of(F32), 0, ATTNRUN_E_USAGE, "kind 0");
     refuse(number_of(F32), 7, ATTNRUN_E_USAGE, "kind 7");
 }

@@ -54,6 +54,19 @@ static void put_words(struct pb *graph)
     pb_message(graph, 5, &tensor);
 }
 
+/* The numbers of a list in an attribute. */
+static void put_list(struct pb *graph)
+{
+    struct pb node = pb_node("", "Constant", "", "list"), attr = { 0 }, numbers = { 0 };
+    for (int64_t k = 0; k < N; k++)
+        pb_varint(&numbers, element(k));
+    pb_string(&attr, 1, "value_ints");
+    pb_int(&attr, 20, 7);
+    pb_message(&attr, 8, &numbers);
+    pb_message(&node, 5, &attr);
+    pb_message(graph, 1, &node);
+}
+
 static void put_output(struct pb *graph, const char *name)
 {
     struct pb info = { 0 };
@@ -78,6 +91,8 @@ static struct pb long_model(int parts)
         put_output(&graph, "clean");
         put_output(&graph, "shorts");
         put_output(&graph, "longs");
+        put_list(&graph);
+        put_output(&graph, "list");
         pb_value(&graph, 11, "v0", 3);
     }
     for (int k = 0; k < NODES && (parts & NUMBERS); k++) {
@@ -107,7 +122,8 @@ static void check_outputs(attnrun_context *context)
 {
     const attnrun_tensor words = get_output(context, 0), wild = get_output(context, 1),
                          clean = get_output(context, 2), shorts = get_output(context, 3),
-                         longs = get_output(context, 4), last = get_output(context, 5);
+                         longs = get_output(context, 4), list = get_output(context, 5),
+                         last = get_output(context, 6);
     const attnrun_string *texts = words.data;
     char word[16];
     assert_true(((float *)last.data)[1] == 2);
@@ -116,6 +132,7 @@ static void check_outputs(attnrun_context *context)
         assert_int_equal(((uint8_t *)clean.data)[k], element(k) % 2);
         assert_int_equal(((int16_t *)shorts.data)[k], element(k));
         assert_int_equal(((uint64_t *)longs.data)[k], element(k));
+        assert_int_equal(((int64_t *)list.data)[k], element(k));
         snprintf(word, sizeof word, "%d", (int)element(k));
         const char *expected = element(k) % 3 == 0 ? "" : word;
         assert_int_equal(texts[k].n, strlen(expected));

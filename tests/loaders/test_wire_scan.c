@@ -236,7 +236,41 @@ static void lowered(void **state)
                 assert_non_null(strstr(attnrun_last_error()->message, cases[k].name));
             *cases[k].limit = before;
         }
+    assert_int_equal(attn_wire_scan(memory, &limits, MODEL, model.data, -1, &scan),
+                     ATTNRUN_E_LIMIT);
+    assert_null(scan.copy);
     pb_free(&model);
+}
+
+/* Numbers one by one, and bulk data, in a message that nobody reads: looked at, and neither
+ * copied nor noted. */
+static void numbers_that_nobody_reads(void **state)
+{
+    static const uint8_t data[ATTN_SCAN_BULK + 1];
+    (void)state;
+    for (int wrong = 0; wrong < 2; wrong++) {
+        struct pb model = { 0 }, training = { 0 }, graph = { 0 }, tensor = { 0 };
+        struct attn_scan scan;
+        pb_int(&model, 1, 8);
+        const int64_t before = (int64_t)model.bytes;
+        for (int64_t k = 0; k < 5; k++)
+            pb_int(&tensor, 1, k);
+        for (int k = 0; k <= 1; k++) /* twice, which no tensor that is read may have */
+            pb_bytes(&tensor, 9, data, sizeof data);
+        if (wrong)
+            pb_bytes(&tensor, 1, "\x80", 1);
+        pb_message(&graph, 5, &tensor);
+        pb_message(&training, 1, &graph);
+        pb_message(&model, 20, &training);
+        assert_int_equal(attn_wire_scan(memory, &limits, MODEL, model.data,
+                                        (int64_t)model.bytes, &scan),
+                         wrong ? ATTNRUN_E_PARSE : ATTNRUN_OK);
+        assert_int_equal(scan.copy_bytes, before);
+        assert_int_equal(scan.n_bulk, 0);
+        assert_int_equal(scan.n_tensors, 0);
+        attn_scan_free(&scan);
+        pb_free(&model);
+    }
 }
 
 /* ---- texts of each field of the schema ---- */
@@ -502,7 +536,7 @@ int main(void)
         cmocka_unit_test(counts),           cmocka_unit_test(singular_messages_twice),
         cmocka_unit_test(unpacked),         cmocka_unit_test(bulk),
         cmocka_unit_test(long_lists),       cmocka_unit_test(lowered),
-        cmocka_unit_test(each_field),
+        cmocka_unit_test(each_field),       cmocka_unit_test(numbers_that_nobody_reads),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

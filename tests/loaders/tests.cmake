@@ -1,6 +1,6 @@
 # Tests of loaders/: the schema, the scan, tensors of every kind, whole models, functions.
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
-foreach(name all_parts from_pb function limits long_parts model packed packed_hash wire_scan
+foreach(name all_parts from_pb function limits long_parts model packed packed_hash refused wire_scan
     written)
   add_executable(test_loaders_${name} tests/loaders/test_${name}.c)
   target_link_libraries(test_loaders_${name} PRIVATE attn_flags attnrun_static
