@@ -279,6 +279,67 @@ static void test_what_pack_replaces_is_null(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* ---- outputs and scratch memory that cannot be ---- */
+
+/* What infer() says of its output, after what is right of it. */
+static const struct bad_output {
+    int32_t kind, dtype, rank;
+    int64_t dim0, dim1, scratch_bytes, shared_bytes;
+    attnrun_status status;
+    const char *words;
+} bad_outputs[] = {
+    { 1, ATTNRUN_F32, 1, 4, 0, 0, 0, ATTNRUN_OK, "" },
+    { 1, 0, 1, 4, 0, 0, 0, ATTNRUN_E_DTYPE, "output 0 has no element type" },
+    { 1, -3, 1, 4, 0, 0, 0, ATTNRUN_E_DTYPE, "output 0 has no element type" },
+    { 1, ATTNRUN_DTYPE_COUNT, 1, 4, 0, 0, 0, ATTNRUN_E_DTYPE, "no element type" },
+    { 1, ATTNRUN_F32, 9, 4, 1, 0, 0, ATTNRUN_E_UNSUPPORTED, "has rank 9, at most 8" },
+    { 1, ATTNRUN_F32, 1, -4, 0, 0, 0, ATTNRUN_E_SHAPE, "dim 0 is negative" },
+    { 1, ATTNRUN_F32, 2, 4, -4, 0, 0, ATTNRUN_E_SHAPE, "dim 1 is negative" },
+    { 1, ATTNRUN_F32, 1, INT64_MAX, 0, 0, 0, ATTNRUN_E_MEMORY, "or too large" },
+    { 1, ATTNRUN_F32, 2, INT64_C(1) << 40, INT64_C(1) << 40, 0, 0, ATTNRUN_E_MEMORY,
+      "more elements than fit" },
+    { 1, ATTNRUN_F32, 2, INT64_C(1) << 30, INT64_C(1) << 20, 0, 0, ATTNRUN_E_MEMORY,
+      "more elements than fit" },
+    { 1, ATTNRUN_F32, 1, 4, 0, -1, 0, ATTNRUN_E_MEMORY, "scratch memory overflows" },
+    { 1, ATTNRUN_F32, 1, 4, 0, 0, -1, ATTNRUN_E_MEMORY, "scratch memory overflows" },
+    { 1, ATTNRUN_F32, 1, 4, 0, INT64_MAX - 7, 0, ATTNRUN_E_MEMORY, "overflows" },
+    { 1, ATTNRUN_F32, 1, 4, 0, 0, INT64_MAX - 7, ATTNRUN_E_MEMORY, "overflows" },
+    { 1, ATTNRUN_F32, 1, 4, 0, INT64_MAX / 2, INT64_MAX / 2 + 99, ATTNRUN_E_MEMORY,
+      "overflows" },
+    { 1, ATTNRUN_F32, -1, 0, 0, 0, 0, ATTNRUN_E_INTERNAL, "no known shape" },
+};
+static const struct bad_output *bad;
+
+static attnrun_status bad_infer(attnrun_step *step)
+{
+    step->out[0] =
+        (attnrun_type){ .kind = bad->kind, .dtype = bad->dtype, .rank = bad->rank };
+    step->out[0].dims[0] = attnrun_dim_make(bad->dim0);
+    step->out[0].dims[1] = attnrun_dim_make(bad->dim1);
+    step->scratch_bytes = bad->scratch_bytes;
+    step->shared_bytes = bad->shared_bytes;
+    return ATTNRUN_OK;
+}
+
+static void test_outputs_that_cannot_be(void **state)
+{
+    (void)state;
+    attnrun_op_def op = faulty_op;
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    op.infer = bad_infer;
+    op.pack = NULL;
+    memset(&fault, 0, sizeof fault);
+    OK(attnrun_register_op(runtime, &op));
+    for (size_t k = 0; k < sizeof bad_outputs / sizeof *bad_outputs; k++) {
+        bad = &bad_outputs[k];
+        if (bad->status == ATTNRUN_OK)
+            OK(try_faulty(runtime));
+        else
+            check_fault(runtime, bad->status, bad->words);
+    }
+    attnrun_runtime_destroy(runtime);
+}
+
 /* ---- what functions for operators are given ---- */
 
 static attnrun_status misplacing_infer(attnrun_step *step)
@@ -480,6 +541,7 @@ int main(void)
         cmocka_unit_test(test_views_lie_within_their_input),
         cmocka_unit_test(test_rows_with_unknown_flags_are_refused),
         cmocka_unit_test(test_what_pack_replaces_is_null),
+        cmocka_unit_test(test_outputs_that_cannot_be),
         cmocka_unit_test(test_places_that_a_node_lacks_are_left_alone),
         cmocka_unit_test(test_functions_for_operators_take_null),
         cmocka_unit_test(test_success_leaves_the_last_error),
