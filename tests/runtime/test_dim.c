@@ -143,6 +143,77 @@ static void test_overflow_and_unknown(void **state)
     assert_true(dim_is(attn_dims_product(dims, shape, 1, 1), 1));
 }
 
+static attnrun_dim combined(struct attn_dims *dims, enum attn_dim_op op, const char *a,
+                            const char *b)
+{
+    return attn_dim_combine(dims, op, attn_dim_parse(dims, a), attn_dim_parse(dims, b));
+}
+
+/* Numbers that overflow make a dim that cannot be; those that only take too many terms or
+ * factors one that is not known. */
+static void test_sums_and_products_at_the_edge(void **state)
+{
+    struct attn_dims *dims = dims_of(state);
+    const attnrun_dim big = dim_of(INT64_MAX), least = dim_of(INT64_MIN),
+                      invalid = { .expr = ATTN_DIM_INVALID };
+    attnrun_dim sum = dim_of(0), product = dim_of(1), s = attn_dim_parse(dims, "S");
+    char name[16];
+    const attnrun_dim more = attn_dim_combine(dims, DIM_ADD, s, big),
+                      many = attn_dim_combine(dims, DIM_MUL, s, big),
+                      low = attn_dim_combine(dims, DIM_ADD, s, least);
+    const attnrun_dim too_much[] = {
+        attn_dim_combine(dims, DIM_ADD, more, more),
+        attn_dim_combine(dims, DIM_MUL, more, attn_dim_parse(dims, "S+2")),
+        attn_dim_combine(dims, DIM_MUL, attn_dim_parse(dims, "S+2"), more),
+        attn_dim_combine(dims, DIM_MUL, many, attn_dim_parse(dims, "3*T+1")),
+        attn_dim_combine(dims, DIM_MUL, many, attn_dim_parse(dims, "T+3")),
+        attn_dim_combine(dims, DIM_DIV, s, least),
+        attn_dim_combine(dims, DIM_DIV, low, dim_of(-1)),
+    };
+    for (size_t k = 0; k < sizeof too_much / sizeof *too_much; k++)
+        assert_int_equal(too_much[k].expr, ATTN_DIM_INVALID);
+    for (enum attn_dim_op op = DIM_ADD; op <= DIM_BROADCAST; op++) {
+        assert_int_equal(attn_dim_combine(dims, op, s, invalid).expr, ATTN_DIM_INVALID);
+        assert_int_equal(attn_dim_combine(dims, op, invalid, s).expr, ATTN_DIM_INVALID);
+    }
+    for (int i = 0; i <= DIM_MAX_TERMS; i++) {
+        snprintf(name, sizeof name, "t%d", i);
+        assert_true(sum.expr >= 0);
+        sum = attn_dim_combine(dims, DIM_ADD, sum, attn_dim_parse(dims, name));
+    }
+    assert_int_equal(sum.expr, ATTN_DIM_UNKNOWN);
+    for (int i = 0; i <= DIM_MAX_FACTORS; i++) {
+        snprintf(name, sizeof name, "t%d", i);
+        assert_true(product.expr >= 0);
+        product = attn_dim_combine(dims, DIM_MUL, product, attn_dim_parse(dims, name));
+    }
+    assert_int_equal(product.expr, ATTN_DIM_UNKNOWN);
+}
+
+static void test_quotients_at_the_edge(void **state)
+{
+    struct attn_dims *dims = dims_of(state);
+    assert_true(
+        dim_equal(combined(dims, DIM_DIV, "S*T+2*T", "S+2"), attn_dim_parse(dims, "T")));
+    assert_false(dim_equal(combined(dims, DIM_DIV, "S*T+2*T+1", "S+2"),
+                           attn_dim_parse(dims, "T")));
+    assert_true(dim_equal(
+        attn_dim_combine(dims, DIM_DIV, attn_dim_parse(dims, "4*S"), dim_of(-2)),
+        attn_dim_combine(dims, DIM_MUL, attn_dim_parse(dims, "S"), dim_of(-2))));
+    static const struct {
+        int64_t a, b, quotient; /* 0: it cannot be */
+    } rows[] = { { 8, 2, 4 }, { 7, 2, 0 },   { 7, 7, 1 },  { 0, 0, 0 },
+                 { 7, 0, 0 }, { 8, -2, -4 }, { 7, -2, -4 } };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        const attnrun_dim found =
+            attn_dim_div_exact(dims, dim_of(rows[k].a), dim_of(rows[k].b));
+        if (rows[k].quotient != 0)
+            assert_true(dim_is(found, rows[k].quotient));
+        else
+            assert_int_equal(found.expr, ATTN_DIM_INVALID);
+    }
+}
+
 static void test_text_goes_both_ways(void **state)
 {
     static const char *const rows[][2] = {
@@ -378,6 +449,8 @@ int main(void)
         TEST(test_broadcast_follows_numpy),
         TEST(test_div_exact_simplifies),
         TEST(test_overflow_and_unknown),
+        TEST(test_sums_and_products_at_the_edge),
+        TEST(test_quotients_at_the_edge),
         TEST(test_text_goes_both_ways),
         TEST(test_fresh_symbols_take_no_name),
         TEST(test_types_are_printed),
