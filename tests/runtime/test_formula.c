@@ -134,6 +134,17 @@ static void test_formula_that_is_malformed_is_refused(void **state)
         "y = LeakyRelu<alpha=\"1>(x)",
         "y = Transpose<perm=[1,0>(x)",
         "y = x;",
+        "y = Reshape(x, [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1])",
+        "y = x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x"
+        "))))))))))))))))))))))))))",
+        "y = Concat<axis=0>(x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x)",
+        "y = LeakyRelu<alpha=nothing>(x)",
+        "y = LeakyRelu<alpha=x>(x)",
+        "y = Transpose<perm=x>(x)",
+        "y = Neg<a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1,i=1>(x)",
+        "a, b, c, d, e, f, g, h, i = Neg(x); y = a",
+        "y = Neg x",
+        "y = Neg{x}",
         "a_name_that_is_much_longer_than_names_in_formulas_may_ever_be_here = x; y = x",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -158,6 +169,9 @@ static void test_formula_names_the_operator_that_fails(void **state)
         { "y = Reshape(x, [3])", "node 'call/Reshape' (Reshape of Formula)",
           ATTNRUN_E_SHAPE },
         { "y = Nothing(x)", "there is no operator Nothing", ATTNRUN_E_UNSUPPORTED },
+        { "y = LeakyRelu<alpha=list>(x)", "'alpha' is ints, expected a float",
+          ATTNRUN_E_ATTR },
+        { "a, b = Neg(x); y = a", "it has 2 outputs", ATTNRUN_E_MODEL },
         { "z = Neg(x)", "node 'call' (Formula): its formulas give no output 0",
           ATTNRUN_E_INTERNAL },
         { "y = test.Formula(x)", "formulas in formulas", ATTNRUN_E_LIMIT },

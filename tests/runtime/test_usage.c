@@ -335,6 +335,89 @@ static void test_missing_rows_are_told(void **state)
     attnrun_model_release(model);
 }
 
+/* ---- rows of a runtime ---- */
+
+static void count_release(void *user) { ++*(int *)user; }
+
+static void note_row(void *user, const attnrun_op_def *op)
+{
+    *(int *)user += strcmp(op->name, "LeakyRelu") == 0;
+}
+
+static void test_rows_of_a_runtime(void **state)
+{
+    int released = 0, seen = 0;
+    attnrun_model *model;
+    attnrun_op_def row;
+    (void)state;
+    attnrun_runtime *own = make_runtime(NULL, 1);
+    FAILS(ATTNRUN_E_USAGE, "is NULL", attnrun_runtime_ops(NULL, note_row, &seen));
+    FAILS(ATTNRUN_E_USAGE, "is NULL", attnrun_runtime_ops(own, NULL, &seen));
+    OK(attnrun_runtime_ops(own, note_row, &seen));
+    assert_int_equal(seen, 0); /* no model has used one */
+    OK(open_bytes(own, data, n_bytes, 0, &model));
+    OK(attnrun_runtime_ops(own, note_row, &seen));
+    assert_int_equal(seen, 1);
+    row = *attnrun_get_op(own, 0);
+    row.domain = "test";
+    row.name = "Released";
+    row.user = &released;
+    row.release = count_release;
+    OK(attnrun_register_op(own, &row));
+    FAILS(ATTNRUN_E_IO, "cannot be loaded", attnrun_load_plugin(own, "/no/such.so"));
+    FAILS(ATTNRUN_E_IO, "no function attnrun_plugin()",
+          attnrun_load_plugin(own, "libm.so.6"));
+    attnrun_model_release(model);
+    assert_int_equal(released, 0);
+    attnrun_runtime_destroy(own);
+    assert_int_equal(released, 1);
+}
+
+static void *no_block(void *user, size_t bytes, size_t align)
+{
+    (void)user, (void)bytes, (void)align;
+    return NULL;
+}
+
+static void count_line(void *user, int32_t level, const char *message)
+{
+    assert_true(message[0] != 0);
+    ((int *)user)[level < 3 ? level : 3]++;
+}
+
+/* What ATTNRUN_LOG says: the numbers of levels; nothing is all of them. */
+static void test_levels_of_the_log(void **state)
+{
+    static const struct {
+        const char *level;
+        bool informs;
+    } rows[] = { { "", true }, { "99", true }, { "0", false }, { "-5", false } };
+    (void)state;
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        int lines[4] = { 0 };
+        const attnrun_runtime_options options = { .struct_size = sizeof options,
+                                                  .threads = 1,
+                                                  .log = count_line,
+                                                  .log_user = lines };
+        attnrun_runtime *own;
+        attnrun_model *model;
+        setenv("ATTNRUN_LOG", rows[k].level, 1);
+        OK(attnrun_runtime_create(&options, &own));
+        unsetenv("ATTNRUN_LOG");
+        OK(open_bytes(own, data, n_bytes, 0, &model));
+        OK(attnrun_model_pack(model));
+        attnrun_model_release(model);
+        attnrun_runtime_destroy(own);
+        assert_int_equal(lines[1] + lines[2] + lines[3] > 0, rows[k].informs);
+    }
+    attnrun_runtime *none = NULL;
+    const attnrun_allocator half = { sizeof half, NULL, no_block, NULL };
+    const attnrun_runtime_options options = { .struct_size = sizeof options,
+                                              .allocator = &half };
+    FAILS(ATTNRUN_E_USAGE, "alloc and free", attnrun_runtime_create(&options, &none));
+    assert_null(none);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +427,8 @@ int main(void)
         cmocka_unit_test(test_pairs_and_outputs_that_are_refused),
         cmocka_unit_test(test_subgraphs_and_attributes_are_told),
         cmocka_unit_test(test_missing_rows_are_told),
+        cmocka_unit_test(test_rows_of_a_runtime),
+        cmocka_unit_test(test_levels_of_the_log),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
