@@ -114,9 +114,67 @@ static void test_folded_constants_end_with_packing(void **state)
     test_memory_check(&memory);
 }
 
+/* ---- nodes of a constant that differ in one attribute ---- */
+
+static const struct {
+    const char *node, *attrs;
+} alike[] = {
+    { "LeakyRelu", "alpha=0.5" },
+    { "LeakyRelu", "alpha=0.25" },
+    { "LeakyRelu", "alpha=0.5" },
+    { "LeakyRelu", "" },
+    { "Gelu", "approximate=none" },
+    { "Gelu", "approximate=tanh" },
+    { "Gelu", "approximate=none" },
+    { "Transpose", "perm=0,1" },
+    { "Transpose", "perm=1,0" },
+    { "Transpose", "perm=0,1" },
+    { "Softmax", "axis=0" },
+    { "Softmax", "axis=1" },
+    { "Softmax", "" },
+    { "Elu", "alpha=0.5" },
+};
+enum { ALIKE = sizeof alike / sizeof *alike };
+
+/* Each of the constant and of the input, which is the same: so are the outputs, whichever nodes
+ * share what is computed at load. */
+static void test_nodes_that_differ_in_an_attribute(void **state)
+{
+    static float x[16];
+    uint64_t seed = 31;
+    char in[16], out[16];
+    (void)state;
+    fill_floats(&seed, x, 16);
+    struct onnx_writer *w = onnx_begin(20);
+    onnx_input(w, "x", ATTNRUN_F32, "4,4");
+    onnx_constant(w, "c", ATTNRUN_F32, "4,4", x);
+    for (int k = 0; k < 2 * ALIKE; k++) {
+        snprintf(in, sizeof in, "%s", k % 2 == 0 ? "c" : "x");
+        snprintf(out, sizeof out, "y%d", k);
+        onnx_node(w, alike[k / 2].node, in, out);
+        onnx_attrs(w, alike[k / 2].attrs);
+        onnx_output(w, out, ATTNRUN_F32, NULL);
+    }
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model = open_model(runtime, w, ATTNRUN_NO_FUSION);
+    attnrun_context *context = make_context(model);
+    set_input(context, 0, ATTNRUN_F32, "4,4", x);
+    OK(attnrun_run(context, NULL));
+    for (int k = 0; k < ALIKE; k++) {
+        const attnrun_tensor folded = get_output(context, 2 * k),
+                             computed = get_output(context, 2 * k + 1);
+        assert_int_equal(attnrun_tensor_bytes(&folded), sizeof x);
+        assert_memory_equal(folded.data, computed.data, sizeof x);
+    }
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nodes_that_differ_in_an_attribute),
         cmocka_unit_test(test_shared_weights_are_packed_once),
         cmocka_unit_test(test_folded_constants_end_with_packing),
     };

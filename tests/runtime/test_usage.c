@@ -136,7 +136,7 @@ static int32_t count_bytes(void *user, const void *bytes, uint64_t n)
 }
 
 static const char *const first[] = { "first" }, *const twice[] = { "y", "y" },
-                         *const y[] = { "y" };
+                         *const only_y[] = { "y" };
 static const struct {
     attnrun_onnx_edit edit;
     const char *words;
@@ -154,7 +154,7 @@ static const struct {
     { { .write_external = count_bytes }, "both or neither" },
     { { .n_outputs = 2, .outputs = twice }, "'y' is listed twice" },
     { { .n_outputs = 1, .outputs = other_name }, "no value 'firts'" },
-    { { .n_inputs = 1, .inputs = first, .n_outputs = 1, .outputs = y },
+    { { .n_inputs = 1, .inputs = first, .n_outputs = 1, .outputs = only_y },
       "need the input 'c'" },
 };
 
@@ -246,6 +246,36 @@ static void test_pairs_and_outputs_that_are_refused(void **state)
     FAILS(ATTNRUN_E_USAGE, "longer along one axis",
           attnrun_truncate_state(context, 1, 1));
     attnrun_context_destroy(context);
+    attnrun_model_release(model);
+}
+
+/* An output in the memory of an input, which lies there transposed: it is written when all of the
+ * input has been read. */
+static void test_an_output_in_the_memory_of_an_input(void **state)
+{
+    float memory[12], before[12];
+    (void)state;
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input(w, "x", ATTNRUN_F32, "2,4");
+    onnx_float(w, "one", 1);
+    onnx_node(w, "Add", "x,one", "y");
+    onnx_output(w, "y", ATTNRUN_F32, "2,4");
+    attnrun_model *model = open_model(runtime, w, 0);
+    for (int at = 0; at <= 4; at++) {
+        attnrun_context *context = make_context(model);
+        for (int i = 0; i < 12; i++)
+            before[i] = memory[i] = (float)i;
+        attnrun_tensor x = tensor_of(ATTNRUN_F32, "2,4", memory);
+        attnrun_tensor y = tensor_of(ATTNRUN_F32, "2,4", memory + at);
+        x.strides[0] = sizeof(float);
+        x.strides[1] = 2 * sizeof(float);
+        OK(attnrun_set_input(context, 0, &x));
+        OK(attnrun_set_output(context, 0, &y));
+        OK(attnrun_run(context, NULL));
+        for (int i = 0; i < 8; i++)
+            assert_true(memory[at + i] == before[i / 4 + 2 * (i % 4)] + 1);
+        attnrun_context_destroy(context);
+    }
     attnrun_model_release(model);
 }
 
@@ -425,6 +455,7 @@ int main(void)
         cmocka_unit_test(test_source_without_a_runtime),
         cmocka_unit_test(test_edits_that_are_refused),
         cmocka_unit_test(test_pairs_and_outputs_that_are_refused),
+        cmocka_unit_test(test_an_output_in_the_memory_of_an_input),
         cmocka_unit_test(test_subgraphs_and_attributes_are_told),
         cmocka_unit_test(test_missing_rows_are_told),
         cmocka_unit_test(test_rows_of_a_runtime),
