@@ -21,13 +21,20 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static bool is_done(const struct fuzz_cases *cases, const struct fuzz_progress *progress,
+                    double end)
+{
+    return cases->only || now() >= end ||
+           (cases->n > 0 && progress->seed - cases->seed >= cases->n);
+}
+
 static void child(const struct fuzz_cases *cases, struct fuzz_progress *progress,
                   double end)
 {
     do {
         cases->one_case(progress);
         progress->seed++;
-    } while (!cases->only && now() < end);
+    } while (!is_done(cases, progress, end));
     if (cases->end != NULL)
         cases->end();
     exit(0);
@@ -85,7 +92,7 @@ static int run_children(const struct fuzz_cases *cases, struct fuzz_progress *sh
             fprintf(stderr, "FINDING: seed %llu\n", (unsigned long long)shared->seed);
             shared->seed++;
         }
-        if (cases->only || now() >= end)
+        if (is_done(cases, shared, end))
             break;
     }
     return findings;
@@ -98,6 +105,10 @@ bool fuzz_take_option(struct fuzz_cases *cases, int argc, char **argv, int *i)
         return false;
     if (strcmp(argv[*i], "--seconds") == 0) {
         cases->seconds = strtod(argv[++*i], NULL);
+        return true;
+    }
+    if (strcmp(argv[*i], "--cases") == 0) {
+        cases->n = strtoull(argv[++*i], NULL, 10);
         return true;
     }
     if (!only && strcmp(argv[*i], "--seed") != 0)

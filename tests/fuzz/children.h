@@ -16,6 +16,7 @@ struct fuzz_progress {
 struct fuzz_cases {
     double seconds;
     uint64_t seed; /* the first one */
+    uint64_t n;    /* how many seeds at most; 0: as many as the seconds allow */
     bool only;     /* no other one */
     size_t bytes;  /* of the struct that begins with struct fuzz_progress */
     void (*one_case)(struct fuzz_progress *progress);
@@ -23,8 +24,8 @@ struct fuzz_cases {
     void (*report)(const struct fuzz_progress *progress); /* at the end; or NULL */
 };
 
-/* Takes --seconds, --seed and --only at argv[*i] with their numbers; false where it is none of
- * these. */
+/* Takes --seconds, --cases, --seed and --only at argv[*i] with their numbers; false where it is
+ * none of these. */
 bool fuzz_take_option(struct fuzz_cases *cases, int argc, char **argv, int *i);
 /* Runs the cases of seeds from `seed` on, one after the other, and prints which seeds are findings
  * and the sums, with how many models are a start. The exit code of the program: 1 where there are

@@ -1,8 +1,8 @@
 /* fuzz_graphs.c - models around sequences, optionals, subgraphs and attention, made from
  * operator rows or by changing valid ones, opened and run with good and hostile inputs.
  *
- * usage: fuzz_graphs [--packed] [--operators] [--guard] [--faults] [--seconds N] [--seed N]
- *                    [--only N] [--save FILE] [--keep FOLDER] [CORPUS...]
+ * usage: fuzz_graphs [--packed] [--operators] [--guard] [--faults] [--seconds N] [--cases N]
+ *                    [--seed N] [--only N] [--save FILE] [--keep FOLDER] [CORPUS...]
  *
  * With --operators a case is one node: each row of the registry in turn, with operands,
  * attributes and values that mostly fit, and every third one a model of CORPUS with up to two
@@ -173,7 +173,8 @@ int main(int argc, char **argv)
     if (!read_options(argc, argv)) {
         fprintf(stderr,
                 "usage: fuzz_graphs [--packed] [--operators] [--guard] [--faults] "
-                "[--seconds N] [--seed N] [--only N] [--save FILE] [--keep FOLDER] "
+                "[--seconds N] [--cases N] [--seed N] [--only N] [--save FILE] [--keep "
+                "FOLDER] "
                 "[CORPUS...]\n");
         return 2;
     }
