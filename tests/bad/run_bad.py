@@ -82,6 +82,7 @@ def main():
     parser.add_argument("cases")
     parser.add_argument("--only", default="*")
     parser.add_argument("--list", action="store_true", help="print every error line")
+    parser.add_argument("--stop", action="store_true", help="end at the first failure")
     parser.add_argument("--messages", help="write all messages, each with what gives it")
     options = parser.parse_args()
     with open(os.path.join(options.cases, "cases.json"), encoding="utf-8") as file:
@@ -96,6 +97,9 @@ def main():
             messages.append(f"{case['what']}: attnrun {' '.join(case['args'])}\n  {line}\n")
             if wrong:
                 print(f"FAIL {case['id']} ({case['what']}): {wrong}")
+                if options.stop:
+                    pool.shutdown(cancel_futures=True)
+                    return 1
             elif options.list:
                 print(f"PASS {case['id']}: {line[:300]}")
     if options.messages:
