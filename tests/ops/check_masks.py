@@ -1,7 +1,7 @@
 """Attention under masks that nodes make, as both exporters of PyTorch write it: compared with
 ONNX Runtime over lengths around blocks and windows, with and without fusion; and what is
 fused: no mask of all pairs is left, near misses stay as they are.
-Usage: check_masks.py ATTNRUN [SEED]"""
+Usage: check_masks.py ATTNRUN [SEED [MODELS]]: MODELS is a folder where exported models stay."""
 import sys
 import tempfile
 from pathlib import Path
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from exported import attnrun, differ, export_module, operators, run
 
-HEADS, DIM, ROOM = 2, 8, 512
+HEADS, DIM, ROOM = 3, 8, 512  # the batch is 2
 LENGTHS = (1, 7, 64, 65, 200, 333)
 LOWEST = torch.finfo(torch.float32).min
 
@@ -149,6 +149,15 @@ def check_too_long(model, folder):
     return [] if codes == [5, 5] else [f"{model.name}: {ROOM + 1} tokens end with {codes}"]
 
 
+def check_no_tokens(model, folder, names):
+    """Outputs without an element; nothing is computed."""
+    inputs = {name: x[:, :0] if name == "pad" else x[:, :, :0]
+              for name, x in inputs_of(1, 0).items()}
+    found = run(ATTNRUN, model, folder, inputs)
+    return [f"{model.name} {name}: the shape is {found[name].shape} without tokens"
+            for name in names if found[name].shape != (2, HEADS, 0, DIM)]
+
+
 def check_fused(model, forms):
     found = operators(ATTNRUN, model)
     left = [op for op in found if op in ("Softmax", "Trilu", "Slice", "LessOrEqual", "Not")]
@@ -166,12 +175,14 @@ def main():
         for dynamo in (False, True):
             kind = "dynamo" if dynamo else "script"
             for part, forms in (("masks", MASKS), ("others", OTHERS), ("near", NEAR_MISSES)):
-                model = folder / f"{part}_{kind}.onnx"
-                export(forms, str(model), dynamo)
+                model = (Path(sys.argv[3]) if len(sys.argv) > 3 else folder) / f"{part}_{kind}.onnx"
+                if not model.exists():
+                    export(forms, str(model), dynamo)
                 failures += check_values(model, folder, seed)
                 if part == "masks":
                     failures += check_fused(model, forms)
                     failures += check_too_long(model, folder)
+                    failures += check_no_tokens(model, folder, [f"y_{form}" for form in forms])
                 if part == "near" and operators(ATTNRUN, model).get("Softmax", 0) != len(forms):
                     failures.append(f"{model.name}: scores that are read were fused")
     for failure in failures:
