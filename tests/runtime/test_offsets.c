@@ -3,13 +3,18 @@
 #include "harness.h"
 
 #include "offsets.h"
+#include "offsets_sweep.h"
 
 static struct attn_memory *memory;
+static struct test_memory
+    guarded; /* each piece of a pool is a block with a guard behind it */
 
 static int set_up(void **state)
 {
     (void)state;
-    memory = attn_memory_create(NULL, 0);
+    attn_pool_apart = true;
+    test_memory_init(&guarded);
+    memory = attn_memory_create(&guarded.allocator, 0);
     return memory == NULL;
 }
 
@@ -19,7 +24,7 @@ static int tear_down(void **state)
     struct attn_memory_counts counts;
     attn_memory_counts(memory, &counts);
     attn_memory_destroy(memory);
-    return counts.used_bytes != 0;
+    return counts.used_bytes != 0 || guarded.live_blocks != 0;
 }
 
 struct result {
@@ -33,6 +38,7 @@ static struct result pack(struct attn_block *blocks, int64_t n, int32_t n_steps)
     for (int64_t i = 0; i < n; i++)
         blocks[i].offset = -ATTN_ARENA_ALIGN; /* each one is written */
     OK(attn_pack_offsets(memory, blocks, n, n_steps, &r.arena, &r.bound, &r.peak));
+    assert_int_equal(guarded.faults, 0);
     return r;
 }
 
@@ -133,6 +139,55 @@ static void test_offsets_are_near_the_bound(void **state)
     assert_true(over * 100 <= turns);
 }
 
+/* The same arena in every process: what orders, walks and pulls make of a few cases, around the
+ * numbers of blocks where the search becomes shorter. No two blocks are equal in an order. */
+static void test_offsets_of_fixed_cases(void **state)
+{
+    static const struct {
+        int64_t n, units; /* of the arena */
+    } rows[] = { { 40, 3374 },    { 150, 5686 },   { 999, 31952 },
+                 { 1000, 31464 }, { 4999, 85949 }, { 5000, 120580 } };
+    static struct attn_block blocks[5000];
+    (void)state;
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        uint64_t seed = 77 + (uint64_t)rows[k].n;
+        for (int i = 0; i < 8; i++)
+            next_random(&seed);
+        const int32_t n_steps = (int32_t)graph_like(&seed, blocks, rows[k].n);
+        for (int64_t i = 0; i < rows[k].n; i += 9)
+            blocks[i].last = (int32_t)(i + 1 + random_below(&seed, rows[k].n - i));
+        const struct result r = pack(blocks, rows[k].n, n_steps);
+        assert_int_equal(r.arena / ATTN_ARENA_ALIGN, rows[k].units);
+    }
+}
+
+/* One walk over the steps, forward and backward: what the search of many blocks begins with. */
+static void test_offsets_of_one_walk(void **state)
+{
+    enum { N = 600 };
+    static const int64_t units[2] = { 24359, 25239 };
+    static struct attn_block blocks[N];
+    int64_t offsets[N];
+    uint64_t seed = 5;
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        next_random(&seed);
+    const int32_t n_steps = (int32_t)graph_like(&seed, blocks, N);
+    for (int64_t i = 0; i < N; i += 9)
+        blocks[i].last = (int32_t)(i + 1 + random_below(&seed, N - i));
+    for (int64_t i = 7; i < N; i += 50)
+        blocks[i].bytes = 0;
+    for (int backward = 0; backward < 2; backward++) {
+        struct result r = pack(blocks, N, n_steps); /* for the bound */
+        OK(attn_sweep_offsets(memory, blocks, N, n_steps, backward != 0, offsets,
+                              &r.arena));
+        for (int64_t i = 0; i < N; i++)
+            blocks[i].offset = offsets[i];
+        check_packing(blocks, N, n_steps, &r);
+        assert_int_equal(r.arena / ATTN_ARENA_ALIGN, units[backward]);
+    }
+}
+
 /* Scratch of one step, value -1, among values; two of a step now and then. */
 static void test_offsets_put_scratch_on_top(void **state)
 {
@@ -148,6 +203,10 @@ static void test_offsets_put_scratch_on_top(void **state)
     check_packing(few, 4, 3, &r);
     assert_int_equal(few[2].offset, 90 * UNIT);
     assert_int_equal(few[3].offset, 70 * UNIT);
+    few[2].value = few[3].value = 0; /* values stay below */
+    r = pack(few, 4, 3);
+    check_packing(few, 4, 3, &r);
+    assert_true(few[2].offset < 40 * UNIT && few[3].offset < 40 * UNIT);
     static struct attn_block blocks[600];
     uint64_t seed = test_seed();
     for (int64_t turn = 0; turn < rounds(150, 3000); turn++) {
@@ -200,7 +259,7 @@ static void test_offsets_of_many_blocks(void **state)
     (void)state;
     enum { MANY = 200000 };
     const uint64_t first_seed = test_seed();
-    struct attn_block *blocks = calloc(MANY, sizeof *blocks);
+    struct attn_block *blocks = calloc(MANY + 1, sizeof *blocks);
     assert_non_null(blocks);
     for (int64_t rank_of_block = 0; rank_of_block < rounds(4, 50); rank_of_block++) {
         uint64_t seed = first_seed + (uint64_t)rank_of_block;
@@ -209,10 +268,14 @@ static void test_offsets_of_many_blocks(void **state)
         for (int64_t i = 0; rank_of_block > 1 && i < n;
              i += 100) /* some live on, some are empty */
             blocks[i].last = (int32_t)(n - random_below(&seed, n - i));
-        for (int64_t i = 50; rank_of_block > 1 && i < n; i += 100)
+        for (int64_t i = 50; i < n; i += 100)
             blocks[i].bytes = 0;
+        if (rank_of_block > 1)
+            blocks[0].first = 1, blocks[0].last = n_steps - 2;
+        blocks[n].offset = 7;
         struct result r = pack(blocks, n, n_steps);
         check_units(blocks, n, &r, seed);
+        assert_int_equal(blocks[n].offset, 7);
         print_message("%lld blocks: arena / lower bound %.4f\n", (long long)n,
                       (double)r.arena / (double)r.bound);
         if ((double)r.arena > 1.12 * (double)r.bound)
@@ -265,6 +328,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_offsets_never_overlap),
         cmocka_unit_test(test_offsets_are_near_the_bound),
+        cmocka_unit_test(test_offsets_of_fixed_cases),
+        cmocka_unit_test(test_offsets_of_one_walk),
         cmocka_unit_test(test_offsets_put_scratch_on_top),
         cmocka_unit_test(test_offsets_of_many_blocks),
         cmocka_unit_test(test_offsets_chain_needs_two_blocks),
