@@ -492,11 +492,92 @@ static void test_plan_of_random_graphs_with_dynamic_shapes(void **state)
     assert_true(dynamic_steps > 1000);
 }
 
+/* Values of up to 1024 elements are computed while planning, if nothing of them is an input. */
+static void test_plan_computes_small_values(void **state)
+{
+    static const struct {
+        const char *dims;
+        int32_t n_steps;
+    } rows[] = {
+        { "1,4", 1 }, { "256,4", 1 }, { "257,4", 2 }, { "4,257", 2 }, { "0,9", 1 }
+    };
+    (void)state;
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, "N,M");
+    onnx_node(w, "Shape", "x", "shape");
+    onnx_node(w, "ConstantOfShape", "shape", "zeros");
+    onnx_node(w, "Add", "x,zeros", "y");
+    onnx_output(w, "y", ATTNRUN_F32, "N,M");
+    attnrun_model *model = open_model(runtime, w, ATTNRUN_NO_FUSION);
+    attnrun_context *context = make_context(model);
+    static float data[4 * 257];
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        attnrun_plan_info info = { .struct_size = sizeof info };
+        attnrun_tensor x = tensor_of(ATTNRUN_F32, rows[k].dims, data);
+        OK(attnrun_plan(context, &x, &info));
+        assert_int_equal(info.n_steps, rows[k].n_steps);
+    }
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
+/* A step writes over its input where that is not read again; not where another input is a part of
+ * the same block. */
+static void test_plan_writes_in_place(void **state)
+{
+    static const int64_t from[] = { 0, 1 }, to[] = { 2, 3 };
+    static float x[3 * 400];
+    (void)state;
+    for (int i = 0; i < 3 * 400; i++)
+        x[i] = (float)i;
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    for (int parts = 0; parts < 2; parts++) {
+        struct onnx_writer *w = onnx_begin(17);
+        attnrun_plan_info info = { .struct_size = sizeof info };
+        onnx_input(w, "x", ATTNRUN_F32, "3,400");
+        onnx_node(w, "Neg", "x", "a");
+        onnx_node(w, "Neg", "a", "b");
+        for (int i = 0; parts && i < 2; i++) {
+            static const char *const names[][4] = {
+                { "f0", "t0", "b,f0,t0,axis", "s0" }, { "f1", "t1", "b,f1,t1,axis", "s1" }
+            };
+            onnx_ints(w, names[i][0], 1, &from[i]);
+            onnx_ints(w, names[i][1], 1, &to[i]);
+            if (i == 0)
+                onnx_ints(w, "axis", 1, from);
+            onnx_node(w, "Slice", names[i][2], names[i][3]);
+        }
+        if (parts)
+            onnx_node(w, "Add", "s1,s0", "y");
+        else
+            onnx_node(w, "Relu", "b", "y");
+        onnx_output(w, "y", ATTNRUN_F32, NULL);
+        attnrun_model *model = open_model(runtime, w, ATTNRUN_NO_FUSION);
+        attnrun_context *context = make_context(model);
+        attnrun_tensor in = tensor_of(ATTNRUN_F32, "3,400", x);
+        OK(attnrun_plan(context, &in, &info));
+        assert_int_equal(info.arena_bytes, parts ? 4800 + 3200 : 4800);
+        set_input(context, 0, ATTNRUN_F32, "3,400", x);
+        OK(attnrun_run(context, NULL));
+        const attnrun_tensor y = get_output(context, 0);
+        for (int i = 0; i < (parts ? 800 : 1200); i++)
+            assert_float_equal(((const float *)y.data)[i],
+                               parts ? x[i] + x[i + 400] : x[i], 0);
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+    }
+    attnrun_runtime_destroy(runtime);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_of_random_graphs),
         cmocka_unit_test(test_plan_of_random_graphs_with_dynamic_shapes),
+        cmocka_unit_test(test_plan_computes_small_values),
+        cmocka_unit_test(test_plan_writes_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
