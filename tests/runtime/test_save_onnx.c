@@ -3,7 +3,7 @@
 #include "harness.h"
 
 struct written {
-    uint8_t data[1 << 16];
+    uint8_t data[1 << 18];
     size_t n;
     int64_t calls, fail_at; /* -1: none */
 };
@@ -118,6 +118,77 @@ static void test_sources_of_other_sizes(void **state)
     free(w);
 }
 
+/* ---- a file beside the model ---- */
+
+enum { LARGE = 65536, NOT_MULTIPLE = LARGE + 4 };
+
+static struct written beside;
+
+static int32_t write_beside(void *user, const void *bytes, uint64_t n)
+{
+    (void)user;
+    return write_piece(&beside, bytes, n);
+}
+
+static void add_large(struct onnx_writer *w, int i, int32_t dtype, int64_t bytes)
+{
+    static uint8_t data[LARGE + 4096];
+    const int64_t n = bytes / (dtype == ATTNRUN_F32 ? 4 : 1);
+    char dims[16], x[8], c[8], y[8], both[16];
+    snprintf(dims, sizeof dims, "%d", (int)n);
+    snprintf(x, sizeof x, "x%d", i);
+    snprintf(c, sizeof c, "c%d", i);
+    snprintf(y, sizeof y, "y%d", i);
+    snprintf(both, sizeof both, "%s,%s", x, c);
+    memset(data, dtype == ATTNRUN_F32 ? 0x40 + i : 1, (size_t)bytes);
+    onnx_input(w, x, dtype, dims);
+    onnx_constant(w, c, dtype, dims, data);
+    onnx_node(w, dtype == ATTNRUN_F32 ? "Add" : "And", both, y);
+    onnx_output(w, y, dtype, dims);
+}
+
+/* Constants of 64 KiB and more, each at a multiple of 4 KiB, with zeros between them. */
+static void test_large_constants_beside_the_model(void **state)
+{
+    static const struct {
+        int32_t dtype;
+        int64_t bytes, at; /* -1: in the model */
+    } rows[] = { { ATTNRUN_F32, NOT_MULTIPLE, 0 },
+                 { ATTNRUN_BOOL, LARGE - 1, -1 },
+                 { ATTNRUN_F32, LARGE, 17 * 4096 },
+                 { ATTNRUN_F32, LARGE + 4096, 33 * 4096 } };
+    static const attnrun_onnx_edit edit = { .struct_size = sizeof edit,
+                                            .external_name = "x.data",
+                                            .write_external = write_beside };
+    attnrun_onnx_saved saved = { .struct_size = sizeof saved };
+    struct onnx_writer *writer = onnx_begin(18);
+    struct written *w = calloc(1, sizeof *w);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    size_t bytes;
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        add_large(writer, i, rows[i].dtype, rows[i].bytes);
+    uint8_t *data = onnx_end(writer, &bytes);
+    w->fail_at = beside.fail_at = -1;
+    OK(save(runtime, data, bytes, &edit, w, &saved));
+    int64_t at = 0;
+    for (int i = 0; i < 4; i++) {
+        if (rows[i].at < 0)
+            continue;
+        for (; at < rows[i].at; at++)
+            assert_int_equal(beside.data[at], 0);
+        for (; at < rows[i].at + rows[i].bytes; at++)
+            assert_int_equal(beside.data[at], 0x40 + i);
+    }
+    assert_int_equal(beside.n, at);
+    assert_int_equal(saved.external_bytes, at);
+    assert_int_equal(saved.bytes, w->n);
+    assert_true(w->n > LARGE - 1 && w->n < LARGE + 2000);
+    attnrun_runtime_destroy(runtime);
+    free(data);
+    free(w);
+}
+
 static void test_misuse_is_refused(void **state)
 {
     static const char *const twice[] = { "p", "p" }, *const none[] = { NULL };
@@ -207,6 +278,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_written_opens_again),
         cmocka_unit_test(test_sources_of_other_sizes),
+        cmocka_unit_test(test_large_constants_beside_the_model),
         cmocka_unit_test(test_misuse_is_refused),
         cmocka_unit_test(test_a_writer_may_fail_at_each_piece),
         cmocka_unit_test(test_memory_may_run_out_anywhere),

@@ -168,6 +168,37 @@ class Edit(unittest.TestCase):
         said = self.attnrun("optimize", path, "--set", "T=5", "-o", "out.onnx", code=2).stderr
         self.assertIn("dimension 'T'", said)
 
+    def test_lists_of_attributes_stay(self):
+        lists = {"keys_strings": ["a", "", "bc"], "values_floats": [0.5, -1.5, 2.25],
+                 "default_float": 7.5}
+        numbers = {"keys_floats": [0.5, -1.5, 7.5], "values_int64s": [3, -4, 5]}
+        path = cli_models.save(
+            self.dir / "m.onnx",
+            [node("LabelEncoder", ["x"], ["f"], domain="ai.onnx.ml", **lists),
+             node("LabelEncoder", ["f"], ["y"], domain="ai.onnx.ml", **numbers)],
+            [("x", TensorProto.STRING, ["N"])], [("y", I64, ["N"])], [], opset=18)
+        model = onnx.load(path)
+        model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+        onnx.save(model, path)
+        for old, new in zip(model.graph.node, self.edited("optimize", path).graph.node,
+                            strict=True):
+            found = {a.name: helper.get_attribute_value(a) for a in new.attribute}
+            self.assertEqual(found, {a.name: helper.get_attribute_value(a)
+                                     for a in old.attribute})
+
+    def test_a_body_of_an_older_opset(self):
+        """Unsqueeze has its axes in an attribute there; the model has only one opset for both."""
+        body = helper.make_function("mine", "Lift", ["X"], ["Y"],
+                                    [node("Unsqueeze", ["X"], ["Y"], axes=[0])],
+                                    [helper.make_opsetid("", 11)])
+        graph = helper.make_graph([node("Lift", ["x"], ["y"], domain="mine", name="lift")], "g",
+                                  [value("x", F, ["N"])], [value("y", F, [1, "N"])])
+        path = self.dir / "m.onnx"
+        onnx.save(helper.make_model(graph, functions=[body], ir_version=9, opset_imports=[
+            helper.make_opsetid("", 18), helper.make_opsetid("mine", 1)]), path)
+        said = self.attnrun("optimize", path, "-o", "out.onnx", code=4).stderr
+        self.assertIn("the node is of opset 11 and the model of opset 18, in which", said)
+
     def test_what_a_file_says_of_itself_stays(self):
         path = convolution(self.dir / "m.onnx")
         texts = {"domain": "org.example", "doc_string": "what it does", "producer_name": "trainer",
@@ -177,6 +208,7 @@ class Edit(unittest.TestCase):
             for name, text in texts.items():
                 setattr(model, name, text)
             model.graph.doc_string = "größer"
+            helper.set_model_props(model, {"a": "one", "b": "", "c": "größer"})
             model.ClearField("model_version")
             if version is not None:
                 model.model_version = version
@@ -184,6 +216,8 @@ class Edit(unittest.TestCase):
             made = self.edited("optimize", path)
             self.assertEqual({name: getattr(made, name) for name in texts}, texts)
             self.assertEqual(made.graph.doc_string, "größer")
+            self.assertEqual([(p.key, p.value) for p in made.metadata_props],
+                             [("a", "one"), ("b", ""), ("c", "größer")])
             self.assertEqual((made.HasField("model_version"), made.model_version),
                              (version is not None, version or 0))
 
