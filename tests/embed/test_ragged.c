@@ -80,16 +80,17 @@ struct batch {
     attnrun_tensor inputs[2];
 };
 
-/* Sample b has lengths[b] of `tokens` tokens. */
-static void make_batch(struct batch *b, int64_t tokens, const int64_t lengths[BATCH])
+/* Sample b of `batch` has lengths[b] of `tokens` tokens. */
+static void make_batch(struct batch *b, int64_t batch, int64_t tokens,
+                       const int64_t lengths[BATCH])
 {
     uint64_t seed = test_seed();
     fill_floats(&seed, b->x, N);
-    for (int64_t i = 0; i < BATCH * tokens; i++)
+    for (int64_t i = 0; i < batch * tokens; i++)
         b->mask[i] = i % tokens < lengths[i / tokens];
-    OK(attnrun_tensor_make(ATTNRUN_F32, 3, (int64_t[]){ BATCH, tokens, WIDTH }, b->x,
+    OK(attnrun_tensor_make(ATTNRUN_F32, 3, (int64_t[]){ batch, tokens, WIDTH }, b->x,
                            &b->inputs[0]));
-    OK(attnrun_tensor_make(ATTNRUN_I64, 2, (int64_t[]){ BATCH, tokens }, b->mask,
+    OK(attnrun_tensor_make(ATTNRUN_I64, 2, (int64_t[]){ batch, tokens }, b->mask,
                            &b->inputs[1]));
 }
 
@@ -104,7 +105,7 @@ static void run_batch(attnrun_context *context, const struct batch *b, bool all_
     OK(attnrun_run(context, &options));
     OK(attnrun_output(context, 0, &made));
     assert_int_equal(made.dims[1], b->inputs[0].dims[1]);
-    memcpy(y, made.data, (size_t)(BATCH * made.dims[1] * WIDTH) * sizeof *y);
+    memcpy(y, made.data, (size_t)(made.dims[0] * made.dims[1] * WIDTH) * sizeof *y);
 }
 
 /* Rows of padding are 0, but for a run that asks for all tokens, which gives what a model without
@@ -114,24 +115,33 @@ static void test_a_run_on_all_tokens(void **state)
     (void)state;
     static struct batch b;
     float plain[N], packed[N], all[N];
-    const int64_t lengths[BATCH] = { TOKENS, 5, 1 };
+    static const struct {
+        int64_t batch, lengths[BATCH];
+    } rows[] = {
+        { BATCH, { TOKENS, 5, 1 } }, { 1, { 1 } }, { 1, { 2 } }, { 2, { 1, 1 } }
+    };
     attnrun_runtime *runtime = make_runtime(NULL, 1);
     attnrun_model *off = open_ragged(runtime, ATTNRUN_RAGGED_OFF),
                   *on = open_ragged(runtime, ATTNRUN_RAGGED_ON);
     attnrun_context *without = make_context(off), *with = make_context(on);
-    make_batch(&b, TOKENS, lengths);
-    run_batch(without, &b, true, plain); /* the option says nothing of such a model */
-    run_batch(with, &b, false, packed);
-    run_batch(with, &b, true, all);
-    for (int64_t i = 0; i < N; i++) {
-        const double is[] = { (double)packed[i], (double)all[i] };
-        const double exact = (double)plain[i], expected = b.mask[i / WIDTH] ? exact : 0;
-        if (!(fabs(is[0] - expected) <= 1e-5) || !(fabs(is[1] - exact) <= 1e-5))
-            fail_msg("element %lld: %.9g, of all tokens %.9g, without the option %.9g",
-                     (long long)i, is[0], is[1], exact);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        const int64_t n = rows[k].batch * TOKENS * WIDTH;
+        make_batch(&b, rows[k].batch, TOKENS, rows[k].lengths);
+        run_batch(without, &b, true, plain); /* the option says nothing of such a model */
+        run_batch(with, &b, false, packed);
+        run_batch(with, &b, true, all);
+        for (int64_t i = 0; i < n; i++) {
+            const double is[] = { (double)packed[i], (double)all[i] };
+            const double exact = (double)plain[i],
+                         expected = b.mask[i / WIDTH] ? exact : 0;
+            if (!(fabs(is[0] - expected) <= 1e-5) || !(fabs(is[1] - exact) <= 1e-5))
+                fail_msg(
+                    "element %lld: %.9g, of all tokens %.9g, without the option %.9g",
+                    (long long)i, is[0], is[1], exact);
+        }
+        run_batch(with, &b, false, all);
+        assert_memory_equal(all, packed, (size_t)n * sizeof *all);
     }
-    run_batch(with, &b, false, all);
-    assert_memory_equal(all, packed, sizeof all);
     attnrun_context_destroy(without);
     attnrun_context_destroy(with);
     attnrun_model_release(off);
@@ -151,12 +161,12 @@ static void test_runs_of_any_lengths_take_nothing(void **state)
     attnrun_model *model = open_ragged(runtime, ATTNRUN_RAGGED_ON);
     attnrun_context *context = make_context(model);
     OK(attnrun_set_max_plans(context, 1));
-    make_batch(&b, TOKENS, (const int64_t[]){ 0, 0, 0 });
+    make_batch(&b, BATCH, TOKENS, (const int64_t[]){ 0, 0, 0 });
     OK(attnrun_reserve(context, b.inputs));
     const int64_t calls = atomic_load(&memory.calls);
     for (int64_t n = 0; n <= TOKENS; n++)
         for (int64_t tokens = n > 1 ? n : 1; tokens <= TOKENS; tokens += 7) {
-            make_batch(&b, tokens, (const int64_t[]){ n, 1, tokens });
+            make_batch(&b, BATCH, tokens, (const int64_t[]){ n, 1, tokens });
             run_batch(context, &b, n % 5 == 4, y);
             if (atomic_load(&memory.calls) != calls)
                 fail_msg("%lld of %lld tokens: %lld calls of the allocator", (long long)n,
