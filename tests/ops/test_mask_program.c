@@ -522,6 +522,7 @@ static int check_refused_plans(void)
         { 8, MASK_CONSTANTS, 25, INT64_MAX, -1, -1, -1, 0, MASK_QUERY, 0, false },
         { 8, MASK_CONSTANTS, 25, -1, -1, -1, -1, 0, MASK_QUERY, 0, true },
         { 8, MASK_CONSTANTS, 25, -1, 2, -1, -1, 0, MASK_QUERY, 0, false }, /* b8 */
+        { 8, MASK_CONSTANTS, 25, -1, 0, -1, -1, 0, MASK_QUERY, 0, false }, /* i64 */
         { 8, MASK_CONSTANTS, 25, -1, -2, -1, -1, 0, MASK_QUERY, 0, false },
         { 8, MASK_CONSTANTS, 25, -1, LEAVES + 1, -1, -1, 0, MASK_QUERY, 0, true },
         { 8, MASK_CONSTANTS, 25, -1, LEAVES + 2, -1, -1, 0, MASK_QUERY, 0, false },

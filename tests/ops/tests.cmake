@@ -44,6 +44,16 @@ add_executable(test_mask_program tests/ops/test_mask_program.c tests/ops/mask_pa
 target_link_libraries(test_mask_program PRIVATE attn_flags attnrun_static Threads::Threads m)
 target_include_directories(test_mask_program PRIVATE runtime)
 add_test(NAME ops.mask_program COMMAND test_mask_program)
+add_executable(test_mask_known tests/ops/test_mask_known.c)
+target_link_libraries(test_mask_known PRIVATE attn_flags attnrun_static PkgConfig::CMOCKA
+  Threads::Threads m)
+target_include_directories(test_mask_known PRIVATE runtime)
+add_test(NAME ops.mask_known COMMAND test_mask_known)
+add_executable(test_heads tests/ops/test_heads.c)
+target_link_libraries(test_heads PRIVATE attn_flags attnrun_static attn_runtime_harness
+  PkgConfig::CMOCKA Threads::Threads m)
+target_include_directories(test_heads PRIVATE runtime)
+add_test(NAME ops.heads COMMAND test_heads)
 add_python_test(ops.tied ops/check_tied.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.masks ops/check_masks.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.block_masks ops/check_block_masks.py $<TARGET_FILE:attnrun>)
