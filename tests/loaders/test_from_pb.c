@@ -150,7 +150,8 @@ static void test_each_kind(void **state)
 static void test_maps(void **state)
 {
     attnrun_runtime *runtime = make_runtime(NULL, 1);
-    struct pb packed = { 0 }, texts = text_map(), empty = { 0 };
+    struct pb packed = { 0 }, texts = text_map(), empty = { 0 }, bytes = { 0 },
+              one = { 0 }, values = { 0 };
     static const uint8_t keys[] = { 5, 0x80, 1, 7 }; /* 5, 128, 7 */
     attnrun_tensor *tensor;
     (void)state;
@@ -167,14 +168,27 @@ static void test_maps(void **state)
     assert_int_equal(((const attnrun_string *)column[0].data)[1].n, 0);
     assert_int_equal(((const attnrun_string *)column[1].data)[1].n, 4);
     attnrun_tensor_free(runtime, tensor);
+    pb_int(&bytes, 2, TEXT); /* a key and a value of one byte */
+    pb_string(&bytes, 4, "k");
+    pb_int(&one, 2, ATTNRUN_U8);
+    pb_bytes(&one, 9, (const uint8_t[]){ 200 }, 1);
+    pb_message(&values, 3, &one);
+    pb_message(&bytes, 5, &values);
     pb_int(&empty, 2, TEXT);
     OK(read(runtime, &empty, ATTNRUN_MAP, &tensor));
     assert_int_equal(tensor->dims[0], 0);
     assert_int_equal(((const attnrun_tensor *)tensor->data)[0].dtype, ATTNRUN_STRING);
     attnrun_tensor_free(runtime, tensor);
+    OK(read(runtime, &bytes, ATTNRUN_MAP, &tensor));
+    column = tensor->data;
+    assert_memory_equal(((const attnrun_string *)column[0].data)[0].data, "k", 2);
+    assert_int_equal(column[1].dtype, ATTNRUN_U8);
+    assert_int_equal(((const uint8_t *)column[1].data)[0], 200);
+    attnrun_tensor_free(runtime, tensor);
     pb_free(&packed);
     pb_free(&texts);
     pb_free(&empty);
+    pb_free(&bytes);
     attnrun_runtime_destroy(runtime);
 }
 

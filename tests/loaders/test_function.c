@@ -196,6 +196,12 @@ static void calls_of_itself(void **state)
     float y[2];
     struct pb call = pb_node("f", "A", "x", "y"), model = model_of(&call);
     struct pb f = function("f", "A", "a", "b", 18);
+    pb_add_node(&f, F_NODE, "f", "A", "a", "b"); /* the only one calls itself */
+    pb_message(&model, FUNCTIONS, &f);
+    assert_int_equal(run_model(&model, 0, input, 2, y), ATTNRUN_E_MODEL);
+    assert_non_null(strstr(attnrun_last_error()->message, "calls itself"));
+    call = pb_node("f", "A", "x", "y"), model = model_of(&call);
+    f = function("f", "A", "a", "b", 18);
     pb_add_node(&f, F_NODE, "f", "B", "a", "b");
     pb_message(&model, FUNCTIONS, &f);
     f = function("f", "B", "a", "b", 18);

@@ -3,6 +3,8 @@
  * in tests/bad/bad_limits.py. */
 #include "run_model.h"
 
+#include <stdio.h>
+
 /* y = x + Exp(c), c of 8 floats; with `twice`: + Exp(Exp(c)). */
 static struct pb constants(bool twice)
 {
@@ -81,6 +83,82 @@ static void computed_at_load(void **state)
     }
 }
 
+/* A file of exactly so many bytes is allowed. */
+static void bytes_of_a_file(void **state)
+{
+    (void)state;
+    int32_t n_nodes;
+    struct pb m = constants(false);
+    attnrun_limits limits = { .struct_size = sizeof limits,
+                              .file_bytes = (int64_t)m.bytes };
+    assert_int_equal(open_with(&m, &limits, &n_nodes), ATTNRUN_OK);
+    limits.file_bytes--;
+    assert_int_equal(open_with(&m, &limits, &n_nodes), ATTNRUN_E_LIMIT);
+    pb_free(&m);
+}
+
+static void function_of(struct pb *model, const char *name, const char *calls, int times)
+{
+    struct pb f = { 0 };
+    char in[8] = "v0", out[8];
+    pb_string(&f, 1, name);
+    pb_string(&f, 4, "v0");
+    for (int i = 0; i < times; i++) {
+        snprintf(out, sizeof out, "v%d", i + 1);
+        pb_add_node(&f, 7, calls == NULL ? "" : "f", calls == NULL ? "Relu" : calls, in,
+                    out);
+        memcpy(in, out, sizeof in);
+    }
+    pb_string(&f, 5, in);
+    pb_string(&f, 10, "f");
+    pb_opset(&f, 9, "", 18);
+    pb_opset(&f, 9, "f", 1);
+    pb_message(model, 25, &f);
+}
+
+/* One call that becomes 11,111 nodes and calls, of a file with 42; each node of a file may become
+ * 32 without being counted. */
+static void nodes_of_nested_functions(void **state)
+{
+    (void)state;
+    int32_t n_nodes;
+    struct pb graph = { 0 };
+    pb_add_node(&graph, 1, "f", "F1", "x", "y");
+    pb_value(&graph, 11, "x", 8);
+    pb_value(&graph, 12, "y", 8);
+    struct pb m = pb_model(&graph);
+    function_of(&m, "F1", "F2", 1);
+    function_of(&m, "F2", "F3", 10);
+    function_of(&m, "F3", "F4", 10);
+    function_of(&m, "F4", "F5", 10);
+    function_of(&m, "F5", NULL, 10);
+    attnrun_limits limits = { .struct_size = sizeof limits, .expanded_nodes = 12000 };
+    assert_int_equal(open_with(&m, &limits, &n_nodes), ATTNRUN_OK);
+    assert_int_equal(n_nodes, 10000);
+    limits.expanded_nodes = 9000;
+    assert_int_equal(open_with(&m, &limits, &n_nodes), ATTNRUN_E_LIMIT);
+    pb_free(&m);
+}
+
+static void values_of_ragged(void **state)
+{
+    (void)state;
+    struct pb m = constants(false);
+    for (int32_t ragged = -1; ragged <= ATTNRUN_RAGGED_AUTO + 1; ragged++) {
+        const attnrun_source source = { .struct_size = sizeof source,
+                                        .data = m.data,
+                                        .bytes = m.bytes,
+                                        .ragged = ragged };
+        const bool known = ragged == ATTNRUN_RAGGED_OFF || ragged == ATTNRUN_RAGGED_AUTO;
+        attnrun_model *model = NULL;
+        const attnrun_status status = attnrun_model_open(test_runtime, &source, &model);
+        if (ragged != ATTNRUN_RAGGED_ON) /* this model has no mask of a batch */
+            assert_int_equal(status, known ? ATTNRUN_OK : ATTNRUN_E_USAGE);
+        attnrun_model_release(model);
+    }
+    pb_free(&m);
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -97,6 +175,9 @@ static int stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(values_out_of_range),
-                                        cmocka_unit_test(computed_at_load) };
+                                        cmocka_unit_test(computed_at_load),
+                                        cmocka_unit_test(bytes_of_a_file),
+                                        cmocka_unit_test(nodes_of_nested_functions),
+                                        cmocka_unit_test(values_of_ragged) };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -410,6 +410,8 @@ static void singular_messages_twice(void **state)
     (void)state;
     assert_int_equal(with_graphs(1), ATTNRUN_OK);
     assert_int_equal(with_graphs(2), ATTNRUN_E_PARSE);
+    assert_int_equal(with_graphs(256), ATTNRUN_E_PARSE);
+    assert_int_equal(with_graphs(257), ATTNRUN_E_LIMIT);
     assert_int_equal(with_graphs(20000), ATTNRUN_E_LIMIT);
 }
 
