@@ -251,6 +251,21 @@ static void deep_and_wide(void **state)
     assert_int_equal(chain(12, 2, y), ATTNRUN_OK);
 }
 
+/* Optimizers write nodes of com.microsoft into models that do not import it; no other domain. */
+static void domains_that_are_not_imported(void **state)
+{
+    (void)state;
+    float y[2];
+    struct pb call = pb_node("com.microsoft", "QuickGelu", "x", "y"),
+              model = model_of(&call);
+    assert_int_equal(run_model(&model, 0, input, 2, y), ATTNRUN_OK);
+    assert_true(y[0] > -0.16f && y[0] < -0.15f && y[1] > 2.98f && y[1] < 2.99f);
+    call = pb_node("elsewhere", "QuickGelu", "x", "y");
+    model = model_of(&call);
+    assert_int_equal(run_model(&model, 0, input, 2, y), ATTNRUN_E_MODEL);
+    assert_non_null(strstr(attnrun_last_error()->message, "imports no opset of domain"));
+}
+
 static void native_wins(void **state)
 {
     (void)state;
@@ -398,6 +413,7 @@ int main(void)
         cmocka_unit_test(operands),
         cmocka_unit_test(own_opset),
         cmocka_unit_test(calls_of_itself),
+        cmocka_unit_test(domains_that_are_not_imported),
         cmocka_unit_test(deep_and_wide),
         cmocka_unit_test(native_wins),
         cmocka_unit_test(hashed_names),

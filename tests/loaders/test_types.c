@@ -125,10 +125,10 @@ static void types_of_others(void **state)
     }
 }
 
-static void refuses(struct pb type, const char *words)
+static void refuses(struct pb type, attnrun_status status, const char *words)
 {
     struct pb pb = model_with(&type);
-    assert_int_equal(try_bytes(pb.data, pb.bytes, 0), ATTNRUN_E_UNSUPPORTED);
+    assert_int_equal(try_bytes(pb.data, pb.bytes, 0), status);
     if (strstr(attnrun_last_error()->message, words) == NULL)
         fail_msg("'%s', expected '%s'", attnrun_last_error()->message, words);
     pb_free(&pb);
@@ -137,12 +137,19 @@ static void refuses(struct pb type, const char *words)
 static void types_that_are_refused(void **state)
 {
     (void)state;
-    refuses(tensor_type(99, 1), "the element type is 99, expected 1 to ");
-    refuses(map_type(F32, tensor_type(F32, 0)), "keys of element type 1, expected i64");
-    refuses(map_type(I64, around(4, tensor_type(F32, 0))), "something else than tensors");
-    refuses(around(4, around(4, tensor_type(F32, 0))), "something else than tensors");
-    refuses(around(9, map_type(I64, tensor_type(F32, 0))), "something else than tensors");
-    refuses(sparse_type(), "a sparse or opaque type");
+    refuses(tensor_type(99, 1), ATTNRUN_E_UNSUPPORTED,
+            "the element type is 99, expected 1 to ");
+    refuses(map_type(F32, tensor_type(F32, 0)), ATTNRUN_E_UNSUPPORTED,
+            "keys of element type 1, expected i64");
+    refuses(map_type(I64, around(4, tensor_type(F32, 0))), ATTNRUN_E_UNSUPPORTED,
+            "something else than tensors");
+    refuses(around(4, around(4, tensor_type(F32, 0))), ATTNRUN_E_UNSUPPORTED,
+            "something else than tensors");
+    refuses(around(9, map_type(I64, tensor_type(F32, 0))), ATTNRUN_E_UNSUPPORTED,
+            "something else than tensors");
+    refuses(sparse_type(), ATTNRUN_E_UNSUPPORTED, "a sparse or opaque type");
+    refuses((struct pb){ 0 }, ATTNRUN_E_MODEL, "it has no type");
+    refuses(tensor_type(0, 1), ATTNRUN_E_MODEL, "it has no type");
 }
 
 int main(void)
