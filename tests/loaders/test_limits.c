@@ -4,6 +4,7 @@
 #include "run_model.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 /* y = x + Exp(c), c of 8 floats; with `twice`: + Exp(Exp(c)). */
 static struct pb constants(bool twice)
@@ -159,6 +160,22 @@ static void values_of_ragged(void **state)
     pb_free(&m);
 }
 
+/* A sentence names a file without its folder. */
+static void names_of_files(void **state)
+{
+    char path[] = "/tmp/attnrun-limits-XXXXXX", words[64];
+    const attnrun_source source = { .struct_size = sizeof source, .path = path };
+    attnrun_model *model = NULL;
+    (void)state;
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, "\x01", 1) == 1 && close(fd) == 0);
+    assert_int_equal(attnrun_model_open(test_runtime, &source, &model), ATTNRUN_E_PARSE);
+    snprintf(words, sizeof words, "file '%s'", path + strlen("/tmp/"));
+    if (strstr(attnrun_last_error()->message, words) == NULL)
+        fail_msg("'%s', expected %s", attnrun_last_error()->message, words);
+    unlink(path);
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -178,6 +195,7 @@ int main(void)
                                         cmocka_unit_test(computed_at_load),
                                         cmocka_unit_test(bytes_of_a_file),
                                         cmocka_unit_test(nodes_of_nested_functions),
-                                        cmocka_unit_test(values_of_ragged) };
+                                        cmocka_unit_test(values_of_ragged),
+                                        cmocka_unit_test(names_of_files) };
     return cmocka_run_group_tests(tests, start, stop);
 }
