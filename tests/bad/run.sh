@@ -7,13 +7,14 @@
 # comparisons of the release build (build/release), some minutes. --full takes 10,000 mutants,
 # HOURS of each target of fuzzing and of mutants of the code (0.06), a long soak, the sanitizers
 # where build/asan, build/msan and build/tsan are built, what tests/coverage.sh counted, and writes
-# tests/RELIABILITY.md. Exit code 1 where a row is not as it must be.
+# tests/RELIABILITY.md, and tests/MUTANTS.md once a whole sample of mutants is judged. Exit code 1
+# where a row is not as it must be.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 full=0
 hours=0.06
 [ "${1:-}" = --full ] && full=1 && shift && hours=${1:-0.06} && shift $(($# > 0))
-[ $# -eq 0 ] || { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2; }
+[ $# -eq 0 ] || { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2; }
 
 python=build/venv/bin/python
 [ -x $python ] || python=python3
@@ -88,8 +89,8 @@ if [ $full -eq 1 ]; then
     [ -x build/tsan/test_runtime_soak ] && soak 'soak, sanitized' tsan --threads 32
     [ -x build/tsan/test_runtime_concurrent ] &&
         tests 'threads, sanitized' tsan '^runtime\.(concurrent|threads|cancel)$'
-    row 'mutants of the code' 'killed' $python tests/mutate_code.py --minutes \
-        "$(awk -v h="$hours" 'BEGIN { print h * 60 + 1 }')"
+    row 'mutants of the code' 'killed' $python tests/mutate_code.py --write tests/MUTANTS.md \
+        --minutes "$(awk -v h="$hours" 'BEGIN { print h * 60 + 1 }')"
     counts=build/coverage/counts.json
     [ -f $counts ] &&
         row "coverage of $(cat build/coverage/revision.txt)" '^covered' \
