@@ -3,6 +3,7 @@
  * refer to attributes, subgraphs, declared types of all kinds, texts. It opens; each allocation
  * that fails on its way is told and leaves nothing behind; it is written again. */
 #include "../runtime/harness.h"
+#include "../runtime/deadlines.h"
 
 #include <unistd.h>
 

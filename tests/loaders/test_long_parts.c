@@ -2,6 +2,7 @@
  * many nodes: the elements are those of the file, and a deadline that passes at any poll ends
  * the call, with nothing left behind. */
 #include "../runtime/harness.h"
+#include "../runtime/deadlines.h"
 
 #include "pb_write.h"
 

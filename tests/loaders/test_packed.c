@@ -3,6 +3,7 @@
  * writers that fail. A damaged file is refused with a sentence, or it is a model that can be run;
  * nothing is held afterwards. */
 #include "packed_file.h"
+#include "../runtime/deadlines.h"
 #include "poll.h"
 
 /* ---- the graph ---- */

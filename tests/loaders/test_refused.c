@@ -283,7 +283,8 @@ static void test_declared_types(void **state)
     expect_type(type_of(8, 2), ATTNRUN_OK, "");
     expect_type(type_of(2, -1), ATTNRUN_OK, ""); /* any */
     expect_type(type_of(2, -2), ATTNRUN_E_MODEL, "a declared dim is -2");
-    expect_type(type_of(9, 2), ATTNRUN_E_LIMIT, "a type of 9 dims, at most 8");
+    expect_type(type_of(9, 2), ATTNRUN_E_LIMIT,
+                "the type has 9 dims, expected at most 8");
     expect_type(type_of(1, INT64_MAX), ATTNRUN_E_LIMIT, "'dim'");
     expect_type(type_in(SEQUENCE, type_of(1, 2)), ATTNRUN_OK, "");
     expect_type(type_in(SEQUENCE, nothing), ATTNRUN_OK, "");

@@ -45,13 +45,6 @@ attnrun_status open_bytes(attnrun_runtime *runtime, const uint8_t *data, size_t 
                           uint32_t flags, attnrun_model **model);
 attnrun_context *make_context(attnrun_model *model);
 
-/* Makes the call by a clock that passes the deadline at one of its polls, where all work polls:
- * at its first one, in steps of `step`, and at each of the last `last`. Each time it ends with
- * E_TIME, and does not succeed after a poll has stopped it. Those of its calls that have a
- * control of their own need a timeout. Returns how often it was stopped. */
-int64_t stop_at_polls(attnrun_status (*call)(void *user), void *user, int64_t step,
-                      int64_t last);
-
 /* A dense tensor over `data`; "2,3" or "" like in onnx_write.h. */
 attnrun_tensor tensor_of(int32_t dtype, const char *dims, void *data);
 void set_input(attnrun_context *context, int32_t index, int32_t dtype, const char *dims,

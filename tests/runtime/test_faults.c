@@ -1,6 +1,7 @@
 /* test_faults.c - every allocation and every file call fails once, and from there on: the
  * status says so, nothing is lost or leaked, and the next try gives the right bits. */
 #include "harness.h"
+#include "deadlines.h"
 
 #include <errno.h>
 #include <sys/mman.h>

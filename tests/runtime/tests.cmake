@@ -1,6 +1,6 @@
 # Unit tests of runtime/, one executable each.
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
-add_library(attn_runtime_harness STATIC tests/runtime/harness.c
+add_library(attn_runtime_harness STATIC tests/runtime/harness.c tests/runtime/deadlines.c
   tests/runtime/onnx_write.c tests/runtime/sample_models.c)
 target_link_libraries(attn_runtime_harness PUBLIC
   attn_flags attnrun_static PkgConfig::CMOCKA Threads::Threads)
