@@ -328,7 +328,9 @@ enum {
      * dot products of AArch64), numbers that meet weights of 2, 4 or 8 bits (MatMulNBits, QMoE;
      * not with g_idx) are rounded to 8 bits. Such a number is then off by at most 1/254 of the
      * largest magnitude in its part of the row, which is a block of the weights or 128 numbers of
-     * a longer one. Files allow the same by accuracy_level 4, at any precision. */
+     * a longer one. Files allow the same by accuracy_level 4, at any precision. Where the set
+     * multiplies tiles of bf16 (AMX) and 32 rows or more meet such a matrix of MatMulNBits, both
+     * are rounded to bf16 instead. */
     ATTNRUN_PRECISION_AUTO = 2
 };
 

@@ -50,4 +50,4 @@ set(ATTN_KERNELS_tiles ops/kernels/gemm_i8.c ops/kernels/blocked_tiles_u8.c)
 set(ATTN_KERNELS_bytes ops/kernels/gemm_i8.c ops/kernels/blocked_conv_u8.c
   ops/kernels/nbits_rows.c ops/kernels/nbits_rounded.c)
 set(ATTN_KERNELS_pairs ops/kernels/gemm_bf16.c ops/kernels/query_tile_bf16.c
-  ops/kernels/blocked_conv_bf16.c)
+  ops/kernels/blocked_conv_bf16.c ops/kernels/nbits_bf16.c)

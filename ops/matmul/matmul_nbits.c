@@ -107,7 +107,10 @@ static attn_status nbits_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     if (!layout_of(args, step->kernels, step->in, step->n_in,
-                   attn_nbits_may_round(step, args->accuracy_level), &state->layout))
+                   attn_nbits_rounds(step,
+                                     op_count(&step->in[A], 0, step->in[A].rank - 1),
+                                     args->accuracy_level),
+                   &state->layout))
         return op_fail_size(step, "the memory of the packed form of B", "2^63 - 1 bytes");
     return attn_nbits_tasks(step);
 }

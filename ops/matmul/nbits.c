@@ -6,6 +6,9 @@ enum {
     KC = ATTN_GEMM_KC,
     ROWS = 2 * ATTN_GEMM_MC, /* of A that share the floats of a part of a panel */
     PANELS = 4,              /* of a task with many rows: their floats stay in L2 */
+    WORD_PANELS = 12,        /* the same of words of two bf16, of … */
+    KC_WORDS = 512,          /* … so many rows */
+    WORD_ROWS = 32,          /* of A that are worth making words of the weights */
     PACK_PANELS = 4,         /* of a task that packs */
     ROUNDED_ROWS = 132,      /* of A that are rounded for a task, at most … */
     ROUNDED_BYTES = 400000,  /* … which is to stay in L2 */
@@ -25,6 +28,23 @@ static bool nbits_append(int64_t *at, int64_t *end, int64_t count, int64_t bytes
            ck_align(*end, 64, end);
 }
 
+bool attn_nbits_rounds(const attnrun_step *step, int64_t rows, int64_t accuracy_level)
+{
+    if (step->kernels->tiles_bf16 && rows >= WORD_ROWS)
+        return false;
+    return step->precision == ATTNRUN_PRECISION_AUTO || accuracy_level == 4;
+}
+
+/* Panels that are unpacked together, and how many of their rows. */
+static int64_t panels_at_once(const struct attn_nbits_layout *l)
+{
+    return l->words ? WORD_PANELS : PANELS;
+}
+static int64_t rows_at_once(const struct attn_nbits_layout *l)
+{
+    return l->words ? KC_WORDS : KC;
+}
+
 bool attn_nbits_layout(const struct attn_kernels *kernels, struct attn_nbits_layout *l)
 {
     int64_t q_at, columns, scales, per = 32 / l->bits;
@@ -32,6 +52,7 @@ bool attn_nbits_layout(const struct attn_kernels *kernels, struct attn_nbits_lay
                                       .block = (size_t)l->block,
                                       .blocks = (size_t)l->blocks,
                                       .bits = l->bits };
+    l->words = kernels->tiles_bf16;
     l->width = op_panel_columns(kernels);
     l->panels = ceil_div(l->n, l->width);
     l->bytes = 0;
@@ -147,9 +168,10 @@ int64_t attn_nbits_scratch(const struct attn_nbits_layout *l, int64_t m)
     const int64_t digits = l->digit_bytes * min64(m, ATTN_NBITS_ROWS);
     if (few(l, m))
         return digits;
+    const int64_t columns = panels_at_once(l) * l->width, k = rows_at_once(l);
     const int64_t floats =
-        4 * (PANELS * l->width * KC +
-             (int64_t)attn_gemm_scratch((size_t)m, (size_t)(PANELS * l->width), KC));
+        4 * ((l->words ? k / 2 : k) * columns +
+             (int64_t)attn_gemm_scratch((size_t)m, (size_t)columns, (size_t)k));
     return floats > digits ? floats : digits;
 }
 
@@ -159,6 +181,8 @@ static double panel_cost(const struct attn_nbits_layout *l, int64_t rows, int64_
     const double panel = (double)l->k * (double)l->width;
     if (l->rounded_bytes > 0)
         return panel * (double)l->bits / 8 / 12 + panel * (double)m / 150;
+    if (l->words && !few(l, rows))
+        return panel / 6 + panel * (double)m / 600;
     return few(l, rows) ? panel * (double)l->bits / 8 / 6 + panel * (double)m / 30
                         : panel / 4 + panel * (double)m / 60;
 }
@@ -187,7 +211,8 @@ static void cut_panels(const struct attn_nbits_layout *l, int64_t rows,
         .few_rows = ATTN_NBITS_ROWS,
         .min_ns = few(l, rows) ? FEW_TASK_NS : MIN_TASK_NS,
     };
-    attn_cut_blocks(&plan->cut, 1, rows, l->panels, most, some ? panels : PANELS, 1);
+    attn_cut_blocks(&plan->cut, 1, rows, l->panels, most,
+                    some ? panels : panels_at_once(l), 1);
     attn_cut_refine(&plan->cut, &limits, nbits_task_ns, l);
 }
 
@@ -266,19 +291,25 @@ static attn_status multiply_rounded(const struct attn_nbits_layout *l,
     return ATTNRUN_OK;
 }
 
-/* Floats of rows k0 … k0 + k - 1 of n columns from a panel on; the last panel may be of one
- * vector. */
+/* Floats, or words, of rows k0 … k0 + k - 1 of n columns from a panel on; the last panel may be of
+ * one vector. */
 static void unpack(const struct attn_nbits_layout *l, const struct attn_kernels *kernels,
                    const struct attn_nbits *b, int64_t panel, int64_t n, int64_t k0,
                    int64_t k, float *to)
 {
     const int64_t half = l->width / 2;
-    for (int64_t j = 0; j < n; j += l->width, panel++)
-        kernels->nbits_unpack_f32(to + j * k, b, (size_t)panel, (size_t)k0, (size_t)k,
-                                  (size_t)(n - j <= half ? half : l->width));
+    for (int64_t j = 0; j < n; j += l->width, panel++) {
+        const size_t width = (size_t)(n - j <= half ? half : l->width);
+        if (l->words)
+            kernels->nbits_unpack_bf16((uint32_t *)(void *)to + j * ((k + 1) / 2), b,
+                                       (size_t)panel, (size_t)k0, (size_t)k, width);
+        else
+            kernels->nbits_unpack_f32(to + j * k, b, (size_t)panel, (size_t)k0, (size_t)k,
+                                      width);
+    }
 }
 
-/* Up to PANELS panels. */
+/* Up to panels_at_once() panels. */
 static attn_status multiply_many(const struct attn_nbits_layout *l,
                                  const struct attn_kernels *kernels,
                                  const struct attn_nbits_block *o)
@@ -288,15 +319,18 @@ static attn_status multiply_many(const struct attn_nbits_layout *l,
     };
     struct attn_gemm_f32 g = { .b = o->scratch,
                                .packed = 1,
+                               .b_type = l->words ? ATTN_B_PAIRS : ATTN_B_F32,
                                .a_row = o->a_row,
                                .c = o->c,
                                .c_row = o->c_row,
                                .m = (size_t)o->m,
                                .n = (size_t)o->n,
                                .epilogue = &add,
-                               .scratch = o->scratch + PANELS * l->width * KC };
-    for (int64_t k0 = 0; k0 == 0 || k0 < l->k; k0 += KC) {
-        const int64_t k = min64(l->k - k0, KC);
+                               .scratch =
+                                   o->scratch + panels_at_once(l) * l->width *
+                                                    (l->words ? KC_WORDS / 2 : KC) };
+    for (int64_t k0 = 0, k; k0 == 0 || k0 < l->k; k0 += k) {
+        k = min64(l->k - k0, rows_at_once(l));
         TRY(attn_poll());
         unpack(l, kernels, o->b, o->column / l->width, o->n, k0, k, o->scratch);
         g.a = o->a + k0;
@@ -319,9 +353,10 @@ attn_status attn_nbits_multiply(const struct attn_nbits_layout *l,
     if (few(l, block->m))
         return multiply_few(l, kernels, block);
     struct attn_nbits_block part = *block;
-    for (int64_t j = 0; j < block->n; j += PANELS * l->width) {
+    const int64_t columns = panels_at_once(l) * l->width;
+    for (int64_t j = 0; j < block->n; j += columns) {
         part.column = block->column + j;
-        part.n = min64(block->n - j, PANELS * l->width);
+        part.n = min64(block->n - j, columns);
         part.c = block->c + j;
         part.bias = block->bias != NULL ? block->bias + j : NULL;
         TRY(multiply_many(l, kernels, &part));
@@ -357,7 +392,7 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
 {
     const void *rows = NULL; /* of block.rows: for all parts that share them */
     int64_t from = -1, m = 0;
-    const int64_t max_blocks = ceil_div(PANELS, plan->cut.n_block);
+    const int64_t max_blocks = ceil_div(panels_at_once(l), plan->cut.n_block);
     for (int64_t task = work->begin; task < work->end;) {
         const struct attn_cut_piece p =
             attn_cut_next(&plan->cut, task, work->end, max_blocks);

@@ -8,7 +8,8 @@
  * Up to ATTN_NBITS_ROWS rows of A: nbits_rows_f32 reads the weights once; nbits_digits
  * may have to prepare the rows in scratch. With more rows, or rows with blocks of their
  * own (g_idx), parts of panels become floats in scratch and are multiplied by gemm_f32
- * while they are in cache. If numbers of A may be rounded to bytes (`rounded`: precision
+ * while they are in cache; or words of bf16, where the model's precision has products of
+ * them by tiles (AMX). If numbers of A may be rounded to bytes (`rounded`: precision
  * auto, or a file that permits it) and the CPU has products of bytes, nbits_round()
  * prepares rows and nbits_rounded_f32 multiplies them, for any number of rows. Operators
  * of one matrix round many rows in a phase of its own, into shared memory; otherwise rows
@@ -25,6 +26,7 @@ struct attn_nbits_layout {
     int64_t k, n, block, blocks; /* rows that share a scale; of those along k */
     int32_t bits, zeros, by_group, by_table;
     bool rounded;          /* rows of A may be rounded to bytes (nbits_round) */
+    bool words;            /* many rows are multiplied by words of bf16, by tiles (AMX) */
     int64_t width, panels; /* columns of a panel */
     int64_t scale_at, zero_at, group_at, table_at, bytes;
     int64_t digit_bytes;   /* of a row of A, where few rows are multiplied in digits */
@@ -37,11 +39,9 @@ bool attn_nbits_layout(const struct attn_kernels *kernels, struct attn_nbits_lay
 /* The arrays in packed memory; `zero` for NBITS_ZERO_ONE. */
 struct attn_nbits attn_nbits_at(const struct attn_nbits_layout *l, const void *packed,
                                 float zero);
-/* Whether the precision of the model, or the accuracy_level of a node, lets A be rounded. */
-static inline bool attn_nbits_may_round(const attnrun_step *step, int64_t accuracy_level)
-{
-    return step->precision == ATTNRUN_PRECISION_AUTO || accuracy_level == 4;
-}
+/* Whether the precision of the model, or the accuracy_level of a node, lets rows of A be rounded
+ * to bytes, and that pays: where tiles multiply bf16, only few rows are. */
+bool attn_nbits_rounds(const attnrun_step *step, int64_t rows, int64_t accuracy_level);
 /* Zeros panels [begin, end), whose places and scales are then written one by one. */
 void attn_nbits_clear(const struct attn_nbits_layout *l, int64_t begin, int64_t end,
                       uint8_t *to);

@@ -193,7 +193,7 @@ static attn_status qmoe_infer(attnrun_step *step)
         return ATTNRUN_OK;
     TRY(attn_mixture_shapes(step, &qmoe, per));
     if (!lay_out(step->kernels, step->args, step->in, step->n_in,
-                 attn_nbits_may_round(step, args->accuracy_level), state))
+                 attn_nbits_rounds(step, 1, args->accuracy_level), state))
         return op_fail_size(step, "the memory of the packed weights", "2^63 - 1 bytes");
     for (int i = 0; i < MIXTURE_MATRICES; i++) {
         if (i == 1 && s->n_up == 1)

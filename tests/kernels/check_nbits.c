@@ -69,6 +69,30 @@ void check_nbits_unpack_f32(struct check *c)
     }
 }
 
+void check_nbits_unpack_bf16(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const size_t width = (size_t)c->k->vec_bytes / 2;
+        const size_t some = check_below(c, 2) ? width : width / 2;
+        const size_t from = n > 8 ? (size_t)check_below(c, 2) * 4 : 0, panel = n % 2;
+        const size_t words = (n - from + 1) / 2;
+        struct attn_nbits b = weights(c, n, 2);
+        uint32_t *y = check_memory(c, words * some * sizeof *y), one;
+        c->k->nbits_unpack_bf16(y, &b, panel, from, n - from, some);
+        for (size_t i = 0; i < words; i++)
+            for (size_t j = 0; j < some; j++) {
+                const size_t row = from + 2 * i;
+                const float two[2] = { (float)element(c, &b, panel, row, j),
+                                       row + 1 < n
+                                           ? (float)element(c, &b, panel, row + 1, j)
+                                           : 0.0f };
+                c->k->words_bf16(&one, two, 1);
+                check_i64(c, i * width + j, y[i * some + j], one);
+            }
+    }
+}
+
 /* Each row of y against the sum in double. */
 static void check_rows(struct check *c, const struct attn_nbits *b, const float *a,
                        size_t a_row, size_t m, const void *digits)
