@@ -83,19 +83,44 @@ static ALWAYS_INLINE void multiply_squares(const float *a, size_t next_row,
         v_tile_dot_bf16(3, 5, 7);
 }
 
+/* What the sums of a tile of C begin with: squares at `at`, rows `row` floats apart (0: all rows are
+ * alike); NULL: 0. */
+struct squares {
+    const float *at;
+    ptrdiff_t row;
+};
+
+static ALWAYS_INLINE void begin_squares(struct squares from, const bool two_rows,
+                                        const bool two_columns)
+{
+    const float *x = from.at, *below = x + SIDE * from.row;
+    if (x == NULL) {
+        v_tile_zero(0);
+        v_tile_zero(1);
+        v_tile_zero(2);
+        v_tile_zero(3);
+        return;
+    }
+    v_tile_load(0, x, 4 * from.row);
+    if (two_columns)
+        v_tile_load(1, x + SIDE, 4 * from.row);
+    if (two_rows)
+        v_tile_load(2, below, 4 * from.row);
+    if (two_rows && two_columns)
+        v_tile_load(3, below + SIDE, 4 * from.row);
+}
+
 /* Stores the sums of one or two squares of rows and columns to `out`. */
-static ALWAYS_INLINE void sum_squares(const struct tile *t, float *out, size_t out_row,
-                                      const bool two_rows, const bool two_columns)
+static ALWAYS_INLINE void sum_squares(const struct tile *t, struct squares from,
+                                      float *out, size_t out_row, const bool two_rows,
+                                      const bool two_columns)
 {
     const size_t steps = t->k / SIDE, b_row = (size_t)t->b_row;
     const size_t next_row = (steps + (t->k % SIDE != 0)) * SQUARE;
     const float *a = t->a, *b = t->b, *const *fetch = t->fetch;
     const float *const *last = fetch + t->n_fetch;
     const char *next = t->next;
-    v_tile_zero(0);
-    v_tile_zero(1);
-    v_tile_zero(2);
-    v_tile_zero(3);
+    begin_squares(from, two_rows, two_columns);
     for (size_t i = 0; i < steps; i++, a += SQUARE, b += SIDE * b_row) {
         multiply_squares(a, next_row, b, b_row, two_rows, two_columns);
         for (int line = 0; line < 2 * t->next_lines; line++, next += LINE)
@@ -117,26 +142,30 @@ static ALWAYS_INLINE void sum_squares(const struct tile *t, float *out, size_t o
 static void multiply_tile(struct tile *t, size_t m, size_t width)
 {
     float room[TILE_ROWS * NR] __attribute__((aligned(64)));
-    const bool in_place = t->bias == NULL && t->sum == NULL && (t->kept || m % SIDE == 0);
+    struct squares from = { t->bias, 0 };
+    const float *sum = t->sum;        /* that is added behind */
+    if (sum != NULL && t->sum_kept) { /* behind the first block, which has no bias */
+        from = (struct squares){ sum, t->sum_row };
+        sum = NULL;
+    }
+    const bool in_place = sum == NULL && (t->kept || m % SIDE == 0);
     float *out = in_place ? t->out : room;
     const size_t out_row = in_place ? (size_t)t->out_row : NR;
     v_tiles_fence();
     if (m > SIDE && width == NR)
-        sum_squares(t, out, out_row, true, true);
+        sum_squares(t, from, out, out_row, true, true);
     else if (m > SIDE)
-        sum_squares(t, out, out_row, true, false);
+        sum_squares(t, from, out, out_row, true, false);
     else if (width == NR)
-        sum_squares(t, out, out_row, false, true);
+        sum_squares(t, from, out, out_row, false, true);
     else
-        sum_squares(t, out, out_row, false, false);
+        sum_squares(t, from, out, out_row, false, false);
     v_tiles_fence();
     for (size_t i = 0; !in_place && i < m; i++)
         for (size_t v = 0; v < width; v += VF) {
             v_f32 x = v_load(room + i * NR + v);
-            if (t->bias != NULL)
-                x += v_load(t->bias + v);
-            if (t->sum != NULL)
-                x += v_load(t->sum + (ptrdiff_t)i * t->sum_row + (ptrdiff_t)v);
+            if (sum != NULL)
+                x += v_load(sum + (ptrdiff_t)i * t->sum_row + (ptrdiff_t)v);
             v_store(t->out + (ptrdiff_t)i * t->out_row + (ptrdiff_t)v, x);
         }
 }

@@ -98,6 +98,7 @@ static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *
         t.bias = NULL;
         t.sum = sums + i * NR;
         t.sum_row = NR;
+        t.sum_kept = !block.first;
         if (block.first)
             begin_sum(g, &addends, &t, i, m, j, direct);
         t.kept = !direct && (!block.first || t.sum == NULL);

@@ -39,8 +39,9 @@ struct tile {
     float *floats; /* where these become floats, for the tiles that follow; or NULL */
     int32_t half_type;
     const float
-        *tail; /* rows of b behind the last whole K_STEP, with zeros to the next */
-    bool kept; /* sum and out are in scratch, or sum is NULL */
+        *tail;     /* rows of b behind the last whole K_STEP, with zeros to the next */
+    bool kept;     /* sum and out are in scratch, or sum is NULL */
+    bool sum_kept; /* sum is in scratch, which has whole squares of rows */
     ptrdiff_t a_row, a_col, b_row, sum_row, out_row; /* a_col 0: 1; else a_row is 1 */
     float *out;
     size_t k;
