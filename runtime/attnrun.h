@@ -314,8 +314,9 @@ enum { /* attnrun_source.flags */
 };
 
 /* attnrun_source.precision: how elements are multiplied in products of matrices, in
- * convolution and in attention. Sums, softmax, norms and what lies between operators are f32
- * in any case. */
+ * convolution and in attention. Sums, softmax and norms are f32 in any case, and so is what lies
+ * between operators, but for maps that only dense convolutions read: where products are those of
+ * bf16 such a map is rounded to bf16, once, when it is stored. */
 enum {
     ATTNRUN_PRECISION_F32 = 0, /* exactly */
     /* Operands are rounded to bf16, 8 bits: a sum of products is off by at most 2^-8 of the
