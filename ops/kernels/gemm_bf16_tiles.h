@@ -93,7 +93,7 @@ struct squares {
 static ALWAYS_INLINE void begin_squares(struct squares from, const bool two_rows,
                                         const bool two_columns)
 {
-    const float *x = from.at, *below = x + SIDE * from.row;
+    const float *const x = from.at;
     if (x == NULL) {
         v_tile_zero(0);
         v_tile_zero(1);
@@ -105,9 +105,9 @@ static ALWAYS_INLINE void begin_squares(struct squares from, const bool two_rows
     if (two_columns)
         v_tile_load(1, x + SIDE, 4 * from.row);
     if (two_rows)
-        v_tile_load(2, below, 4 * from.row);
+        v_tile_load(2, x + SIDE * from.row, 4 * from.row);
     if (two_rows && two_columns)
-        v_tile_load(3, below + SIDE, 4 * from.row);
+        v_tile_load(3, x + SIDE * from.row + SIDE, 4 * from.row);
 }
 
 /* Stores the sums of one or two squares of rows and columns to `out`. */
