@@ -50,24 +50,36 @@ static ALWAYS_INLINE const uint8_t *words_pixel(const struct attn_blocked_conv *
     return (const uint8_t *)(d->x + offset);
 }
 
+/* Sums of n pixels and nv vectors of columns, as rows of two vectors, become y: any z and y. Tiles
+ * share this text. */
+static __attribute__((noinline)) void put_sums(const struct attn_blocked_conv *d,
+                                               const float *sums, const struct place *at,
+                                               int64_t n, int64_t nv)
+{
+    const v_f32 min = v_set(d->min), max = v_set(d->max);
+    for (int64_t v = 0; v < nv; v++) {
+        const int64_t column = at->column + v * VF;
+        int64_t place = column / ATTN_BLOCK * d->y_block + column % ATTN_BLOCK +
+                        at->pixel * ATTN_BLOCK;
+        for (int64_t i = 0; i < n; i++, place += ATTN_BLOCK) {
+            v_f32 y = v_load(sums + (2 * i + v) * VF);
+            if (d->z != NULL)
+                y += z_at(d, place);
+            put_y(d, place, v_min(max, v_max(min, y)));
+        }
+    }
+}
+
 static ALWAYS_INLINE void words_put(const struct attn_blocked_conv *d, v_f32 (*acc)[2],
                                     const struct place *at, const int n, const int nv)
 {
-    const v_f32 min = v_set(d->min), max = v_set(d->max);
+    float sums[WORDS_MAX * 2 * VF];
     UNROLL
-    for (int v = 0; v < nv; v++) {
-        const int64_t column = at->column + v * VF;
-        const int64_t place = column / ATTN_BLOCK * d->y_block + column % ATTN_BLOCK +
-                              at->pixel * ATTN_BLOCK;
-        if (d->z != NULL) {
-            UNROLL
-            for (int i = 0; i < n; i++)
-                acc[i][v] += z_at(d, place + i * ATTN_BLOCK);
-        }
+    for (int i = 0; i < n; i++)
         UNROLL
-        for (int i = 0; i < n; i++)
-            put_y(d, place + i * ATTN_BLOCK, v_min(max, v_max(min, acc[i][v])));
-    }
+    for (int v = 0; v < nv; v++)
+        v_store(sums + (2 * i + v) * VF, acc[i][v]);
+    put_sums(d, sums, at, n, nv);
 }
 
 static inline void panel_done(const struct attn_blocked_conv *d, const struct place *at,
@@ -96,18 +108,8 @@ static const void *tiles_first(const struct attn_blocked_conv *d, int64_t column
 
 static void tiles_put(const struct attn_blocked_conv *d, const struct put *at)
 {
-    const v_f32 min = v_set(d->min), max = v_set(d->max);
-    for (int v = 0; v < at->nv; v++) {
-        const int64_t place =
-            (at->column / ATTN_BLOCK + v) * d->y_block + at->pixel * ATTN_BLOCK;
-        const float *sums = at->sums + v * SIDE;
-        for (int64_t i = 0; i < at->n; i++, sums += TILE_COLUMNS) {
-            v_f32 y = v_load(sums);
-            if (d->z != NULL)
-                y += z_at(d, place + i * ATTN_BLOCK);
-            put_y(d, place + i * ATTN_BLOCK, v_min(max, v_max(min, y)));
-        }
-    }
+    put_sums(d, at->sums, &(struct place){ .column = at->column, .pixel = at->pixel },
+             at->n, at->nv);
 }
 #else
 static bool can_tile(const struct attn_blocked_conv *d) { return (void)d, false; }
