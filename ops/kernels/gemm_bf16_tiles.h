@@ -83,8 +83,8 @@ static ALWAYS_INLINE void multiply_squares(const float *a, size_t next_row,
         v_tile_dot_bf16(3, 5, 7);
 }
 
-/* What the sums of a tile of C begin with: squares at `at`, rows `row` floats apart (0: all rows are
- * alike); NULL: 0. */
+/* What the sums of a tile of C begin with: squares at `at`, rows `row` floats apart (0: all rows
+ * are alike); NULL: 0. */
 struct squares {
     const float *at;
     ptrdiff_t row;

@@ -144,7 +144,7 @@ static void bind_formulas(attnrun_context *context, int shape)
     uint64_t seed = 13 + (uint64_t)shape;
     fill_floats(&seed, x, 48);
     for (int i = 0; i < 16; i++)
-        d[i] = x[i] + 2;
+        d[i] = (double)x[i] + 2;
     set_input(context, 0, ATTNRUN_F32, "2,8,3", x);
     set_input(context, 1, ATTNRUN_F64, "2,8", d);
 }
