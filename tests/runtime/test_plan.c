@@ -564,7 +564,7 @@ static void test_plan_writes_in_place(void **state)
         const attnrun_tensor y = get_output(context, 0);
         for (int i = 0; i < (parts ? 800 : 1200); i++)
             assert_float_equal(((const float *)y.data)[i],
-                               parts ? x[i] + x[i + 400] : x[i], 0);
+                               (parts ? x[i] + x[i + 400] : x[i]), 0);
         attnrun_context_destroy(context);
         attnrun_model_release(model);
     }
