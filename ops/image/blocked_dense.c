@@ -23,11 +23,6 @@ enum {
     TILE_ROWS = 16        /* pixels, and words of inputs, of a tile */
 };
 
-struct tables {
-    const struct attn_blocked_tap *taps;
-    const int32_t *pixels;
-};
-
 static bool padded(const struct window *w)
 {
     for (int a = 1; a < WINDOW_AXES; a++)
@@ -153,16 +148,15 @@ static void lay_out(struct blocked_plan *p)
     p->x_plane = rows * p->x_row;
 }
 
-/* Rows of weights of a tap, where each has as many as fit a tile: those of a line of the kernel, or
- * of a pixel, in equal parts. 0: they do not. */
+/* Rows of weights of a tap, all alike: as many as a tile takes of those of a line of the kernel, or
+ * of a pixel (blocked_inputs), in equal parts. */
 static int64_t tile_rows(const struct blocked_plan *p)
 {
-    const int64_t of_pixel = rows_from(p, 0);
-    const int64_t all = p->whole_rows ? of_pixel * p->shape.w.kernel[2] : of_pixel;
-    for (int64_t rows = min64(all, TILE_ROWS); rows > 0; rows--)
-        if (all % rows == 0)
-            return of_pixel <= TILE_ROWS ? rows : 0;
-    return 0;
+    const int64_t all = rows_from(p, 0) * (p->whole_rows ? p->shape.w.kernel[2] : 1);
+    int64_t rows = min64(all, TILE_ROWS);
+    while (all % rows != 0)
+        rows--;
+    return rows;
 }
 
 /* Elements from a pixel of the output to the next, where the kernel finds them. */
@@ -260,9 +254,10 @@ void attn_blocked_dense_prepare(const struct blocked_plan *p, void *shared)
                         .inputs = part,
                     };
             }
+    const int32_t step = (int32_t)across(p);
     for (int64_t i = 0; i < p->block_h; i++) {
         int32_t at = (int32_t)(strip_line_of(w, 1, p->block_h, copy, i, 0) * p->x_row);
-        for (int64_t j = 0; j < p->block_w; j++, at += (int32_t)across(p))
+        for (int64_t j = 0; j < p->block_w; j++, at += step)
             *pixel++ = at;
     }
 }

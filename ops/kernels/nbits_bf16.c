@@ -3,36 +3,17 @@
  * weights. */
 #include "nbits_words.h"
 
-/* What the rows of a block share; `now`: which block. */
-struct shared {
-    size_t now;
-    v_f32 zero[2], scale[2];
-};
-
-static ALWAYS_INLINE void find_shared(const struct attn_nbits *b, struct shared *s,
-                                      size_t first, size_t row, const size_t vectors)
-{
-    const size_t now = b->group != NULL ? (size_t)b->group[row] : row / b->block;
-    if (now == s->now)
-        return;
-    for (size_t v = 0; v < vectors; v++) {
-        s->zero[v] = zeros_at(b, first + now * NR + v * VF);
-        s->scale[v] = v_load(b->scale + first + now * NR + v * VF);
-    }
-    s->now = now;
-}
-
 static ALWAYS_INLINE void unpack_words(uint32_t *y, const struct attn_nbits *b,
                                        size_t panel, size_t k0, size_t k,
                                        const size_t vectors, const int bits)
 {
     const size_t per = 32 / (size_t)bits, first = panel * b->blocks * NR;
     const uint8_t *q = b->q + panel * attn_nbits_panel(b, NR);
-    struct shared s = { .now = SIZE_MAX };
+    struct nbits_shared s = { .now = SIZE_MAX };
     for (size_t i = k0; i < k0 + k; i += 2, y += vectors * VF) {
         v_f32 two[2][2] = { { { 0 } } };
         for (size_t row = 0; row < 2 && i + row < k0 + k; row++) {
-            find_shared(b, &s, first, i + row, vectors);
+            nbits_find_shared(b, &s, first, i + row, vectors);
             const uint8_t *words = q + (i + row) / per * NR * 4;
             for (size_t v = 0; v < vectors; v++)
                 two[row][v] = s.scale[v] * value_of(load_words(words + v * VF * 4),

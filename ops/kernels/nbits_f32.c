@@ -8,19 +8,13 @@ static ALWAYS_INLINE void unpack(float *y, const struct attn_nbits *b, size_t pa
 {
     const size_t per = 32 / (size_t)bits, first = panel * b->blocks * NR;
     const uint8_t *q = b->q + panel * attn_nbits_panel(b, NR);
-    size_t block = SIZE_MAX;
-    v_f32 zero[2] = { { 0 } }, scale[2] = { { 0 } };
+    struct nbits_shared s = { .now = SIZE_MAX };
     for (size_t i = k0; i < k0 + k; i++, y += width) {
-        const size_t now = b->group != NULL ? (size_t)b->group[i] : i / b->block;
-        for (size_t v = 0; now != block && v < width / VF; v++) {
-            zero[v] = zeros_at(b, first + now * NR + v * VF);
-            scale[v] = v_load(b->scale + first + now * NR + v * VF);
-        }
-        block = now;
+        nbits_find_shared(b, &s, first, i, width / VF);
         for (size_t v = 0; v < width / VF; v++)
             v_store(y + v * VF,
-                    scale[v] * value_of(load_words(q + (i / per * NR + v * VF) * 4),
-                                        (int)(i % per), bits, b->table, zero[v]));
+                    s.scale[v] * value_of(load_words(q + (i / per * NR + v * VF) * 4),
+                                          (int)(i % per), bits, b->table, s.zero[v]));
     }
 }
 

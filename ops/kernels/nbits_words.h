@@ -30,6 +30,26 @@ static ALWAYS_INLINE v_f32 zeros_at(const struct attn_nbits *b, size_t at)
     return b->zero_f32 != NULL ? v_load(b->zero_f32 + at) : v_set(b->zero);
 }
 
+/* What the rows of a block share; `now`: which block. */
+struct nbits_shared {
+    size_t now;
+    v_f32 zero[2], scale[2];
+};
+
+static ALWAYS_INLINE void nbits_find_shared(const struct attn_nbits *b,
+                                            struct nbits_shared *s, size_t first,
+                                            size_t row, const size_t vectors)
+{
+    const size_t now = b->group != NULL ? (size_t)b->group[row] : row / b->block;
+    if (now == s->now)
+        return;
+    for (size_t v = 0; v < vectors; v++) {
+        s->zero[v] = zeros_at(b, first + now * NR + v * VF);
+        s->scale[v] = v_load(b->scale + first + now * NR + v * VF);
+    }
+    s->now = now;
+}
+
 /* Element s of the rows that a word holds, before the scale. */
 static ALWAYS_INLINE v_f32 value_of(v_u32 words, int s, const int bits,
                                     const float *table, v_f32 zero)
