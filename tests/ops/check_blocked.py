@@ -261,6 +261,14 @@ class Network(blocked_networks.Maps):
         model.ir_version = 9
         return model
 
+    def save(self, y, folder):
+        """Writes net.onnx with output y there."""
+        graph = helper.make_graph(
+            self.nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)],
+            [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)], self.constants)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)],
+                                    ir_version=9), f"{folder}/net.onnx")
+
     def symbolic(self):
         return ["N", self.shape[1], "H", "W"] if chance(0.5) else self.shape
 
@@ -321,12 +329,7 @@ def check_last(folder, shape):
                     (20, 24, c))
     y = network.add("Transpose", [y], (c, 20, 24), perm=[0, 3, 1, 2])
     y = network.add("Add", [y, x], (c, 20, 24))
-    graph = helper.make_graph(
-        network.nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT,
-                                                             network.shape)],
-        [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)], network.constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)],
-                                ir_version=9), f"{folder}/net.onnx")
+    network.save(y, folder)
     found = sorted(blocked_networks.operators(folder))
     if found == ["Add", "BlockedConv", "BlockedNorm", "FromBlocked"]:
         return 0
