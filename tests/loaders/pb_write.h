@@ -100,10 +100,19 @@ static inline void pb_add_node(struct pb *m, uint32_t field, const char *domain,
     pb_message(m, field, &node);
 }
 
+/* A ValueInfoProto of a type. */
+static inline void pb_value_of(struct pb *m, uint32_t field, const char *name,
+                               struct pb type)
+{
+    struct pb info = { 0 };
+    pb_string(&info, 1, name);
+    pb_message(&info, 2, &type);
+    pb_message(m, field, &info);
+}
 /* f32[n], or of unknown rank where n is negative. */
 static inline void pb_value(struct pb *m, uint32_t field, const char *name, int64_t n)
 {
-    struct pb info = { 0 }, type = { 0 }, tensor = { 0 }, shape = { 0 }, dim = { 0 };
+    struct pb type = { 0 }, tensor = { 0 }, shape = { 0 }, dim = { 0 };
     pb_int(&tensor, 1, 1);
     if (n >= 0) {
         pb_int(&dim, 1, n);
@@ -111,9 +120,7 @@ static inline void pb_value(struct pb *m, uint32_t field, const char *name, int6
         pb_message(&tensor, 2, &shape);
     }
     pb_message(&type, 1, &tensor);
-    pb_string(&info, 1, name);
-    pb_message(&info, 2, &type);
-    pb_message(m, field, &info);
+    pb_value_of(m, field, name, type);
 }
 
 static inline struct pb pb_f32(const char *name, const float *values, int64_t n)

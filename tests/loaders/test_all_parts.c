@@ -77,14 +77,6 @@ static struct pb type_of(int32_t dtype, uint32_t around)
     return type;
 }
 
-static void put_value(struct pb *graph, uint32_t field, const char *name, struct pb type)
-{
-    struct pb info = { 0 };
-    pb_string(&info, 1, name);
-    pb_message(&info, 2, &type);
-    pb_message(graph, field, &info);
-}
-
 static struct pb branch_of(const char *op, const char *from)
 {
     struct pb graph = { 0 };
@@ -288,16 +280,16 @@ static struct pb all_parts(bool external, bool unknown)
     struct pb graph = { 0 };
     pb_string(&graph, 2, "all parts");
     add_initializers(&graph, external);
-    put_value(&graph, 11, "x", type_of(ATTNRUN_F32, 0));
-    put_value(&graph, 11, "s", type_of(ATTNRUN_I64, 4));
-    put_value(&graph, 11, "o", type_of(ATTNRUN_F32, 9));
-    put_value(&graph, 11, "m", type_of(ATTNRUN_F32, 5));
-    put_value(&graph, 11, "large", type_of(ATTNRUN_F32, 0)); /* an initializer */
+    pb_value_of(&graph, 11, "x", type_of(ATTNRUN_F32, 0));
+    pb_value_of(&graph, 11, "s", type_of(ATTNRUN_I64, 4));
+    pb_value_of(&graph, 11, "o", type_of(ATTNRUN_F32, 9));
+    pb_value_of(&graph, 11, "m", type_of(ATTNRUN_F32, 5));
+    pb_value_of(&graph, 11, "large", type_of(ATTNRUN_F32, 0)); /* an initializer */
     struct pb scalar = { 0 }, type = { 0 };
     pb_int(&scalar, 1, ATTNRUN_BOOL);
     pb_message(&scalar, 2, &type);
     pb_message(&type, 1, &scalar);
-    put_value(&graph, 11, "c", type);
+    pb_value_of(&graph, 11, "c", type);
     add_constants(&graph);
     if (unknown)
         add_unknown(&graph);
@@ -306,9 +298,9 @@ static struct pb all_parts(bool external, bool unknown)
     put_attr(&node, "slope", FLOAT, true);
     pb_message(&graph, 1, &node);
     pb_add_node(&graph, 1, "", "Identity", "called", "y");
-    put_value(&graph, 13, "chosen", type_of(ATTNRUN_F32, 0));
-    put_value(&graph, 12, "y", type_of(ATTNRUN_F32, 0));
-    put_value(&graph, 12, "k8", type_of(ATTNRUN_STRING, 0));
+    pb_value_of(&graph, 13, "chosen", type_of(ATTNRUN_F32, 0));
+    pb_value_of(&graph, 12, "y", type_of(ATTNRUN_F32, 0));
+    pb_value_of(&graph, 12, "k8", type_of(ATTNRUN_STRING, 0));
     pb_value(&graph, 12, "large", 2000);
     struct pb model = pb_model(&graph);
     if (unknown)

@@ -42,25 +42,18 @@ static struct pb tensor_type(int32_t dtype, const char *dims)
     return type;
 }
 
-static void put_value(struct pb *graph, uint32_t field, const char *name, struct pb type)
-{
-    struct pb info = { 0 };
-    pb_string(&info, 1, name);
-    pb_message(&info, 2, &type);
-    pb_message(graph, field, &info);
-}
-
 static void put_inputs(struct pb *graph)
 {
     const int32_t f32 = ATTNRUN_F32;
-    put_value(graph, 11, "x", tensor_type(f32, "N,3"));
-    put_value(graph, 11, "c", tensor_type(ATTNRUN_BOOL, ""));
-    put_value(graph, 11, "list", type_around(tensor_type(f32, NULL), 4));
-    put_value(graph, 11, "map", type_around(tensor_type(f32, ""), 5));
-    put_value(graph, 11, "maps", type_around(type_around(tensor_type(f32, ""), 5), 4));
-    put_value(graph, 11, "maybe", type_around(tensor_type(f32, NULL), 9));
-    put_value(graph, 11, "lists", type_around(type_around(tensor_type(f32, NULL), 4), 9));
-    put_value(graph, 11, "any", tensor_type(f32, NULL));
+    pb_value_of(graph, 11, "x", tensor_type(f32, "N,3"));
+    pb_value_of(graph, 11, "c", tensor_type(ATTNRUN_BOOL, ""));
+    pb_value_of(graph, 11, "list", type_around(tensor_type(f32, NULL), 4));
+    pb_value_of(graph, 11, "map", type_around(tensor_type(f32, ""), 5));
+    pb_value_of(graph, 11, "maps", type_around(type_around(tensor_type(f32, ""), 5), 4));
+    pb_value_of(graph, 11, "maybe", type_around(tensor_type(f32, NULL), 9));
+    pb_value_of(graph, 11, "lists",
+                type_around(type_around(tensor_type(f32, NULL), 4), 9));
+    pb_value_of(graph, 11, "any", tensor_type(f32, NULL));
 }
 
 /* One branch gives x itself, the other has a constant of its own. */
@@ -130,10 +123,10 @@ static struct pb whole_model(void)
     pb_add_node(&graph, 1, "", "Add", "q,b", "s");
     pb_add_node(&graph, 1, "f", "Twice", "s", "y");
     put_nothing(&graph);
-    put_value(&graph, 12, "y", tensor_type(ATTNRUN_F32, "N,3"));
-    put_value(&graph, 12, "has", tensor_type(ATTNRUN_BOOL, ""));
-    put_value(&graph, 12, "big", tensor_type(ATTNRUN_F32, "20000"));
-    put_value(&graph, 12, "few", tensor_type(ATTNRUN_F32, "300"));
+    pb_value_of(&graph, 12, "y", tensor_type(ATTNRUN_F32, "N,3"));
+    pb_value_of(&graph, 12, "has", tensor_type(ATTNRUN_BOOL, ""));
+    pb_value_of(&graph, 12, "big", tensor_type(ATTNRUN_F32, "20000"));
+    pb_value_of(&graph, 12, "few", tensor_type(ATTNRUN_F32, "300"));
     struct pb model = pb_model(&graph);
     pb_string(&model, 2, "test_written");
     pb_string(&model, 3, "7.1");

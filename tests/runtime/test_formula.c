@@ -135,10 +135,9 @@ static void test_formula_that_is_malformed_is_refused(void **state)
         "y = Transpose<perm=[1,0>(x)",
         "y = x;",
         "y = Reshape(x, [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1])",
-        (const char *)("y = "
-                       "x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-"
-                       "(x-(x-(x-(x"
-                       "))))))))))))))))))))))))))"),
+        ("y = x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-"
+         "(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x-(x"
+         "))))))))))))))))))))))))))"),
         "y = Concat<axis=0>(x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x)",
         "y = LeakyRelu<alpha=nothing>(x)",
         "y = LeakyRelu<alpha=x>(x)",
