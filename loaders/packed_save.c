@@ -88,6 +88,11 @@ static attn_status save(struct attn_packed_writer *writer, struct sink *sink)
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
                          "a model that runs on the tokens of ragged batches cannot be "
                          "written to a packed file");
+    if (writer->model->flags & ATTNRUN_IN_PLACE)
+        return attn_fail(
+            ATTNRUN_E_UNSUPPORTED,
+            "a model that was opened with ATTNRUN_IN_PLACE has matrices that "
+            "are not packed; open it without the flag to save it");
     TRY(attn_model_pack(writer->model));
     TRY(attn_packed_lay_out(writer));
     TRY(attn_packed_write_graph(writer));

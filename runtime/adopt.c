@@ -22,7 +22,8 @@ void attn_pack_fill(const struct attn_graph *graph, const struct attn_node *node
                             .n_in = node->pub.n_in,
                             .in = types,
                             .kernels = attn_model_kernels(graph->model),
-                            .x = x };
+                            .x = x,
+                            .may_stay = (graph->model->flags & ATTNRUN_IN_PLACE) != 0 };
 }
 
 attn_status attn_pack_describe(const struct attn_graph *graph,

@@ -56,7 +56,8 @@ attn_status attn_graph_align(struct attn_graph *graph)
         const struct attn_node *node = graph->nodes[n];
         TRY(attn_poll_work(1024));
         int32_t n_in = node->pub.n_in + node->n_captures;
-        uint32_t skip = node->pack_replaces | node->pub.op->unaligned_in;
+        const uint32_t skip =
+            node->pack_replaces | node->pub.in_place | node->pub.op->unaligned_in;
         for (int32_t i = 0; i < n_in; i++)
             if (i >= 32 || !(skip >> i & 1))
                 TRY(align_value(graph, node->in[i]));
@@ -84,7 +85,8 @@ attn_status attn_graph_align_fill(const struct attn_graph *graph,
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         const struct attn_node *node = graph->nodes[n];
         TRY(attn_poll_work(1024));
-        uint32_t skip = node->pack_replaces | node->pub.op->unaligned_in;
+        const uint32_t skip =
+            node->pack_replaces | node->pub.in_place | node->pub.op->unaligned_in;
         for (int32_t i = 0; i < node->pub.n_in + node->n_captures; i++)
             if (i >= 32 || !(skip >> i & 1))
                 fill_value(graph, node->in[i], seen, fill);

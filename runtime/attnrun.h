@@ -310,7 +310,14 @@ enum { /* attnrun_source.flags */
     ATTNRUN_FORCE_BODIES = 4,  /* run function bodies even where a native operator exists */
     ATTNRUN_ALLOW_NEWER = 8,   /* try an IR or opset newer than known */
     ATTNRUN_ALLOW_MISSING = 16, /* open for inspection although operators are missing */
-    ATTNRUN_VERIFY = 32        /* of a packed file: read all of it and compare its hash */
+    ATTNRUN_VERIFY = 32,       /* of a packed file: read all of it and compare its hash */
+    /* Matrices of f32 that products multiply by stay where the file has them, instead of being
+     * packed: for a model that runs once, or where memory matters more than time. The first
+     * result comes sooner, and the matrices are in memory once, in pages that processes share.
+     * The results have the same bits. A run takes longer by up to about a fifth where few rows
+     * meet the matrices. Transposed matrices, other types, and operators of other kinds
+     * are packed as before. A packed file is used as it was packed. */
+    ATTNRUN_IN_PLACE = 64
 };
 
 /* attnrun_source.precision: how elements are multiplied in products of matrices, in
@@ -949,6 +956,8 @@ typedef struct attnrun_node {
     const void *packed;        /* what pack() wrote, or NULL */
     const char *function;      /* of whose body the node is a part: a function of the model, or an
                                 * operator that is a formula (expand() of its row); else "" */
+    uint32_t in_place; /* bit i: pack() left the constant input i where it is; its data may have
+                        * any address */
 } attnrun_node;
 
 /* What depends on a shape: written by infer(), read by run(). */
@@ -1000,6 +1009,10 @@ typedef struct attnrun_pack {
      * operators. */
     uint32_t sources;
     const void *form;
+    /* in: 1 where the source has ATTNRUN_IN_PLACE. pack() may then set *bytes to 0, and in
+     * `in_place` the bits of the inputs that run() reads at any address, aligned or not. */
+    int32_t may_stay;
+    uint32_t in_place; /* out, in the first call */
 } attnrun_pack;
 
 enum { /* attnrun_op_def.flags */

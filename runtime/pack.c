@@ -169,6 +169,7 @@ static attn_status ask_node(struct packing *packing, struct attn_graph *graph,
     job.users->node = node;
     TRY(attn_pack_describe(graph, node, scratch, &pack));
     TRY(call_pack(&pack, &job.bytes, NULL));
+    node->pub.in_place = job.bytes > 0 ? 0 : pack.in_place;
     if (job.bytes <= 0)
         return ATTNRUN_OK;
     job.form = pack.form;

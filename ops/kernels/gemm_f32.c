@@ -44,6 +44,25 @@ static void convert_panel(const struct attn_gemm_f32 *g, float *panel, size_t wi
     }
 }
 
+/* ---- panels of floats at any address ---- */
+
+/* A panel is copied even if few rows of A read it: it comes from memory, and the copy
+ * prefetches the rows that follow. */
+static void copy_panel(const struct attn_gemm_f32 *g, float *panel, size_t width,
+                       size_t k0, size_t k, size_t j, size_t n)
+{
+    const float *b = g->b + (ptrdiff_t)k0 * g->b_row + j;
+    for (size_t i = 0; i < k; i++, b += g->b_row, panel += width) {
+        prefetch_row(b, g->b_row, n);
+        if (n < width)
+            memset(panel, 0, width * sizeof *panel);
+        if (n == NR)
+            memcpy(panel, b, NR * sizeof *panel);
+        else
+            memcpy(panel, b, n * sizeof *panel);
+    }
+}
+
 /* ---- operands ---- */
 
 /* Block `block` of K for columns j … j + n - 1 of B: where it is, or packed or converted
@@ -55,6 +74,11 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
     t->b_row = (ptrdiff_t)width;
     const bool in_registers = g->b_type == ATTN_B_BF16 || V_HAS_F16;
     float *floats = g->scratch + g->m * (KC + 16);
+    if (g->b_type == ATTN_B_LOOSE) {
+        copy_panel(g, floats, width, block.k0, block.k, j, n);
+        t->b = floats;
+        return;
+    }
     if (g->b_type != ATTN_B_F32 && g->packed && width == NR && in_registers) {
         const size_t k = g->packed_k > 0 ? g->packed_k : g->k;
         t->half = (const uint16_t *)(const void *)g->b + j * k +

@@ -94,9 +94,11 @@ enum {
     ATTN_GEMM_WIDE = 1024,  /* columns that share a block of A … */
     ATTN_GEMM_FEW_ROWS = 32 /* … where it has more rows than these; else a panel does */
 };
-/* How B is stored: 16-bit panels become floats on their way into cache. */
-/* PAIRS: what gemm_pack_bf16 makes, for the table of bf16 products alone. */
-enum { ATTN_B_F32 = 0, ATTN_B_F16, ATTN_B_BF16, ATTN_B_PAIRS };
+/* How B is stored: 16-bit panels become floats on their way into cache.
+ * PAIRS: what gemm_pack_bf16 makes, for the table of bf16 products alone.
+ * LOOSE: floats at any address, as a file has them; not packed, b_col is 1, and not for the
+ * table of bf16 products. */
+enum { ATTN_B_F32 = 0, ATTN_B_F16, ATTN_B_BF16, ATTN_B_PAIRS, ATTN_B_LOOSE };
 struct attn_gemm_f32 {
     const float *a;
     ptrdiff_t a_row;

@@ -100,7 +100,7 @@ static attn_status fused_matmul_infer(attnrun_step *step)
 static attn_status fused_matmul_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
     const struct fused_matmul_args *args = pack->args;
-    return attn_gemm_pack_input(pack, 1, args->transB != 0, bytes, packed);
+    return attn_gemm_pack_factor(pack, 1, args->transB != 0, bytes, packed);
 }
 
 static attn_status fused_matmul_check_packed(const attnrun_pack *pack, int64_t bytes,
@@ -141,13 +141,9 @@ static attn_status fused_matmul_run(const attnrun_step *step, const attnrun_work
 {
     const struct fused_matmul_state *state = step->state;
     struct attn_epilogue steps[4];
-    const struct attn_gemm_operands o = { .a = step->x[0].data,
-                                          .b = step->x[1].data,
-                                          .packed = step->node->packed,
-                                          .c = step->y[0].data,
-                                          .epilogue = steps,
-                                          .n_epilogue =
-                                              fused_matmul_list_epilogue(step, steps) };
+    struct attn_gemm_operands o = attn_gemm_factors(step);
+    o.epilogue = steps;
+    o.n_epilogue = fused_matmul_list_epilogue(step, steps);
     return attn_gemm_run(&state->gemm, step->kernels, &o, work);
 }
 

@@ -201,7 +201,7 @@ static attn_status run_piece(const struct attn_gemm *g,
     float *copy = t.scratch + gemm_scratch_floats(g);
     TRY(find_a(g, kernels, &t, (const float *)o->a + at.a + p->row * g->a_row, copy,
                copied));
-    t.b_type = attn_stored_as(g->b_type);
+    t.b_type = o->in_place ? ATTN_B_LOOSE : attn_stored_as(g->b_type);
     if (o->packed != NULL)
         attn_gemm_use_packed(&t, o->packed, p->column);
     else
@@ -354,6 +354,29 @@ attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64
         attn_gemm_pack(pack->kernels, packed, b->dtype, b->data, trans_b ? 1 : n,
                        trans_b ? k : 1, k, n);
     return ATTNRUN_OK;
+}
+
+attn_status attn_gemm_pack_factor(attnrun_pack *pack, int in, bool trans_b,
+                                  int64_t *bytes, void *packed)
+{
+    TRY(attn_gemm_pack_input(pack, in, trans_b, bytes, packed));
+    if (*bytes == 0 || !pack->may_stay || trans_b || pack->kernels->products_bf16 ||
+        pack->x[in].dtype != ATTNRUN_F32)
+        return ATTNRUN_OK;
+    *bytes = 0;
+    pack->replaces &= ~(UINT32_C(1) << in);
+    pack->form = NULL;
+    pack->in_place = UINT32_C(1) << in;
+    return ATTNRUN_OK;
+}
+
+struct attn_gemm_operands attn_gemm_factors(const attnrun_step *step)
+{
+    return (struct attn_gemm_operands){ .a = step->x[0].data,
+                                        .b = step->x[1].data,
+                                        .packed = step->node->packed,
+                                        .in_place = (step->node->in_place >> 1 & 1) != 0,
+                                        .c = step->y[0].data };
 }
 
 attn_status attn_gemm_check_header(const attnrun_pack *pack, const void *packed,

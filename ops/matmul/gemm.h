@@ -40,6 +40,7 @@ struct attn_gemm_operands {
     void *c;
     const struct attn_epilogue *epilogue;
     int32_t n_epilogue;
+    bool in_place; /* b is a constant of f32, with rows side by side, at any address */
 };
 
 /* Dense operands without batch; `trans_a`: A is [k,m]; `trans_b`: B is [n,k]. */
@@ -92,6 +93,12 @@ void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *pack
  * All nodes that multiply by the same constant share the packed copy. */
 attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64_t *bytes,
                                  void *packed);
+/* The same for an operator whose run() takes attn_gemm_factors(): the constant may stay where
+ * it is. */
+attn_status attn_gemm_pack_factor(attnrun_pack *pack, int in, bool trans_b,
+                                  int64_t *bytes, void *packed);
+/* The operands of a step that multiplies input 0 by input 1 and writes output 0. */
+struct attn_gemm_operands attn_gemm_factors(const attnrun_step *step);
 /* check_packed() of such an operator; and of one that packs matrices one by one: E_MODEL where
  * the head is not what attn_gemm_pack() writes for these sizes. */
 attn_status attn_gemm_check_input(const attnrun_pack *pack, int in, bool trans_b,

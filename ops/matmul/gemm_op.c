@@ -118,7 +118,7 @@ static attn_status gemm_infer(attnrun_step *step)
 static attn_status gemm_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
     const struct gemm_args *args = pack->args;
-    return attn_gemm_pack_input(pack, 1, args->transB != 0, bytes, packed);
+    return attn_gemm_pack_factor(pack, 1, args->transB != 0, bytes, packed);
 }
 
 static attn_status gemm_check_packed(const attnrun_pack *pack, int64_t bytes,
@@ -209,13 +209,9 @@ static attn_status gemm_run(const attnrun_step *step, const attnrun_work *work)
     const struct gemm_args *args = step->args;
     const struct gemm_state *state = step->state;
     struct attn_epilogue steps[5];
-    const struct attn_gemm_operands o = { .a = step->x[0].data,
-                                          .b = step->x[1].data,
-                                          .packed = step->node->packed,
-                                          .c = step->y[0].data,
-                                          .epilogue = steps,
-                                          .n_epilogue =
-                                              gemm_op_list_epilogue(step, steps) };
+    struct attn_gemm_operands o = attn_gemm_factors(step);
+    o.epilogue = steps;
+    o.n_epilogue = gemm_op_list_epilogue(step, steps);
     const struct attn_plain plain = { .dtype = step->x[0].dtype,
                                       .alpha = (double)args->alpha,
                                       .beta = (double)args->beta,

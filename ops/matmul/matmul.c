@@ -35,7 +35,7 @@ static attn_status matmul_infer(attnrun_step *step)
 
 static attn_status matmul_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
-    return attn_gemm_pack_input(pack, 1, false, bytes, packed);
+    return attn_gemm_pack_factor(pack, 1, false, bytes, packed);
 }
 
 static attn_status matmul_check_packed(const attnrun_pack *pack, int64_t bytes,
@@ -48,10 +48,7 @@ static attn_status matmul_check_packed(const attnrun_pack *pack, int64_t bytes,
 static attn_status matmul_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct attn_gemm *g = &((const struct matmul_state *)step->state)->gemm;
-    const struct attn_gemm_operands o = { .a = step->x[0].data,
-                                          .b = step->x[1].data,
-                                          .packed = step->node->packed,
-                                          .c = step->y[0].data };
+    const struct attn_gemm_operands o = attn_gemm_factors(step);
     const struct attn_plain plain = { .dtype = step->x[0].dtype, .alpha = 1.0 };
     if (plain.dtype == ATTNRUN_F32)
         return attn_gemm_run(g, step->kernels, &o, work);

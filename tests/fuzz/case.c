@@ -503,8 +503,9 @@ static void compare(struct fuzz_case *c, struct way way, struct way another,
     fuzz_results_free(&other);
 }
 
-/* The second run: over other memory, with other threads; then, where the case asks for it, on
- * another instruction set and with the other choice of fusion. */
+/* The second run: over other memory, with other threads, and with matrices packed where they
+ * were in place before; then, where the case asks for it, on another instruction set and with
+ * the other choice of fusion. */
 static void run_again(struct fuzz_case *c, struct way way,
                       const struct fuzz_random *inputs, uint64_t sum)
 {
@@ -514,6 +515,7 @@ static void run_again(struct fuzz_case *c, struct way way,
     c->results = c->oracle ? &results : NULL;
     way.fill = 0xff;
     way.threads = c->seed % 4 == 0 ? 3 : 1;
+    way.flags ^= c->packed ? 0 : (uint32_t)ATTNRUN_IN_PLACE;
     const uint64_t again = run_filled(c, way, &status);
     c->results = NULL;
     if (status != ATTNRUN_OK && status != ATTNRUN_E_TIME)
@@ -521,7 +523,8 @@ static void run_again(struct fuzz_case *c, struct way way,
     if (status == ATTNRUN_OK && again != sum)
         wrong(
             c,
-            "an output depends on the number of threads, or on what memory held before");
+            "an output depends on the number of threads, on what memory held before, or "
+            "on whether matrices are packed");
     if (status == ATTNRUN_OK && c->oracle) {
         struct way other = way;
         other.isa = (way.isa + 1 + (int)(c->seed / 4 % 2)) % ISAS;
@@ -566,7 +569,7 @@ static void run_with_faults(struct fuzz_case *c, struct way way,
 void fuzz_case_run(struct fuzz_case *c)
 {
     static const uint32_t flags[] = {
-        0, 0, 0, ATTNRUN_NO_FUSION, ATTNRUN_COPY, ATTNRUN_FORCE_BODIES
+        0, ATTNRUN_IN_PLACE, 0, ATTNRUN_NO_FUSION, ATTNRUN_COPY, ATTNRUN_FORCE_BODIES
     };
     const uint32_t any = flags[fuzz_below(&c->random, 6)];
     struct way way = {

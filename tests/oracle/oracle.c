@@ -7,9 +7,10 @@
  * out: a line for each difference, one for the sums; exit code 1 where anything differs
  *
  * Each case runs on each instruction set of this CPU:
- *   - with one thread and memory filled with 0x00, and with four threads, memory filled with
- *     0xff and outputs in memory of the caller: the bits of all outputs are equal, the bits that
- *     pad types below 8 bits too, and nothing is written behind an output;
+ *   - with one thread and memory filled with 0x00; and with four threads, memory filled with
+ *     0xff, outputs in memory of the caller and matrices in place (ATTNRUN_IN_PLACE): the bits of
+ *     all outputs are equal, the bits that pad types below 8 bits too, and nothing is written
+ *     behind an output;
  *   - written as a packed file and opened from it (attnrun_model_save()): the same bits;
  *   - beside the first instruction set, written as a simplified ONNX model (attnrun_save_onnx());
  *   - beside the first instruction set, and without fusion: equal but for 1e-4 of
@@ -67,7 +68,7 @@ struct way {
     char name[64];
     const char *isa;
     int threads, byte;
-    bool fuse, packed, saved;
+    bool fuse, packed, saved, in_place;
     int exact_as; /* the way whose bits are expected; -1: within the tolerance of way 0 */
     struct pattern_memory memory;
     attnrun_runtime *runtime;
@@ -148,7 +149,11 @@ static void make_ways(struct oracle *oracle)
             printf("oracle: no runtime of %s\n", isa);
             exit(2);
         }
-        add_way(oracle, isa, 4, true, 0xff, first);
+        if (add_way(oracle, isa, 4, true, 0xff, first)) {
+            struct way *way = &oracle->ways[oracle->n_ways - 1];
+            way->in_place = true;
+            snprintf(way->name, sizeof way->name, "%s, 4 threads, in place", isa);
+        }
         if (add_way(oracle, isa, 2, true, 0xff, first)) {
             struct way *way = &oracle->ways[oracle->n_ways - 1];
             way->packed = true;
@@ -437,6 +442,7 @@ static void run_way(struct way *way, const char *folder, struct result *result)
     attnrun_source source = { .struct_size = sizeof source,
                               .path = path,
                               .flags = way->fuse ? 0 : ATTNRUN_NO_FUSION };
+    source.flags |= way->in_place ? (uint32_t)ATTNRUN_IN_PLACE : 0;
     attn_fill_byte = way->byte;
     struct bytes bytes = { .data = NULL };
     if ((way->saved &&

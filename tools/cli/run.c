@@ -223,14 +223,25 @@ static attnrun_status print_json(struct job *job, const struct profile *profile)
     return status;
 }
 
+/* Whether the result is shown with times, so that runs follow the first one. */
+static bool shows_screen(const struct cli *cli)
+{
+    return cli->print == NULL && cli->output == NULL && !cli->quiet;
+}
+
+static bool runs_once(const struct cli *cli)
+{
+    const bool looks = cli->profile || cli->trace != NULL;
+    return !looks && (cli->repeat == 1 || (cli->repeat == 0 && !shows_screen(cli)));
+}
+
 /* How often to run after the first time: as asked; for a screen up to 5 times or 1 s. */
 static attnrun_status repeat(struct job *job)
 {
     const struct cli *cli = job->cli;
-    bool screen = cli->print == NULL && cli->output == NULL && !cli->quiet;
     if (cli->repeat > 0)
         return job_repeat(job, cli->repeat - 1, 0);
-    return screen ? job_repeat(job, 5, 1000) : ATTNRUN_OK;
+    return shows_screen(cli) ? job_repeat(job, 5, 1000) : ATTNRUN_OK;
 }
 
 static attnrun_status show(struct job *job, const struct profile *profile)
@@ -318,6 +329,7 @@ static attnrun_status run_job(struct job *job, struct profile *profile)
 {
     struct cli *cli = job->cli;
     TRY(check_stream(cli));
+    cli->in_place = cli->in_place || runs_once(cli);
     TRY(job_open(job, cli, cli->paths.v[0]));
     if (cli->output != NULL)
         TRY(outputs_check_path(job, cli->output));

@@ -1,0 +1,170 @@
+/* test_in_place.c - ATTNRUN_IN_PLACE: matrices that stay where the file has them give the bits
+ * of packed ones, at any address; what can't stay is packed; such a model is not saved. */
+#include "harness.h"
+
+enum { MAX_M = 70, MAX_K = 900, MAX_N = 200 };
+
+struct product {
+    int64_t m, k, n;
+    const char *op;
+    bool transposed, bias;
+    int name_bytes; /* shifts what follows in the file */
+};
+
+static int64_t below(uint64_t *seed, int64_t n)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return (int64_t)(*seed >> 33) % n;
+}
+
+static struct product draw(uint64_t *seed)
+{
+    static const char *const ops[] = { "MatMul", "Gemm", "com.microsoft::FusedMatMul" };
+    struct product p = { .m = 1 + below(seed, MAX_M),
+                         .k = 1 + below(seed, MAX_K),
+                         .n = 2 + below(seed, MAX_N - 1),
+                         .op = ops[below(seed, 3)],
+                         .bias = below(seed, 2) == 1,
+                         .name_bytes = 1 + (int)below(seed, 8) };
+    p.transposed = strcmp(p.op, "Gemm") == 0 && below(seed, 3) == 0;
+    return p;
+}
+
+/* y = relu(x W + b) */
+static struct onnx_writer *write_product(const struct product *p, uint64_t *seed)
+{
+    static float weights[MAX_K * MAX_N];
+    struct onnx_writer *w = onnx_begin(17);
+    char dims[64], names[64];
+    onnx_domain(w, "com.microsoft");
+    snprintf(dims, sizeof dims, "M,%lld", (long long)p->k);
+    onnx_input(w, "x", ATTNRUN_F32, dims);
+    snprintf(dims, sizeof dims, "%lld,%lld", (long long)(p->transposed ? p->n : p->k),
+             (long long)(p->transposed ? p->k : p->n));
+    snprintf(names, sizeof names, "%.*s", p->name_bytes, "weights_");
+    fill_floats(seed, weights, p->k * p->n);
+    onnx_constant(w, names, ATTNRUN_F32, dims, weights);
+    fill_floats(seed, weights, p->n);
+    snprintf(dims, sizeof dims, "%lld", (long long)p->n);
+    onnx_constant(w, "bias", ATTNRUN_F32, dims, weights);
+    snprintf(names, sizeof names, "x,%.*s", p->name_bytes, "weights_");
+    onnx_node(w, p->op, names, "product");
+    if (p->transposed)
+        onnx_attr_int(w, "transB", 1);
+    onnx_node(w, p->bias ? "Add" : "Identity", p->bias ? "product,bias" : "product",
+              "sum");
+    onnx_node(w, "Relu", "sum", "y");
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    return w;
+}
+
+/* The output of a run, and the bytes that were packed for it. */
+static void run_product(attnrun_runtime *runtime, const struct product *p, uint64_t seed,
+                        uint32_t flags, float *y, int64_t *packed_bytes)
+{
+    static float x[MAX_M * MAX_K];
+    char dims[64];
+    attnrun_model *model = open_model(runtime, write_product(p, &seed), flags);
+    attnrun_context *context = make_context(model);
+    fill_floats(&seed, x, p->m * p->k);
+    snprintf(dims, sizeof dims, "%lld,%lld", (long long)p->m, (long long)p->k);
+    attnrun_plan_info info = { .struct_size = sizeof info };
+    const attnrun_tensor input = tensor_of(ATTNRUN_F32, dims, x);
+    OK(attnrun_plan(context, &input, &info));
+    OK(attnrun_set_input(context, 0, &input));
+    OK(attnrun_run(context, NULL));
+    *packed_bytes = info.packed_bytes;
+    attnrun_tensor output = get_output(context, 0);
+    assert_int_equal(attnrun_tensor_count(&output), p->m * p->n);
+    memcpy(y, output.data, (size_t)(p->m * p->n) * sizeof *y);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+}
+
+static void test_bits_are_those_of_packed_matrices(void **state)
+{
+    (void)state;
+    static float packed[MAX_M * MAX_N], in_place[MAX_M * MAX_N];
+    uint64_t seed = test_seed();
+    struct test_memory memory;
+    test_memory_init(&memory);
+    for (int32_t threads = 1; threads <= 2; threads++) {
+        attnrun_runtime *runtime = make_runtime(&memory, threads);
+        for (int64_t i = 0; i < rounds(120, 2000); i++) {
+            int64_t bytes, bytes_in_place;
+            const uint64_t from = seed;
+            const struct product p = draw(&seed);
+            run_product(runtime, &p, seed, 0, packed, &bytes);
+            run_product(runtime, &p, seed, ATTNRUN_IN_PLACE, in_place, &bytes_in_place);
+            if (memcmp(packed, in_place, (size_t)(p.m * p.n) * sizeof *packed) != 0 ||
+                bytes < p.k * p.n * 4 || bytes_in_place != (p.transposed ? bytes : 0))
+                fail_msg("seed %llu: %s of %lld x %lld x %lld%s: other bits, or %lld and "
+                         "%lld bytes are packed",
+                         (unsigned long long)from, p.op, (long long)p.m, (long long)p.k,
+                         (long long)p.n, p.transposed ? " transposed" : "",
+                         (long long)bytes, (long long)bytes_in_place);
+        }
+        attnrun_runtime_destroy(runtime);
+    }
+    test_memory_check(&memory);
+}
+
+/* What stays needs no memory of its own: the plan says so, and it is what is held. */
+static void test_memory_is_what_the_plan_says(void **state)
+{
+    (void)state;
+    const struct product p = {
+        .m = 3, .k = 800, .n = 150, .op = "MatMul", .name_bytes = 3
+    };
+    struct test_memory memory;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 1);
+    uint64_t seed = 1;
+    attnrun_model *model =
+        open_model(runtime, write_product(&p, &seed), ATTNRUN_IN_PLACE);
+    attnrun_model_need need = { .struct_size = sizeof need };
+    static float x[3 * 800];
+    attnrun_tensor input = tensor_of(ATTNRUN_F32, "3,800", x);
+    OK(attnrun_model_plan(model, &input, &need));
+    assert_int_equal(need.packed_bytes, 0);
+    assert_int_equal(need.constants_bytes, 0);
+    attnrun_context *context = make_context(model);
+    OK(attnrun_set_input(context, 0, &input));
+    OK(attnrun_run(context, NULL));
+    attnrun_runtime_info info = { .struct_size = sizeof info };
+    OK(attnrun_runtime_query(runtime, &info));
+    assert_int_equal(info.peak_memory, need.total_bytes);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+}
+
+static int32_t write_nowhere(void *user, const void *bytes, uint64_t n)
+{
+    (void)user;
+    (void)bytes;
+    (void)n;
+    return 0;
+}
+
+static void test_is_not_saved_as_a_packed_file(void **state)
+{
+    (void)state;
+    const struct product p = { .m = 3, .k = 8, .n = 5, .op = "MatMul", .name_bytes = 3 };
+    uint64_t seed = 1;
+    attnrun_model *model = open_model(NULL, write_product(&p, &seed), ATTNRUN_IN_PLACE);
+    FAILS(ATTNRUN_E_UNSUPPORTED, "ATTNRUN_IN_PLACE",
+          attnrun_model_save(model, write_nowhere, NULL));
+    attnrun_model_release(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits_are_those_of_packed_matrices),
+        cmocka_unit_test(test_memory_is_what_the_plan_says),
+        cmocka_unit_test(test_is_not_saved_as_a_packed_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
