@@ -53,6 +53,7 @@ static attn_status adopt(struct attn_graph *graph, struct attn_node *node,
         return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
                               "has packed weights in a branch that is not inferred");
     TRY(attn_pack_describe(graph, node, scratch, &pack));
+    pack.may_stay = 0; /* what is packed is used as it was packed */
     TRY(attn_fail_quietly(op->pack(&pack, &wanted, NULL), errors, &node->pub, "pack"));
     if (wanted <= 0 || wanted != bytes)
         return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,

@@ -159,12 +159,61 @@ static void test_is_not_saved_as_a_packed_file(void **state)
     attnrun_model_release(model);
 }
 
+struct bytes {
+    char *data;
+    size_t n, room;
+};
+
+static int32_t keep_bytes(void *user, const void *data, uint64_t n)
+{
+    struct bytes *bytes = user;
+    if (bytes->n + n > bytes->room)
+        return 1;
+    memcpy(bytes->data + bytes->n, data, n);
+    bytes->n += n;
+    return 0;
+}
+
+/* What is packed in a packed file is used as it is. */
+static void test_packed_file_is_used_as_it_was_packed(void **state)
+{
+    (void)state;
+    const struct product p = {
+        .m = 3, .k = 64, .n = 50, .op = "MatMul", .name_bytes = 3
+    };
+    struct bytes file = { .data = aligned_alloc(64, 1 << 20), .room = 1 << 20 };
+    uint64_t seed = 1;
+    float x[3 * 64];
+    fill_floats(&seed, x, 3 * 64);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *models[2];
+    attnrun_context *contexts[2];
+    models[0] = open_model(runtime, write_product(&p, &seed), 0);
+    OK(attnrun_model_save(models[0], keep_bytes, &file));
+    OK(open_bytes(runtime, (const uint8_t *)file.data, file.n, ATTNRUN_IN_PLACE,
+                  &models[1]));
+    for (int i = 0; i < 2; i++) {
+        contexts[i] = make_context(models[i]);
+        set_input(contexts[i], 0, ATTNRUN_F32, "3,64", x);
+        OK(attnrun_run(contexts[i], NULL));
+    }
+    const attnrun_tensor a = get_output(contexts[0], 0), b = get_output(contexts[1], 0);
+    assert_memory_equal(a.data, b.data, 3 * 50 * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        attnrun_context_destroy(contexts[i]);
+        attnrun_model_release(models[i]);
+    }
+    attnrun_runtime_destroy(runtime);
+    free(file.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_are_those_of_packed_matrices),
         cmocka_unit_test(test_memory_is_what_the_plan_says),
         cmocka_unit_test(test_is_not_saved_as_a_packed_file),
+        cmocka_unit_test(test_packed_file_is_used_as_it_was_packed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
