@@ -1101,6 +1101,10 @@ attnrun_model_ops(const attnrun_model *model,
                   void (*see)(void *user, const attnrun_op_def *op), void *user);
 
 /* The same of each built-in row that a node of any model of this runtime had since it was created:
+/* The names of the rewrite passes in their order, which attnrun_source.disable_passes takes; NULL
+ * past the end. */
+ATTNRUN_API const char *attnrun_get_pass(int32_t index);
+
  * in the file, in formulas, between rewrite passes and as it is run; each row once. A library
  * with these rows alone (ATTNRUN_OPS of CMake) opens and runs the same files. */
 ATTNRUN_API attnrun_status

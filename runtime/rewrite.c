@@ -42,6 +42,14 @@ attn_status attn_pass_check_names(const char *list)
     return ATTNRUN_OK;
 }
 
+const char *attnrun_get_pass(int32_t index)
+{
+    for (int32_t i = 0; i <= index && attn_passes[i] != NULL; i++)
+        if (i == index)
+            return attn_passes[i]->name;
+    return NULL;
+}
+
 attn_status attn_graph_note(struct attn_graph *graph, const struct attn_node *node,
                             const char *pass, const char *why)
 {

@@ -24,6 +24,7 @@ set(ATTN_TOOLS
   tools/cli/child.c
   tools/cli/compare.c
   tools/cli/compile_command.c
+  tools/cli/completion.c
   tools/cli/concurrent.c
   tools/cli/config.c
   tools/cli/convert_command.c

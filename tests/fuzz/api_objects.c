@@ -435,6 +435,8 @@ static void list_model(struct api_case *a)
     list_graphs(a, m, index);
     API(a, attnrun_model_metadata(m->handle, api_index(a, 2), &one, &two));
     API(a, attnrun_model_opset(m->handle, api_index(a, 2), &one, &version));
+    one = attnrun_get_pass(api_index(a, m->info.n_passes));
+    a->sum += one != NULL ? strlen(one) : 0;
     API(a, attnrun_model_pass(m->handle, api_index(a, m->info.n_passes), &one, &applied));
     API(a,
         attnrun_model_note(m->handle, api_index(a, m->info.n_notes), &one, &two, &three));

@@ -358,6 +358,20 @@ static void test_registry_lists_in_order(void **state)
     stop(&bench);
 }
 
+/* In the order in which they run, as a model counts them. */
+static void test_get_pass_lists_the_names(void **state)
+{
+    (void)state;
+    int32_t n = 0;
+    while (attnrun_get_pass(n) != NULL)
+        n++;
+    assert_true(n > 20);
+    assert_string_equal(attnrun_get_pass(0), "constant_if");
+    assert_string_equal(attnrun_get_pass(n - 1), "elementwise_chain");
+    assert_null(attnrun_get_pass(-1));
+    assert_null(attnrun_get_pass(INT32_MAX));
+}
+
 /* Rows that come with the library pass the checks that rows of others must pass. */
 /* ---- outputs that a file does not name ---- */
 
@@ -427,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_registry_refuses_malformed_rows),
         cmocka_unit_test(test_registry_refuses_malformed_attributes),
         cmocka_unit_test(test_registry_lists_in_order),
+        cmocka_unit_test(test_get_pass_lists_the_names),
         cmocka_unit_test(test_registry_gives_outputs_that_have_no_name),
         cmocka_unit_test(test_registry_builtin_rows_are_well_formed),
     };

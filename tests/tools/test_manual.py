@@ -77,7 +77,7 @@ class Manual(unittest.TestCase):
         self.assertIn("no verdict", shown["bench"])
         self.assertIn("--inputs needs a value (A,B)", attnrun("extract", "--inputs", code=2))
         page = attnrun("help", "--form", "man", "extract").replace("\\-", "-")
-        self.assertIn("\\fB--inputs\\fR \\fIA,B\\fR\nthe values", page)
+        self.assertIn("\\fB--inputs\\fR \\fIA,B\\fR\nThe values", page)
         zsh = attnrun("help", "--form", "zsh").partition("\n    compile)")[2].partition(";;")[0]
         self.assertIn("--output=[the C file", zsh)
         fish = re.findall(r"_is ([a-z ]+)' -l (\w+) .*-d '(.*)'",
@@ -147,10 +147,40 @@ class Manual(unittest.TestCase):
         self.assertEqual(self.complete("attnrun", "help", "com"), ["compare", "compile"])
         self.assertEqual(self.complete(str(ATTNRUN), "run", "--isa", "bas"), ["base"])
         self.assertEqual(self.complete(str(ATTNRUN), "ops", "LocalAtt"), ["LocalAttention"])
-        self.assertEqual(self.complete("attnrun", "compare", "--with", "no"), ["no-fusion"])
+        here = str(ATTNRUN)
+        self.assertEqual(self.complete(here, "compare", "--with", "no"), ["no-fusion"])
+        # bash cuts words at '='.
+        self.assertEqual(self.complete(here, "compare", "--with", "isa", "=", "bas"), ["base"])
+        self.assertEqual(self.complete(here, "compare", "--with", "=", "isa", "=", "bas"),
+                         ["base"])
+        self.assertEqual(self.complete(here, "compare", "--with", "isa", "="),
+                         self.complete(here, "run", "--isa", ""))
+        self.assertEqual(self.complete(here, "run", "--disable-pass", "skip"),
+                         ["skip_layer_norm"])
+        self.assertEqual(self.complete(here, "run", "--limit", "nod"), ["nodes="])
+        self.assertEqual(self.complete(here, "ops", "--domain", "com."), ["com.microsoft"])
+        self.assertIn("ai.onnx", self.complete(here, "ops", "--domain", ""))
         for command in set(COMMANDS) - {"convert", "help"}:
             self.assertEqual(sorted(self.complete("attnrun", command, "--")),
                              sorted(options_of(command)), command)
+
+    def test_names_are_those_that_options_take(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cli_models.two_layers(Path(folder) / "model.onnx")
+            model = f"{folder}/model.onnx"
+            for form, option in (("passes", "--disable-pass="), ("limits", "--limit=")):
+                names = attnrun("help", "--form", form).split()
+                self.assertGreater(len(names), 5)
+                self.assertEqual(len(names), len(set(names)))
+                for name in names:
+                    value = name + "1" if name.endswith("=") else name
+                    done = subprocess.run([ATTNRUN, "inspect", model, option + value], text=True,
+                                          capture_output=True, timeout=60)
+                    self.assertIn(done.returncode, (0, 6), done.stderr)  # or over the limit
+            applied = json.loads(attnrun("inspect", model, "--json"))["passes"]
+            self.assertEqual(list(applied), attnrun("help", "--form", "passes").split())
+        for domain in attnrun("help", "--form", "domains").split():
+            self.assertTrue(json.loads(attnrun("ops", "--json", "--domain", domain))["ops"])
 
     def test_other_shells_read_theirs(self):
         for shell in ("zsh", "fish"):
@@ -200,6 +230,12 @@ class Manual(unittest.TestCase):
              ("attnrun run --print s", "--print summary "),
              ("attnrun run --print=s", "--print=summary "),
              ("attnrun compare --with=o", "--with=ort "),
+             ("attnrun compare --with=isa=bas", "--with=isa=base "),
+             ("attnrun compare --with pa", "--with part.onnx "),
+             ("attnrun run --disable-pass skip", "--disable-pass skip_layer_norm "),
+             ("attnrun run --disable-pass=skip", "--disable-pass=skip_layer_norm "),
+             ("attnrun run --limit nod", "--limit nodes="),
+             ("attnrun ops --domain com", "--domain com.microsoft "),
              ("attnrun part.onnx --vali", "part.onnx --validate "),
              ("attnrun run -o pa", "-o part.onnx "), ("attnrun run -i x=pa", "x=part.onnx "),
              ("attnrun run my", "run my\\ model.onnx "))
@@ -218,7 +254,7 @@ class Manual(unittest.TestCase):
     def test_values_that_are_no_files(self):
         """A number or a name is not completed by the files that lie there."""
         with tempfile.TemporaryDirectory() as folder:
-            for line in (("bench", "--set", ""), ("run", "-t", ""), ("run", "--disable-pass", "")):
+            for line in (("bench", "--set", ""), ("bench", "--set", "S", "="), ("run", "-t", "")):
                 self.assertEqual(self.complete("attnrun", *line, folder=folder), [], line)
             (Path(folder) / "x.npy").touch()
             self.assertEqual(self.complete("attnrun", "check", "--ref", "", folder=folder),
@@ -232,7 +268,11 @@ class Manual(unittest.TestCase):
                             ("attnrun ops LocalAtt", ["LocalAttention"]),
                             ("attnrun x.onnx --vali", ["--validate"]),
                             ("attnrun compare --set ", []), ("attnrun --json ben", ["bench"]),
-                            ("attnrun compare --with no", ["no-fusion"])):
+                            ("attnrun compare --with no", ["no-fusion"]),
+                            ("attnrun compare --with isa=bas", ["isa=base"]),
+                            ("attnrun run --disable-pass skip", ["skip_layer_norm"]),
+                            ("attnrun run --limit nod", ["nodes="]),
+                            ("attnrun ops --domain com.", ["com.microsoft"])):
             with tempfile.TemporaryDirectory() as home:
                 done = subprocess.run(
                     ["fish", "-c", f"source - ; complete -C '{line}'"], text=True,

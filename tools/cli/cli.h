@@ -96,23 +96,27 @@ struct cli_option {
     const char *name;
     char letter;
     enum cli_option_kind kind;
-    size_t offset;       /* of the member of struct cli */
-    uint32_t commands;   /* that take it */
-    const char *value;   /* for the help page: FILE, N, … */
-    const char *help;    /* of most commands: cli_option_for() */
-    int64_t low, high;   /* OPT_INT */
-    const char *choices; /* OPT_TEXT: "a|b|c", or NULL */
+    size_t offset;     /* of the member of struct cli */
+    uint32_t commands; /* that take it */
+    const char *value; /* for the help page: FILE, N, … */
+    const char *help;  /* of most commands: cli_option_for() */
+    int64_t low, high; /* OPT_INT */
+    const char
+        *choices; /* "a|b|c"; "@form": the names of help --form, for completion; NULL */
 };
 extern const struct cli_option cli_options[]; /* ends with name NULL */
 const struct cli_option *cli_find_option(const char *name);
 /* option_texts.c: the option as it is shown to `command`; `commands` are those that share that. */
+/* The words that a value has to be one of, "a|b|c"; NULL where the table does not list them. */
+const char *cli_shown_choices(const struct cli_option *option);
 struct cli_option cli_option_for(const struct cli_option *option, uint32_t command);
 /* The option that an argument begins, and whether its value is the next argument; or NULL. */
 const struct cli_option *cli_option_of(const char *argument, bool *takes_next);
 /* `where` starts messages: "--threads", "run.yaml:3: threads". */
 attnrun_status cli_set_option(struct cli *cli, const struct cli_option *option,
                               const char *value, const char *where, bool config);
-/* limit.c */
+/* limit.c; the name of a limit, NULL past the end. */
+const char *cli_limit_name(int32_t index);
 attnrun_status cli_set_limit(struct cli *cli, const char *text, const char *where,
                              bool config);
 attnrun_status cli_parse(struct cli *cli, int argc, char **argv);
@@ -142,9 +146,11 @@ struct cli_variable {
     const char *name, *text;
 };
 extern const struct cli_variable cli_variables[]; /* ends with name NULL */
-/* manual.c: `form` is man, bash, zsh or fish; command NULL: the page of attnrun itself. */
+/* manual.c: what help --form writes; command NULL: the page of attnrun itself. */
 attnrun_status manual_print(struct cli *cli, const struct cli_command *command);
 
+/* completion.c: the completion of a shell, or names for one. */
+attnrun_status completion_print(struct cli *cli, const char *form);
 /* ---- setup.c ---- */
 attnrun_status cli_open_runtime(struct cli *cli);
 /* What the options say of a model file; the struct must stay where it is. */

@@ -42,8 +42,9 @@ static void print_option(const struct cli_option *o)
         snprintf(left, sizeof left, "    --%s%s", o->name, value);
     char title[80];
     snprintf(title, sizeof title, "  %s", left);
-    screen_line(title, 29, "%s%s%s", o->help, o->choices != NULL ? ": " : "",
-                o->choices != NULL ? o->choices : "");
+    const char *choices = cli_shown_choices(o);
+    screen_line(title, 29, "%s%s%s", o->help, choices != NULL ? ": " : "",
+                choices != NULL ? choices : "");
 }
 
 static void print_examples(const struct cli_command *c)

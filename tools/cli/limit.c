@@ -47,6 +47,11 @@ static const struct limit_row *find_limit(const char *name)
     return NULL;
 }
 
+const char *cli_limit_name(int32_t index)
+{
+    return index >= 0 && index < ROWS ? rows[index].name : NULL;
+}
+
 attnrun_status cli_set_limit(struct cli *cli, const char *text, const char *where,
                              bool config)
 {

@@ -1,8 +1,7 @@
-/* manual.c - man pages and shell completion, made from the tables of commands and options.
+/* manual.c - man pages, made from the tables of commands and options.
  *
- * Out, on standard output: a page in the man macros of troff for attnrun(1) or a command, or
- * the completion of bash, zsh or fish for all of them, or the names of the commands (attnrun
- * help --form). */
+ * Out, on standard output: a page in the man macros of troff for attnrun(1) or a command (attnrun
+ * help --form man); the other forms of --form are those of completion.c. */
 #include <ctype.h>
 #include <string.h>
 
@@ -58,6 +57,27 @@ static void put_paragraph(const char *text)
     put_roff(line);
 }
 
+/* A sentence: the tables have its first letter small, for lists. */
+static void put_sentence(const char *text)
+{
+    putchar(toupper((unsigned char)text[0]));
+    put_paragraph(text + 1);
+}
+
+/* "a|b|c" as "a, b, c", where a line may end. */
+static void put_choices(const char *choices)
+{
+    char text[160];
+    size_t n = 0;
+    for (; *choices != 0 && n + 3 < sizeof text; choices++) {
+        text[n++] = *choices == '|' ? ',' : *choices;
+        if (*choices == '|')
+            text[n++] = ' ';
+    }
+    text[n] = 0;
+    put_paragraph(text);
+}
+
 static void man_option(const struct cli_option *o)
 {
     fputs(".TP\n", stdout);
@@ -69,10 +89,11 @@ static void man_option(const struct cli_option *o)
     if (o->value != NULL)
         printf(" \\fI%s\\fR", o->value);
     putchar('\n');
-    put_paragraph(o->help);
-    if (o->choices != NULL) {
+    put_sentence(o->help);
+    const char *choices = cli_shown_choices(o);
+    if (choices != NULL) {
         fputs(":\n", stdout);
-        put_roff(o->choices);
+        put_choices(choices);
     }
     fputs(".\n", stdout);
 }
@@ -119,7 +140,7 @@ static void man_command(const struct cli_command *command)
     printf(".SH SYNOPSIS\n.B attnrun %s\n", command->name);
     put_roff(command->arguments);
     fputs("\n.SH DESCRIPTION\n", stdout);
-    put_paragraph(command->text != NULL ? command->text : command->summary);
+    put_sentence(command->text != NULL ? command->text : command->summary);
     fputs(command->text != NULL ? "\n" : ".\n", stdout);
     fputs(".SH OPTIONS\n", stdout);
     for (const struct cli_option *o = cli_options; o->name != NULL; o++)
@@ -157,336 +178,12 @@ static void man_overview(void)
         printf(".BR \\%%attnrun\\-%s (1)%s\n", c->name, c[1].name != NULL ? "," : "");
 }
 
-/* ---- completion ---- */
-
-/* The words that a value may be, with '|' between; NULL where any value may stand. A file may stand
- * in the place of the words of an option without choices. */
-static const char *words_of(const struct cli_option *o)
-{
-    return o->choices != NULL             ? o->choices
-           : strcmp(o->name, "with") == 0 ? "no-fusion|bodies|isa=base|precision=bf16|ort"
-                                          : NULL;
-}
-
-/* The form of help that writes the words that a value may be on this machine, or NULL. */
-static const char *form_of(const struct cli_option *o)
-{
-    return strcmp(o->name, "isa") == 0 ? "isas" : NULL;
-}
-
-static void put_words(const struct cli_option *o)
-{
-    for (const char *c = words_of(o); *c != 0; c++)
-        putchar(*c == '|' ? ' ' : *c);
-}
-
-static void put_commands(void)
-{
-    for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
-        printf("%s%s", c->name, c[1].name != NULL ? " " : "");
-}
-
-static void put_options(uint32_t bit, const char *before, const char *between)
-{
-    for (const struct cli_option *o = cli_options; o->name != NULL; o++)
-        if (o->commands & bit)
-            printf("%s--%s%s", before, o->name, between);
-}
-
-/* Whether a value may be a file or a folder, for any command that takes the option. */
-static bool takes_path(const struct cli_option *o)
-{
-    static const char *const values[] = { "FILE",      "PATH",    "DIR",
-                                          "NAME=WHAT", "ATTNRUN", NULL };
-    for (int i = 0; o->value != NULL && values[i] != NULL; i++)
-        if (strcmp(o->value, values[i]) == 0)
-            return true;
-    return false;
-}
-
-static bool is_flag(const struct cli_option *o)
-{
-    return o->kind == OPT_FLAG || o->kind == OPT_COUNT;
-}
-
-/* What follows an option that takes a value: its words, files, or nothing. */
-static void bash_value(const struct cli_option *o)
-{
-    printf("    --%s", o->name);
-    if (o->letter != 0)
-        printf("|-%c", o->letter);
-    fputs(")\n        ", stdout);
-    if (words_of(o) != NULL) {
-        fputs("_attnrun_add -W '", stdout);
-        put_words(o);
-        fputs("'; ", stdout);
-    } else if (form_of(o) != NULL) {
-        printf("_attnrun_add -W \"$(\"${COMP_WORDS[0]}\" help --form %s 2>/dev/null)\"; ",
-               form_of(o));
-    }
-    if (takes_path(o) || (words_of(o) != NULL && o->choices == NULL))
-        fputs("_attnrun_add -f; ", stdout);
-    fputs("return ;;\n", stdout);
-}
-
-/* Where the first word that is a command stands does not matter; `--print=s` is three words. */
-static const char bash_head[] =
-    "# Completion of attnrun for bash.\n"
-    "_attnrun_add()\n{\n"
-    "    local -a more\n"
-    "    mapfile -t more < <(compgen \"$@\" -- \"$word\")\n"
-    "    COMPREPLY+=(\"${more[@]}\")\n}\n\n"
-    "_attnrun()\n{\n"
-    "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
-    "    local command= i\n"
-    "    COMPREPLY=()\n"
-    "    if [[ $before == = && $COMP_CWORD -gt 2 ]]; then\n"
-    "        before=${COMP_WORDS[COMP_CWORD-2]}\n"
-    "    elif [[ $word == = ]]; then\n"
-    "        word=\n"
-    "    fi\n"
-    "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
-    "        case ${COMP_WORDS[i]} in\n        ";
-
-static void bash(void)
-{
-    fputs(bash_head, stdout);
-    for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
-        printf("%s%s", c->name, c[1].name != NULL ? "|" : "");
-    fputs(")\n            command=${COMP_WORDS[i]}; break ;;\n        esac\n    done\n"
-          "    case $before in\n",
-          stdout);
-    for (const struct cli_option *o = cli_options; o->name != NULL; o++)
-        if (!is_flag(o))
-            bash_value(o);
-    fputs("    esac\n    if [[ $word != -* ]]; then\n"
-          "        [[ -n $command && $command != help ]] || _attnrun_add -W '",
-          stdout);
-    put_commands();
-    fputs("'\n"
-          "        [[ $command != ops ]] ||\n"
-          "            _attnrun_add -W \"$(\"${COMP_WORDS[0]}\" help --form operators "
-          "2>/dev/null)\"\n"
-          "        [[ $command == help ]] || _attnrun_add -f\n"
-          "        return\n    fi\n    case ${command:-run} in\n",
-          stdout);
-    for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
-        printf("    %s) _attnrun_add -W '", c->name);
-        put_options(c->bit, "", " ");
-        fputs("' ;;\n", stdout);
-    }
-    fputs("    esac\n}\ncomplete -o filenames -F _attnrun attnrun\n", stdout);
-}
-
-/* Text within the single quotes of a shell, and within the brackets of _arguments. */
-static void put_quoted(const char *text)
-{
-    for (const char *c = text; *c != 0; c++) {
-        if (*c == '\'')
-            fputs("'\\''", stdout);
-        else if (strchr("[]:\\", *c) != NULL)
-            printf("\\%c", *c);
-        else
-            putchar(*c);
-    }
-}
-
-static void zsh_spec(const struct cli_option *o, const char *name, const char *value)
-{
-    printf("            '*%s%s[", name, is_flag(o) ? "" : value);
-    put_quoted(o->help);
-    putchar(']');
-    if (words_of(o) != NULL) {
-        printf(":%s:%s", o->name, o->choices != NULL ? "(" : "{compadd -- ");
-        put_words(o);
-        fputs(o->choices != NULL ? ")" : "; _files}", stdout);
-    } else if (form_of(o) != NULL) {
-        printf(":%s:{compadd -- $(_call_program %s attnrun help --form %s)}", o->name,
-               form_of(o), form_of(o));
-    } else if (!is_flag(o)) {
-        printf(":%s:%s", o->value,
-               !takes_path(o)               ? ""
-               : strchr(o->value, '=') == 0 ? "_files"
-                                            : "{compset -P \"*=\"; _files}");
-    }
-    fputs("' \\\n", stdout);
-}
-
-static void zsh_option(const struct cli_option *o)
-{
-    char name[64];
-    snprintf(name, sizeof name, "--%s", o->name);
-    zsh_spec(o, name, "=");
-    if (o->letter == 0)
-        return;
-    snprintf(name, sizeof name, "-%c", o->letter);
-    zsh_spec(o, name, "+");
-}
-
-/* The command is taken out of the words, wherever it stands; without one it is run, and a command
- * may still come where no option waits for its value. */
-static void zsh_head(void)
-{
-    fputs("#compdef attnrun\n# Completion of attnrun for zsh.\n_attnrun() {\n"
-          "    local -a commands=(\n",
-          stdout);
-    for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
-        printf("        '%s:", c->name);
-        put_quoted(c->summary);
-        fputs("'\n", stdout);
-    }
-    fputs("    )\n    local command= i waits=\n"
-          "    for ((i = 2; i < CURRENT; i++)); do\n"
-          "        if (( ${commands[(I)${(b)words[i]}:*]} )); then\n"
-          "            command=${words[i]}; words[i]=(); ((CURRENT--)); break\n"
-          "        fi\n    done\n"
-          "    case ${words[CURRENT-1]} in\n    ",
-          stdout);
-    const char *between = "";
-    for (const struct cli_option *o = cli_options; o->name != NULL; o++)
-        if (!is_flag(o)) {
-            printf("%s--%s", between, o->name);
-            between = "|";
-            if (o->letter != 0)
-                printf("|-%c", o->letter);
-        }
-    fputs(") waits=1 ;;\n    esac\n"
-          "    if [[ -z $command$waits && ${words[CURRENT]} != -* ]]; then\n"
-          "        _describe command commands\n        _files\n        return\n"
-          "    fi\n    case ${command:-run} in\n",
-          stdout);
-}
-
-static void zsh(void)
-{
-    zsh_head();
-    for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
-        printf("    %s)\n        _arguments \\\n", c->name);
-        for (const struct cli_option *o = cli_options; o->name != NULL; o++)
-            if (o->commands & c->bit) {
-                const struct cli_option shown = cli_option_for(o, c->bit);
-                zsh_option(&shown);
-            }
-        if (c->bit == CLI_HELP) {
-            fputs("            '1:command:(", stdout);
-            put_commands();
-            fputs(")' ;;\n", stdout);
-        } else if (c->bit == CLI_OPS) {
-            fputs("            '*:operator:{compadd -- $(_call_program operators attnrun "
-                  "help --form operators); _files}' ;;\n",
-                  stdout);
-        } else {
-            fputs("            '*:file:_files' ;;\n", stdout);
-        }
-    }
-    fputs("    esac\n}\n_attnrun \"$@\"\n", stdout);
-}
-
-static void put_fish(const char *text)
-{
-    putchar('\'');
-    for (const char *c = text; *c != 0; c++)
-        printf(*c == '\'' || *c == '\\' ? "\\%c" : "%c", *c);
-    putchar('\'');
-}
-
-static void fish_option(const struct cli_option *o)
-{
-    printf("complete -c attnrun -n '__attnrun_is");
-    for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
-        if (o->commands & c->bit)
-            printf(" %s", c->name);
-    const bool words = o->choices != NULL || form_of(o) != NULL;
-    const bool files = takes_path(o) || (words_of(o) != NULL && o->choices == NULL);
-    printf("' -l %s%s", o->name, is_flag(o) ? "" : words || !files ? " -x" : " -r");
-    if (o->letter != 0)
-        printf(" -s %c", o->letter);
-    if (words_of(o) != NULL) {
-        fputs(" -a '", stdout);
-        put_words(o);
-        putchar('\'');
-    } else if (form_of(o) != NULL) {
-        printf(" -a '(attnrun help --form %s)'", form_of(o));
-    }
-    fputs(" -d ", stdout);
-    put_fish(o->help);
-    putchar('\n');
-}
-
-static void fish(void)
-{
-    fputs("# Completion of attnrun for fish.\n"
-          "function __attnrun_command\n"
-          "    for word in (commandline -opc)[2..]\n"
-          "        if contains -- $word ",
-          stdout);
-    put_commands();
-    fputs("\n            echo $word\n            return\n        end\n    end\n"
-          "    echo run\nend\n"
-          "function __attnrun_is\n    contains -- (__attnrun_command) $argv\nend\n",
-          stdout);
-    for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
-        printf("complete -c attnrun -n __fish_use_subcommand -a %s -d ", c->name);
-        put_fish(c->summary);
-        putchar('\n');
-    }
-    fputs("complete -c attnrun -n '__fish_seen_subcommand_from help' -f -a '", stdout);
-    put_commands();
-    fputs("'\ncomplete -c attnrun -n '__fish_seen_subcommand_from ops' "
-          "-a '(attnrun help --form operators)'\n",
-          stdout);
-    /* A line for the commands that share a text. */
-    for (const struct cli_option *o = cli_options; o->name != NULL; o++)
-        for (uint32_t left = o->commands; left != 0;) {
-            const struct cli_option shown = cli_option_for(o, left & -left);
-            fish_option(&shown);
-            left &= ~shown.commands;
-        }
-}
-
-/* A line for each instruction set of this CPU. */
-static attnrun_status print_isas(struct cli *cli)
-{
-    attnrun_runtime_info info = { .struct_size = sizeof info };
-    TRY(cli_open_runtime(cli));
-    TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
-    for (const char *c = info.isas; *c != 0; c++)
-        putchar(*c == ' ' ? '\n' : *c);
-    putchar('\n');
-    return ATTNRUN_OK;
-}
-
-/* A line for each operator; those of one name follow each other. */
-static attnrun_status print_operators(struct cli *cli)
-{
-    const attnrun_op_def *op;
-    const char *last = "";
-    TRY(cli_open_runtime(cli));
-    for (int32_t i = 0; (op = attnrun_get_op(cli->runtime, i)) != NULL; i++) {
-        if (strcmp(op->name, last) != 0)
-            puts(op->name);
-        last = op->name;
-    }
-    return ATTNRUN_OK;
-}
-
 attnrun_status manual_print(struct cli *cli, const struct cli_command *command)
 {
     const char *form = cli->form;
-    if (strcmp(form, "isas") == 0)
-        return print_isas(cli);
-    if (strcmp(form, "operators") == 0)
-        return print_operators(cli);
-    if (strcmp(form, "bash") == 0)
-        bash();
-    else if (strcmp(form, "zsh") == 0)
-        zsh();
-    else if (strcmp(form, "fish") == 0)
-        fish();
-    else if (strcmp(form, "commands") == 0)
-        for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
-            puts(c->name);
-    else if (command != NULL)
+    if (strcmp(form, "man") != 0)
+        return completion_print(cli, form);
+    if (command != NULL)
         man_command(command);
     else
         man_overview();

@@ -52,7 +52,7 @@ const struct cli_option cli_options[] = {
     { "with", 0, OPT_TEXT, AT(with), CLI_COMPARE, "HOW",
       "the other side: no-fusion, bodies, isa=NAME, precision=bf16, ort (ONNX Runtime), "
       "or a model file (no-fusion)",
-      0, 0, 0 },
+      0, 0, "@sides" },
     { "per-node", 0, OPT_FLAG, AT(per_node), CLI_COMPARE | CLI_BENCH, NULL,
       "compare every value that both runs compute", 0, 0, 0 },
     { "reduce", 0, OPT_TEXT, AT(reduce), CLI_COMPARE, "FILE",
@@ -91,7 +91,7 @@ const struct cli_option cli_options[] = {
     { "weights", 0, OPT_FLAG, AT(weights), CLI_INSPECT, NULL, "list every weight", 0, 0,
       0 },
     { "domain", 0, OPT_TEXT, AT(domain), CLI_OPS, "NAME",
-      "list only operators of this domain", 0, 0, 0 },
+      "list only operators of this domain", 0, 0, "@domains" },
     { "used", 0, OPT_FLAG, AT(used), CLI_OPS, NULL,
       "list the operators that these models need, for CMake's -DATTNRUN_OPS=FILE", 0, 0,
       0 },
@@ -125,9 +125,9 @@ const struct cli_option cli_options[] = {
     { "limit", 0, OPT_LIMIT, AT(limits), OPENS, "NAME=N",
       "change a limit on what a file may ask for: nodes=1000, made_bytes=4294967296 (see "
       "the manual)",
-      0, 0, 0 },
+      0, 0, "@limits" },
     { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR | CLI_REPORT, "NAME",
-      "instruction set, at most the best one of this CPU (see doctor)", 0, 0, 0 },
+      "instruction set, at most the best one of this CPU (see doctor)", 0, 0, "@isas" },
     { "precision", 0, OPT_TEXT, AT(precision), USES_MODEL | CLI_REPORT, "HOW",
       "precision of products; auto is bf16 if the CPU supports it (f32)", 0, 0,
       "f32|bf16|auto" },
@@ -138,7 +138,7 @@ const struct cli_option cli_options[] = {
     { "no-fusion", 0, OPT_FLAG, AT(no_fusion), USES_MODEL | CLI_REPORT, NULL,
       "do not apply rewrite passes that change the arithmetic", 0, 0, 0 },
     { "disable-pass", 0, OPT_LIST, AT(disable_passes), OPENS, "NAME",
-      "skip a rewrite pass (see inspect)", 0, 0, 0 },
+      "skip a rewrite pass (see inspect)", 0, 0, "@passes" },
     { "force-bodies", 0, OPT_FLAG, AT(force_bodies), OPENS, NULL,
       "run function bodies even if a native operator exists", 0, 0, 0 },
     { "allow-newer", 0, OPT_FLAG, AT(allow_newer), OPENS, NULL,
@@ -168,7 +168,7 @@ const struct cli_option cli_options[] = {
       "FILE", "read options from a YAML file, whose keys are these names", 0, 0, 0 },
     { "form", 0, OPT_TEXT, AT(form), CLI_HELP, "FORM",
       "write a man page, a shell completion, or names for one", 0, 0,
-      "man|bash|zsh|fish|commands|isas|operators" },
+      "man|bash|zsh|fish|commands|isas|operators|passes|limits|domains|sides" },
     { "verbose", 'v', OPT_COUNT, AT(verbose), ANY, NULL,
       "show more messages (-vv: even more)", 0, 0, 0 },
     { "quiet", 'q', OPT_FLAG, AT(quiet), ANY, NULL, "show no progress and no summary", 0,
@@ -230,6 +230,11 @@ const struct cli_command *cli_find_command(const char *name)
         if (strcmp(c->name, name) == 0)
             return c;
     return NULL;
+}
+
+const char *cli_shown_choices(const struct cli_option *option)
+{
+    return option->choices != NULL && option->choices[0] != '@' ? option->choices : NULL;
 }
 
 /* One of "a|b|c"? */
@@ -333,6 +338,7 @@ attnrun_status cli_set_option(struct cli *cli, const struct cli_option *o,
                               const char *value, const char *where, bool config)
 {
     char *member = (char *)cli + o->offset, expected[96];
+    const char *choices = cli_shown_choices(o);
     switch (o->kind) {
     case OPT_FLAG:
     case OPT_COUNT:
@@ -348,8 +354,8 @@ attnrun_status cli_set_option(struct cli *cli, const struct cli_option *o,
     case OPT_LIST:
         return list_add((struct list *)(void *)member, value);
     case OPT_TEXT:
-        snprintf(expected, sizeof expected, "one of %s", o->choices ? o->choices : "");
-        if (o->choices != NULL && !is_choice(o->choices, value))
+        snprintf(expected, sizeof expected, "one of %s", choices != NULL ? choices : "");
+        if (choices != NULL && !is_choice(choices, value))
             return refuse(config, where, value, expected);
         if (value[0] == 0)
             return refuse(config, where, value, "a name");
