@@ -5,6 +5,25 @@
 
 const int8_t attn_mask_axes_of_heads[4] = { MASK_BATCH, MASK_HEAD, MASK_QUERY, MASK_KEY };
 
+static int64_t placed(const struct attn_mask_written *out, int64_t operand)
+{
+    return operand >= MASK_RESULT ? operand - MASK_RESULT + out->n_leaves : operand;
+}
+
+void attn_mask_place_results(struct attn_mask_written *out)
+{
+    for (int32_t k = 0; k < out->n_code; k++) {
+        int64_t *word = out->code + k * MASK_WORDS;
+        if (word[0] < MASK_NEG)
+            continue;
+        for (int i = 1; i < MASK_WORDS; i++)
+            if (word[0] != MASK_CAST || i == 1)
+                word[i] = placed(out, word[i]);
+    }
+    out->mask[MASK_FACT_KEEP] = placed(out, out->mask[MASK_FACT_KEEP]);
+    out->mask[MASK_FACT_ADD] = placed(out, out->mask[MASK_FACT_ADD]);
+}
+
 attn_status attn_mask_attrs(struct attn_graph *graph, const struct attn_mask_written *w,
                             struct attn_attr *attrs)
 {

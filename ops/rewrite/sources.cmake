@@ -53,6 +53,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/mask_band.c
   ops/rewrite/mask_opcode.c
   ops/rewrite/mask_order.c
+  ops/rewrite/mask_positions.c
   ops/rewrite/match.c
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/pad_conv.c

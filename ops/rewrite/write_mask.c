@@ -3,12 +3,13 @@
  * Leaves are values that have no dim of queries or none of keys, and values that cannot be
  * followed further.
  *
- *   Range ── Unsqueeze ─┐                                   leaf 0: (n, 1)
- *         └─ Unsqueeze ─┴ Sub ── Abs ── LessOrEqual 256     leaf 1: (1, n)
- *                                                           sub, abs, less or equal
+ *   Range ── Unsqueeze ─┐                                   the position of the query, of the key
+ *         └─ Unsqueeze ─┴ Sub ── Abs ── LessOrEqual 256     sub, abs, less or equal
+ *   mask ─── Unsqueeze ──────────────── And                 leaf 0: (1, n); and
  *
  * The pass follows elementwise nodes, Trilu and nodes that move axes. Expand is left out, since
- * the mask is broadcast anyway. A constant matrix that is a band (mask_band.c), also cut to the
+ * the mask is broadcast anyway. A Range over all queries or keys is their positions
+ * (mask_positions.c). A constant matrix that is a band (mask_band.c), also cut to the
  * present queries and keys, becomes a comparison of positions, and the program holds for as many
  * as the constant has. Each axis of a value is one of blocks, batch, heads, queries and keys, or
  * has one element. A stack replaces recursion. */
@@ -19,12 +20,7 @@
 #include "../../runtime/dtype.h"
 #include "../../runtime/poll.h"
 
-enum {
-    RESULT = 1
-        << 20, /* operand: the result of an instruction, until leaves are counted */
-    MAX_VALUES = 96,
-    MAX_STACK = 96
-};
+enum { RESULT = MASK_RESULT, MAX_VALUES = 96, MAX_STACK = 96 };
 
 /* A value, and which axis of the mask each of its axes is. */
 struct request {
@@ -165,37 +161,9 @@ static bool operand_request(const struct mask_writer *w, const struct request *r
 static bool moved_request(const struct mask_writer *w, const struct attn_node *node,
                           const struct request *r, struct request *made)
 {
-    const int32_t value = node->in[0];
-    if (value < 0 || !is_known_type(w, value))
-        return false;
-    const attnrun_type *from = type_of(w, value), *to = type_of(w, r->value);
-    *made = (struct request){ .value = value };
-    if (node_is(node, "Transpose")) {
-        const struct attn_attr *perm = attn_node_attr(node, "perm");
-        if (perm == NULL || perm->kind != ATTN_ATTR_INTS || perm->ints.n != to->rank)
-            return false;
-        for (int32_t i = 0; i < to->rank; i++)
-            made->axes[perm->ints.v[i]] = r->axes[i];
-        return true;
-    }
-    if (!node_is(node, "Unsqueeze") && !node_is(node, "Squeeze") &&
-        !node_is(node, "Reshape"))
-        return false;
-    /* The dims that are not 1 are the same, in the same order. */
-    int32_t i = 0;
-    for (int32_t k = 0; k < from->rank; k++) {
-        made->axes[k] = -1;
-        if (dim_is(from->dims[k], 1))
-            continue;
-        while (i < to->rank && dim_is(to->dims[i], 1))
-            i++;
-        if (i == to->rank || !dim_equal(from->dims[k], to->dims[i]))
-            return false;
-        made->axes[k] = r->axes[i++];
-    }
-    while (i < to->rank && dim_is(to->dims[i], 1))
-        i++;
-    return i == to->rank;
+    *made = (struct request){ .value = node->in[0] };
+    return made->value >= 0 && is_known_type(w, made->value) &&
+           attn_mask_moved_axes(w->graph, node, r->axes, made->axes);
 }
 
 /* Expand: its dims are those of the mask, or 1. */
@@ -362,6 +330,40 @@ static attn_status read_band(struct mask_writer *w, const struct request *r,
     return ATTNRUN_OK;
 }
 
+/* ---- positions ---- */
+
+/* The values of a line of queries or keys that counts on from one number. Not in a program that is
+ * half full: it has to hold the rest of the mask. */
+static bool is_of_positions(const struct mask_writer *w, const struct request *r)
+{
+    const attnrun_type *t = type_of(w, r->value);
+    int axis = -1;
+    for (int i = 0; i < t->rank; i++) {
+        if (dim_is(t->dims[i], 1))
+            continue;
+        if (axis >= 0 || r->axes[i] < MASK_QUERY)
+            return false;
+        axis = r->axes[i];
+    }
+    return axis >= 0 && w->out->n_code < MASK_MAX_CODE / 2 &&
+           attn_mask_is_positions(w->graph, r->value, w->source->dims[axis]);
+}
+
+/* A Range from the number `start` on. */
+static int64_t put_range(struct mask_writer *w, const struct request *r, int64_t start)
+{
+    const int32_t dtype = type_of(w, r->value)->dtype;
+    int64_t at = write_mask_put(w, r->axes[0] == MASK_QUERY ? MASK_AT_QUERY : MASK_AT_KEY,
+                                0, 0, 0);
+    if (dtype != ATTNRUN_I64)
+        at = write_mask_put(w, MASK_CAST, at, dtype, 0);
+    const int64_t zero[MASK_WORDS] = { MASK_INT, 0, dtype, 0 };
+    const bool from_zero =
+        start >= RESULT &&
+        memcmp(w->out->code + (start - RESULT) * MASK_WORDS, zero, sizeof zero) == 0;
+    return from_zero ? at : write_mask_put(w, MASK_ADD, at, start, 0);
+}
+
 /* ---- the walk ---- */
 
 /* Both a dim of queries and one of keys that may be more than 1. */
@@ -404,6 +406,10 @@ static int32_t operands_of(struct mask_writer *w, const struct request *r,
     }
     if (node == NULL || node->pub.n_in < 1)
         return -1;
+    if (node_is(node, "Range")) {
+        operands[0] = (struct request){ .value = node->in[0] };
+        return 1;
+    }
     if (reads_trilu(w, node, r, &diagonal))
         return operand_request(w, r, node->in[0], operands) ? 1 : -1;
     return moved_request(w, node, r, operands) || expanded_request(w, node, r, operands)
@@ -421,6 +427,8 @@ static int64_t put_node(struct mask_writer *w, const struct request *r,
         return write_mask_put(w, opcode, x[0], x[1], x[2]);
     if (opcode >= 0)
         return write_mask_put(w, opcode, x[0], opcode < MASK_ADD ? 0 : x[1], 0);
+    if (node_is(node, "Range"))
+        return put_range(w, r, x[0]);
     return reads_trilu(w, node, r, &diagonal) ? put_trilu(w, node, x[0], diagonal) : x[0];
 }
 
@@ -446,7 +454,7 @@ static attn_status step(struct mask_writer *w)
         TRY(read_band(w, &r, &operand, &found));
     const int64_t opcode = !found && node != NULL ? attn_mask_opcode(w->graph, node) : -1;
     int32_t n = -1;
-    if (!found && is_of_pairs(w, &r))
+    if (!found && (is_of_pairs(w, &r) || is_of_positions(w, &r)))
         n = operands_of(w, &r, node, opcode, operands);
     for (int32_t i = 0; i < n; i++) {
         if (find(w, &operands[i], &x[i]))
@@ -519,26 +527,6 @@ static int64_t put_fills(struct mask_writer *w, const int64_t *own)
 
 /* ---- the whole ---- */
 
-static int64_t placed(const struct attn_mask_written *out, int64_t operand)
-{
-    return operand >= RESULT ? operand - RESULT + out->n_leaves : operand;
-}
-
-/* Results are counted on behind the leaves. */
-static void place_results(struct attn_mask_written *out)
-{
-    for (int32_t k = 0; k < out->n_code; k++) {
-        int64_t *word = out->code + k * MASK_WORDS;
-        if (word[0] < MASK_NEG)
-            continue;
-        for (int i = 1; i < MASK_WORDS; i++)
-            if (word[0] != MASK_CAST || i == 1)
-                word[i] = placed(out, word[i]);
-    }
-    out->mask[MASK_FACT_KEEP] = placed(out, out->mask[MASK_FACT_KEEP]);
-    out->mask[MASK_FACT_ADD] = placed(out, out->mask[MASK_FACT_ADD]);
-}
-
 /* One tensor of all pairs, added as it is. */
 static bool is_trivial(const struct mask_writer *w)
 {
@@ -588,7 +576,7 @@ attn_status attn_mask_write(const struct attn_graph *graph,
     out->mask[MASK_FACT_FILL] = bits;
     out->mask[MASK_FACT_QUERIES] = w.max[0];
     out->mask[MASK_FACT_KEYS] = w.max[1];
-    place_results(out);
+    attn_mask_place_results(out);
     out->fits = w.fits;
     out->trivial = is_trivial(&w);
     *done = !w.failed;

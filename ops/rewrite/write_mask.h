@@ -44,12 +44,27 @@ attn_status attn_mask_attrs(struct attn_graph *graph,
                             const struct attn_mask_written *written,
                             struct attn_attr *attrs);
 
+/* An operand, until all leaves are known: the result of instruction operand - MASK_RESULT. This
+ * numbers the results behind the leaves. */
+enum { MASK_RESULT = 1 << 20 };
+void attn_mask_place_results(struct attn_mask_written *written);
+
 /* Puts the leaves behind the three operands in `in`, and returns the number of inputs. */
 enum { MASK_LEAF = 7 }; /* input of FusedAttention */
 int32_t attn_mask_inputs(const struct attn_mask_written *written, int32_t *in);
 
 /* The opcode of an elementwise node; -1: it has none. */
 int64_t attn_mask_opcode(const struct attn_graph *graph, const struct attn_node *node);
+
+/* mask_positions.c: a Range of integers that counts up by one; and a value of one dim above 1 that
+ * is made of such a Range with `n` elements, by instructions with single numbers. */
+bool attn_mask_is_range(const struct attn_graph *graph, const struct attn_node *node);
+bool attn_mask_is_positions(const struct attn_graph *graph, int32_t value, attnrun_dim n);
+
+/* Which axis of the mask each axis of the input is, of a node that moves axes and whose output has
+ * `axes`; false where the node does more. */
+bool attn_mask_moved_axes(const struct attn_graph *graph, const struct attn_node *node,
+                          const int8_t *axes, int8_t *moved);
 
 /* A constant matrix that is a band: element `inside` where first <= column - row <= last,
  * else element `outside` (numbers of elements). */

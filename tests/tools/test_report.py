@@ -111,6 +111,32 @@ def masked(path, window):
          ("low", numpy.array(-numpy.inf, "f"))], opset=20)
 
 
+def ranged(path, window, start=None, seen=False):
+    """The same with positions that a run counts: 0 <= i - j < window; `start` names an input that
+    they count on from, or whose size they count on from ("size"); `seen`: an input hides keys."""
+    n = helper.make_node
+    F, I64 = TensorProto.FLOAT, TensorProto.INT64
+    first = {None: "zero", "first": "first", "size": "n_past"}[start]
+    nodes = [n("Shape", ["x"], ["s1"], start=1, end=2), n("Squeeze", ["s1"], ["s"]),
+             n("Shape", ["past"], ["p1"], start=1, end=2), n("Squeeze", ["p1"], ["n_past"]),
+             n("Range", ["zero", "s", "one"], ["keys"]), n("Add", ["keys", first], ["at"]),
+             n("Unsqueeze", ["at", "last"], ["i"]), n("Unsqueeze", ["keys", "front"], ["j"]),
+             n("Sub", ["i", "j"], ["apart"]),
+             n("GreaterOrEqual", ["apart", "zero"], ["before"]),
+             n("Less", ["apart", "window"], ["near"]), n("And", ["before", "near"], ["band"]),
+             n("Cast", ["mask"], ["shown"], to=TensorProto.BOOL),
+             n("Unsqueeze", ["shown", "middle"], ["wide"]), n("And", ["band", "wide"], ["both"]),
+             n("Transpose", ["x"], ["t"], perm=[0, 2, 1]), n("MatMul", ["x", "t"], ["scores"]),
+             n("Where", ["both" if seen else "band", "scores", "low"], ["masked"]),
+             n("Softmax", ["masked"], ["p"]), n("MatMul", ["p", "x"], ["y"])]
+    return cli_models.save(
+        path, nodes, [("x", F, ["B", "S", 16]), ("mask", I64, ["B", "S"]), ("first", I64, []),
+                      ("past", F, ["B", "P", 16])], [("y", F, ["B", "S", 16])],
+        [("zero", numpy.array(0)), ("one", numpy.array(1)), ("last", numpy.array([-1])),
+         ("front", numpy.array([0])), ("middle", numpy.array([1])), ("window", numpy.array(window)),
+         ("low", numpy.array(-numpy.inf, "f"))], opset=20)
+
+
 class Page(html.parser.HTMLParser):
     def __init__(self):
         super().__init__()
@@ -294,17 +320,43 @@ class Report(unittest.TestCase):
         """The picture shows what a mask of positions hides: causal, and within a window."""
         for window, sees in ((10 ** 9, lambda i, j: j <= i), (16, lambda i, j: 0 <= i - j < 16)):
             masked(self.dir / "masked.onnx", window)
-            subprocess.run([ATTNRUN, "report", "masked.onnx", "--set", "S=64", "-t", "1", "-q",
-                            "-o", "masked.html"], check=True, timeout=120, cwd=self.dir)
-            page = self.open("masked.html")
-            page.evaluate("[...document.querySelectorAll('.node')].find(n => /FusedAttention/.test("
-                          "n.textContent)).dispatchEvent(new MouseEvent('click'))")
-            drawn = page.evaluate("[...document.querySelector('#details canvas').getContext('2d')"
-                                  ".getImageData(0, 0, 64, 64).data].filter((_, k) => k % 4 == 3)")
-            wrong = [(i, j) for i in range(64) for j in range(64)
-                     if (drawn[64 * i + j] > 0) != sees(i, j)]
-            self.assertEqual(wrong[:3], [], window)
-            self.assertNotIn("code", page.evaluate("document.getElementById('details').innerText"))
+            words = self.drawn("masked", sees)
+            self.assertNotIn("code", words)
+            self.assertNotIn("but for", words)
+
+    def drawn(self, name, sees):
+        """The text beside the picture of the only attention, which shows `sees`."""
+        subprocess.run([ATTNRUN, "report", f"{name}.onnx", "--set", "S=64", "-t", "1", "-q",
+                        "-o", f"{name}.html"], check=True, timeout=120, cwd=self.dir)
+        page = self.open(f"{name}.html")
+        page.evaluate("[...document.querySelectorAll('.node')].find(n => /FusedAttention/.test("
+                      "n.textContent)).dispatchEvent(new MouseEvent('click'))")
+        drawn = page.evaluate("[...document.querySelector('#details canvas').getContext('2d')"
+                              ".getImageData(0, 0, 64, 64).data].filter((_, k) => k % 4 == 3)")
+        wrong = [(i, j) for i in range(64) for j in range(64)
+                 if (drawn[64 * i + j] > 0) != sees(i, j)]
+        self.assertEqual(wrong[:3], [], name)
+        return " ".join(page.evaluate("document.getElementById('details').innerText").split())
+
+    def test_pattern_of_positions_that_a_run_counts(self):
+        """Positions of a Range are known before a run; what an input decides is said by name."""
+        def band(window):
+            return lambda i, j: 0 <= i - j < window
+
+        ranged(self.dir / "causal.onnx", 10 ** 9)
+        self.assertIn("Each query sees the keys up to its own position. Rows",
+                      self.drawn("causal", band(10 ** 9)))
+        ranged(self.dir / "near.onnx", 16)
+        self.assertIn("decides which keys each query sees. Rows", self.drawn("near", band(16)))
+        ranged(self.dir / "hidden.onnx", 16, seen=True)
+        self.assertIn("sees, but for those that the input 'mask' hides. Rows",
+                      self.drawn("hidden", band(16)))
+        ranged(self.dir / "begins.onnx", 16, start="first")
+        self.assertIn("but for those that the input 'first' hides. Rows",
+                      self.drawn("begins", lambda i, j: True))
+        ranged(self.dir / "past.onnx", 16, start="size")
+        self.assertIn("but for those that the size of 'past' hides. Rows",
+                      self.drawn("past", lambda i, j: True))
 
     def test_keyboard_alone(self):
         """Tab stops once at each picture; arrows, Enter and Space do what a pointer does."""

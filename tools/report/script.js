@@ -277,6 +277,7 @@ const MASK = [
   (x, y) => x <= y, (x, y) => x > y, (x, y) => x >= y, (x, y) => x === y, (x, y) => x && y,
   (x, y) => x || y, (x, y) => x !== y, (x, y, z) => x ? y : z];
 const OP = { query: 2, key: 3, neg: 4, cast: 7, add: 8, and: 19, or: 20, where: 22 };
+const LEAF = 7; // the first input of FusedAttention that its mask reads
 const known = x => x !== undefined;
 
 function mask_step(op, words, values, query, key) {
@@ -304,14 +305,48 @@ function mask_of(a) {
 }
 
 /* 64 tokens, so far apart that the largest number of the program is a quarter of their range. */
-function masked_pattern(a) {
+/* The inputs of the model that a value is made of: those whose elements it reads, and those of which
+ * it reads only the sizes. */
+function origin_of(name) {
+  const found = { data: new Set(), sizes: new Set() }, seen = new Set(), left = [[name, "data"]];
+  const inputs = new Set(inspect.inputs.map(v => v.name)), makers = new Map();
+  layers.forEach((node, i) => node.outputs.forEach(output => output && makers.set(output, i)));
+  while (left.length) {
+    const [value, kind] = left.pop();
+    if (!value || seen.has(`${kind} ${value}`)) continue;
+    seen.add(`${kind} ${value}`);
+    if (inputs.has(value)) found[kind].add(value);
+    const node = layers[makers.get(value)];
+    if (!node) continue;
+    const sizes = kind === "sizes" || node.op_type === "Shape" || node.op_type === "Size";
+    for (const input of node.inputs) left.push([input, sizes ? "sizes" : "data"]);
+  }
+  return found;
+}
+
+/* What is left open of the keys that are drawn, by the names of values that the mask reads. */
+function open_words(names) {
+  const data = new Set(), sizes = new Set();
+  for (const name of names) {
+    const origin = origin_of(name);
+    for (const input of origin.data) data.add(`the input '${input}'`);
+    for (const input of origin.data.size ? [] : origin.sizes) sizes.add(`the size of '${input}'`);
+  }
+  const all = [...data, ...sizes], last = all.pop();
+  if (!last) return ".";
+  return ", but for those that " + (all.length ? `${all.join(", ")} and ${last} hide` : `${last} hides`)
+    + ".";
+}
+
+function masked_pattern(node) {
+  const a = node.attributes;
   const numbers = a.code.filter((_, k) => k % 4 === 1 && a.code[k - 1] === 0).map(Math.abs)
     .filter(w => w < 1e6);
   const apart = Math.max(1, Math.ceil(Math.max(0, ...numbers) * 4 / QUERIES)), shown = mask_of(a);
   const sees = (i, j) => shown(i * apart, j * apart);
   const all = test => [...Array(QUERIES * QUERIES).keys()].every(k =>
     test(Math.floor(k / QUERIES), k % QUERIES));
-  const rest = (a.axes || []).length ? ", but for those that an input hides." : ".";
+  const rest = open_words(node.inputs.slice(LEAF, LEAF + (a.axes || []).length / 5));
   return { sees, words: (all((i, j) => sees(i, j)) ? "Each query sees all keys"
     : all((i, j) => sees(i, j) === (j <= i)) ? "Each query sees the keys up to its own position"
     : `The mask of the graph decides which keys each query sees${apart > 1
@@ -323,7 +358,7 @@ function masked_pattern(a) {
 function pattern_of(node) {
   const a = node.attributes || {}, kind = node.op_type;
   if (!/Attention$|^FusedAttention/.test(kind) && kind !== "MultiHeadAttention") return null;
-  if (seen_program(node) && a.mask) return masked_pattern(a);
+  if (seen_program(node) && a.mask) return masked_pattern(node);
   const causal = a.is_causal === 1 || a.unidirectional === 1 || a.causal === 1;
   const length = Math.max(64, 4 * Math.max(1, ...["window", "local_window_size", "chunk_size",
     "block_size", "left_window"].map(k => [].concat(a[k] || 0)[0])));
@@ -349,10 +384,10 @@ function pattern_of(node) {
     return { words: `The last ${a.local_window_size} tokens.`,
       sees: (i, j) => j <= i && i - j < w };
   }
-  const masked = Object.keys(a).some(k => /mask/.test(k)) || (node.inputs[3] || "") !== "";
+  const masked = Object.keys(a).some(k => /mask/.test(k)) && !node.inputs[3];
   return { words: (causal ? "Each query sees the keys up to its own position"
-    : "Each query sees all keys") + (masked ? ", but for those that the mask hides." : "."),
-    sees: before };
+    : "Each query sees all keys") + (masked ? ", but for those that the mask hides."
+    : open_words(node.inputs[3] ? [node.inputs[3]] : [])), sees: before };
 }
 
 /* A pixel a pair, in the colours of the gallery: no colour where the key is not seen, and the
