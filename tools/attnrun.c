@@ -29,7 +29,9 @@ const struct cli_command cli_commands[] = {
       "absolute and relative error, the cosine, and the largest distance in steps of the "
       "element type (ulp). --per-node also compares the inner values, in the order in "
       "which they are computed, and names the first one that differs by more than the "
-      "tolerance. The exit code is 1 if an output or a value differs. The comparison "
+      "tolerance. The exit code is 1 if an output or a value differs, and 2 if both runs "
+      "would be the same, since the model has nothing that --with changes. The "
+      "comparison "
       "does not say which of the two runs is the more accurate one." },
     { "plan", CLI_PLAN, 1, 1, "[options] model.onnx",
       "show the memory plan without running", command_plan,

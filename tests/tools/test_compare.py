@@ -41,6 +41,20 @@ def mlp(path, bias=0.0, seed=3):
         [(n, w.astype("f")) for n, w in weights.items()], opset=20), weights
 
 
+def called(path):
+    """A node of an operator that is native, with a function that computes the same."""
+    body = helper.make_function(
+        "com.microsoft", "Gelu", ["X"], ["Y"], [helper.make_node("Gelu", ["X"], ["Y"])],
+        [helper.make_opsetid("", 20)])
+    graph = helper.make_graph(
+        [helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N"])])
+    onnx.save(helper.make_model(graph, functions=[body], ir_version=9, opset_imports=[
+        helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]), path)
+    return str(path)
+
+
 class Compare(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -76,7 +90,7 @@ class Compare(unittest.TestCase):
         self.attnrun("run", self.model, "--outputs", "y", "-o", "y.npy", "-q")
 
     def test_ways_that_agree(self):
-        for way in ("no-fusion", "bodies", "isa=base", "ort", "mlp.onnx"):
+        for way in ("no-fusion", "isa=base", "ort", "mlp.onnx"):
             for more in ((), ("--per-node",)):
                 value = self.compare("--with", way, *more)
                 self.assertTrue(value["same"])
@@ -144,6 +158,36 @@ class Compare(unittest.TestCase):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertEqual(done.stdout.splitlines()[-1], "different")
         self.assertNotIn("next", done.stdout)
+
+    def test_two_runs_of_the_same_code(self):
+        """They are no comparison: a sentence says so, and the exit code is that of check where
+        it finds nothing."""
+        here = json.loads(self.attnrun("doctor", "--json").stdout)["isa"]
+        relu = cli_models.relu(self.dir / "relu.onnx")
+        body = "no node of the model runs a native operator in the place of a function body"
+        rows = ((self.model, ("bodies",), body), (relu, ("no-fusion",), "no rewrite pass"),
+                (self.model, ("no-fusion", "--no-fusion"), "the same options"),
+                (self.model, ("bodies", "--force-bodies"), "the same options"),
+                (self.model, (f"isa={here}",), "the same instruction set"),
+                (self.model, ("isa=base", "--isa", "base"), "the same instruction set"),
+                (self.model, ("precision=f32",), "the same precision"),
+                (self.model, ("precision=bf16", "--precision", "bf16"), "the same precision"))
+        for model, (way, *more), why in rows:
+            for kind in ((), ("--per-node",), ("--reduce", "part.onnx")):
+                said = self.attnrun("compare", model, "--with", way, *more, *kind, code=2)
+                self.assertIn(f"--with {way}: nothing was compared, since ", said.stderr)
+                self.assertIn(why, said.stderr)
+                self.assertEqual(said.stdout, "")
+        self.assertFalse((self.dir / "part.onnx").exists())
+        error = json.loads(self.attnrun("compare", self.model, "--with", "bodies", "--json",
+                                        code=2).stdout)
+        self.assertEqual(faults(error, SCHEMA), [])
+        self.assertIn("nothing was compared", error["message"])
+        # What differs is compared, be it one node in a branch.
+        self.attnrun("compare", called(self.dir / "called.onnx"), "--with", "bodies")
+        nested = cli_models.nested(self.dir / "nested.onnx")
+        self.attnrun("compare", nested, "--with", "no-fusion")
+        self.attnrun("compare", self.model, "--with", "no-fusion", "--precision", "bf16")
 
     def test_refusals(self):
         self.assertIn("not a way to run", self.attnrun("compare", self.model, "--with", "no-fusio",

@@ -136,12 +136,94 @@ static attnrun_status common_names(struct cli *cli, struct side *a, struct side 
     return status;
 }
 
+/* ---- is there something to compare? ---- */
+
+static void hash_row(void *user, const attnrun_op_def *row)
+{
+    uint64_t *hash = user;
+    *hash = (*hash ^ (uint64_t)(uintptr_t)row) * UINT64_C(0x100000001b3);
+}
+
+/* Whether both models of one runtime run the same rows in the same order, those of subgraphs too. */
+static attnrun_status same_rows(const attnrun_model *a, const attnrun_model *b,
+                                bool *same)
+{
+    uint64_t rows_a = 0, rows_b = 0;
+    TRY_LIB(attnrun_model_ops(a, hash_row, &rows_a));
+    TRY_LIB(attnrun_model_ops(b, hash_row, &rows_b));
+    *same = rows_a == rows_b;
+    return ATTNRUN_OK;
+}
+
+/* Whether rewrite passes applied as often to both. */
+static attnrun_status same_passes(const attnrun_model *a, const attnrun_model *b,
+                                  bool *same)
+{
+    attnrun_model_info info = { .struct_size = sizeof info };
+    TRY_LIB(attnrun_model_query(a, &info));
+    for (int32_t i = 0; i < info.n_passes && *same; i++) {
+        const char *name;
+        int32_t applied_a, applied_b;
+        TRY_LIB(attnrun_model_pass(a, i, &name, &applied_a));
+        TRY_LIB(attnrun_model_pass(b, i, &name, &applied_b));
+        *same = applied_a == applied_b;
+    }
+    return ATTNRUN_OK;
+}
+
+/* Why the other side runs the same nodes by the same code; NULL where it does not. */
+static attnrun_status why_same(const struct versus *v, const char **why)
+{
+    const struct side *side = &v->other;
+    attnrun_runtime_info here = { .struct_size = sizeof here }, there = here;
+    attnrun_model_info a = { .struct_size = sizeof a }, b = a;
+    bool same = true;
+    *why = NULL;
+    if (side->cli.force_bodies != v->job.cli->force_bodies) {
+        TRY(same_rows(v->job.model, side->model, &same));
+        *why = same ? "no node of the model runs a native operator in the place of a "
+                      "function body"
+                    : NULL;
+    } else if (side->cli.no_fusion != v->job.cli->no_fusion) {
+        TRY(same_rows(v->job.model, side->model, &same));
+        TRY(same_passes(v->job.model, side->model, &same));
+        *why = same ? "no rewrite pass that changes the arithmetic applies to the model"
+                    : NULL;
+    } else if (side->own_runtime) {
+        TRY_LIB(attnrun_runtime_query(v->job.cli->runtime, &here));
+        TRY_LIB(attnrun_runtime_query(side->cli.runtime, &there));
+        *why = strcmp(here.isa, there.isa) == 0 ? "both runs use the same instruction set"
+                                                : NULL;
+    } else if (side->cli.precision != v->job.cli->precision) {
+        TRY_LIB(attnrun_model_query(v->job.model, &a));
+        TRY_LIB(attnrun_model_query(side->model, &b));
+        *why = strcmp(a.precision, b.precision) == 0
+                   ? "both runs multiply in the same precision"
+                   : NULL;
+    } else if (side->path == v->job.path && !side->ort) {
+        *why = "both runs have the same options";
+    }
+    return ATTNRUN_OK;
+}
+
+/* Two runs of the same code are no comparison. */
+static attnrun_status check_differs(const struct versus *v)
+{
+    const char *why = NULL;
+    if (v->other.ort)
+        return ATTNRUN_OK;
+    TRY(why_same(v, &why));
+    if (why == NULL)
+        return ATTNRUN_OK;
+    return tool_fail(ATTNRUN_E_USAGE, "--with %s: nothing was compared, since %s",
+                     tool_quote(v->other.label), why);
+}
+
 /* ---- running ---- */
 
 /* The other side, on the inputs of the first one: they go by name. */
 static attnrun_status run_side(struct side *side, const struct job *first)
 {
-    TRY(cli_open_model(&side->cli, side->path, 0, &side->model));
     TRY_LIB(attnrun_context_create(side->model, &side->context));
     for (int32_t i = 0; i < first->inputs.n; i++) {
         const struct input *input = &first->inputs.v[i];
@@ -192,6 +274,18 @@ static attnrun_status compare_output(struct versus *v, int32_t index)
     held_free(&copy_a);
     held_free(&copy_b);
     return status;
+}
+
+static attnrun_status open_other(struct versus *v)
+{
+    if (v->other.ort)
+        return ATTNRUN_OK;
+    progress_start(v->job.cli, "loading");
+    attnrun_status status =
+        cli_open_model(&v->other.cli, v->other.path, 0, &v->other.model);
+    progress_end();
+    return status != ATTNRUN_OK ? tool_fail_at("--with %s", tool_quote(v->other.label))
+                                : ATTNRUN_OK;
 }
 
 static attnrun_status run_other(struct versus *v)
@@ -326,6 +420,8 @@ attnrun_status versus_run(struct versus *v, struct cli *cli)
         TRY(list_add(&cli->outputs, v->names.v[i]));
     v->other.cli.outputs = cli->outputs;
     TRY(job_open(&v->job, cli, cli->paths.v[0]));
+    TRY(open_other(v));
+    TRY(check_differs(v));
     TRY(job_first_run(&v->job, NULL));
     TRY(run_other(v));
     v->n_file_outputs = v->job.info.n_outputs - (int32_t)v->names.n;
