@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """A memory budget that is too small names the smallest one that works, whatever fails: opening,
 packing, planning or the run. For models of many kinds that budget works and one byte less does
-not; where sizes depend on data the hint says so, and fewer bytes may do.
+not; where sizes depend on data the hint says so, and fewer bytes may do. The same of each command
+that takes --max-memory. Where the process has few addresses, the hint names that limit.
 
 usage: test_budget.py ATTNRUN
 """
+import json
 import re
+import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -211,6 +215,106 @@ class Budget(unittest.TestCase):
                 made, packed = make(self.dir / f"{name}.onnx"), self.dir / f"{name}.attnpack"
                 subprocess.run([ATTNRUN, "pack", made, "-o", packed, "-q"], check=True)
                 self.check(name, packed, words, kind)
+
+    LOOSE = ("--rtol", "1", "--atol", "1")
+    # What each command does, in a folder with model.onnx and test_data_set_0.
+    COMMANDS = (("pack", "model.onnx", "-o", "m.attnpack"), ("compile", "model.onnx", "-o", "m.c"),
+                ("inspect", "model.onnx"), ("inspect", "model.onnx", "--layers", "--json"),
+                ("optimize", "model.onnx", "-o", "o.onnx"),
+                ("extract", "model.onnx", "--outputs", "y", "-o", "e.onnx"),
+                ("extract", "model.onnx", "--outputs", "y", "--external", "-o", "e.onnx"),
+                ("check", "."), ("check", ".", "--isolate"),
+                ("check", "model.onnx", "-i", "x=x.npy", "--ref", "y.npy"),
+                ("compare", "model.onnx", "-i", "x=x.npy", "--with", "isa=base", *LOOSE),
+                ("compare", "model.onnx", "-i", "x=x.npy", "--with", "isa=base", "--per-node",
+                 *LOOSE),
+                ("compare", "model.onnx", "-i", "x=x.npy", "--with", "other.onnx", *LOOSE))
+
+    def files(self, make):
+        """A model with its inputs and outputs, as each of the commands wants them."""
+        make(self.dir / "model.onnx")
+        shutil.copy(self.dir / "model.onnx", self.dir / "other.onnx")
+        wide = {"layers": (40, 256), "image": (2, 3, 48, 48), "bytes_": (70, 256)}[make.__name__]
+        numpy.save(self.dir / "x.npy", normal(*wide))
+        subprocess.run([ATTNRUN, "run", "model.onnx", "-q", "-i", "x=x.npy", "-o", "y.npy"],
+                       check=True, cwd=self.dir, timeout=60)
+        stored = self.dir / "test_data_set_0"
+        stored.mkdir(exist_ok=True)
+        for name, file in (("x", "input_0.pb"), ("y", "output_0.pb")):
+            array = numpy_helper.from_array(numpy.load(self.dir / f"{name}.npy"), name)
+            (stored / file).write_bytes(array.SerializeToString())
+
+    def command(self, budget, command, *words, **more):
+        done = subprocess.run([ATTNRUN, command, *words, "-q",
+                               *(["-m", str(budget)] if budget else []),
+                               *([] if command in ("optimize", "extract") else ["-t", "1"])],
+                              capture_output=True, text=True, timeout=120, cwd=self.dir, **more)
+        return done.returncode, done.stderr + done.stdout
+
+    def test_commands(self):
+        """The number that is named works; one byte less does not where it is "needed"."""
+        exact = 0
+        for make in (layers, image, bytes_):
+            self.files(make)
+            for words in self.COMMANDS:
+                with self.subTest(make=make.__name__, words=words):
+                    # Of a folder, what does not fit is a failed folder.
+                    wrong = 1 if words[0] == "check" and "--ref" not in words else 6
+                    code, said = self.command(5_000, *words)
+                    self.assertEqual(code, wrong, said)
+                    found = re.search(r"(\d+) bytes (are needed|are enough).*--max-memory (\d+)",
+                                      said)
+                    self.assertIsNotNone(found, said)
+                    self.assertEqual(found[1], found[3])
+                    need = int(found[1])
+                    self.assertGreater(need, 5_000)
+                    code, text = self.command(need, *words)
+                    self.assertEqual(code, 0, (need, text))
+                    if found[2] == "are needed":
+                        exact += 1
+                        code, text = self.command(need - 1, *words)
+                        self.assertEqual(code, wrong, (need, text))
+                        self.assertIn(f"--max-memory {need}", text)
+        self.assertGreater(exact, len(self.COMMANDS) * 2)
+        for name in ("m.attnpack", "m.c", "o.onnx", "e.onnx"):
+            self.assertTrue((self.dir / name).exists(), name)
+
+    def test_report(self):
+        """The page is not written where the model does not fit; else its sections say what they
+        need."""
+        layers(self.dir / "model.onnx")
+        code, said = self.command(5_000, "report", "model.onnx", "-o", "r.html")
+        self.assertEqual(code, 6, said)
+        need = int(re.search(r"--max-memory (\d+)", said)[1])
+        self.assertFalse((self.dir / "r.html").exists())
+        code, said = self.command(need, "report", "model.onnx", "-o", "r.html")
+        self.assertEqual(code, 0, said)
+        page = (self.dir / "r.html").read_text("utf-8")
+        self.assertRegex(page, r'"hint": "\d+ bytes are needed with these inputs: --max-memory')
+
+    def test_addresses(self):
+        """A limit of addresses is named where it is the cause, with what the model needs."""
+        make = cli_models.save(
+            self.dir / "wide.onnx", [node("Exp", ["x"], ["h"]), node("Add", ["h", "x"], ["y"])],
+            [("x", F, ["N", 1024])], [("y", F, ["N", 1024])])
+        limit = 400 << 20
+
+        def few():
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+        code, said = self.command(0, "run", make, "-s", "N=60000", preexec_fn=few)
+        self.assertEqual(code, 6, said)
+        found = re.search(r"needs (\d+) bytes for this.*ulimit -v leaves the process (\d+) bytes",
+                          said)
+        self.assertIsNotNone(found, said)
+        self.assertEqual(int(found[2]), limit)
+        self.assertGreater(int(found[1]), 60_000 * 1024 * 4)
+
+    def test_json_has_the_hint(self):
+        layers(self.dir / "model.onnx")
+        error = json.loads(self.command(5_000, "inspect", "model.onnx", "--json")[1].split(
+            "\n{", 1)[1].join(("{", "")))
+        self.assertIn("--max-memory", error["hint"])
 
 
 if __name__ == "__main__":

@@ -8,8 +8,13 @@
  *                 attnrun_model_plan_states() of these inputs,
  *                 the largest input that is made up or read)
  *
- * What the runtime states as a bound is named as one: sizes that depend on data. */
+ * What the runtime states as a bound is named as one: sizes that depend on data.
+ *
+ * Commands that have no such plan do their work once more in a runtime that may take all memory of
+ * the machine, and again with one byte less than that took: where this fails, the number is exact.
+ * Where the process may not have as many addresses (ulimit -v), the hint names that limit. */
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "job.h"
@@ -83,6 +88,23 @@ static attnrun_status measure(struct job *job, struct budget *budget)
     return status;
 }
 
+/* Whether the process has a limit of addresses, which is then the cause: the budget is large. */
+static bool hint_addresses(int64_t need)
+{
+    struct rlimit space;
+    if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY)
+        return false;
+    if (need > 0)
+        tool_hint(
+            "attnrun needs %lld bytes for this, besides the program and mapped files, "
+            "and ulimit -v leaves the process %lld bytes of addresses",
+            (long long)need, (long long)space.rlim_cur);
+    else
+        tool_hint("ulimit -v leaves the process %lld bytes of addresses",
+                  (long long)space.rlim_cur);
+    return true;
+}
+
 static void hint(const struct budget *budget, const struct tool_error *failed)
 {
     const attnrun_model_need *need = &budget->need;
@@ -100,6 +122,16 @@ static void hint(const struct budget *budget, const struct tool_error *failed)
     tool_hint(words, (long long)budget->bytes, (long long)budget->bytes);
 }
 
+/* The budget that was too small: that of --max-memory, or the default. */
+static int64_t budget_given(const struct cli *cli)
+{
+    attnrun_runtime_info info = { .struct_size = sizeof info };
+    if (cli->max_memory == 0 && cli->runtime != NULL &&
+        attnrun_runtime_query(cli->runtime, &info) == ATTNRUN_OK)
+        return (int64_t)info.max_memory;
+    return cli->max_memory;
+}
+
 void job_explain_budget(struct job *job)
 {
     struct cli *cli = job->cli;
@@ -107,13 +139,9 @@ void job_explain_budget(struct job *job)
     struct budget budget = { .runtime = cli->runtime,
                              .max_memory = cli->max_memory,
                              .need.struct_size = sizeof budget.need };
-    attnrun_runtime_info info = { .struct_size = sizeof info };
     if (failed.status != ATTNRUN_E_MEMORY)
         return;
-    int64_t given = cli->max_memory;
-    if (given == 0 && cli->runtime != NULL &&
-        attnrun_runtime_query(cli->runtime, &info) == ATTNRUN_OK)
-        given = (int64_t)info.max_memory;
+    const int64_t given = budget_given(cli);
     attnrun_context_destroy(job->context);
     job->context = NULL;
     budget.most = larger(given, memory_of_machine());
@@ -126,7 +154,68 @@ void job_explain_budget(struct job *job)
     tool_error = failed;
     if (status == ATTNRUN_OK && budget.bytes > given)
         hint(&budget, &failed);
-    else if (status == ATTNRUN_E_MEMORY && budget.most > given)
+    else if (!hint_addresses(status == ATTNRUN_OK ? budget.bytes : 0) &&
+             status == ATTNRUN_E_MEMORY && budget.most > given)
         tool_hint("more than the %lld bytes that this machine has are needed",
                   (long long)budget.most);
+}
+
+/* ---- work without a plan ---- */
+
+/* Does the work within a budget. *bytes: the most that its runtime held. */
+static attnrun_status work_within(struct cli *cli, int64_t max_memory, budget_work *work,
+                                  void *user, int64_t *bytes)
+{
+    attnrun_runtime_info info = { .struct_size = sizeof info };
+    cli->runtime = NULL;
+    cli->max_memory = max_memory;
+    cli->other_peak_bytes = 0;
+    const attnrun_status status = work(cli, user);
+    if (cli->runtime != NULL && attnrun_runtime_query(cli->runtime, &info) == ATTNRUN_OK)
+        *bytes = larger((int64_t)info.peak_memory, cli->other_peak_bytes);
+    attnrun_runtime_destroy(cli->runtime);
+    return status;
+}
+
+void budget_explain_work(struct cli *cli, budget_work *work, void *user)
+{
+    const struct tool_error failed = tool_error;
+    attnrun_runtime *const runtime = cli->runtime;
+    const int64_t max_memory = cli->max_memory;
+    if (failed.status != ATTNRUN_E_MEMORY)
+        return;
+    const int64_t given = budget_given(cli), most = larger(given, memory_of_machine());
+    int64_t bytes = 0, unused = 0;
+    attnrun_status fewer = ATTNRUN_OK,
+                   status = work_within(cli, most, work, user, &bytes);
+    if (status == ATTNRUN_OK && bytes > given)
+        fewer = work_within(cli, bytes - 1, work, user, &unused);
+    cli->runtime = runtime;
+    cli->max_memory = max_memory;
+    tool_error = failed;
+    if (status == ATTNRUN_OK && bytes > given)
+        tool_hint(fewer == ATTNRUN_E_MEMORY
+                      ? "%lld bytes are needed for this: --max-memory %lld"
+                      : "%lld bytes are enough for this, and fewer may do: "
+                        "--max-memory %lld",
+                  (long long)bytes, (long long)bytes);
+    else if (!hint_addresses(status == ATTNRUN_OK ? bytes : 0) &&
+             status == ATTNRUN_E_MEMORY && most > given)
+        tool_hint("more than the %lld bytes that this machine has are needed",
+                  (long long)most);
+}
+
+attnrun_status budget_open(struct cli *cli, void *user)
+{
+    attnrun_model *model = NULL;
+    const attnrun_status status =
+        cli_open_model(cli, cli->paths.v[0], *(const uint32_t *)user, &model);
+    attnrun_model_release(model);
+    return status;
+}
+
+int32_t budget_drop(void *user, const void *bytes, uint64_t n)
+{
+    (void)user, (void)bytes, (void)n;
+    return 0;
 }

@@ -18,6 +18,7 @@
 #include "cli.h"
 #include "difference.h"
 #include "files.h"
+#include "job.h"
 
 enum { PATH_BYTES = 4096 };
 
@@ -220,6 +221,26 @@ static attnrun_status check_folder(struct cli *cli, const char *folder,
     return status;
 }
 
+static attnrun_status check_again(struct cli *cli, void *user)
+{
+    struct compared_list compared = { 0 };
+    const attnrun_status status = check_folder(cli, user, &compared);
+    compared_free(&compared);
+    return status;
+}
+
+/* A folder that does not fit into the budget: the hint says how much does. */
+static attnrun_status check_explained(struct cli *cli, const char *folder,
+                                      struct compared_list *compared)
+{
+    char path[PATH_BYTES];
+    const attnrun_status status = check_folder(cli, folder, compared);
+    snprintf(path, sizeof path, "%s", folder);
+    if (status != ATTNRUN_OK)
+        budget_explain_work(cli, check_again, path);
+    return status;
+}
+
 /* The child's end of --isolate: the error goes through the pipe. */
 static void run_child(struct cli *cli, const char *folder, int to_parent)
 {
@@ -227,7 +248,7 @@ static void run_child(struct cli *cli, const char *folder, int to_parent)
     if (cli->timeout_us > 0)
         alarm((unsigned)(cli->timeout_us / 1000000) * 2 + 5);
     struct compared_list compared = { 0 };
-    attnrun_status status = check_folder(cli, folder, &compared);
+    attnrun_status status = check_explained(cli, folder, &compared);
     struct tool_error error = { .status = ATTNRUN_OK };
     if (status != ATTNRUN_OK)
         error = tool_error;
@@ -295,6 +316,10 @@ static void report_folder(struct check *check, const char *folder, attnrun_statu
                           const struct compared_list *compared)
 {
     struct cli *cli = check->cli;
+    char reason[sizeof tool_error.message + sizeof tool_error.hint + 4];
+    const bool hints = status == ATTNRUN_E_MEMORY && tool_error.hint[0] != 0;
+    snprintf(reason, sizeof reason, "%s%s%s", tool_error.message, hints ? "; " : "",
+             hints ? tool_error.hint : "");
     check->passed += status == ATTNRUN_OK;
     check->failed += status != ATTNRUN_OK;
     if (cli->json) {
@@ -302,7 +327,7 @@ static void report_folder(struct check *check, const char *folder, attnrun_statu
         json_text(&check->json, "path", folder);
         json_bool(&check->json, "passed", status == ATTNRUN_OK);
         if (status != ATTNRUN_OK)
-            json_text(&check->json, "reason", tool_error.message);
+            json_text(&check->json, "reason", reason);
         compared_json(compared, &check->json, "outputs");
         json_close(&check->json, '}');
         return;
@@ -311,7 +336,7 @@ static void report_folder(struct check *check, const char *folder, attnrun_statu
     if (says) /* the line makes room */
         progress_end();
     if (status != ATTNRUN_OK)
-        printf("FAIL %s: %s\n", tool_path(folder), tool_error.message);
+        printf("FAIL %s: %s\n", tool_path(folder), reason);
     else if (cli->list_passed)
         printf("PASS %s\n", tool_path(folder));
     if (cli->list_passed || check->alone)
@@ -327,7 +352,7 @@ static attnrun_status count_folder(struct check *check, const char *folder)
     struct cli *cli = check->cli;
     struct compared_list compared = { 0 };
     attnrun_status status = cli->isolate ? check_isolated(cli, folder, &compared)
-                                         : check_folder(cli, folder, &compared);
+                                         : check_explained(cli, folder, &compared);
     if (cli_signal() != 0)
         status = tool_fail(ATTNRUN_E_CANCELLED, "interrupted");
     else
@@ -385,8 +410,9 @@ static attnrun_status check_path(struct check *check, const char *given)
 static attnrun_status check_folders(struct check *check)
 {
     struct cli *cli = check->cli;
-    if (!cli->isolate)
-        TRY(cli_open_runtime(cli));
+    attnrun_status status = cli->isolate ? ATTNRUN_OK : cli_open_runtime(cli);
+    if (status != ATTNRUN_OK && status != ATTNRUN_E_MEMORY) /* that is said of a folder */
+        return status;
     for (int64_t i = 0; i < cli->paths.n; i++)
         TRY(check_path(check, cli->paths.v[i]));
     if (check->passed + check->failed == 0)

@@ -38,6 +38,7 @@ struct cli {
     attnrun_limits limits; /* 0: the default */
 
     attnrun_runtime *runtime;
+    int64_t other_peak_bytes; /* the most that a runtime beside it held: budget.c */
 };
 
 enum cli_commands {
@@ -106,9 +107,9 @@ struct cli_option {
 };
 extern const struct cli_option cli_options[]; /* ends with name NULL */
 const struct cli_option *cli_find_option(const char *name);
-/* option_texts.c: the option as it is shown to `command`; `commands` are those that share that. */
 /* The words that a value has to be one of, "a|b|c"; NULL where the table does not list them. */
 const char *cli_shown_choices(const struct cli_option *option);
+/* option_texts.c: the option as it is shown to `command`; `commands` are those that share that. */
 struct cli_option cli_option_for(const struct cli_option *option, uint32_t command);
 /* The option that an argument begins, and whether its value is the next argument; or NULL. */
 const struct cli_option *cli_option_of(const char *argument, bool *takes_next);
@@ -148,9 +149,9 @@ struct cli_variable {
 extern const struct cli_variable cli_variables[]; /* ends with name NULL */
 /* manual.c: what help --form writes; command NULL: the page of attnrun itself. */
 attnrun_status manual_print(struct cli *cli, const struct cli_command *command);
-
 /* completion.c: the completion of a shell, or names for one. */
 attnrun_status completion_print(struct cli *cli, const char *form);
+
 /* ---- setup.c ---- */
 attnrun_status cli_open_runtime(struct cli *cli);
 /* What the options say of a model file; the struct must stay where it is. */

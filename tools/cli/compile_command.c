@@ -184,6 +184,27 @@ static attnrun_status write_c(struct c_file *c, struct cli *cli)
     return output_file_finish(&c->file, put_file(c, info.isa));
 }
 
+/* The same without a file: budget_explain_work(). */
+static attnrun_status compile_nowhere(struct cli *cli, void *user)
+{
+    attnrun_model **models = calloc((size_t)cli->paths.n, sizeof(attnrun_model *));
+    attnrun_status status = models == NULL
+                                ? tool_fail(ATTNRUN_E_MEMORY, "no memory for the list")
+                                : ATTNRUN_OK;
+    (void)user;
+    for (int64_t i = 0; i < cli->paths.n && status == ATTNRUN_OK; i++)
+        status = cli_open_model(cli, cli->paths.v[i], 0, &models[i]);
+    for (int64_t i = 0; i < cli->paths.n && status == ATTNRUN_OK; i++) {
+        status = attnrun_model_save(models[i], budget_drop, NULL);
+        if (status != ATTNRUN_OK)
+            tool_fail_library(status);
+    }
+    for (int64_t i = 0; models != NULL && i < cli->paths.n; i++)
+        attnrun_model_release(models[i]);
+    free(models);
+    return status;
+}
+
 static void say(const struct c_file *c, const struct cli *cli)
 {
     int n = 0;
@@ -216,5 +237,7 @@ attnrun_status command_compile(struct cli *cli, int *exit_code)
     free(c.used);
     free(c.models);
     free(c.names);
+    if (status != ATTNRUN_OK)
+        budget_explain_work(cli, compile_nowhere, NULL);
     return status;
 }

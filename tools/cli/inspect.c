@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "inspect.h"
+#include "job.h"
 
 static int by_count(const void *a, const void *b)
 {
@@ -153,9 +154,14 @@ static attnrun_status show(struct inspect *inspect)
 attnrun_status command_inspect(struct cli *cli, int *exit_code)
 {
     struct inspect inspect = { .cli = cli, .path = cli->paths.v[0] };
+    uint32_t flags = ATTNRUN_ALLOW_MISSING;
     inspect.info.struct_size = sizeof inspect.info;
-    TRY(cli_open_model(cli, inspect.path, ATTNRUN_ALLOW_MISSING, &inspect.model));
-    attnrun_status status = attnrun_model_query(inspect.model, &inspect.info);
+    attnrun_status status = cli_open_model(cli, inspect.path, flags, &inspect.model);
+    if (status != ATTNRUN_OK) {
+        budget_explain_work(cli, budget_open, &flags);
+        return status;
+    }
+    status = attnrun_model_query(inspect.model, &inspect.info);
     if (status != ATTNRUN_OK)
         tool_fail_library(status);
     if (status == ATTNRUN_OK)

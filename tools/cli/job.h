@@ -47,6 +47,14 @@ void timing_evaluate(struct timing *timing);
 /* ---- budget.c ---- After E_MEMORY: gives the context back, and adds to the recorded error how
  * many bytes are needed. */
 void job_explain_budget(struct job *job);
+/* The same of any work that opens the runtime of `cli` by itself, writes nothing, and gives back what
+ * it made: it is done twice more. */
+typedef attnrun_status budget_work(struct cli *cli, void *user);
+void budget_explain_work(struct cli *cli, budget_work *work, void *user);
+/* The work of opening the first path. `user`: its flags, an uint32_t. */
+attnrun_status budget_open(struct cli *cli, void *user);
+/* Drops what a model writes. */
+int32_t budget_drop(void *user, const void *bytes, uint64_t n);
 
 /* ---- states.c ---- --state, and back to the given length after a run */
 /* The pairs that --state means, by the names of the job's model. */

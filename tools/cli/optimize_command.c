@@ -66,25 +66,52 @@ static attnrun_status finish(struct edited_files *files, bool external,
     return status;
 }
 
+static attnrun_onnx_edit edit_of(const struct edit *edit)
+{
+    return (attnrun_onnx_edit){ .struct_size = sizeof(attnrun_onnx_edit),
+                                .flags = edit->simplify ? ATTNRUN_ONNX_SIMPLIFY : 0,
+                                .inputs = edit->inputs.v,
+                                .outputs = edit->outputs.v,
+                                .n_inputs = edit->inputs.n,
+                                .n_outputs = edit->outputs.n };
+}
+
+static attnrun_status source_of(struct cli *cli, const char *from,
+                                const struct edit *edit, struct cli_source *source)
+{
+    TRY(cli_open_runtime(cli));
+    TRY(cli_source_make(cli, from, edit->simplify ? 0 : ATTNRUN_ALLOW_MISSING, source));
+    source->source.more_outputs = NULL;
+    source->source.n_more_outputs = 0;
+    return ATTNRUN_OK;
+}
+
+/* The same without a file: budget_explain_work(). */
+static attnrun_status edit_nowhere(struct cli *cli, void *user)
+{
+    const struct edit *edit = user;
+    struct cli_source source;
+    attnrun_onnx_edit given = edit_of(edit);
+    given.external_name = edit->external ? "data" : NULL;
+    given.write_external = edit->external ? budget_drop : NULL;
+    TRY(source_of(cli, cli->paths.v[0], edit, &source));
+    const attnrun_status status =
+        attnrun_save_onnx(cli->runtime, &source.source, &given, budget_drop, NULL, NULL);
+    cli_source_free(&source);
+    return status == ATTNRUN_OK ? ATTNRUN_OK : tool_fail_library(status);
+}
+
 attnrun_status edit_write(struct cli *cli, const char *from, const struct edit *edit,
                           const char *path, attnrun_onnx_saved *saved)
 {
     struct edited_files files = { .beside = { .fd = -1 } };
     struct cli_source source;
     char beside[4096];
-    attnrun_onnx_edit given = { .struct_size = sizeof given,
-                                .flags = edit->simplify ? ATTNRUN_ONNX_SIMPLIFY : 0,
-                                .inputs = edit->inputs.v,
-                                .outputs = edit->outputs.v,
-                                .n_inputs = edit->inputs.n,
-                                .n_outputs = edit->outputs.n };
-    TRY(cli_open_runtime(cli));
+    attnrun_onnx_edit given = edit_of(edit);
     if (edit->external)
         TRY(beside_path(path, beside, sizeof beside, &given.external_name));
     given.write_external = edit->external ? write_beside : NULL;
-    TRY(cli_source_make(cli, from, edit->simplify ? 0 : ATTNRUN_ALLOW_MISSING, &source));
-    source.source.more_outputs = NULL;
-    source.source.n_more_outputs = 0;
+    TRY(source_of(cli, from, edit, &source));
     attnrun_status status = output_file_open(&files.model, path);
     if (status == ATTNRUN_OK && edit->external) {
         status = output_file_open(&files.beside, beside);
@@ -147,9 +174,13 @@ static attnrun_status write_edited(struct cli *cli, struct edit *edit)
     for (int64_t i = 0; i < cli->sets.n;
          i++) /* a file has no other sizes than fixed ones */
         TRY(list_add(&cli->fixed, cli->sets.v[i]));
-    TRY(edit_write(cli, cli->paths.v[0], edit, cli->output, &saved));
-    print(cli, &saved);
-    return ATTNRUN_OK;
+    const attnrun_status status =
+        edit_write(cli, cli->paths.v[0], edit, cli->output, &saved);
+    if (status == ATTNRUN_OK)
+        print(cli, &saved);
+    else
+        budget_explain_work(cli, edit_nowhere, edit);
+    return status;
 }
 
 attnrun_status command_optimize(struct cli *cli, int *exit_code)

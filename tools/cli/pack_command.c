@@ -44,6 +44,19 @@ static void print(const struct cli *cli, const attnrun_model_info *info, const c
     }
 }
 
+/* The same without a file: budget_explain_work(). */
+static attnrun_status pack_nowhere(struct cli *cli, void *user)
+{
+    attnrun_model *model = NULL;
+    (void)user;
+    TRY(cli_open_model(cli, cli->paths.v[0], 0, &model));
+    attnrun_status status = attnrun_model_pack(model);
+    if (status == ATTNRUN_OK)
+        status = attnrun_model_save(model, budget_drop, NULL);
+    attnrun_model_release(model);
+    return status == ATTNRUN_OK ? ATTNRUN_OK : tool_fail_library(status);
+}
+
 attnrun_status command_pack(struct cli *cli, int *exit_code)
 {
     attnrun_model_info info = { .struct_size = sizeof info };
@@ -74,5 +87,7 @@ attnrun_status command_pack(struct cli *cli, int *exit_code)
     if (status == ATTNRUN_OK)
         print(cli, &info, runtime.isa, bytes);
     attnrun_model_release(model);
+    if (status != ATTNRUN_OK)
+        budget_explain_work(cli, pack_nowhere, NULL);
     return status;
 }

@@ -10,6 +10,7 @@
 
 #include "../io/file.h"
 #include "child.h"
+#include "job.h"
 
 /* The files of tools/report/ and the colours of the gallery: tools/report/report.cmake. */
 #include "report_page.h"
@@ -311,8 +312,13 @@ attnrun_status command_report(struct cli *cli, int *exit_code)
                 "the inputs are read several times, so none can be standard input");
     }
     TRY(child_self(report.self, sizeof report.self));
-    TRY(cli_open_model(cli, cli->paths.v[0], 0, &model));
-    attnrun_status status = choose_sizes(&report, model);
+    uint32_t flags = 0;
+    attnrun_status status = cli_open_model(cli, cli->paths.v[0], flags, &model);
+    if (status != ATTNRUN_OK) {
+        budget_explain_work(cli, budget_open, &flags);
+        return status;
+    }
+    status = choose_sizes(&report, model);
     attnrun_model_release(model);
     TRY(status);
     report.data = open_memstream(&report.text, &report.bytes);

@@ -435,11 +435,26 @@ attnrun_status versus_run(struct versus *v, struct cli *cli)
 
 void versus_free(struct versus *v)
 {
+    attnrun_runtime_info there = { .struct_size = sizeof there };
+    if (v->other.own_runtime && v->other.cli.runtime != NULL &&
+        attnrun_runtime_query(v->other.cli.runtime, &there) == ATTNRUN_OK)
+        v->job.cli->other_peak_bytes = (int64_t)there.peak_memory;
     compared_free(&v->outputs);
     compared_free(&v->inner);
     free(v->names.v);
     side_close(&v->other);
     job_close(&v->job);
+}
+
+static attnrun_status compare_again(struct cli *cli, void *user)
+{
+    const struct versus *first = user;
+    struct versus v = { .job = { .cli = cli }, .tolerance = first->tolerance };
+    const int64_t given = cli->outputs.n;
+    const attnrun_status status = versus_run(&v, cli);
+    versus_free(&v);
+    cli->outputs.n = given;
+    return status;
 }
 
 attnrun_status command_compare(struct cli *cli, int *exit_code)
@@ -452,7 +467,12 @@ attnrun_status command_compare(struct cli *cli, int *exit_code)
         cli, strncmp(cli->with, "precision=", 10) == 0 ? cli->with + 10 : cli->precision);
     if (cli->reduce != NULL)
         TRY(versus_reduce_check(cli));
+    const int64_t given = cli->outputs.n;
     attnrun_status status = versus_run(&v, cli), reduced = ATTNRUN_OK;
+    if (status == ATTNRUN_E_MEMORY) {
+        cli->outputs.n = given; /* without those of --per-node */
+        budget_explain_work(cli, compare_again, &v);
+    }
     if (status == ATTNRUN_OK && cli->reduce != NULL && v.failed > 0)
         reduced = versus_reduce(&v, cli);
     if (reduced != ATTNRUN_OK)

@@ -36,7 +36,8 @@ const percent = x => `${three(100 * x)} %`;
 const error = x => x === null || x === undefined ? "–" : x === 0 ? "0" : x.toExponential(2);
 const name_of = node => node.name || "(unnamed)";
 const failed = part => !part || part.schema === "attnrun/error/1";
-const why = part => part && part.message ? part.message : "it was not measured";
+const why = part => !part || !part.message ? "it was not measured"
+  : part.message + (part.hint ? ` (${part.hint})` : "");
 const shape_of = v => `${v.dtype}[${(v.shape || ["…"]).join(", ")}]`;
 
 /* A table: columns are [title, is a number]; rows are lists of cells. */
@@ -276,8 +277,8 @@ const MASK = [
   (x, y) => x * y, Math.min, Math.max, (x, y) => ((x % y) + y) % y, (x, y) => x < y,
   (x, y) => x <= y, (x, y) => x > y, (x, y) => x >= y, (x, y) => x === y, (x, y) => x && y,
   (x, y) => x || y, (x, y) => x !== y, (x, y, z) => x ? y : z];
-const OP = { query: 2, key: 3, neg: 4, cast: 7, add: 8, and: 19, or: 20, where: 22 };
 const LEAF = 7; // the first input of FusedAttention that its mask reads
+const OP = { query: 2, key: 3, neg: 4, cast: 7, add: 8, and: 19, or: 20, where: 22 };
 const known = x => x !== undefined;
 
 function mask_step(op, words, values, query, key) {
@@ -304,7 +305,6 @@ function mask_of(a) {
   };
 }
 
-/* 64 tokens, so far apart that the largest number of the program is a quarter of their range. */
 /* The inputs of the model that a value is made of: those whose elements it reads, and those of which
  * it reads only the sizes. */
 function origin_of(name) {
@@ -338,6 +338,7 @@ function open_words(names) {
     + ".";
 }
 
+/* 64 tokens, so far apart that the largest number of the program is a quarter of their range. */
 function masked_pattern(node) {
   const a = node.attributes;
   const numbers = a.code.filter((_, k) => k % 4 === 1 && a.code[k - 1] === 0).map(Math.abs)
