@@ -43,6 +43,16 @@ attn_status attn_struct_read(const void *given, void *own, size_t known_bytes,
     return ATTNRUN_OK;
 }
 
+attn_status attn_reserved_check(uint32_t reserved, const char *what)
+{
+    if (reserved == 0)
+        return ATTNRUN_OK;
+    attn_fail(ATTNRUN_E_USAGE, "%s: the member 'reserved' is %u, expected 0", what,
+              reserved);
+    attn_hint("begin with zeros: attnrun_tensor t = { 0 }");
+    return ATTNRUN_E_USAGE;
+}
+
 attn_status attn_struct_write(void *to, const void *filled, size_t known_bytes,
                               const char *what)
 {

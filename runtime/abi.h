@@ -18,6 +18,8 @@ attn_status attn_struct_check(const void *given, size_t known_bytes, const char 
 /* A struct that the caller filled, as one of `known_bytes` bytes in `own`. */
 attn_status attn_struct_read(const void *given, void *own, size_t known_bytes,
                              const char *what);
+/* E_USAGE where a reserved member is not 0; `what` names the struct. */
+attn_status attn_reserved_check(uint32_t reserved, const char *what);
 /* A struct for the caller: all members but struct_size, which stays as it is. */
 attn_status attn_struct_write(void *to, const void *filled, size_t known_bytes,
                               const char *what);

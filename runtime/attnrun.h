@@ -76,6 +76,9 @@
  *     smaller struct comes from an older header: members that it lacks count as zero. A larger
  *     one comes from a newer header: it is accepted where all bytes that this library does not
  *     know are zero;
+ *   - a member `reserved` is 0. The library refuses another number with E_USAGE in each struct
+ *     that it reads, elements of sequences, optionals and maps included, and with E_INTERNAL in
+ *     what infer() of an operator leaves; it writes 0 into each struct that it fills;
  *   - unknown flags and names, negative counts and negative times are refused with E_USAGE;
  *   - the library never aborts, exits, prints, installs signal handlers or reads the
  *     environment after attnrun_runtime_create(). */
@@ -219,7 +222,8 @@ typedef struct attnrun_strings { const attnrun_string *v; int64_t n; } attnrun_s
  * attnrun_tensor[2]: the keys and the values, dense, both of shape [n]. No key is there twice;
  * the order has no meaning. A sequence of maps is a sequence whose elements are maps. */
 typedef struct attnrun_tensor {
-    int32_t kind, dtype, rank, reserved;
+    int32_t kind, dtype, rank;
+    int32_t reserved; /* 0 */
     int64_t dims[ATTNRUN_MAX_RANK];
     int64_t strides[ATTNRUN_MAX_RANK]; /* bytes; 0 where broadcast */
     void *data;
@@ -408,7 +412,8 @@ typedef struct attnrun_fixed_dim {
       "iterations of a Loop")
 
 typedef struct attnrun_limits {
-    uint32_t struct_size, reserved;
+    uint32_t struct_size;
+    uint32_t reserved; /* 0 */
 #define X(id, member, standard, largest, text) int64_t member; /* 0: the default */
     ATTNRUN_LIMIT_LIST(X)
 #undef X
@@ -499,7 +504,7 @@ typedef struct attnrun_onnx_edit {
 typedef struct attnrun_onnx_saved {
     uint32_t struct_size;
     int32_t n_file_nodes, n_nodes; /* of the main graph, in the source and as written */
-    int32_t reserved;
+    int32_t reserved; /* 0 */
     int64_t bytes, external_bytes;
 } attnrun_onnx_saved;
 /* Writes an ONNX model made of another one: simplified, or a part of it, or with dims fixed
@@ -525,7 +530,8 @@ typedef struct attnrun_model_info {
     const char *precision; /* of products: "f32", "bf16", "bf16 by floats" where the set does
                               not have them; "f32 and i8", "bf16 and i8": see AUTO */
     const char *packed_for; /* a packed file: its instruction set; else "" */
-    int32_t n_notes, reserved;
+    int32_t n_notes;
+    int32_t reserved; /* 0 */
     int64_t model_version; /* INT64_MAX: the file does not say */
     const char *domain, *graph_doc; /* a name space of the producer's; text about the graph */
 } attnrun_model_info;
@@ -901,7 +907,7 @@ ATTNRUN_API void attnrun_tensor_free(attnrun_runtime *runtime, attnrun_tensor *t
 typedef struct attnrun_dim {
     int64_t value; /* where expr is 0 */
     int32_t expr;  /* 0 constant, > 0 expression, < 0 unknown or invalid */
-    int32_t reserved;
+    int32_t reserved; /* 0 */
 } attnrun_dim;
 
 /* What is known of a value at infer time. */

@@ -197,6 +197,10 @@ attn_status attn_context_set_output(struct attnrun_context *context, int32_t ind
 {
     if (index < 0 || index >= context->n_outputs)
         return attn_fail(ATTNRUN_E_USAGE, "output %d does not exist", index);
+    char what[64];
+    snprintf(what, sizeof what, "output %d", index);
+    if (tensor != NULL)
+        TRY(attn_reserved_check((uint32_t)tensor->reserved, what));
     if (tensor != NULL &&
         (tensor->kind != ATTNRUN_TENSOR || !attn_value_well_formed(tensor) ||
          !tensor_is_dense(tensor) || tensor->dtype == ATTNRUN_STRING))
@@ -401,6 +405,7 @@ static attn_status start_clock(struct attnrun_context *context,
     if (options != NULL)
         TRY(attn_struct_read(options, &context->options, sizeof context->options,
                              "attnrun_run_options"));
+    TRY(attn_reserved_check((uint32_t)context->options.reserved, "attnrun_run_options"));
     if (context->options.timeout_us < 0)
         return attn_fail(ATTNRUN_E_USAGE,
                          "the timeout is %lld microseconds, expected 0 (none) or more",

@@ -39,6 +39,7 @@ attn_status attn_limits_read(const attnrun_limits *given, attnrun_limits *limits
     if (given == NULL)
         return ATTNRUN_OK;
     TRY(attn_struct_read(given, &read, sizeof read, "attnrun_limits"));
+    TRY(attn_reserved_check(read.reserved, "attnrun_limits"));
     for (int i = 0; i < ATTN_LIMIT_COUNT; i++) {
         const int64_t value = attn_limit(&read, (enum attn_limit)i);
         if (value < 0 || value > rows[i].largest)

@@ -1,6 +1,8 @@
 /* maps.c - checks of maps that come from outside; see maps.h. */
 #include "maps.h"
 
+#include "abi.h"
+
 static bool strings_are_there(const attnrun_tensor *t)
 {
     const attnrun_string *s = t->data;
@@ -26,6 +28,9 @@ static attn_status check_map(const attnrun_tensor *map, int32_t dtype, int32_t k
     if (map->kind != ATTNRUN_MAP || map->rank != 1 || map->dims[0] < 0 ||
         map->dtype != dtype || map->data == NULL)
         return attn_fail(ATTNRUN_E_USAGE, "%s: the struct of a map is malformed", what);
+    TRY(attn_reserved_check((uint32_t)map->reserved, what));
+    TRY(attn_reserved_check((uint32_t)map_keys(map)->reserved, what));
+    TRY(attn_reserved_check((uint32_t)map_values(map)->reserved, what));
     int32_t keys = map_keys(map)->dtype;
     if ((keys != ATTNRUN_I64 && keys != ATTNRUN_STRING) ||
         (key_dtype != ATTNRUN_UNDEFINED && keys != key_dtype))

@@ -2,6 +2,9 @@
  * a tensor or a sequence of them. */
 #include "operand.h"
 
+#include <stdio.h>
+
+#include "abi.h"
 #include "node.h"
 
 /* ---- values from outside ---- */
@@ -53,6 +56,9 @@ bool attn_value_well_formed(const attnrun_tensor *value)
 attn_status attn_input_check_form(const attnrun_tensor *value, int32_t index,
                                   const char *name)
 {
+    char what[200];
+    snprintf(what, sizeof what, "input %d '%s'", index, attn_quote(name));
+    TRY(attn_reserved_check((uint32_t)value->reserved, what));
     if (attn_value_well_formed(value))
         return ATTNRUN_OK;
     if (value->kind != ATTNRUN_TENSOR || !tensor_has_type(value))
@@ -77,6 +83,7 @@ bool attn_value_may_be(const attnrun_type *type, int32_t kind, int32_t dtype)
 static attn_status check_element(const attnrun_tensor *t, int32_t *dtype, int64_t k,
                                  const char *what)
 {
+    TRY(attn_reserved_check((uint32_t)t->reserved, what));
     if (t->kind != ATTNRUN_TENSOR || !tensor_well_formed(t) ||
         (t->data == NULL && tensor_count(t) > 0))
         return attn_fail(ATTNRUN_E_USAGE, "%s: element %lld is no well-formed tensor",
@@ -116,6 +123,7 @@ attn_status attn_value_check_elements(attnrun_tensor *value, const char *what)
         if (inner->kind != ATTNRUN_SEQUENCE || !attn_value_well_formed(inner))
             return attn_fail(ATTNRUN_E_USAGE,
                              "%s: the optional holds no well-formed sequence", what);
+        TRY(attn_reserved_check((uint32_t)inner->reserved, what));
         return check_list(inner, &value->dtype, what);
     default:
         return ATTNRUN_OK;

@@ -122,6 +122,12 @@ static attn_status check_out(struct attn_step *step, int out)
                        ATTNRUN_MAX_RANK);
     if (type->kind != ATTNRUN_TENSOR)
         return ATTNRUN_OK;
+    for (int i = 0; i < type->rank; i++)
+        if (type->dims[i].reserved != 0)
+            return op_fail(&step->pub, ATTNRUN_E_INTERNAL,
+                           "infer() sets the member 'reserved' of dim %d of output %d to "
+                           "%d, expected 0",
+                           i, out, type->dims[i].reserved);
     int64_t count = 1;
     for (int i = 0; i < type->rank; i++) {
         attnrun_dim d = type->dims[i];
@@ -211,6 +217,10 @@ attn_status attn_step_infer(struct attn_step *step)
     step->inferring = false;
     TRY(attn_step_check_memory(step));
     TRY(attn_fail_quietly(status, step->errors, pub->node, "infer"));
+    if (pub->reserved != 0)
+        return op_fail(pub, ATTNRUN_E_INTERNAL,
+                       "infer() sets the member 'reserved' of the step to %d, expected 0",
+                       pub->reserved);
     for (int i = 0; i < pub->n_out; i++)
         TRY(check_out(step, i));
     for (int i = 0; i < pub->n_out; i++)
