@@ -141,7 +141,8 @@ typedef struct attnrun_error {
     char node_name[96];   /* cut and escaped: safe for a terminal */
     char op_type[64];
     char tensor[96];
-    char message[768];    /* "SHAPE: node 'enc.3' (MatMul): input 1 'k' is f32[2,511], …" */
+    char message[768];    /* "SHAPE: node 'enc.3' (MatMul): input 1 'k' is f32[2,511], …"; safe for
+                           * a terminal, too, and one line */
     char hint[256];       /* what to do about it, or "" */
 } attnrun_error;
 
@@ -1100,6 +1101,10 @@ ATTNRUN_API attnrun_status attnrun_load_plugin(attnrun_runtime *runtime, const c
 /* The operators in the order of domain, name, since; NULL past the end. */
 ATTNRUN_API const attnrun_op_def *attnrun_get_op(attnrun_runtime *runtime, int32_t index);
 
+/* The names of the rewrite passes in their order, which attnrun_source.disable_passes takes; NULL
+ * past the end. */
+ATTNRUN_API const char *attnrun_get_pass(int32_t index);
+
 /* Calls see() with the row of each node of a model as it is run, those of its subgraphs too; a row
  * as often as nodes have it. */
 ATTNRUN_API attnrun_status
@@ -1107,17 +1112,14 @@ attnrun_model_ops(const attnrun_model *model,
                   void (*see)(void *user, const attnrun_op_def *op), void *user);
 
 /* The same of each built-in row that a node of any model of this runtime had since it was created:
-/* The names of the rewrite passes in their order, which attnrun_source.disable_passes takes; NULL
- * past the end. */
-ATTNRUN_API const char *attnrun_get_pass(int32_t index);
-
  * in the file, in formulas, between rewrite passes and as it is run; each row once. A library
  * with these rows alone (ATTNRUN_OPS of CMake) opens and runs the same files. */
 ATTNRUN_API attnrun_status
 attnrun_runtime_ops(attnrun_runtime *runtime,
                     void (*see)(void *user, const attnrun_op_def *op), void *user);
 
-/* For infer() and run(): records the sentence, returns `status`. Without a step (NULL), as in
+/* For infer() and run(): records the sentence, returns `status`. What a terminal would obey becomes
+ * \xNN, as in attnrun_escape(). Without a step (NULL), as in
  * pack(), it does not name the node. In the functions below NULL for a step, and places that the
  * node does not have, are allowed: nothing is stated then. */
 ATTNRUN_API attnrun_status attnrun_step_fail(const attnrun_step *step, attnrun_status status,

@@ -94,15 +94,18 @@ static void name_node(attnrun_error *error, const attnrun_node *node)
     copy_text(error->op_type, sizeof error->op_type, attn_quote(node->op_type));
 }
 
-/* Built aside: the arguments may point into the error before. */
+/* Built aside: the arguments may point into the error before. Names are quoted already; sentences of
+ * operators, of their formulas and of the loader of plugins are made safe here. */
 ATTN_PRINTF(3, 0)
 static attn_status record(attn_status status, const attnrun_node *node,
                           const char *format, va_list arguments)
 {
     attnrun_error error = { .status = status, .node_index = -1 };
     write_place(error.message, sizeof error.message, status, node);
-    size_t n = strlen(error.message);
-    vsnprintf(error.message + n, sizeof error.message - n, format, arguments);
+    char sentence[sizeof error.message];
+    const size_t n = strlen(error.message);
+    vsnprintf(sentence, sizeof sentence, format, arguments);
+    attnrun_escape(sentence, error.message + n, sizeof error.message - n);
     if (node != NULL)
         name_node(&error, node);
     last_error = error;
@@ -220,11 +223,11 @@ attn_status attn_fail_quietly(attn_status status, uint64_t count,
         return status;
     if (strcmp(attnrun_status_name(status), "UNKNOWN") == 0)
         return attn_fail_node(ATTNRUN_E_INTERNAL, node,
-                              "%s() returned %d, which is no status", function,
+                              "%s() returned %d, which is not a status", function,
                               (int)status);
     if (node != NULL && !is_of_operators(status))
         return attn_fail_node(ATTNRUN_E_INTERNAL, node,
-                              "%s() returned %s, which is no status of an operator",
+                              "%s() returned %s, which is not a status of an operator",
                               function, attnrun_status_name(status));
     if (attn_error_is_of(status, count)) {
         if (node != NULL && last_error.node_index < 0)

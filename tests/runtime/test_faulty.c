@@ -133,7 +133,7 @@ static void test_faulty_statuses_are_told(void **state)
             fault.sentence = NULL;
             for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
                 fault.status = none[i];
-                check_fault(runtime, ATTNRUN_E_INTERNAL, "no status");
+                check_fault(runtime, ATTNRUN_E_INTERNAL, "not a status");
             }
             fault.status = ATTNRUN_E_RANGE; /* the thread's last error has that status */
             check_fault(runtime, ATTNRUN_E_RANGE, functions[place]);
@@ -175,7 +175,8 @@ static void test_statuses_of_calls_are_none_of_operators(void **state)
             fault.place = place;
             fault.status = none[i];
             fault.sentence = i % 2 ? "called wrongly" : NULL;
-            check_fault(runtime, ATTNRUN_E_INTERNAL, "which is no status of an operator");
+            check_fault(runtime, ATTNRUN_E_INTERNAL,
+                        "which is not a status of an operator");
         }
     fault.place = IN_PACK;
     fault.status = ATTNRUN_E_ATTR;
@@ -376,6 +377,29 @@ static void test_places_that_a_node_lacks_are_left_alone(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* What a terminal would obey in a sentence of an operator is shown as bytes, in all places that
+ * record one; the rest stays as it is. */
+static void test_sentences_are_safe_for_a_terminal(void **state)
+{
+    (void)state;
+    attnrun_runtime *runtime = faulty_runtime(1);
+    fault.status = ATTNRUN_E_RANGE;
+    fault.sentence = "a\033]0;title\a \xe2\x80\xae\n\xff b\\\xc3\xa9";
+    for (enum place place = IN_INFER; place <= IN_PACK; place++) {
+        fault.place = place;
+        check_fault(runtime, ATTNRUN_E_RANGE,
+                    "a\\x1b]0;title\\x07 \\xe2\\x80\\xae\\x0a\\xff b\\\xc3\xa9");
+    }
+    FAILS(ATTNRUN_E_IO, "\\x1b[1m.so",
+          attnrun_load_plugin(runtime, "/no/such\033[1m.so"));
+    assert_null(strchr(attnrun_last_error()->message, '\033'));
+    char many[4096];
+    memset(many, '\033', sizeof many - 1);
+    many[sizeof many - 1] = 0;
+    FAILS(ATTNRUN_E_RANGE, "\\x1b...", attnrun_step_fail(NULL, ATTNRUN_E_RANGE, many));
+    attnrun_runtime_destroy(runtime);
+}
+
 static void test_functions_for_operators_take_null(void **state)
 {
     (void)state;
@@ -544,6 +568,7 @@ int main(void)
         cmocka_unit_test(test_what_pack_replaces_is_null),
         cmocka_unit_test(test_outputs_that_cannot_be),
         cmocka_unit_test(test_places_that_a_node_lacks_are_left_alone),
+        cmocka_unit_test(test_sentences_are_safe_for_a_terminal),
         cmocka_unit_test(test_functions_for_operators_take_null),
         cmocka_unit_test(test_success_leaves_the_last_error),
         cmocka_unit_test(test_a_context_in_use_is_refused),

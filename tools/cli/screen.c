@@ -1,6 +1,7 @@
 /* screen.c - lines for a terminal of 80 columns: a title and a text that is wrapped beside it.
  *
- * In: UTF-8 that tool_quote() and tool_path() made safe. Out: lines on standard output. */
+ * In: UTF-8; what a terminal would obey is escaped here, where tool_quote() and tool_path() did not
+ * do it before. Out: lines on standard output. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -137,8 +138,10 @@ static void put_unit(struct column *column, size_t spaces, const char *text, siz
         put_part(column, text, bytes);
 }
 
-void screen_text(const char *title, int indent, const char *text)
+void screen_text(const char *title, int indent, const char *given)
 {
+    char text[4096];
+    attnrun_escape(given, text, sizeof text);
     const int width = screen_width(title, strlen(title));
     const int pad = indent > width || title[0] == 0 ? indent - width : 1;
     struct column column = { .indent = indent, .used = width + pad };
