@@ -18,7 +18,7 @@ attn_status attn_onnx_open(struct attn_model *model, const attnrun_source *sourc
     const uint64_t errors = attn_error_count();
     (void)model;
     (void)file;
-    return attn_open_fail(errors, refuse("is no packed file"), source);
+    return attn_open_fail(errors, refuse("is not a packed file"), source);
 }
 
 attnrun_status attnrun_save_onnx(attnrun_runtime *runtime, const attnrun_source *source,

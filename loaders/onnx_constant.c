@@ -85,7 +85,7 @@ attn_status attn_load_constant(struct attn_load *load, struct attn_load_scope *s
         found++;
     }
     if (found != 1)
-        return attn_fail(ATTNRUN_E_MODEL, "a constant with %s, expected 1",
+        return attn_fail(ATTNRUN_E_MODEL, "the node has %s, expected 1",
                          attn_plural(found, "value"));
     return ATTNRUN_OK;
 }

@@ -53,7 +53,7 @@ attn_status attn_read_opsets(struct attn_load *load, size_t n,
         for (size_t j = 0; j < k; j++)
             if (strcmp(list[j].domain, list[k].domain) == 0 &&
                 list[j].version != list[k].version)
-                return attn_fail(ATTNRUN_E_MODEL, "two opset versions of domain '%s'",
+                return attn_fail(ATTNRUN_E_MODEL, "domain '%s' has two opset versions",
                                  attn_quote(list[k].domain));
     }
     *opsets = list;
@@ -171,7 +171,7 @@ static attn_status bind_inputs(struct attn_load_scope *scope,
         const char *name = pb_text(pb->input[k]);
         int64_t length = (int64_t)strlen(name);
         if (length == 0 || attn_map_find(&scope->names, name, length) != NULL)
-            return attn_fail(ATTNRUN_E_MODEL, "function '%s': two inputs named '%s'",
+            return attn_fail(ATTNRUN_E_MODEL, "function '%s': two inputs are named '%s'",
                              attn_quote(scope->function->name), attn_quote(name));
         TRY(attn_map_add(&scope->names, name, length, k < (size_t)n_in ? in[k] : -1));
     }

@@ -30,7 +30,7 @@ static attn_status add_initializer(struct attn_load *load, struct attn_load_scop
 {
     int32_t id;
     if (name[0] == 0)
-        return attn_fail(ATTNRUN_E_MODEL, "an initializer without a name");
+        return attn_fail(ATTNRUN_E_MODEL, "an initializer has no name");
     TRY(attn_load_define(load, scope, name, &id));
     attn_load_set_constant(scope->place->graph, id, tensor);
     count_weights(load, tensor);

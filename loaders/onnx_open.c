@@ -116,7 +116,8 @@ static attn_status fail_bytes(const struct attn_load *load, attn_status status,
     if (kind.name == NULL) {
         if (status == ATTNRUN_E_PARSE && source->path != NULL &&
             attn_error_is_of(status, load->errors))
-            attn_hint("is '%s' a complete ONNX model?", attn_quote(source->path));
+            attn_hint("check that '%s' is a complete ONNX model",
+                      attn_quote(source->path));
         return attn_open_fail(load->errors, status, source);
     }
     const bool named = source->path != NULL;

@@ -183,7 +183,7 @@ attn_status attn_load_define(struct attn_load *load, struct attn_load_scope *sco
 {
     int64_t length = (int64_t)strlen(name);
     if (name[0] == 0)
-        return attn_fail(ATTNRUN_E_MODEL, "a value without a name");
+        return attn_fail(ATTNRUN_E_MODEL, "a value has no name");
     if (attn_map_find(&scope->names, name, length) != NULL)
         return attn_fail(ATTNRUN_E_MODEL,
                          "the name '%s' is defined twice: inputs, initializers and node "

@@ -62,7 +62,7 @@ attn_status attn_read_sparse(struct attn_tensor_reader *reader,
                              const PB(SparseTensorProto) * pb, attnrun_tensor *tensor)
 {
     if (pb->values == NULL || pb->indices == NULL)
-        return attn_fail(ATTNRUN_E_MODEL, "a sparse tensor without values or indices");
+        return attn_fail(ATTNRUN_E_MODEL, "a sparse tensor has no values or no indices");
     const char *name = attn_quote(pb_text(pb->values->name));
     struct attn_tensor_reader aligned = *reader;
     aligned.unaligned_above = INT64_MAX;

@@ -394,7 +394,7 @@ static attn_status read_external(struct attn_tensor_reader *reader,
     struct elements e;
     TRY(find_elements(reader, pb, &e));
     if (e.field != 0)
-        return attn_fail(ATTNRUN_E_MODEL, "tensor '%s': is external and has %s", name,
+        return attn_fail(ATTNRUN_E_MODEL, "tensor '%s' is external and has %s", name,
                          field_text(e.field));
     if (reader->external == NULL)
         return attn_fail(ATTNRUN_E_PATH, "tensor '%s': external data is not allowed here",

@@ -66,8 +66,9 @@ static attn_status read_elements(const attnrun_limits *limits, struct attn_dims 
     if (pb == NULL || pb->value_case == ATTNRUN__ONNX__TYPE_PROTO__VALUE__NOT_SET)
         return ATTNRUN_OK;
     if (pb->value_case != ATTNRUN__ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
-        return attn_fail(ATTNRUN_E_UNSUPPORTED,
-                         "a sequence, optional or map of something else than tensors");
+        return attn_fail(
+            ATTNRUN_E_UNSUPPORTED,
+            "a sequence, an optional or a map holds something else than tensors");
     attnrun_type element = { .rank = -1 };
     TRY(read_tensor_type(limits, dims, pb->tensor_type, false, &element));
     type->dtype = element.dtype;
@@ -79,7 +80,7 @@ static attn_status read_map(const attnrun_limits *limits, struct attn_dims *dims
 {
     if (pb->key_type != ATTNRUN_I64 && pb->key_type != ATTNRUN_STRING)
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
-                         "a map with keys of element type %d, expected i64 or strings",
+                         "a map has keys of element type %d, expected i64 or strings",
                          (int)pb->key_type);
     type->key_dtype = pb->key_type;
     return read_elements(limits, dims, pb->value_type, type);
@@ -121,6 +122,6 @@ attn_status attn_read_type(const attnrun_limits *limits, struct attn_dims *dims,
         return read_elements(limits, dims, inner, type);
     default:
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
-                         "a sparse or opaque type where a tensor was expected");
+                         "the type is sparse or opaque, expected a tensor");
     }
 }

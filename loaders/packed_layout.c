@@ -89,7 +89,7 @@ static attn_status add_tensor(struct attn_packed_writer *writer,
     if (tensor->kind != ATTNRUN_TENSOR ||
         (dtype_bits(tensor->dtype) >= 8 && !tensor_is_dense(tensor)))
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
-                         "the constant '%s' is no dense tensor, and cannot be written",
+                         "the constant '%s' is not a dense tensor, and cannot be written",
                          attn_quote(name));
     if (tensor->dtype == ATTNRUN_STRING)
         return ATTNRUN_OK; /* its texts are in the graph part */
@@ -129,7 +129,7 @@ static attn_status add_constant(struct attn_packed_writer *writer,
     }
     if (value->flags & ATTN_VALUE_RELEASED)
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
-                         "the constant '%s' was given up when a registered operator "
+                         "the constant '%s' was released when a registered operator "
                          "packed it, and its row has no check_packed()",
                          attn_quote(value->name));
     return add_tensor(writer, &value->data, value->name);

@@ -94,21 +94,19 @@ static attn_status check_fit(const struct attn_model *model, const attnrun_sourc
                                           "pack the model again with precision bf16");
     if ((asked & ~head->flags) != 0 ||
         (source->disable_passes != NULL && source->disable_passes[0] != 0))
-        return attn_fail(ATTNRUN_E_USAGE,
-                         "the file is packed, its graph is rewritten already; give these "
-                         "options where it is packed");
+        return attn_fail(ATTNRUN_E_USAGE, "the file is packed, so its graph is rewritten "
+                                          "already; give these options to attnrun pack");
     if (source->ragged == ATTNRUN_RAGGED_ON)
         return attn_fail(ATTNRUN_E_USAGE,
                          "the file is packed, and packed files do not run on the tokens "
                          "of ragged batches; open the ONNX file");
     if (source->n_fixed_dims > 0)
-        return attn_fail(ATTNRUN_E_USAGE,
-                         "the file is packed, its dims cannot be fixed any "
-                         "more; fix them where it is packed");
+        return attn_fail(ATTNRUN_E_USAGE, "the file is packed, so its dims cannot be "
+                                          "fixed any more; fix them when it is packed");
     if (source->n_more_outputs > 0)
         return attn_fail(ATTNRUN_E_USAGE,
-                         "the file is packed, its inner values cannot become outputs; "
-                         "name them where it is packed");
+                         "the file is packed, so its inner values cannot become outputs; "
+                         "name them when it is packed");
     return ATTNRUN_OK;
 }
 

@@ -351,7 +351,8 @@ static attn_status count_packed(struct scanner *s, const struct field *field, in
     if (wire != WIRE_VARINT) {
         int64_t item = wire == WIRE_32 ? 4 : 8;
         if (n % item != 0)
-            return fail_at(s, ATTNRUN_E_PARSE, field, "packed numbers end within one");
+            return fail_at(s, ATTNRUN_E_PARSE, field,
+                           "the packed numbers end within a number");
         *count = (uint32_t)(n / item > UINT32_MAX ? UINT32_MAX : n / item);
         return ATTNRUN_OK;
     }
@@ -362,7 +363,8 @@ static attn_status count_packed(struct scanner *s, const struct field *field, in
             return attn_poll();
         int used = attn_varint(p, end, &value);
         if (used == 0 || *count == UINT32_MAX)
-            return fail_at(s, ATTNRUN_E_PARSE, field, "packed numbers end within one");
+            return fail_at(s, ATTNRUN_E_PARSE, field,
+                           "the packed numbers end within a number");
         p += used;
         ++*count;
     }

@@ -93,9 +93,10 @@ attn_status attn_graph_check_released(const struct attn_graph *graph)
             continue;
         for (const struct attn_use *use = value->uses; use != NULL; use = use->next)
             if (!is_replaced(use))
-                return attn_fail(ATTNRUN_E_MODEL,
-                                 "the constant '%s' is read and not there",
-                                 attn_quote(value->name));
+                return attn_fail(
+                    ATTNRUN_E_MODEL,
+                    "the constant '%s' is read, but the file does not hold it",
+                    attn_quote(value->name));
     }
     for (int64_t n = 0; n < graph->n_nodes; n++)
         for (int32_t g = 0; g < graph->nodes[n]->n_graphs; g++)

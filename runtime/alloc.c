@@ -85,7 +85,8 @@ struct attn_memory *attn_memory_create(const attnrun_allocator *allocator,
         use = *allocator;
     struct attn_memory *memory = use.alloc(use.user, sizeof *memory, ALIGNMENT);
     if (memory == NULL) {
-        attn_fail(ATTNRUN_E_MEMORY, "the allocator has no %zu bytes", sizeof *memory);
+        attn_fail(ATTNRUN_E_MEMORY, "the allocator did not provide %zu bytes",
+                  sizeof *memory);
         return NULL;
     }
     memory->parent = NULL;
@@ -230,7 +231,8 @@ void *attn_alloc(struct attn_memory *memory, enum attn_memory_kind kind, int64_t
         return keeper_alloc(memory, bytes);
     if (bytes < 0 || (uint64_t)bytes > SIZE_MAX - ALIGNMENT) {
         attn_fail(ATTNRUN_E_MEMORY,
-                  "wanted %" PRId64 " bytes: more than can be addressed", bytes);
+                  "an allocation of %" PRId64 " bytes is more than can be addressed",
+                  bytes);
         return NULL;
     }
     uint64_t used;
@@ -238,7 +240,7 @@ void *attn_alloc(struct attn_memory *memory, enum attn_memory_kind kind, int64_t
         const uint64_t total = used + (uint64_t)bytes;
         attn_fail(ATTNRUN_E_MEMORY,
                   "%s needs %" PRId64 " bytes with %" PRIu64
-                  " in use, over the memory budget of %" PRIu64 " bytes",
+                  " in use, which is over the memory budget of %" PRIu64 " bytes",
                   kind_word(kind), bytes, used, memory->max_bytes);
         attn_hint("at least %" PRIu64 " bytes are needed: --max-memory %" PRIu64
                   "M, or max_memory of the runtime",

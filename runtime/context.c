@@ -204,7 +204,7 @@ attn_status attn_context_set_output(struct attnrun_context *context, int32_t ind
     if (tensor != NULL &&
         (tensor->kind != ATTNRUN_TENSOR || !attn_value_well_formed(tensor) ||
          !tensor_is_dense(tensor) || tensor->dtype == ATTNRUN_STRING))
-        return attn_fail(ATTNRUN_E_USAGE, "output %d: not a dense tensor", index);
+        return attn_fail(ATTNRUN_E_USAGE, "output %d: the tensor is not dense", index);
     if (tensor != NULL && tensor->data == NULL && tensor_count(tensor) > 0)
         return attn_fail(ATTNRUN_E_USAGE, "output %d: the tensor has no data", index);
     context->outputs[index] =
@@ -268,7 +268,7 @@ attn_status attn_context_truncate_state(struct attnrun_context *context, int32_t
     while (s != NULL && s->input != input)
         s = s->next;
     if (s == NULL || s->tensor.kind == ATTNRUN_ABSENT)
-        return attn_fail(ATTNRUN_E_USAGE, "input %d is no state that holds something",
+        return attn_fail(ATTNRUN_E_USAGE, "input %d is not a state that holds something",
                          input);
     if (s->axis < 0)
         return attn_fail(ATTNRUN_E_USAGE, "no run made state %d longer along one axis",

@@ -84,7 +84,8 @@ static attn_status scratch_dynamic(struct attn_frame *frame, struct attn_step *s
     step->own.n_workers = attn_threads_count(frame->threads);
     if (!ck_align(step->pub.scratch_bytes, ATTN_ARENA_ALIGN, &step->own.stride) ||
         !ck_mul(step->own.stride, step->own.n_workers, &bytes))
-        return op_fail(&step->pub, ATTNRUN_E_MEMORY, "its scratch overflows");
+        return op_fail(&step->pub, ATTNRUN_E_MEMORY,
+                       "the size of its scratch memory overflows");
     TRY(op_check_growth(&step->pub, -1, bytes));
     TRY(op_check_growth(&step->pub, -1, step->pub.shared_bytes));
     step->own.each = attn_heap_alloc(&frame->heap, list, bytes);

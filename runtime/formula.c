@@ -173,7 +173,7 @@ static attn_status take_attr_value(struct formula *f, int32_t kind,
         TRY(take_name(f, false, word));
         const struct body_name *name = attn_body_find(f->body, word);
         if (name == NULL || (name->kind != BODY_INTS && name->kind != BODY_NUMBER))
-            return fail(f, "the name is no number and no list");
+            return fail(f, "the name is neither a number nor a list");
         if (name->kind == BODY_INTS && name->n <= MAX_INTS)
             memcpy(values, name->ints, (size_t)name->n * sizeof *values);
         if (name->kind == BODY_INTS)

@@ -86,7 +86,7 @@ static attn_status check_element(const attnrun_tensor *t, int32_t *dtype, int64_
     TRY(attn_reserved_check((uint32_t)t->reserved, what));
     if (t->kind != ATTNRUN_TENSOR || !tensor_well_formed(t) ||
         (t->data == NULL && tensor_count(t) > 0))
-        return attn_fail(ATTNRUN_E_USAGE, "%s: element %lld is no well-formed tensor",
+        return attn_fail(ATTNRUN_E_USAGE, "%s: element %lld is not a well-formed tensor",
                          what, (long long)k);
     if (*dtype == ATTNRUN_UNDEFINED)
         *dtype = t->dtype;

@@ -44,8 +44,8 @@ static attn_status check_plain(const attnrun_tensor *value, int32_t index)
     for (int64_t i = 0; i < n; i++)
         if (items[i].kind != ATTNRUN_TENSOR)
             return attn_fail(ATTNRUN_E_USAGE,
-                             "input %d: element %lld of a sequence is no tensor", index,
-                             (long long)i);
+                             "input %d: element %lld of a sequence is not a tensor",
+                             index, (long long)i);
         else
             TRY(check_tensor(&items[i], index));
     return ATTNRUN_OK;

@@ -378,7 +378,8 @@ static attn_status add_scratch(struct planning *planning, struct attn_step *step
     if (!ck_align(step->pub.scratch_bytes, ATTN_ARENA_ALIGN, &stride) ||
         !ck_align(step->pub.shared_bytes, ATTN_ARENA_ALIGN, &shared) ||
         !ck_mul(stride, step->own.n_workers, &bytes) || !ck_add(bytes, shared, &bytes))
-        return op_fail(&step->pub, ATTNRUN_E_MEMORY, "its scratch overflows");
+        return op_fail(&step->pub, ATTNRUN_E_MEMORY,
+                       "the size of its scratch memory overflows");
     TRY(op_check_growth(&step->pub, -1, bytes));
     step->own.stride = stride;
     step->own.shared_bytes = shared;

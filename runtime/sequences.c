@@ -128,7 +128,7 @@ attn_status attn_context_reorder_states(struct attnrun_context *context, int32_t
             "rows is NULL, or one of n (%lld) and input (%d) is out of range",
             (long long)n, input);
     if (!holds(context, input))
-        return attn_fail(ATTNRUN_E_USAGE, "input %d is no state that holds something",
+        return attn_fail(ATTNRUN_E_USAGE, "input %d is not a state that holds something",
                          input);
     attn_frame_forget(context->frame);
     TRY(copies_begin(&copies, context));

@@ -185,7 +185,7 @@ attn_status attn_step_check_memory(const struct attn_step *step)
     if (attn_error_is_of(ATTNRUN_E_MEMORY, step->errors))
         return ATTNRUN_E_MEMORY;
     return attn_fail_node(ATTNRUN_E_MEMORY, &step->node->pub,
-                          "memory that it wanted for its shapes is not there");
+                          "there is no memory for its shapes");
 }
 
 attn_status attn_step_infer(struct attn_step *step)

@@ -80,7 +80,8 @@ static attn_status fill_call(struct attn_frame *child, const attnrun_step *step,
                              int n_inputs, const attnrun_tensor *inputs)
 {
     if (n_inputs != child->graph->n_inputs)
-        return op_fail(step, ATTNRUN_E_MODEL, "its subgraph takes %s, it gives %d",
+        return op_fail(step, ATTNRUN_E_MODEL,
+                       "its subgraph takes %s, but the node gives %d",
                        attn_plural(child->graph->n_inputs, "input"), n_inputs);
     for (int i = 0; i < n_inputs; i++)
         child->call[i] = inputs[i];

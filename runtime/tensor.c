@@ -34,7 +34,7 @@ attnrun_status attnrun_tensor_make(int32_t dtype, int32_t rank, const int64_t *d
     if (tensor == NULL || (rank > 0 && dims == NULL))
         return attn_fail(ATTNRUN_E_USAGE, "attnrun_tensor_make: a pointer is NULL");
     if (attnrun_dtype_bits(dtype) == 0)
-        return attn_fail(ATTNRUN_E_DTYPE, "%" PRId32 " is no element type", dtype);
+        return attn_fail(ATTNRUN_E_DTYPE, "%" PRId32 " is not an element type", dtype);
     if (rank < 0 || rank > ATTNRUN_MAX_RANK)
         return attn_fail(ATTNRUN_E_LIMIT, "rank %" PRId32 ", expected 0 to %d", rank,
                          ATTNRUN_MAX_RANK);

@@ -57,7 +57,7 @@ static attn_status loop_out(attnrun_step *step, int i, const attnrun_type *resul
     } else {
         if (result->kind != ATTNRUN_TENSOR && result->kind != ATTNRUN_ABSENT)
             return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                           "output %d stacks values that are no tensors", i);
+                           "output %d stacks values that are not tensors", i);
         *out = *result;
         out->rank =
             result->rank < 0 || result->rank >= ATTNRUN_MAX_RANK ? -1 : result->rank + 1;

@@ -307,8 +307,8 @@ static attn_status make_stacked(const attnrun_step *step, struct iterations *t, 
     const attnrun_tensor *y = &step->y[i];
     if (y->data != NULL &&
         (y->rank != rank || memcmp(y->dims, dims, (size_t)rank * 8) != 0))
-        return op_fail(step, ATTNRUN_E_SHAPE, "output %d has another shape than inferred",
-                       i);
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "output %d does not have the shape that was inferred", i);
     TRY(attnrun_step_alloc(step, i, item->dtype, rank, dims));
     if (t->scan.batched && step->y[i].data != NULL)
         memset(step->y[i].data, 0, (size_t)tensor_bytes(&step->y[i]));

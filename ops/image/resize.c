@@ -298,7 +298,8 @@ static attn_status resize_infer_sizes(attnrun_step *step, int scales, int sizes)
 {
     const struct resize_args *args = step->args;
     if (args->antialias && args->mode == RESIZE_NEAREST)
-        return op_fail(step, ATTNRUN_E_ATTR, "antialias does not go with mode nearest");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "antialias cannot be combined with mode nearest");
     if (!op_rank_known(step, 0))
         return op_out(step, 0, step->in[0].dtype, -1, NULL);
     TRY(op_need_rank_between(step, 0, 1, ATTNRUN_MAX_RANK));

@@ -153,7 +153,7 @@ static attn_status check_nodes(const attnrun_step *step, attnrun_dim features)
         if (mode != TREE_LEAF &&
             (args->features.v[i] < 0 || args->features.v[i] >= limit))
             return op_fail(
-                step, ATTNRUN_E_RANGE, "feature %lld of node %lld, expected 0 to %lld",
+                step, ATTNRUN_E_RANGE, "node %lld tests feature %lld, expected 0 to %lld",
                 (long long)args->features.v[i], (long long)i, (long long)limit - 1);
     }
     return ATTNRUN_OK;
@@ -294,7 +294,8 @@ static attn_status votes_plan(attnrun_step *step, int64_t rows)
     }
     if (!ck_mul(state->n_targets * (int64_t)sizeof(double), state->tasks.per_task,
                 &step->scratch_bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY, "its scratch overflows");
+        return op_fail(step, ATTNRUN_E_MEMORY,
+                       "the size of its scratch memory overflows");
     return ATTNRUN_OK;
 }
 

@@ -345,8 +345,8 @@ static attn_status cast_value(const attnrun_step *step, const attnrun_tensor *va
         ((int64_t *)y)[at] = strings ? whole : (int64_t)real;
         return ATTNRUN_OK;
     }
-    return op_fail_input(step, 0, ATTNRUN_E_RANGE, "the value of entry %lld is no number",
-                         (long long)i);
+    return op_fail_input(step, 0, ATTNRUN_E_RANGE,
+                         "the value of entry %lld is not a number", (long long)i);
 }
 
 static void fill_cast(attnrun_tensor *y)

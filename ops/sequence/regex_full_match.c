@@ -29,7 +29,7 @@ static attn_status regex_run(const attnrun_step *step, const attnrun_work *work)
     int64_t n = y != NULL ? tensor_count(&step->x[0]) : 0;
     const char *wrong = op_regex_compile(regex, args->pattern.data, args->pattern.n);
     if (wrong != NULL)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the pattern is not taken: %s",
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the pattern is not supported: %s",
                        wrong);
     for (int64_t i = 0; i < n; i++) {
         y[i] = op_regex_match(regex, x[i].data, x[i].n, work->cancel);

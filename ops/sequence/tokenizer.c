@@ -95,7 +95,7 @@ static attn_status tokenizer_check_args(const attnrun_step *step,
                        (long long)args->mincharnum);
     if (count_regexes(args) > MAX_REGEXES)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "%lld separators are regular expressions, at most %d are taken",
+                       "%lld separators are regular expressions, expected at most %d",
                        (long long)count_regexes(args), MAX_REGEXES);
     return ATTNRUN_OK;
 }
@@ -286,7 +286,7 @@ static attn_status tokenizer_prepare(const attnrun_step *step, const attnrun_wor
         const char *wrong =
             op_regex_compile(t->levels[k].regex, pattern->data, pattern->n);
         if (wrong != NULL)
-            return op_fail(step, ATTNRUN_E_UNSUPPORTED, "%s is not taken: %s",
+            return op_fail(step, ATTNRUN_E_UNSUPPORTED, "%s is not supported: %s",
                            t->mode == BY_EXPRESSION ? "tokenexp" : "a separator", wrong);
     }
     return ATTNRUN_OK;

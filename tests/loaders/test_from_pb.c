@@ -230,17 +230,17 @@ static void test_wrong_sequences(void **state)
     char name[5000];
     (void)state;
     pb_int(&pb, 1, 4);
-    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "the name is no text");
+    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "the name is not text");
     memset(name, 'n', sizeof name);
     pb = (struct pb){ 0 };
     pb_bytes(&pb, 1, name, sizeof name);
-    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "the name is no text");
+    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "the name is not text");
     pb_message(&deep, 5, &inner);
     refuse(deep, ATTNRUN_SEQUENCE, ATTNRUN_E_UNSUPPORTED, "only tensors");
     refuse(sequence_of(2, F32), ATTNRUN_MAP_SEQUENCE, ATTNRUN_E_UNSUPPORTED, "only maps");
     pb = (struct pb){ 0 };
     pb_int(&pb, 3, 1);
-    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "a number where a message");
+    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "there is a number where a message");
     pb = sequence_of(2, F32);
     put_numbers(&pb, 3, 1, I64);
     refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_DTYPE, "element 2 of the sequence");
@@ -272,10 +272,10 @@ static void test_wrong_optionals(void **state)
     }
     pb = (struct pb){ 0 };
     pb_int(&pb, 3, 1);
-    refuse(pb, ATTNRUN_OPTIONAL, ATTNRUN_E_PARSE, "a number where a message");
+    refuse(pb, ATTNRUN_OPTIONAL, ATTNRUN_E_PARSE, "there is a number where a message");
     pb = (struct pb){ 0 };
     pb_int(&pb, 1, 1);
-    refuse(pb, ATTNRUN_OPTIONAL, ATTNRUN_E_PARSE, "the name is no text");
+    refuse(pb, ATTNRUN_OPTIONAL, ATTNRUN_E_PARSE, "the name is not text");
 }
 
 static void test_wrong_maps(void **state)
@@ -292,10 +292,10 @@ static void test_wrong_maps(void **state)
     refuse(pb, ATTNRUN_MAP, ATTNRUN_E_PARSE, "fewer keys");
     pb = (struct pb){ 0 };
     pb_int(&pb, 4, 1);
-    refuse(pb, ATTNRUN_MAP, ATTNRUN_E_PARSE, "a number where a message");
+    refuse(pb, ATTNRUN_MAP, ATTNRUN_E_PARSE, "there is a number where a message");
     pb = (struct pb){ 0 };
     pb_int(&pb, 5, 1);
-    refuse(pb, ATTNRUN_MAP, ATTNRUN_E_PARSE, "a number where a message");
+    refuse(pb, ATTNRUN_MAP, ATTNRUN_E_PARSE, "there is a number where a message");
     pb = (struct pb){ 0 };
     pb_int(&pb, 3, 1);
     put_values(&pb, 1, U4);
@@ -311,7 +311,7 @@ static void test_wrong_maps(void **state)
     refuse(pb, ATTNRUN_MAP, ATTNRUN_E_UNSUPPORTED, "expected one f32");
     pb = (struct pb){ 0 };
     pb_int(&pb, 1, 1);
-    refuse(pb, ATTNRUN_MAP, ATTNRUN_E_PARSE, "the name is no text");
+    refuse(pb, ATTNRUN_MAP, ATTNRUN_E_PARSE, "the name is not text");
 }
 
 static void test_wrong_calls(void **state)

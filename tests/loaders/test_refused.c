@@ -114,9 +114,9 @@ static void test_sparse_tensors(void **state)
                 "elements are i4");
     expect_part(SPARSE, sparse(F32, "2", I64, "2", 6), ATTNRUN_E_MODEL,
                 "index 1 is not greater");
-    expect_part(SPARSE, part, ATTNRUN_E_MODEL, "without values or indices");
+    expect_part(SPARSE, part, ATTNRUN_E_MODEL, "has no values or no indices");
     pb_message(&part, 1, &inner);
-    expect_part(SPARSE, part, ATTNRUN_E_MODEL, "without values or indices");
+    expect_part(SPARSE, part, ATTNRUN_E_MODEL, "has no values or no indices");
 }
 
 /* One number or word in each of two fields of data. */
@@ -156,13 +156,13 @@ static void test_numbers_that_end_early(void **state)
     pb_int(&attr, 20, 7);
     pb_bytes(&attr, 8, "\x01\x80", 2);
     pb_message(&node, 5, &attr);
-    expect_part(1, node, ATTNRUN_E_PARSE, "packed numbers end within one");
+    expect_part(1, node, ATTNRUN_E_PARSE, "the packed numbers end within a number");
     pb_string(&attr, 1, "value_floats");
     pb_int(&attr, 20, 6);
     pb_bytes(&attr, 7, "\0\0\0\0\0", 5);
     node = pb_node("", "Constant", "", "k");
     pb_message(&node, 5, &attr);
-    expect_part(1, node, ATTNRUN_E_PARSE, "packed numbers end within one");
+    expect_part(1, node, ATTNRUN_E_PARSE, "the packed numbers end within a number");
 }
 
 /* ---- data in other files ---- */
@@ -293,7 +293,7 @@ static void test_declared_types(void **state)
     expect_type(type_in(SEQUENCE, type_in(SEQUENCE, type_of(1, 2))),
                 ATTNRUN_E_UNSUPPORTED, "something else than tensors");
     expect_type(type_in(SPARSE_TENSOR, nothing), ATTNRUN_E_UNSUPPORTED,
-                "a sparse or opaque type");
+                "the type is sparse or opaque");
     struct pb graph = graph_with(0, NULL), info = { 0 }, type = { 0 }, tensor = { 0 };
     const float three[3] = { 1, 2, 3 };
     struct pb constant = pb_f32("w", three, 3);
@@ -330,7 +330,7 @@ static void test_constants(void **state)
     expect_part(1, constant_node("", "k", "value_float", 2), ATTNRUN_E_MODEL,
                 "of type 2, expected 1");
     expect_part(1, constant_node("", "k", "other", 2), ATTNRUN_E_MODEL,
-                "a constant with 0 values");
+                "the node has 0 values");
 }
 
 /* ---- functions and operators ---- */
@@ -384,8 +384,8 @@ static void test_functions(void **state)
     expect_functions("u,w", 1, 1, ATTNRUN_OK, "");
     expect_functions("u", 1, 2, ATTNRUN_E_MODEL,
                      "function 'F' of domain 'f' appears twice");
-    expect_functions("u,u", 1, 1, ATTNRUN_E_MODEL, "two inputs named 'u'");
-    expect_functions("u,,w", 1, 1, ATTNRUN_E_MODEL, "two inputs named ''");
+    expect_functions("u,u", 1, 1, ATTNRUN_E_MODEL, "two inputs are named 'u'");
+    expect_functions("u,,w", 1, 1, ATTNRUN_E_MODEL, "two inputs are named ''");
     expect_functions("u", 2, 1, ATTNRUN_E_MODEL,
                      "refers to 'slope' of type 1, expected type 2");
     expect_functions("", 1, 1, ATTNRUN_E_MODEL, "the function 'F' has 0 and 1");
@@ -444,7 +444,7 @@ static void test_opsets(void **state)
     graph = graph_with(0, NULL);
     model = pb_model(&graph);
     pb_opset(&model, 8, "", 17);
-    expect(open_all(&model, 0, NULL), ATTNRUN_E_MODEL, "two opset versions");
+    expect(open_all(&model, 0, NULL), ATTNRUN_E_MODEL, "has two opset versions");
     graph = graph_with(0, NULL);
     model = pb_model(&graph);
     for (int k = 0; k < 256; k++) {

@@ -147,7 +147,7 @@ static void types_that_are_refused(void **state)
             "something else than tensors");
     refuses(around(9, map_type(I64, tensor_type(F32, 0))), ATTNRUN_E_UNSUPPORTED,
             "something else than tensors");
-    refuses(sparse_type(), ATTNRUN_E_UNSUPPORTED, "a sparse or opaque type");
+    refuses(sparse_type(), ATTNRUN_E_UNSUPPORTED, "the type is sparse or opaque");
     refuses((struct pb){ 0 }, ATTNRUN_E_MODEL, "it has no type");
     refuses(tensor_type(0, 1), ATTNRUN_E_MODEL, "it has no type");
 }

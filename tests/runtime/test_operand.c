@@ -158,7 +158,7 @@ static void test_operand_kinds_of_subgraph_values(void **state)
         static const char *const operators[] = { "Scan", "SequenceMap", "Loop" };
         static const char *const inputs[] = { "s", "s", "n,,s" };
         static const char *const says[] = { "expected a tensor", "else than tensors",
-                                            "are no tensors" };
+                                            "are not tensors" };
         static const attnrun_status expected[] = { ATTNRUN_E_DTYPE, ATTNRUN_E_UNSUPPORTED,
                                                    ATTNRUN_E_UNSUPPORTED };
         struct onnx_writer *w = onnx_begin(17);

@@ -149,8 +149,8 @@ static void test_pairs_that_do_not_fit_are_refused(void **state)
     FAILS(ATTNRUN_E_USAGE, "no pair", attnrun_add_state(bench.context, 0, -1, 0));
     FAILS(ATTNRUN_E_USAGE, "cannot become", attnrun_add_state(bench.context, 0, 1, 0));
     OK(attnrun_add_state(bench.context, 0, 0, 0));
-    FAILS(ATTNRUN_E_USAGE, "no state", attnrun_truncate_state(bench.context, 0, 0));
-    FAILS(ATTNRUN_E_USAGE, "no state", attnrun_truncate_state(bench.context, 1, 0));
+    FAILS(ATTNRUN_E_USAGE, "not a state", attnrun_truncate_state(bench.context, 0, 0));
+    FAILS(ATTNRUN_E_USAGE, "not a state", attnrun_truncate_state(bench.context, 1, 0));
     FAILS(ATTNRUN_E_USAGE, "already", attnrun_add_state(bench.context, 0, 0, 0));
     FAILS(ATTNRUN_E_MEMORY, "", attnrun_add_state(bench.context, 1, 0, INT64_MAX));
     stop(&bench);
@@ -284,7 +284,7 @@ static void test_rows_are_reordered(void **state)
     (void)state;
     struct bench bench;
     start_batch(&bench);
-    FAILS(ATTNRUN_E_USAGE, "no state",
+    FAILS(ATTNRUN_E_USAGE, "not a state",
           attnrun_reorder_states(bench.context, -1, 0, (int64_t[]){ 0 }, 1));
     set_empty(bench.context, 3);
     step(bench.context, 3, WORDS(1, 2, 3));
@@ -326,7 +326,7 @@ static void test_rows_that_are_not_there_are_refused(void **state)
           attnrun_reorder_states(bench.context, 0, 1, rows + 1, 1));
     FAILS(ATTNRUN_E_USAGE, "no axis",
           attnrun_reorder_states(bench.context, 0, -1, rows, 2));
-    FAILS(ATTNRUN_E_USAGE, "no state",
+    FAILS(ATTNRUN_E_USAGE, "not a state",
           attnrun_reorder_states(bench.context, 2, 0, rows, 2));
     FAILS(ATTNRUN_E_USAGE, "rows", attnrun_reorder_states(bench.context, -1, 0, NULL, 2));
     FAILS(ATTNRUN_E_USAGE, "rows",

@@ -157,7 +157,7 @@ static void test_strings_inside_of_sequences_are_checked(void **state)
     refuse(&n, "no data");
     make_nested(&n);
     n.items[0].kind = ATTNRUN_SEQUENCE;
-    refuse(&n, "no tensor");
+    refuse(&n, "not a tensor");
     make_nested(&n);
     n.sequence.dims[0] = -1;
     refuse(&n, "malformed");

@@ -216,11 +216,14 @@ static void test_pairs_and_outputs_that_are_refused(void **state)
     FAILS(ATTNRUN_E_USAGE, "output -1", attnrun_set_output(context, -1, &out));
     FAILS(ATTNRUN_E_USAGE, "output 3", attnrun_set_output(context, 3, &out));
     out.strides[1] *= 2;
-    FAILS(ATTNRUN_E_USAGE, "not a dense tensor", attnrun_set_output(context, 0, &out));
+    FAILS(ATTNRUN_E_USAGE, "the tensor is not dense",
+          attnrun_set_output(context, 0, &out));
     out = tensor_of(ATTNRUN_STRING, "2", x);
-    FAILS(ATTNRUN_E_USAGE, "not a dense tensor", attnrun_set_output(context, 0, &out));
+    FAILS(ATTNRUN_E_USAGE, "the tensor is not dense",
+          attnrun_set_output(context, 0, &out));
     out.kind = ATTNRUN_SEQUENCE;
-    FAILS(ATTNRUN_E_USAGE, "not a dense tensor", attnrun_set_output(context, 0, &out));
+    FAILS(ATTNRUN_E_USAGE, "the tensor is not dense",
+          attnrun_set_output(context, 0, &out));
     out = tensor_of(ATTNRUN_F32, "2,4", NULL);
     FAILS(ATTNRUN_E_USAGE, "has no data", attnrun_set_output(context, 0, &out));
 

@@ -177,9 +177,9 @@ class Maps(unittest.TestCase):
             '{"a": 1 "b": 2}',
         ):
             self.fails(5, "character|no number", "run", self.words, "-i", f"x={text}")
-        self.fails(7, "entry 0 is no number", "run", self.cast, "-i", 'x={"9": "x"}')
+        self.fails(7, "entry 0 is not a number", "run", self.cast, "-i", 'x={"9": "x"}')
         for text in ('{"1,2": "x"}', '{"": "x"}', '{"[1": "x", "2]": "y"}'):
-            self.fails(5, "a key of .* is no integer", "run", self.counts, "-i", f"x={text}")
+            self.fails(5, "a key of .* is not an integer", "run", self.counts, "-i", f"x={text}")
 
     def test_made_up(self):
         self.assertEqual(self.json_of(self.words), {"y": [[0, 0, 0]]})

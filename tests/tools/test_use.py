@@ -325,7 +325,7 @@ class Use(unittest.TestCase):
             self.assertIn(f"'m.onnx' is {kind}", said)
             self.assertIn("expected an ONNX model", said)
         path.write_bytes(Path(self.relu).read_bytes()[:-3])
-        self.assertIn("a complete ONNX model?", self.refused(3, "run", path))
+        self.assertIn("is a complete ONNX model", self.refused(3, "run", path))
 
     def test_one_is_not_plural(self):
         self.assertIn("model: 1 node in the file, 1 to run",
@@ -389,7 +389,7 @@ class Use(unittest.TestCase):
     def test_memory_and_missing_files(self):
         said = self.refused(6, "run", self.matmul, "-m", "1M", "--set=M=1024", "--set=K=1024",
                             "--set=N=1024")
-        self.assertRegex(said, r"needs 4194304 bytes, over the memory budget of 1048576 bytes")
+        self.assertRegex(said, r"needs 4194304 bytes, which is over the memory budget of 1048576 bytes")
         sizes = "run", self.matmul, "--set=M=64", "--set=K=64", "--set=N=30000", "-q", "-t", "1"
         said = self.refused(6, *sizes, "-m", "1M")
         need = int(re.search(r"hint: (\d+) bytes are needed with these inputs: --max-memory \1$",

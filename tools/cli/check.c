@@ -66,7 +66,8 @@ static attnrun_status read_tolerance(const struct cli *cli, const char *folder,
         bool good = second != text && end != second && rtol >= 0 && atol >= 0;
         free(text);
         if (!good)
-            return tool_fail(ATTNRUN_E_PARSE, "tol.txt is not \"rtol atol\"");
+            return tool_fail(ATTNRUN_E_PARSE,
+                             "tol.txt does not hold two numbers, rtol and atol");
         tolerance->rtol = rtol;
         tolerance->atol = atol;
     }
@@ -301,14 +302,15 @@ static attnrun_status check_isolated(struct cli *cli, const char *folder,
     close(ends[0]);
     waitpid(child, &result, 0);
     if (WIFSIGNALED(result))
-        return tool_fail(ATTNRUN_E_INTERNAL, "crashed: %s", strsignal(WTERMSIG(result)));
+        return tool_fail(ATTNRUN_E_INTERNAL, "the process crashed: %s",
+                         strsignal(WTERMSIG(result)));
     if (ended && error.status != ATTNRUN_OK) {
         tool_error = error;
         return error.status;
     }
     return WEXITSTATUS(result) == 0
                ? ATTNRUN_OK
-               : tool_fail(ATTNRUN_E_INTERNAL, "ended with exit code %d",
+               : tool_fail(ATTNRUN_E_INTERNAL, "the process ended with exit code %d",
                            WEXITSTATUS(result));
 }
 

@@ -118,11 +118,11 @@ static attnrun_status compare_entries(const attnrun_tensor *got, const int64_t *
     const attnrun_tensor *x = map_column(got, 1), *y = map_column(expected, 1);
     bool reals = value_is_float(x->dtype) && value_is_float(y->dtype);
     if (got->dims[0] > 0 && x->dtype != y->dtype && !reals)
-        return tool_fail(ATTNRUN_E_RANGE, "is a map to %s, expected one to %s",
+        return tool_fail(ATTNRUN_E_RANGE, "the result is a map to %s, expected one to %s",
                          attnrun_dtype_name(x->dtype), attnrun_dtype_name(y->dtype));
     for (int64_t i = 0; i < got->dims[0]; i++) {
         if (!map_same_key(got, a[i], expected, b[i]))
-            return tool_fail(ATTNRUN_E_RANGE, "has the key %s, expected %s",
+            return tool_fail(ATTNRUN_E_RANGE, "the result has the key %s, expected %s",
                              value_text(map_column(got, 0), a[i]),
                              value_text(map_column(expected, 0), b[i]));
         bool same = value_get_int(x, a[i]) == value_get_int(y, b[i]);
@@ -143,8 +143,8 @@ static attnrun_status compare_maps(const attnrun_tensor *got,
                                    const struct tolerance *tolerance)
 {
     if (got->dims[0] != expected->dims[0])
-        return tool_fail(ATTNRUN_E_RANGE, "is a %s, expected a %s", value_shape(got),
-                         value_shape(expected));
+        return tool_fail(ATTNRUN_E_RANGE, "the result is a %s, expected a %s",
+                         value_shape(got), value_shape(expected));
     int64_t *a = map_order(got), *b = map_order(expected);
     attnrun_status status = a == NULL || b == NULL
                                 ? tool_fail(ATTNRUN_E_MEMORY, "no memory to compare maps")
@@ -160,8 +160,8 @@ static attnrun_status compare_sequences(const attnrun_tensor *got,
 {
     const attnrun_tensor *a = got->data, *b = expected->data;
     if (got->dims[0] != expected->dims[0])
-        return tool_fail(ATTNRUN_E_RANGE, "is a %s, expected a %s", value_shape(got),
-                         value_shape(expected));
+        return tool_fail(ATTNRUN_E_RANGE, "the result is a %s, expected a %s",
+                         value_shape(got), value_shape(expected));
     for (int64_t i = 0; i < got->dims[0]; i++)
         if ((a[i].kind == ATTNRUN_MAP ? compare_maps : compare_tensors)(
                 &a[i], &b[i], tolerance) != ATTNRUN_OK)

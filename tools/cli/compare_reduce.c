@@ -209,7 +209,7 @@ static attnrun_status path_beside(const char *path, const char *extension, char 
 {
     const size_t n = strlen(path) - (file_has_extension(path, ".onnx") ? 5 : 0);
     if (snprintf(beside, bytes, "%.*s%s", (int)n, path, extension) >= (int)bytes)
-        return tool_fail(ATTNRUN_E_IO, "a path of more than %zu bytes", bytes - 1);
+        return tool_fail(ATTNRUN_E_IO, "the path has more than %zu bytes", bytes - 1);
     return ATTNRUN_OK;
 }
 

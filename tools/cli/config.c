@@ -71,11 +71,11 @@ static attnrun_status next_event(struct config *config)
     if (type == YAML_SEQUENCE_END_EVENT || type == YAML_MAPPING_END_EVENT)
         config->depth--;
     if (config->depth > MAX_DEPTH)
-        return tool_fail(ATTNRUN_E_LIMIT, "%s: nested more than %d deep", config->path,
-                         MAX_DEPTH);
+        return tool_fail(ATTNRUN_E_LIMIT, "%s: values are nested more than %d deep",
+                         config->path, MAX_DEPTH);
     if (++config->events > MAX_EVENTS)
-        return tool_fail(ATTNRUN_E_LIMIT, "%s: more than %d items", config->path,
-                         MAX_EVENTS);
+        return tool_fail(ATTNRUN_E_LIMIT, "%s: there are more than %d items",
+                         config->path, MAX_EVENTS);
     return refuse_features(config);
 }
 
@@ -126,7 +126,7 @@ static attnrun_status flow_text(struct config *config, const char **text)
         }
         bool separate = comma && type != YAML_SEQUENCE_END_EVENT;
         if (n + strlen(part) + 2 > sizeof flow)
-            return tool_fail(ATTNRUN_E_LIMIT, "%s:%lu: a list of more than %zu bytes",
+            return tool_fail(ATTNRUN_E_LIMIT, "%s:%lu: the list has more than %zu bytes",
                              config->path, line_of(config), sizeof flow);
         n += (size_t)snprintf(flow + n, sizeof flow - n, "%s%s", separate ? "," : "",
                               part);
@@ -258,8 +258,8 @@ static attnrun_status read_document(struct config *config)
     TRY(next_event(config)); /* document end */
     TRY(next_event(config));
     if (config->event.type != YAML_STREAM_END_EVENT)
-        return tool_fail_config("%s:%lu: a second document", config->path,
-                                line_of(config));
+        return tool_fail_config("%s:%lu: there is a second document, expected one",
+                                config->path, line_of(config));
     return ATTNRUN_OK;
 }
 

@@ -53,7 +53,7 @@ void file_name_of(const char *name, const char *extension, char *out, size_t byt
 static attnrun_status add_name(struct folder_list *list, const char *name)
 {
     if (list->n == MAX_NAMES)
-        return tool_fail(ATTNRUN_E_LIMIT, "more than %d names in a folder", MAX_NAMES);
+        return tool_fail(ATTNRUN_E_LIMIT, "a folder has more than %d names", MAX_NAMES);
     if (list->n == list->capacity) {
         int64_t capacity = list->capacity * 2 + 64;
         char **names = realloc(list->names, (size_t)capacity * sizeof *names);

@@ -248,7 +248,7 @@ static attnrun_status archive_input(struct inputs *inputs, const char *path,
 {
     char key[1024], *end = NULL;
     if (!npz_key(entry, key, sizeof key))
-        return tool_fail(ATTNRUN_E_INPUT, "%s: entry '%s' is no npy array",
+        return tool_fail(ATTNRUN_E_INPUT, "%s: entry '%s' is not an npy array",
                          tool_path(path), tool_quote(entry->name));
     long place = strncmp(key, "arr_", 4) == 0 ? strtol(key + 4, &end, 10) : -1;
     bool by_place = attnrun_model_find_input(inputs->model, key) < 0 && place >= 0 &&
@@ -312,7 +312,7 @@ static attnrun_status give_folder(struct inputs *inputs, const char *folder)
     }
     if (found == 0)
         return tool_fail(ATTNRUN_E_INPUT,
-                         "%s holds neither input_N.pb nor a npy file named "
+                         "%s holds neither input_N.pb nor an npy file named "
                          "like an input",
                          tool_path(folder));
     return ATTNRUN_OK;

@@ -36,7 +36,7 @@ static attnrun_status beside_path(const char *path, char *beside, size_t bytes,
         return tool_fail(ATTNRUN_E_USAGE, "--external: no file can lie beside %s",
                          tool_path(path));
     if (snprintf(beside, bytes, "%s.data", path) >= (int)bytes)
-        return tool_fail(ATTNRUN_E_IO, "a path of more than %zu bytes", bytes - 1);
+        return tool_fail(ATTNRUN_E_IO, "the path has more than %zu bytes", bytes - 1);
     const char *slash = strrchr(beside, '/');
     *name = slash != NULL ? slash + 1 : beside;
     return ATTNRUN_OK;

@@ -346,7 +346,7 @@ attnrun_status outputs_check_path(const struct job *job, const char *path)
     TRY(check_kinds(job, path));
     if (form == FORM_NPY && job->info.n_outputs != 1)
         return tool_fail(ATTNRUN_E_USAGE,
-                         "-o %s: a npy file holds one output, the model has %d",
+                         "-o %s: an npy file holds one output, the model has %d",
                          tool_path(path), job->info.n_outputs);
     if (form == FORM_FOLDER && !file_is_folder(path) && path[strlen(path) - 1] != '/')
         return tool_fail(ATTNRUN_E_USAGE,

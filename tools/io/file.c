@@ -54,7 +54,7 @@ attnrun_status input_file_open(struct input_file *file, const char *path)
 {
     struct stat st;
     if (snprintf(file->path, sizeof file->path, "%s", path) >= (int)sizeof file->path)
-        return tool_fail(ATTNRUN_E_IO, "a path of more than %zu bytes",
+        return tool_fail(ATTNRUN_E_IO, "the path has more than %zu bytes",
                          sizeof file->path);
     if (file_is_stream(path))
         return open_stream(file);
@@ -62,7 +62,7 @@ attnrun_status input_file_open(struct input_file *file, const char *path)
     if (file->fd < 0)
         return tool_fail_io("cannot open %s", tool_path(path));
     if (fstat(file->fd, &st) != 0) {
-        tool_fail_io("cannot look at %s", tool_path(path));
+        tool_fail_io("cannot access %s", tool_path(path));
         close(file->fd);
         return tool_error.status;
     }
@@ -174,6 +174,6 @@ attnrun_status file_join(char *out, size_t bytes, const char *folder, const char
     size_t n = strlen(folder);
     const char *slash = n > 0 && folder[n - 1] == '/' ? "" : "/";
     if (snprintf(out, bytes, "%s%s%s", folder, slash, name) >= (int)bytes)
-        return tool_fail(ATTNRUN_E_IO, "a path of more than %zu bytes", bytes);
+        return tool_fail(ATTNRUN_E_IO, "the path has more than %zu bytes", bytes);
     return ATTNRUN_OK;
 }

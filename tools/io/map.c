@@ -158,8 +158,8 @@ attnrun_status json_parse_map(const char *text, int32_t key_dtype, int32_t dtype
     free(keys);
     free(values);
     if (status == ATTNRUN_OK && !are_columns(held->columns))
-        status =
-            tool_fail(ATTNRUN_E_INPUT, "a key of '%s' is no integer", tool_quote(text));
+        status = tool_fail(ATTNRUN_E_INPUT, "a key of '%s' is not an integer",
+                           tool_quote(text));
     if (status != ATTNRUN_OK) {
         held_free(held);
         return status;

@@ -58,8 +58,8 @@ attnrun_status npy_text_make(const char *name, const struct npy_text *text,
     memset(made, 0, sizeof *made);
     if (max_bytes != 0 && (uint64_t)(table + n * item) > max_bytes)
         return tool_fail(ATTNRUN_E_MEMORY,
-                         "%s needs %" PRId64 " bytes, over the memory budget of %" PRIu64
-                         " bytes",
+                         "%s needs %" PRId64
+                         " bytes, which is over the memory budget of %" PRIu64 " bytes",
                          name, table + n * item, max_bytes);
     /* UTF-8 takes at most the 4 bytes of a code point */
     made->memory = malloc((size_t)(table + n * item) + 1);
@@ -76,8 +76,8 @@ attnrun_status npy_text_make(const char *name, const struct npy_text *text,
                                            : take_bytes(from + k * item, item, to);
         if (length < 0) {
             tool_fail(ATTNRUN_E_PARSE,
-                      "%s: element %" PRId64 " has a number that is no "
-                      "character of U+0000 to U+10FFFF",
+                      "%s: element %" PRId64
+                      " has a number that is not a character of U+0000 to U+10FFFF",
                       name, k);
             held_free(made);
             return tool_error.status;

@@ -38,7 +38,7 @@ bool file_is_special(const char *path)
 
 static attnrun_status too_long(void)
 {
-    return tool_fail(ATTNRUN_E_IO, "a path of more than %d bytes", 4095);
+    return tool_fail(ATTNRUN_E_IO, "the path has more than %d bytes", 4095);
 }
 
 /* Bytes of the folder part of a path, its slash included. */
@@ -161,7 +161,7 @@ attnrun_status output_file_open(struct output_file *file, const char *path)
     memcpy(pending_path, file->temporary, sizeof pending_path);
     pending = 1;
     if (exists && !keep_owner_and_mode(file->fd, &old)) {
-        tool_fail_io("cannot write %s with the mode that it has", tool_path(path));
+        tool_fail_io("cannot write %s and keep its mode", tool_path(path));
         output_file_abandon(file);
         return tool_error.status;
     }

@@ -139,7 +139,8 @@ attnrun_status held_make(struct held *held, int32_t dtype, int32_t rank,
         return tool_fail(ATTNRUN_E_LIMIT, "a tensor of this shape is too large");
     if (max_bytes != 0 && (uint64_t)bytes > max_bytes)
         return tool_fail(ATTNRUN_E_MEMORY,
-                         "%s needs %s, over the memory budget of %" PRIu64 " bytes",
+                         "%s needs %s, which is over the memory budget of %" PRIu64
+                         " bytes",
                          value_shape(&tensor), tool_plural(bytes, "byte"), max_bytes);
     held->memory = zeroed((size_t)bytes + 1);
     if (held->memory == NULL)

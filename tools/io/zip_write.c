@@ -65,7 +65,8 @@ attnrun_status zip_begin(struct zip_writer *zip, const char *name, int64_t bytes
                          uint32_t crc)
 {
     if (strlen(name) > 65535)
-        return tool_fail(ATTNRUN_E_LIMIT, "a name of more than 65535 bytes");
+        return tool_fail(ATTNRUN_E_LIMIT,
+                         "the name of an entry has more than 65535 bytes");
     if (zip->n == zip->capacity) {
         int64_t capacity = zip->capacity * 2 + 16;
         struct zip_entry *entries =
@@ -96,7 +97,7 @@ attnrun_status zip_end(struct zip_writer *zip)
     const struct zip_entry *entry = &zip->entries[zip->n - 1];
     if (entry->stored_bytes != entry->bytes)
         return tool_fail(ATTNRUN_E_INTERNAL,
-                         "an entry has another size than its directory states");
+                         "an entry does not have the size that its directory states");
     return ATTNRUN_OK;
 }
 

@@ -72,7 +72,7 @@ static attn_status read_parts(const attnrun_step *step, struct parts_plan *p)
     }
     return in == step->n_in
                ? ATTNRUN_OK
-               : op_fail(step, ATTNRUN_E_ATTR, "parts is of %s, there are %d",
+               : op_fail(step, ATTNRUN_E_ATTR, "parts is for %s, but there are %d",
                          attn_plural(in, "input"), step->n_in);
 }
 
