@@ -72,7 +72,7 @@ static void bash_value(const struct cli_option *o)
     fputs("return ;;\n", stdout);
 }
 
-/* Where the first word that is a command stands does not matter. bash cuts words at '=': `--print=s`
+/* The first word that is a command may stand anywhere. bash cuts words at '=': `--print=s`
  * is three words, and `--with=isa=a` is five, of which "isa=" is the key. Words are not quoted as
  * files are, and no space follows one that ends with '='. */
 static const char bash_head[] =

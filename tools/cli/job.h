@@ -47,8 +47,8 @@ void timing_evaluate(struct timing *timing);
 /* ---- budget.c ---- After E_MEMORY: gives the context back, and adds to the recorded error how
  * many bytes are needed. */
 void job_explain_budget(struct job *job);
-/* The same of any work that opens the runtime of `cli` by itself, writes nothing, and gives back what
- * it made: it is done twice more. */
+/* The same of any work that opens the runtime of `cli` by itself, writes nothing, and gives back
+ * what it made: it is done twice more. */
 typedef attnrun_status budget_work(struct cli *cli, void *user);
 void budget_explain_work(struct cli *cli, budget_work *work, void *user);
 /* The work of opening the first path. `user`: its flags, an uint32_t. */

@@ -144,7 +144,7 @@ static void hash_row(void *user, const attnrun_op_def *row)
     *hash = (*hash ^ (uint64_t)(uintptr_t)row) * UINT64_C(0x100000001b3);
 }
 
-/* Whether both models of one runtime run the same rows in the same order, those of subgraphs too. */
+/* Whether both models of one runtime run the same rows in the same order, with subgraphs. */
 static attnrun_status same_rows(const attnrun_model *a, const attnrun_model *b,
                                 bool *same)
 {
