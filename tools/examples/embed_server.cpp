@@ -45,11 +45,13 @@
 #include <thread>
 #include <utility>
 
-namespace {
+namespace
+{
 
 using clock_type = std::chrono::steady_clock;
 
-constexpr int PATIENCE_SECONDS = 20; /* with a client that says nothing; a stop waits as long */
+constexpr int PATIENCE_SECONDS =
+    20; /* with a client that says nothing; a stop waits as long */
 
 struct options {
     std::string model;
@@ -64,14 +66,15 @@ struct request {
 };
 
 struct counters {
-    std::atomic<std::uint64_t> answered{0}, refused{0}, failed{0}, batches{0}, padded{0},
-        tokens{0}, microseconds{0};
+    std::atomic<std::uint64_t> answered{ 0 }, refused{ 0 }, failed{ 0 }, batches{ 0 },
+        padded{ 0 }, tokens{ 0 }, microseconds{ 0 };
 };
 
 /* ---- requests that wait ---- */
 
-class waiting {
-public:
+class waiting
+{
+  public:
     waiting(std::size_t limit, std::size_t batch, std::chrono::microseconds wait)
         : limit_(limit), batch_(batch), wait_(wait)
     {
@@ -117,7 +120,7 @@ public:
         return queue_.size();
     }
 
-private:
+  private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::unique_ptr<request>> queue_;
@@ -133,14 +136,16 @@ enum part { IDS, MASK, TYPES };
 /* By its name; the first input is the ids in any case. */
 part part_of(std::int32_t index, const std::string &name)
 {
-    if (index == 0 || name.find("ids") == name.size() - std::min<std::size_t>(3, name.size()))
+    if (index == 0 ||
+        name.find("ids") == name.size() - std::min<std::size_t>(3, name.size()))
         return name.find("type") == std::string::npos ? IDS : TYPES;
     return name.find("mask") != std::string::npos ? MASK : TYPES;
 }
 
 /* One context with its buffers: inputs of the largest batch, an output that runs write to. */
-class encoder {
-public:
+class encoder
+{
+  public:
     encoder(const attnrun::model &model, const options &given) : context_(model)
     {
         const std::size_t room = static_cast<std::size_t>(given.batch * given.tokens);
@@ -153,21 +158,23 @@ public:
         context_.reserve(shapes(model, given.batch, given.tokens));
     }
 
-    static std::vector<attnrun::tensor> shapes(const attnrun::model &model, std::int64_t batch,
-                                               std::int64_t tokens)
+    static std::vector<attnrun::tensor> shapes(const attnrun::model &model,
+                                               std::int64_t batch, std::int64_t tokens)
     {
         return std::vector<attnrun::tensor>(
             static_cast<std::size_t>(model.info().n_inputs),
-            attnrun::tensor::shaped(ATTNRUN_I64, {batch, tokens}));
+            attnrun::tensor::shaped(ATTNRUN_I64, { batch, tokens }));
     }
 
-    std::vector<std::vector<float>> run(const std::vector<std::unique_ptr<request>> &texts)
+    std::vector<std::vector<float>>
+    run(const std::vector<std::unique_ptr<request>> &texts)
     {
         std::size_t longest = 1;
         for (const auto &text : texts)
             longest = std::max(longest, text->ids.size());
-        const std::array<std::int64_t, 2> shape = {static_cast<std::int64_t>(texts.size()),
-                                                   static_cast<std::int64_t>(longest)};
+        const std::array<std::int64_t, 2> shape = {
+            static_cast<std::int64_t>(texts.size()), static_cast<std::int64_t>(longest)
+        };
         for (std::size_t i = 0; i < parts_.size(); i++) {
             fill(buffers_[i], parts_[i], texts, longest);
             attnrun::tensor input = attnrun::tensor::shaped(ATTNRUN_I64, shape);
@@ -178,9 +185,10 @@ public:
         return vectors(context_.output(0), texts, longest);
     }
 
-private:
+  private:
     static void fill(std::vector<std::int64_t> &buffer, part what,
-                     const std::vector<std::unique_ptr<request>> &texts, std::size_t longest)
+                     const std::vector<std::unique_ptr<request>> &texts,
+                     std::size_t longest)
     {
         for (std::size_t b = 0; b < texts.size(); b++)
             for (std::size_t s = 0; s < longest; s++) {
@@ -192,8 +200,8 @@ private:
     }
 
     static std::vector<std::vector<float>>
-    vectors(const attnrun::tensor &out, const std::vector<std::unique_ptr<request>> &texts,
-            std::size_t longest)
+    vectors(const attnrun::tensor &out,
+            const std::vector<std::unique_ptr<request>> &texts, std::size_t longest)
     {
         const attnrun::span<float> values = out.data<float>();
         const std::size_t width =
@@ -285,15 +293,16 @@ void answer(httplib::Response &response, int status, const std::string &text)
     response.set_content("{\"error\": \"" + text + "\"}\n", "application/json");
 }
 
-void embed(const httplib::Request &asked, httplib::Response &response, const options &given,
-           waiting &queue, counters &count)
+void embed(const httplib::Request &asked, httplib::Response &response,
+           const options &given, waiting &queue, counters &count)
 {
     auto one = std::make_unique<request>();
     one->came = clock_type::now();
     if (!read_ids(asked.body, static_cast<std::size_t>(given.tokens), one->ids)) {
         count.refused++;
-        return answer(response, 400, "the body is not {\\\"ids\\\": [numbers]} of 1 to " +
-                                         std::to_string(given.tokens) + " tokens");
+        return answer(response, 400,
+                      "the body is not {\\\"ids\\\": [numbers]} of 1 to " +
+                          std::to_string(given.tokens) + " tokens");
     }
     const auto came = one->came;
     std::future<std::vector<float>> made = one->answer.get_future();
@@ -318,16 +327,18 @@ void embed(const httplib::Request &asked, httplib::Response &response, const opt
         answer(response, asker ? 400 : 500, attnrun_status_name(e.status()));
     }
     count.microseconds += static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(clock_type::now() - came).count());
+        std::chrono::duration_cast<std::chrono::microseconds>(clock_type::now() - came)
+            .count());
 }
 
-std::string metrics(const attnrun::runtime &runtime, waiting &queue, const counters &count)
+std::string metrics(const attnrun::runtime &runtime, waiting &queue,
+                    const counters &count)
 {
     const attnrun_runtime_info info = runtime.info();
     std::string text;
     const auto line = [&text](const char *name, const char *kind, std::uint64_t value) {
-        text += std::string("# TYPE embed_") + name + " " + kind + "\nembed_" + name + " " +
-                std::to_string(value) + "\n";
+        text += std::string("# TYPE embed_") + name + " " + kind + "\nembed_" + name +
+                " " + std::to_string(value) + "\n";
     };
     line("answered_total", "counter", count.answered);
     line("refused_total", "counter", count.refused);
@@ -370,7 +381,8 @@ std::uint64_t memory_of(const options &given)
         model.plan(encoder::shapes(model, given.batch, given.tokens));
     if (need.n_unbounded_steps > 0)
         throw std::runtime_error("the model has steps whose memory no plan bounds");
-    const std::int64_t each = need.context_bytes + need.arena_bytes + need.side_heap_bytes;
+    const std::int64_t each =
+        need.context_bytes + need.arena_bytes + need.side_heap_bytes;
     /* A context keeps plans of up to 16 shapes, and may hold an arena of an eighth more. */
     const std::int64_t plans = 16 * need.context_bytes + need.arena_bytes / 8;
     return static_cast<std::uint64_t>(need.total_bytes + (given.contexts - 1) * each +
@@ -382,13 +394,13 @@ bool read_options(int argc, char **argv, options &given)
     const struct {
         const char *name;
         long &value, max;
-    } known[] = {{"--port", given.port, 65535},
-                 {"--contexts", given.contexts, 1000000},
-                 {"--batch", given.batch, 1000000},
-                 {"--tokens", given.tokens, 1000000},
-                 {"--wait-us", given.wait_us, 60000000},
-                 {"--queue", given.queue, 1000000},
-                 {"--ragged", given.ragged, 1}};
+    } known[] = { { "--port", given.port, 65535 },
+                  { "--contexts", given.contexts, 1000000 },
+                  { "--batch", given.batch, 1000000 },
+                  { "--tokens", given.tokens, 1000000 },
+                  { "--wait-us", given.wait_us, 60000000 },
+                  { "--queue", given.queue, 1000000 },
+                  { "--ragged", given.ragged, 1 } };
     for (int i = 1; i < argc; i++) {
         bool found = false;
         for (const auto &option : known)
@@ -403,16 +415,18 @@ bool read_options(int argc, char **argv, options &given)
         if (!found)
             given.model = argv[i];
     }
-    return !given.model.empty() && given.contexts > 0 && given.batch > 0 && given.tokens > 0;
+    return !given.model.empty() && given.contexts > 0 && given.batch > 0 &&
+           given.tokens > 0;
 }
 
 /* Threads of HTTP, one for each connection that is open: made when there is no idle one. The
  * library's pool gives each connection to the thread that has waited longest, so that the stacks of
  * all become resident. */
-class connections : public httplib::TaskQueue {
+class connections : public httplib::TaskQueue
+{
     using queued = decltype(std::declval<httplib::TaskQueue &>().enqueue(nullptr));
 
-public:
+  public:
     explicit connections(std::size_t most) : most_(most) {}
     queued enqueue(std::function<void()> one) override
     {
@@ -434,7 +448,7 @@ public:
             thread.join();
     }
 
-private:
+  private:
     void work()
     {
         std::unique_lock<std::mutex> lock(mutex_);
@@ -504,7 +518,7 @@ int run(const options &given)
     for (encoder &own : encoders)
         threads.emplace_back([&own, &queue, &count] { serve(own, queue, count); });
 
-    std::atomic<bool> stopping{false};
+    std::atomic<bool> stopping{ false };
     httplib::Server server;
     const std::size_t clients = static_cast<std::size_t>(given.queue + 8);
     socket_t listening = INVALID_SOCKET;
@@ -515,9 +529,10 @@ int run(const options &given)
                 response.set_header("Connection", "close");
         });
     server.set_payload_max_length(static_cast<std::size_t>(given.tokens) * 24 + 64);
-    server.Post("/embed", [&](const httplib::Request &asked, httplib::Response &response) {
-        embed(asked, response, given, queue, count);
-    });
+    server.Post("/embed",
+                [&](const httplib::Request &asked, httplib::Response &response) {
+                    embed(asked, response, given, queue, count);
+                });
     server.Get("/health", [&](const httplib::Request &, httplib::Response &response) {
         response.status = stopping ? 503 : 200;
         response.set_content(stopping ? "stopping\n" : "ok\n", "text/plain");
