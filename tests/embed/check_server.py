@@ -2,10 +2,11 @@
 alone, none is lost, memory stays within the plan, slow and simultaneous clients are served, a full
 queue and bad requests are refused, and SIGTERM ends it after all that it took is answered.
 
-usage: check_server.py SERVER [--requests N] [--clients N] [--model FILE] [--beside SERVER]
+usage: check_server.py SERVER [--requests N] [--clients N] [--model FILE] [--beside SERVER] [--page]
 With --model, a text encoder of ids, mask and token types; else a small one made here. Prints p50
 and p99 of the answers; with --beside, those of the same front over ONNX Runtime (ort_front), which
-gets the same requests in turns. ATTNRUN_TEST_SEED changes the texts.
+gets the same requests in turns, and with --page too, only these are measured, and written into
+tools/manual/scale.md. ATTNRUN_TEST_SEED changes the texts.
 """
 import argparse
 import http.client
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -25,8 +27,10 @@ import numpy
 import onnxruntime
 from onnx import TensorProto, helper
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT / "tools" / "bench")]
 import cli_models  # noqa: E402
+import written  # noqa: E402
 
 TOKENS = 48
 LONG_US = 50_000_000  # longer than any part of this takes: no batch goes because of its time
@@ -158,10 +162,11 @@ def resident_peak(server):
 
 
 def measure(programs, model, asked, clients, reference, seed):
-    """Each program's answers to the same requests, in five turns."""
+    """Each program's answers to the same requests, in five turns; rows of a table."""
     servers = {name: Server(program, model, "--tokens", TOKENS)
                for name, program in programs.items()}
     seconds, walls = {name: [] for name in servers}, dict.fromkeys(servers, 0)
+    early, rows = {}, []
     part = -(-len(asked) // 5)
     for turn in range(6):  # the first one warms up
         texts = asked[max(turn - 1, 0) * part:][:part]
@@ -169,7 +174,8 @@ def measure(programs, model, asked, clients, reference, seed):
             begin = time.perf_counter()
             answers = load(server, texts, clients)
             took = time.perf_counter() - begin
-            check_answers(texts, answers, reference, seed)
+            check_answers(texts, answers, reference, seed)  # ends where one is lost
+            early.setdefault(name, server.resident())
             if turn > 0:
                 seconds[name] += [a[2] for a in answers]
                 walls[name] += took
@@ -179,8 +185,25 @@ def measure(programs, model, asked, clients, reference, seed):
         print(f"{name}: {len(each)} answers, 0 lost; {len(each) / walls[name]:.0f} a second; "
               f"p50 {p50:.2f} ms, p99 {p99:.2f} ms; "
               f"{metrics['answered_total'] / metrics['batches_total']:.1f} texts a batch; resident "
-              f"{server.resident() / 1e6:.1f} MB, at most {resident_peak(server) / 1e6:.1f} MB")
+              f"{early[name] / 1e6:.1f} MB at first, {server.resident() / 1e6:.1f} MB at the end, "
+              f"at most {resident_peak(server) / 1e6:.1f} MB")
+        rows.append([name, f"{len(each):,}", "0", f"{len(each) / walls[name]:.0f}",
+                     f"{p50:.2f}", f"{p99:.2f}", f"{early[name] / 1e6:.1f}",
+                     f"{server.resident() / 1e6:.1f}", f"{resident_peak(server) / 1e6:.1f}"])
         server.stop()
+    return rows
+
+
+def write_page(rows, given):
+    clients = f"{given.clients} clients"
+    head = ["engine", "answers", "lost", "answers/s", "p50, ms", "p99, ms", "resident at first, MB",
+            "at the end, MB", "at most, MB"]
+    sentence = written.measured("tests/embed/check_server.py --beside --page",
+                                f"{os.cpu_count()} cores", clients)
+    sentence += (": the same requests go to both servers in turns. \"At first\" is after the "
+                 "requests that warm up. Each answer is compared with ONNX Runtime's for the text alone.")
+    written.write_rows(ROOT / "tools" / "manual" / "scale.md", "served",
+                       textwrap.fill(sentence, 100), head, rows)
 
 
 def check_refusals(server):
@@ -275,6 +298,7 @@ def main():
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--model")
     parser.add_argument("--beside")
+    parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
     seed = int(os.environ.get("ATTNRUN_TEST_SEED", "20240229"))
     numbers = random.Random(seed)
@@ -283,6 +307,12 @@ def main():
         texts = [[numbers.randrange(1, 50) for _ in range(numbers.randrange(1, TOKENS + 1))]
                  for _ in range(64)]
         asked = [numbers.choice(texts) for _ in range(given.requests)]
+        if given.beside:
+            rows = measure({"attnrun": given.server, "onnxruntime": given.beside}, model, asked,
+                           given.clients, Reference(model), seed)
+            if given.page:
+                write_page(rows, given)
+                return
         server = Server(given.server, model, "--tokens", TOKENS)
         check_refusals(server)
         load(server, asked[:64], given.clients)
@@ -297,9 +327,6 @@ def main():
               f"{metrics['answered_total'] / metrics['batches_total']:.1f} texts a batch; resident "
               f"{early / 1e6:.1f} MB after 64, {server.resident() / 1e6:.1f} MB at the end")
         server.stop()
-        if given.beside:
-            measure({"attnrun": given.server, "onnxruntime": given.beside}, model, asked,
-                    given.clients, Reference(model), seed)
         check_batches(given.server, model, texts)
         check_connections(given.server, model, texts)
         check_full_queue(given.server, model, texts)

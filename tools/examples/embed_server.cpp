@@ -383,8 +383,10 @@ std::uint64_t memory_of(const options &given)
         throw std::runtime_error("the model has steps whose memory no plan bounds");
     const std::int64_t each =
         need.context_bytes + need.arena_bytes + need.side_heap_bytes;
-    /* A context keeps plans of up to 16 shapes, and may hold an arena of an eighth more. */
-    const std::int64_t plans = 16 * need.context_bytes + need.arena_bytes / 8;
+    /* A context keeps plans of up to 16 shapes, and may hold an arena of an eighth more. A plan that
+     * takes the place of another is made in its memory, which may be larger than it needs, and what
+     * it was made with is kept for the next: twice the plans covers that. */
+    const std::int64_t plans = 2 * 16 * need.context_bytes + need.arena_bytes / 8;
     return static_cast<std::uint64_t>(need.total_bytes + (given.contexts - 1) * each +
                                       given.contexts * plans);
 }
