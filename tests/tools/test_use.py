@@ -389,7 +389,8 @@ class Use(unittest.TestCase):
     def test_memory_and_missing_files(self):
         said = self.refused(6, "run", self.matmul, "-m", "1M", "--set=M=1024", "--set=K=1024",
                             "--set=N=1024")
-        self.assertRegex(said, r"needs 4194304 bytes, which is over the memory budget of 1048576 bytes")
+        self.assertRegex(said, r"needs 4194304 bytes, which is over the memory budget of 1048576 "
+                         "bytes")
         sizes = "run", self.matmul, "--set=M=64", "--set=K=64", "--set=N=30000", "-q", "-t", "1"
         said = self.refused(6, *sizes, "-m", "1M")
         need = int(re.search(r"hint: (\d+) bytes are needed with these inputs: --max-memory \1$",

@@ -1,4 +1,4 @@
-/* completion.c - the completion of bash, zsh and fish, made from the tables of commands and options.
+/* completion.c - completion of bash, zsh and fish, made from the tables of commands and options.
  *
  * Out, on standard output: the completion for all commands, or the names that one of its values may
  * be, a line each (attnrun help --form). */
