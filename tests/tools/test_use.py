@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -167,7 +168,8 @@ class Use(unittest.TestCase):
         screens = [(command, path) for path in (Path(self.matmul).name, Path(long_names).name, wide)
                    for command in ("run", "plan", "inspect", "bench")]
         screens += [("run", "--profile", long_names), ("inspect", "--layers", wide),
-                    ("compare", wide, "--with", "no-fusion", "--per-node")]
+                    ("compare", wide, "--with", str(shutil.copy(wide, deep / "2.onnx")),
+                     "--per-node")]
         nested = cli_models.nested(self.dir / "nested.onnx")
         screens += [("inspect", nested), ("inspect", "--layers", nested)]
         screens += [("doctor", "--bench"), ("help",), ("inspect", "--layers", "matmul.onnx")]
