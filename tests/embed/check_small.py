@@ -1,26 +1,28 @@
 """A library with the operators of a list, one instruction set, and of packed files alone: its
 sizes, the bits it gives, and what it says of files that it cannot open.
 
-usage: check_small.py SOURCE ATTNRUN DATA COMPILER
+usage: check_small.py SOURCE ATTNRUN DATA COMPILER [--page]
 
 Builds two libraries, in build/small_packed and build/small_listed of SOURCE, which takes minutes
 where neither these nor ccache have their objects. MiniLM has random weights. The
 bits are those of ATTNRUN with the same instruction set; the operators of the second list are those
-of exported transformers in DATA.
+of exported transformers in DATA. --page writes the sizes into tools/manual/README.md.
 """
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy
 import onnx
 from onnx import TensorProto, helper
 
-SOURCE, ATTNRUN, DATA, COMPILER = sys.argv[1:]
-sys.path.insert(0, str(Path(SOURCE) / "tests" / "tools"))
+SOURCE, ATTNRUN, DATA, COMPILER = sys.argv[1:5]
+sys.path[:0] = [str(Path(SOURCE) / "tests" / "tools"), str(Path(SOURCE) / "tools" / "bench")]
 import cli_models  # noqa: E402
+import written  # noqa: E402
 
 MAX_PROGRAM, MAX_LIBRARY = 600_000, 1_200_000  # bytes, stripped
 TRANSFORMERS = ["bart_d18", "bert_d18", "deberta_v2_d18", "distilbert_d20", "gpt2_past_d18",
@@ -32,6 +34,20 @@ def call(*command, **more):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **more)
     assert done.returncode == 0, (command, done.stdout[-2000:], done.stderr[-2000:])
     return done.stdout
+
+
+def note(what, size, rows, limit):
+    """A size on standard output and, with --page, in the manual."""
+    print(f"{what}: {size} bytes, {rows} rows")
+    if "--page" in sys.argv:
+        version = call(COMPILER, "--version").splitlines()[0]
+        written.write_rows(
+            Path(SOURCE) / "tools" / "manual" / "README.md", "small",
+            f"Written by `tests/embed/check_small.py --page` with {version} on\n"
+            f"{time.strftime('%Y-%m-%d')}, for the instruction set base. Files are stripped.",
+            ["what", "bytes", "operators", "goal"],
+            [[what, f"{size:,}", str(rows), f"{limit:,}"]])
+    assert size <= limit, size
 
 
 def build(name, listed, target, *options):
@@ -107,8 +123,7 @@ def check_packed(folder):
     other = save_det(folder)
     call(ATTNRUN, "pack", "--isa", "base", other, "-o", folder / "det.attnpack", "-q")
     refused(program(folder, library, "other", folder / "det.attnpack"), "Det", "ATTNRUN_OPS")
-    print(f"program of packed MiniLM: {size} bytes, {listed.read_text().count('OP(')} rows")
-    assert size <= MAX_PROGRAM, size
+    note("program of packed MiniLM", size, listed.read_text().count("OP("), MAX_PROGRAM)
 
 
 def check_refusals(folder, library):
@@ -157,12 +172,12 @@ def check_listed(folder):
     assert sum(f.exists() for f in files) > 6, files
     made = build("small_listed", listed, "all")
     size = stripped(shutil.copy(made / "libattnrun.so", folder / "libattnrun.so"))
-    print(f"library of transformers: {size} bytes, {listed.read_text().count('OP(')} rows")
+    rows = listed.read_text().count("OP(")
     library = [made / "libattnrun.a", "-lprotobuf-c"]
     check_refusals(folder, library)
     check_bits(folder, library, files)
     check_left_out(folder, listed, cli_models.gelu(folder / "gelu.onnx"))
-    assert size <= MAX_LIBRARY, size
+    note("library of transformers", size, rows, MAX_LIBRARY)
 
 
 with tempfile.TemporaryDirectory() as made:
