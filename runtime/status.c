@@ -94,8 +94,8 @@ static void name_node(attnrun_error *error, const attnrun_node *node)
     copy_text(error->op_type, sizeof error->op_type, attn_quote(node->op_type));
 }
 
-/* Built aside: the arguments may point into the error before. Names are quoted already; sentences of
- * operators, of their formulas and of the loader of plugins are made safe here. */
+/* Built aside: the arguments may point into the error before. Names are quoted already. Sentences
+ * of operators, of their formulas and of the loader of plugins are made safe here. */
 ATTN_PRINTF(3, 0)
 static attn_status record(attn_status status, const attnrun_node *node,
                           const char *format, va_list arguments)

@@ -201,7 +201,8 @@ def write_page(rows, given):
     sentence = written.measured("tests/embed/check_server.py --beside --page",
                                 f"{os.cpu_count()} cores", clients)
     sentence += (": the same requests go to both servers in turns. \"At first\" is after the "
-                 "requests that warm up. Each answer is compared with ONNX Runtime's for the text alone.")
+                 "requests that warm up. Each answer is compared with ONNX Runtime's for the text "
+                 "alone.")
     written.write_rows(ROOT / "tools" / "manual" / "scale.md", "served",
                        textwrap.fill(sentence, 100), head, rows)
 

@@ -1,5 +1,5 @@
-/* test_reserved.c - the members `reserved` of public structs: another number than 0 is refused where
- * the library reads the struct, with one sentence, and 0 is written where it fills it. */
+/* test_reserved.c - the members `reserved` of public structs: another number than 0 is refused
+ * where the library reads the struct, with one sentence, and 0 is written where it fills it. */
 #include "harness.h"
 
 /* x f32[4], s a sequence, o an optional of tensors f32 -> y = x through

@@ -116,7 +116,7 @@ class Pack(unittest.TestCase):
         numpy.savez(self.dir / "ids.npz", ids=numpy.arange(6).reshape(1, 6))
         self.attnrun("run", self.model, "-i", "ids.npz", "-o", "y.npz")
         self.attnrun("check", self.packed, "-i", "ids.npz", "--ref", "y.npz")
-        self.assertIn("name them where it is packed",
+        self.assertIn("name them when it is packed",
                       self.refused(2, "run", self.packed, "--outputs", "a"))
 
     def test_json(self):
@@ -142,7 +142,7 @@ class Pack(unittest.TestCase):
                          self.hashes(self.model, "--set", "S=7"))
         self.assertIn("no value of the model has a dimension 's'",
                       self.refused(2, "run", self.model, "--fix", "s=7"))
-        self.assertIn("fix them where it is packed",
+        self.assertIn("fix them when it is packed",
                       self.refused(2, "run", self.packed, "--fix", "B=1"))
         for wrong in ("S", "=3", "S=", "S=x", "S=-1"):
             self.assertIn("expected a dimension and its size",
@@ -161,9 +161,9 @@ class Pack(unittest.TestCase):
 
     def test_options_of_packing(self):
         self.pack(self.model)
-        self.assertIn("give these options where it is packed",
+        self.assertIn("give these options to attnrun pack",
                       self.refused(2, "run", self.packed, "--no-fusion"))
-        self.assertIn("give these options where it is packed",
+        self.assertIn("give these options to attnrun pack",
                       self.refused(2, "run", self.packed, "--disable-pass", "gelu"))
         self.assertIn("pack the model again with precision bf16",
                       self.refused(2, "run", self.packed, "--precision", "bf16"))
