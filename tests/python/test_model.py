@@ -100,7 +100,7 @@ class Inputs(unittest.TestCase):
             with open(path, "rb") as file:  # bytes lie at any address
                 held = attnrun.Model(file.read())
             np.testing.assert_array_equal(held(x=x)["y"], self.model(x=x)["y"])
-            with self.assertRaisesRegex(attnrun.Error, "give these options where it is packed"):
+            with self.assertRaisesRegex(attnrun.Error, "give these options to attnrun pack"):
                 attnrun.Model(path, fusion=False)
             with self.assertRaises(OSError):
                 self.model.pack(os.path.join(folder, "none", "net.attnpack"))
