@@ -397,6 +397,12 @@ static int check_known_masks(void)
     failed += expect("last corner", last, -1, inf, ATTN_MASK_BAND, 235, far);
     failed += expect("gone", gone, -1, inf, ATTN_MASK_NONE_SEEN, 0, 0);
     failed += expect("pairs", 4, -1, inf, ATTN_MASK_SOME, 0, 0);
+    /* What is added may be anything where nothing is kept, but infinity. */
+    const int32_t any = put(MASK_WHERE, 4, zero, never, f32),
+                  infinite = put(MASK_WHERE, 4, zero, put_float(HUGE_VALF), f32);
+    failed += expect("any", 2, any, inf, ATTN_MASK_SOME, 0, 0);
+    failed += expect("gone with any", gone, any, inf, ATTN_MASK_NONE_SEEN, 0, 0);
+    failed += expect("gone with infinity", gone, infinite, inf, ATTN_MASK_SOME, 0, 0);
     return failed;
 }
 

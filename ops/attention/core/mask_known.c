@@ -221,17 +221,17 @@ static struct attn_mask_seen conclude(const struct attn_mask_known *keep,
         seen.soft = add->high;
         return seen;
     }
-    if ((keep->form != BAND && !mask_is_number(keep)) ||
-        (add->form != BAND && !mask_is_number(add)))
-        return some;
-    if (keep->form != BAND && keep->low == 0.0) { /* nothing is kept */
+    if (mask_is_number(keep) && keep->low == 0.0) { /* nothing is kept */
         const double high = filled + add->high;
-        if (!(high <= masked))
+        if (add->nan || !(high <= masked))
             return some;
         seen.form = ATTN_MASK_NONE_SEEN;
         seen.soft = high;
         return seen;
     }
+    if ((keep->form != BAND && !mask_is_number(keep)) ||
+        (add->form != BAND && !mask_is_number(add)))
+        return some;
     /* Inside of both bands all is seen; outside of either nothing is. */
     const bool k_good = keep->form != BAND || (k.inside != 0.0 && k.outside == 0.0);
     const double outside[3] = { add->form == BAND ? a.outside : -HUGE_VAL,
