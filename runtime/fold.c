@@ -14,7 +14,9 @@
 #include "poll.h"
 
 enum {
-    FOLD_SMALL_ELEMENTS = 4096 /* folded even where fusion is off */
+    FOLD_SMALL_ELEMENTS = 4096, /* folded even where fusion is off */
+    FOLD_LARGE_BYTES = 1 << 20, /* of indices: postponed where they are … */
+    FOLD_MADE_OF_FEW = 64       /* … so many times the bytes that they are made of */
 };
 
 /* For a file, a constant takes the place of a node where that makes the file no larger, and
@@ -43,7 +45,26 @@ static bool worth_writing(const struct attn_graph *graph, const struct attn_step
     return out <= in;
 }
 
-bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_step *step)
+/* Whether a step makes large indices of few numbers, as Expand does. */
+static bool makes_indices(const struct attn_step *step)
+{
+    int64_t in = 1, out = 0;
+    for (int32_t i = 0; i < step->pub.n_in; i++)
+        if (step->node->in[i] >= 0 && step->pub.x[i].dtype != ATTNRUN_STRING)
+            in += tensor_bytes(&step->pub.x[i]);
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        const attnrun_type *type = &step->pub.out[i];
+        if (type->kind == ATTNRUN_ABSENT)
+            continue;
+        if ((type->dtype != ATTNRUN_I64 && type->dtype != ATTNRUN_I32) ||
+            !attn_type_is_concrete(type))
+            return false;
+        out += dtype_bytes_of(type->dtype, op_count(type, 0, type->rank));
+    }
+    return out > FOLD_LARGE_BYTES && out / FOLD_MADE_OF_FEW > in;
+}
+
+bool attn_fold_is_possible(struct attn_graph *graph, const struct attn_step *step)
 {
     const attnrun_op_def *op = step->pub.node->op;
     if ((op->flags & (ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS)) || op->expand != NULL ||
@@ -74,6 +95,10 @@ bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_ste
             (!small && bytes > left / 2) ||
             graph->model->folded_bytes + bytes > limits->folded_bytes)
             return false;
+    }
+    if (!graph->folds_all && makes_indices(step)) {
+        graph->postponed = true;
+        return false;
     }
     return graph->model->origin == NULL || worth_writing(graph, step);
 }

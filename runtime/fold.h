@@ -10,8 +10,9 @@ static inline bool attn_fold_keeps_nodes(const struct attn_graph *graph)
     return graph->model->origin != NULL && graph->model->origin->keep_nodes;
 }
 /* Whether a step whose infer() was called may be computed at load: its inputs are
- * constant, it has no effects, and the results are small enough. */
-bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_step *step);
+ * constant, it has no effects, and the results are small enough. Large indices that are made
+ * of few numbers are postponed: passes read what they are made of, and rarely leave them. */
+bool attn_fold_is_possible(struct attn_graph *graph, const struct attn_step *step);
 /* Computes the outputs of such a step and makes them constants: *done. A step that fails
  * stays as it is, to fail when it is run; one that has no memory is E_MEMORY, since others
  * need to know what it gives. */

@@ -130,6 +130,8 @@ struct attn_graph {
     const struct attn_ragged
         *ragged; /* the graph runs on the tokens of a batch, or NULL */
     bool edited; /* since the nodes were ordered and those that nobody reads removed */
+    bool postponed,
+        folds_all; /* constants that are made of few: attn_graph_fold_rest() */
 };
 
 /* How much loading does, counted for tests. */
@@ -246,6 +248,9 @@ void attn_graph_rename(const struct attn_graph *graph, struct attn_node *node);
  * change; folds nodes whose inputs are all constant (and small enough); takes out what
  * nobody reads. The nodes are in order, before and after. */
 attn_status attn_graph_infer(struct attn_graph *graph);
+/* Folds what was postponed until rewrite passes had taken what they know; *changed: there was
+ * something. */
+attn_status attn_graph_fold_rest(struct attn_graph *graph, bool *changed);
 /* The node is stale: edits say so by themselves. */
 void attn_node_touch(struct attn_graph *graph, struct attn_node *node);
 /* All that read a value are stale. */

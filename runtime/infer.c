@@ -384,6 +384,22 @@ attn_status attn_graph_infer(struct attn_graph *graph)
     return ATTNRUN_OK;
 }
 
+attn_status attn_graph_fold_rest(struct attn_graph *graph, bool *changed)
+{
+    if (!graph->postponed || graph->folds_all)
+        return ATTNRUN_OK;
+    graph->folds_all = *changed = true;
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        const struct attn_node *node = graph->nodes[n];
+        bool constant = node->pub.n_in > 0;
+        for (int32_t i = 0; i < node->pub.n_in && constant; i++)
+            constant = node->in[i] < 0 || graph->values[node->in[i]].data.data != NULL;
+        if (constant)
+            attn_node_touch(graph, graph->nodes[n]);
+    }
+    return attn_graph_infer(graph);
+}
+
 /* ---- subgraphs ---- */
 
 int op_graph_n_inputs(const attnrun_step *step, int graph)

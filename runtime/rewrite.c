@@ -141,6 +141,8 @@ attn_status attn_graph_rewrite(struct attn_graph *graph)
             TRY(attn_graph_expand(graph, &changed));
         TRY(run_passes(graph, false, &changed));
         if (!changed)
+            TRY(attn_graph_fold_rest(graph, &changed));
+        if (!changed)
             TRY(run_passes(graph, true, &changed));
     }
     if (expands) /* what the last round may have written */
