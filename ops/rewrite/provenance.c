@@ -340,6 +340,16 @@ static bool through_where(struct moved_question *q)
     return true;
 }
 
+static bool through_expand(struct moved_question *q)
+{
+    struct moved_shape s;
+    int64_t stride[MAX_RANK];
+    if (!attn_moved_source(q, 0, &s) || !broadcast_strides(q, &s, stride))
+        return false;
+    attn_moved_take(q->part, &q->at, q->out.rank, stride);
+    return true;
+}
+
 static bool through_concat(struct moved_question *q)
 {
     struct moved_shape s;
@@ -380,6 +390,8 @@ static const struct move {
 } moves[] = {
     { "Reshape", through_same },
     { "Unsqueeze", through_same },
+    { "Squeeze", through_same },
+    { "Flatten", through_same },
     { "Identity", through_same },
     { "Transpose", through_transpose },
     { "Slice", through_slice },
@@ -388,6 +400,7 @@ static const struct move {
     { "ScatterND", attn_through_scatter_nd },
     { "ScatterElements", attn_through_scatter_elements },
     { "Where", through_where },
+    { "Expand", through_expand },
     { "Concat", through_concat },
 };
 

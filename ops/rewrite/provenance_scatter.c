@@ -39,10 +39,16 @@ static struct attn_scatter_table *table_of(struct moved_question *q, bool *made)
     return table;
 }
 
-/* Makes the table of a ScatterND from its indices. */
+/* Makes the table of a ScatterND from its indices, where they are no box. */
 static void make_table(struct moved_question *q, const struct moved_shape *data,
                        struct attn_scatter_table *table)
 {
+    if (attn_moved_read_box(q->p->graph, q->node->in[1], data, &table->box)) {
+        table->right = true;
+        return;
+    }
+    if (!match_is_constant(q->p->graph, q->node->in[1]))
+        return;
     const attnrun_tensor *t = &q->p->graph->values[q->node->in[1]].data;
     const int64_t k = t->rank > 0 ? t->dims[t->rank - 1] : 0;
     if (!moved_are_indices(t) || k < 1 || k > data->rank)
@@ -82,19 +88,69 @@ static bool reduces(const struct attn_node *node)
            !attn_match_string(node, "reduction", "none");
 }
 
-bool attn_through_scatter_nd(struct moved_question *q)
+/* Whether the first element of the place is in the box along index a. Cuts a direction along it to
+ * elements of which that is true as of the first one. */
+static bool cut_box(struct moved_place *at, const struct moved_box *box, int a)
 {
-    struct moved_shape s;
+    const int64_t from = at->index[a] - box->start[a], step = box->step[a];
+    const int64_t end = (box->count[a] - 1) * step + 1; /* of what the box may have */
+    const bool inside = from >= 0 && from < end && from % step == 0;
+    for (int d = 0; d < 2; d++) {
+        if (at->axis[d] != a)
+            continue;
+        const int64_t by = at->by[d];
+        if (step > 1 && by % step != 0)
+            at->count[d] = 1; /* in and out again */
+        else if (inside || from < 0)
+            at->count[d] = moved_min(at->count[d], inside ? (end - 1 - from) / by + 1
+                                                          : (-from + by - 1) / by);
+    }
+    return inside;
+}
+
+/* What a ScatterND of a box takes a place from: its updates, or its data. */
+static bool through_box(struct moved_question *q, const struct moved_box *box)
+{
+    struct moved_shape u;
+    struct moved_place in = q->at;
+    const int rank = q->out.rank;
+    const int32_t updates = q->node->in[2];
+    bool inside = true;
+    if (!attn_moved_shape(q->p->graph, updates, &u))
+        return false;
+    for (int a = 0; a < box->n && inside; a++) {
+        struct moved_place cut = q->at;
+        inside = cut_box(&cut, box, a);
+        for (int d = 0; d < 2; d++) /* outside along one index: wherever the others are */
+            in.count[d] = inside ? moved_min(in.count[d], cut.count[d]) : cut.count[d];
+    }
+    memcpy(q->at.count, in.count, sizeof in.count);
+    if (!inside) {
+        q->part->grid.from = q->grid->from;
+        memcpy(q->part->grid.step, q->grid->step, sizeof q->grid->step);
+        return true;
+    }
+    int64_t stride[MAX_RANK];
+    for (int a = 0; a < rank; a++) {
+        if (a >= box->n) {
+            stride[a] = u.stride[u.rank - rank + a];
+            continue;
+        }
+        stride[a] = box->axis[a] < 0 ? 0 : u.stride[box->axis[a]];
+        in.index[a] = (in.index[a] - box->start[a]) / box->step[a];
+        for (int d = 0; d < 2; d++)
+            if (in.axis[d] == a)
+                in.by[d] /= box->step[a];
+    }
+    q->part->value = updates;
+    attn_moved_take(q->part, &in, rank, stride);
+    return true;
+}
+
+static bool through_table(struct moved_question *q,
+                          const struct attn_scatter_table *table)
+{
     struct moved_place at;
-    if (!attn_moved_source(q, 0, &s) || reduces(q->node) || !moved_has(q->node, 2) ||
-        !match_is_constant(q->p->graph, q->node->in[1]))
-        return false;
-    bool made;
-    struct attn_scatter_table *table = table_of(q, &made);
-    if (made && table != NULL)
-        make_table(q, &s, table);
-    if (table == NULL || !table->right)
-        return false;
     struct moved_shape flat = { .rank = 2,
                                 .dim = { table->slots, table->slot_elements } };
     attn_moved_strides(&flat);
@@ -117,6 +173,20 @@ bool attn_through_scatter_nd(struct moved_question *q)
         q->part->grid.step[d] =
             at.axis[d] == 0 ? step[d] * table->slot_elements : at.by[d];
     return true;
+}
+
+bool attn_through_scatter_nd(struct moved_question *q)
+{
+    struct moved_shape s;
+    if (!attn_moved_source(q, 0, &s) || reduces(q->node) || !moved_has(q->node, 2))
+        return false;
+    bool made;
+    struct attn_scatter_table *table = table_of(q, &made);
+    if (made && table != NULL)
+        make_table(q, &s, table);
+    if (table == NULL || !table->right)
+        return false;
+    return table->update == NULL ? through_box(q, &table->box) : through_table(q, table);
 }
 
 /* Where all indices of a ScatterElements are one number, and the updates are whole but for the

@@ -1,5 +1,5 @@
 /* provenance_step.h - one step of provenance.c: a grid of elements of a node's output as a grid of
- * one input. What provenance.c and provenance_scatter.c share. */
+ * one input. What provenance.c, provenance_scatter.c and provenance_box.c share. */
 #ifndef ATTN_PROVENANCE_STEP_H
 #define ATTN_PROVENANCE_STEP_H
 
@@ -7,19 +7,29 @@
 
 enum { MAX_RANK = ATTNRUN_MAX_RANK };
 
-/* What is known of the indices of a scatter. Of a ScatterND: which update is written to a slot,
- * which is an element of the first axes of its data. */
-struct attn_scatter_table {
-    struct attn_scatter_table *next;
-    const struct attn_node *node;
-    int32_t *update; /* of each slot; -1: none */
-    int64_t slots, slot_elements;
-    bool right; /* the indices are those of a scatter that can be followed */
-};
-
 struct moved_shape {
     int rank;
     int64_t dim[MAX_RANK], stride[MAX_RANK];
+};
+
+/* Indices that lead to a box of their data: index a is start[a] + step[a] times the place along
+ * axis axis[a] of the updates, or start[a] where axis[a] is -1. Each axis of the updates that is
+ * longer than 1 is that of one index. */
+struct moved_box {
+    int n; /* indices */
+    int64_t start[MAX_RANK], step[MAX_RANK], count[MAX_RANK];
+    int axis[MAX_RANK];
+};
+
+/* What is known of the indices of a scatter. Of a ScatterND: the box that they lead to, or which
+ * update is written to a slot, which is an element of the first axes of its data. */
+struct attn_scatter_table {
+    struct attn_scatter_table *next;
+    const struct attn_node *node;
+    struct moved_box box;
+    int32_t *update; /* of each slot; -1: none; NULL where there is a box */
+    int64_t slots, slot_elements;
+    bool right; /* the indices are those of a scatter that can be followed */
 };
 
 /* A grid within a shape: the indices of its first element, and the axis that each direction moves
@@ -51,6 +61,10 @@ void attn_moved_take(struct attn_grid_part *part, const struct moved_place *at, 
                      const int64_t *stride);
 /* Input `in` as the value of the part. */
 bool attn_moved_source(struct moved_question *q, int in, struct moved_shape *s);
+/* The box of `data` that indices (…, n) lead to: a constant, or a Concat of constants that are
+ * broadcast, which loading does not compute where it is large. false where they are none. */
+bool attn_moved_read_box(const struct attn_graph *graph, int32_t indices,
+                         const struct moved_shape *data, struct moved_box *box);
 bool attn_through_scatter_nd(struct moved_question *q);
 bool attn_through_scatter_elements(struct moved_question *q);
 

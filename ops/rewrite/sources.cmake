@@ -60,6 +60,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/passes.c
   ops/rewrite/product.c
   ops/rewrite/provenance.c
+  ops/rewrite/provenance_box.c
   ops/rewrite/provenance_scatter.c
   ops/rewrite/rotary.c
   ops/rewrite/shape_source.c

@@ -1,23 +1,24 @@
 """Attention over a window around each query that is cut out of products of overlapping chunks, as
 transformers' Longformer and LED write it with onnx_export, as modules of x (batch, tokens, width);
-a mask of keys comes from x. What the exporters write without onnx_export takes strides of another
-layout than the file has, so the file computes something else than the module, and is left as it is;
-so are files that do not hide the scores beyond the ends, or whose weights are read elsewhere."""
+a mask of keys comes from x. longformer_indices has more indices than loading computes. What the
+exporters write without onnx_export takes strides of another layout than the file has, so the file
+computes something else than the module, and is left as it is; so are files that do not hide the
+scores beyond the ends, or whose weights are read elsewhere."""
 from unittest import mock
 
 import torch
 from torch import nn
 from transformers import LEDConfig, LongformerConfig
 from transformers.models.led.modeling_led import LEDEncoderLayer, LEDEncoderSelfAttention
-from transformers.models.longformer.modeling_longformer import (LongformerLayer,
+from transformers.models.longformer.modeling_longformer import (LongformerLayer, LongformerModel,
                                                                 LongformerSelfAttention)
 
 WIDTH = 32
 
 
-def longformer(layer, window=32, onnx_export=True):
+def longformer(layer, window=32, onnx_export=True, heads=4, width=WIDTH):
     return layer(LongformerConfig(
-        hidden_size=WIDTH, num_attention_heads=4, attention_window=[window],
+        hidden_size=width, num_attention_heads=heads, attention_window=[window],
         num_hidden_layers=1, intermediate_size=48, onnx_export=onnx_export), 0)
 
 
@@ -58,6 +59,25 @@ class Layer(Sliding):
                           is_global_attn=False)[0]
 
 
+class Stock(nn.Module):
+    """The whole model of whole windows; x[..., 0] says which tokens are padding.
+    globals_at_export: a mask of global tokens is given, which has none."""
+
+    def __init__(self, globals_at_export=False):
+        super().__init__()
+        self.globals_at_export = globals_at_export
+        self.model = LongformerModel(LongformerConfig(
+            hidden_size=WIDTH, num_attention_heads=4, attention_window=[16, 16], vocab_size=9,
+            num_hidden_layers=2, intermediate_size=48, max_position_embeddings=128,
+            onnx_export=True), add_pooling_layer=False)
+
+    def forward(self, x):
+        attended = (x[:, :, 0] < 1).long()
+        some = torch.zeros_like(attended) if self.globals_at_export else None
+        return self.model(inputs_embeds=x, attention_mask=attended,
+                          global_attention_mask=some).last_hidden_state
+
+
 class Unmasked(Sliding):
     """Scores beyond the ends are those of other keys."""
 
@@ -77,8 +97,8 @@ class ReadTwice(Sliding):
 
 
 KNOWN = ("LocalAttention", "FusedAttention", "FusedBlockAttention")
-SHORT = {"longformer": "d", "longformer_hidden": "s", "longformer_layer": "d", "led_layer": "s",
-         "unmasked_ends": "d", "other_strides": "s"}
+SHORT = {"longformer": "d", "longformer_hidden": "s", "longformer_layer": "d",
+         "longformer_model": "s", "led_layer": "s", "unmasked_ends": "d", "other_strides": "s"}
 
 
 def form(module, operator="FusedAttention", exporters="sd", shape=(2, 96, WIDTH)):
@@ -97,6 +117,10 @@ FORMS = {
     "longformer_all_hidden": form(Sliding(longformer(LongformerSelfAttention), -9.0)),
     "longformer_globals": form(Sliding(longformer(LongformerSelfAttention), 0.9, -0.5)),
     "longformer_layer": form(Layer(longformer(LongformerLayer), 0.8)),
+    "longformer_indices": form(Sliding(longformer(LongformerSelfAttention, 512, heads=12,
+                                                  width=96), 0.5), shape=(1, 1024, 96)),
+    "longformer_model": form(Stock(), exporters="s", shape=(2, 64, WIDTH)),
+    "longformer_model_globals": form(Stock(True), exporters="s", shape=(1, 64, WIDTH)),
     "led": form(Sliding(led(LEDEncoderSelfAttention), 0.5)),
     "led_layer": form(Layer(led(LEDEncoderLayer), 0.5), shape=(1, 128, WIDTH)),
     # near misses
