@@ -1,7 +1,16 @@
-"""Mechanisms of attention that PyTorch modules write out, as the authors of each have them, with
-what they become; near misses become None."""
+"""Mechanisms of attention that PyTorch modules write out, as the authors of each have them, and
+stock ones (timm, PyPI fightingcv-attention), with what they become; near misses become None."""
+import sys
+from pathlib import Path
+
 import torch
+from fightingcv_attention.attention.DANet import PositionAttentionModule
 from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attention"))
+from golden import timm_layer  # noqa: E402
+
+NonLocalAttn = timm_layer("non_local_attn", "NonLocalAttn")
 
 
 class Involution(nn.Module):
@@ -48,6 +57,27 @@ class Spatial(nn.Module):
         weights = scores.softmax(-1)
         y = torch.bmm(self.v(x).view(b, -1, h * w), weights.permute(0, 2, 1))
         return self.gamma * y.view(b, c, h, w) + x
+
+
+class Pooled(Spatial):
+    """ajbrock/BigGAN-PyTorch: keys and values of every other pixel."""
+
+    def forward(self, x):
+        b, c, h, w = x.shape
+        k, v = (nn.functional.max_pool2d(y, 2) for y in (self.k(x), self.v(x)))
+        q, k, v = (y.flatten(2) for y in (self.q(x), k, v))
+        weights = torch.bmm(q.transpose(1, 2), k).softmax(-1)
+        y = torch.bmm(v, weights.transpose(1, 2)).view(b, c, h, w)
+        return self.gamma * y + x
+
+
+class Sums(Spatial):
+    """By Einsum, without a look at the sizes of the map."""
+
+    def forward(self, x):
+        q, k, v = (y.flatten(2) for y in (self.q(x), self.k(x), self.v(x)))
+        weights = torch.einsum("bci,bcj->bij", q, k).softmax(-1)
+        return self.gamma * torch.einsum("bij,bcj->bci", weights, v).view(x.shape) + x
 
 
 class Columns(Spatial):
@@ -153,6 +183,11 @@ FORMS = {
     **on_maps("involution_stride", Involution(stride=2), "Involution", ("", "_small")),
     **on_maps("sagan", Spatial(), "FusedAttention", MAPS),
     **on_maps("sagan_scaled", Spatial(scale=0.3), "FusedAttention", ("_batch",)),
+    **on_maps("sagan_pooled", Pooled(), "FusedAttention"),
+    **on_maps("sagan_sums", Sums(), "FusedAttention"),
+    **on_maps("sagan_non_local", NonLocalAttn(16, rd_channels=8), "FusedAttention"),
+    **on_maps("sagan_danet", nn.Sequential(nn.Conv2d(16, 4, 1), PositionAttentionModule(4)),
+              "FusedAttention"),
     **on_tokens("linear_einsum", Tokens(by_einsum), axis=1),
     **on_tokens("linear_heads", Tokens(by_einsum_of_heads)),
     **on_tokens("linear_products", Tokens(by_products)),

@@ -1,20 +1,25 @@
-"""Mixing of tokens without attention, as modules of x: the stock one (transformers' FNet) and forms
-as others write them, with what they become; near misses become None. TorchScript's exporter has
-no Fourier transforms."""
+"""Mixing of tokens without attention, as modules of x: stock ones (transformers' FNet: the mixing,
+a layer, and the encoder of two) and forms as others write them, with what they become; near misses
+become None. TorchScript's exporter has no Fourier transforms."""
 import torch
 from torch import nn
 from transformers import FNetConfig
-from transformers.models.fnet.modeling_fnet import FNetBasicFourierTransform
+from transformers.models.fnet.modeling_fnet import (FNetBasicFourierTransform, FNetEncoder,
+                                                    FNetLayer)
 
 FOURIER = "FourierMix"
 KNOWN = (FOURIER,)
 BY_TORCH = True  # sums of ONNX Runtime 1.32 lose two digits where a length is no power of 2
 
 
+SHAPE, MANY = (2, 40, 24), (1, 7, 96)
+
+
 class Stock(nn.Module):
-    def __init__(self):
+    def __init__(self, module=FNetBasicFourierTransform):
         super().__init__()
-        self.mix = FNetBasicFourierTransform(FNetConfig())
+        self.mix = module(FNetConfig(hidden_size=SHAPE[-1], intermediate_size=40,
+                                     num_hidden_layers=2))
 
     def forward(self, x):
         return self.mix(x)[0]
@@ -30,10 +35,13 @@ class Mixing(nn.Module):
 
 
 fft = torch.fft.fft
-SHAPE, MANY = (2, 40, 24), (1, 7, 96)
 SHORT = {"stock": "d", "one_axis": "d", "imaginary": "d"}
 FORMS = {
     "stock": (Stock(), "x", SHAPE, 1, MANY, "d", FOURIER),
+    "layer": (Stock(FNetLayer), "x", SHAPE, 1, MANY, "d", FOURIER),
+    "encoder": (Stock(FNetEncoder), "x", SHAPE, 1, MANY, "d", FOURIER),
+    "fftn": (Mixing(lambda x: torch.fft.fftn(x, dim=(1, 2)).real), "x", SHAPE, 1, MANY, "d",
+             FOURIER),
     "one_after_the_other": (Mixing(lambda x: fft(fft(x, dim=-1), dim=-2).real), "x", SHAPE, 1,
                             MANY, "d", FOURIER),
     "tokens_first": (Mixing(lambda x: fft(fft(x, dim=1), dim=2).real), "x", SHAPE, 1, MANY, "d",
