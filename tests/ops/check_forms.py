@@ -8,6 +8,7 @@ that they give what ONNX Runtime does. MODULE (forms_windows, forms_features, â€
 The rows of tools/manual/recognised.md are those of FORMS; --write writes those of MODULE, with
 what `inspect` says of near misses, after all of them passed; --only runs these alone, and --write
 then keeps what the page says of the others.
+MODULE may be `all`: every one of them, in one run.
 Usage: check_forms.py ATTNRUN MODULE [--full | --write] [--only NAME,NAME,â€¦] [SEED]"""
 import importlib
 import sys
@@ -62,13 +63,13 @@ def stale_rows(forms, reasons):
     return stale
 
 
-def main():
-    program, forms = sys.argv[1], importlib.import_module(sys.argv[2])
-    write, only = "--write" in sys.argv, set(forms.FORMS)
-    full, seeds = write or "--full" in sys.argv, [int(x) for x in sys.argv[3:] if x.isdigit()]
+def check_module(program, forms, arguments):
+    """How many files there were, and what went wrong."""
+    write, only = "--write" in arguments, set(forms.FORMS)
+    full, seeds = write or "--full" in arguments, [int(x) for x in arguments if x.isdigit()]
     failures, n, reasons = [], 0, {}
-    if "--only" in sys.argv:
-        only = set(sys.argv[sys.argv.index("--only") + 1].split(","))
+    if "--only" in arguments:
+        only = set(arguments[arguments.index("--only") + 1].split(","))
         there = rows_of_page()
         reasons = {name: there.get(row(name, form, "").rsplit("|", 2)[0], "")
                    for name, form in forms.FORMS.items() if name not in only}
@@ -86,9 +87,19 @@ def main():
                 failures += more
     if write and not failures:
         write_page(forms, reasons)
-    failures += stale_rows(forms, reasons)
-    print("\n".join(failures + [f"{n} models, {len(failures)} failures"]))
-    return bool(failures)
+    return n, failures + stale_rows(forms, reasons)
+
+
+def main():
+    program, name, *arguments = sys.argv[1:]
+    names = ([path.stem for path in sorted(Path(__file__).parent.glob("forms_*.py"))]
+             if name == "all" else [name])
+    failed = False
+    for name in names:
+        n, failures = check_module(program, importlib.import_module(name), arguments)
+        print("\n".join(failures + [f"{name}: {n} models, {len(failures)} failures"]), flush=True)
+        failed = failed or bool(failures)
+    return failed
 
 
 if __name__ == "__main__":
