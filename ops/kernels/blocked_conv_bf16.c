@@ -5,12 +5,12 @@
 #include "blocked_place.h"
 #include "isa.h"
 
-#define MAX_16_16 6
-#define MAX_32_16 6
-#define MAX_16_32 12
-#define MAX_64_32 14
-#define WORDS_MAX ATTN_CAT4(MAX_, VEC_BYTES, _, ATTN_REGISTERS)
-enum { WORDS_PIXELS = WORDS_MAX };
+/* Pixels of a tile by bytes of a vector and registers. */
+#define MAX_16_16    6
+#define MAX_32_16    6
+#define MAX_16_32    12
+#define MAX_64_32    14
+#define WORDS_PIXELS ATTN_CAT4(MAX_, VEC_BYTES, _, ATTN_REGISTERS)
 typedef uint32_t v_u32_u __attribute__((vector_size(VEC_BYTES), aligned(1), may_alias));
 
 static ALWAYS_INLINE v_u32 load_words(const void *p) { return *(const v_u32_u *)p; }
@@ -73,7 +73,7 @@ static __attribute__((noinline)) void put_sums(const struct attn_blocked_conv *d
 static ALWAYS_INLINE void words_put(const struct attn_blocked_conv *d, v_f32 (*acc)[2],
                                     const struct place *at, const int n, const int nv)
 {
-    float sums[WORDS_MAX * 2 * VF];
+    float sums[WORDS_PIXELS * 2 * VF];
     UNROLL
     for (int i = 0; i < n; i++)
         UNROLL

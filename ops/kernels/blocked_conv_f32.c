@@ -137,7 +137,6 @@ static inline void panel_done(const struct attn_blocked_conv *d, const struct pl
 #define PANELS_CONV   struct attn_blocked_conv
 #define PANELS_WEIGHT uint16_t
 #define PANELS_PIXELS PIXELS
-#define PANELS_MAX    PIXELS
 #define PANELS_STEP   halves(d->w_type)
 #include "blocked_panels.h"
 

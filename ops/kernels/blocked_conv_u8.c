@@ -11,18 +11,15 @@
 #include "blocked_place.h"
 #include "bytes.h"
 
-/* By bytes of a vector and registers, as ATTN_EACH_ROW knows them. */
-#define MAX_16_16 4
-#define MAX_32_16 6
-#define MAX_16_32 12
-#define MAX_64_32 14
-#define WORDS_MAX ATTN_CAT4(MAX_, VEC_BYTES, _, ATTN_REGISTERS)
-enum {
-    PROMOTED = REGISTERS == 16 ? 4
-    : WORDS_MAX < 12           ? WORDS_MAX
-                               : 12,
-    WORDS_PIXELS = V_DOT != V_DOT_NONE ? WORDS_MAX : PROMOTED
-};
+/* Pixels of a tile by bytes of a vector, registers and V_DOT. */
+#define MAX_16_16V_DOT_NONE 4
+#define MAX_32_16V_DOT_NONE 4
+#define MAX_32_16V_DOT_U8   6
+#define MAX_16_32V_DOT_NONE 12
+#define MAX_16_32V_DOT_I8   12
+#define MAX_64_32V_DOT_NONE 12
+#define MAX_64_32V_DOT_U8   14
+#define WORDS_PIXELS        ATTN_CAT(ATTN_CAT4(MAX_, VEC_BYTES, _, ATTN_REGISTERS), V_DOT)
 typedef uint32_t v_u32_u __attribute__((vector_size(VEC_BYTES), aligned(1), may_alias));
 
 static ALWAYS_INLINE v_u32 load_words(const void *p) { return *(const v_u32_u *)p; }
@@ -85,10 +82,50 @@ static ALWAYS_INLINE const uint8_t *words_pixel(const struct attn_blocked_bytes 
     return d->x + offset;
 }
 
-/* What all results share is copied: they may lie anywhere, for all that the compiler knows. */
+static ALWAYS_INLINE int64_t place_of(int64_t y_block, int64_t column, int64_t pixel)
+{
+    return column / ATTN_BLOCK * y_block + column % ATTN_BLOCK + pixel * ATTN_BLOCK;
+}
+
+/* Sums of n pixels and nv vectors of columns, as rows of two vectors, become results. What all
+ * results share is copied: they may lie anywhere, for all that the compiler knows. */
+static __attribute__((noinline)) void put_sums(const struct attn_blocked_bytes *d,
+                                               const uint32_t *sums,
+                                               const struct place *at, int64_t n,
+                                               int64_t nv)
+{
+    const struct attn_requantize to = d->to;
+    const uint32_t *const w_zero = d->w_zero, *const x_sums = d->x_sums;
+    const int64_t pixel = at->pixel, y_block = d->y_block;
+    uint8_t *const y = d->y;
+    for (int64_t v = 0; v < nv; v++) {
+        const int64_t column = at->column + v * VF;
+        const v_f32 factor = v_load(to.factor + column);
+        int64_t place = place_of(y_block, column, pixel);
+        for (int64_t i = 0; i < n; i++, place += ATTN_BLOCK) {
+            v_u32 sum = load_words(sums + (2 * i + v) * VF);
+            if (w_zero != NULL)
+                sum -= load_words(w_zero + column) * (x_sums[pixel + i] - (v_u32){ 0 });
+            v_store_bytes(y + place, bytes_of(&to, sum, factor, place));
+        }
+    }
+}
+
+/* The largest tiles, which do most of the work, are finished in registers; all others share
+ * put_sums(). */
 static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*acc)[2],
                                     const struct place *at, const int n, const int nv)
 {
+    if (n <= WORDS_PIXELS * 2 / 3) {
+        uint32_t sums[WORDS_PIXELS * 2 * VF];
+        UNROLL
+        for (int i = 0; i < n; i++)
+            UNROLL
+        for (int v = 0; v < nv; v++)
+            memcpy(sums + (2 * i + v) * VF, &acc[i][v], sizeof acc[i][v]);
+        put_sums(d, sums, at, n, nv);
+        return;
+    }
     const struct attn_requantize to = d->to;
     const int64_t pixel = at->pixel, first = at->column, y_block = d->y_block;
     const uint32_t *const w_zero = d->w_zero, *const x_sums = d->x_sums;
@@ -97,8 +134,7 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*
     for (int v = 0; v < nv; v++) {
         const int64_t column = first + v * VF;
         const v_f32 factor = v_load(to.factor + column);
-        const int64_t place =
-            column / ATTN_BLOCK * y_block + column % ATTN_BLOCK + pixel * ATTN_BLOCK;
+        const int64_t place = place_of(y_block, column, pixel);
         uint8_t *const y = all + place;
         if (w_zero != NULL) {
             const v_u32 zero = load_words(w_zero + column);

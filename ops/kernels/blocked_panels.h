@@ -9,7 +9,7 @@
  *   PANELS_CONV    the struct of the kernel
  *   PANELS_WEIGHT  the type that its weights are read as
  *   PANELS_STEP    the number of them that one column of a row has; the expression may read d
- *   PANELS_PIXELS  the pixels of a tile, at most PANELS_MAX, a number that ATTN_EACH_ROW accepts
+ *   PANELS_PIXELS  the pixels of a tile, a number that ATTN_EACH_ROW accepts
  *   run_tile(d, at, n, nv)       computes n pixels and nv vectors of columns at `at`, a struct
  *                                place; n and nv are constants
  *   run_beside(d, at, n, nv)     the same for pixels that are PANELS_BESIDE elements apart; only
@@ -28,11 +28,11 @@ enum { PANEL = 2 * VF > ATTN_BLOCK ? 2 * VF : ATTN_BLOCK };
     {                                                                                    \
         run_tile(d, at, n, nv);                                                          \
     }
-ATTN_EACH_ROW(PANELS_MAX, TILE, 1)
-ATTN_EACH_ROW(PANELS_MAX, TILE, 2)
+ATTN_EACH_ROW(PANELS_PIXELS, TILE, 1)
+ATTN_EACH_ROW(PANELS_PIXELS, TILE, 2)
 #define ENTRY(n, nv) tile_##n##x##nv,
-static void (*const tiles[2][PANELS_MAX])(const PANELS_CONV *, const struct place *) = {
-    { ATTN_EACH_ROW(PANELS_MAX, ENTRY, 1) }, { ATTN_EACH_ROW(PANELS_MAX, ENTRY, 2) },
+static void (*const tiles[2][PANELS_PIXELS])(const PANELS_CONV *, const struct place *) = {
+    { ATTN_EACH_ROW(PANELS_PIXELS, ENTRY, 1) }, { ATTN_EACH_ROW(PANELS_PIXELS, ENTRY, 2) },
 };
 #undef ENTRY
 #undef TILE
@@ -42,7 +42,7 @@ static void (*const tiles[2][PANELS_MAX])(const PANELS_CONV *, const struct plac
 #define BESIDE(i)                                                                        \
     static void beside_##i(const PANELS_CONV *d, const struct place *at)                 \
     {                                                                                    \
-        run_beside(d, at, PANELS_MAX - (i), 2);                                          \
+        run_beside(d, at, PANELS_PIXELS - (i), 2);                                          \
     }
 BESIDE(0)
 BESIDE(1)
@@ -58,7 +58,7 @@ static bool are_beside(const PANELS_CONV *d, int64_t first, int64_t end)
     int32_t apart = 0;
     for (int64_t i = first + 1; i < end; i++)
         apart |= (d->pixels[i] - d->pixels[i - 1]) ^ PANELS_BESIDE;
-    return apart == 0 && end - first > PANELS_MAX - 3;
+    return apart == 0 && end - first > PANELS_PIXELS - 3;
 }
 #endif
 
@@ -84,7 +84,7 @@ static void run_panel(const PANELS_CONV *d, struct place at, int64_t width,
             at.w = w + PANELS_STEP * c;
 #ifdef PANELS_BESIDE
             if (beside && nv == 2) {
-                tiles_beside[PANELS_MAX - (end - at.pixel)](d, &at);
+                tiles_beside[PANELS_PIXELS - (end - at.pixel)](d, &at);
                 continue;
             }
 #endif

@@ -4,7 +4,7 @@
  * column, which is multiplied by a word of every pixel.
  *
  * In: WORDS_CONV, the struct of the kernel; WORDS_SUM, the vector of sums; WORDS_PIXELS,
- * the pixels of a tile, up to WORDS_MAX, which ATTN_EACH_ROW knows; WORDS_BESIDE, the elements of x
+ * the pixels of a tile, a number that ATTN_EACH_ROW accepts; WORDS_BESIDE, the elements of x
  * from a pixel to the one beside it, and WORDS_BYTES, their bytes; and for that struct
  *   words_first(d, column)       the numbers that sums begin with
  *   words_add(sum, weight, word) of a struct wide by promote(words), and a word of each
@@ -25,7 +25,7 @@ static ALWAYS_INLINE v_u32 word_at(const uint8_t *x)
 static ALWAYS_INLINE void words_tile(const WORDS_CONV *d, const struct place *at,
                                      const int n, const int nv, const bool beside)
 {
-    WORDS_SUM acc[WORDS_MAX][2];
+    WORDS_SUM acc[WORDS_PIXELS][2];
     const int32_t *pixels = d->pixels + at->pixel;
     const uint8_t *w = at->w;
     const int64_t w_row = at->w_row;
@@ -38,7 +38,7 @@ static ALWAYS_INLINE void words_tile(const WORDS_CONV *d, const struct place *at
             acc[i][v] = first;
     }
     for (int64_t t = 0; t < d->n_taps; t++) {
-        const uint8_t *x[WORDS_MAX];
+        const uint8_t *x[WORDS_PIXELS];
         UNROLL
         for (int i = 0; i < n; i++)
             x[i] = beside
@@ -78,7 +78,6 @@ static ALWAYS_INLINE void run_beside(const WORDS_CONV *d, const struct place *at
 #define PANELS_CONV   WORDS_CONV
 #define PANELS_WEIGHT uint8_t
 #define PANELS_PIXELS WORDS_PIXELS
-#define PANELS_MAX    WORDS_MAX
 #define PANELS_BESIDE WORDS_BESIDE
 enum { PANELS_STEP = 4 };
 #include "blocked_panels.h"

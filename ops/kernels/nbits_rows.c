@@ -392,7 +392,12 @@ void K(nbits_rows_f32)(float *c, ptrdiff_t c_row, const float *a, ptrdiff_t a_ro
                        size_t panel, size_t n, const float *bias)
 {
     v_f32 total[ATTN_NBITS_ROWS][2] = { { { 0 } } };
-    if (V_DOT != V_DOT_NONE && digits != NULL)
+    if (V_DOT != V_DOT_NONE &&
+        digits == NULL) { /* one text in floats for such sets, too */
+        K_OF_FLOATS(nbits_rows_f32)(c, c_row, a, a_row, m, b, NULL, panel, n, bias);
+        return;
+    }
+    if (V_DOT != V_DOT_NONE)
         rows_in_digits(total, digits, m, b, panel);
     else
         rows_in_floats(total, a, a_row, m, b, panel);
