@@ -84,6 +84,7 @@ static ALWAYS_INLINE void tile_products(const struct tile *t, v_f32 (*acc)[2],
     const float *a = t->a, *b = t->b;
     const ptrdiff_t a_row = transposed ? 1 : t->a_row, a_col = transposed ? t->a_col : 1;
     const ptrdiff_t b_row = t->b_row;
+    const int steps = transposed && mr * nv < 2 * MR ? 1 : steps_at_once(mr, nv);
     const char *next = t->next;
     const float *const *fetch = t->fetch, *const *last = fetch + t->n_fetch;
     size_t k = t->k;
@@ -102,9 +103,9 @@ static ALWAYS_INLINE void tile_products(const struct tile *t, v_f32 (*acc)[2],
             __builtin_prefetch(next, 0, 2); /* into L2: L1 is full of this panel */
         for (int line = 0; line < t->a_strip && fetch < last; line++)
             __builtin_prefetch(*fetch++, 0, 2);
-        for (int s = 0; s < STRIP; s += steps_at_once(mr, nv))
+        for (int s = 0; s < STRIP; s += steps)
             UNROLL
-        for (int u = 0; u < steps_at_once(mr, nv); u++, a += a_col, b += b_row)
+        for (int u = 0; u < steps; u++, a += a_col, b += b_row)
             GEMM_STEP(acc, a, a_row, b, mr, nv);
     }
     for (; k > 0; k--, a += a_col, b += b_row)
