@@ -7,12 +7,13 @@
 
 enum { MR = ATTN_F32_ROWS };
 
-/* How many steps of a tile are one text, a divisor of 8: beside 72 products a jump costs nothing,
- * and more steps of the large tiles would be a tenth of the library. Tiles of 8 x 2 vectors took
- * 1.1 times as long with four steps. */
+/* How many steps of a tile are one text, a divisor of 8. Tiles of up to 8 products a step need
+ * several to hide a jump, those of 9 to 16 are faster with two, and those of more with four where
+ * products are of pairs of bf16. */
 static ALWAYS_INLINE int steps_at_once(const int mr, const int nv)
 {
-    return mr * nv > 16 ? 4 : 8;
+    const int products = mr * nv;
+    return products > 16 ? 4 : products > 8 ? 2 : products > 4 ? 4 : 8;
 }
 
 /* acc[i] += a[i * a_row] * b for i < mr, nv vectors of b. */
