@@ -87,9 +87,10 @@
 #define ATTR_IGNORED(attribute) { .name = (attribute), .kind = ATTNRUN_ATTR_IGNORED }
 #define ATTR_END                { .name = NULL, .kind = ATTNRUN_ATTR_END }
 
-/* Every row starts with this: const attnrun_op_def op_softmax_13 = { OP_ROW, .name = … }.
- */
-#define OP_ROW .struct_size = sizeof(attnrun_op_def), .domain = ""
+/* Every row starts with this: const attnrun_op_def op_softmax_13 = { OP_ROW, .name = … }; those of
+ * other domains with OP_ROW_OF("attnrun"). */
+#define OP_ROW_OF(domain_) .struct_size = sizeof(attnrun_op_def), .domain = (domain_)
+#define OP_ROW             OP_ROW_OF("")
 
 /* An absent integer attribute where no value of its own can say so. */
 #define OP_INT_ABSENT INT64_MIN

@@ -367,8 +367,7 @@ static attn_status fused_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_fused_elementwise_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "FusedElementwise",
     .since = 1,
     .inputs = "x:T*!",

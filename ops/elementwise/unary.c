@@ -126,14 +126,13 @@ static attn_status unary_run(const attnrun_step *step, const attnrun_work *work)
 
 #define UNARY_ROW(object, row, op_domain, Name, first, group_types, attributes)          \
     const attnrun_op_def row = {                                                         \
-        .struct_size = sizeof(attnrun_op_def),                                           \
-        .domain = (op_domain),                                                           \
+        OP_ROW_OF(op_domain),                                                            \
         .name = (Name),                                                                  \
         .since = (first),                                                                \
-        .args_bytes = sizeof(struct unary_args),                                         \
         .inputs = "x:T",                                                                 \
         .outputs = "y:T",                                                                \
         .types = "T=" group_types,                                                       \
+        .args_bytes = sizeof(struct unary_args),                                         \
         .attrs = (attributes),                                                           \
         .infer = unary_infer,                                                            \
         .run = unary_run,                                                                \

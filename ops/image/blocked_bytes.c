@@ -209,8 +209,7 @@ static attn_status blocked_bytes_run(const attnrun_step *step, const attnrun_wor
 }
 
 const attnrun_op_def op_blocked_qlinear_conv_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "BlockedQLinearConv",
     .since = 1,
     .args_bytes = sizeof(struct blocked_bytes_args),

@@ -422,8 +422,7 @@ static attn_status blocked_conv_run(const attnrun_step *step, const attnrun_work
 }
 
 const attnrun_op_def op_blocked_conv_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "BlockedConv",
     .since = 1,
     .args_bytes = sizeof(struct blocked_conv_args),

@@ -94,8 +94,7 @@ static attn_status blocked_gate_run(const attnrun_step *step, const attnrun_work
 }
 
 const attnrun_op_def op_blocked_gate_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "BlockedGate",
     .since = 1,
     .state_bytes = sizeof(struct gate_state),

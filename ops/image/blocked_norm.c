@@ -110,8 +110,7 @@ static attn_status blocked_norm_run(const attnrun_step *step, const attnrun_work
 }
 
 const attnrun_op_def op_blocked_norm_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "BlockedNorm",
     .since = 1,
     .args_bytes = sizeof(struct norm_args),

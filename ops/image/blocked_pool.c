@@ -151,8 +151,7 @@ static attn_status blocked_pool_run(const attnrun_step *step, const attnrun_work
 }
 
 const attnrun_op_def op_blocked_pool_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "BlockedPool",
     .since = 1,
     .args_bytes = sizeof(struct blocked_pool_args),
@@ -235,8 +234,7 @@ static attn_status blocked_mean_run(const attnrun_step *step, const attnrun_work
 }
 
 const attnrun_op_def op_blocked_mean_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "BlockedMean",
     .since = 1,
     .args_bytes = sizeof(struct mean_args),

@@ -180,8 +180,7 @@ static attn_status from_blocked_run(const attnrun_step *step, const attnrun_work
 }
 
 const attnrun_op_def op_to_blocked_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "ToBlocked",
     .since = 1,
     .args_bytes = sizeof(struct reorder_args),
@@ -196,8 +195,7 @@ const attnrun_op_def op_to_blocked_1 = {
 };
 
 const attnrun_op_def op_from_blocked_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "FromBlocked",
     .since = 1,
     .args_bytes = sizeof(struct reorder_args),

@@ -554,8 +554,7 @@ static attn_status separable_run(const attnrun_step *step, const attnrun_work *w
 }
 
 const attnrun_op_def op_blocked_separable_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "BlockedSeparable",
     .since = 1,
     .args_bytes = sizeof(struct separable_args),

@@ -337,8 +337,7 @@ static const attnrun_attr_def fused_attrs[] = { WINDOW_ATTR_ROWS,
                                                 ATTR_END };
 
 const attnrun_op_def op_fused_conv_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "FusedConv",
     .since = 1,
     .args_bytes = sizeof(struct conv_args),
@@ -366,8 +365,7 @@ static const attnrun_attr_def ms_fused_attrs[] = {
 };
 
 const attnrun_op_def op_ms_fused_conv_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "FusedConv",
     .since = 1,
     .args_bytes = sizeof(struct conv_args),

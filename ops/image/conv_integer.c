@@ -199,8 +199,7 @@ static const attnrun_attr_def ms_qlinear_conv_attrs[] = {
 
 #define QLINEAR_CONV(row, domain_, since_, attrs_)                                       \
     const attnrun_op_def row = {                                                         \
-        .struct_size = sizeof(attnrun_op_def),                                           \
-        .domain = domain_,                                                               \
+        OP_ROW_OF(domain_),                                                              \
         .name = "QLinearConv",                                                           \
         .since = since_,                                                                 \
         .args_bytes = sizeof(struct conv_integer_args),                                  \

@@ -562,8 +562,7 @@ static const attnrun_attr_def dynamic_pads_attrs[] = {
     ATTR_END
 };
 const attnrun_op_def op_conv_transpose_with_dynamic_pads_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "ConvTransposeWithDynamicPads",
     .since = 1,
     .args_bytes = sizeof(struct conv_transpose_args),

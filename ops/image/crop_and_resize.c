@@ -142,8 +142,7 @@ static attn_status crop_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_crop_and_resize_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "CropAndResize",
     .since = 1,
     .inputs = "X:T rois:T batch_indices:i32 crop_size:i32",

@@ -247,8 +247,7 @@ static attn_status grid_run(const attnrun_step *step, const attnrun_work *work)
 
 #define GRID_SAMPLE(row, domain_, since_, attrs_)                                        \
     const attnrun_op_def row = {                                                         \
-        .struct_size = sizeof(attnrun_op_def),                                           \
-        .domain = domain_,                                                               \
+        OP_ROW_OF(domain_),                                                              \
         .name = "GridSample",                                                            \
         .since = since_,                                                                 \
         .args_bytes = sizeof(struct grid_args),                                          \

@@ -63,8 +63,7 @@ static attn_status nhwc_max_pool_run(const attnrun_step *step, const attnrun_wor
 }
 
 const attnrun_op_def op_nhwc_max_pool_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "NhwcMaxPool",
     .since = 1,
     .inputs = "x:T",

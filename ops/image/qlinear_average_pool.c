@@ -92,8 +92,7 @@ static attn_status qlinear_pool_run(const attnrun_step *step, const attnrun_work
 }
 
 const attnrun_op_def op_qlinear_average_pool_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "QLinearAveragePool",
     .since = 1,
     .inputs = "X:T x_scale:f32 x_zero_point:T? y_scale:f32 y_zero_point:T?",

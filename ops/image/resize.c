@@ -356,8 +356,7 @@ static attn_status upsample_7_infer(attnrun_step *step)
 
 #define RESIZE(row, domain_, name_, since_, inputs_, types_, attrs_, infer_)             \
     const attnrun_op_def row = {                                                         \
-        .struct_size = sizeof(attnrun_op_def),                                           \
-        .domain = domain_,                                                               \
+        OP_ROW_OF(domain_),                                                              \
         .name = name_,                                                                   \
         .since = since_,                                                                 \
         .args_bytes = sizeof(struct resize_args),                                        \

@@ -100,8 +100,7 @@ static attn_status pick_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_pick_class_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "PickClass",
     .since = 1,
     .inputs = "x:T target:I weight:T? shift:T?",

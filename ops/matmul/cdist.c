@@ -109,8 +109,7 @@ static attn_status cdist_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_cdist_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "CDist",
     .since = 1,
     .inputs = "A:T B:T",

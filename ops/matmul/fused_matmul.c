@@ -148,8 +148,7 @@ static attn_status fused_matmul_run(const attnrun_step *step, const attnrun_work
 }
 
 const attnrun_op_def op_fused_matmul_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "FusedMatMul",
     .since = 1,
     .inputs = "A:T B:T bias:T? residual:T?",
@@ -168,8 +167,7 @@ const attnrun_op_def op_fused_matmul_1 = {
 
 #define MS_MATMUL(row, name_)                                                            \
     const attnrun_op_def row = {                                                         \
-        .struct_size = sizeof(attnrun_op_def),                                           \
-        .domain = "com.microsoft",                                                       \
+        OP_ROW_OF("com.microsoft"),                                                      \
         .name = name_,                                                                   \
         .since = 1,                                                                      \
         .inputs = "A:T B:T",                                                             \

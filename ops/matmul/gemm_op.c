@@ -250,8 +250,7 @@ const attnrun_op_def op_gemm_1 = {
 };
 
 const attnrun_op_def op_ms_fused_gemm_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "FusedGemm",
     .since = 1,
     .inputs = "A:T B:T C:T?",

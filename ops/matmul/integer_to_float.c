@@ -120,8 +120,7 @@ static attn_status integer_run(const attnrun_step *step, const attnrun_work *wor
 }
 
 const attnrun_op_def op_matmul_integer_to_float_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "MatMulIntegerToFloat",
     .since = 1,
     .inputs =
@@ -189,8 +188,7 @@ static attn_status dynamic_run(const attnrun_step *step, const attnrun_work *wor
 }
 
 const attnrun_op_def op_dynamic_quantize_matmul_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "DynamicQuantizeMatMul",
     .since = 1,
     .inputs = "A:T1 B:T2 b_scale:T1 b_zero_point:T2? bias:T1?",

@@ -94,8 +94,7 @@ static attn_status inverse_run(const attnrun_step *step, const attnrun_work *wor
 }
 
 const attnrun_op_def op_inverse_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "Inverse",
     .since = 1,
     .inputs = "X:T",

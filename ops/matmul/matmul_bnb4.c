@@ -147,8 +147,7 @@ static attn_status bnb4_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_matmul_bnb4_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "MatMulBnb4",
     .since = 1,
     .inputs = "A:T1 B:u8 absmax:T1",

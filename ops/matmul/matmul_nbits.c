@@ -211,8 +211,7 @@ static attn_status nbits_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_matmul_nbits_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "MatMulNBits",
     .since = 1,
     .inputs = "A:T1 B:u8 scales:T1 zero_points:T3? g_idx:i32? bias:T1?",

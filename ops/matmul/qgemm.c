@@ -160,8 +160,7 @@ static attn_status qgemm_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_qgemm_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "QGemm",
     .since = 1,
     .inputs = "A:TA a_scale:f32 a_zero_point:TA B:TB b_scale:f32 b_zero_point:TB C:i32? "

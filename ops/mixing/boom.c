@@ -206,8 +206,7 @@ static attn_status boom_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_boom_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "Boom",
     .since = 1,
     .inputs = "X:T W:T b:T?",

@@ -197,8 +197,7 @@ static attn_status fourier_run(const attnrun_step *step, const attnrun_work *wor
 }
 
 const attnrun_op_def op_fourier_mix_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "FourierMix",
     .since = 1,
     .inputs = "X:T",

@@ -285,8 +285,7 @@ static attn_status gating_run(const attnrun_step *step, const attnrun_work *work
 }
 
 const attnrun_op_def op_spatial_gating_unit_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "SpatialGatingUnit",
     .since = 1,
     .inputs = "X:T gamma:T beta:T Ws:T bs:T gate_res:T?",

@@ -151,8 +151,7 @@ static attn_status mixing_run(const attnrun_step *step, const attnrun_work *work
 }
 
 const attnrun_op_def op_token_mixing_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "TokenMixing",
     .since = 1,
     .inputs = "X:T W1:T W2:T b1:T? b2:T?",

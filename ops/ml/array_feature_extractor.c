@@ -59,8 +59,7 @@ static attn_status extract_run(const attnrun_step *step, const attnrun_work *wor
 }
 
 const attnrun_op_def op_ml_array_feature_extractor_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "ai.onnx.ml",
+    OP_ROW_OF("ai.onnx.ml"),
     .name = "ArrayFeatureExtractor",
     .since = 1,
     .inputs = "X:T Y:i64",

@@ -321,9 +321,8 @@ static attn_status encoder_run(const attnrun_step *step, const attnrun_work *wor
 
 #define ENCODER_ROW(row, onnx_name, version, args_type, attributes, in_types)            \
     const attnrun_op_def row = {                                                         \
-        .struct_size = sizeof(attnrun_op_def),                                           \
+        OP_ROW_OF("ai.onnx.ml"),                                                         \
         .flags = ATTNRUN_OP_NO_PROMOTION,                                                \
-        .domain = "ai.onnx.ml",                                                          \
         .name = onnx_name,                                                               \
         .since = version,                                                                \
         .inputs = "X:T",                                                                 \

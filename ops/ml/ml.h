@@ -5,9 +5,8 @@
 
 #include "../../runtime/op.h"
 
-#define ML_DOMAIN                                                                        \
-    .struct_size = sizeof(attnrun_op_def), .domain = "ai.onnx.ml", .since = 1
-#define ML_REALS "f32,f64,i64,i32"
+#define ML_DOMAIN OP_ROW_OF("ai.onnx.ml"), .since = 1
+#define ML_REALS  "f32,f64,i64,i32"
 
 enum ml_post { ML_NONE, ML_SOFTMAX, ML_LOGISTIC, ML_SOFTMAX_ZERO, ML_PROBIT };
 #define ML_POST_WORDS "NONE|SOFTMAX|LOGISTIC|SOFTMAX_ZERO|PROBIT"

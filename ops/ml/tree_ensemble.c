@@ -303,8 +303,7 @@ static attn_status ensemble_run(const attnrun_step *step, const attnrun_work *wo
 }
 
 const attnrun_op_def op_ml_tree_ensemble_5 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "ai.onnx.ml",
+    OP_ROW_OF("ai.onnx.ml"),
     .name = "TreeEnsemble",
     .since = 5,
     .inputs = "X:T",

@@ -40,8 +40,7 @@ static attn_status check_dims_expand(const attnrun_step *step, attnrun_body *bod
 }
 
 const attnrun_op_def op_check_dims_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "CheckDims",
     .since = 1,
     .inputs = "x:T like:U",

@@ -150,8 +150,7 @@ static attn_status unpack_run(const attnrun_step *step, const attnrun_work *work
 }
 
 const attnrun_op_def op_pack_tokens_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "PackTokens",
     .since = 1,
     .inputs = "x:T tokens:i64 shape_like:U",
@@ -163,8 +162,7 @@ const attnrun_op_def op_pack_tokens_1 = {
     .unaligned_in = 1 << X | 1 << SHAPE_LIKE,
 };
 const attnrun_op_def op_unpack_tokens_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "UnpackTokens",
     .since = 1,
     .inputs = "x:T samples:i64 shape_like:U",

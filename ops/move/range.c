@@ -167,8 +167,7 @@ const attnrun_op_def op_range_11 = { RANGE_ROW, .since = 11 };
 const attnrun_op_def op_range_27 = { RANGE_ROW, .since = 27,
                                      .args_bytes = sizeof(struct range_args),
                                      .attrs = range_27_attrs };
-const attnrun_op_def op_ms_range_1 = { .struct_size = sizeof(attnrun_op_def),
-                                       .domain = "com.microsoft",
+const attnrun_op_def op_ms_range_1 = { OP_ROW_OF("com.microsoft"),
                                        .name = "Range",
                                        .since = 1,
                                        .inputs = "start:T limit:T delta:T?",

@@ -88,8 +88,7 @@ static attn_status unfold_run(const attnrun_step *step, const attnrun_work *work
 }
 
 const attnrun_op_def op_unfold_tensor_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "UnfoldTensor",
     .since = 1,
     .inputs = "input:T",

@@ -269,15 +269,9 @@ static attn_status flat_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_ms_unique_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
-    .flags = ATTNRUN_OP_DYNAMIC,
-    .name = "Unique",
-    .since = 1,
-    .inputs = "x:f32",
-    .outputs = "y:f32 idx:i64 counts:i64",
-    .infer = flat_infer,
-    .run = flat_run,
-    .cost = "O(n log n)",
-    .source = "ONNX Runtime contrib operators",
+    OP_ROW_OF("com.microsoft"), .flags = ATTNRUN_OP_DYNAMIC,
+    .name = "Unique",           .since = 1,
+    .inputs = "x:f32",          .outputs = "y:f32 idx:i64 counts:i64",
+    .infer = flat_infer,        .run = flat_run,
+    .cost = "O(n log n)",       .source = "ONNX Runtime contrib operators",
 };

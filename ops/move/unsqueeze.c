@@ -83,12 +83,8 @@ static attn_status expand_dims_infer(attnrun_step *step)
                                    rank >= 0 && rank < ATTNRUN_MAX_RANK ? rank + 1 : -1);
 }
 
-const attnrun_op_def op_ms_expand_dims_1 = { .struct_size = sizeof(attnrun_op_def),
-                                             .domain = "com.microsoft",
-                                             .name = "ExpandDims",
-                                             .since = 1,
-                                             .inputs = "X:T axis:i32",
-                                             .outputs = "Y:T",
-                                             .types = "T=all",
-                                             .infer = expand_dims_infer,
-                                             .run = op_view_run };
+const attnrun_op_def op_ms_expand_dims_1 = {
+    OP_ROW_OF("com.microsoft"), .name = "ExpandDims", .since = 1,
+    .inputs = "X:T axis:i32",   .outputs = "Y:T",     .types = "T=all",
+    .infer = expand_dims_infer, .run = op_view_run
+};

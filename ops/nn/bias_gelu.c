@@ -36,8 +36,7 @@ static attn_status fast_gelu_expand(const attnrun_step *step, attnrun_body *body
 
 #define GELU_ROW(row, onnx_name, takes, formula)                                         \
     const attnrun_op_def row = {                                                         \
-        .struct_size = sizeof(attnrun_op_def),                                           \
-        .domain = "com.microsoft",                                                       \
+        OP_ROW_OF("com.microsoft"),                                                      \
         .name = onnx_name,                                                               \
         .since = 1,                                                                      \
         .inputs = takes,                                                                 \

@@ -246,8 +246,7 @@ static attn_status embed_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_embed_layer_normalization_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "EmbedLayerNormalization",
     .since = 1,
     .inputs = "input_ids:i32 segment_ids:i32? word_embedding:T position_embedding:T "
@@ -264,8 +263,7 @@ const attnrun_op_def op_embed_layer_normalization_1 = {
 };
 
 const attnrun_op_def op_q_embed_layer_normalization_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "QEmbedLayerNormalization",
     .since = 1,
     .inputs = "input_ids:i32 segment_ids:i32? word_embedding_quant:T2 "

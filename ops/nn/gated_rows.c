@@ -88,8 +88,7 @@ static attn_status norm_expand(const attnrun_step *step, attnrun_body *body)
 }
 
 const attnrun_op_def op_gated_rms_norm_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "GatedRMSNorm",
     .since = 1,
     .inputs = "X:T scale:T gate:T",
@@ -137,8 +136,7 @@ static attn_status add_expand(const attnrun_step *step, attnrun_body *body)
 }
 
 const attnrun_op_def op_gated_add_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "GatedAdd",
     .since = 1,
     .inputs = "X:T Y:T gate:T gate_weight:T?",
@@ -180,8 +178,7 @@ static attn_status gate_expand(const attnrun_step *step, attnrun_body *body)
 }
 
 const attnrun_op_def op_linear_attention_gate_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "LinearAttentionGate",
     .since = 1,
     .inputs = "a:T dt_bias:TF decay_scale:TF b:T?",

@@ -151,8 +151,7 @@ static attn_status moe_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_ms_moe_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "MoE",
     .since = 1,
     .args_bytes = sizeof(struct mixture_args),

@@ -322,8 +322,7 @@ static attn_status qmoe_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_ms_qmoe_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "QMoE",
     .since = 1,
     .args_bytes = sizeof(struct qmoe_args),

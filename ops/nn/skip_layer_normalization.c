@@ -128,8 +128,7 @@ static attn_status skip_simplified_run(const attnrun_step *step, const attnrun_w
 }
 
 const attnrun_op_def op_skip_layer_normalization_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "SkipLayerNormalization",
     .since = 1,
     .inputs = "input:T skip:T gamma:T beta:T? bias:T?",
@@ -145,8 +144,7 @@ const attnrun_op_def op_skip_layer_normalization_1 = {
 };
 
 const attnrun_op_def op_skip_simplified_layer_normalization_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "SkipSimplifiedLayerNormalization",
     .since = 1,
     .inputs = "input:T skip:T gamma:T bias:T?",

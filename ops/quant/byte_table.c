@@ -28,13 +28,7 @@ static attn_status byte_table_run(const attnrun_step *step, const attnrun_work *
 }
 
 const attnrun_op_def op_byte_table_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
-    .name = "ByteTable",
-    .since = 1,
-    .inputs = "X:u8 table:u8",
-    .outputs = "Y:u8",
-    .infer = byte_table_infer,
-    .run = byte_table_run,
-    .cost = "O(n)",
+    OP_ROW_OF("attnrun.fused"), .name = "ByteTable", .since = 1,
+    .inputs = "X:u8 table:u8",  .outputs = "Y:u8",   .infer = byte_table_infer,
+    .run = byte_table_run,      .cost = "O(n)",
 };

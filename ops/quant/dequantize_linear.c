@@ -102,8 +102,7 @@ static const attnrun_attr_def ms_dequantize_attrs[] = {
     ATTR_INT(struct dequantize_args, axis, 1), ATTR_END
 };
 const attnrun_op_def op_ms_dequantize_linear_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "DequantizeLinear",
     .since = 1,
     .inputs = "x:T1 x_scale:T2 x_zero_point:T1?",

@@ -202,8 +202,7 @@ static attn_status gather_run(const attnrun_step *step, const attnrun_work *work
 }
 
 const attnrun_op_def op_gather_block_quantized_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "GatherBlockQuantized",
     .since = 1,
     .inputs = "data:T1 indices:I scales:T2 zero_points:T1?",

@@ -132,8 +132,7 @@ static attn_status mul_run(const attnrun_step *step, const attnrun_work *work)
 
 #define BINARY(row, name_, run_)                                                         \
     const attnrun_op_def row = {                                                         \
-        .struct_size = sizeof(attnrun_op_def),                                           \
-        .domain = "com.microsoft",                                                       \
+        OP_ROW_OF("com.microsoft"),                                                      \
         .name = name_,                                                                   \
         .since = 1,                                                                      \
         .inputs = "A:T A_scale:f32 A_zero_point:T? B:T B_scale:f32 B_zero_point:T? "     \
@@ -192,8 +191,7 @@ static attn_status where_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_qlinear_where_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "QLinearWhere",
     .since = 1,
     .inputs =

@@ -110,8 +110,7 @@ static attn_status concat_run(const attnrun_step *step, const attnrun_work *work
 }
 
 const attnrun_op_def op_qlinear_concat_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "QLinearConcat",
     .since = 1,
     .inputs = "Y_scale:f32 Y_zero_point:T inputs:any*!",

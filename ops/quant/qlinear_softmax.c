@@ -84,8 +84,7 @@ static attn_status softmax_run(const attnrun_step *step, const attnrun_work *wor
 }
 
 const attnrun_op_def op_qlinear_softmax_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "QLinearSoftmax",
     .since = 1,
     .inputs = "X:T X_scale:f32 x_zero_point:T? y_scale:f32 y_zero_point:T",

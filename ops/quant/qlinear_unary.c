@@ -71,10 +71,10 @@ static attn_status leaky_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 #define UNARY_ROW(name_)                                                                 \
-    .struct_size = sizeof(attnrun_op_def), .domain = "com.microsoft", .name = name_,     \
-    .since = 1, .inputs = "X:T X_scale:f32 X_zero_point:T? Y_scale:f32 Y_zero_point:T?", \
-    .outputs = "Y:T", .types = "T=u8,i8", .infer = unary_infer, .cost = "O(n)",          \
-    .source = "ONNX Runtime contrib operators"
+    OP_ROW_OF("com.microsoft"), .name = name_, .since = 1,                               \
+        .inputs = "X:T X_scale:f32 X_zero_point:T? Y_scale:f32 Y_zero_point:T?",         \
+        .outputs = "Y:T", .types = "T=u8,i8", .infer = unary_infer, .cost = "O(n)",      \
+        .source = "ONNX Runtime contrib operators"
 const attnrun_op_def op_qlinear_sigmoid_1 = { UNARY_ROW("QLinearSigmoid"),
                                               .run = sigmoid_run };
 const attnrun_op_def op_qlinear_leaky_relu_1 = { UNARY_ROW("QLinearLeakyRelu"),

@@ -155,8 +155,7 @@ static const attnrun_attr_def ms_quantize_attrs[] = {
     ATTR_INT(struct quantize_args, axis, 1), ATTR_END
 };
 const attnrun_op_def op_ms_quantize_linear_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "QuantizeLinear",
     .since = 1,
     .inputs = "x:T1 y_scale:T1 y_zero_point:T2?",

@@ -141,8 +141,7 @@ static attn_status dynamic_lstm_run(const attnrun_step *step, const attnrun_work
 }
 
 const attnrun_op_def op_ms_dynamic_quantize_lstm_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "DynamicQuantizeLSTM",
     .since = 1,
     .args_bytes = sizeof(struct recurrent_args),

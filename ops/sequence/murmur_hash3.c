@@ -77,8 +77,7 @@ static attn_status murmur_run(const attnrun_step *step, const attnrun_work *work
 }
 
 const attnrun_op_def op_murmur_hash3_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "MurmurHash3",
     .since = 1,
     .inputs = "X:T1",

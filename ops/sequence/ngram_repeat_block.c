@@ -69,8 +69,7 @@ static attn_status ngram_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_ngram_repeat_block_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "NGramRepeatBlock",
     .since = 1,
     .inputs = "input_ids:i64 scores:f32",

@@ -356,8 +356,7 @@ static attn_status tokenizer_run(const attnrun_step *step, const attnrun_work *w
 }
 
 const attnrun_op_def op_tokenizer_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .flags = ATTNRUN_OP_DYNAMIC,
     .name = "Tokenizer",
     .since = 1,

@@ -185,8 +185,7 @@ static attn_status training_expand(const attnrun_step *step, attnrun_body *body)
 
 #define TRAINING_ROW(row, onnx_name, optimizer, attributes)                              \
     const attnrun_op_def row = {                                                         \
-        .struct_size = sizeof(attnrun_op_def),                                           \
-        .domain = "ai.onnx.preview.training",                                            \
+        OP_ROW_OF("ai.onnx.preview.training"),                                           \
         .name = onnx_name,                                                               \
         .since = 1,                                                                      \
         .inputs = "R:R T:i64 inputs:T*!",                                                \

@@ -191,8 +191,7 @@ static attn_status bam_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_bam_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "BAM",
     .since = 1,
     .inputs = "x:T cw0:T cb0:T? cw1:T cb1:T? sw0:T sb0:T? swm:T? sbm:T? sw1:T sb1:T? "

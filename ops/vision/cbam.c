@@ -447,8 +447,7 @@ static attn_status cbam_run(const attnrun_step *step, const attnrun_work *work)
 
 #define CBAM(row, domain_, name_, attrs_, infer_, source_)                               \
     const attnrun_op_def row = {                                                         \
-        .struct_size = sizeof(attnrun_op_def),                                           \
-        .domain = domain_,                                                               \
+        OP_ROW_OF(domain_),                                                              \
         .name = name_,                                                                   \
         .since = 1,                                                                      \
         .inputs = "x:T w1:T? b1:T? w2:T? b2:T? ws:T? bs:T? identity:T?",                 \

@@ -290,8 +290,7 @@ static attn_status external_check_packed(const attnrun_pack *pack, int64_t bytes
 }
 
 const attnrun_op_def op_external_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "ExternalAttention",
     .since = 1,
     .inputs = "x:T mk:T mv:T bv:T? identity:T?",

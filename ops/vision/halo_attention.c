@@ -206,8 +206,7 @@ static attn_status halo_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_halo_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "HaloAttention",
     .since = 1,
     .inputs = "x:T wq:T wk:T wv:T rel_h:T? rel_w:T? bq:T? bk:T? bv:T? wo:T? bo:T?",

@@ -443,8 +443,7 @@ static attn_status involution_run(const attnrun_step *step, const attnrun_work *
 }
 
 const attnrun_op_def op_involution_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "Involution",
     .since = 1,
     .inputs = "x:T w1:T? b1:T? w2:T? b2:T? kernel:T?",

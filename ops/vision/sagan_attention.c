@@ -236,8 +236,7 @@ static attn_status sagan_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 }
 
 const attnrun_op_def op_sagan_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "SAGANAttention",
     .since = 1,
     .inputs = "x:T wq:T bq:T? wk:T bk:T? wv:T bv:T? gamma:T wo:T? bo:T?",

@@ -261,8 +261,7 @@ static attn_status sk_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_sk_select_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "SKSelect",
     .since = 1,
     .inputs = "w1:T b1:T? wsel:T bsel:T? identity:T? f:T*",

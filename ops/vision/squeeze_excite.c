@@ -255,8 +255,7 @@ static attn_status se_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_squeeze_excite_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "SqueezeExcite",
     .since = 1,
     .inputs = "x:T w1:T b1:T? w2:T? b2:T? identity:T?",

@@ -42,7 +42,7 @@ def sources():
         text = path.read_text(encoding="utf-8")
         for row in re.findall(r"attnrun_op_def [a-z_0-9]+ = \{(.*?)\n\};", text, re.S):
             name = re.search(r'\.name = "(\w+)"', row)
-            if name and '.domain = "attnrun"' in row:
+            if name and 'OP_ROW_OF("attnrun")' in row:
                 found[name[1]] = path
         for name in re.findall(r'^[A-Z]+\(op_\w+, "attnrun", "(\w+)"', text, re.M):
             found[name] = path  # of a row that a macro writes

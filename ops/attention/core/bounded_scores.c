@@ -136,8 +136,7 @@ static attn_status bounded_run(const attnrun_step *step, const attnrun_work *wor
 }
 
 const attnrun_op_def op_bounded_scores_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "BoundedScores",
     .since = 1,
     .inputs = "q:T k:T",

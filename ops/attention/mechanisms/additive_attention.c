@@ -74,8 +74,7 @@ static attn_status additive_run(const attnrun_step *step, const attnrun_work *wo
 }
 
 const attnrun_op_def op_additive_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "AdditiveAttention",
     .since = 1,
     .inputs = "query:T keys:T v:T bias:T? values:T? key_mask:b8?",

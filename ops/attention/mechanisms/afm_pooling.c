@@ -252,8 +252,7 @@ static attn_status afm_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_afm_pooling_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "AFMPooling",
     .since = 1,
     .inputs = "E:T W:T h:T b:T? field_mask:b8?",

@@ -199,8 +199,7 @@ static attn_status pooling_run(const attnrun_step *step, const attnrun_work *wor
 }
 
 const attnrun_op_def op_attention_pooling_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "AttentionPooling",
     .since = 1,
     .inputs = "X:T W:T c:T b:T? c_bias:T? key_mask:b8?",

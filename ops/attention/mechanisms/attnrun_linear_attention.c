@@ -430,8 +430,7 @@ static attn_status attnrun_linear_run(const attnrun_step *step, const attnrun_wo
 }
 
 const attnrun_op_def op_attnrun_linear_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "LinearAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T key_mask:b8? past_kv:T? past_z:T?",

@@ -257,8 +257,7 @@ static attn_status longformer_run(const attnrun_step *step, const attnrun_work *
 }
 
 const attnrun_op_def op_attnrun_longformer_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "LongformerAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T key_mask:b8? global_mask:b8? Qg:T? Kg:T? Vg:T? X:T? Wqg:T? "

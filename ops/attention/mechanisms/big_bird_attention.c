@@ -155,8 +155,7 @@ static attn_status big_bird_run(const attnrun_step *step, const attnrun_work *wo
 }
 
 const attnrun_op_def op_big_bird_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "BigBirdAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T rand_blocks:I? key_mask:b8?",

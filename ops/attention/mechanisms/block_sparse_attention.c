@@ -133,8 +133,7 @@ static attn_status block_sparse_run(const attnrun_step *step, const attnrun_work
 }
 
 const attnrun_op_def op_block_sparse_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "BlockSparseAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T row_ptr:I col_idx:J key_mask:b8?",

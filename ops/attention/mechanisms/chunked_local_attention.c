@@ -145,8 +145,7 @@ static attn_status chunked_run(const attnrun_step *step, const attnrun_work *wor
 }
 
 const attnrun_op_def op_chunked_local_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "ChunkedLocalAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T key_mask:b8?",

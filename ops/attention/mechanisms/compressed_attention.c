@@ -555,8 +555,7 @@ static attn_status compressed_run(const attnrun_step *step, const attnrun_work *
 }
 
 const attnrun_op_def op_compressed_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "CompressedAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T Wk:T bk:T? Wv:T? bv:T? null_k:T? null_v:T? key_mask:b8?",

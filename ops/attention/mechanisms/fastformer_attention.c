@@ -274,8 +274,7 @@ static attn_status fastformer_run(const attnrun_step *step, const attnrun_work *
 }
 
 const attnrun_op_def op_fastformer_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "FastformerAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T Wq:T Wk:T bq:T? bk:T? key_mask:b8?",

@@ -153,8 +153,7 @@ static attn_status layer_expand(const attnrun_step *step, attnrun_body *body)
 }
 
 const attnrun_op_def op_fastformer_layer_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "FastformerLayer",
     .since = 1,
     .inputs = "x:T Wq:T bq:T? Wqa:T bqa:T? Wk:T bk:T? Wka:T bka:T? Wt:T bt:T? mask:M?",

@@ -341,8 +341,7 @@ static attn_status lama_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_lama_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "LAMAAttention",
     .since = 1,
     .inputs = "X:T P:T Q:T context:T? key_mask:b8?",

@@ -288,8 +288,7 @@ static attn_status linformer_run(const attnrun_step *step, const attnrun_work *w
 }
 
 const attnrun_op_def op_linformer_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "LinformerAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T E:T F:T? E_bias:T? F_bias:T? key_mask:b8?",

@@ -131,8 +131,7 @@ static attn_status local_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_local_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "LocalAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T key_mask:b8? global_mask:b8?",

@@ -312,8 +312,7 @@ static attn_status luong_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_luong_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "LuongAttention",
     .since = 1,
     .inputs = "query:T keys:T values:T? pos:T? v:T? key_mask:b8?",

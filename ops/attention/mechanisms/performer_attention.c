@@ -241,8 +241,7 @@ static attn_status performer_run(const attnrun_step *step, const attnrun_work *w
 }
 
 const attnrun_op_def op_performer_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "PerformerAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T projection:T? key_mask:b8?",

@@ -428,8 +428,7 @@ static attn_status reformer_run(const attnrun_step *step, const attnrun_work *wo
 }
 
 const attnrun_op_def op_reformer_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "ReformerAttention",
     .since = 1,
     .inputs = "QK:T V:T rotations:T? buckets:I? key_mask:b8?",

@@ -561,8 +561,7 @@ static attn_status routing_run(const attnrun_step *step, const attnrun_work *wor
 }
 
 const attnrun_op_def op_routing_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "RoutingAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T means:T mem_k:T? mem_v:T? key_mask:b8? query_mask:b8?",

@@ -97,8 +97,7 @@ static attn_status single_run(const attnrun_step *step, const attnrun_work *work
 }
 
 const attnrun_op_def op_single_head_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "SingleHeadAttention",
     .since = 1,
     .inputs = "Q:T memory:T q_gate:T? k_gate:T? v_gate:T? key_mask:b8?",

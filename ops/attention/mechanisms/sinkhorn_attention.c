@@ -570,8 +570,7 @@ static attn_status sinkhorn_run(const attnrun_step *step, const attnrun_work *wo
 }
 
 const attnrun_op_def op_sinkhorn_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "SinkhornAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T sort_logits:T? gumbel:T? null_k:T? null_v:T? key_mask:b8?",

@@ -218,8 +218,7 @@ static attn_status sparse_infer(attnrun_step *step)
 }
 
 const attnrun_op_def op_sparse_transformer_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "SparseTransformerAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T key_mask:b8?",

@@ -324,8 +324,7 @@ static attn_status synthetic_infer(attnrun_step *step)
 }
 
 const attnrun_op_def op_synthetic_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "SyntheticAttention",
     .since = 1,
     .inputs = "V:T q:T? k:T? hid:T? W2:T? b2:T? a:T? b:T? R:T? R1:T? R2:T? alpha:T? "

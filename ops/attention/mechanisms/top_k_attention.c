@@ -374,8 +374,7 @@ static attn_status top_k_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_top_k_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun",
+    OP_ROW_OF("attnrun"),
     .name = "TopKAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T key_mask:b8? attn_mask:b8?",

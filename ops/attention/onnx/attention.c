@@ -582,8 +582,7 @@ static const attnrun_attr_def fused_attention_attrs[] = {
 };
 
 const attnrun_op_def op_fused_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "FusedAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T attn_mask:U? past_key:T? past_value:T? nonpad_kv_seqlen:i64? "

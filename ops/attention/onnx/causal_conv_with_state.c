@@ -392,8 +392,7 @@ const attnrun_op_def op_causal_conv_with_state_27 = {
 };
 
 const attnrun_op_def op_ms_causal_conv_with_state_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "CausalConvWithState",
     .since = 1,
     .inputs = "input:T weight:T bias:T? past_state:T?",
@@ -566,8 +565,7 @@ static attn_status varlen_run(const attnrun_step *step, const attnrun_work *work
 }
 
 const attnrun_op_def op_ms_varlen_causal_conv_with_state_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "VarlenCausalConvWithState",
     .since = 1,
     .inputs = "input:T weight:T cumulative_sequence_length:i32 bias:T? initial_state:T "

@@ -460,8 +460,7 @@ static attn_status decoder_run(const attnrun_step *step, const attnrun_work *wor
 }
 
 const attnrun_op_def op_decoder_masked_multi_head_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "DecoderMaskedMultiHeadAttention",
     .since = 1,
     .inputs = "query:T key:T? value:T? mask_index:i32? attention_bias:T? past_key:T? "

@@ -410,9 +410,8 @@ static attn_status flex_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_flex_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
+    OP_ROW_OF("ai.onnx.preview"),
     .flags = ATTNRUN_OP_GRAPHS,
-    .domain = "ai.onnx.preview",
     .name = "FlexAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T",

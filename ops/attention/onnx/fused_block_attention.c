@@ -157,8 +157,7 @@ static attn_status block_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_fused_block_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "FusedBlockAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T leaf:L*!",

@@ -275,8 +275,7 @@ static attn_status parts_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_fused_parts_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "FusedPartsAttention",
     .since = 1,
     .inputs = "Q:T part:T*",

@@ -118,8 +118,7 @@ static attn_status fused_rotary_run(const attnrun_step *step, const attnrun_work
 }
 
 const attnrun_op_def op_fused_rotary_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "FusedRotary",
     .since = 1,
     .inputs = "x:T cosine:T sine:T",

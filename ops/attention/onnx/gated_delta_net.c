@@ -565,8 +565,7 @@ static attn_status delta_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_gated_delta_net_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "GatedDeltaNet",
     .since = 1,
     .inputs = "query:T key:T? value:T? cu_seqlens:i32? decay:TG? beta:TG? "

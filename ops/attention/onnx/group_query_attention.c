@@ -423,8 +423,7 @@ static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_group_query_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "GroupQueryAttention",
     .since = 1,
     .inputs = "query:T key:T? value:T? past_key:C? past_value:C? seqlens_k:i32 "

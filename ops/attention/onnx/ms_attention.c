@@ -63,8 +63,7 @@ static attn_status ms_attention_run(const attnrun_step *step, const attnrun_work
 }
 
 const attnrun_op_def op_ms_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "Attention",
     .since = 1,
     .inputs = "input:T weights:T bias:T? mask_index:i32? past:T? attention_bias:T? "

@@ -256,8 +256,7 @@ static attn_status ms_longformer_run(const attnrun_step *step, const attnrun_wor
 }
 
 const attnrun_op_def op_ms_longformer_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "LongformerAttention",
     .since = 1,
     .inputs = "input:T weight:T bias:T mask:T global_weight:T global_bias:T global:G",

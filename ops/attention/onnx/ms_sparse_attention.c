@@ -344,8 +344,7 @@ static attn_status sparse_run(const attnrun_step *step, const attnrun_work *work
 }
 
 const attnrun_op_def op_ms_sparse_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "SparseAttention",
     .since = 1,
     .inputs = "query:T key:T? value:T? past_key:T past_value:T block_row_indices:i32 "

@@ -360,8 +360,7 @@ static attn_status mha_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_multi_head_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "MultiHeadAttention",
     .since = 1,
     .inputs =

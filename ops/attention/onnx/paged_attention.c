@@ -579,8 +579,7 @@ static attn_status paged_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_paged_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "PagedAttention",
     .since = 1,
     .inputs =

@@ -114,8 +114,7 @@ static attn_status q_attention_run(const attnrun_step *step, const attnrun_work 
 }
 
 const attnrun_op_def op_q_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "QAttention",
     .since = 1,
     .inputs = "input:T1 weight:T2 bias:T3 input_scale:T3 weight_scale:T3 mask_index:i32? "

@@ -175,8 +175,7 @@ static attn_status ragged_attention_run(const attnrun_step *step,
 }
 
 const attnrun_op_def op_ragged_attention_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "attnrun.fused",
+    OP_ROW_OF("attnrun.fused"),
     .name = "RaggedAttention",
     .since = 1,
     .inputs = "Q:T K:T V:T samples:i64 shape_like:U leaf:L*!",

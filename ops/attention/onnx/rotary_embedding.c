@@ -296,8 +296,7 @@ const attnrun_op_def op_rotary_embedding_23 = {
 };
 
 const attnrun_op_def op_ms_rotary_embedding_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "RotaryEmbedding",
     .since = 1,
     .inputs = "input:T position_ids:i64 cos_cache:T sin_cache:T",
@@ -313,8 +312,7 @@ const attnrun_op_def op_ms_rotary_embedding_1 = {
 };
 
 const attnrun_op_def op_m_rotary_embedding_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
+    OP_ROW_OF("com.microsoft"),
     .name = "MRotaryEmbedding",
     .since = 1,
     .inputs = "input:T position_ids:i64 cos_cache:T sin_cache:T",
