@@ -14,6 +14,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/core/feature_plan.c
   ops/attention/core/window.c
   ops/attention/core/window_lists.c
+  ops/attention/core/window_step.c
   ops/attention/core/global_rows.c
   ops/attention/core/heads.c
   ops/attention/core/block_lists.c

@@ -84,4 +84,29 @@ attn_status attn_window_run_rows(const struct attn_window *w,
                                  const struct attn_window_operands *o, int64_t task,
                                  const attnrun_work *work);
 
+/* ---- a step that is a window with global tokens ---- */
+
+/* Its phases: lists of global tokens, queries that are not global, queries that are. */
+enum { ATTN_WINDOW_LIST, ATTN_WINDOW_TILES, ATTN_WINDOW_ROWS };
+
+/* attn_window_plan(), whose tasks and memory become those of the step. */
+attn_status attn_window_plan_step(attnrun_step *step, struct attn_window *w);
+
+/* Which tokens are global: as attn_window_list() takes it; mask is (batch, kv_len) or NULL. */
+struct attn_window_globals {
+    const uint8_t *mask;
+    int64_t first;
+    bool needs_key;
+};
+
+/* Runs a range of tasks of a phase. `operands` without their lists. rows: what computes global
+ * queries in the place of attn_window_run_rows(), or NULL. */
+typedef attn_status attn_window_rows_fn(const attnrun_step *step,
+                                        const struct attn_window_operands *o,
+                                        int64_t task, const attnrun_work *work);
+attn_status attn_window_run_step(const attnrun_step *step, const struct attn_window *w,
+                                 const struct attn_window_operands *operands,
+                                 const struct attn_window_globals *globals,
+                                 const attnrun_work *work, attn_window_rows_fn *rows);
+
 #endif

@@ -44,7 +44,6 @@ static const attnrun_attr_def longformer_attrs[] = {
 
 enum { Q, K, V, KEY_MASK, GLOBAL_MASK, QG, KG, VG, X, WQ, WK, WV, BQ, BK, BV };
 enum { Y };
-enum { LIST, WINDOW, ROWS };
 
 struct longformer_state {
     struct attn_window window;
@@ -132,16 +131,11 @@ static attn_status check_globals(const attnrun_step *step, const struct attn_qkv
 
 /* ---- plan ---- */
 
+/* Global queries that are projected from X by weights of their own. */
 static attn_status plan_rows(attnrun_step *step, struct longformer_state *state)
 {
     const struct attn_window *w = &state->window;
     struct attn_global_rows *g = &state->rows;
-    if (!w->globals)
-        return ATTNRUN_OK;
-    if (!op_has_in(step, X)) {
-        op_tasks(step, ROWS, w->row_tasks, w->row_cost);
-        return ATTNRUN_OK;
-    }
     *g = (struct attn_global_rows){ .s = w->s,
                                     .width = step->in[X].dims[2].value,
                                     .wq = w->s.q_heads * w->s.dim,
@@ -150,7 +144,7 @@ static attn_status plan_rows(attnrun_step *step, struct longformer_state *state)
     TRY(attn_global_rows_plan(step, g));
     if (step->scratch_bytes < g->scratch_bytes)
         step->scratch_bytes = g->scratch_bytes;
-    op_tasks(step, ROWS, w->s.v_dim > 0 ? g->n_tasks : 0, g->task_cost);
+    op_tasks(step, ATTN_WINDOW_ROWS, w->s.v_dim > 0 ? g->n_tasks : 0, g->task_cost);
     return ATTNRUN_OK;
 }
 
@@ -167,13 +161,8 @@ static attn_status plan_longformer(attnrun_step *step, const struct attn_qkv *sh
                                .globals = op_has_in(step, GLOBAL_MASK) };
     TRY(attn_qkv_sizes(step, &args->heads, shape, &w->s));
     w->max_globals = w->globals ? w->s.kv_len : 0;
-    TRY(attn_window_plan(step, w));
-    step->scratch_bytes = w->scratch_bytes;
-    step->shared_bytes = w->list_bytes;
-    op_tasks(step, LIST, w->globals ? w->s.batch : 0, w->s.kv_len);
-    op_tasks(step, WINDOW, w->n_tasks, w->task_cost);
-    op_tasks(step, ROWS, 0, 0);
-    return plan_rows(step, state);
+    TRY(attn_window_plan_step(step, w));
+    return w->globals && op_has_in(step, X) ? plan_rows(step, state) : ATTNRUN_OK;
 }
 
 static attn_status longformer_infer(attnrun_step *step)
@@ -192,17 +181,6 @@ static attn_status longformer_infer(attnrun_step *step)
 }
 
 /* ---- run ---- */
-
-static void list_globals(const attnrun_step *step, const struct attn_window_lists *lists,
-                         int64_t b)
-{
-    const struct longformer_state *state = step->state;
-    const int64_t at = b * state->window.s.kv_len;
-    const uint8_t *global = op_in_data(step, GLOBAL_MASK),
-                  *key = op_in_data(step, KEY_MASK);
-    attn_window_list(&state->window, lists, b, 0, global + at,
-                     key != NULL ? key + at : NULL, true);
-}
 
 static attn_status longformer_run_rows(const attnrun_step *step,
                                        const struct attn_window_operands *o, int64_t task,
@@ -233,27 +211,15 @@ static attn_status longformer_run_rows(const attnrun_step *step,
 static attn_status longformer_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct longformer_state *state = step->state;
-    const struct attn_window *w = &state->window;
     const struct attn_window_operands o = { .q = step->x[Q].data,
                                             .k = step->x[K].data,
                                             .v = step->x[V].data,
                                             .y = step->y[Y].data,
-                                            .key_mask = op_in_data(step, KEY_MASK),
-                                            .lists =
-                                                attn_window_lists_at(w, work->shared) };
-    if (o.y == NULL)
-        return ATTNRUN_OK;
-    for (int64_t task = work->begin; task < work->end; task++) {
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        if (work->phase == LIST)
-            list_globals(step, &o.lists, task);
-        else if (work->phase == WINDOW)
-            TRY(attn_window_run(w, step->kernels, &o, task, work));
-        else
-            TRY(longformer_run_rows(step, &o, task, work));
-    }
-    return ATTNRUN_OK;
+                                            .key_mask = op_in_data(step, KEY_MASK) };
+    const struct attn_window_globals globals = { .mask = op_in_data(step, GLOBAL_MASK),
+                                                 .needs_key = true };
+    return attn_window_run_step(step, &state->window, &o, &globals, work,
+                                longformer_run_rows);
 }
 
 const attnrun_op_def op_attnrun_longformer_attention_1 = {

@@ -38,7 +38,6 @@ static const attnrun_attr_def local_attrs[] = {
 
 enum { Q, K, V, KEY_MASK, GLOBAL_MASK };
 enum { Y };
-enum { LIST, WINDOW, ROWS, NO_LISTS };
 
 struct local_state {
     struct attn_window window;
@@ -69,13 +68,7 @@ static attn_status plan_local(attnrun_step *step, const struct attn_qkv *shape)
                          ? w->s.kv_len
                          : args->num_global;
     w->globals = w->max_globals > 0;
-    TRY(attn_window_plan(step, w));
-    step->scratch_bytes = w->scratch_bytes;
-    step->shared_bytes = w->list_bytes;
-    op_tasks(step, LIST, w->globals ? w->s.batch : 0, w->s.kv_len);
-    op_tasks(step, WINDOW, w->n_tasks, w->task_cost);
-    op_tasks(step, ROWS, w->row_tasks, w->row_cost);
-    return ATTNRUN_OK;
+    return attn_window_plan_step(step, w);
 }
 
 static attn_status local_infer(attnrun_step *step)
@@ -91,43 +84,18 @@ static attn_status local_infer(attnrun_step *step)
     return step->concrete ? plan_local(step, &shape) : ATTNRUN_OK;
 }
 
-static void list_globals(const attnrun_step *step, const struct attn_window_lists *lists,
-                         int64_t b)
+static attn_status local_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct local_args *args = step->args;
     const struct local_state *state = step->state;
-    const int64_t at = b * state->window.s.kv_len;
-    const uint8_t *global = op_in_data(step, GLOBAL_MASK),
-                  *key = op_in_data(step, KEY_MASK);
-    attn_window_list(&state->window, lists, b, args->num_global,
-                     global != NULL ? global + at : NULL, key != NULL ? key + at : NULL,
-                     false);
-}
-
-static attn_status local_run(const attnrun_step *step, const attnrun_work *work)
-{
-    const struct local_state *state = step->state;
-    const struct attn_window *w = &state->window;
     const struct attn_window_operands o = { .q = step->x[Q].data,
                                             .k = step->x[K].data,
                                             .v = step->x[V].data,
                                             .y = step->y[Y].data,
-                                            .key_mask = op_in_data(step, KEY_MASK),
-                                            .lists =
-                                                attn_window_lists_at(w, work->shared) };
-    if (o.y == NULL)
-        return ATTNRUN_OK;
-    for (int64_t task = work->begin; task < work->end; task++) {
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        if (work->phase == LIST)
-            list_globals(step, &o.lists, task);
-        else if (work->phase == WINDOW)
-            TRY(attn_window_run(w, step->kernels, &o, task, work));
-        else
-            TRY(attn_window_run_rows(w, step->kernels, &o, task, work));
-    }
-    return ATTNRUN_OK;
+                                            .key_mask = op_in_data(step, KEY_MASK) };
+    const struct attn_window_globals globals = { .mask = op_in_data(step, GLOBAL_MASK),
+                                                 .first = args->num_global };
+    return attn_window_run_step(step, &state->window, &o, &globals, work, NULL);
 }
 
 const attnrun_op_def op_local_attention_1 = {
