@@ -97,19 +97,8 @@ static attn_status fused_matmul_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status fused_matmul_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
-{
-    const struct fused_matmul_args *args = pack->args;
-    return attn_gemm_pack_factor(pack, 1, args->transB != 0, bytes, packed);
-}
-
-static attn_status fused_matmul_check_packed(const attnrun_pack *pack, int64_t bytes,
-                                             const void *packed)
-{
-    (void)bytes;
-    const struct fused_matmul_args *args = pack->args;
-    return attn_gemm_check_input(pack, 1, args->transB != 0, packed);
-}
+ATTN_GEMM_PACKS_FACTOR(fused_matmul,
+                       ((const struct fused_matmul_args *)pack->args)->transB != 0)
 
 /* Writes the epilogue steps of this node; returns how many. */
 static int fused_matmul_list_epilogue(const attnrun_step *step,

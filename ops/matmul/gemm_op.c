@@ -115,19 +115,7 @@ static attn_status gemm_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status gemm_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
-{
-    const struct gemm_args *args = pack->args;
-    return attn_gemm_pack_factor(pack, 1, args->transB != 0, bytes, packed);
-}
-
-static attn_status gemm_check_packed(const attnrun_pack *pack, int64_t bytes,
-                                     const void *packed)
-{
-    (void)bytes;
-    const struct gemm_args *args = pack->args;
-    return attn_gemm_check_input(pack, 1, args->transB != 0, packed);
-}
+ATTN_GEMM_PACKS_FACTOR(gemm, ((const struct gemm_args *)pack->args)->transB != 0)
 
 static float or_default(float given, float otherwise)
 {

@@ -33,17 +33,7 @@ static attn_status matmul_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status matmul_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
-{
-    return attn_gemm_pack_factor(pack, 1, false, bytes, packed);
-}
-
-static attn_status matmul_check_packed(const attnrun_pack *pack, int64_t bytes,
-                                       const void *packed)
-{
-    (void)bytes;
-    return attn_gemm_check_input(pack, 1, false, packed);
-}
+ATTN_GEMM_PACKS_FACTOR(matmul, false)
 
 static attn_status matmul_run(const attnrun_step *step, const attnrun_work *work)
 {

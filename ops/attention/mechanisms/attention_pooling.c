@@ -127,17 +127,7 @@ static attn_status pooling_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status pooling_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
-{
-    return attn_gemm_pack_input(pack, W, false, bytes, packed);
-}
-
-static attn_status pooling_check_packed(const attnrun_pack *pack, int64_t bytes,
-                                        const void *packed)
-{
-    (void)bytes;
-    return attn_gemm_check_input(pack, W, false, packed);
-}
+ATTN_GEMM_PACKS(pooling, W, false)
 
 static void pooling_scores(void *arg, const struct attn_pooling_task *task, float *scores,
                            int64_t first, int64_t n)

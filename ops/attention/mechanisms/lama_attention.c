@@ -148,17 +148,7 @@ static attn_status lama_infer(attnrun_step *step)
     return step->concrete ? plan_lama(step, &shape) : ATTNRUN_OK;
 }
 
-static attn_status lama_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
-{
-    return attn_gemm_pack_input(pack, Q, false, bytes, packed);
-}
-
-static attn_status lama_check_packed(const attnrun_pack *pack, int64_t bytes,
-                                     const void *packed)
-{
-    (void)bytes;
-    return attn_gemm_check_input(pack, Q, false, packed);
-}
+ATTN_GEMM_PACKS(lama, Q, false)
 
 /* ---- contexts ---- */
 

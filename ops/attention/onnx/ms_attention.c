@@ -34,17 +34,7 @@ static attn_status ms_attention_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status ms_attention_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
-{
-    return attn_gemm_pack_input(pack, WEIGHTS, false, bytes, packed);
-}
-
-static attn_status ms_attention_check_packed(const attnrun_pack *pack, int64_t bytes,
-                                             const void *packed)
-{
-    (void)bytes;
-    return attn_gemm_check_input(pack, WEIGHTS, false, packed);
-}
+ATTN_GEMM_PACKS(ms_attention, WEIGHTS, false)
 
 static attn_status ms_attention_run(const attnrun_step *step, const attnrun_work *work)
 {

@@ -161,17 +161,7 @@ static attn_status ms_longformer_infer(attnrun_step *step)
     return step->concrete ? plan_longformer(step) : ATTNRUN_OK;
 }
 
-static attn_status ms_longformer_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
-{
-    return attn_gemm_pack_input(pack, WEIGHT, false, bytes, packed);
-}
-
-static attn_status ms_longformer_check_packed(const attnrun_pack *pack, int64_t bytes,
-                                              const void *packed)
-{
-    (void)bytes;
-    return attn_gemm_check_input(pack, WEIGHT, false, packed);
-}
+ATTN_GEMM_PACKS(ms_longformer, WEIGHT, false)
 
 static attn_status ms_longformer_project(const attnrun_step *step,
                                          const attnrun_work *work)

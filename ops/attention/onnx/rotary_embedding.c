@@ -295,34 +295,23 @@ const attnrun_op_def op_rotary_embedding_23 = {
     .source = "Su 2021, arXiv:2104.09864",
 };
 
-const attnrun_op_def op_ms_rotary_embedding_1 = {
-    OP_ROW_OF("com.microsoft"),
-    .name = "RotaryEmbedding",
-    .since = 1,
-    .inputs = "input:T position_ids:i64 cos_cache:T sin_cache:T",
-    .outputs = "output:T",
-    .types = "T=f32",
-    .args_bytes = sizeof(struct rotary_args),
-    .state_bytes = sizeof(struct rotary_state),
-    .attrs = ms_rotary_attrs,
-    .infer = ms_rotary_infer,
-    .run = rotary_run,
-    .cost = "O(n)",
-    .source = "Su 2021, arXiv:2104.09864",
-};
-
-const attnrun_op_def op_m_rotary_embedding_1 = {
-    OP_ROW_OF("com.microsoft"),
-    .name = "MRotaryEmbedding",
-    .since = 1,
-    .inputs = "input:T position_ids:i64 cos_cache:T sin_cache:T",
-    .outputs = "output:T",
-    .types = "T=f32",
-    .args_bytes = sizeof(struct rotary_args),
-    .state_bytes = sizeof(struct rotary_state),
-    .attrs = m_rotary_attrs,
-    .infer = ms_rotary_infer,
-    .run = rotary_run,
-    .cost = "O(n)",
-    .source = "arXiv:2409.12191",
-};
+#define MS_ROTARY_ROW(row, name_, attributes, paper)                                     \
+    const attnrun_op_def row = {                                                         \
+        OP_ROW_OF("com.microsoft"),                                                      \
+        .name = (name_),                                                                 \
+        .since = 1,                                                                      \
+        .inputs = "input:T position_ids:i64 cos_cache:T sin_cache:T",                    \
+        .outputs = "output:T",                                                           \
+        .types = "T=f32",                                                                \
+        .args_bytes = sizeof(struct rotary_args),                                        \
+        .state_bytes = sizeof(struct rotary_state),                                      \
+        .attrs = (attributes),                                                           \
+        .infer = ms_rotary_infer,                                                        \
+        .run = rotary_run,                                                               \
+        .cost = "O(n)",                                                                  \
+        .source = (paper),                                                               \
+    };
+MS_ROTARY_ROW(op_ms_rotary_embedding_1, "RotaryEmbedding", ms_rotary_attrs,
+              "Su 2021, arXiv:2104.09864")
+MS_ROTARY_ROW(op_m_rotary_embedding_1, "MRotaryEmbedding", m_rotary_attrs,
+              "arXiv:2409.12191")
