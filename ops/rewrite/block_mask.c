@@ -62,16 +62,11 @@ struct pair {
     bool outside;
 };
 
-static const attnrun_type *type_of(const struct block_mask_reader *r, int32_t value)
-{
-    return &r->graph->values[value].type;
-}
-
 /* ---- entries ---- */
 
 static int add_entry(struct block_mask_reader *r, int32_t value, const int8_t *axes)
 {
-    const attnrun_type *t = type_of(r, value);
+    const attnrun_type *t = match_type(r->graph, value);
     if (r->n == MAX_ENTRIES || t->kind != ATTNRUN_TENSOR || t->rank < 0) {
         r->why = "its mask is a longer expression than is followed";
         return -1;
@@ -85,8 +80,9 @@ static int add_entry(struct block_mask_reader *r, int32_t value, const int8_t *a
 /* Adds an operand that is broadcast: its axes are the last ones of its reader. */
 static int add_operand(struct block_mask_reader *r, const struct entry *e, int32_t value)
 {
-    const int more = type_of(r, e->value)->rank - type_of(r, value)->rank;
-    if (type_of(r, value)->rank < 0 || more < 0) {
+    const int more =
+        match_type(r->graph, e->value)->rank - match_type(r->graph, value)->rank;
+    if (match_type(r->graph, value)->rank < 0 || more < 0) {
         r->why = "the rank of a mask is not known";
         return -1;
     }
@@ -98,7 +94,8 @@ static int add_operand(struct block_mask_reader *r, const struct entry *e, int32
 static int add_moved(struct block_mask_reader *r, const struct entry *e, int32_t value)
 {
     int8_t axes[ATTNRUN_MAX_RANK];
-    const attnrun_type *to = type_of(r, e->value), *from = type_of(r, value);
+    const attnrun_type *to = match_type(r->graph, e->value),
+                       *from = match_type(r->graph, value);
     int k = 0;
     for (int i = 0; from->kind == ATTNRUN_TENSOR && i < from->rank; i++) {
         axes[i] = -1;
@@ -120,7 +117,7 @@ static bool is_positions(const struct block_mask_reader *r, const struct entry *
                          int other)
 {
     int found = 0;
-    const attnrun_type *t = type_of(r, e->value);
+    const attnrun_type *t = match_type(r->graph, e->value);
     for (int i = 0; i < t->rank; i++)
         if (!dim_is(t->dims[i], 1))
             found += e->axes[i] == other ? 2
@@ -134,7 +131,7 @@ static bool is_positions(const struct block_mask_reader *r, const struct entry *
 static bool is_range(const struct block_mask_reader *r, int32_t value)
 {
     double first = 1, step = 0;
-    const attnrun_type *t = type_of(r, value);
+    const attnrun_type *t = match_type(r->graph, value);
     attnrun_dim chunk = dim_of(1);
     for (int i = 0; i < t->rank; i++)
         if (!dim_is(t->dims[i], 1))
@@ -144,7 +141,7 @@ static bool is_range(const struct block_mask_reader *r, int32_t value)
          k++)
         node = attn_graph_producer(r->graph, node->in[0]);
     return node_is(node, "Range") && dim_is(chunk, r->s->chunk) &&
-           type_of(r, value)->dtype == ATTNRUN_I64 &&
+           match_type(r->graph, value)->dtype == ATTNRUN_I64 &&
            attn_value_scalar(r->graph, node->in[0], &first) &&
            attn_value_scalar(r->graph, node->in[2], &step) && first >= 0 && first <= 0 &&
            step >= 1 && step <= 1;
@@ -165,7 +162,7 @@ static bool is_keys(struct block_mask_reader *r, struct entry *e)
         !attn_block_window_read(r->graph, without_ones(r, e->value), &w) ||
         w.before != r->s->before || w.after != r->s->after || !is_range(r, w.source))
         return false;
-    const attnrun_type *t = type_of(r, w.source);
+    const attnrun_type *t = match_type(r->graph, w.source);
     for (int i = 0; i < t->rank; i++)
         n += !dim_is(t->dims[i], 1) && i != w.axis && i != w.axis + 1;
     e->pad = w.pad;
@@ -250,7 +247,7 @@ static void read_entry(struct block_mask_reader *r, int k)
         e->word = words[w].word;
         for (int i = 0; i < words[w].n && r->why == NULL; i++) {
             const bool logic = words[w].word <= XOR;
-            if (logic != (type_of(r, node->in[i])->dtype == ATTNRUN_BOOL))
+            if (logic != (match_type(r->graph, node->in[i])->dtype == ATTNRUN_BOOL))
                 r->why = "its mask compares what are no positions";
             else
                 e->arg[i] = add_operand(r, e, node->in[i]);
@@ -376,7 +373,7 @@ static int hidden_at(const struct block_mask_reader *r,
     struct number v[MAX_ENTRIES] = { { 0, 0 } };
     int hidden = NEVER;
     for (int k = r->n - 1; k >= 0; k--)
-        if (type_of(r, r->entries[k].value)->dtype != ATTNRUN_F32)
+        if (match_type(r->graph, r->entries[k].value)->dtype != ATTNRUN_F32)
             v[k] = value_of(r, &r->entries[k], v, p);
     for (int m = 0; m < n; m++) {
         int one = masks[m].added ? added_at(r, &r->entries[r->root[m]], p)

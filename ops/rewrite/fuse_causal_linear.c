@@ -21,17 +21,12 @@ struct causal_linear_match {
     const char *why; /* there are cumulative sums, but no such quotient of them */
 };
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
 /* What CumSum sums up to and with each element along that axis; -1: no such sums. */
 static int32_t sums_of(const struct attn_graph *graph, int32_t value, int *axis)
 {
     double at;
     const struct attn_node *node = attn_graph_producer(graph, value);
-    const int rank = type_of(graph, value)->rank;
+    const int rank = match_type(graph, value)->rank;
     if (!node_is(node, "CumSum") || attn_match_int(node, "exclusive", 0) != 0 ||
         attn_match_int(node, "reverse", 0) != 0 || rank < 1 ||
         !attn_value_scalar(graph, node->in[1], &at))
@@ -130,7 +125,7 @@ static bool is_weights(const struct attn_graph *graph,
         const struct attn_node *times = attn_match_in(graph, node, 0, "Mul");
         if (times == NULL || node->pub.n_in < 2 ||
             !attn_value_scalar(graph, node->in[1], &axis) || !is_last(axis) ||
-            type_of(graph, times->out[0])->rank != RANK)
+            match_type(graph, times->out[0])->rank != RANK)
             return false;
         const int32_t other = attn_match_other(times, found->q.value);
         return other >= 0 && is_key_sums(graph, found, other);
@@ -157,7 +152,7 @@ static bool read_denominator(const struct attn_graph *graph,
     found->epsilon = 0;
     for (int k = 0; k < 4; k++) {
         const struct attn_node *node = attn_graph_producer(graph, value);
-        const attnrun_type *t = type_of(graph, value);
+        const attnrun_type *t = match_type(graph, value);
         if (node_is(node, "Unsqueeze") && t->rank == RANK && node->pub.n_in > 1 &&
             attn_value_scalar(graph, node->in[1], &axis) && is_last(axis))
             value = node->in[0];
@@ -171,7 +166,7 @@ static bool read_denominator(const struct attn_graph *graph,
         else
             break;
     }
-    const attnrun_type *t = type_of(graph, value);
+    const attnrun_type *t = match_type(graph, value);
     return !factor && found->epsilon >= 0 &&
            (t->rank == RANK - 1 || (t->rank == RANK && dim_is(t->dims[3], 1))) &&
            is_weights(graph, found, value);
@@ -197,10 +192,10 @@ static bool read_quotient(const struct attn_graph *graph, const struct attn_prod
 static bool dims_fit(const struct attn_graph *graph,
                      const struct causal_linear_match *found, int32_t result)
 {
-    const attnrun_dim *q = type_of(graph, found->q.value)->dims,
-                      *k = type_of(graph, found->k.value)->dims,
-                      *v = type_of(graph, found->v.value)->dims,
-                      *y = type_of(graph, result)->dims;
+    const attnrun_dim *q = match_type(graph, found->q.value)->dims,
+                      *k = match_type(graph, found->k.value)->dims,
+                      *v = match_type(graph, found->v.value)->dims,
+                      *y = match_type(graph, result)->dims;
     for (int i = 0; i < 3; i++)
         if (!dim_equal(q[i], k[i]) || !dim_equal(q[i], v[i]) || !dim_equal(q[i], y[i]))
             return false;

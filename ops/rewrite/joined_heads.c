@@ -17,11 +17,6 @@ struct joined_heads_chain {
     int n;
 };
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
 /* (batch, heads, blocks, a, b) of f32, all numbers but the batch, with the heads and blocks of the
  * scores. */
 static bool is_sized(const struct attn_graph *graph, int32_t value,
@@ -30,7 +25,7 @@ static bool is_sized(const struct attn_graph *graph, int32_t value,
     int64_t joined;
     if (!attn_match_is_f32_of(graph, value, RANK))
         return false;
-    const attnrun_dim *d = type_of(graph, value)->dims;
+    const attnrun_dim *d = match_type(graph, value)->dims;
     for (int i = 1; i < RANK; i++)
         if (!dim_is_const(d[i]) || d[i].value < 1)
             return false;
@@ -64,7 +59,7 @@ static int32_t side_of(const struct attn_graph *graph, const struct attn_node *s
 static bool is_beside(const struct attn_graph *graph, int32_t value,
                       const attnrun_dim *scores)
 {
-    const attnrun_type *t = type_of(graph, value);
+    const attnrun_type *t = match_type(graph, value);
     if (t->kind != ATTNRUN_TENSOR || t->rank < 0 || t->rank > RANK)
         return false;
     attnrun_dim d[RANK];
@@ -78,7 +73,7 @@ static bool is_beside(const struct attn_graph *graph, int32_t value,
 static bool read_chain(const struct attn_graph *graph, const struct attn_node *softmax,
                        struct joined_heads_chain *chain)
 {
-    const attnrun_dim *scores = type_of(graph, softmax->in[0])->dims;
+    const attnrun_dim *scores = match_type(graph, softmax->in[0])->dims;
     int32_t value = softmax->in[0];
     chain->n = 0;
     while (is_sized(graph, value, scores) && graph->values[value].n_uses == 1 &&
@@ -108,7 +103,7 @@ static bool read_chain(const struct attn_graph *graph, const struct attn_node *s
 static attn_status join(struct attn_graph *graph, struct attn_node *before,
                         int32_t *value)
 {
-    const attnrun_type *t = type_of(graph, *value);
+    const attnrun_type *t = match_type(graph, *value);
     const attnrun_dim *d = t->dims;
     if (t->rank < RANK)
         return ATTNRUN_OK;
@@ -149,7 +144,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
                            struct attn_node *last, const struct joined_heads_chain *chain)
 {
     static const struct attn_attr axis = MATCH_INT("axis", -1);
-    const attnrun_dim *d = type_of(graph, last->out[0])->dims;
+    const attnrun_dim *d = match_type(graph, last->out[0])->dims;
     const int64_t apart[RANK] = { 0, d[1].value, d[2].value, d[3].value, d[4].value };
     int32_t in[MAX_IN] = { chain->product->in[0], chain->product->in[1] }, scores, y;
     TRY(join(graph, softmax, &in[0]));
@@ -187,7 +182,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     struct attn_node *last = attn_match_user(graph, softmax, "MatMul");
     if (last == NULL || attn_product_behind(graph, softmax->in[0]) == NULL)
         return ATTNRUN_OK;
-    const attnrun_dim *scores = type_of(graph, softmax->in[0])->dims;
+    const attnrun_dim *scores = match_type(graph, softmax->in[0])->dims;
     const char *why = NULL;
     if (last->in[0] != softmax->out[0] || last->in[1] == softmax->out[0] ||
         !is_sized(graph, last->in[1], scores) || !is_sized(graph, last->out[0], scores) ||

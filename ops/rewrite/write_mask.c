@@ -44,14 +44,9 @@ struct mask_writer {
     bool failed, fits;
 };
 
-static const attnrun_type *type_of(const struct mask_writer *w, int32_t value)
-{
-    return &w->graph->values[value].type;
-}
-
 static bool is_known_type(const struct mask_writer *w, int32_t value)
 {
-    const attnrun_type *t = type_of(w, value);
+    const attnrun_type *t = match_type(w->graph, value);
     return t->kind == ATTNRUN_TENSOR && t->rank >= 0 &&
            (t->dtype == ATTNRUN_BOOL || t->dtype == ATTNRUN_I64 ||
             t->dtype == ATTNRUN_I32 || t->dtype == ATTNRUN_F32);
@@ -60,7 +55,7 @@ static bool is_known_type(const struct mask_writer *w, int32_t value)
 static bool same_request(const struct mask_writer *w, const struct request *a,
                          const struct request *b)
 {
-    const int32_t rank = type_of(w, a->value)->rank;
+    const int32_t rank = match_type(w->graph, a->value)->rank;
     return a->value == b->value &&
            (rank <= 0 || memcmp(a->axes, b->axes, (size_t)rank * sizeof a->axes[0]) == 0);
 }
@@ -118,7 +113,7 @@ static bool dim_fits(const struct mask_writer *w, attnrun_dim dim, int axis)
 
 static void check_fit(struct mask_writer *w, const struct request *r)
 {
-    const attnrun_type *t = type_of(w, r->value);
+    const attnrun_type *t = match_type(w->graph, r->value);
     for (int i = 0; i < t->rank; i++)
         w->fits = w->fits && dim_fits(w, t->dims[i], r->axes[i]);
 }
@@ -133,7 +128,7 @@ static int64_t put_leaf(struct mask_writer *w, const struct request *r)
     int64_t *axes = out->axes + (int64_t)out->n_leaves * MASK_AXES;
     for (int k = 0; k < MASK_AXES; k++)
         axes[k] = -1;
-    for (int i = 0; i < type_of(w, r->value)->rank; i++)
+    for (int i = 0; i < match_type(w->graph, r->value)->rank; i++)
         if (r->axes[i] >= 0)
             axes[r->axes[i]] = i;
     check_fit(w, r);
@@ -149,8 +144,8 @@ static bool operand_request(const struct mask_writer *w, const struct request *r
 {
     if (value < 0 || !is_known_type(w, value))
         return false;
-    const int32_t rank = type_of(w, value)->rank,
-                  behind = type_of(w, r->value)->rank - rank;
+    const int32_t rank = match_type(w->graph, value)->rank,
+                  behind = match_type(w->graph, r->value)->rank - rank;
     *made = (struct request){ .value = value };
     for (int32_t i = 0; i < rank && behind >= 0; i++)
         made->axes[i] = r->axes[behind + i];
@@ -181,7 +176,7 @@ static bool expanded_request(struct mask_writer *w, const struct attn_node *node
 static bool reads_trilu(const struct mask_writer *w, const struct attn_node *node,
                         const struct request *r, int64_t *diagonal)
 {
-    const attnrun_type *t = type_of(w, r->value);
+    const attnrun_type *t = match_type(w->graph, r->value);
     double k = 0;
     if (!node_is(node, "Trilu") || t->rank < 2 || r->axes[t->rank - 2] != MASK_QUERY ||
         r->axes[t->rank - 1] != MASK_KEY ||
@@ -210,7 +205,7 @@ static int64_t put_trilu(struct mask_writer *w, const struct attn_node *node, in
                          int64_t diagonal)
 {
     const bool upper = attn_match_int(node, "upper", 1) != 0;
-    const int32_t dtype = type_of(w, node->out[0])->dtype;
+    const int32_t dtype = match_type(w->graph, node->out[0])->dtype;
     const int64_t k = put_int(w, diagonal, ATTNRUN_I64);
     const int64_t kept = write_mask_put(w, upper ? MASK_GREATER_EQUAL : MASK_LESS_EQUAL,
                                         put_distance(w), k, 0);
@@ -237,13 +232,13 @@ static int32_t uncut(const struct mask_writer *w, const struct request *r, int64
             (node->pub.n_in > 4 && node->in[4] >= 0 &&
              (!attn_value_scalar(w->graph, node->in[4], &step) || step != 1)))
             return -1;
-        const int32_t rank = type_of(w, value)->rank;
+        const int32_t rank = match_type(w->graph, value)->rank;
         axis += axis < 0 ? rank : 0;
         if (axis < 0 || axis >= rank || r->axes[(int)axis] < MASK_QUERY)
             return -1;
         at[r->axes[(int)axis] - MASK_QUERY] += (int64_t)start;
         value = node->in[0];
-        if (value < 0 || type_of(w, value)->rank != rank)
+        if (value < 0 || match_type(w->graph, value)->rank != rank)
             return -1;
     }
     return match_is_constant(w->graph, value) ? value : -1;
@@ -316,7 +311,7 @@ static attn_status read_band(struct mask_writer *w, const struct request *r,
     int64_t left[2];
     for (int k = 0; k < 2; k++) {
         left[k] = x->dims[axes[k]] - at[k];
-        if (left[k] < 1 || !is_cut_to(w, type_of(w, r->value)->dims[axes[k]],
+        if (left[k] < 1 || !is_cut_to(w, match_type(w->graph, r->value)->dims[axes[k]],
                                       MASK_QUERY + k, at[k], x->dims[axes[k]]))
             return ATTNRUN_OK;
     }
@@ -336,7 +331,7 @@ static attn_status read_band(struct mask_writer *w, const struct request *r,
  * half full: it has to hold the rest of the mask. */
 static bool is_of_positions(const struct mask_writer *w, const struct request *r)
 {
-    const attnrun_type *t = type_of(w, r->value);
+    const attnrun_type *t = match_type(w->graph, r->value);
     int axis = -1;
     for (int i = 0; i < t->rank; i++) {
         if (dim_is(t->dims[i], 1))
@@ -352,7 +347,7 @@ static bool is_of_positions(const struct mask_writer *w, const struct request *r
 /* A Range from the number `start` on. */
 static int64_t put_range(struct mask_writer *w, const struct request *r, int64_t start)
 {
-    const int32_t dtype = type_of(w, r->value)->dtype;
+    const int32_t dtype = match_type(w->graph, r->value)->dtype;
     int64_t at = write_mask_put(w, r->axes[0] == MASK_QUERY ? MASK_AT_QUERY : MASK_AT_KEY,
                                 0, 0, 0);
     if (dtype != ATTNRUN_I64)
@@ -369,7 +364,7 @@ static int64_t put_range(struct mask_writer *w, const struct request *r, int64_t
 /* Both a dim of queries and one of keys that may be more than 1. */
 static bool is_of_pairs(const struct mask_writer *w, const struct request *r)
 {
-    const attnrun_type *t = type_of(w, r->value);
+    const attnrun_type *t = match_type(w->graph, r->value);
     uint32_t axes = 0;
     for (int i = 0; i < t->rank; i++)
         if (!dim_is(t->dims[i], 1) && r->axes[i] >= 0)
@@ -389,7 +384,7 @@ static bool is_number(const struct mask_writer *w, int32_t value, attnrun_tensor
     attr = attn_node_attr(node, "value");
     *x = attr != NULL && attr->kind == ATTN_ATTR_TENSOR ? attr->tensor : *x;
     return x->data != NULL && tensor_count(x) == 1 &&
-           x->dtype == type_of(w, value)->dtype;
+           x->dtype == match_type(w->graph, value)->dtype;
 }
 
 /* The operands that a request waits for; returns how many, -1: it is a leaf. */
@@ -422,7 +417,7 @@ static int64_t put_node(struct mask_writer *w, const struct request *r,
 {
     int64_t diagonal;
     if (opcode == MASK_CAST)
-        return write_mask_put(w, opcode, x[0], type_of(w, r->value)->dtype, 0);
+        return write_mask_put(w, opcode, x[0], match_type(w->graph, r->value)->dtype, 0);
     if (opcode == MASK_WHERE)
         return write_mask_put(w, opcode, x[0], x[1], x[2]);
     if (opcode >= 0)
@@ -480,7 +475,7 @@ static attn_status write_value(struct mask_writer *w, int32_t value, int64_t *op
     *operand = -1;
     if (value < 0)
         return ATTNRUN_OK;
-    const int32_t rank = type_of(w, value)->rank;
+    const int32_t rank = match_type(w->graph, value)->rank;
     if (!is_known_type(w, value) || rank > w->source->rank) {
         w->failed = true;
         return ATTNRUN_OK;
@@ -534,7 +529,7 @@ static bool is_trivial(const struct mask_writer *w)
     if (out->n_code > 0 || out->n_leaves != 1 || out->mask[MASK_FACT_KEEP] >= 0)
         return false;
     const int64_t query = out->axes[MASK_QUERY], key = out->axes[MASK_KEY];
-    const attnrun_type *t = type_of(w, out->leaves[0]);
+    const attnrun_type *t = match_type(w->graph, out->leaves[0]);
     return query >= 0 && key >= 0 && !dim_is(t->dims[query], 1) &&
            !dim_is(t->dims[key], 1);
 }

@@ -54,16 +54,10 @@ static attnrun_status time_once(const struct cli *cli, const char *program,
     return status;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The quartiles of the ratios say whether the difference is more than noise. */
 static const char *verdict_of(double *ratios, bool *slower)
 {
-    qsort(ratios, ROUNDS, sizeof *ratios, by_size);
+    qsort(ratios, ROUNDS, sizeof *ratios, cli_numbers_by_size);
     double low = ratios[ROUNDS / 4], high = ratios[ROUNDS - 1 - ROUNDS / 4];
     *slower = low > 1.02;
     return *slower ? "slower" : high < 0.98 ? "faster" : "no difference";

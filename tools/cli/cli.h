@@ -172,6 +172,8 @@ void cli_catch_signals(void);
 void cli_catch_bus_error(void); /* shrunk.c */
 int cli_signal(void);           /* the signal that came, or 0 */
 double cli_now_ms(void);
+/* The order of doubles, for qsort(). */
+int cli_numbers_by_size(const void *a, const void *b);
 int64_t cli_peak_rss_bytes(void);
 int64_t cli_rss_bytes(void);
 void cli_reset_peak_rss(void); /* the peak counts from now on, where the system can */

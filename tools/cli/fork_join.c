@@ -87,12 +87,6 @@ static attnrun_status run_once(attnrun_context *context, int64_t n, double *ms)
     return ATTNRUN_OK;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static attnrun_status compare(attnrun_context *context, int32_t threads,
                               double *microseconds)
 {
@@ -106,8 +100,8 @@ static attnrun_status compare(attnrun_context *context, int32_t threads,
         TRY(run_once(context, 1, &alone[i]));
         TRY(run_once(context, threads, &shared[i]));
     }
-    qsort(alone, RUNS, sizeof *alone, by_size);
-    qsort(shared, RUNS, sizeof *shared, by_size);
+    qsort(alone, RUNS, sizeof *alone, cli_numbers_by_size);
+    qsort(shared, RUNS, sizeof *shared, cli_numbers_by_size);
     *microseconds = (shared[RUNS / 2] - alone[RUNS / 2]) * 1e3 / PHASES;
     return ATTNRUN_OK;
 }

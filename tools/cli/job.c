@@ -84,12 +84,6 @@ attnrun_status job_first_run(struct job *job, const attnrun_run_options *options
     }
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 void timing_evaluate(struct timing *timing)
 {
     int64_t n = timing->n;
@@ -99,7 +93,7 @@ void timing_evaluate(struct timing *timing)
         timing->p90_ms = timing->p99_ms = timing->first_ms;
         return;
     }
-    qsort(timing->runs_ms, (size_t)n, sizeof *ms, by_size);
+    qsort(timing->runs_ms, (size_t)n, sizeof *ms, cli_numbers_by_size);
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
         sum += ms[i];

@@ -179,6 +179,12 @@ attnrun_status cli_run_context(const struct cli *cli, attnrun_context *context,
     return ATTNRUN_OK;
 }
 
+int cli_numbers_by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 double cli_now_ms(void)
 {
     struct timespec now;
