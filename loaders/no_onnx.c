@@ -3,7 +3,7 @@
  * sentence. */
 #include "model_open.h"
 
-static attn_status refuse(const char *what)
+static attn_status refuse_onnx(const char *what)
 {
     attn_fail(ATTNRUN_E_UNSUPPORTED,
               "%s, and this library was built without ONNX (ATTNRUN_ONNX=OFF)", what);
@@ -18,7 +18,7 @@ attn_status attn_onnx_open(struct attn_model *model, const attnrun_source *sourc
     const uint64_t errors = attn_error_count();
     (void)model;
     (void)file;
-    return attn_open_fail(errors, refuse("is not a packed file"), source);
+    return attn_open_fail(errors, refuse_onnx("is not a packed file"), source);
 }
 
 attnrun_status attnrun_save_onnx(attnrun_runtime *runtime, const attnrun_source *source,
@@ -26,7 +26,7 @@ attnrun_status attnrun_save_onnx(attnrun_runtime *runtime, const attnrun_source 
                                  void *user, attnrun_onnx_saved *saved)
 {
     (void)runtime, (void)source, (void)edit, (void)write, (void)user, (void)saved;
-    return refuse("attnrun_save_onnx() writes ONNX");
+    return refuse_onnx("attnrun_save_onnx() writes ONNX");
 }
 
 attnrun_status attnrun_tensor_from_pb(attnrun_runtime *runtime, const void *data,
@@ -34,7 +34,7 @@ attnrun_status attnrun_tensor_from_pb(attnrun_runtime *runtime, const void *data
                                       attnrun_tensor **tensor, const char **name)
 {
     (void)runtime, (void)data, (void)bytes, (void)kind, (void)tensor, (void)name;
-    return refuse("attnrun_tensor_from_pb() reads ONNX");
+    return refuse_onnx("attnrun_tensor_from_pb() reads ONNX");
 }
 
 /* There is none to be freed but NULL. */

@@ -205,7 +205,8 @@ attn_status attn_load_push(struct attn_load *load, struct attn_load_scope *scope
     return ATTNRUN_OK;
 }
 
-static attn_status reserve(struct attn_load_scope *scope, const PB(GraphProto) * pb)
+static attn_status reserve_values(struct attn_load_scope *scope,
+                                  const PB(GraphProto) * pb)
 {
     size_t n = pb->n_input + pb->n_initializer + pb->n_sparse_initializer;
     for (size_t k = 0; k < pb->n_node; k++)
@@ -218,7 +219,7 @@ static attn_status enter(struct attn_load *load, struct attn_load_scope *scope,
                          const PB(GraphProto) * pb)
 {
     TRY(set_name(load, scope->place->graph, pb->name));
-    TRY(reserve(scope, pb));
+    TRY(reserve_values(scope, pb));
     TRY(add_initializers(load, scope, pb));
     TRY(add_inputs(load, scope, pb));
     TRY(attn_load_outputs(load, scope, pb->node, pb->n_node));

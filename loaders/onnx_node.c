@@ -212,10 +212,10 @@ static attn_status add_attrs(struct attn_load *load, struct attn_load_scope *sco
 
 /* ---- the node ---- */
 
-static attn_status add_node(struct attn_load *load, struct attn_load_scope *scope,
-                            const PB(NodeProto) * pb, const struct choice *choice,
-                            int32_t n_in, const int32_t *in, int32_t n_out,
-                            const int32_t *out)
+static attn_status onnx_add_node(struct attn_load *load, struct attn_load_scope *scope,
+                                 const PB(NodeProto) * pb, const struct choice *choice,
+                                 int32_t n_in, const int32_t *in, int32_t n_out,
+                                 const int32_t *out)
 {
     const char *name = pb_text(pb->name);
     if (scope->prefix[0] != 0)
@@ -250,7 +250,7 @@ static attn_status load_node(struct attn_load *load, struct attn_load_scope *sco
     TRY(choose(load, scope, pb, choice));
     if (choice->function != NULL)
         return attn_load_call(load, scope, choice->function, pb, n_in, in, n_out, out);
-    return add_node(load, scope, pb, choice, n_in, in, n_out, out);
+    return onnx_add_node(load, scope, pb, choice, n_in, in, n_out, out);
 }
 
 attn_status attn_load_node(struct attn_load *load, struct attn_load_scope *scope,

@@ -135,8 +135,8 @@ static attn_status add_constant(struct attn_packed_writer *writer,
     return add_tensor(writer, &value->data, value->name);
 }
 
-static attn_status add_node(struct attn_packed_writer *writer,
-                            const struct attn_node *node)
+static attn_status packed_add_node(struct attn_packed_writer *writer,
+                                   const struct attn_node *node)
 {
     for (int32_t i = 0; i < node->n_attrs; i++)
         if (node->attrs[i].tensor.kind != ATTNRUN_ABSENT)
@@ -214,7 +214,7 @@ attn_status attn_packed_lay_out(struct attn_packed_writer *writer)
             if (writer->ids[g][v] >= 0)
                 TRY(add_constant(writer, &graph->values[v]));
         for (int64_t n = 0; n < graph->n_nodes; n++)
-            TRY(add_node(writer, graph->nodes[n]));
+            TRY(packed_add_node(writer, graph->nodes[n]));
     }
     TRY(place_regions(writer));
     if (writer->released_bytes / PACKED_MAX_SHRINK > writer->data_bytes)

@@ -35,7 +35,7 @@ static bool make_room(struct attn_packed_writer *w, int64_t n)
     return true;
 }
 
-static void put(struct attn_packed_writer *w, int64_t word)
+static void packed_put(struct attn_packed_writer *w, int64_t word)
 {
     if (make_room(w, 1))
         w->words[w->n_words++] = word;
@@ -62,64 +62,64 @@ static void put_bytes(struct attn_packed_writer *w, const void *from, int64_t by
 
 static void put_string(struct attn_packed_writer *w, attnrun_string text)
 {
-    put(w, text.n);
+    packed_put(w, text.n);
     put_bytes(w, text.data, text.n, 1);
 }
 
-static void put_text(struct attn_packed_writer *w, const char *text)
+static void packed_put_text(struct attn_packed_writer *w, const char *text)
 {
     put_string(w, (attnrun_string){ text, (int64_t)strlen(text) });
 }
 
 /* ---- dims and types ---- */
 
-static void put_dim(struct attn_packed_writer *w, attnrun_dim dim)
+static void packed_put_dim(struct attn_packed_writer *w, attnrun_dim dim)
 {
     if (dim.expr == 0) {
-        put(w, 0);
-        put(w, dim.value);
+        packed_put(w, 0);
+        packed_put(w, dim.value);
         return;
     }
     if (dim.expr < 0) {
-        put(w, -1);
+        packed_put(w, -1);
         return;
     }
     const struct dim_expression e = dim_expression_of(w->model->dims, dim);
-    put(w, e.n_terms);
-    put(w, e.constant);
+    packed_put(w, e.n_terms);
+    packed_put(w, e.constant);
     for (int32_t i = 0; i < e.n_terms; i++) {
-        put(w, e.terms[i].k);
-        put(w, e.terms[i].symbol);
+        packed_put(w, e.terms[i].k);
+        packed_put(w, e.terms[i].symbol);
     }
 }
 
 static void put_type(struct attn_packed_writer *w, const attnrun_type *type)
 {
-    put(w, type->kind);
-    put(w, type->dtype);
-    put(w, type->rank);
-    put(w, type->key_dtype);
+    packed_put(w, type->kind);
+    packed_put(w, type->dtype);
+    packed_put(w, type->rank);
+    packed_put(w, type->key_dtype);
     for (int i = 0; i < type->rank; i++)
-        put_dim(w, type->dims[i]);
+        packed_put_dim(w, type->dims[i]);
 }
 
 static void put_symbols(struct attn_packed_writer *w)
 {
     const struct attn_dims *dims = w->model->dims;
-    put(w, dims->n_symbols);
+    packed_put(w, dims->n_symbols);
     for (int64_t i = 0; i < dims->n_symbols; i++) {
         const struct dim_symbol *symbol = &dims->symbols[i];
-        put(w, symbol->kind);
+        packed_put(w, symbol->kind);
         if (symbol->kind == SYMBOL_PLAIN) {
-            put_text(w, symbol->name);
-            put(w, symbol->vague);
+            packed_put_text(w, symbol->name);
+            packed_put(w, symbol->vague);
         } else if (symbol->kind == SYMBOL_PRODUCT) {
-            put(w, symbol->n_factors);
+            packed_put(w, symbol->n_factors);
             for (int32_t f = 0; f < symbol->n_factors; f++)
-                put(w, symbol->factors[f]);
+                packed_put(w, symbol->factors[f]);
         } else {
-            put_dim(w, symbol->a);
-            put_dim(w, symbol->b);
+            packed_put_dim(w, symbol->a);
+            packed_put_dim(w, symbol->b);
         }
     }
 }
@@ -130,16 +130,16 @@ static void put_constant(struct attn_packed_writer *w, const attnrun_tensor *ten
                          bool released)
 {
     if (tensor->data == NULL) {
-        put(w, PACKED_NONE);
+        packed_put(w, PACKED_NONE);
     } else if (released) {
-        put(w, PACKED_RELEASED);
+        packed_put(w, PACKED_RELEASED);
     } else if (tensor->dtype == ATTNRUN_STRING) {
         const attnrun_string *texts = tensor->data;
-        put(w, PACKED_STRINGS);
+        packed_put(w, PACKED_STRINGS);
         for (int64_t i = 0; i < tensor_count(tensor); i++)
             put_string(w, texts[i]);
     } else {
-        put(w, attn_packed_offset(w, tensor->data));
+        packed_put(w, attn_packed_offset(w, tensor->data));
     }
 }
 
@@ -158,11 +158,11 @@ static void put_tensor(struct attn_packed_writer *w, const attnrun_tensor *tenso
 
 static void put_attr(struct attn_packed_writer *w, const struct attn_attr *attr)
 {
-    put_text(w, attr->name);
-    put(w, attr->kind);
+    packed_put_text(w, attr->name);
+    packed_put(w, attr->kind);
     switch (attr->kind) {
     case ATTN_ATTR_INT:
-        put(w, attr->i);
+        packed_put(w, attr->i);
         break;
     case ATTN_ATTR_FLOAT:
         put_bytes(w, &attr->f, sizeof attr->f, 0);
@@ -171,15 +171,15 @@ static void put_attr(struct attn_packed_writer *w, const struct attn_attr *attr)
         put_string(w, attr->s);
         break;
     case ATTN_ATTR_INTS:
-        put(w, attr->ints.n);
+        packed_put(w, attr->ints.n);
         put_bytes(w, attr->ints.v, attr->ints.n * (int64_t)sizeof *attr->ints.v, 0);
         break;
     case ATTN_ATTR_FLOATS:
-        put(w, attr->floats.n);
+        packed_put(w, attr->floats.n);
         put_bytes(w, attr->floats.v, attr->floats.n * (int64_t)sizeof *attr->floats.v, 0);
         break;
     case ATTN_ATTR_STRINGS:
-        put(w, attr->strings.n);
+        packed_put(w, attr->strings.n);
         for (int64_t i = 0; i < attr->strings.n; i++)
             put_string(w, attr->strings.v[i]);
         break;
@@ -188,7 +188,7 @@ static void put_attr(struct attn_packed_writer *w, const struct attn_attr *attr)
         put_tensor(w, &attr->tensor);
         break;
     case ATTN_ATTR_GRAPH:
-        put(w, attr->graph);
+        packed_put(w, attr->graph);
         break;
     case ATTN_ATTR_TYPE_PROTO:
         put_type(w, &attr->type);
@@ -202,33 +202,33 @@ static void put_ids(struct attn_packed_writer *w, const int32_t *ids, const int3
                     int32_t n)
 {
     for (int32_t i = 0; i < n; i++)
-        put(w, of[i] < 0 ? -1 : ids[of[i]]);
+        packed_put(w, of[i] < 0 ? -1 : ids[of[i]]);
 }
 
 /* Subgraphs have numbers in the order in which list_graphs() has met them: *next. */
 static void put_node(struct attn_packed_writer *w, const struct attn_node *node,
                      const int32_t *ids, int64_t *next)
 {
-    put_text(w, node->pub.domain);
-    put_text(w, node->pub.op_type);
-    put_text(w, node->pub.name);
-    put_text(w, node->pub.function);
-    put(w, node->pub.opset);
-    put(w, node->internal | node->formula << 1);
-    put(w, node->pub.n_in);
-    put(w, node->n_captures);
-    put(w, node->pub.n_out);
+    packed_put_text(w, node->pub.domain);
+    packed_put_text(w, node->pub.op_type);
+    packed_put_text(w, node->pub.name);
+    packed_put_text(w, node->pub.function);
+    packed_put(w, node->pub.opset);
+    packed_put(w, node->internal | node->formula << 1);
+    packed_put(w, node->pub.n_in);
+    packed_put(w, node->n_captures);
+    packed_put(w, node->pub.n_out);
     put_ids(w, ids, node->in, node->pub.n_in + node->n_captures);
     put_ids(w, ids, node->out, node->pub.n_out);
-    put(w, node->n_graphs);
+    packed_put(w, node->n_graphs);
     for (int32_t g = 0; g < node->n_graphs; g++)
-        put(w, (*next)++);
-    put(w, node->n_attrs);
+        packed_put(w, (*next)++);
+    packed_put(w, node->n_attrs);
     for (int32_t i = 0; i < node->n_attrs; i++)
         put_attr(w, &node->attrs[i]);
     const bool packed = node->pub.packed != NULL && node->pub.op->check_packed != NULL;
-    put(w, packed ? attn_packed_offset(w, node->pub.packed) : PACKED_NONE);
-    put(w, packed ? node->packed_bytes : 0);
+    packed_put(w, packed ? attn_packed_offset(w, node->pub.packed) : PACKED_NONE);
+    packed_put(w, packed ? node->packed_bytes : 0);
 }
 
 /* ---- graphs ---- */
@@ -238,8 +238,8 @@ static void put_value(struct attn_packed_writer *w, const struct attn_value *val
 {
     const bool captured = (value->flags & ATTN_VALUE_CAPTURE) != 0;
     const attnrun_tensor none = { .kind = ATTNRUN_ABSENT };
-    put_text(w, value->name);
-    put(w, captured ? outer_ids[value->outer] : -1);
+    packed_put_text(w, value->name);
+    packed_put(w, captured ? outer_ids[value->outer] : -1);
     put_type(w, &value->type);
     put_constant(w, attn_packed_is_constant(value) ? &value->data : &none,
                  !attn_packed_is_read(value));
@@ -253,17 +253,17 @@ static attn_status put_graph(struct attn_packed_writer *w, int64_t g, int64_t ou
     int64_t n = 0;
     for (int64_t v = 0; v < graph->n_values; v++)
         n += ids[v] >= 0;
-    put_text(w, graph->name);
-    put(w, graph->promoted);
-    put(w, n);
+    packed_put_text(w, graph->name);
+    packed_put(w, graph->promoted);
+    packed_put(w, n);
     for (int64_t v = 0; v < graph->n_values; v++)
         if (ids[v] >= 0)
             put_value(w, &graph->values[v], outer_ids);
-    put(w, graph->n_inputs);
+    packed_put(w, graph->n_inputs);
     put_ids(w, ids, graph->inputs, graph->n_inputs);
-    put(w, graph->n_outputs);
+    packed_put(w, graph->n_outputs);
     put_ids(w, ids, graph->outputs, graph->n_outputs);
-    put(w, graph->n_nodes);
+    packed_put(w, graph->n_nodes);
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         put_node(w, graph->nodes[i], ids, next);
         TRY(attn_poll_work(4096));
@@ -286,31 +286,31 @@ static int64_t number_of(const struct attn_packed_writer *w,
 static void put_model(struct attn_packed_writer *w)
 {
     const struct attn_model *model = w->model;
-    put_text(w, model->producer);
-    put_text(w, model->producer_version);
-    put_text(w, model->domain);
-    put_text(w, model->doc);
-    put_text(w, model->graph_name);
-    put_text(w, model->graph_doc);
-    put(w, model->ir_version);
-    put(w, model->model_version);
-    put(w, model->n_parameters);
-    put(w, model->weights_bytes);
-    put(w, model->n_functions);
-    put(w, model->n_file_nodes);
-    put(w, model->n_opsets);
+    packed_put_text(w, model->producer);
+    packed_put_text(w, model->producer_version);
+    packed_put_text(w, model->domain);
+    packed_put_text(w, model->doc);
+    packed_put_text(w, model->graph_name);
+    packed_put_text(w, model->graph_doc);
+    packed_put(w, model->ir_version);
+    packed_put(w, model->model_version);
+    packed_put(w, model->n_parameters);
+    packed_put(w, model->weights_bytes);
+    packed_put(w, model->n_functions);
+    packed_put(w, model->n_file_nodes);
+    packed_put(w, model->n_opsets);
     for (int32_t i = 0; i < model->n_opsets; i++) {
-        put_text(w, model->opsets[i].domain);
-        put(w, model->opsets[i].version);
+        packed_put_text(w, model->opsets[i].domain);
+        packed_put(w, model->opsets[i].version);
     }
-    put(w, model->n_metadata);
+    packed_put(w, model->n_metadata);
     for (int32_t i = 0; i < model->n_metadata; i++) {
-        put_text(w, model->metadata[i].key);
-        put_text(w, model->metadata[i].value);
+        packed_put_text(w, model->metadata[i].key);
+        packed_put_text(w, model->metadata[i].value);
     }
-    put(w, model->n_passes);
+    packed_put(w, model->n_passes);
     for (int32_t i = 0; i < model->n_passes; i++)
-        put(w, model->applied[i]);
+        packed_put(w, model->applied[i]);
 }
 
 attn_status attn_packed_write_graph(struct attn_packed_writer *w)
@@ -318,9 +318,9 @@ attn_status attn_packed_write_graph(struct attn_packed_writer *w)
     int64_t next = 1; /* graph 0 is the main graph */
     put_model(w);
     put_symbols(w);
-    put(w, w->n_graphs);
+    packed_put(w, w->n_graphs);
     for (int64_t g = 0; g < w->n_graphs; g++)
-        put(w, number_of(w, w->graphs[g]->outer));
+        packed_put(w, number_of(w, w->graphs[g]->outer));
     for (int64_t g = 0; g < w->n_graphs; g++)
         TRY(put_graph(w, g, number_of(w, w->graphs[g]->outer), &next));
     return w->pool.failed ? ATTNRUN_E_MEMORY : ATTNRUN_OK;

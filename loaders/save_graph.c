@@ -35,8 +35,8 @@ static const char *name_of_dim(const struct attn_dims *dims, attnrun_dim dim,
 }
 
 /* The dims of ONNX: a number, a name, or nothing. */
-static void put_dim(struct wire_buffer *shape, const struct attn_dims *dims,
-                    attnrun_dim dim)
+static void save_put_dim(struct wire_buffer *shape, const struct attn_dims *dims,
+                         attnrun_dim dim)
 {
     enum { DIM = 1, VALUE = 1, PARAM = 2 };
     struct wire_buffer one = wire_beside(shape);
@@ -58,7 +58,7 @@ static void put_tensor_type(struct wire_buffer *type, const struct attn_dims *di
     struct wire_buffer tensor = wire_beside(type), shape = wire_beside(type);
     wire_int(&tensor, ELEMENT, value->dtype);
     for (int i = 0; shaped && i < value->rank; i++)
-        put_dim(&shape, dims, value->dims[i]);
+        save_put_dim(&shape, dims, value->dims[i]);
     if (shaped && value->rank >= 0)
         wire_message(&tensor, SHAPE, &shape);
     wire_message(type, TENSOR, &tensor);

@@ -110,7 +110,7 @@ static attn_status grow(struct attn_scan *scan, void **block, int64_t *capacity,
     return ATTNRUN_OK;
 }
 
-static attn_status put(struct scanner *s, const void *bytes, int64_t n)
+static attn_status wire_put(struct scanner *s, const void *bytes, int64_t n)
 {
     struct attn_scan *scan = s->scan;
     TRY(attn_poll_work(n));
@@ -138,7 +138,7 @@ static attn_status put_varint(struct scanner *s, uint64_t value)
         value >>= 7;
     }
     bytes[n++] = (uint8_t)value;
-    return put(s, bytes, n);
+    return wire_put(s, bytes, n);
 }
 
 static attn_status put_tag(struct scanner *s, uint32_t id, enum wire wire)
@@ -292,7 +292,7 @@ static attn_status put_number(struct scanner *s, const struct field *field)
     }
     int64_t from = s->at;
     TRY(skip_value(s, field));
-    return put(s, s->data + from, s->at - from);
+    return wire_put(s, s->data + from, s->at - from);
 }
 
 /* Numbers of a list that the file has one by one become packed: protobuf-c notes each
@@ -306,7 +306,7 @@ static attn_status put_in_list(struct scanner *s, const struct field *field)
         TRY(put_tag(s, field->id, WIRE_LENGTH));
         frame->run_id = field->id;
         frame->run_length = scan->copy_bytes;
-        TRY(put(s, room, LENGTH_BYTES));
+        TRY(wire_put(s, room, LENGTH_BYTES));
     }
     TRY(put_number(s, field));
     frame->run_end = scan->copy_bytes;
@@ -382,7 +382,7 @@ static attn_status scan_packed(struct scanner *s, const struct field *field)
     TRY(count_elements(s, field, count));
     TRY(put_tag(s, field->id, WIRE_LENGTH));
     TRY(put_varint(s, (uint64_t)n));
-    TRY(put(s, s->data + s->at, n));
+    TRY(wire_put(s, s->data + s->at, n));
     s->at += n;
     return ATTNRUN_OK;
 }
@@ -407,7 +407,7 @@ static attn_status scan_text(struct scanner *s, const struct field *field)
         return fail_at(s, ATTNRUN_E_MODEL, field, "the name or text contains a NUL byte");
     TRY(put_tag(s, field->id, WIRE_LENGTH));
     TRY(put_varint(s, (uint64_t)n));
-    TRY(put(s, s->data + s->at, n));
+    TRY(wire_put(s, s->data + s->at, n));
     s->at += n;
     return ATTNRUN_OK;
 }
@@ -490,7 +490,7 @@ static attn_status scan_message(struct scanner *s, const struct field *field)
         static const uint8_t room[LENGTH_BYTES] = { 0 };
         TRY(put_tag(s, field->id, WIRE_LENGTH));
         length = s->scan->copy_bytes;
-        TRY(put(s, room, LENGTH_BYTES));
+        TRY(wire_put(s, room, LENGTH_BYTES));
     }
     start_frame(s, field->descriptor->descriptor, s->at + n, length, muted);
     if (s->graphs > s->limits->subgraph_depth + 1)
@@ -546,7 +546,7 @@ static attn_status end_frame(struct scanner *s)
         uint8_t bytes[4] = { (uint8_t)index, (uint8_t)(index >> 8),
                              (uint8_t)(index >> 16), (uint8_t)(index >> 24) };
         TRY(put_tag(s, ATTN_SCAN_BULK_FIELD, WIRE_32));
-        TRY(put(s, bytes, sizeof bytes));
+        TRY(wire_put(s, bytes, sizeof bytes));
     }
     if (top->length >= 0) {
         int64_t from = top->length + LENGTH_BYTES;

@@ -134,7 +134,7 @@ void attn_memory_count_owner(struct attn_memory *memory, int64_t bytes)
 }
 
 /* Takes `bytes` out of the budget; false where it does not hold them. */
-static bool reserve(struct attn_memory *memory, uint64_t bytes, uint64_t *used)
+static bool reserve_budget(struct attn_memory *memory, uint64_t bytes, uint64_t *used)
 {
     *used = atomic_load_explicit(&memory->used, memory_order_relaxed);
     do {
@@ -236,7 +236,7 @@ void *attn_alloc(struct attn_memory *memory, enum attn_memory_kind kind, int64_t
         return NULL;
     }
     uint64_t used;
-    if (!reserve(memory, (uint64_t)bytes, &used)) {
+    if (!reserve_budget(memory, (uint64_t)bytes, &used)) {
         const uint64_t total = used + (uint64_t)bytes;
         attn_fail(ATTNRUN_E_MEMORY,
                   "%s needs %" PRId64 " bytes with %" PRIu64

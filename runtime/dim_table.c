@@ -35,7 +35,7 @@ static uint32_t expression_hash(const struct attn_dims *dims, int32_t entry)
     return dims->expressions[entry].hash;
 }
 
-static void put(struct dim_index *index, uint32_t hash, int32_t entry)
+static void dim_table_put(struct dim_index *index, uint32_t hash, int32_t entry)
 {
     int64_t mask = index->n_slots - 1, at = hash & mask;
     while (index->slots[at] != 0)
@@ -55,10 +55,10 @@ static bool add_entry(struct attn_dims *dims, struct dim_index *index, int32_t n
         if (grown.slots == NULL)
             return false;
         for (int32_t entry = 0; entry < n; entry++)
-            put(&grown, hash(dims, entry), entry);
+            dim_table_put(&grown, hash(dims, entry), entry);
         *index = grown;
     }
-    put(index, hash(dims, n), n);
+    dim_table_put(index, hash(dims, n), n);
     return true;
 }
 

@@ -16,7 +16,7 @@ struct dim_writer {
 };
 
 ATTN_PRINTF(2, 3)
-static void put(struct dim_writer *w, const char *format, ...)
+static void dim_text_put(struct dim_writer *w, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -26,14 +26,15 @@ static void put(struct dim_writer *w, const char *format, ...)
     va_end(arguments);
 }
 
-static void put_dim(struct dim_writer *w, const struct attn_dims *dims, attnrun_dim dim)
+static void dim_text_put_dim(struct dim_writer *w, const struct attn_dims *dims,
+                             attnrun_dim dim)
 {
     if (dim.expr == 0) {
-        put(w, "%" PRId64, dim.value);
+        dim_text_put(w, "%" PRId64, dim.value);
         return;
     }
     if (dim.expr < 0 || dims == NULL) {
-        put(w, dim.expr == ATTN_DIM_INVALID ? "overflow" : "?");
+        dim_text_put(w, dim.expr == ATTN_DIM_INVALID ? "overflow" : "?");
         return;
     }
     struct dim_expression e = dim_expression_of(dims, dim);
@@ -41,12 +42,12 @@ static void put_dim(struct dim_writer *w, const struct attn_dims *dims, attnrun_
         const char *text = dims->symbols[e.terms[i].symbol].text;
         int64_t k = e.terms[i].k;
         if (k == 1 || k == -1)
-            put(w, "%s%s", k < 0 ? "-" : i > 0 ? "+" : "", text);
+            dim_text_put(w, "%s%s", k < 0 ? "-" : i > 0 ? "+" : "", text);
         else
-            put(w, "%s%" PRId64 "*%s", k > 0 && i > 0 ? "+" : "", k, text);
+            dim_text_put(w, "%s%" PRId64 "*%s", k > 0 && i > 0 ? "+" : "", k, text);
     }
     if (e.constant != 0)
-        put(w, "%+" PRId64, e.constant);
+        dim_text_put(w, "%+" PRId64, e.constant);
 }
 
 const char *attn_dim_format(const struct attn_dims *dims, attnrun_dim dim, char *text,
@@ -55,7 +56,7 @@ const char *attn_dim_format(const struct attn_dims *dims, attnrun_dim dim, char 
     struct dim_writer w = { .text = text, .bytes = bytes };
     if (bytes > 0)
         text[0] = 0;
-    put_dim(&w, dims, dim);
+    dim_text_put_dim(&w, dims, dim);
     return text;
 }
 
@@ -77,25 +78,25 @@ const char *attn_type_format(const struct attn_dims *dims, const attnrun_type *t
     const char *const close[] = { "", "", ")", ")", "))" };
     if (type->kind == ATTNRUN_MAP || type->kind == ATTNRUN_MAP_SEQUENCE) {
         bool map = type->kind == ATTNRUN_MAP;
-        put(&w, "%s%s,%s%s", map ? "map(" : "seq(map(",
-            type->key_dtype != 0 ? attnrun_dtype_name(type->key_dtype) : "?",
-            attnrun_dtype_name(type->dtype), map ? ")" : "))");
+        dim_text_put(&w, "%s%s,%s%s", map ? "map(" : "seq(map(",
+                     type->key_dtype != 0 ? attnrun_dtype_name(type->key_dtype) : "?",
+                     attnrun_dtype_name(type->dtype), map ? ")" : "))");
         return w.text;
     }
     if (type->kind < ATTNRUN_TENSOR || type->kind > ATTNRUN_OPTIONAL_SEQUENCE) {
-        put(&w, "nothing");
+        dim_text_put(&w, "nothing");
         return w.text;
     }
-    put(&w, "%s%s", open[type->kind], attnrun_dtype_name(type->dtype));
+    dim_text_put(&w, "%s%s", open[type->kind], attnrun_dtype_name(type->dtype));
     if (type->rank < 0)
-        put(&w, "[...]");
+        dim_text_put(&w, "[...]");
     else
-        put(&w, "[");
+        dim_text_put(&w, "[");
     for (int i = 0; i < type->rank && i < ATTNRUN_MAX_RANK; i++) {
-        put(&w, "%s", i > 0 ? "," : "");
-        put_dim(&w, dims, type->dims[i]);
+        dim_text_put(&w, "%s", i > 0 ? "," : "");
+        dim_text_put_dim(&w, dims, type->dims[i]);
     }
-    put(&w, "%s%s", type->rank < 0 ? "" : "]", close[type->kind]);
+    dim_text_put(&w, "%s%s", type->rank < 0 ? "" : "]", close[type->kind]);
     return w.text;
 }
 

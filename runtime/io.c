@@ -62,7 +62,7 @@ static attn_status io_fail(const char *what, const char *path, int error)
 }
 
 /* ---- contents ---- */
-static attn_status read_all(int fd, const char *path, uint8_t *data, int64_t bytes)
+static attn_status io_read_all(int fd, const char *path, uint8_t *data, int64_t bytes)
 {
     const int64_t max = 4 * ATTN_POLL_BYTES;
     for (int64_t at = 0; at < bytes;) {
@@ -99,7 +99,7 @@ static attn_status load(struct attn_memory *memory, int fd, const char *path,
     uint8_t *data = attn_alloc(memory, ATTN_MEM_WEIGHTS, bytes);
     if (data == NULL)
         return ATTNRUN_E_MEMORY;
-    attn_status status = read_all(fd, path, data, bytes);
+    attn_status status = io_read_all(fd, path, data, bytes);
     if (status != ATTNRUN_OK)
         attn_free(memory, ATTN_MEM_WEIGHTS, data, bytes);
     else
@@ -156,7 +156,7 @@ attn_status attn_file_open(struct attn_memory *memory, const char *path,
 }
 
 /* ---- beneath a directory ---- */
-static attn_status refuse(const char *location, const char *why)
+static attn_status refuse_file(const char *location, const char *why)
 {
     return attn_fail(ATTNRUN_E_PATH, "location '%s' %s", attn_quote(location), why);
 }
@@ -164,11 +164,12 @@ static attn_status refuse(const char *location, const char *why)
 static attn_status open_fail(const char *location, int error, bool last)
 {
     if (error == ELOOP || (error == ENOTDIR && !last))
-        return refuse(location,
-                      "goes through a symbolic link, or through a file that is not "
-                      "a directory");
+        return refuse_file(location,
+                           "goes through a symbolic link, or through a file that is not "
+                           "a directory");
     if (error == ENXIO || error == ENODEV)
-        return refuse(location, "is a device, pipe or socket, expected a regular file");
+        return refuse_file(location,
+                           "is a device, pipe or socket, expected a regular file");
     return io_fail("open", location, error);
 }
 
@@ -181,16 +182,16 @@ static attn_status next_component(const char *location, const char **at,
     if (n == 0 && **at == 0)
         return ATTNRUN_OK;
     if (n == 0)
-        return refuse(location, "has an empty component");
+        return refuse_file(location, "has an empty component");
     if (n > NAME_MAX)
-        return refuse(location, "has a component of over 255 bytes");
+        return refuse_file(location, "has a component of over 255 bytes");
     memcpy(name, *at, n);
     name[n] = 0;
     *at += n;
     if (**at == '/' && *++*at == 0)
-        return refuse(location, "ends with a slash");
+        return refuse_file(location, "ends with a slash");
     if (strcmp(name, "..") == 0)
-        return refuse(location, "contains '..'");
+        return refuse_file(location, "contains '..'");
     return ATTNRUN_OK;
 }
 
@@ -203,7 +204,7 @@ static attn_status check_location(const char *location)
     if (location == NULL || location[0] == 0)
         return attn_fail(ATTNRUN_E_PATH, "an external location is empty");
     if (location[0] == '/')
-        return refuse(location, "is absolute, expected one relative to the model");
+        return refuse_file(location, "is absolute, expected one relative to the model");
     for (;;) {
         TRY(next_component(location, &at, name));
         if (name[0] == 0)
@@ -211,7 +212,7 @@ static attn_status check_location(const char *location)
         memcpy(last, name, sizeof last);
     }
     if (strcmp(last, ".") == 0)
-        return refuse(location, "is a directory, expected a regular file");
+        return refuse_file(location, "is a directory, expected a regular file");
     return ATTNRUN_OK;
 }
 

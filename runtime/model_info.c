@@ -119,8 +119,8 @@ attnrun_status attnrun_model_value(const attnrun_model *model, const char *name,
     return attnrun_graph_value(graph_of(model_of(model)->graph), name, info);
 }
 
-static int32_t find(const struct attn_graph *graph, const int32_t *ids, int32_t n,
-                    const char *name)
+static int32_t find_operand(const struct attn_graph *graph, const int32_t *ids, int32_t n,
+                            const char *name)
 {
     for (int32_t i = 0; name != NULL && i < n; i++)
         if (strcmp(graph->values[ids[i]].name, name) == 0)
@@ -133,7 +133,7 @@ int32_t attnrun_model_find_input(const attnrun_model *model, const char *name)
     if (model == NULL)
         return -1;
     const struct attn_graph *graph = model_of(model)->graph;
-    return find(graph, graph->inputs, graph->n_inputs, name);
+    return find_operand(graph, graph->inputs, graph->n_inputs, name);
 }
 
 int32_t attnrun_model_find_output(const attnrun_model *model, const char *name)
@@ -141,7 +141,7 @@ int32_t attnrun_model_find_output(const attnrun_model *model, const char *name)
     if (model == NULL)
         return -1;
     const struct attn_graph *graph = model_of(model)->graph;
-    return find(graph, graph->outputs, graph->n_outputs, name);
+    return find_operand(graph, graph->outputs, graph->n_outputs, name);
 }
 
 /* ---- graphs and their nodes ---- */

@@ -129,7 +129,7 @@ static void try_order(struct packing *packing, int64_t *top)
 
 static _Thread_local const struct attn_block *sort_blocks; /* of the qsort under way */
 
-static int by_size(const void *left, const void *right)
+static int blocks_by_size(const void *left, const void *right)
 {
     const struct attn_block *a = &sort_blocks[*(const int32_t *)left];
     const struct attn_block *b = &sort_blocks[*(const int32_t *)right];
@@ -154,14 +154,15 @@ static int by_life(const void *left, const void *right)
     const struct attn_block *a = &sort_blocks[*(const int32_t *)left];
     const struct attn_block *b = &sort_blocks[*(const int32_t *)right];
     int32_t x = a->last - a->first, y = b->last - b->first;
-    return x != y ? (x < y ? 1 : -1) : by_size(left, right);
+    return x != y ? (x < y ? 1 : -1) : blocks_by_size(left, right);
 }
 
 static int by_start(const void *left, const void *right)
 {
     const struct attn_block *a = &sort_blocks[*(const int32_t *)left];
     const struct attn_block *b = &sort_blocks[*(const int32_t *)right];
-    return a->first != b->first ? (a->first > b->first ? 1 : -1) : by_size(left, right);
+    return a->first != b->first ? (a->first > b->first ? 1 : -1)
+                                : blocks_by_size(left, right);
 }
 
 static bool good_enough(int64_t arena, int64_t bound)
@@ -177,8 +178,8 @@ static bool may_go_on(const struct packing *packing, int64_t bound)
 
 static void search(struct packing *packing, int64_t bound)
 {
-    int (*const orders[])(const void *, const void *) = { by_size, by_area, by_life,
-                                                          by_start };
+    int (*const orders[])(const void *, const void *) = { blocks_by_size, by_area,
+                                                          by_life, by_start };
     int64_t top;
     sort_blocks = packing->blocks;
     for (size_t k = 0; k < 4 && may_go_on(packing, bound); k++) {

@@ -152,7 +152,7 @@ static int32_t add_region(struct sweep *sweep, int32_t left, int64_t offset,
 }
 
 /* Region `right` becomes a part of `left`, which is beside it; neither is in a list. */
-static void join(struct sweep *sweep, int32_t left, int32_t right)
+static void sweep_join(struct sweep *sweep, int32_t left, int32_t right)
 {
     struct sweep_region *l = &sweep->regions[left], *r = &sweep->regions[right];
     l->bytes += r->bytes;
@@ -192,11 +192,11 @@ static void give_back(struct sweep *sweep, int32_t id)
     const int32_t left = sweep->regions[id].left, right = sweep->regions[id].right;
     if (right != NONE && sweep->regions[right].free) {
         take_free(sweep, right);
-        join(sweep, id, right);
+        sweep_join(sweep, id, right);
     }
     if (left != NONE && sweep->regions[left].free) {
         take_free(sweep, left);
-        join(sweep, left, id);
+        sweep_join(sweep, left, id);
         id = left;
     }
     put_free(sweep, id);

@@ -95,7 +95,8 @@ attn_status op_fail_scratch(const attnrun_step *step)
 }
 
 /* "input 1 B 'k' is f32[2,511], 511 in dim 1" */
-static void put_dim(const attnrun_step *step, struct op_dim at, char *text, size_t bytes)
+static void write_op_dim(const attnrun_step *step, struct op_dim at, char *text,
+                         size_t bytes)
 {
     char name[48];
     operand_name(step->node->op->inputs, at.in, name, sizeof name);
@@ -109,8 +110,8 @@ attn_status op_fail_dims(const attnrun_step *step, const char *what, struct op_d
                          struct op_dim b)
 {
     char first[480], second[480];
-    put_dim(step, a, first, sizeof first);
-    put_dim(step, b, second, sizeof second);
+    write_op_dim(step, a, first, sizeof first);
+    write_op_dim(step, b, second, sizeof second);
     attn_fail_node(ATTNRUN_E_SHAPE, step->node, "%s: %s; %s", what, first, second);
     attn_fail_tensor(step->node->inputs[b.in]);
     return ATTNRUN_E_SHAPE;

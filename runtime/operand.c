@@ -96,8 +96,8 @@ static attn_status check_element(const attnrun_tensor *t, int32_t *dtype, int64_
     return ATTNRUN_OK;
 }
 
-static attn_status check_list(const attnrun_tensor *list, int32_t *dtype,
-                              const char *what)
+static attn_status operand_check_list(const attnrun_tensor *list, int32_t *dtype,
+                                      const char *what)
 {
     const attnrun_tensor *items = list->data;
     int64_t n = list->dims[0];
@@ -114,7 +114,7 @@ attn_status attn_value_check_elements(attnrun_tensor *value, const char *what)
     const attnrun_tensor *inner = value->data;
     switch (value->kind) {
     case ATTNRUN_SEQUENCE:
-        return check_list(value, &value->dtype, what);
+        return operand_check_list(value, &value->dtype, what);
     case ATTNRUN_OPTIONAL:
         return inner == NULL ? ATTNRUN_OK : check_element(inner, &value->dtype, 0, what);
     case ATTNRUN_OPTIONAL_SEQUENCE:
@@ -124,7 +124,7 @@ attn_status attn_value_check_elements(attnrun_tensor *value, const char *what)
             return attn_fail(ATTNRUN_E_USAGE,
                              "%s: the optional holds no well-formed sequence", what);
         TRY(attn_reserved_check((uint32_t)inner->reserved, what));
-        return check_list(inner, &value->dtype, what);
+        return operand_check_list(inner, &value->dtype, what);
     default:
         return ATTNRUN_OK;
     }

@@ -226,8 +226,8 @@ void attn_files_drop(const struct attn_file_list *files, const attnrun_tensor *c
 }
 
 /* At least `bytes` in copies->data; much less than before gives memory back. */
-static attn_status reserve(struct attn_memory *memory, struct copies *copies,
-                           int64_t bytes)
+static attn_status reserve_packed(struct attn_memory *memory, struct copies *copies,
+                                  int64_t bytes)
 {
     if (copies->bytes >= bytes && copies->bytes <= 2 * bytes)
         return ATTNRUN_OK;
@@ -261,7 +261,7 @@ static attn_status align_inputs(const struct packing *packing, struct copies *co
     TRY(count_copies(x, n, &bytes));
     if (bytes == 0)
         return ATTNRUN_OK;
-    TRY(reserve(packing->model->pool.memory, copies, bytes));
+    TRY(reserve_packed(packing->model->pool.memory, copies, bytes));
     for (int32_t i = 0; i < n; i++) {
         if (attn_tensor_is_aligned(&x[i]))
             continue;

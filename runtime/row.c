@@ -206,7 +206,7 @@ const struct attn_row *attn_row_read(struct attn_row_table *table, struct attn_p
     return made;
 }
 
-static attn_status check_list(const attnrun_op_def *row, const char *list)
+static attn_status row_check_list(const attnrun_op_def *row, const char *list)
 {
     bool variadic;
     int count = attn_row_count(list, &variadic);
@@ -281,8 +281,8 @@ attn_status attn_row_check(const attnrun_op_def *row)
             "operator row %s-%d: flags %#x, storage_in %#x: expected those of "
             "attnrun.h, and not bit 0 of storage_in",
             attn_quote(row->name), row->since, row->flags, row->storage_in);
-    TRY(check_list(row, row->inputs));
-    TRY(check_list(row, row->outputs));
+    TRY(row_check_list(row, row->inputs));
+    TRY(row_check_list(row, row->outputs));
     for (const attnrun_attr_def *a = row->attrs; a != NULL && a->kind != ATTNRUN_ATTR_END;
          a++)
         if (!attr_is_right(row, a))

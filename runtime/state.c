@@ -102,7 +102,7 @@ void attn_state_keep(struct attn_state *state, const attnrun_tensor *made)
 /* ---- appended in place ---- */
 
 /* Strides of `t` in memory of `capacity` bytes with the room behind `axis`. */
-static void lay_out(attnrun_tensor *t, int32_t axis, int64_t capacity)
+static void state_lay_out(attnrun_tensor *t, int32_t axis, int64_t capacity)
 {
     int64_t before = tensor_dims_product(t, 0, axis);
     tensor_set_dense(t);
@@ -144,7 +144,7 @@ attn_status attn_state_extend(struct attn_memory *memory, struct attn_state *sta
         capacity = affordable(memory, bytes, twice, others);
     }
     attnrun_tensor whole = *made; /* strides depend on all dims but the axis */
-    lay_out(&whole, axis, capacity);
+    state_lay_out(&whole, axis, capacity);
     *view = *past;
     memcpy(view->strides, whole.strides, sizeof view->strides);
     view->data = state->memory;
@@ -202,7 +202,7 @@ attn_status attn_state_copy(struct attn_memory *memory,
     if (tensor_is_dense(from->tensor))
         tensor_set_dense(&copy);
     else
-        lay_out(&copy, from->append_axis, capacity);
+        state_lay_out(&copy, from->append_axis, capacity);
     copy_rows(&copy, from);
     made->tensor = copy;
     made->memory = copy.data;

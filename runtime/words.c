@@ -44,7 +44,7 @@ static bool is_control(uint32_t point)
 }
 
 /* Writes the character of `bytes` bytes at `s` as it is, or each byte as \xNN. */
-static void put(char *to, const unsigned char *s, size_t bytes, bool shown)
+static void word_put(char *to, const unsigned char *s, size_t bytes, bool shown)
 {
     static const char hex[] = "0123456789abcdef";
     for (size_t i = 0; i < bytes; i++) {
@@ -70,7 +70,7 @@ size_t attnrun_escape(const char *text, char *to, size_t bytes)
             memcpy(to + cut, "...", n - cut);
             break;
         }
-        put(to + n, s, from, shown);
+        word_put(to + n, s, from, shown);
         n += needs;
         s += from;
         left -= from;

@@ -96,7 +96,8 @@ static attn_status loop_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static void lay_out(const attnrun_step *step, const attnrun_work *work, struct loop *loop)
+static void loop_lay_out(const attnrun_step *step, const attnrun_work *work,
+                         struct loop *loop)
 {
     loop->n_carried = carried(step);
     loop->n_stacked = step->n_out - loop->n_carried;
@@ -160,7 +161,7 @@ static attn_status loop_run(const attnrun_step *step, const attnrun_work *work)
         max = tensor_get_int(&step->x[0], 0);
     if (op_has_in(step, 1))
         go = *(const uint8_t *)step->x[1].data != 0;
-    lay_out(step, work, &loop);
+    loop_lay_out(step, work, &loop);
     uint8_t cond = 1;
     TRY(attnrun_tensor_make(ATTNRUN_I64, 0, NULL, &iteration, &loop.inputs[0]));
     TRY(attnrun_tensor_make(ATTNRUN_BOOL, 0, NULL, &cond, &loop.inputs[1]));

@@ -85,7 +85,7 @@ static void drop_dim(attnrun_type *type, int axis)
     type->rank--;
 }
 
-static void put_dim(attnrun_type *type, int axis, attnrun_dim dim)
+static void insert_dim(attnrun_type *type, int axis, attnrun_dim dim)
 {
     for (int i = type->rank; i > axis; i--)
         type->dims[i] = type->dims[i - 1];
@@ -94,8 +94,8 @@ static void put_dim(attnrun_type *type, int axis, attnrun_dim dim)
 }
 
 /* A list of one number for each of n values, where it is there. */
-static attn_status check_list(const attnrun_step *step, const char *name,
-                              attnrun_ints list, int n)
+static attn_status scan_check_list(const attnrun_step *step, const char *name,
+                                   attnrun_ints list, int n)
 {
     if (list.n == 0 || list.n == n)
         return ATTNRUN_OK;
@@ -112,13 +112,14 @@ static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
         return op_fail(step, ATTNRUN_E_MODEL,
                        "it has %s, expected at least %d, one for each state",
                        attn_plural(step->n_out, "output"), scan->n_states);
-    TRY(check_list(step, "directions", args->directions, scan->n_scanned));
-    TRY(check_list(step, "scan_input_axes", args->scan_input_axes, scan->n_scanned));
-    TRY(check_list(step, "scan_input_directions", args->scan_input_directions,
-                   scan->n_scanned));
-    TRY(check_list(step, "scan_output_axes", args->scan_output_axes, scan->n_stacked));
-    TRY(check_list(step, "scan_output_directions", args->scan_output_directions,
-                   scan->n_stacked));
+    TRY(scan_check_list(step, "directions", args->directions, scan->n_scanned));
+    TRY(scan_check_list(step, "scan_input_axes", args->scan_input_axes, scan->n_scanned));
+    TRY(scan_check_list(step, "scan_input_directions", args->scan_input_directions,
+                        scan->n_scanned));
+    TRY(scan_check_list(step, "scan_output_axes", args->scan_output_axes,
+                        scan->n_stacked));
+    TRY(scan_check_list(step, "scan_output_directions", args->scan_output_directions,
+                        scan->n_stacked));
     for (int in = scan->first; in < step->n_in; in++)
         if (step->in[in].kind != ATTNRUN_TENSOR)
             return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected a tensor");
@@ -176,11 +177,11 @@ static attn_status scan_outputs(attnrun_step *step, const struct scan *scan,
             op_value_forget(&type); /* late */
         } else {
             if (scan->batched)
-                put_dim(&type, 0, batch);
+                insert_dim(&type, 0, batch);
             if (i >= scan->n_states) {
                 TRY(axis_of(step, scan, args->scan_output_axes, i - scan->n_states,
                             type.rank + 1, &axis));
-                put_dim(&type, axis, iterations);
+                insert_dim(&type, axis, iterations);
             }
         }
         step->out[i] = type;
@@ -246,8 +247,8 @@ struct iterations {
     int64_t longest;
 };
 
-static void lay_out(const attnrun_step *step, const attnrun_work *work,
-                    struct iterations *t)
+static void scan_lay_out(const attnrun_step *step, const attnrun_work *work,
+                         struct iterations *t)
 {
     int n = t->scan.n_states + t->scan.n_scanned;
     t->inputs = work->scratch;
@@ -420,7 +421,7 @@ static attn_status scan_run(const attnrun_step *step, const attnrun_work *work)
         t.n_batches = x->dims[0];
     for (; t.batch < t.n_batches; t.batch++) {
         TRY(sample_iterations(step, &t));
-        lay_out(step, work, &t);
+        scan_lay_out(step, work, &t);
         for (int64_t iteration = 0; iteration < t.n; iteration++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;

@@ -187,8 +187,8 @@ static attn_status bernoulli_run(const attnrun_step *step, const attnrun_work *w
 }
 
 /* The class at which the running sum of exp(x - top) passes u times the whole sum. */
-static int64_t draw(const attnrun_tensor *x, int64_t row, double top, double sum,
-                    double u)
+static int64_t draw_class(const attnrun_tensor *x, int64_t row, double top, double sum,
+                          double u)
 {
     int64_t classes = x->dims[1];
     double running = 0;
@@ -216,7 +216,7 @@ static attn_status multinomial_run(const attnrun_step *step, const attnrun_work 
             sum += exp(tensor_get_real(x, row * classes + c) - top);
         for (int64_t s = 0; s < samples; s++) {
             int64_t k = row * samples + s;
-            int64_t found = draw(x, row, top, sum, random_unit(seed, (uint64_t)k));
+            int64_t found = draw_class(x, row, top, sum, random_unit(seed, (uint64_t)k));
             if (y->dtype == ATTNRUN_I32)
                 ((int32_t *)y->data)[k] = (int32_t)found;
             else

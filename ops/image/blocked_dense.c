@@ -134,7 +134,7 @@ static void cut(struct blocked_plan *p)
 }
 
 /* Where a tap or a pixel lies in X or its copy. */
-static void lay_out(struct blocked_plan *p)
+static void dense_lay_out(struct blocked_plan *p)
 {
     const struct window *w = &p->shape.w;
     int64_t rows = w->in[1], columns = w->in[2];
@@ -194,7 +194,7 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
                      ((planes - 1) * rows_from(p, 0) + rows_from(p, last));
     p->columns = blocked_count(s->rows / s->groups) * ATTN_BLOCK;
     cut(p);
-    lay_out(p);
+    dense_lay_out(p);
     /* Rows of weights of a line of the kernel meet inputs that lie side by side. */
     const bool full = s->plain || of_group % ATTN_BLOCK == 0;
     p->whole_rows = (s->bytes || p->words || full) && s->w.dilation[2] == 1 &&

@@ -9,8 +9,8 @@
  * Conv-11, MaxPool-12. */
 #include "sliding_window.h"
 
-static attn_status check_list(const attnrun_step *step, const char *name,
-                              attnrun_ints ints, int64_t n, int64_t min)
+static attn_status window_check_list(const attnrun_step *step, const char *name,
+                                     attnrun_ints ints, int64_t n, int64_t min)
 {
     if (ints.v == NULL)
         return ATTNRUN_OK;
@@ -28,10 +28,10 @@ static attn_status check_list(const attnrun_step *step, const char *name,
 attn_status attn_window_check(const attnrun_step *step, const struct window_attrs *attrs,
                               int n)
 {
-    TRY(check_list(step, "kernel_shape", attrs->kernel_shape, n, 1));
-    TRY(check_list(step, "strides", attrs->strides, n, 1));
-    TRY(check_list(step, "dilations", attrs->dilations, n, 1));
-    return check_list(step, "pads", attrs->pads, 2 * (int64_t)n, 0);
+    TRY(window_check_list(step, "kernel_shape", attrs->kernel_shape, n, 1));
+    TRY(window_check_list(step, "strides", attrs->strides, n, 1));
+    TRY(window_check_list(step, "dilations", attrs->dilations, n, 1));
+    return window_check_list(step, "pads", attrs->pads, 2 * (int64_t)n, 0);
 }
 
 attn_status attn_window_rank(const attnrun_step *step, int *n)

@@ -113,8 +113,8 @@ static void add_c(const attnrun_step *step, const struct attn_integer_block *blo
                 c[(block->line + i) * state->c_row + (block->column + j) * state->c_col];
 }
 
-static void finish(const attnrun_step *step, const attnrun_work *work,
-                   const struct attn_integer_block *block, void *scratch)
+static void qgemm_finish(const attnrun_step *step, const attnrun_work *work,
+                         const struct attn_integer_block *block, void *scratch)
 {
     const struct qgemm_args *args = step->args;
     const struct qgemm_state *state = step->state;
@@ -154,7 +154,7 @@ static attn_status qgemm_run(const attnrun_step *step, const attnrun_work *work)
                                              .b_zero = &step->x[B_ZERO],
                                              .a_signed = step->in[A].dtype == ATTNRUN_I8,
                                              .b_signed = step->in[B].dtype == ATTNRUN_I8,
-                                             .finish = finish,
+                                             .finish = qgemm_finish,
                                              .step = step };
     return attn_integer_run(&state->product, step->kernels, &o, work);
 }

@@ -49,7 +49,7 @@ static int64_t elements_of(const attnrun_step *step, const attnrun_work *work,
 }
 
 /* Lists of one value or one per feature, which are in the last dim. */
-static attn_status check_list(const attnrun_step *step, int64_t n, const char *name)
+static attn_status maps_check_list(const attnrun_step *step, int64_t n, const char *name)
 {
     const attnrun_type *x = &step->in[0];
     if (n == 1 || x->rank < 0)
@@ -108,9 +108,9 @@ static attn_status scaler_infer(attnrun_step *step)
 {
     const struct scaler_args *args = step->args;
     if (args->offset.v != NULL)
-        TRY(check_list(step, args->offset.n, "offset"));
+        TRY(maps_check_list(step, args->offset.n, "offset"));
     if (args->scale.v != NULL)
-        TRY(check_list(step, args->scale.n, "scale"));
+        TRY(maps_check_list(step, args->scale.n, "scale"));
     return elements_infer(step, ATTNRUN_F32);
 }
 
@@ -162,8 +162,8 @@ static attn_status imputer_infer(attnrun_step *step)
     bool real = dtype_in(step->in[0].dtype, ATTN_DT(F32) | ATTN_DT(F64));
     if (real ? args->imputed_value_floats.v == NULL : ints->v == NULL)
         return op_fail(step, ATTNRUN_E_ATTR, "the values to impute are missing");
-    TRY(check_list(step, real ? args->imputed_value_floats.n : ints->n,
-                   "the list of imputed values"));
+    TRY(maps_check_list(step, real ? args->imputed_value_floats.n : ints->n,
+                        "the list of imputed values"));
     for (int64_t k = 0; step->in[0].dtype == ATTNRUN_I32 && k < ints->n; k++)
         if (ints->v[k] < INT32_MIN || ints->v[k] > INT32_MAX)
             return op_fail(step, ATTNRUN_E_ATTR,

@@ -248,8 +248,8 @@ static attn_status encoder_pack(attnrun_pack *pack, int64_t *bytes, void *packed
 }
 
 /* The number of the key, -1 where it is none. */
-static int64_t find(const attnrun_step *step, const struct column *keys,
-                    const void *element)
+static int64_t find_key(const attnrun_step *step, const struct column *keys,
+                        const void *element)
 {
     const void *packed = step->node->packed;
     if (keys->data == NULL) {
@@ -308,7 +308,7 @@ static attn_status encoder_run(const attnrun_step *step, const attnrun_work *wor
     for (; i < end; i++) {
         if (i % 1024 == 0 && OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        int64_t k = find(step, &e.keys, (const char *)step->x[0].data + i * in);
+        int64_t k = find_key(step, &e.keys, (const char *)step->x[0].data + i * in);
         const void *value = e.fallback;
         if (k >= 0 && e.values.data != NULL)
             value = (const char *)e.values.data + k * out;

@@ -298,7 +298,8 @@ static attn_status cast_infer(attnrun_step *step)
 }
 
 /* Six decimals behind a point, whatever the locale says. */
-static attn_status put_text(const attnrun_step *step, double value, attnrun_string *to)
+static attn_status zip_map_put_text(const attnrun_step *step, double value,
+                                    attnrun_string *to)
 {
     enum { ROOM = 64, DECIMALS = 6 };
     char made[ROOM], *text = op_heap(step, 0, ROOM);
@@ -329,7 +330,7 @@ static attn_status cast_value(const attnrun_step *step, const attnrun_tensor *va
     switch (step->y[0].dtype) {
     case ATTNRUN_STRING:
         if (!strings)
-            return put_text(step, real, (attnrun_string *)y + at);
+            return zip_map_put_text(step, real, (attnrun_string *)y + at);
         ((attnrun_string *)y)[at] = *text;
         return ATTNRUN_OK;
     case ATTNRUN_F32:

@@ -118,7 +118,7 @@ static attn_status check_count(const attnrun_step *step, const struct reshape_ta
                          attn_plural(wanted.value, "element"), (long long)all.value);
 }
 
-static attn_status finish(attnrun_step *step, struct reshape_target *t)
+static attn_status reshape_finish(attnrun_step *step, struct reshape_target *t)
 {
     if (t->left >= 0)
         TRY(find_left(step, t));
@@ -140,7 +140,7 @@ static attn_status reshape_1_infer(attnrun_step *step)
         return too_long(step, args->shape.n);
     for (int i = 0; i < t.rank; i++)
         TRY(target_dim(step, false, dim_of(args->shape.v[i]), i, &t));
-    return finish(step, &t);
+    return reshape_finish(step, &t);
 }
 
 static attn_status reshape_infer(attnrun_step *step)
@@ -170,7 +170,7 @@ static attn_status reshape_infer(attnrun_step *step)
             step, ATTNRUN_E_SHAPE,
             "the shape has both 0 and -1, expected one of them where allowzero is 1");
     if (all_known)
-        return finish(step, &t);
+        return reshape_finish(step, &t);
     if (t.left >= 0)
         t.dims[t.left] = attnrun_dim_unknown(step);
     return op_view_out(step, t.rank, t.dims);

@@ -199,7 +199,7 @@ static bool mixture_append(int64_t *at, int64_t *end, int64_t count, int64_t eac
            ck_add(*end, bytes, end) && ck_align(*end, 64, end);
 }
 
-static bool lay_out(struct mixture_state *s, int64_t *bytes)
+static bool mixture_lay_out(struct mixture_state *s, int64_t *bytes)
 {
     return mixture_append(&s->expert_at, bytes, s->routes, 1) &&
            mixture_append(&s->weight_at, bytes, s->routes, 1) &&
@@ -224,7 +224,8 @@ attn_status attn_mixture_tasks(attnrun_step *step, int64_t product_bytes)
     mixture_cut(&s->up[0], rows);
     s->up[1].columns = s->up[0].columns;
     mixture_cut(&s->down, rows);
-    if (!lay_out(s, &step->shared_bytes) || !ck_mul(s->tiles, s->up[0].blocks, &up) ||
+    if (!mixture_lay_out(s, &step->shared_bytes) ||
+        !ck_mul(s->tiles, s->up[0].blocks, &up) ||
         !ck_mul(s->tiles, s->down.blocks, &down))
         return op_fail_scratch(step);
     s->products_at = 4 * (MIXTURE_ROWS * (s->hidden + MIXTURE_COLUMNS) + MIXTURE_COLUMNS);

@@ -54,8 +54,8 @@ static const struct mixture_kind moe = { .weights = { W1, W2, W3 },
                                          .multiply = moe_multiply };
 
 /* Places of the packed matrices; false: overflow. */
-static bool lay_out(const struct attn_kernels *kernels, const attnrun_type *in,
-                    struct mixture_state *s)
+static bool moe_lay_out(const struct attn_kernels *kernels, const attnrun_type *in,
+                        struct mixture_state *s)
 {
     const struct mixture_matrix *list[MIXTURE_MATRICES];
     const int n = attn_mixture_list(s, list);
@@ -80,7 +80,7 @@ static attn_status moe_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     TRY(attn_mixture_shapes(step, &moe, one_each));
-    if (!lay_out(step->kernels, step->in, s))
+    if (!moe_lay_out(step->kernels, step->in, s))
         return op_fail_size(step, "the memory of the packed weights", "2^63 - 1 bytes");
     const int64_t k = s->hidden > s->inter ? s->hidden : s->inter;
     return attn_mixture_tasks(
@@ -101,7 +101,7 @@ static attn_status moe_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     for (int i = 0; i < n; i++)
         if (pack->x[m[i]->weights].data == NULL)
             return ATTNRUN_OK;
-    if (!lay_out(pack->kernels, pack->in, &s))
+    if (!moe_lay_out(pack->kernels, pack->in, &s))
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
                               "the packed weights would be over 2^63 - 1 bytes");
     *bytes = s.packed_bytes;
@@ -133,7 +133,7 @@ static attn_status moe_check_packed(const attnrun_pack *pack, int64_t bytes,
     int wrong;
     if (!attn_mixture_matrices(&moe, pack->args, pack->n_in, pack->in, one_each, &s,
                                &wrong, &text) ||
-        !lay_out(pack->kernels, pack->in, &s) || s.packed_bytes != bytes)
+        !moe_lay_out(pack->kernels, pack->in, &s) || s.packed_bytes != bytes)
         return attn_fail_node(ATTNRUN_E_MODEL, pack->node,
                               "its packed weights do not fit its operands");
     const int n = attn_mixture_list(&s, m);

@@ -121,9 +121,9 @@ static attn_status qmoe_check_args(const attnrun_node *node, const struct qmoe_a
 }
 
 /* The layouts and places of the packed matrices; false: overflow. */
-static bool lay_out(const struct attn_kernels *kernels, const struct qmoe_args *args,
-                    const attnrun_type *in, int n_in, bool rounded,
-                    struct qmoe_state *state)
+static bool qmoe_lay_out(const struct attn_kernels *kernels, const struct qmoe_args *args,
+                         const attnrun_type *in, int n_in, bool rounded,
+                         struct qmoe_state *state)
 {
     struct mixture_state *s = &state->shared;
     s->packed_bytes = 0;
@@ -192,8 +192,8 @@ static attn_status qmoe_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     TRY(attn_mixture_shapes(step, &qmoe, per));
-    if (!lay_out(step->kernels, step->args, step->in, step->n_in,
-                 attn_nbits_rounds(step, 1, args->accuracy_level), state))
+    if (!qmoe_lay_out(step->kernels, step->args, step->in, step->n_in,
+                      attn_nbits_rounds(step, 1, args->accuracy_level), state))
         return op_fail_size(step, "the memory of the packed weights", "2^63 - 1 bytes");
     for (int i = 0; i < MIXTURE_MATRICES; i++) {
         if (i == 1 && s->n_up == 1)
@@ -283,7 +283,7 @@ static attn_status qmoe_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     if (!attn_mixture_matrices(&qmoe, &args->shared, pack->n_in, pack->in, per,
                                &state.shared, &wrong, &text))
         return ATTNRUN_OK; /* infer() says so */
-    if (!lay_out(pack->kernels, args, pack->in, pack->n_in, false, &state))
+    if (!qmoe_lay_out(pack->kernels, args, pack->in, pack->n_in, false, &state))
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
                               "the packed weights would be over 2^63 - 1 bytes");
     const int n = attn_mixture_list(&state.shared, m);

@@ -43,7 +43,7 @@ static const struct {
     [F_SOFTPLUS] = { "Softplus", 0, 0.0f, 0.0f },
 };
 
-static int find(const char *name)
+static int find_activation(const char *name)
 {
     for (int i = 0; i < F_COUNT; i++)
         if (strcasecmp(name, functions[i].name) == 0)
@@ -68,7 +68,7 @@ attn_status attn_recurrent_functions(const attnrun_step *step,
         const char *name = kind->activations[i % kind->functions];
         if (given > 0)
             name = args->activations.v[i].data;
-        f->kind = name != NULL ? find(name) : -1;
+        f->kind = name != NULL ? find_activation(name) : -1;
         if (f->kind < 0)
             return op_fail(step, ATTNRUN_E_ATTR, "activation '%s' is not known",
                            name != NULL ? attn_quote(name) : "");

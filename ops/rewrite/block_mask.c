@@ -312,7 +312,7 @@ static struct number block_mask_compare(enum word word, struct number x, struct 
     return (struct number){ 0, holds };
 }
 
-static struct number join(enum word word, int64_t x, int64_t y)
+static struct number block_mask_join(enum word word, int64_t x, int64_t y)
 {
     int64_t z = OPEN;
     if (word == NOT)
@@ -347,7 +347,7 @@ static struct number value_of(const struct block_mask_reader *r, const struct en
     case AND:
     case OR:
     case XOR:
-        return join(e->word, x.b, y.b);
+        return block_mask_join(e->word, x.b, y.b);
     case ADD:
         return (struct number){ x.a + y.a, x.b + y.b };
     case SUB:

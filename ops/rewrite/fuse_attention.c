@@ -547,7 +547,8 @@ static bool is_candidate(const struct attn_graph *graph, const struct attn_node 
 }
 
 /* What of an attention there is; NULL, or the first condition that failed. */
-static const char *read_all(const struct attn_graph *graph, struct attention_match *found)
+static const char *read_attention(const struct attn_graph *graph,
+                                  struct attention_match *found)
 {
     if (!last_axis(graph, found->softmax))
         return "its softmax is not over the last axis";
@@ -569,7 +570,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     bool done;
     if (!attn_match_is_f32(graph, softmax->in[0]))
         return ATTNRUN_OK;
-    const char *why = read_all(graph, &found);
+    const char *why = read_attention(graph, &found);
     if (why == NULL) {
         const bool fit = masks_fit(graph, &found);
         TRY(write_program(graph, &found, &program, &done));

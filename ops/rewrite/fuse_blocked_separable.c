@@ -166,8 +166,8 @@ static void describe(struct made *made, const struct attn_node *first,
     }
 }
 
-static attn_status join(struct attn_graph *graph, struct attn_node *first,
-                        struct attn_node *own, struct attn_node *last)
+static attn_status join_convolutions(struct attn_graph *graph, struct attn_node *first,
+                                     struct attn_node *own, struct attn_node *last)
 {
     struct attn_node *const end = last != NULL ? last : own;
     const int32_t old = end->out[0];
@@ -210,7 +210,7 @@ static attn_status try_own(struct attn_graph *graph, struct attn_node *own,
         (last != NULL && !same_type(graph, last, own)) || (first == NULL && last == NULL))
         return ATTNRUN_OK;
     ++*applied;
-    return join(graph, first, own, last);
+    return join_convolutions(graph, first, own, last);
 }
 
 static attn_status run_blocked_separable(struct attn_graph *graph, int32_t *applied)

@@ -204,8 +204,8 @@ static bool dims_fit(const struct attn_graph *graph,
            q[3 - found->at].value > 0;
 }
 
-static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
-                            int32_t *applied)
+static attn_status try_causal_linear(struct attn_graph *graph, struct attn_node *node,
+                                     int32_t *applied)
 {
     struct causal_linear_match found = { .epsilon = 0 };
     if (!attn_match_is_f32_of(graph, node->out[0], RANK))
@@ -244,7 +244,7 @@ static attn_status run_fuse_causal_linear(struct attn_graph *graph, int32_t *app
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
         if (attn_quotient_may_be(graph->nodes[n]) &&
             graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try_node(graph, graph->nodes[n], applied));
+            TRY(try_causal_linear(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;
 }
 

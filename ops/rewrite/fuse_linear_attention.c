@@ -179,8 +179,8 @@ static bool read_quotient(const struct attn_graph *graph, const struct attn_prod
            read_denominator(graph, found, denominator, factor);
 }
 
-static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
-                            int32_t *applied)
+static attn_status try_linear_attention(struct attn_graph *graph, struct attn_node *node,
+                                        int32_t *applied)
 {
     struct linear_attention_match found = { .epsilon = 0 };
     if (!attn_match_is_f32_of(graph, node->out[0], RANK))
@@ -199,7 +199,7 @@ static attn_status run_fuse_linear(struct attn_graph *graph, int32_t *applied)
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
         if (attn_quotient_may_be(graph->nodes[n]) &&
             graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try_node(graph, graph->nodes[n], applied));
+            TRY(try_linear_attention(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;
 }
 

@@ -64,8 +64,8 @@ static int32_t read_columns(const struct attn_graph *graph, const struct attn_no
                : -1;
 }
 
-static bool read_all(const struct attn_graph *graph, const struct attn_node *node,
-                     struct linear_ones_match *found)
+static bool read_linear_ones(const struct attn_graph *graph, const struct attn_node *node,
+                             struct linear_ones_match *found)
 {
     struct attn_product p;
     for (int axis = 0; axis < RANK; axis++) {
@@ -82,12 +82,12 @@ static bool read_all(const struct attn_graph *graph, const struct attn_node *nod
     return false;
 }
 
-static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
-                            int32_t *applied)
+static attn_status try_linear_ones(struct attn_graph *graph, struct attn_node *node,
+                                   int32_t *applied)
 {
     struct linear_ones_match found;
     if (!attn_match_is_f32_of(graph, node->out[0], RANK) ||
-        !read_all(graph, node, &found))
+        !read_linear_ones(graph, node, &found))
         return ATTNRUN_OK;
     return attn_linear_replace_quotient(graph, node, "linear_ones", &found.r,
                                         found.epsilon, applied);
@@ -95,7 +95,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
 
 static attn_status run_fuse_linear_ones(struct attn_graph *graph, int32_t *applied)
 {
-    return attn_match_each(graph, "Div", try_node, applied);
+    return attn_match_each(graph, "Div", try_linear_ones, applied);
 }
 
 const struct attn_pass attn_pass_linear_ones = { .name = "linear_ones",

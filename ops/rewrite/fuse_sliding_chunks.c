@@ -399,8 +399,8 @@ static void split_scores(const struct attn_graph *graph, struct sliding_match *f
 }
 
 /* *done: all of it is there. f->why: the first condition that failed of what looks like it. */
-static attn_status read_all(const struct attn_graph *graph, struct sliding_match *f,
-                            bool *done)
+static attn_status read_sliding_chunks(const struct attn_graph *graph,
+                                       struct sliding_match *f, bool *done)
 {
     split_scores(graph, f);
     TRY(find_product(f, f->scores, f->heads, &f->product, done));
@@ -551,7 +551,7 @@ static attn_status try_sliding_chunks(struct attn_graph *graph, struct attn_node
     found.p = (struct attn_provenance){
         .graph = graph, .pool = &found.pool, .stop = -1, .left = INT64_C(1) << 28
     };
-    attn_status status = read_all(graph, &found, &done);
+    attn_status status = read_sliding_chunks(graph, &found, &done);
     if (status == ATTNRUN_OK && done && !are_dense(graph, &found)) {
         found.why = "its queries, keys or values are not whole tensors";
         done = false;

@@ -61,8 +61,8 @@ static bool read_sides(const struct attn_graph *graph, const struct attn_product
     return true;
 }
 
-static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
-                            int32_t *applied)
+static attn_status try_softmax_features(struct attn_graph *graph, struct attn_node *node,
+                                        int32_t *applied)
 {
     struct found found = { .linear = { .map_k = "softmax_n", .denominator = "none" } };
     struct attn_product p;
@@ -80,8 +80,8 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
 
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
-    TRY(attn_match_each(graph, "Einsum", try_node, applied));
-    return attn_match_each(graph, "MatMul", try_node, applied);
+    TRY(attn_match_each(graph, "Einsum", try_softmax_features, applied));
+    return attn_match_each(graph, "MatMul", try_softmax_features, applied);
 }
 
 const struct attn_pass attn_pass_softmax_features = { .name = "softmax_features",

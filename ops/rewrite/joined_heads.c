@@ -100,8 +100,8 @@ static bool read_chain(const struct attn_graph *graph, const struct attn_node *s
 
 /* (batch, heads * blocks, a, b); a value beside scores whose heads and blocks are of 1 keeps its
  * meaning as it is, but for one axis of 1 too many. */
-static attn_status join(struct attn_graph *graph, struct attn_node *before,
-                        int32_t *value)
+static attn_status join_heads(struct attn_graph *graph, struct attn_node *before,
+                              int32_t *value)
 {
     const attnrun_type *t = match_type(graph, *value);
     const attnrun_dim *d = t->dims;
@@ -127,14 +127,15 @@ static attn_status join_right(struct attn_graph *graph, struct attn_node *before
     const struct attn_attr *perm = node ? attn_node_attr(node, "perm") : NULL;
     if (!node_is(node, "Transpose") || perm == NULL || perm->kind != ATTN_ATTR_INTS ||
         perm->ints.n != RANK || memcmp(perm->ints.v, swap5, sizeof swap5) != 0)
-        return join(graph, before, value);
+        return join_heads(graph, before, value);
     *value = node->in[0];
-    TRY(join(graph, before, value));
+    TRY(join_heads(graph, before, value));
     return attn_labels_transpose(graph, before, "abcd", "abdc", RANK - 1, value);
 }
 
-static attn_status add_node(struct attn_graph *graph, struct attn_node *before,
-                            const struct attn_node *like, const int32_t *in, int32_t *out)
+static attn_status joined_add_node(struct attn_graph *graph, struct attn_node *before,
+                                   const struct attn_node *like, const int32_t *in,
+                                   int32_t *out)
 {
     return attn_match_add(graph, before, like->pub.op_type, like->pub.n_in, in,
                           like->n_attrs, like->attrs, out);
@@ -147,24 +148,24 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
     const attnrun_dim *d = match_type(graph, last->out[0])->dims;
     const int64_t apart[RANK] = { 0, d[1].value, d[2].value, d[3].value, d[4].value };
     int32_t in[MAX_IN] = { chain->product->in[0], chain->product->in[1] }, scores, y;
-    TRY(join(graph, softmax, &in[0]));
+    TRY(join_heads(graph, softmax, &in[0]));
     TRY(join_right(graph, softmax, &in[1]));
-    TRY(add_node(graph, softmax, chain->product, in, &scores));
+    TRY(joined_add_node(graph, softmax, chain->product, in, &scores));
     for (int k = chain->n - 1; k >= 0; k--) {
         const struct attn_node *step = chain->steps[k];
         for (int32_t i = 0; i < step->pub.n_in; i++) {
             in[i] = i == chain->side[k] ? scores : step->in[i];
             if (i != chain->side[k])
-                TRY(join(graph, softmax, &in[i]));
+                TRY(join_heads(graph, softmax, &in[i]));
         }
-        TRY(add_node(graph, softmax, step, in, &scores));
+        TRY(joined_add_node(graph, softmax, step, in, &scores));
     }
     in[0] = scores;
     TRY(attn_match_add(graph, softmax, "Softmax", 1, in, 1, &axis, &scores));
     in[0] = scores;
     in[1] = last->in[1];
-    TRY(join(graph, softmax, &in[1]));
-    TRY(add_node(graph, softmax, last, in, &y));
+    TRY(join_heads(graph, softmax, &in[1]));
+    TRY(joined_add_node(graph, softmax, last, in, &y));
     TRY(attn_match_reshape(graph, softmax, RANK, apart, &y));
     attn_match_replace(graph, last->out[0], attn_graph_producer(graph, y));
     return ATTNRUN_OK;

@@ -71,8 +71,8 @@ static attn_status place_result(struct attn_graph *graph, struct attn_node *node
     return ATTNRUN_OK;
 }
 
-static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
-                            int32_t *applied)
+static attn_status try_linear_heads(struct attn_graph *graph, struct attn_node *node,
+                                    int32_t *applied)
 {
     int32_t in[MAX_IN], y;
     struct attn_attr attrs[MAX_ATTRS];
@@ -111,7 +111,7 @@ static attn_status run_linear_heads(struct attn_graph *graph, int32_t *applied)
         if ((node_is_of(node, "attnrun", "LinearAttention") ||
              node_is_of(node, "attnrun", "PerformerAttention")) &&
             graph->values[node->out[0]].n_uses > 0)
-            TRY(try_node(graph, node, applied));
+            TRY(try_linear_heads(graph, node, applied));
     }
     return ATTNRUN_OK;
 }

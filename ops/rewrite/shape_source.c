@@ -38,8 +38,8 @@ static attn_status add_element(struct attn_graph *graph, struct attn_node *shape
     return attn_match_add(graph, shape, "Gather", 2, in, 0, NULL, value);
 }
 
-static attn_status try_node(struct attn_graph *graph, struct attn_node *shape,
-                            int32_t *applied)
+static attn_status try_shape_source(struct attn_graph *graph, struct attn_node *shape,
+                                    int32_t *applied)
 {
     static const struct attn_attr first = MATCH_INT("axis", 0);
     const struct attn_value *x = &graph->values[shape->in[0]],
@@ -68,7 +68,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *shape,
 
 static attn_status run_shape_source(struct attn_graph *graph, int32_t *applied)
 {
-    return attn_match_each(graph, "Shape", try_node, applied);
+    return attn_match_each(graph, "Shape", try_shape_source, applied);
 }
 
 const struct attn_pass attn_pass_shape_source = { .name = "shape_source",

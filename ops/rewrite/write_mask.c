@@ -60,7 +60,8 @@ static bool same_request(const struct mask_writer *w, const struct request *a,
            (rank <= 0 || memcmp(a->axes, b->axes, (size_t)rank * sizeof a->axes[0]) == 0);
 }
 
-static bool find(const struct mask_writer *w, const struct request *r, int64_t *operand)
+static bool find_mask_value(const struct mask_writer *w, const struct request *r,
+                            int64_t *operand)
 {
     for (int32_t k = 0; k < w->n_known; k++)
         if (same_request(w, &w->known[k].request, r)) {
@@ -435,7 +436,7 @@ static attn_status step(struct mask_writer *w)
     struct request operands[3];
     attnrun_tensor number;
     int64_t x[3] = { 0 }, operand = 0;
-    bool found = find(w, &r, &operand);
+    bool found = find_mask_value(w, &r, &operand);
     if (found) {
         w->n_stack--;
         return ATTNRUN_OK;
@@ -452,7 +453,7 @@ static attn_status step(struct mask_writer *w)
     if (!found && (is_of_pairs(w, &r) || is_of_positions(w, &r)))
         n = operands_of(w, &r, node, opcode, operands);
     for (int32_t i = 0; i < n; i++) {
-        if (find(w, &operands[i], &x[i]))
+        if (find_mask_value(w, &operands[i], &x[i]))
             continue;
         if (w->n_stack == MAX_STACK) {
             w->failed = true;
@@ -487,7 +488,7 @@ static attn_status write_value(struct mask_writer *w, int32_t value, int64_t *op
         TRY(attn_poll_work(1024));
         TRY(step(w));
     }
-    if (!w->failed && !find(w, &r, operand))
+    if (!w->failed && !find_mask_value(w, &r, operand))
         w->failed = true;
     return ATTNRUN_OK;
 }

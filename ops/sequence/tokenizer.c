@@ -161,8 +161,8 @@ static bool has_characters(const attnrun_string *s, int64_t wanted)
 
 /* ---- tokens of one string ---- */
 
-static bool find(const struct tokens *t, struct level *level, int64_t *begin,
-                 int64_t *end)
+static bool find_separator(const struct tokens *t, struct level *level, int64_t *begin,
+                           int64_t *end)
 {
     if (level->regex != NULL)
         return op_regex_find(level->regex, level->text, level->n, level->at,
@@ -195,7 +195,7 @@ static bool next_segment(const struct tokens *t, struct level *level,
     int64_t begin, end, from = level->at;
     if (from > level->n)
         return false;
-    if (find(t, level, &begin, &end)) {
+    if (find_separator(t, level, &begin, &end)) {
         pass_match(level, begin, end);
     } else {
         begin = level->n;
@@ -229,7 +229,7 @@ static bool next_match(const struct tokens *t, int64_t min, attnrun_string *toke
 {
     struct level *level = &t->levels[0];
     int64_t begin, end;
-    while (level->at <= level->n && find(t, level, &begin, &end)) {
+    while (level->at <= level->n && find_separator(t, level, &begin, &end)) {
         pass_match(level, begin, end);
         *token = (attnrun_string){ level->text + begin, end - begin };
         if (end > begin && has_characters(token, min))

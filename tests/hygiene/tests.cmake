@@ -1,6 +1,8 @@
-# Rules that no compiler checks: heads, layers, sizes, unused names, words, the public header.
+# Rules that no compiler checks: heads, layers, local names, sizes, unused names, words, the
+# public header.
 add_python_test(hygiene.heads hygiene/heads.py ${CMAKE_CURRENT_SOURCE_DIR})
 add_python_test(hygiene.layering hygiene/layering.py ${CMAKE_CURRENT_SOURCE_DIR})
+add_python_test(hygiene.names hygiene/names.py ${CMAKE_CURRENT_SOURCE_DIR})
 add_python_test(hygiene.sizes hygiene/sizes.py ${CMAKE_CURRENT_SOURCE_DIR})
 add_python_test(hygiene.unused hygiene/unused.py ${CMAKE_CURRENT_SOURCE_DIR})
 add_python_test(hygiene.words hygiene/words.py ${CMAKE_CURRENT_SOURCE_DIR})

@@ -21,7 +21,7 @@ static void become(const char *program, char *const *argv, int output, bool quie
     _exit(EXIT_NOT_STARTED);
 }
 
-static attnrun_status read_all(int from, char **text)
+static attnrun_status child_read_all(int from, char **text)
 {
     size_t n = 0, room = FIRST_BYTES;
     char *bytes = malloc(room);
@@ -77,7 +77,7 @@ attnrun_status child_run(const char *program, const struct list *arguments, bool
     close(ends[1]);
     attnrun_status status = child < 0
                                 ? tool_fail_io("cannot start %s", tool_path(program))
-                                : read_all(ends[0], text);
+                                : child_read_all(ends[0], text);
     close(ends[0]);
     if (child > 0)
         *code = wait_for(child);

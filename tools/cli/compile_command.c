@@ -33,8 +33,8 @@ struct c_file {
     int64_t n;
 };
 
-static void put(struct c_file *c, const char *format, ...) TOOL_PRINTF(2, 3);
-static void put(struct c_file *c, const char *format, ...)
+static void c_put(struct c_file *c, const char *format, ...) TOOL_PRINTF(2, 3);
+static void c_put(struct c_file *c, const char *format, ...)
 {
     char text[400];
     va_list arguments;
@@ -48,8 +48,8 @@ static void put(struct c_file *c, const char *format, ...)
 
 static void put_word(struct c_file *c)
 {
-    put(c, "%s0x%016" PRIx64 ",", c->words % WORDS_PER_LINE == 0 ? "\n    " : " ",
-        c->word);
+    c_put(c, "%s0x%016" PRIx64 ",", c->words % WORDS_PER_LINE == 0 ? "\n    " : " ",
+          c->word);
     c->words++;
     c->word = 0;
 }
@@ -82,16 +82,16 @@ static void put_rows(struct c_file *c)
 {
     for (int32_t i = 0; i < op_n_symbols; i++)
         if (c->used[i])
-            put(c, "extern const attnrun_op_def %s;\n", op_symbols[i].symbol);
-    put(c, "extern const attnrun_op_def *const attn_ops[];\n"
-           "const attnrun_op_def *const attn_ops[] = {\n");
+            c_put(c, "extern const attnrun_op_def %s;\n", op_symbols[i].symbol);
+    c_put(c, "extern const attnrun_op_def *const attn_ops[];\n"
+             "const attnrun_op_def *const attn_ops[] = {\n");
     for (int32_t i = 0; i < op_n_symbols; i++)
         if (c->used[i])
-            put(c, "    &%s,\n", op_symbols[i].symbol);
-    put(c, "    0\n};\n\n"
-           "struct attn_pass;\n"
-           "extern const struct attn_pass *const attn_passes[];\n"
-           "const struct attn_pass *const attn_passes[] = { 0 };\n\n");
+            c_put(c, "    &%s,\n", op_symbols[i].symbol);
+    c_put(c, "    0\n};\n\n"
+             "struct attn_pass;\n"
+             "extern const struct attn_pass *const attn_passes[];\n"
+             "const struct attn_pass *const attn_passes[] = { 0 };\n\n");
 }
 
 /* ---- the file ---- */
@@ -109,35 +109,35 @@ static void name_of(const char *path, char *name, size_t bytes)
 
 static void put_head(struct c_file *c, const char *isa)
 {
-    put(c,
-        "/* %s as C, for %s: made by attnrun %s.\n"
-        " * Link it with libattnrun.a, and open the model:\n"
-        " *\n"
-        " *     extern const attnrun_source %s;\n"
-        " *     attnrun_model_open(NULL, &%s, &model);\n"
-        " *\n"
-        " * A program has one such file: attnrun compile takes several models. */\n"
-        "#include <attnrun.h>\n\n",
-        c->names[0], isa, attnrun_version(), c->names[0], c->names[0]);
+    c_put(c,
+          "/* %s as C, for %s: made by attnrun %s.\n"
+          " * Link it with libattnrun.a, and open the model:\n"
+          " *\n"
+          " *     extern const attnrun_source %s;\n"
+          " *     attnrun_model_open(NULL, &%s, &model);\n"
+          " *\n"
+          " * A program has one such file: attnrun compile takes several models. */\n"
+          "#include <attnrun.h>\n\n",
+          c->names[0], isa, attnrun_version(), c->names[0], c->names[0]);
 }
 
 static attnrun_status put_model(struct c_file *c, int64_t i)
 {
     const char *name = c->names[i];
     c->bytes = c->words = 0;
-    put(c, "\nstatic const uint64_t words_of_%s[] __attribute__((aligned(64))) = {",
-        name);
+    c_put(c, "\nstatic const uint64_t words_of_%s[] __attribute__((aligned(64))) = {",
+          name);
     attnrun_status status = attnrun_model_save(c->models[i], write_words, c);
     if (status != ATTNRUN_OK)
         return c->file.status != ATTNRUN_OK ? c->file.status : tool_fail_library(status);
     if (c->bytes % 8 != 0)
         put_word(c);
-    put(c,
-        "\n};\n\n"
-        "extern const attnrun_source %s;\n"
-        "const attnrun_source %s = { .struct_size = sizeof(attnrun_source),\n"
-        "    .data = words_of_%s, .bytes = UINT64_C(%" PRId64 ") };\n",
-        name, name, name, c->bytes);
+    c_put(c,
+          "\n};\n\n"
+          "extern const attnrun_source %s;\n"
+          "const attnrun_source %s = { .struct_size = sizeof(attnrun_source),\n"
+          "    .data = words_of_%s, .bytes = UINT64_C(%" PRId64 ") };\n",
+          name, name, name, c->bytes);
     c->all_bytes += c->bytes;
     return c->file.status;
 }

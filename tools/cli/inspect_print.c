@@ -195,8 +195,8 @@ void inspect_print_coverage(const struct inspect *inspect)
         }
 }
 
-static void add_node(struct line *line, const attnrun_graph *graph,
-                     const attnrun_node_info *node)
+static void inspect_add_node(struct line *line, const attnrun_graph *graph,
+                             const attnrun_node_info *node)
 {
     line_add(line, "%s %s:", tool_quote(node->op_type), tool_quote(node->name));
     for (int32_t k = 0; k < node->n_inputs; k++)
@@ -233,7 +233,7 @@ attnrun_status inspect_print_layers(const struct inspect *inspect)
             struct line line = { .n = 0 };
             char number[64];
             snprintf(number, sizeof number, "%*s%5d", indent, "", i);
-            add_node(&line, graph->graph, &node);
+            inspect_add_node(&line, graph->graph, &node);
             screen_text(number, indent + 6, line.text);
         }
     }

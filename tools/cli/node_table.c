@@ -20,7 +20,7 @@ struct node_row {
     char *name, *op_type;
 };
 
-static void add_node(void *user, const attnrun_node_profile *node)
+static void table_add_node(void *user, const attnrun_node_profile *node)
 {
     struct node_table *table = user;
     if (table->n == table->capacity) {
@@ -48,7 +48,7 @@ static void add_node(void *user, const attnrun_node_profile *node)
 attnrun_status node_table_run(struct job *job, struct node_table *table)
 {
     const attnrun_run_options options = { .struct_size = sizeof options,
-                                          .on_node = add_node,
+                                          .on_node = table_add_node,
                                           .profile_user = table };
     TRY(cli_run_context(job->cli, job->context, &options));
     if (table->failed)

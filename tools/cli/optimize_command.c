@@ -43,8 +43,8 @@ static attnrun_status beside_path(const char *path, char *beside, size_t bytes,
 }
 
 /* The first failure of a file says more than that of the library. */
-static attnrun_status finish(struct edited_files *files, bool external,
-                             attnrun_status status)
+static attnrun_status optimize_finish(struct edited_files *files, bool external,
+                                      attnrun_status status)
 {
     const attnrun_status failed =
         files->model.status != ATTNRUN_OK ? files->model.status : files->beside.status;
@@ -123,7 +123,7 @@ attnrun_status edit_write(struct cli *cli, const char *from, const struct edit *
         status = attnrun_save_onnx(cli->runtime, &source.source, &given, write_model,
                                    &files, saved);
         progress_end();
-        status = finish(&files, edit->external, status);
+        status = optimize_finish(&files, edit->external, status);
     }
     cli_source_free(&source);
     return status;

@@ -250,8 +250,8 @@ static bool is_choice(const char *choices, const char *word)
 }
 
 /* A usage fault: with the word CONFIG where it stands in a file. */
-static attnrun_status refuse(bool config, const char *where, const char *value,
-                             const char *expected)
+static attnrun_status refuse_option(bool config, const char *where, const char *value,
+                                    const char *expected)
 {
     if (config)
         return tool_fail_config("%s: '%s' is not %s", where, tool_quote(value), expected);
@@ -304,7 +304,7 @@ static attnrun_status set_number(struct cli *cli, const struct cli_option *o,
         number = good ? (int64_t)(real * factor) : 0;
     }
     if (!good || number < o->low || number > o->high)
-        return refuse(config, where, value, expected);
+        return refuse_option(config, where, value, expected);
     memcpy((char *)cli + o->offset, &number, sizeof number);
     return ATTNRUN_OK;
 }
@@ -319,7 +319,7 @@ static attnrun_status set_flag(int32_t *flag, const struct cli_option *o,
              strcmp(value, "off") == 0)
         *flag = 0;
     else
-        return refuse(config, where, value, "true or false");
+        return refuse_option(config, where, value, "true or false");
     return ATTNRUN_OK;
 }
 
@@ -329,7 +329,7 @@ static attnrun_status set_real(double *real, const char *value, const char *wher
     char *end = NULL;
     double number = strtod(value, &end);
     if (end == value || *end != 0 || !(number >= 0) || !isfinite(number))
-        return refuse(config, where, value, "a number of 0 or more");
+        return refuse_option(config, where, value, "a number of 0 or more");
     *real = number;
     return ATTNRUN_OK;
 }
@@ -356,9 +356,9 @@ attnrun_status cli_set_option(struct cli *cli, const struct cli_option *o,
     case OPT_TEXT:
         snprintf(expected, sizeof expected, "one of %s", choices != NULL ? choices : "");
         if (choices != NULL && !is_choice(choices, value))
-            return refuse(config, where, value, expected);
+            return refuse_option(config, where, value, expected);
         if (value[0] == 0)
-            return refuse(config, where, value, "a name");
+            return refuse_option(config, where, value, "a name");
         memcpy(member, &value, sizeof value);
         return ATTNRUN_OK;
     }

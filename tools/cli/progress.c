@@ -26,7 +26,7 @@ static size_t put_number(char *out, int n)
     return length;
 }
 
-static size_t put_text(char *out, const char *text)
+static size_t progress_put_text(char *out, const char *text)
 {
     size_t n = strlen(text);
     memcpy(out, text, n);
@@ -37,20 +37,20 @@ static size_t put_text(char *out, const char *text)
 static void on_tick(int number)
 {
     char out[160];
-    size_t n = put_text(out, "\r\033[K");
+    size_t n = progress_put_text(out, "\r\033[K");
     (void)number;
-    n += put_text(out + n, line_what);
+    n += progress_put_text(out + n, line_what);
     if (line_done > 0 || line_total > 0) {
-        n += put_text(out + n, "  ");
+        n += progress_put_text(out + n, "  ");
         n += put_number(out + n, line_done);
     }
     if (line_total > 0) {
-        n += put_text(out + n, "/");
+        n += progress_put_text(out + n, "/");
         n += put_number(out + n, line_total);
     }
-    n += put_text(out + n, "  ");
+    n += progress_put_text(out + n, "  ");
     n += put_number(out + n, 1 + line_ticks++ / 4);
-    n += put_text(out + n, " s");
+    n += progress_put_text(out + n, " s");
     line_shown = 1;
     (void)!write(STDERR_FILENO, out, n);
 }

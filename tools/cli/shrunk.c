@@ -93,7 +93,7 @@ static const char *find_file(uintptr_t address, uint64_t *byte)
     return path;
 }
 
-static size_t put(size_t n, const char *text)
+static size_t shrunk_put(size_t n, const char *text)
 {
     for (; *text != 0 && n + 1 < sizeof message; text++) {
         unsigned char c = (unsigned char)*text;
@@ -118,10 +118,11 @@ static void on_bus_error(int number, siginfo_t *info, void *unused)
     }
     bool whole = stat(path, &st) == 0 && (uint64_t)st.st_size > byte;
     output_file_interrupted();
-    size_t n = put(0, "attnrun: IO: '");
-    n = put(n, path);
-    n = put(n, whole ? "' cannot be read where it is mapped"
-                     : "' shrank while it was read; --copy-weights reads it whole first");
+    size_t n = shrunk_put(0, "attnrun: IO: '");
+    n = shrunk_put(n, path);
+    n = shrunk_put(
+        n, whole ? "' cannot be read where it is mapped"
+                 : "' shrank while it was read; --copy-weights reads it whole first");
     message[n++] = '\n';
     (void)!write(STDERR_FILENO, message, n);
     _exit(EXIT_IO);

@@ -19,9 +19,9 @@ struct drawing {
     double steps, bytes; /* of the axes */
 };
 
-static void put(struct drawing *drawing, const char *format, ...) TOOL_PRINTF(2, 3);
+static void svg_put(struct drawing *drawing, const char *format, ...) TOOL_PRINTF(2, 3);
 
-static void put(struct drawing *drawing, const char *format, ...)
+static void svg_put(struct drawing *drawing, const char *format, ...)
 {
     char text[1024];
     va_list args;
@@ -33,24 +33,24 @@ static void put(struct drawing *drawing, const char *format, ...)
 }
 
 /* Text for XML; names are quoted before, so only five characters are left to replace. */
-static void put_text(struct drawing *drawing, const char *text)
+static void svg_put_text(struct drawing *drawing, const char *text)
 {
     for (; *text != 0; text++) {
         switch (*text) {
         case '&':
-            put(drawing, "&amp;");
+            svg_put(drawing, "&amp;");
             break;
         case '<':
-            put(drawing, "&lt;");
+            svg_put(drawing, "&lt;");
             break;
         case '>':
-            put(drawing, "&gt;");
+            svg_put(drawing, "&gt;");
             break;
         case '"':
-            put(drawing, "&quot;");
+            svg_put(drawing, "&quot;");
             break;
         default:
-            put(drawing, "%c", *text);
+            svg_put(drawing, "%c", *text);
         }
     }
 }
@@ -80,26 +80,28 @@ static void draw_block(struct drawing *drawing, const attnrun_plan_block *b)
     double top = y_of(drawing, (double)(b->offset + b->bytes));
     double bottom = y_of(drawing, (double)b->offset);
     bool scratch = strcmp(b->name, "scratch") == 0;
-    put(drawing,
+    svg_put(
+        drawing,
         "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"hsl(%d,%d%%,"
         "%d%%)\"><title>",
         x, top, right - x, bottom - top, hue_of(b->op_type), scratch ? 0 : 60,
         scratch ? 62 : 72);
-    put_text(drawing, tool_quote(b->name));
-    put(drawing, " (");
-    put_text(drawing, tool_quote(b->op_type));
-    put(drawing, ")\n%s\n%" PRId64 " bytes at %" PRId64 ", steps %d-%d</title></rect>\n",
-        value_shape(&b->tensor), b->bytes, b->offset, b->first_step, b->last_step);
+    svg_put_text(drawing, tool_quote(b->name));
+    svg_put(drawing, " (");
+    svg_put_text(drawing, tool_quote(b->op_type));
+    svg_put(drawing,
+            ")\n%s\n%" PRId64 " bytes at %" PRId64 ", steps %d-%d</title></rect>\n",
+            value_shape(&b->tensor), b->bytes, b->offset, b->first_step, b->last_step);
     if (right - x < 80 || bottom - top < 12)
         return;
-    put(drawing, "<text class=\"in\" x=\"%.2f\" y=\"%.2f\" pointer-events=\"none\">",
-        x + 3, (top + bottom) / 2 + 4);
+    svg_put(drawing, "<text class=\"in\" x=\"%.2f\" y=\"%.2f\" pointer-events=\"none\">",
+            x + 3, (top + bottom) / 2 + 4);
     char name[96];
     size_t room = (size_t)((right - x) / 7);
     snprintf(name, sizeof name, "%.*s", (int)(room < 90 ? room : 90),
              tool_quote(b->name));
-    put_text(drawing, name);
-    put(drawing, "</text>\n");
+    svg_put_text(drawing, name);
+    svg_put(drawing, "</text>\n");
 }
 
 /* A round distance of at most about 8 marks: 1, 2 or 5 times a power of ten. */
@@ -119,21 +121,21 @@ static void draw_axes(struct drawing *drawing)
     double distance = mark_distance(drawing->bytes);
     for (double offset = 0; offset <= drawing->bytes; offset += distance) {
         double y = y_of(drawing, offset);
-        put(drawing,
-            "<path class=\"grid\" d=\"M%d %.2fH%d\"/><text x=\"%d\" y=\"%.2f\" "
-            "text-anchor=\"end\">%s</text>\n",
-            LEFT, y, WIDTH - RIGHT, LEFT - 6, y + 4, text_bytes((int64_t)offset));
+        svg_put(drawing,
+                "<path class=\"grid\" d=\"M%d %.2fH%d\"/><text x=\"%d\" y=\"%.2f\" "
+                "text-anchor=\"end\">%s</text>\n",
+                LEFT, y, WIDTH - RIGHT, LEFT - 6, y + 4, text_bytes((int64_t)offset));
     }
     distance = mark_distance(drawing->steps);
     for (double step = 0; step <= drawing->steps; step += distance)
-        put(drawing, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n",
-            x_of(drawing, step), HEIGHT - BOTTOM + 18, step);
-    put(drawing, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>\n",
-        (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12);
-    put(drawing,
-        "<text transform=\"rotate(-90 16 %d)\" x=\"16\" y=\"%d\" "
-        "text-anchor=\"middle\">offset in the arena</text>\n",
-        (TOP + HEIGHT - BOTTOM) / 2, (TOP + HEIGHT - BOTTOM) / 2);
+        svg_put(drawing, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n",
+                x_of(drawing, step), HEIGHT - BOTTOM + 18, step);
+    svg_put(drawing, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>\n",
+            (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12);
+    svg_put(drawing,
+            "<text transform=\"rotate(-90 16 %d)\" x=\"16\" y=\"%d\" "
+            "text-anchor=\"middle\">offset in the arena</text>\n",
+            (TOP + HEIGHT - BOTTOM) / 2, (TOP + HEIGHT - BOTTOM) / 2);
 }
 
 /* ---- what stands beside: the operators, and the blocks of the peak ---- */
@@ -196,17 +198,18 @@ static double draw_legend(struct drawing *drawing, const attnrun_plan_block *blo
     double y = TOP;
     struct maker *makers = calloc((size_t)n + 1, sizeof *makers);
     const int64_t found = makers != NULL ? find_makers(blocks, n, makers) : 0;
-    put(drawing, "<text class=\"head\" x=\"%d\" y=\"%.0f\">made by</text>\n", x, y);
+    svg_put(drawing, "<text class=\"head\" x=\"%d\" y=\"%.0f\">made by</text>\n", x, y);
     for (int64_t i = 0; i < found && i < LEGEND_ROWS; i++) {
         const attnrun_plan_block *b = makers[i].block;
         y += ROW;
-        put(drawing,
-            "<rect x=\"%d\" y=\"%.0f\" width=\"12\" height=\"12\" "
-            "fill=\"hsl(%d,%d%%,%d%%)\"/><text x=\"%d\" y=\"%.0f\">",
-            x, y - 10, hue_of(b->op_type), is_scratch(b) ? 0 : 60,
-            is_scratch(b) ? 62 : 72, x + 18, y);
-        put_text(drawing, is_scratch(b) ? "scratch of a step" : tool_quote(b->op_type));
-        put(drawing, "</text>\n");
+        svg_put(drawing,
+                "<rect x=\"%d\" y=\"%.0f\" width=\"12\" height=\"12\" "
+                "fill=\"hsl(%d,%d%%,%d%%)\"/><text x=\"%d\" y=\"%.0f\">",
+                x, y - 10, hue_of(b->op_type), is_scratch(b) ? 0 : 60,
+                is_scratch(b) ? 62 : 72, x + 18, y);
+        svg_put_text(drawing,
+                     is_scratch(b) ? "scratch of a step" : tool_quote(b->op_type));
+        svg_put(drawing, "</text>\n");
     }
     free(makers);
     return y + 2 * ROW;
@@ -219,8 +222,8 @@ static void draw_peak(struct drawing *drawing, const attnrun_plan_info *plan,
     const int x = WIDTH - RIGHT + 20;
     int64_t below = INT64_MAX,
             last = -1; /* shown so far: larger, or as large before it */
-    put(drawing, "<text class=\"head\" x=\"%d\" y=\"%.0f\">alive at the peak</text>\n", x,
-        y);
+    svg_put(drawing,
+            "<text class=\"head\" x=\"%d\" y=\"%.0f\">alive at the peak</text>\n", x, y);
     for (int row = 0; row < LABELS; row++) {
         const attnrun_plan_block *best = NULL;
         for (int64_t i = 0; i < n; i++) {
@@ -237,17 +240,18 @@ static void draw_peak(struct drawing *drawing, const attnrun_plan_info *plan,
         y += ROW;
         char name[64];
         snprintf(name, sizeof name, "%.24s", tool_quote(best->name));
-        put(drawing, "<text x=\"%d\" y=\"%.0f\">%s ", x, y, text_bytes(best->bytes));
-        put_text(drawing, name);
-        put(drawing, "</text>\n");
+        svg_put(drawing, "<text x=\"%d\" y=\"%.0f\">%s ", x, y, text_bytes(best->bytes));
+        svg_put_text(drawing, name);
+        svg_put(drawing, "</text>\n");
     }
 }
 
-static void draw(struct drawing *drawing, const char *model,
-                 const attnrun_plan_info *plan, const attnrun_plan_block *blocks,
-                 int64_t n)
+static void svg_draw(struct drawing *drawing, const char *model,
+                     const attnrun_plan_info *plan, const attnrun_plan_block *blocks,
+                     int64_t n)
 {
-    put(drawing,
+    svg_put(
+        drawing,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
         "font-family=\"sans-serif\" font-size=\"12\" role=\"img\">\n"
         "<title>Arena of a run: step to the right, offset upwards</title>\n"
@@ -260,21 +264,22 @@ static void draw(struct drawing *drawing, const char *model,
         "</style>\n<rect class=\"page\" width=\"100%%\" height=\"100%%\"/>\n"
         "<text x=\"%d\" y=\"24\" font-size=\"16\">",
         WIDTH, HEIGHT, LEFT);
-    put_text(drawing, model);
-    put(drawing,
-        ": arena of %" PRId64 " bytes</text>\n<text x=\"%d\" y=\"44\">peak at step %d, ",
-        plan->arena_bytes, LEFT, plan->peak_step);
-    put_text(drawing, tool_quote(plan->peak_node != NULL ? plan->peak_node : ""));
-    put(drawing, "; at least %" PRId64 " bytes are alive there; %s</text>\n",
-        plan->lower_bound_bytes, tool_plural(n, "block"));
+    svg_put_text(drawing, model);
+    svg_put(drawing,
+            ": arena of %" PRId64
+            " bytes</text>\n<text x=\"%d\" y=\"44\">peak at step %d, ",
+            plan->arena_bytes, LEFT, plan->peak_step);
+    svg_put_text(drawing, tool_quote(plan->peak_node != NULL ? plan->peak_node : ""));
+    svg_put(drawing, "; at least %" PRId64 " bytes are alive there; %s</text>\n",
+            plan->lower_bound_bytes, tool_plural(n, "block"));
     draw_axes(drawing);
-    put(drawing, "<g class=\"edge\" stroke-width=\"0.5\">\n");
+    svg_put(drawing, "<g class=\"edge\" stroke-width=\"0.5\">\n");
     for (int64_t i = 0; i < n; i++)
         draw_block(drawing, &blocks[i]);
-    put(drawing, "</g>\n<path class=\"peak\" d=\"M%.2f %dV%d\"/>\n",
-        x_of(drawing, plan->peak_step + 0.5), TOP, HEIGHT - BOTTOM);
+    svg_put(drawing, "</g>\n<path class=\"peak\" d=\"M%.2f %dV%d\"/>\n",
+            x_of(drawing, plan->peak_step + 0.5), TOP, HEIGHT - BOTTOM);
     draw_peak(drawing, plan, blocks, n, draw_legend(drawing, blocks, n));
-    put(drawing, "</svg>\n");
+    svg_put(drawing, "</svg>\n");
 }
 
 attnrun_status svg_write(const char *path, const char *model,
@@ -288,6 +293,6 @@ attnrun_status svg_write(const char *path, const char *model,
         if (blocks[i].last_step + 1.0 > drawing.steps)
             drawing.steps = blocks[i].last_step + 1.0;
     TRY(output_file_open(&drawing.file, path));
-    draw(&drawing, model, plan, blocks, n);
+    svg_draw(&drawing, model, plan, blocks, n);
     return output_file_commit(&drawing.file);
 }

@@ -193,7 +193,7 @@ static void draw_panel(struct text *svg, const struct sweep *s, double x, bool a
         }
 }
 
-static attnrun_status draw(const struct cli *cli, const struct sweep *sweep)
+static attnrun_status sweep_draw(const struct cli *cli, const struct sweep *sweep)
 {
     struct text *svg = calloc(1, sizeof *svg);
     if (svg == NULL)
@@ -230,7 +230,7 @@ attnrun_status bench_sweep(struct cli *cli, const char *list)
     progress_end();
     TRY(status);
     if (cli->svg != NULL)
-        TRY(draw(cli, &sweep));
+        TRY(sweep_draw(cli, &sweep));
     if (cli->json)
         json_rows(cli, &sweep);
     else

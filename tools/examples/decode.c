@@ -41,7 +41,7 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static attnrun_status refuse(struct decoder *d, const char *why)
+static attnrun_status refuse_decode(struct decoder *d, const char *why)
 {
     d->refusal = why;
     return ATTNRUN_E_INPUT;
@@ -59,7 +59,8 @@ static attnrun_status read_config(struct decoder *d)
     size_t bytes = file && d->config ? fread(d->config, 1, MAX_BYTES, file) : 0;
     if (file != NULL)
         fclose(file);
-    return bytes > 0 ? ATTNRUN_OK : refuse(d, "no genai_config.json in the folder");
+    return bytes > 0 ? ATTNRUN_OK
+                     : refuse_decode(d, "no genai_config.json in the folder");
 }
 
 /* Where the value of a key of the configuration begins; each of those read is there once. */
@@ -113,7 +114,9 @@ static attnrun_status open_model(struct decoder *d)
         status = attnrun_model_query(d->model, &info);
     d->n_inputs = info.n_inputs;
     d->logits_output = status ? -1 : attnrun_model_find_output(d->model, "logits");
-    return status ? status : d->logits_output < 0 ? refuse(d, "no output 'logits'") : 0;
+    return status                 ? status
+           : d->logits_output < 0 ? refuse_decode(d, "no output 'logits'")
+                                  : 0;
 }
 
 /* The size of an open dim of a state: nothing is past, a window's cache has its room. */
@@ -142,7 +145,7 @@ static attnrun_status bind_state(struct decoder *d, int32_t input,
     }
     const int32_t output = attnrun_model_find_output(d->model, present);
     if (output < 0)
-        return refuse(d, "an input past... has no output present...");
+        return refuse_decode(d, "an input past... has no output present...");
     attnrun_status status =
         attnrun_tensor_make(past->dtype, past->rank, dims, NULL, &first);
     if (status == ATTNRUN_OK)
@@ -154,7 +157,7 @@ static attnrun_status bind_state(struct decoder *d, int32_t input,
         return status;
     first.data = d->zeros[input] = calloc(1, (size_t)attnrun_tensor_bytes(&first) + 1);
     if (first.data == NULL)
-        return refuse(d, "no memory");
+        return refuse_decode(d, "no memory");
     return attnrun_set_input(d->context, input, &first);
 }
 
@@ -163,7 +166,7 @@ static attnrun_status bind_states(struct decoder *d)
     attnrun_status status = ATTNRUN_OK;
     d->zeros = calloc((size_t)d->n_inputs, sizeof *d->zeros);
     if (d->zeros == NULL)
-        return refuse(d, "no memory");
+        return refuse_decode(d, "no memory");
     for (int32_t i = 0; i < d->n_inputs && status == ATTNRUN_OK; i++) {
         attnrun_value_info info = { .struct_size = sizeof info };
         status = attnrun_model_input(d->model, i, &info);
@@ -185,7 +188,7 @@ static attnrun_status bind(struct decoder *d, const char *name, int64_t n, int64
     attnrun_status status = attnrun_model_input(d->model, input, &info);
     const int64_t dims[] = { 3, 1, n };
     if (status == ATTNRUN_OK && info.rank != 2 && info.rank != 3)
-        status = refuse(d, "an input of tokens is not of rank 2 or 3");
+        status = refuse_decode(d, "an input of tokens is not of rank 2 or 3");
     if (status == ATTNRUN_OK)
         status = attnrun_tensor_make(ATTNRUN_I64, info.rank, dims + 3 - info.rank, data,
                                      &tensor);
@@ -212,13 +215,13 @@ static attnrun_status read_logits(struct decoder *d, int64_t *words)
     if (status != ATTNRUN_OK)
         return status;
     if (y.rank != 3 || (y.dtype != ATTNRUN_F32 && y.dtype != ATTNRUN_F16))
-        return refuse(d, "the logits are not f32 or f16 of rank 3");
+        return refuse_decode(d, "the logits are not f32 or f16 of rank 3");
     const char *last = (char *)y.data + (y.dims[1] - 1) * y.strides[1];
     *words = y.dims[2];
     if (d->logits == NULL)
         d->logits = malloc((size_t)*words * sizeof *d->logits);
     if (d->logits == NULL)
-        return refuse(d, "no memory");
+        return refuse_decode(d, "no memory");
     for (int64_t k = 0; k < *words; k++)
         d->logits[k] = y.dtype == ATTNRUN_F32
                            ? ((const float *)(const void *)last)[k]
@@ -241,7 +244,7 @@ static attnrun_status run_decode(struct decoder *d, int64_t from, int64_t to)
 }
 
 /* A number in [0, 1): xorshift64*. */
-static double draw(struct decoder *d)
+static double draw_uniform(struct decoder *d)
 {
     d->random ^= d->random >> 12;
     d->random ^= d->random << 25;
@@ -271,7 +274,7 @@ static int64_t sampled(struct decoder *d, int64_t words)
         d->logits[chosen[i]] = -INFINITY;
         sum += weights[i];
     }
-    double left = draw(d) * sum;
+    double left = draw_uniform(d) * sum;
     for (int64_t i = 0; i < k - 1; i++)
         if ((left -= weights[i]) < 0)
             return chosen[i];
@@ -333,20 +336,20 @@ static attnrun_status read_prompt(struct decoder *d)
             room = 2 * room + 64;
             int64_t *more = realloc(d->ids, (size_t)room * sizeof *more);
             if (more == NULL)
-                return refuse(d, "no memory");
+                return refuse_decode(d, "no memory");
             d->ids = more;
         }
         d->ids[d->n_ids++] = id;
     }
     if (d->n_ids == 0)
-        return refuse(d, "no numbers of tokens on standard input");
+        return refuse_decode(d, "no numbers of tokens on standard input");
     d->room = d->n_ids + d->tokens;
     int64_t *ids = realloc(d->ids, (size_t)d->room * sizeof *ids);
     d->ids = ids ? ids : d->ids;
     d->positions = malloc((size_t)d->room * 3 * sizeof *d->positions);
     d->mask = malloc((size_t)d->room * sizeof *d->mask);
     if (ids == NULL || d->positions == NULL || d->mask == NULL)
-        return refuse(d, "no memory");
+        return refuse_decode(d, "no memory");
     for (int64_t k = 0; k < d->room; k++)
         d->mask[k] = 1;
     return ATTNRUN_OK;

@@ -43,7 +43,7 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static attnrun_status refuse(struct generator *g, const char *why)
+static attnrun_status refuse_generate(struct generator *g, const char *why)
 {
     g->refusal = why;
     return ATTNRUN_E_INPUT;
@@ -78,7 +78,7 @@ static attnrun_status bind_state(struct generator *g, int32_t input,
         dims[d] = past->dims[d] < 0 ? 0 : past->dims[d];
     const int32_t output = attnrun_model_find_output(g->model, present);
     if (output < 0)
-        return refuse(g, "an input past_NAME has no output present_NAME");
+        return refuse_generate(g, "an input past_NAME has no output present_NAME");
     attnrun_status status =
         attnrun_tensor_make(past->dtype, past->rank, dims, NULL, &first);
     if (status == ATTNRUN_OK)
@@ -87,7 +87,7 @@ static attnrun_status bind_state(struct generator *g, int32_t input,
         return status;
     first.data = g->zeros[input] = calloc(1, (size_t)attnrun_tensor_bytes(&first) + 1);
     if (first.data == NULL)
-        return refuse(g, "no memory");
+        return refuse_generate(g, "no memory");
     return attnrun_set_input(g->context, input, &first);
 }
 
@@ -96,7 +96,8 @@ static attnrun_status bind_inputs(struct generator *g)
     const int64_t one[] = { 1, 1 };
     attnrun_tensor token;
     g->zeros = calloc((size_t)g->n_inputs, sizeof *g->zeros);
-    attnrun_status status = g->zeros != NULL ? ATTNRUN_OK : refuse(g, "no memory");
+    attnrun_status status =
+        g->zeros != NULL ? ATTNRUN_OK : refuse_generate(g, "no memory");
     for (int32_t i = 0; i < g->n_inputs && status == ATTNRUN_OK; i++) {
         attnrun_value_info info = { .struct_size = sizeof info };
         status = attnrun_model_input(g->model, i, &info);
@@ -108,12 +109,12 @@ static attnrun_status bind_inputs(struct generator *g)
     if (status == ATTNRUN_OK)
         status = attnrun_tensor_make(ATTNRUN_I64, 2, one, &g->token, &token);
     if (status == ATTNRUN_OK && g->token_input < 0)
-        status = refuse(g, "the model has no input for a token");
+        status = refuse_generate(g, "the model has no input for a token");
     return status ? status : attnrun_set_input(g->context, g->token_input, &token);
 }
 
 /* A number in [0, 1): xorshift64*. */
-static double draw(struct generator *g)
+static double draw_uniform(struct generator *g)
 {
     g->random ^= g->random >> 12;
     g->random ^= g->random << 25;
@@ -128,7 +129,7 @@ static int64_t choose(struct generator *g, const float *logits)
         highest = fmax(highest, (double)logits[k]);
     for (int k = 0; k < BYTES; k++)
         sum += weights[k] = exp((double)logits[k] - highest);
-    double left = draw(g) * sum;
+    double left = draw_uniform(g) * sum;
     for (int k = 0; k < BYTES - 1; k++)
         if ((left -= weights[k]) < 0)
             return k;
@@ -152,14 +153,14 @@ static attnrun_status step(struct generator *g, struct record *record, FILE *log
         return status;
     record->held_bytes = (int64_t)info.used_memory;
     if (y.dtype != ATTNRUN_F32 || attnrun_tensor_count(&y) != BYTES)
-        return refuse(g, "output 0 is not f32 of 256 elements");
+        return refuse_generate(g, "output 0 is not f32 of 256 elements");
     if (logits != NULL)
         fwrite(y.data, sizeof(float), BYTES, logits);
     g->token = choose(g, y.data);
     return ATTNRUN_OK;
 }
 
-static int by_size(const void *a, const void *b)
+static int logits_by_size(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -172,7 +173,7 @@ static double median_ms(const struct record *records, long last)
     int n = 0;
     for (long k = last; k >= 0 && n < MEDIAN_OF; k--)
         ms[n++] = records[k].ms;
-    qsort(ms, (size_t)n, sizeof *ms, by_size);
+    qsort(ms, (size_t)n, sizeof *ms, logits_by_size);
     return ms[n / 2];
 }
 

@@ -36,7 +36,7 @@ static uint64_t merge(uint64_t hash, uint64_t lane)
     return (hash ^ mix(0, lane)) * P1 + P4;
 }
 
-static uint64_t finish(uint64_t hash, const uint8_t *p, const uint8_t *end)
+static uint64_t digest_finish(uint64_t hash, const uint8_t *p, const uint8_t *end)
 {
     for (; end - p >= 8; p += 8)
         hash = rotate(hash ^ mix(0, read64(p)), 27) * P1 + P4;
@@ -55,7 +55,7 @@ uint64_t digest_xxh64(const void *data, size_t bytes, uint64_t seed)
 {
     const uint8_t *p = data, *end = bytes == 0 ? p : p + bytes;
     if (bytes < 32)
-        return finish(seed + P5 + bytes, p, end);
+        return digest_finish(seed + P5 + bytes, p, end);
     uint64_t lanes[4] = { seed + P1 + P2, seed + P2, seed, seed - P1 };
     for (; end - p >= 32; p += 32)
         for (int i = 0; i < 4; i++)
@@ -64,5 +64,5 @@ uint64_t digest_xxh64(const void *data, size_t bytes, uint64_t seed)
                     rotate(lanes[3], 18);
     for (int i = 0; i < 4; i++)
         hash = merge(hash, lanes[i]);
-    return finish(hash + bytes, p, end);
+    return digest_finish(hash + bytes, p, end);
 }

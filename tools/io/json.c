@@ -27,7 +27,7 @@ static void put_bytes(FILE *out, const char *text, int64_t bytes)
     putc('"', out);
 }
 
-static void put_text(FILE *out, const char *text)
+static void json_put_text(FILE *out, const char *text)
 {
     put_bytes(out, text == NULL ? "" : text, text == NULL ? 0 : (int64_t)strlen(text));
 }
@@ -40,7 +40,7 @@ static void begin_item(struct json *json, const char *key)
     if (json->depth > 0)
         fprintf(json->out, "\n%*s", 2 * json->depth, "");
     if (key != NULL) {
-        put_text(json->out, key);
+        json_put_text(json->out, key);
         fputs(": ", json->out);
     }
     json->comma = true;
@@ -68,7 +68,7 @@ void json_close(struct json *json, char bracket)
 void json_text(struct json *json, const char *key, const char *value)
 {
     begin_item(json, key);
-    put_text(json->out, value);
+    json_put_text(json->out, value);
 }
 
 void json_int(struct json *json, const char *key, int64_t value)

@@ -296,7 +296,7 @@ static attnrun_status make_strings(const struct npy *npy, struct held *held)
 }
 
 /* Bytes as in the file to what the library wants. */
-static attnrun_status finish(const struct npy *npy, struct held *held)
+static attnrun_status npy_finish(const struct npy *npy, struct held *held)
 {
     bool complex = value_is_complex(npy->dtype);
     const bool text = npy->dtype == ATTNRUN_STRING;
@@ -341,7 +341,7 @@ attnrun_status npy_parse(const char *name, const uint8_t *data, int64_t bytes,
     TRY(status);
     TRY(make_room(&npy, max_bytes, held));
     memcpy(held->memory, data + npy.data_offset, (size_t)npy.data_bytes);
-    status = finish(&npy, held);
+    status = npy_finish(&npy, held);
     if (status != ATTNRUN_OK)
         held_free(held);
     return status;
@@ -365,7 +365,7 @@ static attnrun_status read_open_file(const struct input_file *file, struct npy *
     TRY(make_room(npy, max_bytes, held));
     status = input_file_read(file, npy->data_offset, held->memory, npy->data_bytes);
     if (status == ATTNRUN_OK)
-        status = finish(npy, held);
+        status = npy_finish(npy, held);
     if (status != ATTNRUN_OK)
         held_free(held);
     return status;

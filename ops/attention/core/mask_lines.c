@@ -110,8 +110,8 @@ static double of_pair(const struct attn_mask_pair *p, double a, double b)
 
 /* Joins two bands: one value inside of both and another elsewhere, or one outside of
  * both. */
-static bool join(const struct attn_mask_pair *p, const struct attn_mask_known *a,
-                 const struct attn_mask_known *b, struct attn_mask_known *result)
+static bool join_lines(const struct attn_mask_pair *p, const struct attn_mask_known *a,
+                       const struct attn_mask_known *b, struct attn_mask_known *result)
 {
     const double in_in = of_pair(p, a->inside, b->inside),
                  in_out = of_pair(p, a->inside, b->outside),
@@ -139,11 +139,11 @@ static bool two_bands(const struct attn_mask_pair *p, const struct attn_mask_kno
                       const struct attn_mask_known *b, struct attn_mask_known *result)
 {
     struct attn_mask_known a2, b2;
-    return join(p, a, b, result) ||
-           (attn_mask_other_side(a, &a2) && join(p, &a2, b, result)) ||
-           (attn_mask_other_side(b, &b2) && join(p, a, &b2, result)) ||
+    return join_lines(p, a, b, result) ||
+           (attn_mask_other_side(a, &a2) && join_lines(p, &a2, b, result)) ||
+           (attn_mask_other_side(b, &b2) && join_lines(p, a, &b2, result)) ||
            (attn_mask_other_side(a, &a2) && attn_mask_other_side(b, &b2) &&
-            join(p, &a2, &b2, result));
+            join_lines(p, &a2, &b2, result));
 }
 
 /* ---- lines ---- */

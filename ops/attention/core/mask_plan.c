@@ -18,7 +18,7 @@ static bool is_integer(int32_t dtype)
 static bool is_number(int32_t dtype) { return is_integer(dtype) || dtype == ATTNRUN_F32; }
 
 /* The dtype of an operand of instruction k; 0 where there is none. */
-static int32_t type_of(const struct attn_mask_program *p, int64_t operand, int32_t k)
+static int32_t mask_type_of(const struct attn_mask_program *p, int64_t operand, int32_t k)
 {
     return operand >= 0 && operand < p->n_leaves + k ? p->dtype[operand] : 0;
 }
@@ -27,7 +27,7 @@ static int32_t type_of(const struct attn_mask_program *p, int64_t operand, int32
 static int32_t result_type(const struct attn_mask_program *p, int32_t k)
 {
     const int64_t *word = p->code + (int64_t)k * MASK_WORDS;
-    const int32_t a = type_of(p, word[1], k), b = type_of(p, word[2], k);
+    const int32_t a = mask_type_of(p, word[1], k), b = mask_type_of(p, word[2], k);
     switch (word[0]) {
     case MASK_INT:
         return word[2] == ATTNRUN_I64 || word[2] == ATTNRUN_I32 || word[2] == ATTNRUN_BOOL
@@ -62,7 +62,7 @@ static int32_t result_type(const struct attn_mask_program *p, int32_t k)
     case MASK_XOR:
         return a == ATTNRUN_BOOL && a == b ? a : 0;
     case MASK_WHERE: {
-        const int32_t c = type_of(p, word[3], k);
+        const int32_t c = mask_type_of(p, word[3], k);
         return a == ATTNRUN_BOOL && b != 0 && b == c ? b : 0;
     }
     default:

@@ -220,10 +220,11 @@ static void add_values(const struct attn_pooling *w, const struct attn_kernels *
 }
 
 /* Computes the row's result from its sums, and its weights from its stored scores. */
-static void finish(const struct attn_pooling *w, const struct attn_kernels *kernels,
-                   const struct attn_pooling_operands *o,
-                   const struct attn_pooling_task *t,
-                   const struct attn_softmax_row *state, const float *sums)
+static void pooling_finish(const struct attn_pooling *w,
+                           const struct attn_kernels *kernels,
+                           const struct attn_pooling_operands *o,
+                           const struct attn_pooling_task *t,
+                           const struct attn_softmax_row *state, const float *sums)
 {
     for (int64_t r = 0; r < t->rows; r++) {
         const float sum = state[r].sum + w->epsilon;
@@ -288,7 +289,7 @@ attn_status attn_pooling_run(const struct attn_pooling *w,
         pooling_run_tile(w, kernels, o, t, &p, first, min64(w->tile, t->to - first));
     }
     if (w->parts == 1)
-        finish(w, kernels, o, t, p.state, p.sums);
+        pooling_finish(w, kernels, o, t, p.state, p.sums);
     else
         memcpy((float *)work->shared + t->index * w->record, p.state,
                (size_t)w->record * sizeof(float));
@@ -326,7 +327,7 @@ void attn_pooling_merge(const struct attn_pooling *w, const struct attn_kernels 
             merge_row(w, &p.state[r], p.sums + r * w->v_dim, &state[r],
                       record + state_floats(w) + r * w->v_dim);
     }
-    finish(w, kernels, o, &t, p.state, p.sums);
+    pooling_finish(w, kernels, o, &t, p.state, p.sums);
 }
 
 /* ---- logits ---- */

@@ -214,7 +214,7 @@ static attn_status plan_rounds(const attnrun_step *step, struct reformer *s)
 }
 
 /* Reserves count * size bytes of shared memory. */
-static bool reserve(attnrun_step *step, int64_t count, int64_t size, int64_t *at)
+static bool reformer_slots(attnrun_step *step, int64_t count, int64_t size, int64_t *at)
 {
     int64_t bytes;
     *at = step->shared_bytes;
@@ -232,12 +232,12 @@ static attn_status reformer_plan_memory(attnrun_step *step, struct reformer *s)
     bool fits = hash >= 0 && chunks >= 0 &&
                 ck_mul(s->by_head ? 1 : s->heads, s->sizes.q_len, &tokens) &&
                 ck_mul(tokens, s->hashes, &items) &&
-                reserve(step, items, index, &s->order_at) &&
-                reserve(step, tokens, (int64_t)sizeof(float), &s->norms_at) &&
-                reserve(step, s->by_bucket ? items : 0, index, &s->group_at) &&
-                reserve(step, s->deduplicate ? items : 0, index, &s->place_at) &&
-                reserve(step, s->rounds > 1 ? tokens : 0,
-                        (int64_t)sizeof(struct reformer_sum), &s->sums_at);
+                reformer_slots(step, items, index, &s->order_at) &&
+                reformer_slots(step, tokens, (int64_t)sizeof(float), &s->norms_at) &&
+                reformer_slots(step, s->by_bucket ? items : 0, index, &s->group_at) &&
+                reformer_slots(step, s->deduplicate ? items : 0, index, &s->place_at) &&
+                reformer_slots(step, s->rounds > 1 ? tokens : 0,
+                               (int64_t)sizeof(struct reformer_sum), &s->sums_at);
     if (!fits)
         return op_fail_scratch(step);
     step->scratch_bytes = max64(hash, max64(sort, chunks));

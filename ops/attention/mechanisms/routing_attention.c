@@ -121,7 +121,7 @@ static attn_status routing_check_inputs(const attnrun_step *step,
 
 /* ---- the plan of a shape ---- */
 
-static bool reserve(attnrun_step *step, int64_t count, int64_t each, int64_t *at)
+static bool routing_slots(attnrun_step *step, int64_t count, int64_t each, int64_t *at)
 {
     int64_t bytes;
     *at = step->shared_bytes;
@@ -156,10 +156,10 @@ static attn_status routing_plan_memory(attnrun_step *step, struct routing_state 
     bool fits = attend >= 0;
     step->shared_bytes = 0;
     for (int side = 0; side < 2; side++)
-        fits =
-            fits && ck_mul(s->clusters, s->window[side], &chosen[side]) &&
-            reserve(step, heads, s->n[side], &s->norms_at[side]) &&
-            reserve(step, heads, side < s->sides ? chosen[side] : 0, &s->chosen_at[side]);
+        fits = fits && ck_mul(s->clusters, s->window[side], &chosen[side]) &&
+               routing_slots(step, heads, s->n[side], &s->norms_at[side]) &&
+               routing_slots(step, heads, side < s->sides ? chosen[side] : 0,
+                             &s->chosen_at[side]);
     if (!fits)
         return op_fail_scratch(step);
     if (s->sides == 1)

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Names: a name that is local to a file says whose it is, so few files may define the same one.
+
+usage: names.py ROOT [--list]
+
+In: the C files of runtime/, loaders/, ops/ and tools/. A static function may have a name that
+at most 3 other files use, a struct, union or enum one that at most 2 others use. Kernels, the
+verbs of instruction sets (ops/kernels/) and templates are left out: they call functions of the
+file that includes them by their names. --list prints all names that more than one file has, most
+files first.
+"""
+import re
+import sys
+from collections import defaultdict
+
+from files import text_of, walk
+
+FOLDERS = ("runtime/", "loaders/", "ops/", "tools/")
+FUNCTION_FILES, TAG_FILES = 4, 3
+FUNCTION = re.compile(r"^static (?!const struct \w+ \w+ =)[\w\s*]*?\b(\w+)\([^;{}=]*\)\n\{",
+                      re.MULTILINE)
+TAG = re.compile(r"^(?:struct|union|enum) (\w+) \{", re.MULTILINE)
+
+
+def owners(root):
+    """{name: files that define a static function}, {tag: files that define it}"""
+    functions, tags = defaultdict(list), defaultdict(list)
+    for path in walk(root, (".c", ".h")):
+        if not path.startswith(FOLDERS) or path.startswith("ops/kernels/") or (
+                path.endswith("_template.h")):
+            continue
+        text = text_of(root, path)
+        for name in sorted(set(FUNCTION.findall(text))):
+            functions[name].append(path)
+        for name in sorted(set(TAG.findall(text))):
+            tags[name].append(path)
+    return functions, tags
+
+
+def by_files(names):
+    return sorted(names.items(), key=lambda item: (-len(item[1]), item[0]))
+
+
+def main():
+    functions, tags = owners(sys.argv[1])
+    assert len(functions) > 1000 and len(tags) > 300, (len(functions), len(tags))
+    bad = 0
+    for what, names, bound in (("static function", functions, FUNCTION_FILES),
+                               ("tag", tags, TAG_FILES)):
+        for name, paths in by_files(names):
+            if "--list" in sys.argv and len(paths) > 1:
+                print(f"{len(paths)} {what} {name}")
+            if len(paths) > bound:
+                print(f"{what} {name}: in {len(paths)} files, at most {bound}: {' '.join(paths)}")
+                bad += 1
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
