@@ -1,12 +1,12 @@
-/* onnx_function.c - model-local functions: which there are, and a body in place of a
- * call.
+/* onnx_function.c - model-local functions: lists those of a file, and puts the body of one in the
+ * place of a call.
  *
- * The body's nodes go into the graph of the call. Formal inputs stand for the values of
- * the call (or for nothing, where it has fewer), outputs are the values of the call; all
- * other names get the name of the call as a prefix. Attributes that refer to attributes
- * of the function take those of the call, else the function's default, else they are left
- * out. The versions of the operators in a body are those of the function's own
- * opset_import. */
+ * In: a FunctionProto and the node that calls it. Out: the nodes of the body, in the graph of the
+ * call. Formal inputs stand for the values of the call, or for nothing where the call has fewer;
+ * outputs are the values of the call; all other names get the name of the call as a prefix. An
+ * attribute that refers to one of the function takes its value from the call, else from the
+ * function's default, else it is left out. Operators of a body have the versions of the function's
+ * own opset_import. Cost: linear in the nodes of the body, for each call. */
 #include <string.h>
 
 #include "onnx_load.h"

@@ -1,10 +1,9 @@
-/* align.h - constants that lie in a mapped file at addresses that do not fit their
- * elements.
+/* align.h - constants that lie in a mapped file at addresses that do not fit their elements.
  *
- * A file puts tensor data at any byte. The loader leaves large data where it is, so that
- * opening a model copies nothing; code that reads elements gets them aligned: folding and
- * packing from copies that end with them, the steps of a run from one copy that the first
- * context makes of what is still read then. */
+ * A file may put tensor data at any byte. The loader leaves large data where it is, so that opening
+ * a model copies nothing. Code that reads elements must have them aligned: folding and packing use
+ * copies that they free at their end, and the steps of a run use one copy, which the first context
+ * makes of those constants that steps still read. Cost: one copy of each such constant. */
 #ifndef ATTN_ALIGN_H
 #define ATTN_ALIGN_H
 

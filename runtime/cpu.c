@@ -1,5 +1,8 @@
-/* cpu.c - the instruction sets of this CPU. In go the rows of ops/kernels/isa.def, out come
- * the sets whose features CPU and OS have. Compiled for any CPU of the machine. */
+/* cpu.c - finds the instruction sets that this CPU can run.
+ *
+ * In: the rows of ops/kernels/isa.def, CPUID and XCR0 (x86-64) or getauxval() (aarch64). Out: the
+ * sets whose features both the CPU and the OS have. The file is compiled for the plainest CPU of
+ * the machine, since it runs before anything is known. Cost: some instructions, once. */
 #include "cpu.h"
 
 #include <stdatomic.h>

@@ -1,4 +1,9 @@
-/* hash.h - hashes of names for tables that are a power of two large. */
+/* hash.h - the hash functions of tables of names, whose sizes are powers of two.
+ *
+ * In: bytes or a text, and the hash of what comes before them (ATTN_HASH_SEED at the start). Out:
+ * 64 bits, of which attn_hash_slot() makes the place in a table. Cost: one multiplication for each
+ * byte. The functions are not meant to resist chosen names. Source: FNV-1a, Fowler, Noll and Vo,
+ * draft-eastlake-fnv; the last step is Fibonacci hashing, Knuth, volume 3, 6.4. */
 #ifndef ATTN_HASH_H
 #define ATTN_HASH_H
 

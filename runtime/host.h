@@ -1,4 +1,7 @@
-/* host.h - what the system lets this process use: RAM and CPUs, under its cgroups. */
+/* host.h - how much memory and how many CPUs the system lets this process use.
+ *
+ * In: the CPU affinity and the files of the process's cgroups, v1 and v2. Out: bytes and a number
+ * of CPUs. Cost: reads a few small files. */
 #ifndef ATTN_HOST_H
 #define ATTN_HOST_H
 

@@ -1,5 +1,7 @@
-/* offsets.h - where in the arena each block goes. In: bytes and lives of blocks. Out: offsets,
- * and the lower bound that no placement can beat. */
+/* offsets.h - the place of each block of memory in the arena.
+ *
+ * In: the bytes of blocks, and the steps in which each is alive. Out: offsets at which blocks that
+ * are alive together never overlap, and a lower bound of the bytes of any arena. */
 #ifndef ATTN_OFFSETS_H
 #define ATTN_OFFSETS_H
 

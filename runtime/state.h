@@ -1,5 +1,10 @@
 /* state.h - tensors that a context carries from one run to the next: an output of the model
- * that is an input of the next run, such as a cache of keys or values. */
+ * that is an input of the next run, such as a cache of keys or values.
+ *
+ * In: pairs of an output and an input, and what each run made. Out: the input of the next run. An
+ * output that is longer than its input along one axis is appended in place, in memory with room
+ * behind that axis; other outputs are copied. Sequences that are not current are parked.
+ * Cost: a copy of the tensor where it is not appended in place or its memory must grow. */
 #ifndef ATTN_STATE_H
 #define ATTN_STATE_H
 

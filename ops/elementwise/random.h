@@ -1,5 +1,10 @@
-/* random.h - a counter-based generator. Number k of a stream is a hash of (seed, k), so
- * tasks need no common state, and the result does not depend on the cut into tasks. */
+/* random.h - a counter-based generator of random numbers.
+ *
+ * In: a seed and the place k of a number in the stream. Out: 64 bits, a uniform number in [0, 1),
+ * or a normal one. Number k is a hash of (seed, k), so tasks share no state, and results do not
+ * depend on how work is cut into tasks. Cost: two multiplications a number; a logarithm, a root
+ * and a cosine for a normal one. Source: SplitMix64, Steele, Lea and Flood 2014; Box and Muller
+ * 1958. */
 #ifndef ATTN_RANDOM_H
 #define ATTN_RANDOM_H
 

@@ -1,6 +1,10 @@
-/* blocked_strip.h - where convolutions of blocked maps find what a part of the output sees: in
- * X, or in a copy of it, the strip, with padding around, which may have other elements and more
- * channels of a pixel side by side (blocked_inputs). */
+/* blocked_strip.h - where a convolution of blocked maps finds the pixels that a part of its output
+ * sees.
+ *
+ * The pixels are read in X, or in a strip: a copy of some lines with their padding, in which
+ * elements may have another type and a pixel more channels side by side (blocked_inputs). In: the
+ * window of an axis, or struct blocked_plan. Out: how many lines a strip has, which of them an
+ * output and a kernel index read, and the size of a pixel. Cost: O(1) for each question. */
 #ifndef ATTN_OPS_BLOCKED_STRIP_H
 #define ATTN_OPS_BLOCKED_STRIP_H
 

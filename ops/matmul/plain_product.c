@@ -1,5 +1,9 @@
-/* plain_product.c - matrix products without a tuned kernel, row by row. plain_product.h
- * has the interface. */
+/* plain_product.c - matrix products of types without a tuned kernel, row by row:
+ * C = alpha A B + beta c0.
+ *
+ * In: struct attn_gemm, whose strides are in elements, and operands of f64, i32, u32, i64 or u64.
+ * Out: the rows of C of a task. f64 products that are large enough go to OpenBLAS, some rows at a
+ * time. Cost: 2 m n k operations. plain_product.h has the interface. */
 #include "plain_product.h"
 
 #include "blas.h"

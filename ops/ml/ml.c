@@ -1,4 +1,5 @@
-/* ml.c - what the operators of ai.onnx.ml share. ml.h has the interface. */
+/* ml.c - the shapes, tasks and post_transform that the operators of ai.onnx.ml share. ml.h has
+ * the interface and the cost. SOFTMAX_ZERO leaves scores of 0 unshifted, as the reference does. */
 #include "ml.h"
 
 #include <math.h>

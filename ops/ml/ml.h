@@ -1,5 +1,11 @@
-/* ml.h - what the operators of ai.onnx.ml share: rows of features, and the transform of a
- * row of scores at the end. */
+/* ml.h - what the operators of ai.onnx.ml share.
+ *
+ *   rows     input 0 is (N, F), or (F), which is one row of features
+ *   tasks    rows in groups of about 50 us
+ *   scores   the post_transform of a row: NONE, SOFTMAX, LOGISTIC, SOFTMAX_ZERO or PROBIT
+ *
+ * In: a step, or the scores of a row in f64. Out: its dims and tasks, or the scores in place.
+ * Cost: O(scores). Source: ONNX ai.onnx.ml, TreeEnsemble and LinearClassifier. */
 #ifndef ATTN_ML_H
 #define ATTN_ML_H
 

@@ -1,6 +1,9 @@
-/* padding.h - the engine of Pad and CenterCropPad: y[i] = x[i - begin] inside, and
- * another element outside. Negative pads crop first, then the others pad. Cost: one write
- * of y. */
+/* padding.h - what Pad and CenterCropPad share.
+ *
+ *   y[i] = x[i - begin] inside; outside a constant, or an element of x by the mode
+ *
+ * In: x of any type, and pads before and after each axis. Negative pads crop x first; the others
+ * then pad what is left. Out: y. Cost: one write of y. Source: ONNX Pad. */
 #ifndef OP_PADDING_H
 #define OP_PADDING_H
 

@@ -1,5 +1,6 @@
-/* view.c - what Reshape, Squeeze, Unsqueeze and Flatten share. view.h has the interface.
- */
+/* view.c - what Reshape, Squeeze, Unsqueeze and Flatten share: the output has the elements of
+ * the input under other dims. view.h has the interface. Cost: none where the plan lets the output
+ * share the memory of the input, else one copy. */
 #include "view.h"
 
 attn_status op_view_out(attnrun_step *step, int rank, const attnrun_dim *dims)

@@ -1,6 +1,10 @@
-/* recurrent_f64.c - RNN, GRU and LSTM in f64, in plain loops. A task is one sequence in
- * one direction, from its first step to its last. rnn.c, gru.c and lstm.c have the
- * formulas, recurrent.h the shapes and the cost. */
+/* recurrent_f64.c - RNN, GRU and LSTM in f64, in plain loops.
+ *
+ * In: the operands of the step and struct recurrent_state; recurrent.h describes the shapes, and
+ * rnn.c, gru.c and lstm.c the formulas. Out: Y, Y_h and Y_c. A task computes one sequence in one
+ * direction, from its first step to its last. Scratch: the gates of one step and three rows of
+ * `hidden` numbers.
+ * Cost: 2 gates hidden (inputs + hidden) FLOPs for each step of a sequence. */
 #include <math.h>
 
 #include "recurrent.h"

@@ -1,5 +1,9 @@
-/* mask_opcode.c - translates elementwise nodes into instructions of a mask program. In: a
- * node. Out: its opcode, if the program has its arithmetic for its types. */
+/* mask_opcode.c - translates elementwise nodes into instructions of a mask program.
+ *
+ * In: a node and the types of its operands. Out: the opcode of mask_code.h, or -1 where a mask
+ * program has no instruction with the same arithmetic: casts of floats to integers, Mod of floats
+ * or by a number below 1, bitwise operators of integers, operators of opset 6 and before, which
+ * broadcast in another way. Cost: one look through the table. */
 #include "write_mask.h"
 
 static const struct {

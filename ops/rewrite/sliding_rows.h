@@ -1,5 +1,9 @@
-/* sliding_rows.h - attention over windows that are cut out of a sequence as chunks, in words of
- * the sequence: what fuse_sliding_chunks.c and sliding_rows.c share. All sizes are constants. */
+/* sliding_rows.h - attention over windows that a file cuts out of a sequence as overlapping
+ * chunks, expressed by the rows of the sequence. fuse_sliding_chunks.c and sliding_rows.c share it.
+ *
+ * In: a value of the graph that is a product of chunks. Out: which row of which value each element
+ * was multiplied from, and whether these rows are a dense tensor. All sizes are constants.
+ * Cost: linear in the number of elements of the product. */
 #ifndef ATTN_SLIDING_ROWS_H
 #define ATTN_SLIDING_ROWS_H
 

@@ -1,10 +1,12 @@
-/* fork_join.c - the cost of a parallel loop, through an operator of our own.
+/* fork_join.c - measures the cost of opening and closing a parallel loop, for attnrun doctor.
  *
- * The operator has phases of one task a thread. A task ends when all tasks of its phase
- * have begun, so every thread must have come. The same model with an input of one element
- * has one task a phase, which the caller does alone; the difference of the two is what
- * forking and joining cost. Runs of both kinds take turns, microseconds apart: workers
- * spin all the time. */
+ * In: a runtime and its number of threads. Out: microseconds for each phase; 0 for one thread.
+ *
+ * The model is one operator whose phases have one task for each thread. A task ends when all tasks
+ * of its phase have begun, so every thread takes one. With an input of one element each phase has
+ * one task, which the calling thread computes alone. The result is the difference between the
+ * median times of the two. Runs of both kinds alternate every few microseconds, so that the
+ * workers still spin when the next loop begins. Cost: RUNS runs of each kind. */
 #include "fork_join.h"
 
 #include <stdatomic.h>

@@ -1,4 +1,8 @@
-/* job.c - one model with its inputs and a context, run and timed. */
+/* job.c - opens one model with its inputs and a context, runs it, and times the runs.
+ *
+ * In: a path and the options of the command line. Out: struct job; its times are milliseconds of
+ * the wall clock, percentiles by nearest rank. The first run is timed apart from the others, since
+ * it plans. Cost: as many runs as are asked for or as the time limit allows. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

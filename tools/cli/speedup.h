@@ -1,4 +1,8 @@
-/* speedup.h - what more threads would do for a plan, for attnrun plan --threads. */
+/* speedup.h - a bound of the speed-up that more threads give a plan, for attnrun plan --threads.
+ *
+ * In: the last plan of a job's context. Out: struct speedup: the phases that cost most, and for
+ * each number of threads the bound and what keeps it below that number. speedup.c has the formula.
+ * Cost: one pass over the phases of the plan. */
 #ifndef TOOL_SPEEDUP_H
 #define TOOL_SPEEDUP_H
 

@@ -1,4 +1,9 @@
-/* versus.h - the two sides of attnrun compare. */
+/* versus.h - the two sides of attnrun compare, and what compare found.
+ *
+ * In: a model and how the other side differs: options, another file, or ONNX Runtime. Out: struct
+ * versus, with the errors of outputs and inner values; with --reduce also the smallest part of the
+ * model that still differs. Cost: a run of each side, and those of
+ * compare_reduce.c with --reduce. */
 #ifndef TOOL_VERSUS_H
 #define TOOL_VERSUS_H
 
