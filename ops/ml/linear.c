@@ -112,7 +112,11 @@ static attn_status regressor_infer(attnrun_step *step)
                : ATTNRUN_OK;
 }
 
-static attn_status regressor_run(const attnrun_step *step, const attnrun_work *work)
+/* The rows of some tasks. label: writes the label of a row, or NULL; output `out` gets the scores,
+ * where it is there. */
+static attn_status
+linear_run(const attnrun_step *step, const attnrun_work *work,
+           void (*label)(const attnrun_step *, int64_t, const double *), int out)
 {
     const struct linear_state *state = step->state;
     int64_t row = ml_rows_end(&state->tasks, work->begin);
@@ -121,9 +125,17 @@ static attn_status regressor_run(const attnrun_step *step, const attnrun_work *w
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         score_row(step, row, work->scratch);
-        put_scores(&step->y[0], row, work->scratch, state->scores);
+        if (label != NULL)
+            label(step, row, work->scratch);
+        if (out < step->n_out)
+            put_scores(&step->y[out], row, work->scratch, state->scores);
     }
     return ATTNRUN_OK;
+}
+
+static attn_status regressor_run(const attnrun_step *step, const attnrun_work *work)
+{
+    return linear_run(step, work, NULL, 0);
 }
 
 const attnrun_op_def op_ml_linear_regressor_1 = {
@@ -189,18 +201,7 @@ static void put_label(const attnrun_step *step, int64_t row, const double *score
 
 static attn_status classifier_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct linear_state *state = step->state;
-    int64_t row = ml_rows_end(&state->tasks, work->begin);
-    int64_t end = ml_rows_end(&state->tasks, work->end);
-    for (; row < end; row++) {
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        score_row(step, row, work->scratch);
-        put_label(step, row, work->scratch);
-        if (step->n_out > 1)
-            put_scores(&step->y[1], row, work->scratch, state->scores);
-    }
-    return ATTNRUN_OK;
+    return linear_run(step, work, put_label, 1);
 }
 
 const attnrun_op_def op_ml_linear_classifier_1 = {
