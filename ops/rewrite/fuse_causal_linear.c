@@ -8,7 +8,6 @@
  * Axes are (batch, heads, tokens, dim) or (batch, tokens, heads, dim), the same in all operands,
  * and nothing is broadcast. Q and K are features, as the graph computes them.
  * Source of the mechanism: Katharopoulos 2020, arXiv:2006.16236. */
-#include "../../runtime/poll.h"
 #include "linear_quotient.h"
 
 enum { RANK = 4 };
@@ -240,12 +239,7 @@ static attn_status try_causal_linear(struct attn_graph *graph, struct attn_node 
 
 static attn_status run_fuse_causal_linear(struct attn_graph *graph, int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        if (attn_quotient_may_be(graph->nodes[n]) &&
-            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try_causal_linear(graph, graph->nodes[n], applied));
-    return ATTNRUN_OK;
+    return attn_quotient_each(graph, applied, try_causal_linear);
 }
 
 const struct attn_pass attn_pass_causal_linear_attention = {

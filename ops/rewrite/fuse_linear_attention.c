@@ -14,7 +14,6 @@
  * Axes come in any order, through Transposes (linear_roles.h). All dims must be provably equal:
  * nothing is broadcast.
  * Source of the mechanism: Katharopoulos 2020, arXiv:2006.16236. */
-#include "../../runtime/poll.h"
 #include "linear_quotient.h"
 
 enum { RANK = 4, ALONE = '1' }; /* the label of an axis that others have not */
@@ -195,12 +194,7 @@ static attn_status try_linear_attention(struct attn_graph *graph, struct attn_no
 
 static attn_status run_fuse_linear(struct attn_graph *graph, int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        if (attn_quotient_may_be(graph->nodes[n]) &&
-            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try_linear_attention(graph, graph->nodes[n], applied));
-    return ATTNRUN_OK;
+    return attn_quotient_each(graph, applied, try_linear_attention);
 }
 
 const struct attn_pass attn_pass_linear_attention = { .name = "linear_attention",

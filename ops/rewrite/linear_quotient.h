@@ -18,11 +18,11 @@ typedef bool attn_quotient_roles(const struct attn_graph *graph,
                                  struct attn_labelled denominator, bool factor,
                                  void *found);
 
-static inline bool attn_quotient_may_be(const struct attn_node *node)
-{
-    return node_is(node, "Div") || node_is(node, "Einsum") ||
-           (node_is(node, "Mul") && node->pub.n_in == 2);
-}
+/* Calls `try` for each node that may be such a quotient and whose result is used. */
+typedef attn_status attn_quotient_try(struct attn_graph *graph, struct attn_node *node,
+                                      int32_t *applied);
+attn_status attn_quotient_each(struct attn_graph *graph, int32_t *applied,
+                               attn_quotient_try *try);
 
 /* Tries all ways to read a node that may be one, f32 of rank 4, as
  *   N / D,   N * F,   F * N,   Einsum of the operands of N and F, in any order
