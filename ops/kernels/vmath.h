@@ -5,8 +5,8 @@
  * v_exp      1 ulp, denormal results included; exp(-inf) = 0, exp(x > 88.73) = inf
  * v_log      1 ulp; log(0) = -inf, log(x < 0) = NaN, log(inf) = inf
  * v_tanh     2 ulp, odd, |y| <= 1
- * v_erf      3 ulp, odd, |y| <= 1
- * v_sigmoid  3 ulp for x > -87, 0 below -89
+ * v_erf      2 ulp, odd, |y| <= 1
+ * v_sigmoid  2 ulp for x > -87, 0 below -89
  * v_exp2     2^t for t <= 128, where it is inf: 1 ulp, denormal results included; 0 below -151
  * v_gelu     x Phi(x): 3e-7 + 4 ulp, not denormal where x <= -1;
  *            v_gelu_tanh the tanh form of it
@@ -20,12 +20,9 @@
 
 #include "isa.h"
 
-/* exp of x in [-104, 89], or NaN. */
-static inline v_f32 v_exp_core(v_f32 x)
+/* e^r - 1 of r = x - k ln 2 in [-0.36, 0.36]. */
+static ALWAYS_INLINE v_f32 v_exp_less_1(v_f32 x, v_f32 k)
 {
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
-    v_f32 t = x * 1.44269504f + magic;
-    v_f32 k = t - magic;
     /* ln 2 in two parts; the first has 10 bits, so k * 0.693359375 is exact. */
     v_f32 r = x - k * 0.693359375f;
     r = r - k * -2.12194440e-4f;
@@ -33,8 +30,16 @@ static inline v_f32 v_exp_core(v_f32 x)
     q = q * r + 4.166828841e-02f;
     q = q * r + 1.666652113e-01f;
     q = q * r + 4.999999404e-01f;
-    v_f32 p = q * (r * r) + r;
-    return v_scale2_shifted(p + 1.0f, k, t);
+    return q * (r * r) + r;
+}
+
+/* exp of x in [-104, 89], or NaN. */
+static inline v_f32 v_exp_core(v_f32 x)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    v_f32 t = x * 1.44269504f + magic;
+    v_f32 k = t - magic;
+    return v_scale2_shifted(v_exp_less_1(x, k) + 1.0f, k, t);
 }
 
 static inline v_f32 v_exp(v_f32 x)
@@ -119,24 +124,36 @@ static inline v_f32 v_erf(v_f32 x)
 {
     v_f32 a = v_abs(x);
     v_f32 z = a * a;
-    v_f32 p = 3.260666854e-04f * z + -1.452660421e-03f;
-    p = p * z + 5.833573639e-03f;
-    p = p * z + -2.714950964e-02f;
-    p = p * z + 1.128974706e-01f;
-    p = p * z + -3.761309981e-01f;
+    v_f32 p = -6.697424105e-04f * z + 5.113041494e-03f;
+    p = p * z + -2.683583647e-02f;
+    p = p * z + 1.128342301e-01f;
+    p = p * z + -3.761262298e-01f;
     p = p * z + 1.283791661e-01f; /* 2 / sqrt(pi) - 1 */
     v_f32 small = p * a + a;
     v_f32 b = v_min(v_set(4.0f), a); /* from there on erf rounds to 1 */
-    v_f32 g = 1.971786551e-04f * b + -3.055583686e-03f;
-    g = g * b + 2.227701619e-02f;
-    g = g * b + -1.040372625e-01f;
-    g = g * b + -6.370598078e-01f;
-    g = g * b + -1.127749562e+00f;
-    g = g * b + -1.774872508e-04f; /* ln erfc on [0.9, 4] */
-    return v_with_sign(v_select(a < 0.92f, small, 1.0f - v_exp(g)), x);
+    v_f32 g = 2.189824590e-04f * b + -3.257621545e-03f;
+    g = g * b + 2.303464152e-02f;
+    g = g * b + -1.055097580e-01f;
+    g = g * b + -6.354940534e-01f;
+    g = g * b + -1.128614187e+00f;
+    g = g * b + 1.649027399e-05f; /* ln erfc on [0.645, 4] */
+    return v_with_sign(v_select(a < 0.65f, small, 1.0f - v_exp(g)), x);
 }
 
-static inline v_f32 v_sigmoid(v_f32 x) { return 1.0f / (v_exp(-x) + 1.0f); }
+/* e^x + 1 of any x, as (2^k (e^r - 1) + 1) + 2^k: e^x itself is not rounded. It is 2^-126 at least,
+ * which is nothing beside 1, and k is 127 at most: a larger x leaves an r that makes the sum
+ * infinite. */
+static inline v_f32 v_exp_and_1(v_f32 x)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    x = v_max(v_set(-87.0f), x);
+    v_f32 t = v_min(v_set(magic + 127.0f), x * 1.44269504f + magic);
+    v_f32 k = t - magic;
+    v_f32 p = v_exp_less_1(x, k), power = v_scale2_shifted(v_set(1.0f), k, t);
+    return (p * power + 1.0f) + power;
+}
+
+static inline v_f32 v_sigmoid(v_f32 x) { return 1.0f / v_exp_and_1(-x); }
 static inline v_f32 v_silu(v_f32 x) { return x * v_sigmoid(x); }
 static inline v_f32 v_relu(v_f32 x) { return v_max(v_set(0.0f), x); }
 /* 2^t of t <= 126, but 0 below -110; for factors of terms beside which denormal ones are
