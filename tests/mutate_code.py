@@ -74,6 +74,7 @@ NEAR = [
     ("ops/attention/core/heads", [["test_heads"], ["attention_checks", "top_k_attention"],
                                   ["attention_checks", "attnrun_linear_attention"],
                                   ["attention_checks", "local_attention"], ORACLE, *GUARDED]),
+    ("ops/rewrite/provenance", [["test_provenance"]]),
     ("ops/", [["test_mask_known"], ["test_embed_ragged"], ["test_mask_program"],
               ["attention_checks", "attention"], ["masks"],
               ["attention_checks", "group_query_attention"], ["attention_checks", "q_attention"],

@@ -54,6 +54,11 @@ target_link_libraries(test_heads PRIVATE attn_flags attnrun_static attn_runtime_
   PkgConfig::CMOCKA Threads::Threads m)
 target_include_directories(test_heads PRIVATE runtime)
 add_test(NAME ops.heads COMMAND test_heads)
+add_executable(test_provenance tests/ops/test_provenance.c tests/ops/moved_graph.c)
+target_link_libraries(test_provenance PRIVATE attn_flags attnrun_static attn_runtime_harness
+  PkgConfig::CMOCKA Threads::Threads m)
+target_include_directories(test_provenance PRIVATE runtime)
+add_test(NAME ops.provenance COMMAND test_provenance)
 add_python_test(ops.tied ops/check_tied.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.masks ops/check_masks.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.block_masks ops/check_block_masks.py $<TARGET_FILE:attnrun>)
