@@ -1,10 +1,11 @@
 /* reduce_f32.c - folds n contiguous floats to one number, or adds a row of n floats to n
- * running sums. Sums are taken in vectors over blocks of at most 1024 elements and added
- * in double from block to block, in an order that depends on n only. Cost: one read of x.
+ * running sums. Sums are taken in vectors over blocks of 16 steps and added in double
+ * from block to block, in an order that depends on n only: within 4 u of the sum of the
+ * magnitudes. Cost: one read of x.
  */
 #include "vmath.h"
 
-enum { BLOCK = 1024 };
+enum { BLOCK = 32 * VF };
 
 #define SUM_KERNEL(name, expression)                                                     \
     static inline v_f32 name##_of(v_f32 x, v_f32 shift)                                  \

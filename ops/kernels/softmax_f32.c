@@ -21,14 +21,22 @@ static float row_max(const float *x, size_t n)
     return v_reduce_max(v_max(m0, m1));
 }
 
-/* Sum of exp(x - max); y, where not NULL, gets the terms. */
+enum { BLOCK = 4096 };
+
+/* Sum of exp(x - max), a block after the other, so that a row of a million keeps its digits; y,
+ * where not NULL, gets the terms. */
 static float row_exp(float *y, const float *x, size_t n, float max)
 {
-    v_f32 s0 = { 0 }, s1 = { 0 };
-    size_t i = 0;
+    v_f32 s0 = { 0 }, s1 = { 0 }, sum = { 0 };
+    size_t i = 0, next = BLOCK;
     for (size_t end = 0; attn_segment(&end, n);)
         for (; i + 2 * VF <= end; i += 2 * VF) {
             v_f32 e0 = v_exp(v_load(x + i) - max), e1 = v_exp(v_load(x + i + VF) - max);
+            if (i >= next) {
+                sum += s0 + s1;
+                s0 = s1 = v_set(0);
+                next += BLOCK;
+            }
             s0 += e0;
             s1 += e1;
             if (y != NULL) {
@@ -44,7 +52,7 @@ static float row_exp(float *y, const float *x, size_t n, float max)
         /* -inf - -inf in the padding is NaN */
         s0 += left == VF ? e : v_load_tail((const float *)&e, left, 0.0f);
     }
-    return v_reduce_add(s0 + s1);
+    return v_reduce_add(sum + (s0 + s1));
 }
 
 static void scale_row(float *y, float scale, size_t n)
@@ -98,14 +106,20 @@ static ALWAYS_INLINE void columns(float *y, const float *x, size_t length, size_
                 max[j] = v_max(max[j], v_load_tail(x + i * stride + j * VF,
                                                    columns_left(n, j), 0.0f));
     for (size_t i = 0, end = 0; attn_segment_of(&end, length, vectors * VEC_BYTES);)
-        for (; i < end; i++)
-            for (size_t j = 0; j < vectors; j++) {
-                const size_t at = i * stride + j * VF, left = columns_left(n, j);
-                v_f32 e = v_exp(v_load_tail(x + at, left, 0.0f) - max[j]);
-                sum[j] += e;
-                if (!log)
-                    v_store_tail(y + at, e, left);
-            }
+        while (i < end) {
+            const size_t stop = end - i < BLOCK ? end : i + BLOCK;
+            v_f32 part[COLUMN_VECTORS] = { 0 };
+            for (; i < stop; i++)
+                for (size_t j = 0; j < vectors; j++) {
+                    const size_t at = i * stride + j * VF, left = columns_left(n, j);
+                    v_f32 e = v_exp(v_load_tail(x + at, left, 0.0f) - max[j]);
+                    part[j] += e;
+                    if (!log)
+                        v_store_tail(y + at, e, left);
+                }
+            for (size_t j = 0; j < vectors; j++)
+                sum[j] += part[j];
+        }
     for (size_t j = 0; j < vectors; j++)
         sum[j] = log ? v_log(sum[j]) : 1.0f / sum[j];
     for (size_t i = 0, end = 0; attn_segment_of(&end, length, vectors * VEC_BYTES);)
