@@ -3,8 +3,9 @@
 #
 # usage: bash tests/coverage.sh [--tests REGEX] [--keep] [--missed PATH]
 #
-# Builds build/coverage (clang-14, llvm-14; the kernels are not counted, tests/kernels looks at each
-# row of them), runs the tests of REGEX there and prints a row for loaders, runtime and ops.
+# Builds build/coverage (clang-14, llvm-14) for base, avx2, avx512 and its sets of bytes and pairs,
+# so that operators meet each kind of kernels. The kernels are not counted: tests/kernels looks at
+# each row of them. Runs the tests of REGEX there and prints a row for loaders, runtime and ops.
 # --keep adds to the counts of the runs before; --missed prints the lines and the branches of one
 # file or folder that no run reached, without running tests. The same table for each file is
 # build/coverage/files.txt. Exit code 1 where a folder has less than its bar: 95 %
@@ -39,7 +40,8 @@ if [ -n "$missed" ]; then
 fi
 
 cmake -S . -B $build -G Ninja -DCMAKE_C_COMPILER=clang-14 -DATTNRUN_COVERAGE=ON \
-    "-DATTNRUN_ISAS=avx2;avx512" >/dev/null && cmake --build $build >$build/build.log || exit 1
+    "-DATTNRUN_ISAS=avx2;avx512;avx512_vnni;avx512_bf16" >/dev/null &&
+    cmake --build $build >$build/build.log || exit 1
 [ $keep -eq 1 ] || rm -rf $build/counts $build/counts.profdata
 mkdir -p $build/counts
 LLVM_PROFILE_FILE=$PWD/$build/counts/%4m.profraw ctest --test-dir $build -R "$regex" \
