@@ -55,10 +55,10 @@
  *   SingleHead-, Sinkhorn-, SparseTransformer-, Synthetic- and TopKAttention, Boom, CBAM,
  *   ExternalAttention, FourierMix, Involution, SpatialGatingUnit, SqueezeExcite and
  *   TokenMixing.
- *   Another instruction set, another precision and ATTNRUN_NO_FUSION round differently. With
- *   them, a product with a zero of a convolution's padding may be computed or left out, and so
- *   may the product of a value and the probability 0 of a hidden key. The choice shows only
- *   where the other factor is NaN or infinite: the result is then NaN or a number.
+ *   Another instruction set, another precision and ATTNRUN_NO_FUSION round differently. With them,
+ *   a product with a zero of a convolution's padding may be computed or left out, and so may the
+ *   score of a hidden key and the product of its value and its probability 0. The choice shows only
+ *   where the other factor or that score is NaN or infinite: the result is then NaN or a number.
  *
  * Four objects:
  *   runtime  allocator, memory budget, thread pool, log, operators. Thread-safe.

@@ -395,6 +395,7 @@ static void note_op(struct fuzz_case *c, const attnrun_model *model)
         snprintf(c->op, sizeof c->op, "%s%s%s", node.domain, node.domain[0] ? "." : "",
                  node.op_type);
     c->hides = c->hides || fuzz_hides(model);
+    c->wild = c->wild || fuzz_has_wild(model);
 }
 
 static attnrun_status run_once(struct fuzz_case *c, attnrun_runtime *runtime,
@@ -483,7 +484,8 @@ static void compare(struct fuzz_case *c, struct way way, struct way another,
     const attnrun_status status = run_for(c, another, inputs, &other);
     if (status != ATTNRUN_OK && status != ATTNRUN_E_TIME && status != ATTNRUN_E_MEMORY)
         wrong(c, "it fails in another way of running it");
-    struct fuzz_room room = { NULL, c->hides && fuzz_are_wild(c->fed, FUZZ_INPUTS) };
+    struct fuzz_room room = { NULL, c->hides &&
+                                        (c->wild || fuzz_are_wild(c->fed, FUZZ_INPUTS)) };
     bool agrees =
         status != ATTNRUN_OK || fuzz_results_agree(one, &other, room, why, sizeof why);
     while (!agrees && c->nudged < FUZZ_NUDGES) {

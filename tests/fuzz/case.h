@@ -25,6 +25,7 @@ struct fuzz_case {
     uint64_t peak; /* bytes of the last run */
     char op[96]; /* out: domain and operator of the first node of the model as it runs */
     bool hides;  /* a node of it leaves out products, or not: fuzz_hides() */
+    bool wild;   /* a constant of it is infinite, or nearly: fuzz_has_wild() */
     /* Where given (kind not ABSENT): what an input gets as long as nothing is changed. */
     attnrun_tensor given[FUZZ_INPUTS];
     void *held[FUZZ_HELD]; /* freed by fuzz_case_end() */

@@ -73,8 +73,8 @@ bool fuzz_has_huge(const void *model, size_t bytes)
     return false;
 }
 
-/* Of a tensor that is dense, or whose rows are. */
-static bool is_wild(const attnrun_tensor *t)
+/* Of a tensor that is dense, or whose rows are. Minus infinity in a constant hides a key. */
+static bool is_wild(const attnrun_tensor *t, bool constant)
 {
     if (t->kind != ATTNRUN_TENSOR || t->data == NULL || !value_is_float(t->dtype))
         return false;
@@ -85,13 +85,14 @@ static bool is_wild(const attnrun_tensor *t)
         memmove(row.strides, t->strides + 1, (size_t)row.rank * sizeof *row.strides);
         for (int64_t i = 0; i < t->dims[0]; i++) {
             row.data = (char *)t->data + i * t->strides[0];
-            if (fuzz_is_dense(&row) && is_wild(&row))
+            if (fuzz_is_dense(&row) && is_wild(&row, constant))
                 return true;
         }
         return false;
     }
     for (int64_t i = 0; i < attnrun_tensor_count(t); i++)
-        if (!(fabs(value_get(t, i)) < WILD))
+        if (!(fabs(value_get(t, i)) < WILD) &&
+            !(constant && value_get(t, i) == -HUGE_VAL))
             return true;
     return false;
 }
@@ -114,8 +115,24 @@ bool fuzz_are_wild(const attnrun_tensor *fed, int n)
 {
     bool wild = false;
     for (int i = 0; i < n && !wild; i++)
-        wild = is_wild(&fed[i]);
+        wild = is_wild(&fed[i], false);
     return wild;
+}
+
+bool fuzz_has_wild(const attnrun_model *model)
+{
+    attnrun_model_info info = { .struct_size = sizeof info };
+    attnrun_node_info node = { .struct_size = sizeof node };
+    attnrun_value_info value = { .struct_size = sizeof value };
+    attnrun_status status = attnrun_model_query(model, &info);
+    for (int32_t i = 0; status == ATTNRUN_OK && i < info.n_nodes; i++) {
+        status = attnrun_model_node(model, i, &node);
+        for (int32_t in = 0; status == ATTNRUN_OK && in < node.n_inputs; in++)
+            if (attnrun_model_value(model, node.inputs[in], &value) == ATTNRUN_OK &&
+                value.constant != NULL && is_wild(value.constant, true))
+                return true;
+    }
+    return false;
 }
 
 static double largest(const attnrun_tensor *t, int64_t n)

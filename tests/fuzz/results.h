@@ -25,9 +25,11 @@ void *fuzz_nudge(uint64_t seed, const attnrun_tensor *t, void *copy);
 bool fuzz_has_huge(const void *model, size_t bytes);
 /* Whether an operator of a model may leave out products with a padding's zero, or with the
  * probability of a hidden key, which attnrun.h leaves open for NaN and infinities in the other
- * factor; and whether what is fed has any, or numbers that overflow to them. */
+ * factor and in the key's score; and whether what is fed, or a constant that a node reads, has any,
+ * or numbers that overflow to them. */
 bool fuzz_hides(const attnrun_model *model);
 bool fuzz_are_wild(const attnrun_tensor *fed, int n);
+bool fuzz_has_wild(const attnrun_model *model);
 
 /* What two ways of running may differ by. */
 struct fuzz_room {
