@@ -248,7 +248,9 @@ static void deep_and_wide(void **state)
     /* 2^16 nodes are more than a file of 34 may become; the limit is told */
     assert_int_equal(chain(16, 2, y), ATTNRUN_E_LIMIT);
     assert_non_null(strstr(attnrun_last_error()->message, "16384, and 32 for each"));
+    /* F_k is 5 2^k - 3 nodes, calls included: 10,237 and 20,477, where 17,216 are allowed. */
     assert_int_equal(chain(12, 2, y), ATTNRUN_OK);
+    assert_int_equal(chain(13, 2, y), ATTNRUN_E_LIMIT);
 }
 
 /* Optimizers write nodes of com.microsoft into models that do not import it; no other domain. */
