@@ -505,9 +505,8 @@ static void compare(struct fuzz_case *c, struct way way, struct way another,
     fuzz_results_free(&other);
 }
 
-/* The second run: over other memory, with other threads, and with matrices packed where they
- * were in place before; then, where the case asks for it, on another instruction set and with
- * the other choice of fusion. */
+/* The second run: other memory, other threads, matrices packed where they were in place; then,
+ * where the case asks for it, another instruction set and the other choice of fusion. */
 static void run_again(struct fuzz_case *c, struct way way,
                       const struct fuzz_random *inputs, uint64_t sum)
 {
@@ -523,10 +522,7 @@ static void run_again(struct fuzz_case *c, struct way way,
     if (status != ATTNRUN_OK && status != ATTNRUN_E_TIME)
         wrong(c, "the second run fails");
     if (status == ATTNRUN_OK && again != sum)
-        wrong(
-            c,
-            "an output depends on the number of threads, on what memory held before, or "
-            "on whether matrices are packed");
+        wrong(c, "an output depends on threads, old memory, or packed matrices");
     if (status == ATTNRUN_OK && c->oracle) {
         struct way other = way;
         other.isa = (way.isa + 1 + (int)(c->seed / 4 % 2)) % ISAS;
