@@ -14,8 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUDGET = 96 << 20, TIMEOUT_US = 1000000, HELD_ALIGN = 16 };
-enum { ISAS = 3 /* instruction sets of the list in run_filled() */ };
+enum {
+    BUDGET = 96 << 20,
+    TIMEOUT_US = 1000000,
+    HELD_ALIGN = 16,
+    ISAS = 3 /* of run_filled() */
+};
 
 void *fuzz_hold(struct fuzz_case *c, int64_t bytes)
 {
