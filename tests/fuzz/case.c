@@ -1,8 +1,8 @@
 /* case.c - feeds one model with good and hostile inputs; see case.h.
  *
- * Beside what the sanitizers see it is wrong when a status is INTERNAL or none that the
- * header lists, when memory is held afterwards, or when two runs of the same inputs, over
- * memory filled with two patterns, do not give the same bytes. */
+ * Beside what the sanitizers see it is wrong when a status is INTERNAL or none that the header
+ * lists, when memory is held afterwards, or when two runs of the same inputs, over memory filled
+ * with two patterns, do not give the same bytes. */
 #include "case.h"
 
 #include "../../tools/io/value.h"
@@ -14,12 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    BUDGET = 96 << 20,
-    TIMEOUT_US = 1000000,
-    HELD_ALIGN = 16,
-    ISAS = 3 /* of run_filled() */
-};
+enum { BUDGET = 96 << 20, TIMEOUT_US = 1000000, HELD_ALIGN = 16, ISAS = 3 };
 
 void *fuzz_hold(struct fuzz_case *c, int64_t bytes)
 {
@@ -591,12 +586,11 @@ void fuzz_case_run(struct fuzz_case *c)
 void fuzz_case_end(struct fuzz_case *c)
 {
     bool whole = true;
-    for (int i = 0; i < c->n_held; i++) {
+    for (int i = 0; i < c->n_held; i++)
         if (c->guard)
             whole = guard_free(c->held[i], c->held_bytes[i], HELD_ALIGN) && whole;
         else
             free(c->held[i]);
-    }
     free(c->model);
     c->n_held = 0;
     c->model = NULL;
