@@ -261,7 +261,7 @@ static bool fail_in_stage(const struct subject *subject, enum stage stage, int64
             const char *message = attnrun_last_error()->message;
             if (s != stage || status != ATTNRUN_E_MEMORY ||
                 (strstr(message, " needs ") == NULL &&
-                 strstr(message, "memory that it wanted") == NULL))
+                 strstr(message, "there is no memory for") == NULL))
                 fail_msg("%s, call %d of %s: %s", subject->name, (int)call,
                          stage_names[stage], message);
             OK(do_stage(&trial, subject, s));
