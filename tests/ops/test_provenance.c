@@ -6,7 +6,8 @@
 
 #include "../../ops/rewrite/provenance.h"
 
-enum { ASKED = 2000 /* elements of a question */, MUCH = 1 << 20 };
+/* Elements of a random question, and of a whole value. */
+enum { ASKED = 2000, WHOLE = 1 << 15, MUCH = 1 << 20 };
 
 struct asked {
     const struct moved_graph *made;
@@ -16,7 +17,7 @@ struct asked {
     int32_t stop;
     int asked;
     int64_t parts, taken, most; /* most: the part that ends the question; 0: none */
-    uint8_t seen[ASKED];
+    uint8_t seen[WHOLE];
 };
 
 static int value_number(const struct asked *a, int32_t id)
@@ -81,6 +82,7 @@ static void ask(struct asked *a, struct attn_model *model, int v, int64_t left)
     a->asked = v;
     a->parts = a->taken = 0;
     a->whole = a->made->values[v].data;
+    HOLDS(a->grid.count[0] * a->grid.count[1] <= WHOLE);
     memset(a->seen, 0, sizeof a->seen);
     const int32_t id = attn_graph_find(a->graph, a->made->values[v].name);
     HOLDS(id >= 0);
