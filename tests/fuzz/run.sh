@@ -2,7 +2,7 @@
 # run.sh - fuzzing for hours: each target in turn, with seeds that were not run before; the
 # counts go to tests/fuzz/COUNTS.md.
 #
-# usage: bash tests/fuzz/run.sh [--hours N] [--target NAME]
+# usage: bash tests/fuzz/run.sh [--hours N] [--target NAME[-BUILD]]...
 #
 # Targets: graphs (some nodes, sequences, subgraphs), packed (packed files), operators (each row
 # of the registry, and the backend cases with changes; what runs is compared with runs on another
@@ -12,19 +12,23 @@
 # test data, configurations and packed files through the readers of the command line:
 # fuzz_files.c), ort (operators, compared with ONNX Runtime: with_ort.py).
 # They run in build/asan and build/msan where those are built, and in build/release; guard and ort
-# in build/release alone. One process, at the lowest priority.
+# in build/release alone. --target operators takes one of them in all builds, operators-release in
+# one; it may be given again. N hours are shared by all of these. One process, at the lowest
+# priority.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 hours=0.1
-targets=(graphs packed operators faults guard api files ort)
+all_targets=(graphs packed operators faults guard api files ort)
+targets=()
 while [ $# -gt 0 ]; do
     case $1 in
     --hours) hours=${2:?} && shift 2 ;;
-    --target) targets=("${2:?}") && shift 2 ;;
-    *) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+    --target) targets+=("${2:?}") && shift 2 ;;
+    *) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
     esac
 done
+[ ${#targets[@]} -gt 0 ] || targets=("${all_targets[@]}")
 declare -A options=([graphs]="" [packed]=--packed [operators]=--operators
     [guard]="--operators --guard" [ort]="" [api]="" [files]=""
     [faults]="--operators --faults")
@@ -36,11 +40,16 @@ for build in asan msan release; do
 done
 [ ${#builds[@]} -gt 0 ] || { echo "run.sh: build fuzz_graphs in build/release first" >&2; exit 1; }
 runs=()
-for target in "${targets[@]}"; do
+for wanted in "${targets[@]}"; do
+    [[ " ${all_targets[*]} " == *" ${wanted%-*} "* ]] ||
+        { echo "run.sh: no target '$wanted'" >&2; exit 2; }
     for build in "${builds[@]}"; do
-        [[ $target-$build =~ ^(guard|ort)-[am]san$ ]] || runs+=("$target-$build")
+        run=${wanted%-*}-$build
+        [[ $run =~ ^(guard|ort)-[am]san$ ]] && continue
+        [[ $wanted == *-* && $wanted != "$run" ]] || runs+=("$run")
     done
 done
+[ ${#runs[@]} -gt 0 ] || { echo "run.sh: not built: ${targets[*]}" >&2; exit 1; }
 seconds=$(awk -v h="$hours" -v n=${#runs[@]} 'BEGIN { printf "%d", h * 3600 / n + 1 }')
 
 code=0
