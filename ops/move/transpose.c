@@ -45,8 +45,14 @@ static attn_status transpose_infer(attnrun_step *step)
     const attnrun_type *in = &step->in[0];
     int perm[ATTNRUN_MAX_RANK];
     attnrun_dim dims[ATTNRUN_MAX_RANK];
-    if (in->rank < 0)
-        return op_move_unknown(step, 0, in->dtype, args->perm.v ? (int)args->perm.n : -1);
+    if (in->rank < 0) { /* rewrite passes read perm, so it is checked all the same */
+        const int rank = args->perm.v != NULL ? (int)args->perm.n : -1;
+        if (rank > ATTNRUN_MAX_RANK)
+            return op_fail(step, ATTNRUN_E_ATTR, "perm has %d axes, expected at most %d",
+                           rank, ATTNRUN_MAX_RANK);
+        TRY(transpose_perm(step, rank, perm));
+        return op_move_unknown(step, 0, in->dtype, rank);
+    }
     TRY(transpose_perm(step, in->rank, perm));
     for (int i = 0; i < in->rank; i++)
         dims[i] = in->dims[perm[i]];

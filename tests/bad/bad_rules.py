@@ -201,6 +201,20 @@ def sliced(end, axes, exits, fed):
                      None if fed else lists, order=["x", "s", "e", "a"])
 
 
+def turned_keys(name, exits, says, perm):
+    """Attention, whose keys have no declared rank: passes read perm when their shape is unknown."""
+    def build(_folder):
+        nodes = [helper.make_node("Transpose", ["k"], ["t"], perm=perm),
+                 helper.make_node("MatMul", ["q", "t"], ["s"]),
+                 helper.make_node("Softmax", ["s"], ["p"], axis=3),
+                 helper.make_node("MatMul", ["p", "v"], ["y"])]
+        four = [1, 2, 3, 4]
+        return model_of(graph_of(nodes, [value("q", FLOAT, four), value("k", FLOAT),
+                                         value("v", FLOAT, four)], [value("y")]))
+    return model_case(name, f"Transpose of unknown rank, perm {perm[:4]}", exits, says, build,
+                      ("-i", "q=ones", "-i", "v=ones", "--shape", "k=1,2,3,4"))
+
+
 AXES = [
     sliced("twice", [1, 1], 5, False), sliced("twice_neg", [1, -2], 5, False),
     sliced("twice_fed", [1, 1], (5, 7), True), sliced("ok", [1, -1], 0, False),
@@ -229,6 +243,10 @@ AXES = [
               {"x": X3}, perm=[0, 1, 1]),
     node_case("A_perm_ok", "Transpose perm 0, 2, 1", 0, "", "Transpose", {"x": X3},
               perm=[0, 2, 1]),
+    turned_keys("A_perm_unranked", 5, "perm", [0, 1, 3, 1 << 62]),
+    turned_keys("A_perm_unranked_neg", 5, "perm", [0, 1, 3, -9]),
+    turned_keys("A_perm_unranked_long", 5, "perm has 40 axes", [*range(40)]),
+    turned_keys("A_perm_unranked_ok", 0, "", [0, 1, 3, 2]),
 ]
 
 # ---- outputs without names ----
