@@ -15,7 +15,8 @@
 #include "poll.h"
 #include "promote.h"
 
-enum { LOCK_NS = 2000000 }; /* between two polls of who waits for a lock */
+/* Between two polls of who waits for a lock: twice as long each time, up to the last. */
+enum { FIRST_LOCK_NS = 20000, LAST_LOCK_NS = 1000000 };
 
 struct attn_model_private {
     atomic_int refs;
@@ -292,18 +293,16 @@ attn_status attn_model_resume(struct attn_model *model)
 
 /* ---- packing ---- */
 
-/* Another thread may pack for long: its lock is waited for with polls. */
+/* Another thread may pack for long: its lock is waited for with polls. pthread_mutex_timedlock()
+ * would wait until a time of day, and for hours where the clock is set back meanwhile. */
 static attn_status lock_packing(struct attn_model_private *priv)
 {
-    int failed = pthread_mutex_trylock(&priv->lock);
-    while (failed != 0) {
-        struct timespec until;
+    struct timespec pause = { .tv_nsec = FIRST_LOCK_NS };
+    while (pthread_mutex_trylock(&priv->lock) != 0) {
         TRY(attn_poll());
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += LOCK_NS;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        failed = pthread_mutex_timedlock(&priv->lock, &until);
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < LAST_LOCK_NS)
+            pause.tv_nsec *= 2;
     }
     return ATTNRUN_OK;
 }

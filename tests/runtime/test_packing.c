@@ -1,6 +1,7 @@
 /* test_packing.c - packing goes weight by weight: each is packed and its pages in the file
  * are given back before a worker takes the next. An operator of the test counts. */
 #include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "harness.h"
@@ -125,10 +126,87 @@ static void test_each_worker_gives_back_before_the_next(void **state)
     unlink(path);
 }
 
+/* ---- who waits for another thread that packs ---- */
+
+/* The linker puts this in the place of clock_gettime(): --wrap. The clock on the wall is set back
+ * by an hour after each look at it. */
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    const int result = __real_clock_gettime(clock, now);
+    if (clock == CLOCK_REALTIME)
+        now->tv_sec += 3600;
+    return result;
+}
+
+static _Atomic int packing, go_on;
+
+static attnrun_status waiting_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    (void)pack, (void)packed;
+    *bytes = 0;
+    atomic_store(&packing, 1);
+    while (atomic_load(&go_on) == 0)
+        usleep(100);
+    return ATTNRUN_OK;
+}
+
+static void *pack_model(void *model)
+{
+    return (void *)(intptr_t)attnrun_model_pack(model);
+}
+
+/* When another thread most likely waits. */
+static void *cancel_later(void *flag)
+{
+    usleep(30000);
+    __atomic_store_n((int32_t *)flag, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static void test_a_cancel_reaches_who_waits_though_the_clock_is_set_back(void **state)
+{
+    (void)state;
+    static float weights[ROWS * WIDE];
+    int32_t cancel = 0;
+    size_t bytes;
+    pthread_t packer, canceller;
+    void *packed;
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_domain(w, "test");
+    onnx_input(w, "x", ATTNRUN_F32, "4");
+    onnx_constant(w, "w", ATTNRUN_F32, "64,1000", weights);
+    onnx_node(w, "test::Copied", "x,w", "y");
+    onnx_output(w, "y", ATTNRUN_F32, "4");
+    uint8_t *data = onnx_end(w, &bytes);
+    attnrun_op_def op = copied;
+    op.pack = waiting_pack;
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    OK(attnrun_register_op(runtime, &op));
+    attnrun_source source = {
+        .struct_size = sizeof source, .data = data, .bytes = bytes, .cancel = &cancel
+    };
+    attnrun_model *model = NULL;
+    OK(attnrun_model_open(runtime, &source, &model));
+    assert_int_equal(pthread_create(&packer, NULL, pack_model, model), 0);
+    while (atomic_load(&packing) == 0)
+        usleep(100);
+    assert_int_equal(pthread_create(&canceller, NULL, cancel_later, &cancel), 0);
+    FAILS(ATTNRUN_E_CANCELLED, "cancelled", attnrun_model_pack(model));
+    atomic_store(&go_on, 1);
+    pthread_join(canceller, NULL);
+    pthread_join(packer, &packed);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    free(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_worker_gives_back_before_the_next),
+        cmocka_unit_test(test_a_cancel_reaches_who_waits_though_the_clock_is_set_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

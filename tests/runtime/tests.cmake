@@ -21,6 +21,7 @@ foreach(name alloc api bits cancel chain concurrent constants context decode dim
   endif()
 endforeach()
 target_link_options(test_runtime_threads PRIVATE -Wl,--wrap=pthread_create)
+target_link_options(test_runtime_packing PRIVATE -Wl,--wrap=clock_gettime)
 target_sources(test_runtime_dim PRIVATE tests/runtime/dim_eval.c)
 set_tests_properties(runtime.alloc runtime.bits runtime.cancel runtime.concurrent
   runtime.faulty runtime.packing runtime.soak runtime.status runtime.threads
