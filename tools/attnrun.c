@@ -4,6 +4,8 @@
  * that the library does not know (npy, npz, json). Only attnrun.h is used of the library.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -131,10 +133,23 @@ static int close_output(int code, int error)
     return 3;
 }
 
+/* A file that is opened never gets the number of a standard stream that is closed, whose text it
+ * would get, too: these numbers are taken by what can neither be read nor written. */
+static bool occupy_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            return false;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     struct cli cli = { 0 };
     int code = 0;
+    if (!occupy_standard_streams())
+        return 3;
     cli_catch_signals();
     cli_catch_bus_error();
     attnrun_status status = cli_parse(&cli, argc, argv);
@@ -142,7 +157,7 @@ int main(int argc, char **argv)
         cli_print_help(cli.command);
     else if (status == ATTNRUN_OK)
         status = cli.command->run(&cli, &code);
-    int error = cli_json_end(status == ATTNRUN_OK);
+    int error = cli_json_end(&status);
     if (status != ATTNRUN_OK) {
         fflush(stdout);
         code = cli_report(&cli);

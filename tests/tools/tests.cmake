@@ -19,6 +19,18 @@ add_python_test(tools_operator_pages tools/test_operator_pages.py ${CMAKE_CURREN
   $<TARGET_FILE:attnrun> ${full})
 add_python_test(tools_output tools/test_output.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_shrunk tools/test_shrunk.py $<TARGET_FILE:attnrun>)
+# Calls that fail, by a library that a sanitizer's own would be in the way of.
+if(NOT sanitized AND NOT CMAKE_CROSSCOMPILING)
+  add_library(fail_calls MODULE tests/tools/fail_calls.c)
+  target_link_libraries(fail_calls PRIVATE attn_flags ${CMAKE_DL_LIBS})
+  set_target_properties(fail_calls PROPERTIES C_VISIBILITY_PRESET default)
+  set(trials)
+  if(ATTNRUN_TESTS_FULL)
+    set(trials --trials 0)
+  endif()
+  add_python_test(tools_faults tools/test_faults.py $<TARGET_FILE:attnrun>
+    $<TARGET_FILE:fail_calls> ${trials})
+endif()
 add_python_test(tools_formats tools/test_formats.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_bench_cli tools/test_bench_cli.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_bench tools/test_bench.py ${CMAKE_CURRENT_SOURCE_DIR})

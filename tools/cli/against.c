@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "../io/file.h"
+#include "../io/text_stream.h"
 #include "bench.h"
 #include "child.h"
 #include "screen.h"
@@ -116,20 +117,19 @@ static char *inputs_of(const char *text)
 
 static bool same_inputs(const struct base *base, const struct job *job)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    struct json json = { .out = open_memstream(&text, &bytes) };
-    if (json.out == NULL)
+    struct text_stream stream;
+    if (!text_stream_open(&stream))
         return true;
+    struct json json = { .out = stream.file };
     json_open(&json, NULL, '{');
     bench_json_inputs(job, &json);
     json_close(&json, '}');
-    fclose(json.out);
-    char *then = inputs_of(base->text), *now = text != NULL ? inputs_of(text) : NULL;
+    char *then = inputs_of(base->text),
+         *now = text_stream_close(&stream) ? inputs_of(stream.text) : NULL;
     const bool same = then == NULL || now == NULL || strcmp(then, now) == 0;
     free(then);
     free(now);
-    free(text);
+    text_stream_free(&stream);
     return same;
 }
 

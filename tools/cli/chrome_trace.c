@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "../io/file.h"
+#include "../io/text_stream.h"
 
 enum { STEPS_LINE = 0, WORKER_LINE = 1 }; /* "tid" of the steps, of worker 0 */
 
@@ -179,17 +180,15 @@ static void write_all(struct json *json, const struct chrome_trace *trace,
 attnrun_status chrome_trace_write(const struct chrome_trace *trace, const struct job *job,
                                   const char *path)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *stream = trace->failed ? NULL : open_memstream(&text, &bytes);
-    if (stream == NULL)
+    struct text_stream stream;
+    if (trace->failed || !text_stream_open(&stream))
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for the trace of a run");
-    struct json json = { .out = stream };
+    struct json json = { .out = stream.file };
     write_all(&json, trace, job);
     attnrun_status status =
-        fclose(stream) == 0
-            ? output_file_save(path, text, (int64_t)bytes)
+        text_stream_close(&stream)
+            ? output_file_save(path, stream.text, (int64_t)stream.bytes)
             : tool_fail(ATTNRUN_E_MEMORY, "no memory for the trace of a run");
-    free(text);
+    text_stream_free(&stream);
     return status;
 }

@@ -181,10 +181,11 @@ void cli_reset_peak_rss(void); /* the peak counts from now on, where the system 
 /* ---- report.c ---- */
 /* Prints the recorded error; returns its exit code. */
 int cli_report(const struct cli *cli);
-/* Where --json writes; cli_json_end() passes it on to standard output, or drops it. Returns
- * 0, or the errno of a failure to write. */
+/* Where --json writes; cli_json_end() passes it on to standard output, or drops it where *status
+ * is an error, as it becomes where there was no memory for it. Returns 0, or the errno of a
+ * failure to write. */
 FILE *cli_json_stream(void);
-int cli_json_end(bool keep);
+int cli_json_end(attnrun_status *status);
 
 /* ---- progress.c: a line on the terminal for what takes longer than a second; one at a
  * time */

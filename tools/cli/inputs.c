@@ -93,8 +93,25 @@ attnrun_status inputs_make(struct inputs *inputs, struct cli *cli, attnrun_model
 bool inputs_retry(struct inputs *inputs, const struct tool_error *failure)
 {
     int32_t code = attnrun_status_exit(failure->status);
-    bool may_be_size = code == 5 || code == 7 || (code == 6 && inputs->sizes.tries > 0);
+    bool may_be_size =
+        code == 5 || code == 7 || (code == 6 && sizes_are_large(&inputs->sizes));
     return may_be_size && sizes_next(inputs, failure);
+}
+
+static bool lacks_memory(const struct inputs *inputs)
+{
+    return attnrun_status_exit(tool_error.status) == 6 &&
+           !sizes_are_large(&inputs->sizes);
+}
+
+void inputs_blame(const struct inputs *inputs, const struct tool_error *first, bool ran)
+{
+    const bool sizes = !lacks_memory(inputs);
+    if (sizes)
+        tool_error = *first;
+    explain_failure(inputs, ran);
+    if (sizes)
+        sizes_explain(inputs);
 }
 
 attnrun_status inputs_set(const struct inputs *inputs, attnrun_context *context)
@@ -162,8 +179,6 @@ attnrun_status inputs_fit(struct inputs *inputs, attnrun_context *context,
         status = plan_once(inputs, context, plan);
     if (status == ATTNRUN_OK)
         return ATTNRUN_OK;
-    tool_error = first; /* the sizes that were asked for say most */
-    explain_failure(inputs, false);
-    sizes_explain(inputs);
-    return first.status;
+    inputs_blame(inputs, &first, false);
+    return tool_error.status;
 }

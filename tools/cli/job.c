@@ -80,11 +80,9 @@ attnrun_status job_first_run(struct job *job, const attnrun_run_options *options
         if (inputs_retry(&job->inputs, &failure) &&
             inputs_fit(&job->inputs, job->context, &job->plan) == ATTNRUN_OK)
             continue;
-        tool_error = first;
-        explain_failure(&job->inputs, true);
-        sizes_explain(&job->inputs);
+        inputs_blame(&job->inputs, &first, true);
         job_explain_budget(job);
-        return first.status;
+        return tool_error.status;
     }
 }
 

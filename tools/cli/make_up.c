@@ -90,24 +90,26 @@ static void fill_positions_of(struct input *input, int64_t rows)
     snprintf(input->how, sizeof input->how, "0, 1, 2, ...");
 }
 
-static void fill_ids(struct inputs *inputs, struct input *input)
+static attnrun_status fill_ids(struct inputs *inputs, struct input *input)
 {
     const attnrun_tensor *tensor = &input->held.tensor;
     char table[96] = "";
-    int64_t rows = trace_table_rows(inputs, input->info.name, table, sizeof table);
+    int64_t rows;
+    TRY(trace_table_rows(inputs, input->info.name, &rows, table, sizeof table));
     if (named(input, "position") || named(input, "pos_ids")) {
         fill_positions_of(input, rows);
-        return;
+        return ATTNRUN_OK;
     }
     input->random = true;
     if (rows > 0) {
         fill_below(tensor, seed_of(inputs, input->info.name), rows);
         snprintf(input->how, sizeof input->how, "random 0..%" PRId64 " (rows of '%s')",
                  rows - 1, table);
-        return;
+        return ATTNRUN_OK;
     }
     fill_below(tensor, seed_of(inputs, input->info.name), 2);
     snprintf(input->how, sizeof input->how, "random 0..1");
+    return ATTNRUN_OK;
 }
 
 static void fill_same_as(struct input *input, int64_t value, const char *how)
@@ -128,7 +130,7 @@ static bool is_rate(const struct input *input)
     return word && attnrun_tensor_count(&input->held.tensor) == 1;
 }
 
-static void fill_integers(struct inputs *inputs, struct input *input)
+static attnrun_status fill_integers(struct inputs *inputs, struct input *input)
 {
     if (is_rate(input))
         fill_same_as(input, 16000, NULL);
@@ -143,17 +145,18 @@ static void fill_integers(struct inputs *inputs, struct input *input)
     else if (named(input, "len"))
         fill_same_as(input, sequence_length(inputs), NULL);
     else
-        fill_ids(inputs, input);
+        return fill_ids(inputs, input);
+    return ATTNRUN_OK;
 }
 
-static void fill_tensor(struct inputs *inputs, struct input *input)
+static attnrun_status fill_tensor(struct inputs *inputs, struct input *input)
 {
     int32_t dtype = input->info.dtype;
     if (dtype == ATTNRUN_BOOL) {
         bool ones = named(input, "mask");
         fill_same_as(input, ones, ones ? "ones" : "zeros");
     } else if (value_is_int(dtype)) {
-        fill_integers(inputs, input);
+        return fill_integers(inputs, input);
     } else if (dtype == ATTNRUN_STRING) {
         snprintf(input->how, sizeof input->how, "empty strings");
     } else if (named(input, "mask")) {
@@ -163,6 +166,7 @@ static void fill_tensor(struct inputs *inputs, struct input *input)
         fill_normal(&input->held.tensor, seed_of(inputs, input->info.name));
         snprintf(input->how, sizeof input->how, "N(0,1)");
     }
+    return ATTNRUN_OK;
 }
 
 /* An empty sequence or map, or an optional of nothing. */
@@ -224,7 +228,7 @@ attnrun_status make_up_data(struct inputs *inputs, struct input *input)
         held_make(&input->held, shape.dtype, shape.rank, shape.dims, inputs->max_bytes);
     if (status != ATTNRUN_OK)
         return tool_fail_at("input '%s'", tool_quote(input->info.name));
-    fill_tensor(inputs, input);
+    TRY(fill_tensor(inputs, input));
     if (attnrun_tensor_count(&input->held.tensor) == 0) {
         input->random = false;
         snprintf(input->how, sizeof input->how, "empty");

@@ -8,31 +8,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../io/text_stream.h"
 #include "cli.h"
 
-static FILE *stream;
-static char *text;
-static size_t bytes;
+static struct text_stream stream;
 
 FILE *cli_json_stream(void)
 {
-    if (stream == NULL)
-        stream = open_memstream(&text, &bytes);
-    return stream != NULL ? stream : stdout;
+    return stream.file != NULL || text_stream_open(&stream) ? stream.file : stdout;
 }
 
-int cli_json_end(bool keep)
+int cli_json_end(attnrun_status *status)
 {
     int failed = 0;
-    if (stream == NULL)
+    if (stream.file == NULL)
         return 0;
-    fclose(stream);
+    if (!text_stream_close(&stream) && *status == ATTNRUN_OK)
+        *status = tool_fail(ATTNRUN_E_MEMORY, "no memory for the JSON of a result");
     errno = 0;
-    if (keep && fwrite(text, 1, bytes, stdout) != bytes)
+    if (*status == ATTNRUN_OK &&
+        fwrite(stream.text, 1, stream.bytes, stdout) != stream.bytes)
         failed = errno;
-    free(text);
-    stream = NULL;
-    text = NULL;
+    text_stream_free(&stream);
     return failed;
 }
 

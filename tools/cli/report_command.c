@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../io/file.h"
+#include "../io/text_stream.h"
 #include "child.h"
 #include "job.h"
 
@@ -19,9 +20,7 @@ enum { PARTS = 8, SIZES_TEXT = 128 };
 
 struct report {
     struct cli *cli;
-    FILE *data;
-    char *text; /* of `data` */
-    size_t bytes;
+    struct text_stream page;
     char self[4096];
     char symbol[64], sizes[SIZES_TEXT],
         one[SIZES_TEXT]; /* "S", "S=32,64", "S=64"; or "" */
@@ -107,12 +106,12 @@ static attnrun_status run_part(struct report *report, const char *key,
     attnrun_status status =
         run_command(report, command, sizes, more, &text, &report->last_code);
     if (status == ATTNRUN_OK) {
-        fputs(report->comma ? ",\n" : "\n", report->data);
+        fputs(report->comma ? ",\n" : "\n", report->page.file);
         report->comma = true;
         if (key != NULL)
-            fprintf(report->data, "\"%s\": ", key);
+            fprintf(report->page.file, "\"%s\": ", key);
         put_json(
-            report->data,
+            report->page.file,
             text[0] != 0
                 ? text
                 : "{\"schema\": \"attnrun/error/1\", \"message\": \"it was ended\"}");
@@ -126,11 +125,11 @@ static attnrun_status run_part(struct report *report, const char *key,
 
 static attnrun_status run_compare(struct report *report, const char *with)
 {
-    fprintf(report->data,
+    fprintf(report->page.file,
             "%s{\"with\": \"%s\", \"result\":", report->comma ? ",\n" : "\n", with);
     report->comma = false;
     TRY(run_part(report, NULL, "compare", report->one, MORE("--json", "--with", with)));
-    fputs("}", report->data);
+    fputs("}", report->page.file);
     return ATTNRUN_OK;
 }
 
@@ -240,7 +239,7 @@ static attnrun_status refuse_options(struct report *report)
 static attnrun_status gather(struct report *report)
 {
     const struct cli *cli = report->cli;
-    fprintf(report->data, "{\"version\": \"%s\"", attnrun_version());
+    fprintf(report->page.file, "{\"version\": \"%s\"", attnrun_version());
     report->comma = true;
     TRY(run_part(report, "inspect", "inspect", NULL,
                  MORE("--json", "--layers", "--coverage")));
@@ -257,12 +256,12 @@ static attnrun_status gather(struct report *report)
             TRY(run_part(report, "dense", "bench", report->sizes,
                          MORE("--json", "--repeat", "5", "--no-fusion")));
     }
-    fputs(",\n\"compare\": [", report->data);
+    fputs(",\n\"compare\": [", report->page.file);
     report->comma = false;
     TRY(run_compare(report, "no-fusion"));
     report->comma = true;
     TRY(run_compare(report, "precision=bf16"));
-    fputs("]}", report->data);
+    fputs("]}", report->page.file);
     return ATTNRUN_OK;
 }
 
@@ -274,7 +273,7 @@ static attnrun_status write_page(const struct report *report, struct output_file
         size_t n;
     } parts[] = { { "@COLOURS@", (const char *)report_colours, sizeof report_colours },
                   { "@STYLE@", (const char *)report_style, sizeof report_style },
-                  { "@DATA@", report->text, report->bytes },
+                  { "@DATA@", report->page.text, report->page.bytes },
                   { "@SCRIPT@", (const char *)report_script, sizeof report_script } };
     const char *at = (const char *)report_template, *end = at + sizeof report_template;
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
@@ -321,13 +320,12 @@ attnrun_status command_report(struct cli *cli, int *exit_code)
     status = choose_sizes(&report, model);
     attnrun_model_release(model);
     TRY(status);
-    report.data = open_memstream(&report.text, &report.bytes);
-    if (report.data == NULL)
+    if (!text_stream_open(&report.page))
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for the page");
     progress_start(cli, "report");
     status = gather(&report);
     progress_end();
-    if (fclose(report.data) != 0 && status == ATTNRUN_OK)
+    if (!text_stream_close(&report.page) && status == ATTNRUN_OK)
         status = tool_fail(ATTNRUN_E_MEMORY, "no memory for the page");
     *exit_code = report.refused_with;
     if (status == ATTNRUN_OK && *exit_code == 0)
@@ -335,6 +333,6 @@ attnrun_status command_report(struct cli *cli, int *exit_code)
     if (status == ATTNRUN_OK && *exit_code == 0 && !cli->quiet &&
         !file_is_special(cli->output))
         printf("written  %s\n", tool_path(cli->output));
-    free(report.text);
+    text_stream_free(&report.page);
     return status;
 }

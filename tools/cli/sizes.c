@@ -29,7 +29,10 @@ static const struct profile {
     { 4096, 640, 80000, true },   { 16000, 224, 160000, false },
     { 16000, 224, 160000, true },
 };
-enum { N_PROFILES = sizeof profiles / sizeof *profiles };
+enum {
+    N_PROFILES = sizeof profiles / sizeof *profiles,
+    USUAL = 8 /* and smaller ones */
+};
 
 int64_t sizes_default(const struct inputs *inputs, enum dim_class class)
 {
@@ -107,6 +110,11 @@ static void remember(struct sizes *sizes, const struct tool_error *failure)
     sizes->best_profile = sizes->profile;
     sizes->best_node = failure->node_index;
     snprintf(sizes->sentence, sizeof sizes->sentence, "%s", failure->message);
+}
+
+bool sizes_are_large(const struct sizes *sizes)
+{
+    return sizes->profile > USUAL || sizes->trying >= 0;
 }
 
 bool sizes_next(struct inputs *inputs, const struct tool_error *failure)

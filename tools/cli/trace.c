@@ -13,6 +13,7 @@ struct trace {
     int64_t rows;
     char *table;
     size_t table_bytes;
+    bool failed; /* there was no memory for a name */
 };
 
 static bool carries(const struct trace *trace, const char *name)
@@ -30,8 +31,10 @@ static void add_name(struct trace *trace, const char *name)
     if (trace->n == trace->capacity) {
         int64_t capacity = trace->capacity * 2 + 16;
         const char **names = realloc(trace->names, (size_t)capacity * sizeof *names);
-        if (names == NULL) /* then less is known; no reason to stop */
+        if (names == NULL) {
+            trace->failed = true;
             return;
+        }
         trace->names = names;
         trace->capacity = capacity;
     }
@@ -110,8 +113,8 @@ static void see_node(struct trace *trace, const attnrun_node_info *node)
     }
 }
 
-int64_t trace_table_rows(const struct inputs *inputs, const char *name, char *table,
-                         size_t bytes)
+attnrun_status trace_table_rows(const struct inputs *inputs, const char *name,
+                                int64_t *rows, char *table, size_t bytes)
 {
     struct trace trace = { .inputs = inputs, .table = table, .table_bytes = bytes };
     add_name(&trace, name);
@@ -121,5 +124,7 @@ int64_t trace_table_rows(const struct inputs *inputs, const char *name, char *ta
             see_node(&trace, &node);
     }
     free(trace.names);
-    return trace.rows;
+    *rows = trace.rows;
+    return trace.failed ? tool_fail(ATTNRUN_E_MEMORY, "no memory for the names of values")
+                        : ATTNRUN_OK;
 }
