@@ -17,6 +17,15 @@ if(NOT CMAKE_CROSSCOMPILING)
     $<TARGET_FILE:attnrun_shared> ${CMAKE_CURRENT_SOURCE_DIR}/runtime/attnrun.h
     ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/abi.txt)
 endif()
+# tests/package/check_hardening.py, over what is installed.
+if(ATTNRUN_TOOLS AND NOT sanitized AND NOT CMAKE_CROSSCOMPILING)
+  set(fortified)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    set(fortified --fortified)
+  endif()
+  add_python_test(package_hardening package/check_hardening.py ${fortified} $<TARGET_FILE:attnrun>
+    $<TARGET_FILE:attnrun_shared> $<TARGET_FILE:attnrun_static>)
+endif()
 find_program(dpkg dpkg)
 if(dpkg AND NOT CMAKE_CROSSCOMPILING)
   add_test(NAME package_packages COMMAND sh
