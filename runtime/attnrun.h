@@ -47,14 +47,14 @@
  * Which bits are the same
  *   The model, its inputs, the options and the instruction set decide every bit of the outputs.
  *   The number of threads, the pool, addresses, the process and earlier runs change none.
- *   In the following operators a sample's bits do not depend on the other samples of the batch
- *   (tests/ops/check_batch_rows.py): MatMul, Gemm, Conv, pools, norms, Softmax, elementwise
- *   operators and reductions; Attention, MultiHeadAttention; of domain attnrun
- *   AdditiveAttention, AttentionPooling, BigBird-, ChunkedLocal-, Compressed-, Halo-, LAMA-,
- *   Linear-, Linformer-, Local-, Longformer-, Performer-, Reformer-, Routing-, SAGAN-,
- *   SingleHead-, Sinkhorn-, SparseTransformer-, Synthetic- and TopKAttention, Boom, CBAM,
- *   ExternalAttention, FourierMix, Involution, SpatialGatingUnit, SqueezeExcite and
- *   TokenMixing.
+ *   In all operators whose samples lie along the first axis a sample's bits do not depend on the
+ *   other samples (tests/ops/check_batch_walk.py, and check_batch_rows.py at larger sizes), but
+ *   for these. Where a second operand that is no constant is transposed, products of up to four
+ *   rows are summed in another order: Gemm with transB, a Transpose before MatMul. So are few
+ *   rows of MatMulBnb4 and MatMulNBits, and the tokens of an expert of MoE and QMoE. In
+ *   GroupQueryAttention the lengths of all samples decide how keys are summed. Tensors that are
+ *   rounded or normalized as a whole, such as in DynamicQuantizeLinear, have no samples.
+ *   tests/ops/batch_open.txt lists the operators of which this is not tested, with the reason.
  *   Another instruction set, another precision and ATTNRUN_NO_FUSION round differently. With them,
  *   a product with a zero of a convolution's padding may be computed or left out, and so may the
  *   score of a hidden key and the product of its value and its probability 0. The choice shows only

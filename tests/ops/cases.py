@@ -2,6 +2,7 @@
 `attnrun check` compare them."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -48,7 +49,12 @@ def write_case(folder, model, inputs, outputs, tolerance):
 
 
 def check(attnrun, folder):
-    """Checks all cases of a folder on each instruction set; ends the process."""
+    """Checks all cases of a folder on each instruction set; ends the process. What the environment
+    names as ATTNRUN_BATCH_CASES gets a copy of them, for check_batch_walk.py."""
+    if "ATTNRUN_BATCH_CASES" in os.environ:
+        kept = os.path.join(os.environ["ATTNRUN_BATCH_CASES"], os.path.basename(sys.argv[0]))
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(folder, kept)
     cases = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
     failed = 0
     doctor = subprocess.run([attnrun, "doctor", "--json"], capture_output=True, text=True,

@@ -1,6 +1,6 @@
 """A sample's bits do not depend on the samples beside it: each operator of HOLDS gives the same
-bits for a sample alone and among others, at sizes that are split in several ways. runtime/attnrun.h
-lists them.
+bits for a sample alone and among others, at sizes that are split in several ways. What holds of
+other operators check_batch_walk.py says, at the sizes of their cases.
 Usage: PYTHONPATH=BUILD/python check_batch_rows.py [SEED]"""
 import sys
 

@@ -10,6 +10,15 @@ add_python_test(python.workers python/test_workers.py)
 add_python_test(python.threads python/test_threads.py)
 add_python_test(python.compile python/test_compile.py)
 add_python_test(ops.batch_rows ops/check_batch_rows.py)
+# Over what tests of com.microsoft draw, too: cases.py keeps a copy.
+set(batch_cases ${CMAKE_CURRENT_BINARY_DIR}/batch_cases)
+set(batch_tests ops.contrib ops.ms ops.ms_bits ops.ms_layers ops.ms_mixture ops.ms_gates
+  ops.ms_paged)
+if(TARGET attnrun)
+  add_python_test(ops.batch_walk ops/check_batch_walk.py $<TARGET_FILE:attnrun>
+    ${ATTNRUN_TEST_DATA}/cases/node ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden
+    ${batch_cases})
+endif()
 if(TARGET attnrun)
   add_python_test(python.ort_ops python/test_ort_ops.py
     ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${ATTNRUN_SAMPLES})
@@ -23,6 +32,10 @@ if(ATTNRUN_PYTHON)
   if(TARGET attnrun)
     set_tests_properties(python.ort_ops PROPERTIES ENVIRONMENT
       "${python_environment};ATTNRUN=$<TARGET_FILE:attnrun>")
+    set_tests_properties(${batch_tests} PROPERTIES ENVIRONMENT "ATTNRUN_BATCH_CASES=${batch_cases}"
+      FIXTURES_SETUP batch_cases)
+    set_tests_properties(ops.batch_walk PROPERTIES ENVIRONMENT "${python_environment}"
+      FIXTURES_REQUIRED "batch_cases;conformance_cases")
   endif()
   set_tests_properties(python.compile PROPERTIES ENVIRONMENT
     "${python_environment}:${CMAKE_CURRENT_SOURCE_DIR}/tools/convert")
