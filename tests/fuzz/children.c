@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "io.h"
+
 enum { HANG_S = 60, MAX_FINDINGS = 20 };
 
 static double now(void)
@@ -118,8 +120,22 @@ bool fuzz_take_option(struct fuzz_cases *cases, int argc, char **argv, int *i)
     return true;
 }
 
+static int (*open_any)(const char *path, int flags, int mode);
+
+/* Each runtime reads some twenty files of the system to know how much of the machine is its own,
+ * which is half of the time of a small case, and the same for all: here it finds none. */
+static int open_no_limits(const char *path, int flags, int mode)
+{
+    if (strncmp(path, "/sys/", 5) != 0 && strncmp(path, "/proc/", 6) != 0)
+        return open_any(path, flags, mode);
+    errno = ENOENT;
+    return -1;
+}
+
 int fuzz_run_cases(const struct fuzz_cases *cases, int n_models)
 {
+    open_any = attn_io.open;
+    attn_io.open = open_no_limits;
     struct fuzz_progress *shared = mmap(NULL, cases->bytes, PROT_READ | PROT_WRITE,
                                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
