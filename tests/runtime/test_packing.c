@@ -126,6 +126,36 @@ static void test_each_worker_gives_back_before_the_next(void **state)
     unlink(path);
 }
 
+/* What is mapped is the old file, whose name is another's by then, or nobody's. */
+static void test_a_mapped_file_may_be_replaced_and_deleted(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/attnrun-packing-XXXXXX", other[] = "/tmp/attnrun-packing-XXXXXX";
+    float x[4] = { 0 };
+    close(mkstemp(path));
+    write_model(path);
+    attnrun_runtime *runtime = make_runtime(NULL, 2);
+    attnrun_source source = { .struct_size = sizeof source, .path = path };
+    attnrun_model *model;
+    OK(attnrun_register_op(runtime, &copied));
+    OK(attnrun_model_open(runtime, &source, &model));
+    const int fd = mkstemp(other);
+    assert_int_equal(write(fd, "no model", 8), 8);
+    close(fd);
+    assert_int_equal(rename(other, path), 0);
+    attnrun_context *context = make_context(model); /* packs what is mapped */
+    for (int turn = 0; turn < 2; turn++) {
+        set_input(context, 0, ATTNRUN_F32, "4", x);
+        OK(attnrun_run(context, NULL));
+        const float *y = get_output(context, 0).data;
+        assert_true(y[0] == WEIGHTS - 1 && y[1] == 0 && y[3] == 0);
+        assert_int_equal(unlink(path), turn == 0 ? 0 : -1);
+    }
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
 /* ---- who waits for another thread that packs ---- */
 
 /* The linker puts this in the place of clock_gettime(): --wrap. The clock on the wall is set back
@@ -206,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_worker_gives_back_before_the_next),
+        cmocka_unit_test(test_a_mapped_file_may_be_replaced_and_deleted),
         cmocka_unit_test(test_a_cancel_reaches_who_waits_though_the_clock_is_set_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

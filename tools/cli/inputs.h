@@ -64,8 +64,8 @@ struct inputs {
 attnrun_status inputs_make(struct inputs *inputs, struct cli *cli, attnrun_model *model);
 /* Other made-up sizes after this failure; false where there is nothing left to try. */
 bool inputs_retry(struct inputs *inputs, const struct tool_error *failure);
-/* Where no sizes fit: the failure of the first ones, which were asked for, says most; but that there
- * was no memory for usual ones is said. */
+/* Where no sizes fit: the failure of the first ones, which were asked for, says most; but that
+ * there was no memory for usual ones is said. */
 void inputs_blame(const struct inputs *inputs, const struct tool_error *first, bool ran);
 attnrun_status inputs_set(const struct inputs *inputs, attnrun_context *context);
 /* An array of inputs->n tensors for attnrun_plan(), to free(); NULL without memory. */
@@ -87,9 +87,9 @@ attnrun_status symbols_dim(struct inputs *inputs, const struct input *input, int
 /* ---- sizes.c ---- */
 int64_t sizes_default(const struct inputs *inputs, enum dim_class class);
 int64_t sizes_of_symbol(const struct inputs *inputs, const struct symbol *symbol);
-/* The next sizes to try, after a failure; false where there are none. */
 /* Larger than the usual ones, or asked for by an operator: there may be no memory for them. */
 bool sizes_are_large(const struct sizes *sizes);
+/* The next sizes to try, after a failure; false where there are none. */
 bool sizes_next(struct inputs *inputs, const struct tool_error *failure);
 /* Adds to the recorded error what is to be given. */
 void sizes_explain(const struct inputs *inputs);
