@@ -13,7 +13,7 @@
 #   msan      MemorySanitizer (clang; OpenBLAS is left out, other libraries are compiled for it):
 #             unit tests, kernels, operators, bad inputs, a part of conformance and of fuzzing;
 #             only with --full or by name
-#   tsan      ThreadSanitizer: the tests labelled "threads"
+#   tsan      ThreadSanitizer: the tests labelled "threads"; with --full 300,000 runs of one model
 #   valgrind  a few runs without an error or a leak
 #   aarch64   gcc builds for AArch64; unit tests, kernels, attention, conformance and programs
 #             that embed the library under qemu; only with --full or by name
@@ -194,6 +194,11 @@ run_tsan() {
     [ "$(uname -m)" = x86_64 ] && options+=(-DATTNRUN_ISAS=avx2)
     step tsan-build build_threads build/tsan "${options[@]}" || return
     run_ctest tsan build/tsan -L threads
+    local threads
+    for threads in 2 8 32; do
+        [ $full -eq 1 ] && step tsan-soak-$threads build/tsan/test_runtime_soak \
+            --threads $threads --runs 100000
+    done
 }
 
 # valgrind knows AVX2 but not AVX-512.
