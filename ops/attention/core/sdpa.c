@@ -317,7 +317,8 @@ static void finish_rows(struct queries *t)
 static void sdpa_run_tile(struct queries *t, const struct attn_keys *all)
 {
     const int64_t panel = ATTN_GEMM_NR_MAX;
-    const bool one_head = t->row % t->s->q_len + t->stream.n <= t->s->q_len;
+    /* Not whether these rows happen to be: the batch decides how they are cut. */
+    const bool one_head = t->s->rows == t->s->q_len;
     struct attn_keys band = *all;
     set_band(t, &band);
     attn_stream_pack(&t->stream, all);

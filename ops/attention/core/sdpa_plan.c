@@ -50,7 +50,7 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
     }
     s->rows = s->q_len;
     s->heads = s->q_heads;
-    if (group > 1 && mergeable(s) && s->q_len <= QUERIES / 2) {
+    if (group > 1 && mergeable(s) && s->q_len < QUERIES / 2) {
         s->rows = s->q_len * group;
         s->heads = s->kv_heads;
     }
