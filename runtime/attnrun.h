@@ -51,9 +51,9 @@
  *   other samples (tests/ops/check_batch_walk.py, and check_batch_rows.py at larger sizes), but
  *   for these. Where a second operand that is no constant is transposed, products of up to four
  *   rows are summed in another order: Gemm with transB, a Transpose before MatMul. So are few
- *   rows of MatMulBnb4 and MatMulNBits, and the tokens of an expert of MoE and QMoE. In
- *   GroupQueryAttention the lengths of all samples decide how keys are summed. Tensors that are
- *   rounded or normalized as a whole, such as in DynamicQuantizeLinear, have no samples.
+ *   rows of MatMulBnb4 and MatMulNBits, and the tokens of an expert of MoE and QMoE. The last
+ *   queries of GroupQueryAttention with local_window_size may be, too. Tensors that are rounded or
+ *   normalized as a whole, such as in DynamicQuantizeLinear, have no samples.
  *   tests/ops/batch_open.txt lists the operators of which this is not tested, with the reason.
  *   Another instruction set, another precision and ATTNRUN_NO_FUSION round differently. With them,
  *   a product with a zero of a convolution's padding may be computed or left out, and so may the

@@ -40,6 +40,8 @@ def tokens(n, dim, *more):
     return [x(n, dim), x(n, dim), x(n, dim), *more]
 
 
+OF_BATCH = ("batch", "mask", "lengths")  # "lengths", "total": a number, for each sample or all
+KINDS = {"mask": T.BOOL, "lengths": T.INT32, "total": T.INT32}
 ATTENTION, OWN, MS = "Attention", "attnrun", "com.microsoft"
 TWO = {"q_num_heads": 2, "kv_num_heads": 2}
 HOLDS = [
@@ -64,6 +66,10 @@ HOLDS = [
     case(ATTENTION, heads(200, 700, 4, 4), {"is_causal": 1}),
     *(case(ATTENTION, heads(*sizes, 16), {"is_causal": 1}) for sizes in (
         (64, 64, 4, 1), (64, 50, 8, 2), (33, 40, 2, 1), (33, 40, 8, 1), (60, 300, 4, 2))),
+    *(case("GroupQueryAttention", [x(n, 32), x(n, 16), x(n, 16), None, None, ("lengths", n - 1),
+                                   ("total", n)],
+           {"num_heads": 2, "kv_num_heads": 1, "local_window_size": 23}, domain=MS)
+      for n in (68, 132, 200)),
     case(ATTENTION, [*heads(200, 700, 4, 4), mask(1, 200, 700)]),
     case(ATTENTION, [*heads(1, 700, 4, 1), mask(1, 1, 700)]),
     case(ATTENTION, [*heads(200, 700, 4, 2), x(4, 200, 700)]),
@@ -112,8 +118,9 @@ HOLDS = [
 def model_of(op, domain, inputs, attributes, outputs):
     names = [f"i{k}" if one else "" for k, one in enumerate(inputs)]
     out = [f"o{k}" for k in range(outputs)]
-    typed = [helper.make_tensor_value_info(f"i{k}", T.BOOL if one[0] == "mask" else T.FLOAT,
-                                           [*(["B"] if one[0] != "weight" else []), *one[1]])
+    typed = [helper.make_tensor_value_info(
+        f"i{k}", KINDS.get(one[0], T.FLOAT),
+        [*(["B"] if one[0] in OF_BATCH else []), *(one[1] if isinstance(one[1], tuple) else [])])
              for k, one in enumerate(inputs) if one]
     opset = 17 if op == "ReduceMean" else 24
     graph = helper.make_graph(
@@ -124,6 +131,8 @@ def model_of(op, domain, inputs, attributes, outputs):
 
 
 def drawn(draw, kind, shape):
+    if kind in ("lengths", "total"):
+        return np.full([B] if kind == "lengths" else [], shape, "i4")
     a = draw.normal(size=shape if kind == "weight" else (B, *shape))
     return a < 1 if kind == "mask" else a.astype("f")
 
@@ -131,7 +140,7 @@ def drawn(draw, kind, shape):
 def check(draw, one):
     op, _, inputs, *_ = one
     given = {f"i{k}": drawn(draw, *an) for k, an in enumerate(inputs) if an}
-    of_batch = {f"i{k}" for k, an in enumerate(inputs) if an and an[0] != "weight"}
+    of_batch = {f"i{k}" for k, an in enumerate(inputs) if an and an[0] in OF_BATCH}
     model = attnrun.Model(model_of(*one).SerializeToString())
     whole = model(**given)
     wrong = []

@@ -13,7 +13,7 @@
 enum {
     QUERIES = ATTN_STREAM_ROWS,
     MAX_QUERIES = ATTN_STREAM_MAX,
-    MIN_GROUP = 64, /* rows that are cut to what they see */
+    MIN_GROUP = ATTN_SDPA_GROUP,
     KEYS = ATTN_STREAM_KEYS,
     PART_STEP = 64 /* parts of the keys begin at multiples of it */
 };

@@ -36,6 +36,10 @@ struct attn_heads {
 typedef void (*attn_sdpa_promote)(const void *arg, int64_t b, int64_t kv_head,
                                   int64_t first, int64_t n, float *k, float *v);
 
+enum {
+    ATTN_SDPA_GROUP = 64
+}; /* rows of a window that are cut to the keys that they see */
+
 struct attn_sdpa {
     int64_t batch, q_heads, kv_heads, q_len, past_len, kv_len; /* kv_len: with past */
     int64_t head_dim, v_dim;

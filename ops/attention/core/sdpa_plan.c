@@ -10,7 +10,10 @@
 enum {
     QUERIES = ATTN_STREAM_ROWS,
     MAX_QUERIES = ATTN_STREAM_MAX, /* queries that share one packing of K and V */
-    PART_KEYS = 256                /* fewer are not worth a task of their own */
+    PART_KEYS = 256,               /* fewer are not worth a task of their own */
+    /* Rows of a window are cut to the keys that they see in groups of ATTN_SDPA_GROUP. Blocks are
+     * multiples of it, so that the batch, which decides how many there are, moves no group. */
+    MIN_BLOCK = ATTN_SDPA_GROUP
 };
 
 /* Whether the queries of all heads of a group are rows of one matrix: they lie one behind
@@ -55,9 +58,10 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
         s->heads = s->kv_heads;
     }
     const int64_t others = s->batch * s->heads;
-    const int64_t block = op_block_growing(s->rows, QUERIES, MAX_QUERIES, others);
-    s->block =
-        op_block_even(s->rows, op_block_finer(s->rows, block, QUERIES / 2, others));
+    const bool window = s->left >= 0 || s->right >= 0;
+    const int64_t largest = op_block_growing(s->rows, QUERIES, MAX_QUERIES, others);
+    const int64_t block = op_block_finer(s->rows, largest, MIN_BLOCK, others);
+    s->block = window ? min64(s->rows, block) : op_block_even(s->rows, block);
     s->blocks = ceil_div(s->rows, s->block);
     s->scratch_bytes = attn_stream_bytes(s->block, s->head_dim, s->v_dim);
     if (s->scratch_bytes < 0 ||
