@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-CHECKED = re.compile(r"__(mem|str|v?f?s?n?printf|openat|read|pread|realpath|fgets|fread)\w*_(chk|2)\b")
+CHECKED = re.compile(r"__(mem|str|v?f?s?n?printf|openat|p?read|realpath|fgets)\w*_(chk|2)\b")
 
 
 def readelf(*words):

@@ -26,6 +26,13 @@ if(ATTNRUN_TOOLS AND NOT sanitized AND NOT CMAKE_CROSSCOMPILING)
   add_python_test(package_hardening package/check_hardening.py ${fortified} $<TARGET_FILE:attnrun>
     $<TARGET_FILE:attnrun_shared> $<TARGET_FILE:attnrun_static>)
 endif()
+# Two builds without ccache: minutes.
+if(ATTNRUN_TESTS_FULL AND ATTNRUN_TOOLS AND NOT sanitized AND NOT CMAKE_CROSSCOMPILING)
+  add_python_test(package_reproducible package/check_reproducible.py
+    ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_C_COMPILER})
+  set_tests_properties(package_reproducible PROPERTIES LABELS "python;slow" PROCESSORS 2
+    TIMEOUT 7200)
+endif()
 find_program(dpkg dpkg)
 if(dpkg AND NOT CMAKE_CROSSCOMPILING)
   add_test(NAME package_packages COMMAND sh
