@@ -40,7 +40,6 @@ def copy_source(to):
 
 
 def build(source, folder, env, umask):
-    copy_source(source)
     call("cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DATTNRUN_TESTS=OFF",
          "-DATTNRUN_ISAS=base", f"-DCMAKE_C_COMPILER={COMPILER}", env=env, umask=umask)
     call("cmake", "--build", folder, "--target", "attnrun", "attnrun_shared", "attnrun_static",
@@ -58,8 +57,11 @@ def main():
         root = Path(place)
         here = dict(os.environ)
         there = {**dict(reversed(list(os.environ.items()))), **OTHERS}
-        one = build(root / "a", root / "a" / "out", here, 0o022)
-        two = build(root / "another" / "longer" / "name", root / "made", there, 0o077)
+        sources = root / "a", root / "another" / "longer" / "name"
+        for source in sources:  # both first, since somebody may edit meanwhile
+            copy_source(source)
+        one = build(sources[0], root / "a" / "out", here, 0o022)
+        two = build(sources[1], root / "made", there, 0o077)
     faults = [f"{name}: {difference(one[name], two[name])}" for name in MADE
               if one[name] != two[name]]
     faults += [f"{name} holds the path of its build" for made in (one, two) for name in MADE

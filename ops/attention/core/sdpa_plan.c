@@ -53,7 +53,9 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
     }
     s->rows = s->q_len;
     s->heads = s->q_heads;
-    if (group > 1 && mergeable(s) && s->q_len < QUERIES / 2) {
+    /* Rows of one head may have the band of keys of a causal mask, which is worth more than that
+     * heads share the packing of K and V. */
+    if (group > 1 && mergeable(s) && s->q_len < QUERIES / (s->causal ? 4 : 2)) {
         s->rows = s->q_len * group;
         s->heads = s->kv_heads;
     }
