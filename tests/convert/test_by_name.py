@@ -17,7 +17,7 @@ from torch import nn
 import common
 from common import run_converter as run
 from attnrun_convert import by_name, convert, moduleop, registry, verify
-from attnrun_convert.errors import UnsupportedError, VerifyError
+from attnrun_convert.errors import UnsupportedError, UsageError, VerifyError
 
 sys.path.insert(0, str(common.ROOT / "tests" / "attention"))
 from golden import timm_layer  # noqa: E402
@@ -179,6 +179,26 @@ def _loads(name):
     except (ImportError, RuntimeError):  # torchvision of PyPI does not load beside a CPU torch
         print(f"        {name} does not load here")
         return False
+
+
+def test_package_that_does_not_load_is_named(folder):
+    """Not the one that imports it: here a package that raises, and one that is not there."""
+    for name, text in (("outer_a", "import inner_a"), ("inner_a", "raise RuntimeError('no nms')"),
+                       ("outer_b", "import inner_b")):
+        (folder / f"{name}.py").write_text(text + "\n")
+    sys.path.insert(0, str(folder))
+    try:
+        for name, expected in (("outer_a", "'inner_a', which 'outer_a' imports, does not load "
+                                           "(no nms)"),
+                               ("outer_b", "'inner_b', which 'outer_b' imports, is missing")):
+            try:
+                by_name._package(name)
+            except UsageError as error:
+                assert expected in str(error), error
+            else:
+                raise AssertionError(name)
+    finally:
+        sys.path.remove(str(folder))
 
 
 def test_models_of_images(folder):

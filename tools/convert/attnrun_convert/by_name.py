@@ -9,6 +9,7 @@ past, of its cache; samples, of sound.
 import importlib
 import inspect
 import json
+import traceback
 from pathlib import Path
 
 import torch
@@ -20,14 +21,23 @@ SIZES = {"batch": 2, "seq": 61, "target": 23, "past": 11, "samples": 4001}
 PARTS = ("whole", "encoder", "decoder")
 
 
+def _raised_in(error, name):
+    """The package whose code raised the error, but for torch, which others call."""
+    modules = [frame.f_globals.get("__name__", "").split(".")[0]
+               for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((m for m in reversed(modules)
+                 if m not in ("", "importlib", "torch", __package__)), name)
+
+
 def _package(name):
     try:
         return importlib.import_module(name)
     except (ImportError, RuntimeError, OSError) as error:  # a build for another torch, too
         cause = innermost(error)
-        lacking = getattr(cause, "name", None) or name
+        lacking = getattr(cause, "name", None) or _raised_in(cause, name)
         needs = f", which '{name}' imports," if lacking.split(".")[0] != name else ""
-        raise UsageError(f"the Python package '{lacking}'{needs} is missing or does not load "
+        fault = "is missing" if isinstance(cause, ModuleNotFoundError) else "does not load"
+        raise UsageError(f"the Python package '{lacking}'{needs} {fault} "
                          f"({first_line(error)}): install one made for torch "
                          f"{torch.__version__}, or, if there is none, export the model to ONNX "
                          "in another environment and convert that file with --fuse") from error
