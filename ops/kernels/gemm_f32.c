@@ -44,25 +44,6 @@ static void convert_panel(const struct attn_gemm_f32 *g, float *panel, size_t wi
     }
 }
 
-/* ---- panels of floats at any address ---- */
-
-/* A panel is copied even if few rows of A read it: it comes from memory, and the copy
- * prefetches the rows that follow. */
-static void copy_panel(const struct attn_gemm_f32 *g, float *panel, size_t width,
-                       size_t k0, size_t k, size_t j, size_t n)
-{
-    const float *b = g->b + (ptrdiff_t)k0 * g->b_row + j;
-    for (size_t i = 0; i < k; i++, b += g->b_row, panel += width) {
-        prefetch_row(b, g->b_row, n);
-        if (n < width)
-            memset(panel, 0, width * sizeof *panel);
-        if (n == NR)
-            memcpy(panel, b, NR * sizeof *panel);
-        else
-            memcpy(panel, b, n * sizeof *panel);
-    }
-}
-
 /* ---- operands ---- */
 
 /* Block `block` of K for columns j … j + n - 1 of B: where it is, or packed or converted
@@ -72,14 +53,11 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
 {
     const size_t width = n <= VF ? VF : NR;
     t->b_row = (ptrdiff_t)width;
+    const bool is_loose = g->b_type == ATTN_B_LOOSE,
+               of_floats = is_loose || g->b_type == ATTN_B_F32;
     const bool in_registers = g->b_type == ATTN_B_BF16 || V_HAS_F16;
     float *floats = g->scratch + g->m * (KC + 16);
-    if (g->b_type == ATTN_B_LOOSE) {
-        copy_panel(g, floats, width, block.k0, block.k, j, n);
-        t->b = floats;
-        return;
-    }
-    if (g->b_type != ATTN_B_F32 && g->packed && width == NR && in_registers) {
+    if (!of_floats && g->packed && width == NR && in_registers) {
         const size_t k = g->packed_k > 0 ? g->packed_k : g->k;
         t->half = (const uint16_t *)(const void *)g->b + j * k +
                   (g->packed_from + block.k0) * width;
@@ -87,7 +65,7 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
         t->floats = g->m > MR ? floats : NULL;
         return;
     }
-    if (g->b_type != ATTN_B_F32) {
+    if (!of_floats) {
         convert_panel(g, floats, width, block.k0, block.k, j, n);
         t->b = floats;
         return;
@@ -98,7 +76,9 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
         return;
     }
     const float *b = g->b + (ptrdiff_t)block.k0 * g->b_row + (ptrdiff_t)j * g->b_col;
-    if (g->b_col == 1 && n == width && g->m <= 2 * MR) {
+    /* Loose floats are copied even if few rows of A read them: they come from memory, and
+     * pack_panel() prefetches. */
+    if (!is_loose && g->b_col == 1 && n == width && g->m <= 2 * MR) {
         t->b = b;
         t->b_row = g->b_row;
         if (j == 0 && g->m <= PREFETCH_FEW_ROWS && g->b_row <= 8 * NR) {

@@ -11,7 +11,8 @@
 
 enum { NR = 2 * VF };
 
-/* Packs columns j … j + n - 1 (n <= width) and rows k0 … k0 + k - 1 of B as a panel. */
+/* Packs columns j … j + n - 1 (n <= width) and rows k0 … k0 + k - 1 of B as a panel. Where
+ * `col` is 1, B may have any address. */
 static inline void pack_panel(float *panel, size_t width, const float *b, ptrdiff_t row,
                               ptrdiff_t col, size_t k, size_t n)
 {
@@ -21,8 +22,11 @@ static inline void pack_panel(float *panel, size_t width, const float *b, ptrdif
     }
     for (size_t i = 0; col == 1 && n == width && i < k; i++, panel += width, b += row) {
         prefetch_row(b, row, n);
-        for (size_t v = 0; v < width; v += VF)
-            v_store(panel + v, v_load(b + v));
+        for (size_t v = 0; v < width; v += VF) {
+            v_f32 x;
+            memcpy(&x, b + v, sizeof x); /* any address will do */
+            v_store(panel + v, x);
+        }
     }
     if (col == 1 && n == width)
         return;
