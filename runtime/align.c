@@ -50,14 +50,19 @@ static attn_status align_value(struct attn_graph *graph, int32_t id)
     return ATTNRUN_OK;
 }
 
+/* Bit i: a run reads the constant input i at any address, or not at all. */
+static uint32_t not_read_by_elements(const struct attn_node *node)
+{
+    return node->pack_replaces | node->pub.in_place | node->pub.op->unaligned_in;
+}
+
 attn_status attn_graph_align(struct attn_graph *graph)
 {
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         const struct attn_node *node = graph->nodes[n];
         TRY(attn_poll_work(1024));
         int32_t n_in = node->pub.n_in + node->n_captures;
-        const uint32_t skip =
-            node->pack_replaces | node->pub.in_place | node->pub.op->unaligned_in;
+        const uint32_t skip = not_read_by_elements(node);
         for (int32_t i = 0; i < n_in; i++)
             if (i >= 32 || !(skip >> i & 1))
                 TRY(align_value(graph, node->in[i]));
@@ -85,8 +90,7 @@ attn_status attn_graph_align_fill(const struct attn_graph *graph,
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         const struct attn_node *node = graph->nodes[n];
         TRY(attn_poll_work(1024));
-        const uint32_t skip =
-            node->pack_replaces | node->pub.in_place | node->pub.op->unaligned_in;
+        const uint32_t skip = not_read_by_elements(node);
         for (int32_t i = 0; i < node->pub.n_in + node->n_captures; i++)
             if (i >= 32 || !(skip >> i & 1))
                 fill_value(graph, node->in[i], seen, fill);
