@@ -23,7 +23,8 @@ void attn_pack_fill(const struct attn_graph *graph, const struct attn_node *node
                             .in = types,
                             .kernels = attn_model_kernels(graph->model),
                             .x = x,
-                            .may_stay = (graph->model->flags & ATTNRUN_IN_PLACE) != 0 };
+                            .may_stay = graph->outer == NULL &&
+                                        (graph->model->flags & ATTNRUN_IN_PLACE) != 0 };
 }
 
 attn_status attn_pack_describe(const struct attn_graph *graph,
