@@ -122,6 +122,15 @@ static void hint(const struct budget *budget, const struct tool_error *failed)
     tool_hint(words, (long long)budget->bytes, (long long)budget->bytes);
 }
 
+/* The budget is not the cause, or no budget of this machine does: the second try had `most`. */
+static void hint_limits(attnrun_status status, int64_t need, int64_t most, int64_t given)
+{
+    if (!hint_addresses(status == ATTNRUN_OK ? need : 0) && status == ATTNRUN_E_MEMORY &&
+        most > given)
+        tool_hint("more than the %lld bytes that this machine has are needed",
+                  (long long)most);
+}
+
 /* The budget that was too small: that of --max-memory, or the default. */
 static int64_t budget_given(const struct cli *cli)
 {
@@ -154,10 +163,8 @@ void job_explain_budget(struct job *job)
     tool_error = failed;
     if (status == ATTNRUN_OK && budget.bytes > given)
         hint(&budget, &failed);
-    else if (!hint_addresses(status == ATTNRUN_OK ? budget.bytes : 0) &&
-             status == ATTNRUN_E_MEMORY && budget.most > given)
-        tool_hint("more than the %lld bytes that this machine has are needed",
-                  (long long)budget.most);
+    else
+        hint_limits(status, budget.bytes, budget.most, given);
 }
 
 /* ---- work without a plan ---- */
@@ -199,10 +206,8 @@ void budget_explain_work(struct cli *cli, budget_work *work, void *user)
                       : "%lld bytes are enough for this, and fewer may do: "
                         "--max-memory %lld",
                   (long long)bytes, (long long)bytes);
-    else if (!hint_addresses(status == ATTNRUN_OK ? bytes : 0) &&
-             status == ATTNRUN_E_MEMORY && most > given)
-        tool_hint("more than the %lld bytes that this machine has are needed",
-                  (long long)most);
+    else
+        hint_limits(status, bytes, most, given);
 }
 
 attnrun_status budget_open(struct cli *cli, void *user)

@@ -6,9 +6,6 @@
 
 #include "cli.h"
 
-/* The words that a value may be, with '|' between; NULL where they are not written in the table. */
-static const char *words_of(const struct cli_option *o) { return cli_shown_choices(o); }
-
 /* The form of help that writes the names that a value may be, or NULL. */
 static const char *form_of(const struct cli_option *o)
 {
@@ -17,7 +14,7 @@ static const char *form_of(const struct cli_option *o)
 
 static void put_words(const struct cli_option *o)
 {
-    for (const char *c = words_of(o); *c != 0; c++)
+    for (const char *c = cli_shown_choices(o); *c != 0; c++)
         putchar(*c == '|' ? ' ' : *c);
 }
 
@@ -57,7 +54,7 @@ static void bash_value(const struct cli_option *o)
     if (o->letter != 0)
         printf("|-%c", o->letter);
     fputs(")\n        ", stdout);
-    if (words_of(o) != NULL) {
+    if (cli_shown_choices(o) != NULL) {
         fputs("_attnrun_add -W '", stdout);
         put_words(o);
         fputs("'; ", stdout);
@@ -155,7 +152,7 @@ static void zsh_spec(const struct cli_option *o, const char *name, const char *v
     printf("            '*%s%s[", name, is_flag(o) ? "" : value);
     put_quoted(o->help);
     putchar(']');
-    if (words_of(o) != NULL) {
+    if (cli_shown_choices(o) != NULL) {
         printf(":%s:(", o->name);
         put_words(o);
         putchar(')');
@@ -259,7 +256,7 @@ static void fish_option(const struct cli_option *o)
     printf("' -l %s%s", o->name, is_flag(o) ? "" : takes_path(o) ? " -r" : " -x");
     if (o->letter != 0)
         printf(" -s %c", o->letter);
-    if (words_of(o) != NULL) {
+    if (cli_shown_choices(o) != NULL) {
         fputs(" -a '", stdout);
         put_words(o);
         putchar('\'');
