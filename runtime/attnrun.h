@@ -550,7 +550,8 @@ typedef struct attnrun_value_info {
     char dim_names[ATTNRUN_MAX_RANK][48];       /* "S", "2*S+1"; "" where constant */
     const char *name;
     const attnrun_tensor *constant; /* NULL unless known at load, or where only its packed
-                                     * form is left once a context exists */
+                                     * form is left once a context exists; its elements may
+                                     * stand at any address of a mapped file: memcpy them */
     int32_t key_dtype;              /* of maps: that of the keys */
 } attnrun_value_info;
 ATTNRUN_API attnrun_status attnrun_model_input(const attnrun_model *model, int32_t index,

@@ -183,6 +183,25 @@ bool value_has_code(int32_t dtype)
     return small_float(dtype) != NULL || dtype == ATTNRUN_F8E8M0;
 }
 
+/* Elements at any address: the constants of a model may stand in its file as they like. */
+#define LOAD(type)                                                                       \
+    static type load_##type(const void *data, int64_t k)                                 \
+    {                                                                                    \
+        type element;                                                                    \
+        memcpy(&element, (const char *)data + k * (int64_t)sizeof element,               \
+               sizeof element);                                                          \
+        return element;                                                                  \
+    }
+LOAD(uint16_t)
+LOAD(int16_t)
+LOAD(uint32_t)
+LOAD(int32_t)
+LOAD(uint64_t)
+LOAD(int64_t)
+LOAD(float)
+LOAD(double)
+#undef LOAD
+
 double value_get(const attnrun_tensor *tensor, int64_t k)
 {
     const struct small_float *f = small_float(tensor->dtype);
@@ -195,19 +214,19 @@ double value_get(const attnrun_tensor *tensor, int64_t k)
     }
     switch (tensor->dtype) {
     case ATTNRUN_F32:
-        return (double)((const float *)tensor->data)[k];
+        return (double)load_float(tensor->data, k);
     case ATTNRUN_F64:
-        return ((const double *)tensor->data)[k];
+        return load_double(tensor->data, k);
     case ATTNRUN_C64:
-        return (double)((const float *)tensor->data)[2 * k];
+        return (double)load_float(tensor->data, 2 * k);
     case ATTNRUN_C128:
-        return ((const double *)tensor->data)[2 * k];
+        return load_double(tensor->data, 2 * k);
     case ATTNRUN_F8E8M0: {
         int code = ((const uint8_t *)tensor->data)[k];
         return code == 255 ? (double)NAN : ldexp(1, code - 127);
     }
     case ATTNRUN_U64:
-        return (double)((const uint64_t *)tensor->data)[k];
+        return (double)load_uint64_t(tensor->data, k);
     default:
         return (double)value_get_int(tensor, k);
     }
@@ -216,8 +235,8 @@ double value_get(const attnrun_tensor *tensor, int64_t k)
 double value_get_imaginary(const attnrun_tensor *tensor, int64_t k)
 {
     if (tensor->dtype == ATTNRUN_C64)
-        return (double)((const float *)tensor->data)[2 * k + 1];
-    return tensor->dtype == ATTNRUN_C128 ? ((const double *)tensor->data)[2 * k + 1] : 0;
+        return (double)load_float(tensor->data, 2 * k + 1);
+    return tensor->dtype == ATTNRUN_C128 ? load_double(tensor->data, 2 * k + 1) : 0;
 }
 
 int64_t value_get_int(const attnrun_tensor *tensor, int64_t k)
@@ -232,16 +251,16 @@ int64_t value_get_int(const attnrun_tensor *tensor, int64_t k)
     case ATTNRUN_I8:
         return ((const int8_t *)data)[k];
     case ATTNRUN_U16:
-        return ((const uint16_t *)data)[k];
+        return load_uint16_t(data, k);
     case ATTNRUN_I16:
-        return ((const int16_t *)data)[k];
+        return load_int16_t(data, k);
     case ATTNRUN_U32:
-        return ((const uint32_t *)data)[k];
+        return load_uint32_t(data, k);
     case ATTNRUN_I32:
-        return ((const int32_t *)data)[k];
+        return load_int32_t(data, k);
     case ATTNRUN_U64:
     case ATTNRUN_I64:
-        return ((const int64_t *)data)[k];
+        return load_int64_t(data, k);
     case ATTNRUN_U4:
         return code_get(data, 4, k);
     case ATTNRUN_U2:
