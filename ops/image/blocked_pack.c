@@ -9,7 +9,8 @@
  *                    [channels that lie side by side (blocked_inputs)][tap][one of these]
  *   plain maps       the same panels with rows [channel][tap]
  *   depthwise        [block of 16 channels][tap][16]
- *   Winograd         16 times the panels of a 1 x 1 convolution, one for each place of a tile
+ *   Winograd         for each group, 16 times the panels of a 1 x 1 convolution, one for each
+ *                    place of a tile
  *
  * If products multiply bf16, a row of a panel holds words of two such channels, of plain maps, too.
  *
@@ -38,6 +39,13 @@ static bool is_half(const struct blocked_weights *p)
 static int64_t rows_of(const struct blocked_weights *p)
 {
     return p->w->dims[p->transposed ? 1 : 0];
+}
+
+/* Columns of a group: rows of W, which fill whole blocks where there are several groups. */
+static int64_t columns_of_group(const struct blocked_weights *p)
+{
+    const int64_t rows = rows_of(p);
+    return p->groups == 1 ? blocked_count(rows) * ATTN_BLOCK : rows / p->groups;
 }
 
 /* Bias, and scale where it is no part of the weights, in floats. */
@@ -206,14 +214,14 @@ static void pack_winograd(float *packed, const struct blocked_weights *p,
                           int64_t of_place)
 {
     const int64_t rows = p->w->dims[0], channels = p->w->dims[1];
-    const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
-    const int64_t panel = blocked_panel(p->kernels);
+    const int64_t columns = columns_of_group(p), panel = blocked_panel(p->kernels);
     int64_t from = 0;
     for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {
-        const int64_t first = row / panel * panel;
+        const int64_t column = row % columns, first = column / panel * panel;
         const int64_t width = min64(columns - first, panel);
         const float scale = scale_of(p, row);
-        float *to = packed + first * of_place + row - first;
+        float *to = packed + (row - column) * of_place * PLACES + first * of_place +
+                    column - first;
         for (int64_t c = 0; c < channels; c++, from += 9, to += width) {
             if (!is_words(p)) {
                 transform_weights(to, columns * of_place, p, from, scale);
@@ -285,8 +293,7 @@ static void pack_rows(void *packed, const struct blocked_weights *p, int64_t wei
     const attnrun_tensor *w = p->w;
     const int64_t taps = w->dims[2] * w->dims[3], rows = w->dims[0];
     const int64_t of_row = w->dims[1] * taps, panel = blocked_panel(p->kernels);
-    const int64_t of_group =
-        p->groups == 1 ? blocked_count(rows) * ATTN_BLOCK : rows / p->groups;
+    const int64_t of_group = columns_of_group(p);
     const bool half = is_half(p);
     const int64_t bytes = half ? 2 : 4; /* of an element */
     for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {

@@ -2,10 +2,11 @@
  * tile needs 16 multiplications where the direct method needs 36 (kernels/winograd_f32.c).
  *
  *   x     f32 [N, C / 16, H, W, 16]
- *   w     f32 16 x [C][M], or f16 or bf16 [C][9][M], in panels of blocked_pack.c
+ *   w     f32 16 x [C][M], or f16 or bf16 [C][9][M], in panels of blocked_pack.c; of G groups one
+ *         after the other, with C / G and M / G channels
  *   y, z  f32 [N, M / 16, H', W', 16]; z is added before the activation, and may be absent
  *
- * A task is some tiles of an image and some panels of output channels. It transforms the inputs of
+ * A task is some tiles of a group of an image and some panels of its output channels. It transforms the inputs of
  * its tiles once, into scratch memory that stays in L2. For each panel it then computes 16
  * products with blocked_conv_f32 and transforms their sums. Tasks depend on shapes only.
  *
@@ -15,7 +16,7 @@
  *
  * Weights of f16 and bf16 take 18 bytes for 3 x 3 taps; the 16 floats of their places would take
  * 64. A task computes the floats of four places of a panel at a time, in scratch memory.
- * Cost: 32 C M FLOPs a tile, and the transforms; 18 or 64 bytes of weights for each C and M. */
+ * Cost: 32 C M / G FLOPs a tile, and the transforms; 18 or 64 bytes of weights for each C and M. */
 #include <math.h>
 
 #include "blocked.h"
@@ -32,6 +33,12 @@ enum {
     TASKS = 8,
     MIN_TASKS = 4 /* two for each of two threads, even where a task has few tiles */
 };
+
+/* Input channels of a group. */
+static int64_t group_channels(const struct blocked_plan *p)
+{
+    return p->shape.channels / p->shape.groups;
+}
 
 /* Floats, or words of two bf16, of a tile's place in a block of channels. */
 static int64_t unit(const struct blocked_plan *p)
@@ -55,33 +62,35 @@ static int64_t weights_size(const struct blocked_plan *p)
     return p->w_type == ATTN_B_F32 ? 0 : SIDE * p->weight_rows * 2 * ATTN_BLOCK;
 }
 
-/* block_w: tiles of a task, of w_blocks tasks an image; block_h: rows of tiles. */
+/* block_w: tiles of a task, of w_blocks tasks an image and group; block_h: rows of tiles. */
 attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_plan *p)
 {
     const struct blocked_shape *s = &p->shape;
-    const int64_t channels = blocked_count(s->channels) * ATTN_BLOCK;
+    const int64_t of_group = group_channels(p);
+    const int64_t channels = blocked_count(of_group) * ATTN_BLOCK;
+    const int64_t maps = s->batch * s->groups;
     int64_t tiles, floats;
     p->words = step->kernels->dots_bf16;
     p->inputs = ATTN_BLOCK;
-    p->taps = blocked_count(s->channels);
-    p->weight_rows = p->words ? (s->channels + 1) / 2 : s->channels;
-    p->columns = blocked_count(s->rows) * ATTN_BLOCK;
+    p->taps = blocked_count(of_group);
+    p->weight_rows = p->words ? (of_group + 1) / 2 : of_group;
+    p->columns = blocked_count(s->rows / s->groups) * ATTN_BLOCK;
     p->h_blocks = 1;
     p->block_h = ceil_div(s->w.out[1], TILE);
     bool fits = ck_mul(p->block_h, ceil_div(s->w.out[2], TILE), &tiles);
     const int64_t of_tile = PLACES * (p->taps * unit(p) + 2 * ATTN_BLOCK) * 4;
     const int64_t max = min64(max64(SCRATCH_FLOATS / (PLACES * channels), MIN_TILES),
                               max64(MAX_SCRATCH / of_tile, 1));
-    const int64_t parts = s->batch * ceil_div(p->columns, 2 * ATTN_BLOCK);
+    const int64_t parts = maps * ceil_div(p->columns, 2 * ATTN_BLOCK);
     p->w_blocks = max64(ceil_div(tiles, min64(max, MAX_TILES)),
                         ceil_div(MIN_TASKS, max64(parts, 1)));
     p->block_w = ceil_div(tiles, p->w_blocks);
     p->w_blocks = ceil_div(tiles, p->block_w);
-    int64_t n = ceil_div(TASKS, max64(p->w_blocks * s->batch, 1));
+    int64_t n = ceil_div(TASKS, max64(p->w_blocks * maps, 1));
     p->block_columns =
         ceil_div(ceil_div(p->columns, n), 2 * ATTN_BLOCK) * (2 * ATTN_BLOCK);
     p->column_blocks = ceil_div(p->columns, p->block_columns);
-    fits = fits && ck_mul(p->w_blocks, s->batch, &p->n_tasks) &&
+    fits = fits && ck_mul(p->w_blocks, maps, &p->n_tasks) &&
            ck_mul(p->n_tasks, p->column_blocks, &p->n_tasks) &&
            ck_mul(PLACES * p->block_w, channels + 2 * ATTN_BLOCK, &floats) &&
            floats < INT32_MAX;
@@ -99,10 +108,10 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
     return ATTNRUN_OK;
 }
 
-/* Channels from block c on. */
+/* Channels of a group from block c on. */
 static int64_t left_from(const struct blocked_plan *p, int64_t c)
 {
-    return p->shape.channels - c * ATTN_BLOCK;
+    return group_channels(p) - c * ATTN_BLOCK;
 }
 
 void attn_blocked_winograd_prepare(const struct blocked_plan *p, void *shared)
@@ -235,28 +244,32 @@ static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
     }
 }
 
-/* Panels of columns first … end - 1 of the tiles of one image. */
+/* Panels of columns first … end - 1 of the tiles of one map: a group of an image. */
 static attn_status run_columns(const attnrun_step *step, const struct blocked_plan *p,
                                const struct blocked_operands *o,
                                const struct attn_blocked_conv *conv,
-                               struct attn_winograd *t, float *sums, int64_t image,
+                               struct attn_winograd *t, float *sums, int64_t map,
                                int64_t first, int64_t end)
 {
     const int64_t panel = blocked_panel(step->kernels);
-    const int64_t map = t->out[0] * t->out[1] * ATTN_BLOCK;
+    const int64_t plane = t->out[0] * t->out[1] * ATTN_BLOCK;
+    const int64_t group = map % p->shape.groups * p->columns; /* its first column */
+    const int64_t of_column = p->weight_rows * (p->w_type == ATTN_B_F32 ? 1 : TAPS);
+    const int64_t places = p->w_type == ATTN_B_F32 ? PLACES : 1;
+    const void *const w = blocked_weights_at(p, o->w, group * of_column * places);
     for (int64_t column = first; column < end; column += panel) {
-        const int64_t at = (image * p->columns + column) / ATTN_BLOCK * map;
+        const int64_t at = (map * p->columns + column) / ATTN_BLOCK * plane;
         struct attn_blocked_conv c = *conv;
         c.columns = min64(end - column, panel);
-        const int64_t of_column = p->weight_rows * (p->w_type == ATTN_B_F32 ? 1 : TAPS);
-        c.w = blocked_weights_at(p, o->w, column * of_column);
+        c.w = blocked_weights_at(p, w, column * of_column);
         c.next = column + panel < end
-                     ? blocked_weights_at(p, o->w, (column + c.columns) * of_column)
+                     ? blocked_weights_at(p, w, (column + c.columns) * of_column)
                      : NULL;
-        t->bias = o->bias + column;
+        t->bias = o->bias + group + column;
         t->y = o->y + at;
         t->z = o->z != NULL ? o->z + at : NULL;
-        run_panel(step, p, o, c, *t, o->scale != NULL ? o->scale + column : NULL, sums);
+        run_panel(step, p, o, c, *t, o->scale != NULL ? o->scale + group + column : NULL,
+                  sums);
         if (attn_poll() != ATTNRUN_OK)
             return ATTNRUN_E_CANCELLED;
     }
@@ -288,7 +301,7 @@ attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_wo
                                .max = o->max };
     int64_t last = attn_blocked_kept(p, work);
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t part = task / p->column_blocks, image = part / p->w_blocks;
+        const int64_t part = task / p->column_blocks, map = part / p->w_blocks;
         const int64_t first = task % p->column_blocks * p->block_columns;
         t.first = part % p->w_blocks * p->block_w;
         t.n = min64(p->block_h * t.tile_columns - t.first, p->block_w);
@@ -296,10 +309,10 @@ attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_wo
         c.n_pixels = t.n;
         if (part != last)
             transform_inputs(step, p, t,
-                             o->x + image * p->taps * w->in[1] * w->in[2] * ATTN_BLOCK,
+                             o->x + map * p->taps * w->in[1] * w->in[2] * ATTN_BLOCK,
                              places);
         last = part;
-        TRY(run_columns(step, p, o, &c, &t, sums, image, first,
+        TRY(run_columns(step, p, o, &c, &t, sums, map, first,
                         min64(p->columns, first + p->block_columns)));
     }
     attn_blocked_keep(p, work, last);

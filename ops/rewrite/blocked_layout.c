@@ -183,17 +183,17 @@ attn_status attn_layout_blocked(struct layout *l, struct attn_node *node, int32_
     return ATTNRUN_OK;
 }
 
-/* Whether tiles of 2 x 2 outputs are faster: there are many channels, and enough tiles
- * for reading the weights, which are 16 / 9 times as many. */
-static bool pays_winograd(const struct layout *l, const struct attn_node *node)
+/* Whether tiles of 2 x 2 outputs are faster: a group has many channels, and there are enough
+ * tiles for reading the weights, which are 16 / 9 times as many. */
+static bool pays_winograd(const struct layout *l, const struct attn_node *node,
+                          int32_t weights, int64_t group)
 {
-    const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
+    const attnrun_tensor *w = &l->graph->values[weights].data;
     const attnrun_type *y = layout_type(l, node->out[0]);
     const struct attn_kernels *kernels = attn_model_kernels(l->graph->model);
+    const int64_t min = kernels->dots_bf16 ? MIN_OF_WORDS : MIN_WINOGRAD;
     double tiles = 1.0, pixels = 1.0;
     if (kernels->tiles_bf16) /* products cost less than both transforms */
-        return false;
-    if (kernels->dots_bf16 && (w->dims[0] < MIN_OF_WORDS || w->dims[1] < MIN_OF_WORDS))
         return false;
     for (int i = 2; i < 4; i++) {
         const int64_t n = dim_is_const(y->dims[i]) ? y->dims[i].value : 28;
@@ -201,9 +201,9 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
         tiles *= (double)of_axis;
         pixels *= (double)n;
     }
-    return w->dims[2] == 3 && w->dims[3] == 3 && w->dims[0] >= MIN_WINOGRAD &&
-           w->dims[1] >= MIN_WINOGRAD && attn_match_int(node, "group", 1) == 1 &&
-           attn_match_all(node, "strides", 1) && attn_match_all(node, "dilations", 1) &&
+    return w->dims[2] == 3 && w->dims[3] == 3 && w->dims[0] / group >= min &&
+           w->dims[1] >= min && attn_match_all(node, "strides", 1) &&
+           attn_match_all(node, "dilations", 1) &&
            tiles >= (w->dtype == ATTNRUN_F32 ? MIN_TILES : MIN_HALF_TILES) &&
            pixels > 3.0 * tiles;
 }
@@ -235,12 +235,22 @@ static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t o
     struct attn_attr attrs[BLOCKED_MAX_ATTRS];
     int32_t n = 0, in[5] = { -1, node->in[1], -1, -1, -1 }, n_in = node->pub.n_in;
     const bool plain = reads_plain(l, node) && l->blocked[node->in[0]] < 0;
-    for (; n < node->n_attrs; n++)
-        attrs[n] = node->attrs[n];
-    attrs[n++] = (struct attn_attr)MATCH_INT("channels", layout_channels(l, node->in[0]));
+    const int64_t channels = layout_channels(l, node->in[0]);
+    int64_t group = attn_match_int(node, "group", 1);
+    const int64_t merged =
+        attn_blocked_merged(&l->graph->values[in[1]].data, group, channels);
+    if (merged > 1)
+        TRY(attn_blocked_merge(l->graph, &in[1], group, merged));
+    group /= merged;
+    for (int32_t i = 0; i < node->n_attrs; i++)
+        if (strcmp(node->attrs[i].name, "group") != 0)
+            attrs[n++] = node->attrs[i];
+    attrs[n++] = (struct attn_attr)MATCH_INT("group", group);
+    attrs[n++] = (struct attn_attr)MATCH_INT("merged", merged);
+    attrs[n++] = (struct attn_attr)MATCH_INT("channels", channels);
     attrs[n++] = (struct attn_attr)MATCH_INT("plain", plain);
-    attrs[n++] =
-        (struct attn_attr)MATCH_INT("winograd", !plain && pays_winograd(l, node));
+    attrs[n++] = (struct attn_attr)MATCH_INT(
+        "winograd", !plain && pays_winograd(l, node, in[1], group));
     if (plain)
         in[0] = plain_source(l, node);
     else

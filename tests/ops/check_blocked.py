@@ -55,9 +55,9 @@ class Network(blocked_networks.Maps):
             between(0, 4)], self.sizes[x][0])
 
     def grouped(self, x):
-        group = between(2, 3)
-        x = self.conv(x, group * [16, 32, 5][between(0, 2)], (1, 1))
-        return self.conv(x, group * [16, 48, 7][between(0, 2)], (3, 3), group)
+        group = [2, 3, 4, 8][between(0, 3)]  # narrow groups are merged, where their number allows
+        x = self.conv(x, group * [16, 32, 5, 64, 4, 8, 24][between(0, 6)], (1, 1))
+        return self.conv(x, group * [16, 48, 7, 64, 4, 8, 24][between(0, 6)], (3, 3), group)
 
     def activation(self, x):
         size = self.sizes[x]
@@ -419,6 +419,9 @@ def named_by_file():
     yield "BlockedConv", [x, w], {"channels": 16, "transposed": 1}, 5
     yield "BlockedConv", [x, one], {"channels": 16}, 5
     yield "BlockedConv", [x, w, None, None, some[:16]], {"channels": 16, "winograd": 1}, 0
+    yield "BlockedConv", [("f4", 1, 2, 8, 8, 16), np.ones((32, 16, 3, 3), "f4"), some], {
+        "channels": 32, "group": 2, "winograd": 1}, 0
+    yield "BlockedConv", [x, w[:, :1]], {"channels": 16, "group": 16, "winograd": 1}, 5
     half = w.astype("f2")
     yield "BlockedConv", [x, half], few, 0
     yield "BlockedConv", [x, half, None, None, some[:16]], {"channels": 16, "winograd": 1}, 0

@@ -25,15 +25,16 @@ def check_winograd(folder):
     rounded as they are, and lanes beyond the channels, which hold infinities here, stay apart.
     Inputs in words of bf16 need two thirds of the scratch of floats, or less."""
     wrong = 0
-    for channels, columns in ((64, 64), (71, 80), (96, 67)):
+    for channels, columns, group in ((64, 64, 1), (71, 80, 1), (96, 67, 1), (192, 128, 2)):
         shape = (1, channels, 20, between(17, 30))
         x = rounded(1 / (np.maximum(random.standard_normal(shape), 0).astype("f4") + 0.5))
-        w = (random.standard_normal((columns, channels, 3, 3)) / np.sqrt(9 * channels)).astype("f4")
+        inputs = channels // group
+        w = (random.standard_normal((columns, inputs, 3, 3)) / np.sqrt(9 * inputs)).astype("f4")
         before = np.zeros((channels, channels, 1, 1), "f4")
         before[np.arange(channels), np.arange(channels)] = 1
         nodes = [helper.make_node("Conv", ["x", "before"], ["c"]),
                  helper.make_node("Div", ["one", "c"], ["r"]),
-                 helper.make_node("Conv", ["r", "w"], ["y"], pads=[1] * 4)]
+                 helper.make_node("Conv", ["r", "w"], ["y"], pads=[1] * 4, group=group)]
         graph = helper.make_graph(
             nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
             [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
@@ -55,7 +56,8 @@ def check_winograd(folder):
             error = np.inf if "failed" in got else np.square(got["y"] - exact).mean() ** 0.5
             if not error <= 2 * direct:
                 wrong += 1
-                print(f"seed {SEED}, {way}, {channels} to {columns} channels: error {error}, "
+                print(f"seed {SEED}, {way}, {channels} to {columns} channels in {group}: "
+                      f"error {error}, "
                       f"direct {direct}: {got.get('failed', '')}")
         words, floats = (blocked_networks.scratch(folder, "--threads", "1", *how)
                          for how in (BF16, ["--precision", "f32"]))
