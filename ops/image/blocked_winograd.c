@@ -6,9 +6,10 @@
  *         after the other, with C / G and M / G channels
  *   y, z  f32 [N, M / 16, H', W', 16]; z is added before the activation, and may be absent
  *
- * A task is some tiles of a group of an image and some panels of its output channels. It transforms the inputs of
- * its tiles once, into scratch memory that stays in L2. For each panel it then computes 16
- * products with blocked_conv_f32 and transforms their sums. Tasks depend on shapes only.
+ * A task is some tiles of a group of an image and some panels of its output channels. It
+ * transforms the inputs of its tiles once, into scratch memory that stays in L2. For each panel it
+ * then computes 16 products with blocked_conv_f32 and transforms their sums. Tasks depend on
+ * shapes only.
  *
  * The error is about that of the direct method. An infinite input makes all outputs of its tiles
  * NaN. If products multiply bf16, the transformed inputs are rounded a block of channels at a
