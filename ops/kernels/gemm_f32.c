@@ -11,9 +11,8 @@
 #include "gemm_half.h"
 
 enum {
-    PREFETCH_ROWS = 32, /* rows of B that few rows of A read once: fetched so far ahead */
-    PREFETCH_FEW_ROWS = 4
-};
+    PREFETCH_ROWS = 32
+}; /* rows of B that few rows of A read once: fetched so far ahead */
 
 static size_t depth_of(const struct attn_gemm_f32 *g) { return g->k; }
 
@@ -81,7 +80,7 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
     if (!is_loose && g->b_col == 1 && n == width && g->m <= 2 * MR) {
         t->b = b;
         t->b_row = g->b_row;
-        if (j == 0 && g->m <= PREFETCH_FEW_ROWS && g->b_row <= 8 * NR) {
+        if (j == 0 && g->m <= FEW_ROWS && g->b_row <= 8 * NR) {
             t->next = (const char *)(b + PREFETCH_ROWS * g->b_row);
             t->next_lines = (int)(STRIP * g->b_row * (ptrdiff_t)sizeof *b / LINE);
         }

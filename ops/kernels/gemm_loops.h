@@ -120,6 +120,21 @@ static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *
     return attn_poll_work((int64_t)(4 * width * block.k)) == ATTNRUN_OK; /* of B */
 }
 
+/* Where packed weights are prefetched from while rows k0 … of panel j are multiplied: the panel
+ * and block that come next; or, where few rows wait for memory, those a little ahead, which come in
+ * time and in the order in which memory gives them fastest. NULL: nothing. */
+static const char *prefetched(const struct attn_gemm_f32 *g, size_t j, size_t k0,
+                              size_t next_j, size_t next_k)
+{
+    const size_t depth = depth_of(g), bytes = stored_bytes(g);
+    if (!g->packed || g->packed_k != 0 || bytes == 0)
+        return NULL;
+    if (g->m <= FEW_ROWS)
+        return (const char *)g->b + (j * depth + k0 * NR) * bytes + BYTES_AHEAD;
+    return next_j < g->n ? (const char *)g->b + (next_j * depth + next_k * NR) * bytes
+                         : NULL;
+}
+
 /* Computes columns j … j + n - 1: a block of A is read once for all of them. False where
  * the call must end. */
 static bool run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
@@ -139,9 +154,7 @@ static bool run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
             bool last_panel = p + NR >= n;
             size_t next_j = j + (!last_panel ? p + NR : block.last ? n : 0);
             size_t next_k = !last_panel ? block.k0 : block.last ? 0 : block.k0 + block.k;
-            if (g->packed && g->packed_k == 0 && next_j < g->n && stored_bytes(g) > 0)
-                block.next =
-                    (const char *)g->b + (next_j * depth + next_k * NR) * stored_bytes(g);
+            block.next = prefetched(g, j + p, block.k0, next_j, next_k);
             if (!add_block(g, block, n_blocks > 1 ? sums + p * rows : sums, j + p,
                            n - p < NR ? n - p : NR))
                 return false;

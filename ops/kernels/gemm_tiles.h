@@ -25,7 +25,9 @@ enum { KC = ATTN_GEMM_KC };
 enum { STRIP = 8, LINE = 64, MAX_FETCH = 6 * TILE_ROWS };
 enum {
     FETCH_K = 16 * STRIP, /* a shorter tile has no time to fetch more than it needs */
-    LINES_A_STRIP = 3     /* of rows to prefetch */
+    LINES_A_STRIP = 3,    /* of rows to prefetch */
+    FEW_ROWS = 4,      /* of A, for which weights come more slowly than they are used: */
+    BYTES_AHEAD = 4096 /* they are prefetched so far ahead */
 };
 
 /* ---- register tiles ---- */
