@@ -27,6 +27,7 @@
 #include "../storage.h"
 #include "blocked_layout.h"
 
+enum { MIN_CONVS = 2 }; /* of a region; one suffices if it has Winograd's tiles */
 enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 32, MIN_OF_WORDS = 64, MIN_TILES = 16 };
 enum {
     MIN_HALF_TILES = 32 /* of weights in 16 bits, whose places are computed at run */
@@ -51,6 +52,31 @@ static int32_t first_of(struct layout *l, int32_t node)
     return node;
 }
 
+/* Whether tiles of 2 x 2 outputs are faster: a group has many channels, and there are enough
+ * tiles for reading the weights, which are 16 / 9 times as many. */
+static bool pays_winograd(const struct layout *l, const struct attn_node *node,
+                          int32_t weights, int64_t group)
+{
+    const attnrun_tensor *w = &l->graph->values[weights].data;
+    const attnrun_type *y = layout_type(l, node->out[0]);
+    const struct attn_kernels *kernels = attn_model_kernels(l->graph->model);
+    const int64_t min = kernels->dots_bf16 ? MIN_OF_WORDS : MIN_WINOGRAD;
+    double tiles = 1.0, pixels = 1.0;
+    if (kernels->tiles_bf16) /* products cost less than both transforms */
+        return false;
+    for (int i = 2; i < 4; i++) {
+        const int64_t n = dim_is_const(y->dims[i]) ? y->dims[i].value : 28;
+        const int64_t of_axis = n / 2 + n % 2;
+        tiles *= (double)of_axis;
+        pixels *= (double)n;
+    }
+    return w->dims[2] == 3 && w->dims[3] == 3 && w->dims[0] / group >= min &&
+           w->dims[1] >= min && attn_match_all(node, "strides", 1) &&
+           attn_match_all(node, "dilations", 1) &&
+           tiles >= (w->dtype == ATTNRUN_F32 ? MIN_TILES : MIN_HALF_TILES) &&
+           pixels > 3.0 * tiles;
+}
+
 /* The gain of a convolution in nanoseconds, measured on AVX-512; it is smallest for
  * products with long sums. */
 static double conv_gain(const struct layout *l, const struct attn_node *node)
@@ -63,7 +89,8 @@ static double conv_gain(const struct layout *l, const struct attn_node *node)
     const double products = (double)(w->dims[1] * w->dims[2] * w->dims[3]) * outputs;
     if (l->member[node->pub.index] == MEMBER_QCONV)
         return products * 0.01 + outputs * 2.0; /* and of what is between them */
-    return products * 0.0015 + outputs * 0.2;
+    const bool tiles = pays_winograd(l, node, weights, attn_match_int(node, "group", 1));
+    return products * (tiles ? 0.006 : 0.0015) + outputs * 0.2;
 }
 
 static bool reads_plain(const struct layout *l, const struct attn_node *node)
@@ -106,7 +133,10 @@ static void enter_member(struct layout *l, struct attn_node *node)
         l->gain[first_of(l, n)] += border(l, node->out[0]);
     if (!conv)
         return;
-    l->convs[first_of(l, n)]++;
+    const bool alone =
+        l->member[n] == MEMBER_CONV &&
+        pays_winograd(l, node, node->in[1], attn_match_int(node, "group", 1));
+    l->convs[first_of(l, n)] += alone ? MIN_CONVS : 1;
     l->gain[first_of(l, n)] += conv_gain(l, node);
 }
 
@@ -153,7 +183,8 @@ static void find_runs(struct layout *l)
     }
     for (int64_t n = 0; n < l->n_nodes && !attn_stops_node(n); n++) {
         const int32_t first = first_of(l, (int32_t)n);
-        if (l->member[n] != MEMBER_NONE && (l->convs[first] < 2 || l->gain[first] <= 0))
+        if (l->member[n] != MEMBER_NONE &&
+            (l->convs[first] < MIN_CONVS || l->gain[first] <= 0))
             l->member[n] = MEMBER_STOPPED;
     }
 }
@@ -181,31 +212,6 @@ attn_status attn_layout_blocked(struct layout *l, struct attn_node *node, int32_
     }
     *blocked = l->blocked[value];
     return ATTNRUN_OK;
-}
-
-/* Whether tiles of 2 x 2 outputs are faster: a group has many channels, and there are enough
- * tiles for reading the weights, which are 16 / 9 times as many. */
-static bool pays_winograd(const struct layout *l, const struct attn_node *node,
-                          int32_t weights, int64_t group)
-{
-    const attnrun_tensor *w = &l->graph->values[weights].data;
-    const attnrun_type *y = layout_type(l, node->out[0]);
-    const struct attn_kernels *kernels = attn_model_kernels(l->graph->model);
-    const int64_t min = kernels->dots_bf16 ? MIN_OF_WORDS : MIN_WINOGRAD;
-    double tiles = 1.0, pixels = 1.0;
-    if (kernels->tiles_bf16) /* products cost less than both transforms */
-        return false;
-    for (int i = 2; i < 4; i++) {
-        const int64_t n = dim_is_const(y->dims[i]) ? y->dims[i].value : 28;
-        const int64_t of_axis = n / 2 + n % 2;
-        tiles *= (double)of_axis;
-        pixels *= (double)n;
-    }
-    return w->dims[2] == 3 && w->dims[3] == 3 && w->dims[0] / group >= min &&
-           w->dims[1] >= min && attn_match_all(node, "strides", 1) &&
-           attn_match_all(node, "dilations", 1) &&
-           tiles >= (w->dtype == ATTNRUN_F32 ? MIN_TILES : MIN_HALF_TILES) &&
-           pixels > 3.0 * tiles;
 }
 
 /* S, filled up to whole blocks. */
