@@ -28,7 +28,7 @@
 #include "blocked_layout.h"
 
 enum { MIN_CONVS = 2 }; /* of a region; one suffices if it has Winograd's tiles */
-enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 32, MIN_OF_WORDS = 64, MIN_TILES = 16 };
+enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 16, MIN_OF_WORDS = 64, MIN_TILES = 16 };
 enum {
     MIN_HALF_TILES = 32 /* of weights in 16 bits, whose places are computed at run */
 };
