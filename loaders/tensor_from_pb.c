@@ -60,7 +60,7 @@ static attn_status set_name(struct owned_tensor *owned,
                             const struct tensor_from_pb_part *text)
 {
     if (text->data == NULL || text->bytes > ATTN_SCAN_NAME)
-        return attn_fail(ATTNRUN_E_PARSE, "the name is not text of at most %d bytes",
+        return attn_fail(ATTNRUN_E_PARSE, "the name is not a string of at most %d bytes",
                          (int)ATTN_SCAN_NAME);
     char *name = attn_pool_alloc(&owned->pool, text->bytes + 1);
     if (name == NULL)

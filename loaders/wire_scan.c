@@ -404,7 +404,8 @@ static attn_status scan_text(struct scanner *s, const struct field *field)
         return fail_limit(s, field, limit, "bytes", n);
     if (field->descriptor->type == PROTOBUF_C_TYPE_STRING && n > 0 &&
         memchr(s->data + s->at, 0, (size_t)n) != NULL)
-        return fail_at(s, ATTNRUN_E_MODEL, field, "the name or text contains a NUL byte");
+        return fail_at(s, ATTNRUN_E_MODEL, field,
+                       "the name or string contains a NUL byte");
     TRY(put_tag(s, field->id, WIRE_LENGTH));
     TRY(put_varint(s, (uint64_t)n));
     TRY(wire_put(s, s->data + s->at, n));

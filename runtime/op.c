@@ -263,7 +263,7 @@ attn_status op_need_loop(const attnrun_step *step, int in, bool there)
     if (there || step->in[in].dtype == ATTNRUN_UNDEFINED)
         return ATTNRUN_OK;
     return op_fail_input(step, in, ATTNRUN_E_UNSUPPORTED,
-                         "there is no loop for elements of that type");
+                         "elements of this type are not supported");
 }
 
 /* ---- outputs ---- */

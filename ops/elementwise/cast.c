@@ -197,7 +197,7 @@ static attn_status cast_to_text(const attnrun_step *step, const attnrun_work *wo
     char text[TEXT_NUMBER_BYTES];
     if (!ck_mul(count, width, &bytes))
         return op_fail(step, ATTNRUN_E_MEMORY,
-                       "the text of %lld numbers takes more than 2^63 - 1 bytes",
+                       "the strings of %lld numbers take more than 2^63 - 1 bytes",
                        (long long)count);
     char *room = op_heap(step, 0, bytes);
     if (room == NULL)
@@ -228,7 +228,8 @@ static attn_status cast_from_text(const attnrun_step *step, int64_t begin, int64
             wide = y->dtype == ATTNRUN_U64 ? ATTNRUN_U64 : ATTNRUN_I64;
         else if (!attn_text_to_real(x[k].data, x[k].n, &run.f64[0]))
             return op_fail(step, ATTNRUN_E_RANGE,
-                           "element %lld is text, expected a number", (long long)k);
+                           "element %lld is '%.*s', expected a number", (long long)k,
+                           (int)min64(x[k].n, 40), x[k].n > 0 ? x[k].data : "");
         attn_convert_store(y->dtype, y->data, k, 1, wide, &run, &rule);
     }
     return ATTNRUN_OK;

@@ -128,7 +128,8 @@ static attn_status check_dense(const attnrun_step *step,
     if (x_type == ATTNRUN_BF16 && args->plain == 0 && args->channels % ATTN_BLOCK != 0)
         return op_fail(
             step, ATTNRUN_E_UNSUPPORTED,
-            "X is bf16, expected f32 where channels, %lld, is no multiple of 16",
+            "X is bf16, expected f32: there are %lld channels, which is not a multiple "
+            "of 16",
             (long long)args->channels);
     if (op_has_in(step, 3) && !dense && step->in[3].dtype == ATTNRUN_BF16)
         return op_fail_input(step, 3, ATTNRUN_E_UNSUPPORTED,

@@ -291,9 +291,10 @@ static attn_status one_hot_run(const attnrun_step *step, const attnrun_work *wor
         if (i % 256 == 0 && OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (k < 0 && args->zeros == 0)
-            return op_fail_input(step, 0, ATTNRUN_E_RANGE,
-                                 "element %lld is none of the categories, and zeros is 0",
-                                 (long long)i);
+            return op_fail_input(
+                step, 0, ATTNRUN_E_RANGE,
+                "element %lld is not one of the categories, and zeros is 0",
+                (long long)i);
         memset(y, 0, (size_t)n * sizeof *y);
         if (k >= 0)
             y[k] = 1;

@@ -68,7 +68,7 @@ static int add_entry(struct block_mask_reader *r, int32_t value, const int8_t *a
 {
     const attnrun_type *t = match_type(r->graph, value);
     if (r->n == MAX_ENTRIES || t->kind != ATTNRUN_TENSOR || t->rank < 0) {
-        r->why = "its mask is a longer expression than is followed";
+        r->why = "the expression of its mask is too long";
         return -1;
     }
     struct entry *e = &r->entries[r->n];
@@ -187,7 +187,7 @@ static void check_numbers(struct block_mask_reader *r, const struct entry *e)
     if (t->dtype == ATTNRUN_BOOL || t->dtype == ATTNRUN_F32)
         return;
     if (t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32)
-        r->why = "its mask is made of numbers that are no integers";
+        r->why = "its mask is made of numbers that are not integers";
     for (int64_t i = 0; r->why == NULL && i < tensor_count(t) && !attn_stops_node(i); i++)
         if (tensor_get_int(t, i) > max_number || tensor_get_int(t, i) < -max_number)
             r->why = "its mask is made of large numbers";
@@ -248,7 +248,7 @@ static void read_entry(struct block_mask_reader *r, int k)
         for (int i = 0; i < words[w].n && r->why == NULL; i++) {
             const bool logic = words[w].word <= XOR;
             if (logic != (match_type(r->graph, node->in[i])->dtype == ATTNRUN_BOOL))
-                r->why = "its mask compares what are no positions";
+                r->why = "its mask compares values that are not positions";
             else
                 e->arg[i] = add_operand(r, e, node->in[i]);
         }
@@ -261,7 +261,7 @@ static void read_entry(struct block_mask_reader *r, int k)
              node_is(node, "Unsqueeze"))
         e->arg[0] = add_moved(r, e, node->in[0]);
     if (e->arg[0] < 0 && r->why == NULL)
-        r->why = "its mask is made of data, or by nodes that are not followed";
+        r->why = "its mask is made of data, or by nodes of no known form";
 }
 
 /* ---- their values ---- */
@@ -455,13 +455,13 @@ static attn_status look_at_all(struct block_mask_reader *r,
     if (c > (1 << 16) || keys * c * c > max_pairs ||
         (r->by_block && dim_is_const(r->s->n_blocks) &&
          r->s->n_blocks.value > max_pairs / (keys * c * c))) {
-        r->why = "its blocks are too large to look at all of the mask";
+        r->why = "its blocks are too large for a look at the whole mask";
         return ATTNRUN_OK;
     }
     if (!r->by_block)
         return look_at_block(r, masks, n, -1, pattern, found);
     if (!dim_is_const(r->s->n_blocks)) {
-        r->why = "its mask is of another number of blocks";
+        r->why = "its mask has another number of blocks";
         return ATTNRUN_OK;
     }
     for (int64_t w = 0; w < r->s->n_blocks.value && r->why == NULL; w++)
@@ -507,7 +507,7 @@ attn_status attn_block_mask_read(const struct attn_graph *graph,
         if (n_masks > MAX_MASKS || rank > scores->rank ||
             (masks[m].added && (!match_is_constant(graph, masks[m].value) ||
                                 !attn_match_is_f32(graph, masks[m].value))))
-            r.why = "its mask is none that is followed";
+            r.why = "its mask has no form that is known";
         else
             r.root[m] = add_entry(&r, masks[m].value, axes);
         for (int k = r.root[m]; k < r.n && r.why == NULL; k++)

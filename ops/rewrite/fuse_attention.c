@@ -553,10 +553,10 @@ static const char *read_attention(const struct attn_graph *graph,
     if (!last_axis(graph, found->softmax))
         return "its softmax is not over the last axis";
     if (!read_masked(graph, found->softmax->in[0], found))
-        return "its scores are no product that is scaled and masked, or are read "
-               "elsewhere";
+        return "its scores are not a product that is scaled and masked, or are "
+               "read elsewhere";
     if (!read_product(graph, found))
-        return "its weights are read elsewhere, or are no factor of values";
+        return "its weights are read elsewhere, or do not multiply values";
     return operands_fit(graph, found)
                ? NULL
                : "the sizes of its operands are not known to be equal";

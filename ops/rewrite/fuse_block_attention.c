@@ -114,7 +114,7 @@ static const char *read_scores(const struct attn_graph *graph, int32_t value,
         if (value != scores && !read_once(graph, value))
             return "its scores are read elsewhere";
         if (!step_back(graph, &value, found))
-            return "its scores are no product that is masked and scaled";
+            return "its scores are not a product that is masked and scaled";
     }
     if (value != scores && !read_once(graph, value))
         return "its scores are read elsewhere";
@@ -345,10 +345,10 @@ static const char *block_read_all(const struct attn_graph *graph,
     s->query = attn_labelled_place(&p.out, found->query);
     s->key = s->rank - 1;
     if (s->blocks > s->query)
-        return "its blocks come behind its queries";
+        return "the axis of its blocks comes after that of its queries";
     if (found->sums >= 0 &&
         memcmp(p.out.labels, found->q.labels, (size_t)found->q.n - 1) != 0)
-        return "the log of its sums has axes in another order";
+        return "the logarithm of its sums has its axes in another order";
     return read_chunk(graph, softmax->in[0], found)
                ? NULL
                : "the size of its blocks is not known";
@@ -571,7 +571,7 @@ static attn_status block_try_softmax(struct attn_graph *graph, struct attn_node 
     if (why != NULL)
         return attn_graph_note(graph, softmax, "block_attention", why);
     if (found.k_window.wraps)
-        why = "its blocks wrap around the end, and its mask is none that is followed";
+        why = "its blocks wrap around the end, and its mask has no form that is known";
     else if (found.sums >= 0)
         why = "its scores are read elsewhere";
     else if (!found.lost)

@@ -140,14 +140,14 @@ static const char *read_products(const struct attn_graph *graph,
                      &found->mk, &found->x) ||
         !read_linear(graph, user, found->by_dim, &found->mv, &weights) ||
         weights != div->out[0])
-        return "its slots are no constants that are multiplied";
+        return "its slots are not constants that are multiplied";
     if (found->mk.bias >= 0)
         return "its keys have a bias";
     found->result = user->out[0];
     const attnrun_dim channels = match_type(graph, found->x)->dims[found->by_dim ? 1 : 2];
     if (found->mk.rows != found->mv.columns || found->mk.rows < 1 ||
         !dim_is(channels, found->mk.columns) || found->mk.columns < 1)
-        return "its slots are not as many in both products, or are of other channels";
+        return "its two products differ in the number of slots or channels";
     const struct attn_node *add = attn_graph_only_user(graph, found->result);
     int64_t n;
     if (!found->by_dim && node_is(add, "Add")) {

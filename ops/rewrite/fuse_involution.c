@@ -228,10 +228,10 @@ static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
         if (unfolded < 0 || !is_candidate(graph, unfolded))
             continue;
         why = !read_unfold(graph, unfolded, &found)
-                  ? "its windows are no dense ones of an odd size around each pixel"
+                  ? "its windows are not dense windows of odd size around each pixel"
               : !read_kernel(graph, kernel, &found) ||
                       !sizes_fit(graph, neighbours, kernel, &found)
-                  ? "its kernel is none of groups and taps at each pixel"
+                  ? "its kernel does not have groups and taps for each pixel"
                   : NULL;
         if (why != NULL)
             continue;

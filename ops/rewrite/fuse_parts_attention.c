@@ -272,7 +272,7 @@ static const char *parts_attention_read_all(const struct attn_graph *graph,
         struct matched_part *part = &found->part[i];
         *part = (struct matched_part){ .window = 1, .from = keys };
         if (!read_part(graph, concat->in[i], found, part))
-            return "a part of its scores is no product of the same queries that is "
+            return "a part of its scores is not a product of the same queries, "
                    "scaled alike and masked";
         if (!ck_add(keys, part->keys, &keys))
             return "its parts are too large";

@@ -320,13 +320,13 @@ static const char *performer_compare(const struct attn_graph *graph,
                "head";
     if (!(q->scale > 0) || !isfinite((float)(q->scale * q->scale)) ||
         !isfinite((float)q->epsilon))
-        return "its scale is none";
+        return "its scale is not positive or not finite";
     const attnrun_tensor *w = &graph->values[q->w].data;
     const attnrun_type *x = match_type(graph, q->x);
     if (!dim_is(x->dims[3], w->dims[w->rank - 1 - q->transposed]) ||
         !dim_is_const(x->dims[head]) ||
         (w->rank == 4 && w->dims[1] != 1 && w->dims[1] != x->dims[head].value))
-        return "its directions are of another size";
+        return "its projection has another size";
     return NULL;
 }
 
@@ -383,8 +383,8 @@ static attn_status performer_try_node(struct attn_graph *graph, struct attn_node
         attn_match_float(node, "scale", 1) < 1 || attn_match_float(node, "scale", 1) > 1)
         return ATTNRUN_OK;
     if (!read_features(graph, fq, &q) || !read_features(graph, fk, &k))
-        why =
-            "its features are none of the softmax kernel nor a function of a projection";
+        why = "its features are neither those of the softmax kernel nor a function of a "
+              "projection";
     else
         why = performer_compare(graph, &q, &k, by_token);
     if (why != NULL)

@@ -408,7 +408,7 @@ static attn_status read_sliding_chunks(const struct attn_graph *graph,
             f->product.b.value >= 0;
     if (!*done)
         return ATTNRUN_OK;
-    f->why = "its mask is no product of ones and a mask of keys";
+    f->why = "its mask is not the product of ones and a mask of keys";
     if (f->mask_scores >= 0)
         TRY(find_product(f, f->mask_scores, 1, &f->mask, done));
     if (!*done)
@@ -418,7 +418,7 @@ static attn_status read_sliding_chunks(const struct attn_graph *graph,
     TRY(read_scores(f, done));
     if (!*done)
         return ATTNRUN_OK;
-    f->why = "its weights do not meet the values of their keys";
+    f->why = "its weights do not multiply the values of their keys";
     TRY(read_result(graph, f, done));
     return ATTNRUN_OK;
 }

@@ -188,8 +188,8 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     if (last->in[0] != softmax->out[0] || last->in[1] == softmax->out[0] ||
         !is_sized(graph, last->in[1], scores) || !is_sized(graph, last->out[0], scores) ||
         !read_chain(graph, softmax, &chain))
-        why =
-            "its operands of rank 5 are no numbers of heads and blocks that masks share";
+        why = "its operands of rank 5 do not have the axes of heads and blocks that "
+              "masks share";
     TRY(attn_graph_note(graph, softmax, "joined_heads", why));
     if (why != NULL)
         return ATTNRUN_OK;

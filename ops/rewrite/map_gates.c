@@ -421,8 +421,8 @@ const char *attn_channel_gate_why(const struct attn_graph *graph, int32_t x,
         return "it pools another map than it gates";
     value = attn_before_views(graph, value, t->dims[0], t->dims[1].value);
     return gate_word(attn_graph_producer(graph, value)) == NULL
-               ? "its gate is no sigmoid"
-               : "its pools, or the products of them, are none that are known";
+               ? "its gate is not a sigmoid"
+               : "its pools, or what is computed from them, have no known form";
 }
 
 /* ---- gates of pixels ---- */
@@ -502,7 +502,7 @@ const char *attn_pixel_gate_why(const struct attn_graph *graph, int32_t x, int32
         for (int max = 0; max < 2; max++)
             planes += read_plane(graph, x, concat->in[side], max == 1);
     return planes == 2
-               ? "its convolution is no dense one of an odd size around each pixel"
+               ? "its convolution is not a dense one of odd size around each pixel"
                : NULL;
 }
 

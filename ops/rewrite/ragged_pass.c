@@ -478,7 +478,7 @@ static attn_status find_region(struct region *r, struct attn_pool *pool, const c
         r->tokens = graph->values[r->mask].type.dims[1];
         TRY(grow(r, &attentions));
         if (attentions == 0)
-            *why = "its attention keeps heads apart, or a past, or is causal";
+            *why = "its attention has an axis of heads, has a past, or is causal";
     }
     if (attentions == 0)
         return ATTNRUN_OK;

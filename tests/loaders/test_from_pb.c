@@ -230,11 +230,11 @@ static void test_wrong_sequences(void **state)
     char name[5000];
     (void)state;
     pb_int(&pb, 1, 4);
-    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "the name is not text");
+    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "the name is not a string");
     memset(name, 'n', sizeof name);
     pb = (struct pb){ 0 };
     pb_bytes(&pb, 1, name, sizeof name);
-    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "the name is not text");
+    refuse(pb, ATTNRUN_SEQUENCE, ATTNRUN_E_PARSE, "the name is not a string");
     pb_message(&deep, 5, &inner);
     refuse(deep, ATTNRUN_SEQUENCE, ATTNRUN_E_UNSUPPORTED, "only tensors");
     refuse(sequence_of(2, F32), ATTNRUN_MAP_SEQUENCE, ATTNRUN_E_UNSUPPORTED, "only maps");
@@ -275,7 +275,7 @@ static void test_wrong_optionals(void **state)
     refuse(pb, ATTNRUN_OPTIONAL, ATTNRUN_E_PARSE, "there is a number where a message");
     pb = (struct pb){ 0 };
     pb_int(&pb, 1, 1);
-    refuse(pb, ATTNRUN_OPTIONAL, ATTNRUN_E_PARSE, "the name is not text");
+    refuse(pb, ATTNRUN_OPTIONAL, ATTNRUN_E_PARSE, "the name is not a string");
 }
 
 static void test_wrong_maps(void **state)
@@ -311,7 +311,7 @@ static void test_wrong_maps(void **state)
     refuse(pb, ATTNRUN_MAP, ATTNRUN_E_UNSUPPORTED, "expected one f32");
     pb = (struct pb){ 0 };
     pb_int(&pb, 1, 1);
-    refuse(pb, ATTNRUN_MAP, ATTNRUN_E_PARSE, "the name is not text");
+    refuse(pb, ATTNRUN_MAP, ATTNRUN_E_PARSE, "the name is not a string");
 }
 
 static void test_wrong_calls(void **state)

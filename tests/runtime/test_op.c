@@ -119,7 +119,7 @@ static void look_at_checks(attnrun_step *step)
     FAILS(ATTNRUN_E_SHAPE, "expected 4 in dim 1 (heads)",
           op_need_dim(step, 0, 1, dim_of(4), "heads"));
     OK(op_need_dim(step, 0, 2, dim_of(4), "an axis that it lacks"));
-    FAILS(ATTNRUN_E_UNSUPPORTED, "there is no loop for elements of that type",
+    FAILS(ATTNRUN_E_UNSUPPORTED, "elements of this type are not supported",
           op_need_loop(step, 0, false));
     OK(op_need_loop(step, 0, true));
     FAILS(ATTNRUN_E_UNSUPPORTED, "output 0 would have rank 9, expected at most 8",
