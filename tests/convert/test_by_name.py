@@ -124,7 +124,7 @@ def test_names_are_refused_in_one_sentence(folder):
             (2, "--part needs a model of --hf", f"{NET}:net", "--part", "encoder"),
             (2, "has no model class 'NoModel'", "--hf", f"NoModel:{path}"),
             (3, "cannot read", "--hf", f"BertModel:{folder}/none.json"),
-            (2, "is none of CLASS:config.json", "--hf", "no_such_folder"),
+            (2, "is not of the form CLASS:config.json", "--hf", "no_such_folder"),
             (2, "has no encoder beside", "--hf", f"BertModel:{path}", "--part", "encoder"),
             (2, "gives no logits", "--hf", f"BertModel:{path}", "--part", "decoder"),
             (4, "set use_expectation to true", "--hf", f"YosoModel:{yoso}"),
@@ -303,7 +303,7 @@ def test_moduleop_takes_indices_and_reshapes(folder):
             moduleop=[f"{__name__}.Packed=self.out(attnrun::LinearAttention("
                       "*self.qkv(x).chunk(3, -1), q_num_heads=4))"])
     assert operators_of(path) == ["LinearAttention"]
-    for spec, words in (("self.out.__class__(attnrun::Boom(x))", "is no part of a module"),
+    for spec, words in (("self.out.__class__(attnrun::Boom(x))", "is not a part of a module"),
                         ("attnrun::Boom(open('x'))", "is neither a constant"),
                         ("attnrun::Boom(x) + attnrun::Boom(x)", "with one operator")):
         try:

@@ -162,7 +162,7 @@ def test_command_pt2(folder):
 def test_command_refusals(folder):
     ids = ("--example", "ids=int64[B,S]")
     for code, words, *arguments in (
-            (2, "is none of pkg.module:factory", "nothing"),
+            (2, "is not of the form pkg.module:factory", "nothing"),
             (2, "cannot import no_such_package", "no_such_package:net"),
             (3, "there is no such file", "no_such_file.py:net"),
             (3, "cannot read no.pt2: there is no such file", "no.pt2"),

@@ -47,7 +47,7 @@ def _joined(pieces):
 def band_of_field(field, is_condition):
     """(left, right), -1 without bound; Unproved for what is no band."""
     if len(field.shape) < 2 or field.shape[-1] != field.shape[-2] or field.shape[-1] == 1:
-        raise Unproved("it has not as many rows as columns, that is known")
+        raise Unproved("it is not known to have as many rows as columns")
     cell, size = field.cell, field.shape[-1]
     if cell.form not in (None, ALONG):
         raise Unproved("it depends on more than the distance of query and key")
@@ -59,7 +59,7 @@ def band_of_field(field, is_condition):
     if not inside:
         raise Unproved("it allows nothing")
     if len(inside) > 1 or not inside[0][0] <= 0 <= inside[0][1]:
-        raise Unproved("what it allows is no band around the query")
+        raise Unproved("what it allows is not a band around the query")
     low, high = inside[0]
     return -1 if low == first else -int(low), -1 if high == last else int(high)
 

@@ -90,7 +90,7 @@ def _configured(path):
     except OSError as error:
         raise FileError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise FileError(f"cannot read {path}: it is no JSON") from error
+        raise FileError(f"cannot read {path}: it is not JSON") from error
 
 
 def _class_of(name, given):
@@ -271,7 +271,7 @@ def _cache(model, draw, example):
     layers = getattr(cache, "layers", None)
     if not layers or not all(torch.is_tensor(getattr(x, "keys", None)) and x.keys.dim() == 4
                              for x in layers):
-        raise UnsupportedError(f"{type(model).__name__} keeps a state that is no cache of keys "
+        raise UnsupportedError(f"{type(model).__name__} keeps a state that is not a cache of keys "
                                "and values for each layer; convert it with --part whole")
     past, dynamic = {}, {}
     for number, layer in enumerate(layers):
@@ -328,7 +328,8 @@ def of_transformers(spec, part, sizes, seed, say):
         name, place = "", spec
     path = Path(place)
     if not colon and not path.is_dir():
-        raise UsageError(f"--hf '{spec}' is none of CLASS:config.json, CLASS:FOLDER and FOLDER")
+        raise UsageError(f"--hf '{spec}' is not of the form CLASS:config.json, CLASS:FOLDER or "
+                         "FOLDER")
     given = _configured(path / "config.json" if path.is_dir() else path)
     kind = _class_of(name, given)
     model = _made(kind, path, given, seed, say).eval()

@@ -293,7 +293,7 @@ def run(args):
     elif ":" in args.source:
         path = _convert_factory(args, given)
     else:
-        raise UsageError(f"'{args.source}' is none of pkg.module:factory, file.py:factory, "
+        raise UsageError(f"'{args.source}' is not of the form pkg.module:factory, file.py:factory, "
                          "model.pt2, model.onnx")
     return _wrote(path, args)
 

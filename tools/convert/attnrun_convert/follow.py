@@ -60,7 +60,7 @@ def _divided(a, b):
 def _truth(values):
     for v in values:
         if not isinstance(v, bool):
-            raise Unproved("a condition in it is no condition")
+            raise Unproved("a condition in it is not a Boolean value")
 
 
 def _logic(function):
@@ -142,7 +142,7 @@ class Follower:
         if isinstance(found, Field):
             found = _listed(found)
             if found is None:
-                raise Unproved("a shape in it is no list of sizes")
+                raise Unproved("a shape in it is not a list of sizes")
         return [x if isinstance(x, Linear) else int(x) for x in found.reshape(-1)]
 
     def value(self, value):

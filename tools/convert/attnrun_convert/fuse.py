@@ -177,7 +177,7 @@ def _below(found):
     if value is not found.softmax.outputs[0]:
         found.inside.append(value)
     users = list(value.uses())
-    _need(len(users) == 1, "its weights are read by somebody else")
+    _need(len(users) == 1, "its weights are read elsewhere")
     node, side = users[0].node, users[0].idx
     _need(_is(node, "MatMul") and side == 0, "its weights are not multiplied with values")
     found.last, found.v = node, node.inputs[1]
@@ -192,7 +192,7 @@ def match(softmax):
     found = Found(softmax)
     scores = softmax.inputs[0]
     found.rank = _rank(scores)
-    _need(found.rank in (3, 4), "its operands are neither of rank 3 nor 4")
+    _need(found.rank in (3, 4), "the rank of its operands is neither 3 nor 4")
     _need(_attr(softmax, "axis", -1) in (-1, found.rank - 1), "it is not over the last axis")
     product = _to_product(found, scores)
     _below(found)
@@ -204,7 +204,7 @@ def match(softmax):
     _need(all(_rank(x) == found.rank for x in (found.q, found.k, found.v)),
           "its operands have other ranks than the scores")
     for value in found.inside:
-        _need(len(value.uses()) == 1, "its scores are read by somebody else")
+        _need(len(value.uses()) == 1, "its scores are read elsewhere")
         _need(not value.is_graph_output(), "its scores are an output of the model")
     return found
 

@@ -95,7 +95,7 @@ class _Evaluation:
     def _Attribute(self, node):
         owner = self.value(node.value)
         if node.attr.startswith("__"):
-            raise UsageError(f"--moduleop: '{_said(node)}' is no part of a module")
+            raise UsageError(f"--moduleop: '{_said(node)}' is not a part of a module")
         need(hasattr(owner, node.attr), f"it has no '{_said(node)}'")
         return getattr(owner, node.attr)
 

@@ -28,7 +28,7 @@ def _load(path):
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise FileError(f"cannot read {path}: {reason}") from error
     except Exception as error:  # noqa: BLE001 - protobuf's own kind of error
-        raise FileError(f"cannot read {path}: it is no ONNX file") from error
+        raise FileError(f"cannot read {path}: it is not an ONNX file") from error
 
 
 class OnnxSource:

@@ -200,7 +200,7 @@ def _results(engine, case, example, outputs):
             f"the file made at {example.label} does not run at {case.label}, because the export "
             f"kept what the model's code computes for one value of {names}: keep the example's "
             f"value with --fix {','.join(words)}, or, if the model works in blocks, give the "
-            f"example a size that is no multiple of them (--size) ({error})") from error
+            f"example a size that is not a multiple of them (--size) ({error})") from error
 
 
 def compare(path, cases, outputs, engines, rtol=RTOL, atol=ATOL, executable=None, say=print):

@@ -144,7 +144,7 @@ class Compiled:
         leaves = self._bind(args, kwargs)
         tensors = [leaf.detach() for leaf in leaves if self._is_tensor(leaf)]
         if [leaf for leaf in leaves if not self._is_tensor(leaf)] != self._fixed:
-            raise TypeError("arguments that are no tensors must be those of the example: "
+            raise TypeError("arguments that are not tensors must be those of the example: "
                             f"{self._fixed}")
         inputs = self.model.inputs
         if len(tensors) != len(inputs):

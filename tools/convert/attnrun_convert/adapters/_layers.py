@@ -24,7 +24,7 @@ def gate_of(layer):
 def need_matrix(layer, what):
     need(isinstance(layer, nn.Linear) or isinstance(layer, nn.Conv2d)
          and layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.groups == 1,
-         f"{what} is no linear layer and no 1 x 1 convolution")
+         f"{what} is neither a linear layer nor a 1 x 1 convolution")
 
 
 def matrix(layer, norm=None):

@@ -12,7 +12,7 @@ def folded(conv, norm):
     """A convolution of two planes and its bias, BatchNorm folded in; None: no bias."""
     need(isinstance(conv, nn.Conv2d) and conv.in_channels == 2 and conv.out_channels == 1
          and conv.kernel_size[0] == conv.kernel_size[1] and conv.dilation == (1, 1),
-         "its convolution is no K x K one of two planes")
+         "its convolution is not a K x K convolution of two planes")
     weight, bias = matrix(conv, norm)
     return weight.view(1, 2, *conv.kernel_size), bias
 

@@ -13,7 +13,7 @@ class LinformerSelfAttention(Adapter):
     def check(self):
         need_linear(self.module, "to_q", "to_k", "to_out")
         for name in ("proj_k",) if self.module.share_kv else ("proj_k", "proj_v"):
-            need(getattr(self.module, name).dim() == 2, f"its {name} is no matrix")
+            need(getattr(self.module, name).dim() == 2, f"its {name} is not a matrix")
 
     def forward(self, x, context=None, **kwargs):
         m = self.module

@@ -79,7 +79,7 @@ class SKAttention(Adapter):
     def check(self):
         m = self.module
         need_linear(m, "fc")
-        need(2 <= len(m.fcs) == len(m.convs) <= 8, "it has not 2 to 8 branches")
+        need(2 <= len(m.fcs) == len(m.convs) <= 8, "it does not have 2 to 8 branches")
 
     def tensors(self):
         fcs = self.module.fcs
@@ -101,7 +101,7 @@ class SelectiveKernel(Adapter):
         attn = self.module.attn
         self.activation = activation_of(attn.act)
         need(self.activation in ("none", "relu"), f"its activation is {self.activation}")
-        need(isinstance(attn.bn, nn.BatchNorm2d), "its normalization is no BatchNorm2d")
+        need(isinstance(attn.bn, nn.BatchNorm2d), "its normalization is not a BatchNorm2d")
 
     def tensors(self):
         attn = self.module.attn
@@ -127,7 +127,7 @@ class SelfAttn(Adapter):
     def check(self):
         for name in ("query_conv", "key_conv", "value_conv"):
             need_matrix(getattr(self.module, name, None), f"its {name}")
-        need(self.module.gamma.numel() == 1, "its gamma is no number")
+        need(self.module.gamma.numel() == 1, "its gamma is not a single number")
 
     def tensors(self):
         m = self.module

@@ -126,7 +126,7 @@ class AxialPositionEmbeddings(Adapter):
     operator = "Gather"
 
     def check(self):
-        need(len(self.module.weights) == 2, "it has not two axes")
+        need(len(self.module.weights) == 2, "it does not have two axes")
 
     def tensors(self):
         return {f"axis{i}": w.flatten(0, 1) for i, w in enumerate(self.module.weights)}
@@ -161,7 +161,7 @@ class LSHAttention(Adapter):
         need(query_len in (None, n), "query_len differs from the length of the keys")
         need(input_attn_mask is None, "input_attn_mask is a table of its own")
         need(pos_emb is None, "pos_emb turns the queries (rotary positions)")
-        need(n % (2 * m.bucket_size) == 0, "its length is no multiple of two buckets")
+        need(n % (2 * m.bucket_size) == 0, "its length is not a multiple of two buckets")
         rotations = drawn(self.seed, 1, width, m.n_hashes, n // m.bucket_size // 2)
         y = call("ReformerAttention", qk[:, None], v[:, None], rotations.to(qk.dtype), None,
                  input_mask,

@@ -44,7 +44,7 @@ class SELayer(Gate):
     shapes = (("fc",),)
     def parts(self):
         fc = self.module.fc
-        need(isinstance(fc, nn.Sequential) and len(fc) == 4, "its fc has not four layers")
+        need(isinstance(fc, nn.Sequential) and len(fc) == 4, "its fc does not have four layers")
         return fc[0], None, fc[1], fc[2], fc[3]
 
 

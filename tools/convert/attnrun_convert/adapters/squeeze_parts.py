@@ -73,7 +73,7 @@ class SqueezeParts(Adapter):
             if into != out:  # the first one squeezes
                 self.orders = [(0, 1)] if into > out else [(1, 0)]
         self.forms = self._trial()
-        need(self.forms, "its results are none of squeeze-and-excitation")
+        need(self.forms, "its results are not those of squeeze-and-excitation")
 
     def _forms(self):
         """All that the layers may mean."""
