@@ -7,15 +7,16 @@
 attn_status attn_load_fail(const struct attn_load *load, attn_status status,
                            const PB(NodeProto) * pb)
 {
-    char text[ATTN_LOAD_MESSAGE];
+    struct attn_load_failure failure;
     if (attn_error_is_of(status, load->errors) && attnrun_last_error()->op_type[0] != 0)
         return status; /* names its node already */
     attnrun_node node = { .name = pb_text(pb->name),
                           .op_type = pb_text(pb->op_type),
                           .domain = attn_domain(pb->domain),
                           .index = load->at };
-    attn_load_sentence(load->errors, status, text);
-    return attn_fail_node(status, &node, "%s", text);
+    attn_load_failure_read(load->errors, status, &failure);
+    attn_fail_node(status, &node, "%s", failure.sentence);
+    return attn_load_failure_hint(&failure, status);
 }
 
 attn_status attn_load_fail_in(const struct attn_load *load, attn_status status,

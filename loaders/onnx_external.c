@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "file_kind.h"
+#include "load_error.h"
 #include "onnx_tensor.h"
 
 enum { MAX_LOCATION = 4095 };
@@ -115,18 +116,14 @@ static attn_status open_file(struct attn_external *external, const char *locatio
 static attn_status fail_file(const struct attn_external *external, attn_status status,
                              uint64_t errors, const char *name)
 {
-    char text[512] = "";
-    if (attn_error_is_of(status, errors)) {
-        const char *message = attnrun_last_error()->message;
-        const char *colon = strstr(message, ": ");
-        snprintf(text, sizeof text, "%.500s", colon != NULL ? colon + 2 : message);
-    }
-    attn_fail(status, "tensor '%s': %s (in the folder '%s')", attn_quote(name), text,
-              attn_quote(external->dir));
+    struct attn_load_failure failure;
+    attn_load_failure_read(errors, status, &failure);
+    attn_fail(status, "tensor '%s': %s (in the folder '%s')", attn_quote(name),
+              failure.sentence, attn_quote(external->dir));
     attn_fail_tensor(name);
     if (status == ATTNRUN_E_IO)
         attn_hint("keep the model and its external files in one folder");
-    return status;
+    return attn_load_failure_hint(&failure, status);
 }
 
 attn_status attn_external_bytes(struct attn_external *external,

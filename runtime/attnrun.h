@@ -389,28 +389,28 @@ typedef struct attnrun_fixed_dim {
       "bytes of its external data, all files")                                              \
     X(EXTERNAL_FILES, external_files, 4096, 65536, "files of external data")                \
     X(GRAPH_BYTES, graph_bytes, 512 << 20, 1 << 30, "bytes of the file without its weights") \
-    X(MESSAGE_DEPTH, message_depth, 112, 112, "messages within messages")                   \
-    X(SUBGRAPH_DEPTH, subgraph_depth, 32, 32, "graphs within graphs")                       \
-    X(FUNCTION_DEPTH, function_depth, 64, 1024, "functions that call functions")            \
+    X(MESSAGE_DEPTH, message_depth, 112, 112, "depth of nested protobuf messages")          \
+    X(SUBGRAPH_DEPTH, subgraph_depth, 32, 32, "depth of nested subgraphs")                  \
+    X(FUNCTION_DEPTH, function_depth, 64, 1024, "depth of calls of functions")              \
     X(NODES, nodes, 1 << 20, 1 << 26, "nodes of the file")                                  \
     X(EXPANDED_NODES, expanded_nodes, 16384, 1 << 26,                                       \
-      "nodes out of functions, and 32 for each of the file")                                \
+      "nodes that functions become, besides 32 for each node of the file")                  \
     X(TENSORS, tensors, 1 << 20, 1 << 26, "tensors of the file")                            \
     X(ITEMS, items, 1 << 20, 1 << 26, "entries of a list that has no limit of its own")     \
     X(OPERANDS, operands, 65536, 1 << 20, "inputs or outputs of a node")                    \
     X(ATTRIBUTES, attributes, 256, 65536, "attributes of a node")                           \
-    X(ATTRIBUTE_ITEMS, attribute_items, 1 << 26, 1 << 28, "numbers or texts of an attribute") \
-    X(STRING_BYTES, string_bytes, 1 << 20, 1 << 28, "bytes of a text")                      \
+    X(ATTRIBUTE_ITEMS, attribute_items, 1 << 26, 1 << 28, "numbers or strings in a list")    \
+    X(STRING_BYTES, string_bytes, 1 << 20, 1 << 28, "bytes of a string")                    \
     X(NAME_BYTES, name_bytes, 4096, 4096, "bytes of a name")                                \
     X(RANK, rank, ATTNRUN_MAX_RANK, ATTNRUN_MAX_RANK, "dims of a tensor")                   \
     X(DIM, dim, INT64_C(1) << 47, INT64_C(1) << 47, "the largest dim")                      \
     X(ELEMENTS, elements, INT64_C(1) << 46, INT64_C(1) << 46, "elements of a tensor")       \
     X(FOLD_BYTES, fold_bytes, 64 << 20, INT64_C(1) << 36,                                   \
-      "bytes that a node may give at load")                                                 \
+      "bytes of the results of one node that is computed at load")                          \
     X(FOLDED_BYTES, folded_bytes, 256 << 20, INT64_C(1) << 36,                              \
-      "bytes that all nodes together give at load")                                         \
+      "bytes of the results of all nodes that are computed at load")                        \
     X(MADE_BYTES, made_bytes, 1 << 30, INT64_C(1) << 46,                                    \
-      "bytes that an operator makes of few")                                                \
+      "bytes that an operator makes of much smaller inputs")                                \
     X(LOOP_ITERATIONS, loop_iterations, 1000000000, INT64_MAX,                              \
       "iterations of a Loop")
 

@@ -60,7 +60,12 @@ attn_status attn_fail_limit(enum attn_limit which, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     attn_fail(ATTNRUN_E_LIMIT, "%s (limit '%s')", text, rows[which].name);
+    attn_hint_limit(which);
+    return ATTNRUN_E_LIMIT;
+}
+
+void attn_hint_limit(enum attn_limit which)
+{
     if (attn_limit(&attn_limits_standard, which) < rows[which].largest)
         attn_hint("--limit %s=N or attnrun_limits changes this limit", rows[which].name);
-    return ATTNRUN_E_LIMIT;
 }

@@ -22,5 +22,7 @@ int64_t attn_limit(const attnrun_limits *limits, enum attn_limit which);
 /* E_LIMIT with a sentence that ends with the limit's name. */
 attn_status attn_fail_limit(enum attn_limit which, const char *format, ...)
     ATTN_PRINTF(2, 3);
+/* Adds to the failure recorded last how to raise this limit, where it can be raised. */
+void attn_hint_limit(enum attn_limit which);
 
 #endif

@@ -42,14 +42,20 @@ attn_status op_check_growth(const attnrun_step *step, int32_t out, int64_t bytes
     char what[32] = "its scratch memory";
     if (out >= 0)
         snprintf(what, sizeof what, "output %d", out);
-    return op_fail(
-        step, ATTNRUN_E_LIMIT,
-        "%s would take %lld bytes, while the inputs take %lld; expected at most %lld "
-        "(limit 'made_bytes')",
-        what, (long long)bytes, (long long)input_bytes(full), (long long)limit);
+    op_fail(step, ATTNRUN_E_LIMIT,
+            "%s would take %lld bytes, while the inputs take %lld; expected at most %lld "
+            "(limit 'made_bytes')",
+            what, (long long)bytes, (long long)input_bytes(full), (long long)limit);
+    attn_hint_limit(ATTN_LIMIT_MADE_BYTES);
+    return ATTNRUN_E_LIMIT;
 }
 
-int64_t op_iterations_limit(const attnrun_step *step)
+attn_status op_check_iterations(const attnrun_step *step, int64_t done)
 {
-    return step_of(step)->graph->model->limits.loop_iterations;
+    if (done < step_of(step)->graph->model->limits.loop_iterations)
+        return ATTNRUN_OK;
+    op_fail(step, ATTNRUN_E_LIMIT, "it has not ended after %s (limit 'loop_iterations')",
+            attn_plural(done, "iteration"));
+    attn_hint_limit(ATTN_LIMIT_LOOP_ITERATIONS);
+    return ATTNRUN_E_LIMIT;
 }

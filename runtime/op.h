@@ -243,8 +243,8 @@ attn_status op_graph_run(const attnrun_step *step, const attnrun_work *work, int
 /* E_LIMIT where `bytes` of an output, or -1: of scratch memory, are more than the step may make of
  * its inputs: growth.c. */
 attn_status op_check_growth(const attnrun_step *step, int32_t out, int64_t bytes);
-/* The iterations that a Loop may take. */
-int64_t op_iterations_limit(const attnrun_step *step);
+/* E_LIMIT where a Loop may take no iteration after those that are done. */
+attn_status op_check_iterations(const attnrun_step *step, int64_t done);
 
 /* ---- run of operators with dynamic shapes ---- */
 /* What each block costs besides its bytes, for attnrun_step_heap_bound(); of one block

@@ -168,10 +168,7 @@ static attn_status loop_run(const attnrun_step *step, const attnrun_work *work)
     for (; iteration < max && go; iteration++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (iteration == op_iterations_limit(step))
-            return op_fail(step, ATTNRUN_E_LIMIT,
-                           "it has not ended after %s (limit 'loop_iterations')",
-                           attn_plural(iteration, "iteration"));
+        TRY(op_check_iterations(step, iteration));
         TRY(loop_iteration(step, work, &loop, max == INT64_MAX ? 0 : max, &go));
     }
     return loop_finish(step, &loop);

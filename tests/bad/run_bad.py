@@ -4,8 +4,9 @@
 usage: run_bad.py ATTNRUN CASES [--only GLOB] [--list] [--messages FILE]
 
 A case passes when the exit code is among the expected ones, a failure says exactly one
-line on stderr ("attnrun: ...") that matches the case's expression, no sanitizer spoke, the
-process was not killed, and the folder holds the same files as before.
+line on stderr ("attnrun: ...") that matches the case's expression, a limit that can be raised
+comes with a hint how, no sanitizer spoke, the process was not killed, and the folder holds the
+same files as before.
 """
 import argparse
 import collections
@@ -18,6 +19,7 @@ import subprocess
 import sys
 
 DEADLINE_S = 60
+FIXED_LIMITS = ["dim", "elements", "message_depth", "name_bytes", "rank", "subgraph_depth"]
 SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:|ThreadSanitizer")
 
 
@@ -45,6 +47,9 @@ def judge(case, code, stderr, before, after):
         return f"{len(lines)} error lines instead of one: {stderr.strip()[:200]!r}"
     if not re.search(case["says"], lines[0], re.IGNORECASE):
         return f"does not say /{case['says']}/: {lines[0][:200]}"
+    limit = re.search(r"\(limit '(\w+)'\)", lines[0])
+    if limit and limit[1] not in FIXED_LIMITS and f"--limit {limit[1]}=N" not in stderr:
+        return f"does not say how to raise the limit: {lines[0][:200]}"
     return ""
 
 

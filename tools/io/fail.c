@@ -90,6 +90,12 @@ void tool_hint(const char *format, ...)
     va_end(args);
 }
 
+attnrun_status tool_hint_limit(const char *name)
+{
+    tool_hint("--limit %s=N changes this limit", name);
+    return tool_error.status;
+}
+
 bool tool_suggest(const char *word, const char *const *words, int64_t n)
 {
     const char *near = attnrun_nearest_word(word, words, n);

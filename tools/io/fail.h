@@ -47,6 +47,8 @@ attnrun_status tool_fail_io(const char *format, ...) TOOL_PRINTF(1, 2);
 attnrun_status tool_fail_library(attnrun_status status);
 /* Adds a hint to the error recorded last. */
 void tool_hint(const char *format, ...) TOOL_PRINTF(1, 2);
+/* The hint how to raise the limit `name` of input files; returns the status recorded last. */
+attnrun_status tool_hint_limit(const char *name);
 /* Adds " (did you mean 'x'?)" to the error recorded last, where one of words[0..n) is near;
  * returns whether one is. */
 bool tool_suggest(const char *word, const char *const *words, int64_t n);

@@ -28,11 +28,13 @@ static attnrun_status copy_stream(int to, int64_t *bytes)
         if (n == 0)
             return ATTNRUN_OK;
         *bytes += n;
-        if (*bytes > tool_limits.stream_bytes)
-            return tool_fail(ATTNRUN_E_LIMIT,
-                             "standard input has more than %" PRId64
-                             " bytes (limit 'stream_bytes')",
-                             tool_limits.stream_bytes);
+        if (*bytes > tool_limits.stream_bytes) {
+            tool_fail(ATTNRUN_E_LIMIT,
+                      "standard input has more than %" PRId64
+                      " bytes (limit 'stream_bytes')",
+                      tool_limits.stream_bytes);
+            return tool_hint_limit("stream_bytes");
+        }
         for (ssize_t done = 0, part; done < n; done += part)
             if ((part = write(to, buffer + done, (size_t)(n - done))) <= 0)
                 return tool_fail_io("cannot keep standard input");

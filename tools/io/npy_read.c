@@ -225,11 +225,13 @@ static attnrun_status read_prefix(struct npy *npy, const uint8_t *head, int64_t 
         *text_bytes |= (int64_t)head[10] << 16 | (int64_t)head[11] << 24;
     if (*text_bytes > bytes - *text_offset)
         return malformed(npy, "its header claims to be longer than the file");
-    if (*text_bytes > tool_limits.npy_header_bytes)
-        return tool_fail(ATTNRUN_E_LIMIT,
-                         "%s has a header of more than %" PRId64
-                         " bytes (limit 'npy_header_bytes')",
-                         npy->name, tool_limits.npy_header_bytes);
+    if (*text_bytes > tool_limits.npy_header_bytes) {
+        tool_fail(ATTNRUN_E_LIMIT,
+                  "%s has a header of more than %" PRId64
+                  " bytes (limit 'npy_header_bytes')",
+                  npy->name, tool_limits.npy_header_bytes);
+        return tool_hint_limit("npy_header_bytes");
+    }
     npy->data_offset = *text_offset + *text_bytes;
     return ATTNRUN_OK;
 }

@@ -99,12 +99,13 @@ static attnrun_status find_directory(const struct zip *zip, struct directory *d)
     if (d->offset < 0 || d->bytes < 0 || d->offset > size || d->bytes > size - d->offset)
         return malformed(zip, "its directory lies outside the file");
     if (d->n < 0 || d->n > tool_limits.npz_entries ||
-        d->bytes / LONGEST_ENTRY > tool_limits.npz_entries)
-        return tool_fail(ATTNRUN_E_LIMIT,
-                         "%s has more than %" PRId64
-                         " entries, or its directory is longer "
-                         "than they need (limit 'npz_entries')",
-                         tool_path(zip->file.path), tool_limits.npz_entries);
+        d->bytes / LONGEST_ENTRY > tool_limits.npz_entries) {
+        tool_fail(ATTNRUN_E_LIMIT,
+                  "%s has more than %" PRId64 " entries, or its directory is longer "
+                  "than they need (limit 'npz_entries')",
+                  tool_path(zip->file.path), tool_limits.npz_entries);
+        return tool_hint_limit("npz_entries");
+    }
     return ATTNRUN_OK;
 }
 
@@ -151,11 +152,13 @@ static attnrun_status check_entry(const struct zip *zip, const struct zip_entry 
         return malformed(zip, "an entry lies outside the file");
     if (entry->method == 0 && entry->bytes != entry->stored_bytes)
         return malformed(zip, "a stored entry has two sizes");
-    if (entry->bytes / tool_limits.npz_ratio > entry->stored_bytes + 1)
-        return tool_fail(ATTNRUN_E_LIMIT,
-                         "%s: entry '%s' unpacks to more than %" PRId64 " times its size "
-                         "(limit 'npz_ratio')",
-                         tool_path(zip->file.path), name, tool_limits.npz_ratio);
+    if (entry->bytes / tool_limits.npz_ratio > entry->stored_bytes + 1) {
+        tool_fail(ATTNRUN_E_LIMIT,
+                  "%s: entry '%s' unpacks to more than %" PRId64 " times its size "
+                  "(limit 'npz_ratio')",
+                  tool_path(zip->file.path), name, tool_limits.npz_ratio);
+        return tool_hint_limit("npz_ratio");
+    }
     return ATTNRUN_OK;
 }
 
