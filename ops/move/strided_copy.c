@@ -7,9 +7,9 @@
 #include "strided_copy.h"
 
 enum {
-    UNIT_BYTES = 32768,  /* of one unit of a run */
-    TASK_BYTES = 262144, /* of the units that make a task */
-    TILE_EXTENT = 64     /* of a unit of a transposition: about 64 x 64 elements */
+    UNIT_BYTES = 32768, /* of one unit of a run */
+    TASK_BYTES = 65536, /* of the units that make a task */
+    TILE_EXTENT = 64    /* of a unit of a transposition: about 64 x 64 elements */
 };
 
 /* Drops dims of 1 and merges; returns the rank left. */

@@ -42,7 +42,9 @@ struct attn_halo {
     /* All of each image exists at one time; else each task has a region of blocks. */
     bool whole;
     int64_t y_regions, x_regions, region_rows, region_columns;
-    int64_t head_parts; /* tasks of a block */
+    /* By phase: tasks of a chunk, which cut the rows of the weights, and of a block, which cut
+     * its heads. */
+    int64_t parts[RESULTS + 1];
     /* K (heads * dk planes) and V (heads * dv); Q and what becomes of it, in its place
      * where dk = dv. */
     struct attn_halo_grid values, queries;
@@ -86,6 +88,10 @@ struct attn_halo_worker {
     const struct attn_halo *s;
     int64_t image;
     struct attn_halo_store values, queries;
+    int64_t
+        chunk;   /* whose pixels are in `panels`, where parts of it are tasks; else -1 */
+    bool loaded; /* the pixels are those of the task before */
+    int64_t part, parts;
     float *gemm, *panels, *gathered, *keys, *relative, *scores, *query, *out;
     int32_t *shifts; /* of queries: of their row, of their column */
     float *own;      /* the stores of a region */

@@ -9,6 +9,8 @@ enum {
     ENOUGH_TASKS = 16,
     ENOUGH_CHUNKS = 8,
     MIN_PIXELS = 32, /* of a chunk, where there are more: two vectors at most */
+    MIN_ROWS = 32,   /* of weights, of a part of a chunk */
+    ENOUGH_PARTS = 40,
     MAX_WHOLE = 16 << 20,
     MAX_STORE = 2 << 20
 };
@@ -136,6 +138,39 @@ static int64_t cost(double products)
     return op_ns(ns + 200);
 }
 
+/* Cuts the rows of the weights where there are few chunks, of one product each. */
+static int64_t parts_of_rows(const struct attn_halo *s, const struct attn_halo_grid *g,
+                             int64_t rows)
+{
+    const int64_t chunks = s->map.batch * g->chunks;
+    int64_t n = 1;
+    while (g->chunk_rows * g->columns <= PIXELS && chunks * n < ENOUGH_PARTS &&
+           rows / (2 * n) >= MIN_ROWS)
+        n *= 2;
+    return n;
+}
+
+static void choose_parts(const attnrun_step *step, struct attn_halo *s)
+{
+    const int64_t blocks = s->map.batch * s->rows * s->columns;
+    for (int phase = VALUES; phase <= RESULTS; phase++)
+        s->parts[phase] = 1;
+    if (!s->whole)
+        return;
+    s->parts[VALUES] = parts_of_rows(s, &s->values, s->heads * (s->dk + s->dv));
+    s->parts[QUERIES] = parts_of_rows(s, &s->queries, s->heads * s->dk);
+    s->parts[BLOCKS] = blocks < 2 * ENOUGH_TASKS ? s->heads : 1;
+    if (op_has_in(step, WO))
+        s->parts[RESULTS] = parts_of_rows(s, &s->queries, s->out_channels);
+}
+
+static void state_phase(attnrun_step *step, const struct attn_halo *s, int32_t phase,
+                        int64_t n, double products)
+{
+    op_tasks(step, phase, s->map.batch * n * s->parts[phase],
+             cost(products / (double)s->parts[phase]));
+}
+
 static void state_tasks(attnrun_step *step, const struct attn_halo *s)
 {
     const double q = (double)(s->heads * s->dk), v = (double)(s->heads * s->dv);
@@ -144,20 +179,18 @@ static void state_tasks(attnrun_step *step, const struct attn_halo *s)
     const double block = (double)(s->side * s->side) * (double)s->keys * (q + v);
     const double pixels = (double)(s->values.chunk_rows * s->values.columns);
     const double chunk = (double)(s->queries.chunk_rows * s->queries.columns);
-    const int64_t batch = s->map.batch;
     if (s->whole) {
-        op_tasks(step, VALUES, batch * s->values.chunks, cost(pixels * c * (q + v)));
-        op_tasks(step, QUERIES, batch * s->queries.chunks, cost(chunk * c * q));
-        op_tasks(step, BLOCKS, batch * s->rows * s->columns * s->head_parts,
-                 cost(block / (double)s->head_parts));
-        op_tasks(step, RESULTS, batch * s->queries.chunks, cost(chunk * results));
+        state_phase(step, s, VALUES, s->values.chunks, pixels * c * (q + v));
+        state_phase(step, s, QUERIES, s->queries.chunks, chunk * c * q);
+        state_phase(step, s, BLOCKS, s->rows * s->columns, block);
+        state_phase(step, s, RESULTS, s->queries.chunks, chunk * results);
         return;
     }
     const double rows = (double)s->region_rows, columns = (double)s->region_columns;
     const double made = (double)(s->block * s->block) * c * (q + v);
     op_tasks(step, VALUES, 0, 0);
     op_tasks(step, QUERIES, 0, 0);
-    op_tasks(step, BLOCKS, batch * s->y_regions * s->x_regions,
+    op_tasks(step, BLOCKS, s->map.batch * s->y_regions * s->x_regions,
              cost(rows * (chunk * (c * q + results) + columns * (block + made))));
     op_tasks(step, RESULTS, 0, 0);
 }
@@ -170,8 +203,7 @@ attn_status attn_halo_plan(attnrun_step *step, struct attn_halo *s)
         !ck_mul(floats, 4, &step->scratch_bytes) || !ck_mul(s->rows, s->columns, &n) ||
         !ck_mul(n, s->map.batch, &n) || !ck_mul(n, s->heads, &n))
         return op_fail_scratch(step);
-    const int64_t blocks = s->map.batch * s->rows * s->columns;
-    s->head_parts = blocks < 2 * ENOUGH_TASKS ? s->heads : 1;
+    choose_parts(step, s);
     state_tasks(step, s);
     return ATTNRUN_OK;
 }

@@ -8,7 +8,7 @@ static struct attn_halo_worker open_worker(const attnrun_step *step,
                                            const attnrun_work *work)
 {
     const struct attn_halo *s = step->state;
-    struct attn_halo_worker w = { .step = step, .s = s };
+    struct attn_halo_worker w = { .step = step, .s = s, .chunk = -1, .parts = 1 };
     float *at = work->scratch;
     float **const to[] = { &w.gemm,     &w.panels, &w.gathered, &w.keys,
                            &w.relative, &w.scores, &w.query,    &w.out };
@@ -39,23 +39,37 @@ static void open_image(struct attn_halo_worker *w, const attnrun_work *work,
 
 /* ---- products with weights ---- */
 
-/* Computes y[rows x n] = (weight input `in` times the panels + bias) * scale. */
-static void halo_apply(const struct attn_halo_worker *w, int in, int bias, int64_t n,
-                       float scale, float *y, int64_t y_row)
+struct halo_rows {
+    int64_t from, to;
+};
+
+/* Those rows of `rows` that are the worker's part. */
+static struct halo_rows rows_of_part(const struct attn_halo_worker *w, int64_t rows)
+{
+    return (struct halo_rows){ rows * w->part / w->parts,
+                               rows * (w->part + 1) / w->parts };
+}
+
+/* Computes y[rows x n] = (rows of weight input `in` times the panels + bias) * scale. */
+static void halo_apply(const struct attn_halo_worker *w, int in, int bias,
+                       struct halo_rows rows, int64_t n, float scale, float *y,
+                       int64_t y_row)
 {
     const attnrun_tensor *weight = &w->step->x[in];
-    const struct attn_gemm_f32 g = { .a = weight->data,
+    const float *added = op_in_data(w->step, bias);
+    const struct attn_gemm_f32 g = { .a = (const float *)weight->data +
+                                          rows.from * weight->dims[1],
                                      .a_row = weight->dims[1],
                                      .b = w->panels,
                                      .packed = 1,
                                      .c = y,
                                      .c_row = y_row,
-                                     .m = (size_t)weight->dims[0],
+                                     .m = (size_t)(rows.to - rows.from),
                                      .n = (size_t)n,
                                      .k = (size_t)weight->dims[1],
                                      .scratch = w->gemm };
     const struct attn_epilogue last = { .kind = ATTN_EPI_SCALE, .alpha = scale };
-    attn_map_product(w->step->kernels, g, op_in_data(w->step, bias),
+    attn_map_product(w->step->kernels, g, added != NULL ? added + rows.from : NULL,
                      scale != 1.0f ? &last : NULL);
 }
 
@@ -80,6 +94,8 @@ static void load_pixels(const struct attn_halo_worker *w, int64_t stride, int64_
         .n = (size_t)columns,
     };
     const bool dense = stride == 1 && (rows == 1 || columns == map->width);
+    if (w->loaded)
+        return;
     if (!dense)
         w->step->kernels->copy_boxes_f32(&b);
     w->step->kernels->gemm_pack_f32(w->panels, dense ? b.x : b.y, dense ? b.x_plane : n,
@@ -92,11 +108,17 @@ static void make_values(const struct attn_halo_worker *w, int64_t y, int64_t x,
                         int64_t rows, int64_t columns)
 {
     const struct attn_halo *s = w->s;
-    const int64_t plane = attn_halo_plane(&w->values);
+    const int64_t plane = attn_halo_plane(&w->values), n = rows * columns;
+    const int64_t keys = s->heads * s->dk, planes = keys + s->heads * s->dv;
+    const struct halo_rows part = rows_of_part(w, planes);
+    const struct halo_rows k = { part.from, min64(part.to, keys) };
+    const struct halo_rows v = { max64(part.from, keys) - keys, part.to - keys };
     load_pixels(w, 1, y, x, rows, columns);
-    halo_apply(w, WK, BK, rows * columns, 1.0f, attn_halo_at(&w->values, 0, y, x), plane);
-    halo_apply(w, WV, BV, rows * columns, 1.0f,
-               attn_halo_at(&w->values, s->heads * s->dk, y, x), plane);
+    if (k.from < k.to)
+        halo_apply(w, WK, BK, k, n, 1.0f, attn_halo_at(&w->values, k.from, y, x), plane);
+    if (v.from < v.to)
+        halo_apply(w, WV, BV, v, n, 1.0f, attn_halo_at(&w->values, keys + v.from, y, x),
+                   plane);
 }
 
 /* Computes queries times the scale, unless the relative terms need them without it. */
@@ -105,10 +127,11 @@ static void make_queries(const struct attn_halo_worker *w, int64_t y, int64_t x,
 {
     const struct attn_halo_args *args = w->step->args;
     const struct attn_halo *s = w->s;
+    const struct halo_rows part = rows_of_part(w, s->heads * s->dk);
     load_pixels(w, s->stride, y, x, rows, columns);
-    halo_apply(w, WQ, BQ, rows * columns,
+    halo_apply(w, WQ, BQ, part, rows * columns,
                s->relative && args->rel_scaled == 0 ? 1.0f : s->scale,
-               attn_halo_at(&w->queries, 0, y, x), attn_halo_plane(&w->queries));
+               attn_halo_at(&w->queries, part.from, y, x), attn_halo_plane(&w->queries));
 }
 
 static void make_results(const struct attn_halo_worker *w, int64_t y, int64_t x,
@@ -131,9 +154,13 @@ static void make_results(const struct attn_halo_worker *w, int64_t y, int64_t x,
     };
     const bool dense = rows == 1 || columns == s->out_w;
     if (op_has_in(w->step, WO)) {
-        w->step->kernels->gemm_pack_f32(w->panels, b.x, b.x_plane, 1,
-                                        (size_t)(s->heads * s->dv), (size_t)n);
-        halo_apply(w, WO, BO, n, 1.0f, dense ? b.y : w->out, dense ? plane : n);
+        const struct halo_rows part = rows_of_part(w, s->out_channels);
+        const int64_t row = dense ? plane : n;
+        if (!w->loaded)
+            w->step->kernels->gemm_pack_f32(w->panels, b.x, b.x_plane, 1,
+                                            (size_t)(s->heads * s->dv), (size_t)n);
+        halo_apply(w, WO, BO, part, n, 1.0f, (dense ? b.y : w->out) + part.from * row,
+                   row);
         b.x = w->out;
         b.x_plane = n;
     }
@@ -164,13 +191,17 @@ static attn_status for_parts(const struct attn_halo_worker *w,
 
 /* ---- tasks ---- */
 
-/* Computes a chunk of K and V, of Q, or of results. */
+/* Computes a chunk of K and V, of Q, or of results, or some rows of its product. */
 static attn_status run_chunk(struct attn_halo_worker *w, const attnrun_work *work,
                              int64_t task)
 {
     const struct attn_halo *s = w->s;
     const bool values = work->phase == VALUES;
     const struct attn_halo_grid *grid = values ? &s->values : &s->queries;
+    w->parts = s->parts[work->phase];
+    w->part = op_take(&task, w->parts);
+    w->loaded = w->parts > 1 && task == w->chunk;
+    w->chunk = task;
     const int64_t y = task % grid->chunks * grid->chunk_rows;
     const int64_t rows = min64(grid->chunk_rows, (values ? s->map.height : s->out_h) - y);
     open_image(w, work, task / grid->chunks);
@@ -184,8 +215,8 @@ static attn_status halo_run_block(struct attn_halo_worker *w, const attnrun_work
                                   int64_t task)
 {
     const struct attn_halo *s = w->s;
-    const int64_t part = s->heads / s->head_parts;
-    const int64_t head = op_take(&task, s->head_parts) * part,
+    const int64_t parts = s->parts[BLOCKS], part = s->heads / parts;
+    const int64_t head = op_take(&task, parts) * part,
                   column = op_take(&task, s->columns), row = op_take(&task, s->rows);
     open_image(w, work, task);
     return attn_halo_block(w, row, column, head, head + part, work);

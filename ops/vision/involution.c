@@ -17,8 +17,8 @@
  *
  * A task makes the kernels of one group for a tile of up to 128 pixels, uses them for the
  * group's channels, and goes on to the next group. Where there are few tiles, a first
- * phase makes H of all of them, and the groups are divided among tasks. Constant w2 and
- * b2 are packed as one matrix, and H gets a row of ones for b2.
+ * phase makes H of all of them, in parts of 32 pixels, and the groups are divided among
+ * tasks. Constant w2 and b2 are packed as one matrix, and H gets a row of ones for b2.
  *
  * Refused: even K, stride that does not divide h or w, sizes that disagree, kernel beside
  * w1 or w2, none of them.
@@ -47,6 +47,7 @@ static const attnrun_attr_def involution_attrs[] = {
 enum { X, W1, B1, W2, B2, KERNEL };
 enum { HIDDEN, TILES }; /* phases */
 enum { PIXELS = 128, COLUMNS = 32, ROWS = ATTN_GEMM_MC, ENOUGH_TASKS = 32 };
+enum { PART = ATTN_GEMM_NR_MAX }; /* pixels of H, whole panels of any instruction set */
 
 struct involution_state {
     struct attn_map map;
@@ -55,8 +56,9 @@ struct involution_state {
     int64_t h, w, pixels;                   /* of Y */
     int64_t tile_h, tile_w, h_blocks, w_blocks, tiles; /* tiles: of all samples */
     int64_t group_blocks, block_groups;
-    bool apart;   /* H has a phase of its own */
-    bool gathers; /* a tile's x' is not columns of x */
+    bool apart;    /* H has a phase of its own */
+    int64_t parts; /* of a tile in that phase */
+    bool gathers;  /* a tile's x' is not columns of x */
     int64_t panel_floats, gemm_floats;
 };
 
@@ -217,7 +219,9 @@ static attn_status involution_plan(attnrun_step *step)
         return op_fail_size(step, "the memory of the kernels of a tile, or of the image,",
                             "2^63 - 1 bytes");
     const int64_t first = s->apart ? s->map.channels * s->hidden : 0;
-    op_tasks(step, HIDDEN, s->apart ? s->tiles : 0, task_cost(s, first));
+    s->parts = (s->tile_h * s->tile_w + PART - 1) / PART;
+    op_tasks(step, HIDDEN, s->apart ? s->tiles * s->parts : 0,
+             task_cost(s, first) / max64(1, s->parts));
     op_tasks(step, TILES, s->tiles * s->group_blocks,
              task_cost(s, (work - first) / s->group_blocks));
     return ATTNRUN_OK;
@@ -289,9 +293,11 @@ static struct involution_tile open_tile(const attnrun_step *step,
     return t;
 }
 
-/* Gathers the tile's pixels of all channels, or the means of their squares. */
+/* Gathers the tile's pixels from … to - 1 of all channels, or the means of their squares, with the
+ * rest of their rows; returns where they begin. */
 static const float *involution_gather(const attnrun_step *step,
-                                      const struct involution_tile *t, int64_t *row)
+                                      const struct involution_tile *t, int64_t from,
+                                      int64_t to, int64_t *row)
 {
     const struct involution_state *s = t->state;
     const int64_t w = s->map.width, stride = s->stride;
@@ -300,17 +306,19 @@ static const float *involution_gather(const attnrun_step *step,
                      t->column * stride;
     *row = s->gathers ? t->pixels : s->map.pixels;
     if (!s->gathers)
-        return x;
+        return x + from;
     for (int64_t c = 0; c < s->map.channels; c++, x += s->map.pixels)
-        for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t r = from / t->columns; r * t->columns < to; r++)
             step->kernels->square_means_f32(t->rest + c * t->pixels + r * t->columns,
                                             x + r * stride * w, w, stride,
                                             (size_t)t->columns);
-    return t->rest;
+    return t->rest + from;
 }
 
-/* Computes H and a row of ones in t->panels. */
-static void run_hidden(const attnrun_step *step, const struct involution_tile *t)
+/* Computes H and a row of ones for pixels from … to - 1 in t->panels; `from` is the first one of a
+ * panel. */
+static void run_hidden(const attnrun_step *step, const struct involution_tile *t,
+                       int64_t from, int64_t to)
 {
     static const int32_t kinds[] = { -1, ATTN_EPI_RELU, ATTN_EPI_SILU, ATTN_EPI_GELU,
                                      ATTN_EPI_HARD_SWISH };
@@ -320,13 +328,13 @@ static void run_hidden(const attnrun_step *step, const struct involution_tile *t
     struct attn_gemm_f32 g = { .a = step->x[W1].data,
                                .a_row = s->map.channels,
                                .b_col = 1,
-                               .c_row = t->pixels,
+                               .c_row = to - from,
                                .m = (size_t)s->hidden,
-                               .n = (size_t)t->pixels,
+                               .n = (size_t)(to - from),
                                .k = (size_t)s->map.channels,
                                .scratch = t->gemm };
     int64_t row;
-    g.b = involution_gather(step, t, &row);
+    g.b = involution_gather(step, t, from, to, &row);
     g.b_row = row;
     float *hidden = t->rest;
     if (s->gathers)
@@ -334,10 +342,10 @@ static void run_hidden(const attnrun_step *step, const struct involution_tile *t
     g.c = hidden;
     attn_map_product(step->kernels, g, op_in_data(step, B1),
                      args->activation != ATTN_ACT_NONE ? &activation : NULL);
-    for (int64_t i = 0; i < t->pixels; i++)
-        hidden[s->hidden * t->pixels + i] = 1.0f;
-    step->kernels->gemm_pack_f32(t->panels, hidden, t->pixels, 1, (size_t)s->depth,
-                                 (size_t)t->pixels);
+    for (int64_t i = 0; i < to - from; i++)
+        hidden[s->hidden * (to - from) + i] = 1.0f;
+    step->kernels->gemm_pack_f32(t->panels + from * s->depth, hidden, to - from, 1,
+                                 (size_t)s->depth, (size_t)(to - from));
 }
 
 /* Computes the kernels of a group in t->rest. */
@@ -419,20 +427,38 @@ static void involution_run_group(const attnrun_step *step,
     step->kernels->involution_f32(&tile);
 }
 
+/* Tasks that are neighbours in a tile are one product, which reads w1 once. */
+static attn_status involution_run_hidden(const attnrun_step *step,
+                                         const attnrun_work *work)
+{
+    const struct involution_state *s = step->state;
+    for (int64_t task = work->begin, end; task < work->end; task = end) {
+        const struct involution_tile t = open_tile(step, work, task / s->parts);
+        const int64_t first = task / s->parts * s->parts;
+        end = min64(work->end, first + s->parts);
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        const int64_t from = (task - first) * PART;
+        if (from < t.pixels)
+            run_hidden(step, &t, from, min64((end - first) * PART, t.pixels));
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status involution_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct involution_state *s = step->state;
+    if (work->phase == HIDDEN)
+        return involution_run_hidden(step, work);
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t parts = work->phase == HIDDEN ? 1 : s->group_blocks;
+        const int64_t parts = s->group_blocks;
         const struct involution_tile t = open_tile(step, work, task / parts);
         const int64_t from = task % parts * s->block_groups;
-        int64_t to = min64(from + s->block_groups, s->groups);
-        if (work->phase == HIDDEN)
-            to = from;
+        const int64_t to = min64(from + s->block_groups, s->groups);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (work->phase == HIDDEN || (s->hidden > 0 && !s->apart))
-            run_hidden(step, &t);
+        if (s->hidden > 0 && !s->apart)
+            run_hidden(step, &t, 0, t.pixels);
         for (int64_t g = from; g < to; g++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
