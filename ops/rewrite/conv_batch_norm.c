@@ -7,8 +7,9 @@
  * Mul by a number is treated in the same way, and so is Mul followed by Add of a number:
  * W' = W * s, B' = B * s + shift. Weights in f16 or bf16 keep their type: Conv becomes
  * FusedConv with S = s. A ConvTranspose has no such form. The weights of a Conv that gives one
- * pixel become f32, since gates are read from such a Conv. In: the nodes. Out: one node, new
- * weights of the same size. */
+ * pixel become f32, since gates are read from such a Conv. An Add of a constant that has one
+ * number for each channel becomes the bias, as PaddlePaddle's exporter writes it; the weights stay.
+ * In: the nodes. Out: one node, new weights of the same size. */
 #include <math.h>
 
 #include "../../runtime/poll.h"
@@ -205,15 +206,62 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv, in
     return ATTNRUN_OK;
 }
 
+/* Whether a constant has one number for each channel of maps of this rank. */
+static bool is_by_channel(const struct attn_graph *graph, int32_t value, int32_t rank,
+                          int64_t channels)
+{
+    if (value < 0 || !match_is_constant(graph, value))
+        return false;
+    const attnrun_tensor *t = &graph->values[value].data;
+    if (t->dtype != ATTNRUN_F32 || t->rank > rank || t->rank < rank - 1)
+        return false;
+    for (int32_t i = 0; i < t->rank; i++)
+        if (t->dims[i] != (i + rank - t->rank == 1 ? channels : 1))
+            return false;
+    return true;
+}
+
+/* Makes an Add behind a Conv its bias. */
+static attn_status try_bias(struct attn_graph *graph, struct attn_node *conv, int axis,
+                            int32_t *applied)
+{
+    struct attn_node *add = attn_match_user(graph, conv, "Add");
+    if (add == NULL || !attn_match_is_f32(graph, conv->out[0]) ||
+        !match_is_constant(graph, conv->in[1]))
+        return ATTNRUN_OK;
+    const attnrun_tensor *w = &graph->values[conv->in[1]].data;
+    struct norm norm = { .channels = w->rank > axis ? w->dims[axis] : 0 };
+    const int32_t other = attn_match_other(add, conv->out[0]);
+    if (w->rank < 3 || !read_conv_bias(graph, conv, &norm) ||
+        !is_by_channel(graph, other, w->rank, norm.channels) ||
+        !attn_match_same_shape(graph, conv->out[0], add->out[0]))
+        return ATTNRUN_OK;
+    int32_t in[3] = { conv->in[0], conv->in[1], -1 };
+    void *bias;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 1, &norm.channels, &in[2], &bias));
+    memcpy(bias, graph->values[other].data.data, (size_t)norm.channels * sizeof(float));
+    for (int64_t c = 0; norm.conv_bias != NULL && c < norm.channels; c++)
+        ((float *)bias)[c] += norm.conv_bias[c];
+    struct attn_node *made;
+    TRY(attn_match_make(graph, conv, "", conv->pub.op_type, 3, in, add->out[0],
+                        conv->n_attrs, conv->attrs, &made));
+    attn_match_replace(graph, add->out[0], made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
 static attn_status run_conv_batch_norm(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
-        if (node_is(node, "Conv"))
-            TRY(try_conv(graph, node, 0, applied));
-        else if (node_is(node, "ConvTranspose") && attn_match_int(node, "group", 1) == 1)
-            TRY(try_conv(graph, node, 1, applied));
+        const int axis = node_is(node, "Conv") ? 0 : 1;
+        if (axis == 1 &&
+            (!node_is(node, "ConvTranspose") || attn_match_int(node, "group", 1) != 1))
+            continue;
+        TRY(try_conv(graph, node, axis, applied));
+        if (graph->nodes[n] == node)
+            TRY(try_bias(graph, node, axis, applied));
     }
     return ATTNRUN_OK;
 }

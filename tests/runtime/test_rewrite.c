@@ -67,7 +67,7 @@ static void write_constants(struct onnx_writer *w)
                     { "s4", "4" },        { "s4111", "4,1,1" }, { "row7", "7" },
                     { "col6", "6,1" },    { "se1", "2,4" },     { "se2", "4,2" },
                     { "w5", "4,5,3,3" },  { "ws", "1,2,3,3" },  { "img1", "1,4,9,9" },
-                    { "sel", "2,4,2" },   { "sw1", "1,2" } };
+                    { "sel", "2,4,2" },   { "sw1", "1,2" },     { "c1411", "1,4,1,1" } };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         fill_floats(&seed, data, 4 * 81);
         onnx_constant(w, tensors[i].name, ATTNRUN_F32, tensors[i].dims, data);
