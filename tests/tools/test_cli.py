@@ -103,7 +103,8 @@ class Cli(unittest.TestCase):
         run = json.loads(self.ok(path, "--json"))
         self.assertEqual([i["shape"][1] for i in run["inputs"]], [80, 48])
         path = cli_models.never(self.dir / "never.onnx")
-        self.fails(5, r"Concat.*made-up sizes fits.*--set S=\.\.\. --set W=\.\.\., or -i", path)
+        self.fails(5, r"Concat.*sizes were tried, and none fits.*--set S=\.\.\. --set W=\.\.\., "
+                      r"or with -i", path)
         self.fails(5, r"Concat[^;]*$", "run", path, "--set=S=1", "--set=W=1")
 
     def test_outputs_of_made_up_inputs_that_are_not_finite(self):
@@ -219,6 +220,14 @@ class Cli(unittest.TestCase):
         out = self.ok("check", self.dir / "folders" / "bad", "--atol", "2")
         self.assertRegex(out, "max abs 1.00e.00 .*\n1 passed, 0 failed\n$")
         self.fails(2, "nothing to check", "check", self.dir / "folders", "--filter", "zzz")
+
+    def test_check_of_broken_folders(self):
+        y = numpy.maximum(self.x, 0)
+        for name, file, words in (("empty", "input_0.pb", "the file is empty"),
+                                  ("more", "input_1.pb", "input_1.pb, but the model has 1 input")):
+            data = self.make_test_folder(f"../broken/{name}", y) / "test_data_set_0"
+            (data / file).write_bytes(b"")
+            self.assertIn(words, attnrun("check", self.dir / "broken" / name).stdout)
 
     def test_plan_of_many_workers(self):
         def plan(*more):
@@ -463,7 +472,7 @@ class Cli(unittest.TestCase):
                 self.fails(5, pattern, "run", self.relu, *arguments)
         self.fails(5, r"SHAPE: node 'product' \(MatMul\)", "run", self.matmul, "-i",
                    f"a={self.x_file}", "-i", f"b={self.x_file}")
-        self.fails(5, "input 'b' is not given", "run", self.matmul, "-i", f"a={self.x_file}")
+        self.fails(5, "input 'b' is not given\n", "run", self.matmul, "-i", f"a={self.x_file}")
         self.ok("run", self.matmul, "-q", "-i", f"a={self.x_file}", "-i", "b=random")
         self.ok("run", self.embedding, "-q", "-i", "ids=[[1,2]]")  # the mask is of ones
         self.fails(5, "does not fit i64", "run", self.embedding, "-i", "ids=[[1.5]]")

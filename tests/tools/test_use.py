@@ -372,6 +372,19 @@ class Use(unittest.TestCase):
         said = self.refused(5, "run", self.matmul, "-i", "a=[[1,2,3]]", "-i", "b=[[1,2]]")
         self.assertIn("hint: symbol K was bound to 3 by input 'a' and to 1 by input 'b'", said)
 
+    def test_errors_name_the_operator_of_the_file_where_maps_are_in_blocks(self):
+        path = cli_models.save(
+            self.dir / "pool.onnx",
+            [helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+             helper.make_node("MaxPool", ["c"], ["m"], kernel_shape=[2, 2], name="pool"),
+             helper.make_node("Conv", ["m", "v"], ["y"], pads=[1, 1, 1, 1])],
+            [("x", TensorProto.FLOAT, [1, 16, "H", "W"])], [("y", TensorProto.FLOAT, None)],
+            [("w", numpy.ones((32, 16, 3, 3), "f")), ("v", numpy.ones((32, 32, 3, 3), "f"))])
+        self.assertIn("BlockedPool", self.ok("inspect", path, "--layers"))
+        said = self.refused(5, "run", path, "--set", "H=1", "--set", "W=1")
+        self.assertIn("'pool' (MaxPool)", said)
+        self.assertNotIn("Blocked", said)
+
     def test_errors_as_json(self):
         for code, status, words in ((5, "SHAPE", ["run", self.matmul, "-i", "a=[[1,2,3]]",
                                                   "-i", "b=[[1,2]]"]),

@@ -78,15 +78,23 @@ static attnrun_status read_tolerance(const struct cli *cli, const char *folder,
     return ATTNRUN_OK;
 }
 
-/* Reads <folder>/<kind>_<index>.pb; *found says whether there is one. */
+static attnrun_status find_numbered(const char *folder, const char *word, int32_t index,
+                                    char *path, bool *found)
+{
+    char name[48];
+    snprintf(name, sizeof name, "%s_%d.pb", word, index);
+    TRY(file_join(path, PATH_BYTES, folder, name));
+    *found = file_exists(path);
+    return ATTNRUN_OK;
+}
+
+/* Reads <folder>/<word>_<index>.pb; *found says whether there is one. */
 static attnrun_status read_numbered(struct cli *cli, const char *folder, const char *word,
                                     int32_t index, int32_t kind, struct held *held,
                                     bool *found)
 {
-    char path[PATH_BYTES], name[48];
-    snprintf(name, sizeof name, "%s_%d.pb", word, index);
-    TRY(file_join(path, sizeof path, folder, name));
-    *found = file_exists(path);
+    char path[PATH_BYTES];
+    TRY(find_numbered(folder, word, index, path, found));
     return *found ? file_read_pb(cli->runtime, path, kind, held) : ATTNRUN_OK;
 }
 
@@ -95,7 +103,7 @@ static attnrun_status set_inputs(struct cli *cli, attnrun_context *context,
                                  struct held *inputs, int32_t n)
 {
     bool found;
-    struct held more = { 0 };
+    char path[PATH_BYTES];
     for (int32_t i = 0; i < n; i++) {
         attnrun_value_info info = { .struct_size = sizeof info };
         TRY_LIB(attnrun_model_input(model, i, &info));
@@ -104,8 +112,7 @@ static attnrun_status set_inputs(struct cli *cli, attnrun_context *context,
         if (found)
             TRY_LIB(attnrun_set_input(context, i, &inputs[i].tensor));
     }
-    TRY(read_numbered(cli, folder, "input", n, ATTNRUN_TENSOR, &more, &found));
-    held_free(&more);
+    TRY(find_numbered(folder, "input", n, path, &found));
     if (found)
         return tool_fail(ATTNRUN_E_INPUT, "there is an input_%d.pb, but the model has %s",
                          n, tool_plural(n, "input"));

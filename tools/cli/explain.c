@@ -1,16 +1,40 @@
 /* explain.c - a failure in the words of who gave the inputs.
  *
  * In: the error recorded last, of planning or running with these inputs. Out: the same error;
- * where a fused node failed, that of the operator of the file, which a second load without
- * fusion finds; and a hint with the sizes of the inputs or the symbol that two of them bind
- * differently. */
+ * where a node failed that a rewrite pass wrote, that of the operator of the file, which a
+ * second load without fusion finds; and a hint with the sizes of the inputs or the symbol that
+ * two of them bind differently. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "job.h"
 
-/* The nodes that rewrite passes write (domain attnrun.fused). */
-static bool is_fused(const char *op_type) { return strncmp(op_type, "Fused", 5) == 0; }
+static bool is_imported(const struct inputs *inputs, const char *domain)
+{
+    for (int32_t i = 0; i < inputs->model_info.n_opsets; i++) {
+        const char *imported;
+        int64_t version;
+        if (attnrun_model_opset(inputs->model, i, &imported, &version) == ATTNRUN_OK &&
+            strcmp(imported, domain) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether a rewrite pass wrote the node: the operator is in no domain that the file imports. */
+static bool is_rewritten(const struct inputs *inputs, const char *op_type)
+{
+    const attnrun_op_def *op;
+    bool known = false;
+    for (int32_t i = 0; (op = attnrun_get_op(inputs->cli->runtime, i)) != NULL; i++) {
+        if (strcmp(op->name, op_type) != 0)
+            continue;
+        known = true;
+        if (is_imported(inputs, op->domain))
+            return false;
+    }
+    return known;
+}
 
 static attnrun_status run_unfused(const struct inputs *inputs, attnrun_model *model,
                                   bool run)
@@ -73,7 +97,7 @@ void explain_failure(const struct inputs *inputs, bool run)
     int32_t code = attnrun_status_exit(tool_error.status);
     if (code != 5 && code != 7)
         return;
-    if (is_fused(tool_error.op_type) && !inputs->cli->no_fusion)
+    if (!inputs->cli->no_fusion && is_rewritten(inputs, tool_error.op_type))
         name_operator(inputs, run);
     if (inputs->conflict[0] != 0)
         tool_hint("%s", inputs->conflict);

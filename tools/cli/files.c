@@ -18,6 +18,10 @@ attnrun_status file_read_pb(attnrun_runtime *runtime, const char *path, int32_t 
     int64_t bytes;
     TRY(file_read_all(path, MAX_PB_BYTES, &data, &bytes));
     attnrun_tensor *tensor = NULL;
+    if (bytes == 0 && kind == ATTNRUN_TENSOR) {
+        free(data);
+        return tool_fail(ATTNRUN_E_PARSE, "%s: the file is empty", tool_path(path));
+    }
     attnrun_status status =
         attnrun_tensor_from_pb(runtime, data, (uint64_t)bytes, kind, &tensor, NULL);
     free(data);

@@ -35,7 +35,7 @@ static void overwrite(struct input *input)
 
 /* Who gives some inputs wants an answer about them: no other one may be random unasked.
  */
-static attnrun_status check_asked(const struct inputs *inputs, const struct input *input)
+static attnrun_status check_asked(struct inputs *inputs, const struct input *input)
 {
     uint32_t answers = CLI_RUN | CLI_CHECK;
     if (!inputs->some_given || !input->random || input->value != NULL ||
@@ -43,6 +43,7 @@ static attnrun_status check_asked(const struct inputs *inputs, const struct inpu
         return ATTNRUN_OK;
     tool_fail(ATTNRUN_E_INPUT, "input '%s' is not given", tool_quote(input->info.name));
     tool_hint("-i %s=random generates values", tool_quote(input->info.name));
+    inputs->guessed = false; /* other sizes would change nothing */
     return ATTNRUN_E_INPUT;
 }
 

@@ -149,11 +149,13 @@ void sizes_explain(const struct inputs *inputs)
     if (inputs->sizes.tries == 0)
         return;
     for (int64_t i = 0; i < inputs->n_symbols && n < sizeof names - 120; i++)
-        if (!inputs->symbols[i].set && !inputs->symbols[i].bound)
+        if (!inputs->symbols[i].bound)
             n += (size_t)snprintf(names + n, sizeof names - n, " --set %s=...",
                                   tool_quote(inputs->symbols[i].name));
     size_t used = strlen(out);
-    snprintf(out + used, room - used,
-             "; none of %d made-up sizes fits: give the right ones with%s, or -i",
-             inputs->sizes.tries + 1, names);
+    snprintf(
+        out + used, room - used,
+        "; %d made-up sizes were tried, and none fits: give the right ones with%s, or "
+        "with -i",
+        inputs->sizes.tries + 1, names);
 }

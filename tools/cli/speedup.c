@@ -100,6 +100,12 @@ static const char *limit_of(const struct speedup_loss *loss)
     return loss->uneven >= loss->barriers ? "the longest tasks" : "barriers";
 }
 
+/* The number that was asked for is one of the usual ones: said once. */
+static bool is_repeated(const struct speedup *speedup, int i)
+{
+    return i > 0 && speedup->threads[i] == speedup->threads[0];
+}
+
 void speedup_print(const struct speedup *speedup)
 {
     printf("\nphases, with estimated times\n"
@@ -119,10 +125,11 @@ void speedup_print(const struct speedup *speedup)
            "%9s %9s %11s %13s %9s  %s\n",
            "threads", "at most", "one thread", "longest tasks", "barriers", "limited by");
     for (int i = 0; i < SPEEDUP_COUNTS; i++)
-        printf("%9" PRId64 " %8.2fx %11.0f %13.0f %9.0f  %s\n", speedup->threads[i],
-               speedup->bound[i], speedup->loss[i].serial / 1e3,
-               speedup->loss[i].uneven / 1e3, speedup->loss[i].barriers / 1e3,
-               limit_of(&speedup->loss[i]));
+        if (!is_repeated(speedup, i))
+            printf("%9" PRId64 " %8.2fx %11.0f %13.0f %9.0f  %s\n", speedup->threads[i],
+                   speedup->bound[i], speedup->loss[i].serial / 1e3,
+                   speedup->loss[i].uneven / 1e3, speedup->loss[i].barriers / 1e3,
+                   limit_of(&speedup->loss[i]));
 }
 
 void speedup_json(const struct speedup *speedup, struct json *json)
@@ -143,6 +150,8 @@ void speedup_json(const struct speedup *speedup, struct json *json)
     json_close(json, ']');
     json_open(json, "speedup", '[');
     for (int i = 0; i < SPEEDUP_COUNTS; i++) {
+        if (is_repeated(speedup, i))
+            continue;
         json_open(json, NULL, '{');
         json_int(json, "threads", speedup->threads[i]);
         json_real(json, "max_ratio", speedup->bound[i]);
