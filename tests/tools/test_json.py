@@ -90,6 +90,18 @@ class Json(unittest.TestCase):
         self.assertEqual(faults(value, SCHEMA), [], arguments)
         return value
 
+    def test_numbers_of_floats_are_short(self):
+        op = self.json("ops", "LayerNormalization")["ops"][0]
+        self.assertEqual({a["name"]: a.get("default") for a in op["attributes"]}["epsilon"], 1e-05)
+        path = cli_models.save(
+            self.dir / "leaky.onnx",
+            [helper.make_node("LeakyRelu", ["x"], ["y"], alpha=0.1)],
+            [("x", TensorProto.FLOAT, [2])], [("y", TensorProto.FLOAT, [2])])
+        layer = self.json("inspect", path, "--layers")["layers"][0]
+        self.assertEqual(layer["attributes"]["alpha"], 0.1)
+        output = self.json("run", path, "-i", "x=[0.1,0.7]")["outputs"][0]
+        self.assertEqual((output["min"], output["max"]), (0.1, 0.7))
+
     def test_each_command(self):
         numpy.save(self.dir / "x.npy", numpy.ones((2, 3), "f"))
         self.json("run", self.embedding, "--profile", "-n", 3)
@@ -97,6 +109,8 @@ class Json(unittest.TestCase):
         self.json("plan", self.embedding)
         plan = self.json("plan", self.embedding, "--threads", 2, "--set", "S=4096")
         self.assertEqual([s["threads"] for s in plan["speedup"]], [2, 8, 16, 64])
+        usual = self.json("plan", self.embedding, "--threads", 16)["speedup"]
+        self.assertEqual([s["threads"] for s in usual], [16, 8, 64])
         for bound in plan["speedup"]:
             self.assertTrue(1 <= bound["max_ratio"] <= bound["threads"], bound)
         self.json("inspect", self.embedding, "--layers", "--weights")

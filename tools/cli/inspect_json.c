@@ -130,7 +130,7 @@ static void json_attribute(struct json *json, const attnrun_attribute_info *a)
     if (a->kind == ATTNRUN_ATTR_INT)
         json_int(json, a->name, a->i);
     else if (a->kind == ATTNRUN_ATTR_FLOAT)
-        json_real(json, a->name, a->f);
+        json_real_of(json, a->name, a->f, ATTNRUN_F32);
     else if (a->kind == ATTNRUN_ATTR_STRING) {
         json_key(json, a->name);
         json_string(json, a->s.data, a->s.n);
@@ -140,7 +140,7 @@ static void json_attribute(struct json *json, const attnrun_attribute_info *a)
         for (int64_t i = 0; a->kind == ATTNRUN_ATTR_INTS && i < a->ints.n; i++)
             json_int(json, NULL, a->ints.v[i]);
         for (int64_t i = 0; a->kind == ATTNRUN_ATTR_FLOATS && i < a->floats.n; i++)
-            json_real(json, NULL, (double)a->floats.v[i]);
+            json_real_of(json, NULL, (double)a->floats.v[i], ATTNRUN_F32);
         for (int64_t i = 0; a->kind == ATTNRUN_ATTR_STRINGS && i < a->strings.n; i++) {
             json_key(json, NULL);
             json_string(json, a->strings.v[i].data, a->strings.v[i].n);

@@ -80,7 +80,7 @@ static void json_default(struct json *json, const attnrun_attr_def *attr)
         break;
     case ATTNRUN_ATTR_FLOAT:
         if ((attr->flags & ATTNRUN_ATTR_REQUIRED) == 0 && isfinite(attr->float_default))
-            json_real(json, "default", (double)attr->float_default);
+            json_real_of(json, "default", (double)attr->float_default, ATTNRUN_F32);
         break;
     case ATTNRUN_ATTR_STRING:
         if (attr->text != NULL)

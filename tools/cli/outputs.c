@@ -231,6 +231,8 @@ static attnrun_status json_one(void *user, const char *name, const attnrun_tenso
     struct json *json = to->json;
     struct summary s;
     char digest[24];
+    const bool wide = tensor->dtype == ATTNRUN_F64 || !value_is_float(tensor->dtype);
+    const int32_t dtype = wide ? ATTNRUN_F64 : ATTNRUN_F32;
     json_open(json, NULL, '{');
     json_text(json, "name", name);
     json_text(json, "kind", value_kind_name(tensor->kind));
@@ -239,8 +241,8 @@ static attnrun_status json_one(void *user, const char *name, const attnrun_tenso
     if (tensor->kind == ATTNRUN_TENSOR) {
         summarize(tensor, &s);
         json_real(json, "mean", s.has_numbers ? s.mean : (double)NAN);
-        json_real(json, "min", s.has_numbers ? s.min : (double)NAN);
-        json_real(json, "max", s.has_numbers ? s.max : (double)NAN);
+        json_real_of(json, "min", s.has_numbers ? s.min : (double)NAN, dtype);
+        json_real_of(json, "max", s.has_numbers ? s.max : (double)NAN, dtype);
         json_int(json, "nan_count", s.nan);
         json_int(json, "infinite_count", s.infinite);
         snprintf(digest, sizeof digest, "%016" PRIx64, s.digest);

@@ -109,10 +109,15 @@ void json_words(struct json *json, const char *key, const char *text,
     putc(']', json->out);
 }
 
-void json_real(struct json *json, const char *key, double value)
+void json_real_of(struct json *json, const char *key, double value, int32_t dtype)
 {
     begin_item(json, key);
-    json_number(json, value, ATTNRUN_F64);
+    json_number(json, value, dtype);
+}
+
+void json_real(struct json *json, const char *key, double value)
+{
+    json_real_of(json, key, value, ATTNRUN_F64);
 }
 
 void json_ms(struct json *json, const char *key, double ms)

@@ -18,7 +18,9 @@ void json_close(struct json *json, char bracket);                 /* '}' or ']' 
 void json_text(struct json *json, const char *key, const char *value);
 void json_int(struct json *json, const char *key, int64_t value);
 void json_real(struct json *json, const char *key, double value); /* null if not finite */
-void json_ms(struct json *json, const char *key, double ms);      /* in steps of a ps */
+/* The same for a number of another float type, as short as that type reads back the same. */
+void json_real_of(struct json *json, const char *key, double value, int32_t dtype);
+void json_ms(struct json *json, const char *key, double ms); /* in steps of a ps */
 void json_bool(struct json *json, const char *key, bool value);
 /* What stands before a value; json_raw and its kin then write the value itself. */
 void json_key(struct json *json, const char *key);

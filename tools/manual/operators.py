@@ -105,7 +105,9 @@ def of_name(folder, pattern, name):
 def operand_rows(operands, shape):
     for x in operands:
         marks = [word for word in ("optional", "variadic") if x[word]]
-        yield f"| `{x['name']}` | {x['type']} | `{shape[x['name']]}` | {', '.join(marks)} |"
+        form = shape[x["name"]]
+        form = f"`{form}`" if form.startswith("(") else form
+        yield f"| `{x['name']}` | {x['type']} | {form} | {', '.join(marks)} |"
 
 
 def default_of(attribute):
@@ -119,7 +121,7 @@ def default_of(attribute):
 def prose(text, names=()):
     """Sentences of a comment, as Markdown shows them; `names` keep their letters."""
     text = re.sub(r"([*<\[])", r"\\\1", text)
-    word = re.match(r"[a-z]{2,}(?![\w.^])", text)
+    word = re.match(r"[a-z]{2,}(?![\w.^:])", text)
     return text[:1].upper() + text[1:] if word and word[0] not in names else text
 
 
