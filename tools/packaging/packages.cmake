@@ -69,7 +69,5 @@ foreach(component IN LISTS CPACK_COMPONENTS_ALL)
     DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${component})
 endforeach()
 install(FILES LICENSE COMPONENT license DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/attnrun)
-install(FILES tools/packaging/overrides RENAME libattnrun-dev COMPONENT libattnrun-dev
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/lintian/overrides)
 
 include(CPack)
