@@ -8,7 +8,7 @@
  *     runtime, model        shared owners: copies hold the same object
  *     context               one run at a time: the owner of plans, arena, states
  *
- *   attnrun::context run(attnrun::model("model.onnx"));
+ *   attnrun::context run{attnrun::model("model.onnx")};
  *   std::vector<float> x(6), y(6);
  *   run.set_input("x", attnrun::tensor::of(x, {2, 3}));
  *   run.set_output("y", attnrun::tensor::of(y, {2, 3}));   // written in place

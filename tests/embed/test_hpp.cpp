@@ -189,14 +189,22 @@ void test_threads(const attnrun::model &model)
         EXPECT(g);
 }
 
+/* As README.md writes it: with parentheses a path that is no literal would declare a function. */
+void test_a_path_that_is_no_literal(char **arguments)
+{
+    THROWS(ATTNRUN_E_PARSE, "expected an ONNX model",
+           attnrun::context net{attnrun::model(arguments[0])});
+}
+
 } // namespace
 
-int main()
+int main(int, char **arguments)
 {
     const std::vector<unsigned char> bytes = write_model();
     const attnrun::runtime runtime;
     const attnrun::model model = attnrun::model::of_bytes(runtime, bytes);
     test_a_run(model);
+    test_a_path_that_is_no_literal(arguments);
     test_plans(model);
     test_errors(model);
     test_owners(bytes);
