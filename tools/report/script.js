@@ -573,8 +573,10 @@ function growth() {
         "memory grow with the symbolic dimension S.";
     return;
   }
-  at("growth-text").textContent = `The symbolic dimension is ${sweep.symbol}. ` + (dense ?
-    "The dashed line shows the same model without fusion, where attention stores its scores." : "");
+  const attention = layers.some(node => pattern_of(node) !== null);
+  at("growth-text").textContent = `The symbolic dimension is ${sweep.symbol}.` + (dense ?
+    " The dashed line shows the same model without fusion" +
+    (attention ? ", where attention stores its scores." : ".") : "");
   for (const [key, title, text] of [["median_ms", "Median time", ms],
                                     ["arena_bytes", "Arena", bytes]]) {
     const lines = [sweep.rows, dense ? dense.rows : []].map(rows =>
