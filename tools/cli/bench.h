@@ -40,9 +40,11 @@ attnrun_status bench_concurrent(struct job *job, int64_t n_contexts, int64_t n,
 struct node_table {
     struct node_row *rows;
     int64_t n, capacity;
-    double ms;
+    int64_t at;  /* of the next node, in a run after the first */
+    double ms;   /* of all nodes */
     bool failed; /* no memory */
 };
+/* The shortest time of each node in a few runs. */
 attnrun_status node_table_run(struct job *job, struct node_table *table);
 /* Shares are of the machine's peak and bandwidth with all threads; 0: not known. */
 void node_table_print(const struct node_table *table, double peak_gflops,

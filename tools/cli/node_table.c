@@ -1,4 +1,4 @@
-/* node_table.c - the nodes of one run: time, operations, bytes, and how near they come to what
+/* node_table.c - the nodes of a few runs: time, operations, bytes, and how near they come to what
  * the machine can do.
  *
  * In: a job that has run. Out: a row a node in the order of execution, as JSON, or a table of
@@ -11,7 +11,7 @@
 #include "bench.h"
 #include "screen.h"
 
-enum { TABLE_ROWS = 20 };
+enum { TABLE_ROWS = 20, TABLE_RUNS = 5, TABLE_MS = 1000 };
 
 struct node_row {
     int32_t index, threads;
@@ -42,18 +42,39 @@ static void table_add_node(void *user, const attnrun_node_profile *node)
                               .name = strdup(node->name),
                               .op_type = strdup(node->op_type) };
     table->failed = table->failed || row->name == NULL || row->op_type == NULL;
-    table->ms += row->ms;
+}
+
+/* Another process may take the CPU during a node of one run, but hardly during the same node of
+ * each. Where data makes a run compute other nodes, the rest of it does not count. */
+static void table_time_node(void *user, const attnrun_node_profile *node)
+{
+    struct node_table *table = user;
+    struct node_row *row = table->at < table->n ? &table->rows[table->at++] : NULL;
+    const double ms = (double)node->ns / 1e6;
+    if (row == NULL || row->index != node->node_index)
+        table->at = table->n;
+    else if (ms < row->ms)
+        row->ms = ms;
 }
 
 attnrun_status node_table_run(struct job *job, struct node_table *table)
 {
-    const attnrun_run_options options = { .struct_size = sizeof options,
-                                          .on_node = table_add_node,
-                                          .profile_user = table };
-    TRY(cli_run_context(job->cli, job->context, &options));
-    if (table->failed)
-        return tool_fail(ATTNRUN_E_MEMORY, "no memory for the figures of the nodes");
-    return states_rewind(job, job->context);
+    const double start = cli_now_ms();
+    attnrun_run_options options = { .struct_size = sizeof options,
+                                    .on_node = table_add_node,
+                                    .profile_user = table };
+    for (int i = 0; i < TABLE_RUNS && (i == 0 || cli_now_ms() - start < TABLE_MS); i++) {
+        table->at = 0;
+        TRY(cli_run_context(job->cli, job->context, &options));
+        if (table->failed)
+            return tool_fail(ATTNRUN_E_MEMORY, "no memory for the figures of the nodes");
+        TRY(states_rewind(job, job->context));
+        options.on_node = table_time_node;
+    }
+    table->ms = 0;
+    for (int64_t i = 0; i < table->n; i++)
+        table->ms += table->rows[i].ms;
+    return ATTNRUN_OK;
 }
 
 static int by_time(const void *a, const void *b)

@@ -88,7 +88,7 @@ static void print_memory(const struct job *job, const attnrun_runtime_info *runt
         line_add(&line, " (peak at %s)",
                  tool_quote(plan->peak_node[0] != 0 ? plan->peak_node : plan->peak_op));
     if (plan->n_dynamic_steps > 0)
-        line_add(&line, " and that of %s whose shapes are known at run",
+        line_add(&line, ", and memory for %s with shapes known only at run",
                  tool_plural(plan->n_dynamic_steps, "node"));
     screen_text("memory", TITLE, line.text);
     screen_line("with", TITLE, "%s, %s, BLAS %s", tool_plural(runtime->threads, "thread"),

@@ -14,9 +14,17 @@
 enum { WIDTH = 1200, HEIGHT = 720, LEFT = 90, TOP = 60, BOTTOM = 50, RIGHT = 230 };
 enum { LEGEND_ROWS = 12, LABELS = 8, ROW = 18 };
 
+/* An operator that makes blocks, or scratch: bytes of its blocks times the steps that they live. */
+struct maker {
+    const attnrun_plan_block *block;
+    double weight;
+};
+
 struct drawing {
     struct output_file file;
-    double steps, bytes; /* of the axes */
+    double steps, bytes;  /* of the axes */
+    struct maker *makers; /* those of most bytes first */
+    int64_t n_makers;
 };
 
 static void svg_put(struct drawing *drawing, const char *format, ...) TOOL_PRINTF(2, 3);
@@ -65,13 +73,62 @@ static double y_of(const struct drawing *drawing, double offset)
     return HEIGHT - BOTTOM - offset / drawing->bytes * (HEIGHT - TOP - BOTTOM);
 }
 
-/* A colour by the operator that made the block; scratch is grey. */
-static int hue_of(const char *op_type)
+/* ---- makers of blocks, and their colours ---- */
+
+static bool is_scratch(const attnrun_plan_block *b)
 {
-    unsigned hash = 5381;
-    for (; *op_type != 0; op_type++)
-        hash = hash * 33 + (unsigned char)*op_type;
-    return (int)(hash % 360);
+    return strcmp(b->name, "scratch") == 0;
+}
+
+static int compare_makers(const attnrun_plan_block *a, const attnrun_plan_block *b)
+{
+    if (is_scratch(a) != is_scratch(b))
+        return is_scratch(a) ? 1 : -1;
+    return is_scratch(a) ? 0 : strcmp(a->op_type, b->op_type);
+}
+
+static int by_maker(const void *a, const void *b)
+{
+    return compare_makers(((const struct maker *)a)->block,
+                          ((const struct maker *)b)->block);
+}
+
+static int by_weight(const void *a, const void *b)
+{
+    const double x = ((const struct maker *)a)->weight,
+                 y = ((const struct maker *)b)->weight;
+    return (x < y) - (x > y);
+}
+
+/* The makers, those of most bytes first; their number. */
+static int64_t find_makers(const attnrun_plan_block *blocks, int64_t n,
+                           struct maker *makers)
+{
+    int64_t found = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const attnrun_plan_block *b = &blocks[i];
+        makers[i].block = b;
+        makers[i].weight = (double)b->bytes * (b->last_step - b->first_step + 1);
+    }
+    qsort(makers, (size_t)n, sizeof *makers, by_maker);
+    for (int64_t i = 0; i < n; i++)
+        if (found > 0 && compare_makers(makers[found - 1].block, makers[i].block) == 0)
+            makers[found - 1].weight += makers[i].weight;
+        else
+            makers[found++] = makers[i];
+    qsort(makers, (size_t)found, sizeof *makers, by_weight);
+    return found;
+}
+
+/* The colour of the operator that made the block: 137 degrees from that of the one before it, so
+ * that those of the legend are far from each other. Scratch is grey. */
+static void put_colour(struct drawing *drawing, const attnrun_plan_block *b)
+{
+    int64_t i = 0;
+    while (i < drawing->n_makers - 1 && compare_makers(drawing->makers[i].block, b) != 0)
+        i++;
+    svg_put(drawing, "hsl(%d,%d%%,%d%%)", (int)((70 + 137 * i) % 360),
+            is_scratch(b) ? 0 : 60, is_scratch(b) ? 62 : 72);
 }
 
 static void draw_block(struct drawing *drawing, const attnrun_plan_block *b)
@@ -79,13 +136,10 @@ static void draw_block(struct drawing *drawing, const attnrun_plan_block *b)
     double x = x_of(drawing, b->first_step), right = x_of(drawing, b->last_step + 1.0);
     double top = y_of(drawing, (double)(b->offset + b->bytes));
     double bottom = y_of(drawing, (double)b->offset);
-    bool scratch = strcmp(b->name, "scratch") == 0;
-    svg_put(
-        drawing,
-        "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"hsl(%d,%d%%,"
-        "%d%%)\"><title>",
-        x, top, right - x, bottom - top, hue_of(b->op_type), scratch ? 0 : 60,
-        scratch ? 62 : 72);
+    svg_put(drawing, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"",
+            x, top, right - x, bottom - top);
+    put_colour(drawing, b);
+    svg_put(drawing, "\"><title>");
     svg_put_text(drawing, tool_quote(b->name));
     svg_put(drawing, " (");
     svg_put_text(drawing, tool_quote(b->op_type));
@@ -140,78 +194,22 @@ static void draw_axes(struct drawing *drawing)
 
 /* ---- what stands beside: the operators, and the blocks of the peak ---- */
 
-static bool is_scratch(const attnrun_plan_block *b)
-{
-    return strcmp(b->name, "scratch") == 0;
-}
-
-/* An operator that makes blocks, or scratch: bytes of its blocks times the steps that they live. */
-struct maker {
-    const attnrun_plan_block *block;
-    double weight;
-};
-
-static int compare_makers(const attnrun_plan_block *a, const attnrun_plan_block *b)
-{
-    if (is_scratch(a) != is_scratch(b))
-        return is_scratch(a) ? 1 : -1;
-    return is_scratch(a) ? 0 : strcmp(a->op_type, b->op_type);
-}
-
-static int by_maker(const void *a, const void *b)
-{
-    return compare_makers(((const struct maker *)a)->block,
-                          ((const struct maker *)b)->block);
-}
-
-static int by_weight(const void *a, const void *b)
-{
-    const double x = ((const struct maker *)a)->weight,
-                 y = ((const struct maker *)b)->weight;
-    return (x < y) - (x > y);
-}
-
-/* The makers, those of most bytes first; their number. */
-static int64_t find_makers(const attnrun_plan_block *blocks, int64_t n,
-                           struct maker *makers)
-{
-    int64_t found = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const attnrun_plan_block *b = &blocks[i];
-        makers[i].block = b;
-        makers[i].weight = (double)b->bytes * (b->last_step - b->first_step + 1);
-    }
-    qsort(makers, (size_t)n, sizeof *makers, by_maker);
-    for (int64_t i = 0; i < n; i++)
-        if (found > 0 && compare_makers(makers[found - 1].block, makers[i].block) == 0)
-            makers[found - 1].weight += makers[i].weight;
-        else
-            makers[found++] = makers[i];
-    qsort(makers, (size_t)found, sizeof *makers, by_weight);
-    return found;
-}
-
-static double draw_legend(struct drawing *drawing, const attnrun_plan_block *blocks,
-                          int64_t n)
+static double draw_legend(struct drawing *drawing)
 {
     const int x = WIDTH - RIGHT + 20;
     double y = TOP;
-    struct maker *makers = calloc((size_t)n + 1, sizeof *makers);
-    const int64_t found = makers != NULL ? find_makers(blocks, n, makers) : 0;
     svg_put(drawing, "<text class=\"head\" x=\"%d\" y=\"%.0f\">made by</text>\n", x, y);
-    for (int64_t i = 0; i < found && i < LEGEND_ROWS; i++) {
-        const attnrun_plan_block *b = makers[i].block;
+    for (int64_t i = 0; i < drawing->n_makers && i < LEGEND_ROWS; i++) {
+        const attnrun_plan_block *b = drawing->makers[i].block;
         y += ROW;
-        svg_put(drawing,
-                "<rect x=\"%d\" y=\"%.0f\" width=\"12\" height=\"12\" "
-                "fill=\"hsl(%d,%d%%,%d%%)\"/><text x=\"%d\" y=\"%.0f\">",
-                x, y - 10, hue_of(b->op_type), is_scratch(b) ? 0 : 60,
-                is_scratch(b) ? 62 : 72, x + 18, y);
+        svg_put(drawing, "<rect x=\"%d\" y=\"%.0f\" width=\"12\" height=\"12\" fill=\"",
+                x, y - 10);
+        put_colour(drawing, b);
+        svg_put(drawing, "\"/><text x=\"%d\" y=\"%.0f\">", x + 18, y);
         svg_put_text(drawing,
                      is_scratch(b) ? "scratch of a step" : tool_quote(b->op_type));
         svg_put(drawing, "</text>\n");
     }
-    free(makers);
     return y + 2 * ROW;
 }
 
@@ -278,7 +276,7 @@ static void svg_draw(struct drawing *drawing, const char *model,
         draw_block(drawing, &blocks[i]);
     svg_put(drawing, "</g>\n<path class=\"peak\" d=\"M%.2f %dV%d\"/>\n",
             x_of(drawing, plan->peak_step + 0.5), TOP, HEIGHT - BOTTOM);
-    draw_peak(drawing, plan, blocks, n, draw_legend(drawing, blocks, n));
+    draw_peak(drawing, plan, blocks, n, draw_legend(drawing));
     svg_put(drawing, "</svg>\n");
 }
 
@@ -292,7 +290,15 @@ attnrun_status svg_write(const char *path, const char *model,
     for (int64_t i = 0; i < n; i++) /* outputs live on behind the last step */
         if (blocks[i].last_step + 1.0 > drawing.steps)
             drawing.steps = blocks[i].last_step + 1.0;
-    TRY(output_file_open(&drawing.file, path));
-    svg_draw(&drawing, model, plan, blocks, n);
-    return output_file_commit(&drawing.file);
+    drawing.makers = calloc((size_t)n + 1, sizeof *drawing.makers);
+    if (drawing.makers == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for a drawing");
+    drawing.n_makers = find_makers(blocks, n, drawing.makers);
+    attnrun_status status = output_file_open(&drawing.file, path);
+    if (status == ATTNRUN_OK) {
+        svg_draw(&drawing, model, plan, blocks, n);
+        status = output_file_commit(&drawing.file);
+    }
+    free(drawing.makers);
+    return status;
 }
