@@ -82,7 +82,8 @@ static attn_status check_fit(const struct attn_model *model, const attnrun_sourc
     if (strcmp(head->isa, info.isa) != 0)
         return attn_fail(ATTNRUN_E_VERSION,
                          "the file was packed for %s, and %s is in use; choose %s "
-                         "(ATTNRUN_ISA) or pack the model again here",
+                         "(isa of the runtime, or ATTNRUN_ISA) or pack the model again "
+                         "here",
                          attn_quote(head->isa), info.isa, attn_quote(head->isa));
     if (bf16 && attn_runtime_kernels(model->runtime, true) == NULL)
         return attn_fail(
