@@ -11,14 +11,12 @@
 
 static void load_dynamic(struct attn_plan *plan, struct attn_step *step)
 {
-    attnrun_type *types = (attnrun_type *)(uintptr_t)step->pub.in;
-    attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
     for (int32_t i = 0; i < step->pub.n_in + step->node->n_captures; i++) {
         int32_t id = step->node->in[i];
         if (id < 0)
             continue;
-        x[i] = plan->values[id].tensor;
-        attn_tensor_to_type(&x[i], &types[i]);
+        attn_step_x(step)[i] = plan->values[id].tensor;
+        attn_tensor_to_type(&step->pub.x[i], &attn_step_in(step)[i]);
         step->known[i] = NULL;
     }
     for (int32_t i = 0; i < step->pub.n_out; i++)

@@ -106,7 +106,7 @@ bool attn_fold_is_possible(struct attn_graph *graph, const struct attn_step *ste
 /* Inputs that are only shown as outputs stay where they are. */
 static attn_status align_inputs(struct attn_step *step, struct attn_pool *scratch)
 {
-    attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
+    attnrun_tensor *x = attn_step_x(step);
     for (int32_t i = 0; i < step->pub.n_in; i++) {
         bool shown = false;
         for (int32_t o = 0; o < step->pub.n_out; o++)

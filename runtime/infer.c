@@ -44,15 +44,13 @@ struct inference {
 
 void attn_step_load_inputs(struct attn_step *step)
 {
-    attnrun_type *types = (attnrun_type *)(uintptr_t)step->pub.in;
-    attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
     for (int32_t i = 0; i < step->pub.n_in + step->node->n_captures; i++) {
         int32_t id = step->node->in[i];
         if (id < 0)
             continue;
         const struct attn_value *value = &step->graph->values[id];
-        types[i] = value->type;
-        x[i] = value->data;
+        attn_step_in(step)[i] = value->type;
+        attn_step_x(step)[i] = value->data;
         step->known[i] = value->known;
         step->n_known[i] = value->n_known;
     }
@@ -220,12 +218,10 @@ static attn_status store_outputs(struct inference *inference, struct attn_step *
 /* Shows the operator f32 in their place. Its infer() must not read their elements. */
 static void show_promoted(struct attn_step *step, const struct attn_promotion *promotion)
 {
-    attnrun_type *types = (attnrun_type *)(uintptr_t)step->pub.in;
-    attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
     for (int32_t i = 0; i < step->pub.n_in && i < 64; i++)
         if (promotion->inputs >> i & 1) {
-            types[i].dtype = ATTNRUN_F32;
-            x[i] = (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
+            attn_step_in(step)[i].dtype = ATTNRUN_F32;
+            attn_step_x(step)[i] = (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
         }
 }
 

@@ -44,7 +44,7 @@ static attn_status run_alone(const struct attn_graph *graph, struct attn_step *s
                              struct attn_pool *pool, struct attn_heap *heap)
 {
     struct attn_node *node = (struct attn_node *)(uintptr_t)step->node;
-    attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
+    attnrun_tensor *x = attn_step_x(step);
     const int64_t bytes = step->pub.n_in * (int64_t)sizeof *x;
     attnrun_tensor *before = attn_pool_copy(pool, x, bytes);
     if (before == NULL)

@@ -86,17 +86,15 @@ static void plan_constants(struct planning *planning)
 
 static void load_step(struct planning *planning, struct attn_step *step)
 {
-    attnrun_type *types = (attnrun_type *)(uintptr_t)step->pub.in;
-    attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
     for (int32_t i = 0; i < step->pub.n_in + step->node->n_captures; i++) {
         int32_t id = step->node->in[i];
         if (id < 0)
             continue;
         const struct attn_plan_value *value = &planning->plan->values[id];
-        types[i] = value->type;
-        x[i] = value->tensor;
+        attn_step_in(step)[i] = value->type;
+        attn_step_x(step)[i] = value->tensor;
         if (value->place != ATTN_PLACE_CONST)
-            x[i].data = NULL;
+            attn_step_x(step)[i].data = NULL;
         step->known[i] = value->known;
         step->n_known[i] = value->n_known;
         if (!attn_type_is_concrete(&value->type))

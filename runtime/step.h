@@ -90,4 +90,14 @@ static inline struct attn_step *step_of(const attnrun_step *step)
     return (struct attn_step *)(uintptr_t)step;
 }
 
+/* The inputs, which operators only read: types and tensors. */
+static inline attnrun_type *attn_step_in(struct attn_step *step)
+{
+    return (attnrun_type *)(uintptr_t)step->pub.in;
+}
+static inline attnrun_tensor *attn_step_x(struct attn_step *step)
+{
+    return (attnrun_tensor *)(uintptr_t)step->pub.x;
+}
+
 #endif
