@@ -14,17 +14,18 @@ static ALWAYS_INLINE v_f32 max_or_nan(v_f32 v, v_f32 acc)
 
 /* ---- over pixels ---- */
 
-/* Up to 64 pixels are added as floats, those sums as doubles, as blocked_mean_f32 does. */
-void K(blocked_stats_f32)(float *mean, float *max, const float *x, size_t n)
+/* Mean of n pixels of a block, and their maximum unless max is NULL. Up to 64 pixels are
+ * added as floats, those sums as doubles. */
+static ALWAYS_INLINE void pool_block(float *mean, float *max, const float *x, size_t n)
 {
     enum { CHUNK = 64 };
     const v_f64 share = (double)n - (v_f64){ 0 };
     for (int lane = 0; lane < ATTN_BLOCK; lane += VF) {
         v_f64 low = { 0 }, high = { 0 };
-        v_f32 most[4];
+        v_f32 maxima[4];
         UNROLL
         for (int j = 0; j < 4; j++)
-            most[j] = v_set(-INFINITY);
+            maxima[j] = v_set(-INFINITY);
         for (size_t p = 0; p < n; p += CHUNK) {
             if (attn_poll_work(4 * CHUNK * VF) != ATTNRUN_OK)
                 return;
@@ -37,21 +38,32 @@ void K(blocked_stats_f32)(float *mean, float *max, const float *x, size_t n)
             for (size_t j = 0; j < 4; j++) {
                 const v_f32 v = v_load(at + (i + j) * ATTN_BLOCK);
                 acc[j] += v;
-                most[j] = max_or_nan(v, most[j]);
+                maxima[j] = max_or_nan(v, maxima[j]);
             }
             for (; i < count; i++) {
                 const v_f32 v = v_load(at + i * ATTN_BLOCK);
                 acc[0] += v;
-                most[0] = max_or_nan(v, most[0]);
+                maxima[0] = max_or_nan(v, maxima[0]);
             }
             const v_f32 sum = (acc[0] + acc[1]) + (acc[2] + acc[3]);
             low += v_promote(sum, false);
             high += v_promote(sum, true);
         }
         v_store(mean + lane, v_narrow(low / share, high / share));
-        v_store(max + lane,
-                max_or_nan(max_or_nan(most[0], most[1]), max_or_nan(most[2], most[3])));
+        if (max != NULL)
+            v_store(max + lane, max_or_nan(max_or_nan(maxima[0], maxima[1]),
+                                           max_or_nan(maxima[2], maxima[3])));
     }
+}
+
+void K(blocked_stats_f32)(float *mean, float *max, const float *x, size_t n)
+{
+    pool_block(mean, max, x, n);
+}
+
+void K(blocked_mean_f32)(float *mean, const float *x, size_t n)
+{
+    pool_block(mean, NULL, x, n);
 }
 
 /* ---- over channels ---- */

@@ -231,34 +231,6 @@ void K(blocked_pool_f32)(const struct attn_blocked_rows *d)
     }
 }
 
-/* Up to 64 pixels are added as floats, those sums as doubles. */
-void K(blocked_mean_f32)(float *y, const float *x, size_t n)
-{
-    enum { CHUNK = 64 };
-    const v_f64 share = (double)n - (v_f64){ 0 };
-    for (int lane = 0; lane < ATTN_BLOCK; lane += VF) {
-        v_f64 low = { 0 }, high = { 0 };
-        for (size_t p = 0; p < n; p += CHUNK) {
-            if (attn_poll_work(4 * CHUNK * VF) != ATTNRUN_OK)
-                return;
-            v_f32 acc[4] = { { 0 } };
-            const float *at = x + p * ATTN_BLOCK + lane;
-            const size_t count = n - p < CHUNK ? n - p : CHUNK;
-            size_t i = 0;
-            for (; i + 4 <= count; i += 4)
-                UNROLL
-            for (size_t j = 0; j < 4; j++)
-                acc[j] += v_load(at + (i + j) * ATTN_BLOCK);
-            for (; i < count; i++)
-                acc[0] += v_load(at + i * ATTN_BLOCK);
-            const v_f32 sum = (acc[0] + acc[1]) + (acc[2] + acc[3]);
-            low += v_promote(sum, false);
-            high += v_promote(sum, true);
-        }
-        v_store(y + lane, v_narrow(low / share, high / share));
-    }
-}
-
 void K(blocked_gate_f32)(float *y, const float *x, const float *gate, size_t n)
 {
     for (int lane = 0; lane < ATTN_BLOCK; lane += VF) {
