@@ -4,19 +4,6 @@
  * each score. */
 #include "softmax.h"
 
-static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n, float fill)
-{
-    return n >= VF ? v_load(x) : v_load_tail(x, n, fill);
-}
-
-static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
-{
-    if (n >= VF)
-        v_store(y, v);
-    else
-        v_store_tail(y, v, n);
-}
-
 static ALWAYS_INLINE float row_max(const float *s, size_t n)
 {
     v_f32 m[4];
@@ -30,7 +17,7 @@ static ALWAYS_INLINE float row_max(const float *s, size_t n)
             m[i] = v_max(m[i], v_load(s + j + i * VF));
     }
     for (; j < n; j += VF)
-        m[0] = v_max(m[0], load_part(s + j, n - j, -INFINITY));
+        m[0] = v_max(m[0], v_load_part(s + j, n - j, -INFINITY));
     return v_reduce_max(v_max(v_max(m[0], m[1]), v_max(m[2], m[3])));
 }
 
@@ -51,9 +38,9 @@ static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift, float min)
         }
     }
     for (; j < n; j += VF) {
-        v_f32 e = term((load_part(s + j, n - j, -INFINITY) + shift) * LOG2E, min);
+        v_f32 e = term((v_load_part(s + j, n - j, -INFINITY) + shift) * LOG2E, min);
         sum[0] += e;
-        store_part(s + j, e, n - j);
+        v_store_part(s + j, e, n - j);
     }
     return v_reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
@@ -85,15 +72,16 @@ void K(softcap_f32)(float *s, size_t n, float cap)
 {
     const float inverse = 1.0f / cap;
     for (size_t i = 0; i < n; i += VF)
-        store_part(s + i, v_tanh(load_part(s + i, n - i, 0.0f) * inverse) * cap, n - i);
+        v_store_part(s + i, v_tanh(v_load_part(s + i, n - i, 0.0f) * inverse) * cap,
+                     n - i);
 }
 
 void K(add_mask_f32)(float *s, const float *mask, size_t n)
 {
     for (size_t i = 0; i < n; i += VF) {
-        v_f32 m = load_part(mask + i, n - i, 0.0f);
-        v_f32 y = load_part(s + i, n - i, 0.0f) + m;
-        store_part(s + i, v_select(m == -INFINITY, m, y), n - i);
+        v_f32 m = v_load_part(mask + i, n - i, 0.0f);
+        v_f32 y = v_load_part(s + i, n - i, 0.0f) + m;
+        v_store_part(s + i, v_select(m == -INFINITY, m, y), n - i);
     }
 }
 

@@ -9,12 +9,6 @@
 
 enum { TOGETHER = 8 };
 
-/* Channels from `channel` on; what is beyond them is `fill`. */
-static ALWAYS_INLINE v_f32 load_channels(const float *x, int64_t left, float fill)
-{
-    return left >= VF ? v_load(x) : v_load_tail(x, (size_t)left, fill);
-}
-
 /* sum[i] of x - shift[i], and of its squares. */
 static ALWAYS_INLINE void sum_pixels(const struct attn_blocked_norm *d, const float *x,
                                      const float *shift, float *sums, float *squares,
@@ -25,11 +19,13 @@ static ALWAYS_INLINE void sum_pixels(const struct attn_blocked_norm *d, const fl
     for (int i = 0; i < n; i++)
         sum[i] = square[i] = v_set(0.0f);
     for (int64_t c = 0; c < d->channels; c += VF) {
+        const size_t left = (size_t)(d->channels - c);
         const float *at = x + c / ATTN_BLOCK * d->x_block + c % ATTN_BLOCK;
         UNROLL
         for (int i = 0; i < n; i++) {
+            /* 0 beyond the channels */
             const v_f32 part =
-                load_channels(at + i * ATTN_BLOCK, d->channels - c, shift[i]) - shift[i];
+                v_load_part(at + i * ATTN_BLOCK, left, shift[i]) - shift[i];
             sum[i] += part;
             square[i] += part * part;
         }
@@ -57,10 +53,11 @@ static ALWAYS_INLINE void norm_pixels(const struct attn_blocked_norm *d, int64_t
         factor[i] = 1.0f / sqrtf((variance < 0.0f ? 0.0f : variance) + d->epsilon);
     }
     for (int64_t c = 0; c < d->channels; c += VF) {
-        const int64_t left = d->channels - c, lane = c % ATTN_BLOCK;
-        const v_f32 scale = load_channels(d->scale + c, left, 0.0f);
+        const size_t left = (size_t)(d->channels - c);
+        const int64_t lane = c % ATTN_BLOCK;
+        const v_f32 scale = v_load_part(d->scale + c, left, 0.0f);
         const v_f32 bias =
-            d->bias != NULL ? load_channels(d->bias + c, left, 0.0f) : v_set(0.0f);
+            d->bias != NULL ? v_load_part(d->bias + c, left, 0.0f) : v_set(0.0f);
         const float *from = x + c / ATTN_BLOCK * d->x_block + lane;
         float *to = y + c / ATTN_BLOCK * d->y_block + lane;
         UNROLL

@@ -45,19 +45,6 @@ static ALWAYS_INLINE v_f32 map(const int kind, v_f32 x)
 
 /* ---- rows ---- */
 
-static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n, float fill)
-{
-    return n >= VF ? v_load(x) : v_load_tail(x, n, fill);
-}
-
-static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
-{
-    if (n >= VF)
-        v_store(y, v);
-    else
-        v_store_tail(y, v, n);
-}
-
 /* The conditions of a loop; with fewer of them the frequent loops are short. */
 enum form {
     QUERIES,    /* a shift for each row, add, dots */
@@ -76,31 +63,31 @@ static ALWAYS_INLINE void part(const struct attn_features *f, struct row *row,
                                const float *x, float *y, size_t i, size_t n,
                                const int kind, const enum form form)
 {
-    v_f32 v = load_part(x + i, n, 0.0f);
+    v_f32 v = v_load_part(x + i, n, 0.0f);
     if (form == ANY)
         v = v * f->scale;
     if (form == QUERIES || form == ANY)
         v -= row->shift;
     if (form == TRANSPOSED || (form == ANY && f->column_shift != NULL))
-        v -= load_part(f->column_shift + i, n, 0.0f);
+        v -= v_load_part(f->column_shift + i, n, 0.0f);
     v = map(kind, v);
     if (form == QUERIES || form == ANY)
         v += f->add;
     if (form == ANY) {
         v_f32 by = v_set(row->factor);
         if (f->column_factor != NULL)
-            by *= load_part(f->column_factor + i, n, 0.0f);
+            by *= v_load_part(f->column_factor + i, n, 0.0f);
         v = v_select(by == 0.0f, v_set(0.0f), v * by);
     }
-    store_part(y + i, v, n);
+    v_store_part(y + i, v, n);
     if (n < VF) /* the rest of the vector is the map of nothing */
         v = v_load_tail(y + i, n, 0.0f);
     if (form == QUERIES || (form == ANY && f->dots != NULL))
-        row->dot += v * load_part(f->weights + i, n, 0.0f);
+        row->dot += v * v_load_part(f->weights + i, n, 0.0f);
     if (form == TRANSPOSED || form == ANY)
         row->sum += v;
     if (form == KEYS || (form == ANY && f->column_sums != NULL))
-        store_part(f->column_sums + i, load_part(f->column_sums + i, n, 0.0f) + v, n);
+        v_store_part(f->column_sums + i, v_load_part(f->column_sums + i, n, 0.0f) + v, n);
 }
 
 static ALWAYS_INLINE void rows(const struct attn_features *f, const int kind,
@@ -194,7 +181,7 @@ void K(causal_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n, ptrdiff_
         memset(s + keep, 0, (n - keep) * sizeof *s);
         v_f32 sum = { 0 };
         for (size_t j = 0; j < keep; j += VF)
-            sum += load_part(s + j, n - j, 0.0f); /* zeros behind `keep` */
+            sum += v_load_part(s + j, n - j, 0.0f); /* zeros behind `keep` */
         sums[r] += v_reduce_add(sum);
     }
 }
@@ -205,7 +192,7 @@ void K(multiply_rows_f32)(float *y, ptrdiff_t row, size_t rows, size_t n,
     for (size_t r = 0; r < rows; r++, y += row) {
         const v_f32 by = v_set(factors[r]);
         for (size_t i = 0; i < n; i += VF)
-            store_part(y + i, load_part(y + i, n - i, 0.0f) * by, n - i);
+            v_store_part(y + i, v_load_part(y + i, n - i, 0.0f) * by, n - i);
     }
 }
 
@@ -213,11 +200,11 @@ void K(max_columns_f32)(float *y, const float *x, ptrdiff_t row, size_t rows, si
                         const uint8_t *keep)
 {
     for (size_t i = 0; i < n; i += VF) {
-        v_f32 max = load_part(y + i, n - i, 0.0f);
+        v_f32 max = v_load_part(y + i, n - i, 0.0f);
         for (size_t r = 0; r < rows; r++)
             if (keep == NULL || keep[r] != 0)
-                max = v_max(max, load_part(x + (ptrdiff_t)r * row + i, n - i, 0.0f));
-        store_part(y + i, max, n - i);
+                max = v_max(max, v_load_part(x + (ptrdiff_t)r * row + i, n - i, 0.0f));
+        v_store_part(y + i, max, n - i);
     }
 }
 
@@ -226,7 +213,7 @@ void K(square_rows_f32)(float *y, const float *x, ptrdiff_t row, size_t rows, si
     for (size_t r = 0; r < rows; r++, x += row) {
         v_f32 sum = { 0 };
         for (size_t i = 0; i < n; i += VF) {
-            v_f32 v = load_part(x + i, n - i, 0.0f);
+            v_f32 v = v_load_part(x + i, n - i, 0.0f);
             sum += v * v;
         }
         y[r] = v_reduce_add(sum);

@@ -5,19 +5,6 @@
 
 enum { LINE = 64, PREFETCH_ROWS = 16 };
 
-static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n, float fill)
-{
-    return n >= VF ? v_load(x) : v_load_tail(x, n, fill);
-}
-
-static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
-{
-    if (n >= VF)
-        v_store(y, v);
-    else
-        v_store_tail(y, v, n);
-}
-
 static ALWAYS_INLINE v_i32 load_ints(const int32_t *x, size_t n)
 {
     v_i32 v = { 0 };
@@ -42,7 +29,7 @@ void K(gather_rows_f32)(float *y, ptrdiff_t y_row, const float *x, ptrdiff_t x_r
                 __builtin_prefetch(later + at, 0, 3);
         }
         for (size_t i = 0; i < n; i += VF)
-            store_part(y + i, load_part(from + i, n - i, 0.0f) * times, n - i);
+            v_store_part(y + i, v_load_part(from + i, n - i, 0.0f) * times, n - i);
     }
 }
 
@@ -54,7 +41,7 @@ void K(scatter_rows_f32)(float *y, ptrdiff_t y_row, const int32_t *index, const 
         float *to = y + index[r] * y_row;
         const v_f32 times = v_set(*factor);
         for (size_t i = 0; i < n; i += VF)
-            store_part(to + i, load_part(x + i, n - i, 0.0f) * times, n - i);
+            v_store_part(to + i, v_load_part(x + i, n - i, 0.0f) * times, n - i);
     }
 }
 
@@ -64,7 +51,7 @@ void K(inverse_norms_f32)(float *y, const float *x, ptrdiff_t x_row, size_t rows
     for (size_t r = 0; r < rows; r++, x += x_row) {
         v_f32 sum = { 0 };
         for (size_t i = 0; i < n; i += VF) {
-            v_f32 v = load_part(x + i, n - i, 0.0f);
+            v_f32 v = v_load_part(x + i, n - i, 0.0f);
             sum += v * v;
         }
         const float norm = sqrtf(v_reduce_add(sum) + add);
@@ -77,13 +64,13 @@ void K(extremes_f32)(const float *x, ptrdiff_t x_row, size_t rows, size_t n,
 {
     for (size_t j = 0; j < n; j += VF) {
         const size_t left = n - j;
-        v_f32 max = load_part(e->max + j, left, 0.0f);
-        v_f32 min = load_part(e->min + j, left, 0.0f);
+        v_f32 max = v_load_part(e->max + j, left, 0.0f);
+        v_f32 min = v_load_part(e->min + j, left, 0.0f);
         v_i32 at_max = load_ints(e->at_max + j, left);
         v_i32 at_min = load_ints(e->at_min + j, left), at = set_ints(first);
         const float *from = x + j;
         for (size_t r = 0; r < rows; r++, from += x_row, at += 1) {
-            const v_f32 v = load_part(from, left, 0.0f);
+            const v_f32 v = v_load_part(from, left, 0.0f);
             const v_i32 above = v > max, below = v < min;
             max = v_select(above, v, max);
             min = v_select(below, v, min);
@@ -110,10 +97,10 @@ void K(pair_mask_f32)(float *s, ptrdiff_t row, size_t rows, size_t n,
             v_i32 masked = load_ints(p->key_limit + j, left) > limit;
             if (p->key_group != NULL)
                 masked |= load_ints(p->key_group + j, left) != group;
-            v_f32 v = v_select(masked, minus_infinity, load_part(s + j, left, 0.0f));
+            v_f32 v = v_select(masked, minus_infinity, v_load_part(s + j, left, 0.0f));
             if (p->key != NULL)
                 v = v_select(load_ints(p->key + j, left) == id, self, v);
-            store_part(s + j, v, left);
+            v_store_part(s + j, v, left);
         }
     }
 }

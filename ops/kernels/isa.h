@@ -117,6 +117,19 @@ static ALWAYS_INLINE v_f32 v_every_second(v_f32 a, v_f32 b)
 #include ATTN_ISA_VERBS
 #include "isa/plain.h"
 
+/* The first min(n, VF) floats at x, the rest is `fill`; and y[i] = lane i of them. */
+static ALWAYS_INLINE v_f32 v_load_part(const float *x, size_t n, float fill)
+{
+    return n >= VF ? v_load(x) : v_load_tail(x, n, fill);
+}
+static ALWAYS_INLINE void v_store_part(float *y, v_f32 v, size_t n)
+{
+    if (n >= VF)
+        v_store(y, v);
+    else
+        v_store_tail(y, v, n);
+}
+
 static ALWAYS_INLINE float v_reduce_add(v_f32 v)
 {
     v += V_TURN(v, VF / 2);

@@ -5,19 +5,6 @@
 #include "transpose.h"
 #include "vmath.h"
 
-static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n, float fill)
-{
-    return n >= VF ? v_load(x) : v_load_tail(x, n, fill);
-}
-
-static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
-{
-    if (n >= VF)
-        v_store(y, v);
-    else
-        v_store_tail(y, v, n);
-}
-
 /* ---- statistics ---- */
 
 /* Sums are taken in floats over a block and in double over blocks. */
@@ -91,7 +78,7 @@ static float sum_exp(const float *x, size_t n, float shift)
         odd += v_exp(v_load(x + i + VF) - shift);
     }
     for (; i < n; i += VF)
-        even += v_exp(load_part(x + i, n - i, -INFINITY) - shift);
+        even += v_exp(v_load_part(x + i, n - i, -INFINITY) - shift);
     return v_reduce_add(even + odd);
 }
 
@@ -169,11 +156,11 @@ static ALWAYS_INLINE void small_planes(float *sum, float *max, const float *x, s
         small_plane(x + (i < planes ? i : 0) * n, n, sums + i, maxima + i, with_max);
     all = add_lanes_of_rows(sums);
     if (sum != NULL)
-        store_part(sum, all, planes);
+        v_store_part(sum, all, planes);
     if (with_max) {
         float lanes[VF];
         v_store(lanes, all);
-        store_part(max, max_lanes_of_rows(maxima), planes);
+        v_store_part(max, max_lanes_of_rows(maxima), planes);
         for (size_t i = 0; i < VF && i < planes; i++)
             if (lanes[i] != lanes[i])
                 max[i] = scalar_max(x + i * n, n);
@@ -203,17 +190,17 @@ static ALWAYS_INLINE void pool_part(float *max, float *sum, const float *x, ptrd
     v_f32 largest = v_set(-INFINITY), part[2] = { v_set(0.0f), v_set(0.0f) };
     UNROLL
     for (int c = 0; c < channels; c++) {
-        const v_f32 v = v_set(gate[c]) * load_part(x + c * row, n, 0.0f);
+        const v_f32 v = v_set(gate[c]) * v_load_part(x + c * row, n, 0.0f);
         part[c % 2] += v;
         largest = v_max(v, largest);
     }
     v_f32 total = part[0] + part[1];
     if (more) {
-        total += load_part(sum, n, 0.0f);
-        largest = v_max(largest, load_part(max, n, 0.0f));
+        total += v_load_part(sum, n, 0.0f);
+        largest = v_max(largest, v_load_part(max, n, 0.0f));
     }
-    store_part(sum, total, n);
-    store_part(max, largest, n);
+    v_store_part(sum, total, n);
+    v_store_part(max, largest, n);
 }
 
 /* One plane after the other would be slow, each pixel in one go as well: this way it is
@@ -258,10 +245,10 @@ static ALWAYS_INLINE void dense_step(v_f32 *sum, const float *const *row, const 
     v_f32 part[VECTORS];
     UNROLL
     for (int i = 0; i < m; i++)
-        part[i] = load_part(z + i * z_row + j, n, 0.0f);
+        part[i] = v_load_part(z + i * z_row + j, n, 0.0f);
     UNROLL
     for (int r = 0; r < high; r++) {
-        const v_f32 of_row = load_part(row[r] + j, n, 0.0f);
+        const v_f32 of_row = v_load_part(row[r] + j, n, 0.0f);
         UNROLL
         for (int i = 0; i < m; i++)
             sum[i * high + r] = v_add_product(sum[i * high + r], of_row, part[i]);
@@ -320,14 +307,14 @@ static ALWAYS_INLINE void gate_part(const struct attn_gate *g, ptrdiff_t at, siz
                                     v_f32 factor, const bool pixels, const bool identity,
                                     const bool relu)
 {
-    v_f32 v = load_part(g->x + at, g->n - p, 0.0f) * factor;
+    v_f32 v = v_load_part(g->x + at, g->n - p, 0.0f) * factor;
     if (pixels)
-        v *= load_part(g->pixels + p, g->n - p, 0.0f);
+        v *= v_load_part(g->pixels + p, g->n - p, 0.0f);
     if (identity)
-        v = v_rounded(v) + load_part(g->identity + at, g->n - p, 0.0f);
+        v = v_rounded(v) + v_load_part(g->identity + at, g->n - p, 0.0f);
     if (relu)
         v = v_relu(v);
-    store_part(g->y + at, v, g->n - p);
+    v_store_part(g->y + at, v, g->n - p);
 }
 
 static ALWAYS_INLINE void gate_planes(const struct attn_gate *g, const bool pixels,
@@ -363,15 +350,15 @@ void K(gate_planes_f32)(const struct attn_gate *g)
 static ALWAYS_INLINE void sum_part(const struct attn_sum_planes *s, size_t p, size_t n,
                                    const int maps)
 {
-    v_f32 v = load_part(s->x[0] + p, n, 0.0f) * s->weight[0];
+    v_f32 v = v_load_part(s->x[0] + p, n, 0.0f) * s->weight[0];
     UNROLL
     for (int m = 1; m < maps; m++)
-        v += load_part(s->x[m] + p, n, 0.0f) * s->weight[m];
+        v += v_load_part(s->x[m] + p, n, 0.0f) * s->weight[m];
     if (s->identity != NULL)
-        v = v_rounded(v) + load_part(s->identity + p, n, 0.0f);
+        v = v_rounded(v) + v_load_part(s->identity + p, n, 0.0f);
     if (s->relu)
         v = v_relu(v);
-    store_part(s->y + p, v, n);
+    v_store_part(s->y + p, v, n);
 }
 
 static ALWAYS_INLINE void sum_planes(const struct attn_sum_planes *given, const int maps)

@@ -9,19 +9,6 @@
  */
 #include "isa.h"
 
-static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n)
-{
-    return n >= VF ? v_load(x) : v_load_tail(x, n, 0.0f);
-}
-
-static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
-{
-    if (n >= VF)
-        v_store(y, v);
-    else
-        v_store_tail(y, v, n);
-}
-
 /* What a pass does; constants of the frequent ones. */
 struct pass {
     int tokens, next;
@@ -36,10 +23,10 @@ static ALWAYS_INLINE void find_updates(const struct attn_recurrence *g, size_t j
         UNROLL
     for (int v = 0; v < nv; v++) {
         const size_t at = j + (size_t)v * VF, left = n - (size_t)v * VF;
-        u[t][v] = load_part(g->v[t] + at, left);
+        u[t][v] = v_load_part(g->v[t] + at, left, 0.0f);
         if (g->r[0] == NULL)
             continue;
-        v_f32 found = load_part(g->r[t] + at, left);
+        v_f32 found = v_load_part(g->r[t] + at, left, 0.0f);
         if (t > 0)
             found += g->cross * u[0][v];
         u[t][v] = g->beta[t] * (u[t][v] - found);
@@ -90,9 +77,9 @@ static ALWAYS_INLINE void columns(const struct attn_recurrence *g, size_t j, siz
     for (int v = 0; v < nv; v++) {
         const size_t at = j + (size_t)v * VF, left = n - (size_t)v * VF;
         for (int t = 0; t < p.tokens; t++)
-            store_part(x.o[t] + at, o[t][v] * x.scale, left);
+            v_store_part(x.o[t] + at, o[t][v] * x.scale, left);
         for (int t = 0; t < p.next; t++)
-            store_part(x.r[t] + at, r[t][v], left);
+            v_store_part(x.r[t] + at, r[t][v], left);
     }
 }
 
@@ -137,16 +124,17 @@ float K(recurrence_keys_f32)(const float *k0, const float *k1, const float *deca
     v_f32 sum = { 0 };
     for (size_t i = 0; i < n; i += VF) {
         const size_t left = n - i;
-        const v_f32 a = load_part(k0 + i, left), b = load_part(k1 + i, left);
+        const v_f32 a = v_load_part(k0 + i, left, 0.0f),
+                    b = v_load_part(k1 + i, left, 0.0f);
         if (decay0 == NULL) {
             sum += a * b;
             continue;
         }
-        const v_f32 x = load_part(decay0 + i, left);
-        const v_f32 later = load_part(decay1 + i, left) * b;
+        const v_f32 x = v_load_part(decay0 + i, left, 0.0f);
+        const v_f32 later = v_load_part(decay1 + i, left, 0.0f) * b;
         sum += a * later;
-        store_part(next0 + i, x * a, left);
-        store_part(next1 + i, x * later, left);
+        v_store_part(next0 + i, x * a, left);
+        v_store_part(next1 + i, x * later, left);
     }
     return v_reduce_add(sum);
 }

@@ -16,7 +16,7 @@ size_t K(select_f32)(int32_t *index, float *value, const float *s, size_t n,
     memcpy(&places, lanes, sizeof places);
     for (size_t i = 0; i < n; i += VF, places += VF) {
         const size_t left = n - i;
-        const v_f32 x = left >= VF ? v_load(s + i) : v_load_tail(s + i, left, 0.0f);
+        const v_f32 x = v_load_part(s + i, left, 0.0f);
         uint32_t bits = v_bits_not_below(x, t);
         if (left < VF)
             bits &= (UINT32_C(1) << left) - 1;
