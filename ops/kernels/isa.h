@@ -100,8 +100,8 @@ static inline v_f32 v_select(v_i32 mask, v_f32 a, v_f32 b)
 #define V_OF_WIDTH(name)          V_OF_WIDTH_(name, VEC_BYTES)
 #define V_SHUFFLE(a, b, F, x)     __builtin_shufflevector(a, b, V_LANES(F, x))
 /* Rotates the lanes by a constant n: lane i receives lane (i + n) mod VF. */
-#define V_AT(i, n)   (((n) + (i)) % VF)
-#define V_TURN(v, n) V_SHUFFLE(v, v, V_AT, n)
+#define V_AT(i, n)     (((n) + (i)) % VF)
+#define V_ROTATE(v, n) V_SHUFFLE(v, v, V_AT, n)
 /* Reverses the lanes: lane i receives lane VF - 1 - i. */
 #define V_FROM_END(i, unused) (VF - 1 - (i))
 static ALWAYS_INLINE v_f32 v_backwards(v_f32 v) { return V_SHUFFLE(v, v, V_FROM_END, 0); }
@@ -132,22 +132,22 @@ static ALWAYS_INLINE void v_store_part(float *y, v_f32 v, size_t n)
 
 static ALWAYS_INLINE float v_reduce_add(v_f32 v)
 {
-    v += V_TURN(v, VF / 2);
-    v += V_TURN(v, VF / 4);
+    v += V_ROTATE(v, VF / 2);
+    v += V_ROTATE(v, VF / 4);
     if (VF >= 8)
-        v += V_TURN(v, VF / 8);
+        v += V_ROTATE(v, VF / 8);
     if (VF >= 16)
-        v += V_TURN(v, VF / 16);
+        v += V_ROTATE(v, VF / 16);
     return v[0];
 }
 static ALWAYS_INLINE float v_reduce_max(v_f32 v)
 {
-    v = v_max(v, V_TURN(v, VF / 2));
-    v = v_max(v, V_TURN(v, VF / 4));
+    v = v_max(v, V_ROTATE(v, VF / 2));
+    v = v_max(v, V_ROTATE(v, VF / 4));
     if (VF >= 8)
-        v = v_max(v, V_TURN(v, VF / 8));
+        v = v_max(v, V_ROTATE(v, VF / 8));
     if (VF >= 16)
-        v = v_max(v, V_TURN(v, VF / 16));
+        v = v_max(v, V_ROTATE(v, VF / 16));
     return v[0];
 }
 

@@ -158,12 +158,12 @@ static ALWAYS_INLINE uint32_t nbits_largest(const float *a, size_t n)
         max = nbits_larger((v_i32)v_load(a + k) & INT32_MAX, max);
     if (k < n)
         max = nbits_larger((v_i32)v_load_tail(a + k, n - k, 0.0f) & INT32_MAX, max);
-    max = nbits_larger((v_i32)V_TURN((v_f32)max, VF / 2), max);
-    max = nbits_larger((v_i32)V_TURN((v_f32)max, VF / 4), max);
+    max = nbits_larger((v_i32)V_ROTATE((v_f32)max, VF / 2), max);
+    max = nbits_larger((v_i32)V_ROTATE((v_f32)max, VF / 4), max);
     if (VF >= 8)
-        max = nbits_larger((v_i32)V_TURN((v_f32)max, VF / 8), max);
+        max = nbits_larger((v_i32)V_ROTATE((v_f32)max, VF / 8), max);
     if (VF >= 16)
-        max = nbits_larger((v_i32)V_TURN((v_f32)max, VF / 16), max);
+        max = nbits_larger((v_i32)V_ROTATE((v_f32)max, VF / 16), max);
     return (uint32_t)max[0];
 }
 
