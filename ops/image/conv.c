@@ -309,20 +309,19 @@ static attn_status conv_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
+#define CONV_ROW                                                                         \
+    .args_bytes = sizeof(struct conv_args), .state_bytes = sizeof(struct conv_state),    \
+    .outputs = "Y:T", .infer = conv_infer, .run = conv_run,                              \
+    .cost = "O(N M C/g out kernel)"
 const attnrun_op_def op_conv_1 = {
     OP_ROW,
     .name = "Conv",
     .since = 1,
-    .args_bytes = sizeof(struct conv_args),
-    .state_bytes = sizeof(struct conv_state),
     .inputs = "X:T W:T B:T?",
-    .outputs = "Y:T",
     .types = "T=f32,f64",
     .attrs = conv_attrs,
-    .infer = conv_infer,
     .storage_in = 2,
-    .run = conv_run,
-    .cost = "O(N M C/g out kernel)",
+    CONV_ROW,
 };
 
 /* ---- fused forms ---- */
@@ -340,15 +339,10 @@ const attnrun_op_def op_fused_conv_1 = {
     OP_ROW_OF("attnrun.fused"),
     .name = "FusedConv",
     .since = 1,
-    .args_bytes = sizeof(struct conv_args),
-    .state_bytes = sizeof(struct conv_state),
     .inputs = "X:T W:W B:T? Z:T? S:T?",
-    .outputs = "Y:T",
     .types = "T=f32 W=f32,f16,bf16",
     .attrs = fused_attrs,
-    .infer = conv_infer,
-    .run = conv_run,
-    .cost = "O(N M C/g out kernel)",
+    CONV_ROW,
 };
 
 /* The words at the same places as in CONV_ACTIVATIONS. */
@@ -368,14 +362,9 @@ const attnrun_op_def op_ms_fused_conv_1 = {
     OP_ROW_OF("com.microsoft"),
     .name = "FusedConv",
     .since = 1,
-    .args_bytes = sizeof(struct conv_args),
-    .state_bytes = sizeof(struct conv_state),
     .inputs = "X:T W:T B:T? Z:T?",
-    .outputs = "Y:T",
     .types = "T=f32",
     .attrs = ms_fused_attrs,
-    .infer = conv_infer,
     .storage_in = 2,
-    .run = conv_run,
-    .cost = "O(N M C/g out kernel)",
+    CONV_ROW,
 };

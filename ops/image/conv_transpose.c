@@ -531,22 +531,20 @@ static attn_status conv_transpose_pack(attnrun_pack *pack, int64_t *bytes, void 
     return ATTNRUN_OK;
 }
 
+#define CONV_TRANSPOSE_ROW                                                               \
+    .args_bytes = sizeof(struct conv_transpose_args),                                    \
+    .state_bytes = sizeof(struct conv_transpose_state), .outputs = "Y:T",                \
+    .types = "T=f32,f64", .storage_in = 2, .pack = conv_transpose_pack,                  \
+    .check_packed = op_packed_is_data, .run = conv_transpose_run,                        \
+    .cost = "O(N C M/g in kernel)"
 const attnrun_op_def op_conv_transpose_1 = {
     OP_ROW,
     .name = "ConvTranspose",
     .since = 1,
-    .args_bytes = sizeof(struct conv_transpose_args),
-    .state_bytes = sizeof(struct conv_transpose_state),
     .inputs = "X:T W:T B:T?",
-    .outputs = "Y:T",
-    .types = "T=f32,f64",
     .attrs = conv_transpose_attrs,
     .infer = conv_transpose_infer,
-    .storage_in = 2,
-    .pack = conv_transpose_pack,
-    .check_packed = op_packed_is_data,
-    .run = conv_transpose_run,
-    .cost = "O(N C M/g in kernel)",
+    CONV_TRANSPOSE_ROW,
 };
 
 static const attnrun_attr_def dynamic_pads_attrs[] = {
@@ -565,17 +563,9 @@ const attnrun_op_def op_conv_transpose_with_dynamic_pads_1 = {
     OP_ROW_OF("com.microsoft"),
     .name = "ConvTransposeWithDynamicPads",
     .since = 1,
-    .args_bytes = sizeof(struct conv_transpose_args),
-    .state_bytes = sizeof(struct conv_transpose_state),
     .inputs = "X:T W:T Pads:i64? B:T?",
-    .outputs = "Y:T",
-    .types = "T=f32,f64",
     .attrs = dynamic_pads_attrs,
     .infer = dynamic_pads_infer,
-    .storage_in = 2,
-    .pack = conv_transpose_pack,
-    .check_packed = op_packed_is_data,
-    .run = conv_transpose_run,
-    .cost = "O(N C M/g in kernel)",
     .source = "ONNX Runtime contrib operators",
+    CONV_TRANSPOSE_ROW,
 };

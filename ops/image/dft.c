@@ -205,34 +205,28 @@ static attn_status dft_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
+#define DFT_ROW                                                                          \
+    .args_bytes = sizeof(struct dft_args), .state_bytes = sizeof(struct dft_state),      \
+    .outputs = "output:T", .types = "T=f32,f64 I=i32,i64", .run = dft_run,               \
+    .cost = "O(n log n)"
 const attnrun_op_def op_dft_17 = {
     OP_ROW,
     .name = "DFT",
     .since = 17,
-    .args_bytes = sizeof(struct dft_args),
-    .state_bytes = sizeof(struct dft_state),
     .inputs = "input:T dft_length:I?",
-    .outputs = "output:T",
-    .types = "T=f32,f64 I=i32,i64",
     .attrs = dft_17_attrs,
     .infer = dft_17_infer,
-    .run = dft_run,
-    .cost = "O(n log n)",
+    DFT_ROW,
 };
 
 const attnrun_op_def op_dft_20 = {
     OP_ROW,
     .name = "DFT",
     .since = 20,
-    .args_bytes = sizeof(struct dft_args),
-    .state_bytes = sizeof(struct dft_state),
     .inputs = "input:T dft_length:I? axis:i64?",
-    .outputs = "output:T",
-    .types = "T=f32,f64 I=i32,i64",
     .attrs = dft_20_attrs,
     .infer = dft_20_infer,
-    .run = dft_run,
-    .cost = "O(n log n)",
+    DFT_ROW,
 };
 
 /* ---- STFT ---- */

@@ -207,30 +207,20 @@ static attn_status max_pool_run(const attnrun_step *step, const attnrun_work *wo
     return ATTNRUN_OK;
 }
 
+#define MAX_POOL_ROW                                                                     \
+    .args_bytes = sizeof(struct pool_args), .state_bytes = sizeof(struct pool_state),    \
+    .inputs = "X:T", .attrs = max_pool_attrs, .infer = max_pool_infer,                   \
+    .run = max_pool_run
 const attnrun_op_def op_max_pool_1 = {
-    OP_ROW,
-    .name = "MaxPool",
-    .since = 1,
-    .args_bytes = sizeof(struct pool_args),
-    .state_bytes = sizeof(struct pool_state),
-    .inputs = "X:T",
-    .outputs = "Y:T",
-    .types = "T=f32,f64",
-    .attrs = max_pool_attrs,
-    .infer = max_pool_infer,
-    .run = max_pool_run,
+    OP_ROW,           .name = "MaxPool",    .since = 1,
+    .outputs = "Y:T", .types = "T=f32,f64", MAX_POOL_ROW
 };
 
 const attnrun_op_def op_max_pool_8 = {
     OP_ROW,
     .name = "MaxPool",
     .since = 8,
-    .args_bytes = sizeof(struct pool_args),
-    .state_bytes = sizeof(struct pool_state),
-    .inputs = "X:T",
     .outputs = "Y:T Indices:i64?",
     .types = "T=f32,f64,i8,u8",
-    .attrs = max_pool_attrs,
-    .infer = max_pool_infer,
-    .run = max_pool_run,
+    MAX_POOL_ROW,
 };

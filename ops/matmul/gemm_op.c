@@ -219,39 +219,26 @@ static attn_status gemm_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
+#define GEMM_ROW                                                                         \
+    .inputs = "A:T B:T C:T?", .outputs = "Y:T", .args_bytes = sizeof(struct gemm_args),  \
+    .state_bytes = sizeof(struct gemm_state), .infer = gemm_infer, .pack = gemm_pack,    \
+    .check_packed = gemm_check_packed, .storage_in = 2, .run = gemm_run,                 \
+    .cost = "O(m n k)"
 const attnrun_op_def op_gemm_1 = {
     OP_ROW,
     .name = "Gemm",
     .since = 1,
-    .inputs = "A:T B:T C:T?",
-    .outputs = "Y:T",
     .types = "T=f32,f64,i32,i64,u32,u64",
-    .args_bytes = sizeof(struct gemm_args),
-    .state_bytes = sizeof(struct gemm_state),
     .attrs = gemm_attrs,
-    .infer = gemm_infer,
-    .pack = gemm_pack,
-    .check_packed = gemm_check_packed,
-    .storage_in = 2,
-    .run = gemm_run,
-    .cost = "O(m n k)",
+    GEMM_ROW,
 };
 
 const attnrun_op_def op_ms_fused_gemm_1 = {
     OP_ROW_OF("com.microsoft"),
     .name = "FusedGemm",
     .since = 1,
-    .inputs = "A:T B:T C:T?",
-    .outputs = "Y:T",
     .types = "T=f32",
-    .args_bytes = sizeof(struct gemm_args),
-    .state_bytes = sizeof(struct gemm_state),
     .attrs = fused_gemm_attrs,
-    .infer = gemm_infer,
-    .pack = gemm_pack,
-    .check_packed = gemm_check_packed,
-    .storage_in = 2,
-    .run = gemm_run,
-    .cost = "O(m n k)",
     .source = "ONNX Runtime contrib operators",
+    GEMM_ROW,
 };

@@ -178,27 +178,14 @@ static attn_status concat_run(const attnrun_step *step, const attnrun_work *work
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_concat_1 = { OP_ROW,
-                                     .name = "Concat",
-                                     .since = 1,
-                                     .inputs = "inputs:T*",
-                                     .outputs = "concat_result:T",
-                                     .types = "T=all",
-                                     .args_bytes = sizeof(struct concat_args),
-                                     .state_bytes = sizeof(struct concat_state),
-                                     .attrs = concat_1_attrs,
-                                     .infer = concat_infer,
-                                     .run = concat_run,
-                                     .strided_in = UINT32_MAX };
-const attnrun_op_def op_concat_4 = { OP_ROW,
-                                     .name = "Concat",
-                                     .since = 4,
-                                     .inputs = "inputs:T*",
-                                     .outputs = "concat_result:T",
-                                     .types = "T=all",
-                                     .args_bytes = sizeof(struct concat_args),
-                                     .state_bytes = sizeof(struct concat_state),
-                                     .attrs = concat_4_attrs,
-                                     .infer = concat_infer,
-                                     .run = concat_run,
-                                     .strided_in = UINT32_MAX };
+#define CONCAT_ROW                                                                       \
+    .inputs = "inputs:T*", .outputs = "concat_result:T", .types = "T=all",               \
+    .args_bytes = sizeof(struct concat_args),                                            \
+    .state_bytes = sizeof(struct concat_state), .infer = concat_infer,                   \
+    .run = concat_run, .strided_in = UINT32_MAX
+const attnrun_op_def op_concat_1 = {
+    OP_ROW, .name = "Concat", .since = 1, .attrs = concat_1_attrs, CONCAT_ROW,
+};
+const attnrun_op_def op_concat_4 = {
+    OP_ROW, .name = "Concat", .since = 4, .attrs = concat_4_attrs, CONCAT_ROW,
+};

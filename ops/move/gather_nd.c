@@ -75,26 +75,24 @@ static attn_status gather_nd_run(const attnrun_step *step, const attnrun_work *w
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_gather_nd_11 = { OP_ROW,
-                                         .name = "GatherND",
-                                         .since = 11,
-                                         .inputs = "data:T indices:i64",
-                                         .outputs = "output:T",
-                                         .types = "T=all",
-                                         .state_bytes = sizeof(struct gather_nd_state),
-                                         .infer = gather_nd_infer,
-                                         .run = gather_nd_run };
-const attnrun_op_def op_gather_nd_12 = { OP_ROW,
-                                         .name = "GatherND",
-                                         .since = 12,
-                                         .inputs = "data:T indices:i64",
-                                         .outputs = "output:T",
-                                         .types = "T=all",
-                                         .args_bytes = sizeof(struct gather_nd_args),
-                                         .state_bytes = sizeof(struct gather_nd_state),
-                                         .attrs = gather_nd_attrs,
-                                         .infer = gather_nd_infer,
-                                         .run = gather_nd_run };
+#define GATHER_ND_ROW                                                                    \
+    .inputs = "data:T indices:i64", .outputs = "output:T", .types = "T=all",             \
+    .state_bytes = sizeof(struct gather_nd_state), .infer = gather_nd_infer,             \
+    .run = gather_nd_run
+const attnrun_op_def op_gather_nd_11 = {
+    OP_ROW,
+    .name = "GatherND",
+    .since = 11,
+    GATHER_ND_ROW,
+};
+const attnrun_op_def op_gather_nd_12 = {
+    OP_ROW,
+    .name = "GatherND",
+    .since = 12,
+    .args_bytes = sizeof(struct gather_nd_args),
+    .attrs = gather_nd_attrs,
+    GATHER_ND_ROW,
+};
 const attnrun_op_def op_ms_gather_nd_1 = { OP_ROW_OF("com.microsoft"),
                                            .name = "GatherND",
                                            .since = 1,

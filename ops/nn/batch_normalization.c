@@ -165,6 +165,11 @@ static attn_status batch_normalization_run(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
+#define BATCH_NORMALIZATION_ROW                                                          \
+    .args_bytes = sizeof(struct batch_normalization_args),                               \
+    .state_bytes = sizeof(struct batch_normalization_state),                             \
+    .infer = batch_normalization_infer, .run = batch_normalization_run, .cost = "O(n)",  \
+    .source = "Ioffe 2015, arXiv:1502.03167"
 const attnrun_op_def op_batch_normalization_1 = {
     OP_ROW,
     .name = "BatchNormalization",
@@ -172,13 +177,8 @@ const attnrun_op_def op_batch_normalization_1 = {
     .inputs = "X:T scale:T B:T mean:T var:T",
     .outputs = "Y:T mean:T? var:T? saved_mean:T? saved_var:T?",
     .types = "T=f32,f64",
-    .args_bytes = sizeof(struct batch_normalization_args),
-    .state_bytes = sizeof(struct batch_normalization_state),
     .attrs = batch_normalization_attrs_1,
-    .infer = batch_normalization_infer,
-    .run = batch_normalization_run,
-    .cost = "O(n)",
-    .source = "Ioffe 2015, arXiv:1502.03167",
+    BATCH_NORMALIZATION_ROW,
 };
 
 const attnrun_op_def op_batch_normalization_14 = {
@@ -188,11 +188,6 @@ const attnrun_op_def op_batch_normalization_14 = {
     .inputs = "X:T scale:T1 B:T1 input_mean:T2 input_var:T2",
     .outputs = "Y:T running_mean:T2? running_var:T2?",
     .types = "T=f32,f64 T1=f32,f64 T2=f32,f64",
-    .args_bytes = sizeof(struct batch_normalization_args),
-    .state_bytes = sizeof(struct batch_normalization_state),
     .attrs = batch_normalization_attrs_14,
-    .infer = batch_normalization_infer,
-    .run = batch_normalization_run,
-    .cost = "O(n)",
-    .source = "Ioffe 2015, arXiv:1502.03167",
+    BATCH_NORMALIZATION_ROW,
 };

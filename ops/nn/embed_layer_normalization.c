@@ -245,6 +245,10 @@ static attn_status embed_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
+#define EMBED_ROW                                                                        \
+    .args_bytes = sizeof(struct embed_args), .state_bytes = sizeof(struct embed_state),  \
+    .attrs = embed_attrs, .run = embed_run, .cost = "O(n)",                              \
+    .source = "ONNX Runtime contrib operators"
 const attnrun_op_def op_embed_layer_normalization_1 = {
     OP_ROW_OF("com.microsoft"),
     .name = "EmbedLayerNormalization",
@@ -253,13 +257,8 @@ const attnrun_op_def op_embed_layer_normalization_1 = {
               "segment_embedding:T? gamma:T beta:T mask:i32? position_ids:i32?",
     .outputs = "output:T mask_index:i32? embedding_sum:T?",
     .types = "T=f32",
-    .args_bytes = sizeof(struct embed_args),
-    .state_bytes = sizeof(struct embed_state),
-    .attrs = embed_attrs,
     .infer = embed_infer,
-    .run = embed_run,
-    .cost = "O(n)",
-    .source = "ONNX Runtime contrib operators",
+    EMBED_ROW,
 };
 
 const attnrun_op_def op_q_embed_layer_normalization_1 = {
@@ -274,11 +273,6 @@ const attnrun_op_def op_q_embed_layer_normalization_1 = {
               "segment_embedding_zero_point:T2? gamma_zero_point:T2 beta_zero_point:T2",
     .outputs = "layernorm_out:T mask_index_out:i32?",
     .types = "T=f32 T2=u8,i8",
-    .args_bytes = sizeof(struct embed_args),
-    .state_bytes = sizeof(struct embed_state),
-    .attrs = embed_attrs,
     .infer = q_embed_infer,
-    .run = embed_run,
-    .cost = "O(n)",
-    .source = "ONNX Runtime contrib operators",
+    EMBED_ROW,
 };

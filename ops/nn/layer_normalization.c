@@ -129,6 +129,10 @@ static attn_status rms_normalization_run(const attnrun_step *step,
     return layer_norm_run_rows(step, work, true);
 }
 
+#define LAYER_NORMALIZATION_ROW                                                          \
+    .args_bytes = sizeof(struct layer_normalization_args),                               \
+    .state_bytes = sizeof(struct norm_rows), .attrs = layer_normalization_attrs,         \
+    .cost = "O(n)"
 const attnrun_op_def op_layer_normalization_17 = {
     OP_ROW,
     .name = "LayerNormalization",
@@ -136,13 +140,10 @@ const attnrun_op_def op_layer_normalization_17 = {
     .inputs = "X:T Scale:T B:T?",
     .outputs = "Y:T Mean:f32? InvStdDev:f32?",
     .types = "T=f32,f64",
-    .args_bytes = sizeof(struct layer_normalization_args),
-    .state_bytes = sizeof(struct norm_rows),
-    .attrs = layer_normalization_attrs,
     .infer = layer_normalization_infer,
     .run = layer_normalization_run,
-    .cost = "O(n)",
     .source = "Ba 2016, arXiv:1607.06450",
+    LAYER_NORMALIZATION_ROW,
 };
 
 const attnrun_op_def op_rms_normalization_23 = {
@@ -152,13 +153,10 @@ const attnrun_op_def op_rms_normalization_23 = {
     .inputs = "X:T scale:V",
     .outputs = "Y:V",
     .types = "T=f32,f64 V=f32,f64",
-    .args_bytes = sizeof(struct layer_normalization_args),
-    .state_bytes = sizeof(struct norm_rows),
-    .attrs = layer_normalization_attrs,
     .infer = rms_normalization_infer,
     .run = rms_normalization_run,
-    .cost = "O(n)",
     .source = "Zhang 2019, arXiv:1910.07467",
+    LAYER_NORMALIZATION_ROW,
 };
 
 const attnrun_op_def op_simplified_layer_normalization_1 = {
@@ -168,10 +166,7 @@ const attnrun_op_def op_simplified_layer_normalization_1 = {
     .inputs = "X:T scale:V",
     .outputs = "Y:V inv_std_var:f32?",
     .types = "T=f32,f64 V=f32,f64",
-    .args_bytes = sizeof(struct layer_normalization_args),
-    .state_bytes = sizeof(struct norm_rows),
-    .attrs = layer_normalization_attrs,
     .infer = simplified_infer,
     .run = rms_normalization_run,
-    .cost = "O(n)",
+    LAYER_NORMALIZATION_ROW,
 };

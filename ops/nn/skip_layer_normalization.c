@@ -127,20 +127,19 @@ static attn_status skip_simplified_run(const attnrun_step *step, const attnrun_w
     return run_skip(step, work, true);
 }
 
+#define SKIP_ROW                                                                         \
+    .outputs = "output:T mean:f32? inv_std_var:f32? input_skip_bias_sum:T?",             \
+    .types = "T=f32", .args_bytes = sizeof(struct skip_args),                            \
+    .state_bytes = sizeof(struct skip_state), .attrs = skip_attrs, .cost = "O(n)",       \
+    .source = "ONNX Runtime contrib operators"
 const attnrun_op_def op_skip_layer_normalization_1 = {
     OP_ROW_OF("com.microsoft"),
     .name = "SkipLayerNormalization",
     .since = 1,
     .inputs = "input:T skip:T gamma:T beta:T? bias:T?",
-    .outputs = "output:T mean:f32? inv_std_var:f32? input_skip_bias_sum:T?",
-    .types = "T=f32",
-    .args_bytes = sizeof(struct skip_args),
-    .state_bytes = sizeof(struct skip_state),
-    .attrs = skip_attrs,
     .infer = skip_infer,
     .run = skip_run,
-    .cost = "O(n)",
-    .source = "ONNX Runtime contrib operators",
+    SKIP_ROW,
 };
 
 const attnrun_op_def op_skip_simplified_layer_normalization_1 = {
@@ -148,13 +147,7 @@ const attnrun_op_def op_skip_simplified_layer_normalization_1 = {
     .name = "SkipSimplifiedLayerNormalization",
     .since = 1,
     .inputs = "input:T skip:T gamma:T bias:T?",
-    .outputs = "output:T mean:f32? inv_std_var:f32? input_skip_bias_sum:T?",
-    .types = "T=f32",
-    .args_bytes = sizeof(struct skip_args),
-    .state_bytes = sizeof(struct skip_state),
-    .attrs = skip_attrs,
     .infer = skip_simplified_infer,
     .run = skip_simplified_run,
-    .cost = "O(n)",
-    .source = "ONNX Runtime contrib operators",
+    SKIP_ROW,
 };
