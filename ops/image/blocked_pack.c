@@ -234,46 +234,48 @@ static void pack_winograd(float *packed, const struct blocked_weights *p,
     }
 }
 
-/* Of W[channels, rows], whose rows lie as those of a panel do. */
-static void pack_transposed(float *packed, const struct blocked_weights *p,
+/* Row `c` of a panel of W[channels, rows], from column `first` on, as floats times their scales;
+ * of words, rows c and c + 1. */
+static void pack_transposed_row(float *to, const struct blocked_weights *p, int64_t c,
+                                int64_t first, int64_t width)
+{
+    const int64_t channels = p->w->dims[0], rows = p->w->dims[1];
+    const int64_t n = min64(rows - first, width);
+    const int step = is_words(p) ? 2 : 1;
+    float pairs[8 * ATTN_BLOCK] = { 0 };
+    for (int64_t k = 0; k < step && c + k < channels; k++)
+        for (int64_t i = 0; i < n; i++)
+            pairs[step * i + k] =
+                weight_at(p, (c + k) * rows + first + i) * scale_of(p, first + i);
+    if (step == 1)
+        memcpy(to, pairs, (size_t)width * sizeof *to);
+    else
+        p->kernels->words_bf16((uint32_t *)(void *)to, pairs, (size_t)width);
+}
+
+/* Of W[channels, rows], whose rows lie as those of a panel do. Elements of 16 bits stay as they
+ * are. */
+static void pack_transposed(void *packed, const struct blocked_weights *p,
                             int64_t weight_rows)
 {
     const int64_t channels = p->w->dims[0], rows = p->w->dims[1];
     const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
     const int64_t panel = blocked_panel(p->kernels);
-    const int step = is_words(p) ? 2 : 1;
+    const int64_t step = is_words(p) ? 2 : 1;
+    const bool half = is_half(p);
+    const int64_t bytes = half ? 2 : 4; /* of an element */
     for (int64_t first = 0; first < columns; first += panel) {
-        const int64_t width = min64(columns - first, panel),
-                      n = min64(rows - first, width);
-        float *to = packed + first * weight_rows;
-        for (int64_t c = 0; c < channels; c += step, to += width) {
-            if (attn_poll_work(2 * step * width * (int64_t)sizeof *packed) != ATTNRUN_OK)
+        const int64_t width = min64(columns - first, panel);
+        char *to = (char *)packed + first * weight_rows * bytes;
+        for (int64_t c = 0; c < channels; c += step, to += width * bytes) {
+            if (attn_poll_work(2 * step * width * bytes) != ATTNRUN_OK)
                 return; /* who called sees it at the next poll */
-            float pairs[8 * ATTN_BLOCK] = { 0 };
-            for (int64_t k = 0; k < step && c + k < channels; k++)
-                for (int64_t i = 0; i < n; i++)
-                    pairs[step * i + k] =
-                        weight_at(p, (c + k) * rows + first + i) * scale_of(p, first + i);
-            if (step == 1)
-                memcpy(to, pairs, (size_t)width * sizeof *to);
+            if (half)
+                memcpy(to, (const uint16_t *)p->w->data + c * rows + first,
+                       (size_t)(min64(rows - first, width) * bytes));
             else
-                p->kernels->words_bf16((uint32_t *)(void *)to, pairs, (size_t)width);
+                pack_transposed_row((float *)(void *)to, p, c, first, width);
         }
-    }
-}
-
-/* The same of 16 bits. */
-static void pack_half_transposed(uint16_t *packed, const struct blocked_weights *p)
-{
-    const int64_t channels = p->w->dims[0], rows = p->w->dims[1];
-    const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
-    const int64_t panel = blocked_panel(p->kernels);
-    const uint16_t *w = p->w->data;
-    for (int64_t first = 0; first < columns; first += panel) {
-        const int64_t width = min64(columns - first, panel),
-                      n = min64(rows - first, width);
-        for (int64_t c = 0; c < channels && !attn_stops(c); c++, packed += width)
-            memcpy(packed, w + c * rows + first, (size_t)n * sizeof *w);
     }
 }
 
@@ -321,8 +323,6 @@ void attn_blocked_pack(void *packed, const struct blocked_weights *p)
     void *const weights = (float *)packed + head_floats(p);
     if (p->by_itself)
         pack_by_itself(weights, p);
-    else if (p->transposed && is_half(p))
-        pack_half_transposed(weights, p);
     else if (p->transposed)
         pack_transposed(weights, p, weight_rows);
     else if (p->winograd && !is_half(p))
