@@ -50,11 +50,7 @@ static attn_status external_check_args(const attnrun_step *step)
     const struct attn_external_args *args = step->args;
     TRY(attn_need_int(step, "num_heads", args->num_heads, 1, INT32_MAX));
     TRY(attn_need_int(step, "nan_rows", args->nan_rows, 0, 1));
-    TRY(attn_need_finite(step, "epsilon", args->epsilon, false));
-    return args->epsilon < 0
-               ? op_fail(step, ATTNRUN_E_ATTR, "epsilon is %g, expected 0 or more",
-                         (double)args->epsilon)
-               : ATTNRUN_OK;
+    return attn_need_not_negative(step, "epsilon", args->epsilon);
 }
 
 /* Dim `from_last` (1: the last one) of an input, where its rank is known. */

@@ -20,6 +20,15 @@ attn_status attn_need_finite(const attnrun_step *step, const char *attribute, fl
                    attribute, (double)value, nonzero ? " other than 0" : "");
 }
 
+attn_status attn_need_not_negative(const attnrun_step *step, const char *attribute,
+                                   float value)
+{
+    TRY(attn_need_finite(step, attribute, value, false));
+    return value < 0.0f ? op_fail(step, ATTNRUN_E_ATTR, "%s is %g, expected 0 or more",
+                                  attribute, (double)value)
+                        : ATTNRUN_OK;
+}
+
 attn_status attn_need_int(const attnrun_step *step, const char *attribute, int64_t value,
                           int64_t min, int64_t max)
 {

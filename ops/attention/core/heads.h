@@ -90,6 +90,9 @@ bool attn_scale_given(float scale);
 /* Fails unless `value` is finite, and not 0 where `nonzero`. */
 attn_status attn_need_finite(const attnrun_step *step, const char *attribute, float value,
                              bool nonzero);
+/* Fails unless the number is finite and 0 or more. */
+attn_status attn_need_not_negative(const attnrun_step *step, const char *attribute,
+                                   float value);
 /* Fails unless min <= value <= max. */
 attn_status attn_need_int(const attnrun_step *step, const char *attribute, int64_t value,
                           int64_t min, int64_t max);

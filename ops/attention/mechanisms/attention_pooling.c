@@ -98,10 +98,7 @@ static attn_status pooling_infer(attnrun_step *step)
     struct pooling_state *s = step->state;
     struct attn_pooling *w = &s->pooling;
     struct pooling_shape shape;
-    TRY(attn_need_finite(step, "epsilon", args->epsilon, false));
-    if (args->epsilon < 0.0f)
-        return op_fail(step, ATTNRUN_E_ATTR, "epsilon is %g, expected at least 0",
-                       (double)args->epsilon);
+    TRY(attn_need_not_negative(step, "epsilon", args->epsilon));
     TRY(attention_pooling_check_operands(step, &shape));
     TRY(attention_pooling_set_outputs(step, &shape));
     if (!step->concrete)

@@ -313,10 +313,7 @@ static attn_status check_modes(const attnrun_step *step)
     const struct attnrun_linear_args *args = step->args;
     const bool past = op_has_in(step, PAST_KV) || op_has_in(step, PAST_Z);
     const bool present = step->n_out > PRESENT_KV;
-    TRY(attn_need_finite(step, "epsilon", args->epsilon, false));
-    if (args->epsilon < 0)
-        return op_fail(step, ATTNRUN_E_ATTR, "epsilon is %g, expected at least 0",
-                       (double)args->epsilon);
+    TRY(attn_need_not_negative(step, "epsilon", args->epsilon));
     if (op_has_in(step, PAST_KV) != op_has_in(step, PAST_Z))
         return op_fail(step, ATTNRUN_E_INPUT,
                        "past_kv and past_z go together; only %s is given",

@@ -88,11 +88,7 @@ static attn_status lama_check_args(const attnrun_step *step)
 {
     const struct lama_args *args = step->args;
     TRY(attn_need_int(step, "normalize", args->normalize, 0, 1));
-    TRY(attn_need_finite(step, "norm_epsilon", args->norm_epsilon, false));
-    if (args->norm_epsilon < 0.0f)
-        return op_fail(step, ATTNRUN_E_ATTR, "norm_epsilon is %g, expected at least 0",
-                       (double)args->norm_epsilon);
-    return ATTNRUN_OK;
+    return attn_need_not_negative(step, "norm_epsilon", args->norm_epsilon);
 }
 
 static attn_status plan_lama(attnrun_step *step, const struct lama_shape *shape)

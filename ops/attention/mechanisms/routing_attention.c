@@ -78,10 +78,7 @@ static attn_status routing_check_args(const attnrun_step *step)
     if (args->context_window != OP_INT_ABSENT)
         TRY(attn_need_int(step, "context_window", args->context_window, 1, INT32_MAX));
     TRY(attn_need_int(step, "shared_qk", args->shared_qk, 0, 1));
-    TRY(attn_need_finite(step, "epsilon", args->epsilon, false));
-    if (args->epsilon < 0.0f)
-        return op_fail(step, ATTNRUN_E_ATTR, "epsilon is %g, expected at least 0",
-                       (double)args->epsilon);
+    TRY(attn_need_not_negative(step, "epsilon", args->epsilon));
     if (op_has_in(step, MEM_K) != op_has_in(step, MEM_V))
         return op_fail(step, ATTNRUN_E_MODEL, "%s is given without %s",
                        op_has_in(step, MEM_K) ? "mem_k" : "mem_v",
