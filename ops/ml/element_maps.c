@@ -61,6 +61,10 @@ static attn_status maps_check_list(const attnrun_step *step, int64_t n, const ch
     return ATTNRUN_OK;
 }
 
+#define MAP_ROW(subject)                                                                 \
+    ML_DOMAIN, .inputs = "X:T", .args_bytes = sizeof(struct subject##_args),             \
+        .attrs = subject##_attrs, .infer = subject##_infer, .run = subject##_run
+
 /* ---- Binarizer ---- */
 
 struct binarizer_args {
@@ -85,15 +89,12 @@ static attn_status binarizer_run(const attnrun_step *step, const attnrun_work *w
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_ml_binarizer_1 = { ML_DOMAIN,
-                                           .name = "Binarizer",
-                                           .inputs = "X:T",
-                                           .outputs = "Y:T",
-                                           .types = "T=" ML_REALS,
-                                           .args_bytes = sizeof(struct binarizer_args),
-                                           .attrs = binarizer_attrs,
-                                           .infer = binarizer_infer,
-                                           .run = binarizer_run };
+const attnrun_op_def op_ml_binarizer_1 = {
+    MAP_ROW(binarizer),
+    .name = "Binarizer",
+    .outputs = "Y:T",
+    .types = "T=" ML_REALS,
+};
 
 /* ---- Scaler ---- */
 
@@ -130,15 +131,12 @@ static attn_status scaler_run(const attnrun_step *step, const attnrun_work *work
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_ml_scaler_1 = { ML_DOMAIN,
-                                        .name = "Scaler",
-                                        .inputs = "X:T",
-                                        .outputs = "Y:f32",
-                                        .types = "T=" ML_REALS,
-                                        .args_bytes = sizeof(struct scaler_args),
-                                        .attrs = scaler_attrs,
-                                        .infer = scaler_infer,
-                                        .run = scaler_run };
+const attnrun_op_def op_ml_scaler_1 = {
+    MAP_ROW(scaler),
+    .name = "Scaler",
+    .outputs = "Y:f32",
+    .types = "T=" ML_REALS,
+};
 
 /* ---- Imputer ---- */
 
@@ -206,15 +204,12 @@ static attn_status imputer_run(const attnrun_step *step, const attnrun_work *wor
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_ml_imputer_1 = { ML_DOMAIN,
-                                         .name = "Imputer",
-                                         .inputs = "X:T",
-                                         .outputs = "Y:T",
-                                         .types = "T=" ML_REALS,
-                                         .args_bytes = sizeof(struct imputer_args),
-                                         .attrs = imputer_attrs,
-                                         .infer = imputer_infer,
-                                         .run = imputer_run };
+const attnrun_op_def op_ml_imputer_1 = {
+    MAP_ROW(imputer),
+    .name = "Imputer",
+    .outputs = "Y:T",
+    .types = "T=" ML_REALS,
+};
 
 /* ---- OneHotEncoder ---- */
 
