@@ -66,7 +66,8 @@ static attn_status read_model(struct attn_packed_reader *r)
 
 /* ---- values ---- */
 
-static attn_status read_value(struct attn_packed_reader *r, struct attn_graph *graph)
+static attn_status packed_read_value(struct attn_packed_reader *r,
+                                     struct attn_graph *graph)
 {
     int32_t id;
     attnrun_type type;
@@ -320,7 +321,7 @@ static attn_status read_graph(struct attn_packed_reader *r, int64_t g)
     TRY(attn_packed_check(r));
     TRY(attn_graph_reserve(graph, n_values, 0));
     for (int64_t v = 0; v < n_values; v++)
-        TRY(read_value(r, graph));
+        TRY(packed_read_value(r, graph));
     TRY(read_inputs(r, graph));
     TRY(read_outputs(r, graph));
     const int64_t n_nodes = attn_packed_number(r, 0, r->model->limits.nodes);

@@ -19,7 +19,7 @@
 /* ---- words ---- */
 
 /* Room for n more; the words are of the allocator itself, since they may be many. */
-static bool make_room(struct attn_packed_writer *w, int64_t n)
+static bool packed_make_room(struct attn_packed_writer *w, int64_t n)
 {
     if (w->n_words + n <= w->words_capacity)
         return true;
@@ -37,7 +37,7 @@ static bool make_room(struct attn_packed_writer *w, int64_t n)
 
 static void packed_put(struct attn_packed_writer *w, int64_t word)
 {
-    if (make_room(w, 1))
+    if (packed_make_room(w, 1))
         w->words[w->n_words++] = word;
     else
         w->pool.failed = true;
@@ -50,7 +50,7 @@ static void put_bytes(struct attn_packed_writer *w, const void *from, int64_t by
     const int64_t n = (bytes + more + 7) / 8;
     if (n == 0)
         return;
-    if (!make_room(w, n)) {
+    if (!packed_make_room(w, n)) {
         w->pool.failed = true;
         return;
     }

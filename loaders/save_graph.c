@@ -226,8 +226,8 @@ static attn_status check_opset(const struct attn_graph *graph,
     return ATTNRUN_OK;
 }
 
-static attn_status put_node(struct wire_buffer *b, const struct attn_graph *graph,
-                            const struct attn_node *node)
+static attn_status save_node(struct wire_buffer *b, const struct attn_graph *graph,
+                             const struct attn_node *node)
 {
     struct wire_buffer message = wire_beside(b);
     attn_status status = check_opset(graph, node);
@@ -300,7 +300,7 @@ static attn_status put_subgraph(struct wire_buffer *b, int field,
     }
     for (int64_t n = 0; n < graph->n_nodes && status == ATTNRUN_OK; n++)
         if (graph->nodes[n] != NULL)
-            status = put_node(&message, graph, graph->nodes[n]);
+            status = save_node(&message, graph, graph->nodes[n]);
     for (int32_t k = 0; k < graph->n_outputs; k++)
         put_inner_output(&message, graph, k);
     wire_message(b, field, &message);
@@ -332,7 +332,7 @@ attn_status attn_save_graph(struct attn_onnx_save *save)
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         if (!save->live[n])
             continue;
-        TRY(put_node(b, graph, graph->nodes[n]));
+        TRY(save_node(b, graph, graph->nodes[n]));
         save->n_nodes++;
     }
     for (int32_t i = 0; i < save->n_outputs; i++)

@@ -283,7 +283,7 @@ static attn_status skip_value(struct scanner *s, const struct field *field)
     return ATTNRUN_OK;
 }
 
-static attn_status put_number(struct scanner *s, const struct field *field)
+static attn_status wire_put_number(struct scanner *s, const struct field *field)
 {
     if (field->wire == WIRE_VARINT) {
         uint64_t value = 0;
@@ -308,7 +308,7 @@ static attn_status put_in_list(struct scanner *s, const struct field *field)
         frame->run_length = scan->copy_bytes;
         TRY(wire_put(s, room, LENGTH_BYTES));
     }
-    TRY(put_number(s, field));
+    TRY(wire_put_number(s, field));
     frame->run_end = scan->copy_bytes;
     if (!frame->muted)
         set_length(scan->copy + frame->run_length,
@@ -322,7 +322,7 @@ static attn_status scan_scalar(struct scanner *s, const struct field *field)
     if (field->descriptor->label == PROTOBUF_C_LABEL_REPEATED)
         return put_in_list(s, field);
     TRY(put_tag(s, field->id, field->wire));
-    return put_number(s, field);
+    return wire_put_number(s, field);
 }
 
 /* Tensor data that stays in the file. A tensor has it in one field, in one piece. */

@@ -166,7 +166,7 @@ static void sweep_join(struct sweep *sweep, int32_t left, int32_t right)
 }
 
 /* A region of exactly so many bytes, taken. */
-static int32_t take(struct sweep *sweep, int64_t bytes)
+static int32_t sweep_take(struct sweep *sweep, int64_t bytes)
 {
     int32_t id = find_free(sweep, bytes);
     if (id != NONE) {
@@ -231,7 +231,7 @@ static void offsets_sweep_walk(struct sweep *sweep, int64_t n, int64_t *offsets)
         offsets[block] = 0;
         if (sweep->blocks[block].bytes == 0)
             continue;
-        const int32_t id = take(sweep, sweep->blocks[block].bytes);
+        const int32_t id = sweep_take(sweep, sweep->blocks[block].bytes);
         sweep->region_of[block] = id;
         offsets[block] = sweep->regions[id].offset;
     }

@@ -132,7 +132,7 @@ attn_status attn_value_check_elements(attnrun_tensor *value, const char *what)
 
 /* ---- steps ---- */
 
-static bool same_type(const attnrun_type *a, int32_t kind, int32_t dtype)
+static bool operand_same_type(const attnrun_type *a, int32_t kind, int32_t dtype)
 {
     return a->kind == kind && a->dtype == dtype;
 }
@@ -151,7 +151,7 @@ attn_status attn_step_check_inputs(const struct attn_step *step)
         if (step->node->in[i] < 0)
             continue;
         const attnrun_type *loaded = &step->graph->values[step->node->in[i]].type;
-        if (same_type(loaded, real->kind, real->dtype))
+        if (operand_same_type(loaded, real->kind, real->dtype))
             continue;
         same = false;
         if (!attn_value_may_be(loaded, real->kind, real->dtype))
@@ -180,7 +180,7 @@ attn_status attn_step_check_output(const struct attn_step *step, int32_t out,
     if (id < 0 || kind == ATTNRUN_ABSENT)
         return ATTNRUN_OK;
     const attnrun_type *loaded = &step->graph->values[id].type;
-    if (same_type(loaded, kind, dtype) || attn_value_may_be(loaded, kind, dtype))
+    if (operand_same_type(loaded, kind, dtype) || attn_value_may_be(loaded, kind, dtype))
         return ATTNRUN_OK;
     return op_fail(&step->pub, ATTNRUN_E_DTYPE,
                    "output %d '%s' is %s, but the graph says %s", out,

@@ -123,8 +123,8 @@ static int64_t range_of(const struct loop *loop, int64_t left)
 static uint64_t part_of(uint64_t begin, uint64_t end) { return begin << 32 | end; }
 
 /* Takes units of a part, from its front or from its back; false where none is left. */
-static bool take(const struct loop *loop, _Atomic uint64_t *part, bool front,
-                 int64_t *begin, int64_t *end)
+static bool take_range(const struct loop *loop, _Atomic uint64_t *part, bool front,
+                       int64_t *begin, int64_t *end)
 {
     uint64_t seen = atomic_load_explicit(part, memory_order_relaxed);
     for (;;) {
@@ -150,7 +150,7 @@ static void run_chunks(struct attn_threads *t, int32_t worker)
     int64_t begin, end;
     for (int32_t i = 0; i < loop.workers; i++) {
         const int32_t of = (worker + i) % loop.workers;
-        while (take(&loop, &t->workers[of].part, i == 0, &begin, &end)) {
+        while (take_range(&loop, &t->workers[of].part, i == 0, &begin, &end)) {
             const int64_t last = end * loop.unit;
             loop.fn(loop.arg, begin * loop.unit, last < loop.n ? last : loop.n, worker);
         }

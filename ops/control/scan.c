@@ -65,8 +65,8 @@ static bool input_backward(const struct scan_args *args, const struct scan *scan
 }
 
 /* The axis that scan input or output i of `rank` dims runs along; batched: 1. */
-static attn_status axis_of(const attnrun_step *step, const struct scan *scan,
-                           attnrun_ints axes, int i, int rank, int *axis)
+static attn_status scan_axis(const attnrun_step *step, const struct scan *scan,
+                             attnrun_ints axes, int i, int rank, int *axis)
 {
     *axis = scan->batched ? 1 : 0;
     if (!scan->batched && i < axes.n)
@@ -139,8 +139,8 @@ static attn_status body_inputs(const attnrun_step *step, const struct scan *scan
         if (types[i].rank < 0)
             continue;
         if (i >= scan->n_states) {
-            TRY(axis_of(step, scan, args->scan_input_axes, i - scan->n_states,
-                        types[i].rank, &axis));
+            TRY(scan_axis(step, scan, args->scan_input_axes, i - scan->n_states,
+                          types[i].rank, &axis));
             attnrun_dim extent = types[i].dims[axis];
             if (!dim_may_equal(extent, *iterations))
                 return op_fail_input(step, in, ATTNRUN_E_SHAPE,
@@ -179,8 +179,8 @@ static attn_status scan_outputs(attnrun_step *step, const struct scan *scan,
             if (scan->batched)
                 insert_dim(&type, 0, batch);
             if (i >= scan->n_states) {
-                TRY(axis_of(step, scan, args->scan_output_axes, i - scan->n_states,
-                            type.rank + 1, &axis));
+                TRY(scan_axis(step, scan, args->scan_output_axes, i - scan->n_states,
+                              type.rank + 1, &axis));
                 insert_dim(&type, axis, iterations);
             }
         }
@@ -281,7 +281,7 @@ static attn_status iteration_inputs(const attnrun_step *step, struct iterations 
         t->inputs[i] = t->carries[i].now;
     for (int i = 0; i < scan->n_scanned; i++) {
         const attnrun_tensor *x = &step->x[scan->first + scan->n_states + i];
-        TRY(axis_of(step, scan, args->scan_input_axes, i, x->rank, &axis));
+        TRY(scan_axis(step, scan, args->scan_input_axes, i, x->rank, &axis));
         int64_t at = input_backward(args, scan, i) ? t->n - 1 - iteration : iteration;
         attnrun_tensor slice = slice_of(x, axis, at);
         if (scan->batched)
@@ -321,8 +321,8 @@ static attn_status store_slice(const attnrun_step *step, struct iterations *t,
 {
     const struct scan_args *args = step->args;
     int which = i - t->scan.n_states, axis = 0, lead = t->scan.batched ? 1 : 0;
-    TRY(axis_of(step, &t->scan, args->scan_output_axes, which, item->rank + 1 + lead,
-                &axis));
+    TRY(scan_axis(step, &t->scan, args->scan_output_axes, which, item->rank + 1 + lead,
+                  &axis));
     if (iteration == 0 && t->batch == 0)
         TRY(make_stacked(step, t, i, axis, item));
     if (step->y[i].data == NULL)
@@ -415,7 +415,7 @@ static attn_status scan_run(const attnrun_step *step, const attnrun_work *work)
     int axis = 0;
     TRY(scan_layout(step, &t.scan));
     const attnrun_tensor *x = &step->x[t.scan.first + t.scan.n_states];
-    TRY(axis_of(step, &t.scan, args->scan_input_axes, 0, x->rank, &axis));
+    TRY(scan_axis(step, &t.scan, args->scan_input_axes, 0, x->rank, &axis));
     t.longest = x->dims[axis];
     if (t.scan.batched)
         t.n_batches = x->dims[0];

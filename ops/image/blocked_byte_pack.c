@@ -32,7 +32,7 @@ static int64_t words_from(const struct blocked_byte_weights *p, int64_t c)
                              true, false);
 }
 
-static bool find_sizes(const struct blocked_byte_weights *p, struct sizes *s)
+static bool packed_sizes(const struct blocked_byte_weights *p, struct sizes *s)
 {
     const int64_t *dims = p->w->dims, in = inputs_of(p);
     int64_t words;
@@ -59,7 +59,7 @@ static int64_t weights_at(int64_t columns, int64_t rows) /* in words */
 int64_t attn_blocked_byte_packed(const struct blocked_byte_weights *p)
 {
     struct sizes s;
-    return find_sizes(p, &s) ? weights_at(s.columns, s.rows) * 4 + s.bytes : -1;
+    return packed_sizes(p, &s) ? weights_at(s.columns, s.rows) * 4 + s.bytes : -1;
 }
 
 struct blocked_byte_packed attn_blocked_byte_packed_at(const void *packed,
@@ -182,7 +182,7 @@ void attn_blocked_byte_pack(void *packed, const struct blocked_byte_weights *p)
     struct sizes s;
     uint32_t *words = packed, *columns = words + HEADER, any = 0, wide = 0;
     const int64_t rows = p->w->dims[0], weights_of_row = tensor_count(p->w) / rows;
-    if (!find_sizes(p, &s))
+    if (!packed_sizes(p, &s))
         return;
     memset(packed, 0, (size_t)attn_blocked_byte_packed(p));
     if (p->bias != NULL)

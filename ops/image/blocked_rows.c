@@ -35,9 +35,10 @@ void attn_blocked_rows_plan(struct blocked_plan *p)
 }
 
 /* The weights of a block of channels as floats. */
-static const float *find_weights(const attnrun_step *step, const struct blocked_plan *p,
-                                 const struct blocked_operands *o, int64_t block,
-                                 int64_t taps, float *room)
+static const float *blocked_rows_weights(const attnrun_step *step,
+                                         const struct blocked_plan *p,
+                                         const struct blocked_operands *o, int64_t block,
+                                         int64_t taps, float *room)
 {
     const int64_t n = taps * ATTN_BLOCK;
     const void *w = blocked_weights_at(p, o->w, block * n);
@@ -69,7 +70,7 @@ attn_status attn_blocked_rows_run(const attnrun_step *step, const attnrun_work *
         d.x = o->x + plane * w->in[1] * w->in[2] * ATTN_BLOCK;
         d.bias = o->bias + block * ATTN_BLOCK;
         if (block != shown)
-            d.w = find_weights(step, p, o, block, taps, work->scratch);
+            d.w = blocked_rows_weights(step, p, o, block, taps, work->scratch);
         shown = block;
         d.y = o->y + at;
         d.z = o->z != NULL ? o->z + at : NULL;

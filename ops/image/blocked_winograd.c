@@ -173,8 +173,8 @@ static void activate(const attnrun_step *step, const struct blocked_operands *o,
 }
 
 /* The products of a panel of floats, or of words: sums are [place][block][tile][16]. */
-static void multiply(const attnrun_step *step, const struct blocked_plan *p,
-                     struct attn_blocked_conv c, float *sums)
+static void winograd_multiply(const attnrun_step *step, const struct blocked_plan *p,
+                              struct attn_blocked_conv c, float *sums)
 {
     const int64_t inputs = p->block_w * unit(p), plane = c.columns * p->block_w;
     const float *w = c.w;
@@ -230,7 +230,7 @@ static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
     c.bias = zeros;
     c.y = sums;
     if (p->w_type == ATTN_B_F32)
-        multiply(step, p, c, sums);
+        winograd_multiply(step, p, c, sums);
     else
         multiply_half(step, p, c, scale, sums);
     for (int64_t b = 0; b < c.columns / ATTN_BLOCK; b++) {

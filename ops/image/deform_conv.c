@@ -107,8 +107,8 @@ static double sample(const attnrun_tensor *x, int64_t plane, const struct window
 
 /* Collects the column values of one row of output pixels: [k][out columns], of X's
  * dtype. */
-static void collect(const attnrun_step *step, attnrun_tensor *columns, int64_t image,
-                    int64_t group, int64_t oh)
+static void gather_taps(const attnrun_step *step, attnrun_tensor *columns, int64_t image,
+                        int64_t group, int64_t oh)
 {
     const struct deform_args *args = step->args;
     const struct conv_shape *s = step->state;
@@ -183,7 +183,7 @@ static attn_status deform_run(const attnrun_step *step, const attnrun_work *work
         for (int64_t group = 0; group < s->groups; group++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            collect(step, &columns, image, group, oh);
+            gather_taps(step, &columns, image, group, oh);
             deform_conv_multiply(step, &columns, scratch, image, group, oh);
         }
     }

@@ -35,13 +35,13 @@ static void make_tables(const attnrun_step *step, uint8_t *shared, int64_t a)
 
 /* The lines that output line `row` comes from, one combination of taps after the
  * other. */
-struct lines {
+struct resize_lines {
     const struct resize_state *state;
     const uint8_t *shared;
     int64_t at[ATTNRUN_MAX_RANK], tap[ATTNRUN_MAX_RANK];
 };
 
-static void lines_begin(struct lines *l, int64_t row)
+static void lines_begin(struct resize_lines *l, int64_t row)
 {
     for (int a = l->state->rank - 2; a >= 0; a--) {
         l->at[a] = row % l->state->axes[a].out;
@@ -50,7 +50,7 @@ static void lines_begin(struct lines *l, int64_t row)
     }
 }
 
-static bool lines_next(struct lines *l)
+static bool lines_next(struct resize_lines *l)
 {
     for (int a = l->state->rank - 2; a >= 0; a--) {
         if (++l->tap[a] < l->state->axes[a].taps)
@@ -62,7 +62,7 @@ static bool lines_next(struct lines *l)
 
 /* The input line of the current combination, -1 where it is extrapolated, and its
  * weight. */
-static int64_t lines_get(const struct lines *l, double *weight)
+static int64_t lines_get(const struct resize_lines *l, double *weight)
 {
     int64_t line = 0;
     bool outside = false;
@@ -129,7 +129,7 @@ static void pick_line(uint8_t *y, const uint8_t *x, const int64_t *index, int64_
     }
 }
 
-static void run_nearest(const attnrun_step *step, struct lines *l, int64_t row)
+static void run_nearest(const attnrun_step *step, struct resize_lines *l, int64_t row)
 {
     const struct resize_args *args = step->args;
     const struct resize_state *state = step->state;
@@ -176,7 +176,8 @@ static void taps_f32(float *y, const float *line, const struct resize_axis *a,
     }
 }
 
-static void run_f32(const attnrun_step *step, struct lines *l, float *line, int64_t row)
+static void run_f32(const attnrun_step *step, struct resize_lines *l, float *line,
+                    int64_t row)
 {
     const struct resize_args *args = step->args;
     const struct resize_state *state = step->state;
@@ -218,7 +219,8 @@ static void run_f32(const attnrun_step *step, struct lines *l, float *line, int6
 }
 
 /* Computes a line of any other type, in f64. */
-static void run_real(const attnrun_step *step, struct lines *l, double *line, int64_t row)
+static void run_real(const attnrun_step *step, struct resize_lines *l, double *line,
+                     int64_t row)
 {
     const struct resize_args *args = step->args;
     const struct resize_state *state = step->state;
@@ -264,7 +266,7 @@ attn_status attn_resize_run(const attnrun_step *step, const attnrun_work *work)
         return attn_resize_pass(step, work);
     if (((const struct resize_state *)step->state)->inner > 0)
         return attn_resize_vectors(step, work);
-    struct lines l = { .state = step->state, .shared = work->shared };
+    struct resize_lines l = { .state = step->state, .shared = work->shared };
     for (int64_t row = work->begin; row < work->end; row++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

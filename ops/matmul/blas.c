@@ -45,7 +45,7 @@ const char *attn_blas_name(void)
     return atomic_load(&blas.found) ? blas.config() : "OpenBLAS " ATTN_BLAS_VERSION;
 }
 
-static bool is_plain(int64_t row, int64_t col)
+static bool is_plain_product(int64_t row, int64_t col)
 {
     return (col == 1 && row >= 1) || (row == 1 && col >= 1);
 }
@@ -57,8 +57,9 @@ bool attn_blas_fits(const attnrun_step *step, const struct attn_gemm *g)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (sizes[i] > INT_MAX || sizes[i] < 0)
             return false;
-    return g->m >= 16 && g->n >= 16 && g->k >= 16 && is_plain(g->a_row, g->a_col) &&
-           is_plain(g->b_row, g->b_col) && op_may_use_blas(step) && has_blas();
+    return g->m >= 16 && g->n >= 16 && g->k >= 16 &&
+           is_plain_product(g->a_row, g->a_col) && is_plain_product(g->b_row, g->b_col) &&
+           op_may_use_blas(step) && has_blas();
 }
 
 void attn_blas_product_f64(const struct attn_gemm *g, int64_t rows, const double *a,

@@ -24,7 +24,7 @@ static attn_status malformed(const struct equation_reader *r, const char *what)
                    what);
 }
 
-static const char *skip_spaces(const char *at)
+static const char *equation_skip_spaces(const char *at)
 {
     while (*at == ' ')
         at++;
@@ -42,8 +42,8 @@ static attn_status read_term(const struct equation_reader *r, const char **at,
                              struct term *term)
 {
     *term = (struct term){ .ellipsis = -1 };
-    for (*at = skip_spaces(*at); **at != 0 && **at != ',' && **at != '-';
-         *at = skip_spaces(*at)) {
+    for (*at = equation_skip_spaces(*at); **at != 0 && **at != ',' && **at != '-';
+         *at = equation_skip_spaces(*at)) {
         if (isalpha((unsigned char)**at)) {
             if (term->n == ATTNRUN_MAX_RANK)
                 return malformed(r, "an operand has too many labels");

@@ -93,8 +93,9 @@ static attn_status mixing_infer(attnrun_step *step)
 
 /* Computes to (rows, width) = activation(W x + bias), W (rows, k); `kind` < 0: no
  * activation. */
-static attn_status product(const attnrun_step *step, const attnrun_work *work, int w,
-                           int bias, int32_t kind, struct attn_token_sums sums)
+static attn_status mixing_product(const attnrun_step *step, const attnrun_work *work,
+                                  int w, int bias, int32_t kind,
+                                  struct attn_token_sums sums)
 {
     const int64_t rows = step->in[w].dims[0].value;
     struct attn_epilogue steps[2];
@@ -129,12 +130,12 @@ static attn_status run_channels(const attnrun_step *step, const attnrun_work *wo
                                     .c_row = width,
                                     .width = width,
                                     .scratch = hidden + s->hidden_floats };
-    TRY(product(step, work, W1, B1, kinds[args->activation], sums));
+    TRY(mixing_product(step, work, W1, B1, kinds[args->activation], sums));
     sums.x = hidden;
     sums.x_row = width;
     sums.c = (float *)step->y[0].data + b * s->out * s->c + first;
     sums.c_row = s->c;
-    return product(step, work, W2, B2, -1, sums);
+    return mixing_product(step, work, W2, B2, -1, sums);
 }
 
 static attn_status mixing_run(const attnrun_step *step, const attnrun_work *work)

@@ -197,8 +197,8 @@ static void count_parts(const struct votes_args *args, struct trees *trees)
 }
 
 /* The slot of a node (`root`: of the first of the tree), or the empty one for it. */
-static int32_t *slot_of(const struct votes_args *args, const struct trees *trees,
-                        int64_t tree, int64_t id, bool root)
+static int32_t *vote_slot(const struct votes_args *args, const struct trees *trees,
+                          int64_t tree, int64_t id, bool root)
 {
     uint64_t hash =
         ((uint64_t)tree * 31 + (root ? 7 : (uint64_t)id)) * UINT64_C(0x9e3779b97f4a7c15);
@@ -215,9 +215,9 @@ static void compile_nodes(const struct votes_args *args, struct trees *trees)
 {
     for (int64_t i = 0; i < trees->n_nodes; i++) {
         const int64_t tree = args->tree_ids.v[i];
-        int32_t *slot = slot_of(args, trees, tree, args->node_ids.v[i], false);
+        int32_t *slot = vote_slot(args, trees, tree, args->node_ids.v[i], false);
         *slot = *slot == 0 ? (int32_t)(i + 1) : *slot;
-        slot = slot_of(args, trees, tree, 0, true);
+        slot = vote_slot(args, trees, tree, 0, true);
         if (*slot != 0)
             continue;
         *slot = -(int32_t)(i + 1);
@@ -233,8 +233,8 @@ static void compile_nodes(const struct votes_args *args, struct trees *trees)
         node->split = list_get(&args->values, &args->values_tensor, i);
         node->feature = (int32_t)args->features.v[i];
         node->missing_yes = args->missing_yes.n > 0 && args->missing_yes.v[i] != 0;
-        node->yes = *slot_of(args, trees, tree, args->true_ids.v[i], false) - 1;
-        node->no = *slot_of(args, trees, tree, args->false_ids.v[i], false) - 1;
+        node->yes = *vote_slot(args, trees, tree, args->true_ids.v[i], false) - 1;
+        node->no = *vote_slot(args, trees, tree, args->false_ids.v[i], false) - 1;
     }
 }
 
@@ -244,7 +244,7 @@ static void compile(const struct votes_args *args, struct trees *trees, void *me
     compile_nodes(args, trees);
     for (int64_t i = trees->n_votes - 1; i >= 0; i--) {
         int32_t node =
-            *slot_of(args, trees, args->vote_trees.v[i], args->vote_nodes.v[i], false);
+            *vote_slot(args, trees, args->vote_trees.v[i], args->vote_nodes.v[i], false);
         if (node == 0 || trees->nodes[node - 1].mode != TREE_LEAF)
             continue;
         trees->next[i] = trees->nodes[node - 1].yes;

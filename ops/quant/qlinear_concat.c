@@ -10,11 +10,11 @@
 
 enum { Y_SCALE, Y_ZERO, FIRST };
 
-struct concat_args {
+struct qlinear_concat_args {
     int64_t axis;
 };
 static const attnrun_attr_def concat_attrs[] = {
-    ATTR_INT_REQUIRED(struct concat_args, axis), ATTR_END
+    ATTR_INT_REQUIRED(struct qlinear_concat_args, axis), ATTR_END
 };
 
 static attn_status check_part(const attnrun_step *step, int in)
@@ -32,9 +32,9 @@ static attn_status check_part(const attnrun_step *step, int in)
     return op_qlinear_check(step, in + 1, in + 2);
 }
 
-static attn_status concat_infer(attnrun_step *step)
+static attn_status qlinear_concat_infer(attnrun_step *step)
 {
-    const struct concat_args *args = step->args;
+    const struct qlinear_concat_args *args = step->args;
     const int n = step->n_in;
     int axis = 0, rank = -1;
     bool known = true;
@@ -74,7 +74,7 @@ static attn_status copy_part(const attnrun_step *step, const attnrun_work *work,
                              const uint8_t table[256])
 {
     const attnrun_tensor *x = &step->x[in], *y = &step->y[0];
-    const int64_t named = ((const struct concat_args *)step->args)->axis;
+    const int64_t named = ((const struct qlinear_concat_args *)step->args)->axis;
     const int axis = (int)(named < 0 ? named + y->rank : named);
     const int64_t row = tensor_dims_product(x, axis, x->rank);
     const int64_t y_row = tensor_dims_product(y, axis, y->rank);
@@ -94,7 +94,7 @@ static attn_status copy_part(const attnrun_step *step, const attnrun_work *work,
     return ATTNRUN_OK;
 }
 
-static attn_status concat_run(const attnrun_step *step, const attnrun_work *work)
+static attn_status qlinear_concat_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct op_qlinear to = op_qlinear_of(step, Y_SCALE, Y_ZERO);
     uint8_t table[256];
@@ -116,10 +116,10 @@ const attnrun_op_def op_qlinear_concat_1 = {
     .inputs = "Y_scale:f32 Y_zero_point:T inputs:any*!",
     .outputs = "Y:T",
     .types = "T=u8,i8",
-    .args_bytes = sizeof(struct concat_args),
+    .args_bytes = sizeof(struct qlinear_concat_args),
     .attrs = concat_attrs,
-    .infer = concat_infer,
-    .run = concat_run,
+    .infer = qlinear_concat_infer,
+    .run = qlinear_concat_run,
     .cost = "O(n)",
     .source = "ONNX Runtime contrib operators",
 };

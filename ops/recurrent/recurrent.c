@@ -7,8 +7,8 @@
 
 /* ---- shapes ---- */
 
-static attn_status need(const attnrun_step *step, int in, int rank,
-                        const attnrun_dim *dims, const char *what)
+static attn_status recurrent_need_operand(const attnrun_step *step, int in, int rank,
+                                          const attnrun_dim *dims, const char *what)
 {
     if (!op_has_in(step, in) || !op_rank_known(step, in))
         return ATTNRUN_OK;
@@ -33,18 +33,20 @@ static attn_status recurrent_check_inputs(const attnrun_step *step,
     if (kind->quantized) {
         TRY(attn_recurrent_check_i8(step, d, inputs, hidden, gates));
     } else {
-        TRY(need(step, RECURRENT_W, 3, (attnrun_dim[]){ d, gates, inputs },
-                 "directions, gates times hidden size, inputs"));
-        TRY(need(step, RECURRENT_R, 3, (attnrun_dim[]){ d, gates, hidden },
-                 "directions, gates times hidden size, hidden size"));
+        TRY(recurrent_need_operand(step, RECURRENT_W, 3,
+                                   (attnrun_dim[]){ d, gates, inputs },
+                                   "directions, gates times hidden size, inputs"));
+        TRY(recurrent_need_operand(step, RECURRENT_R, 3,
+                                   (attnrun_dim[]){ d, gates, hidden },
+                                   "directions, gates times hidden size, hidden size"));
     }
-    TRY(need(step, RECURRENT_B, 2, (attnrun_dim[]){ d, biases },
-             "directions, twice gates times hidden size"));
-    TRY(need(step, RECURRENT_LENGTHS, 1, &batch, "the batch"));
-    TRY(need(step, RECURRENT_H0, 3, state, "the state"));
-    TRY(need(step, RECURRENT_C0, 3, state, "the state"));
-    return need(step, RECURRENT_P, 2, (attnrun_dim[]){ d, peepholes },
-                "directions, three times hidden size");
+    TRY(recurrent_need_operand(step, RECURRENT_B, 2, (attnrun_dim[]){ d, biases },
+                               "directions, twice gates times hidden size"));
+    TRY(recurrent_need_operand(step, RECURRENT_LENGTHS, 1, &batch, "the batch"));
+    TRY(recurrent_need_operand(step, RECURRENT_H0, 3, state, "the state"));
+    TRY(recurrent_need_operand(step, RECURRENT_C0, 3, state, "the state"));
+    return recurrent_need_operand(step, RECURRENT_P, 2, (attnrun_dim[]){ d, peepholes },
+                                  "directions, three times hidden size");
 }
 
 static int64_t packed_bytes(const struct recurrent_state *s)

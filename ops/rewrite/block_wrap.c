@@ -22,7 +22,8 @@ static bool is_part(const struct attn_graph *graph, int32_t value,
            slice->in[0] == window->source && first == from && end == to;
 }
 
-static int64_t axis_of(const struct attn_graph *graph, const struct attn_node *concat)
+static int64_t wrapped_axis(const struct attn_graph *graph,
+                            const struct attn_node *concat)
 {
     const int64_t axis = attn_match_int(concat, "axis", 0);
     return axis < 0 ? axis + match_type(graph, concat->out[0])->rank : axis;
@@ -35,7 +36,7 @@ static bool is_rotated(const struct attn_graph *graph, int32_t value,
     const struct attn_node *concat = attn_graph_producer(graph, value);
     const int64_t first = by < 0 ? n + by : by;
     return node_is(concat, "Concat") && concat->pub.n_in == 2 &&
-           axis_of(graph, concat) == window->axis &&
+           wrapped_axis(graph, concat) == window->axis &&
            is_part(graph, concat->in[0], window, first, n) &&
            is_part(graph, concat->in[1], window, 0, first);
 }
@@ -66,10 +67,10 @@ bool attn_block_wrap_read(const struct attn_graph *graph, int32_t value,
     const struct attn_node *concat = attn_graph_producer(graph, value);
     if (!node_is(concat, "Concat") || concat->pub.n_in < 2 ||
         concat->pub.n_in > MAX_WINDOW || match_type(graph, value)->rank < 2 ||
-        axis_of(graph, concat) < 1)
+        wrapped_axis(graph, concat) < 1)
         return false;
     *window = (struct attn_block_window){ .padded = -1,
-                                          .axis = (int)axis_of(graph, concat) - 1,
+                                          .axis = (int)wrapped_axis(graph, concat) - 1,
                                           .wraps = true };
     for (int own = 0; own < concat->pub.n_in; own++)
         if (are_neighbours(graph, concat, own, window))

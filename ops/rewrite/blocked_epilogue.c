@@ -101,7 +101,7 @@ static bool can_multiply(const struct attn_graph *graph, int32_t scale, int32_t 
 }
 
 /* *value becomes its product with the first numbers of `scale`. */
-static attn_status multiply(struct attn_graph *graph, int32_t scale, int32_t *value)
+static attn_status fold_factor(struct attn_graph *graph, int32_t scale, int32_t *value)
 {
     const attnrun_tensor x = graph->values[*value].data, s = graph->values[scale].data;
     void *data;
@@ -128,9 +128,9 @@ static attn_status try_scale(struct attn_graph *graph, struct attn_node *gate,
         return ATTNRUN_OK;
     TRY(attn_match_as_vector(graph, &factor));
     if (scale >= 0)
-        TRY(multiply(graph, factor, &scale));
+        TRY(fold_factor(graph, factor, &scale));
     if (bias >= 0)
-        TRY(multiply(graph, factor, &bias));
+        TRY(fold_factor(graph, factor, &bias));
     ++*applied;
     return take_place(graph, conv, gate, S, scale >= 0 ? scale : factor, bias);
 }

@@ -177,8 +177,8 @@ static uint32_t axes_of(const struct attn_graph *graph, const struct attn_node *
 }
 
 /* Half of s^2 |x|^2 over the last axis, which stays as one of 1. */
-static bool is_norm(const struct attn_graph *graph, int32_t value,
-                    const struct features *f)
+static bool is_q_norm(const struct attn_graph *graph, int32_t value,
+                      const struct features *f)
 {
     double factor = 1, two = 2, scale = 1;
     const attnrun_type *t = match_type(graph, value);
@@ -245,7 +245,7 @@ static bool read_exponent(const struct attn_graph *graph, int32_t value,
             continue;
         if (!terms[k].minus)
             return false;
-        if (is_norm(graph, terms[k].value, f))
+        if (is_q_norm(graph, terms[k].value, f))
             norms++;
         else if (f->stable || !is_largest(graph, terms[k].value, terms[u].value, f))
             return false;

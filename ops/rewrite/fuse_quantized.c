@@ -221,7 +221,7 @@ static attn_status need_zeros(struct attn_graph *graph, struct quantized *w)
     return attn_graph_new_constant(graph, w->dtype, 1, &w->n, &w->zero, &data);
 }
 
-static attn_status try_conv(struct fuse_quantized_place *p, bool *done)
+static attn_status try_quantized_conv(struct fuse_quantized_place *p, bool *done)
 {
     struct quantized x, w;
     int32_t bias;
@@ -397,7 +397,7 @@ static attn_status quantized_try_node(struct fuse_quantized_place *p, bool *done
     const struct attn_attr alpha =
         MATCH_FLOAT("alpha", attn_match_float(node, "alpha", 0.01f));
     if (node_is(node, "Conv"))
-        return try_conv(p, done);
+        return try_quantized_conv(p, done);
     if (node_is(node, "MatMul"))
         return try_matmul(p, done);
     if (node_is(node, "Gemm"))

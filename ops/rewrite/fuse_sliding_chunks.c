@@ -362,7 +362,7 @@ static attn_status make_places(struct sliding_match *f,
     return places->at != NULL ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
 }
 
-static attn_status make_room(struct sliding_match *f)
+static attn_status make_node_room(struct sliding_match *f)
 {
     const int64_t row = f->width * (int64_t)sizeof(int64_t);
     TRY(make_places(f, &f->q, f->heads));
@@ -414,7 +414,7 @@ static attn_status read_sliding_chunks(const struct attn_graph *graph,
     if (!*done)
         return ATTNRUN_OK;
     f->why = "its scores are not those of one window around each query";
-    TRY(make_room(f));
+    TRY(make_node_room(f));
     TRY(read_scores(f, done));
     if (!*done)
         return ATTNRUN_OK;

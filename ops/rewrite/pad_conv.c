@@ -52,8 +52,8 @@ static attn_status cast_before(struct attn_graph *graph, struct attn_node *conv,
                           value);
 }
 
-static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
-                            int32_t *applied)
+static attn_status try_pad_conv(struct attn_graph *graph, struct attn_node *conv,
+                                int32_t *applied)
 {
     const struct attn_node *cast =
         node_is(conv, "Conv") ? attn_match_sole_in(graph, conv, 0, "Cast") : NULL;
@@ -96,7 +96,7 @@ static attn_status run_pad_conv(struct attn_graph *graph, int32_t *applied)
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
         if (node_is(graph->nodes[n], "Conv") || node_is(graph->nodes[n], "QLinearConv"))
-            TRY(try_conv(graph, graph->nodes[n], applied));
+            TRY(try_pad_conv(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;
 }
 

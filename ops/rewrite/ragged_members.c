@@ -44,7 +44,7 @@ static bool is_elementwise(const struct attn_node *node)
            node_is_of(node, "attnrun.fused", "FusedElementwise");
 }
 
-static bool is_norm(const struct attn_node *node)
+static bool ragged_is_norm(const struct attn_node *node)
 {
     static const char *const names[] = { "LayerNormalization", "RMSNormalization",
                                          "SimplifiedLayerNormalization" };
@@ -142,7 +142,7 @@ static bool is_of_rows(const struct region *r, const struct attn_node *node)
 {
     if (is_elementwise(node) || is_skip_norm(node))
         return true;
-    if (is_norm(node))
+    if (ragged_is_norm(node))
         return normalizes_last(r, node);
     if (is_product(node))
         return multiplies_rows(r, node);

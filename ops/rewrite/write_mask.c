@@ -389,9 +389,9 @@ static bool is_number(const struct mask_writer *w, int32_t value, attnrun_tensor
 }
 
 /* The operands that a request waits for; returns how many, -1: it is a leaf. */
-static int32_t operands_of(struct mask_writer *w, const struct request *r,
-                           const struct attn_node *node, int64_t opcode,
-                           struct request *operands)
+static int32_t mask_operands(struct mask_writer *w, const struct request *r,
+                             const struct attn_node *node, int64_t opcode,
+                             struct request *operands)
 {
     int64_t diagonal;
     if (opcode >= 0) {
@@ -413,8 +413,9 @@ static int32_t operands_of(struct mask_writer *w, const struct request *r,
                : -1;
 }
 
-static int64_t put_node(struct mask_writer *w, const struct request *r,
-                        const struct attn_node *node, int64_t opcode, const int64_t *x)
+static int64_t mask_put_node(struct mask_writer *w, const struct request *r,
+                             const struct attn_node *node, int64_t opcode,
+                             const int64_t *x)
 {
     int64_t diagonal;
     if (opcode == MASK_CAST)
@@ -451,7 +452,7 @@ static attn_status step(struct mask_writer *w)
     const int64_t opcode = !found && node != NULL ? attn_mask_opcode(w->graph, node) : -1;
     int32_t n = -1;
     if (!found && (is_of_pairs(w, &r) || is_of_positions(w, &r)))
-        n = operands_of(w, &r, node, opcode, operands);
+        n = mask_operands(w, &r, node, opcode, operands);
     for (int32_t i = 0; i < n; i++) {
         if (find_mask_value(w, &operands[i], &x[i]))
             continue;
@@ -463,7 +464,7 @@ static attn_status step(struct mask_writer *w)
         return ATTNRUN_OK;
     }
     if (!found)
-        operand = n < 0 ? put_leaf(w, &r) : put_node(w, &r, node, opcode, x);
+        operand = n < 0 ? put_leaf(w, &r) : mask_put_node(w, &r, node, opcode, x);
     remember(w, &r, operand);
     w->n_stack--;
     return ATTNRUN_OK;

@@ -8,15 +8,15 @@
  */
 #include "values.h"
 
-struct concat_args {
+struct from_sequence_args {
     int64_t axis, new_axis;
 };
 static const attnrun_attr_def concat_attrs[] = {
-    ATTR_INT_REQUIRED(struct concat_args, axis),
-    ATTR_FLAG(struct concat_args, new_axis, 0), ATTR_END
+    ATTR_INT_REQUIRED(struct from_sequence_args, axis),
+    ATTR_FLAG(struct from_sequence_args, new_axis, 0), ATTR_END
 };
 
-static attn_status concat_infer(attnrun_step *step)
+static attn_status from_sequence_infer(attnrun_step *step)
 {
     return op_value_unknown(step, 0, ATTNRUN_TENSOR, step->in[0].dtype);
 }
@@ -58,9 +58,9 @@ static attn_status sum_dims(const attnrun_step *step, int axis, bool new_axis,
     return ATTNRUN_OK;
 }
 
-static attn_status concat_run(const attnrun_step *step, const attnrun_work *work)
+static attn_status from_sequence_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct concat_args *args = step->args;
+    const struct from_sequence_args *args = step->args;
     const attnrun_tensor *items = step->x[0].data;
     bool new_axis = args->new_axis != 0;
     int64_t n = step->x[0].dims[0], dims[ATTNRUN_MAX_RANK], at = 0;
@@ -105,7 +105,7 @@ const attnrun_op_def op_concat_from_sequence_11 = { OP_ROW,
                                                     .outputs = "concat_result:T",
                                                     .types = "T=all",
                                                     .args_bytes =
-                                                        sizeof(struct concat_args),
+                                                        sizeof(struct from_sequence_args),
                                                     .attrs = concat_attrs,
-                                                    .infer = concat_infer,
-                                                    .run = concat_run };
+                                                    .infer = from_sequence_infer,
+                                                    .run = from_sequence_run };

@@ -9,12 +9,13 @@
  * Cost: one copy. Source: ONNX SplitToSequence-11. */
 #include "values.h"
 
-struct split_args {
+struct to_sequence_args {
     int64_t axis, keepdims;
 };
-static const attnrun_attr_def split_attrs[] = { ATTR_INT(struct split_args, axis, 0),
-                                                ATTR_FLAG(struct split_args, keepdims, 1),
-                                                ATTR_END };
+static const attnrun_attr_def split_attrs[] = {
+    ATTR_INT(struct to_sequence_args, axis, 0),
+    ATTR_FLAG(struct to_sequence_args, keepdims, 1), ATTR_END
+};
 
 /* All elements, and the largest possible number of segments. */
 static attn_status bound(attnrun_step *step, int axis)
@@ -33,7 +34,7 @@ static attn_status bound(attnrun_step *step, int axis)
 
 static attn_status split_infer(attnrun_step *step)
 {
-    const struct split_args *args = step->args;
+    const struct to_sequence_args *args = step->args;
     int axis = 0;
     TRY(op_need_rank_between(step, 0, 1, ATTNRUN_MAX_RANK));
     if (op_rank_known(step, 0))
@@ -87,7 +88,7 @@ static int64_t segment_extent(const attnrun_step *step, int64_t i, int64_t left)
 
 static attn_status split_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct split_args *args = step->args;
+    const struct to_sequence_args *args = step->args;
     const attnrun_tensor *x = &step->x[0];
     int axis = (int)(args->axis < 0 ? args->axis + x->rank : args->axis);
     bool squeeze = !op_has_in(step, 1) && args->keepdims == 0;
@@ -123,7 +124,8 @@ const attnrun_op_def op_split_to_sequence_11 = { OP_ROW,
                                                  .inputs = "input:T split:I?",
                                                  .outputs = "output_sequence:seq(T)",
                                                  .types = "T=all I=i32,i64",
-                                                 .args_bytes = sizeof(struct split_args),
+                                                 .args_bytes =
+                                                     sizeof(struct to_sequence_args),
                                                  .attrs = split_attrs,
                                                  .infer = split_infer,
                                                  .run = split_run };

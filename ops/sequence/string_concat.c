@@ -5,7 +5,7 @@
  * Cost: one copy of the text. Source: ONNX StringConcat-20. */
 #include "values.h"
 
-static attn_status concat_infer(attnrun_step *step)
+static attn_status string_concat_infer(attnrun_step *step)
 {
     attnrun_dim dims[ATTNRUN_MAX_RANK];
     int rank = 0;
@@ -59,7 +59,7 @@ static void next(struct string_concat_walk *w)
     }
 }
 
-static attn_status concat_run(const attnrun_step *step, const attnrun_work *work)
+static attn_status string_concat_run(const attnrun_step *step, const attnrun_work *work)
 {
     struct string_concat_walk w = { .rank = 0 };
     TRY(result_dims(step, w.dims, &w.rank));
@@ -96,5 +96,5 @@ const attnrun_op_def op_string_concat_20 = { OP_ROW,
                                              .since = 20,
                                              .inputs = "X:string Y:string",
                                              .outputs = "Z:string",
-                                             .infer = concat_infer,
-                                             .run = concat_run };
+                                             .infer = string_concat_infer,
+                                             .run = string_concat_run };

@@ -10,13 +10,13 @@
  * Cost: O(text * delimiter). Source: ONNX StringSplit-20. */
 #include "values.h"
 
-struct split_args {
+struct string_split_args {
     int64_t maxsplit;
     attnrun_string delimiter;
 };
 static const attnrun_attr_def split_attrs[] = {
-    ATTR_INT(struct split_args, maxsplit, OP_INT_ABSENT),
-    ATTR_STRING(struct split_args, delimiter, NULL), ATTR_END
+    ATTR_INT(struct string_split_args, maxsplit, OP_INT_ABSENT),
+    ATTR_STRING(struct string_split_args, delimiter, NULL), ATTR_END
 };
 
 static attn_status split_infer(attnrun_step *step)
@@ -30,7 +30,7 @@ static attn_status split_infer(attnrun_step *step)
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 /* The part that begins at *at; false behind the last. `cuts`: cuts made so far. */
-static bool next_part(const struct split_args *args, const attnrun_string *text,
+static bool next_part(const struct string_split_args *args, const attnrun_string *text,
                       int64_t *at, int64_t cuts, attnrun_string *part)
 {
     bool spaces = args->delimiter.n == 0;
@@ -110,7 +110,8 @@ const attnrun_op_def op_string_split_20 = { OP_ROW,
                                             .since = 20,
                                             .inputs = "X:string",
                                             .outputs = "Y:string Z:i64",
-                                            .args_bytes = sizeof(struct split_args),
+                                            .args_bytes =
+                                                sizeof(struct string_split_args),
                                             .attrs = split_attrs,
                                             .infer = split_infer,
                                             .run = split_run };

@@ -55,7 +55,7 @@ struct tokens {
     enum { BY_SEPARATORS, BY_EXPRESSION, BY_CHARACTER } mode;
 };
 
-static bool is_plain(const attnrun_string *pattern)
+static bool is_plain_text(const attnrun_string *pattern)
 {
     for (int64_t i = 0; i < pattern->n; i++)
         if (memchr("\\.+*?()|[]{}^$", pattern->data[i], 14) != NULL)
@@ -76,7 +76,7 @@ static int64_t count_regexes(const struct tokenizer_args *args)
     if (by_character(args))
         return 0;
     for (int64_t i = 0; i < args->separators.n; i++)
-        n += !is_plain(&args->separators.v[i]);
+        n += !is_plain_text(&args->separators.v[i]);
     return args->separators.n > 0 ? n : 1;
 }
 
@@ -279,7 +279,8 @@ static attn_status tokenizer_prepare(const attnrun_step *step, const attnrun_wor
         const attnrun_string *pattern =
             args->separators.n > 0 ? &args->separators.v[k] : &args->tokenexp;
         t->levels[k] = (struct level){ .plain = *pattern };
-        if (t->mode == BY_CHARACTER || (t->mode == BY_SEPARATORS && is_plain(pattern)))
+        if (t->mode == BY_CHARACTER ||
+            (t->mode == BY_SEPARATORS && is_plain_text(pattern)))
             continue;
         t->levels[k].regex = (struct op_regex *)(void *)room;
         room += REGEX_BYTES;

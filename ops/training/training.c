@@ -96,7 +96,7 @@ static attn_status one_element(const attnrun_step *step, int in)
 }
 
 /* Input `in` has the dims and dtype of `like`. */
-static attn_status same_type(const attnrun_step *step, int in, int like)
+static attn_status training_same_type(const attnrun_step *step, int in, int like)
 {
     const attnrun_type *type = &step->in[in], *first = &step->in[like];
     if (type->dtype != first->dtype)
@@ -125,7 +125,7 @@ static attn_status training_infer(attnrun_step *step)
     for (int in = FIRST; in < step->n_in; in++) {
         if (!op_has_in(step, in))
             return op_fail(step, ATTNRUN_E_INPUT, "input %d is missing", in);
-        TRY(same_type(step, in, FIRST + (in - FIRST) % n));
+        TRY(training_same_type(step, in, FIRST + (in - FIRST) % n));
     }
     for (int out = 0; out < step->n_out; out++)
         if (op_has_out(step, out))

@@ -147,7 +147,7 @@ static void choose_tiles(struct involution_state *s)
     s->h_blocks = (s->h + s->tile_h - 1) / s->tile_h;
 }
 
-static bool product(int64_t *to, int64_t a, int64_t b, int64_t c)
+static bool checked_product(int64_t *to, int64_t a, int64_t b, int64_t c)
 {
     return ck_mul(a, b, to) && ck_mul(*to, c, to);
 }
@@ -203,18 +203,19 @@ static attn_status involution_plan(attnrun_step *step)
     choose_tiles(s);
     s->gathers = s->stride > 1 || s->w_blocks > 1;
     const int64_t taps = s->size * s->size;
-    bool fits = product(&s->tiles, s->map.batch, s->h_blocks, s->w_blocks) &&
-                scratch_floats(s, &floats) && ck_mul(floats, 4, &step->scratch_bytes) &&
-                product(&work, s->map.channels + taps * s->groups, s->hidden, 1) &&
-                ck_add(work, taps * s->map.channels, &work);
+    bool fits =
+        checked_product(&s->tiles, s->map.batch, s->h_blocks, s->w_blocks) &&
+        scratch_floats(s, &floats) && ck_mul(floats, 4, &step->scratch_bytes) &&
+        checked_product(&work, s->map.channels + taps * s->groups, s->hidden, 1) &&
+        ck_add(work, taps * s->map.channels, &work);
     s->group_blocks = 1;
     if (s->tiles > 0 && s->tiles < ENOUGH_TASKS)
         s->group_blocks = min64(s->groups, (ENOUGH_TASKS + s->tiles - 1) / s->tiles);
     s->block_groups = (s->groups + s->group_blocks - 1) / s->group_blocks;
     s->group_blocks = (s->groups + s->block_groups - 1) / s->block_groups;
     s->apart = s->group_blocks > 1 && s->hidden > 0;
-    fits =
-        fits && (!s->apart || product(&step->shared_bytes, s->panel_floats, s->tiles, 4));
+    fits = fits && (!s->apart ||
+                    checked_product(&step->shared_bytes, s->panel_floats, s->tiles, 4));
     if (!fits)
         return op_fail_size(step, "the memory of the kernels of a tile, or of the image,",
                             "2^63 - 1 bytes");
@@ -253,7 +254,7 @@ static attn_status involution_pack(attnrun_pack *pack, int64_t *bytes, void *pac
     if (w == NULL || w->data == NULL || pack->x[B2].data == NULL)
         return ATTNRUN_OK;
     const int64_t rows = w->dims[0], columns = w->dims[1];
-    if (!product(bytes, rows, columns + 1, 4))
+    if (!checked_product(bytes, rows, columns + 1, 4))
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
                               "the packed form of w2 would be over 2^63 - 1 bytes");
     float *to = packed;

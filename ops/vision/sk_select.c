@@ -167,7 +167,7 @@ static void sk_select_softmax(float *logits, int64_t maps, int64_t n)
     }
 }
 
-static void find_weights(const attnrun_step *step, float *floats)
+static void sk_find_weights(const attnrun_step *step, float *floats)
 {
     const struct sk_args *args = step->args;
     const struct sk_state *s = step->state;
@@ -234,7 +234,7 @@ static attn_status run_stage(const attnrun_step *step, const attnrun_work *work,
     const int stage = work->phase % STAGES;
     const int64_t image = work->phase / STAGES, channels = s->map.channels;
     if (stage == SELECT) {
-        find_weights(step, work->shared);
+        sk_find_weights(step, work->shared);
         return ATTNRUN_OK;
     }
     /* The maps are read backwards in this stage, because what was pooled last may still
@@ -254,7 +254,7 @@ static attn_status sk_run(const attnrun_step *step, const attnrun_work *work)
             continue;
         }
         TRY(pool(step, work, task, 0, s->map.channels, work->scratch));
-        find_weights(step, work->scratch);
+        sk_find_weights(step, work->scratch);
         TRY(sum_channels(step, work, task, 0, s->map.channels, work->scratch));
     }
     return ATTNRUN_OK;

@@ -184,7 +184,8 @@ static attnrun_status read_items(struct config *config, const struct cli_option 
     }
 }
 
-static attnrun_status read_value(struct config *config, const struct cli_option *option)
+static attnrun_status config_read_value(struct config *config,
+                                        const struct cli_option *option)
 {
     char where[400];
     const char *value = NULL;
@@ -253,7 +254,7 @@ static attnrun_status read_document(struct config *config)
         if (config->event.type == YAML_MAPPING_END_EVENT)
             break;
         TRY(find_key(config, &option));
-        TRY(read_value(config, option));
+        TRY(config_read_value(config, option));
     }
     TRY(next_event(config)); /* document end */
     TRY(next_event(config));

@@ -4,7 +4,7 @@
 
 #include "inputs.h"
 
-static attnrun_status collect(struct inputs *inputs)
+static attnrun_status inputs_collect(struct inputs *inputs)
 {
     TRY_LIB(attnrun_model_query(inputs->model, &inputs->model_info));
     int32_t n = inputs->model_info.n_inputs;
@@ -85,7 +85,7 @@ attnrun_status inputs_make(struct inputs *inputs, struct cli *cli, attnrun_model
     inputs->model_info.struct_size = sizeof inputs->model_info;
     TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
     inputs->max_bytes = info.max_memory;
-    TRY(collect(inputs));
+    TRY(inputs_collect(inputs));
     TRY(symbols_collect(inputs));
     TRY(symbols_set(inputs));
     return give_inputs(inputs);

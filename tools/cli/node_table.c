@@ -94,7 +94,7 @@ static const char *share_of(double rate, double best, char *text, size_t bytes)
 }
 
 /* Names of one model begin alike and end apart: a very long one is cut at its beginning. */
-static const char *end_of(const char *name)
+static const char *row_end(const char *name)
 {
     enum { NAME_BYTES = 200 };
     const size_t n = strlen(name);
@@ -127,7 +127,7 @@ void node_table_print(const struct node_table *table, double peak_gflops, double
                  text_bytes((int64_t)moved),
                  share_of(moved / r->ms / 1e6, read_gbs, read, sizeof read));
         screen_line(numbers, NODE_COLUMN, "%s %s", tool_quote(r->op_type),
-                    tool_path(end_of(r->name)));
+                    tool_path(row_end(r->name)));
     }
     if (table->n > TABLE_ROWS)
         printf("%10s %s with shorter times; --json lists all\n", "and",

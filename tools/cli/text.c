@@ -7,7 +7,7 @@
 
 enum { TEXT_BYTES = 512 };
 
-static char *next_buffer(void)
+static char *text_buffer(void)
 {
     static char buffers[8][TEXT_BYTES];
     static unsigned next;
@@ -17,7 +17,7 @@ static char *next_buffer(void)
 /* Three digits and a unit of a thousand. */
 static const char *scaled(double value, const char *const *units, const char *last)
 {
-    char *out = next_buffer();
+    char *out = text_buffer();
     int unit = 0;
     while (value >= 999.5 && unit < 4) {
         value /= 1000;
@@ -42,7 +42,7 @@ const char *text_count(int64_t count)
 
 const char *text_rate(double per_second)
 {
-    char *out = next_buffer();
+    char *out = text_buffer();
     const double units[] = { 1e9, 1e6, 1e3 };
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (per_second >= units[i]) {
@@ -55,7 +55,7 @@ const char *text_rate(double per_second)
 
 const char *text_ms(double ms)
 {
-    char *out = next_buffer();
+    char *out = text_buffer();
     if (ms < 0.0995)
         snprintf(out, TEXT_BYTES, "%.*f us", ms < 0.00995 ? 2 : 1, ms * 1000);
     else if (ms >= 9995)
@@ -67,7 +67,7 @@ const char *text_ms(double ms)
 
 const char *text_producer(const attnrun_model_info *info)
 {
-    char *out = next_buffer();
+    char *out = text_buffer();
     snprintf(out, TEXT_BYTES, "%s%s%s", tool_quote(info->producer),
              info->producer_version[0] != 0 ? " " : "",
              tool_quote(info->producer_version));
@@ -76,7 +76,7 @@ const char *text_producer(const attnrun_model_info *info)
 
 const char *text_opsets(const attnrun_model *model, const attnrun_model_info *info)
 {
-    char *out = next_buffer();
+    char *out = text_buffer();
     size_t n = 0;
     out[0] = 0;
     for (int32_t i = 0; i < info->n_opsets && n < 200; i++) {
@@ -113,7 +113,7 @@ const char *text_input(const struct input *input)
 
 const char *text_blas(const char *blas)
 {
-    char *out = next_buffer();
+    char *out = text_buffer();
     size_t n = strcspn(blas, " ");
     n += blas[n] == ' ' ? 1 + strcspn(blas + n + 1, " ") : 0;
     snprintf(out, TEXT_BYTES, "%.*s", (int)n, blas);

@@ -347,7 +347,7 @@ static void show_next(const struct versus *v)
     free(words.v);
 }
 
-static void show(const struct versus *v)
+static void print_versus(const struct versus *v)
 {
     attnrun_node_info node;
     screen_line("compare", 9, "%s with %s", tool_path(v->job.path),
@@ -480,7 +480,7 @@ attnrun_status command_compare(struct cli *cli, int *exit_code)
     if (status == ATTNRUN_OK && cli->json)
         show_json(&v);
     else if (status == ATTNRUN_OK)
-        show(&v);
+        print_versus(&v);
     if (status == ATTNRUN_OK)
         status = reduced;
     *exit_code = v.failed > 0 ? 1 : 0;

@@ -49,7 +49,7 @@ static attnrun_status refuse_generate(struct generator *g, const char *why)
     return ATTNRUN_E_INPUT;
 }
 
-static attnrun_status open_model(struct generator *g, const char *path)
+static attnrun_status open_decoder(struct generator *g, const char *path)
 {
     attnrun_runtime_options options = { .struct_size = sizeof options, .threads = 1 };
     attnrun_source source = { .struct_size = sizeof source, .path = path };
@@ -203,7 +203,7 @@ int main(int argc, char **argv)
     const long steps = argc > 2 ? strtol(argv[2], NULL, 10) : 2000;
     struct record *records = calloc(steps > 0 ? (size_t)steps : 1, sizeof *records);
     FILE *logits = argc > 4 ? fopen(argv[4], "wb") : NULL;
-    attnrun_status status = open_model(&g, argv[1]);
+    attnrun_status status = open_decoder(&g, argv[1]);
     if (status == ATTNRUN_OK)
         status = bind_inputs(&g);
     for (long k = 0; k < steps && status == ATTNRUN_OK; k++)

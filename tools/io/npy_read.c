@@ -34,7 +34,7 @@ static attnrun_status malformed(const struct npy *npy, const char *what)
 
 /* ---- the header's dictionary ---- */
 
-static const char *skip_spaces(const char *at)
+static const char *npy_skip_spaces(const char *at)
 {
     while (*at == ' ' || *at == '\t' || *at == '\n')
         at++;
@@ -96,7 +96,7 @@ static attnrun_status set_type(struct npy *npy, const char *descr)
 /* "(3, 4)", "(3,)", "()"; sets *at behind it. */
 static attnrun_status set_shape(struct npy *npy, const char **at)
 {
-    const char *c = skip_spaces(*at + 1);
+    const char *c = npy_skip_spaces(*at + 1);
     npy->rank = 0;
     while (*c != ')') {
         uint64_t d = 0;
@@ -112,9 +112,9 @@ static attnrun_status set_shape(struct npy *npy, const char **at)
             return tool_fail(ATTNRUN_E_LIMIT, "%s has more than %d dimensions", npy->name,
                              ATTNRUN_MAX_RANK);
         npy->dims[npy->rank++] = (int64_t)d;
-        c = skip_spaces(c);
+        c = npy_skip_spaces(c);
         if (*c == ',')
-            c = skip_spaces(c + 1);
+            c = npy_skip_spaces(c + 1);
         else if (*c != ')')
             return malformed(npy, "its shape is not a list of sizes");
     }
@@ -128,9 +128,9 @@ static attnrun_status read_entry(struct npy *npy, const char **at, int *seen)
     char key[32], descr[64];
     int bit;
     const char *c = quoted(*at, key, sizeof key);
-    if (c == NULL || *(c = skip_spaces(c)) != ':')
+    if (c == NULL || *(c = npy_skip_spaces(c)) != ':')
         return malformed(npy, "its header is not a dictionary");
-    c = skip_spaces(c + 1);
+    c = npy_skip_spaces(c + 1);
     if (strcmp(key, "descr") == 0) {
         bit = 1;
         bool records = *c == '[';
@@ -164,20 +164,20 @@ static attnrun_status read_entry(struct npy *npy, const char **at, int *seen)
 
 static attnrun_status read_dictionary(struct npy *npy, const char *text)
 {
-    const char *at = skip_spaces(text);
+    const char *at = npy_skip_spaces(text);
     int seen = 0;
     if (*at != '{')
         return malformed(npy, "its header is not a dictionary");
-    at = skip_spaces(at + 1);
+    at = npy_skip_spaces(at + 1);
     while (*at != '}') {
         TRY(read_entry(npy, &at, &seen));
-        at = skip_spaces(at);
+        at = npy_skip_spaces(at);
         if (*at == ',')
-            at = skip_spaces(at + 1);
+            at = npy_skip_spaces(at + 1);
         else if (*at != '}')
             return malformed(npy, "its header is not a dictionary");
     }
-    if (*skip_spaces(at + 1) != 0)
+    if (*npy_skip_spaces(at + 1) != 0)
         return malformed(npy, "there is text behind the dictionary in its header");
     return seen == 7 ? ATTNRUN_OK
                      : malformed(npy, "its header lacks descr, fortran_order or shape");

@@ -390,7 +390,7 @@ const char *value_kind_name(int32_t kind)
     return kind >= 0 && kind < 7 ? names[kind] : "unknown";
 }
 
-static char *next_buffer(void)
+static char *value_buffer(void)
 {
     static char buffers[8][224];
     static unsigned next;
@@ -399,7 +399,7 @@ static char *next_buffer(void)
 
 const char *value_shape(const attnrun_tensor *tensor)
 {
-    char *out = next_buffer();
+    char *out = value_buffer();
     if (tensor->kind == ATTNRUN_SEQUENCE)
         snprintf(out, 224, "sequence of %" PRId64, tensor->dims[0]);
     if (tensor->kind == ATTNRUN_MAP_SEQUENCE)
@@ -434,7 +434,7 @@ static bool reads_back(const char *text, double value, int32_t dtype)
 
 const char *value_number(double value, int32_t dtype)
 {
-    char *out = next_buffer();
+    char *out = value_buffer();
     for (int digits = dtype == ATTNRUN_F64 || dtype == ATTNRUN_C128 ? 15 : 1;
          digits <= 17; digits++) {
         snprintf(out, 224, "%.*g", digits, value);
@@ -446,7 +446,7 @@ const char *value_number(double value, int32_t dtype)
 
 const char *value_text(const attnrun_tensor *tensor, int64_t k)
 {
-    char *out = next_buffer();
+    char *out = value_buffer();
     if (tensor->dtype == ATTNRUN_STRING) {
         const attnrun_string *s = &((const attnrun_string *)tensor->data)[k];
         char text[81];
@@ -469,7 +469,7 @@ const char *value_text(const attnrun_tensor *tensor, int64_t k)
 
 const char *value_index(const attnrun_tensor *tensor, int64_t k)
 {
-    char *out = next_buffer();
+    char *out = value_buffer();
     int64_t index[ATTNRUN_MAX_RANK];
     for (int32_t i = tensor->rank - 1; i >= 0; i--) {
         int64_t d = tensor->dims[i] > 0 ? tensor->dims[i] : 1;

@@ -82,7 +82,7 @@ void kernel_destroy(void *op_kernel)
 }
 
 /* Opens the model and makes the first context, which packs the constants. */
-static ort_status *open_model(struct kernel *kernel)
+static ort_status *open_one_node(struct kernel *kernel)
 {
     attnrun_context *context;
     attnrun_source source = { .struct_size = sizeof source,
@@ -106,7 +106,7 @@ ort_status *kernel_create(const ort_custom_op *op, const ort_api *api,
     pthread_mutex_init(&made->lock, NULL);
     ort_status *status = one_node_write(made->op, info, &made->node);
     if (status == NULL)
-        status = open_model(made);
+        status = open_one_node(made);
     if (status != NULL) {
         kernel_destroy(made);
         return status;

@@ -253,8 +253,8 @@ static const uint8_t *mask_of(const struct block_lists_walk *w, int64_t key)
 
 /* Masks the scores of one segment of keys, whose rows have biases of their own, or of
  * which some are masked. */
-static void mask_row(const struct block_lists_walk *w, float *scores, int64_t row,
-                     int64_t n)
+static void block_mask_row(const struct block_lists_walk *w, float *scores, int64_t row,
+                           int64_t n)
 {
     const int64_t block = w->p->block, end = w->key + n;
     const float *bias = w->bias + block_of(w, row) * w->p->key_blocks;
@@ -273,7 +273,7 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
 {
     const struct block_lists_walk *w = arg;
     for (int64_t r = 0; r < rows; r++)
-        mask_row(w, scores + r * ATTN_STREAM_SCORES, w->tile + row + r, to - from);
+        block_mask_row(w, scores + r * ATTN_STREAM_SCORES, w->tile + row + r, to - from);
 }
 
 static void give_segments(struct block_lists_walk *w)

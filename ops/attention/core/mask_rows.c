@@ -250,7 +250,7 @@ static void mask_rows_choose(union lane y, int32_t dtype, const uint8_t *c, unio
         EACH(y.i[j] = c[j] ? a.i[j] : b.i[j];)
 }
 
-static void put_number(union lane y, const int64_t *word, int32_t dtype, int64_t n)
+static void fill_mask_row(union lane y, const int64_t *word, int32_t dtype, int64_t n)
 {
     float x;
     const uint32_t bits = (uint32_t)word[1];
@@ -276,7 +276,7 @@ static void instruction(const struct attn_mask_place *place, int32_t k,
                      b = operands > 1 ? x[word[2]] : none;
     const int64_t opcode = word[0];
     if (opcode == MASK_INT || opcode == MASK_FLOAT)
-        put_number(y, word, dtype, n);
+        fill_mask_row(y, word, dtype, n);
     else if (opcode == MASK_AT_QUERY)
         EACH(y.i[j] = query;)
     else if (opcode == MASK_AT_KEY)

@@ -272,7 +272,8 @@ static void next_span(struct masked_walk *t, int64_t group, int64_t from)
     *span = (struct masked_span){ keys, keys, keys, { .form = ATTN_MASK_NONE_SEEN } };
 }
 
-static struct attn_keys tile_at(const struct masked_walk *t, int64_t first, int64_t n)
+static struct attn_keys masked_tile_at(const struct masked_walk *t, int64_t first,
+                                       int64_t n)
 {
     const struct attn_sdpa *s = &t->m->s;
     const int64_t head = t->place.h / (s->q_heads / s->kv_heads);
@@ -360,7 +361,8 @@ static attn_status walk_keys(struct masked_walk *t, int64_t groups,
             return ATTNRUN_OK;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        const struct attn_keys tile = tile_at(t, t->first, min64(KEYS, keys - t->first));
+        const struct attn_keys tile =
+            masked_tile_at(t, t->first, min64(KEYS, keys - t->first));
         attn_stream_pack(&t->stream, &tile);
         for (int64_t g = 0; g < groups; g++)
             give_spans(t, g, &tile);
@@ -403,7 +405,7 @@ static attn_status walk_literally(struct masked_walk *t, int64_t group,
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const struct attn_keys tile =
-            tile_at(t, t->first, min64(KEYS, t->keys - t->first));
+            masked_tile_at(t, t->first, min64(KEYS, t->keys - t->first));
         attn_stream_pack(&t->stream, &tile);
         give(t, group, &tile, 0, tile.n, &some);
     }

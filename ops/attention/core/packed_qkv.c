@@ -81,7 +81,8 @@ static attn_status find_widths(const attnrun_step *step, attnrun_dim *hidden,
     return ATTNRUN_OK;
 }
 
-static attn_status check_mask(const attnrun_step *step, int in, const struct attn_sdpa *c)
+static attn_status packed_qkv_check_mask(const attnrun_step *step, int in,
+                                         const struct attn_sdpa *c)
 {
     if (!op_has_in(step, in))
         return ATTNRUN_OK;
@@ -168,7 +169,7 @@ static attn_status plan_packed_qkv(attnrun_step *step,
     c->v = (struct attn_heads){ tokens * m->width, c->v_dim, m->width };
     c->y = (struct attn_heads){ tokens * v_hidden, c->v_dim, v_hidden };
     TRY(plan_bias(step, in->score_bias, c));
-    TRY(check_mask(step, in->mask, c));
+    TRY(packed_qkv_check_mask(step, in->mask, c));
     m->floats = c->batch * tokens * m->width;
     attn_gemm_describe(&m->gemm, c->batch * tokens, m->width, step->in[X].dims[2].value,
                        false, false);

@@ -180,8 +180,8 @@ static void add_masked(const struct queries *t, float *scores, int64_t r, int64_
 }
 
 /* Writes the scores of row r, in the form of `mode`, to their output. */
-static void show(const struct queries *t, const float *scores, int64_t r, int64_t first,
-                 int64_t n, int32_t mode)
+static void show_scores(const struct queries *t, const float *scores, int64_t r,
+                        int64_t first, int64_t n, int32_t mode)
 {
     float *out = scores_out(t, r);
     const int64_t shown = min64(n, scores_len(t->s) - first);
@@ -209,10 +209,10 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
 {
     const struct attn_sdpa *s = t->s;
     int64_t from, to;
-    show(t, scores, r, first, n, ATTN_SCORES_RAW);
+    show_scores(t, scores, r, first, n, ATTN_SCORES_RAW);
     if (s->softcap > 0)
         t->stream.kernels->softcap_f32(scores, (size_t)n, s->softcap);
-    show(t, scores, r, first, n, ATTN_SCORES_CAPPED);
+    show_scores(t, scores, r, first, n, ATTN_SCORES_CAPPED);
     mask_row(t, scores, r, first, n);
     if (first < t->front || first + n > t->shown)
         add_masked(t, scores, r, first, n);
@@ -224,7 +224,7 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
         sdpa_mask_scores(scores, to, n);
     }
     for (int32_t mode = ATTN_SCORES_BIASED; mode <= ATTN_SCORES_SEEN; mode++)
-        show(t, scores, r, first, n, mode);
+        show_scores(t, scores, r, first, n, mode);
     show_unseen(t, r, first, n);
 }
 

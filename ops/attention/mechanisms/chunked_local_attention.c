@@ -55,7 +55,7 @@ struct chunked_state {
     int64_t before, after; /* what window.left and window.right point to */
 };
 
-static attn_status check_attributes(const attnrun_step *step)
+static attn_status chunked_local_check_args(const attnrun_step *step)
 {
     const struct chunked_args *args = step->args;
     TRY(attn_need_int(step, "chunk_size", args->chunk_size, 1, INT64_MAX));
@@ -117,7 +117,7 @@ static attn_status chunked_infer(attnrun_step *step)
     struct attn_qkv shape;
     const unsigned flags = ATTN_SAME_LENGTH | (args->shared_qk ? ATTN_SAME_HEADS : 0);
     TRY(attn_qkv_infer(step, &args->heads, Q, K, V, flags, &shape));
-    TRY(check_attributes(step));
+    TRY(chunked_local_check_args(step));
     TRY(attn_key_mask_check(step, KEY_MASK, shape.batch, shape.kv_len));
     TRY(attn_qkv_output(step, &shape, Y));
     return step->concrete ? plan_chunked_local(step, &shape) : ATTNRUN_OK;

@@ -176,8 +176,8 @@ static const float *fold(const struct fastformer_pass *p, const float *query,
 }
 
 /* The operands that pool queries, or keys. */
-static struct attn_pooling_operands operands_of(const struct fastformer_pass *p,
-                                                bool keys, const attnrun_work *work)
+static struct attn_pooling_operands
+fastformer_operands(const struct fastformer_pass *p, bool keys, const attnrun_work *work)
 {
     const struct fastformer_state *s = p->s;
     const attnrun_step *step = p->step;
@@ -204,7 +204,7 @@ static attn_status pool(const attnrun_step *step, const attnrun_work *work, bool
         .step = step, .s = s, .x = step->x[keys ? K : Q].data, .w = weights
     };
     p.bias = op_in_data(step, bias);
-    struct attn_pooling_operands o = operands_of(&p, keys, work);
+    struct attn_pooling_operands o = fastformer_operands(&p, keys, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == MERGE) {
             attn_pooling_merge(w, step->kernels, &o, task, work);
@@ -232,7 +232,7 @@ static const float *pooled_key(const attnrun_step *step, const attnrun_work *wor
     float *p = attn_pooling_at(&s->pooling, 0, work->scratch).extra;
     if (s->pooling.parts > 1) {
         const struct fastformer_pass keys = { .step = step, .s = s };
-        struct attn_pooling_operands o = operands_of(&keys, true, work);
+        struct attn_pooling_operands o = fastformer_operands(&keys, true, work);
         o.y = p;
         o.y_batch = 0;
         attn_pooling_merge(&s->pooling, step->kernels, &o, b, work);

@@ -46,7 +46,7 @@ static attn_status check_linear(const attnrun_step *step, int w, attnrun_dim row
     return op_need_dim(step, w + 1, 0, rows, "the rows of the matrix before it");
 }
 
-static attn_status check_mask(const attnrun_step *step)
+static attn_status fastformer_check_mask(const attnrun_step *step)
 {
     if (!op_has_in(step, MASK))
         return ATTNRUN_OK;
@@ -79,7 +79,7 @@ static attn_status layer_infer(attnrun_step *step)
     TRY(check_linear(step, WK, width, channels));
     TRY(check_linear(step, WKA, heads, width));
     TRY(check_linear(step, WT, width, width));
-    TRY(check_mask(step));
+    TRY(fastformer_check_mask(step));
     const attnrun_dim dims[3] = { attn_dim_of_input(step, X, 0),
                                   attn_dim_of_input(step, X, 1), width };
     return op_out(step, 0, ATTNRUN_F32, 3, dims);

@@ -43,7 +43,7 @@ struct local_state {
     struct attn_window window;
 };
 
-static attn_status check_attributes(const attnrun_step *step, attnrun_dim heads)
+static attn_status local_check_args(const attnrun_step *step, attnrun_dim heads)
 {
     const struct local_args *args = step->args;
     TRY(attn_window_need_ints(step, "left_window", args->left_window, heads, -1));
@@ -77,7 +77,7 @@ static attn_status local_infer(attnrun_step *step)
     struct attn_qkv shape;
     const unsigned flags = op_has_in(step, GLOBAL_MASK) ? ATTN_SAME_LENGTH : 0;
     TRY(attn_qkv_infer(step, &args->heads, Q, K, V, flags, &shape));
-    TRY(check_attributes(step, shape.q_heads));
+    TRY(local_check_args(step, shape.q_heads));
     TRY(attn_key_mask_check(step, KEY_MASK, shape.batch, shape.kv_len));
     TRY(attn_key_mask_check(step, GLOBAL_MASK, shape.batch, shape.kv_len));
     TRY(attn_qkv_output(step, &shape, Y));

@@ -68,7 +68,7 @@ enum { NONE, ADD, ADD_KEYS, GUARD };
 
 /* ---- infer ---- */
 
-static attn_status check_attributes(const attnrun_step *step)
+static attn_status performer_check_args(const attnrun_step *step)
 {
     const struct performer_args *args = step->args;
     TRY(attn_need_int(step, "normalize_inputs", args->normalize_inputs, 0, 1));
@@ -190,7 +190,7 @@ static attn_status performer_infer(attnrun_step *step)
     struct attn_feature_plan *p = &s->plan;
     struct attn_qkv shape;
     TRY(attn_qkv_infer(step, &args->heads, Q, K, V, 0, &shape));
-    TRY(check_attributes(step));
+    TRY(performer_check_args(step));
     TRY(check_projection(step, &shape));
     TRY(attn_key_mask_check(step, KEY_MASK, shape.batch, shape.kv_len));
     TRY(attn_qkv_output(step, &shape, 0));

@@ -260,7 +260,7 @@ static void plan_blocks(struct reformer *s)
 
 static int64_t nanoseconds(double flops) { return op_ns(flops / 100 + 500); }
 
-static attn_status plan_tasks(attnrun_step *step, const struct reformer *s)
+static attn_status reformer_plan_tasks(attnrun_step *step, const struct reformer *s)
 {
     const struct attn_sizes *z = &s->sizes;
     const int64_t tokens = REFORMER_TOKENS;
@@ -311,7 +311,7 @@ static attn_status plan_reformer(attnrun_step *step, const struct reformer *foun
         return op_fail_size(step, "the number of rotations", "2^63 - 1");
     plan_blocks(s);
     TRY(reformer_plan_memory(step, s));
-    return plan_tasks(step, s);
+    return reformer_plan_tasks(step, s);
 }
 
 static attn_status reformer_infer(attnrun_step *step)
@@ -383,8 +383,9 @@ static attn_status rounds_left(const attnrun_step *step,
 }
 
 /* Computes all of a head. */
-static attn_status run_head(const attnrun_step *step, struct reformer_operands *o,
-                            int64_t head, int64_t hash_blocks, const attnrun_work *work)
+static attn_status reformer_run_head(const attnrun_step *step,
+                                     struct reformer_operands *o, int64_t head,
+                                     int64_t hash_blocks, const attnrun_work *work)
 {
     const struct reformer *s = step->state;
     o->first_head = head;
@@ -412,7 +413,7 @@ static attn_status reformer_run(const attnrun_step *step, const attnrun_work *wo
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (s->by_head)
-            TRY(run_head(step, &o, task, hash_blocks, work));
+            TRY(reformer_run_head(step, &o, task, hash_blocks, work));
         else if (work->phase == HASH)
             TRY(attn_reformer_hash(step, s, &o, task / hash_blocks, task % hash_blocks,
                                    work->scratch));

@@ -169,7 +169,7 @@ static attn_status routing_plan_memory(attnrun_step *step, struct routing_state 
 
 static int64_t nanoseconds(double flops) { return op_ns(flops / 100 + 500); }
 
-static attn_status plan_tasks(attnrun_step *step, const struct routing_state *s)
+static attn_status routing_plan_tasks(attnrun_step *step, const struct routing_state *s)
 {
     const struct attn_sizes *z = &s->sizes;
     const double n = (double)max64(s->n[0], s->n[1]);
@@ -221,7 +221,7 @@ static attn_status plan_routing(attnrun_step *step, const struct attn_qkv *shape
     s->rows = max64(1, min64(s->window[0], ATTN_STREAM_MAX));
     s->by_head = op_even_tasks(s->heads);
     TRY(routing_plan_memory(step, s));
-    return plan_tasks(step, s);
+    return routing_plan_tasks(step, s);
 }
 
 static attn_status routing_infer(attnrun_step *step)
@@ -245,8 +245,8 @@ static const float *head_of(const float *x, const struct attn_heads *strides,
 }
 
 /* The tokens of a side: queries, or keys, which are the queries where they are shared. */
-static const float *tokens_of(const attnrun_step *step, int64_t head, int side,
-                              int64_t *row)
+static const float *routing_tokens(const attnrun_step *step, int64_t head, int side,
+                                   int64_t *row)
 {
     const struct routing_state *s = step->state;
     const bool queries = side == 0 || s->shared;
@@ -280,7 +280,7 @@ static void find_norms(const attnrun_step *step, int64_t head, int side,
 {
     const struct routing_state *s = step->state;
     int64_t row;
-    const float *x = tokens_of(step, head, side, &row);
+    const float *x = routing_tokens(step, head, side, &row);
     step->kernels->inverse_norms_f32(norms_of(s, work, head, side), x, row,
                                      (size_t)s->n[side], (size_t)s->sizes.dim, 0.0f,
                                      1e-12f);
@@ -328,7 +328,7 @@ static void choose_group(const attnrun_step *step, int64_t head, int side, int64
     int32_t *index = (int32_t *)(void *)(value + round_up(longest, 16));
     int32_t *rank = index + round_up(longest, 16);
     int64_t row;
-    const float *x = tokens_of(step, head, side, &row);
+    const float *x = routing_tokens(step, head, side, &row);
     const struct attn_gemm_f32 g = {
         .a = (const float *)step->x[MEANS].data +
              (head % s->sizes.q_heads * s->clusters + first) * dim,
@@ -424,7 +424,7 @@ static struct attn_keys load_tile(struct cluster *t, int64_t first)
                (size_t)(memory * z->v_dim) * sizeof *t->v);
     }
     int64_t row;
-    const float *k = tokens_of(t->step, t->head, 1, &row);
+    const float *k = routing_tokens(t->step, t->head, 1, &row);
     kernels->gather_rows_f32(t->k + memory * z->dim, z->dim, k, row, keys, NULL, 1.0f,
                              (size_t)others, (size_t)z->dim);
     kernels->gather_rows_f32(t->v + memory * z->v_dim, z->v_dim,
@@ -523,8 +523,8 @@ static attn_status routing_attend(const attnrun_step *step, int64_t head,
 }
 
 /* Computes all of a head. */
-static attn_status run_head(const attnrun_step *step, int64_t head,
-                            const attnrun_work *work)
+static attn_status routing_run_head(const attnrun_step *step, int64_t head,
+                                    const attnrun_work *work)
 {
     const struct routing_state *s = step->state;
     for (int side = 0; side < 2; side++)
@@ -545,7 +545,7 @@ static attn_status routing_run(const attnrun_step *step, const attnrun_work *wor
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (s->by_head)
-            TRY(run_head(step, task, work));
+            TRY(routing_run_head(step, task, work));
         else if (work->phase == NORMS)
             find_norms(step, task / 2, (int)(task % 2), work);
         else if (work->phase == CHOOSE)

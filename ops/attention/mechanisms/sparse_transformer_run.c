@@ -170,8 +170,8 @@ static void sparse_transformer_run_rows(struct sparse_transformer_walk *w,
 
 /* The tile of n keys of the part from `first` on: in place, or gathered where the tokens
  * are apart. */
-static struct attn_keys tile_at(const struct sparse_transformer_walk *w, int64_t first,
-                                int64_t n)
+static struct attn_keys sparse_tile_at(const struct sparse_transformer_walk *w,
+                                       int64_t first, int64_t n)
 {
     const struct attn_sizes *z = &w->s->sizes;
     const bool apart = w->part == SPARSE_STRIDED ||
@@ -213,7 +213,8 @@ static attn_status run_part(struct sparse_transformer_walk *w, int part,
     for (w->first = from / PANEL * PANEL; w->first < to; w->first += KEYS) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        const struct attn_keys keys = tile_at(w, w->first, min64(KEYS, to - w->first));
+        const struct attn_keys keys =
+            sparse_tile_at(w, w->first, min64(KEYS, to - w->first));
         attn_stream_pack(&w->stream, &keys);
         for (int64_t row = 0; row < w->stream.n; row += tile)
             sparse_transformer_run_rows(w, &keys, row, min64(tile, w->stream.n - row));

@@ -270,7 +270,7 @@ static void synthetic_mask_scores(const struct synthetic_walk *w, float *scores,
 }
 
 /* The end of the keys that row `row` of the block may see. */
-static int64_t end_of(const struct synthetic_walk *w, int64_t row)
+static int64_t synthetic_end(const struct synthetic_walk *w, int64_t row)
 {
     const struct attn_sizes *z = &w->s->sizes;
     return z->causal ? max64(0, min64(z->kv_len, w->row + row + z->offset + 1))
@@ -293,7 +293,7 @@ static void finish_row(const struct synthetic_walk *w, float *scores, int64_t ro
         kernels->add_mask_f32(scores, w->bias + from, (size_t)n);
     for (int64_t j = 0; w->mask != NULL && w->stream.linear && j < n; j++)
         scores[j] = w->mask[from + j] != 0 ? scores[j] : 0.0f;
-    synthetic_mask_scores(w, scores, max64(0, min64(n, end_of(w, row) - key)), n);
+    synthetic_mask_scores(w, scores, max64(0, min64(n, synthetic_end(w, row) - key)), n);
 }
 
 static void finish_scores(void *arg, float *scores, int64_t row, int64_t rows,
@@ -302,7 +302,7 @@ static void finish_scores(void *arg, float *scores, int64_t row, int64_t rows,
     const struct synthetic_walk *w = arg;
     const unsigned added = 1u << SYNTHETIC_RANDOM | 1u << SYNTHETIC_OUTER;
     if ((w->s->kinds & added) == 0 && !w->biased && w->mask == NULL &&
-        end_of(w, row) >= w->first + to)
+        synthetic_end(w, row) >= w->first + to)
         return;
     for (int64_t r = 0; r < rows; r++)
         finish_row(w, scores + r * ATTN_STREAM_SCORES, row + r, from, to);
@@ -317,7 +317,7 @@ static void synthetic_run_tile(struct synthetic_walk *w, int64_t last)
     attn_stream_pack(&w->stream, &tile);
     for (int64_t row = 0; row < w->stream.n; row += ROWS) {
         const int64_t rows = min64(ROWS, w->stream.n - row);
-        const int64_t to = min64(tile.n, end_of(w, row + rows - 1) - w->first);
+        const int64_t to = min64(tile.n, synthetic_end(w, row + rows - 1) - w->first);
         attn_stream_rows(&w->stream, &tile, row, rows, 0, to, finish_scores, w);
     }
 }
@@ -357,7 +357,7 @@ static attn_status run_task(const attnrun_step *step, const attnrun_work *work,
     attn_stream_reset(&w.stream, min64(s->block, s->sizes.q_len - w.row));
     find_coefficients(&w);
     synthetic_load(&w);
-    const int64_t last = end_of(&w, w.stream.n - 1);
+    const int64_t last = synthetic_end(&w, w.stream.n - 1);
     for (w.first = 0; w.first < last; w.first += KEYS) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

@@ -161,8 +161,8 @@ struct top_k_walk {
 };
 
 /* Masks the keys first … first + n - 1 that row r must not see. */
-static void mask_row(const struct top_k_walk *w, float *scores, int64_t r, int64_t first,
-                     int64_t n)
+static void top_k_mask_row(const struct top_k_walk *w, float *scores, int64_t r,
+                           int64_t first, int64_t n)
 {
     const struct top_k_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
@@ -205,7 +205,7 @@ static void score_tile(const struct top_k_walk *w, int64_t first, int64_t n)
                                  .exact = 1, /* scores choose keys */
                                  .scratch = w->gemm });
     for (int64_t r = 0; r < w->n; r++)
-        mask_row(w, w->scores + r * KEYS, r, first, n);
+        top_k_mask_row(w, w->scores + r * KEYS, r, first, n);
 }
 
 static void select_row(const struct top_k_walk *w, int64_t r, int64_t first, int64_t n)

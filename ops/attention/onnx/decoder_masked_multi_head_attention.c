@@ -154,7 +154,7 @@ static attn_status decoder_check_past(const attnrun_step *step,
 }
 
 /* The number of tokens of a buffer, or of all keys and values. */
-static int64_t tokens_of(const attnrun_step *step, const struct decoder_state *s)
+static int64_t decoder_tokens(const attnrun_step *step, const struct decoder_state *s)
 {
     if (s->cross)
         return step->in[K].dims[2].value;
@@ -165,7 +165,7 @@ static int64_t tokens_of(const attnrun_step *step, const struct decoder_state *s
 static attn_status check_length(const attnrun_step *step, const struct decoder_state *s,
                                 int64_t past)
 {
-    const int64_t tokens = tokens_of(step, s);
+    const int64_t tokens = decoder_tokens(step, s);
     if (s->shared && (past < 0 || past >= tokens))
         return op_fail_input(step, PAST_LEN, ATTNRUN_E_RANGE,
                              "holds %lld, expected 0 to %lld: past_key has %s",
@@ -282,7 +282,7 @@ static attn_status plan_decoder_masked_multi_head(attnrun_step *step,
     struct attn_sdpa *c = &s->core;
     const int64_t batch = step->in[Q].dims[0].value, heads = args->num_heads;
     const int64_t dim = s->width[Q].value / heads, v_dim = s->width[V].value / heads;
-    s->max = tokens_of(step, s);
+    s->max = decoder_tokens(step, s);
     const int64_t keys = s->max + (s->shared || s->cross ? 0 : 1);
     TRY(attn_sdpa_fits(step, batch, heads, 1, keys, dim + v_dim));
     *c = (struct attn_sdpa){ .batch = batch,

@@ -51,7 +51,7 @@ static const attnrun_attr_def ms_linear_attrs[] = {
     ATTR_END,
 };
 
-static attn_status check_attributes(const attnrun_step *step)
+static attn_status linear_check_args(const attnrun_step *step)
 {
     const struct linear_args *args = step->args;
     const bool shared = step->node->op->domain[0] != 0 && args->q_num_heads > 0 &&
@@ -241,7 +241,7 @@ static attn_status linear_infer(attnrun_step *step)
 {
     const struct linear_args *args = step->args;
     attnrun_dim d_k, d_v;
-    TRY(check_attributes(step));
+    TRY(linear_check_args(step));
     TRY(split_heads(step, LINEAR_QUERY, args->q_num_heads, &d_k));
     TRY(check_key(step, d_k));
     TRY(split_heads(step, LINEAR_VALUE, args->kv_num_heads, &d_v));

@@ -353,7 +353,7 @@ static void look_up(const struct memory *m, const struct tokens *x)
 }
 
 /* The slot that S is stored to after token t, or -1: none. */
-static int64_t slot_of(const struct memory *m, int64_t t)
+static int64_t memory_slot(const struct memory *m, int64_t t)
 {
     const int64_t slot = m->state->slots - m->tokens + t;
     return m->step->n_out > 1 && m->step->y[1].data != NULL && slot >= 0 ? slot : -1;
@@ -364,7 +364,7 @@ static int pass_length(const struct memory *m, int64_t t, int64_t to)
 {
     if (t + 1 >= to)
         return t < to;
-    return slot_of(m, t) >= 0 ? 1 : 2;
+    return memory_slot(m, t) >= 0 ? 1 : 2;
 }
 
 /* Computes tokens from … to - 1. */
@@ -374,7 +374,7 @@ static void memory_run(struct memory *m, int64_t from, int64_t to)
     if (linear_delta(m->step->args))
         look_up(m, &x);
     for (int parity = 1; x.n > 0; parity ^= 1) {
-        const int64_t t = x.first + x.n, slot = slot_of(m, t - 1);
+        const int64_t t = x.first + x.n, slot = memory_slot(m, t - 1);
         const struct tokens following = tokens_load(m, t, pass_length(m, t, to), parity);
         const bool direct = slot >= 0 && m->state->present_in_place;
         if (direct)
@@ -393,7 +393,7 @@ static void clear_slots(const struct memory *m)
 {
     const struct linear_state *state = m->state;
     static const float zeros[LINEAR_BLOCK] = { 0 };
-    const int64_t last = slot_of(m, m->tokens - 1) >= 0 ? state->slots - 1 : 0;
+    const int64_t last = memory_slot(m, m->tokens - 1) >= 0 ? state->slots - 1 : 0;
     for (int64_t slot = 0; slot < last && slot < state->slots - m->tokens; slot++)
         for (int64_t d = 0; d < state->d_k; d++)
             linear_memory_store(m->step, &m->step->y[1], state_row(m, slot, d),
@@ -410,7 +410,7 @@ static attn_status run_together(const attnrun_step *step, int64_t task, int64_t 
     for (int64_t i = 0; i < n; i++) {
         memory_open(step, task + i, i, work->scratch, &m[i]);
         clear_slots(&m[i]);
-        if (m[i].tokens == 0 && slot_of(&m[i], -1) >= 0)
+        if (m[i].tokens == 0 && memory_slot(&m[i], -1) >= 0)
             memory_store(&m[i], state->slots - 1);
     }
     for (int64_t t = 0; t < state->tokens; t += LINEAR_CHUNK)

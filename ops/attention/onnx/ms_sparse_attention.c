@@ -89,7 +89,7 @@ static attn_status check_ranks(const attnrun_step *step)
     return op_need_rank(step, LENGTHS, 1);
 }
 
-static attn_status find_sizes(const attnrun_step *step, struct sparse_state *s)
+static attn_status ms_sparse_find_sizes(const attnrun_step *step, struct sparse_state *s)
 {
     const struct sparse_args *args = step->args;
     const attnrun_type *q = &step->in[Q], *past = &step->in[PAST_K];
@@ -153,7 +153,7 @@ static attn_status plan_sparse(attnrun_step *step, struct sparse_state *s)
 {
     const struct sparse_args *args = step->args;
     struct attn_sizes *z = &s->core.sizes;
-    TRY(find_sizes(step, s));
+    TRY(ms_sparse_find_sizes(step, s));
     TRY(find_rotary(step, s));
     TRY(attn_sdpa_fits(step, z->batch, z->q_heads, z->q_len, z->kv_len, 2 * z->dim));
     s->layout = (struct attn_layout){ .row_ptr = ROWS, .col_idx = COLUMNS };
