@@ -175,7 +175,7 @@ static attn_status choose(struct attn_onnx_save *save)
 
 static int64_t align_external(int64_t at)
 {
-    return (at + EXTERNAL_ALIGN - 1) / EXTERNAL_ALIGN * EXTERNAL_ALIGN;
+    return ceil_div(at, EXTERNAL_ALIGN) * EXTERNAL_ALIGN;
 }
 
 static void put_entry(struct wire_buffer *b, const char *key, const char *value)

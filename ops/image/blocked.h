@@ -23,7 +23,7 @@ attn_status attn_blocked_out(attnrun_step *step, attnrun_dim batch, attnrun_dim 
                              attnrun_dim height, attnrun_dim width);
 static inline int64_t blocked_count(int64_t channels)
 {
-    return (channels + ATTN_BLOCK - 1) / ATTN_BLOCK;
+    return ceil_div(channels, ATTN_BLOCK);
 }
 
 /* Of n pixels of `unit` words of two bf16, `left` inputs of each are channels. Lanes beyond the

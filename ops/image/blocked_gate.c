@@ -47,7 +47,7 @@ static attn_status blocked_gate_infer(attnrun_step *step)
     s->pixels = op_count(&step->in[0], 2, 4);
     if (planes < 0 || s->pixels < 0 || op_count(&step->in[0], 0, 5) > ATTN_MAX_ELEMENTS)
         return op_fail_size(step, "the number of elements of the image", "2^46");
-    s->chunks = planes > 0 ? s->pixels / CHUNK + (s->pixels % CHUNK != 0) : 0;
+    s->chunks = planes > 0 ? ceil_div(s->pixels, CHUNK) : 0;
     s->shared = gate[0].value == 1;
     op_tasks(step, 0, planes * s->chunks, 3 * CHUNK);
     return ATTNRUN_OK;

@@ -45,7 +45,7 @@ static attn_status plan_pool(attnrun_step *step, struct blocked_pool_state *s)
     const double lines = TASK_NS / line;
     s->planes = out > 0 ? planes : 0;
     s->lines = lines < 1.0 ? 1 : lines > 1e6 ? 1000000 : (int64_t)lines;
-    s->line_blocks = w->out[1] / s->lines + (w->out[1] % s->lines != 0);
+    s->line_blocks = ceil_div(w->out[1], s->lines);
     if (args->kind == 1)
         step->shared_bytes = (w->out[1] + w->out[2]) * (int64_t)sizeof(float);
     op_tasks(step, 0, args->kind == 1, w->out[1] + w->out[2]);

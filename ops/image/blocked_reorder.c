@@ -43,7 +43,7 @@ static attn_status plan_reorder(attnrun_step *step, const attnrun_type *blocked,
     s->flip =
         step->in[0].dtype == ATTNRUN_I8 || step->out[0].dtype == ATTNRUN_I8 ? 128 : 0;
     s->plane = op_count(blocked, 2, 4);
-    s->chunks = all > 0 ? s->plane / CHUNK + (s->plane % CHUNK != 0) : 0;
+    s->chunks = all > 0 ? ceil_div(s->plane, CHUNK) : 0;
     op_tasks(step, 0, images * s->chunks, 16 * CHUNK / 4);
     return ATTNRUN_OK;
 }

@@ -23,9 +23,8 @@ void attn_blocked_rows_plan(struct blocked_plan *p)
     p->h_blocks = s->w.out[1] / (int64_t)lines;
     if (p->h_blocks == 0)
         p->h_blocks = 1;
-    p->block_h = s->w.out[1] / p->h_blocks + (s->w.out[1] % p->h_blocks != 0);
-    p->h_blocks =
-        p->block_h > 0 ? s->w.out[1] / p->block_h + (s->w.out[1] % p->block_h != 0) : 0;
+    p->block_h = ceil_div(s->w.out[1], p->h_blocks);
+    p->h_blocks = p->block_h > 0 ? ceil_div(s->w.out[1], p->block_h) : 0;
     p->n_tasks = s->batch * blocked_count(s->rows) * p->h_blocks;
     p->task_cost = window_cost(line * (double)p->block_h);
     p->scratch_bytes = p->shared_bytes = 0;

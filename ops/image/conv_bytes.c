@@ -11,8 +11,7 @@
 enum { MAX_ROWS = 128, PIXELS = 256, PANEL = ATTN_GEMM_NR_MAX, COLUMN_BYTES = 1 << 18 };
 enum { MIN_ROWS = 64, ENOUGH_TASKS = 8, LINE_BYTES = 64 };
 
-static int64_t blocks(int64_t n, int64_t block) { return n / block + (n % block != 0); }
-static int64_t whole(int64_t n, int64_t block) { return blocks(n, block) * block; }
+static int64_t whole(int64_t n, int64_t block) { return ceil_div(n, block) * block; }
 
 static bool is_direct(const struct window *w)
 {
@@ -53,13 +52,13 @@ attn_status attn_conv_bytes_plan(attnrun_step *step, int phase, bool summed,
     c->block_pixels = min64(whole(s->pixels, PANEL), PIXELS);
     while (c->block_pixels > PANEL && s->k > COLUMN_BYTES / c->block_pixels)
         c->block_pixels = whole(c->block_pixels / 2, PANEL);
-    c->pixel_blocks = blocks(s->pixels, c->block_pixels);
+    c->pixel_blocks = ceil_div(s->pixels, c->block_pixels);
     c->block_rows = s->rows;
     const double tiles = (double)s->batch * (double)s->groups * (double)c->pixel_blocks;
     while (c->block_rows > MIN_ROWS &&
-           tiles * (double)blocks(s->rows, c->block_rows) < ENOUGH_TASKS)
+           tiles * (double)ceil_div(s->rows, c->block_rows) < ENOUGH_TASKS)
         c->block_rows = whole(c->block_rows / 2, 8);
-    c->row_blocks = blocks(s->rows, c->block_rows);
+    c->row_blocks = ceil_div(s->rows, c->block_rows);
     if (!place_scratch(c) || !ck_mul(s->batch, s->groups, &c->n_tasks) ||
         !ck_mul(c->n_tasks, c->row_blocks, &c->n_tasks) ||
         !ck_mul(c->n_tasks, c->pixel_blocks, &c->n_tasks))

@@ -59,7 +59,7 @@ static void flatten(struct conv_shape *s)
 
 static int64_t blocks(int64_t n, int64_t block)
 {
-    return block > 0 ? (n + block - 1) / block : 0;
+    return block > 0 ? ceil_div(n, block) : 0;
 }
 
 attn_status attn_conv_gemm_plan(const attnrun_step *step, struct conv_plan *plan)

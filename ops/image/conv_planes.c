@@ -11,8 +11,6 @@
 
 enum { BLOCK = 240, MIN_TASKS = 8, MIN_NS = 20000, MAX_NS = 500000, TOGETHER = 4 };
 
-static int64_t up(int64_t n, int64_t block) { return (n + block - 1) / block; }
-
 static bool is_depthwise(const struct conv_shape *s)
 {
     return s->channels == 1 && s->rows == 1;
@@ -45,16 +43,16 @@ void attn_conv_planes_plan(struct conv_plan *plan, bool *fits)
     const int64_t planes = s->batch * s->groups;
     p->groups = 1;
     if (is_depthwise(s) && plane_ns < MIN_NS)
-        p->groups = up((int64_t)(MIN_NS / plane_ns), TOGETHER) * TOGETHER;
+        p->groups = ceil_div((int64_t)(MIN_NS / plane_ns), TOGETHER) * TOGETHER;
     else if (is_depthwise(s))
         p->groups = TOGETHER;
     const double max = MAX_NS / pixel_ns / (double)p->groups;
     p->block = max < 1e9 ? (int64_t)max : s->pixels;
     if (planes < MIN_TASKS)
-        p->block = min64(p->block, up(s->pixels, up(MIN_TASKS, planes)));
-    p->block = up(p->block > 0 ? p->block : 1, BLOCK) * BLOCK;
-    p->blocks = up(s->pixels, p->block);
-    p->group_blocks = up(s->groups, p->groups);
+        p->block = min64(p->block, ceil_div(s->pixels, ceil_div(MIN_TASKS, planes)));
+    p->block = ceil_div(p->block > 0 ? p->block : 1, BLOCK) * BLOCK;
+    p->blocks = ceil_div(s->pixels, p->block);
+    p->group_blocks = ceil_div(s->groups, p->groups);
     plan->n_tasks = s->batch * p->group_blocks * p->blocks;
     plan->task_cost = window_cost(
         (double)p->groups * pixel_ns * (double)min64(p->block, s->pixels) + 100);

@@ -13,8 +13,6 @@
 enum { BLOCK_W = 2048, BLOCK_FLOATS = 16384, STRIP_LIMIT = 1 << 17, TAPS = 1024 };
 enum { ROWS = 64, MIN_TASKS = 8, PIXELS = 256 };
 
-static int64_t up(int64_t n, int64_t block) { return (n + block - 1) / block; }
-
 /* Columns of a row of the strip, and how many zeros it shares with the next one. */
 static void find_columns(const struct window *w, struct conv_strip *s)
 {
@@ -22,7 +20,8 @@ static void find_columns(const struct window *w, struct conv_strip *s)
     const int64_t seen = s->block_w + (w->kernel[2] - 1) * w->dilation[2] / stride;
     s->pitch = seen;
     if (s->block_w == w->out[2]) {
-        int64_t left = before / stride, right = seen - up(w->in[2] + before, stride);
+        int64_t left = before / stride,
+                right = seen - ceil_div(w->in[2] + before, stride);
         int64_t shared = min64(left, right);
         shared = min64(shared, seen - s->block_w);
         s->pitch -= shared > 0 ? shared : 0;
@@ -41,13 +40,13 @@ static void find_rows(const struct conv_shape *shape, struct conv_strip *s)
     rows = rows < 2 * halo ? 2 * halo : rows;
     const int64_t others = shape->batch * shape->groups * s->w_blocks;
     if (others > 0 && others < MIN_TASKS) {
-        int64_t max = up(w->out[1], up(MIN_TASKS, others));
-        int64_t min = up(PIXELS, s->block_w);
+        int64_t max = ceil_div(w->out[1], ceil_div(MIN_TASKS, others));
+        int64_t min = ceil_div(PIXELS, s->block_w);
         rows = min64(rows, max > min ? max : min);
     }
     rows = rows > 0 ? min64(rows, w->out[1]) : 1;
-    s->h_blocks = up(w->out[1], rows);
-    s->block_h = up(w->out[1], s->h_blocks);
+    s->h_blocks = ceil_div(w->out[1], rows);
+    s->block_h = ceil_div(w->out[1], s->h_blocks);
     s->rows = s->block_h + halo;
     s->floats = s->rows * row_floats + s->tail;
 }
@@ -72,7 +71,7 @@ void attn_conv_strip_plan(struct conv_plan *plan, bool *fits)
     if (!*fits)
         return;
     s->block_w = min64(w->out[2], BLOCK_W);
-    s->w_blocks = up(w->out[2], s->block_w);
+    s->w_blocks = ceil_div(w->out[2], s->block_w);
     find_columns(w, s);
     *fits = s->pitch * w->stride[1] * w->stride[2] <= STRIP_LIMIT / shape->channels;
     if (!*fits)

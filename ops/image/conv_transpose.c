@@ -174,7 +174,7 @@ static attn_status plan_conv_transpose(attnrun_step *step,
     state->block_rows = s->taps < PATCH_ROWS ? PATCH_ROWS / s->taps : 1;
     if (state->block_rows > s->rows)
         state->block_rows = s->rows;
-    state->row_blocks = (s->rows + state->block_rows - 1) / state->block_rows;
+    state->row_blocks = ceil_div(s->rows, state->block_rows);
     state->line_floats = ATTN_IM2COL_LINES * (state->block_pixels + 3 * ATTN_GEMM_NR_MAX);
     state->line_floats += -state->line_floats & 15;
     int64_t patches = state->block_rows * s->taps, width = state->block_pixels;
@@ -199,8 +199,7 @@ static attn_status plan_conv_transpose(attnrun_step *step,
     int64_t per_group = s->rows * s->taps;
     if (state->transpose) {
         step->shared_bytes = s->groups * per_group * s->channels * 4;
-        op_tasks(step, 0, s->groups * ((per_group + COLUMNS - 1) / COLUMNS),
-                 s->channels * 100);
+        op_tasks(step, 0, s->groups * ceil_div(per_group, COLUMNS), s->channels * 100);
     }
     op_tasks(step, state->transpose, s->batch * s->groups * state->row_blocks,
              window_cost(macs / (double)state->row_blocks / 50.0));
@@ -283,7 +282,7 @@ static void landing(const struct window *w, int axis, int64_t tap, int64_t *from
                     int64_t *to)
 {
     int64_t s = w->stride[axis], shift = tap * w->dilation[axis] - w->before[axis];
-    int64_t lo = shift < 0 ? (-shift + s - 1) / s : 0;
+    int64_t lo = shift < 0 ? ceil_div(-shift, s) : 0;
     int64_t room = w->out[axis] - 1 - shift;
     int64_t hi = room < 0 ? 0 : room / s + 1;
     *to = hi < w->in[axis] ? hi : w->in[axis];
@@ -435,7 +434,7 @@ static void run_transpose(const attnrun_step *step, const attnrun_work *work)
     const struct conv_transpose_state *state = step->state;
     const struct conv_shape *s = &state->shape;
     const int32_t dtype = step->in[1].dtype;
-    int64_t columns = s->rows * s->taps, blocks = (columns + COLUMNS - 1) / COLUMNS;
+    int64_t columns = s->rows * s->taps, blocks = ceil_div(columns, COLUMNS);
     for (int64_t task = work->begin; task < work->end; task++) {
         int64_t group = task / blocks, from = task % blocks * COLUMNS;
         int64_t n = columns - from < COLUMNS ? columns - from : COLUMNS;

@@ -34,7 +34,7 @@ static inline void attn_pool_taps(const struct window *w, int axis, int64_t firs
     int64_t d = w->dilation[axis], b = w->before[axis];
     int64_t lo = b - last * w->stride[axis];
     int64_t hi = w->in[axis] - 1 + b - first * w->stride[axis];
-    lo = lo > 0 ? (lo + d - 1) / d : 0;
+    lo = lo > 0 ? ceil_div(lo, d) : 0;
     hi = hi < 0 ? 0 : hi / d + 1;
     *to = hi < w->kernel[axis] ? hi : w->kernel[axis];
     *from = lo < *to ? lo : *to;

@@ -68,7 +68,7 @@ static inline void window_valid(const struct window *w, int axis, int64_t offset
                                 int64_t *from, int64_t *to)
 {
     int64_t s = w->stride[axis], shift = w->before[axis] - offset;
-    int64_t lo = shift > 0 ? (shift + s - 1) / s : 0;
+    int64_t lo = shift > 0 ? ceil_div(shift, s) : 0;
     int64_t room = w->in[axis] - 1 + shift;
     int64_t hi = room < 0 ? 0 : room / s + 1;
     *to = hi < w->out[axis] ? hi : w->out[axis];

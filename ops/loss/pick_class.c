@@ -39,8 +39,7 @@ static attn_status pick_infer(attnrun_step *step)
     state->inner = op_count(target, 1, target->rank);
     if (state->n < 0)
         return op_fail_size(step, "the number of targets", "2^63 - 1");
-    op_tasks(step, 0, state->n / TASK_SAMPLES + (state->n % TASK_SAMPLES != 0),
-             TASK_SAMPLES * 8);
+    op_tasks(step, 0, ceil_div(state->n, TASK_SAMPLES), TASK_SAMPLES * 8);
     return ATTNRUN_OK;
 }
 

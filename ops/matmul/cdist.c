@@ -23,8 +23,6 @@ static const attnrun_attr_def cdist_attrs[] = {
     ATTR_ENUM(struct cdist_args, metric, "sqeuclidean|euclidean", SQUARES), ATTR_END
 };
 
-static int64_t parts(int64_t n, int64_t part) { return n / part + (n % part != 0); }
-
 static attn_status cdist_infer(attnrun_step *step)
 {
     const attnrun_type *a = &step->in[0], *b = &step->in[1];
@@ -38,7 +36,7 @@ static attn_status cdist_infer(attnrun_step *step)
     TRY(op_out(step, 0, a->dtype, 2, dims));
     if (!step->concrete)
         return ATTNRUN_OK;
-    if (!ck_mul(parts(dims[0].value, ROWS), parts(dims[1].value, BLOCK), &tasks))
+    if (!ck_mul(ceil_div(dims[0].value, ROWS), ceil_div(dims[1].value, BLOCK), &tasks))
         return op_fail_size(step, "the number of tasks", "2^63 - 1");
     step->scratch_bytes = (BLOCK * DEPTH + BLOCK) * dtype_bytes(a->dtype);
     op_tasks(step, 0, tasks,
@@ -97,7 +95,7 @@ CDIST(f64, double, sqrt)
 
 static attn_status cdist_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const int64_t blocks = parts(step->x[1].dims[0], BLOCK);
+    const int64_t blocks = ceil_div(step->x[1].dims[0], BLOCK);
     for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
         const int64_t i = t / blocks * ROWS, j = t % blocks * BLOCK;
         if (step->x[0].dtype == ATTNRUN_F32)

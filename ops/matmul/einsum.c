@@ -202,7 +202,7 @@ static attn_status plan_einsum(attnrun_step *step, const struct einsum_equation 
     }
     state->block = depth < 8192 ? 8192 / (depth + 1) + 1 : 1;
     double cost = 4.0 * (double)state->block * (double)(depth + 1);
-    op_tasks(step, 0, state->n_out / state->block + (state->n_out % state->block != 0),
+    op_tasks(step, 0, ceil_div(state->n_out, state->block),
              cost < 1e15 ? (int64_t)cost : (int64_t)1e15);
     return ATTNRUN_OK;
 }

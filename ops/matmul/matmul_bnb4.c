@@ -77,9 +77,7 @@ static attn_status bnb4_check_args(const attnrun_step *step, const struct bnb4_a
         return op_fail(step, ATTNRUN_E_UNSUPPORTED, "transB is %lld, expected 1",
                        (long long)args->transB);
     TRY(attn_nbits_check_count(step, B, elements / 2 + elements % 2, 1));
-    return attn_nbits_check_count(
-        step, ABSMAX, elements / args->block_size + (elements % args->block_size != 0),
-        1);
+    return attn_nbits_check_count(step, ABSMAX, ceil_div(elements, args->block_size), 1);
 }
 
 static attn_status bnb4_infer(attnrun_step *step)

@@ -57,7 +57,7 @@ static attn_status nbits_check_args(const attnrun_step *step,
 
 static int64_t blocks_of(const struct nbits_args *args)
 {
-    return args->K / args->block_size + (args->K % args->block_size != 0);
+    return ceil_div(args->K, args->block_size);
 }
 
 static attn_status nbits_check_inputs(const attnrun_step *step,
@@ -149,7 +149,7 @@ static attn_status nbits_fill(const attnrun_node *node, const struct attn_nbits_
     }
     if (l->zeros == NBITS_ZERO_U8) {
         from.zeros_u8 = x[ZEROS].data;
-        from.zero_line = (l->blocks + per - 1) / per * per;
+        from.zero_line = ceil_div(l->blocks, per) * per;
     } else if (l->zeros == NBITS_ZERO_F32) {
         from.zeros_f32 = x[ZEROS].data;
         from.zero_line = l->blocks;

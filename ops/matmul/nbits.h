@@ -49,7 +49,7 @@ void attn_nbits_clear(const struct attn_nbits_layout *l, int64_t begin, int64_t 
 static inline void attn_nbits_put(const struct attn_nbits_layout *l, uint8_t *packed,
                                   int64_t k, int64_t j, uint8_t q)
 {
-    const int64_t per = 32 / l->bits, words = (l->k + per - 1) / per;
+    const int64_t per = 32 / l->bits, words = ceil_div(l->k, per);
     const int64_t word = (j / l->width * words + k / per) * l->width + j % l->width;
     packed[word * 4 + k % per * l->bits / 8] |= (uint8_t)(q << k * l->bits % 8);
 }

@@ -44,7 +44,7 @@ attn_status attn_plain_plan(const attnrun_step *step, struct attn_gemm *g)
     if (!empty && step->in[0].dtype == ATTNRUN_F64 && attn_blas_fits(step, g)) {
         double rows = 2e7 / ((double)g->n * (double)g->k); /* about 2 ms a task */
         g->blas_rows = rows > 64 ? 64 : rows < 8 ? 8 : (int64_t)rows;
-        n_tasks = g->m / g->blas_rows + (g->m % g->blas_rows != 0);
+        n_tasks = ceil_div(g->m, g->blas_rows);
     }
     for (int i = 0; !empty && i < g->n_batch; i++)
         if (!ck_mul(n_tasks, g->batch[i], &n_tasks))
@@ -85,7 +85,7 @@ attn_status attn_plain_row(const struct attn_gemm *g, const struct attn_plain *p
                            int64_t task, const attnrun_work *work)
 {
     const int64_t rows = g->blas_rows > 0 ? g->blas_rows : 1;
-    const int64_t blocks = g->m / rows + (g->m % rows != 0);
+    const int64_t blocks = ceil_div(g->m, rows);
     const int64_t i = task % blocks * rows, bytes = dtype_bytes(p->dtype);
     int64_t index = task / blocks, a = i * g->a_row, b = 0, c = i * g->c_row;
     for (int d = g->n_batch - 1; d >= 0; d--) {

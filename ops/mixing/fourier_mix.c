@@ -38,7 +38,7 @@ static attn_status plan_columns(attnrun_step *step)
     int64_t n_tasks;
     step->scratch_bytes =
         max64(columns_bytes(&s->tokens), fourier_rows_bytes(&s->channels));
-    s->row_blocks = (s->n + ELEMENT - 1) / ELEMENT;
+    s->row_blocks = ceil_div(s->n, ELEMENT);
     s->column_blocks = (s->c / 2 + LANES) / LANES;
     if (!ck_mul(s->batch, s->row_blocks, &n_tasks))
         return op_fail_size(step, "the number of tasks", "2^63 - 1");

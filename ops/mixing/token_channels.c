@@ -16,7 +16,7 @@ attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c
     enum { FLOATS = 1 << 17 }; /* of a worker's own: half a MiB */
     const int64_t fit = FLOATS / (floats > 0 ? floats : 1) / ATTN_CHANNELS;
     c->n = n;
-    c->blocks = n / ATTN_CHANNELS + (n % ATTN_CHANNELS != 0);
+    c->blocks = ceil_div(n, ATTN_CHANNELS);
     c->max = ATTN_CHANNELS * (fit > 1 ? fit : 1);
     c->max = min64(min64(c->max, ATTN_CHANNELS_MAX), max64(c->blocks, 1) * ATTN_CHANNELS);
     if (!ck_mul(groups, c->blocks, &c->n_tasks))
@@ -40,7 +40,7 @@ int64_t attn_channels_take(const struct attn_channels *c, int64_t task, int64_t 
 static int64_t packed_floats(int64_t width, int64_t tokens)
 {
     const int64_t panel = ATTN_GEMM_NR_MAX;
-    return (width + panel - 1) / panel * panel * min64(ATTN_SUMMED, tokens);
+    return ceil_div(width, panel) * panel * min64(ATTN_SUMMED, tokens);
 }
 
 /* The floats of a square on the diagonal of W. */

@@ -27,7 +27,7 @@ void op_ml_tasks(attnrun_step *step, int phase, struct ml_tasks *tasks, int64_t 
     cost_of_row = cost_of_row < 1e12 ? cost_of_row + 1 : 1e12;
     tasks->rows = rows;
     tasks->per_task = (int64_t)(TASK_NS / cost_of_row) + 1;
-    op_tasks(step, phase, rows / tasks->per_task + (rows % tasks->per_task != 0),
+    op_tasks(step, phase, ceil_div(rows, tasks->per_task),
              op_ns((double)tasks->per_task * cost_of_row));
 }
 

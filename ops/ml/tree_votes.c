@@ -289,7 +289,7 @@ static attn_status votes_plan(attnrun_step *step, int64_t rows)
     block = block < MAX_ROWS ? block : MAX_ROWS;
     if (state->tasks.per_task < block) {
         state->tasks.per_task = block;
-        op_tasks(step, 1, (rows + block - 1) / block,
+        op_tasks(step, 1, ceil_div(rows, block),
                  (int64_t)count_trees(step->args) * VISIT_NS * 10 * block);
     }
     if (!ck_mul(state->n_targets * (int64_t)sizeof(double), state->tasks.per_task,

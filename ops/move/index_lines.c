@@ -41,7 +41,7 @@ void op_elements_plan(const attnrun_step *step, struct op_elements *e, int axis)
     e->inner_stride = index_strides[axis];
     e->data_stride = data_strides[axis];
     e->lines_per_task = OP_CHUNK / e->length > 0 ? OP_CHUNK / e->length : 1;
-    e->tasks = e->lines / e->lines_per_task + (e->lines % e->lines_per_task != 0);
+    e->tasks = ceil_div(e->lines, e->lines_per_task);
     e->task_ns = min64(e->lines, e->lines_per_task) * (e->length * 3 + 10);
 }
 

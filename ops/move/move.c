@@ -169,10 +169,7 @@ void op_move_tasks(attnrun_step *step, int phase, int64_t bytes)
     op_unit_tasks(step, phase, bytes, OP_MOVE_CHUNK, 0.125);
 }
 
-int64_t op_move_chunks(int64_t bytes)
-{
-    return bytes / OP_MOVE_CHUNK + (bytes % OP_MOVE_CHUNK != 0);
-}
+int64_t op_move_chunks(int64_t bytes) { return ceil_div(bytes, OP_MOVE_CHUNK); }
 
 void op_move_copy_chunks(void *to, const void *from, int64_t bytes, int64_t begin,
                          int64_t end)

@@ -51,7 +51,7 @@ attn_status op_padding_plan(attnrun_step *step, struct op_padding *p, int32_t mo
     p->rows = op_count(out, 0, in->rank == 0 ? 0 : p->row_axis);
     int64_t row_bytes = p->unit_bytes * p->dims[p->row_axis];
     p->rows_per_task = row_bytes >= OP_MOVE_CHUNK ? 1 : OP_MOVE_CHUNK / row_bytes;
-    p->tasks = p->rows / p->rows_per_task + (p->rows % p->rows_per_task != 0);
+    p->tasks = ceil_div(p->rows, p->rows_per_task);
     op_unit_tasks(step, 0, p->rows, p->rows_per_task, (double)row_bytes / 8 + 20);
     return ATTNRUN_OK;
 }

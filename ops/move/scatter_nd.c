@@ -64,7 +64,7 @@ static attn_status scatter_nd_infer(attnrun_step *step)
     } else { /* about 64 K elements a task, but no part below 64 elements */
         s->segment = 65536 / s->tuples.count > 64 ? 65536 / s->tuples.count : 64;
         s->segment = s->segment < elements ? s->segment : elements;
-        segments = elements / s->segment + (elements % s->segment != 0);
+        segments = ceil_div(elements, s->segment);
     }
     int64_t bytes =
         dtype_bytes_of(step->in[0].dtype, op_count(&step->in[0], 0, step->in[0].rank));

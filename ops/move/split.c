@@ -45,7 +45,7 @@ static attn_status even_part(const attnrun_step *step, attnrun_dim n, int i,
         return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
                              "expected an extent that divides into %lld equal parts",
                              (long long)parts);
-    int64_t chunk = n.value / parts + (n.value % parts != 0);
+    int64_t chunk = ceil_div(n.value, parts);
     int64_t start = i * chunk < n.value ? i * chunk : n.value;
     *part = dim_of(n.value - start < chunk ? n.value - start : chunk);
     return ATTNRUN_OK;

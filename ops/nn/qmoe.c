@@ -140,8 +140,8 @@ static bool qmoe_lay_out(const struct attn_kernels *kernels, const struct qmoe_a
                                          .block = args->block_size,
                                          .bits = bits_of(args, m->which) };
         if (l->block == 0)
-            l->block = (l->k + 15) / 16 * 16;
-        l->blocks = l->k / l->block + (l->k % l->block != 0);
+            l->block = round_up(l->k, 16);
+        l->blocks = ceil_div(l->k, l->block);
         if (zeros < n_in && in[zeros].kind != ATTNRUN_ABSENT)
             l->zeros = NBITS_ZERO_U8;
         if (!attn_nbits_layout(kernels, l))
@@ -236,7 +236,7 @@ static attn_status qmoe_fill(const struct qmoe_args *args, const struct qmoe_sta
             from.zeros_u8 =
                 (const uint8_t *)x[zeros_of[m->which]].data + e * zero_bytes(args, m, l);
         if (args->block_size != 0)
-            from.zero_line = (l->blocks + per - 1) / per * per;
+            from.zero_line = ceil_div(l->blocks, per) * per;
         TRY(attn_nbits_fill(l, &from, 0, l->panels,
                             to + m->packed_at + e * m->packed_bytes));
     }

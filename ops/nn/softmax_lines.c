@@ -24,7 +24,7 @@ attn_status attn_lines_plan(attnrun_step *step, struct lines *lines,
             lines->block = 1;
         if (lines->block > max)
             lines->block = max;
-        lines->blocks = max / lines->block + (max % lines->block != 0);
+        lines->blocks = ceil_div(max, lines->block);
         lines->n_tasks = lines->inner == 1 ? lines->blocks : lines->blocks * lines->outer;
     }
     double elements = (double)lines->block * (double)lines->length;

@@ -132,8 +132,8 @@ static attn_status gather_infer(attnrun_step *step)
         s->inner *= d > gather ? dims[d].value : 1;
         s->behind *= d > quantize ? dims[d].value : 1;
     }
-    s->blocks = s->length / args->block_size + (s->length % args->block_size != 0);
-    s->zeros_last = (s->blocks + s->per - 1) / s->per;
+    s->blocks = ceil_div(s->length, args->block_size);
+    s->zeros_last = ceil_div(s->blocks, s->per);
     elementwise_tasks(step, 5000);
     return ATTNRUN_OK;
 }

@@ -9,7 +9,7 @@ static attn_status blocked(const attnrun_step *step, int axis, int64_t block_siz
     for (int d = 0; d < x->rank; d++) {
         int64_t size = x->dims[d].value;
         if (d == axis)
-            size = size / block_size + (size % block_size != 0);
+            size = ceil_div(size, block_size);
         TRY(op_need_dim(step, 1, d, dim_of(size), d == axis ? "blocks" : "as x"));
     }
     s->block = block_size;

@@ -79,10 +79,9 @@ static void set_tasks(attnrun_step *step)
     int64_t columns = s->gates * s->hidden, rows = s->steps * s->batch;
     double walk = (double)s->hidden * (double)columns / 8 + (double)columns * 4 + 200;
     walk *= (double)s->steps;
-    s->row_blocks = (rows + RECURRENT_PROJECT_ROWS - 1) / RECURRENT_PROJECT_ROWS;
-    s->column_blocks =
-        (columns + RECURRENT_PROJECT_COLUMNS - 1) / RECURRENT_PROJECT_COLUMNS;
-    s->blocks = (s->batch + RECURRENT_BLOCK - 1) / RECURRENT_BLOCK;
+    s->row_blocks = ceil_div(rows, RECURRENT_PROJECT_ROWS);
+    s->column_blocks = ceil_div(columns, RECURRENT_PROJECT_COLUMNS);
+    s->blocks = ceil_div(s->batch, RECURRENT_BLOCK);
     op_tasks(step, s->project_phase, s->directions * s->row_blocks * s->column_blocks,
              RECURRENT_PROJECT_ROWS * RECURRENT_PROJECT_COLUMNS / 30 * s->inputs + 100);
     op_tasks(step, s->project_phase + 1, s->directions * s->blocks, op_ns(walk));

@@ -61,7 +61,7 @@ static attn_status arg_infer(attnrun_step *step)
         return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected elements along axis %d",
                              axis);
     int64_t per_task = lines_per_task(length);
-    op_tasks(step, 0, n / per_task + (n % per_task != 0), per_task * length);
+    op_tasks(step, 0, ceil_div(n, per_task), per_task * length);
     return ATTNRUN_OK;
 }
 

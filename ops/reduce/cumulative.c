@@ -59,7 +59,7 @@ static attn_status cumulative_infer(attnrun_step *step)
     int64_t length = x->dims[axis].value, count = op_count(x, 0, x->rank);
     int64_t n = length > 0 ? count / length : 0, per_task = lines_per_task(length);
     state->split = 1;
-    op_tasks(step, 0, n / per_task + (n % per_task != 0), per_task * length);
+    op_tasks(step, 0, ceil_div(n, per_task), per_task * length);
     return ATTNRUN_OK;
 }
 

@@ -215,7 +215,7 @@ static void plan_tasks(attnrun_step *step, uint32_t mask)
     attn_reduce_plan_make(&state->plan, x->rank, dims, mask);
     const struct reduce_plan *plan = &state->plan;
     int64_t width = plan->run_folded ? 1 : plan->run < TILE ? plan->run : TILE;
-    state->tiles = plan->run_folded ? 1 : plan->run / TILE + (plan->run % TILE != 0);
+    state->tiles = plan->run_folded ? 1 : ceil_div(plan->run, TILE);
     int64_t unit = width * (plan->folded_count > 0 ? plan->folded_count : 1);
     state->per_task = unit >= OP_CHUNK || unit < 1 ? 1 : OP_CHUNK / unit;
     int64_t units = plan->kept.count * state->tiles;

@@ -75,7 +75,7 @@ static attn_status plan_lines(attnrun_step *step, int64_t k)
         return op_fail(step, ATTNRUN_E_MEMORY,
                        "k is %lld, and the scratch memory would be over 2^63 - 1 bytes",
                        (long long)k);
-    op_tasks(step, 0, n / per_task + (n % per_task != 0), per_task * length * 4);
+    op_tasks(step, 0, ceil_div(n, per_task), per_task * length * 4);
     return ATTNRUN_OK;
 }
 

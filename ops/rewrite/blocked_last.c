@@ -158,8 +158,7 @@ static attn_status make_scale(struct layout *l, struct attn_node *node, int32_t 
     const int map = match_is_constant(l->graph, node->in[0]) ? 1 : 0;
     const int32_t factor = node->in[1 - map];
     const int64_t channels = layout_channels(l, node->in[map]);
-    const int64_t dims[5] = { 1, (channels + ATTN_BLOCK - 1) / ATTN_BLOCK, 1, 1,
-                              ATTN_BLOCK };
+    const int64_t dims[5] = { 1, ceil_div(channels, ATTN_BLOCK), 1, 1, ATTN_BLOCK };
     int32_t in[2];
     void *data;
     TRY(attn_graph_new_constant(l->graph, ATTNRUN_F32, 5, dims, &in[1], &data));

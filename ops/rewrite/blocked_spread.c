@@ -85,7 +85,7 @@ static attn_status make_bias(struct layout *l, int32_t value, int64_t columns,
 attn_status attn_spread_rewrite(struct layout *l, struct attn_node *node, int32_t out)
 {
     const attnrun_tensor w = l->graph->values[node->in[1]].data;
-    const int64_t columns = (w.dims[1] + ATTN_BLOCK - 1) / ATTN_BLOCK * ATTN_BLOCK;
+    const int64_t columns = ceil_div(w.dims[1], ATTN_BLOCK) * ATTN_BLOCK;
     const struct attn_attr attrs[] = {
         MATCH_INT("channels", w.dims[0]),
         MATCH_INT("transposed", 1),

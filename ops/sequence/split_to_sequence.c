@@ -69,7 +69,7 @@ static attn_status count_segments(const attnrun_step *step, int64_t extent,
                            (long long)i, (long long)n, min);
     }
     if (split->rank == 0)
-        *segments = extent / sum + (extent % sum != 0);
+        *segments = ceil_div(extent, sum);
     else if (sum != extent)
         return op_fail(step, ATTNRUN_E_RANGE, "split sums up to %lld, expected %lld",
                        (long long)sum, (long long)extent);

@@ -94,7 +94,7 @@ static bool plan_sizes(struct bam_state *s, int64_t dilation, bool whole)
     s->padded_width = width;
     s->tile = whole ? map->height : TILE_PIXELS / map->width;
     s->tile = s->tile < 1 ? 1 : s->tile < map->height ? s->tile : map->height;
-    s->tiles = (map->height + s->tile - 1) / s->tile;
+    s->tiles = ceil_div(map->height, s->tile);
     if (!ck_mul(s->tiles, map->channels, &s->sums) ||
         !ck_mul(s->planes, s->layers > 0 ? 2 : 1, &floats) ||
         !ck_add(floats, s->sums, &s->image_floats) ||

@@ -167,7 +167,7 @@ static void plan_groups(attnrun_step *step, const struct cbam_state *s)
         const int64_t images = left < cut->images ? left : cut->images;
         op_tasks(step, phase + POOL, gates ? cut->blocks : 0,
                  op_ns(20 + elements / pool_rate(&s->pools)));
-        op_tasks(step, phase + HIDDEN, (s->hidden + ROWS - 1) / ROWS,
+        op_tasks(step, phase + HIDDEN, ceil_div(s->hidden, ROWS),
                  op_ns(20 + ROWS * (double)map->channels * images_of / 16));
         op_tasks(step, phase + GATES, gates ? cut->blocks : 0,
                  op_ns(20 + (double)cut->block * (double)s->hidden * images_of / 16));

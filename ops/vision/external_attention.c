@@ -164,7 +164,7 @@ static int64_t panel_floats(const attnrun_step *step, const struct attn_external
 static attn_status external_tasks(attnrun_step *step, struct attn_external *s)
 {
     int64_t floats, tasks;
-    s->tiles = (s->n + TILE - 1) / TILE;
+    s->tiles = ceil_div(s->n, TILE);
     s->width = min64(TILE, round_up(s->n, 16));
     s->alone = s->groups >= ENOUGH_GROUPS;
     s->transposed_floats = s->tokens ? round_up(s->width * s->slots, 16) : 0;

@@ -128,7 +128,7 @@ struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, in
     if (map->batch == 0 ||
         (map->batch >= MANY_IMAGES && weights <= map->channels * map->pixels))
         return cut;
-    cut.images = (map->batch + max - 1) / max;
+    cut.images = ceil_div(map->batch, max);
     cut.block = PIXELS / map->pixels / cut.images;
     if (cut.block < ROWS && cut.images * map->pixels <= PIXELS)
         cut.block = ROWS; /* worth a product */
@@ -136,7 +136,7 @@ struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, in
     if (cut.block > ROWS)
         cut.block -= cut.block % ROWS;
     cut.block = cut.block < map->lanes ? map->lanes : cut.block;
-    cut.blocks = (map->channels + cut.block - 1) / cut.block;
+    cut.blocks = ceil_div(map->channels, cut.block);
     return cut;
 }
 

@@ -53,10 +53,6 @@ struct attn_halo {
         score_floats, query_floats, out_floats;
 };
 
-static inline int64_t attn_halo_parts(int64_t n, int64_t part)
-{
-    return (n + part - 1) / part;
-}
 /* The first plane of results among the queries. */
 static inline int64_t attn_halo_results(const struct attn_halo *s)
 {

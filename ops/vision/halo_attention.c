@@ -167,10 +167,10 @@ static attn_status halo_plan(attnrun_step *step, int64_t out_channels)
     s->window = s->block + 2 * s->halo;
     s->stride = args->q_stride;
     s->side = s->block / s->stride;
-    s->rows = (s->map.height + s->block - 1) / s->block;
-    s->columns = (s->map.width + s->block - 1) / s->block;
-    s->out_h = (s->map.height + s->stride - 1) / s->stride;
-    s->out_w = (s->map.width + s->stride - 1) / s->stride;
+    s->rows = ceil_div(s->map.height, s->block);
+    s->columns = ceil_div(s->map.width, s->block);
+    s->out_h = ceil_div(s->map.height, s->stride);
+    s->out_w = ceil_div(s->map.width, s->stride);
     s->relative = op_has_in(step, REL_H);
     s->scale =
         attn_scale_given(args->scale) ? args->scale : (float)(1.0 / sqrt((double)s->dk));

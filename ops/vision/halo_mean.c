@@ -114,7 +114,7 @@ static void halo_mean_run_row(const attnrun_step *step, int64_t image, int64_t r
     float *line = scratch + s->gemm_floats, *means = line + s->gather_floats;
     float *values = means + s->panel_floats, *results = values + s->key_floats;
     /* The windows of `outside` blocks on either side are not inside the map. */
-    const int64_t outside = (s->halo + s->block - 1) / s->block;
+    const int64_t outside = ceil_div(s->halo, s->block);
     int64_t n = s->columns - 2 * outside;
     if (row < outside || row >= s->rows - outside || n < 0)
         n = 0;

@@ -15,8 +15,6 @@ enum {
     MAX_STORE = 2 << 20
 };
 
-static int64_t parts(int64_t n, int64_t part) { return attn_halo_parts(n, part); }
-
 /* Chooses the queries whose scores fit, in whole rows of a block where one fits. */
 static void choose_queries(const attnrun_step *step, struct attn_halo *s)
 {
@@ -41,15 +39,15 @@ static void choose_regions(struct attn_halo *s)
     for (;;) {
         s->values.columns =
             min64(s->map.width, s->region_columns * s->block + 2 * s->halo);
-        s->y_regions = parts(s->rows, s->region_rows);
-        s->x_regions = parts(s->columns, s->region_columns);
+        s->y_regions = ceil_div(s->rows, s->region_rows);
+        s->x_regions = ceil_div(s->columns, s->region_columns);
         const bool few = s->map.batch * s->y_regions * s->x_regions < ENOUGH_TASKS;
         const bool large = row * (double)s->values.columns > MAX_STORE;
         if (s->region_columns > 1 &&
             (large || (few && s->region_columns >= s->region_rows)))
-            s->region_columns = parts(s->region_columns, 2);
+            s->region_columns = ceil_div(s->region_columns, 2);
         else if (s->region_rows > 1 && few)
-            s->region_rows = parts(s->region_rows, 2);
+            s->region_rows = ceil_div(s->region_rows, 2);
         else
             break;
     }
@@ -70,10 +68,10 @@ static bool plan_whole(struct attn_halo_grid *g, int64_t rows, int64_t columns,
 {
     g->columns = columns;
     g->chunk_rows = max64(1, PIXELS / columns);
-    while (parts(g->chunk_rows, 2) * columns >= MIN_PIXELS && g->chunk_rows > 1 &&
-           batch * parts(rows, g->chunk_rows) < ENOUGH_CHUNKS)
-        g->chunk_rows = parts(g->chunk_rows, 2);
-    g->chunks = g->slots = parts(rows, g->chunk_rows);
+    while (ceil_div(g->chunk_rows, 2) * columns >= MIN_PIXELS && g->chunk_rows > 1 &&
+           batch * ceil_div(rows, g->chunk_rows) < ENOUGH_CHUNKS)
+        g->chunk_rows = ceil_div(g->chunk_rows, 2);
+    g->chunks = g->slots = ceil_div(rows, g->chunk_rows);
     return plan_grid(g);
 }
 
@@ -92,8 +90,8 @@ static bool plan_stores(struct attn_halo *s, int64_t *shared)
     *shared = 0;
     choose_regions(s);
     v->chunk_rows = max64(1, PIXELS / v->columns);
-    v->chunks = parts(s->map.height, v->chunk_rows);
-    v->slots = min64(v->chunks, parts(s->window - 1, v->chunk_rows) + 1);
+    v->chunks = ceil_div(s->map.height, v->chunk_rows);
+    v->slots = min64(v->chunks, ceil_div(s->window - 1, v->chunk_rows) + 1);
     q->chunk_rows = s->side;
     q->chunks = s->rows;
     q->slots = 1;

@@ -242,7 +242,7 @@ static attn_status run_region(struct attn_halo_worker *w, const attnrun_work *wo
     int64_t made = max64(0, y * s->block - s->halo) / chunk * chunk;
     for (int64_t row = y; row < min64(s->rows, y + s->region_rows); row++) {
         int64_t to = min64(s->map.height, (row + 1) * s->block + s->halo);
-        to = min64(s->map.height, attn_halo_parts(to, chunk) * chunk);
+        to = min64(s->map.height, ceil_div(to, chunk) * chunk);
         TRY(for_parts(w, &w->values, made, to, work, make_values));
         made = max64(made, to);
         to = min64(s->out_h, (row + 1) * s->side);

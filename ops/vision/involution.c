@@ -138,13 +138,13 @@ static attn_status involution_check_weights(const attnrun_step *step,
  * them. */
 static void choose_tiles(struct involution_state *s)
 {
-    const int64_t w_blocks = (s->w + COLUMNS - 1) / COLUMNS;
-    s->tile_w = (s->w + w_blocks - 1) / w_blocks;
+    const int64_t w_blocks = ceil_div(s->w, COLUMNS);
+    s->tile_w = ceil_div(s->w, w_blocks);
     s->tile_h = PIXELS / s->tile_w / 4 * 4;
     if (s->tile_h > s->h)
         s->tile_h = s->h;
-    s->w_blocks = (s->w + s->tile_w - 1) / s->tile_w;
-    s->h_blocks = (s->h + s->tile_h - 1) / s->tile_h;
+    s->w_blocks = ceil_div(s->w, s->tile_w);
+    s->h_blocks = ceil_div(s->h, s->tile_h);
 }
 
 static bool checked_product(int64_t *to, int64_t a, int64_t b, int64_t c)
@@ -210,9 +210,9 @@ static attn_status involution_plan(attnrun_step *step)
         ck_add(work, taps * s->map.channels, &work);
     s->group_blocks = 1;
     if (s->tiles > 0 && s->tiles < ENOUGH_TASKS)
-        s->group_blocks = min64(s->groups, (ENOUGH_TASKS + s->tiles - 1) / s->tiles);
-    s->block_groups = (s->groups + s->group_blocks - 1) / s->group_blocks;
-    s->group_blocks = (s->groups + s->block_groups - 1) / s->block_groups;
+        s->group_blocks = min64(s->groups, ceil_div(ENOUGH_TASKS, s->tiles));
+    s->block_groups = ceil_div(s->groups, s->group_blocks);
+    s->group_blocks = ceil_div(s->groups, s->block_groups);
     s->apart = s->group_blocks > 1 && s->hidden > 0;
     fits = fits && (!s->apart ||
                     checked_product(&step->shared_bytes, s->panel_floats, s->tiles, 4));

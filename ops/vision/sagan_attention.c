@@ -99,8 +99,8 @@ static void plan_keys(struct attn_sagan *s)
     s->columns = s->pooled ? s->map.width / 2 : s->map.pixels;
     s->tile_columns = min64(s->columns, TILE);
     s->tile_rows = min64(s->rows, TILE / s->tile_columns);
-    s->column_tiles = (s->columns + TILE - 1) / TILE;
-    s->tiles = (s->rows + s->tile_rows - 1) / s->tile_rows * s->column_tiles;
+    s->column_tiles = ceil_div(s->columns, TILE);
+    s->tiles = ceil_div(s->rows, s->tile_rows) * s->column_tiles;
     s->k_slot = s->d * round_up(s->tile_rows * s->tile_columns, 16);
     s->v_slot = s->tile_rows * s->tile_columns * round_up(s->v_dim, 16);
 }
@@ -167,7 +167,7 @@ static attn_status sagan_plan(attnrun_step *step)
     /* With more queries a key is read less often; fewer are enough tasks for a small
      * map. */
     s->block = s->map.batch > SMALL / s->map.pixels ? 2 * ROWS : ROWS;
-    s->query_tiles = (s->map.pixels + s->block - 1) / s->block;
+    s->query_tiles = ceil_div(s->map.pixels, s->block);
     plan_keys(s);
     TRY(sagan_plan_memory(step, s));
     sagan_costs(step, s);

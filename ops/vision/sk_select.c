@@ -93,7 +93,7 @@ static attn_status plan_sk_select(attnrun_step *step, int maps)
         return ATTNRUN_OK;
     s->block = PIXELS / map->pixels;
     s->block = s->block < 1 ? 1 : s->block < map->channels ? s->block : map->channels;
-    s->blocks = (map->channels + s->block - 1) / s->block;
+    s->blocks = ceil_div(map->channels, s->block);
     const int64_t elements = s->block * map->pixels * maps,
                   product = map->channels * s->hidden * (1 + maps) / 8;
     if (images > FEW_IMAGES) {

@@ -19,8 +19,8 @@ bool attn_spatial_plan(struct attn_spatial *plan, const struct attn_map *map,
     int64_t floats, taps_bytes;
     p.around = min64(half, map->height - 1);
     p.beside = min64(half, map->width - 1);
-    p.tile = min64((TILE + map->width - 1) / map->width, map->height);
-    p.tiles = (map->height + p.tile - 1) / p.tile;
+    p.tile = min64(ceil_div(TILE, map->width), map->height);
+    p.tiles = ceil_div(map->height, p.tile);
     p.at_once = min64(AT_ONCE, FLOATS / map->channels) / map->width;
     p.at_once = min64(p.at_once < p.tile ? p.tile : p.at_once, map->height);
     p.window = min64(p.at_once + 2 * p.around, map->height);

@@ -78,7 +78,7 @@ static attn_status plan_groups(attnrun_step *step, const struct se_state *s)
     const double weights = ROWS * (double)map->channels * (double)cut->images;
     for (int64_t g = 0; g * cut->images < map->batch; g++) {
         op_tasks(step, (int)g * STAGES + POOL, cut->blocks, op_ns(20 + elements / 16));
-        op_tasks(step, (int)g * STAGES + HIDDEN, (s->hidden + ROWS - 1) / ROWS,
+        op_tasks(step, (int)g * STAGES + HIDDEN, ceil_div(s->hidden, ROWS),
                  op_ns(20 + weights / 16));
         op_tasks(step, (int)g * STAGES + SCALE, cut->blocks, op_ns(20 + elements / 8));
     }

@@ -67,7 +67,7 @@ static attn_status bounded_infer(attnrun_step *step)
                                  "expected a multiple of dim, %lld, elements",
                                  (long long)args->dim);
         s->rows[in] = n / args->dim;
-        s->pieces[in] = s->rows[in] / s->piece + (s->rows[in] % s->piece != 0);
+        s->pieces[in] = ceil_div(s->rows[in], s->piece);
     }
     op_tasks(step, PIECES, s->pieces[Q] + s->pieces[K], PIECE / 8);
     op_tasks(step, COMPARE, 1, 1000);

@@ -13,11 +13,6 @@ enum {
     SOME = 32  /* rows that are projected together */
 };
 
-static int64_t blocks_of(int64_t n, int64_t block)
-{
-    return n / block + (n % block != 0);
-}
-
 /* ---- plan ---- */
 
 static int64_t global_rows_gemm_floats(const struct attn_global_rows *g)
@@ -54,11 +49,11 @@ attn_status attn_global_rows_plan(const attnrun_step *step, struct attn_global_r
     const struct attn_sizes *s = &g->s;
     int64_t rows, heads_blocks;
     g->block = max64(min64(s->kv_len, MAX), 1);
-    g->blocks = blocks_of(s->kv_len, g->block);
+    g->blocks = ceil_div(s->kv_len, g->block);
     bool fits = scratch_of(g) && ck_mul(s->q_heads, s->kv_len, &rows) &&
                 ck_mul(s->q_heads, g->blocks, &heads_blocks);
     /* The form is known only at run; these are enough tasks for either. */
-    g->per_batch = fits ? max64(blocks_of(min64(rows, g->width), FEW), heads_blocks) : 0;
+    g->per_batch = fits ? max64(ceil_div(min64(rows, g->width), FEW), heads_blocks) : 0;
     if (!fits || !ck_mul(g->per_batch, s->batch, &g->n_tasks))
         return op_fail_scratch(step);
     double cost = 4.0 * (double)s->kv_len * (double)g->width * 16.0 / 100.0;
@@ -285,7 +280,7 @@ attn_status attn_global_rows_run(const struct attn_global_rows *g,
     t.v = t.k + KEYS * round_up(s->dim, 16);
     t.keep = (uint8_t *)(t.v + KEYS * round_up(s->v_dim, 16));
     t.count = o->lists.count[t.b];
-    if (t.count < g->width / s->q_heads + (g->width % s->q_heads != 0))
+    if (t.count < ceil_div(g->width, s->q_heads))
         return run_few(&t, task % g->per_batch, work);
     return run_many(&t, task % g->per_batch, work);
 }

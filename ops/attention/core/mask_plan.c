@@ -147,7 +147,7 @@ static void plan_table(struct attn_mask_program *p, struct attn_mask_leaf *leaf,
     if (leaf->axis < 0)
         return;
     const int64_t n = leaf->axis == MASK_AXES ? 1 : sizes[leaf->axis];
-    leaf->blocks = (n + ATTN_MASK_BLOCK - 1) / ATTN_MASK_BLOCK;
+    leaf->blocks = ceil_div(n, ATTN_MASK_BLOCK);
     for (int64_t blocks = leaf->blocks; blocks > 0; blocks = (blocks + 1) / 2) {
         leaf->entries += blocks;
         if (blocks == 1)

@@ -62,7 +62,7 @@ attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m)
         return ATTNRUN_OK;
     }
     m->block = block_of(s);
-    m->blocks = (s->q_len + m->block - 1) / m->block;
+    m->blocks = ceil_div(s->q_len, m->block);
     m->norms = round_up(attn_mask_table_bytes(&m->program), 64);
     m->stream_bytes = attn_stream_bytes(m->block, s->head_dim, s->v_dim);
     m->row_bytes = round_up(attn_mask_row_bytes(&m->program), 64);

@@ -19,7 +19,7 @@ static inline void attn_prefetch_add(struct attn_prefetch *prefetch, const float
         prefetch->n < ATTN_PREFETCH_MAX)
         prefetch->list[prefetch->n++] =
             (struct attn_prefetch_rows){ x, row, (int32_t)rows,
-                                         (int32_t)((floats + LINE - 1) / LINE) };
+                                         (int32_t)ceil_div(floats, LINE) };
 }
 
 /* Adds the rows of `n` tokens of `heads` heads from x on: whole rows where the heads lie

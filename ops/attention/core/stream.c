@@ -159,7 +159,7 @@ static void stream_score(const struct attn_stream *s, const struct attn_keys *ke
     /* A panel within the tile has all its columns, because they say how wide it was
      * packed. */
     const int64_t to =
-        packed ? min64((part.to + panel - 1) / panel * panel, keys->n) : part.to;
+        packed ? min64(ceil_div(part.to, panel) * panel, keys->n) : part.to;
     struct attn_gemm_f32 g = { .a = s->q + part.row * s->dim,
                                .a_row = s->dim,
                                .b = packed ? panels + part.from * s->dim

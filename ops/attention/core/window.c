@@ -114,7 +114,7 @@ attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w)
     if (!w->globals)
         return ATTNRUN_OK;
     w->list_bytes = round_up(lists, 64);
-    w->row_tasks = heads * (w->max_globals / w->block + (w->max_globals % w->block != 0));
+    w->row_tasks = heads * ceil_div(w->max_globals, w->block);
     w->row_cost = cost_of(w, (double)min64(w->block, 16), (double)s->kv_len);
     return ATTNRUN_OK;
 }
@@ -567,7 +567,7 @@ attn_status attn_window_run_rows(const struct attn_window *w,
                                  const struct attn_window_operands *o, int64_t task,
                                  const attnrun_work *work)
 {
-    const int64_t blocks = w->max_globals / w->block + (w->max_globals % w->block != 0);
+    const int64_t blocks = ceil_div(w->max_globals, w->block);
     const int64_t first = task % blocks * w->block;
     struct window_walk t = window_begin(w, kernels, o, task / blocks, work);
     const int64_t end = min64(o->lists.count[t.b], first + w->block);

@@ -83,7 +83,7 @@ static attn_status plan_big_bird(attnrun_step *step, const struct attn_qkv *shap
     struct attn_sizes *sizes = &s->core.sizes;
     TRY(attn_qkv_sizes(step, &args->heads, shape, sizes));
     s->core.block = args->block_size;
-    s->blocks = sizes->q_len / args->block_size + (sizes->q_len % args->block_size != 0);
+    s->blocks = ceil_div(sizes->q_len, args->block_size);
     if (sizes->q_len > 0 && s->blocks < MIN_BLOCKS)
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
                              "it has %s, or %s of %lld, expected at least %d blocks",

@@ -53,7 +53,7 @@ static attn_status check_layout(const attnrun_step *step, const attnrun_work *wo
 {
     const struct block_sparse_state *s = step->state;
     const int64_t keys = s->core.sizes.kv_len, block = s->core.block;
-    return layout_check(step, &s->layout, -1, keys / block + (keys % block != 0), work);
+    return layout_check(step, &s->layout, -1, ceil_div(keys, block), work);
 }
 
 static attn_status plan_block_sparse(attnrun_step *step, const struct attn_qkv *shape)
@@ -65,7 +65,7 @@ static attn_status plan_block_sparse(attnrun_step *step, const struct attn_qkv *
     TRY(attn_qkv_sizes(step, &args->heads, shape, sizes));
     s->layout = (struct attn_layout){ .row_ptr = ROW_PTR, .col_idx = COL_IDX };
     TRY(layout_sizes(step, &s->layout, sizes->q_heads));
-    const int64_t rows = sizes->q_len / block + (sizes->q_len % block != 0);
+    const int64_t rows = ceil_div(sizes->q_len, block);
     TRY(op_need_dim(step, ROW_PTR, 1, dim_of(rows + 1), "blocks of queries + 1"));
     s->core.block = block;
     s->core.density = 1;

@@ -87,7 +87,7 @@ static attn_status plan_fastformer(attnrun_step *step, int rank,
         !ck_add(shared, w->shared_bytes, &shared))
         return op_fail_scratch(step);
     s->tokens = TASK_ELEMENTS / (s->width > 0 ? s->width : 1) + 1;
-    s->blocks = z->kv_len / s->tokens + (z->kv_len % s->tokens != 0);
+    s->blocks = ceil_div(z->kv_len, s->tokens);
     op_tasks(step, QUERIES, w->n_tasks, w->task_cost);
     op_tasks(step, MERGE, w->n_merges, w->merge_cost);
     op_tasks(step, KEYS, w->n_tasks, w->task_cost);

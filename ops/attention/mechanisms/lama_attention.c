@@ -223,7 +223,7 @@ static void find_factor(struct pool *p, const struct attn_pooling_task *t, float
     } else if (s->apart) {
         c = shared_context(s, work, t->b);
     } else {
-        double *sums = (double *)(void *)(own + ((dim + 15) & ~INT64_C(15)));
+        double *sums = (double *)(void *)(own + round_up(dim, 16));
         sum_tokens(step, t->b, 0, s->pooling.tokens, sums);
         to_context(own, sums, dim);
     }
@@ -295,7 +295,7 @@ static attn_status pool_task(const struct pool *shared, const attnrun_work *work
     p.square = p.logits + s->logits_floats;
     p.total = p.square + s->pooling.tile;
     p.factor = p.total + s->pooling.tile;
-    find_factor(&p, &t, p.factor + ((s->pooling.rows + 15) & ~INT64_C(15)), work);
+    find_factor(&p, &t, p.factor + round_up(s->pooling.rows, 16), work);
     return attn_pooling_run(&s->pooling, step->kernels, &mine, &t, work);
 }
 

@@ -145,8 +145,8 @@ static attn_status linformer_plan(attnrun_step *step, struct linformer_state *s)
              same_input(step, E_BIAS, F_BIAS) && z->dim == z->v_dim;
     TRY(plan_attention(step, s));
     s->heads = s->e_by_head || s->f_by_head ? 1 : HEADS;
-    s->groups = (z->kv_heads + s->heads - 1) / s->heads;
-    s->blocks = s->slots / SLOTS + (s->slots % SLOTS != 0);
+    s->groups = ceil_div(z->kv_heads, s->heads);
+    s->blocks = ceil_div(s->slots, SLOTS);
     s->gemm_floats = linformer_gemm_floats(s);
     const int64_t floats = SLOTS * TRANSPOSED + 16 * TOKENS + s->gemm_floats;
     step->scratch_bytes = s->sdpa.scratch_bytes > floats * (int64_t)sizeof(float)

@@ -39,7 +39,7 @@ attn_status attn_luong_local_plan(attnrun_step *step, struct attn_luong_local *s
     const double key_ns = s->concat ? 1.2 * (double)s->units : 0.05 * (double)s->units;
     const double row_ns = 150 + (double)s->max * (key_ns + 0.05 * (double)s->v_dim + 1);
     s->rows = max64(1, min64(s->q_len, (int64_t)(50000 / row_ns)));
-    s->blocks = s->q_len / s->rows + (s->q_len % s->rows != 0);
+    s->blocks = ceil_div(s->q_len, s->rows);
     op_tasks(step, 0, s->masked ? s->batch : 0, 100 + s->kv_len);
     op_tasks(step, 1, s->batch * s->blocks, op_ns(row_ns * (double)s->rows));
     step->shared_bytes = s->masked ? s->batch * (int64_t)sizeof(int64_t) : 0;

@@ -192,7 +192,7 @@ static attn_status plan_rounds(const attnrun_step *step, struct reformer *s)
     s->chunk = s->whole ? max64(n, 1) : args->chunk_length;
     s->before = s->whole ? 0 : args->chunks_before;
     s->after = s->whole ? 0 : args->chunks_after;
-    s->padded = (n / s->chunk + (n % s->chunk != 0)) * s->chunk;
+    s->padded = ceil_div(n, s->chunk) * s->chunk;
     s->by_bucket = !s->whole && !args->attend_across_buckets;
     s->deduplicate = !s->whole && args->deduplicate;
     s->l2 = args->key_norm == 1;
@@ -255,7 +255,7 @@ static void plan_blocks(struct reformer *s)
         rows /= 2;
     s->rows = rows > s->chunk ? rows / s->chunk * s->chunk : rows;
     s->rows = max64(1, min64(s->rows, n));
-    s->blocks = n / s->rows + (n % s->rows != 0);
+    s->blocks = ceil_div(n, s->rows);
 }
 
 static int64_t nanoseconds(double flops) { return op_ns(flops / 100 + 500); }
@@ -268,7 +268,7 @@ static attn_status reformer_plan_tasks(attnrun_step *step, const struct reformer
     const double keys = (double)(s->before + s->after + 1) * (double)s->chunk;
     const int64_t cost = nanoseconds(2 * (double)s->rows * keys * dims);
     const bool any = z->v_dim > 0 && z->q_len > 0 && s->wanted;
-    const int64_t hash_blocks = z->q_len / tokens + (z->q_len % tokens != 0);
+    const int64_t hash_blocks = ceil_div(z->q_len, tokens);
     int64_t hashing, sorting, attending;
     if (!ck_mul(s->heads, hash_blocks, &hashing) ||
         !ck_mul(s->heads, s->hashes, &sorting) ||
@@ -407,8 +407,7 @@ static attn_status reformer_run(const attnrun_step *step, const attnrun_work *wo
 {
     const struct reformer *s = step->state;
     struct reformer_operands o = operands(step, work);
-    const int64_t hash_blocks =
-        s->sizes.q_len / REFORMER_TOKENS + (s->sizes.q_len % REFORMER_TOKENS != 0);
+    const int64_t hash_blocks = ceil_div(s->sizes.q_len, REFORMER_TOKENS);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

@@ -48,7 +48,7 @@ static void reformer_chunks_begin(struct chunks *t, const struct attn_kernels *k
 {
     const struct reformer *s = t->s;
     const int64_t stream = attn_stream_bytes(s->rows, s->sizes.dim, s->sizes.v_dim);
-    const int64_t at = (stream + 63) & ~INT64_C(63);
+    const int64_t at = round_up(stream, 64);
     attn_stream_begin(&t->stream, kernels, s->rows, s->sizes.dim, s->sizes.v_dim,
                       scratch);
     t->keys = (float *)(void *)((char *)scratch + at);

@@ -140,7 +140,7 @@ static int64_t attend_bytes(const struct routing_state *s)
     const int64_t stream = attn_stream_bytes(s->rows, z->dim, z->v_dim);
     if (stream < 0)
         return -1;
-    return ((stream + 63) & ~INT64_C(63)) +
+    return round_up(stream, 64) +
            4 * (KEYS * (round_up(z->dim, 16) + round_up(z->v_dim, 16)) +
                 round_up(z->v_dim, 16) + 2 * KEYS + round_up(s->rows, 16) +
                 round_up(z->q_len, 16));
@@ -217,7 +217,7 @@ static attn_status plan_routing(attnrun_step *step, const struct attn_qkv *shape
     s->sides = s->shared && s->window[0] == s->window[1] ? 1 : 2;
     s->group =
         min64(MAX_CLUSTERS, max64(8, DISTANCES / max64(1, max64(s->n[0], s->n[1]))));
-    s->groups = s->clusters / s->group + (s->clusters % s->group != 0);
+    s->groups = ceil_div(s->clusters, s->group);
     s->rows = max64(1, min64(s->window[0], ATTN_STREAM_MAX));
     s->by_head = op_even_tasks(s->heads);
     TRY(routing_plan_memory(step, s));
@@ -382,7 +382,7 @@ static void routing_begin(struct cluster *t, const attnrun_step *step, int64_t h
     if (op_has_in(step, QUERY_MASK))
         t->query_mask = (const uint8_t *)step->x[QUERY_MASK].data + sample * z->q_len;
     attn_stream_begin(&t->stream, step->kernels, s->rows, z->dim, z->v_dim, scratch);
-    t->k = (float *)(void *)((char *)scratch + ((stream + 63) & ~INT64_C(63)));
+    t->k = (float *)(void *)((char *)scratch + round_up(stream, 64));
     t->v = t->k + KEYS * round_up(z->dim, 16);
     t->row = t->v + KEYS * round_up(z->v_dim, 16);
     t->key = (int32_t *)(void *)(t->row + round_up(z->v_dim, 16));

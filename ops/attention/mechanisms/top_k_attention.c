@@ -78,7 +78,7 @@ static attn_status plan_top_k(attnrun_step *step, struct top_k_state *s)
     while (s->rows > MIN_ROWS && s->rows > CANDIDATE_BYTES / (2 * size) / s->room)
         s->rows /= 2;
     s->rows = max64(min64(s->rows, z->q_len), 1);
-    s->blocks = z->q_len / s->rows + (z->q_len % s->rows != 0);
+    s->blocks = ceil_div(z->q_len, s->rows);
     const size_t gemm = attn_gemm_scratch((size_t)s->rows, KEYS, (size_t)z->dim);
     bool fits = op_slot(&q_at, &end, s->rows * z->dim, size) &&
                 op_slot(&s->scores_at, &end, s->rows * KEYS, size) &&

@@ -136,7 +136,7 @@ static attn_status flex_plan(attnrun_step *step, const attnrun_type *scores)
     state->v_dim = step->in[V].dims[3].value;
     state->scale =
         isnan(args->scale) ? 1 / sqrt((double)state->dim) : (double)args->scale;
-    state->blocks = state->dims[2] / ROWS + (state->dims[2] % ROWS != 0);
+    state->blocks = ceil_div(state->dims[2], ROWS);
     state->count = op_count(scores, 0, 4);
     if (state->count < 0 || !ck_mul(state->dims[0], state->dims[1], &n) ||
         !ck_mul(n, state->blocks, &n))

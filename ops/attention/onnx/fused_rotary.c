@@ -79,7 +79,7 @@ static attn_status fused_rotary_infer(attnrun_step *step)
     s->tokens_per_task = s->tokens_per_task < 1           ? 1
                          : s->tokens_per_task > s->tokens ? s->tokens
                                                           : s->tokens_per_task;
-    s->blocks = s->tokens / s->tokens_per_task + (s->tokens % s->tokens_per_task != 0);
+    s->blocks = ceil_div(s->tokens, s->tokens_per_task);
     op_tasks(step, 0, s->batch * s->heads * s->blocks, s->tokens_per_task * s->half * 2);
     return ATTNRUN_OK;
 }

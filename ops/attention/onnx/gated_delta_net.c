@@ -299,7 +299,7 @@ static attn_status plan_gated_delta_net(attnrun_step *step, const struct delta_d
                                        .v_major = true };
     if (op_has_in(step, STARTS))
         s->linear.tokens = s->tokens; /* at most */
-    s->prepare_tasks = s->tokens / TOKENS + (s->tokens % TOKENS != 0);
+    s->prepare_tasks = ceil_div(s->tokens, TOKENS);
     op_tasks(step, PREPARE, s->prepare_tasks + 1, /* the last one checks */
              TOKENS * (2 * keys + values));
     TRY(attn_linear_plan(step, RECUR, &s->args, &s->linear));

@@ -118,8 +118,7 @@ static int64_t resident(const attnrun_step *step, int64_t tokens)
     const struct gqa_args *args = step->args;
     const int64_t several = s->past - args->local_window_size + 1,
                   over = tokens - s->past;
-    return over <= 0 ? tokens
-                     : tokens - several * (over / several + (over % several != 0));
+    return over <= 0 ? tokens : tokens - several * ceil_div(over, several);
 }
 
 int64_t *attn_gqa_samples(const attnrun_step *step, void *shared)

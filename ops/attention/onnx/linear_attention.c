@@ -180,7 +180,7 @@ attn_status attn_linear_plan(attnrun_step *step, int phase,
             step, "d_k would be over 2^40, or the number of elements of its state",
             "2^63 - 1");
     state->block = heads < FEW_HEADS ? SMALL_BLOCK : LINEAR_BLOCK;
-    state->blocks = d_v / state->block + (d_v % state->block != 0);
+    state->blocks = ceil_div(d_v, state->block);
     if (!ck_mul(heads, state->blocks, &n))
         return op_fail_scratch(step);
     state->together = state->tokens <= LINEAR_CHUNK ? 1
