@@ -1,7 +1,8 @@
 /* packed_words.c - words, texts, dims, types and constants of the graph part of a packed file.
  *
- * In: words of a mapped file, all of them hostile. Out: what they say, or reader->failed; past
- * the end all is 0. Nothing here takes more memory than a small multiple of the words read. */
+ * In: words of a mapped file, none of which is trusted. Out: the values that they stand for; a
+ * word that does not fit its place sets reader->failed, and every read past the end gives 0.
+ * Nothing here takes more memory than a small multiple of the words read. */
 #include <string.h>
 
 #include "../runtime/dim_table.h"

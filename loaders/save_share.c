@@ -32,7 +32,7 @@ static bool is_large(const struct attn_value *value)
            tensor->dtype != ATTNRUN_STRING && tensor_bytes(tensor) >= SHARED_BYTES;
 }
 
-/* The slot of a constant: the one that it has, or a free one. */
+/* Finds the slot of a constant: the one that it has, or a free one. */
 static int32_t *find_slot(const struct sharing *s, const attnrun_tensor *tensor)
 {
     uint64_t at = (uint64_t)(uintptr_t)tensor->data * UINT64_C(0x9E3779B97F4A7C15) >> 20;
@@ -69,8 +69,8 @@ static attn_status add_slot(struct sharing *s, int32_t id)
     return ATTNRUN_OK;
 }
 
-/* How many graphs have a value of this name: `graph` and those within it, as deep as the limit
- * subgraph_depth. */
+/* Adds to *n how many of `graph` and the graphs within it have a value of this name. The limit
+ * subgraph_depth bounds the recursion. */
 static attn_status count_names(const struct attn_graph *graph, const char *name,
                                int64_t *n)
 {
@@ -97,7 +97,7 @@ static attn_status free_name(const struct sharing *s, const char *wanted,
     return ATTNRUN_OK;
 }
 
-/* The constant of the main graph that is the same: one that is there, or a new one. */
+/* Finds the equal constant of the main graph, or adds it there. */
 static attn_status move_up(struct sharing *s, const struct attn_value *value, int32_t *id)
 {
     const int32_t *slot = s->n_slots > 0 ? find_slot(s, &value->data) : NULL;
@@ -111,7 +111,7 @@ static attn_status move_up(struct sharing *s, const struct attn_value *value, in
     return add_slot(s, *id);
 }
 
-/* Value `id` of the main graph as a value of `graph`, through those between them. */
+/* Makes value *id of the main graph a captured value of `graph` and of all graphs between. */
 static attn_status take_from_around(struct attn_graph *graph, int32_t *id)
 {
     if (graph->outer == NULL)

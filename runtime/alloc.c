@@ -49,6 +49,7 @@ struct attn_memory {
 };
 
 /* ---- the default allocator ---- */
+
 static void *system_alloc(void *user, size_t bytes, size_t align)
 {
     (void)user;
@@ -77,6 +78,7 @@ static uint64_t default_budget(void)
 }
 
 /* ---- memory ---- */
+
 struct attn_memory *attn_memory_create(const attnrun_allocator *allocator,
                                        uint64_t max_bytes)
 {
@@ -168,8 +170,8 @@ struct attn_memory *attn_keeper_create(struct attn_memory *parent)
     return keeper;
 }
 
-/* The smallest block that is large enough. What asks for a set of blocks and then for one of which
- * each is no larger finds them all, in whatever order it asks. */
+/* Takes the smallest kept block that is large enough. A caller that asks for a set of blocks, and
+ * later for a set in which each is no larger, finds them all, in whatever order it asks. */
 static struct kept *take_kept(struct attn_memory *keeper, int64_t bytes)
 {
     struct kept **best = NULL;
@@ -308,6 +310,7 @@ int64_t attn_memory_left(struct attn_memory *memory)
 }
 
 /* ---- pools ---- */
+
 struct attn_pool_block {
     struct attn_pool_block *before;
     int64_t bytes, used; /* of the data after the header */
@@ -337,8 +340,8 @@ static struct attn_pool_block *new_block(struct attn_pool *pool, int64_t bytes)
     return block;
 }
 
-/* A block of its own, put behind the current one so that this one goes on being filled.
- */
+/* Makes a block for one piece alone. It is put behind the current block, which goes on being
+ * filled. */
 static void *alloc_alone(struct attn_pool *pool, int64_t bytes)
 {
     struct attn_pool_block *block = new_block(pool, bytes);
@@ -354,8 +357,8 @@ static void *alloc_alone(struct attn_pool *pool, int64_t bytes)
     return block_data(block);
 }
 
-/* The next block to be filled, behind one of `last` bytes (-1: none): twice that, and large
- * enough for a piece of `bytes`. */
+/* The size of the next block to be filled, after one of `last` bytes (-1: none): twice that, and
+ * large enough for a piece of `bytes`. */
 static int64_t next_block(int64_t last, int64_t bytes)
 {
     int64_t room = POOL_FIRST_BLOCK;

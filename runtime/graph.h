@@ -71,7 +71,7 @@ struct attn_value {
     const struct attn_node *folded_by; /* FOLDED: the node that gave it, or NULL */
     int32_t n_uses;                    /* by nodes (captures too) and as graph output */
     uint32_t flags;
-    struct attn_use *uses; /* who reads it, in no order: graph_edit.c */
+    struct attn_use *uses; /* its readers, in no order: graph_edit.c */
 };
 
 /* One entry of the list of those who read a value: operand `index` of `node`; or, where

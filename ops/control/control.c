@@ -44,9 +44,10 @@ static attn_status check_item(const attnrun_step *step, int out,
                  memcmp(from->dims, stack->item.dims, (size_t)from->rank * 8) == 0);
     if (same)
         return ATTNRUN_OK;
-    return op_fail(step, ATTNRUN_E_SHAPE,
-                   "output %d: turn %lld gives another shape or type than turn 0", out,
-                   (long long)stack->n);
+    return op_fail(
+        step, ATTNRUN_E_SHAPE,
+        "output %d: iteration %lld gives another shape or type than iteration 0", out,
+        (long long)stack->n);
 }
 
 enum { FIRST_ITERATIONS = 16, EXPECTED_BYTES = 16 << 20 };

@@ -336,8 +336,8 @@ static attn_status store_slice(const attnrun_step *step, struct iterations *t,
         to = slice_of(&to, 0, t->batch);
     if (!fits || memcmp(to.dims, item->dims, (size_t)item->rank * 8) != 0)
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "output %d: turn %lld gives another shape than turn 0", i,
-                       (long long)iteration);
+                       "output %d: iteration %lld gives another shape than iteration 0",
+                       i, (long long)iteration);
     tensor_copy(&to, item);
     return item->dtype == ATTNRUN_STRING && tensor_is_dense(&to)
                ? op_value_own_strings(step, i, &to)

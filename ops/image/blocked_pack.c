@@ -269,7 +269,7 @@ static void pack_transposed(void *packed, const struct blocked_weights *p,
         char *to = (char *)packed + first * weight_rows * bytes;
         for (int64_t c = 0; c < channels; c += step, to += width * bytes) {
             if (attn_poll_work(2 * step * width * bytes) != ATTNRUN_OK)
-                return; /* who called sees it at the next poll */
+                return; /* the caller sees it at its next poll */
             if (half)
                 memcpy(to, (const uint16_t *)p->w->data + c * rows + first,
                        (size_t)(min64(rows - first, width) * bytes));

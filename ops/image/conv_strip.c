@@ -10,10 +10,18 @@
  * columns. Cost: see conv.h. Scratch: the strip. */
 #include "conv.h"
 
-enum { BLOCK_W = 2048, BLOCK_FLOATS = 16384, STRIP_LIMIT = 1 << 17, TAPS = 1024 };
-enum { ROWS = 64, MIN_TASKS = 8, PIXELS = 256 };
+enum {
+    BLOCK_W = 2048,        /* columns of a block, at most */
+    BLOCK_FLOATS = 16384,  /* of input in a strip, about: 64 KiB */
+    STRIP_LIMIT = 1 << 17, /* floats of a strip, at most */
+    TAPS = 1024,           /* of a group, at most: channels times kernel */
+    ROWS = 64,             /* output channels of a group, at most */
+    MIN_TASKS = 8,         /* where the image has enough rows */
+    PIXELS = 256           /* of a block, at least, when it gets smaller for that */
+};
 
-/* Columns of a row of the strip, and how many zeros it shares with the next one. */
+/* Finds the columns of a row of the strip, without those zeros that it shares with the next
+ * row. */
 static void find_columns(const struct window *w, struct conv_strip *s)
 {
     const int64_t stride = w->stride[2], before = w->before[2];
@@ -29,7 +37,8 @@ static void find_columns(const struct window *w, struct conv_strip *s)
     s->tail = seen - s->pitch + 2 * ATTN_GEMM_NR_MAX;
 }
 
-/* Rows of a block: about BLOCK_FLOATS of input, but enough tasks. */
+/* Chooses the rows of a block: about BLOCK_FLOATS of input, but fewer if that gave less than
+ * MIN_TASKS tasks. */
 static void find_rows(const struct conv_shape *shape, struct conv_strip *s)
 {
     const struct window *w = &shape->w;
@@ -108,7 +117,7 @@ struct conv_strip_place {
     int64_t image, group, h, w;
 };
 
-static void find_strip(const attnrun_step *step, const struct conv_shape *shape,
+static void copy_strip(const attnrun_step *step, const struct conv_shape *shape,
                        const struct conv_strip *s, const struct conv_operands *o,
                        const struct conv_strip_place *p, float *to)
 {
@@ -129,7 +138,7 @@ static void find_strip(const attnrun_step *step, const struct conv_shape *shape,
     });
 }
 
-/* What the kernel does not do itself. */
+/* Applies the activations that the kernel has no form of. */
 static void activate(const attnrun_step *step, const struct conv_operands *o,
                      const struct attn_conv_direct *d)
 {
@@ -188,7 +197,7 @@ attn_status attn_conv_strip_run(const attnrun_step *step, const attnrun_work *wo
         const int64_t w = op_take(&rest, s->w_blocks), h = op_take(&rest, s->h_blocks);
         const struct conv_strip_place p = { rest / shape->groups, rest % shape->groups,
                                             h * s->block_h, w * s->block_w };
-        find_strip(step, shape, s, o, &p, x);
+        copy_strip(step, shape, s, o, &p, x);
         run_block(step, work, plan, o, &p, &d);
     }
     return ATTNRUN_OK;

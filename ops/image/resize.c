@@ -328,11 +328,13 @@ static attn_status resize_infer(attnrun_step *step)
     }
     return resize_infer_sizes(step, 2, 3);
 }
+
 static attn_status resize_10_infer(attnrun_step *step)
 {
     return resize_infer_sizes(step, 1, -1);
 }
-/* The same for a map in blocks of 16 channels: only height and width change, and no
+
+/* Resize of a map in blocks of 16 channels: only height and width change, and no
  * position is outside of the input. */
 static attn_status blocked_resize_infer(attnrun_step *step)
 {
@@ -346,6 +348,7 @@ static attn_status blocked_resize_infer(attnrun_step *step)
         TRY(attn_blocked_check(step, 0));
     return resize_infer_sizes(step, 1, 2);
 }
+
 static attn_status upsample_7_infer(attnrun_step *step)
 {
     const struct resize_args *args = step->args;

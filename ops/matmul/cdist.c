@@ -45,7 +45,9 @@ static attn_status cdist_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* Squares of the differences of one row of A and n rows of B are added to sums. */
+/* For a type T: add_ adds the squared differences of a row of A and BLOCK rows of B to their
+ * sums, transpose_ copies n rows of B into columns, and block_ computes the tile of C at row i0
+ * and column j0. */
 #define CDIST(name, T, ROOT_OF)                                                          \
     static void add_##name(T *sums, const T *a, const T *transposed, int64_t depth)      \
     {                                                                                    \
@@ -54,7 +56,8 @@ static attn_status cdist_infer(attnrun_step *step)
                 sums[j] += (a[k] - transposed[k * BLOCK + j]) *                          \
                            (a[k] - transposed[k * BLOCK + j]);                           \
     }                                                                                    \
-    static void turn_##name(T *to, const T *b, int64_t row, int64_t n, int64_t depth)    \
+    static void transpose_##name(T *to, const T *b, int64_t row, int64_t n,              \
+                                 int64_t depth)                                          \
     {                                                                                    \
         for (int64_t j = 0; j < BLOCK; j++)                                              \
             for (int64_t k = 0; k < depth; k++)                                          \
@@ -74,7 +77,7 @@ static attn_status cdist_infer(attnrun_step *step)
         T *sums = transposed + BLOCK * DEPTH;                                            \
         for (int64_t k0 = 0; k0 == 0 || k0 < depth; k0 += DEPTH) {                       \
             const int64_t k = depth - k0 < DEPTH ? depth - k0 : DEPTH;                   \
-            turn_##name(transposed, b + k0, depth, columns, k);                          \
+            transpose_##name(transposed, b + k0, depth, columns, k);                     \
             for (int64_t i = 0; i < rows; i++) {                                         \
                 memset(sums, 0, BLOCK * sizeof *sums);                                   \
                 if (k0 > 0)                                                              \

@@ -281,7 +281,7 @@ static void pack_strided(const struct attn_kernels *kernels, struct attn_packed 
         kernels->gemm_pack_i8(panels + j * (ceil_div(k, 4) * 4), sums + j, b + j * column,
                               row, column, (size_t)k, (size_t)columns, is_signed);
         if (attn_poll_work(4 * k * columns) != ATTNRUN_OK)
-            return; /* who called sees it at the next poll */
+            return; /* the caller sees it at its next poll */
     }
 }
 

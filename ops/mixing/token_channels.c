@@ -51,7 +51,7 @@ int64_t attn_token_sums_floats(int64_t width, int64_t tokens, bool lower)
     const size_t gemm =
         attn_gemm_scratch(ROWS, (size_t)width, (size_t)min64(ATTN_SUMMED, tokens));
     return packed_floats(width, tokens) + square_floats(lower) +
-           (((int64_t)gemm + 15) & ~INT64_C(15));
+           round_up((int64_t)gemm, 16);
 }
 
 /* Copies a square on the diagonal of W with zeros above the diagonal. */
@@ -62,7 +62,7 @@ static void lower_part(float *to, const float *w, int64_t row, int64_t n)
             to[i * n + j] = j <= i ? w[i * row + j] : 0.0f;
 }
 
-/* The steps of the epilogue from row m on. */
+/* Copies the steps of the epilogue, moved to row m; returns their number. */
 static int steps_of(const struct attn_token_sums *s, int64_t m,
                     struct attn_epilogue *steps)
 {

@@ -17,7 +17,7 @@
 
 enum { X, SECOND, THIRD, FOURTH };
 
-/* Input `in` has the dims of input 0, up to but not including axis rank - short. */
+/* Checks that input `in` has the dims of input 0, but for the last `shorter` ones. */
 static attn_status check_like(const attnrun_step *step, int in, int shorter)
 {
     const attnrun_type *x = &step->in[X];
@@ -29,7 +29,7 @@ static attn_status check_like(const attnrun_step *step, int in, int shorter)
     return ATTNRUN_OK;
 }
 
-/* Input `in` has one dim, that of the rows. */
+/* Checks that input `in` has one dim, the length of the rows of input 0. */
 static attn_status check_row(const attnrun_step *step, int in)
 {
     const attnrun_type *x = &step->in[X];

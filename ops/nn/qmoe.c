@@ -163,7 +163,7 @@ static int64_t zero_bytes(const struct qmoe_args *args, const struct mixture_mat
                                  : (m->lines * l->bits + 7) / 8;
 }
 
-/* Scales and zero points of a matrix. */
+/* Checks the scales and the zero points of a matrix. */
 static attn_status check_matrix(const attnrun_step *step, const struct mixture_matrix *m,
                                 const struct attn_nbits_layout *l)
 {
@@ -213,7 +213,7 @@ static attn_status qmoe_infer(attnrun_step *step)
 
 /* ---- packing ---- */
 
-/* The matrices of an expert. */
+/* Packs the matrices of expert e. */
 static attn_status qmoe_fill(const struct qmoe_args *args, const struct qmoe_state *state,
                              const attnrun_tensor *x, int64_t e, uint8_t *to)
 {

@@ -5,10 +5,11 @@
 
 enum { SUMMED = '#', MAX_MOVES = 2 };
 
-/* ---- who is who ---- */
+/* ---- roles ---- */
 
-/* Operands of a product by the labels of its result; what both have and it has not, and
- * nothing else, is SUMMED. */
+/* Renames the axes of the operands k and v of a product to those of its result: to[label - 'a'].
+ * The one axis that both have and the result has not becomes SUMMED; false if there is another
+ * number of such axes. */
 static bool take_sum(const struct attn_graph *graph, const char *to, int rank,
                      struct attn_labelled *k, struct attn_labelled *v)
 {
@@ -33,7 +34,8 @@ static bool take_sum(const struct attn_graph *graph, const char *to, int rank,
     return summed[0] != 0 && summed[0] == summed[1];
 }
 
-/* Labels of Q by where else they are; the one of Y alone is that of dims of values. */
+/* Finds the roles of the axes of Q by the operands that have them, too. The axis that only Y has
+ * is the dim of a value. */
 static bool read_labels(const struct attn_labelled *kv, struct attn_linear_roles *r)
 {
     for (int i = 0; i < r->q.n; i++) {
@@ -55,7 +57,7 @@ static bool read_labels(const struct attn_labelled *kv, struct attn_linear_roles
            attn_labelled_has(kv, r->v_dim);
 }
 
-/* The axes of K and V, but those that a product of theirs sums. */
+/* Whether k and v have the axes of keys and of values, besides the summed one. */
 static bool is_keys_values(const struct attn_linear_roles *r,
                            const struct attn_labelled *k, const struct attn_labelled *v)
 {
@@ -145,7 +147,8 @@ static bool transposed_result(const struct attn_graph *graph,
     return true;
 }
 
-/* How many operands have another order; *y: the result where it has this one. */
+/* Counts the operands whose axes are in another order than `axes`; *y: the result in that order,
+ * which may be behind a Transpose. */
 static int count_moves(const struct attn_graph *graph, const struct attn_linear_roles *r,
                        enum attn_linear_axes axes, struct attn_labelled *y)
 {

@@ -12,8 +12,9 @@ struct index_column {
     int64_t from, stride[MAX_RANK];
 };
 
-/* Strides of the value that a node gave as those of its input: `s` are the dims of the input, `out`
- * those of the output, which differ by axes of 1. */
+/* Maps the axes of the input of a Squeeze, Unsqueeze or Reshape to those of its output if the two
+ * shapes differ only by axes of 1: axis_of[b] is the output's axis for axis b of the input, -1 for
+ * an axis of 1. */
 static bool drop_ones(const struct moved_shape *out, const struct moved_shape *s,
                       int axis_of[MAX_RANK])
 {
@@ -33,9 +34,9 @@ static bool drop_ones(const struct moved_shape *out, const struct moved_shape *s
     return a == out->rank;
 }
 
-/* Axis b of the input of an Expand is axis b + more of its output, or repeated. */
-static bool repeat(const struct moved_shape *out, const struct moved_shape *s,
-                   int axis_of[MAX_RANK])
+/* The same for Expand: axis b of the input is axis b + more of the output, or is repeated (-1). */
+static bool expand_axes(const struct moved_shape *out, const struct moved_shape *s,
+                        int axis_of[MAX_RANK])
 {
     const int more = out->rank - s->rank;
     for (int b = 0; b < s->rank && more >= 0; b++)
@@ -63,7 +64,7 @@ static bool read_column(const struct attn_graph *graph, int32_t value, int rank,
         const bool same = node_is(node, "Unsqueeze") || node_is(node, "Squeeze") ||
                           node_is(node, "Reshape") || node_is(node, "Identity");
         if (!(same ? drop_ones(&out, &s, axis_of)
-                   : node_is(node, "Expand") && repeat(&out, &s, axis_of)))
+                   : node_is(node, "Expand") && expand_axes(&out, &s, axis_of)))
             return false;
         for (int a = 0; a < rank; a++) {
             int b = 0;

@@ -86,7 +86,7 @@ static attn_status grow(struct region *r, int32_t *attentions)
     return ATTNRUN_OK;
 }
 
-/* ---- who reads it ---- */
+/* ---- the readers of a value ---- */
 
 static bool is_shape(const struct attn_node *node)
 {

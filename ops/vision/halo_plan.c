@@ -4,15 +4,18 @@
 #include "halo.h"
 #include "../tile.h"
 
-enum { MAX_SCORES = 1 << 18, MIN_QUERIES = 16, MAX_QUERIES = 128 };
 enum {
+    MAX_SCORES = 1 << 18, /* floats of a tile of scores */
+    MIN_QUERIES = 16,     /* of a tile, even if its scores are more */
+    MAX_QUERIES = 128,
     ENOUGH_TASKS = 16,
     ENOUGH_CHUNKS = 8,
     MIN_PIXELS = 32, /* of a chunk, where there are more: two vectors at most */
     MIN_ROWS = 32,   /* of weights, of a part of a chunk */
     ENOUGH_PARTS = 40,
-    MAX_WHOLE = 16 << 20,
-    MAX_STORE = 2 << 20
+    MAX_WHOLE = 16
+        << 20, /* bytes of all projections, to be computed once for all regions */
+    MAX_STORE = 2 << 20 /* bytes of the keys and values of a region */
 };
 
 /* Chooses the queries whose scores fit, in whole rows of a block where one fits. */

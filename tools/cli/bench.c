@@ -9,7 +9,7 @@
 #include "measure.h"
 #include "screen.h"
 
-/* Resident memory. The inputs belong to who calls: what they and their reading take is in
+/* Resident memory. The inputs belong to the caller: what they and their reading take is in
  * neither of the two. */
 struct resident {
     int64_t base;       /* of the process, before the model is opened */

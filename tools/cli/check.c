@@ -269,7 +269,7 @@ static void run_child(struct cli *cli, const char *folder, int to_parent)
     _exit(status == ATTNRUN_OK ? 0 : 1);
 }
 
-/* `bytes` bytes of a pipe; false where it ends before. */
+/* Reads `bytes` bytes from a pipe; false if it ends before. */
 static bool read_whole(int from, void *to, size_t bytes)
 {
     size_t got = 0;
@@ -369,6 +369,7 @@ static attnrun_status count_folder(struct check *check, const char *folder)
     compared_free(&compared);
     return cli_signal() != 0 ? status : ATTNRUN_OK;
 }
+
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -1,4 +1,4 @@
-/* explain.c - a failure in the words of who gave the inputs.
+/* explain.c - a failure in the words of the user, who gave the inputs.
  *
  * In: the error recorded last, of planning or running with these inputs. Out: the same error;
  * where a node failed that a rewrite pass wrote, that of the operator of the file, which a
@@ -58,7 +58,7 @@ static attnrun_status run_unfused(const struct inputs *inputs, attnrun_model *mo
     return status;
 }
 
-/* The operator of the file in the place of a fused one, where it fails in the same way. */
+/* Reports the operator of the file in the place of a fused one, if it fails in the same way. */
 static void name_operator(const struct inputs *inputs, bool run)
 {
     struct tool_error fused = tool_error;

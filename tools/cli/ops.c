@@ -214,7 +214,7 @@ static const char *attr_default(const attnrun_attr_def *a)
     return text[0] != 0 ? text : "optional";
 }
 
-/* One version of an operator, for who wants to use it. */
+/* One version of an operator, as a page for its users. */
 static void describe_op(const attnrun_op_def *op, const char *isa)
 {
     const char *domain = op->domain[0] == 0 ? "ai.onnx" : op->domain;

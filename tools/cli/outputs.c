@@ -371,7 +371,7 @@ static attnrun_status write_single(struct job *job, const char *path)
     return status;
 }
 
-/* NumPy has no bf16, f8, i4 …: who reads the file should know that what it holds is wider. */
+/* NumPy has no bf16, f8, i4 …: the reader of the file should know that its elements are wider. */
 static attnrun_status note_wider(void *user, const char *name,
                                  const attnrun_tensor *tensor)
 {

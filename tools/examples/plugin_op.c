@@ -23,8 +23,8 @@ static const attnrun_attr_def swiglu_attrs[] = { { .name = "alpha",
                                                    .float_default = 1 },
                                                  { .kind = ATTNRUN_ATTR_END } };
 
-/* Called with symbolic dims when the model is loaded, with constants for each new shape.
- */
+/* Called with symbolic dims when the model is loaded, and with constants for each new
+ * shape. */
 static attnrun_status swiglu_infer(attnrun_step *step)
 {
     const attnrun_type *a = &step->in[0], *b = &step->in[1];

@@ -80,8 +80,8 @@ static int64_t wrap(uint64_t x, bool narrow)
 }
 
 /* Computes instructions of integers in two's complement, as the operators do. */
-static void integers(int64_t opcode, int64_t *y, const int64_t *a, const int64_t *b,
-                     int64_t n, bool narrow)
+static void run_integers(int64_t opcode, int64_t *y, const int64_t *a, const int64_t *b,
+                         int64_t n, bool narrow)
 {
     switch (opcode) {
     case MASK_NEG:
@@ -110,7 +110,8 @@ static void integers(int64_t opcode, int64_t *y, const int64_t *a, const int64_t
     }
 }
 
-static void floats(int64_t opcode, float *y, const float *a, const float *b, int64_t n)
+static void run_floats(int64_t opcode, float *y, const float *a, const float *b,
+                       int64_t n)
 {
     switch (opcode) {
     case MASK_NEG:
@@ -151,8 +152,8 @@ static void floats(int64_t opcode, float *y, const float *a, const float *b, int
         EACH((y)[j] = (a)[j] == (b)[j];)                                                 \
     }
 
-/* 1 where a is not b, and where a < b as two's complement: without a comparison of 64 bits, which
- * SSE2 has not. */
+/* 1 if a differs from b; 1 if a < b in two's complement. Neither compares 64 bits, because SSE2
+ * has no such instruction. */
 static uint64_t differs(uint64_t a, uint64_t b)
 {
     const uint64_t x = a ^ b;
@@ -197,8 +198,8 @@ static void mask_rows_compare(int64_t opcode, int32_t dtype, uint8_t *y, union l
         compare_integers(opcode, y, a.i, b.i, n);
 }
 
-static void conditions(int64_t opcode, uint8_t *y, const uint8_t *a, const uint8_t *b,
-                       int64_t n)
+static void run_conditions(int64_t opcode, uint8_t *y, const uint8_t *a, const uint8_t *b,
+                           int64_t n)
 {
     switch (opcode) {
     case MASK_NOT:
@@ -215,7 +216,7 @@ static void conditions(int64_t opcode, uint8_t *y, const uint8_t *a, const uint8
     }
 }
 
-static void cast(union lane y, int32_t to, union lane a, int32_t from, int64_t n)
+static void run_cast(union lane y, int32_t to, union lane a, int32_t from, int64_t n)
 {
     const bool narrow = to == ATTNRUN_I32;
     if (to == ATTNRUN_F32) {
@@ -264,8 +265,8 @@ static void fill_mask_row(union lane y, const int64_t *word, int32_t dtype, int6
 }
 
 /* Computes instruction k; x: its operands. */
-static void instruction(const struct attn_mask_place *place, int32_t k,
-                        const union lane *x, int64_t query, int64_t key, int64_t n)
+static void run_instruction(const struct attn_mask_place *place, int32_t k,
+                            const union lane *x, int64_t query, int64_t key, int64_t n)
 {
     const struct attn_mask_program *p = place->program;
     const int64_t *word = p->code + (int64_t)k * MASK_WORDS;
@@ -284,17 +285,17 @@ static void instruction(const struct attn_mask_place *place, int32_t k,
     else if (opcode == MASK_WHERE)
         mask_rows_choose(y, dtype, a.b, b, x[word[3]], n);
     else if (opcode == MASK_CAST)
-        cast(y, dtype, a, p->dtype[word[1]], n);
+        run_cast(y, dtype, a, p->dtype[word[1]], n);
     else if (opcode >= MASK_LESS && opcode <= MASK_EQUAL)
         mask_rows_compare(opcode, p->dtype[word[1]], y.b, a, b, n);
     else if (opcode >= MASK_AND || opcode == MASK_NOT)
-        conditions(opcode, y.b, a.b, b.b, n);
+        run_conditions(opcode, y.b, a.b, b.b, n);
     else if (dtype == ATTNRUN_F32 && opcode == MASK_ADD)
         place->kernels->add_f32(y.f, a.f, 1, b.f, 1, (size_t)n);
     else if (dtype == ATTNRUN_F32)
-        floats(opcode, y.f, a.f, b.f, n);
+        run_floats(opcode, y.f, a.f, b.f, n);
     else
-        integers(opcode, y.i, a.i, b.i, n, dtype == ATTNRUN_I32);
+        run_integers(opcode, y.i, a.i, b.i, n, dtype == ATTNRUN_I32);
 }
 
 /* ---- what must be computed ---- */
@@ -303,7 +304,7 @@ enum { MASK_OPERANDS = MASK_MAX_LEAVES + MASK_MAX_CODE };
 
 /* For each operand: whether it is read, where it is, and its form. An operand that is a
  * number or a band is written without reading its own operands. */
-struct work {
+struct mask_work {
     bool read[MASK_OPERANDS];
     int32_t same[MASK_OPERANDS]; /* the operand that it equals; -1: none */
     struct attn_mask_known known[MASK_OPERANDS];
@@ -315,14 +316,15 @@ static bool is_written_down(const struct attn_mask_known *k)
     return mask_is_number(k) || (k->form == BAND && !k->nan);
 }
 
-static bool is_known_as(const struct work *w, int64_t operand, double x)
+static bool is_known_as(const struct mask_work *w, int64_t operand, double x)
 {
     const struct attn_mask_known *k = &w->known[operand];
     return mask_is_number(k) && k->low >= x && k->low <= x;
 }
 
 /* The operand that instruction k returns unchanged, but for the sign of a zero. */
-static int32_t same_as(const struct attn_mask_program *p, int32_t k, const struct work *w)
+static int32_t same_as(const struct attn_mask_program *p, int32_t k,
+                       const struct mask_work *w)
 {
     const int64_t *word = p->code + (int64_t)k * MASK_WORDS;
     const int32_t dtype = p->dtype[p->n_leaves + k];
@@ -341,7 +343,7 @@ static int32_t same_as(const struct attn_mask_program *p, int32_t k, const struc
 
 static void find_needs(const struct attn_mask_place *place,
                        const struct attn_mask_tile *tile, bool literally, void *memory,
-                       struct work *w)
+                       struct mask_work *w)
 {
     const struct attn_mask_program *p = place->program;
     if (!literally)
@@ -393,7 +395,8 @@ static void put_band(union lane y, int32_t dtype, const struct attn_mask_known *
 
 /* Computes operand k for a query. `again`: the query before had the same keys. */
 static void put_operand(const struct attn_mask_place *place, int32_t k, int64_t query,
-                        const struct attn_mask_tile *tile, bool again, struct work *w)
+                        const struct attn_mask_tile *tile, bool again,
+                        struct mask_work *w)
 {
     const struct attn_mask_program *p = place->program;
     const struct attn_mask_known *known = &w->known[k];
@@ -407,15 +410,15 @@ static void put_operand(const struct attn_mask_place *place, int32_t k, int64_t 
     else if (is_written_down(known))
         put_constant(w->at[k], p->dtype[k], known->low, 0, n);
     else if (k >= p->n_leaves)
-        instruction(place, k - p->n_leaves, w->at, query, tile->key, n);
+        run_instruction(place, k - p->n_leaves, w->at, query, tile->key, n);
     else if (p->dtype[k] == ATTNRUN_F32 && p->leaf[k].stride[MASK_KEY] == 1)
         w->at[k].f = (float *)place->x[k].data + element_at(place, k, query, tile->key);
     else
         read_leaf(place, k, query, tile->key, n, w->at[k]);
 }
 
-static void mask_rows_apply(const struct attn_mask_place *place, const struct work *w,
-                            int64_t n, float *scores)
+static void mask_rows_apply(const struct attn_mask_place *place,
+                            const struct mask_work *w, int64_t n, float *scores)
 {
     const struct attn_mask_program *p = place->program;
     if (p->keep >= 0) {
@@ -438,7 +441,7 @@ void attn_mask_rows(const struct attn_mask_place *place,
                     float *scores, int64_t row_step)
 {
     const struct attn_mask_program *p = place->program;
-    struct work work;
+    struct mask_work work;
     find_needs(place, tile, literally, memory, &work);
     for (int64_t i = tile->query; i < tile->query_end; i++, scores += row_step) {
         for (int32_t k = 0; k < p->n; k++)
