@@ -1,5 +1,35 @@
-/* pool.c - shapes and tasks of pooling. pool.h and sliding_window.c describe them. */
+/* pool.c - shapes and tasks of pooling. pool.h and sliding_window.c describe them.
+ *
+ * In: a map and the attributes of a window. Out: the type of the result; a task for each line of
+ * it, with scratch memory of one line of the input. */
 #include "pool.h"
+
+/* Tasks, their cost, and the sizes of planes; the window is resolved. */
+static attn_status plan_pool(attnrun_step *step, int n, int first)
+{
+    struct pool_state *state = step->state;
+    const struct window *w = &state->w;
+    int64_t line, all, d0, d1, h0, h1, k0, k1;
+    state->planes = op_count(&step->in[0], 0, first);
+    state->in_plane = op_count(&step->in[0], first, n + 2);
+    state->out_plane = op_count(&step->out[0], first, n + 2);
+    if (state->planes < 0 || state->in_plane < 0 || state->out_plane < 0 ||
+        !ck_mul(state->planes, state->out_plane, &all) || all > ATTN_MAX_ELEMENTS ||
+        !ck_mul(w->in[2], 8, &line))
+        return op_fail_size(step,
+                            "the number of pixels of a plane would be over 2^63 - 1, or "
+                            "of elements of the result",
+                            "2^46");
+    step->scratch_bytes = line;
+    attn_pool_taps(w, 0, w->out[0] / 2, w->out[0] / 2, &d0, &d1);
+    attn_pool_taps(w, 1, w->out[1] / 2, w->out[1] / 2, &h0, &h1);
+    attn_pool_taps(w, 2, 0, w->out[2], &k0, &k1);
+    const double work = (double)(d1 - d0) * (double)(h1 - h0) * (double)w->in[2] * 0.5 +
+                        (double)(k1 - k0) * (double)w->out[2];
+    op_tasks(step, 0, all > 0 ? state->planes * w->out[0] * w->out[1] : 0,
+             window_cost(work * 0.7 * (double)state->channels + 50.0));
+    return ATTNRUN_OK;
+}
 
 attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
 {
@@ -26,30 +56,10 @@ attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
     TRY(op_out(step, 0, step->in[0].dtype, n + 2, out));
     if (!step->concrete)
         return ATTNRUN_OK;
-    struct window *w = &state->w;
-    TRY(attn_window_resolve(step, &args->window, n, x + first, kernel, ceil_mode, w));
+    TRY(attn_window_resolve(step, &args->window, n, x + first, kernel, ceil_mode,
+                            &state->w));
     state->channels = last ? x[n + 1].value : 1;
-    state->planes = op_count(&step->in[0], 0, first);
-    state->in_plane = op_count(&step->in[0], first, n + 2);
-    state->out_plane = op_count(&step->out[0], first, n + 2);
-    int64_t tasks, line, all;
-    if (state->planes < 0 || state->in_plane < 0 || state->out_plane < 0 ||
-        !ck_mul(state->planes, state->out_plane, &all) || all > ATTN_MAX_ELEMENTS ||
-        !ck_mul(w->in[2], 8, &line))
-        return op_fail_size(step,
-                            "the number of pixels of a plane would be over 2^63 - 1, or "
-                            "of elements of the result",
-                            "2^46");
-    tasks = all > 0 ? state->planes * w->out[0] * w->out[1] : 0;
-    step->scratch_bytes = line;
-    int64_t d0, d1, h0, h1, k0, k1;
-    attn_pool_taps(w, 0, w->out[0] / 2, w->out[0] / 2, &d0, &d1);
-    attn_pool_taps(w, 1, w->out[1] / 2, w->out[1] / 2, &h0, &h1);
-    attn_pool_taps(w, 2, 0, w->out[2], &k0, &k1);
-    double work = (double)(d1 - d0) * (double)(h1 - h0) * (double)w->in[2] * 0.5 +
-                  (double)(k1 - k0) * (double)w->out[2];
-    op_tasks(step, 0, tasks, window_cost(work * 0.7 * (double)state->channels + 50.0));
-    return ATTNRUN_OK;
+    return plan_pool(step, n, first);
 }
 
 void attn_pool_at(const struct pool_state *state, int64_t task, int64_t *plane,
