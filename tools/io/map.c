@@ -95,6 +95,26 @@ static attnrun_status bad(const char *text, const char *at)
                      (int)(at - text) + 1, tool_quote(text));
 }
 
+/* Appends the item at *at to a list, without its quotes if `unquote`, and moves *at behind it and
+ * the blanks after it; false where no item is. */
+static bool copy_item(const char **at, char **list, bool unquote)
+{
+    const char *end = item_end(*at);
+    if (end == *at)
+        return false;
+    const size_t n = (size_t)(end - *at) - (unquote ? 2 : 0);
+    memcpy(*list, *at + (unquote ? 1 : 0), n);
+    *list += n;
+    *at = skip_spaces(end);
+    return true;
+}
+
+static bool is_quoted(const char *at)
+{
+    const char *end = item_end(at);
+    return *at == '"' && end > at + 1 && end[-1] == '"';
+}
+
 /* Splits {"a": 1, "b": 2} into the lists ["a", "b"] and [1, 2]; whole keys lose their
  * quotes. Each list has room for the text and two bytes more. */
 static attnrun_status split_object(const char *text, bool whole_keys, char *keys,
@@ -102,30 +122,18 @@ static attnrun_status split_object(const char *text, bool whole_keys, char *keys
 {
     const char *at = skip_spaces(text + 1);
     *keys++ = *values++ = '[';
-    for (bool first = true; first ? *at != '}' : true; first = false) {
-        if (!first) {
-            *keys++ = *values++ = ',';
-        }
-        for (int part = 0; part < 2; part++) {
-            const char *end = item_end(at);
-            bool quoted = *at == '"' && end > at + 1 && end[-1] == '"';
-            char **list = part == 0 ? &keys : &values;
-            if (end == at || (part == 0 && !quoted))
-                return bad(text, at);
-            bool cut = part == 0 && whole_keys;
-            size_t n = (size_t)(end - at) - (cut ? 2 : 0);
-            memcpy(*list, at + (cut ? 1 : 0), n);
-            *list += n;
-            at = skip_spaces(end);
-            if (part == 0 && *at != ':')
-                return bad(text, at);
-            at = part == 0 ? skip_spaces(at + 1) : at;
-        }
-        if (*at == '}')
-            break;
-        if (*at != ',')
+    while (*at != '}') {
+        if (!is_quoted(at) || !copy_item(&at, &keys, whole_keys) || *at != ':')
             return bad(text, at);
         at = skip_spaces(at + 1);
+        if (!copy_item(&at, &values, false) || (*at != '}' && *at != ','))
+            return bad(text, at);
+        if (*at == '}')
+            break;
+        at = skip_spaces(at + 1);
+        *keys++ = *values++ = ',';
+        if (*at == '}') /* a comma before the end */
+            return bad(text, at);
     }
     *keys++ = *values++ = ']';
     *keys = *values = 0;
