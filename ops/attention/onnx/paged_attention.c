@@ -101,8 +101,8 @@ static attn_status paged_check_args(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status paged_need(const attnrun_step *step, int in, int rank,
-                              const int64_t *dims, const char *what)
+static attn_status need_dims(const attnrun_step *step, int in, int rank,
+                             const int64_t *dims, const char *what)
 {
     if (!op_has_in(step, in))
         return ATTNRUN_OK;
@@ -122,8 +122,8 @@ static attn_status check_scale(const attnrun_step *step, int cache, int in, int3
     if (bytes != (type != NO_TYPE) || bytes != op_has_in(step, in))
         return op_fail_input(step, cache, ATTNRUN_E_DTYPE,
                              "expected a quant_type and a scale if it is i8, else none");
-    return type == PER_CHANNEL ? paged_need(step, in, 3, channels, "kv_num_heads, 1, dim")
-                               : paged_need(step, in, 1, one, "one scale");
+    return type == PER_CHANNEL ? need_dims(step, in, 3, channels, "kv_num_heads, 1, dim")
+                               : need_dims(step, in, 1, one, "one scale");
 }
 
 static attn_status check_rotary(const attnrun_step *step)
@@ -133,8 +133,7 @@ static attn_status check_rotary(const attnrun_step *step)
     TRY(op_need_rank(step, COS, 2));
     s->positions = step->in[COS].dims[0].value;
     s->half = step->in[COS].dims[1].value;
-    TRY(paged_need(step, SIN, 2, (const int64_t[]){ s->positions, s->half },
-                   "cos_cache"));
+    TRY(need_dims(step, SIN, 2, (const int64_t[]){ s->positions, s->half }, "cos_cache"));
     if (args->rotary_offset < 0 || args->rotary_offset > s->dim ||
         s->half > (s->dim - args->rotary_offset) / 2)
         return op_fail(
@@ -156,22 +155,20 @@ static attn_status paged_check_inputs(attnrun_step *step)
     s->v_row = packed ? s->q_row : values;
     s->k_offset = packed ? s->heads * s->dim : 0;
     s->v_offset = packed ? s->heads * s->dim + keys : 0;
-    const int64_t rows[] = { s->tokens, s->q_row, s->k_row, s->v_row };
-    TRY(paged_need(step, Q, 2, (const int64_t[]){ s->tokens, rows[1] },
-                   "tokens, heads * dim"));
-    TRY(paged_need(step, K, 2, (const int64_t[]){ s->tokens, rows[2] },
-                   "tokens, heads * dim"));
-    TRY(paged_need(step, V, 2, (const int64_t[]){ s->tokens, rows[3] },
-                   "tokens, heads * dim"));
+    const int64_t q[] = { s->tokens, s->q_row }, k[] = { s->tokens, s->k_row },
+                  v[] = { s->tokens, s->v_row };
+    TRY(need_dims(step, Q, 2, q, "tokens, heads * dim"));
+    TRY(need_dims(step, K, 2, k, "tokens, heads * dim"));
+    TRY(need_dims(step, V, 2, v, "tokens, heads * dim"));
     TRY(op_need_dim(step, K_CACHE, 2, dim_of(s->kv_heads), "kv_num_heads"));
     for (int i = 0; i < 4 && op_has_in(step, V_CACHE); i++)
         TRY(op_need_dim(step, V_CACHE, i, cache->dims[i], "as in key_cache"));
-    TRY(paged_need(step, PAST, 1, &s->batch, "the batch"));
-    TRY(paged_need(step, TABLE, 2, (const int64_t[]){ s->batch, s->table }, "the batch"));
-    TRY(paged_need(step, SLOTS, 1, &s->tokens, "tokens"));
-    TRY(paged_need(step, SINK, 1, &s->heads, "num_heads"));
-    TRY(paged_need(step, Q_NORM, 1, &s->dim, "the dim of a head"));
-    TRY(paged_need(step, K_NORM, 1, &s->dim, "the dim of a head"));
+    TRY(need_dims(step, PAST, 1, &s->batch, "the batch"));
+    TRY(need_dims(step, TABLE, 2, (const int64_t[]){ s->batch, s->table }, "the batch"));
+    TRY(need_dims(step, SLOTS, 1, &s->tokens, "tokens"));
+    TRY(need_dims(step, SINK, 1, &s->heads, "num_heads"));
+    TRY(need_dims(step, Q_NORM, 1, &s->dim, "the dim of a head"));
+    TRY(need_dims(step, K_NORM, 1, &s->dim, "the dim of a head"));
     TRY(check_scale(step, K_CACHE, K_SCALE, args->k_quant_type));
     TRY(check_scale(step, V_CACHE, V_SCALE, args->v_quant_type));
     return args->do_rotary ? check_rotary(step) : ATTNRUN_OK;
