@@ -6,9 +6,7 @@
  * A matrix without an inverse gives infinities or NaNs. Cost: O(m^3) a matrix; scratch 16
  * m^2 bytes.
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
-#include <math.h>
-
-#include "../../runtime/op.h"
+#include "../pivot.h"
 
 static attn_status inverse_infer(attnrun_step *step)
 {
@@ -32,26 +30,12 @@ static attn_status inverse_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static void swap_rows(double *a, int64_t row, int64_t i, int64_t j)
-{
-    for (int64_t c = 0; c < row; c++) {
-        double moved = a[i * row + c];
-        a[i * row + c] = a[j * row + c];
-        a[j * row + c] = moved;
-    }
-}
-
 /* a: m rows of 2 m, the matrix and the unit matrix; the latter becomes the inverse. */
 static attn_status invert(double *a, int64_t m, const attnrun_work *work)
 {
     const int64_t row = 2 * m;
     for (int64_t k = 0; k < m; k++) {
-        int64_t pivot = k;
-        for (int64_t i = k + 1; i < m; i++)
-            if (fabs(a[i * row + k]) > fabs(a[pivot * row + k]))
-                pivot = i;
-        if (pivot != k)
-            swap_rows(a, row, pivot, k);
+        attn_pivot(a, row, m, k);
         const double factor = 1.0 / a[k * row + k];
         for (int64_t c = k; c < row; c++)
             a[k * row + c] *= factor;

@@ -4,9 +4,8 @@
  *
  * The determinant of 0 x 0 is 1. Cost: O(m^3) a matrix; scratch 8 m^2 bytes. Source: ONNX
  * Det-11, 22. */
-#include <math.h>
-
 #include "../elementwise/elementwise.h"
+#include "../pivot.h"
 #include "axis_lines.h"
 
 static attn_status det_infer(attnrun_step *step)
@@ -29,30 +28,15 @@ static attn_status det_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static void swap_rows(double *a, int64_t m, int64_t i, int64_t j)
-{
-    for (int64_t c = 0; c < m; c++) {
-        double moved = a[i * m + c];
-        a[i * m + c] = a[j * m + c];
-        a[j * m + c] = moved;
-    }
-}
-
 /* a (m, m) is overwritten. */
 static double determinant(double *a, int64_t m)
 {
     double det = 1;
     for (int64_t k = 0; k < m; k++) {
-        int64_t pivot = k;
-        for (int64_t i = k + 1; i < m && !attn_stops(i); i++)
-            if (fabs(a[i * m + k]) > fabs(a[pivot * m + k]))
-                pivot = i;
-        if (a[pivot * m + k] == 0)
-            return 0;
-        if (pivot != k) {
-            swap_rows(a, m, pivot, k);
+        if (attn_pivot(a, m, m, k))
             det = -det;
-        }
+        if (a[k * m + k] == 0)
+            return 0;
         det *= a[k * m + k];
         for (int64_t i = k + 1; i < m; i++) {
             if (attn_poll_work((m - k) * 16) != ATTNRUN_OK)
