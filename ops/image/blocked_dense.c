@@ -96,15 +96,15 @@ static void cut_pixels(struct blocked_plan *p, int64_t parts)
     const int64_t bytes = weights > 8.0 * STRIP_BYTES ? 2 * STRIP_BYTES : STRIP_BYTES;
     const int64_t room = max64(bytes / pixel, 1), line = w->out[2];
     const double share = (double)w->out[1] * (double)line / (double)parts;
-    const int64_t most = share < FEW_PIXELS   ? FEW_PIXELS
-                         : share > MAX_PIXELS ? MAX_PIXELS
-                                              : (int64_t)share;
+    const int64_t max_pixels = share < FEW_PIXELS   ? FEW_PIXELS
+                               : share > MAX_PIXELS ? MAX_PIXELS
+                                                    : (int64_t)share;
     int64_t h = 1, columns = line;
-    while (h < w->out[1] && (h + 1) * line <= most &&
+    while (h < w->out[1] && (h + 1) * line <= max_pixels &&
            strip_copied(w, 1, h + 1) * strip_copied(w, 2, line) <= room)
         h++;
     if (h == 1)
-        columns = max64(min64(line, most), MIN_PIXELS);
+        columns = max64(min64(line, max_pixels), MIN_PIXELS);
     while (columns > MIN_PIXELS &&
            strip_copied(w, 1, h) * strip_copied(w, 2, columns) > room)
         columns = max64(columns * 3 / 4, MIN_PIXELS);
@@ -366,12 +366,12 @@ static void run_near(const attnrun_step *step, const struct blocked_plan *p,
 static int64_t near_pixels(const struct attn_blocked_conv *c, int64_t i)
 {
     const int64_t line = c->grid.columns;
-    int64_t most = NEAR_PIXELS;
+    int64_t max_pixels = NEAR_PIXELS;
     if (line > NEAR_PIXELS)
-        most = min64(most, line - i % line);
+        max_pixels = min64(max_pixels, line - i % line);
     else if (line > 0)
-        most = NEAR_PIXELS / line * line;
-    return min64(c->n_pixels - i, most);
+        max_pixels = NEAR_PIXELS / line * line;
+    return min64(c->n_pixels - i, max_pixels);
 }
 
 static void run_panel(const attnrun_step *step, const struct blocked_plan *p,

@@ -76,13 +76,13 @@ static ALWAYS_INLINE void pool_pixels(v_f32 *sums, v_f32 *maxima, const float *x
                                       ptrdiff_t block, const float *gate, size_t channels,
                                       size_t n)
 {
-    v_f32 sum[TOGETHER], most[TOGETHER];
+    v_f32 sum[TOGETHER], max[TOGETHER];
     ptrdiff_t at[TOGETHER];
     size_t c = 0;
     UNROLL
     for (size_t i = 0; i < TOGETHER; i++) {
         sum[i] = v_set(0.0f);
-        most[i] = v_set(-INFINITY);
+        max[i] = v_set(-INFINITY);
         at[i] = (ptrdiff_t)(i < n ? i : n - 1) * ATTN_BLOCK;
     }
     for (; c + VF <= channels; c += VF) {
@@ -92,7 +92,7 @@ static ALWAYS_INLINE void pool_pixels(v_f32 *sums, v_f32 *maxima, const float *x
         for (int i = 0; i < TOGETHER; i++) {
             const v_f32 v = factor * v_load(from + at[i]);
             sum[i] += v;
-            most[i] = v_max(v, most[i]);
+            max[i] = v_max(v, max[i]);
         }
     }
     if (c < channels) {
@@ -105,13 +105,13 @@ static ALWAYS_INLINE void pool_pixels(v_f32 *sums, v_f32 *maxima, const float *x
         for (int i = 0; i < TOGETHER; i++) {
             const v_f32 v = factor * v_load_tail(from + at[i], left, 0.0f);
             sum[i] += v;
-            most[i] = v_max(v_select(inside, v, v_set(-INFINITY)), most[i]);
+            max[i] = v_max(v_select(inside, v, v_set(-INFINITY)), max[i]);
         }
     }
     UNROLL
     for (int i = 0; i < TOGETHER; i++) {
         sums[i] = sum[i];
-        maxima[i] = most[i];
+        maxima[i] = max[i];
     }
 }
 
@@ -126,13 +126,13 @@ void K(blocked_pool_channels_f32)(float *max, float *sum, const float *x, ptrdif
             pool_pixels(sums + i, maxima + i, x + (p + first) * ATTN_BLOCK, block, gate,
                         channels, left - first);
         }
-        const v_f32 all = add_lanes_of_rows(sums), most = max_lanes_of_rows(maxima);
+        const v_f32 all = add_lanes_of_rows(sums), lane_max = max_lanes_of_rows(maxima);
         if (left >= VF) {
             v_store(sum + p, all);
-            v_store(max + p, most);
+            v_store(max + p, lane_max);
         } else {
             v_store_tail(sum + p, all, left);
-            v_store_tail(max + p, most, left);
+            v_store_tail(max + p, lane_max, left);
         }
         if (attn_poll_work(4 * VF * (int64_t)channels) != ATTNRUN_OK)
             return;

@@ -307,13 +307,13 @@ static void add_part(const struct part *t)
     const struct attn_nbits_product *p = t->p;
     const int bits = p->b->bits;
     const bool direct = bits == 4 ? p->m <= FEW : bits == 8 && NBITS_SHIFT(8) == 0;
-    const size_t most = direct && bits == 4 && MR > FEW ? FEW : MR;
+    const size_t max_rows = direct && bits == 4 && MR > FEW ? FEW : MR;
     tile_fn *const *tiles = direct && bits == 4 ? tiles_4 : tiles_8;
     if (!direct)
         NBITS_EACH(p->b, unpack_words, p->scratch, t);
     for (size_t i = 0, m = 0; i < p->m; i += m) {
         const size_t left = p->m - i;
-        m = left / ((left + most - 1) / most);
+        m = left / ((left + max_rows - 1) / max_rows);
         add_tile(t, tiles[m - 1], direct ? t->q : p->scratch, i, m);
     }
 }

@@ -199,11 +199,11 @@ static void cut_panels(const struct attn_nbits_layout *l, int64_t rows,
                        struct attn_nbits_plan *plan)
 {
     const bool some = l->rounded_bytes > 0 || few(l, rows);
-    const int64_t most =
+    const int64_t max_rows =
         l->rounded_bytes > 0
             ? max64(8, min64(ROUNDED_ROWS, ROUNDED_BYTES / l->rounded_bytes))
             : ROWS;
-    const double panel = panel_cost(l, rows, min64(rows, most));
+    const double panel = panel_cost(l, rows, min64(rows, max_rows));
     const int64_t panels = panel > TASK_NS ? 1 : (int64_t)(TASK_NS / (panel + 1)) + 1;
     const struct attn_cut_limits limits = {
         .grain = 1,
@@ -211,7 +211,7 @@ static void cut_panels(const struct attn_nbits_layout *l, int64_t rows,
         .few_rows = ATTN_NBITS_ROWS,
         .min_ns = few(l, rows) ? FEW_TASK_NS : MIN_TASK_NS,
     };
-    attn_cut_blocks(&plan->cut, 1, rows, l->panels, most,
+    attn_cut_blocks(&plan->cut, 1, rows, l->panels, max_rows,
                     some ? panels : panels_at_once(l), 1);
     attn_cut_refine(&plan->cut, &limits, nbits_task_ns, l);
 }

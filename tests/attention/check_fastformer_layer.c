@@ -36,17 +36,17 @@ static void pool(const struct layer *f, int64_t b, int which, const double *x,
     const int64_t width = f->heads * f->dim;
     linear(f, which, x, f->heads, width, logits);
     for (int64_t h = 0; h < f->heads; h++) {
-        double most = -HUGE_VAL, sum = 0;
+        double max = -HUGE_VAL, sum = 0;
         for (int64_t i = 0; i < f->n; i++) {
             double *l = &logits[i * f->heads + h];
             *l /= sqrt((double)f->dim);
             *l += f->adds && f->added != NULL ? (double)f->added[b * f->n + i] : 0;
             *l = f->mask == NULL || f->mask[b * f->n + i] != 0 ? *l : -HUGE_VAL;
-            most = fmax(most, *l);
+            max = fmax(max, *l);
         }
         for (int64_t i = 0; i < f->n; i++) {
             double *l = &logits[i * f->heads + h];
-            sum += *l = *l == -HUGE_VAL ? 0 : exp(*l - most);
+            sum += *l = *l == -HUGE_VAL ? 0 : exp(*l - max);
         }
         for (int64_t d = h * f->dim; d < (h + 1) * f->dim; d++) {
             sums[d] = 0;

@@ -143,10 +143,10 @@ static void one_case(struct fuzz_progress *progress)
         fuzz_mutate(&a.sources[i], &a.r, &corpus, fuzz_chance(&a.r, 70) ? 0 : 2);
     }
     for (int64_t n = fuzz_below(&a.r, CALLS); n > 0; n--) {
-        int most = 0;
+        int max = 0;
         for (int i = 0; i < API_SOURCES; i++)
-            most = a.sources[i].n_held > most ? a.sources[i].n_held : most;
-        if (most > FUZZ_HELD - HELD_FREE)
+            max = a.sources[i].n_held > max ? a.sources[i].n_held : max;
+        if (max > FUZZ_HELD - HELD_FREE)
             break;
         one_call(&a);
     }

@@ -137,12 +137,12 @@ bool fuzz_has_wild(const attnrun_model *model)
 
 static double largest(const attnrun_tensor *t, int64_t n)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t i = 0; i < n; i++) {
         const double x = fabs(value_get(t, i));
-        most = isfinite(x) && x > most ? x : most;
+        max = isfinite(x) && x > max ? x : max;
     }
-    return most;
+    return max;
 }
 
 static bool integers_agree(const attnrun_tensor *a, const attnrun_tensor *b, int output,
@@ -163,14 +163,14 @@ static bool integers_agree(const attnrun_tensor *a, const attnrun_tensor *b, int
  * finite, infinite or no number by it. */
 static double moved(const attnrun_tensor *a, const attnrun_tensor *near, int64_t n)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t i = 0; i < n; i++) {
         const double x = value_get(a, i), y = value_get(near, i);
         if (isnan(x) != isnan(y) || (x != y && (isinf(x) || isinf(y))))
             return HUGE_VAL;
-        most = isfinite(x) ? fmax(most, fabs(x - y)) : most;
+        max = isfinite(x) ? fmax(max, fabs(x - y)) : max;
     }
-    return most;
+    return max;
 }
 
 static bool floats_agree(const attnrun_tensor *a, const attnrun_tensor *b,

@@ -21,6 +21,8 @@ CODE = (".c", ".h", ".def", ".proto", ".py", ".sh", ".cmake", ".txt", ".md", ".y
 # In identifiers: (the word to use, pattern).
 STANDARD = [
     ("MAX or MIN", r"\b(?:[A-Z0-9]+_)*(?:MOST|LEAST)(?:_[A-Z0-9]+)*\b"),
+    ("max or min", r"\b(?:int64_t|int32_t|size_t|int|double|float|v_f32)\s+\*?(?:most|least)\b"),
+    ("rotate", r"\bV_TURN\b"),
     ("max64() or min64()", r"\b(?:at_)?(?:most|least)(?=\()"),
     ("round_up() or ceil_div()", r"\b(?:round16|round64)(?=\()"),
     ("transposed or rotated", r"\b(?!\w*returned)\w*turned\w*"),

@@ -334,14 +334,14 @@ static void check_text(const ProtobufCMessageDescriptor *type,
 {
     const bool name = is_among(names, type, field), drop = is_among(dropped, type, field),
                bytes = field->type == PROTOBUF_C_TYPE_BYTES;
-    const int64_t most = name ? limits.name_bytes : limits.string_bytes;
+    const int64_t max = name ? limits.name_bytes : limits.string_bytes;
     int64_t none, copied;
     if (is_among(bulk_fields, type, field))
         return;
     assert_int_equal(with_text(type, field, 0, false, &none), ATTNRUN_OK);
-    assert_int_equal(with_text(type, field, most, false, &copied), ATTNRUN_OK);
-    assert_int_equal(copied >= most, !drop);
-    assert_int_equal(with_text(type, field, most + 1, false, &copied),
+    assert_int_equal(with_text(type, field, max, false, &copied), ATTNRUN_OK);
+    assert_int_equal(copied >= max, !drop);
+    assert_int_equal(with_text(type, field, max + 1, false, &copied),
                      drop ? ATTNRUN_OK : ATTNRUN_E_LIMIT);
     assert_int_equal(with_text(type, field, 9, true, &copied),
                      drop || bytes ? ATTNRUN_OK : ATTNRUN_E_MODEL);

@@ -103,9 +103,9 @@ static struct attn_grid random_grid(struct moved_graph *g, int64_t n)
     left = n - 1 - grid.from;
     for (int d = 0; d < 2; d++) {
         grid.step[d] = moved_below(g, 4) == 0 ? 0 : moved_below(g, left + 1);
-        const int64_t most = grid.step[d] == 0 ? 3 : left / grid.step[d] + 1;
+        const int64_t max = grid.step[d] == 0 ? 3 : left / grid.step[d] + 1;
         const int64_t fit = d == 0 ? ASKED : ASKED / grid.count[0];
-        grid.count[d] = 1 + moved_below(g, most < fit ? most : fit);
+        grid.count[d] = 1 + moved_below(g, max < fit ? max : fit);
         left -= grid.step[d] * (grid.count[d] - 1);
     }
     return grid;

@@ -22,7 +22,7 @@
 struct budget {
     attnrun_runtime *runtime; /* of the job */
     int64_t max_memory;       /* as given, 0: the default */
-    int64_t most;             /* the budget that the measurement has */
+    int64_t max_bytes;        /* the budget that the measurement has */
     int64_t opening_bytes;    /* the most that opening holds */
     int64_t bytes;            /* that are needed */
     attnrun_model_need need;
@@ -122,13 +122,14 @@ static void hint(const struct budget *budget, const struct tool_error *failed)
     tool_hint(words, (long long)budget->bytes, (long long)budget->bytes);
 }
 
-/* The budget is not the cause, or no budget of this machine does: the second try had `most`. */
-static void hint_limits(attnrun_status status, int64_t need, int64_t most, int64_t given)
+/* The budget is not the cause, or no budget of this machine does: the second try had `max_bytes`. */
+static void hint_limits(attnrun_status status, int64_t need, int64_t max_bytes,
+                        int64_t given)
 {
     if (!hint_addresses(status == ATTNRUN_OK ? need : 0) && status == ATTNRUN_E_MEMORY &&
-        most > given)
+        max_bytes > given)
         tool_hint("more than the %lld bytes that this machine has are needed",
-                  (long long)most);
+                  (long long)max_bytes);
 }
 
 /* The budget that was too small: that of --max-memory, or the default. */
@@ -153,9 +154,9 @@ void job_explain_budget(struct job *job)
     const int64_t given = budget_given(cli);
     attnrun_context_destroy(job->context);
     job->context = NULL;
-    budget.most = larger(given, memory_of_machine());
+    budget.max_bytes = larger(given, memory_of_machine());
     cli->runtime = NULL;
-    cli->max_memory = budget.most;
+    cli->max_memory = budget.max_bytes;
     const attnrun_status status = measure(job, &budget);
     attnrun_runtime_destroy(cli->runtime);
     cli->runtime = budget.runtime;
@@ -164,7 +165,7 @@ void job_explain_budget(struct job *job)
     if (status == ATTNRUN_OK && budget.bytes > given)
         hint(&budget, &failed);
     else
-        hint_limits(status, budget.bytes, budget.most, given);
+        hint_limits(status, budget.bytes, budget.max_bytes, given);
 }
 
 /* ---- work without a plan ---- */
@@ -191,10 +192,11 @@ void budget_explain_work(struct cli *cli, budget_work *work, void *user)
     const int64_t max_memory = cli->max_memory;
     if (failed.status != ATTNRUN_E_MEMORY)
         return;
-    const int64_t given = budget_given(cli), most = larger(given, memory_of_machine());
+    const int64_t given = budget_given(cli),
+                  max_bytes = larger(given, memory_of_machine());
     int64_t bytes = 0, unused = 0;
     attnrun_status fewer = ATTNRUN_OK,
-                   status = work_within(cli, most, work, user, &bytes);
+                   status = work_within(cli, max_bytes, work, user, &bytes);
     if (status == ATTNRUN_OK && bytes > given)
         fewer = work_within(cli, bytes - 1, work, user, &unused);
     cli->runtime = runtime;
@@ -207,7 +209,7 @@ void budget_explain_work(struct cli *cli, budget_work *work, void *user)
                         "--max-memory %lld",
                   (long long)bytes, (long long)bytes);
     else
-        hint_limits(status, bytes, most, given);
+        hint_limits(status, bytes, max_bytes, given);
 }
 
 attnrun_status budget_open(struct cli *cli, void *user)

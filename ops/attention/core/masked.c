@@ -46,9 +46,10 @@ tokens_of(const struct attn_masked *m, const struct attn_masked_operands *o, int
 static int64_t block_of(const struct attn_sdpa *s)
 {
     const int64_t others = s->batch * s->q_heads;
-    const int64_t most =
+    const int64_t max_rows =
         op_block_growing(s->q_len, ATTN_STREAM_ROWS, ATTN_STREAM_MAX, others);
-    const int64_t queries = op_block_finer(s->q_len, most, ATTN_STREAM_ROWS / 2, others);
+    const int64_t queries =
+        op_block_finer(s->q_len, max_rows, ATTN_STREAM_ROWS / 2, others);
     return min64(s->q_len, round_up(op_block_even(s->q_len, queries), 64));
 }
 
@@ -120,9 +121,9 @@ static attn_status longest_key(const attnrun_step *step, const struct attn_maske
 }
 
 /* Computes the mask of keys from … to - 1, at most 64, for one query: its maximum goes to
- * *most. Returns whether the mask changes no score. */
+ * *max. Returns whether the mask changes no score. */
 static bool look_at_row(const struct attn_mask_place *place, int64_t query, int64_t from,
-                        int64_t to, void *memory, double *most)
+                        int64_t to, void *memory, double *max)
 {
     const struct attn_mask_tile tile = { query, query + 1, from, to };
     bool none = true;
@@ -134,7 +135,7 @@ static bool look_at_row(const struct attn_mask_place *place, int64_t query, int6
         for (int64_t j = 0; j < to - from; j++) {
             none = none && scores[j] == (float)probe;
             if (probe == 0)
-                *most = isnan(scores[j]) ? HUGE_VAL : fmax(*most, (double)scores[j]);
+                *max = isnan(scores[j]) ? HUGE_VAL : fmax(*max, (double)scores[j]);
         }
     }
     return none;
@@ -413,25 +414,25 @@ static attn_status walk_literally(struct masked_walk *t, int64_t group,
 }
 
 /* The largest mask that queries of a group give to keys that do not exist. */
-static attn_status most_hidden(struct masked_walk *t, int64_t group, double *most)
+static attn_status max_hidden(struct masked_walk *t, int64_t group, double *max)
 {
     const int64_t query = t->query + group * GROUP, keys = t->m->s.kv_len;
     const int64_t end = min64(query + GROUP, t->query + t->stream.n);
     const int64_t low = t->tokens.first / GROUP * GROUP,
                   high = round_up(t->tokens.last, GROUP);
-    *most = t->edge->hidden;
+    *max = t->edge->hidden;
     for (int64_t key = 0; key < keys; key += GROUP) {
         const struct attn_mask_tile tile = { query, end, key, min64(keys, key + GROUP) };
         if (key >= low && key < high)
             continue;
         const struct attn_mask_seen seen = attn_mask_look(&t->place, &tile);
         if (seen.form == ATTN_MASK_NONE_SEEN) {
-            *most = fmax(*most, seen.soft);
+            *max = fmax(*max, seen.soft);
             TRY(attn_poll_work(t->m->program.n));
             continue;
         }
         for (int64_t q = query; q < end; q++) {
-            look_at_row(&t->place, q, key, tile.key_end, t->memory, most);
+            look_at_row(&t->place, q, key, tile.key_end, t->memory, max);
             TRY(attn_poll_work(GROUP * t->m->program.n));
         }
     }
@@ -447,11 +448,11 @@ static attn_status check_hidden(const attnrun_step *step, struct masked_walk *t,
     if (t->tokens.last - t->tokens.first == t->m->s.kv_len)
         return ATTNRUN_OK;
     for (int64_t g = 0; g < groups; g++) {
-        double most;
-        TRY(most_hidden(t, g, &most));
+        double max;
+        TRY(max_hidden(t, g, &max));
         for (int64_t r = max64(g * GROUP, t->absent);
              r < min64(t->stream.n, (g + 1) * GROUP); r++)
-            if (most != -HUGE_VAL && !(most + far <= (double)t->stream.state[r].max))
+            if (max != -HUGE_VAL && !(max + far <= (double)t->stream.state[r].max))
                 return op_fail(step, ATTNRUN_E_RANGE,
                                "token %lld of sample %lld sees tokens that the mask of "
                                "the ragged batch leaves out",

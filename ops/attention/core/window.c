@@ -92,11 +92,11 @@ attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w)
     }
     bool fits = ck_mul(s->batch, s->q_heads, &heads);
     /* Not by the batch: where a block begins is where its tiles do. */
-    int64_t most = MAX;
-    while (most > ROWS && most * (s->dim + s->v_dim) > ROW_FLOATS)
-        most /= 2;
+    int64_t max_rows = MAX;
+    while (max_rows > ROWS && max_rows * (s->dim + s->v_dim) > ROW_FLOATS)
+        max_rows /= 2;
     w->block =
-        op_block_even(s->q_len, op_block_growing(s->q_len, ROWS, most, s->q_heads));
+        op_block_even(s->q_len, op_block_growing(s->q_len, ROWS, max_rows, s->q_heads));
     w->blocks = ceil_div(s->q_len, w->block);
     bytes = attn_stream_bytes(w->block, s->dim, s->v_dim);
     w->scratch_bytes = 0;
