@@ -88,6 +88,12 @@ static inline v_f32 v_select(v_i32 mask, v_f32 a, v_f32 b)
 #define ATTN_ROWS_14(F, x)        ATTN_ROWS_12(F, x) F(13, x) F(14, x)
 #define ATTN_EACH_ROW(rows, F, x) ATTN_CAT(ATTN_ROWS_, rows)(F, x)
 
+/* F(1, x), F(2, x), F(4, x) … F(n, x): one row, and even numbers of rows. */
+#define ATTN_EVEN_6(F, x)          F(1, x) F(2, x) F(4, x) F(6, x)
+#define ATTN_EVEN_12(F, x)         ATTN_EVEN_6(F, x) F(8, x) F(10, x) F(12, x)
+#define ATTN_EVEN_14(F, x)         ATTN_EVEN_12(F, x) F(14, x)
+#define ATTN_EVEN_ROWS(rows, F, x) ATTN_CAT(ATTN_EVEN_, rows)(F, x)
+
 /* F(i, x) for i < VF, separated by commas: the lanes of a shuffle. */
 #define V_FOUR(F, i, x)  F(i, x), F((i) + 1, x), F((i) + 2, x), F((i) + 3, x)
 #define V_LANES_16(F, x) V_FOUR(F, 0, x)

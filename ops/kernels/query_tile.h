@@ -278,20 +278,29 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
 #define TILE(mr, nv)                                                                     \
     static void score_##mr##x##nv(const struct score_tile *t) { score(t, mr, nv); }      \
     static void value_##mr##x##nv(const struct value_tile *t) { value(t, mr, nv); }
-ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 1)
-ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 2)
+ATTN_EVEN_ROWS(ATTN_F32_ROWS, TILE, 1)
+ATTN_EVEN_ROWS(ATTN_F32_ROWS, TILE, 2)
 #define SCORE(mr, nv) score_##mr##x##nv,
 #define VALUE(mr, nv) value_##mr##x##nv,
-static void (*const score_tiles[2][MR])(const struct score_tile *t) = {
-    { ATTN_EACH_ROW(ATTN_F32_ROWS, SCORE, 1) }, { ATTN_EACH_ROW(ATTN_F32_ROWS, SCORE, 2) }
+/* By half the number of rows: tiles have one row or an even number. */
+static void (*const score_tiles[2][MR / 2 + 1])(const struct score_tile *t) = {
+    { ATTN_EVEN_ROWS(ATTN_F32_ROWS, SCORE, 1) }, { ATTN_EVEN_ROWS(ATTN_F32_ROWS, SCORE, 2) }
 };
-static void (*const value_tiles[2][MR])(const struct value_tile *t) = {
-    { ATTN_EACH_ROW(ATTN_F32_ROWS, VALUE, 1) }, { ATTN_EACH_ROW(ATTN_F32_ROWS, VALUE, 2) }
+static void (*const value_tiles[2][MR / 2 + 1])(const struct value_tile *t) = {
+    { ATTN_EVEN_ROWS(ATTN_F32_ROWS, VALUE, 1) }, { ATTN_EVEN_ROWS(ATTN_F32_ROWS, VALUE, 2) }
 };
 #undef VALUE
 #undef SCORE
 #undef TILE
 /* clang-format on */
+
+/* The rows of the next tile, of n that are left: even, about as many as in those after it. The
+ * last row of an odd number is a tile of its own. */
+static size_t tile_rows(size_t n)
+{
+    const size_t pairs = n / 2, tiles = (pairs + MR / 2 - 1) / (MR / 2);
+    return pairs == 0 ? n : 2 * (pairs / tiles);
+}
 
 /* ---- a query tile ---- */
 
@@ -330,7 +339,7 @@ static void score_keys(const struct attn_query_tile_f32 *tile, size_t p, struct 
             continue;
         for (size_t i = 0; cut && i < NR; i++)
             unused[i] = -INFINITY;
-        score_tiles[width / VF - 1][span.to - span.from - 1](
+        score_tiles[width / VF - 1][(span.to - span.from) / 2](
             &(struct score_tile){ .k = PAIRS ? words : k,
                                   .k_row = PAIRS ? (ptrdiff_t)WORD_ROW : keys->k_row,
                                   .q = tile->q + l * n_words,
@@ -352,10 +361,9 @@ static void make_scores(const struct attn_query_tile_f32 *tile, float *max)
     const size_t work = (tile->queries * tile->dim / 5) + 4 * tile->dim; /* for a key */
     for (size_t p = 0; p < tile->n_keys; out += tile->keys[p++].n * ROW) {
         const struct span seen = keys_seen(&tile->keys[p], 0, tile->queries);
-        const size_t n = seen.to - seen.from, tiles = (n + MR - 1) / MR;
-        for (size_t i = 0; i < tiles; i++) {
-            const struct span span = { seen.from + n * i / tiles,
-                                       seen.from + n * (i + 1) / tiles };
+        for (size_t from = seen.from, to; from < seen.to; from = to) {
+            to = from + tile_rows(seen.to - from);
+            const struct span span = { from, to };
             if (attn_poll_work((int64_t)((span.to - span.from) * work)) != ATTNRUN_OK)
                 return;
             score_keys(tile, p, span, out + span.from * ROW, max);
@@ -521,7 +529,6 @@ static void pair_values(const struct attn_query_tile_f32 *tile, float *words, si
 static void add_values(const struct attn_query_tile_f32 *tile, const float *factor,
                        size_t l, size_t n, size_t keys)
 {
-    const size_t tiles = (n + MR - 1) / MR;
     float words[PAIRS ? (ATTN_TILE_KEYS + ATTN_TILE_SEGMENTS) / 2 * NR : 1];
     struct value_tile t = { .tile = tile, .words = words };
     for (size_t width; t.column < tile->v_dim; t.column += width) {
@@ -532,11 +539,11 @@ static void add_values(const struct attn_query_tile_f32 *tile, const float *fact
             return;
         if (PAIRS)
             pair_values(tile, words, l, n, t.column, width, t.lanes);
-        for (size_t i = 0; i < tiles; i++) {
-            t.query = l + n * i / tiles;
+        for (size_t i = 0, rows; i < n; i += rows) {
+            rows = tile_rows(n - i);
+            t.query = l + i;
             t.factor = factor + t.query;
-            const size_t rows = l + n * (i + 1) / tiles - t.query;
-            value_tiles[width == NR][rows - 1](&t);
+            value_tiles[width == NR][rows / 2](&t);
         }
     }
 }
