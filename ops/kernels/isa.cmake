@@ -16,6 +16,19 @@ if(kernel_level STREQUAL "-O3")
   set_source_files_properties(ops/kernels/gemm_f32.c ops/kernels/gemm_bf16.c
     ops/kernels/query_tile_f32.c ops/kernels/query_tile_bf16.c PROPERTIES
     COMPILE_OPTIONS "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:ATTN_SMALL>>>:-O2>")
+  # The loops of these files are over vectors. -O3 only copies them, once for each condition in
+  # them, and for the rests of counts; their loops over elements become vectors at -O2 as well.
+  set(vector_loops)
+  foreach(file binary_f32 blocked_rows_f32 convert_f32 gemm_pack im2col
+      norm_f32 softmax_f32)
+    list(APPEND vector_loops ops/kernels/${file}.c)
+  endforeach()
+  set(level_2 -O2)
+  if(CMAKE_C_COMPILER_ID STREQUAL "GNU") # which compares the costs of loops less often at -O2
+    list(APPEND level_2 -fvect-cost-model=dynamic)
+  endif()
+  set_source_files_properties(${vector_loops} PROPERTIES
+    COMPILE_OPTIONS "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:ATTN_SMALL>>>:${level_2}>")
 endif()
 
 function(add_isa name parent texts vec_bytes registers f32_rows i8_rows)
