@@ -19,8 +19,7 @@ if(kernel_level STREQUAL "-O3")
   # The loops of these files are over vectors. -O3 only copies them, once for each condition in
   # them, and for the rests of counts; their loops over elements become vectors at -O2 as well.
   set(vector_loops)
-  foreach(file binary_f32 blocked_rows_f32 convert_f32 gemm_pack im2col
-      norm_f32 softmax_f32)
+  foreach(file binary_f32 blocked_rows_f32 convert_f32 gemm_pack im2col softmax_f32)
     list(APPEND vector_loops ops/kernels/${file}.c)
   endforeach()
   set(level_2 -O2)
