@@ -122,7 +122,8 @@ static void hint(const struct budget *budget, const struct tool_error *failed)
     tool_hint(words, (long long)budget->bytes, (long long)budget->bytes);
 }
 
-/* The budget is not the cause, or no budget of this machine does: the second try had `max_bytes`. */
+/* The budget is not the cause, or no budget of this machine is enough: the second try had
+ * `max_bytes`. */
 static void hint_limits(attnrun_status status, int64_t need, int64_t max_bytes,
                         int64_t given)
 {
