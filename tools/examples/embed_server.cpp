@@ -99,7 +99,7 @@ class waiting
             if (queue_.empty())
                 return taken;
             changed_.wait_until(lock, queue_.front()->came + wait_, [this] {
-                return closed_ || queue_.size() >= batch_ || queue_.empty();
+                return hurries_ || queue_.size() >= batch_ || queue_.empty();
             });
         } while (queue_.empty()); /* another context was faster */
         while (!queue_.empty() && taken.size() < batch_) {
@@ -108,10 +108,17 @@ class waiting
         }
         return taken;
     }
+    /* What waits, and what is still put, goes at once, however small the batch. */
+    void hurry()
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        hurries_ = true;
+        changed_.notify_all();
+    }
     void close()
     {
         std::lock_guard<std::mutex> lock(mutex_);
-        closed_ = true;
+        hurries_ = closed_ = true;
         changed_.notify_all();
     }
     std::size_t size()
@@ -126,7 +133,7 @@ class waiting
     std::deque<std::unique_ptr<request>> queue_;
     std::size_t limit_, batch_;
     std::chrono::microseconds wait_;
-    bool closed_ = false;
+    bool hurries_ = false, closed_ = false;
 };
 
 /* ---- the model ---- */
@@ -558,6 +565,7 @@ int run(const options &given)
     int signal_number;
     sigwait(&ends, &signal_number);
     stopping = true;
+    queue.hurry();
     server.stop(); /* takes no more connections, and waits for those that it has */
     listener.join();
     queue.close();
