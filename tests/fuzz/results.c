@@ -15,7 +15,8 @@
 #include <string.h>
 
 static const double FINE = 2e-4, COARSE = 4e-2, TIMES = 16;
-static const double WILD = 1e12; /* products of three such numbers are infinite */
+static const double WILD = 1e12;    /* products of three such numbers are infinite */
+static const double LARGE = 1.8e19; /* its square is, in f32 */
 
 bool fuzz_is_dense(const attnrun_tensor *t)
 {
@@ -73,8 +74,13 @@ bool fuzz_has_huge(const void *model, size_t bytes)
     return false;
 }
 
-/* Of a tensor that is dense, or whose rows are. Minus infinity in a constant hides a key. */
-static bool is_wild(const attnrun_tensor *t, bool constant)
+static bool is_wild(double x) { return !(fabs(x) < WILD); }
+/* Minus infinity in a constant hides a key. */
+static bool is_wild_constant(double x) { return is_wild(x) && x != -HUGE_VAL; }
+static bool is_large(double x) { return isfinite(x) && fabs(x) > LARGE; }
+
+/* Of a tensor that is dense, or whose rows are. */
+static bool has(const attnrun_tensor *t, bool (*is)(double))
 {
     if (t->kind != ATTNRUN_TENSOR || t->data == NULL || !value_is_float(t->dtype))
         return false;
@@ -85,14 +91,13 @@ static bool is_wild(const attnrun_tensor *t, bool constant)
         memmove(row.strides, t->strides + 1, (size_t)row.rank * sizeof *row.strides);
         for (int64_t i = 0; i < t->dims[0]; i++) {
             row.data = (char *)t->data + i * t->strides[0];
-            if (fuzz_is_dense(&row) && is_wild(&row, constant))
+            if (fuzz_is_dense(&row) && has(&row, is))
                 return true;
         }
         return false;
     }
     for (int64_t i = 0; i < attnrun_tensor_count(t); i++)
-        if (!(fabs(value_get(t, i)) < WILD) &&
-            !(constant && value_get(t, i) == -HUGE_VAL))
+        if (is(value_get(t, i)))
             return true;
     return false;
 }
@@ -111,13 +116,16 @@ bool fuzz_hides(const attnrun_model *model)
     return hides;
 }
 
-bool fuzz_are_wild(const attnrun_tensor *fed, int n)
+static bool have(const attnrun_tensor *fed, int n, bool (*is)(double))
 {
-    bool wild = false;
-    for (int i = 0; i < n && !wild; i++)
-        wild = is_wild(&fed[i], false);
-    return wild;
+    bool found = false;
+    for (int i = 0; i < n && !found; i++)
+        found = has(&fed[i], is);
+    return found;
 }
+
+bool fuzz_are_wild(const attnrun_tensor *fed, int n) { return have(fed, n, is_wild); }
+bool fuzz_are_large(const attnrun_tensor *fed, int n) { return have(fed, n, is_large); }
 
 bool fuzz_has_wild(const attnrun_model *model)
 {
@@ -129,7 +137,7 @@ bool fuzz_has_wild(const attnrun_model *model)
         status = attnrun_model_node(model, i, &node);
         for (int32_t in = 0; status == ATTNRUN_OK && in < node.n_inputs; in++)
             if (attnrun_model_value(model, node.inputs[in], &value) == ATTNRUN_OK &&
-                value.constant != NULL && is_wild(value.constant, true))
+                value.constant != NULL && has(value.constant, is_wild_constant))
                 return true;
     }
     return false;

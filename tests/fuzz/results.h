@@ -31,6 +31,11 @@ bool fuzz_hides(const attnrun_model *model);
 bool fuzz_are_wild(const attnrun_tensor *fed, int n);
 bool fuzz_has_wild(const attnrun_model *model);
 
+/* Whether what is fed has finite numbers whose products overflow f32. A sum with such a product is
+ * infinite, as it is in double precision, where it is added before it is rounded (FMA); where it
+ * is rounded to an infinity first, and meets another one of the other sign, it is no number. */
+bool fuzz_are_large(const attnrun_tensor *fed, int n);
+
 /* What two ways of running may differ by. */
 struct fuzz_room {
     const struct fuzz_results

@@ -22,6 +22,10 @@ foreach(name graphs api files)
   target_include_directories(fuzz_${name} PRIVATE runtime ${generated})
   add_dependencies(fuzz_${name} attn_schema)
 endforeach()
+add_executable(test_fuzz_results tests/fuzz/test_results.c tests/fuzz/results.c tools/io/value.c
+  tools/io/fail.c)
+target_link_libraries(test_fuzz_results PRIVATE attn_runtime_harness m)
+add_test(NAME fuzz.results COMMAND test_fuzz_results)
 set(ATTNRUN_GRAPH_SECONDS 20 CACHE STRING "How long the test fuzz.graphs looks")
 add_test(NAME fuzz.graphs COMMAND fuzz_graphs --seconds ${ATTNRUN_GRAPH_SECONDS}
   ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${ATTNRUN_TEST_DATA}/cases)
