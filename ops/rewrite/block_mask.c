@@ -255,7 +255,7 @@ static void read_entry(struct block_mask_reader *r, int k)
         return;
     }
     e->word = PASS;
-    if (node_is(node, "Expand"))
+    if (attn_match_expands(r->graph, node))
         e->arg[0] = add_operand(r, e, node->in[0]);
     else if (node_is(node, "Reshape") || node_is(node, "Squeeze") ||
              node_is(node, "Unsqueeze"))

@@ -84,7 +84,7 @@ static int32_t passed_on(const struct attn_graph *graph, const struct attn_node 
         return node->in[0];
     if (node_is(node, "Transpose") && keeps_order(node))
         return node->in[0];
-    if ((node_is(node, "Reshape") || node_is(node, "Expand")) &&
+    if ((node_is(node, "Reshape") || attn_match_expands(graph, node)) &&
         attn_match_same_shape(graph, node->in[0], node->out[0]))
         return node->in[0];
     if (node_is(node, "Slice"))

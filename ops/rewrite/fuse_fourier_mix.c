@@ -49,7 +49,7 @@ static bool is_zero(const struct attn_graph *graph, int32_t value)
 {
     double x = 1;
     const struct attn_node *node = attn_graph_producer(graph, value);
-    if (node_is(node, "Expand"))
+    if (attn_match_expands(graph, node))
         return attn_value_scalar(graph, node->in[0], &x) && x >= 0 && x <= 0;
     if (!match_is_constant(graph, value) || !attn_match_is_f32(graph, value))
         return false;

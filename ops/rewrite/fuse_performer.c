@@ -61,7 +61,7 @@ static int32_t directions(const struct attn_graph *graph, int32_t value)
 {
     for (int k = 0; k < 4 && !match_is_constant(graph, value); k++) {
         const struct attn_node *node = attn_graph_producer(graph, value);
-        if ((!node_is(node, "Expand") && !node_is(node, "Unsqueeze")) ||
+        if ((!attn_match_expands(graph, node) && !node_is(node, "Unsqueeze")) ||
             !same_last(graph, value, node->in[0]))
             return -1;
         value = node->in[0];

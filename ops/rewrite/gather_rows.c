@@ -18,7 +18,7 @@ static const struct attn_node *expand_of(const struct attn_graph *graph,
 {
     const struct attn_node *expand = attn_match_in(graph, gather, 1, "Expand");
     const int32_t rank = match_type(graph, gather->in[0])->rank;
-    if (expand == NULL || rank < 2)
+    if (!attn_match_expands(graph, expand) || rank < 2)
         return NULL;
     const attnrun_type *one = match_type(graph, expand->in[0]);
     return one->rank == rank && dim_is(one->dims[rank - 1], 1) ? expand : NULL;

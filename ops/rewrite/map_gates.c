@@ -340,7 +340,7 @@ static bool read_branch(const struct attn_graph *graph, int32_t x, int32_t value
 static int32_t before_expand(const struct attn_graph *graph, int32_t x, int32_t value)
 {
     const struct attn_node *node = attn_graph_producer(graph, value);
-    const bool expands = node_is(node, "Expand") &&
+    const bool expands = attn_match_expands(graph, node) &&
                          attn_match_same_shape(graph, x, value) &&
                          attn_match_is_f32(graph, node->in[0]) &&
                          match_type(graph, node->in[0])->rank == 4;

@@ -377,14 +377,45 @@ void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node 
         attn_graph_swap_names(graph, old, made->out[0]);
 }
 
+/* Element k of a small integer tensor, a constant or one that is followed as an expression. */
+static bool known_element(const struct attn_value *value, int64_t k, attnrun_dim *element)
+{
+    if (value->data.data != NULL)
+        *element = dim_of(tensor_get_int(&value->data, k));
+    else if (value->known != NULL && k < value->n_known)
+        *element = value->known[k];
+    else
+        return false;
+    return true;
+}
+
+bool attn_match_expands(const struct attn_graph *graph, const struct attn_node *node)
+{
+    if (!node_is(node, "Expand"))
+        return false;
+    const struct attn_value *shape = &graph->values[node->in[1]];
+    const attnrun_type *out = match_type(graph, node->out[0]);
+    if (shape->type.rank != 1 || !dim_is_const(shape->type.dims[0]))
+        return false;
+    const int64_t n = shape->type.dims[0].value;
+    for (int64_t k = 0; k < n; k++) {
+        attnrun_dim wanted;
+        if (n > out->rank || !known_element(shape, k, &wanted) ||
+            (!dim_is(wanted, 1) && !dim_equal(wanted, out->dims[out->rank - n + k])))
+            return false;
+    }
+    return true;
+}
+
 /* The value before each head was repeated; `value` itself where none was. */
 static int32_t unrepeated(const struct attn_graph *graph, int32_t value)
 {
     struct attn_node *reshape = attn_graph_producer(graph, value);
     struct attn_node *expand =
         node_is(reshape, "Reshape") ? attn_match_in(graph, reshape, 0, "Expand") : NULL;
-    struct attn_node *unsqueeze =
-        expand ? attn_match_in(graph, expand, 0, "Unsqueeze") : NULL;
+    struct attn_node *unsqueeze = attn_match_expands(graph, expand)
+                                      ? attn_match_in(graph, expand, 0, "Unsqueeze")
+                                      : NULL;
     if (unsqueeze == NULL || graph->values[unsqueeze->in[0]].type.rank != 4 ||
         graph->values[value].type.rank != 4)
         return value;

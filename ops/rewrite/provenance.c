@@ -344,7 +344,8 @@ static bool through_expand(struct moved_question *q)
 {
     struct moved_shape s;
     int64_t stride[MAX_RANK];
-    if (!attn_moved_source(q, 0, &s) || !broadcast_strides(q, &s, stride))
+    if (!attn_match_expands(q->p->graph, q->node) || !attn_moved_source(q, 0, &s) ||
+        !broadcast_strides(q, &s, stride))
         return false;
     attn_moved_take(q->part, &q->at, q->out.rank, stride);
     return true;

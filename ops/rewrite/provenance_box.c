@@ -64,7 +64,7 @@ static bool read_column(const struct attn_graph *graph, int32_t value, int rank,
         const bool same = node_is(node, "Unsqueeze") || node_is(node, "Squeeze") ||
                           node_is(node, "Reshape") || node_is(node, "Identity");
         if (!(same ? drop_ones(&out, &s, axis_of)
-                   : node_is(node, "Expand") && expand_axes(&out, &s, axis_of)))
+                   : attn_match_expands(graph, node) && expand_axes(&out, &s, axis_of)))
             return false;
         for (int a = 0; a < rank; a++) {
             int b = 0;

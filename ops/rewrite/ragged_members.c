@@ -230,7 +230,7 @@ bool attn_region_is_masked(const struct region *r, int32_t value)
         const struct attn_node *node = attn_graph_producer(r->graph, value);
         if (node == NULL || !region_has_rows(r, value) ||
             !(node_is(node, "Cast") || node_is(node, "Unsqueeze") ||
-              node_is(node, "Expand") || node_is(node, "Identity")) ||
+              attn_match_expands(r->graph, node) || node_is(node, "Identity")) ||
             !region_has_rows(r, node->in[0]))
             return false;
         value = node->in[0];

@@ -166,7 +166,7 @@ static bool moved_request(const struct mask_writer *w, const struct attn_node *n
 static bool expanded_request(struct mask_writer *w, const struct attn_node *node,
                              const struct request *r, struct request *made)
 {
-    if (!node_is(node, "Expand") || !operand_request(w, r, node->in[0], made))
+    if (!attn_match_expands(w->graph, node) || !operand_request(w, r, node->in[0], made))
         return false;
     check_fit(w, r);
     return true;

@@ -289,6 +289,43 @@ SIZES = [
               {"x": X4, "s": i64(1, 4, -4, 8)}, order=["x", "", "", "s"]),
 ]
 
+
+def expand_model():
+    """An Expand whose input has the dims that the output must have: only the run sees the shape."""
+    nodes = [helper.make_node("Expand", ["x", "s"], ["e"]), helper.make_node("Relu", ["e"], ["y"])]
+    return model_of(graph_of(nodes, [value("x", FLOAT, [8, 8]), value("s", INT64, [2])],
+                             [value("y")]))
+
+
+def repeated_heads():
+    """Attention over 4 heads, whose keys and values are 2 heads that Expand repeats."""
+    nodes = [helper.make_node("Concat", ["head", "s"], ["to"], axis=0)]
+    for name in "kv":
+        nodes += [helper.make_node("Unsqueeze", [name, "two"], [name + "5"]),
+                  helper.make_node("Expand", [name + "5", "to"], [name + "r"]),
+                  helper.make_node("Reshape", [name + "r", "four"], [name + "4"])]
+    nodes += [helper.make_node("Transpose", ["k4"], ["kt"], perm=[0, 1, 3, 2]),
+              helper.make_node("MatMul", ["q", "kt"], ["scores"]),
+              helper.make_node("Softmax", ["scores"], ["p"], axis=-1),
+              helper.make_node("MatMul", ["p", "v4"], ["y"])]
+    inputs = [value("q", FLOAT, [1, 4, 8, 8]), value("k", FLOAT, [1, 2, 8, 8]),
+              value("v", FLOAT, [1, 2, 8, 8]), value("s", INT64, [2])]
+    return model_of(graph_of(nodes, inputs, [value("y")],
+                             {"head": i64(1, 2, 2), "two": i64(2), "four": i64(1, 4, 8, 8)}))
+
+
+def expand_cases():
+    for name, build, names in (("dims", expand_model, "x"), ("heads", repeated_heads, "qkv")):
+        ones = [word for x in names for word in ("-i", f"{x}=ones")]
+        for fused in ([], ["--no-fusion"]):
+            text = name + ("" if not fused else "_no_fusion")
+            yield model_case(f"R97_expand_{text}", "Expand of 8 elements to 6, known at run", 5,
+                             "expected 1 or 6", lambda _, build=build: build(),
+                             [*ones, "-i", "s=[6,7]", *fused])
+            yield model_case(f"R98_expand_{text}", "Expand of 8 elements to 8 and to 1, at run", 0,
+                             "", lambda _, build=build: build(), [*ones, "-i", "s=[8,1]", *fused])
+
+
 NUMBERS = [
     node_case("R76_div_zero", "int64 Div by 0", 7, "Div|zero|by 0", "Div",
               {"x": i64(1, 2), "z": i64(1, 0)}, out=(INT64,)),
@@ -462,4 +499,4 @@ CONTROLS = [
             hidden_size=2),
 ]
 
-CASES = SHAPES + INDEXES + SIZES + NUMBERS + LOOPS + CONTROLS
+CASES = SHAPES + INDEXES + SIZES + list(expand_cases()) + NUMBERS + LOOPS + CONTROLS
