@@ -213,6 +213,36 @@ static void test_steps_of_a_plan_say_their_tasks(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* Of a Reshape between two operators nothing runs: its output is its input. */
+static void test_a_step_that_only_views_has_no_phase(void **state)
+{
+    (void)state;
+    attnrun_tensor x = tensor_of(ATTNRUN_F32, "3,4", NULL);
+    attnrun_plan_info info = { .struct_size = sizeof info };
+    attnrun_plan_step step = { .struct_size = sizeof step };
+    const int64_t shape[2] = { 2, 6 };
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, "3,4");
+    onnx_ints(w, "shape", 2, shape);
+    onnx_node(w, "Softmax", "x", "a");
+    onnx_node(w, "Reshape", "a,shape", "b");
+    onnx_node(w, "Softmax", "b", "y");
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model = open_model(runtime, w, 0);
+    attnrun_context *context = make_context(model);
+    OK(attnrun_plan(context, &x, &info));
+    OK(attnrun_plan_get_step(context, 1, &step));
+    assert_string_equal(step.op_type, "Reshape");
+    assert_int_equal(step.n_phases, 0);
+    assert_int_equal(step.written_bytes, 0);
+    OK(attnrun_plan_get_step(context, 2, &step));
+    assert_true(step.n_phases > 0 && step.written_bytes == 4 * 12);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_a_small_model_takes_little),
         cmocka_unit_test(test_plans_beyond_the_limit_are_given_back),
         cmocka_unit_test(test_steps_of_a_plan_say_their_tasks),
+        cmocka_unit_test(test_a_step_that_only_views_has_no_phase),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -300,6 +300,14 @@ static void test_wrong_maps(void **state)
     pb_int(&pb, 3, 1);
     put_values(&pb, 1, U4);
     refuse(pb, ATTNRUN_MAP, ATTNRUN_E_UNSUPPORTED, "values of u4");
+    pb = (struct pb){ 0 };
+    for (int i = 0; i < 1 << 20; i++)
+        pb_int(&pb, 3, i & 1);
+    struct pb more = { 0 };
+    pb_put(&more, pb.data, pb.bytes);
+    pb_int(&more, 3, 2);
+    refuse(pb, ATTNRUN_MAP, ATTNRUN_E_PARSE, "1048576 keys and 0 values");
+    refuse(more, ATTNRUN_MAP, ATTNRUN_E_LIMIT, "more than 1048576 entries");
     struct pb values = { 0 }, two = { 0 };
     pb = (struct pb){ 0 };
     pb_int(&pb, 3, 1);

@@ -268,6 +268,25 @@ static void domains_that_are_not_imported(void **state)
     assert_non_null(strstr(attnrun_last_error()->message, "imports no opset of domain"));
 }
 
+/* Names of the main graph stay, even one that a value of a function had before. */
+static void names_of_the_main_graph(void **state)
+{
+    (void)state;
+    struct pb graph = { 0 }, call = pb_node("f", "Quad", "x", "m");
+    pb_string(&call, 3, "c");
+    pb_value(&graph, 11, "x", 2);
+    pb_value(&graph, 12, "c/b", -1);
+    pb_message(&graph, 1, &call); /* its inner value is c/b, too */
+    pb_add_node(&graph, 1, "", "Neg", "m", "c/b");
+    struct pb model = pb_model(&graph);
+    add_doubles(&model);
+    attnrun_model *opened;
+    assert_int_equal(open_bytes(model.data, model.bytes, 0, &opened), ATTNRUN_OK);
+    assert_int_equal(attnrun_model_find_output(opened, "c/b"), 0);
+    attnrun_model_release(opened);
+    check(&model, 0, 4, -12);
+}
+
 static void native_wins(void **state)
 {
     (void)state;
@@ -417,6 +436,7 @@ int main(void)
         cmocka_unit_test(calls_of_itself),
         cmocka_unit_test(domains_that_are_not_imported),
         cmocka_unit_test(deep_and_wide),
+        cmocka_unit_test(names_of_the_main_graph),
         cmocka_unit_test(native_wins),
         cmocka_unit_test(hashed_names),
         cmocka_unit_test(captures),

@@ -250,6 +250,35 @@ static void test_side_heap_of_subgraphs(void **state)
     stop(&bench);
 }
 
+/* A step whose branches take no memory has a bound: that. */
+static void test_side_heap_of_branches_without_memory(void **state)
+{
+    (void)state;
+    static float x[4] = { 1, 2, 3, 4 };
+    uint8_t c = 1;
+    struct bench bench;
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, "4");
+    onnx_input(w, "c", ATTNRUN_BOOL, "");
+    onnx_node(w, "If", "c", "y");
+    onnx_graph(w, "then_branch");
+    onnx_node(w, "Identity", "x", "same");
+    onnx_output(w, "same", ATTNRUN_F32, "4");
+    onnx_graph_end(w);
+    onnx_graph(w, "else_branch");
+    onnx_node(w, "Identity", "x", "other");
+    onnx_output(w, "other", ATTNRUN_F32, "4");
+    onnx_graph_end(w);
+    onnx_output(w, "y", ATTNRUN_F32, "4");
+    start(&bench, w);
+    give(&bench, ATTNRUN_F32, "4", x);
+    give(&bench, ATTNRUN_BOOL, "", &c);
+    assert_int_equal(plan_of(&bench).n_unbounded_steps, 0);
+    OK(attnrun_run(bench.context, NULL));
+    assert_memory_equal(get_output(bench.context, 0).data, x, sizeof x);
+    stop(&bench);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_side_heap_bound_of_boxes_and_lists),
         cmocka_unit_test(test_side_heap_without_a_bound),
         cmocka_unit_test(test_side_heap_of_subgraphs),
+        cmocka_unit_test(test_side_heap_of_branches_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
