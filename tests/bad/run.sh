@@ -1,54 +1,108 @@
 #!/usr/bin/env bash
 # run.sh - how attnrun bears hostile files, faults and load: one table.
 #
-# usage: bash tests/bad/run.sh [--full [HOURS]]
+# usage: bash tests/bad/run.sh [--full] [--hours H] [--runs N] [--new]
 #
 # The short form takes the named cases, 1,000 mutants, the limits, the sweeps of faults and the
 # comparisons of the release build (build/release), some minutes. --full takes 10,000 mutants,
-# HOURS of each target of fuzzing (0.06), a long soak, the sanitizers where build/asan, build/msan
-# and build/tsan are built, what tests/coverage.sh counted and what tests/MUTANTS.md says, and
-# writes tests/RELIABILITY.md. Exit code 1 where a row is not as it must be.
+# H hours of each target of fuzzing (0.06), soaks of N runs (1,000,000; a tenth of them for each
+# other number of threads), the sanitizers (build/asan, build/msan and build/tsan, which
+# tools/test.sh makes), the coverage (tests/coverage.sh) and tests/MUTANTS.md, and writes
+# tests/RELIABILITY.md.
+#
+# A row has at most so many minutes. One that fails, takes longer, or has nothing to run is a row
+# that says so, and the others follow. Rows that are done stay in build/logs: a run that was
+# stopped goes on where it was, with its failed rows once more, if the sources and the options are
+# the same; --new begins again. Exit code 1 where a row is not as it must be.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-full=0
-hours=0.06
-[ "${1:-}" = --full ] && full=1 && shift && hours=${1:-0.06} && shift $(($# > 0))
-[ $# -eq 0 ] || { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2; }
+full=0 hours=0.06 runs=1000000 new=0
+while [ $# -gt 0 ]; do
+    case $1 in
+    --full) full=1 && shift ;;
+    --hours) hours=${2:?} && shift 2 ;;
+    --runs) runs=${2:?} && shift 2 ;;
+    --new) new=1 && shift ;;
+    *) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+    esac
+done
 
-python=build/venv/bin/python
+export python=build/venv/bin/python
 [ -x $python ] || python=python3
 mkdir -p build/logs
 table=build/logs/reliability.txt
+kept=build/logs/reliability-kept.txt
 : >"$table"
 failures=0
+child=
+trap 'kill $child 2>/dev/null; echo "stopped; the same command goes on"; exit 130' INT TERM
 
-# row NAME PATTERN COMMAND... - runs a command; the last line that fits is what the table says.
+# Pages are no sources: fuzzing and this script write some.
+sources=$({ git ls-files -s -- . ':!*.md' && git diff -- . ':!*.md'; } | sha1sum | cut -c 1-12)
+key="# $sources $full $hours $runs"
+[ $new -eq 0 ] && [ "$(head -n 1 "$kept" 2>/dev/null)" = "$key" ] || echo "$key" >"$kept"
+
+# row NAME MINUTES PATTERN COMMAND... - runs a command, which may be a function; the last line that
+# fits is what the table says.
 row() {
-    local name=$1 pattern=$2 log=build/logs/bad-${1// /-}.log started=$SECONDS result=ok
-    shift 2
-    "$@" >"$log" 2>&1 || { result=FAIL; failures=$((failures + 1)); }
-    local said
-    said=$(grep -aE "$pattern" "$log" | tail -n 1)
-    local took=$((SECONDS - started))
-    printf '%s\t%s\t%s\t%s\n' "$name" "$result" "${said:-nothing}" $took >>"$table"
-    printf '%-4s %-34s %s (%d s)\n' "$result" "$name" "${said:-nothing: $log}" $took
-    [ $result = ok ] || grep -aE '^FAIL|FINDING|Failed|\*\*\*' "$log" | head -n 20
+    local name=$1 minutes=$2 pattern=$3 log=build/logs/bad-${1//[ ,]/-}.log
+    local started=$SECONDS result=ok code said line
+    shift 3
+    line=$(awk -F'\t' -v n="$name" '$1 == n && $2 == "ok"' "$kept" | tail -n 1)
+    if [ -z "$line" ]; then
+        timeout -k 20 "${minutes}m" bash -c '"$@"' "$name" "$@" >"$log" 2>&1 &
+        child=$!
+        wait $child
+        code=$?
+        child=
+        [ $code -eq 0 ] || result=FAIL
+        said=$(grep -aE "$pattern" "$log" | tail -n 1 | sed 's/^sum: //')
+        [ -n "$said" ] || said="nothing in $log, exit code $code"
+        [ $code -eq 124 ] && said="stopped after $minutes minutes; $said"
+        line=$(printf '%s\t%s\t%s\t%s\t%s' "$name" $result "${said//$'\t'/ }" \
+            $((SECONDS - started)) "$minutes")
+        echo "$line" >>"$kept"
+        [ $result = ok ] || failures=$((failures + 1))
+    fi
+    echo "$line" >>"$table"
+    awk -F'\t' '{ printf "%-4s %-36s %s (%.1f of %s min)\n", $2, $1, $3, $4 / 60, $5 }' \
+        <<<"$line"
+    [ $result = ok ] || grep -aE '^FAIL|FINDING|Failed|\*\*\*|not built' "$log" | head -n 20
+}
+
+# built BUILD PROGRAM COMMAND...
+built() {
+    [ -x build/"$1"/"$2" ] || { echo "not built: bash tools/test.sh $1"; return 1; }
+    "${@:3}"
 }
 
 cases() {
-    local build=$1
-    $python tests/bad/make_bad.py build/bad-"$build" &&
-        $python tests/bad/run_bad.py build/"$build"/attnrun build/bad-"$build"
+    $python tests/bad/make_bad.py build/bad-"$1" &&
+        $python tests/bad/run_bad.py build/"$1"/attnrun build/bad-"$1"
 }
 
-# soak NAME BUILD OPTION... - one model under load (tests/runtime/test_soak.c).
-soak() {
-    row "$1" '^soak' build/"$2"/test_runtime_soak "${@:3}"
+# mutants BUILD N
+mutants() {
+    $python tests/bad/mutants.py build/"$1"/attnrun tests/attention/golden build/data/cases --n "$2"
 }
 
-# tests NAME BUILD REGEX - some of ctest.
+# tests BUILD REGEX - some of ctest, and the sums of what they say they did.
 tests() {
-    row "$1" 'tests passed' ctest --test-dir build/"$2" -R "$3" --no-tests=error
+    local log=build/logs/bad-tests.log code
+    ctest --test-dir build/"$1" -V -R "$2" --no-tests=error >$log
+    code=$?
+    grep -aE '^FAIL|\*\*\*|FINDING' $log
+    python3 tests/bad/reliability.py sum $log
+    return $code
+}
+
+# fuzz TARGET HOURS - in all builds that are there.
+fuzz() {
+    bash tests/fuzz/run.sh --hours "$2" --target "$1" >build/logs/bad-fuzz.log
+    local code=$?
+    cat build/logs/bad-fuzz.log
+    python3 tests/bad/reliability.py sum build/logs/bad-fuzz.log
+    return $code
 }
 
 # Of the last whole sample of tests/mutate_code.py, which takes hours.
@@ -62,53 +116,57 @@ mutants_of_code() {
             }'
 }
 
-corpus=(tests/attention/golden build/data/cases)
-mutants=1000
-[ $full -eq 1 ] && mutants=10000
-row 'named cases' 'passed,' cases release
-row 'mutants' 'findings' $python tests/bad/mutants.py build/release/attnrun "${corpus[@]}" \
-    --n $mutants
-tests 'limits' release '^loaders\.(limits|wire_scan)$'
-tests 'allocations and files that fail' release '^runtime\.(faults|faulty|io|alloc)$'
-tests 'calls that fail in each command' release '^tools_faults$'
-tests 'cancel and deadlines' release '^(runtime\.cancel|polls)'
-tests 'threads' release '^runtime\.(concurrent|threads|idle|soak)$'
-tests 'the same bits' release '^(runtime\.bits|ops\.batch_)'
-tests 'plan and memory' release '^runtime\.(plan|packing|side_heap|own)$'
-for target in graphs packed operators faults guard api files ort; do
-    [ $full -eq 1 ] || [ $target != ort ] || continue
+# Of the last run of all tests in build/coverage, unless sources are newer.
+coverage() {
+    local whole=build/coverage/whole.txt
+    [ -e $whole ] && [ -z "$(find runtime loaders ops tests -name '*.[ch]' -newer $whole)" ] ||
+        bash tests/coverage.sh || return
+    python3 tests/coverage.py table build/coverage/counts.json build/coverage/files.txt
+}
+
+export -f built cases mutants tests fuzz mutants_of_code coverage
+row 'cases by class' 5 'passed,' cases release
+row 'mutants' 20 'findings' mutants release $((full ? 10000 : 1000))
+row 'limits' 5 '^sum' tests release '^loaders\.(limits|wire_scan)$'
+row 'sweeps: allocations, files, polls' 15 '^sum' tests release \
+    '^runtime\.(faults|fault_calls|faulty|io|alloc)$'
+row 'sweeps: calls in each command' 15 '^sum' tests release '^tools_faults$'
+row 'cancel and deadlines' 10 '^sum' tests release '^(runtime\.cancel|polls)'
+row 'threads' 10 '^sum' tests release '^runtime\.(concurrent|threads|idle|soak)$'
+row 'bits: threads, processes, batches' 15 '^sum' tests release '^(runtime\.bits|ops\.batch_)'
+row 'plan and memory' 10 '^sum' tests release '^runtime\.(plan|packing|side_heap|own)$'
+for target in graphs packed operators faults guard api files; do
     if [ $full -eq 1 ]; then
-        row "fuzz $target" 'findings' bash tests/fuzz/run.sh --hours "$hours" --target $target
+        row "fuzz $target" 40 '^sum' fuzz $target "$hours"
     else
-        tests "fuzz $target" release "^fuzz\.$target\$"
+        row "fuzz $target" 5 '^sum' tests release "^fuzz\\.$target\$"
     fi
 done
 if [ $full -eq 1 ]; then
-    row 'the same bits, 50 processes' 'models gave' python3 tests/runtime/check_bits.py \
-        build/release/attnrun "${corpus[@]}" --every 40 --processes 50
-    tests 'one model, many ways' release '^oracle\.(golden|conformance)$'
-    [ -x build/asan/attnrun ] && row 'named cases, sanitized' 'passed,' cases asan
-    [ -x build/asan/attnrun ] && row 'mutants, sanitized' 'findings' \
-        $python tests/bad/mutants.py build/asan/attnrun "${corpus[@]}" --n 1000
-    [ -x build/msan/attnrun ] && row 'named cases, memory' 'passed,' cases msan
-    [ -x build/msan/attnrun ] && row 'mutants, memory' 'findings' \
-        $python tests/bad/mutants.py build/msan/attnrun "${corpus[@]}" --n 1000
-    for threads in 2 8 32; do
-        soak "soak, $threads threads" release --threads $threads --runs 100000
+    row 'differences from ONNX Runtime' 40 '^sum' fuzz ort "$hours"
+    row 'differences between ways to run' 15 '^sum' tests release '^oracle\.(golden|conformance)$'
+    row 'bits: 50 processes' 15 'models gave' $python tests/runtime/check_bits.py \
+        build/release/attnrun tests/attention/golden build/data/cases --every 40 --processes 50
+    for build in asan msan; do
+        row "cases by class, $build" 20 'passed,|^not built' built $build attnrun cases $build
+        row "mutants, $build" 20 'findings|^not built' built $build attnrun mutants $build 1000
     done
-    soak 'soak, long' release --threads 2 --runs 1000000
     for threads in 2 8 32; do
-        [ -x build/tsan/test_runtime_soak ] &&
-            soak "soak, $threads threads, ThreadSanitizer" tsan --threads $threads --runs 100000
+        row "soak, $threads threads" 20 '^soak' build/release/test_runtime_soak \
+            --threads $threads --runs $((runs / 10))
     done
-    [ -x build/tsan/test_runtime_concurrent ] &&
-        tests 'threads, sanitized' tsan '^runtime\.(concurrent|threads|cancel)$'
-    row 'mutants of the code' 'killed' mutants_of_code
-    counts=build/coverage/counts.json
-    [ -f $counts ] &&
-        row "coverage of $(cat build/coverage/revision.txt)" '^covered' \
-            python3 tests/coverage.py table $counts build/coverage/files.txt
-    python3 tests/bad/reliability.py "$table" tests/fuzz/COUNTS.md tests/RELIABILITY.md
+    row 'soak, long' 60 '^soak' build/release/test_runtime_soak --threads 2 --runs "$runs"
+    for threads in 2 8 32; do
+        row "soak, $threads threads, tsan" 30 '^soak|^not built' built tsan test_runtime_soak \
+            build/tsan/test_runtime_soak --threads $threads --runs $((runs / 10))
+    done
+    row 'threads, tsan' 15 '^sum|^not built' built tsan test_runtime_concurrent tests tsan \
+        '^runtime\.(concurrent|threads|cancel)$'
+    row 'mutants of the code' 1 'killed' mutants_of_code
+    row 'coverage' 90 '^covered' coverage
+    python3 tests/bad/reliability.py page "$table" tests/fuzz/COUNTS.md tests/RELIABILITY.md \
+        "--full --hours $hours --runs $runs"
 fi
-[ $failures -eq 0 ] && echo "all rows ok" || echo "$failures rows failed"
-exit $((failures > 0))
+[ $failures -eq 0 ] || { echo "$failures rows failed; the same command runs them again"; exit 1; }
+rm -f $kept
+echo "all rows ok"

@@ -69,16 +69,23 @@ def run_case(attnrun, cases, case):
     return wrong, f"{done.returncode} {stderr.strip() or chr(10).join(said)}"
 
 
+def class_of(line):
+    """The class of an exit code and the lines behind it: MODEL, LIMIT, ...; or what it ended with."""
+    said = re.search(r"attnrun: ([A-Z]+): ", line)
+    code = line.partition(" ")[0] or "none"
+    return "ran" if code == "0" else said[1] if said else f"exit {code}"
+
+
 def sums(cases, results):
-    """One line: how many ended with which exit code, and what must not be."""
-    codes = collections.Counter(line.partition(" ")[0] or "none" for _, line in results)
+    """One line: how many ended in which class, and what must not be."""
+    classes = collections.Counter(class_of(line) for _, line in results)
     faults = [("crashes", "killed by signal|sanitizer"), ("hangs", "still running"),
               ("wrong accepts", "exit code 0, expected")]
     said = [f"{sum(bool(re.match(text, wrong)) for wrong, _ in results)} {name}"
             for name, text in faults]
     bad = sum(bool(wrong) for wrong, _ in results)
-    by_code = ", ".join(f"{n} exit {code}" for code, n in sorted(codes.items()))
-    return f"{len(cases) - bad} passed, {bad} failed: {', '.join(said)}; {by_code}"
+    by_class = ", ".join(f"{n} {name}" for name, n in sorted(classes.items()))
+    return f"{len(cases) - bad} passed, {bad} failed: {', '.join(said)}; {by_class}"
 
 
 def main():
