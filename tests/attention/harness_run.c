@@ -439,12 +439,27 @@ static bool has_heads(const struct check *c)
     return false;
 }
 
+/* Whether this round is for the instruction set: all are, or every n-th, which change from round
+ * to round. */
+static bool has_turn(const struct check *c, int isa)
+{
+    const struct check_runner *r = c->runner;
+    int n = 0, before = 0;
+    for (int i = 0; i < ISAS; i++) {
+        n += r->runtime[i][0] != NULL;
+        before += i < isa && r->runtime[i][0] != NULL;
+    }
+    const int64_t every = c->every_isa < n ? c->every_isa : n;
+    return r->runtime[isa][0] != NULL &&
+           (every < 2 || (before + c->round + (int64_t)c->seed) % every == 0);
+}
+
 void check_run_with(struct check *c, double rtol, double atol)
 {
     struct check_runner *r = c->runner;
     for (int isa = 0; isa < ISAS; isa++) {
         void *got[4] = { 0 };
-        if (r->runtime[isa][0] == NULL)
+        if (!has_turn(c, isa))
             continue;
         r->isa = attn_isa_name((enum attn_isa)isa);
         r->threads = thread_counts[0];

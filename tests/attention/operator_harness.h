@@ -32,7 +32,7 @@
  * inputs of rank 4, which must give the same bits. Inputs end at a page that faults. The
  * library's memory is filled with 0xA5 and has guards.
  *
- * Usage: attention_checks [--seed N] [--round N] [--isa NAME] [name …] */
+ * Usage: attention_checks [--seed N] [--round N] [--isa NAME] [--every-isa N] [name …] */
 #ifndef ATTN_ATTENTION_OPERATOR_HARNESS_H
 #define ATTN_ATTENTION_OPERATOR_HARNESS_H
 
@@ -104,6 +104,7 @@ struct check {
     uint64_t seed, random;
     int64_t round, n_rounds, only_round;
     const char *only_isa;
+    int64_t every_isa; /* 2 and more: a case runs on a share of the instruction sets */
     int64_t failures, comparisons;
     int64_t extra_bytes; /* of the last check_extra_memory() */
     struct check_runner *runner;

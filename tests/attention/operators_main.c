@@ -50,6 +50,8 @@ static char **read_options(char **argv, struct check *c)
             c->only_round = strtoll(*++at, NULL, 10);
         else if (strcmp(*at, "--isa") == 0 && at[1] != NULL)
             c->only_isa = *++at;
+        else if (strcmp(*at, "--every-isa") == 0 && at[1] != NULL)
+            c->every_isa = strtoll(*++at, NULL, 10);
         else
             return NULL;
     }
@@ -64,7 +66,7 @@ int main(int argc, char **argv)
     (void)argc;
     if (names == NULL) {
         fprintf(stderr, "usage: attention_checks [--seed N] [--round N] [--isa NAME] "
-                        "[--verbose] [name …]\n");
+                        "[--every-isa N] [--verbose] [name …]\n");
         return 2;
     }
     signal(SIGSEGV, crashed);

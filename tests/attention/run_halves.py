@@ -6,8 +6,12 @@ all its rules, runs three times: in f32 with inputs and weights that were rounde
 type, and in both types. What a type gives may differ from the f32 result by one step of
 that type: sums are f32, and are rounded once.
 
-usage: run_halves.py ATTNRUN GOLDEN [CASE...]
+usage: run_halves.py ATTNRUN GOLDEN [--every N] [CASE...]
+
+With --every N, every N-th case; ATTNRUN_TEST_SEED says from which one on.
 """
+import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -166,15 +170,22 @@ def linear(rule, past):
     return f"onnx_linear_{rule}{'_past' * past}", model, values
 
 
-def main(attnrun, folder, *wanted):
-    cases = [*golden(folder), *(linear(rule, past) for past in (False, True) for rule in
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("attnrun")
+    parser.add_argument("golden")
+    parser.add_argument("wanted", nargs="*")
+    parser.add_argument("--every", type=int, default=1)
+    given = parser.parse_intermixed_args()
+    first = int(os.environ.get("ATTNRUN_TEST_SEED", "0")) % given.every
+    cases = [*golden(given.golden), *(linear(rule, past) for past in (False, True) for rule in
                                 ("linear", "gated", "delta", "gated_delta"))]
     n_run, n_wrong = 0, 0
     with tempfile.TemporaryDirectory() as work:
-        for name, model, values in cases:
-            if wanted and name not in wanted:
+        for name, model, values in cases[first::given.every]:
+            if given.wanted and name not in given.wanted:
                 continue
-            wrong = compare(attnrun, model, values, Path(work))
+            wrong = compare(given.attnrun, model, values, Path(work))
             n_run, n_wrong = n_run + 1, n_wrong + bool(wrong)
             for text in wrong:
                 print(f"{name}: {text}")
@@ -183,4 +194,4 @@ def main(attnrun, folder, *wanted):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

@@ -11,8 +11,16 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tests/attention/c
 add_executable(attention_checks tests/attention/operators_main.c tests/attention/operator_harness.c
   tests/attention/harness_model.c tests/attention/harness_run.c ${attention_checks})
 target_link_libraries(attention_checks PRIVATE attn_runtime_harness m)
+# Sanitizers take several times as long: each case on a third of the instruction sets, and a
+# quarter of the golden cases; all in a full run.
+set(isas)
+set(share)
+if(sanitized AND NOT ATTNRUN_TESTS_FULL)
+  set(isas --every-isa 3)
+  set(share --every 4)
+endif()
 foreach(name IN LISTS attention_names)
-  add_test(NAME attention.checks.${name} COMMAND attention_checks ${name})
+  add_test(NAME attention.checks.${name} COMMAND attention_checks ${isas} ${name})
 endforeach()
 
 set(ATTNRUN_SAMPLES ${CMAKE_CURRENT_SOURCE_DIR}/../shared/data/ops CACHE PATH
@@ -24,9 +32,9 @@ if(TARGET attnrun)
       ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden)
   endif()
   add_python_test(attention.halves attention/run_halves.py $<TARGET_FILE:attnrun>
-    ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden)
+    ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${share})
   add_python_test(attention.bf16 attention/run_bf16.py $<TARGET_FILE:attnrun>
-    ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden)
+    ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${share})
   add_python_test(attention.samples attention/run_samples.py $<TARGET_FILE:attnrun>
     ${ATTNRUN_SAMPLES})
   if(ATTNRUN_PYTHON)

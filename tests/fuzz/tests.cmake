@@ -1,6 +1,6 @@
 include(tests/fuzz/fuzz.cmake)
 
-# Models around sequences, optionals, subgraphs and attention: 20 s of cases; by hand
+# Models around sequences, optionals, subgraphs and attention: 10 s of cases; by hand
 # longer: fuzz_graphs --seconds 3600 FOLDER... (see its head).
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
 set(fuzz_sources tests/fuzz/case.c tests/fuzz/children.c tests/fuzz/guard.c tests/fuzz/keep.c
@@ -26,16 +26,16 @@ add_executable(test_fuzz_results tests/fuzz/test_results.c tests/fuzz/results.c 
   tools/io/fail.c)
 target_link_libraries(test_fuzz_results PRIVATE attn_runtime_harness m)
 add_test(NAME fuzz.results COMMAND test_fuzz_results)
-set(ATTNRUN_GRAPH_SECONDS 20 CACHE STRING "How long the test fuzz.graphs looks")
-add_test(NAME fuzz.graphs COMMAND fuzz_graphs --seconds ${ATTNRUN_GRAPH_SECONDS}
+set(ATTNRUN_TARGET_SECONDS 10 CACHE STRING "How long each test of fuzz_graphs looks")
+add_test(NAME fuzz.graphs COMMAND fuzz_graphs --seconds ${ATTNRUN_TARGET_SECONDS}
   ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${ATTNRUN_TEST_DATA}/cases)
-add_test(NAME fuzz.packed COMMAND fuzz_graphs --packed --seconds ${ATTNRUN_GRAPH_SECONDS}
+add_test(NAME fuzz.packed COMMAND fuzz_graphs --packed --seconds ${ATTNRUN_TARGET_SECONDS}
   ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${ATTNRUN_TEST_DATA}/cases)
 add_test(NAME fuzz.operators COMMAND fuzz_graphs --operators
-  --seconds ${ATTNRUN_GRAPH_SECONDS} ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden
+  --seconds ${ATTNRUN_TARGET_SECONDS} ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden
   ${ATTNRUN_TEST_DATA}/cases)
 add_test(NAME fuzz.faults COMMAND fuzz_graphs --operators --faults --seed 2000000000
-  --seconds ${ATTNRUN_GRAPH_SECONDS} ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden
+  --seconds ${ATTNRUN_TARGET_SECONDS} ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden
   ${ATTNRUN_TEST_DATA}/cases)
 foreach(name api files)
   add_test(NAME fuzz.${name} COMMAND fuzz_${name} --seconds 8
@@ -44,7 +44,7 @@ endforeach()
 # A sanitizer has its own allocator: guard pages are for the builds without one.
 if(NOT sanitized)
   add_test(NAME fuzz.guard COMMAND fuzz_graphs --operators --guard --seed 1000000000
-    --seconds ${ATTNRUN_GRAPH_SECONDS} ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden
+    --seconds ${ATTNRUN_TARGET_SECONDS} ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden
     ${ATTNRUN_TEST_DATA}/cases)
   set_tests_properties(fuzz.guard PROPERTIES TIMEOUT 600)
   if(ATTNRUN_PYTHON)
