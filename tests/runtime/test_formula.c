@@ -322,6 +322,87 @@ static void test_formula_is_known_at_old_opsets_and_in_subgraphs(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* ---- types of numbers ---- */
+
+static attnrun_status number_expand(const attnrun_step *step, attnrun_body *body)
+{
+    const int32_t dtype = step->in[0].dtype;
+    const bool moves = dtype == ATTNRUN_F16 || dtype == ATTNRUN_BF16;
+    return attnrun_body_add(body, moves ? "y = Reshape(2, [1])" : "y = Max(x, 2)");
+}
+
+static attnrun_status nothing_expand(const attnrun_step *step, attnrun_body *body)
+{
+    (void)step;
+    (void)body;
+    return ATTNRUN_OK;
+}
+
+/* y of x[1], whose type is `dtype`, by this expand(). */
+static attnrun_status run_type(attnrun_runtime *runtime, int32_t dtype, void *x, void *y,
+                               size_t bytes)
+{
+    struct onnx_writer *w = onnx_begin(21);
+    onnx_domain(w, "test");
+    onnx_input(w, "x", dtype, "1");
+    onnx_node(w, "test::Formula", "x", "y");
+    onnx_output(w, "y", dtype, "1");
+    attnrun_model *model;
+    const attnrun_status status = open_writer(runtime, w, 0, &model);
+    if (status != ATTNRUN_OK)
+        return status;
+    attnrun_context *context = make_context(model);
+    set_input(context, 0, dtype, "1", x);
+    OK(attnrun_run(context, NULL));
+    const attnrun_tensor out = get_output(context, 0);
+    assert_int_equal(out.dtype, dtype);
+    memcpy(y, out.data, bytes);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    return ATTNRUN_OK;
+}
+
+/* A number has the type of the first operand; not every type has numbers. */
+static void test_formula_numbers_have_the_type_of_the_operand(void **state)
+{
+    (void)state;
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_op_def row = formula_row("");
+    row.types = "T=all";
+    row.expand = number_expand;
+    OK(attnrun_register_op(runtime, &row));
+    double d = -3, d_y;
+    int32_t i = 1, i_y;
+    int64_t l = -7, l_y;
+    uint16_t f16 = 0xbc00, bf16 = 0xbf80, half_y; /* -1 */
+    OK(run_type(runtime, ATTNRUN_F64, &d, &d_y, sizeof d_y));
+    assert_true(d_y >= 2 && d_y <= 2);
+    OK(run_type(runtime, ATTNRUN_I32, &i, &i_y, sizeof i_y));
+    assert_int_equal(i_y, 2);
+    OK(run_type(runtime, ATTNRUN_I64, &l, &l_y, sizeof l_y));
+    assert_int_equal(l_y, 2);
+    OK(run_type(runtime, ATTNRUN_F16, &f16, &half_y, sizeof half_y));
+    assert_int_equal(half_y, 0x4000);
+    OK(run_type(runtime, ATTNRUN_BF16, &bf16, &half_y, sizeof half_y));
+    assert_int_equal(half_y, 0x4000);
+    FAILS(ATTNRUN_E_INTERNAL, "its formula has a number of type b8",
+          run_type(runtime, ATTNRUN_BOOL, &i, &i_y, 1));
+    attnrun_runtime_destroy(runtime);
+}
+
+static void test_formula_that_writes_nothing_is_refused(void **state)
+{
+    (void)state;
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_op_def row = formula_row("");
+    row.expand = nothing_expand;
+    OK(attnrun_register_op(runtime, &row));
+    float x = 1, y;
+    FAILS(ATTNRUN_E_INTERNAL, "expand() wrote nothing",
+          run_type(runtime, ATTNRUN_F32, &x, &y, sizeof y));
+    attnrun_runtime_destroy(runtime);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +413,8 @@ int main(void)
         cmocka_unit_test(test_formula_shows_whose_part_a_node_is),
         cmocka_unit_test(test_formula_checks_dims_that_come_at_run),
         cmocka_unit_test(test_formula_is_known_at_old_opsets_and_in_subgraphs),
+        cmocka_unit_test(test_formula_numbers_have_the_type_of_the_operand),
+        cmocka_unit_test(test_formula_that_writes_nothing_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
