@@ -222,6 +222,27 @@ static void test_views_lie_within_their_input(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+static attnrun_status unsized_infer(attnrun_step *step)
+{
+    step->out[0] = step->in[0];
+    step->out[0].dims[0] = attnrun_dim_unknown(step);
+    return ATTNRUN_OK;
+}
+
+/* The shape of its output depends on data, and run() makes none. */
+static void test_output_that_is_not_written_is_told(void **state)
+{
+    (void)state;
+    attnrun_op_def op = faulty_op;
+    attnrun_runtime *runtime = faulty_runtime(1);
+    op.flags = ATTNRUN_OP_DYNAMIC;
+    op.infer = unsized_infer;
+    op.pack = NULL;
+    OK(attnrun_register_op(runtime, &op));
+    check_fault(runtime, ATTNRUN_E_INTERNAL, "output 0 was not written");
+    attnrun_runtime_destroy(runtime);
+}
+
 static void test_rows_with_unknown_flags_are_refused(void **state)
 {
     (void)state;
@@ -564,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_faulty_phases_are_told),
         cmocka_unit_test(test_statuses_of_calls_are_none_of_operators),
         cmocka_unit_test(test_views_lie_within_their_input),
+        cmocka_unit_test(test_output_that_is_not_written_is_told),
         cmocka_unit_test(test_rows_with_unknown_flags_are_refused),
         cmocka_unit_test(test_what_pack_replaces_is_null),
         cmocka_unit_test(test_outputs_that_cannot_be),
