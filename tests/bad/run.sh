@@ -134,7 +134,7 @@ row 'sweeps: allocations, files, polls' 15 '^sum' tests release \
 row 'sweeps: calls in each command' 15 '^sum' tests release '^tools_faults$'
 row 'cancel and deadlines' 10 '^sum' tests release '^(runtime\.cancel|polls)'
 row 'threads' 10 '^sum' tests release '^runtime\.(concurrent|threads|idle|soak)$'
-row 'bits: threads, processes, batches' 15 '^sum' tests release '^(runtime\.bits|ops\.batch_)'
+row 'bits: threads and processes' 10 '^sum' tests release '^runtime\.bits'
 row 'plan and memory' 10 '^sum' tests release '^runtime\.(plan|packing|side_heap|own)$'
 for target in graphs packed operators faults guard api files; do
     if [ $full -eq 1 ]; then
@@ -145,9 +145,6 @@ for target in graphs packed operators faults guard api files; do
 done
 if [ $full -eq 1 ]; then
     row 'differences from ONNX Runtime' 40 '^sum' fuzz ort "$hours"
-    row 'differences between ways to run' 15 '^sum' tests release '^oracle\.(golden|conformance)$'
-    row 'bits: 50 processes' 15 'models gave' $python tests/runtime/check_bits.py \
-        build/release/attnrun tests/attention/golden build/data/cases --every 40 --processes 50
     for build in asan msan; do
         row "cases by class, $build" 20 'passed,|^not built' built $build attnrun cases $build
         row "mutants, $build" 20 'findings|^not built' built $build attnrun mutants $build 1000
@@ -163,6 +160,10 @@ if [ $full -eq 1 ]; then
     done
     row 'threads, tsan' 15 '^sum|^not built' built tsan test_runtime_concurrent tests tsan \
         '^runtime\.(concurrent|threads|cancel)$'
+    row 'differences between ways to run' 15 '^sum' tests release '^oracle\.(golden|conformance)$'
+    row 'bits: 50 processes' 15 'models gave' $python tests/runtime/check_bits.py \
+        build/release/attnrun tests/attention/golden build/data/cases --every 40 --processes 50
+    row 'bits: a sample and its batch' 40 '^sum' tests release '^ops\.batch_'
     row 'mutants of the code' 1 'killed' mutants_of_code
     row 'coverage' 2 '^covered|^not built' coverage
     python3 tests/bad/reliability.py page "$table" tests/fuzz/COUNTS.md tests/RELIABILITY.md \
