@@ -127,7 +127,8 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
         cases = [(case.name, case / "model.onnx", ["--inputs", str(case / "test_data_set_0")])
-                 for case in sorted(Path(given.golden).iterdir()) if (case / "model.onnx").is_file()]
+                 for case in sorted(Path(given.golden).iterdir())
+                 if (case / "model.onnx").is_file()]
         cases = cases[first::given.every]
         cases += write_models(folder)
         for isa in json.loads(doctor.stdout)["isas"]:

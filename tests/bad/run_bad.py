@@ -70,7 +70,7 @@ def run_case(attnrun, cases, case):
 
 
 def class_of(line):
-    """The class of an exit code and the lines behind it: MODEL, LIMIT, ...; or what it ended with."""
+    """The class of a case, of its exit code and lines: MODEL, LIMIT, ..., or the exit code."""
     said = re.search(r"attnrun: ([A-Z]+): ", line)
     code = line.partition(" ")[0] or "none"
     return "ran" if code == "0" else said[1] if said else f"exit {code}"
