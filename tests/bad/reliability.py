@@ -12,8 +12,9 @@ from pathlib import Path
 
 HEAD = """# What was run against attnrun
 
-Written by one run of `bash tests/bad/run.sh {options}`. A row is a group of checks; what each one
-does stands in the head of its script or test. Machine: {machine}; revision {revision}.
+Written by `bash tests/bad/run.sh {options}`.
+A row is a group of checks; what each one does stands in the head of its script or test. A row that
+failed says why; "not built" is a build that was not there. Machine: {machine}; revision {revision}.
 
 | checks | result | what was counted | minutes |
 |---|---|---|---|
