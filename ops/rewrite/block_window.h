@@ -7,6 +7,9 @@
 
 #include "product.h"
 
+/* The blocks of a window whose order may be another. */
+enum { ATTN_BLOCK_ORDER = 8 };
+
 /* A value (…, blocks, (before + 1 + after) chunk, …) that repeats each block of `source`
  * (…, blocks, chunk, …) beside its neighbours; blocks outside hold `pad`. */
 struct attn_block_window {
@@ -16,15 +19,28 @@ struct attn_block_window {
     double pad;
     bool
         wraps; /* blocks outside are those of the other end, and `padded` is not made yet */
+    /* Where the file has the blocks of a window in another order: of the k-th one, how many blocks
+     * of the window are before it. */
+    bool reordered;
+    int8_t places[ATTN_BLOCK_ORDER];
 };
 bool attn_block_window_read(const struct attn_graph *graph, int32_t value,
                             struct attn_block_window *window);
-/* The same for blocks that wrap around the end (block_wrap.c); `padded` is made from the
- * value that was read. */
+/* The same for blocks that wrap around the end (block_wrap.c). */
 bool attn_block_wrap_read(const struct attn_graph *graph, int32_t value,
                           struct attn_block_window *window);
+/* Whether both windows have the same blocks in the same order. */
+bool attn_block_window_same(const struct attn_block_window *a,
+                            const struct attn_block_window *b);
+struct attn_mask_written;
+/* Whether the mask program can be that of a window in this order. */
+bool attn_block_wrap_serves(const struct attn_graph *graph,
+                            const struct attn_block_window *window,
+                            const struct attn_mask_written *program, int64_t chunk);
+/* Makes `padded` of both windows, and brings the keys of the leaves into their order. */
 attn_status attn_block_wrap_make(struct attn_graph *graph, struct attn_node *before,
-                                 struct attn_block_window *window);
+                                 struct attn_block_window windows[2],
+                                 struct attn_mask_written *program, int64_t chunk);
 
 /* The scores in front of a softmax. */
 struct attn_block_scores {

@@ -511,7 +511,7 @@ static attn_status write_program(const struct attn_graph *graph,
                                  struct attn_mask_written *program, bool *done)
 {
     const struct attn_mask_source source = {
-        .keep = { found->keep, -1 },
+        .keep = { found->keep, -1, -1, -1 },
         .add = { found->mask, found->mask2 },
         .fill = found->keep >= 0 ? (float)found->fill : 0.0f,
         .drops = { found->drops },

@@ -25,8 +25,8 @@
 enum { MAX_MASKS = 4 };
 
 struct block_attention_match {
-    struct attn_labelled q, k, v, y; /* in the labels of the scores */
-    struct attn_block_window k_window, v_window;
+    struct attn_labelled q, k, v, y;     /* in the labels of the scores */
+    struct attn_block_window windows[2]; /* of keys, of values */
     struct attn_block_scores scores;
     struct attn_block_mask masks[MAX_MASKS];
     int n_masks;
@@ -320,15 +320,14 @@ static const char *block_read_all(const struct attn_graph *graph,
         return why;
     if (!read_roles(&p, found) || !read_weighted(graph, softmax, &p.out, user, found))
         return "its products are not those of attention";
-    if (!read_window(graph, found, &found->k, &found->k_window) ||
-        !read_window(graph, found, &found->v, &found->v_window))
+    if (!read_window(graph, found, &found->k, &found->windows[0]) ||
+        !read_window(graph, found, &found->v, &found->windows[1]))
         return "its keys and values are not blocks beside their neighbours";
-    s->before = found->k_window.before;
-    s->after = found->k_window.after;
-    found->blocks = found->k.labels[found->k_window.axis];
-    if (found->v_window.before != s->before || found->v_window.after != s->after ||
-        found->v_window.wraps != found->k_window.wraps ||
-        found->v.labels[found->v_window.axis] != found->blocks ||
+    s->before = found->windows[0].before;
+    s->after = found->windows[0].after;
+    found->blocks = found->k.labels[found->windows[0].axis];
+    if (!attn_block_window_same(&found->windows[0], &found->windows[1]) ||
+        found->v.labels[found->windows[1].axis] != found->blocks ||
         !attn_labelled_has(&found->q, found->blocks))
         return "its keys and values are not of the same windows";
     take_scalars(graph, found);
@@ -496,23 +495,23 @@ static attn_status write_program(const struct attn_graph *graph,
         return ATTNRUN_OK;
     read_axes(found, axes);
     TRY(attn_mask_write(graph, &source, program, done));
-    *done = *done && (program->fits ||
-                      attn_match_same_shape(graph, found->product.value, softmax->in[0]));
+    *done = *done &&
+            (program->fits ||
+             attn_match_same_shape(graph, found->product.value, softmax->in[0])) &&
+            attn_block_wrap_serves(graph, &found->windows[0], program, s->chunk);
     return ATTNRUN_OK;
 }
 
 static attn_status replace_by_program(struct attn_graph *graph, struct attn_node *softmax,
                                       struct block_attention_match *found,
-                                      const struct attn_mask_written *program)
+                                      struct attn_mask_written *program)
 {
     const int64_t dim = attn_labelled_dim(graph, &found->q, found->dim).value;
     const int32_t old[2] = { found->y.value, found->sums };
-    if (found->k_window.wraps) {
-        TRY(attn_block_wrap_make(graph, softmax, &found->k_window));
-        TRY(attn_block_wrap_make(graph, softmax, &found->v_window));
-    }
-    int32_t out[2], in[3 + MASK_MAX_LEAVES] = { found->q.value, found->k_window.padded,
-                                                found->v_window.padded };
+    TRY(attn_block_wrap_make(graph, softmax, found->windows, program,
+                             found->scores.chunk));
+    int32_t out[2], in[3 + MASK_MAX_LEAVES] = { found->q.value, found->windows[0].padded,
+                                                found->windows[1].padded };
     struct attn_attr attrs[3 + MASK_ATTRS] = {
         MATCH_FLOAT("scale", (float)found->scale),
         MATCH_INT("window", found->scores.before + 1 + found->scores.after),
@@ -570,7 +569,7 @@ static attn_status block_try_softmax(struct attn_graph *graph, struct attn_node 
     why = block_read_all(graph, softmax, user, &found);
     if (why != NULL)
         return attn_graph_note(graph, softmax, "block_attention", why);
-    if (found.k_window.wraps)
+    if (found.windows[0].wraps)
         why = "its blocks wrap around the end, and its mask has no form that is known";
     else if (found.sums >= 0)
         why = "its scores are read elsewhere";

@@ -329,9 +329,8 @@ attn_status attn_match_ints(struct attn_graph *graph, int n, const int64_t *numb
     return ATTNRUN_OK;
 }
 
-/* A constant of one integer, counted from the end of n where it is negative; *x within n. */
-static bool read_bound(const struct attn_graph *graph, int32_t value, int64_t n,
-                       int64_t *x)
+/* A constant of one integer. */
+static bool read_integer(const struct attn_graph *graph, int32_t value, int64_t *x)
 {
     if (!match_is_constant(graph, value))
         return false;
@@ -339,26 +338,45 @@ static bool read_bound(const struct attn_graph *graph, int32_t value, int64_t n,
     if ((t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32) || tensor_count(t) != 1)
         return false;
     *x = tensor_get_int(t, 0);
-    *x = *x >= 0 ? *x : *x < -n ? 0 : *x + n;
-    *x = *x > n ? n : *x;
+    return true;
+}
+
+/* Counted from the end of n where it is negative; within n. */
+static int64_t bound_within(int64_t x, int64_t n)
+{
+    x = x >= 0 ? x : x < -n ? 0 : x + n;
+    return x > n ? n : x;
+}
+
+bool attn_match_slice_bounds(const struct attn_graph *graph,
+                             const struct attn_node *slice, int64_t axis, int64_t *from,
+                             int64_t *to)
+{
+    int64_t own, step = 1;
+    if (!node_is(slice, "Slice") || slice->pub.n_in < 4 || slice->in[3] < 0)
+        return false;
+    const attnrun_type *t = &graph->values[slice->in[0]].type;
+    if (axis >= t->rank || !read_integer(graph, slice->in[3], &own) ||
+        (own < 0 ? own + t->rank : own) != axis ||
+        (slice->pub.n_in > 4 && slice->in[4] >= 0 &&
+         (!read_integer(graph, slice->in[4], &step) || step != 1)) ||
+        !read_integer(graph, slice->in[1], from) ||
+        !read_integer(graph, slice->in[2], to))
+        return false;
     return true;
 }
 
 bool attn_match_slice(const struct attn_graph *graph, const struct attn_node *slice,
                       int64_t axis, int64_t *from, int64_t *to)
 {
-    int64_t own, step = 1;
-    if (!node_is(slice, "Slice") || slice->pub.n_in < 4 || slice->in[3] < 0)
+    if (!attn_match_slice_bounds(graph, slice, axis, from, to))
         return false;
-    const attnrun_type *t = &graph->values[slice->in[0]].type;
-    if (axis >= t->rank || !dim_is_const(t->dims[axis]))
+    const attnrun_dim dim = graph->values[slice->in[0]].type.dims[axis];
+    if (!dim_is_const(dim))
         return false;
-    const int64_t n = t->dims[axis].value;
-    return read_bound(graph, slice->in[3], t->rank, &own) && own == axis &&
-           (slice->pub.n_in < 5 || slice->in[4] < 0 ||
-            (read_bound(graph, slice->in[4], 2, &step) && step == 1)) &&
-           read_bound(graph, slice->in[1], n, from) &&
-           read_bound(graph, slice->in[2], n, to) && *from < *to;
+    *from = bound_within(*from, dim.value);
+    *to = bound_within(*to, dim.value);
+    return *from < *to;
 }
 
 attn_status attn_match_reshape(struct attn_graph *graph, struct attn_node *before, int n,

@@ -114,6 +114,10 @@ attn_status attn_match_ints(struct attn_graph *graph, int n, const int64_t *numb
  * are those from `from` to `to` - 1, in order. */
 bool attn_match_slice(const struct attn_graph *graph, const struct attn_node *slice,
                       int64_t axis, int64_t *from, int64_t *to);
+/* The same of any size, with the bounds that the node has. */
+bool attn_match_slice_bounds(const struct attn_graph *graph,
+                             const struct attn_node *slice, int64_t axis, int64_t *from,
+                             int64_t *to);
 /* Makes *value a view of itself: a Reshape with these dims (0: as before, -1: the
  * rest). */
 attn_status attn_match_reshape(struct attn_graph *graph, struct attn_node *before, int n,

@@ -516,10 +516,12 @@ static int64_t put_float(struct mask_writer *w, float x)
 /* What is added to scores and to the zeros in the place of others. */
 static int64_t put_fills(struct mask_writer *w, const int64_t *own)
 {
-    const float *fills = w->source->fills;
-    const int64_t inner =
-        write_mask_put(w, MASK_WHERE, own[1], put_float(w, 0.0f), put_float(w, fills[1]));
-    return write_mask_put(w, MASK_WHERE, own[0], inner, put_float(w, fills[0]));
+    int64_t added = put_float(w, 0.0f);
+    for (int i = MASK_KEEPS - 1; i >= 0; i--)
+        if (own[i] >= 0)
+            added = write_mask_put(w, MASK_WHERE, own[i], added,
+                                   put_float(w, w->source->fills[i]));
+    return added;
 }
 
 /* ---- the whole ---- */
@@ -543,10 +545,10 @@ attn_status attn_mask_write(const struct attn_graph *graph,
     struct mask_writer w = {
         .graph = graph, .source = source, .out = out, .max = { -1, -1 }, .fits = true
     };
-    int64_t keep = -1, own[2] = { -1, -1 }, add[2];
+    int64_t keep = -1, own[MASK_KEEPS], add[2];
     *out = (struct attn_mask_written){ .n_leaves = 0 };
     *done = false;
-    for (int i = 0; i < 2 && !w.failed; i++)
+    for (int i = 0; i < MASK_KEEPS && !w.failed; i++)
         TRY(write_keep(&w, i, &own[i], &keep));
     for (int i = 0; i < 2 && !w.failed; i++)
         TRY(write_value(&w, source->add[i], &add[i]));
@@ -563,9 +565,9 @@ attn_status attn_mask_write(const struct attn_graph *graph,
         add[0] = write_mask_put(&w, MASK_ADD, add[0], add[1], 0);
     if (source->filled_last && keep >= 0 && add[0] >= 0)
         add[0] = write_mask_put(&w, MASK_WHERE, keep, add[0], put_float(&w, 0.0f));
-    if (source->two_fills)
+    if (source->many_fills)
         add[0] = put_fills(&w, own);
-    const float fill = source->two_fills ? 0.0f : source->fill;
+    const float fill = source->many_fills ? 0.0f : source->fill;
     uint32_t bits;
     memcpy(&bits, &fill, sizeof bits);
     out->mask[MASK_FACT_KEEP] = keep;

@@ -6,16 +6,17 @@
 #include "../attention/core/mask_code.h"
 #include "match.h"
 
-/* score where(keep[0] and keep[1], score, fill) + add[0] + add[1], or `fill` without what is added
- * where it is `filled_last`; where there are two fills and nothing is added, where(keep[0],
- * where(keep[1], score, fills[1]), fills[0]). Values of the graph, which are broadcast to the
+/* score where(all of keep, score, fill) + add[0] + add[1], or `fill` without what is added
+ * where it is `filled_last`; where there are several fills and nothing is added, where(keep[0],
+ * where(keep[1], … score …, fills[1]), fills[0]). Values of the graph, which are broadcast to the
  * scores; -1: absent. */
+enum { MASK_KEEPS = 4 };
 struct attn_mask_source {
-    int32_t keep[2], add[2];
+    int32_t keep[MASK_KEEPS], add[2];
     float fill;
-    float fills[2];
-    bool two_fills;
-    bool drops[2]; /* `keep` is where the score does not stay */
+    float fills[MASK_KEEPS];
+    bool many_fills;
+    bool drops[MASK_KEEPS]; /* `keep` is where the score does not stay */
     bool filled_last;
     bool causal;                 /* and only keys up to the query's own position */
     attnrun_dim dims[MASK_AXES]; /* blocks (1: none), batch, heads, queries, keys */

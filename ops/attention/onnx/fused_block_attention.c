@@ -58,7 +58,8 @@ static attn_status check_keys(const attnrun_step *step, int in, const struct pla
     TRY(op_need_dim(step, in, 0, q->dims[0], "the batch"));
     if (p->heads >= 0)
         TRY(op_need_dim(step, in, p->heads, q->dims[p->heads], "the heads"));
-    TRY(op_need_dim(step, in, p->blocks, blocks, "the blocks and those beside them"));
+    if (!dim_is(q->dims[p->blocks], 0)) /* nothing is beside no block */
+        TRY(op_need_dim(step, in, p->blocks, blocks, "the blocks and those beside them"));
     TRY(op_need_dim(step, in, p->tokens, q->dims[p->tokens], "the tokens of a block"));
     return in == K ? op_need_dim(step, in, p->dim, q->dims[p->dim], "the dim of a head")
                    : ATTNRUN_OK;
