@@ -8,9 +8,13 @@ that they give what ONNX Runtime does. MODULE (forms_windows, forms_features, �
 The rows of tools/manual/recognised.md are those of FORMS; --write writes those of MODULE, with
 what `inspect` says of near misses, after all of them passed; --only runs these alone, and --write
 then keeps what the page says of the others.
-MODULE may be `all`: every one of them, in one run.
-Usage: check_forms.py ATTNRUN MODULE [--full | --write] [--only NAME,NAME,…] [SEED]"""
+MODULE may be `all`: every one of them, in one run. --journal FILE notes each model that passed; a
+later run of the same program and forms, say after an interrupt, takes it from there.
+Usage: check_forms.py ATTNRUN MODULE [--full | --write] [--only NAME,NAME,…] [--journal FILE] [SEED]
+"""
+import hashlib
 import importlib
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -63,13 +67,38 @@ def stale_rows(forms, reasons):
     return stale
 
 
-def check_module(program, forms, arguments):
+class Journal:
+    """What `inspect` said of models that passed, by module, form, exporter and seed; without a file
+    it forgets."""
+
+    def __init__(self, program, path):
+        self.path, self.rows = path, {}
+        self.program = hashlib.sha256(Path(program).read_bytes()).hexdigest()
+        if path is not None and path.exists():
+            rows = (json.loads(line) for line in path.read_text().splitlines())
+            self.rows = {tuple(key): why for key, why in rows}
+
+    def key(self, forms, name, exporter, seed):
+        text = hashlib.sha256(Path(forms.__file__).read_bytes()).hexdigest()
+        return self.program, text, forms.__name__, name, exporter, seed
+
+    def add(self, key, why):
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps([key, why]) + "\n")
+
+
+def option(arguments, name):
+    return arguments[arguments.index(name) + 1] if name in arguments else None
+
+
+def check_module(program, forms, arguments, journal):
     """How many files there were, and what went wrong."""
     write, only = "--write" in arguments, set(forms.FORMS)
     full, seeds = write or "--full" in arguments, [int(x) for x in arguments if x.isdigit()]
-    failures, n, reasons = [], 0, {}
+    failures, n, reasons, seed = [], 0, {}, (seeds + [29])[0]
     if "--only" in arguments:
-        only = set(arguments[arguments.index("--only") + 1].split(","))
+        only = set(option(arguments, "--only").split(","))
         there = rows_of_page()
         reasons = {name: there.get(row(name, form, "").rsplit("|", 2)[0], "")
                    for name, form in forms.FORMS.items() if name not in only}
@@ -80,11 +109,17 @@ def check_module(program, forms, arguments):
             module, inputs, shape, axis, lengths, exporters, operator = form
             for exporter in exporters if full else forms.SHORT.get(name, ""):
                 n += 1
+                key = journal.key(forms, name, exporter, seed)
+                if key in journal.rows:
+                    reasons[name] = journal.rows[key]
+                    continue
                 more, reasons[name] = check_form(
                     program, Path(folder), name, module, inputs, shape,
                     {axis: "n"} if lengths else {}, lengths, EXPORTERS[exporter], forms.KNOWN,
-                    operator, (seeds + [29])[0], getattr(forms, "BY_TORCH", False))
+                    operator, seed, getattr(forms, "BY_TORCH", False))
                 failures += more
+                if not more:
+                    journal.add(key, reasons[name])
     if write and not failures:
         write_page(forms, reasons)
     return n, failures + stale_rows(forms, reasons)
@@ -92,11 +127,14 @@ def check_module(program, forms, arguments):
 
 def main():
     program, name, *arguments = sys.argv[1:]
+    path = option(arguments, "--journal")
+    journal = Journal(program, Path(path) if path else None)
     names = ([path.stem for path in sorted(Path(__file__).parent.glob("forms_*.py"))]
              if name == "all" else [name])
     failed = False
     for name in names:
-        n, failures = check_module(program, importlib.import_module(name), arguments)
+        n, failures = check_module(program, importlib.import_module(name), arguments,
+                                   journal)
         print("\n".join(failures + [f"{name}: {n} models, {len(failures)} failures"]), flush=True)
         failed = failed or bool(failures)
     return failed
