@@ -47,6 +47,16 @@ static bool samples_agree(const attnrun_tensor *w)
     return true;
 }
 
+/* The same of (samples, heads, features, dim): whether all heads hold what the first one does. */
+static bool heads_agree(const attnrun_tensor *w)
+{
+    const int64_t bytes = (int64_t)sizeof(float) * w->dims[2] * w->dims[3];
+    for (int64_t h = 1; h < w->dims[1] && !attn_stops_node(h); h++)
+        if (memcmp(w->data, (const char *)w->data + h * bytes, (size_t)bytes) != 0)
+            return false;
+    return true;
+}
+
 /* The last two dims of both are the same. */
 static bool same_last(const struct attn_graph *graph, int32_t a, int32_t b)
 {
@@ -75,14 +85,15 @@ static int32_t directions(const struct attn_graph *graph, int32_t value)
     return w->rank == 4 && samples_agree(w) ? value : -1;
 }
 
-/* The constant as (features, dim), or as (heads, features, dim). */
+/* The constant as (features, dim), which are packed once, or, of heads that are unlike, as (heads,
+ * features, dim). */
 static attn_status as_projection(struct attn_graph *graph, struct attn_node *before,
                                  bool transposed, int32_t *value)
 {
     static const int64_t swap2[] = { 1, 0 }, swap3[] = { 0, 2, 1 };
     const attnrun_tensor w = graph->values[*value].data;
     attnrun_tensor view;
-    const int rank = w.rank == 2 || w.dims[1] == 1 ? 2 : 3;
+    const int rank = w.rank == 2 || heads_agree(&w) ? 2 : 3;
     if (w.rank != rank) {
         TRY(attnrun_tensor_make(w.dtype, rank, w.dims + w.rank - rank, w.data, &view));
         TRY(attn_graph_add_constant(graph, NULL, &view, value));
