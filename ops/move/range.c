@@ -71,7 +71,7 @@ static attn_status range_counted(attnrun_step *step, int64_t n)
     return ATTNRUN_OK;
 }
 
-/* Symbolic: 0 … S has S elements. */
+/* Symbolic: 0 … S has S elements; by steps of d, floor((S + d - 1) / d). */
 static attn_status range_symbolic(attnrun_step *step)
 {
     attnrun_dim v[3], n = attnrun_dim_unknown(step);
@@ -80,6 +80,11 @@ static attn_status range_symbolic(attnrun_step *step)
         known = known && part_value(step, i, &v[i]);
     if (known && dim_is_const(v[2]) && v[2].value == 1)
         n = attnrun_dim_sub(step, v[1], v[0]);
+    else if (known && dim_is_const(v[2]) && v[2].value > 1 && v[2].value < ATTN_MAX_DIM) {
+        const attnrun_dim span = attnrun_dim_add(step, attnrun_dim_sub(step, v[1], v[0]),
+                                                 dim_of(v[2].value - 1));
+        n = attnrun_dim_max(step, dim_of(0), attnrun_dim_div(step, span, v[2]));
+    }
     return op_out(step, 0, step->in[0].dtype, 1, &n);
 }
 

@@ -8,10 +8,10 @@
  * If the kernel is two dense convolutions of one tap of the same x, with a Relu between
  * them, and the stride is 1, the operator also makes the kernel, tile by tile.
  *
- * Every index is compared: tap k of pixel o reads k + o * stride. The map must have a
- * known size and zeros around it, K must be odd, without dilation, the stride must divide
- * the map, and the kernel must be (batch, groups * K * K, h, w). Other forms stay
- * unchanged. */
+ * Every index is compared: tap k of pixel o reads k + o * stride. Where the size of the map is a
+ * symbol, the index is a Range of its pixels plus the taps. The map must have zeros around it, K
+ * must be odd, without dilation, the stride must divide the map, and the kernel must be (batch,
+ * groups * K * K, h, w). Other forms stay unchanged. */
 #include "../../runtime/poll.h"
 #include "match.h"
 
@@ -36,24 +36,73 @@ static int32_t before_reshapes(const struct attn_graph *graph, int32_t value, in
     return -1;
 }
 
-/* The stride of constant (size, n) indexes k + o * stride, or -1. */
-static int64_t stride_of(const struct attn_graph *graph, int32_t value, int64_t *size,
-                         int64_t *n)
+/* Indexes (size, n) of taps: k + o * stride for tap k of place o. */
+struct taps {
+    int64_t size, stride;
+    attnrun_dim n;
+};
+
+static bool is_index(const struct attn_graph *graph, int32_t value)
 {
-    if (!match_is_constant(graph, value))
-        return -1;
+    const attnrun_type *t = match_type(graph, value);
+    return t->kind == ATTNRUN_TENSOR && t->rank == 2 &&
+           (t->dtype == ATTNRUN_I64 || t->dtype == ATTNRUN_I32);
+}
+
+/* Whether a constant is (size, 1) of k, or (size, n) of k + o * stride. */
+static bool read_constant_taps(const struct attn_graph *graph, int32_t value,
+                               struct taps *taps)
+{
+    if (!match_is_constant(graph, value) || !is_index(graph, value))
+        return false;
     const attnrun_tensor *t = &graph->values[value].data;
-    if (t->rank != 2 || t->dims[0] < 1 || t->dims[1] < 1 ||
-        (t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32))
-        return -1;
-    *size = t->dims[0];
-    *n = t->dims[1];
-    const int64_t stride = *n > 1 ? tensor_get_int(t, 1) : 1;
-    for (int64_t k = 0; k < *size; k++)
-        for (int64_t o = 0; o < *n && !attn_stops_node(k); o++)
-            if (tensor_get_int(t, k * *n + o) != k + o * stride)
-                return -1;
-    return stride;
+    if (t->dims[0] < 1 || t->dims[1] < 1)
+        return false;
+    const int64_t n = t->dims[1], stride = n > 1 ? tensor_get_int(t, 1) : 1;
+    *taps = (struct taps){ t->dims[0], stride, dim_of(n) };
+    for (int64_t k = 0; k < taps->size; k++)
+        for (int64_t o = 0; o < n && !attn_stops_node(k); o++)
+            if (tensor_get_int(t, k * n + o) != k + o * stride)
+                return false;
+    return true;
+}
+
+/* Places (1, n) that count by `stride`, whose number the file computes. */
+static bool read_places(const struct attn_graph *graph, int32_t value, struct taps *taps)
+{
+    double first, stride;
+    const attnrun_type *t = match_type(graph, value);
+    const struct attn_node *row = attn_graph_producer(graph, value);
+    if (!is_index(graph, value) || !dim_is(t->dims[0], 1) || !node_is(row, "Unsqueeze"))
+        return false;
+    const struct attn_node *range = attn_match_in(graph, row, 0, "Range");
+    if (range == NULL || range->pub.n_in != 3 ||
+        !attn_value_scalar(graph, range->in[0], &first) || first < 0 || first > 0 ||
+        !attn_value_scalar(graph, range->in[2], &stride) || stride < 1 || stride > 1e6)
+        return false;
+    taps->stride = (int64_t)stride;
+    taps->n = t->dims[1];
+    return true;
+}
+
+static bool read_taps(const struct attn_graph *graph, int32_t value, struct taps *taps)
+{
+    const struct attn_node *add = attn_graph_producer(graph, value);
+    if (read_constant_taps(graph, value, taps))
+        return true;
+    for (int side = 0; node_is(add, "Add") && side < 2; side++)
+        if (read_constant_taps(graph, add->in[side], taps) && dim_is(taps->n, 1) &&
+            read_places(graph, add->in[1 - side], taps))
+            return true;
+    return false;
+}
+
+/* Whether there is a place for each `stride` pixels of a map. */
+static bool covers(const struct attn_graph *graph, const struct taps *taps,
+                   attnrun_dim pixels)
+{
+    return dim_equal(pixels, attn_dim_combine(graph->model->dims, DIM_MUL, taps->n,
+                                              dim_of(taps->stride)));
 }
 
 /* Whether a Pad puts `by` zeros on each side of rows and columns, and does nothing
@@ -82,7 +131,7 @@ static bool has_perm(const struct attn_node *node)
 static bool read_unfold(const struct attn_graph *graph, int32_t value,
                         struct involution_match *found)
 {
-    int64_t size, n[2];
+    struct taps down, along;
     const struct attn_node *transpose = attn_graph_producer(graph, value);
     if (!node_is(transpose, "Transpose") || !has_perm(transpose))
         return false;
@@ -93,15 +142,17 @@ static bool read_unfold(const struct attn_graph *graph, int32_t value,
     if (pad == NULL || attn_match_int(columns, "axis", 0) != 4 ||
         attn_match_int(rows, "axis", 0) != 2)
         return false;
-    found->stride = stride_of(graph, rows->in[1], &found->size, &n[0]);
     found->x = pad->in[0];
-    if (found->stride < 1 ||
-        stride_of(graph, columns->in[1], &size, &n[1]) != found->stride ||
-        size != found->size || size % 2 == 0 || size > 31 ||
-        !pads_by(graph, pad, (size - 1) / 2) || !attn_match_is_f32_of(graph, found->x, 4))
+    if (!read_taps(graph, rows->in[1], &down) || down.stride < 1 ||
+        !read_taps(graph, columns->in[1], &along) || along.stride != down.stride ||
+        along.size != down.size || down.size % 2 == 0 || down.size > 31 ||
+        !pads_by(graph, pad, (down.size - 1) / 2) ||
+        !attn_match_is_f32_of(graph, found->x, 4))
         return false;
+    found->size = down.size;
+    found->stride = down.stride;
     const attnrun_dim *x = match_type(graph, found->x)->dims;
-    return dim_is(x[2], n[0] * found->stride) && dim_is(x[3], n[1] * found->stride);
+    return covers(graph, &down, x[2]) && covers(graph, &along, x[3]);
 }
 
 /* Reads the kernel (batch, groups, 1, K * K, h, w) from before its groups and taps were

@@ -65,6 +65,7 @@ def halo(**settings):
 FORMS = {
     "halo": on_maps(halo()),
     "halo_batch": on_maps(halo(), shape=SMALL),
+    "halo_rows": (halo(), "x", MAP, 2, (4, 16, 24), "sd", FUSED),
     "halo_one_head": on_maps(halo(heads=1, halo_size=2)),
     "halo_fightingcv": on_maps(FightingHalo(dim=16, block_size=4, halo_size=1, dim_head=8,
                                             heads=2)),

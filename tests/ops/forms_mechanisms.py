@@ -173,6 +173,11 @@ def on_maps(name, module, operator, sizes=("",)):
     return {name + size: (module, "x", MAPS[size], 2, (), "sd", operator) for size in sizes}
 
 
+def on_rows(name, module, operator="Involution"):
+    """Maps whose number of rows is a symbol."""
+    return {name: (module, "x", MAPS[""], 2, (2, 14, 31), "sd", operator)}
+
+
 def on_tokens(name, module, operator=LINEAR, axis=2):
     return {name: (module, "qkv", TOKENS, axis, MANY, "sd", operator)}
 
@@ -181,6 +186,8 @@ FORMS = {
     **on_maps("involution", Involution(), "Involution", MAPS),
     **on_maps("involution_3", Involution(size=3, groups=4), "Involution"),
     **on_maps("involution_stride", Involution(stride=2), "Involution", ("", "_small")),
+    **on_rows("involution_rows", Involution()),
+    **on_rows("involution_rows_3", Involution(size=3, groups=4)),
     **on_maps("sagan", Spatial(), "FusedAttention", MAPS),
     **on_maps("sagan_scaled", Spatial(scale=0.3), "FusedAttention", ("_batch",)),
     **on_maps("sagan_pooled", Pooled(), "FusedAttention"),
@@ -200,6 +207,8 @@ FORMS = {
     **on_maps("involution_dilated", Involution(size=3, dilation=2), None),
     **on_maps("involution_ones", Involution(mode="padded by ones"), None),
     **on_maps("involution_taps_first", Involution(mode="taps first"), None),
+    **on_rows("involution_rows_dilated", Involution(size=3, dilation=2), None),
+    **on_rows("involution_rows_ones", Involution(mode="padded by ones"), None),
     **on_maps("columns", Columns(), None),
     **on_tokens("sums_apart", Tokens(sums_apart), None),
     **on_tokens("sums_of_queries", Tokens(sums_of_queries), None),
