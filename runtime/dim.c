@@ -278,23 +278,70 @@ static attnrun_dim derive(struct attn_dims *dims, enum dim_symbol_kind kind,
     return attn_dims_intern(dims, 0, &(struct dim_term){ 1, symbol }, 1);
 }
 
+static attnrun_dim divide_by_number(struct attn_dims *dims, const struct poly *p,
+                                    int64_t b)
+{
+    struct poly zero = { 0 };
+    if (b > 0)
+        return divide_by_constant(dims, p, b);
+    if (b == 0 || b == INT64_MIN)
+        return invalid();
+    if (add_scaled(&zero, -1, p) != GOOD) /* a / b = -a / -b */
+        return invalid();
+    return divide_by_constant(dims, &zero, -b);
+}
+
+/* p / symbol, which all of its terms have; else false. */
+static bool without_symbol(struct attn_dims *dims, const struct poly *p, int32_t symbol,
+                           struct poly *quotient)
+{
+    struct monomial m;
+    quotient->constant = 0;
+    quotient->n = 0;
+    for (int i = 0; i < p->n; i++) {
+        if (!divide_symbols(dims, p->terms[i].symbol, symbol, &m))
+            return false;
+        const int32_t left = m.n > 0 ? attn_dims_factors(dims, m.symbols, m.n) : -1;
+        if (m.n == 0 ? !ck_add(quotient->constant, p->terms[i].k, &quotient->constant)
+                     : left < 0 || add_term(quotient, p->terms[i].k, left) != GOOD)
+            return false;
+    }
+    return p->constant == 0 && p->n > 0;
+}
+
+/* Takes a symbol out of p and q that all of their terms have: B*S / (8*B) is S / 8 wherever it is
+ * a number. */
+static bool cancel_symbol(struct attn_dims *dims, struct poly *p, struct poly *q)
+{
+    struct monomial m;
+    struct poly a, b;
+    if (p->n == 0 || q->n == 0)
+        return false;
+    load_monomial(dims, q->terms[0].symbol, &m);
+    for (int i = 0; i < m.n; i++)
+        if (without_symbol(dims, p, m.symbols[i], &a) &&
+            without_symbol(dims, q, m.symbols[i], &b)) {
+            *p = a;
+            *q = b;
+            return true;
+        }
+    return false;
+}
+
 static attnrun_dim divide(struct attn_dims *dims, attnrun_dim a, attnrun_dim b)
 {
-    struct poly p, q, quotient, zero = { 0 };
+    struct poly p, q, quotient;
     load_poly(dims, a, &p);
-    if (dim_is_const(b)) {
-        if (b.value > 0)
-            return divide_by_constant(dims, &p, b.value);
-        if (b.value == 0 || b.value == INT64_MIN)
-            return invalid();
-        if (add_scaled(&zero, -1, &p) != GOOD) /* a / b = -a / -b */
-            return invalid();
-        return divide_by_constant(dims, &zero, -b.value);
-    }
+    if (dim_is_const(b))
+        return divide_by_number(dims, &p, b.value);
     load_poly(dims, b, &q);
     if (divide_exact(dims, p, &q, &quotient))
         return intern(dims, GOOD, &quotient);
-    return derive(dims, SYMBOL_DIV, a, b);
+    while (cancel_symbol(dims, &p, &q))
+        ;
+    if (q.n == 0)
+        return divide_by_number(dims, &p, q.constant);
+    return derive(dims, SYMBOL_DIV, intern(dims, GOOD, &p), intern(dims, GOOD, &q));
 }
 
 /* ---- min, max, broadcast ---- */

@@ -190,6 +190,27 @@ static void test_sums_and_products_at_the_edge(void **state)
     assert_int_equal(product.expr, ATTN_DIM_UNKNOWN);
 }
 
+/* A symbol that all terms of both have goes out; one that a term lacks does not. */
+static void test_quotients_cancel_common_symbols(void **state)
+{
+    struct attn_dims *dims = dims_of(state);
+    static const struct {
+        const char *a, *b, *quotient;
+        bool equal;
+    } rows[] = {
+        { "S*T", "8*S", "floor(T/8)", true },
+        { "S*S*T", "4*S*S", "floor(T/4)", true },
+        { "2*S*T+3*S*T*U", "8*S*T", "floor((3*U+2)/8)", true },
+        { "S*T+1", "8*S", "floor(T/8)", false },
+        { "S*T+U", "8*S", "floor(T/8)", false },
+        { "S*T", "8*S+1", "floor(T/8)", false },
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        assert_int_equal(dim_equal(combined(dims, DIM_DIV, rows[k].a, rows[k].b),
+                                   attn_dim_parse(dims, rows[k].quotient)),
+                         rows[k].equal);
+}
+
 static void test_quotients_at_the_edge(void **state)
 {
     struct attn_dims *dims = dims_of(state);
@@ -464,6 +485,7 @@ int main(void)
         TEST(test_div_exact_simplifies),
         TEST(test_overflow_and_unknown),
         TEST(test_sums_and_products_at_the_edge),
+        TEST(test_quotients_cancel_common_symbols),
         TEST(test_quotients_at_the_edge),
         TEST(test_text_goes_both_ways),
         TEST(test_fresh_symbols_take_no_name),
