@@ -6,8 +6,9 @@
  * It applies where only a product reads the result, as in transformers' Reformer. Other
  * nodes may read the sums, too. It is exact but for the last bits of a sum, with one
  * exception: all scores of a row may be so far from 0 that floats cannot hold the log of
- * a number beside them (-1e9 in the place of each). Then the weights of Softmax still sum
- * to 1, while those that are written out are 1 each. */
+ * a number beside them (-1e9 in the place of each), or hold it to 1/256 only (-5e4). Then
+ * the weights of Softmax still sum to 1, while those that are written out are 1 each, or are
+ * wrong by as much as the log is. */
 #include "match.h"
 
 /* Rows with an infinite score are NaN in both, once they are multiplied and summed. */
