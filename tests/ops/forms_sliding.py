@@ -3,9 +3,10 @@ transformers' Longformer and LED write it with onnx_export, as modules of x (bat
 a mask of keys comes from x. longformer_indices has more indices than loading computes. What the
 exporters write without onnx_export takes strides of another layout than the file has, so the file
 computes something else than the module, and is left as it is; so are files that do not hide the
-scores beyond the ends, or whose weights are read elsewhere. A global_attention_mask with a token can
-only be exported by TorchScript's exporter, as a constant and with one layer (dynamo's cannot branch
-on its data, and Unfold does not know its sizes behind the first layer): such a file runs as it is."""
+scores beyond the ends, or whose weights are read elsewhere. A global_attention_mask with a token
+can only be exported by TorchScript's exporter, as a constant and with one layer (dynamo's cannot
+branch on its data, and Unfold does not know its sizes behind the first layer): such a file runs as
+it is."""
 from unittest import mock
 
 import torch
