@@ -135,7 +135,6 @@ static inline const void *blocked_weights_at(const struct blocked_plan *plan,
 struct blocked_conv_args {
     struct window_attrs window;
     int64_t group, channels, plain, winograd, transposed, to_bf16, spread_h, spread_w;
-    int64_t merged;
     int32_t activation;
     float alpha, beta;
 };

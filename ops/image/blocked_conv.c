@@ -14,9 +14,7 @@
  * rows (i spread_w + j) M / (spread_h spread_w) on: a ConvTranspose whose strides are its kernel.
  *
  * With winograd = 1 3 x 3 taps are computed by tiles of 2 x 2 outputs (blocked_winograd.c).
- * group is 1, or C and M (each channel by itself), or divides both into multiples of 16. `merged`
- * groups of the file's Conv are one of these, in which all other weights are 0: it says how many
- * of the operations are the file's.
+ * group is 1, or C and M (each channel by itself), or divides both into multiples of 16.
  * With products of bf16 X may be bf16, if C is a multiple of 16, and so may Z; with to_bf16 = 1 Y
  * is, with a Z only if the activation clips. Sums are floats, and are rounded once.
  * Written by the pass blocked_layout. Cost: 2 N M C / group pixels taps FLOPs. */
@@ -31,7 +29,6 @@ static const attnrun_attr_def blocked_conv_attrs[] = {
     ATTR_FLAG(struct blocked_conv_args, to_bf16, 0),
     ATTR_INT(struct blocked_conv_args, spread_h, 1),
     ATTR_INT(struct blocked_conv_args, spread_w, 1),
-    ATTR_INT(struct blocked_conv_args, merged, 1),
     ATTR_ENUM(struct blocked_conv_args, activation, CONV_ACTIVATIONS, 0),
     ATTR_FLOAT(struct blocked_conv_args, alpha, 0.0f),
     ATTR_FLOAT(struct blocked_conv_args, beta, 0.0f),
@@ -233,7 +230,7 @@ static attn_status check_sizes(attnrun_step *step, const struct blocked_conv_arg
             "2^46");
     *empty = out == 0;
     op_flops(step, 2.0 * (double)s->batch * (double)blocks * (double)w->out[1] *
-                       (double)w->out[2] / (double)max64(args->merged, 1));
+                       (double)w->out[2]);
     if (*empty) {
         op_tasks(step, 0, 0, 0);
         op_tasks(step, 1, 0, 0);

@@ -242,21 +242,13 @@ static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t o
     int32_t n = 0, in[5] = { -1, node->in[1], -1, -1, -1 }, n_in = node->pub.n_in;
     const bool plain = reads_plain(l, node) && l->blocked[node->in[0]] < 0;
     const int64_t channels = layout_channels(l, node->in[0]);
-    int64_t group = attn_match_int(node, "group", 1);
-    const int64_t merged =
-        attn_blocked_merged(&l->graph->values[in[1]].data, group, channels);
-    if (merged > 1)
-        TRY(attn_blocked_merge(l->graph, &in[1], group, merged));
-    group /= merged;
-    for (int32_t i = 0; i < node->n_attrs; i++)
-        if (strcmp(node->attrs[i].name, "group") != 0)
-            attrs[n++] = node->attrs[i];
-    attrs[n++] = (struct attn_attr)MATCH_INT("group", group);
-    attrs[n++] = (struct attn_attr)MATCH_INT("merged", merged);
+    for (; n < node->n_attrs; n++)
+        attrs[n] = node->attrs[n];
     attrs[n++] = (struct attn_attr)MATCH_INT("channels", channels);
     attrs[n++] = (struct attn_attr)MATCH_INT("plain", plain);
     attrs[n++] = (struct attn_attr)MATCH_INT(
-        "winograd", !plain && pays_winograd(l, node, in[1], group));
+        "winograd",
+        !plain && pays_winograd(l, node, in[1], attn_match_int(node, "group", 1)));
     if (plain)
         in[0] = plain_source(l, node);
     else

@@ -120,11 +120,6 @@ attn_status attn_layout_insert(struct layout *l, struct attn_node *node,
 /* Whether BlockedConv takes these groups of channels (blocked_groups.c). */
 bool attn_blocked_groups(const attnrun_tensor *w, int64_t group, int64_t channels,
                          bool *by_itself);
-/* So many groups become one that BlockedConv takes: 1 where it takes them as they are, 0 where it
- * takes them in no way. And their weights, in the place of `weights`, a constant. */
-int64_t attn_blocked_merged(const attnrun_tensor *w, int64_t group, int64_t channels);
-attn_status attn_blocked_merge(struct attn_graph *graph, int32_t *weights, int64_t group,
-                               int64_t merged);
 bool attn_blocked_pool(const struct attn_node *node);
 
 /* Members whose channels are last: what a node can be, and the node that replaces it and

@@ -32,6 +32,7 @@ static bool is_vector(const struct attn_graph *graph, const struct attn_node *no
 
 static bool can_conv(const struct layout *l, const struct attn_node *node)
 {
+    bool by_itself;
     const struct attn_graph *graph = l->graph;
     if (!attn_blocked_is_conv(node) || !layout_is_map(l, node->in[0]) ||
         !layout_is_map(l, node->out[0]) || !attn_match_is_stored(graph, node->in[1]) ||
@@ -42,8 +43,8 @@ static bool can_conv(const struct layout *l, const struct attn_node *node)
         return false;
     if (node->pub.n_in > 3 && node->in[3] >= 0 && !layout_is_map(l, node->in[3]))
         return false;
-    return attn_blocked_merged(w, attn_match_int(node, "group", 1),
-                               layout_channels(l, node->in[0])) > 0;
+    return attn_blocked_groups(w, attn_match_int(node, "group", 1),
+                               layout_channels(l, node->in[0]), &by_itself);
 }
 
 static bool is_elementwise(const struct attn_node *node)

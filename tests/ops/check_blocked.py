@@ -55,7 +55,7 @@ class Network(blocked_networks.Maps):
             between(0, 4)], self.sizes[x][0])
 
     def grouped(self, x):
-        group = [2, 3, 4, 8][between(0, 3)]  # narrow groups are merged, where their number allows
+        group = [2, 3, 4, 8][between(0, 3)]
         x = self.conv(x, group * [16, 32, 5, 64, 4, 8, 24][between(0, 6)], (1, 1))
         return self.conv(x, group * [16, 48, 7, 64, 4, 8, 24][between(0, 6)], (3, 3), group)
 

@@ -89,10 +89,10 @@ def inverted():
 
 
 def grouped():
-    """Groups of whole blocks, and narrow ones that are merged, between dense ones."""
+    """Groups of whole blocks, between dense ones."""
     n = Network(5, between(12, 20), between(12, 20))
     x = n.activation(n.conv("x", 96, 3))
-    x = n.activation(n.conv(x, 96, 3, group=(2, 3, 6, 12)[between(0, 3)], stride=between(1, 2)))
+    x = n.activation(n.conv(x, 96, 3, group=(2, 3, 6)[between(0, 2)], stride=between(1, 2)))
     return n, n.conv(x, 33, 1)
 
 
