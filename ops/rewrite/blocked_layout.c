@@ -54,10 +54,9 @@ static int32_t first_of(struct layout *l, int32_t node)
 
 /* Whether tiles of 2 x 2 outputs are faster: a group has many channels, and there are enough
  * tiles for reading the weights, which are 16 / 9 times as many. */
-static bool pays_winograd(const struct layout *l, const struct attn_node *node,
-                          int32_t weights, int64_t group)
+static bool pays_winograd(const struct layout *l, const struct attn_node *node)
 {
-    const attnrun_tensor *w = &l->graph->values[weights].data;
+    const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
     const attnrun_type *y = layout_type(l, node->out[0]);
     const struct attn_kernels *kernels = attn_model_kernels(l->graph->model);
     const int64_t min = kernels->dots_bf16 ? MIN_OF_WORDS : MIN_WINOGRAD;
@@ -70,16 +69,16 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node,
         tiles *= (double)of_axis;
         pixels *= (double)n;
     }
-    return w->dims[2] == 3 && w->dims[3] == 3 && w->dims[0] / group >= min &&
-           w->dims[1] >= min && attn_match_all(node, "strides", 1) &&
-           attn_match_all(node, "dilations", 1) &&
+    return w->dims[2] == 3 && w->dims[3] == 3 &&
+           w->dims[0] / attn_match_int(node, "group", 1) >= min && w->dims[1] >= min &&
+           attn_match_all(node, "strides", 1) && attn_match_all(node, "dilations", 1) &&
            tiles >= (w->dtype == ATTNRUN_F32 ? MIN_TILES : MIN_HALF_TILES) &&
            pixels > 3.0 * tiles;
 }
 
 /* The gain of a convolution in nanoseconds, measured on AVX-512; it is smallest for
- * products with long sums. */
-static double conv_gain(const struct layout *l, const struct attn_node *node)
+ * products with long sums. tiles: it has those of Winograd. */
+static double conv_gain(const struct layout *l, const struct attn_node *node, bool tiles)
 {
     if (l->member[node->pub.index] == MEMBER_PRODUCT)
         return elements_of(l, node->out[0]) * 0.1;
@@ -89,7 +88,6 @@ static double conv_gain(const struct layout *l, const struct attn_node *node)
     const double products = (double)(w->dims[1] * w->dims[2] * w->dims[3]) * outputs;
     if (l->member[node->pub.index] == MEMBER_QCONV)
         return products * 0.01 + outputs * 2.0; /* and of what is between them */
-    const bool tiles = pays_winograd(l, node, weights, attn_match_int(node, "group", 1));
     return products * (tiles ? 0.006 : 0.0015) + outputs * 0.2;
 }
 
@@ -133,11 +131,10 @@ static void enter_member(struct layout *l, struct attn_node *node)
         l->gain[first_of(l, n)] += border(l, node->out[0]);
     if (!conv)
         return;
-    const bool alone =
-        l->member[n] == MEMBER_CONV &&
-        pays_winograd(l, node, node->in[1], attn_match_int(node, "group", 1));
-    l->convs[first_of(l, n)] += alone ? MIN_CONVS : 1;
-    l->gain[first_of(l, n)] += conv_gain(l, node);
+    const bool tiles =
+        l->member[n] == MEMBER_CONV && !reads_plain(l, node) && pays_winograd(l, node);
+    l->convs[first_of(l, n)] += tiles ? MIN_CONVS : 1;
+    l->gain[first_of(l, n)] += conv_gain(l, node, tiles);
 }
 
 /* Whether a node that is not a member reads a member's result. */
@@ -241,14 +238,12 @@ static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t o
     struct attn_attr attrs[BLOCKED_MAX_ATTRS];
     int32_t n = 0, in[5] = { -1, node->in[1], -1, -1, -1 }, n_in = node->pub.n_in;
     const bool plain = reads_plain(l, node) && l->blocked[node->in[0]] < 0;
-    const int64_t channels = layout_channels(l, node->in[0]);
     for (; n < node->n_attrs; n++)
         attrs[n] = node->attrs[n];
-    attrs[n++] = (struct attn_attr)MATCH_INT("channels", channels);
+    attrs[n++] = (struct attn_attr)MATCH_INT("channels", layout_channels(l, node->in[0]));
     attrs[n++] = (struct attn_attr)MATCH_INT("plain", plain);
-    attrs[n++] = (struct attn_attr)MATCH_INT(
-        "winograd",
-        !plain && pays_winograd(l, node, in[1], attn_match_int(node, "group", 1)));
+    attrs[n++] =
+        (struct attn_attr)MATCH_INT("winograd", !plain && pays_winograd(l, node));
     if (plain)
         in[0] = plain_source(l, node);
     else

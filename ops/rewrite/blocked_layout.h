@@ -117,7 +117,7 @@ attn_status attn_layout_insert(struct layout *l, struct attn_node *node,
                                const char *op_type, int32_t n_in, const int32_t *in,
                                int32_t out, int32_t n_attrs,
                                const struct attn_attr *attrs);
-/* Whether BlockedConv takes these groups of channels (blocked_groups.c). */
+/* Whether BlockedConv takes these groups of channels. */
 bool attn_blocked_groups(const attnrun_tensor *w, int64_t group, int64_t channels,
                          bool *by_itself);
 bool attn_blocked_pool(const struct attn_node *node);

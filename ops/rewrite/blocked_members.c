@@ -19,6 +19,20 @@ bool attn_blocked_is_conv(const struct attn_node *node)
     return node_is(node, "Conv") || node_is_of(node, "attnrun.fused", "FusedConv");
 }
 
+bool attn_blocked_groups(const attnrun_tensor *w, int64_t group, int64_t channels,
+                         bool *by_itself)
+{
+    const int64_t rows = w->dims[0];
+    for (int i = 0; i < 4; i++)
+        if (w->dims[i] < 1)
+            return false;
+    if (group < 1 || w->dims[1] * group != channels)
+        return false;
+    *by_itself = group > 1 && group == channels && group == rows;
+    return group == 1 || *by_itself ||
+           (w->dims[1] % ATTN_BLOCK == 0 && rows / group % ATTN_BLOCK == 0);
+}
+
 /* A constant vector of f32, or none. */
 static bool is_vector(const struct attn_graph *graph, const struct attn_node *node,
                       int32_t in)
@@ -36,7 +50,7 @@ static bool can_conv(const struct layout *l, const struct attn_node *node)
     const struct attn_graph *graph = l->graph;
     if (!attn_blocked_is_conv(node) || !layout_is_map(l, node->in[0]) ||
         !layout_is_map(l, node->out[0]) || !attn_match_is_stored(graph, node->in[1]) ||
-        node->n_attrs > BLOCKED_MAX_ATTRS - 4)
+        node->n_attrs > BLOCKED_MAX_ATTRS - 3)
         return false;
     const attnrun_tensor *w = &graph->values[node->in[1]].data;
     if (w->rank != 4 || !is_vector(graph, node, 2) || !is_vector(graph, node, 4))

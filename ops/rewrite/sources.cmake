@@ -10,7 +10,6 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/blocked_layout.c
   ops/rewrite/blocked_members.c
   ops/rewrite/blocked_quantized.c
-  ops/rewrite/blocked_groups.c
   ops/rewrite/blocked_resize.c
   ops/rewrite/fuse_blocked_separable.c
   ops/rewrite/blocked_spread.c

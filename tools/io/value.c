@@ -205,13 +205,9 @@ LOAD(double)
 double value_get(const attnrun_tensor *tensor, int64_t k)
 {
     const struct small_float *f = small_float(tensor->dtype);
-    if (f != NULL) {
-        uint16_t half;
-        if (f->bits < 16)
-            return small_decode(f, code_get(tensor->data, f->bits, k));
-        memcpy(&half, (const uint8_t *)tensor->data + 2 * k, 2);
-        return small_decode(f, half);
-    }
+    if (f != NULL)
+        return small_decode(f, f->bits < 16 ? code_get(tensor->data, f->bits, k)
+                                            : load_uint16_t(tensor->data, k));
     switch (tensor->dtype) {
     case ATTNRUN_F32:
         return (double)load_float(tensor->data, k);
@@ -280,25 +276,17 @@ int64_t value_step(const attnrun_tensor *tensor, int64_t k)
 {
     const struct small_float *f = small_float(tensor->dtype);
     if (tensor->dtype == ATTNRUN_F32) {
-        int32_t bits;
-        memcpy(&bits, (const float *)tensor->data + k, sizeof bits);
+        const int32_t bits = load_int32_t(tensor->data, k);
         return bits < 0 ? -(int64_t)(bits & INT32_MAX) : bits;
     }
     if (tensor->dtype == ATTNRUN_F64) {
-        int64_t bits;
-        memcpy(&bits, (const double *)tensor->data + k, sizeof bits);
+        const int64_t bits = load_int64_t(tensor->data, k);
         return bits < 0 ? -(bits & INT64_MAX) : bits;
     }
     if (f == NULL)
         return ((const uint8_t *)tensor->data)[k];
-    uint32_t code;
-    if (f->bits == 16) {
-        uint16_t half;
-        memcpy(&half, (const uint8_t *)tensor->data + 2 * k, 2);
-        code = half;
-    } else {
-        code = code_get(tensor->data, f->bits, k);
-    }
+    const uint32_t code = f->bits < 16 ? code_get(tensor->data, f->bits, k)
+                                       : load_uint16_t(tensor->data, k);
     uint32_t sign = UINT32_C(1) << (f->bits - 1);
     return (code & sign) != 0 ? -(int32_t)(code & (sign - 1)) : (int32_t)code;
 }
