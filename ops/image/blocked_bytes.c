@@ -75,7 +75,7 @@ static attn_status blocked_bytes_infer(attnrun_step *step)
         TRY(attn_blocked_byte_rows_plan(step, plan));
     } else {
         TRY(attn_blocked_dense_plan(step, plan));
-        plan->sums_at = ceil_div(plan->scratch_bytes, 64) * 64;
+        plan->sums_at = round_up(plan->scratch_bytes, 64);
         plan->scratch_bytes = plan->sums_at + plan->block_h * plan->block_w * 4;
     }
     attn_blocked_conv_tasks(step, plan);

@@ -298,7 +298,7 @@ void attn_blocked_conv_tasks(attnrun_step *step, struct blocked_plan *plan)
 {
     plan->kept_at = 0;
     if (plan->scratch_bytes > 0 && !plan->shape.by_itself) {
-        plan->kept_at = ceil_div(plan->scratch_bytes, 64) * 64;
+        plan->kept_at = round_up(plan->scratch_bytes, 64);
         plan->scratch_bytes = plan->kept_at + (int64_t)sizeof(int64_t);
     }
     step->scratch_bytes = plan->scratch_bytes;

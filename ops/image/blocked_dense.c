@@ -118,7 +118,7 @@ static void cut_columns(struct blocked_plan *p, int64_t tasks)
     const int64_t panel = 2 * ATTN_BLOCK;
     const int64_t strips = p->shape.batch * p->shape.groups * p->h_blocks * p->w_blocks;
     const int64_t n = ceil_div(tasks, max64(strips, 1));
-    p->block_columns = ceil_div(ceil_div(p->columns, n), panel) * panel;
+    p->block_columns = round_up(ceil_div(p->columns, n), panel);
     p->column_blocks = ceil_div(p->columns, p->block_columns);
 }
 

@@ -88,8 +88,7 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
     p->block_w = ceil_div(tiles, p->w_blocks);
     p->w_blocks = ceil_div(tiles, p->block_w);
     int64_t n = ceil_div(TASKS, max64(p->w_blocks * maps, 1));
-    p->block_columns =
-        ceil_div(ceil_div(p->columns, n), 2 * ATTN_BLOCK) * (2 * ATTN_BLOCK);
+    p->block_columns = round_up(ceil_div(p->columns, n), 2 * ATTN_BLOCK);
     p->column_blocks = ceil_div(p->columns, p->block_columns);
     fits = fits && ck_mul(p->w_blocks, maps, &p->n_tasks) &&
            ck_mul(p->n_tasks, p->column_blocks, &p->n_tasks) &&

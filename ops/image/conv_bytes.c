@@ -11,8 +11,6 @@
 enum { MAX_ROWS = 128, PIXELS = 256, PANEL = ATTN_GEMM_NR_MAX, COLUMN_BYTES = 1 << 18 };
 enum { MIN_ROWS = 64, ENOUGH_TASKS = 8, LINE_BYTES = 64 };
 
-static int64_t whole(int64_t n, int64_t block) { return ceil_div(n, block) * block; }
-
 static bool is_direct(const struct window *w)
 {
     for (int a = 0; a < WINDOW_AXES; a++)
@@ -27,14 +25,14 @@ static bool place_scratch(struct conv_bytes *c)
 {
     const int64_t rows = min64(c->block_rows, MAX_ROWS), pixels = c->block_pixels;
     int64_t columns;
-    if (!ck_mul(whole(c->shape.k, 4), pixels, &columns) || columns > INT64_MAX / 4)
+    if (!ck_mul(round_up(c->shape.k, 4), pixels, &columns) || columns > INT64_MAX / 4)
         return false;
-    c->columns_at = whole((int64_t)attn_gemm_i8_scratch((size_t)rows, (size_t)pixels) * 4,
-                          LINE_BYTES);
+    c->columns_at = round_up(
+        (int64_t)attn_gemm_i8_scratch((size_t)rows, (size_t)pixels) * 4, LINE_BYTES);
     c->panels_at = c->columns_at + columns;
     c->column_sums_at = c->panels_at + columns;
     c->zeros_at = c->column_sums_at + pixels * 4;
-    c->sums_at = whole(c->zeros_at + (rows + pixels) * 4, LINE_BYTES);
+    c->sums_at = round_up(c->zeros_at + (rows + pixels) * 4, LINE_BYTES);
     c->scratch_bytes = c->sums_at + (c->summed ? (rows + 1) * pixels * 4 : 0);
     return true;
 }
@@ -49,15 +47,15 @@ attn_status attn_conv_bytes_plan(attnrun_step *step, int phase, bool summed,
         op_tasks(step, phase, 0, 0);
         return ATTNRUN_OK;
     }
-    c->block_pixels = min64(whole(s->pixels, PANEL), PIXELS);
+    c->block_pixels = min64(round_up(s->pixels, PANEL), PIXELS);
     while (c->block_pixels > PANEL && s->k > COLUMN_BYTES / c->block_pixels)
-        c->block_pixels = whole(c->block_pixels / 2, PANEL);
+        c->block_pixels = round_up(c->block_pixels / 2, PANEL);
     c->pixel_blocks = ceil_div(s->pixels, c->block_pixels);
     c->block_rows = s->rows;
     const double tiles = (double)s->batch * (double)s->groups * (double)c->pixel_blocks;
     while (c->block_rows > MIN_ROWS &&
            tiles * (double)ceil_div(s->rows, c->block_rows) < ENOUGH_TASKS)
-        c->block_rows = whole(c->block_rows / 2, 8);
+        c->block_rows = round_up(c->block_rows / 2, 8);
     c->row_blocks = ceil_div(s->rows, c->block_rows);
     if (!place_scratch(c) || !ck_mul(s->batch, s->groups, &c->n_tasks) ||
         !ck_mul(c->n_tasks, c->row_blocks, &c->n_tasks) ||
@@ -147,7 +145,7 @@ static void pack_columns(const attnrun_step *step, const struct conv_bytes *c,
 {
     const struct conv_shape *s = &c->shape;
     const bool in_place = c->direct && n % PANEL == 0;
-    const int64_t wide = whole(n, PANEL);
+    const int64_t wide = round_up(n, PANEL);
     uint8_t *columns = scratch + c->columns_at;
     for (int64_t k = 0; !in_place && k < s->k; k++) {
         struct tap tap;

@@ -229,7 +229,7 @@ attn_status attn_mixture_tasks(attnrun_step *step, int64_t product_bytes)
         !ck_mul(s->tiles, s->down.blocks, &down))
         return op_fail_scratch(step);
     s->products_at = 4 * (MIXTURE_ROWS * (s->hidden + MIXTURE_COLUMNS) + MIXTURE_COLUMNS);
-    s->products_at = ceil_div(s->products_at, 64) * 64;
+    s->products_at = round_up(s->products_at, 64);
     step->scratch_bytes = s->products_at + product_bytes;
     if (step->scratch_bytes < attn_mixture_route_bytes(s->experts))
         step->scratch_bytes = attn_mixture_route_bytes(s->experts);
