@@ -66,14 +66,15 @@ def torch_attention(feed, causal):
     return lambda: lambda: attention(q, k, v, is_causal=causal)
 
 
-def torch_bert(folder, feed):
+def torch_encoder(folder, feed):
+    """BERT or ViT, as the folder's config.json says, without the pooling that no file has."""
     import torch
-    from transformers import BertModel
+    from transformers import AutoModel
 
     feed = {name: torch.from_numpy(value) for name, value in feed.items()}
 
     def load():
-        model = BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
+        model = AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
         return lambda: model(**feed)
 
     return load
@@ -119,7 +120,7 @@ def torch_engine(model, folder, feed, threads, _precision):
 
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
-        load = (torch_gpt2 if "gpt2" in name else torch_bert)(folder, feed)
+        load = (torch_gpt2 if "gpt2" in name else torch_encoder)(folder, feed)
 
     def load_for_inference():
         run = load()
