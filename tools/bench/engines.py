@@ -178,7 +178,9 @@ class Attnrun:
                 "first_ms": over(median, "first_ms"), "min_ms": over(min, "min_ms"),
                 "median_ms": over(median, "median_ms"),
                 "rss": over(max, "above_base_rss_bytes"),
-                "runs_rss": over(max, "runs_rss_bytes"), "isa": self.found[0]["isa"],
+                "runs_rss": over(max, "runs_rss_bytes"),
+                "runs_mapped": max(f.get("runs_mapped_rss_bytes", 0) for f in self.found),
+                "isa": self.found[0]["isa"],
                 "weights": self.found[0]["weights_bytes"],
                 "arena": self.found[0]["arena_bytes"], "bound": self.bound()}
 

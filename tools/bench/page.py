@@ -58,10 +58,13 @@ class Results:
 
     def extra_mib(self, case, threads, row):
         """Memory of runs, a thread: of attention alone beside the outputs, of a network beyond
-        what the arena needs at least, which only attnrun tells."""
+        what the arena needs at least and the mapped file's weights that a run reads, which only
+        attnrun tells."""
         needed = case.output_bytes or row.get("bound")
         if not needed:
             return math.nan
+        if not case.output_bytes:
+            needed += row["runs_mapped"]
         return max(0, row["runs_rss"] - needed) / MIB / threads
 
 
@@ -294,8 +297,9 @@ once. `first`: the first run. `min` and `median`: of the runs after that, over a
 the engines take turns. `RSS`, in MiB: the peak above what the process held before
 loading, with the engine in memory and without the inputs; the same for all. `extra`, in
 MiB a thread: what the runs of attention alone took beside their output; what the runs of a
-network added to the loaded model beyond the least that its arena needs, of which the memory
-that loading gave back may hide a part. `of peak`: the
+network added to the loaded model beyond the least that its arena needs and beyond the mapped
+pages of the file and of the library that they read; the memory that loading gave back may hide
+a part of it. `of peak`: the
 FLOPs of the matrix products, by shape (causal: half), over the minimum, as a share of the
 peak of these threads in the type that attnrun multiplies. `of read`: bytes of weights and
 caches over the minimum, as a share of the read bandwidth. `ratio`: this engine's minimum

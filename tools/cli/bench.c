@@ -15,15 +15,17 @@ struct resident {
     int64_t base;       /* of the process, before the model is opened */
     int64_t above_base; /* the peak of loading and running above that */
     int64_t runs;       /* what the runs added to the loaded model */
+    int64_t mapped;     /* of these, pages of files: code, and weights that no pack has */
     int64_t peak;       /* of the process, inputs and all */
 };
 
 static void resident_end(struct resident *resident, const struct job *job,
                          int64_t ready_bytes, int64_t ready_peak_bytes)
 {
-    int64_t peak = cli_peak_rss_bytes();
+    const int64_t peak = cli_peak_rss_bytes(), mapped = cli_mapped_rss_bytes();
     int64_t loading = job->load_peak_rss_bytes - resident->base;
     resident->runs = peak > ready_bytes ? peak - ready_bytes : 0;
+    resident->mapped = mapped > resident->mapped ? mapped - resident->mapped : 0;
     int64_t running = job->loaded_rss_bytes - resident->base + resident->runs;
     resident->above_base = loading > running ? loading : running;
     resident->peak = peak > ready_peak_bytes ? peak : ready_peak_bytes;
@@ -108,6 +110,7 @@ static void print_json(const struct job *job, const attnrun_runtime_info *runtim
     json_int(&json, "loaded_rss_bytes", job->loaded_rss_bytes);
     json_int(&json, "above_base_rss_bytes", resident->above_base);
     json_int(&json, "runs_rss_bytes", resident->runs);
+    json_int(&json, "runs_mapped_rss_bytes", resident->mapped);
     json_int(&json, "peak_rss_bytes", resident->peak);
     json_text(&json, "isa", runtime->isa);
     json_text(&json, "blas", runtime->blas);
@@ -206,6 +209,7 @@ static attnrun_status bench(struct job *job, struct cli *cli, struct beside *bes
     struct resident resident = { .base = cli_rss_bytes() };
     TRY(job_open(job, cli, cli->paths.v[0]));
     int64_t ready = cli_rss_bytes(), ready_peak = cli_peak_rss_bytes();
+    resident.mapped = cli_mapped_rss_bytes();
     cli_reset_peak_rss();
     TRY(time_runs(job));
     TRY_LIB(attnrun_runtime_query(cli->runtime, &runtime));

@@ -176,6 +176,7 @@ double cli_now_ms(void);
 int cli_numbers_by_size(const void *a, const void *b);
 int64_t cli_peak_rss_bytes(void);
 int64_t cli_rss_bytes(void);
+int64_t cli_mapped_rss_bytes(void); /* the part of it that shows files */
 void cli_reset_peak_rss(void); /* the peak counts from now on, where the system can */
 
 /* ---- report.c ---- */

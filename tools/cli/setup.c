@@ -211,6 +211,8 @@ int64_t cli_peak_rss_bytes(void) { return status_bytes("VmHWM:"); }
 
 int64_t cli_rss_bytes(void) { return status_bytes("VmRSS:"); }
 
+int64_t cli_mapped_rss_bytes(void) { return status_bytes("RssFile:"); }
+
 void cli_reset_peak_rss(void)
 {
     FILE *refs = fopen("/proc/self/clear_refs", "w");
