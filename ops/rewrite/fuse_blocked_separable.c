@@ -15,7 +15,7 @@
 
 enum { MAX_ATTRS = 16, S = 4, MAX_IN = 11 };
 enum {
-    LARGE_BYTES = 1 << 19, /* of a map: it leaves L2 before it is read */
+    LARGE_BYTES = 9 << 16, /* of a map: it leaves L2 before it is read */
     LINE_BYTES = 3 << 18   /* of the lines that one line of the result sees: they fit */
 };
 
