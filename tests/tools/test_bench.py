@@ -283,7 +283,8 @@ class AttentionPage(unittest.TestCase):
                    "torch": {"min_ms": 60.0, "runs_rss": 4 << 20}}
         growth = {case: [(4096, 10.0, 1 << 20), (16384, 45.0, 1 << 20)],
                   dense: [(4096, 10.0, 1 << 20), (16384, 160.0, 1 << 20)]}
-        text = report.write("2026-11-20", 200.0, [(case, 4096, figures)], growth, ["No disk."])
+        text = report.write("2026-11-20", "a CPU", 200.0, [(case, 4096, figures)], growth,
+                            ["No disk."])
         self.assertIn("| 1.60× | 6.00× | 2.0 | 3.0 | 4.0 |", text)
         self.assertIn("| Longformer ±256 | 4.50 | 1.00 |", text)
         self.assertIn("| dense | 16.00 | 1.00 |", text)
@@ -295,7 +296,7 @@ class AttentionPage(unittest.TestCase):
         self.assertNotIn("| dense", wanted)
         self.assertIn("- No disk.", text)
         self.assertNotIn("bf16", text)
-        text = report.write("2026-11-20", 200.0, [], {}, [], [("dense", 4096, 30.0, 16.0)])
+        text = report.write("2026-11-20", "a CPU", 200.0, [], {}, [], [("dense", 4096, 30.0, 16.0)])
         self.assertIn("| dense | 4096 | 30.00 | 16.00 | 1.88× |", text)
 
     def test_curves(self):

@@ -3,7 +3,8 @@ a page of its own in the work folder."""
 import datetime
 import math
 import os
-import platform
+
+import written
 
 MIB = 2**20
 NOISY = 0.05  # of the CPUs, taken by other processes: such rows are marked
@@ -318,17 +319,6 @@ weights or caches. Convolutions with Winograd's tiles multiply less than is coun
 """
 
 
-def cpu_name():
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as info:
-            for line in info:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor()
-
-
 def machine_text(results):
     b = results.best
     peaks = "; ".join(f"{name} {b[one]:.0f} {'GOP/s' if name == 'int8' else 'GFLOP/s'} by one "
@@ -352,7 +342,7 @@ def write(results):
     isa = next(iter(results.rows.values()))["attnrun"]["isa"]
     command = "bash tools/bench/run.sh" + (" --quick" if results.quick else "")
     lines = ["# Benchmarks", "", f"Written by `{command}`; do not edit.", "",
-             f"{datetime.date.today()}, {cpu_name()}, {os.cpu_count()} CPUs, ISA {isa}; "
+             f"{datetime.date.today()}, {written.cpu()}, {os.cpu_count()} CPUs, ISA {isa}; "
              f"{', '.join(results.versions)}. All engines multiply fp32, except that attnrun and "
              "OpenVINO multiply bf16 in rows with bf16. With auto both may round more.", "",
              machine_text(results), "",

@@ -37,6 +37,7 @@ def write_rows(path, name, sentence, head, rows):
 
 
 def cpu():
+    """The name of the processor."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
     return names[0] if names else platform.machine()

@@ -4,12 +4,14 @@ A panel is a dict: title, curves {name: [(x, y)]} (all panels draw a name in one
 x_name, log (both axes in powers; else both linear, y from 0), and unit (a function that
 writes a value of y). Names stand at the ends of the lines.
 """
+import datetime
 import math
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 import chart  # noqa: E402
+import written  # noqa: E402
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 330, 58, 24, 62, 46
 LABEL = 15  # pixels between names
@@ -105,13 +107,16 @@ def legend(numbers, width):
 
 
 def draw(title, panels):
+    """The SVG; its last line names this machine and the day."""
     numbers, width = names_of(panels), WIDTH * len(panels)
-    parts = [chart.words(12, 20, title, css="title"), *legend(numbers, width)]
+    parts = [chart.words(12, 20, title, css="title"), *legend(numbers, width),
+             chart.words(12, HEIGHT + 22, f"{written.cpu()}, {datetime.date.today()}",
+                         css="faint")]
     for k, panel in enumerate(panels):
         axes = Axes(panel)
         inner = [chart.words(LEFT, TOP - 6, panel["title"], css="faint"), *grid(axes, panel),
                  *curves(axes, panel, numbers)]
         parts += [f'<g transform="translate({k * WIDTH} 8)">', *inner, "</g>"]
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} '
-                      f'{HEIGHT + 8}" width="{width}" height="{HEIGHT + 8}" role="img">',
+                      f'{HEIGHT + 30}" width="{width}" height="{HEIGHT + 30}" role="img">',
                       style(), *parts, "</svg>"]) + "\n"

@@ -4,6 +4,7 @@ with 256 channels), and the cases below, which only the gallery needs. One threa
 in turns with the dense attention that it stands beside, minima. Memory: what the plan needs
 beside inputs, weights and the result; exact.
 """
+import datetime
 import json
 import subprocess
 import sys
@@ -14,9 +15,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench" / "attention"))
+BENCH = Path(__file__).resolve().parents[1] / "bench"
+sys.path[:0] = [str(BENCH / "attention"), str(BENCH)]
 import cases  # noqa: E402
 import vision  # noqa: E402
+import written  # noqa: E402
 from cases import DIM, HEADS, WIDTH, Case, qkv  # noqa: E402
 
 TOKENS, SIDE, QUERIES, HIDDEN = 4096, 64, 64, 256
@@ -160,10 +163,7 @@ def memory_bytes(attnrun, folder):
 def machine(attnrun):
     isa = json.loads(subprocess.run([attnrun, "doctor", "--json"], capture_output=True,
                                     text=True, check=True).stdout)["isa"]
-    names = [line.partition(":")[2].strip() for line in
-             Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-             if line.startswith("model name")]
-    return f"{names[0] if names else 'unknown processor'}, {isa}, one thread"
+    return f"{written.cpu()}, {isa}, one thread, {datetime.date.today()}"
 
 
 def together(attnrun, names, rounds):

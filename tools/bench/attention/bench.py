@@ -29,6 +29,7 @@ import draw  # noqa: E402
 import engines  # noqa: E402
 import report  # noqa: E402
 import vision  # noqa: E402
+import written  # noqa: E402
 
 
 RUNS_OF_A_MAP = 20  # a round; most take less than a millisecond
@@ -245,8 +246,8 @@ def write_page(args):
     grown = {cases.find(name): points for name, points in growth.get("growth", {}).items()}
     os.makedirs(args.out, exist_ok=True)
     notes = [note for part in (table, growth, bf16) for note in part.get("notes", [])]
-    page = report.write(datetime.date.today(), table.get("peak", 1), rows, grown, notes,
-                        bf16.get("rows", []))
+    page = report.write(datetime.date.today(), written.cpu(), table.get("peak", 1), rows,
+                        grown, notes, bf16.get("rows", []))
     Path(args.out, "ATTENTION.md").write_text(page, encoding="utf-8")
     Path(args.work, "targets.md").write_text(report.targets(rows, grown), encoding="utf-8")
     families = {case.name: cases.family_of(case) for case in grown}

@@ -5,12 +5,13 @@ HEAD = """\
 
 Written by `tools/bench/attention/bench.py`; do not edit.
 
-Measured on {date} with 8 heads of 64, one sample, one thread and fp32. The peak of the machine is
-{peak:.0f} GFLOP/s. `export` is the ONNX export of the upstream code in ONNX Runtime, and `torch`
-is the upstream code itself. The projections of the upstream code are the identity. Times are
-minima in ms. The engines run alternately; slow engines get fewer repetitions. The memory of
-attnrun is its arena. The memory of the others is what their runs add to the process. `of peak`
-counts 4 · 64 FLOPs for each head and each visible pair of a query and a key.
+Measured on {date} on {machine} with 8 heads of 64, one sample, one thread and
+fp32. The peak of the machine is {peak:.0f} GFLOP/s. `export` is the ONNX export of the upstream
+code in ONNX Runtime, and `torch` is the upstream code itself. The projections of the upstream
+code are the identity. Times are minima in ms. The engines run alternately; slow engines get fewer
+repetitions. The memory of attnrun is its arena. The memory of the others is what their runs add
+to the process. `of peak` counts 4 · 64 FLOPs for each head and each visible pair of a query and a
+key.
 
 ![time over tokens](attention-time.svg)
 
@@ -128,9 +129,10 @@ def targets(rows, growth):
     return "\n".join(lines) + "\n"
 
 
-def write(date, peak, rows, growth, notes, bf16=()):
+def write(date, machine, peak, rows, growth, notes, bf16=()):
     tokens, maps = ([row for row in rows if row[0].vision == is_map] for is_map in (False, True))
-    lines = [HEAD.format(date=date, peak=peak), *table(tokens, peak), "", *growth_lines(growth)]
+    lines = [HEAD.format(date=date, machine=machine, peak=peak), *table(tokens, peak), "",
+             *growth_lines(growth)]
     if maps:
         lines += ["", *vision_table(maps, peak)]
     if bf16:
