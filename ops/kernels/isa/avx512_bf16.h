@@ -7,9 +7,12 @@
 #define v_pair_bf16 v_pair_bf16
 static ALWAYS_INLINE v_u32 v_pair_bf16(v_f32 x, v_f32 y)
 {
-    const __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)x));
-    const __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)y));
-    return (v_u32)_mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+    /* Half i of x and half i of y, of which the first is in lane 16 + i. */
+    const v_u32 halves = { 0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005,
+                           0x160006, 0x170007, 0x180008, 0x190009, 0x1a000a, 0x1b000b,
+                           0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f };
+    const __m512bh both = _mm512_cvtne2ps_pbh((__m512)y, (__m512)x);
+    return (v_u32)_mm512_permutexvar_epi16((__m512i)halves, (__m512i)both);
 }
 static ALWAYS_INLINE v_u32 v_join_bf16(v_f32 x, v_f32 y)
 {
