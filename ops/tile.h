@@ -155,6 +155,14 @@ static inline bool op_slot(int64_t *at, int64_t *end, int64_t n, int64_t size)
            ck_align(*end, OP_SLOT_ALIGN, end);
 }
 
+/* The same of rows of n elements of `size` bytes. */
+static inline bool op_slot_rows(int64_t *at, int64_t *end, int64_t rows, int64_t n,
+                                int64_t size)
+{
+    int64_t count;
+    return ck_mul(rows, n, &count) && op_slot(at, end, count, size);
+}
+
 static inline void *op_slot_at(void *memory, int64_t at) { return (char *)memory + at; }
 static inline float *op_slot_floats(void *memory, int64_t at)
 {

@@ -1,5 +1,8 @@
-/* context_api.c - the calls on contexts: each has the context to itself while it works,
- * and one that succeeds leaves the error of an earlier call as it was. */
+/* context_api.c - the calls on contexts.
+ *
+ * In: the arguments of a caller. Out: what context.c and its neighbours answer. Each call has the
+ * context to itself while it works, and is refused with E_USAGE while another one does; a call
+ * that succeeds leaves the error of an earlier call as it was. */
 #include "context.h"
 
 /* A call under way. */

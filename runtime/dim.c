@@ -1,6 +1,9 @@
-/* dim.c - arithmetic of dimensions. Sums and products are carried out on polynomials of
- * symbols, so that (S+1)*B is S*B + B and (4*S*B)/B is 4*S; what is no polynomial becomes
- * a derived symbol. */
+/* dim.c - arithmetic of dimensions; see dim.h.
+ *
+ * In: dimensions, constants or expressions. Out: their sum, product, quotient or extremum. Sums
+ * and products are carried out on polynomials of symbols, so that (S+1)*B is S*B + B and
+ * (4*S*B)/B is 4*S. What is no polynomial becomes a derived symbol, and a constant that overflows
+ * becomes INVALID. Cost: products of the numbers of terms, at most DIM_MAX_TERMS each. */
 #include "dim.h"
 
 #include <string.h>

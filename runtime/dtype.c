@@ -87,11 +87,11 @@ static uint32_t encode(uint32_t magnitude, int mantissa_bits, int bias)
         return shift_round((uint32_t)(exponent + bias) << 23 | fraction, shift);
     shift += min - exponent;
     if (exponent == -127 || shift > 25)
-        return 0; /* below half of the least subnormal */
+        return 0; /* below half of the smallest subnormal */
     return shift_round(fraction | 0x800000, shift);
 }
 
-/* The value of sign-less `code`; 2^-149 is below every format's least value. */
+/* The value of sign-less `code`; 2^-149 is below the smallest value of every format. */
 static float decode(uint32_t code, int mantissa_bits, int bias)
 {
     uint32_t fraction = code & ((UINT32_C(1) << mantissa_bits) - 1);
@@ -192,7 +192,7 @@ uint8_t attn_f32_to_f8e8m0(float value, enum attn_round round, bool saturate)
         return 0xff;
     if (magnitude == 0x7f800000)
         return (uint8_t)(saturate ? largest : 0xff);
-    if (code == 0) { /* the least value, 2^-127, is subnormal in f32 */
+    if (code == 0) { /* the smallest value, 2^-127, is subnormal in f32 */
         if (fraction < 0x400000)
             return saturate ? 0 : 0xff;
         fraction = (fraction & 0x3fffff) << 1;

@@ -78,7 +78,7 @@ static bool find_group(const char *root, const char *controller, char *path, siz
 /* Reads a limit in directory `dir`; false where there is none. */
 typedef bool read_limit_fn(const char *dir, double *limit);
 
-/* The least limit on the way from the process's group to the mount point. */
+/* The smallest limit on the way from the process's group to the mount point. */
 static double min_limit(const char *root, const char *mount, const char *controller,
                         read_limit_fn *read_limit)
 {

@@ -15,7 +15,8 @@
 #include "poll.h"
 #include "promote.h"
 
-/* Between two polls of who waits for a lock: twice as long each time, up to the last. */
+/* How long a thread that waits for a lock sleeps between two polls: twice as long each time, up
+ * to the last of these. */
 enum { FIRST_LOCK_NS = 20000, LAST_LOCK_NS = 1000000 };
 
 struct attn_model_private {

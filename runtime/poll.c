@@ -1,4 +1,8 @@
-/* poll.c - reads the flag and the clock. */
+/* poll.c - reads the flag and the clock of a control; see poll.h.
+ *
+ * In: a control with the flag of the caller and a deadline. Out: E_CANCELLED or E_TIME once one
+ * of them says so, and then at each later poll. Cost: a load of the flag and a look at the clock,
+ * for each ATTN_POLL_BYTES of work. */
 #include "poll.h"
 
 #include <string.h>

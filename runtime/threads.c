@@ -372,7 +372,7 @@ struct attn_threads *attn_threads_create(struct attn_memory *memory, int32_t cou
     threads->bytes = bytes;
     threads->count = count;
     threads->workers = (struct worker *)(threads + 1);
-    /* More workers than CPUs: who spins keeps another one from working. */
+    /* With more workers than CPUs one that spins keeps another one from working. */
     threads->spin_ns = count <= attn_threads_available() ? SPIN_NS : 0;
     if (pool != NULL) {
         threads->external = true;

@@ -1,7 +1,7 @@
 /* binary_template.h - the loops of binary.def for one element type. for_each_dtype.h
  * describes the parameters. There is no include guard. */
 #if !T_IS_BOOL
-/* Integers: b is not 0, which binary.c has checked; T's least / -1 wraps. */
+/* Integers: b is not 0, which binary.c has checked; the smallest T / -1 wraps. */
 static inline T N(quotient)(T a, T b)
 {
 #if T_FLOAT

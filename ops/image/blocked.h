@@ -186,13 +186,13 @@ static inline int64_t attn_blocked_kept(const struct blocked_plan *plan,
 {
     if (plan->kept_at == 0 || !attn_work_resumes(work))
         return -1;
-    return *(const int64_t *)(const void *)((const char *)work->scratch + plan->kept_at);
+    return *(const int64_t *)op_slot_at(work->scratch, plan->kept_at);
 }
 static inline void attn_blocked_keep(const struct blocked_plan *plan,
                                      const attnrun_work *work, int64_t strip)
 {
     if (plan->kept_at > 0)
-        *(int64_t *)(void *)((char *)work->scratch + plan->kept_at) = strip;
+        *(int64_t *)op_slot_at(work->scratch, plan->kept_at) = strip;
 }
 
 /* The grid of the pixels of a part, where tiles read them. */

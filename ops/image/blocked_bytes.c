@@ -145,7 +145,7 @@ static attn_status run_dense(const attnrun_step *step, const attnrun_work *work,
     c->rows = p->weight_rows;
     c->y_block = s->w.out[1] * s->w.out[2] * ATTN_BLOCK;
     c->ones = packed.ones;
-    c->x_sums = (uint32_t *)(void *)((char *)work->scratch + p->sums_at);
+    c->x_sums = op_slot_at(work->scratch, p->sums_at);
     for (int64_t task = work->begin; task < work->end; task++) {
         const int64_t strip = task / p->column_blocks;
         const int64_t first = task % p->column_blocks * p->block_columns;

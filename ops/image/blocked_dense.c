@@ -478,7 +478,7 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
                         : NULL,
         };
         const struct near place = {
-            .sums = (float *)(void *)((char *)work->scratch + p->sums_at),
+            .sums = op_slot_floats(work->scratch, p->sums_at),
             .y = o->y + part.image * all / ATTN_BLOCK * y_block,
             .column = column,
             .pixel = part.h * s->w.out[2] + part.w,

@@ -334,7 +334,7 @@ static const float *find_own(const struct separable *s, void *scratch)
     const int64_t n = blocked_count(p->own) * taps;
     if (!attn_stored_narrow(p->dtype))
         return s->own.w;
-    float *w = (float *)(void *)((char *)scratch + p->w_at);
+    float *w = op_slot_floats(scratch, p->w_at);
     attn_stored_to_floats(s->step->kernels, p->dtype, w, s->own.w, n);
     for (int64_t i = 0; s->own.scale != NULL && i < n; i++)
         w[i] *= s->own.scale[i / taps * ATTN_BLOCK + i % ATTN_BLOCK];
@@ -353,7 +353,7 @@ static void set_up(struct separable *s, const attnrun_step *step,
     s->project_taps = s->expand_taps + blocked_count(p->channels);
     s->pixels = (const int32_t *)(const void *)(s->project_taps + blocked_count(p->own));
     s->mid = work->scratch;
-    s->sums = (float *)(void *)((char *)work->scratch + p->own_at);
+    s->sums = op_slot_floats(work->scratch, p->own_at);
     if (p->expands)
         s->expand = operands_of(step, E, p->own, p->channels, &packed);
     s->own = operands_of(step, W, p->own, p->w.kernel[1] * p->w.kernel[2], &packed);
@@ -542,7 +542,7 @@ static attn_status separable_run(const attnrun_step *step, const attnrun_work *w
         prepare(p, work->shared);
         return ATTNRUN_OK;
     }
-    int64_t *kept = (int64_t *)(void *)((char *)work->scratch + p->kept_at);
+    int64_t *kept = op_slot_at(work->scratch, p->kept_at);
     int64_t last = attn_work_resumes(work) ? *kept : -1;
     set_up(&s, step, work);
     for (int64_t task = work->begin; task < work->end; task++) {

@@ -157,7 +157,7 @@ const float *attn_conv_weights(const attnrun_step *step, const attnrun_work *wor
     *stride = k;
     if (!plan->converts)
         return (const float *)o->w + row * k + from;
-    float *const room = (float *)(void *)((char *)work->scratch + plan->room_at);
+    float *const room = op_slot_floats(work->scratch, plan->room_at);
     for (int64_t r = 0; r < rows; r++) {
         float *to = room + r * n;
         const float scale = o->scale != NULL ? o->scale[row + r] : 1.0f;

@@ -1,16 +1,13 @@
 /* dft.c - DFT and STFT.
  *
- * DFT   input  f32 or f64 [..., n, ..., 1 or 2] (real, or real and imaginary) along
- *       `axis`,
- *              cut or filled with zeros to dft_length (n by default)
+ * DFT   input  f32 or f64 [..., n, ..., 1 or 2], real, or real and imaginary; n is the dim
+ *              of `axis`, which is cut or filled with zeros to dft_length (n by default)
  *       output [..., m, ..., 2]: m = dft_length, with onesided dft_length / 2 + 1.
  *              inverse divides by dft_length; inverse and onesided takes the first half
- *              of a
- *              conjugate-even spectrum to [..., dft_length, ..., 1], where dft_length is
- *              2 (n - 1) by default
- * STFT  signal [B, n, 1 or 2], in frames of frame_length (that of the window by default)
- *       every
- *              frame_step, times the window
+ *              of a conjugate-even spectrum to [..., dft_length, ..., 1], where dft_length
+ *              is 2 (n - 1) by default
+ * STFT  signal [B, n, 1 or 2], cut into frames of frame_length (that of the window by
+ *              default), frame_step apart, and multiplied by the window
  *       output [B, frames, bins, 2]; onesided by default
  *
  * Phase 0 makes the tables of the transform. In phase 1 a task is one line or frame, in

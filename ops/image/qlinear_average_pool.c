@@ -1,9 +1,8 @@
 /* qlinear_average_pool.c - com.microsoft QLinearAveragePool: AveragePool of the real
  * numbers (q - zero) * scale, which are quantized again, with halves to even.
  *
- * X  u8 or i8 [N, C, spatial 1 to 3], or with channels_last [N, spatial, C];  Y of its
- *    type
- *    and layout, see sliding_window.c
+ * X  u8 or i8 [N, C, spatial 1 to 3], or with channels_last [N, spatial, C]
+ * Y  of the type and layout of X; sliding_window.c has its sizes
  *
  * Scales and zero points are one number each; a zero point is 0 by default. Padding is
  * the real number 0. With count_include_pad every window has all elements of the kernel,

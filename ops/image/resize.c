@@ -220,9 +220,8 @@ static bool place_table(int64_t *offset, int64_t *used, int64_t out, int64_t tap
                         int64_t bytes)
 {
     int64_t n;
-    *offset = *used;
     return ck_mul(out, taps, &n) && n <= ATTN_MAX_ELEMENTS &&
-           ck_add(*used, n * bytes, used) && ck_align(*used, 64, used);
+           op_slot(offset, used, n, bytes);
 }
 
 static attn_status plan_axis(attnrun_step *step, struct resize_axis *axis, int a)

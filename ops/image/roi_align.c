@@ -7,8 +7,7 @@
  *                0 their number follows from the size of the bin
  * MaxRoiPool     rois [n_rois, 5] (image, x1, y1, x2, y2), rounded; a bin is the largest
  *                pixel, and an empty one is 0
- * coordinate_transformation_mode   half_pixel shifts rois by half a pixel; before opset
- *                                  16
+ * coordinate_transformation_mode   half_pixel shifts rois by half a pixel; before opset 16
  *                it is output_half_pixel, with regions at least one pixel wide
  *
  * A task is one plane of Y. Cost: 4 reads of X for each sample of RoiAlign; one

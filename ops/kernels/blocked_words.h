@@ -7,9 +7,9 @@
  * the pixels of a tile, a number that ATTN_EACH_ROW accepts; WORDS_BESIDE, the elements of x
  * from a pixel to the one beside it, and WORDS_BYTES, their bytes; and for that struct
  *   words_first(d, column)       the numbers that sums begin with
- *   words_add(sum, weight, word) of a struct wide by promote(words), and a word of each
- *   lane
- *   words_put(d, sums, at, n, nv)
+ *   words_add(sum, weight, word) sum + the products of a word of a pixel and those of the
+ *                                weights; `weight` is a struct wide that promote() made
+ *   words_put(d, sums, at, n, nv)  what becomes of the sums of n pixels and nv vectors
  *   panel_done(d, at, n, width)  as in blocked_panels.h
  * Out: run_all(d). */
 #ifndef ATTN_BLOCKED_WORDS_H

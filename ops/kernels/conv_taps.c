@@ -1,6 +1,10 @@
-/* conv_taps.c - depthwise convolution of one row. Every tap reads the (padded,
- * de-interleaved) source at an offset of its own, so this one loop serves any kernel,
- * stride and dilation. Cost: 2 taps FLOPs an element. */
+/* conv_taps.c - depthwise convolution of one row.
+ *
+ *   y[i] = bias + sum over taps t of w[t] x[offsets[t] + i],  i < n
+ *
+ * Every tap reads the (padded, de-interleaved) source at an offset of its own, so this one loop
+ * serves any kernel, stride and dilation. x may be read one vector past n. Cost: 2 taps FLOPs an
+ * element. */
 #include "isa.h"
 
 static inline __attribute__((always_inline)) void taps(v_f32 *sum, int vecs,

@@ -1,10 +1,11 @@
-/* convert_f32.c - converts n floats to and from 16-bit floats and quantized bytes. 16-bit
- * results are rounded to nearest even; NaN stays NaN. y must not overlap x.
+/* convert_f32.c - converts n floats to and from 16-bit floats and quantized bytes. 16-bit results
+ * are rounded to nearest even; NaN stays NaN. y must not overlap x.
  *
  *   quantize    y = clamp(round(x / scale), low - zero, high - zero) + zero, halves to
  *               even, NaN as low; low and high within a byte, signed or not
  *   dequantize  y = (x - zero) * scale; u4: two numbers a byte, the first in its low half
- */
+ *
+ * Cost: one read and one write. */
 #include "isa.h"
 
 /* The bits of a float of at most 16 bits' range; no branch, so that it vectorises. */

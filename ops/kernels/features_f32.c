@@ -1,6 +1,7 @@
-/* features_f32.c - attention by features: maps of queries and keys with the sums that
- * belong to them, and the steps for rows between two products. Each row is read and
- * written once, and the sums are taken in the same pass. */
+/* features_f32.c - attention by features: maps of queries and keys with the sums that belong to
+ * them, and the steps for rows between two products. features.def says what goes into each kernel
+ * and what comes out; struct attn_features is in kernel_types.h. Each row is read and written
+ * once, and the sums are taken in the same pass. Cost: one map of each element. */
 #include "vtrig.h"
 
 /* ---- maps ---- */

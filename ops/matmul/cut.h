@@ -1,10 +1,11 @@
 /* cut.h - how products are cut into tasks: rectangles of C, by their shapes alone.
  *
- *   a block of rows   columns 0   columns 1   …       tasks in this order, then the next
- *                     block
- *   part 0            task 0      task 2              of rows, then the next product of a
- *                     batch
+ *   a block of rows   columns 0   columns 1   …
+ *   part 0            task 0      task 2
  *   part 1            task 1      task 3
+ *
+ * The tasks of a block of rows come in this order, then those of the next block of rows, then
+ * those of the next product of a batch.
  *
  * If a range of tasks has all parts of some columns, all their rows are one product, and
  * columns side by side are one product, too. Only the ends of a range are as small as a

@@ -1,6 +1,7 @@
 /* nbits.c - layout, packing and products of weights of 2, 4 or 8 bits. nbits.h has the
  * interface. */
 #include "nbits.h"
+#include "../tile.h"
 
 enum {
     KC = ATTN_GEMM_KC,
@@ -18,15 +19,6 @@ enum {
     ROUND_PHASE = 1 << 14,  /* numbers of A that are worth a phase that rounds them */
     ROUND_NUMBERS = 1 << 13 /* of A in a task of it, about */
 };
-
-/* Appends `count` parts of `bytes` bytes. */
-static bool nbits_append(int64_t *at, int64_t *end, int64_t count, int64_t bytes)
-{
-    int64_t size;
-    *at = *end;
-    return ck_mul(count, bytes, &size) && ck_add(*end, size, end) &&
-           ck_align(*end, 64, end);
-}
 
 bool attn_nbits_rounds(const attnrun_step *step, int64_t rows, int64_t accuracy_level)
 {
@@ -64,14 +56,14 @@ bool attn_nbits_layout(const struct attn_kernels *kernels, struct attn_nbits_lay
                            : (int64_t)kernels->nbits_round(NULL, NULL, 0, 1, &shape);
     if (!ck_mul(l->panels, l->width, &columns) || !ck_mul(columns, l->blocks, &scales))
         return false;
-    return nbits_append(&q_at, &l->bytes, columns, ceil_div(l->k, per) * 4) &&
-           nbits_append(&l->scale_at, &l->bytes, scales, 4) &&
-           nbits_append(&l->zero_at, &l->bytes, scales,
-                        l->zeros == NBITS_ZERO_U8    ? 1
-                        : l->zeros == NBITS_ZERO_F32 ? 4
-                                                     : 0) &&
-           nbits_append(&l->group_at, &l->bytes, l->by_group ? l->k : 0, 4) &&
-           nbits_append(&l->table_at, &l->bytes, l->by_table ? 16 : 0, 4);
+    return op_slot(&q_at, &l->bytes, columns, ceil_div(l->k, per) * 4) &&
+           op_slot(&l->scale_at, &l->bytes, scales, 4) &&
+           op_slot(&l->zero_at, &l->bytes, scales,
+                   l->zeros == NBITS_ZERO_U8    ? 1
+                   : l->zeros == NBITS_ZERO_F32 ? 4
+                                                : 0) &&
+           op_slot(&l->group_at, &l->bytes, l->by_group ? l->k : 0, 4) &&
+           op_slot(&l->table_at, &l->bytes, l->by_table ? 16 : 0, 4);
 }
 
 struct attn_nbits attn_nbits_at(const struct attn_nbits_layout *l, const void *packed,

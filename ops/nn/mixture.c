@@ -190,25 +190,15 @@ static int64_t task_cost(const struct mixture_matrix *m, int64_t rows)
     return op_ns(cost);
 }
 
-/* Appends `count` numbers of 4 bytes. */
-static bool mixture_append(int64_t *at, int64_t *end, int64_t count, int64_t each)
-{
-    int64_t bytes;
-    *at = *end;
-    return ck_mul(count, each, &count) && ck_mul(count, 4, &bytes) &&
-           ck_add(*end, bytes, end) && ck_align(*end, 64, end);
-}
-
 static bool mixture_lay_out(struct mixture_state *s, int64_t *bytes)
 {
-    return mixture_append(&s->expert_at, bytes, s->routes, 1) &&
-           mixture_append(&s->weight_at, bytes, s->routes, 1) &&
-           mixture_append(&s->place_at, bytes, s->routes, 1) &&
-           mixture_append(&s->token_at, bytes, s->routes, 1) &&
-           mixture_append(&s->tiles_at, bytes, s->tiles,
-                          sizeof(struct mixture_tile) / 4) &&
-           mixture_append(&s->inner_at, bytes, s->routes, s->inter) &&
-           mixture_append(&s->outer_at, bytes, s->routes, s->hidden);
+    return op_slot(&s->expert_at, bytes, s->routes, sizeof(int32_t)) &&
+           op_slot(&s->weight_at, bytes, s->routes, sizeof(float)) &&
+           op_slot(&s->place_at, bytes, s->routes, sizeof(int32_t)) &&
+           op_slot(&s->token_at, bytes, s->routes, sizeof(int32_t)) &&
+           op_slot(&s->tiles_at, bytes, s->tiles, sizeof(struct mixture_tile)) &&
+           op_slot_rows(&s->inner_at, bytes, s->routes, s->inter, sizeof(float)) &&
+           op_slot_rows(&s->outer_at, bytes, s->routes, s->hidden, sizeof(float));
 }
 
 attn_status attn_mixture_tasks(attnrun_step *step, int64_t product_bytes)
@@ -247,11 +237,6 @@ attn_status attn_mixture_tasks(attnrun_step *step, int64_t product_bytes)
 
 /* ---- the phases ---- */
 
-static void *part(const attnrun_work *work, int64_t at)
-{
-    return (uint8_t *)work->shared + at;
-}
-
 static attn_status route(const attnrun_step *step, const attnrun_work *work,
                          const struct mixture_kind *kind, int64_t task)
 {
@@ -261,7 +246,8 @@ static attn_status route(const attnrun_step *step, const attnrun_work *work,
     attn_mixture_route(step->args, s, kind->normalized, step->x[1].data, mix,
                        task * MIXTURE_TOKENS,
                        min64(s->tokens, (task + 1) * MIXTURE_TOKENS),
-                       part(work, s->expert_at), part(work, s->weight_at), work->scratch);
+                       op_slot_at(work->shared, s->expert_at),
+                       op_slot_at(work->shared, s->weight_at), work->scratch);
     return ATTNRUN_OK;
 }
 
@@ -270,11 +256,13 @@ static attn_status sort(const attnrun_step *step, const attnrun_work *work,
                         float min_weight)
 {
     const struct mixture_state *s = step->state;
-    const int32_t *expert = part(work, s->expert_at);
-    const float *weight = part(work, s->weight_at);
-    int32_t *place = part(work, s->place_at), *token = part(work, s->token_at);
+    const int32_t *expert = op_slot_at(work->shared, s->expert_at);
+    const float *weight = op_slot_at(work->shared, s->weight_at);
+    int32_t *place = op_slot_at(work->shared, s->place_at),
+            *token = op_slot_at(work->shared, s->token_at);
     int32_t *next = work->scratch, n = 0;
-    struct mixture_tile *tile = part(work, s->tiles_at), *end = tile + s->tiles;
+    struct mixture_tile *tile = op_slot_at(work->shared, s->tiles_at),
+                        *end = tile + s->tiles;
     memset(next, 0, (size_t)s->experts * sizeof *next);
     for (int64_t r = 0; r < s->routes; r++) {
         next[expert[r]] += weight[r] > min_weight;
@@ -355,16 +343,18 @@ static attn_status up(const attnrun_step *step, const attnrun_work *work,
                       const struct mixture_kind *kind, int64_t task)
 {
     const struct mixture_state *s = step->state;
-    const struct mixture_tile *tile = (struct mixture_tile *)part(work, s->tiles_at);
+    const struct mixture_tile *tile =
+        (struct mixture_tile *)op_slot_at(work->shared, s->tiles_at);
     const int64_t column = task % s->up[0].blocks * s->up[0].columns;
     const int64_t n = min64(s->up[0].columns, s->inter - column);
-    const int32_t *token = part(work, s->token_at);
+    const int32_t *token = op_slot_at(work->shared, s->token_at);
     const float *x = step->x[0].data;
     float *rows = work->scratch, *factors = rows + MIXTURE_ROWS * s->hidden;
     float *room = factors + MIXTURE_ROWS * MIXTURE_COLUMNS;
     const void *made = NULL; /* of `rows` */
     tile += task / s->up[0].blocks;
-    float *inner = (float *)part(work, s->inner_at) + tile->first * s->inter + column;
+    float *inner =
+        op_slot_floats(work->shared, s->inner_at) + tile->first * s->inter + column;
     for (int32_t i = 0; i < tile->rows; i++)
         memcpy(rows + i * s->hidden, x + token[tile->first + i] * s->hidden,
                (size_t)s->hidden * sizeof *x);
@@ -398,14 +388,15 @@ static attn_status down(const attnrun_step *step, const attnrun_work *work,
 {
     const struct mixture_state *s = step->state;
     const struct mixture_matrix *m = &s->down;
-    const struct mixture_tile *tile = (struct mixture_tile *)part(work, s->tiles_at);
+    const struct mixture_tile *tile =
+        (struct mixture_tile *)op_slot_at(work->shared, s->tiles_at);
     const int64_t column = task % m->blocks * m->columns;
     tile += task / m->blocks;
     struct mixture_product product = {
         .matrix = m,
-        .a = (float *)part(work, s->inner_at) + tile->first * s->inter,
+        .a = op_slot_floats(work->shared, s->inner_at) + tile->first * s->inter,
         .bias = bias_of(step, m, tile->expert, column, 0, NULL),
-        .c = (float *)part(work, s->outer_at) + tile->first * s->hidden + column,
+        .c = op_slot_floats(work->shared, s->outer_at) + tile->first * s->hidden + column,
         .scratch = (uint8_t *)work->scratch + s->products_at,
         .expert = tile->expert,
         .m = tile->rows,
@@ -421,9 +412,10 @@ static void add_up(const attnrun_step *step, const attnrun_work *work, int64_t t
 {
     const struct mixture_state *s = step->state;
     const struct attn_kernels *k = step->kernels;
-    const int32_t *place = (int32_t *)part(work, s->place_at) + token * s->k;
-    const float *weight = (float *)part(work, s->weight_at) + token * s->k;
-    const float *outer = part(work, s->outer_at);
+    const int32_t *place =
+        (int32_t *)op_slot_at(work->shared, s->place_at) + token * s->k;
+    const float *weight = op_slot_floats(work->shared, s->weight_at) + token * s->k;
+    const float *outer = op_slot_at(work->shared, s->outer_at);
     float *y = (float *)step->y[0].data + token * s->hidden, *product = work->scratch;
     const size_t n = (size_t)s->hidden;
     if (attn_poll_work(8 * s->hidden * s->k) != ATTNRUN_OK)

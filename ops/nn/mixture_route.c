@@ -19,7 +19,7 @@ struct choice {
 
 int64_t attn_mixture_route_bytes(int64_t experts) { return 5 * experts + 64; }
 
-/* The greatest of those left; among equals the last, or with `first` the first one. */
+/* The largest of those left; among equals the last, or with `first` the first one. */
 static int64_t greatest(const struct choice *c, bool first)
 {
     int64_t best = -1;

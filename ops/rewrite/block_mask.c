@@ -389,7 +389,7 @@ static int hidden_at(const struct block_mask_reader *r,
 /* ---- patterns ---- */
 
 struct block_mask_match {
-    int64_t first, last; /* least and greatest key - query that is seen */
+    int64_t first, last; /* smallest and largest key - query that is seen */
     bool all;            /* nothing that there is is hidden */
 };
 

@@ -4,12 +4,10 @@
  *
  *   QLinearConv                    BlockedQLinearConv; of up to 4 channels in blocks of 4
  *   QLinearAdd                     part of the convolution whose result only it reads,
- *                                  else the
- *                                  same node
+ *                                  else the same node
  *   QLinearMul                     the same node, or BlockedGate
  *   QLinearSigmoid, -LeakyRelu,    ByteTable, or part of the convolution whose result no
- *                                  other
- *   QLinearMul of x and such of x  node reads
+ *   QLinearMul of x and such of x  other node reads
  *   QLinearConcat of whole blocks  the same node
  *   QLinearGlobalAveragePool       BlockedMean
  *   MaxPool                        BlockedPool

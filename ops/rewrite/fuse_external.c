@@ -1,8 +1,7 @@
 /* fuse_external.c - attention of tokens to learned slots becomes ExternalAttention of
  * domain attnrun, which makes the logits a tile at a time:
  *
- *   L = mk x       A = Softmax(L over tokens)       Y = mv (A / (epsilon + sum over
- *                  slots)) + bv
+ *   L = mk x,   A = Softmax(L over tokens),   Y = mv (A / (epsilon + sum over slots A)) + bv
  *
  * mk and mv are constants: of MatMul, for x (batch, tokens, channels), or of Conv of size
  * 1, for x (batch, channels, tokens). Both may have been maps of rank 4 before, tokens

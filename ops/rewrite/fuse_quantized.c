@@ -3,8 +3,7 @@
  * quantizers mean it:
  *
  *   Conv                     QLinearConv; a Relu before QuantizeLinear is dropped if the
- *                            lowest
- *                            byte stands for 0, since bytes end there anyway
+ *                            lowest byte stands for 0, since bytes end there anyway
  *   MatMul, Gemm             QLinearMatMul, QGemm (alpha and beta 1)
  *   Add, Mul, Where, Concat  QLinearAdd, QLinearMul, QLinearWhere, QLinearConcat
  *   AveragePool, GlobalAveragePool, Softmax, Sigmoid, LeakyRelu   QLinear…

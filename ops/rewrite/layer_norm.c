@@ -1,9 +1,8 @@
 /* layer_norm.c - the decomposed normalizations of exporters over the last axis become one
  * node:
  *
- *   d = x - mean x;  d / sqrt(mean d^2 + epsilon) [* scale] [+ bias]  ->
- *                    LayerNormalization
- *   x * (1 / sqrt(mean x^2 + epsilon)) [* scale]                      -> RMSNormalization
+ *   d / sqrt(mean d^2 + epsilon) [* scale] [+ bias], d = x - mean x  ->  LayerNormalization
+ *   x * (1 / sqrt(mean x^2 + epsilon)) [* scale]                     ->  RMSNormalization
  */
 #include "../../runtime/poll.h"
 #include "match.h"

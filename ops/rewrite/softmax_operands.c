@@ -1,5 +1,5 @@
 /* softmax_operands.c - brings the nodes around a softmax over keys into the form that
- * fuse_attention.c recognises. It runs before that pass, and block_attention.c runs before it.
+ * fuse_attention.c recognises. It runs before that pass, and fuse_block_attention.c before it.
  *
  *   before                      after
  *   Softmax(S - max S)          Softmax(S), which subtracts the max itself

@@ -386,7 +386,7 @@ static attn_status run_tiles(const struct cbam_part *part, int64_t begin, int64_
 static attn_status run_images(struct cbam_part *part, int64_t begin, int64_t end)
 {
     const struct cbam_state *s = part->s;
-    part->z = (float *)((char *)part->work->scratch + s->spatial_scratch);
+    part->z = op_slot_floats(part->work->scratch, s->spatial_scratch);
     part->u = part->z + s->pools.n * s->map.stored;
     part->images = 1;
     for (part->image = begin; part->image < end; part->image++) {

@@ -27,7 +27,8 @@ struct base {
     int32_t threads;    /* of this run */
 };
 bool against_is_file(const struct cli *cli);
-/* On failure base_free() is still to be called. The other two are filled in by who measures. */
+/* On failure base_free() is still to be called. The caller that measures fills in the other
+ * two. */
 attnrun_status base_read(struct base *base, const struct cli *cli);
 void base_print(const struct base *base, const struct job *job);
 void base_json(const struct base *base, const struct job *job, struct json *json);

@@ -1,5 +1,8 @@
-/* check_file.c - attnrun check model.onnx --ref: one run against expected outputs in a
- * file or folder, with the inputs of -i and --inputs. */
+/* check_file.c - attnrun check model.onnx --ref: one run against expected outputs.
+ *
+ * In: a model, the inputs of -i and --inputs, and a file or a folder with the expected outputs.
+ * Out: a line for each output with its errors, or JSON; exit code 1 where one is beyond the
+ * tolerance. */
 
 #include "../io/file.h"
 #include "../io/npy.h"

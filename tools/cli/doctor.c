@@ -1,5 +1,7 @@
-/* doctor.c - attnrun doctor: what attnrun found on this machine: version, CPU, instruction
- * set, threads; with --bench also what it can do at best (measure.h). */
+/* doctor.c - attnrun doctor: what attnrun found on this machine.
+ *
+ * In: the machine and the environment. Out: version, CPU, instruction sets, threads and memory,
+ * as text or JSON; with --bench also what the machine can do at best (measure.h). */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,5 +1,8 @@
-/* given.c - inputs that the user gives: -i name=what, -i file.npz, --inputs folder,
- * --shape. */
+/* given.c - inputs that the user gives.
+ *
+ * In: -i NAME=WHAT (a file, inline values, ones, zeros, random), -i FILE.npz, --inputs FOLDER and
+ * --shape. Out: the tensors, checked against what the model declares; shapes of those to be made
+ * up. What names no input of the model, or an input twice, is refused. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* help.c - the help pages, made from the tables of commands and options; and the version.
- */
+ *
+ * In: a command, or none. Out: its usage, options and examples on standard output. */
 #include <ctype.h>
 #include <inttypes.h>
 

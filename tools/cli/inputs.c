@@ -1,4 +1,8 @@
-/* inputs.c - the inputs of a run: collected, made, bound to a context. */
+/* inputs.c - the inputs of a run.
+ *
+ * In: the options of the command line, and a model. Out: a tensor for each input of the model,
+ * given (given.c) or made up (make_up.c) with sizes of symbols.c and sizes.c; then bound to a
+ * context. */
 #include <stdlib.h>
 #include <string.h>
 

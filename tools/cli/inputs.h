@@ -96,7 +96,7 @@ void sizes_explain(const struct inputs *inputs);
 
 /* ---- explain.c ---- */
 /* Puts the error recorded last, of a plan (`run`: of a run) with these inputs, in the words of
- * the file and of who gave them. */
+ * the file and of the user who gave the inputs. */
 void explain_failure(const struct inputs *inputs, bool run);
 
 /* ---- trace.c: rows of the smallest table that the values of an input index; 0: none

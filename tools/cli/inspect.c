@@ -1,4 +1,7 @@
-/* inspect.c - attnrun inspect: what is in a model, and which of its nodes can run. */
+/* inspect.c - attnrun inspect: what is in a model, and which of its nodes can run.
+ *
+ * In: a model file. Out: struct inspect, which inspect_print.c or inspect_json.c shows. With
+ * --coverage operators that are missing are an error, E_UNSUPPORTED. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

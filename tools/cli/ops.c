@@ -1,4 +1,7 @@
-/* ops.c - attnrun ops: the operators that this build (and its plugins) can run. */
+/* ops.c - attnrun ops: the operators that this build (and its plugins) can run.
+ *
+ * In: a name or a domain, or neither. Out: a line for each operator; of a name its inputs,
+ * outputs, attributes, cost and source; as text or with --json. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

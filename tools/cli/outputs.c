@@ -1,4 +1,7 @@
-/* outputs.c - the outputs of a run: summaries on the screen, values, files. */
+/* outputs.c - the outputs of a run.
+ *
+ * In: a job that has run. Out: summaries on the screen (type, shape, range, digest), all values,
+ * their JSON, or files: npy, npz, JSON, or a folder. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

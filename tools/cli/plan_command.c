@@ -1,5 +1,7 @@
-/* plan_command.c - attnrun plan: the arena before any run, as a table, JSON, and a
- * drawing. */
+/* plan_command.c - attnrun plan: the arena before any run.
+ *
+ * In: a model and the sizes of its inputs. Out: the bytes of the arena, its blocks and the peak,
+ * as a table or JSON; with --svg a drawing; bounds of the speed-up by threads (speedup.c). */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

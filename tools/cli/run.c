@@ -1,4 +1,8 @@
-/* run.c - attnrun run, and attnrun model.onnx: one screen about the model and its run. */
+/* run.c - attnrun run, and attnrun model.onnx: one screen about the model and its run.
+ *
+ * In: a model and its inputs (files, or made up). Out: times, memory and summaries of the
+ * outputs; with -o files of the outputs, with --profile the time of each operator, with --trace a
+ * trace of events. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,4 +1,8 @@
-/* setup.c - runtime and model from the options, signals, clocks, resident memory. */
+/* setup.c - what every command begins with: the runtime, the model, and signals.
+ *
+ * In: the options of the command line. Out: a runtime with its plugins, the source of a model, an
+ * open model. SIGINT and SIGTERM cancel the run under way; a second one ends the process. The
+ * clock and the resident memory of the process are here, too. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,5 +1,8 @@
-/* symbols.c - symbolic dimensions of inputs: bound by --set and by given inputs, else
- * sized by what their names and places say. */
+/* symbols.c - the sizes of symbolic dimensions of inputs.
+ *
+ * In: the types of the inputs, --set, and the shapes of inputs that are given. Out: a size for
+ * each symbol. One that is neither set nor given gets the usual size of what its name says it is
+ * (batch, sequence, past, image …), or else of the place where it stands. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>

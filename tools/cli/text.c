@@ -1,4 +1,7 @@
-/* text.c - quantities as people read them: bytes, times and counts with their units. */
+/* text.c - quantities as people read them.
+ *
+ * In: bytes, counts, milliseconds, and what a model says of itself. Out: short texts with units,
+ * in one of eight buffers that are used in turn. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,6 +1,8 @@
-/* trace.c - which table do the values of an input index? Follows them through the
- * operators that only move or select values, to a Gather from a constant; so that made-up
- * token ids lie in the vocabulary. */
+/* trace.c - which table the values of an input index, so that made-up token ids lie in the
+ * vocabulary.
+ *
+ * In: the name of an input. Out: the smallest table that a Gather reads by it, its name and rows,
+ * also behind operators that only move or select values. Cost: a pass over the nodes. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,7 @@
-/* fail.c - the one error of the tools, and names made safe to print. */
+/* fail.c - the one error of the tools, and names made safe to print.
+ *
+ * In: a status, a sentence with its values, and perhaps a hint. Out: the status; the sentence is
+ * kept in tool_error until the command ends and prints it (tools/cli/report.c). */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,8 @@
-/* file.c - bytes from files, or from standard input, which is read to its end first. */
+/* file.c - bytes from files, or from standard input, which is read to its end first.
+ *
+ * In: a path from the user, "-" for standard input. Out: a file that can be read at any offset,
+ * and its size. What is no regular file is refused by its kind. Standard input is kept in memory,
+ * up to the limit 'stream_bytes'. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

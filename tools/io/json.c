@@ -1,4 +1,8 @@
-/* json.c - writes one JSON document to a stream. */
+/* json.c - writes one JSON document to a stream.
+ *
+ * In: keys, texts, numbers and brackets, in the order of the document. Out: JSON in UTF-8: bytes
+ * that are not UTF-8 become U+FFFD, numbers are the shortest that give the same value, and
+ * numbers that are not finite are null. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

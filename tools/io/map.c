@@ -1,4 +1,7 @@
-/* map.c - maps as the tools read and compare them; see map.h. */
+/* map.c - maps as the tools read and compare them; see map.h.
+ *
+ * In: two columns, keys and values. Out: the order of the keys, whether two maps have equal keys,
+ * and columns of narrower types where the model declares these. */
 #include "map.h"
 
 #include <ctype.h>

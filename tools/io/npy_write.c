@@ -1,4 +1,7 @@
-/* npy_write.c - writes NumPy's array files, version 1.0, row-major. */
+/* npy_write.c - writes NumPy's array files, version 1.0, row-major.
+ *
+ * In: a dense tensor. Out: a header and the elements. Types that NumPy lacks (bf16, f8, 4 and 2
+ * bits) become the next wider type that it has. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

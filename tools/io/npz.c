@@ -1,4 +1,7 @@
-/* npz.c - NumPy's archives: zip files of npy entries "key.npy". */
+/* npz.c - NumPy's archives: zip files of npy entries "key.npy".
+ *
+ * In: an open archive and a key, or a tensor. Out: the tensor of that entry, or one more entry.
+ * Entries are read by npy_read.c and zip_read.c, which trust nothing of the file. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

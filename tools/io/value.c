@@ -1,4 +1,8 @@
-/* value.c - elements of dense tensors as numbers, and tensors that the tools own. */
+/* value.c - elements of dense tensors as numbers, and tensors that the tools own.
+ *
+ * In: a tensor of any element type, and the index of an element. Out: the element as a double, an
+ * i64 or text, or the element written from one. Complex numbers have two parts; strings are not
+ * read here. */
 #include <sys/mman.h>
 #include <inttypes.h>
 #include <math.h>

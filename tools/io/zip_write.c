@@ -29,6 +29,20 @@ static uint8_t *put64(uint8_t *p, int64_t v)
 
 static uint32_t clip32(int64_t v) { return v > LIMIT32 ? UINT32_MAX : (uint32_t)v; }
 
+/* What the local header and the directory both say of an entry: flags, method, time, date, CRC,
+ * both sizes, and the length of the name. */
+static uint8_t *put_facts(uint8_t *p, const struct zip_entry *entry)
+{
+    p = put16(p, 0x800); /* names are UTF-8 */
+    p = put16(p, 0);     /* stored */
+    p = put16(p, 0);
+    p = put16(p, DOS_DATE_1980);
+    p = put32(p, entry->crc);
+    p = put32(p, clip32(entry->bytes));
+    p = put32(p, clip32(entry->bytes));
+    return put16(p, (uint32_t)strlen(entry->name));
+}
+
 attnrun_status zip_create(struct zip_writer *zip, const char *path)
 {
     memset(zip, 0, sizeof *zip);
@@ -43,14 +57,7 @@ static attnrun_status write_local(struct zip_writer *zip, const struct zip_entry
     size_t name = strlen(entry->name);
     p = put32(p, 0x04034b50);
     p = put16(p, large ? 45 : 20);
-    p = put16(p, 0x800); /* names are UTF-8 */
-    p = put16(p, 0);
-    p = put16(p, 0);
-    p = put16(p, DOS_DATE_1980);
-    p = put32(p, entry->crc);
-    p = put32(p, clip32(entry->bytes));
-    p = put32(p, clip32(entry->bytes));
-    p = put16(p, (uint32_t)name);
+    p = put_facts(p, entry);
     put16(p, large ? FIELD64_BYTES : 0);
     TRY(output_file_write(&zip->file, header, 30));
     TRY(output_file_write(&zip->file, entry->name, (int64_t)name));
@@ -115,14 +122,7 @@ static attnrun_status write_entry(struct zip_writer *zip, const struct zip_entry
     p = put32(p, 0x02014b50);
     p = put16(p, 45);
     p = put16(p, 45);
-    p = put16(p, 0x800);
-    p = put16(p, 0);
-    p = put16(p, 0);
-    p = put16(p, DOS_DATE_1980);
-    p = put32(p, entry->crc);
-    p = put32(p, clip32(entry->bytes));
-    p = put32(p, clip32(entry->bytes));
-    p = put16(p, (uint32_t)name);
+    p = put_facts(p, entry);
     p = put16(p, field_bytes);
     memset(p, 0, 10); /* comment, disk, attributes */
     p = put32(p + 10, clip32(entry->header_offset));

@@ -1,6 +1,7 @@
 /* feature_attention.c - computes sums of features times values, and what queries read of
  * them. feature_attention.h describes the operands and the cost. */
 #include "feature_attention.h"
+#include "../../tile.h"
 
 enum { CHUNK = ATTN_FEATURE_CHUNK, PANEL = ATTN_FEATURE_PANEL };
 
@@ -17,7 +18,7 @@ static struct attn_feature_sum sum_at(const struct attn_feature_plan *p, float *
 static float *shared_sum(const struct attn_feature_call *c, int64_t head, int64_t slice)
 {
     const struct attn_feature_plan *p = c->plan;
-    float *all = (float *)(void *)((char *)c->work->shared + p->shared_offset);
+    float *all = op_slot_floats(c->work->shared, p->shared_offset);
     return all + (head * p->slices + slice) * p->sum_floats;
 }
 

@@ -272,8 +272,7 @@ attn_status attn_global_rows_run(const struct attn_global_rows *g,
     };
     const int64_t few = attn_stream_bytes(FEW, g->width, g->width),
                   many = attn_stream_bytes(g->block, s->dim, s->v_dim);
-    t.gemm = (float *)(void *)((char *)work->scratch +
-                               ((max64(few, many) + 63) & ~INT64_C(63)));
+    t.gemm = op_slot_floats(work->scratch, round_up(max64(few, many), 64));
     t.x = t.gemm + g->gemm_floats;
     t.projected = t.x + SOME * round_up(g->width, 16);
     t.k = t.projected + SOME * round_up(max64(s->dim, s->v_dim), 16);

@@ -6,9 +6,8 @@
  *
  *   code   MASK_WORDS numbers an instruction: opcode, operand, operand, operand
  *   mask   MASK_CONSTANTS numbers: see enum attn_mask_fact
- *   axes   MASK_AXES numbers a leaf: its axis along blocks, batch, heads, queries, keys
- *          (-1:
- *          none)
+ *   axes   MASK_AXES numbers a leaf: its axis along blocks, batch, heads, queries and keys;
+ *          -1 where it has none
  *
  * An operand is a leaf (an input of the node, from 0 on) or the result of an earlier
  * instruction (its number continues behind the leaves). A number has the type of its
@@ -19,8 +18,7 @@
  *
  *   plan:  attn_mask_plan(), tables of attn_mask_table_bytes()
  *   run:   attn_mask_summarize() for each leaf, once; then
- *          attn_mask_look(): what is proved of a tile of pairs, without a look at each
- *          pair
+ *          attn_mask_look(): what is proved of all pairs of a tile at once
  *          attn_mask_rows(): a tile, element by element
  *
  * What attn_mask_look() returns holds for every pair of the tile. It follows lines (the

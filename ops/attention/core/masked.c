@@ -161,7 +161,7 @@ static attn_status look_at_edges(const attnrun_step *step, const struct attn_mas
                 double ignored = -HUGE_VAL;
                 const bool none =
                     look_at_row(&place, q, ranges[range][0], ranges[range][1],
-                                (char *)work->scratch + m->stream_bytes,
+                                op_slot_at(work->scratch, m->stream_bytes),
                                 range < 2 ? &edge->hidden : &ignored);
                 edge->seen = edge->seen && (range < 2 || none);
                 TRY(attn_poll_work(GROUP * m->program.n));
@@ -184,7 +184,7 @@ static attn_status summarize(const attnrun_step *step, const struct attn_masked 
                              const struct attn_masked_operands *o, int64_t task,
                              const attnrun_work *work)
 {
-    double *norms = (double *)(void *)((char *)work->shared + m->norms);
+    double *norms = op_slot_at(work->shared, m->norms);
     if (task < m->program.n_leaves)
         return attn_mask_summarize(&m->program, (int32_t)task, &o->leaves[task],
                                    work->shared);
@@ -194,9 +194,9 @@ static attn_status summarize(const attnrun_step *step, const struct attn_masked 
         return longest_key(step, m, o, task, &norms[task]);
     task -= keys;
     if (task < m->s.batch)
-        return look_at_edges(
-            step, m, o, task, work,
-            (struct masked_edge *)(void *)((char *)work->shared + m->edges) + task);
+        return look_at_edges(step, m, o, task, work,
+                             (struct masked_edge *)op_slot_at(work->shared, m->edges) +
+                                 task);
     return clear_rest(m, o);
 }
 
@@ -494,7 +494,7 @@ static attn_status masked_attend(const attnrun_step *step, const struct attn_mas
                                  const attnrun_work *work)
 {
     const struct attn_sdpa *s = &m->s;
-    const double *norms = (const double *)(void *)((char *)work->shared + m->norms);
+    const double *norms = op_slot_at(work->shared, m->norms);
     struct masked_walk t = { .m = m, .o = o };
     const int64_t head = task / m->blocks, query = task % m->blocks * m->block;
     const int64_t block = head / s->q_heads;
@@ -505,15 +505,15 @@ static attn_status masked_attend(const attnrun_step *step, const struct attn_mas
     t.tokens = tokens_of(m, o, t.place.b);
     t.keys = m->ragged > 0 ? t.tokens.last : s->kv_len;
     if (m->ragged > 0)
-        t.edge = (const struct masked_edge *)(void *)((char *)work->shared + m->edges) +
-                 t.place.b;
+        t.edge =
+            (const struct masked_edge *)op_slot_at(work->shared, m->edges) + t.place.b;
     t.query = max64(query, t.tokens.first / GROUP * GROUP);
     t.absent = max64(0, t.tokens.first - t.query);
     const int64_t n = min64(query + m->block, t.tokens.last) - t.query,
                   there = n - t.absent;
     if (there <= 0)
         return ATTNRUN_OK;
-    t.memory = (char *)work->scratch + m->stream_bytes;
+    t.memory = op_slot_at(work->scratch, m->stream_bytes);
     attn_stream_begin(&t.stream, step->kernels, m->block, s->head_dim, s->v_dim,
                       work->scratch);
     attn_stream_reset(&t.stream, n);

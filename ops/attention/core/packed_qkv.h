@@ -4,8 +4,7 @@
  * attn_packed_qkv.
  *
  *   infer:  attn_packed_qkv_infer(), then where step->concrete attn_gemm_plan() of
- *           `gemm`,
- *           the tasks of its own phases, and attn_packed_qkv_tasks()
+ *           `gemm`, the tasks of its own phases, and attn_packed_qkv_tasks()
  *   run:    the product into the shared memory, rows of `width` floats (query, key,
  *           value); attn_packed_qkv_run() for the phases from `phase` on
  *

@@ -487,7 +487,7 @@ static void find_length(struct queries *t)
 static float *saved(const struct queries *t, int64_t block, const attnrun_work *work)
 {
     const struct attn_sdpa *s = t->s;
-    return (float *)(void *)((char *)work->shared + s->parts_at) +
+    return op_slot_floats(work->shared, s->parts_at) +
            (block * s->parts + t->part) * attn_stream_saved_floats(s->block, s->v_dim);
 }
 
@@ -515,7 +515,7 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     const int64_t n = min64(s->block, s->rows - t.row);
     t.wide = work->scratch;
     attn_stream_begin(&t.stream, kernels, s->block, s->head_dim, s->v_dim,
-                      (char *)work->scratch + s->promoted_bytes);
+                      op_slot_at(work->scratch, s->promoted_bytes));
     attn_stream_reset(&t.stream, n);
     if (sums) {
         for (; t.part < s->parts; t.part++)

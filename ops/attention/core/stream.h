@@ -17,20 +17,16 @@
  * These softmaxes over keys are computed elsewhere, each for a reason:
  *
  *   doubles.c            elements are f64, but the kernels of tiles are for f32; it takes
- *                        one
- *                        query at a time
+ *                        one query at a time
  *   luong_local.c        each query has a window of its own, so there is no tile of
- *                        queries;
- *                        the weights are an output
+ *                        queries; the weights are an output
  *   global_rows.c        few global tokens: scores are products with X, not with keys
- *                        (many
- *                        global tokens go through a stream)
+ *                        (many global tokens go through a stream)
  *   top_k_attention.c    the softmax follows a choice among all scores of a row
  *   softmax_pooling.c    there are no keys: the operator computes the scores of a tile of
  *                        tokens
  *   external_run.c       the softmax is over pixels for each slot, then a sum over slots:
- *                        no
- *                        row is finished before all pixels were read
+ *                        no row is finished before all pixels were read
  *   halo_tile.c          scores are keys x queries with terms of relative positions added
  *                        along both axes; one window fits one tile, so nothing is carried
  *                        on

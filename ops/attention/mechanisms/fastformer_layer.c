@@ -12,8 +12,7 @@
  * Wqa, Wka        (num_heads, A);  bqa, bka (num_heads);  all biases are optional
  * mask            (batch, n) or (batch, 1, n), optional
  *                 b8: tokens that are false are left out of both sums, which are zeros
- *                 where
- *                 no token is left;
+ *                 where no token is left;
  *                 f32: added to the logits unchanged, so a sample of -infinity is NaN
  *
  * The row is a formula: products with the weights, and FastformerAttention; with a mask

@@ -182,7 +182,7 @@ static void to_context(float *context, const double *sums, int64_t dim)
  * (batch, dim) contexts. */
 static double *shared_sums(const struct lama_state *s, const attnrun_work *work)
 {
-    return (double *)(void *)((char *)work->shared + s->pooling.shared_bytes);
+    return op_slot_at(work->shared, s->pooling.shared_bytes);
 }
 
 static float *shared_context(const struct lama_state *s, const attnrun_work *work,

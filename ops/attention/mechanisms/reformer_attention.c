@@ -213,15 +213,6 @@ static attn_status plan_rounds(const attnrun_step *step, struct reformer *s)
                : op_fail(step, ATTNRUN_E_LIMIT, "the number of chunks is over 2^31 - 2");
 }
 
-/* Reserves count * size bytes of shared memory. */
-static bool reformer_slots(attnrun_step *step, int64_t count, int64_t size, int64_t *at)
-{
-    int64_t bytes;
-    *at = step->shared_bytes;
-    return ck_mul(count, size, &bytes) && ck_add(bytes, *at, &bytes) &&
-           ck_align(bytes, 64, &step->shared_bytes);
-}
-
 static attn_status reformer_plan_memory(attnrun_step *step, struct reformer *s)
 {
     const int64_t index = (int64_t)sizeof(int32_t);
@@ -229,15 +220,16 @@ static attn_status reformer_plan_memory(attnrun_step *step, struct reformer *s)
                   chunks = attn_reformer_chunks_bytes(s);
     int64_t tokens, items;
     step->shared_bytes = 0;
-    bool fits = hash >= 0 && chunks >= 0 &&
-                ck_mul(s->by_head ? 1 : s->heads, s->sizes.q_len, &tokens) &&
-                ck_mul(tokens, s->hashes, &items) &&
-                reformer_slots(step, items, index, &s->order_at) &&
-                reformer_slots(step, tokens, (int64_t)sizeof(float), &s->norms_at) &&
-                reformer_slots(step, s->by_bucket ? items : 0, index, &s->group_at) &&
-                reformer_slots(step, s->deduplicate ? items : 0, index, &s->place_at) &&
-                reformer_slots(step, s->rounds > 1 ? tokens : 0,
-                               (int64_t)sizeof(struct reformer_sum), &s->sums_at);
+    bool fits =
+        hash >= 0 && chunks >= 0 &&
+        ck_mul(s->by_head ? 1 : s->heads, s->sizes.q_len, &tokens) &&
+        ck_mul(tokens, s->hashes, &items) &&
+        op_slot(&s->order_at, &step->shared_bytes, items, index) &&
+        op_slot(&s->norms_at, &step->shared_bytes, tokens, sizeof(float)) &&
+        op_slot(&s->group_at, &step->shared_bytes, s->by_bucket ? items : 0, index) &&
+        op_slot(&s->place_at, &step->shared_bytes, s->deduplicate ? items : 0, index) &&
+        op_slot(&s->sums_at, &step->shared_bytes, s->rounds > 1 ? tokens : 0,
+                sizeof(struct reformer_sum));
     if (!fits)
         return op_fail_scratch(step);
     step->scratch_bytes = max64(hash, max64(sort, chunks));
@@ -353,7 +345,7 @@ static struct reformer_operands operands(const attnrun_step *step,
                                          const attnrun_work *work)
 {
     const struct reformer *s = step->state;
-    char *shared = s->by_head ? (char *)work->scratch + s->arrays_at : work->shared;
+    char *shared = s->by_head ? op_slot_at(work->scratch, s->arrays_at) : work->shared;
     return (struct reformer_operands){
         .qk = step->x[QK].data,
         .v = step->x[V].data,
@@ -363,11 +355,11 @@ static struct reformer_operands operands(const attnrun_step *step,
         .key_mask = op_in_data(step, MASK),
         .y = step->y[0].data,
         .buckets_out = op_has_out(step, 1) ? step->y[1].data : NULL,
-        .order = (int32_t *)(void *)(shared + s->order_at),
-        .group = (int32_t *)(void *)(shared + s->group_at),
-        .place = (int32_t *)(void *)(shared + s->place_at),
-        .norms = (float *)(void *)(shared + s->norms_at),
-        .sums = (struct reformer_sum *)(void *)(shared + s->sums_at),
+        .order = op_slot_at(shared, s->order_at),
+        .group = op_slot_at(shared, s->group_at),
+        .place = op_slot_at(shared, s->place_at),
+        .norms = op_slot_at(shared, s->norms_at),
+        .sums = op_slot_at(shared, s->sums_at),
     };
 }
 

@@ -11,6 +11,7 @@
  * Cost: 2 chunk (1 + before + after) (dim + v_dim) FLOPs a query and round. Source:
  * Kitaev 2020, arXiv:2001.04451. */
 #include "reformer.h"
+#include "../../tile.h"
 
 #include <math.h>
 
@@ -51,7 +52,7 @@ static void reformer_chunks_begin(struct chunks *t, const struct attn_kernels *k
     const int64_t at = round_up(stream, 64);
     attn_stream_begin(&t->stream, kernels, s->rows, s->sizes.dim, s->sizes.v_dim,
                       scratch);
-    t->keys = (float *)(void *)((char *)scratch + at);
+    t->keys = op_slot_floats(scratch, at);
     t->values = t->keys + KEYS * round_up(s->sizes.dim, 16);
     t->key_limit = (int32_t *)(void *)(t->values + KEYS * round_up(s->sizes.v_dim, 16));
     t->key_factor = (float *)(void *)(t->key_limit + KEYS);

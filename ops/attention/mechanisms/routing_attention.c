@@ -118,14 +118,6 @@ static attn_status routing_check_inputs(const attnrun_step *step,
 
 /* ---- the plan of a shape ---- */
 
-static bool routing_slots(attnrun_step *step, int64_t count, int64_t each, int64_t *at)
-{
-    int64_t bytes;
-    *at = step->shared_bytes;
-    return ck_mul(count, each, &bytes) && bytes <= INT64_MAX / 64 &&
-           ck_add(bytes * 4, *at, &bytes) && ck_align(bytes, 64, &step->shared_bytes);
-}
-
 static int64_t choose_bytes(const struct routing_state *s)
 {
     const int64_t n = max64(s->n[0], s->n[1]);
@@ -154,9 +146,10 @@ static attn_status routing_plan_memory(attnrun_step *step, struct routing_state 
     step->shared_bytes = 0;
     for (int side = 0; side < 2; side++)
         fits = fits && ck_mul(s->clusters, s->window[side], &chosen[side]) &&
-               routing_slots(step, heads, s->n[side], &s->norms_at[side]) &&
-               routing_slots(step, heads, side < s->sides ? chosen[side] : 0,
-                             &s->chosen_at[side]);
+               op_slot_rows(&s->norms_at[side], &step->shared_bytes, heads, s->n[side],
+                            sizeof(float)) &&
+               op_slot_rows(&s->chosen_at[side], &step->shared_bytes, heads,
+                            side < s->sides ? chosen[side] : 0, sizeof(int32_t));
     if (!fits)
         return op_fail_scratch(step);
     if (s->sides == 1)
@@ -258,7 +251,7 @@ static const float *routing_tokens(const attnrun_step *step, int64_t head, int s
 /* Where the norms and the chosen tokens are. */
 static char *arrays_of(const struct routing_state *s, const attnrun_work *work)
 {
-    return s->by_head ? (char *)work->scratch + s->arrays_at : work->shared;
+    return s->by_head ? op_slot_at(work->scratch, s->arrays_at) : work->shared;
 }
 
 static float *norms_of(const struct routing_state *s, const attnrun_work *work,
@@ -382,7 +375,7 @@ static void routing_begin(struct cluster *t, const attnrun_step *step, int64_t h
     if (op_has_in(step, QUERY_MASK))
         t->query_mask = (const uint8_t *)step->x[QUERY_MASK].data + sample * z->q_len;
     attn_stream_begin(&t->stream, step->kernels, s->rows, z->dim, z->v_dim, scratch);
-    t->k = (float *)(void *)((char *)scratch + round_up(stream, 64));
+    t->k = op_slot_floats(scratch, round_up(stream, 64));
     t->v = t->k + KEYS * round_up(z->dim, 16);
     t->row = t->v + KEYS * round_up(z->v_dim, 16);
     t->key = (int32_t *)(void *)(t->row + round_up(z->v_dim, 16));

@@ -118,14 +118,6 @@ static attn_status check_matrices(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
-static bool sinkhorn_place(int64_t *at, int64_t *end, int64_t n, int64_t m)
-{
-    int64_t bytes;
-    *at = *end;
-    return ck_mul(n, m, &bytes) && ck_mul(bytes, (int64_t)sizeof(float), &bytes) &&
-           ck_add(*end, bytes, end) && ck_align(*end, 64, end);
-}
-
 /* The number of heads whose means are kept at the same time. */
 static int64_t sharing(const struct sinkhorn_state *s)
 {
@@ -143,10 +135,11 @@ static attn_status plan_sinkhorn(attnrun_step *step, struct sinkhorn_state *s)
     op_tasks(step, 1, 0, 0);
     if (heads == 0 || z->q_len == 0 || z->v_dim == 0)
         return ATTNRUN_OK;
-    bool fits =
-        ck_mul(heads, s->rows, &rows) &&
-        sinkhorn_place(&s->index_at, &end, rows, s->balanced ? 1 : s->picks) &&
-        sinkhorn_place(&s->weight_at, &end, rows, s->balanced ? s->columns : s->picks);
+    bool fits = ck_mul(heads, s->rows, &rows) &&
+                op_slot_rows(&s->index_at, &end, rows, s->balanced ? 1 : s->picks,
+                             sizeof(float)) &&
+                op_slot_rows(&s->weight_at, &end, rows,
+                             s->balanced ? s->columns : s->picks, sizeof(float));
     step->shared_bytes = end;
     fits = fits && ck_mul(s->sorted_rows, (z->dim + z->v_dim) * 4, &row);
     const int64_t group = s->balanced ? GROUP : FEW;
@@ -161,9 +154,9 @@ static attn_status plan_sinkhorn(attnrun_step *step, struct sinkhorn_state *s)
     end = attn_stream_bytes(ATTN_STREAM_ROWS, z->dim, z->v_dim);
     fits = fits && sort >= 0 && end >= 0 && ck_align(end, 64, &end) &&
            ck_mul(copies, s->sorted_rows, &rows) &&
-           sinkhorn_place(&s->keys_at, &end, rows, z->dim) &&
-           sinkhorn_place(&s->values_at, &end, rows, z->v_dim) &&
-           sinkhorn_place(&s->gemm_at, &end, s->balanced ? (int64_t)gemm : 0, 1) &&
+           op_slot_rows(&s->keys_at, &end, rows, z->dim, sizeof(float)) &&
+           op_slot_rows(&s->values_at, &end, rows, z->v_dim, sizeof(float)) &&
+           op_slot(&s->gemm_at, &end, s->balanced ? (int64_t)gemm : 0, sizeof(float)) &&
            ck_mul(heads, s->groups, &tasks) && ck_mul(z->q_len, 64, &ignored);
     if (!fits)
         return op_fail_scratch(step);
@@ -509,11 +502,11 @@ static struct sinkhorn_walk open_task(const attnrun_step *step, const attnrun_wo
         .q = (const float *)step->x[Q].data + b * z->q.batch + h * z->q.head,
         .k = (const float *)step->x[K].data + b * z->k.batch + h * z->k.head,
         .v = (const float *)step->x[V].data + b * z->v.batch + h * z->v.head,
-        .index = (const int32_t *)(const void *)(shared + s->index_at),
-        .weight = (const float *)(const void *)(shared + s->weight_at),
-        .keys = (float *)(void *)(scratch + s->keys_at),
-        .values = (float *)(void *)(scratch + s->values_at),
-        .gemm = (float *)(void *)(scratch + s->gemm_at),
+        .index = op_slot_at(shared, s->index_at),
+        .weight = op_slot_at(shared, s->weight_at),
+        .keys = op_slot_at(scratch, s->keys_at),
+        .values = op_slot_at(scratch, s->values_at),
+        .gemm = op_slot_at(scratch, s->gemm_at),
     };
     if (op_has_in(step, KEY_MASK))
         w.mask = (const uint8_t *)step->x[KEY_MASK].data + b * z->kv_len;

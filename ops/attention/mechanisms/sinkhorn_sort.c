@@ -11,14 +11,15 @@
 #include <math.h>
 
 #include "../../kernels/kernels.h"
+#include "../../tile.h"
 
 enum { SUMMED = 32 /* rows at one time */ };
 
+/* Appends n rows of m floats. */
 static bool sinkhorn_sort_place(int64_t *end, int64_t n, int64_t m)
 {
-    int64_t bytes;
-    return ck_mul(n, m, &bytes) && ck_mul(bytes, (int64_t)sizeof(float), &bytes) &&
-           ck_add(*end, bytes, end) && ck_align(*end, 64, end);
+    int64_t at;
+    return op_slot_rows(&at, end, n, m, sizeof(float));
 }
 
 int64_t attn_sinkhorn_sort_bytes(const struct sinkhorn_state *s)

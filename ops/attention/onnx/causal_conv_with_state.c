@@ -364,7 +364,7 @@ static attn_status conv_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct conv_args *args = step->args;
     const struct conv_state *state = step->state;
-    float *lines = (float *)((uint8_t *)work->shared + state->y_at);
+    float *lines = op_slot_floats(work->shared, state->y_at);
     if (!args->channels_last)
         return causal_conv_run_rows(step, work, step->x[INPUT].data, step->y[0].data);
     if (work->phase == TO_LINES)
@@ -549,7 +549,7 @@ static attn_status varlen_run(const attnrun_step *step, const attnrun_work *work
 {
     const struct conv_state *state = step->state;
     const float *x = work->shared;
-    float *y = (float *)((uint8_t *)work->shared + state->y_at);
+    float *y = op_slot_floats(work->shared, state->y_at);
     if (work->phase == TO_LINES)
         return op_copy_run(&state->to_lines, work, work->shared, step->x[INPUT].data);
     if (work->phase == FROM_LINES)

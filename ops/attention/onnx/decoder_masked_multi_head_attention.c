@@ -5,8 +5,7 @@
  * key, value      (batch, 1, hidden), (batch, 1, v_hidden): of the new token; or all keys
  *         and values, (batch, heads, k, dim) (cross-attention, without a past)
  * mask_index      i32 (batch, total): mask_filter_value is added, literally, to the
- *                 scores
- *         of keys that are not above 0
+ *         scores of keys that are not above 0
  * attention_bias  (batch or 1, heads or 1, 1, total), added to the scores
  * past_key, past_value   (batch, heads, past, dim), and total is past + 1. With
  *         past_present_share_buffer they are a buffer (batch, heads, capacity, dim) whose

@@ -23,6 +23,7 @@
 #include <math.h>
 
 #include "linear_attention.h"
+#include "../../tile.h"
 
 enum { QUERY, KEY, VALUE, STARTS, DECAY, BETA, INITIAL, A_LOG, DT_BIAS, COUNT, ACTIVE };
 enum { OUTPUT, FINAL, UPDATE };
@@ -226,15 +227,6 @@ static attn_status gated_delta_set_outputs(attnrun_step *step, const struct delt
     return ATTNRUN_OK;
 }
 
-/* Adds `rows` rows of n floats to shared memory. */
-static bool gated_delta_append(attnrun_step *step, int64_t *at, int64_t rows, int64_t n)
-{
-    *at = step->shared_bytes;
-    return ck_mul(rows, n, &n) && ck_mul(n, 4, &n) &&
-           ck_add(step->shared_bytes, n, &step->shared_bytes) &&
-           ck_align(step->shared_bytes, 64, &step->shared_bytes);
-}
-
 static attn_status check_sizes(const attnrun_step *step, const struct delta_dims *d,
                                struct delta_state *s)
 {
@@ -278,11 +270,14 @@ static attn_status plan_gated_delta_net(attnrun_step *step, const struct delta_d
     s->update_row = update_row(step, d).value;
     TRY(check_sizes(step, d, s));
     if (!ck_mul(s->q_heads, s->d_k, &keys) || !ck_mul(s->heads, s->d_v, &values) ||
-        !gated_delta_append(step, &s->q_at, s->tokens, keys) ||
-        !gated_delta_append(step, &s->k_at, s->tokens, keys) ||
-        !gated_delta_append(step, &s->v_at, s->tokens, d->packed ? values : 0) ||
-        !gated_delta_append(step, &s->g_at, s->tokens, s->heads * s->gate) ||
-        !gated_delta_append(step, &s->b_at, s->tokens, s->heads) ||
+        !op_slot_rows(&s->q_at, &step->shared_bytes, s->tokens, keys, sizeof(float)) ||
+        !op_slot_rows(&s->k_at, &step->shared_bytes, s->tokens, keys, sizeof(float)) ||
+        !op_slot_rows(&s->v_at, &step->shared_bytes, s->tokens, d->packed ? values : 0,
+                      sizeof(float)) ||
+        !op_slot_rows(&s->g_at, &step->shared_bytes, s->tokens, s->heads * s->gate,
+                      sizeof(float)) ||
+        !op_slot_rows(&s->b_at, &step->shared_bytes, s->tokens, s->heads,
+                      sizeof(float)) ||
         !ck_mul(s->d_k, s->d_v, &s_floats))
         return op_fail_scratch(step);
     s->args = (struct linear_args){ .q_num_heads = s->q_heads,
@@ -335,11 +330,6 @@ static attn_status delta_infer(attnrun_step *step)
 
 /* ---- rows as LinearAttention takes them ---- */
 
-static float *part(const attnrun_work *work, int64_t at)
-{
-    return (float *)(void *)((uint8_t *)work->shared + at);
-}
-
 static void copy_heads(const attnrun_step *step, float *to, const float *from,
                        int64_t heads)
 {
@@ -389,20 +379,20 @@ static void gated_delta_prepare(const attnrun_step *step, const attnrun_work *wo
     if (s->packed_row > 0) {
         q += token * s->packed_row;
         k = q + keys;
-        memcpy(part(work, s->v_at) + token * values, k + keys,
+        memcpy(op_slot_floats(work->shared, s->v_at) + token * values, k + keys,
                (size_t)values * sizeof *q);
     } else {
         q += token * keys;
         k = (const float *)step->x[KEY].data + token * keys;
     }
-    copy_heads(step, part(work, s->q_at) + token * keys, q, s->q_heads);
-    copy_heads(step, part(work, s->k_at) + token * keys, k, s->q_heads);
+    copy_heads(step, op_slot_floats(work->shared, s->q_at) + token * keys, q, s->q_heads);
+    copy_heads(step, op_slot_floats(work->shared, s->k_at) + token * keys, k, s->q_heads);
     if (op_has_in(step, DECAY))
         make_gates(step, (const float *)step->x[DECAY].data + token * s->heads * s->gate,
-                   part(work, s->g_at) + token * s->heads * s->gate);
+                   op_slot_floats(work->shared, s->g_at) + token * s->heads * s->gate);
     for (int64_t h = 0; beta != NULL && h < s->heads; h++) {
         const float x = beta[token * s->heads + h];
-        part(work, s->b_at)[token * s->heads + h] =
+        op_slot_floats(work->shared, s->b_at)[token * s->heads + h] =
             args->beta_activation != 0 ? sigmoid(x) : x;
     }
 }
@@ -435,12 +425,12 @@ static attn_status recur(const attnrun_step *step, const attnrun_work *work)
     attnrun_type types[LINEAR_BETA + 1] = { 0 };
     attnrun_tensor x[LINEAR_BETA + 1], y[2] = { step->y[OUTPUT] };
     void *data[LINEAR_BETA + 1] = {
-        part(work, s->q_at),
-        part(work, s->k_at),
-        s->packed_row > 0 ? part(work, s->v_at) : step->x[VALUE].data,
+        op_slot_floats(work->shared, s->q_at),
+        op_slot_floats(work->shared, s->k_at),
+        s->packed_row > 0 ? op_slot_floats(work->shared, s->v_at) : step->x[VALUE].data,
         (void *)op_in_data(step, INITIAL),
-        op_has_in(step, DECAY) ? part(work, s->g_at) : NULL,
-        op_has_in(step, BETA) ? part(work, s->b_at) : NULL,
+        op_has_in(step, DECAY) ? op_slot_floats(work->shared, s->g_at) : NULL,
+        op_has_in(step, BETA) ? op_slot_floats(work->shared, s->b_at) : NULL,
     };
     for (int in = 0; in <= LINEAR_BETA; in++) {
         types[in].kind = data[in] != NULL ? ATTNRUN_TENSOR : ATTNRUN_ABSENT;
@@ -478,11 +468,12 @@ static void capture_token(const attnrun_step *step, const attnrun_work *work, in
     float *memory = work->scratch, *decay = row + t * decays + h * s->gate;
     float *key = row + capacity * decays + t * keys + h / share * s->d_k;
     float *delta = row + capacity * (decays + keys) + t * values + h * s->d_v;
-    const float *k = part(work, s->k_at) + token * keys + h / share * s->d_k;
-    const float *v =
-        (s->packed_row > 0 ? part(work, s->v_at) : (const float *)step->x[VALUE].data) +
-        token * values + h * s->d_v;
-    const float *g = part(work, s->g_at) + token * decays + h * s->gate;
+    const float *k =
+        op_slot_floats(work->shared, s->k_at) + token * keys + h / share * s->d_k;
+    const float *v = (s->packed_row > 0 ? op_slot_floats(work->shared, s->v_at)
+                                        : (const float *)step->x[VALUE].data) +
+                     token * values + h * s->d_v;
+    const float *g = op_slot_floats(work->shared, s->g_at) + token * decays + h * s->gate;
     for (int64_t i = 0; i < s->gate; i++)
         decay[i] = op_has_in(step, DECAY) ? expf(g[i]) : 1.0f;
     for (int64_t i = 0; i < s->d_k; i++)
@@ -494,7 +485,7 @@ static void capture_token(const attnrun_step *step, const attnrun_work *work, in
             found += memory[i * s->d_v + j] * k[i];
         delta[j] = v[j] - found;
         if (op_has_in(step, BETA))
-            delta[j] *= part(work, s->b_at)[token * s->heads + h];
+            delta[j] *= op_slot_floats(work->shared, s->b_at)[token * s->heads + h];
         for (int64_t i = 0; i < s->d_k; i++)
             memory[i * s->d_v + j] += k[i] * delta[j];
     }

@@ -7,6 +7,7 @@
  * operators, compared with 1.31.1. */
 #include "group_query.h"
 #include "../core/rotary.h"
+#include "../../tile.h"
 
 /* The position by position_ids. For a prompt only the first number counts, and the others
  * follow it. */
@@ -104,7 +105,7 @@ attnrun_tensor attn_gqa_cache(const attnrun_step *step, int out, void *shared)
         .rank = 4,
         .dims = { s->core.batch, s->core.kv_heads, s->room,
                   dtype == ATTNRUN_U8 ? s->dim / 2 : s->dim },
-        .data = (char *)shared + (out == PRESENT_K ? s->k_at : s->v_at),
+        .data = op_slot_at(shared, out == PRESENT_K ? s->k_at : s->v_at),
     };
     tensor_set_dense(&cache);
     return cache;
@@ -124,7 +125,7 @@ static int64_t resident(const attnrun_step *step, int64_t tokens)
 int64_t *attn_gqa_samples(const attnrun_step *step, void *shared)
 {
     const struct gqa_state *s = step->state;
-    return (int64_t *)(void *)((char *)shared + s->samples_at);
+    return op_slot_at(shared, s->samples_at);
 }
 
 /* Fills a sliding cache with the old and new tokens, and zeros behind them. */
