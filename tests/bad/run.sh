@@ -126,7 +126,7 @@ coverage() {
 
 export -f built cases mutants tests fuzz mutants_of_code coverage
 if [ $full -eq 1 ]; then
-    for build in release asan msan tsan; do
+    for build in asan msan tsan; do
         row "build, $build" 90 '^build' built $build
     done
 fi
