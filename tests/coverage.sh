@@ -17,7 +17,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=build/coverage
 whole='^(runtime|loaders|ops|bad|tools_|fuzz|conformance|attention|oracle.golden|embed|ml)'
 # They take minutes, and reach what others reach: other sizes of the same, pages, and times.
-left_out='^(ops\.(symbolic_sizes|rounded|sliding_mutants)|embed\.server|'
+left_out='^(ops\.(symbolic_sizes|rounded|sliding_mutants)|'
 left_out+='tools_(bench|examples|gallery|manual|operator_pages|progress|report))'
 regex=$whole
 keep=0
