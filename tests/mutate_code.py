@@ -53,7 +53,7 @@ LOADERS = [[f"test_loaders_{name}"] for name in
             "name_map", "types")]
 PLAN = [[f"test_runtime_{name}"] for name in
         ("plan", "offsets", "api", "chain", "state", "side_heap", "save_onnx", "packing", "context",
-         "edits", "subgraph", "recheck")]
+         "edits", "subgraph", "recheck", "constants")]
 # The same cases each time, with memory that ends at pages nobody may touch.
 GUARD = ["fuzz_graphs", "--guard", "--seconds", "600", "--cases", "1500"]
 GOLDEN = "tests/attention/golden"
@@ -64,7 +64,8 @@ NEAR = [
     ("loaders/packed", [["test_loaders_packed_words"], ["test_loaders_packed"],
                         ["test_runtime_packing"], ["test_loaders_limits"],
                         ["pack_cases"], ORACLE, [*GUARD, "--packed", GOLDEN]]),
-    ("loaders/save", [["test_runtime_save_onnx"], ["edit_cases"], ["test_runtime_faults"]]),
+    ("loaders/save", [["test_runtime_save_onnx"], ["test_loaders_written"], ["edit_cases"],
+                      ["test_runtime_faults"]]),
     ("loaders/", [*LOADERS, ["test_runtime_save_onnx"], ["constants"], ["bad_cases"],
                   ["test_runtime_faults"], ["test_loaders_packed"], *GUARDED]),
     ("runtime/model_plan", [["test_embed_memory"], ["test_embed_arena"],

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test.sh - every check that a change must pass; complete on a fresh Debian 12.
 #
-# usage: bash tools/test.sh [--full] [STEP...]
+# usage: bash tools/test.sh [--full] [--build] [STEP...]
 #
 # Steps, all by default, in this order:
 #   style     clang-format, clang-tidy
@@ -23,8 +23,9 @@
 #             only with --full or by name
 #   wheels    the wheels of x86-64 and AArch64, types by mypy; only with --full or by name
 # --full takes every exporter and opset of the model families, the tests labelled "long", all of
-# clang-tidy, and the whole conformance set and the converter under the sanitizers. Root or sudo
-# is needed for missing packages. The minutes of each step stand at the end.
+# clang-tidy, and the whole conformance set and the converter under the sanitizers. --build makes
+# the builds of the steps and runs no test of them. Root or sudo is needed for missing packages. The
+# minutes of each step stand at the end.
 # Everything is written under build/; build/logs holds one log a step.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -33,14 +34,16 @@ source tools/prepare.sh
 passed=0
 failed=0
 full=0
+tests=1
 steps=()
 for argument in "$@"; do
     case $argument in
     --full) full=1 ;;
+    --build) tests=0 ;;
     style | release | clang | asan | clang-asan | msan | tsan | valgrind | aarch64 | packages | \
         scale | wheels) steps+=("$argument") ;;
     *)
-        sed -n '2,30s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,31s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
     esac
@@ -70,6 +73,7 @@ step() {
 run_ctest() {
     local name=$1 folder=$2 log=build/logs/$1.log started=$SECONDS ok bad
     shift 2
+    [ $tests -eq 1 ] || return 0
     ctest --test-dir "$folder" -j2 --output-on-failure --no-tests=error "$@" >"$log" 2>&1
     local code=$?
     ok=$(grep -cE '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log")
@@ -194,6 +198,7 @@ run_tsan() {
     [ "$(uname -m)" = x86_64 ] && options+=(-DATTNRUN_ISAS=avx2)
     step tsan-build build_threads build/tsan "${options[@]}" || return
     run_ctest tsan build/tsan -L threads
+    [ $tests -eq 1 ] || return 0
     local threads
     for threads in 2 8 32; do
         [ $full -eq 1 ] && step tsan-soak-$threads build/tsan/test_runtime_soak \

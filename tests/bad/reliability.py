@@ -14,7 +14,7 @@ HEAD = """# What was run against attnrun
 
 Written by `bash tests/bad/run.sh {options}`.
 A row is a group of checks; what each one does stands in the head of its script or test. A row that
-failed says why; "not built" is a build that was not there. Machine: {machine}; revision {revision}.
+failed says why. Machine: {machine}; revision {revision}.
 
 | checks | result | what was counted | minutes |
 |---|---|---|---|

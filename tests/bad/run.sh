@@ -5,10 +5,9 @@
 #
 # The short form takes the named cases, 1,000 mutants, the limits, the sweeps of faults and the
 # comparisons of the release build (build/release), some minutes. --full takes 10,000 mutants,
-# H hours of each target of fuzzing (0.06), soaks of N runs (1,000,000; a tenth of them for each
-# other number of threads), the sanitizers (build/asan, build/msan and build/tsan, which
-# tools/test.sh makes), the coverage (tests/coverage.sh) and tests/MUTANTS.md, and writes
-# tests/RELIABILITY.md.
+# H hours of each target of fuzzing (0.02), soaks of N runs (1,000,000; a tenth of them for each
+# other number of threads), the sanitizers (tools/test.sh builds them), the coverage
+# (tests/coverage.sh) and tests/MUTANTS.md, and writes tests/RELIABILITY.md: some hours.
 #
 # A row has at most so many minutes. One that fails, takes longer, or has nothing to run is a row
 # that says so, and the others follow. Rows that are done stay in build/logs: a run that was
@@ -16,7 +15,7 @@
 # the same; --new begins again. Exit code 1 where a row is not as it must be.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-full=0 hours=0.06 runs=1000000 new=0
+full=0 hours=0.02 runs=1000000 new=0
 while [ $# -gt 0 ]; do
     case $1 in
     --full) full=1 && shift ;;
@@ -67,13 +66,12 @@ row() {
     echo "$line" >>"$table"
     awk -F'\t' '{ printf "%-4s %-36s %s (%.1f of %s min)\n", $2, $1, $3, $4 / 60, $5 }' \
         <<<"$line"
-    [ $result = ok ] || grep -aE '^FAIL|FINDING|Failed|\*\*\*|not built' "$log" | head -n 20
+    [ $result = ok ] || grep -aE '^FAIL|FINDING|Failed|\*\*\*' "$log" | head -n 20
 }
 
-# built BUILD PROGRAM COMMAND...
+# built BUILD - as tools/test.sh builds it.
 built() {
-    [ -x build/"$1"/"$2" ] || { echo "not built: bash tools/test.sh $1"; return 1; }
-    "${@:3}"
+    bash tools/test.sh --build "$1" && echo "build/$1 is of these sources"
 }
 
 cases() {
@@ -116,16 +114,22 @@ mutants_of_code() {
             }'
 }
 
-# Of the last run of all tests in build/coverage, which takes an hour: it must be of these sources.
+# Of the last run of all tests in build/coverage if it was of these sources, or of another one.
 coverage() {
     local whole=build/coverage/whole.txt
-    [ -e $whole ] || { echo "not built: bash tests/coverage.sh"; return 1; }
-    [ -z "$(find runtime loaders ops -name '*.[ch]' -newer $whole)" ] ||
-        { echo "not built of these sources: bash tests/coverage.sh"; return 1; }
-    python3 tests/coverage.py table build/coverage/counts.json build/coverage/files.txt
+    if [ -e $whole ] && [ -z "$(find runtime loaders ops -newer $whole -name '*.[chd]*')" ]; then
+        python3 tests/coverage.py table build/coverage/counts.json build/coverage/files.txt
+    else
+        bash tests/coverage.sh
+    fi
 }
 
 export -f built cases mutants tests fuzz mutants_of_code coverage
+if [ $full -eq 1 ]; then
+    for build in asan msan tsan; do
+        row "build, $build" 90 '^build' built $build
+    done
+fi
 row 'cases by class' 5 'passed,' cases release
 row 'mutants' 20 'findings' mutants release $((full ? 10000 : 1000))
 row 'limits' 5 '^sum' tests release '^loaders\.(limits|wire_scan)$'
@@ -135,7 +139,8 @@ row 'sweeps: calls in each command' 15 '^sum' tests release '^tools_faults$'
 row 'cancel and deadlines' 10 '^sum' tests release '^(runtime\.cancel|polls)'
 row 'threads' 10 '^sum' tests release '^runtime\.(concurrent|threads|idle|soak)$'
 row 'bits: threads and processes' 10 '^sum' tests release '^runtime\.bits'
-row 'plan and memory' 10 '^sum' tests release '^runtime\.(plan|packing|side_heap|own)$'
+row 'plan and memory' 10 '^sum' tests release \
+    '^(runtime\.(plan|packing|side_heap)|embed\.(memory|arena)|tools_budget)$'
 for target in graphs packed operators faults guard api files; do
     if [ $full -eq 1 ]; then
         row "fuzz $target" 40 '^sum' fuzz $target "$hours"
@@ -146,26 +151,31 @@ done
 if [ $full -eq 1 ]; then
     row 'differences from ONNX Runtime' 40 '^sum' fuzz ort "$hours"
     for build in asan msan; do
-        row "cases by class, $build" 20 'passed,|^not built' built $build attnrun cases $build
-        row "mutants, $build" 20 'findings|^not built' built $build attnrun mutants $build 1000
+        row "cases by class, $build" 20 'passed,' cases $build
+        row "mutants, $build" 20 'findings' mutants $build 1000
     done
+    row 'unit tests and kernels, msan' 60 '^sum' tests msan \
+        '^(runtime|loaders|embed|kernels|attention|oracle\.golden|conformance\.sample)'
     for threads in 2 8 32; do
         row "soak, $threads threads" 20 '^soak' build/release/test_runtime_soak \
             --threads $threads --runs $((runs / 10))
     done
     row 'soak, long' 60 '^soak' build/release/test_runtime_soak --threads 2 --runs "$runs"
     for threads in 2 8 32; do
-        row "soak, $threads threads, tsan" 30 '^soak|^not built' built tsan test_runtime_soak \
-            build/tsan/test_runtime_soak --threads $threads --runs $((runs / 10))
+        row "soak, $threads threads, tsan" 60 '^soak' build/tsan/test_runtime_soak \
+            --threads $threads --runs $((runs / 10))
     done
-    row 'threads, tsan' 15 '^sum|^not built' built tsan test_runtime_concurrent tests tsan \
-        '^runtime\.(concurrent|threads|cancel)$'
+    row 'threads, tsan' 15 '^sum' tests tsan '^runtime\.(concurrent|threads|cancel)$'
     row 'differences between ways to run' 15 '^sum' tests release '^oracle\.(golden|conformance)$'
     row 'bits: 50 processes' 15 'models gave' $python tests/runtime/check_bits.py \
         build/release/attnrun tests/attention/golden build/data/cases --every 40 --processes 50
     row 'bits: a sample and its batch' 40 '^sum' tests release '^ops\.batch_'
+    row 'accuracy' 20 '^sum' tests release '^(kernels|ops\.(accuracy|large_scores))$'
+    row 'hardening' 2 '^sum' tests release '^package_hardening$'
+    row 'two builds, the same bytes' 60 'of two builds' $python \
+        tests/package/check_reproducible.py . gcc
     row 'mutants of the code' 1 'killed' mutants_of_code
-    row 'coverage' 2 '^covered|^not built' coverage
+    row 'coverage' 240 '^covered' coverage
     python3 tests/bad/reliability.py page "$table" tests/fuzz/COUNTS.md tests/RELIABILITY.md \
         "--full --hours $hours --runs $runs"
 fi

@@ -17,8 +17,10 @@ set_tests_properties(embed.arena embed.memory embed.outputs embed.profile embed.
 include(CheckLanguage)
 check_language(CXX)
 pkg_check_modules(HTTPLIB QUIET IMPORTED_TARGET cpp-httplib)
-# MemorySanitizer would need a C++ library that is compiled for it.
-if(HTTPLIB_FOUND AND CMAKE_CXX_COMPILER AND NOT ATTNRUN_MSAN AND NOT CMAKE_CROSSCOMPILING)
+# MemorySanitizer would need a C++ library that is compiled for it, and the counters of clang a C++
+# compiler that knows their options.
+if(HTTPLIB_FOUND AND CMAKE_CXX_COMPILER AND NOT ATTNRUN_MSAN AND NOT ATTNRUN_COVERAGE AND
+   NOT CMAKE_CROSSCOMPILING)
   enable_language(CXX)
   add_executable(attnrun_example_embed_server tools/examples/embed_server.cpp)
   target_compile_features(attnrun_example_embed_server PRIVATE cxx_std_17)

@@ -212,11 +212,9 @@ static void calls_of_itself(void **state)
 }
 
 /* F0 = Neg; Fk calls F(k-1) `times` times in a row. */
-static attnrun_status chain(int depth, int times, float *y)
+static void add_chain(struct pb *model, int depth, int times)
 {
     char name[16], before[16];
-    snprintf(name, sizeof name, "F%d", depth - 1);
-    struct pb call = pb_node("f", name, "x", "y"), model = model_of(&call);
     for (int k = 0; k < depth; k++) {
         snprintf(name, sizeof name, "F%d", k);
         snprintf(before, sizeof before, "F%d", k - 1);
@@ -228,8 +226,16 @@ static attnrun_status chain(int depth, int times, float *y)
             if (times == 2)
                 pb_add_node(&f, F_NODE, "f", before, "b", "c");
         }
-        pb_message(&model, FUNCTIONS, &f);
+        pb_message(model, FUNCTIONS, &f);
     }
+}
+
+static attnrun_status chain(int depth, int times, float *y)
+{
+    char name[16];
+    snprintf(name, sizeof name, "F%d", depth - 1);
+    struct pb call = pb_node("f", name, "x", "y"), model = model_of(&call);
+    add_chain(&model, depth, times);
     return run_model(&model, 0, input, 2, y);
 }
 
@@ -253,6 +259,36 @@ static void deep_and_wide(void **state)
     assert_int_equal(chain(13, 2, y), ATTNRUN_E_LIMIT);
 }
 
+/* A function whose node has a list of `n` subgraphs, of 10,237 nodes each when expanded. */
+static attnrun_status list_of_graphs(int n)
+{
+    struct pb call = pb_node("f", "Listed", "x", "y"), model = model_of(&call);
+    struct pb f = function("f", "Listed", "a", "b", 18), attr = { 0 };
+    struct pb node = pb_node("", "Abs", "a", "b");
+    float y[2];
+    pb_string(&attr, 1, "graphs");
+    pb_int(&attr, 20, 10);
+    for (int k = 0; k < n; k++) {
+        struct pb graph = { 0 };
+        pb_add_node(&graph, 1, "f", "F11", "a", "g");
+        pb_message(&attr, 11, &graph);
+    }
+    pb_message(&node, 5, &attr);
+    pb_message(&f, F_NODE, &node);
+    add_chain(&model, 12, 2);
+    pb_message(&model, FUNCTIONS, &f);
+    return run_model(&model, 0, input, 2, y);
+}
+
+/* No operator has such a list; all of it counts before that is said. */
+static void lists_of_subgraphs(void **state)
+{
+    (void)state;
+    assert_int_not_equal(list_of_graphs(1), ATTNRUN_E_LIMIT);
+    assert_int_equal(list_of_graphs(2), ATTNRUN_E_LIMIT);
+    assert_non_null(strstr(attnrun_last_error()->message, "16384, and 32 for each"));
+}
+
 /* Optimizers write nodes of com.microsoft into models that do not import it; no other domain. */
 static void domains_that_are_not_imported(void **state)
 {
@@ -262,6 +298,15 @@ static void domains_that_are_not_imported(void **state)
               model = model_of(&call);
     assert_int_equal(run_model(&model, 0, input, 2, y), ATTNRUN_OK);
     assert_true(y[0] > -0.16f && y[0] < -0.15f && y[1] > 2.98f && y[1] < 2.99f);
+    attnrun_node_info node = { .struct_size = sizeof node };
+    attnrun_model *opened;
+    call = pb_node("com.microsoft", "QuickGelu", "x", "y");
+    model = model_of(&call);
+    assert_int_equal(open_bytes(model.data, model.bytes, 0, &opened), ATTNRUN_OK);
+    assert_int_equal(attnrun_model_node(opened, 0, &node), ATTNRUN_OK);
+    assert_int_equal(node.opset, 1); /* where no opset is imported */
+    attnrun_model_release(opened);
+    pb_free(&model);
     call = pb_node("elsewhere", "QuickGelu", "x", "y");
     model = model_of(&call);
     assert_int_equal(run_model(&model, 0, input, 2, y), ATTNRUN_E_MODEL);
@@ -436,6 +481,7 @@ int main(void)
         cmocka_unit_test(calls_of_itself),
         cmocka_unit_test(domains_that_are_not_imported),
         cmocka_unit_test(deep_and_wide),
+        cmocka_unit_test(lists_of_subgraphs),
         cmocka_unit_test(names_of_the_main_graph),
         cmocka_unit_test(native_wins),
         cmocka_unit_test(hashed_names),

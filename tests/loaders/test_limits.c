@@ -189,6 +189,41 @@ static int stop(void **state)
     return 0;
 }
 
+/* n inputs and behind them the value 'wanted'; an output that is almost called so. */
+static attnrun_status open_for_more(int n)
+{
+    static const char *const more[] = { "wantedd" };
+    struct pb graph = { 0 };
+    char name[16];
+    for (int k = 0; k < n; k++) {
+        snprintf(name, sizeof name, "%d", k);
+        pb_value(&graph, 11, name, 1);
+    }
+    pb_add_node(&graph, 1, "", "Neg", "0", "wanted");
+    pb_value(&graph, 12, "wanted", 1);
+    struct pb m = pb_model(&graph);
+    const attnrun_source source = { .struct_size = sizeof source,
+                                    .data = m.data,
+                                    .bytes = m.bytes,
+                                    .more_outputs = more,
+                                    .n_more_outputs = 1 };
+    attnrun_model *model = NULL;
+    attnrun_status status = attnrun_model_open(test_runtime, &source, &model);
+    attnrun_model_release(model);
+    pb_free(&m);
+    return status;
+}
+
+/* What an unknown name most likely means is looked for among 10,000 values. */
+static void names_that_are_suggested(void **state)
+{
+    (void)state;
+    assert_int_equal(open_for_more(9999), ATTNRUN_E_USAGE);
+    assert_non_null(strstr(attnrun_last_error()->message, "'wanted'"));
+    assert_int_equal(open_for_more(10000), ATTNRUN_E_USAGE);
+    assert_null(strstr(attnrun_last_error()->message, "'wanted'"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(values_out_of_range),
@@ -196,6 +231,7 @@ int main(void)
                                         cmocka_unit_test(bytes_of_a_file),
                                         cmocka_unit_test(nodes_of_nested_functions),
                                         cmocka_unit_test(values_of_ragged),
-                                        cmocka_unit_test(names_of_files) };
+                                        cmocka_unit_test(names_of_files),
+                                        cmocka_unit_test(names_that_are_suggested) };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -121,6 +121,7 @@ static void test_texts_and_dims(void **state)
     check_word(runtime, file, text, 5, ATTNRUN_E_PARSE, wrong_word);
     check_word(runtime, file, text, -1, ATTNRUN_E_PARSE, wrong_word);
     check_word(runtime, file, text, INT64_MAX - 1, ATTNRUN_E_PARSE, wrong_word);
+    check_word(runtime, file, text, INT64_MAX, ATTNRUN_E_PARSE, wrong_word);
     /* N + M: two terms, no constant, then twice a factor and a symbol. */
     const int64_t sum = behind_text(file, 0, "long") + DIMS;
     assert_true(words[sum] == 2 && words[sum + 1] == 0 && words[sum + 2] == 1);

@@ -10,6 +10,7 @@
 
 #define MODEL  (&attnrun__onnx__model_proto__descriptor)
 #define TENSOR (&attnrun__onnx__tensor_proto__descriptor)
+#define GRAPH  (&attnrun__onnx__graph_proto__descriptor)
 
 static struct attn_memory *memory;
 static attnrun_limits limits; /* the defaults, but for those that a test lowers */
@@ -480,6 +481,28 @@ static void bulk(void **state)
     }
 }
 
+/* The number of a large tensor has more than 16 bits in a file of 64 MB; it ends the copy. */
+static void many_large_tensors(void **state)
+{
+    enum { N = (1 << 16) + 1 };
+    static const uint8_t data[ATTN_SCAN_BULK + 1];
+    struct pb tensor = { 0 }, graph = { 0 };
+    struct attn_scan scan;
+    const uint32_t last = N - 1;
+    (void)state;
+    pb_bytes(&tensor, 9, data, sizeof data);
+    for (int k = 0; k < N; k++)
+        pb_bytes(&graph, 5, tensor.data, tensor.bytes);
+    assert_int_equal(
+        attn_wire_scan(memory, &limits, GRAPH, graph.data, (int64_t)graph.bytes, &scan),
+        ATTNRUN_OK);
+    assert_int_equal(scan.n_bulk, N);
+    assert_memory_equal(scan.copy + scan.copy_bytes - sizeof last, &last, sizeof last);
+    attn_scan_free(&scan);
+    pb_free(&graph);
+    pb_free(&tensor);
+}
+
 /* Lists of an attribute may be as long as those of a large ensemble of trees; one by one
  * in the file, they are unpacked as one list, in the order of the file. */
 static void long_lists(void **state)
@@ -533,12 +556,19 @@ static int stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_wire_forms), cmocka_unit_test(depth),
-        cmocka_unit_test(subgraphs),        cmocka_unit_test(texts),
-        cmocka_unit_test(counts),           cmocka_unit_test(singular_messages_twice),
-        cmocka_unit_test(unpacked),         cmocka_unit_test(bulk),
-        cmocka_unit_test(long_lists),       cmocka_unit_test(lowered),
-        cmocka_unit_test(each_field),       cmocka_unit_test(numbers_that_nobody_reads),
+        cmocka_unit_test(wrong_wire_forms),
+        cmocka_unit_test(depth),
+        cmocka_unit_test(subgraphs),
+        cmocka_unit_test(texts),
+        cmocka_unit_test(counts),
+        cmocka_unit_test(singular_messages_twice),
+        cmocka_unit_test(unpacked),
+        cmocka_unit_test(bulk),
+        cmocka_unit_test(long_lists),
+        cmocka_unit_test(lowered),
+        cmocka_unit_test(each_field),
+        cmocka_unit_test(numbers_that_nobody_reads),
+        cmocka_unit_test(many_large_tensors),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

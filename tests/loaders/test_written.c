@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "onnx.pb-c.h"
 #include "pb_write.h"
 
 enum { BIG = 20000, INPUTS = 8, OUTPUTS = 4 };
@@ -321,6 +322,40 @@ static void test_written_simpler(void **state)
     write_again(true, true);
 }
 
+/* The file says nothing of the shape of a scalar; what is written does. */
+static void test_scalars_have_a_shape(void **state)
+{
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    struct pb graph = { 0 }, node = pb_node("", "ReduceMax", "x", "y"), attr = { 0 };
+    struct written written = { .model = { 0 } };
+    (void)state;
+    pb_string(&attr, 1, "keepdims");
+    pb_int(&attr, 20, 2);
+    pb_int(&attr, 3, 0);
+    pb_message(&node, 5, &attr);
+    pb_value(&graph, 11, "x", 3);
+    pb_message(&graph, 1, &node);
+    pb_value(&graph, 12, "y", -1);
+    struct pb pb = pb_model(&graph);
+    const attnrun_source source = { .struct_size = sizeof source,
+                                    .data = pb.data,
+                                    .bytes = pb.bytes };
+    const attnrun_onnx_edit edit = { .struct_size = sizeof edit };
+    OK(attnrun_save_onnx(runtime, &source, &edit, take_model, &written, NULL));
+    Attnrun__Onnx__ModelProto *model =
+        attnrun__onnx__model_proto__unpack(NULL, written.model.bytes, written.model.data);
+    assert_non_null(model);
+    assert_int_equal(model->graph->n_output, 1);
+    const Attnrun__Onnx__TensorShapeProto *shape =
+        model->graph->output[0]->type->tensor_type->shape;
+    assert_non_null(shape);
+    assert_int_equal(shape->n_dim, 0);
+    attnrun__onnx__model_proto__free_unpacked(model, NULL);
+    pb_free(&written.model);
+    pb_free(&pb);
+    attnrun_runtime_destroy(runtime);
+}
+
 /* ---- writers that fail ---- */
 
 static int32_t fails_at(void *user, const void *bytes, uint64_t n)
@@ -360,6 +395,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_written_as_it_is),
         cmocka_unit_test(test_written_simpler),
+        cmocka_unit_test(test_scalars_have_a_shape),
         cmocka_unit_test(test_each_piece_that_is_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

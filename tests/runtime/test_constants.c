@@ -202,6 +202,44 @@ static void test_postponed_constants_are_folded(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* The first value of a branch, of numbers that the plan knows and load does not: they come from
+ * the shape of x. */
+static void test_first_values_of_branches_are_planned(void **state)
+{
+    attnrun_runtime *runtime = make_runtime(NULL, 2);
+    struct onnx_writer *w = onnx_begin(18);
+    uint8_t yes = 1;
+    float x[16] = { 0 };
+    (void)state;
+    onnx_input(w, "x", ATTNRUN_F32, "N,M");
+    onnx_input(w, "c", ATTNRUN_BOOL, "");
+    onnx_node(w, "Shape", "x", "shape");
+    onnx_node(w, "Cast", "shape", "sizes");
+    onnx_attr_int(w, "to", ATTNRUN_F32);
+    onnx_node(w, "If", "c", "y");
+    onnx_graph(w, "then_branch");
+    onnx_node(w, "Sqrt", "sizes", "root");
+    onnx_output(w, "root", ATTNRUN_F32, NULL);
+    onnx_graph_end(w);
+    onnx_graph(w, "else_branch");
+    onnx_node(w, "Neg", "sizes", "less");
+    onnx_output(w, "less", ATTNRUN_F32, NULL);
+    onnx_graph_end(w);
+    onnx_output(w, "y", ATTNRUN_F32, "2");
+    attnrun_model *model = open_model(runtime, w, ATTNRUN_NO_FUSION);
+    attnrun_context *context = make_context(model);
+    for (int rows = 1; rows <= 4; rows += 3) {
+        set_input(context, 0, ATTNRUN_F32, rows == 1 ? "1,16" : "4,4", x);
+        set_input(context, 1, ATTNRUN_BOOL, "", &yes);
+        OK(attnrun_run(context, NULL));
+        const float *y = get_output(context, 0).data;
+        assert_true(y[0] == (rows == 1 ? 1 : 2) && y[1] == (rows == 1 ? 4 : 2));
+    }
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +247,7 @@ int main(void)
         cmocka_unit_test(test_shared_weights_are_packed_once),
         cmocka_unit_test(test_folded_constants_end_with_packing),
         cmocka_unit_test(test_postponed_constants_are_folded),
+        cmocka_unit_test(test_first_values_of_branches_are_planned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
