@@ -33,6 +33,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#if __cplusplus >= 202002L
+#include <span>
+#endif
 
 namespace attnrun {
 
@@ -112,6 +115,14 @@ private:
     T *data_ = nullptr;
     std::size_t size_ = 0;
 };
+
+} /* namespace attnrun */
+#if __cplusplus >= 202002L
+/* A temporary span becomes a std::span, too: its elements outlive it. */
+template <class T>
+inline constexpr bool std::ranges::enable_borrowed_range<attnrun::span<T>> = true;
+#endif
+namespace attnrun {
 
 /* 16-bit floats as their bits: the language has no such types before C++23. */
 struct f16 {
