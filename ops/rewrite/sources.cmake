@@ -35,6 +35,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/fuse_parts_attention.c
   ops/rewrite/fuse_performer.c
   ops/rewrite/fuse_quantized.c
+  ops/rewrite/fuse_sagan.c
   ops/rewrite/fuse_selective_kernel.c
   ops/rewrite/fuse_sliding_chunks.c
   ops/rewrite/fuse_softmax_features.c

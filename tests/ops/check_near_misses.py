@@ -19,7 +19,7 @@ ELSEWHERE = {  # pass: the file that has its near misses
     "softmax_operands": "forms_softmax", "joined_heads": "forms_sorted", "attention": "forms_full",
     "involution": "forms_mechanisms", "linear_attention": "forms_mechanisms",
     "linear_ones": "forms_layers", "chunked_sums": "forms_features",
-    "causal_linear_attention": "forms_features",
+    "causal_linear_attention": "forms_features", "sagan": "forms_mechanisms",
     "softmax_features": "forms_features", "performer": "forms_features",
     "linear_heads": "forms_layers", "fourier_mix": "forms_mixing",
     "external_attention": "forms_gates", "map_gates": "forms_gates",
