@@ -3,10 +3,11 @@
  *
  *   Y = (Q S) / (Q Z + epsilon),   S = CumSum(K' V of each token), Z = CumSum(K)
  *
- * epsilon is 0 if the graph adds none. Products are Einsum. The quotient is Div, a product with
+ * epsilon is 0 if the graph adds none; Q (Z + epsilon) is recognised, too. Products are Einsum, or
+ * are written by broadcasting (product_broadcast.c). The quotient is Div, a product with
  * Reciprocal, or Reciprocal as the third operand of an Einsum. Q Z may be the ReduceSum of a Mul.
  * Axes are (batch, heads, tokens, dim) or (batch, tokens, heads, dim), the same in all operands,
- * and nothing is broadcast. Q and K are features, as the graph computes them.
+ * and nothing is broadcast. Q and K are features: elu + 1, relu, or whatever the graph computes.
  * Source of the mechanism: Katharopoulos 2020, arXiv:2006.16236. */
 #include "linear_quotient.h"
 
@@ -15,8 +16,8 @@ enum { RANK = 4 };
 struct causal_linear_match {
     struct attn_labelled q, k, v, y; /* in the labels of y's product */
     char token, dim, v_dim;
-    int at; /* the axis of tokens */
-    double epsilon;
+    int at;                       /* the axis of tokens */
+    double epsilon, keys_epsilon; /* added to Q Z; to Z */
     const char *why; /* there are cumulative sums, but no such quotient of them */
 };
 
@@ -59,7 +60,9 @@ static bool read_sums(const struct attn_graph *graph, const struct attn_labelled
     int axis;
     const int32_t products = sums_of(graph, s->value, &axis);
     if (s->n != RANK + 1 || products < 0 || graph->values[s->value].n_uses != 1 ||
-        !attn_product_read(graph, products, &p) || p.n_in != 2 || p.out.n != RANK + 1)
+        (!attn_product_read_broadcast(graph, products, &p) &&
+         !attn_product_read(graph, products, &p)) ||
+        p.n_in != 2 || p.out.n != RANK + 1)
         return false;
     found->token = s->labels[axis];
     for (int i = 0; i < s->n; i++)
@@ -99,11 +102,18 @@ static bool read_numerator(const struct attn_graph *graph, const struct attn_pro
            memcmp(found->q.labels, found->y.labels, 3) == 0;
 }
 
-/* Z: cumulative sums of K. */
-static bool is_key_sums(const struct attn_graph *graph,
-                        const struct causal_linear_match *found, int32_t value)
+/* Z: cumulative sums of K, or these and a number. */
+static bool is_key_sums(const struct attn_graph *graph, struct causal_linear_match *found,
+                        int32_t value)
 {
     int axis;
+    int32_t sums;
+    const struct attn_node *add = attn_graph_producer(graph, value);
+    found->keys_epsilon = 0;
+    if (node_is(add, "Add") &&
+        attn_match_scalar(graph, add, true, &found->keys_epsilon, &sums) &&
+        attn_match_same_rank(graph, sums, value))
+        value = sums;
     return sums_of(graph, value, &axis) == found->k.value && axis == found->at;
 }
 
@@ -114,8 +124,8 @@ static bool is_last(double axis)
 }
 
 /* Q Z over dim, without that axis or with one of 1. */
-static bool is_weights(const struct attn_graph *graph,
-                       const struct causal_linear_match *found, int32_t value)
+static bool is_weights(const struct attn_graph *graph, struct causal_linear_match *found,
+                       int32_t value)
 {
     double axis = 0;
     struct attn_product p;
@@ -168,7 +178,8 @@ static bool read_denominator(const struct attn_graph *graph,
     const attnrun_type *t = match_type(graph, value);
     return !factor && found->epsilon >= 0 &&
            (t->rank == RANK - 1 || (t->rank == RANK && dim_is(t->dims[3], 1))) &&
-           is_weights(graph, found, value);
+           is_weights(graph, found, value) && found->keys_epsilon >= 0 &&
+           (found->keys_epsilon <= 0 || found->epsilon <= 0);
 }
 
 static bool read_quotient(const struct attn_graph *graph, const struct attn_product *p,
@@ -219,6 +230,9 @@ static attn_status try_causal_linear(struct attn_graph *graph, struct attn_node 
     if (found.why != NULL)
         return ATTNRUN_OK;
     const char *const labels = found.y.labels; /* of the result; none are moved */
+    const bool by_keys = found.keys_epsilon > 0;
+    const char *const map_q = attn_linear_map_of(graph, &found.q.value),
+                      *const map_k = attn_linear_map_of(graph, &found.k.value);
     const struct attn_linear linear = {
         .order = { .in = { found.q.value, found.k.value, found.v.value },
                    .y = node->out[0],
@@ -226,10 +240,10 @@ static attn_status try_causal_linear(struct attn_graph *graph, struct attn_node 
                    .y_labels = { labels[0], labels[1], labels[2], labels[3] },
                    .axes =
                        found.at == 1 ? ATTN_AXES_TOKENS_FIRST : ATTN_AXES_HEADS_FIRST },
-        .map_q = "identity",
-        .map_k = "identity",
-        .denominator = "add",
-        .epsilon = found.epsilon,
+        .map_q = map_q,
+        .map_k = map_k,
+        .denominator = by_keys ? "add_keys" : "add",
+        .epsilon = by_keys ? found.keys_epsilon : found.epsilon,
         .scale = 1,
         .causal = true
     };

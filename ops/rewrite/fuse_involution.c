@@ -210,23 +210,6 @@ static bool sums_taps(const struct attn_graph *graph, const struct attn_node *su
 
 /* ---- how the kernel is made ---- */
 
-/* Whether a node is a dense convolution of one tap with constant weights, which have
- * *rows rows. */
-static bool is_pointwise(const struct attn_graph *graph, const struct attn_node *conv,
-                         int64_t *rows)
-{
-    if (conv == NULL || !attn_match_is_stored(graph, conv->in[1]) ||
-        graph->values[conv->in[1]].data.rank != 4 || !attn_match_explicit_pads(conv) ||
-        !attn_match_all(conv, "pads", 0) || !attn_match_all(conv, "strides", 1) ||
-        attn_match_int(conv, "group", 1) != 1)
-        return false;
-    const attnrun_tensor *w = &graph->values[conv->in[1]].data;
-    *rows = w->dims[0];
-    return *rows > 0 && w->dims[1] > 0 && w->dims[2] == 1 && w->dims[3] == 1 &&
-           (conv->pub.n_in < 3 || conv->in[2] < 0 ||
-            attn_match_is_f32_of(graph, conv->in[2], 1));
-}
-
 static int32_t bias_of(const struct attn_node *conv)
 {
     return conv->pub.n_in > 2 ? conv->in[2] : -1;
@@ -245,8 +228,8 @@ static attn_status take_convolutions(struct attn_graph *graph, struct attn_node 
     const struct attn_node *relu = attn_match_sole_in(graph, second, 0, "Relu");
     const struct attn_node *first =
         relu != NULL ? attn_match_sole_in(graph, relu, 0, "Conv") : NULL;
-    if (!is_pointwise(graph, second, &rows[1]) || !is_pointwise(graph, first, &rows[0]) ||
-        first->in[0] != found->x)
+    if (first == NULL || !attn_match_pointwise(graph, second, &rows[1]) ||
+        !attn_match_pointwise(graph, first, &rows[0]) || first->in[0] != found->x)
         return ATTNRUN_OK;
     const struct attn_node *const convs[] = { first, second };
     for (int i = 0; i < 2; i++) {

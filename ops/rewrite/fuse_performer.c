@@ -346,20 +346,24 @@ static attn_status performer_replace(struct attn_graph *graph, struct attn_node 
                                      bool by_token)
 {
     /* The operator's own factor: M^-1/2 for softmax_pos, none otherwise. */
+    const bool by_keys = attn_match_string(node, "denominator", "add_keys");
     const double own = q->map < 0 ? 1 / (double)q->n : 1,
-                 epsilon = (double)attn_match_float(node, "epsilon", 1e-6f) * own /
-                           (q->ratio * k->ratio);
+                 epsilon = (double)attn_match_float(node, "epsilon", 1e-6f) *
+                           (by_keys ? sqrt(own) / k->ratio : own / (q->ratio * k->ratio));
     int32_t in[4] = { q->x, k->x, node->in[2], q->w };
     const int64_t heads = match_type(graph, q->x)->dims[by_token ? 2 : 1].value;
-    struct attn_attr attrs[10] = {
+    struct attn_attr attrs[11] = {
         MATCH_FLOAT("scale", (float)(q->scale * q->scale)),
         MATCH_STRING("features", q->map < 0 ? "softmax_pos" : "generalized"),
         MATCH_INT("stabilizer", q->stable),
-        MATCH_STRING("denominator", epsilon > 0 ? "add" : "none"),
+        MATCH_STRING("denominator", !(epsilon > 0) ? "none"
+                                    : by_keys      ? "add_keys"
+                                                   : "add"),
         MATCH_FLOAT("denominator_epsilon", (float)epsilon),
         MATCH_FLOAT(q->map < 0 ? "feature_epsilon" : "kernel_epsilon", (float)q->epsilon),
+        MATCH_INT("is_causal", attn_match_int(node, "is_causal", 0)),
     };
-    int n = 6;
+    int n = 7;
     struct attn_node *made;
     if (q->map >= 0)
         attrs[n++] = (struct attn_attr)MATCH_STRING("kernel_fn", kernel_fns[q->map].name);
@@ -385,8 +389,9 @@ static attn_status performer_try_node(struct attn_graph *graph, struct attn_node
                   fk = operand(graph, node, 1, by_token);
     const char *why = NULL;
     const bool adds = attn_node_attr(node, "denominator") == NULL ||
-                      attn_match_string(node, "denominator", "add");
-    if (!adds || attn_match_int(node, "is_causal", 0) != 0 ||
+                      attn_match_string(node, "denominator", "add") ||
+                      attn_match_string(node, "denominator", "add_keys");
+    if (!adds ||
         attn_match_int(node, "q_num_heads", 1) !=
             attn_match_int(node, "kv_num_heads", 1) ||
         !attn_match_string(node, "feature_map_q", "identity") ||

@@ -12,8 +12,9 @@ static bool read_factors(const struct attn_graph *graph, const struct attn_node 
     const bool divides = node_is(node, "Div");
     for (int side = 0; side < (divides ? 1 : 2); side++) {
         const int32_t other = node->in[1 - side];
-        if (!attn_product_read(graph, node->in[side], &p) || p.n_in != 2 ||
-            graph->values[node->in[side]].n_uses != 1 ||
+        if ((!attn_product_read(graph, node->in[side], &p) &&
+             !attn_product_read_broadcast(graph, node->in[side], &p)) ||
+            p.n_in != 2 || graph->values[node->in[side]].n_uses != 1 ||
             !attn_match_is_f32(graph, other) || graph->values[other].type.rank != RANK)
             continue;
         struct attn_labelled denominator = p.out;
@@ -58,25 +59,30 @@ bool attn_quotient_read(const struct attn_graph *graph, const struct attn_node *
     return false;
 }
 
-const char *attn_linear_feature_map(const struct attn_graph *graph,
-                                    struct attn_labelled *x)
+const char *attn_linear_map_of(const struct attn_graph *graph, int32_t *value)
 {
     int32_t other;
-    const char *map = "identity";
-    const struct attn_node *node = attn_graph_producer(graph, x->value);
+    const struct attn_node *node = attn_graph_producer(graph, *value);
     if (node_is(node, "Relu")) {
-        x->value = node->in[0];
-        map = "relu";
-    } else if (node_is(node, "Add") &&
-               attn_match_number(graph, node, true, 1.0, &other)) {
+        *value = node->in[0];
+        return "relu";
+    }
+    if (node_is(node, "Add") && attn_match_number(graph, node, true, 1.0, &other)) {
         const struct attn_node *elu = attn_graph_producer(graph, other);
         const float alpha =
             node_is(elu, "Elu") ? attn_match_float(elu, "alpha", 1.0f) : 0.0f;
         if (alpha >= 1.0f && alpha <= 1.0f) {
-            x->value = elu->in[0];
-            map = "elu1";
+            *value = elu->in[0];
+            return "elu1";
         }
     }
+    return "identity";
+}
+
+const char *attn_linear_feature_map(const struct attn_graph *graph,
+                                    struct attn_labelled *x)
+{
+    const char *map = attn_linear_map_of(graph, &x->value);
     attn_labelled_untranspose(graph, x);
     return map;
 }

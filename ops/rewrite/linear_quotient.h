@@ -37,8 +37,10 @@ struct attn_linear {
     double epsilon, scale;
     bool causal;
 };
-/* What made the features *x, by the words of the operator: "identity" where they are whatever the
- * graph made. *x becomes what they are made of, through Transposes. */
+/* What made the features *value, by the words of the operator: "identity" where they are whatever
+ * the graph made. *value becomes what they are made of, of the same axes. */
+const char *attn_linear_map_of(const struct attn_graph *graph, int32_t *value);
+/* The same through Transposes. */
 const char *attn_linear_feature_map(const struct attn_graph *graph,
                                     struct attn_labelled *x);
 /* LinearAttention in front of `node`, in the place of order.y; heads and head sizes are

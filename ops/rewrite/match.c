@@ -266,6 +266,21 @@ bool attn_match_explicit_pads(const struct attn_node *node)
            attn_match_string(node, "auto_pad", "NOTSET");
 }
 
+bool attn_match_pointwise(const struct attn_graph *graph, const struct attn_node *conv,
+                          int64_t *rows)
+{
+    if (!attn_match_is_stored(graph, conv->in[1]) ||
+        graph->values[conv->in[1]].data.rank != 4 || !attn_match_explicit_pads(conv) ||
+        !attn_match_all(conv, "pads", 0) || !attn_match_all(conv, "strides", 1) ||
+        attn_match_int(conv, "group", 1) != 1)
+        return false;
+    const attnrun_tensor *w = &graph->values[conv->in[1]].data;
+    *rows = w->dims[0];
+    return *rows > 0 && w->dims[1] > 0 && w->dims[2] == 1 && w->dims[3] == 1 &&
+           (conv->pub.n_in < 3 || conv->in[2] < 0 ||
+            attn_match_is_f32_of(graph, conv->in[2], 1));
+}
+
 bool attn_match_pads(const struct attn_graph *graph, const struct attn_node *pad,
                      int32_t rank, int64_t pads[2 * ATTNRUN_MAX_RANK], double *value)
 {

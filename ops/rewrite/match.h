@@ -89,6 +89,9 @@ bool attn_match_string(const struct attn_node *node, const char *name, const cha
 bool attn_match_all(const struct attn_node *node, const char *name, int64_t x);
 /* Whether the pads are those of the attribute `pads`. */
 bool attn_match_explicit_pads(const struct attn_node *node);
+/* Whether a Conv is a dense one of one tap with constant weights, which have *rows rows. */
+bool attn_match_pointwise(const struct attn_graph *graph, const struct attn_node *conv,
+                          int64_t *rows);
 
 /* Follows keys and values (batch, heads, tokens, dim) whose heads were both repeated by
  * Unsqueeze, Expand, Reshape, to the values before that. */

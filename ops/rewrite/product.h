@@ -26,6 +26,10 @@ struct attn_product {
  * of f32, where no operand has a label twice; else false. */
 bool attn_product_read(const struct attn_graph *graph, int32_t value,
                        struct attn_product *product);
+/* The same of a product that is written by broadcasting (product_broadcast.c); sizes are not
+ * compared. */
+bool attn_product_read_broadcast(const struct attn_graph *graph, int32_t value,
+                                 struct attn_product *product);
 /* The same of an Einsum of any type. */
 bool attn_einsum_read(const struct attn_graph *graph, const struct attn_node *node,
                       struct attn_product *product);

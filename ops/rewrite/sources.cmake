@@ -13,6 +13,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/blocked_resize.c
   ops/rewrite/fuse_blocked_separable.c
   ops/rewrite/blocked_spread.c
+  ops/rewrite/chunked_sums.c
   ops/rewrite/common_subexpression.c
   ops/rewrite/constant_if.c
   ops/rewrite/conv_batch_norm.c
@@ -34,6 +35,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/fuse_parts_attention.c
   ops/rewrite/fuse_performer.c
   ops/rewrite/fuse_quantized.c
+  ops/rewrite/fuse_sagan.c
   ops/rewrite/fuse_selective_kernel.c
   ops/rewrite/fuse_sliding_chunks.c
   ops/rewrite/fuse_softmax_features.c
@@ -59,6 +61,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/pad_conv.c
   ops/rewrite/passes.c
   ops/rewrite/product.c
+  ops/rewrite/product_broadcast.c
   ops/rewrite/provenance.c
   ops/rewrite/provenance_box.c
   ops/rewrite/provenance_scatter.c

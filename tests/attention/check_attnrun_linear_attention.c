@@ -71,8 +71,13 @@ static void query_features(const struct sizes *s, const float *q, double *f)
         f[d] /= sum;
 }
 
-static double divisor(const struct sizes *s, double r)
+static double divisor(const struct sizes *s, const double *f, double r)
 {
+    if (s->denominator != NULL && strcmp(s->denominator, "add_keys") == 0) {
+        for (int64_t d = 0; d < s->dim; d++)
+            r += f[d] * s->epsilon;
+        return r;
+    }
     if (s->denominator == NULL || strcmp(s->denominator, "add") == 0)
         return r + s->epsilon;
     return strcmp(s->denominator, "clamp") == 0 ? fmax(r, s->epsilon) : 1;
@@ -103,7 +108,7 @@ static void one_query(const struct sizes *s, const struct operands *o, int64_t b
                 a * (double)o->v[((b * s->kv_len + j) * s->kv_heads + g) * s->v_dim + e];
     }
     for (int64_t e = 0; e < s->v_dim; e++)
-        y[e] = any ? s->scale * y[e] / divisor(s, r) : 0;
+        y[e] = any ? s->scale * y[e] / divisor(s, f, r) : 0;
 }
 
 static void states(const struct sizes *s, const struct operands *o, int64_t b, int64_t g)
@@ -265,6 +270,8 @@ static struct sizes random_sizes(struct check *c)
     if (!s.causal && !s.present && check_chance(c, 40))
         s.map_k = "softmax_n";
     s.denominator = denominators[check_below(c, 4)];
+    if (s.causal && !s.past && !s.present && check_chance(c, 30))
+        s.denominator = "add_keys";
     const bool any_sign = (s.map_q != NULL && strcmp(s.map_q, "identity") == 0) ||
                           (s.map_k != NULL && strcmp(s.map_k, "identity") == 0);
     if (any_sign) /* a sum near 0 would be divided by */
@@ -322,6 +329,13 @@ static void refusals(struct check *c)
     s.masked = true;
     build_dims_first(c, &s);
     check_refuses(c, ATTNRUN_E_ATTR, "dims_first|key_mask");
+    s = plain;
+    s.denominator = "add_keys";
+    build(c, &s);
+    check_refuses(c, ATTNRUN_E_ATTR, "add_keys|is_causal");
+    s.causal = s.present = true;
+    build(c, &s);
+    check_refuses(c, ATTNRUN_E_ATTR, "add_keys|present_kv");
     s = plain;
     s.epsilon = -1;
     build(c, &s);

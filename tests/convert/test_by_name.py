@@ -3,7 +3,6 @@ versions on the command line.
 
 usage: test_by_name.py ROOT ATTNRUN [test …]
 """
-import importlib
 import json
 import os
 import subprocess
@@ -18,6 +17,7 @@ import common
 from common import run_converter as run
 from attnrun_convert import by_name, convert, moduleop, registry, verify
 from attnrun_convert.errors import UnsupportedError, UsageError, VerifyError
+from attnrun_convert.stand_in import import_without, loads
 
 sys.path.insert(0, str(common.ROOT / "tests" / "attention"))
 from golden import timm_layer  # noqa: E402
@@ -138,19 +138,56 @@ def test_names_are_refused_in_one_sentence(folder):
     assert not (folder / "out.onnx").exists()
 
 
-def test_a_package_that_lacks_another_is_named(folder):
-    """A package whose import fails for another one: the sentence names both, and a way out."""
-    (folder / "timm.py").write_text("import torchvision\n")
-    (folder / "torchvision.py").write_text("import no_such_package.deep\n")
-    run_alone = subprocess.run(
-        [sys.executable, "-m", "attnrun_convert", "--timm", "test_vit", "-o",
+def run_beside(folder, *arguments):
+    """The converter in a process of its own, which finds the packages of a folder first."""
+    return subprocess.run(
+        [sys.executable, "-m", "attnrun_convert", *arguments, "--attnrun", common.ATTNRUN, "-o",
          str(folder / "out.onnx")], capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(
             (str(folder), str(common.ROOT / "tools" / "convert")))})
-    err = run_alone.stderr
-    assert run_alone.returncode == 2 and err.count("\n") == 1, err
-    assert "'no_such_package', which 'timm' imports, is missing" in err, err
-    assert "convert that file with --fuse" in err, err
+
+
+def test_a_package_that_lacks_another_is_named(folder):
+    """A package whose import fails for another one: the sentence names both, and a way out."""
+    (folder / "torchvision.py").write_text("import no_such_package.deep\n")
+    alone = run_beside(folder, "--torchvision", "squeezenet1_1")
+    assert alone.returncode == 2 and alone.stderr.count("\n") == 1, alone.stderr
+    assert "'no_such_package', which 'torchvision' imports, is missing" in alone.stderr
+    assert "convert that file with --fuse" in alone.stderr, alone.stderr
+
+
+def test_timm_needs_no_torchvision(folder):
+    """A torchvision that is made for another torch."""
+    (folder / "torchvision.py").write_text("raise RuntimeError('operator nms does not exist')\n")
+    alone = run_beside(folder, "--timm", "test_vit", "--check", "onnxruntime")
+    assert alone.returncode == 0, alone.stderr
+    assert any(line.endswith(" ok") for line in alone.stdout.splitlines()), alone.stdout
+
+
+def test_what_stands_in_is_gone_afterwards(folder):
+    """Names of a package that does not load serve an import, and nothing else."""
+    (folder / "reader.py").write_text(
+        "import gone.parts as parts\nfrom gone.deep import Kind\n"
+        "class Own(parts.Base):\n    pass\nNEAREST = Kind.NEAREST\nVERSION = parts.__version__\n")
+    sys.path.insert(0, str(folder))
+    try:
+        reader = import_without("reader", ("gone",))
+        assert not [name for name in sys.modules if name.partition(".")[0] == "gone"]
+        for kind in (reader.Own, reader.NEAREST):
+            try:
+                kind()
+            except ImportError as error:
+                assert "does not load" in str(error), error
+            else:
+                raise AssertionError(kind)
+        try:
+            import_without("gone", ())
+        except ImportError:
+            pass
+        else:
+            raise AssertionError("a package that is not there is imported")
+    finally:
+        sys.path.remove(str(folder))
 
 
 def test_what_onnxruntime_says_names_the_node_alone(folder):
@@ -170,15 +207,6 @@ def test_what_onnxruntime_says_names_the_node_alone(folder):
         said = str(error)
     assert "its Add node 'sum': " in said and "3 by 5" in said, said
     assert "onnxruntime::" not in said and "/" not in said and "[ONNX" not in said, said
-
-
-def _loads(name):
-    try:
-        importlib.import_module(name)
-        return True
-    except (ImportError, RuntimeError):  # torchvision of PyPI does not load beside a CPU torch
-        print(f"        {name} does not load here")
-        return False
 
 
 def test_package_that_does_not_load_is_named(folder):
@@ -202,11 +230,14 @@ def test_package_that_does_not_load_is_named(folder):
 
 
 def test_models_of_images(folder):
-    for option, package, name in (("--timm", "timm", "test_vit"),
-                                  ("--torchvision", "torchvision", "squeezenet1_1")):
-        if _loads(package):
-            code, _, err = run(option, name, "-o", folder / "m.onnx")
-            assert code == 0, err
+    """torchvision of PyPI does not load beside a CPU torch."""
+    if loads("torchvision"):
+        code, _, err = run("--torchvision", "squeezenet1_1", "-o", folder / "m.onnx")
+        assert code == 0, err
+    else:
+        print("        torchvision does not load here")
+    code, said, err = run("--timm", "test_vit", "-o", folder / "m.onnx")
+    assert code == 0 and said.count(" ok\n") >= 2, said + err
 
 
 def test_half_precision_and_versions(folder):

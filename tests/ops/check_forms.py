@@ -4,7 +4,8 @@ that they give what ONNX Runtime does. MODULE (forms_windows, forms_features, â€
   BY_TORCH  what they give is what the module gives, not ONNX Runtime
   SHORT     {name: exporter}: what runs without --full
   FORMS     {name: (module, inputs, shape, axis of the lengths, lengths, exporters, operator)};
-            without lengths the file has fixed sizes, without an operator it becomes none of KNOWN
+            without lengths the file has fixed sizes, without an operator it becomes none of KNOWN;
+            SEED draws one length more
 The rows of tools/manual/recognised.md are those of FORMS; --write writes those of MODULE, with
 what `inspect` says of near misses, after all of them passed; --only runs these alone, and --write
 then keeps what the page says of the others.
@@ -15,6 +16,8 @@ Usage: check_forms.py ATTNRUN MODULE [--full | --write] [--only NAME,NAME,â€¦] [
 import hashlib
 import importlib
 import json
+import math
+import random
 import sys
 import tempfile
 from pathlib import Path
@@ -92,6 +95,13 @@ def option(arguments, name):
     return arguments[arguments.index(name) + 1] if name in arguments else None
 
 
+def with_drawn(lengths, name, seed):
+    """The lengths, and one more that the seed draws, of the unit that they have."""
+    unit = math.gcd(*lengths)
+    draw = random.Random(f"{seed} {name}")
+    return (*lengths, unit * draw.randint(1, max(lengths) // unit)) if lengths else ()
+
+
 def check_module(program, forms, arguments, journal):
     """How many files there were, and what went wrong."""
     write, only = "--write" in arguments, set(forms.FORMS)
@@ -115,8 +125,9 @@ def check_module(program, forms, arguments, journal):
                     continue
                 more, reasons[name] = check_form(
                     program, Path(folder), name, module, inputs, shape,
-                    {axis: "n"} if lengths else {}, lengths, EXPORTERS[exporter], forms.KNOWN,
-                    operator, seed, getattr(forms, "BY_TORCH", False))
+                    {axis: "n"} if lengths else {}, with_drawn(lengths, name, seed),
+                    EXPORTERS[exporter], forms.KNOWN, operator, seed,
+                    getattr(forms, "BY_TORCH", False))
                 failures += more
                 if not more:
                     journal.add(key, reasons[name])

@@ -1,6 +1,9 @@
 """Attention by kernel features, as modules of q, k, v: stock ones (PyPI performer-pytorch,
 linear-attention-transformer) and forms as others write them, with what they become; near misses
-become LinearAttention, which needs no more than their associativity, or None."""
+become LinearAttention, which needs no more than their associativity, or None. TorchScript's
+exporter writes the loop of a causal Performer with sequences, which ONNX Runtime refuses."""
+from functools import partial
+
 import torch
 from linear_attention_transformer.linear_attention_transformer import linear_attn
 from performer_pytorch import FastAttention
@@ -87,6 +90,41 @@ def causal_dots(q, k, v):
     return torch.einsum("...nde,...nd,...n->...ne", context, q, d_inv)
 
 
+def by_rows(q, k, v, squeeze=False):
+    """The sum of each token as a matrix, by broadcasting; queries as rows before it."""
+    kv = (k[..., None] * v[..., None, :]).cumsum(-3)
+    y = q[..., None, :] @ kv
+    return (y.squeeze(-2) if squeeze else y[..., 0, :]) / (
+        (q * k.cumsum(-2)).sum(-1, keepdim=True) + 1e-6)
+
+
+def by_columns(q, k, v, of_keys=0.25):
+    """The same summed over columns; epsilon is added to each sum of keys."""
+    kv = (k[..., None] @ v[..., None, :]).cumsum(-3)
+    z = (q * (k.cumsum(-2) + of_keys)).sum(-1, keepdim=True)
+    return (q[..., None] * kv).sum(-2) / z
+
+
+def other_row(q, k, v):
+    """Of two queries a row, the second one counts."""
+    kv = (k[..., None] * v[..., None, :]).cumsum(-3)
+    return (torch.stack([q, q * 2], -2) @ kv)[..., 1, :] / (
+        (q * k.cumsum(-2)).sum(-1, keepdim=True) + 1e-6)
+
+
+def in_chunks(q, k, v, carried=-1, carries_keys=True, size=8):
+    """As performer-pytorch's loop over chunks; a near miss carries something else."""
+    last_k, last_kv, y = 0, 0, []
+    for q, k, v in zip(*(x.split(size, -2) for x in (q, k, v))):
+        z = last_k + k.cumsum(-2)
+        kv = last_kv + torch.einsum("...nd,...ne->...nde", k, v).cumsum(-3)
+        y.append(torch.einsum("...nde,...nd,...n->...ne", kv, q,
+                              1 / torch.einsum("...nd,...nd->...n", q, z + 1e-6)))
+        last_k = z[:, :, -1:] if carries_keys else 0
+        last_kv = kv[:, :, carried:][:, :, :1]
+    return torch.cat(y, -2)
+
+
 def over_heads(q, k, v):
     return causal_tokens(q, k, v, lambda x: x.cumsum(2))
 
@@ -147,6 +185,8 @@ SHAPE, MANY = (2, 3, 40, 8), (1, 17, 130)
 TOKENS = (2, 40, 3, 8)
 SHORT = {"stock": "d", "relu": "s", "quotient": "d", "norm_of_one": "s", "minus": "d",
          "causal_tokens": "s", "causal_dots": "d", "over_heads": "s",
+         "causal_rows": "s", "causal_columns": "d", "causal_uneven_chunks": "d",
+         "stock_causal": "d", "chunks_first_token": "d",
          "by_key": "d", "softmax_stock": "d", "softmax_tokens": "s", "softmax_dims": "d",
          "softmax_over_slots": "s"}
 FORMS = {
@@ -167,6 +207,16 @@ FORMS = {
     "causal_tokens": (Causal(causal_tokens), "qkv", TOKENS, 1, MANY, "sd", LINEAR),
     "causal_heads": (Causal(causal_heads), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     "causal_dots": (Causal(causal_dots), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "causal_rows": (Causal(by_rows), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "causal_squeezed": (Causal(partial(by_rows, squeeze=True)), "qkv", SHAPE, 2, MANY, "sd",
+                        LINEAR),
+    "causal_columns": (Causal(by_columns), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "causal_chunks": (Causal(in_chunks), "qkv", SHAPE, 2, (), "sd", LINEAR),
+    "causal_uneven_chunks": (Causal(in_chunks), "qkv", (1, 2, 35, 8), 2, (), "sd", LINEAR),
+    "stock_causal": (Stock(causal=True), "qkv", SHAPE, 2, (), "d", PERFORMER),
+    "stock_causal_chunks": (Stock(causal=True), "qkv", (1, 2, 300, 8), 2, (), "d", PERFORMER),
+    "stock_causal_relu": (Stock(causal=True, generalized_attention=True), "qkv",
+                          (1, 2, 200, 8), 2, (), "d", PERFORMER),
     "softmax_stock": (Plain(linear_attn), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     "softmax_heads": (Softmaxes(), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     "softmax_transposed": (Softmaxes("transposed"), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
@@ -183,6 +233,10 @@ FORMS = {
     "by_key": (Causal(by_key), "qkv", (2, 3, 8, 8), 2, (), "sd", None),
     "over_heads": (Causal(over_heads), "qkv", TOKENS, 1, MANY, "sd", None),
     "all_weights": (Causal(all_weights), "qkv", SHAPE, 2, MANY, "sd", None),
+    "other_row": (Causal(other_row), "qkv", SHAPE, 2, MANY, "sd", None),
+    "chunks_first_token": (Causal(partial(in_chunks, carried=0)), "qkv", SHAPE, 2, (), "sd", None),
+    "chunks_own_weights": (Causal(partial(in_chunks, carries_keys=False)), "qkv", SHAPE, 2, (),
+                           "sd", None),
     "norm_of_one": (Features(norms=1.0), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     "key_by_key": (Features(key_axes=-1), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     "all_heads": (Features(key_axes=(-1, -2, -3)), "qkv", SHAPE, 2, MANY, "sd", LINEAR),

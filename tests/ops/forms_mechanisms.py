@@ -40,23 +40,26 @@ class Involution(nn.Module):
 
 
 class Spatial(nn.Module):
-    """SAGAN's attention, as heykeetae/Self-Attention-GAN and DANet write it."""
+    """SAGAN's attention, as heykeetae/Self-Attention-GAN and DANet write it; what a near miss
+    changes is a setting."""
 
-    def __init__(self, channels=16, scale=None):
+    def __init__(self, channels=16, scale=None, gammas=1, squares=False, twice=False):
         super().__init__()
         self.q, self.k = nn.Conv2d(channels, 4, 1), nn.Conv2d(channels, 4, 1)
-        self.v, self.gamma = nn.Conv2d(channels, channels, 1), nn.Parameter(torch.ones(1))
-        self.scale = scale
+        self.v = nn.Conv2d(channels, channels, 1)
+        self.gamma = nn.Parameter(torch.ones(1 if gammas == 1 else (gammas, 1, 1)))
+        self.scale, self.squares, self.twice = scale, squares, twice
 
     def forward(self, x):
         b, c, h, w = x.shape
-        q = self.q(x).view(b, -1, h * w).permute(0, 2, 1)
+        q = self.q(x * x if self.squares else x).view(b, -1, h * w).permute(0, 2, 1)
         scores = torch.bmm(q, self.k(x).view(b, -1, h * w))
         if self.scale:
             scores = scores * self.scale
         weights = scores.softmax(-1)
         y = torch.bmm(self.v(x).view(b, -1, h * w), weights.permute(0, 2, 1))
-        return self.gamma * y.view(b, c, h, w) + x
+        y = self.gamma * y.view(b, c, h, w)
+        return y + (y if self.twice else x)
 
 
 class Pooled(Spatial):
@@ -164,7 +167,8 @@ def divided_by_key(q, k, v):
 
 
 LINEAR = "LinearAttention"
-KNOWN = ("Involution", "FusedAttention", LINEAR, "PerformerAttention")
+SAGAN = "SAGANAttention"
+KNOWN = ("Involution", "FusedAttention", SAGAN, LINEAR, "PerformerAttention")
 MAPS = {"": (1, 16, 14, 14), "_batch": (2, 16, 9, 12), "_small": (1, 16, 6, 8)}
 TOKENS, MANY = (2, 3, 40, 8), (1, 33, 300)
 
@@ -188,10 +192,11 @@ FORMS = {
     **on_maps("involution_stride", Involution(stride=2), "Involution", ("", "_small")),
     **on_rows("involution_rows", Involution()),
     **on_rows("involution_rows_3", Involution(size=3, groups=4)),
-    **on_maps("sagan", Spatial(), "FusedAttention", MAPS),
-    **on_maps("sagan_scaled", Spatial(scale=0.3), "FusedAttention", ("_batch",)),
-    **on_maps("sagan_pooled", Pooled(), "FusedAttention"),
-    **on_maps("sagan_sums", Sums(), "FusedAttention"),
+    **on_maps("sagan", Spatial(), SAGAN, MAPS),
+    **on_maps("sagan_scaled", Spatial(scale=0.3), SAGAN, ("_batch",)),
+    **on_maps("sagan_pooled", Pooled(), SAGAN),
+    **on_maps("sagan_sums", Sums(), SAGAN),
+    **on_rows("sagan_rows", Spatial(), SAGAN),
     **on_maps("sagan_non_local", NonLocalAttn(16, rd_channels=8), "FusedAttention"),
     **on_maps("sagan_danet", nn.Sequential(nn.Conv2d(16, 4, 1), PositionAttentionModule(4)),
               "FusedAttention"),
@@ -210,6 +215,10 @@ FORMS = {
     **on_rows("involution_rows_dilated", Involution(size=3, dilation=2), None),
     **on_rows("involution_rows_ones", Involution(mode="padded by ones"), None),
     **on_maps("columns", Columns(), None),
+    **on_maps("sagan_gammas", Spatial(gammas=16), "FusedAttention"),
+    **on_maps("sagan_squares", Spatial(squares=True), "FusedAttention"),
+    **on_maps("sagan_twice", Spatial(twice=True), "FusedAttention"),
+    **on_maps("sagan_pooled_odd", Pooled(), "FusedAttention", ("_batch",)),
     **on_tokens("sums_apart", Tokens(sums_apart), None),
     **on_tokens("sums_of_queries", Tokens(sums_of_queries), None),
     **on_tokens("sums_of_dims", Tokens(sums_of_dims), None),

@@ -88,6 +88,22 @@ class Added(Blocks):
         return (s.softmax(-1) @ v).reshape(b, h, n, d)
 
 
+class ByTokens(nn.Module):
+    """Heads behind the tokens, as layers have them; of_heads: one is a sample of its own."""
+
+    def __init__(self, attend, of_heads=False):
+        super().__init__()
+        self.attend, self.of_heads = attend, of_heads
+
+    def forward(self, *qkv):
+        q, k, v = (x.transpose(1, 2) for x in qkv)
+        b, h = q.shape[:2]
+        if self.of_heads:
+            q, k, v = (x.flatten(0, 1)[:, None] for x in (q, k, v))
+        y = self.attend(q, k, v)
+        return (y[:, 0].unflatten(0, (b, h)) if self.of_heads else y).transpose(1, 2)
+
+
 class Padded(Blocks):
     """Keys that data says are padding are hidden: before, behind or together with the others."""
 
@@ -237,7 +253,8 @@ def farther(distance):
 SHAPE = (2, 3, 48, 8)
 MANY = (8, 16, 104)
 KNOWN = (LOCAL, CHUNKED, ANY, "FusedAttention")
-SHORT = {"stock_exact": "d", "blocks_joined": "d", "band": "s", "causal_band": "s",
+SHORT = {"stock_exact": "d", "stock_by_tokens": "d", "blocks_of_heads": "s",
+         "blocks_joined": "d", "band": "s", "causal_band": "s",
          "too_wide": "s", "read_twice": "s", "small_fill": "d", "longt5": "sd", "padded": "s",
          "padded_added": "d", "biased": "s", "two_fills": "s", "wrapped_far": "d",
          "wrapped_sums": "s", "wrapped_farther": "d", "reformer_local_causal": "s",
@@ -250,6 +267,10 @@ def form(module, operator, exporters="sd", lengths=MANY, shape=SHAPE):
 
 def reformer(layer, exporters="sd", **settings):
     return Reformer(layer, **settings), "x", (2, 48, 32), 1, (), exporters, ANY
+
+
+def by_tokens(attend, operator, exporters="sd", **settings):
+    return ByTokens(attend, **settings), "qkv", (2, 48, 3, 8), 1, MANY, exporters, operator
 
 
 def stock(operator, **settings):
@@ -265,6 +286,10 @@ FORMS = {
     "stock_far": stock(CHUNKED, window_size=4, look_backward=3, look_forward=2),
     "stock_padded": form(Stock(window_size=8, exact_windowsize=True, autopad=True), LOCAL, "d", (),
                          (1, 2, 44, 8)),
+    "stock_by_tokens": by_tokens(Stock(window_size=8, causal=True), CHUNKED, "d"),
+    "blocks_by_tokens": by_tokens(Blocks(), CHUNKED),
+    "blocks_of_heads": by_tokens(Blocks(), CHUNKED, of_heads=True),
+    "band_by_tokens": by_tokens(Blocks(hides=farther(8)), LOCAL),
     "blocks": form(Blocks(), CHUNKED),
     "blocks_joined": form(Blocks(form="joined", scaled="queries"), CHUNKED),
     "blocks_tokens": form(Blocks(form="tokens", pad=0), CHUNKED),

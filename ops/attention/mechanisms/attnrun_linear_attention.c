@@ -19,7 +19,8 @@
  *                 softmax_d: softmax over dim
  * feature_map_k   elu1 (default), relu, identity, exp; softmax_n: for each feature, the
  *                 softmax over the keys that count (not causal, and without states)
- * denominator     g(d): add (default) d + epsilon; clamp max(d, epsilon); none 1
+ * denominator     g(d): add (default) d + epsilon; clamp max(d, epsilon); none 1;
+ *                 add_keys f_q(q_i) (z + epsilon), causal and without states
  *
  * The defaults are epsilon 1e-6, scale 1.0 and is_causal 0.
  * Refused: causal with q_len != kv_len and no past.
@@ -46,7 +47,7 @@ static const attnrun_attr_def attnrun_linear_attrs[] = {
               0),
     ATTR_ENUM(struct attnrun_linear_args, feature_map_k,
               "elu1|relu|identity|softmax_n|exp", 0),
-    ATTR_ENUM(struct attnrun_linear_args, denominator, "add|clamp|none", 0),
+    ATTR_ENUM(struct attnrun_linear_args, denominator, "add|clamp|none|add_keys", 0),
     ATTR_FLOAT(struct attnrun_linear_args, epsilon, 1e-6f),
     ATTR_FLAG(struct attnrun_linear_args, dims_first, 0),
     ATTR_END,
@@ -55,6 +56,7 @@ static const attnrun_attr_def attnrun_linear_attrs[] = {
 enum { Q, K, V, KEY_MASK, PAST_KV, PAST_Z };
 enum { Y, PRESENT_KV, PRESENT_Z };
 enum { MAP_ELU1, MAP_RELU, MAP_IDENTITY, MAP_SOFTMAX, MAP_EXP };
+enum { ADD, CLAMP, NONE, ADD_KEYS };
 enum { TILE = 128 };
 
 struct attnrun_linear_state {
@@ -314,6 +316,11 @@ static attn_status check_modes(const attnrun_step *step)
     const bool past = op_has_in(step, PAST_KV) || op_has_in(step, PAST_Z);
     const bool present = step->n_out > PRESENT_KV;
     TRY(attn_need_not_negative(step, "epsilon", args->epsilon));
+    if (args->denominator == ADD_KEYS && (args->heads.is_causal == 0 || past || present))
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "denominator is add_keys, expected add, clamp or none %s",
+                       args->heads.is_causal == 0 ? "without is_causal 1"
+                                                  : "with past_kv or present_kv");
     if (op_has_in(step, PAST_KV) != op_has_in(step, PAST_Z))
         return op_fail(step, ATTNRUN_E_INPUT,
                        "past_kv and past_z go together; only %s is given",
@@ -377,7 +384,7 @@ static attn_status attnrun_linear_set_outputs(attnrun_step *step,
 static attn_status attnrun_linear_infer(attnrun_step *step)
 {
     static const int32_t denominators[] = { ATTN_DENOMINATOR_ADD, ATTN_DENOMINATOR_CLAMP,
-                                            ATTN_DENOMINATOR_NONE };
+                                            ATTN_DENOMINATOR_NONE, ATTN_DENOMINATOR_ADD };
     const struct attnrun_linear_args *args = step->args;
     struct attn_feature_plan *p = &((struct attnrun_linear_state *)step->state)->plan;
     const bool softmax = args->feature_map_k == MAP_SOFTMAX;
@@ -400,7 +407,8 @@ static attn_status attnrun_linear_infer(attnrun_step *step)
     p->more = softmax ? 1 + p->features : 1;
     p->tile = TILE;
     p->denominator = denominators[args->denominator];
-    p->epsilon = args->epsilon;
+    p->epsilon = args->denominator == ADD_KEYS ? 0.0f : args->epsilon;
+    p->z_begin = args->denominator == ADD_KEYS ? args->epsilon : 0.0f;
     p->scale = p->sizes.scale;
     p->token_cost = 0.3 * (double)p->features;
     return attn_feature_plan_make(step, p, TILE + p->features);

@@ -6,7 +6,6 @@ arguments by name and the axes that are free. Nothing is downloaded; weights tha
 the folder are random (--seed). Sizes: batch; seq, of a text; target, of a decoder's text;
 past, of its cache; samples, of sound.
 """
-import importlib
 import inspect
 import json
 import traceback
@@ -15,6 +14,7 @@ from pathlib import Path
 import torch
 
 from .errors import FileError, UnsupportedError, UsageError, first_line, innermost
+from .stand_in import import_without
 
 # No multiple of a block or chunk: a model that pads then shows the export how.
 SIZES = {"batch": 2, "seq": 61, "target": 23, "past": 11, "samples": 4001}
@@ -29,9 +29,10 @@ def _raised_in(error, name):
                  if m not in ("", "importlib", "torch", __package__)), name)
 
 
-def _package(name):
+def _package(name, without=()):
+    """The module of a package; `without` names those that it can do without here."""
     try:
-        return importlib.import_module(name)
+        return import_without(name, without)
     except (ImportError, RuntimeError, OSError) as error:  # a build for another torch, too
         cause = innermost(error)
         lacking = getattr(cause, "name", None) or _raised_in(cause, name)
@@ -349,7 +350,7 @@ def _image(module, channels, height, width, sizes, seed):
 
 
 def of_timm(name, sizes, seed, say):
-    timm = _package("timm")
+    timm = _package("timm", without=("torchvision", "PIL"))
     if name not in timm.list_models():
         near = timm.list_models(f"*{name}*")[:6] or timm.list_models()[:6]
         raise UsageError(f"timm {timm.__version__} has no model '{name}'; it has "

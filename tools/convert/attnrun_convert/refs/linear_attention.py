@@ -70,6 +70,8 @@ def safe_divide(top, sums, seen):
                       feature_map_k="relu", epsilon=0.5, Q=(2, 5, 8), K=(2, 5, 8),
                       V=(2, 5, 6), past_kv=(2, 2, 4, 3), past_z=torch.ones(2, 2, 4),
                       sizes={"B": 2}),
+              example(q_num_heads=4, kv_num_heads=2, is_causal=1, denominator="add_keys",
+                      epsilon=0.25, Q=(2, 5, 8), K=(2, 5, 4), V=(2, 5, 6)),
               example(q_num_heads=1, outputs=3, feature_map_k="exp", Q=(1, 3, 2),
                       K=torch.tensor([[[0.5, -1], [1e4, 1e4], [1, 2]]]), V=(1, 3, 4),
                       key_mask=torch.tensor([[True, False, True]]), sizes=None),
@@ -94,6 +96,8 @@ def linear_attention(Q, K, V, key_mask, past_kv, past_z, *, q_num_heads, kv_num_
         sums = sums.clamp(min=epsilon)
     elif denominator == "add":
         sums = sums + epsilon
+    elif denominator == "add_keys":
+        sums = sums + epsilon * q.sum(dim=-1, keepdim=True)
     else:
         sums = torch.ones_like(sums)
     y = scale * safe_divide(top, sums, seen)
