@@ -181,9 +181,10 @@ def page(op, path):
 
 def index(ops):
     lines = ["# Operators", "",
-             "All operators of this build by domain, with the opset versions at which they "
-             "change; `attnrun ops NAME` describes one. Those of the domain `attnrun` have "
-             "pages. Made by `tools/manual/operators.py`.", ""]
+             "These tables list all operators of this build by domain, with the opset versions "
+             "at which an operator changes. Each operator of the domain `attnrun` has a page, and "
+             "`attnrun ops NAME` describes any operator. `tools/manual/operators.py` writes this "
+             "page.", ""]
     for domain in sorted({op["domain"] for op in ops}):
         if domain == "example" or domain.startswith("attnrun."):
             continue
