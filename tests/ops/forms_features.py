@@ -1,6 +1,7 @@
-"""Attention by kernel features, as modules of q, k, v: stock ones (PyPI performer-pytorch,
-linear-attention-transformer) and forms as others write them, with what they become; near misses
-become LinearAttention, which needs no more than their associativity, or None."""
+"""Attention by kernel features. The modules take q, k and v. Some are those of packages (PyPI
+performer-pytorch, linear-attention-transformer); the others write the same in other ways.
+Modules that differ in one point become LinearAttention, if their products are associative, or
+stay as they are."""
 import torch
 from linear_attention_transformer.linear_attention_transformer import linear_attn
 from performer_pytorch import FastAttention
