@@ -165,7 +165,7 @@ def page(op, path):
     lines = [f"# {op['name']}", "", f"Domain `{op['domain']}`, version {op['since']}. Source: "
              f"[{link}](../../../{link}).", "", "```", described.partition(" - ")[2], "```", "",
              *operands(op, text), *attributes(op),
-             "## What is refused", "", prose(section["Refused"], names), "",
+             "## What is refused", "", prose("these are refused: " + section["Refused"], names), "",
              "## Cost", "", f"{op['cost']}. {prose(section['Cost'])}", "",
              "## Paper and upstream", "", prose(section["Source"]), ""]
     twins, upstream = of_name(BODIES, "*.py", op["name"]), of_name("tests/attention",
