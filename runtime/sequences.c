@@ -240,7 +240,8 @@ attn_status attn_context_select_sequence(struct attnrun_context *context,
     struct attn_parked **spares;
     const int64_t bytes = (all.n + 1) * (int64_t)sizeof *spares;
     if (sequence < 0)
-        return attn_fail(ATTNRUN_E_USAGE, "there is already a sequence %lld",
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "the number of the sequence is %lld, expected 0 or more",
                          (long long)sequence);
     if (sequence == context->sequence)
         return ATTNRUN_OK;

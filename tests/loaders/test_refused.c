@@ -109,9 +109,9 @@ static void test_sparse_tensors(void **state)
     expect_part(SPARSE, sparse(F32, "1", ATTNRUN_I32, "1", 6), ATTNRUN_E_MODEL,
                 "indices are");
     expect_part(SPARSE, sparse(ATTNRUN_STRING, "1", I64, "1", 6), ATTNRUN_E_UNSUPPORTED,
-                "elements are string");
+                "elements of type string");
     expect_part(SPARSE, sparse(ATTNRUN_I4, "1", I64, "1", 6), ATTNRUN_E_UNSUPPORTED,
-                "elements are i4");
+                "elements of type i4");
     expect_part(SPARSE, sparse(F32, "2", I64, "2", 6), ATTNRUN_E_MODEL,
                 "index 1 is not greater");
     expect_part(SPARSE, part, ATTNRUN_E_MODEL, "has no values or no indices");

@@ -211,7 +211,8 @@ static void test_views_lie_within_their_input(void **state)
     given.view = true;
     for (int i = 0; i < 4; i++) {
         given.offset = (int64_t[]){ -4, 1, 1 << 20, INT64_MIN }[i];
-        check_fault(runtime, ATTNRUN_E_INTERNAL, "output 0 shows 16 bytes from byte");
+        check_fault(runtime, ATTNRUN_E_INTERNAL,
+                    "output 0 is a view of 16 bytes from byte");
     }
     given.offset = 0;
     OK(try_faulty(runtime));
