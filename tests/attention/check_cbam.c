@@ -204,7 +204,7 @@ static void refuse_alone(struct check *c)
         const char *words;
     } cases[] = { { 1, 3, "w2|needs w1" },
                   { 3, 1, "w1|needs w2" },
-                  { 5, 6, "bs|expected ws" } };
+                  { 5, 6, "bs|needs ws" } };
     struct cbam s = { .batch = 2, .c = 6, .h = 3, .w = 5, .hidden = 2, .k = 3 };
     for (int i = 0; i < 3; i++) {
         do {
