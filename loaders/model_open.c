@@ -29,7 +29,8 @@ static attn_status check_source(const attnrun_source *source)
                          "attnrun_model_open: the precision %d is unknown",
                          source->precision);
     if (source->ragged < ATTNRUN_RAGGED_OFF || source->ragged > ATTNRUN_RAGGED_AUTO)
-        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: ragged is %d",
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "attnrun_model_open: ragged is %d, expected 0 to 2",
                          source->ragged);
     if ((source->path == NULL) == (source->data == NULL))
         return attn_fail(ATTNRUN_E_USAGE,

@@ -65,9 +65,7 @@ attn_status attn_load_constant(struct attn_load *load, struct attn_load_scope *s
 {
     int found = 0;
     if (pb->n_input > 0 || pb->n_output != 1)
-        return attn_fail(ATTNRUN_E_MODEL,
-                         "a constant with %s and %s, "
-                         "expected 0 and 1",
+        return attn_fail(ATTNRUN_E_MODEL, "the constant has %s and %s, expected 0 and 1",
                          attn_plural((int64_t)pb->n_input, "input"),
                          attn_plural((int64_t)pb->n_output, "output"));
     for (size_t k = 0; k < pb->n_attribute; k++) {

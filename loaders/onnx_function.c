@@ -20,8 +20,8 @@ static attn_status check_opset(const struct attn_load *load,
 {
     if (opset->version < 1)
         return attn_fail(ATTNRUN_E_MODEL,
-                         "opset version %lld of domain '%s', expected 1 or more",
-                         (long long)opset->version, attn_quote(opset->domain));
+                         "the opset version of domain '%s' is %lld, expected 1 or more",
+                         attn_quote(opset->domain), (long long)opset->version);
     if (opset->domain[0] == 0 && opset->version > ATTN_LOAD_OPSET &&
         !(load->model->flags & ATTNRUN_ALLOW_NEWER))
         return attn_fail(

@@ -16,9 +16,10 @@ attn_status attn_load_place(struct attn_load *load, struct attn_load_place *oute
     if (place == NULL)
         return ATTNRUN_E_MEMORY;
     if (outer != NULL && outer->graph->depth >= load->model->limits.subgraph_depth)
-        return attn_fail_limit(ATTN_LIMIT_SUBGRAPH_DEPTH,
-                               "subgraphs more than %d deep, functions included",
-                               (int)load->model->limits.subgraph_depth);
+        return attn_fail_limit(
+            ATTN_LIMIT_SUBGRAPH_DEPTH,
+            "subgraphs are nested more than %d deep, functions included",
+            (int)load->model->limits.subgraph_depth);
     place->graph =
         outer != NULL ? attn_graph_create(load->model, outer->graph) : load->model->graph;
     place->outer = outer;

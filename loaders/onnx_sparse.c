@@ -24,7 +24,8 @@ static attn_status check_parts(const char *name, const attnrun_tensor *values,
                          attn_tensor_format(indices), attn_tensor_format(values),
                          attn_tensor_format(dense));
     if (dtype_bits(values->dtype) % 8 != 0 || values->dtype == ATTNRUN_STRING)
-        return attn_fail(ATTNRUN_E_UNSUPPORTED, "sparse tensor '%s': elements are %s",
+        return attn_fail(ATTNRUN_E_UNSUPPORTED,
+                         "sparse tensor '%s': elements of type %s are not supported",
                          name, attnrun_dtype_name(values->dtype));
     return ATTNRUN_OK;
 }

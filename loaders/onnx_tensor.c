@@ -277,7 +277,8 @@ static attn_status count_varints(const PB(TensorProto) * pb, struct elements *e)
             return attn_poll();
         int used = attn_varint(p, end, &value);
         if (used == 0)
-            return attn_fail(ATTNRUN_E_PARSE, "tensor '%s': %s ends within a number",
+            return attn_fail(ATTNRUN_E_PARSE,
+                             "tensor '%s': %s ends in the middle of a number",
                              attn_quote(pb_text(pb->name)), field_text(e->field));
         p += used;
     }

@@ -68,7 +68,7 @@ static attn_status read_elements(const attnrun_limits *limits, struct attn_dims 
     if (pb->value_case != ATTNRUN__ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
         return attn_fail(
             ATTNRUN_E_UNSUPPORTED,
-            "a sequence, an optional or a map holds something else than tensors");
+            "a sequence, an optional or a map holds something other than tensors");
     attnrun_type element = { .rank = -1 };
     TRY(read_tensor_type(limits, dims, pb->tensor_type, false, &element));
     type->dtype = element.dtype;

@@ -45,16 +45,16 @@ static attn_status check_head(const struct attn_packed_head *head, int64_t n)
                          "pack the model on this one");
     if (head->version != PACKED_VERSION)
         return attn_fail(ATTNRUN_E_VERSION,
-                         "packed files of version %u are not known, only those of %d; "
-                         "pack the model again with this attnrun",
+                         "the packed file has the format version %u, but this attnrun "
+                         "reads only version %d; pack the model again with this attnrun",
                          head->version, PACKED_VERSION);
     if (attn_packed_head_hash(head) != head->head_hash)
-        return broken("its head is not what was written");
+        return broken("the hash of its head does not match");
     if (!is_ended(head->library, sizeof head->library) ||
         !is_ended(head->isa, sizeof head->isa))
-        return broken("a name in its head has no end");
+        return broken("a name in its head is not terminated");
     if (head->file_bytes != end)
-        return broken("it is not as long as it was");
+        return broken("its length is not the one in its head");
     if (!is_inside(head->graph_at, head->graph_bytes, sizeof *head, end) ||
         head->graph_at % 8 != 0 || head->graph_bytes % 8 != 0 ||
         !is_inside(head->data_at, head->data_bytes, head->graph_at + head->graph_bytes,
@@ -62,7 +62,7 @@ static attn_status check_head(const struct attn_packed_head *head, int64_t n)
         head->data_at % PACKED_ALIGN != 0 || head->precision > ATTNRUN_PRECISION_AUTO ||
         head->released_bytes / PACKED_MAX_SHRINK > head->data_bytes ||
         (head->flags & ~(uint32_t)(ATTNRUN_NO_FUSION | ATTNRUN_FORCE_BODIES)) != 0)
-        return broken("its head points outside");
+        return broken("an offset in its head is outside of the file");
     return ATTNRUN_OK;
 }
 
@@ -86,17 +86,17 @@ static attn_status check_fit(const struct attn_model *model, const attnrun_sourc
                          "here",
                          attn_quote(head->isa), info.isa, attn_quote(head->isa));
     if (bf16 && attn_runtime_kernels(model->runtime, true) == NULL)
-        return attn_fail(
-            ATTNRUN_E_UNSUPPORTED,
-            "the file was packed with products of bf16, and this library was "
-            "built without (ATTNRUN_BF16=OFF)");
+        return attn_fail(ATTNRUN_E_UNSUPPORTED,
+                         "the file was packed with products of bf16, and this library "
+                         "was built without them (ATTNRUN_BF16=OFF)");
     if (source->precision == ATTNRUN_PRECISION_BF16 && !bf16)
         return attn_fail(ATTNRUN_E_USAGE, "the file was packed with products of f32; "
                                           "pack the model again with precision bf16");
     if ((asked & ~head->flags) != 0 ||
         (source->disable_passes != NULL && source->disable_passes[0] != 0))
-        return attn_fail(ATTNRUN_E_USAGE, "the file is packed, so its graph is rewritten "
-                                          "already; give these options to attnrun pack");
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "the file is packed, so its graph is already rewritten; give "
+                         "these options to attnrun pack");
     if (source->ragged == ATTNRUN_RAGGED_ON)
         return attn_fail(ATTNRUN_E_USAGE,
                          "the file is packed, and packed files do not run on the tokens "
@@ -225,7 +225,7 @@ static attn_status verify(const uint8_t *data, int64_t n, uint64_t expected)
     }
     return attn_packed_hash_end(&hash) == expected
                ? ATTNRUN_OK
-               : broken("its weights are not what was written");
+               : broken("the hash of its weights does not match");
 }
 
 attn_status attn_packed_load(struct attn_model *model, const attnrun_source *source,
@@ -234,14 +234,14 @@ attn_status attn_packed_load(struct attn_model *model, const attnrun_source *sou
     struct attn_packed_head head;
     struct attn_pool pool;
     if (n < (int64_t)sizeof head)
-        return broken("it ends within its head");
+        return broken("it ends inside its head");
     memcpy(&head, bytes, sizeof head);
     TRY(check_head(&head, n));
     TRY(check_fit(model, source, &head));
     TRY(align_bytes(model, &bytes, n));
     if (attn_packed_hash_of(bytes + head.graph_at, (int64_t)head.graph_bytes) !=
         head.graph_hash)
-        return broken("its graph is not what was written");
+        return broken("the hash of its graph does not match");
     if (source->flags & ATTNRUN_VERIFY)
         TRY(verify(bytes + head.data_at, (int64_t)head.data_bytes, head.data_hash));
     model->flags |= head.flags;

@@ -62,7 +62,7 @@ attn_status attn_packed_check(const struct attn_packed_reader *reader)
         return ATTNRUN_E_MEMORY;
     return reader->failed
                ? attn_fail(ATTNRUN_E_PARSE,
-                           "word %lld of the packed graph is not what its place needs",
+                           "word %lld of the packed graph is not valid at its place",
                            (long long)reader->at)
                : ATTNRUN_OK;
 }

@@ -217,11 +217,10 @@ static attn_status check_opset(const struct attn_graph *graph,
             continue;
         if (attn_runtime_find_op(model->runtime, node->pub.domain, node->pub.op_type,
                                  opset->version) != node->pub.op)
-            return attn_fail_node(
-                ATTNRUN_E_UNSUPPORTED, &node->pub,
-                "the node is of opset %d and the model of opset %lld, in "
-                "which the operator is another one",
-                node->pub.opset, (long long)opset->version);
+            return attn_fail_node(ATTNRUN_E_UNSUPPORTED, &node->pub,
+                                  "the node is of opset %d and the model of opset %lld, "
+                                  "which defines this operator differently",
+                                  node->pub.opset, (long long)opset->version);
     }
     return ATTNRUN_OK;
 }

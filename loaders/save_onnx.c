@@ -452,9 +452,8 @@ static attn_status check_size(int64_t bytes)
     if (bytes <= INT32_MAX)
         return ATTNRUN_OK;
     attn_fail(ATTNRUN_E_LIMIT,
-              "the model would be %lld bytes, expected at most %d: constants have to be "
-              "in a file "
-              "beside it",
+              "the model would be %lld bytes, expected at most %d: write the constants "
+              "to an external file",
               (long long)bytes, INT32_MAX);
     return ATTNRUN_E_LIMIT;
 }
@@ -517,8 +516,8 @@ static attn_status check_edit(const attnrun_onnx_edit *edit, attnrun_write_fn wr
             return attn_fail(ATTNRUN_E_USAGE,
                              "attnrun_save_onnx: a name of inputs or outputs is NULL");
     if ((edit->external_name != NULL) != (edit->write_external != NULL))
-        return attn_fail(ATTNRUN_E_USAGE, "attnrun_save_onnx: external_name and "
-                                          "write_external, both or neither");
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_save_onnx: expected both "
+                                          "external_name and write_external, or neither");
     return ATTNRUN_OK;
 }
 
@@ -580,8 +579,8 @@ attnrun_status attnrun_save_onnx(attnrun_runtime *runtime, const attnrun_source 
         TRY(attn_struct_check(saved, sizeof *saved, "attnrun_onnx_saved"));
     TRY(check_edit(&own, write));
     if (given.n_more_outputs > 0)
-        return attn_fail(ATTNRUN_E_USAGE,
-                         "attnrun_save_onnx: outputs are those of attnrun_onnx_edit");
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_save_onnx: name the outputs in "
+                                          "attnrun_onnx_edit, not in more_outputs");
     attn_call_begin(&before);
     const bool made = runtime == NULL;
     if (made)

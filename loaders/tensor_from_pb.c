@@ -239,7 +239,7 @@ static attn_status join_values(struct owned_tensor *owned, const attnrun_tensor 
     const attnrun_tensor *items = values->data;
     const int32_t dtype = n > 0 ? items[0].dtype : ATTNRUN_F32;
     if (values->dims[0] != n)
-        return attn_fail(ATTNRUN_E_PARSE, "the map has %s and %s, expected as many",
+        return attn_fail(ATTNRUN_E_PARSE, "the map has %s and %s, expected equal numbers",
                          attn_plural(n, "key"), attn_plural(values->dims[0], "value"));
     if (attnrun_dtype_bits(dtype) < 8)
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
@@ -346,7 +346,8 @@ static attn_status read_message(struct owned_tensor *owned,
     case ATTNRUN_OPTIONAL_SEQUENCE:
         return read_optional(owned, *part, kind);
     default:
-        return attn_fail(ATTNRUN_E_USAGE, "attnrun_tensor_from_pb: kind %d", kind);
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "attnrun_tensor_from_pb: the kind %d is unknown", kind);
     }
 }
 
@@ -365,7 +366,8 @@ attnrun_status attnrun_tensor_from_pb(attnrun_runtime *runtime, const void *data
 {
     if (tensor == NULL || (data == NULL && bytes > 0) ||
         bytes > (uint64_t)attn_limits_standard.file_bytes)
-        return attn_fail(ATTNRUN_E_USAGE, "attnrun_tensor_from_pb: no tensor or no data");
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "attnrun_tensor_from_pb: the tensor or the data is NULL");
     if (runtime == NULL)
         TRY(attn_runtime_default(&runtime));
     else

@@ -197,7 +197,8 @@ static attn_status read_length(struct scanner *s, const struct field *field, int
     TRY(read_varint(s, field, &value));
     if (value > (uint64_t)(s->top->end - s->at))
         return attn_fail(
-            ATTNRUN_E_PARSE, "byte %lld (%s.%s): the length is %llu, but the rest has %s",
+            ATTNRUN_E_PARSE,
+            "byte %lld (%s.%s): the length is %llu, which exceeds the remaining %s",
             (long long)s->at, s->top->descriptor->short_name, field_name(s, field),
             (unsigned long long)value, attn_plural(s->top->end - s->at, "byte"));
     *n = (int64_t)value;
@@ -231,7 +232,7 @@ static attn_status read_tag(struct scanner *s, struct field *field)
     field->id = (uint32_t)(tag >> 3);
     field->wire = (enum wire)(tag & 7);
     if (tag > UINT32_MAX || field->id == 0)
-        return fail_at(s, ATTNRUN_E_PARSE, NULL, "no field starts here");
+        return fail_at(s, ATTNRUN_E_PARSE, NULL, "expected the start of a field");
     field->descriptor =
         protobuf_c_message_descriptor_get_field(s->top->descriptor, field->id);
     field->seen = NULL;
@@ -352,7 +353,7 @@ static attn_status count_packed(struct scanner *s, const struct field *field, in
         int64_t item = wire == WIRE_32 ? 4 : 8;
         if (n % item != 0)
             return fail_at(s, ATTNRUN_E_PARSE, field,
-                           "the packed numbers end within a number");
+                           "the packed numbers end in the middle of a number");
         *count = (uint32_t)(n / item > UINT32_MAX ? UINT32_MAX : n / item);
         return ATTNRUN_OK;
     }
@@ -364,7 +365,7 @@ static attn_status count_packed(struct scanner *s, const struct field *field, in
         int used = attn_varint(p, end, &value);
         if (used == 0 || *count == UINT32_MAX)
             return fail_at(s, ATTNRUN_E_PARSE, field,
-                           "the packed numbers end within a number");
+                           "the packed numbers end in the middle of a number");
         p += used;
         ++*count;
     }

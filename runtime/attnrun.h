@@ -1,4 +1,4 @@
-/* attnrun.h - the public interface of libattnrun. attnrun.hpp puts owners and exceptions over it.
+/* attnrun.h - the public interface of libattnrun. attnrun.hpp adds C++ owners and exceptions.
  *
  * Contents
  *   status              statuses, the last error
@@ -9,7 +9,7 @@
  *   context             inputs, outputs, runs, profiles, states, plans, memory
  *   operators           rows of your own: infer, pack, run, formulas
  *
- * Ten lines that run a model are in tools/examples/embed.c, servers in tools/examples/.
+ * tools/examples/embed.c runs a model in ten lines; tools/examples/ also has servers.
  *
  * Which thread may make a call
  *   Any threads may call at the same time: functions that take a runtime or a model, functions
@@ -46,19 +46,20 @@
  *
  * Which bits are the same
  *   The model, its inputs, the options and the instruction set decide every bit of the outputs.
- *   The number of threads, the pool, addresses, the process and earlier runs change none.
- *   In all operators whose samples lie along the first axis a sample's bits do not depend on the
- *   other samples (tests/ops/check_batch_walk.py, and check_batch_rows.py at larger sizes), but
- *   for these. Where a second operand that is no constant is transposed, products of up to four
- *   rows are summed in another order: Gemm with transB, a Transpose before MatMul. So are few
- *   rows of MatMulBnb4 and MatMulNBits, and the tokens of an expert of MoE and QMoE. The last
- *   queries of GroupQueryAttention with local_window_size may be, too. Tensors that are rounded or
- *   normalized as a whole, such as in DynamicQuantizeLinear, have no samples.
- *   tests/ops/batch_open.txt lists the operators of which this is not tested, with the reason.
+ *   The number of threads, the pool, addresses, the process and earlier runs do not matter.
+ *   If samples lie along the first axis, the bits of a sample do not depend on the other samples
+ *   (tests/ops/check_batch_walk.py, and check_batch_rows.py at larger sizes), except in these
+ *   cases, where the order of a sum may change:
+ *     - products of up to four rows by a transposed second operand that is not constant: Gemm with
+ *       transB, a Transpose before MatMul
+ *     - few rows of MatMulBnb4 and MatMulNBits, and the tokens of an expert of MoE and QMoE
+ *     - the last queries of GroupQueryAttention with local_window_size
+ *   Tensors that are rounded or normalized as a whole, such as in DynamicQuantizeLinear, have no
+ *   samples. tests/ops/batch_open.txt lists the operators that are not tested, with the reason.
  *   Another instruction set, another precision and ATTNRUN_NO_FUSION round differently. With them,
- *   a product with a zero of a convolution's padding may be computed or left out, and so may the
- *   score of a hidden key and the product of its value and its probability 0. The choice shows only
- *   where the other factor or that score is NaN or infinite: the result is then NaN or a number.
+ *   a product by a zero of a convolution's padding may be computed or left out, and so may the
+ *   score of a hidden key and the product of its value and its probability 0. This matters only if
+ *   the other factor or that score is NaN or infinite: the result is then NaN or a number.
  *
  * Four objects:
  *   runtime  allocator, memory budget, thread pool, log, operators. Thread-safe.
@@ -69,16 +70,16 @@
  *
  * Rules for every call:
  *   - it returns an attnrun_status; 0 is ATTNRUN_OK; out-parameters are untouched on failure;
- *   - attnrun_last_error() then has the sentence, in the thread that made the call;
+ *   - attnrun_last_error() then has the message, in the thread that made the call;
  *   - the caller destroys what it creates; what a call shows belongs to the library;
  *   - the caller sets struct_size = sizeof(the struct) in each struct, and zeros the rest: zero
- *     means the default. A struct_size of 0, or one that is no multiple of 8, is refused. A
+ *     means the default. A struct_size of 0, or one that is not a multiple of 8, is refused. A
  *     smaller struct comes from an older header: members that it lacks count as zero. A larger
- *     one comes from a newer header: it is accepted where all bytes that this library does not
+ *     one comes from a newer header: it is accepted if all bytes that this library does not
  *     know are zero;
  *   - a member `reserved` is 0. The library refuses another number with E_USAGE in each struct
  *     that it reads, elements of sequences, optionals and maps included, and with E_INTERNAL in
- *     what infer() of an operator leaves; it writes 0 into each struct that it fills;
+ *     the results of an operator's infer(). It writes 0 into each struct that it fills;
  *   - unknown flags and names, negative counts and negative times are refused with E_USAGE;
  *   - the library never aborts, exits, prints, installs signal handlers or reads the
  *     environment after attnrun_runtime_create(). */
@@ -137,7 +138,7 @@ enum {
 
 typedef struct attnrun_error {
     attnrun_status status;
-    int32_t node_index;   /* -1 where no node is concerned */
+    int32_t node_index;   /* -1 if the error is not about a node */
     char node_name[96];   /* cut and escaped: safe for a terminal */
     char op_type[64];
     char tensor[96];
@@ -150,23 +151,23 @@ ATTNRUN_API const char *attnrun_version(void);
 ATTNRUN_API int32_t attnrun_abi_version(void);
 /* The exit code that the command line uses for a status. */
 ATTNRUN_API int32_t attnrun_status_exit(attnrun_status status);
-/* "SHAPE" for ATTNRUN_E_SHAPE; "UNKNOWN" for a number that is no status. */
+/* "SHAPE" for ATTNRUN_E_SHAPE; "UNKNOWN" for a number that is not a status. */
 ATTNRUN_API const char *attnrun_status_name(attnrun_status status);
-/* The error of the last failed call of this thread; valid until its next failing call. A
- * call that succeeds leaves it as it is. */
+/* The error of the last failed call of this thread. It is valid until the next call of this thread
+ * that fails; a call that succeeds does not change it. */
 ATTNRUN_API const attnrun_error *attnrun_last_error(void);
 
 /* ---- names from files and users -------------------------------------------------------- */
 
-/* The bytes of the UTF-8 sequence that begins at `text`, of which `bytes` bytes are there; 0:
- * there is none. */
+/* The length of the UTF-8 sequence that begins at `text`, where `bytes` bytes can be read; 0 if
+ * there is no valid sequence. */
 ATTNRUN_API int32_t attnrun_utf8_length(const char *text, size_t bytes);
-/* Makes a name safe for a terminal: valid UTF-8 stays as it is, control characters, those that
- * change the direction of text, and bytes that are no UTF-8 become \xNN. Cut with "..." where
- * `bytes` bytes, the NUL included, do not hold it. Returns the length. */
+/* Makes a name safe for a terminal. Valid UTF-8 is unchanged. Control characters, characters that
+ * change the direction of text, and bytes that are not UTF-8 become \xNN. If `bytes` bytes, NUL
+ * included, are too few, the result is cut and ends with "...". Returns its length. */
 ATTNRUN_API size_t attnrun_escape(const char *text, char *to, size_t bytes);
-/* A number and its noun, which is given in the singular: "1 node", "2 nodes", "3 branches". Returns
- * the length; cut where `bytes` bytes do not hold it. */
+/* Writes a number and its noun, which is given in the singular: "1 node", "2 nodes", "3 branches".
+ * If `bytes` bytes are too few, the result is cut. Returns its length. */
 ATTNRUN_API size_t attnrun_plural(int64_t n, const char *noun, char *to, size_t bytes);
 /* The one of words[0..n) that a misspelt word most likely means, or NULL. */
 ATTNRUN_API const char *attnrun_nearest_word(const char *word, const char *const *words,
@@ -204,7 +205,7 @@ enum { /* what a value is */
     ATTNRUN_MAP_SEQUENCE = 6       /* of maps of one type */
 };
 
-/* An element of a string tensor: n bytes, no terminator promised. */
+/* An element of a string tensor: n bytes, which need not be followed by a NUL. */
 typedef struct attnrun_string {
     const char *data;
     int64_t n;
@@ -215,13 +216,13 @@ typedef struct attnrun_ints { const int64_t *v; int64_t n; } attnrun_ints;     /
 typedef struct attnrun_floats { const float *v; int64_t n; } attnrun_floats;
 typedef struct attnrun_strings { const attnrun_string *v; int64_t n; } attnrun_strings;
 
-/* A view. Elements of 8 bits and more are addressed by strides; types under 8 bits are
- * packed from the low bits upwards, always dense, and their strides are not looked at.
+/* A view. Elements of 8 bits and more are addressed by strides. Types under 8 bits are packed from
+ * the low bits upwards and are always dense; their strides are ignored.
  * A sequence has rank 1, dims[0] = its length, data = attnrun_tensor[length].
  * An optional has rank 0 and data = one attnrun_tensor, or NULL for none.
  * A map has rank 1, dims[0] = its entries n, dtype = that of its values, and data =
- * attnrun_tensor[2]: the keys and the values, dense, both of shape [n]. No key is there twice;
- * the order has no meaning. A sequence of maps is a sequence whose elements are maps. */
+ * attnrun_tensor[2]: the keys and the values, dense, both of shape [n]. Each key appears once; the
+ * order has no meaning. A sequence of maps is a sequence whose elements are maps. */
 typedef struct attnrun_tensor {
     int32_t kind, dtype, rank;
     int32_t reserved; /* 0 */
@@ -232,7 +233,7 @@ typedef struct attnrun_tensor {
 
 ATTNRUN_API const char *attnrun_dtype_name(int32_t dtype); /* "f32"; "undefined" */
 ATTNRUN_API int32_t attnrun_dtype_bits(int32_t dtype);     /* 32; 0 for an unknown number */
-/* A dense row-major view of `data`. Fails where the sizes overflow or are negative. */
+/* Makes a dense row-major view of `data`. Fails if a size is negative or the sizes overflow. */
 ATTNRUN_API attnrun_status attnrun_tensor_make(int32_t dtype, int32_t rank, const int64_t *dims,
                                                void *data, attnrun_tensor *tensor);
 /* The number of elements of a tensor, and the bytes of a dense tensor of these dims. -1 where the
@@ -246,8 +247,8 @@ typedef struct attnrun_runtime attnrun_runtime;
 typedef struct attnrun_model attnrun_model;
 typedef struct attnrun_context attnrun_context;
 
-/* The library takes all of its memory from here. alloc() returns NULL where it has no memory;
- * `align` is a power of two. Several threads may call both functions at the same time. */
+/* The library takes all of its memory from this allocator. alloc() returns NULL if there is no
+ * memory; `align` is a power of two. Several threads may call both functions at the same time. */
 typedef struct attnrun_allocator {
     uint32_t struct_size;
     void *user;
@@ -288,7 +289,7 @@ typedef struct attnrun_runtime_options {
  * With isa "avx2" the call requests nothing. */
 ATTNRUN_API attnrun_status attnrun_runtime_create(const attnrun_runtime_options *options,
                                                   attnrun_runtime **runtime);
-/* Gives back the caller's reference. The runtime ends when its last model has ended, too. NULL is
+/* Drops the caller's reference. The runtime ends when its last model has ended as well. NULL is
  * allowed. */
 ATTNRUN_API void attnrun_runtime_destroy(attnrun_runtime *runtime);
 
@@ -311,64 +312,63 @@ ATTNRUN_API attnrun_status attnrun_runtime_query(attnrun_runtime *runtime,
 
 enum { /* attnrun_source.flags */
     ATTNRUN_COPY = 1,          /* read the weights instead of mapping them */
-    ATTNRUN_NO_FUSION = 2,     /* no rewrite pass that changes what is computed */
+    ATTNRUN_NO_FUSION = 2,     /* no rewrite pass that changes the arithmetic */
     ATTNRUN_FORCE_BODIES = 4,  /* run function bodies even where a native operator exists */
-    ATTNRUN_ALLOW_NEWER = 8,   /* try an IR or opset newer than known */
-    ATTNRUN_ALLOW_MISSING = 16, /* open for inspection although operators are missing */
-    ATTNRUN_VERIFY = 32,       /* of a packed file: read all of it and compare its hash */
-    /* Matrices of f32 that products multiply by stay where the file has them, instead of being
-     * packed: for a model that runs once, or where memory matters more than time. The first
-     * result comes sooner, and the matrices are in memory once, in pages that processes share.
-     * The results have the same bits. Each run takes longer: MiniLM 2.3 times as long with 16
-     * tokens, 1.17 with 128, 1.05 with 512 (one thread of a Zen 4 core), so that packing pays from
-     * the fourth run of 16 tokens on. Transposed matrices, other types, operators of other kinds,
-     * and subgraphs, which a run may compute often, are packed as before. A packed file is used as
-     * it was packed. */
+    ATTNRUN_ALLOW_NEWER = 8,   /* accept an IR or opset that is newer than the known ones */
+    ATTNRUN_ALLOW_MISSING = 16, /* open for inspection even if operators are missing */
+    ATTNRUN_VERIFY = 32,       /* read a whole packed file and compare its hash */
+    /* The f32 matrices of products stay where the file has them instead of being packed. This is
+     * for a model that runs once, or if memory matters more than time. The first result comes
+     * sooner, and the matrices are in memory once, in pages that processes share. The results have
+     * the same bits. Each run takes longer: MiniLM 2.3 times as long with 16 tokens, 1.17 with 128,
+     * 1.05 with 512 (one thread of a Zen 4 core), so packing pays from the fourth run of 16 tokens
+     * on. These are packed as usual: transposed matrices, other types, other kinds of operators,
+     * and subgraphs, which a run may compute often. The flag does not change how a packed file is
+     * used. */
     ATTNRUN_IN_PLACE = 64
 };
 
-/* attnrun_source.precision: how elements are multiplied in products of matrices, in
- * convolution and in attention. Sums, softmax and norms are f32 in any case, and so is what lies
- * between operators, but for maps that only dense convolutions read: where products are those of
- * bf16 such a map is rounded to bf16, once, when it is stored. */
+/* attnrun_source.precision: how elements are multiplied in matrix products, convolution and
+ * attention. Sums, softmax and norms are always f32. The values between operators are f32, too,
+ * with one exception: with products of bf16, a map that only dense convolutions read is rounded to
+ * bf16 once, when it is stored. */
 enum {
     ATTNRUN_PRECISION_F32 = 0, /* exactly */
-    /* Operands are rounded to bf16, 8 bits: a sum of products is off by at most 2^-8 of the
-     * sum of their magnitudes. Constant operands take half the memory. About twice as fast
-     * where the instruction set has products of bf16 (avx512_bf16). Other sets round constant
-     * matrices alone and multiply floats: as fast as F32 where a weight meets many rows, faster
-     * where it meets few. */
+    /* Operands are rounded to bf16, which has 8 significant bits: a sum of products is off by at
+     * most 2^-8 of the sum of their magnitudes. Constant operands take half the memory. Instruction
+     * sets with products of bf16 (avx512_bf16) are about twice as fast. Other sets round only
+     * constant matrices and multiply floats: they are as fast as F32 for many rows, and faster for
+     * few. */
     ATTNRUN_PRECISION_BF16 = 1,
-    /* BF16 where the set has its products, else F32; and where it has products of bytes (VNNI,
-     * dot products of AArch64), numbers that meet weights of 2, 4 or 8 bits (MatMulNBits, QMoE;
-     * not with g_idx) are rounded to 8 bits. Such a number is then off by at most 1/254 of the
-     * largest magnitude in its part of the row, which is a block of the weights or 128 numbers of
-     * a longer one. Files allow the same by accuracy_level 4, at any precision. Where the set
-     * multiplies tiles of bf16 (AMX) and 32 rows or more meet such a matrix of MatMulNBits, both
-     * are rounded to bf16 instead. */
+    /* BF16 if the instruction set has products of bf16, otherwise F32. In addition, if the set has
+     * products of bytes (VNNI, dot products of AArch64), numbers that are multiplied by weights of
+     * 2, 4 or 8 bits (MatMulNBits, QMoE; not with g_idx) are rounded to 8 bits. Such a number is
+     * off by at most 1/254 of the largest magnitude in its part of the row. A part is a block of
+     * the weights, or 128 numbers of a longer block. A file permits the same with accuracy_level 4,
+     * at any precision. If the set multiplies tiles of bf16 (AMX) and a matrix of MatMulNBits is
+     * multiplied by 32 rows or more, both are rounded to bf16 instead. */
     ATTNRUN_PRECISION_AUTO = 2
 };
 
-/* attnrun_source.ragged: encoders that are given a mask (batch, tokens) of 0 and 1, of integers or
- * b8, run on the tokens that are there, so that a batch costs the sum of its lengths. A sample's
- * tokens are those from the first to the last with a 1: they get what they got before, as far as
- * padding had no weight for them. Each run checks that the model's own attention mask hides what
- * is left out, and returns E_RANGE where it does not. A mask that adds a finite number hides a
- * token where that is at least 4096 below the scores of a query's other tokens. Plans that are
- * asked for (attnrun_plan(), attnrun_reserve(), attnrun_model_plan()) are those of all tokens. A
- * run is planned for its own number of tokens, rounded up; attnrun_run_options.all_tokens asks for
- * all. With attnrun_set_max_plans() of 1 and attnrun_reserve(), no run of batches of that size or
- * smaller ones takes memory from the allocator. Such models are not saved as packed
- * files. */
+/* attnrun_source.ragged: an encoder whose input is a mask (batch, tokens) of 0 and 1, of integers
+ * or b8, computes only the tokens that the mask shows, so a batch costs the sum of its lengths. The
+ * tokens of a sample are those from its first 1 to its last 1. Their results do not change if
+ * padding had no weight for them. Each run checks that the model's own attention mask hides the
+ * tokens that are left out, and otherwise returns E_RANGE. A mask that adds a finite number hides a
+ * token if the sum is at least 4096 below the scores of the query's other tokens. attnrun_plan(),
+ * attnrun_reserve() and attnrun_model_plan() plan for all tokens. A run is planned for its own
+ * number of tokens, rounded up; attnrun_run_options.all_tokens requests all tokens. With
+ * attnrun_set_max_plans() of 1 and attnrun_reserve(), a run of a batch of that size or a smaller
+ * one takes no memory from the allocator. Such models cannot be saved as packed files. */
 enum {
     ATTNRUN_RAGGED_OFF = 0,
-    /* Rows of padding in outputs (batch, tokens, …), and what the rest of the model reads of them,
-     * are 0: without this option they hold numbers of no meaning. E_UNSUPPORTED, and a sentence
-     * why, where the model is no such encoder. */
+    /* The padding rows of outputs (batch, tokens, …), and what the rest of the model reads of them,
+     * are 0; without this option they hold meaningless numbers. E_UNSUPPORTED, with the reason, if
+     * the model is not such an encoder. */
     ATTNRUN_RAGGED_ON = 1,
-    /* Where nothing reads rows of padding: the model takes a token from each sample's beginning,
-     * or multiplies by the mask, and has no output of all tokens. All outputs are what they were.
-     * Else as with OFF. */
+    /* As ON if nothing reads padding rows: the model takes a token from the beginning of each
+     * sample, or multiplies by the mask, and has no output of all tokens. The outputs do not
+     * change. Otherwise as OFF. */
     ATTNRUN_RAGGED_AUTO = 2
 };
 
@@ -378,11 +378,11 @@ typedef struct attnrun_fixed_dim {
     int64_t size; /* from 0 on */
 } attnrun_fixed_dim;
 
-/* What a file may ask for: X(ID, member, default, the largest that can be set, what it is).
- * Over a limit calls return E_LIMIT, and the sentence names it. `made_bytes` bounds what an
- * operator makes of inputs that are less than a thousandth of that: large outputs of large inputs
- * are bounded by the memory budget alone. Over `fold_bytes` and `folded_bytes` nothing fails: what
- * could be computed at load is computed by each run. */
+/* What a file may ask for: X(ID, member, default, the largest that can be set, what it is). A call
+ * that exceeds a limit returns E_LIMIT, and its message names the limit. `made_bytes` bounds an
+ * output that is more than 1,024 times as large as the inputs of its operator; only the memory
+ * budget bounds large outputs of large inputs. Nothing fails above `fold_bytes` and `folded_bytes`:
+ * each run then computes what could have been computed at load. */
 #define ATTNRUN_LIMIT_LIST(X)                                                               \
     X(FILE_BYTES, file_bytes, INT64_C(1) << 36, INT64_C(1) << 42, "bytes of the model file") \
     X(EXTERNAL_BYTES, external_bytes, INT64_C(1) << 36, INT64_C(1) << 42,                   \
@@ -432,31 +432,30 @@ typedef struct attnrun_source {
     uint64_t bytes;
     const char *external_dir;   /* for external data; NULL: the directory of `path` */
     const char *disable_passes; /* comma-separated names, or NULL */
-    /* For attnrun_model_open(), and once more for the packing of weights, which the first
-     * context does: how long it may take (0: any time), and a flag that another thread or a
-     * signal handler sets to end it (or NULL; it must live as long as the model). */
+    /* The time that attnrun_model_open() may take (0: any time), and a flag with which another
+     * thread or a signal handler ends it (or NULL; it must live as long as the model). Both apply
+     * once more when the first context packs the weights. */
     int64_t timeout_us;
     const int32_t *cancel;
     int32_t precision; /* ATTNRUN_PRECISION_F32 … */
     int32_t ragged;    /* ATTNRUN_RAGGED_OFF … */
-    /* Names of inner values of the main graph that become outputs too, behind those of the file:
-     * to look at them. What gives them is not fused with what reads them. E_USAGE where the
-     * model has no such value. */
+    /* Names of inner values of the main graph that become outputs, after those of the file. The
+     * nodes that compute them are not fused with the nodes that read them. E_USAGE if the model has
+     * no such value. */
     const char *const *more_outputs;
     int64_t n_more_outputs;
-    /* Symbols of the file's dims that are fixed: shapes made of them are constants at load, so
-     * that more is computed there. E_USAGE where no input has such a symbol; packed files: as
-     * they were packed. */
+    /* Symbols of the file's dims that become constants at load, so that shapes that depend on them
+     * are computed then. E_USAGE if no input has such a symbol, and for packed files. */
     const attnrun_fixed_dim *fixed_dims;
     int64_t n_fixed_dims;
     const attnrun_limits *limits; /* NULL: the defaults */
 } attnrun_source;
 
-/* A packed file (attnrun_model_save()) is opened in the same way; it is known by its first
- * bytes. What was chosen when it was packed holds: precision and flags that say otherwise,
- * disable_passes and more_outputs are refused (E_USAGE), and so is a file of another
- * instruction set or version of the library (E_VERSION). Its weights are used where they are
- * mapped: `data` must be 64-byte aligned, else it is copied.
+/* A packed file (attnrun_model_save()) is opened in the same way; its first bytes identify it. It
+ * keeps the choices of attnrun_model_save(): a different precision, different flags,
+ * disable_passes and more_outputs are refused (E_USAGE), and so is a file for another instruction
+ * set or version of the library (E_VERSION). Its weights are used where they are mapped; if `data`
+ * is not 64-byte aligned, it is copied.
  *
  * Loads, checks and prepares a model. `runtime` NULL: a runtime of default options.
  * Returns E_IO, E_PARSE, E_MODEL, …; E_TIME or E_CANCELLED where `source` says so.
@@ -470,37 +469,38 @@ ATTNRUN_API attnrun_status attnrun_model_open(attnrun_runtime *runtime,
                                               const attnrun_source *source,
                                               attnrun_model **model);
 ATTNRUN_API void attnrun_model_retain(attnrun_model *model);
-/* Ends the model with its last holder (contexts hold it too). NULL is allowed. */
+/* The model ends with its last holder; contexts hold it, too. NULL is allowed. */
 ATTNRUN_API void attnrun_model_release(attnrun_model *model);
 
-/* Packs the constant weights now; else the first context does. */
+/* Packs the constant weights now. Otherwise the first context does it. */
 ATTNRUN_API attnrun_status attnrun_model_pack(attnrun_model *model);
-/* Writes a model as it is run: the graph after rewriting, and its weights as they are packed
- * for the instruction set in use. The model file is not needed any more then, processes that
- * map the same packed file share its memory, and opening it packs nothing. `write` is called
- * with one piece after the other and returns 0, or anything else where it failed: E_IO.
- * E_UNSUPPORTED for what cannot be written: models with missing operators. */
+/* Writes a model as it is run: the graph after rewriting, and its weights as they are packed for
+ * the instruction set in use. The model file is then no longer needed, processes that map the same
+ * packed file share its memory, and opening it packs nothing. The library calls `write` with one
+ * piece after the other; it returns 0, or another number if it failed (E_IO). E_UNSUPPORTED for a
+ * model that cannot be written, such as one with missing operators. */
 typedef int32_t (*attnrun_write_fn)(void *user, const void *bytes, uint64_t n);
 ATTNRUN_API attnrun_status attnrun_model_save(attnrun_model *model, attnrun_write_fn write,
                                               void *user);
 
 /* What attnrun_save_onnx() writes. */
 enum { /* attnrun_onnx_edit.flags */
-    /* Computes what constants give, drops nodes that nobody reads, that pass on their input or
-     * that compute what another one does, takes constant branches of If, and folds
-     * BatchNormalization into convolutions. What is left are nodes of the file: no operator of
-     * this library's own, no change of element types, no weight decoded from fewer bits. */
+    /* Computes nodes with constant inputs, drops nodes that nothing reads, that only pass on their
+     * input, or that compute the same as another node, replaces an If with a constant condition by
+     * its branch, and folds BatchNormalization into convolutions. The result has only nodes of the
+     * file: no operators of this library's own, no changed element types, and no weights that were
+     * decoded from fewer bits. */
     ATTNRUN_ONNX_SIMPLIFY = 1
 };
 typedef struct attnrun_onnx_edit {
     uint32_t struct_size;
     uint32_t flags;
-    /* Values of the main graph that are the inputs of the new model, and those that are its
-     * outputs. Without names, the outputs of the model, and those of its inputs that are needed. */
+    /* The values of the main graph that become the inputs and the outputs of the new model. Without
+     * names, the outputs are those of the model, and the inputs are those that they need. */
     const char *const *inputs, *const *outputs;
     int64_t n_inputs, n_outputs;
-    /* A file beside the new model for constants of 64 KiB and more, which models over 2 GiB need:
-     * its name, and what is called with its bytes; or NULL. */
+    /* The name of a file beside the new model for constants of 64 KiB and more, which models over 2
+     * GiB need, and the function that writes its bytes; or NULL. */
     const char *external_name;
     attnrun_write_fn write_external;
 } attnrun_onnx_edit;
@@ -511,9 +511,9 @@ typedef struct attnrun_onnx_saved {
     int64_t bytes, external_bytes;
 } attnrun_onnx_saved;
 /* Writes an ONNX model made of another one: simplified, or a part of it, or with dims fixed
- * (attnrun_source.fixed_dims). Other runtimes read it, and it gives the same outputs. Function
- * bodies are kept for nodes that call them. `saved` may be NULL. E_UNSUPPORTED where nodes that
- * come from bodies need another opset than the model has; E_LIMIT over 2 GiB. */
+ * (attnrun_source.fixed_dims). Other runtimes can read it, and it gives the same outputs. Function
+ * bodies stay with the nodes that call them. `saved` may be NULL. E_UNSUPPORTED if nodes of bodies
+ * need an opset other than the model's; E_LIMIT above 2 GiB. */
 ATTNRUN_API attnrun_status attnrun_save_onnx(attnrun_runtime *runtime,
                                              const attnrun_source *source,
                                              const attnrun_onnx_edit *edit,
@@ -522,7 +522,7 @@ ATTNRUN_API attnrun_status attnrun_save_onnx(attnrun_runtime *runtime,
 
 typedef struct attnrun_model_info {
     uint32_t struct_size;
-    int32_t n_inputs, n_outputs;   /* inputs: those that are no initializer */
+    int32_t n_inputs, n_outputs;   /* inputs: those that are not initializers */
     int32_t n_nodes, n_file_nodes; /* after rewriting; in the file's main graph */
     int32_t n_functions, n_metadata, n_opsets, n_passes, n_missing;
     int64_t ir_version;
@@ -535,8 +535,8 @@ typedef struct attnrun_model_info {
     const char *packed_for; /* a packed file: its instruction set; else "" */
     int32_t n_notes;
     int32_t reserved; /* 0 */
-    int64_t model_version; /* INT64_MAX: the file does not say */
-    const char *domain, *graph_doc; /* a name space of the producer's; text about the graph */
+    int64_t model_version; /* INT64_MAX: the file does not state it */
+    const char *domain, *graph_doc; /* the producer's name space; the doc string of the graph */
 } attnrun_model_info;
 ATTNRUN_API attnrun_status attnrun_model_query(const attnrun_model *model,
                                                attnrun_model_info *info);
@@ -578,7 +578,7 @@ typedef struct attnrun_node_info {
 /* Nodes of the main graph in the order of execution, after rewriting. */
 ATTNRUN_API attnrun_status attnrun_model_node(const attnrun_model *model, int32_t index,
                                               attnrun_node_info *info);
-/* An attribute as the node has it; what it does not have is at its default and not listed. */
+/* An attribute that the node has. Attributes at their defaults are not listed. */
 typedef struct attnrun_attribute_info {
     uint32_t struct_size;
     int32_t kind; /* ATTNRUN_ATTR_INT, _FLOAT, _STRING, _INTS, _FLOATS, _STRINGS, or another one */
@@ -625,8 +625,9 @@ ATTNRUN_API attnrun_status attnrun_model_opset(const attnrun_model *model, int32
 ATTNRUN_API attnrun_status attnrun_model_pass(const attnrun_model *model, int32_t index,
                                               const char **name, int32_t *applied);
 
-/* What rewrite passes found but for one condition, and left as it is: the pass, the node that
- * it began at, the first condition that failed. `index` from 0 to n_notes - 1. */
+/* A place where all but one condition of a rewrite pass was met, so that the pass left it
+ * unchanged: the pass, the node at which it began, and the first condition that was not met.
+ * `index` from 0 to n_notes - 1. */
 ATTNRUN_API attnrun_status attnrun_model_note(const attnrun_model *model, int32_t index,
                                               const char **pass, const char **node,
                                               const char **why);
@@ -640,26 +641,27 @@ ATTNRUN_API void attnrun_context_destroy(attnrun_context *context);
 
 /* Binds input `index` to the caller's memory, which must live and stay unchanged until the run
  * returns. Any byte strides are accepted. The dtype, the rank and the constant dims must be those
- * of the model. This call and the run refuse a string of negative length, and one that has a
- * length and no data, also inside of sequences and optionals.
- * With `tensor` NULL the input is no longer set; a state keeps what it holds. */
+ * of the model. This call and the run refuse a string with a negative length or with a length but
+ * no data, also inside of sequences and optionals. With `tensor` NULL the input is no longer set; a
+ * state keeps its content. */
 ATTNRUN_API attnrun_status attnrun_set_input(attnrun_context *context, int32_t index,
                                              const attnrun_tensor *tensor);
-/* Later runs write output `index` into the caller's dense memory. The tensor must have the
- * output's shape, else the run returns E_SHAPE: before anything is computed where the shape does
- * not depend on data. With `tensor` NULL the output is in the context's own memory again.
- * The step that makes the output writes it there directly: the arena holds no copy. The run copies
- * the output at its end in these cases: the output is an input, a constant or a part of another
- * value; its shape depends on data; the memory is not aligned as its elements are; the memory
- * overlaps an input or another output. The caller must leave the memory alone while a run is under
- * way. What it holds after a run that failed is not defined. A plan is for the outputs that were
- * bound when it was made: bind them before attnrun_plan() and attnrun_reserve(). */
+/* Later runs write output `index` into the caller's dense memory. The tensor must have the output's
+ * shape; otherwise the run returns E_SHAPE. If the shape does not depend on data, it does so before
+ * it computes anything. With `tensor` NULL the output is in the context's own memory again. The
+ * step that makes the output writes it there directly: the arena holds no copy. The run copies the
+ * output at its end in these cases: the output is an input, a constant or a part of another value;
+ * its shape depends on data; the memory is not aligned as its elements are; the memory overlaps an
+ * input or another output. The caller must not use the memory during a run. Its content after a
+ * failed run is undefined. A plan is made for the outputs that are bound at that time, so bind them
+ * before attnrun_plan() and attnrun_reserve(). */
 ATTNRUN_API attnrun_status attnrun_set_output(attnrun_context *context, int32_t index,
                                               const attnrun_tensor *tensor);
-/* The outputs that later plans and runs compute: those of `indices`, and those of states. Nodes
- * that no other output needs are not run. `indices` NULL and n 0: all again. attnrun_output() of
- * another one is E_USAGE then, and memory that is bound to it stays as it is. Each choice has
- * plans of its own. E_USAGE for an output that does not exist. */
+/* Selects the outputs that later plans and runs compute: those in `indices`, and those of states.
+ * Nodes that only other outputs need are not run. With `indices` NULL and n 0, all outputs are
+ * computed again. attnrun_output() of an output that is not selected returns E_USAGE, and memory
+ * that is bound to it is not written. Each selection has plans of its own. E_USAGE for an output
+ * that does not exist. */
 ATTNRUN_API attnrun_status attnrun_choose_outputs(attnrun_context *context,
                                                   const int32_t *indices, int32_t n);
 /* Later runs keep the value of this name, whether an output needs it or not. The name is one of the
@@ -667,8 +669,8 @@ ATTNRUN_API attnrun_status attnrun_choose_outputs(attnrun_context *context,
  * that exist. A value that rewriting has fused into a larger node does not exist any more;
  * more_outputs of attnrun_source keeps it. E_USAGE where there is no such value. */
 ATTNRUN_API attnrun_status attnrun_watch(attnrun_context *context, const char *name);
-/* A view of a watched value of the last successful run, until the next one. Of an input it
- * shows the caller's memory. */
+/* A view of a watched value of the last successful run, valid until the next run. For an input it
+ * is the caller's memory. */
 ATTNRUN_API attnrun_status attnrun_value(attnrun_context *context, const char *name,
                                          attnrun_tensor *tensor);
 
@@ -701,75 +703,75 @@ typedef struct attnrun_run_options {
     void (*on_step)(void *user, int32_t node_index, const char *name, const char *op_type,
                     double microseconds);
     void *on_step_user;
-    /* A profile; or NULL. on_node is called after each step from the running thread; on_tasks
-     * after each range of tasks from the thread that ran it, so from several at once. What they
-     * are given ends with the call. They must not call the context, nor throw. */
+    /* Callbacks for a profile, or NULL. on_node is called after each step by the running thread,
+     * on_tasks after each range of tasks by the thread that ran it, so by several threads at once.
+     * Their arguments are valid only during the call. They must not call the context or throw. */
     void (*on_node)(void *user, const attnrun_node_profile *node);
     void (*on_tasks)(void *user, const attnrun_tasks_profile *tasks);
     void *profile_user;
-    /* Nonzero: a model that was opened with `ragged` runs on all tokens of this batch, as if it had
-     * been opened without. Other models run as ever. */
+    /* Nonzero: a model that was opened with `ragged` computes all tokens of this batch, as if it
+     * had been opened without the option. It has no effect on other models. */
     int32_t all_tokens;
     int32_t reserved; /* 0 */
 } attnrun_run_options;
 
-/* Computes all outputs from the inputs set. `options` may be NULL.
- * Returns E_INPUT for an input that is not set, E_SHAPE/E_DTYPE where shapes don't fit,
- * E_MEMORY over the budget, E_RANGE for a bad value, E_CANCELLED, E_TIME.
- * Cost: plans and allocates only where the input shapes are new to this context. */
+/* Computes all outputs from the inputs set. `options` may be NULL. Returns E_INPUT for an input
+ * that is not set, E_SHAPE or E_DTYPE if an input does not fit, E_MEMORY above the budget, E_RANGE
+ * for a value out of range, E_CANCELLED, or E_TIME. Cost: plans and allocates only if the input
+ * shapes are new to this context. */
 ATTNRUN_API attnrun_status attnrun_run(attnrun_context *context,
                                        const attnrun_run_options *options);
-/* A view of output `index` of the last successful run; valid until the next run, with its
- * strings and elements: they never lie in the caller's inputs. */
+/* A view of output `index` of the last successful run; it is valid until the next run, and so are
+ * its strings and elements, which never lie in the caller's inputs. */
 ATTNRUN_API attnrun_status attnrun_output(attnrun_context *context, int32_t index,
                                           attnrun_tensor *tensor);
-/* Makes output `output` of each run input `input` of the next one: a KV cache, or the state
- * of a recurrent layer. The context keeps the tensor; `capacity_bytes` (0: as needed, doubled
- * when full) is set aside at once so that growing allocates nothing. The first run takes what
- * attnrun_set_input() binds (a past of length 0, say), as do runs after a reset.
- * Where the output is the input with more behind it along one axis (Concat, Attention), and
- * all who read them take strides, a run writes only what is new; attnrun_output() then shows
- * the state's memory, with room behind that axis: its strides are not those of a dense tensor.
- * Returns E_USAGE for indices or dtypes that don't pair. */
+/* Makes output `output` of each run the input `input` of the next one, such as a KV cache or the
+ * state of a recurrent layer. The context keeps the tensor. It reserves `capacity_bytes` at once
+ * (0: as needed, doubled when full), so that growing within it allocates nothing. The first run,
+ * and the first one after a reset, reads what attnrun_set_input() binds, for example a past of
+ * length 0. If the output is the input with more elements after it along one axis (Concat,
+ * Attention), and all readers accept strides, a run writes only the new elements. attnrun_output()
+ * then shows the state's memory, which has room after that axis, so its strides are not those of a
+ * dense tensor. Returns E_USAGE for indices or dtypes that do not match. */
 ATTNRUN_API attnrun_status attnrun_add_state(attnrun_context *context, int32_t input,
                                              int32_t output, int64_t capacity_bytes);
-/* Cuts the state that becomes input `input` to its first `length` places along the axis on
- * which runs make it longer: tokens to be computed again, or guessed wrongly.
- * Returns E_USAGE where there is no such state, axis or length. */
+/* Cuts the state that becomes input `input` to its first `length` elements along the axis on which
+ * runs extend it, for example to compute tokens again or to drop tokens that were guessed wrongly.
+ * Returns E_USAGE if there is no such state, axis or length. */
 ATTNRUN_API attnrun_status attnrun_truncate_state(attnrun_context *context, int32_t input,
                                                   int64_t length);
 /* Forgets the content of all states. */
 ATTNRUN_API void attnrun_reset_states(attnrun_context *context);
-/* A context holds states of any number of sequences, of any lengths: those of the selected one,
- * 0 at first, are what runs, cuts and the calls below mean. A sequence begins empty: its first
- * run takes what attnrun_set_input() binds after this call. Plans and the arena are shared.
- * After the three calls below outputs of the run before are gone.
- * Returns E_USAGE for a negative number, E_MEMORY. */
+/* A context holds the states of any number of sequences, of any lengths. Runs, cuts and the calls
+ * below use the states of the selected sequence, which is 0 at first. A sequence begins empty: its
+ * first run reads what attnrun_set_input() binds after this call. Plans and the arena are shared.
+ * The outputs of the previous run are invalid after the three calls below. Returns E_USAGE for a
+ * negative number, or E_MEMORY. */
 ATTNRUN_API attnrun_status attnrun_select_sequence(attnrun_context *context,
                                                    int64_t sequence);
 /* Gives back the memory of the states of a sequence that is not selected. */
 ATTNRUN_API attnrun_status attnrun_drop_sequence(attnrun_context *context,
                                                  int64_t sequence);
-/* Makes the states of the selected sequence of `to` copies of those of `sequence` of `from`.
- * `from` may be `to`, or another context of the same model with the same states. All of them are
- * copied or, on failure, none. Returns E_USAGE where contexts or sequence don't fit, E_MEMORY. */
+/* Copies the states of `sequence` of `from` to the selected sequence of `to`. `from` may be `to`,
+ * or another context of the same model with the same states. On failure no state is changed.
+ * Returns E_USAGE if the contexts or the sequence do not fit, or E_MEMORY. */
 ATTNRUN_API attnrun_status attnrun_copy_states(attnrun_context *to, attnrun_context *from,
                                                int64_t sequence);
-/* Makes what was row rows[i] along `axis` row i, of the state that becomes input `input`, or of
- * all of them (-1) that hold something: the next beams, samples of a batch that are finished, or
- * one prompt for many samples. n and the number of rows before may differ. All of them are
- * changed or, on failure, none. Returns E_USAGE for a state, axis or row that is not there,
- * E_MEMORY. */
+/* Reorders rows of a state along `axis`: row i becomes what row rows[i] was. `input` names the
+ * state by the input that it becomes; -1 means all states that are not empty. This serves to select
+ * beams, to drop finished samples of a batch, or to copy one prompt for many samples. n and the
+ * previous number of rows may differ. On failure no state is changed. Returns E_USAGE for a state,
+ * axis or row that does not exist, or E_MEMORY. */
 ATTNRUN_API attnrun_status attnrun_reorder_states(attnrun_context *context, int32_t input,
                                                   int32_t axis, const int64_t *rows,
                                                   int64_t n);
-/* Asks the run of this context that is under way to end with E_CANCELLED at its next poll. Any
- * thread or signal handler may call it. Without such a run nothing happens to the next one. */
+/* Requests that the current run of this context ends with E_CANCELLED at its next poll. Any thread
+ * or signal handler may call it. If there is no current run, the next one is not affected. */
 ATTNRUN_API void attnrun_cancel(attnrun_context *context);
-/* How long each later call that plans or runs may take, where the call has no time of its
- * own (attnrun_run_options). 0: any time. Returns E_USAGE for a negative time. */
+/* Sets the time that each later call that plans or runs may take, unless attnrun_run_options gives
+ * one for the call. 0: any time. Returns E_USAGE for a negative time. */
 ATTNRUN_API attnrun_status attnrun_set_timeout(attnrun_context *context, int64_t timeout_us);
-/* Gives back all plans, the side heap and the arena (not an arena of the caller). */
+/* Frees all plans, the side heap and the arena (but not an arena of the caller). */
 ATTNRUN_API void attnrun_trim(attnrun_context *context);
 
 typedef struct attnrun_plan_info {
@@ -781,8 +783,9 @@ typedef struct attnrun_plan_info {
     /* Constants in files, packed by the first context, computed at load. */
     int64_t weights_bytes, packed_bytes, folded_bytes;
     const char *peak_node, *peak_op;
-    /* The most that a run takes besides the arena: sizes that depend on data, text, arenas of
-     * subgraphs. Of n_unbounded_steps no bound is known; only max_memory bounds them. */
+    /* The largest memory that a run needs besides the arena: tensors whose sizes depend on data,
+     * strings, and arenas of subgraphs. For n_unbounded_steps no bound is known; only max_memory
+     * bounds them. */
     int64_t side_heap_bytes;
     int32_t n_unbounded_steps;
 } attnrun_plan_info;
@@ -796,10 +799,10 @@ typedef struct attnrun_plan_block {
     const char *op_type; /* of the producer */
     attnrun_tensor tensor; /* dtype and dims; data NULL */
 } attnrun_plan_block;
-/* Plans for these input shapes, without allocating the arena. Data is not looked at: steps
- * whose shapes depend on it are dynamic. `inputs` has one tensor per model input. `info` may
- * be NULL. Where the plan takes the place of that of the run before (attnrun_set_max_plans()),
- * outputs of that run are gone, also where this call fails. */
+/* Plans for these input shapes, without allocating the arena. Data is not read: steps whose shapes
+ * depend on it are dynamic. `inputs` has one tensor for each input of the model. `info` may be
+ * NULL. If the plan replaces that of the previous run (attnrun_set_max_plans()), the outputs of
+ * that run become invalid, even if this call fails. */
 ATTNRUN_API attnrun_status attnrun_plan(attnrun_context *context, const attnrun_tensor *inputs,
                                         attnrun_plan_info *info);
 /* Dtype and dims of output `index` in the last plan made or run; data NULL. E_SHAPE where they
@@ -809,8 +812,9 @@ ATTNRUN_API attnrun_status attnrun_plan_output(attnrun_context *context, int32_t
 /* Block of the last plan made or run. */
 ATTNRUN_API attnrun_status attnrun_plan_get_block(attnrun_context *context, int32_t index,
                                                   attnrun_plan_block *block);
-/* attnrun_plan() and the arena with it: later runs of these or smaller shapes do not grow. Outputs
- * of the run before are gone where the arena has to grow, also where this call fails. */
+/* Plans as attnrun_plan() does and also allocates the arena: later runs of these or smaller shapes
+ * need no more. If the arena has to grow, the outputs of the previous run become invalid, even if
+ * this call fails. */
 ATTNRUN_API attnrun_status attnrun_reserve(attnrun_context *context,
                                            const attnrun_tensor *inputs);
 
@@ -819,8 +823,9 @@ typedef struct attnrun_phase {
     int64_t n_tasks;   /* independent, at most 2^46; the split depends on shapes only */
     int64_t task_cost; /* about how many nanoseconds one task takes; 0: tiny */
 } attnrun_phase;
-/* One step of the last plan made or run, for what more threads would do: phases come one after the
- * other, the tasks of one in any order and on any thread. `index` from 0 to n_steps - 1. */
+/* One step of the last plan made or run; it shows what more threads could do. Phases run one after
+ * the other. The tasks of a phase run in any order and on any thread. `index` from 0 to n_steps -
+ * 1. */
 typedef struct attnrun_plan_step {
     uint32_t struct_size;
     int32_t node_index, n_phases; /* n_phases 0: a view, nothing runs */
@@ -831,23 +836,24 @@ typedef struct attnrun_plan_step {
 } attnrun_plan_step;
 ATTNRUN_API attnrun_status attnrun_plan_get_step(attnrun_context *context, int32_t index,
                                                  attnrun_plan_step *step);
-/* How many plans the context keeps, 1 to 16 (16 at first): those used last. Others are given
- * back; where a new one needs the place of another, it takes its memory. With 1, and after
- * attnrun_reserve() of the longest input and states of that capacity, a decoder that makes its
- * states longer takes nothing from the allocator. E_USAGE for another number. */
+/* Sets how many plans the context keeps, 1 to 16 (16 by default): those that were used last. The
+ * others are freed; a new plan that replaces another one takes its memory. With 1 plan, and after
+ * attnrun_reserve() for the longest input and states of that capacity, a decoder whose states grow
+ * takes nothing from the allocator. E_USAGE for another number. */
 ATTNRUN_API attnrun_status attnrun_set_max_plans(attnrun_context *context, int32_t n);
-/* The arena of the context is `bytes` bytes of the caller at `memory`, a multiple of
- * ATTNRUN_ARENA_ALIGN, until the context ends or this is called again; NULL and 0: its own memory
- * again. Runs write nowhere else within it than the `arena_bytes` that attnrun_plan() or
- * attnrun_model_plan() says; where that is more than `bytes`, attnrun_run() and attnrun_reserve()
- * return E_MEMORY, which names both, and more memory may be given. It does not count for
- * max_memory. Arenas of subgraphs, states and what depends on data are of the allocator as before.
- * Outputs of the run before are gone. E_USAGE for another address or a negative size. */
+/* Makes `bytes` bytes of the caller at `memory` the arena of the context, until the context ends or
+ * this is called again. NULL and 0: its own memory again. `memory` must be a multiple of
+ * ATTNRUN_ARENA_ALIGN. A run writes only the first `arena_bytes` of it, which attnrun_plan() and
+ * attnrun_model_plan() state. If these are more than `bytes`, attnrun_run() and attnrun_reserve()
+ * return E_MEMORY, and the message names both; the caller may then give more memory. This memory
+ * does not count for max_memory. Arenas of subgraphs, states, and tensors whose sizes depend on
+ * data still come from the allocator. The outputs of the previous run become invalid. E_USAGE for
+ * another address or a negative size. */
 ATTNRUN_API attnrun_status attnrun_set_arena(attnrun_context *context, void *memory,
                                              int64_t bytes);
 
-/* What a first context of a model takes, and its first run with inputs of these shapes, in
- * bytes. Where the model is packed already, nothing more is for that. */
+/* The bytes that a first context of a model and its first run with inputs of these shapes need. If
+ * the model is already packed, packing adds nothing. */
 typedef struct attnrun_model_need {
     uint32_t struct_size;
     int32_t n_unbounded_steps; /* of dynamic shape: what they take is not in the sums */
@@ -860,24 +866,24 @@ typedef struct attnrun_model_need {
     int64_t arena_bytes;
     int64_t scratch_bytes;   /* of the arena: the largest scratch of a step, of all threads */
     int64_t side_heap_bytes; /* bound of what depends on data, and of subgraphs */
-    /* The most that is held at once: the smallest max_memory with which that works. What an
-     * allocator sees, exactly, where no shape depends on data and there are no subgraphs, on one
-     * thread or with weights whose places in the file fit their elements; else at most that.
-     * States are in it where attnrun_model_plan_states() was told of them. */
+    /* The largest sum that is held at once, which is the smallest max_memory that works. It is
+     * exactly what an allocator sees if no shape depends on data, there are no subgraphs, and there
+     * is one thread or the weights are aligned in the file; otherwise it is an upper bound.
+     * attnrun_model_plan_states() includes states. */
     int64_t total_bytes;
     int64_t states_bytes; /* of the states, with their capacity */
 } attnrun_model_need;
-/* A pair that attnrun_add_state() will be called with. */
+/* A state that will be added by attnrun_add_state(). */
 typedef struct attnrun_state_pair {
     int32_t input, output;
     int64_t capacity_bytes; /* less than a run makes counts as twice what it makes */
 } attnrun_state_pair;
-/* Needs no context, and packs nothing. Data of `inputs` is not looked at. */
+/* Needs no context and packs nothing. The data of `inputs` is not read. */
 ATTNRUN_API attnrun_status attnrun_model_plan(attnrun_model *model,
                                               const attnrun_tensor *inputs,
                                               attnrun_model_need *need);
-/* The same of a context with states, whose plan appends to them in place where it can. Exact where
- * the capacities hold what a run makes: then later runs of those shapes take no more memory. */
+/* The same for a context with states, whose plan appends to them in place if it can. It is exact if
+ * the capacities hold what a run writes; later runs of those shapes then need no more memory. */
 ATTNRUN_API attnrun_status attnrun_model_plan_states(attnrun_model *model,
                                                      const attnrun_tensor *inputs,
                                                      const attnrun_state_pair *states,
@@ -894,10 +900,9 @@ typedef struct attnrun_memory_info {
 ATTNRUN_API attnrun_status attnrun_context_memory(const attnrun_context *context,
                                                   attnrun_memory_info *info);
 
-/* Reads a serialized TensorProto, SequenceProto, OptionalProto or MapProto (`kind`
- * ATTNRUN_TENSOR …).
- * The memory belongs to the caller: attnrun_tensor_free(). `name`, where not NULL, is set to
- * the message's name or "". */
+/* Reads a serialized TensorProto, SequenceProto, OptionalProto or MapProto (`kind` ATTNRUN_TENSOR
+ * …). The memory belongs to the caller, who frees it with attnrun_tensor_free(). If `name` is not
+ * NULL, it is set to the name in the message, or to "". */
 ATTNRUN_API attnrun_status attnrun_tensor_from_pb(attnrun_runtime *runtime, const void *data,
                                                   uint64_t bytes, int32_t kind,
                                                   attnrun_tensor **tensor, const char **name);
@@ -905,9 +910,9 @@ ATTNRUN_API void attnrun_tensor_free(attnrun_runtime *runtime, attnrun_tensor *t
 
 /* ---- operators (unstable until the attention operators are all here) ------------------ */
 
-/* A dimension or a small integer: a constant (expr 0), or an expression of symbols. Read and
- * combined by the attnrun_dim_ functions; an overflow makes an invalid one, which the
- * runtime refuses after infer(). */
+/* A dimension or a small integer: a constant (expr 0), or an expression of symbols. The
+ * attnrun_dim_ functions read and combine it. An overflow gives an invalid one, which the runtime
+ * refuses after infer(). */
 typedef struct attnrun_dim {
     int64_t value; /* where expr is 0 */
     int32_t expr;  /* 0 constant, > 0 expression, < 0 unknown or invalid */
@@ -1053,51 +1058,52 @@ struct attnrun_op_def {
     uint32_t args_bytes, state_bytes;
     const char *inputs, *outputs, *types;
     const attnrun_attr_def *attrs; /* ends with kind END; NULL: no attributes */
-    /* Sets out types, tasks, scratch, aliases, state. Called with symbolic dims at load and
-     * with constant ones for each new shape. Checks everything that can be checked.
-     * Where a rank is not known (in[i].rank -1) it sets what follows from the rest: the dtype
-     * always, rank -1 where that does not follow, attnrun_dim_unknown() for single dims; it is
-     * called again once more is known. n_phases, tasks and scratch are read where `concrete` is
-     * set. It fails with E_SHAPE, E_DTYPE, E_ATTR, E_INPUT, E_MODEL, E_UNSUPPORTED or E_LIMIT. */
+    /* Sets the output types, tasks, scratch, aliases and state, and checks everything that can be
+     * checked. It is called with symbolic dims at load, and with constant dims for each new shape.
+     * If a rank is not known (in[i].rank -1), it sets what follows from the rest: always the dtype,
+     * rank -1 if the rank does not follow, and attnrun_dim_unknown() for single dims. It is called
+     * again once more is known. n_phases, tasks and scratch are read if `concrete` is set. It fails
+     * with E_SHAPE, E_DTYPE, E_ATTR, E_INPUT, E_MODEL, E_UNSUPPORTED or E_LIMIT. */
     attnrun_status (*infer)(attnrun_step *step);
-    /* NULL, or packs constants, of a node that infer() accepted: first with packed NULL, sets
-     * *bytes (0: nothing); then with memory of that size, 64-byte aligned, whose content must not
-     * depend on its address. It fails as infer() does; attnrun_step_fail() with NULL in the place
-     * of a step records its sentence. x[i].data of an input that `replaces` names is NULL in run()
-     * and infer(), later: only its dtype and dims are there. */
+    /* NULL, or packs the constants of a node that infer() accepted. The first call has packed NULL
+     * and sets *bytes (0: nothing). The second call has 64-byte aligned memory of that size, whose
+     * content must not depend on its address. It fails as infer() does; attnrun_step_fail() with
+     * NULL instead of a step records the message. In later calls of run() and infer(), x[i].data of
+     * an input that `replaces` names is NULL; its dtype and dims are still there. */
     attnrun_status (*pack)(attnrun_pack *pack, int64_t *bytes, void *packed);
-    /* The tasks of a range; NULL for rows whose outputs all show inputs (attnrun_step_view()), or
-     * for formulas (expand() below). It fails with E_RANGE (a value), E_SHAPE or E_LIMIT (of a step
-     * whose shapes depend on data), E_MEMORY, and with what attnrun_work_poll() returned. From all
-     * functions of a row E_USAGE, E_IO, E_PARSE, E_PATH, E_VERSION, E_NONFINITE and what is no
-     * status count as E_INTERNAL. */
+    /* Computes the tasks of a range. NULL for rows whose outputs are all views of inputs
+     * (attnrun_step_view()), and for formulas (expand() below). It fails with E_RANGE (a value),
+     * E_SHAPE or E_LIMIT (a step whose shapes depend on data), E_MEMORY, or the status that
+     * attnrun_work_poll() returned. For all functions of a row, E_USAGE, E_IO, E_PARSE, E_PATH,
+     * E_VERSION, E_NONFINITE and numbers that are not a status count as E_INTERNAL. */
     attnrun_status (*run)(const attnrun_step *step, const attnrun_work *work);
     void (*release)(void *user); /* when the runtime ends; or NULL */
     void *user;
-    /* Bit i: input i may have any strides but in the last dim, which is dense (else it is all
-     * dense); input i is read byte by byte, from any address. */
+    /* strided_in, bit i: input i may have any strides except in the last dim, which is dense;
+     * without the bit, the whole input is dense. unaligned_in, bit i: input i may have any
+     * address. */
     uint32_t strided_in, unaligned_in;
     const char *cost, *source; /* for listings: "O(n d)"; paper or standard; or NULL */
     /* Bit i: input i may be a constant in f16 or bf16 where the operands around it were
      * promoted to f32. Not bit 0. */
     uint32_t storage_in;
-    /* NULL, or writes the operator as a formula over others (attnrun_body_add()). Called at load,
-     * after infer() has checked the node and its operands were promoted; ranks and dims may be
-     * unknown. Where it writes nothing the node stays, and run() computes it. The nodes of a
-     * built-in row's formula run built-in rows, whatever is registered. */
+    /* NULL, or writes the operator as a formula over other operators (attnrun_body_add()). It is
+     * called at load, after infer() has checked the node and its operands were promoted; ranks and
+     * dims may be unknown. If it writes nothing, the node stays and run() computes it. The nodes of
+     * a built-in row's formula run built-in rows, even if other rows are registered. */
     attnrun_status (*expand)(const attnrun_step *step, attnrun_body *body);
-    /* NULL, or looks at `bytes` packed bytes of a packed file, which may be hostile: OK where
-     * run() may be given them. pack() was called with packed NULL before; it stated these bytes
-     * and set `replaces`. The constants that it replaces are not there: their data is zeros.
-     * Nodes of rows without it keep their constants in packed files and pack again. */
+    /* NULL, or checks `bytes` packed bytes of a packed file, which may be hostile; it returns OK if
+     * run() can use them. Before, pack() was called with packed NULL, returned this number of bytes
+     * and set `replaces`. The constants that it replaces are missing: their data is zeros. Nodes of
+     * rows without check_packed() keep their constants in packed files and are packed again. */
     attnrun_status (*check_packed)(const attnrun_pack *pack, int64_t bytes,
                                    const void *packed);
 };
 
-/* Adds an operator; later ones win over earlier and built-in ones of the same domain, name
- * and since, in models that are opened later. Rewrite passes leave the nodes alone that such
- * a row runs; folding runs it as it runs built-in ones (ATTNRUN_OP_IMPURE: it does not).
- * `op` must live as long as the runtime. Fails on a malformed row. */
+/* Adds an operator. In models that are opened later, it replaces earlier and built-in operators of
+ * the same domain, name and since. Rewrite passes do not change nodes that such a row runs. Folding
+ * runs it like a built-in one, unless it has ATTNRUN_OP_IMPURE. `op` must live as long as the
+ * runtime. Fails for a malformed row. */
 ATTNRUN_API attnrun_status attnrun_register_op(attnrun_runtime *runtime,
                                                const attnrun_op_def *op);
 /* Loads a shared library and calls its `attnrun_status attnrun_plugin(attnrun_runtime *)`. */
@@ -1105,27 +1111,27 @@ ATTNRUN_API attnrun_status attnrun_load_plugin(attnrun_runtime *runtime, const c
 /* The operators in the order of domain, name, since; NULL past the end. */
 ATTNRUN_API const attnrun_op_def *attnrun_get_op(attnrun_runtime *runtime, int32_t index);
 
-/* The names of the rewrite passes in their order, which attnrun_source.disable_passes takes; NULL
- * past the end. */
+/* The names of the rewrite passes, in their order. attnrun_source.disable_passes takes these names.
+ * NULL past the end. */
 ATTNRUN_API const char *attnrun_get_pass(int32_t index);
 
-/* Calls see() with the row of each node of a model as it is run, those of its subgraphs too; a row
- * as often as nodes have it. */
+/* Calls see() with the row of each node of a model as it is run, subgraphs included, once for each
+ * node. */
 ATTNRUN_API attnrun_status
 attnrun_model_ops(const attnrun_model *model,
                   void (*see)(void *user, const attnrun_op_def *op), void *user);
 
-/* The same of each built-in row that a node of any model of this runtime had since it was created:
- * in the file, in formulas, between rewrite passes and as it is run; each row once. A library
- * with these rows alone (ATTNRUN_OPS of CMake) opens and runs the same files. */
+/* Calls see() once for each built-in row that a node of any model of this runtime has had since the
+ * runtime was created: in the file, in formulas, between rewrite passes, and as it is run. A
+ * library with only these rows (ATTNRUN_OPS of CMake) opens and runs the same files. */
 ATTNRUN_API attnrun_status
 attnrun_runtime_ops(attnrun_runtime *runtime,
                     void (*see)(void *user, const attnrun_op_def *op), void *user);
 
-/* For infer() and run(): records the sentence, returns `status`. What a terminal would obey becomes
- * \xNN, as in attnrun_escape(). Without a step (NULL), as in
- * pack(), it does not name the node. In the functions below NULL for a step, and places that the
- * node does not have, are allowed: nothing is stated then. */
+/* For infer() and run(): records the message and returns `status`. Characters that a terminal would
+ * obey become \xNN, as in attnrun_escape(). Without a step (NULL), as in pack(), the message does
+ * not name the node. In the functions below, NULL for a step and indices that the node does not
+ * have are allowed and have no effect. */
 ATTNRUN_API attnrun_status attnrun_step_fail(const attnrun_step *step, attnrun_status status,
                                              const char *message);
 ATTNRUN_API attnrun_dim attnrun_dim_make(int64_t value);
@@ -1138,37 +1144,37 @@ ATTNRUN_API attnrun_dim attnrun_dim_min(const attnrun_step *step, attnrun_dim a,
 ATTNRUN_API attnrun_dim attnrun_dim_max(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
 /* A size that is known only at run. */
 ATTNRUN_API attnrun_dim attnrun_dim_unknown(const attnrun_step *step);
-/* infer: output `out` shows the bytes of input `in`, from `byte_offset` on, dense.
- * E_INTERNAL where they do not lie within it. */
+/* infer: output `out` is a dense view of the bytes of input `in` from `byte_offset` on. E_INTERNAL
+ * if they are not all within the input. */
 ATTNRUN_API void attnrun_step_view(attnrun_step *step, int32_t out, int32_t in,
                                    int64_t byte_offset);
-/* infer: output `out` may be written over input `in` where that is read by nobody later. */
+/* infer: output `out` may overwrite input `in` if nothing reads that input later. */
 ATTNRUN_API void attnrun_step_inplace(attnrun_step *step, int32_t out, int32_t in);
-/* infer: output `out` is input `in` with more behind it along `axis`; both of the same dtype.
- * Returns 1 where the plan has put them into one buffer (infer() is called again then): in
- * run() y[out] and x[in] begin at one address and have the same strides, and what x[in] holds
- * need not be written. Else 0. Needs strided_in for input `in`. */
+/* infer: output `out` is input `in` with more elements after it along `axis`; both have the same
+ * dtype. Returns 1 if the plan has put them into one buffer (infer() is then called again): in
+ * run(), y[out] and x[in] begin at the same address and have the same strides, and the content of
+ * x[in] need not be written. Otherwise returns 0. Needs strided_in for input `in`. */
 ATTNRUN_API int32_t attnrun_step_append(attnrun_step *step, int32_t out, int32_t in,
                                         int32_t axis);
-/* infer: element k of integer input `in`, where known (returns 1), else 0: infer() is then
- * called again in each run, with the values, and must state the same outputs. */
+/* infer: gives element k of integer input `in` and returns 1 if it is known. Otherwise returns 0;
+ * infer() is then called again in each run, with the values, and must give the same outputs. */
 ATTNRUN_API int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int64_t k,
                                        attnrun_dim *value);
-/* infer: states the n elements of integer output `out` (at most 64; more is ignored). */
+/* infer: gives the n elements of integer output `out` (at most 64; a longer list is ignored). */
 ATTNRUN_API void attnrun_step_set_values(attnrun_step *step, int32_t out, int64_t n,
                                          const attnrun_dim *values);
-/* infer: run() takes at most `bytes` for outputs whose sizes depend on data; attnrun_plan()
- * adds this up. Not stated: no bound is known. */
+/* infer: run() needs at most `bytes` for outputs whose sizes depend on data; attnrun_plan() adds
+ * these up. Without this call no bound is known. */
 ATTNRUN_API void attnrun_step_heap_bound(attnrun_step *step, int64_t bytes);
-/* infer: run() makes about so many floating-point operations, for profiles; what is stated in
- * one infer() adds up. Not stated: unknown. */
+/* infer: run() executes about this many floating-point operations, for profiles; calls in one
+ * infer() add up. Without this call the number is unknown. */
 ATTNRUN_API void attnrun_step_flops(attnrun_step *step, int64_t flops);
-/* run: OK, or E_CANCELLED or E_TIME where the run is to end; run() returns that then. Reads
- * the flag, and the clock where there is a deadline: some 30 ns. To be called after each
+/* run: returns OK, or E_CANCELLED or E_TIME if the run has to end; run() then returns that status.
+ * It reads the flag, and the clock if there is a deadline, in some 30 ns. Call it after each
  * megabyte that is read or written, or 10 million operations, whichever comes first. */
 ATTNRUN_API attnrun_status attnrun_work_poll(const attnrun_work *work);
-/* run of an ATTNRUN_OP_DYNAMIC operator: memory for output `out` of these dims; fills in
- * step->y[out]. Bounded by the memory budget. E_SHAPE where infer() stated other dims. */
+/* run of an ATTNRUN_OP_DYNAMIC operator: allocates output `out` with these dims and sets
+ * step->y[out]. The memory budget bounds it. E_SHAPE if infer() gave other dims. */
 ATTNRUN_API attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out,
                                               int32_t dtype, int32_t rank, const int64_t *dims);
 
@@ -1182,15 +1188,16 @@ ATTNRUN_API attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t 
  * given anew, and an absent operand is absent in the call. 2 is a scalar; [0,1] is an i64 vector.
  * Each wanted output must be given. E_INTERNAL where the text is malformed. */
 ATTNRUN_API attnrun_status attnrun_body_add(attnrun_body *body, const char *formulas);
-/* expand: the element type of the numbers that are written or named from here on; that of input 0
- * at first. */
+/* expand: sets the element type of the numbers that are written or named from here on. At first it
+ * is that of input 0. */
 ATTNRUN_API void attnrun_body_dtype(attnrun_body *body, int32_t dtype);
-/* expand: `name` means this scalar; this i64 vector. A failure is told by attnrun_body_add(). */
+/* expand: `name` stands for this scalar, or for this i64 vector. attnrun_body_add() reports a
+ * failure. */
 ATTNRUN_API void attnrun_body_number(attnrun_body *body, const char *name, double value);
 ATTNRUN_API void attnrun_body_ints(attnrun_body *body, const char *name, int64_t n,
                                    const int64_t *values);
-/* expand: `name` means input `in`; output `out`. Operands that are not variadic have the names of
- * the row. */
+/* expand: `name` stands for input `in`, or for output `out`. Operands that are not variadic already
+ * have the names of the row. */
 ATTNRUN_API void attnrun_body_input(attnrun_body *body, const char *name, int32_t in);
 ATTNRUN_API void attnrun_body_output(attnrun_body *body, const char *name, int32_t out);
 

@@ -14,10 +14,10 @@
  *   run.set_output("y", attnrun::tensor::of(y, {2, 3}));   // written in place
  *   run.run();
  *
- * What lives how long and which call may come from which thread is as attnrun.h says. A moved-from
- * or default-made owner is empty: every call on it throws ATTNRUN_E_USAGE. Nothing here is called
- * by the library, so no exception passes through C; functions that are given to the library
- * (on_node, operators) must not throw. Without exceptions in a program, use attnrun.h itself, or
+ * attnrun.h states the lifetimes and which thread may make a call. An owner that was moved from or
+ * default-constructed is empty: every call on it throws ATTNRUN_E_USAGE. The library calls nothing
+ * in this header, so no exception passes through C. Functions that a program gives to the library
+ * (on_node, operators) must not throw. A program without exceptions uses attnrun.h itself, or
  * context::try_run(), which is noexcept. */
 #ifndef ATTNRUN_HPP
 #define ATTNRUN_HPP
@@ -41,7 +41,7 @@ namespace attnrun {
 
 /* ---- errors -------------------------------------------------------------------------- */
 
-/* A failed call: what() is its sentence, hint() what to do about it, or "". */
+/* A failed call: what() is its message; hint() says what to do about it, or is "". */
 class error : public std::runtime_error {
 public:
     error(attnrun_status status, const attnrun_error &from)
@@ -61,7 +61,7 @@ private:
     std::string hint_, node_;
 };
 
-/* Throws where a call of attnrun.h failed. */
+/* Throws if a call of attnrun.h failed. */
 inline void check(attnrun_status status)
 {
     if (status != ATTNRUN_OK)
@@ -79,7 +79,7 @@ inline void refuse(const char *what)
 
 /* ---- elements ------------------------------------------------------------------------ */
 
-/* Elements that somebody else owns. */
+/* Elements that another object owns. */
 template <class T> class span {
 public:
     using element_type = T;
@@ -93,7 +93,7 @@ public:
     constexpr span(C &container) noexcept : data_(container.data()), size_(container.size())
     {
     }
-    /* To be read: of a temporary one too, for the call that it is given to. */
+    /* For reading; also of a temporary object, for the call that it is passed to. */
     template <class C, class U = T,
               class = std::enable_if_t<
                   std::is_const_v<U> &&
@@ -124,7 +124,7 @@ inline constexpr bool std::ranges::enable_borrowed_range<attnrun::span<T>> = tru
 #endif
 namespace attnrun {
 
-/* 16-bit floats as their bits: the language has no such types before C++23. */
+/* 16-bit floats as their bits, because C++ has no such types before C++23. */
 struct f16 {
     std::uint16_t bits;
 };
@@ -176,7 +176,7 @@ public:
     {
         return make(dtype, {shape.begin(), shape.size()}, nullptr);
     }
-    /* The elements of a container, which must be as many as the shape says. */
+    /* The elements of a container, whose number must be that of the shape. */
     template <class C> static tensor of(C &elements, span<const std::int64_t> shape)
     {
         using T = std::remove_reference_t<decltype(*elements.data())>;
@@ -209,7 +209,7 @@ public:
         }
         return true;
     }
-    /* The elements in order. Throws where they are of another type, or lie apart. */
+    /* The elements in order. Throws if they have another type or are not dense. */
     template <class T> span<T> data() const
     {
         if (kind() != ATTNRUN_TENSOR || dtype() != dtype_of<T>())
@@ -242,8 +242,8 @@ template <class S> S sized()
 
 /* ---- runtime and model --------------------------------------------------------------- */
 
-/* Threads, allocator and budget. Models hold their runtime; so one that is moved from or ends
- * takes nothing away from them. */
+/* Threads, allocator and budget. Models hold their runtime, so they stay valid when this owner is
+ * moved from or ends. */
 class runtime {
 public:
     explicit runtime(const attnrun_runtime_options &options = sized<attnrun_runtime_options>())
@@ -284,7 +284,7 @@ private:
     attnrun_runtime *runtime_ = nullptr;
 };
 
-/* One loaded file; copies are holders of the same one. Thread-safe. */
+/* One loaded file. Copies share it. Thread-safe. */
 class model {
 public:
     model() noexcept = default;
@@ -295,7 +295,7 @@ public:
         held(in);
         check(attnrun_model_open(in.get(), &source, &model_));
     }
-    /* Of bytes, which stay the caller's and must live as long as the model. */
+    /* From bytes of the caller, which must live as long as the model. */
     static model of_bytes(const runtime &in, span<const unsigned char> bytes,
                           std::uint32_t flags = 0)
     {
@@ -336,7 +336,7 @@ public:
         check(attnrun_model_output(model_, index, &made));
         return made;
     }
-    /* -1 where there is none of this name. */
+    /* -1 if there is none of this name. */
     std::int32_t find_input(const std::string &name) const noexcept
     {
         return model_ == nullptr ? -1 : attnrun_model_find_input(model_, name.c_str());
@@ -355,7 +355,7 @@ public:
     }
     attnrun_model *get() const noexcept { return model_; }
 
-    /* As the C calls want them: one for each input. */
+    /* In the form of the C calls: one for each input. */
     std::vector<attnrun_tensor> inputs_of(span<const tensor> tensors) const
     {
         std::vector<attnrun_tensor> made;
@@ -385,7 +385,7 @@ private:
 
 /* ---- context ------------------------------------------------------------------------- */
 
-/* One run at a time, from one thread at a time; cancel() from any. Holds its model. */
+/* One run at a time, by one thread at a time; any thread may call cancel(). Holds its model. */
 class context {
 public:
     explicit context(const model &of) : model_(of)
@@ -409,7 +409,7 @@ public:
 
     const attnrun::model &of() const noexcept { return model_; }
 
-    /* Elements stay the caller's until the run returns. */
+    /* The elements must live and stay unchanged until the run returns. */
     context &set_input(std::int32_t index, const tensor &from)
     {
         check(attnrun_set_input(context_, index, &from.raw()));
@@ -419,7 +419,7 @@ public:
     {
         return set_input(named(model_.find_input(name), "input", name), from);
     }
-    /* The run writes there. */
+    /* The run writes into this memory. */
     context &set_output(std::int32_t index, const tensor &to)
     {
         check(attnrun_set_output(context_, index, &to.raw()));

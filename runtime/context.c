@@ -268,11 +268,11 @@ attn_status attn_context_truncate_state(struct attnrun_context *context, int32_t
     while (s != NULL && s->input != input)
         s = s->next;
     if (s == NULL || s->tensor.kind == ATTNRUN_ABSENT)
-        return attn_fail(ATTNRUN_E_USAGE, "input %d is not a state that holds something",
+        return attn_fail(ATTNRUN_E_USAGE, "input %d is not a state, or is still empty",
                          input);
     if (s->axis < 0)
-        return attn_fail(ATTNRUN_E_USAGE, "no run made state %d longer along one axis",
-                         input);
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "no run has made state %d longer along one axis", input);
     if (length < 0 || length > s->tensor.dims[s->axis])
         return attn_fail(ATTNRUN_E_USAGE, "the length %lld is not in 0..%lld",
                          (long long)length, (long long)s->tensor.dims[s->axis]);

@@ -37,8 +37,8 @@ static attn_status find_value(const struct attnrun_context *context, const char 
         return ATTNRUN_OK;
     attn_fail(ATTNRUN_E_USAGE, "there is no value '%s' in the graph as it is run",
               attn_quote(name != NULL ? name : ""));
-    attn_hint("a value of the file that rewriting has taken in is kept where "
-              "attnrun_source names it in more_outputs");
+    attn_hint("rewriting may remove a value of the file; more_outputs of attnrun_source "
+              "keeps it");
     return ATTNRUN_E_USAGE;
 }
 
@@ -61,7 +61,7 @@ attn_status attn_context_value(const struct attnrun_context *context, const char
     if (plan == NULL || place >= plan->n_watched ||
         plan->values[id].tensor.kind == ATTNRUN_ABSENT)
         return attn_fail(ATTNRUN_E_USAGE,
-                         "there is no successful run since '%s' is watched",
+                         "there was no successful run since '%s' has been watched",
                          attn_quote(name));
     *tensor = plan->values[id].tensor;
     return ATTNRUN_OK;

@@ -41,7 +41,7 @@ static attn_status check_planned(const struct attn_plan *plan,
             same = dim_is(type->dims[d], planned->dims[d].value);
         if (!same)
             return op_fail(&step->pub, ATTNRUN_E_SHAPE,
-                           "output %d is %s with the values given, it was planned as %s",
+                           "output %d is %s with the given values, but was planned as %s",
                            i, attn_type_format(NULL, type),
                            attn_type_format(NULL, planned));
     }

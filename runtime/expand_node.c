@@ -85,7 +85,7 @@ attn_status attn_graph_expand(struct attn_graph *graph, bool *changed)
         bool expanded = false;
         if (depth == MAX_DEPTH)
             return attn_fail_node(ATTNRUN_E_LIMIT, &first->pub,
-                                  "formulas in formulas more than %d deep", MAX_DEPTH);
+                                  "formulas are nested more than %d deep", MAX_DEPTH);
         TRY(expand_nodes(graph, &expanded));
         if (!expanded)
             return ATTNRUN_OK;

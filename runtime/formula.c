@@ -101,7 +101,7 @@ static attn_status take_list(struct formula *f, int64_t values[MAX_INTS], int64_
 static attn_status push_value(struct formula *f, int32_t value)
 {
     if (f->n_values == MAX_STACK)
-        return fail(f, "it is too deep");
+        return fail(f, "it is nested too deep");
     f->values[f->n_values++] = value;
     return ATTNRUN_OK;
 }
@@ -109,7 +109,7 @@ static attn_status push_value(struct formula *f, int32_t value)
 static attn_status push_pending(struct formula *f, char sign, struct body_call *call)
 {
     if (f->n_pending == MAX_STACK)
-        return fail(f, "it is too deep");
+        return fail(f, "it is nested too deep");
     f->pending[f->n_pending++] = (struct pending){ sign, call, f->n_values };
     return ATTNRUN_OK;
 }
@@ -120,7 +120,7 @@ static attn_status take_text(struct formula *f, attnrun_string *text)
 {
     const char *end = strchr(++f->at, '"');
     if (end == NULL)
-        return fail(f, "the text does not end");
+        return fail(f, "the string is not terminated");
     char *copy = attn_pool_alloc(&f->body->graph->model->pool, end - f->at + 1);
     if (copy == NULL)
         return ATTNRUN_E_MEMORY;
@@ -235,7 +235,7 @@ static attn_status push_named(struct formula *f, const char *word)
 {
     struct body_name *name = attn_body_find(f->body, word);
     if (name == NULL || name->kind == BODY_OUTPUT)
-        return fail(f, "the name before has no value");
+        return fail(f, "the name before it has no value");
     if (name->kind == BODY_NUMBER && name->value < 0)
         TRY(attn_body_number(f->body, name->dtype, name->number, &name->value));
     if (name->kind == BODY_INTS && name->value < 0)
@@ -388,7 +388,7 @@ static attn_status take_statement(struct formula *f)
         TRY(operand_next ? take_operand(f, &operand_next)
                          : take_operator(f, &operand_next, &done));
     if (f->n_targets > 1 && (f->made == NULL || f->made->pub.n_out < f->n_targets))
-        return fail(f, "expected a call with as many outputs");
+        return fail(f, "expected a call with the same number of outputs");
     for (int32_t k = 0; k < f->n_targets; k++)
         TRY(assign(f, k, k == 0 ? f->values[0] : f->made->out[k]));
     return ATTNRUN_OK;

@@ -68,7 +68,7 @@ attn_status attn_graph_add_value(struct attn_graph *graph, const char *name, int
 {
     struct attn_pool *pool = &graph->model->pool;
     if (graph->n_values >= INT32_MAX - 1)
-        return attn_fail(ATTNRUN_E_LIMIT, "a graph of more than %d values",
+        return attn_fail(ATTNRUN_E_LIMIT, "the graph has more than %d values",
                          INT32_MAX - 1);
     if (graph->n_values == graph->values_capacity)
         TRY(attn_pool_grow(pool, (void **)&graph->values, &graph->values_capacity,

@@ -122,8 +122,8 @@ static attn_status check_and_load(struct attn_memory *memory, int fd, const char
                          S_ISDIR(st.st_mode) ? "a directory"
                                              : "a device, pipe or socket");
     if (beneath && st.st_nlink != 1)
-        return attn_fail(rule, "'%s' has %ju hard links, expected a file of one name",
-                         attn_quote(path), (uintmax_t)st.st_nlink);
+        return attn_fail(rule, "'%s' has %ju hard links, expected one", attn_quote(path),
+                         (uintmax_t)st.st_nlink);
     if (st.st_size < 0 || st.st_size > limit.bytes)
         return attn_fail_limit(limit.which,
                                "'%s' has %" PRId64 " bytes, expected at most %" PRId64,

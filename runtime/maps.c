@@ -41,7 +41,7 @@ static attn_status check_map(const attnrun_tensor *map, int32_t dtype, int32_t k
     if (!column_is(map_keys(map), keys, map->dims[0]) ||
         !column_is(map_values(map), dtype, map->dims[0]))
         return attn_fail(ATTNRUN_E_USAGE,
-                         "%s: the keys or values of a map are not as many as its entries",
+                         "%s: a map does not have one key and one value for each entry",
                          what);
     return ATTNRUN_OK;
 }

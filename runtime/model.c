@@ -286,7 +286,8 @@ attn_status attn_model_resume(struct attn_model *model)
     TRY(attn_graph_promote(model->graph));
     TRY(expand_all(model->graph, &changed));
     if (changed || model->graph->n_nodes != n_nodes)
-        return attn_fail(ATTNRUN_E_MODEL, "its nodes are not those that run");
+        return attn_fail(ATTNRUN_E_MODEL, "its nodes change when it is opened, so they "
+                                          "are not those of a packed model");
     attn_log(model->runtime, ATTN_LOG_INFO, "model: %lld packed nodes to run",
              (long long)n_nodes);
     return ATTNRUN_OK;

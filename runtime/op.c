@@ -130,7 +130,7 @@ attnrun_status attnrun_step_fail(const attnrun_step *step, attnrun_status status
                                  const char *message)
 {
     if (message == NULL)
-        message = "it says nothing";
+        message = "the operator gave no reason";
     return step != NULL ? op_fail(step, status, "%s", message)
                         : attn_fail(status, "%s", message);
 }

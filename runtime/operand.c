@@ -156,7 +156,7 @@ attn_status attn_step_check_inputs(const struct attn_step *step)
         same = false;
         if (!attn_value_may_be(loaded, real->kind, real->dtype))
             return op_fail(&step->pub, ATTNRUN_E_DTYPE,
-                           "input %d '%s' is %s, but the graph says %s", i,
+                           "input %d '%s' is %s, but the graph declares %s", i,
                            attn_quote(step->graph->values[step->node->in[i]].name),
                            type_words(real->kind, real->dtype),
                            type_words(loaded->kind, loaded->dtype));
@@ -169,7 +169,7 @@ attn_status attn_step_check_inputs(const struct attn_step *step)
         if (promotion.inputs >> i &
             1) /* there is no cast, since load time did not know */
             return op_fail_input(&step->pub, i, ATTNRUN_E_DTYPE,
-                                 "expected a type that the graph states");
+                                 "expected a type that the graph declares");
     return ATTNRUN_OK;
 }
 
@@ -183,7 +183,7 @@ attn_status attn_step_check_output(const struct attn_step *step, int32_t out,
     if (operand_same_type(loaded, kind, dtype) || attn_value_may_be(loaded, kind, dtype))
         return ATTNRUN_OK;
     return op_fail(&step->pub, ATTNRUN_E_DTYPE,
-                   "output %d '%s' is %s, but the graph says %s", out,
+                   "output %d '%s' is %s, but the graph declares %s", out,
                    attn_quote(step->graph->values[id].name), type_words(kind, dtype),
                    type_words(loaded->kind, loaded->dtype));
 }

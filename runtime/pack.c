@@ -152,8 +152,8 @@ static attn_status call_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     TRY(attn_fail_quietly(pack->node->op->pack(pack, bytes, packed), errors, pack->node,
                           "pack"));
     if (*bytes < 0)
-        return attn_fail_node(ATTNRUN_E_INTERNAL, pack->node, "pack() states %lld bytes",
-                              (long long)*bytes);
+        return attn_fail_node(ATTNRUN_E_INTERNAL, pack->node,
+                              "pack() set the size to %lld bytes", (long long)*bytes);
     return ATTNRUN_OK;
 }
 

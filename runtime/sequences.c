@@ -128,7 +128,7 @@ attn_status attn_context_reorder_states(struct attnrun_context *context, int32_t
             "rows is NULL, or one of n (%lld) and input (%d) is out of range",
             (long long)n, input);
     if (!holds(context, input))
-        return attn_fail(ATTNRUN_E_USAGE, "input %d is not a state that holds something",
+        return attn_fail(ATTNRUN_E_USAGE, "input %d is not a state, or is still empty",
                          input);
     attn_frame_forget(context->frame);
     TRY(copies_begin(&copies, context));
@@ -148,7 +148,7 @@ static attn_status find_source(const struct attnrun_context *from, int64_t seque
         s = s->next;
     if (s == NULL)
         return attn_fail(ATTNRUN_E_USAGE,
-                         "input %d is a state in one of both contexts only",
+                         "input %d is a state in only one of the two contexts",
                          state->input);
     *found = (struct attn_state_rows){ .tensor = &s->tensor,
                                        .capacity_bytes = s->capacity_bytes,
@@ -240,7 +240,8 @@ attn_status attn_context_select_sequence(struct attnrun_context *context,
     struct attn_parked **spares;
     const int64_t bytes = (all.n + 1) * (int64_t)sizeof *spares;
     if (sequence < 0)
-        return attn_fail(ATTNRUN_E_USAGE, "a sequence has the number %lld",
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "the number of the sequence is %lld, expected 0 or more",
                          (long long)sequence);
     if (sequence == context->sequence)
         return ATTNRUN_OK;

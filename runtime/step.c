@@ -125,7 +125,7 @@ static attn_status check_out(struct attn_step *step, int out)
     for (int i = 0; i < type->rank; i++)
         if (type->dims[i].reserved != 0)
             return op_fail(&step->pub, ATTNRUN_E_INTERNAL,
-                           "infer() sets the member 'reserved' of dim %d of output %d to "
+                           "infer() set the member 'reserved' of dim %d of output %d to "
                            "%d, expected 0",
                            i, out, type->dims[i].reserved);
     int64_t count = 1;
@@ -161,7 +161,8 @@ static attn_status check_view(const struct attn_step *step, int32_t out)
         return ATTNRUN_OK;
     if (in < 0 && pub->node->op->run == NULL && pub->node->op->expand == NULL)
         return op_fail(pub, ATTNRUN_E_INTERNAL,
-                       "its row has no run(), and output %d shows no input", out);
+                       "its row has no run(), and output %d is not a view of an input",
+                       out);
     if (in < 0 || pub->in[in].kind != ATTNRUN_TENSOR ||
         !attn_type_is_concrete(&pub->in[in]))
         return ATTNRUN_OK;
@@ -171,8 +172,9 @@ static attn_status check_view(const struct attn_step *step, int32_t out)
     if (offset < 0 || offset > tensor_bytes(&from) ||
         tensor_bytes(&to) > tensor_bytes(&from) - offset)
         return op_fail(pub, ATTNRUN_E_INTERNAL,
-                       "output %d shows %s from byte %lld on, of %lld of input %d", out,
-                       attn_plural(tensor_bytes(&to), "byte"), (long long)offset,
+                       "output %d is a view of %s from byte %lld on, but there are only "
+                       "%lld in input %d",
+                       out, attn_plural(tensor_bytes(&to), "byte"), (long long)offset,
                        (long long)tensor_bytes(&from), in);
     return ATTNRUN_OK;
 }
@@ -185,7 +187,7 @@ attn_status attn_step_check_memory(const struct attn_step *step)
     if (attn_error_is_of(ATTNRUN_E_MEMORY, step->errors))
         return ATTNRUN_E_MEMORY;
     return attn_fail_node(ATTNRUN_E_MEMORY, &step->node->pub,
-                          "there is no memory for its shapes");
+                          "there is not enough memory for its shapes");
 }
 
 attn_status attn_step_infer(struct attn_step *step)
@@ -219,14 +221,14 @@ attn_status attn_step_infer(struct attn_step *step)
     TRY(attn_fail_quietly(status, step->errors, pub->node, "infer"));
     if (pub->reserved != 0)
         return op_fail(pub, ATTNRUN_E_INTERNAL,
-                       "infer() sets the member 'reserved' of the step to %d, expected 0",
+                       "infer() set the member 'reserved' of the step to %d, expected 0",
                        pub->reserved);
     for (int i = 0; i < pub->n_out; i++)
         TRY(check_out(step, i));
     for (int i = 0; i < pub->n_out; i++)
         TRY(check_view(step, i));
     if (pub->n_phases < 1 || pub->n_phases > ATTNRUN_MAX_PHASES)
-        return op_fail(pub, ATTNRUN_E_INTERNAL, "infer() states %s, expected 1 to %d",
+        return op_fail(pub, ATTNRUN_E_INTERNAL, "infer() set %s, expected 1 to %d",
                        attn_plural(pub->n_phases, "phase"), ATTNRUN_MAX_PHASES);
     if (pub->scratch_bytes < 0 || pub->shared_bytes < 0)
         return op_fail(pub, ATTNRUN_E_MEMORY, "the size of its scratch memory overflows");
@@ -267,7 +269,7 @@ attn_status attn_step_check_tasks(const struct attn_step *step, int32_t phase)
     if (n >= 0 && n <= MAX_TASKS)
         return ATTNRUN_OK;
     return op_fail(&step->pub, ATTNRUN_E_INTERNAL,
-                   "infer() states %s in phase %d, expected 0 to 2^46",
+                   "infer() set %s in phase %d, expected 0 to 2^46",
                    attn_plural(n, "task"), phase);
 }
 

@@ -330,10 +330,10 @@ def table(killed, survivors, known, n_places, seed):
     """The table of --write."""
     text = f"""# Mutants of the code
 
-Written by `python3 tests/mutate_code.py --write tests/MUTANTS.md`. A mutant is one operator or
-constant of the code, changed; it is killed where a test near its file fails. A sample of
-{n_places} places of `loaders/`, the planner, the offsets, the heads and the masks, in the order of
-seed {seed}; what compiles to the same code is not counted.
+Written by `python3 tests/mutate_code.py --write tests/MUTANTS.md`. A mutant changes one operator
+or constant of the code. It is killed if a test near its file fails. The sample is taken from
+{n_places} places of `loaders/`, the planner, the offsets, the heads and the masks, in the order
+of seed {seed}. Mutants that compile to the same code are not counted.
 
 | | mutants |
 |---|---|

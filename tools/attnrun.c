@@ -55,10 +55,10 @@ const struct cli_command cli_commands[] = {
       "the operators that the model uses. A program that is linked with it and with "
       "libattnrun.a opens the model by passing the source model_NAME of NAME.c to "
       "attnrun_model_open(). Several models become one C file, with a model_NAME for "
-      "each; a program has one such C file. No file is read, and no other operator or "
-      "rewrite pass is linked. Such a program opens these models only, with the "
-      "instruction set that they were compiled for (--isa). On a CPU that has a "
-      "better set, the program must select that of the models: by isa of "
+      "each; a program can contain only one such C file. No file is read, and no "
+      "other operator or rewrite pass is linked. Such a program opens these models "
+      "only, with the instruction set that they were compiled for (--isa). On a CPU "
+      "that has a better set, the program must select that of the models: by isa of "
       "attnrun_runtime_options or by the environment variable ATTNRUN_ISA." },
     { "optimize", CLI_OPTIMIZE, 1, 1, "[options] model.onnx -o out.onnx",
       "write a simpler ONNX model with the same outputs", command_optimize,

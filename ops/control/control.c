@@ -44,10 +44,10 @@ static attn_status check_item(const attnrun_step *step, int out,
                  memcmp(from->dims, stack->item.dims, (size_t)from->rank * 8) == 0);
     if (same)
         return ATTNRUN_OK;
-    return op_fail(
-        step, ATTNRUN_E_SHAPE,
-        "output %d: iteration %lld gives another shape or type than iteration 0", out,
-        (long long)stack->n);
+    return op_fail(step, ATTNRUN_E_SHAPE,
+                   "output %d: iteration %lld gives a shape or type that differs from "
+                   "that of iteration 0",
+                   out, (long long)stack->n);
 }
 
 enum { FIRST_ITERATIONS = 16, EXPECTED_BYTES = 16 << 20 };

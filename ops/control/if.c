@@ -58,7 +58,7 @@ static attn_status if_infer(attnrun_step *step)
     if (args->then_branch < 0 || args->else_branch < 0 ||
         step->n_out > OP_MAX_GRAPH_VALUES)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "a branch is missing, or more than %d outputs",
+                       "a branch is missing, or there are more than %d outputs",
                        OP_MAX_GRAPH_VALUES);
     TRY(op_graph_check(step, args->then_branch, 0, step->n_out));
     TRY(op_graph_check(step, args->else_branch, 0, step->n_out));

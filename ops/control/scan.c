@@ -336,7 +336,8 @@ static attn_status store_slice(const attnrun_step *step, struct iterations *t,
         to = slice_of(&to, 0, t->batch);
     if (!fits || memcmp(to.dims, item->dims, (size_t)item->rank * 8) != 0)
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "output %d: iteration %lld gives another shape than iteration 0",
+                       "output %d: iteration %lld gives a shape that differs from that "
+                       "of iteration 0",
                        i, (long long)iteration);
     tensor_copy(&to, item);
     return item->dtype == ATTNRUN_STRING && tensor_is_dense(&to)

@@ -28,9 +28,9 @@ static attn_status map_infer(attnrun_step *step)
     TRY(op_graph_infer(step, args->body, step->n_in, inputs, step->n_out, results));
     for (int i = 0; i < step->n_out; i++) {
         if (results[i].kind != ATTNRUN_TENSOR && results[i].kind != ATTNRUN_ABSENT)
-            return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                           "output %d would be a sequence of something else than tensors",
-                           i);
+            return op_fail(
+                step, ATTNRUN_E_UNSUPPORTED,
+                "output %d would be a sequence of something other than tensors", i);
         TRY(op_value_unknown(step, i, ATTNRUN_SEQUENCE, results[i].dtype));
     }
     step->scratch_bytes = (int64_t)sizeof(attnrun_tensor) * (step->n_in + step->n_out);

@@ -119,7 +119,7 @@ static attn_status old_axis(const attnrun_step *step, int *axis)
     const struct binary_args *args = step->args;
     int rank_a = step->in[0].rank, rank_b = step->in[1].rank;
     if (rank_b > rank_a)
-        return op_fail_input(step, 1, ATTNRUN_E_SHAPE, "expected rank %d at most",
+        return op_fail_input(step, 1, ATTNRUN_E_SHAPE, "expected at most rank %d",
                              rank_a);
     if (strcmp(step->node->op_type, "PRelu") == 0)
         *axis = rank_b == 1 && rank_a > 1 ? 1 : rank_a - rank_b;
@@ -129,7 +129,7 @@ static attn_status old_axis(const attnrun_step *step, int *axis)
         TRY(op_axis(step, args->axis, rank_a, true, axis));
     if (*axis + rank_b > rank_a)
         return op_fail_input(step, 1, ATTNRUN_E_SHAPE,
-                             "expected rank %d at most, behind axis %d of rank %d",
+                             "expected at most rank %d, behind axis %d of rank %d",
                              rank_a - *axis, *axis, rank_a);
     return ATTNRUN_OK;
 }

@@ -205,7 +205,7 @@ static attn_status cast_to_text(const attnrun_step *step, const attnrun_work *wo
     for (int64_t k = 0; k < count; k++) {
         int n = number_to_text(text, x, k);
         if (n < 0 || n > width)
-            return op_fail(step, ATTNRUN_E_INTERNAL, "a number has %d letters", n);
+            return op_fail(step, ATTNRUN_E_INTERNAL, "a number has %d characters", n);
         memcpy(room, text, (size_t)n);
         y[k] = (attnrun_string){ room, n };
         room += n;

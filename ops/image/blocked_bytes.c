@@ -185,8 +185,7 @@ static attn_status blocked_bytes_run(const attnrun_step *step, const attnrun_wor
     const struct blocked_bytes_args *args = step->args;
     const struct blocked_plan *plan = step->state;
     if (step->node->packed == NULL)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "input 1 (W) is computed, expected a constant");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "input 1 (W) is not a constant");
     if (work->phase == 0) {
         attn_blocked_dense_prepare(plan, work->shared);
         return ATTNRUN_OK;

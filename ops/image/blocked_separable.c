@@ -536,8 +536,7 @@ static attn_status separable_run(const attnrun_step *step, const attnrun_work *w
     const struct separable_plan *p = step->state;
     struct separable s;
     if (step->node->packed == NULL)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "a weight is computed, expected constants");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "a weight is not a constant");
     if (work->phase == 0) {
         prepare(p, work->shared);
         return ATTNRUN_OK;

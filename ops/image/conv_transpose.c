@@ -100,7 +100,7 @@ static attn_status conv_transpose_check_weights(const attnrun_step *step,
     attnrun_dim c = step->in[1].dims[0];
     if (dim_is_const(c) && (c.value == 0 || c.value % args->group != 0))
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "it has %s, expected a multiple of group, %lld, over 0",
+                       "it has %s, expected a positive multiple of group, %lld",
                        attn_plural(c.value, "channel"), (long long)args->group);
     return ATTNRUN_OK;
 }
@@ -143,7 +143,7 @@ static attn_status out_size(const attnrun_step *step,
         *before = front;
         if (dim_is_const(*out) && out->value < 0)
             return op_fail(step, ATTNRUN_E_SHAPE,
-                           "spatial axis %d: pads of %lld leave nothing of the output", i,
+                           "spatial axis %d: pads of %lld remove the whole output", i,
                            (long long)(front + back));
         return ATTNRUN_OK;
     }

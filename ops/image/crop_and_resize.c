@@ -46,7 +46,8 @@ static attn_status crop_infer(attnrun_step *step)
         TRY(op_need_dim(step, 2, 0, step->in[1].dims[0], "a number for each box"));
     TRY(op_ints(step, 3, size, 2, &n, &known));
     if (known && (n != 2 || size[0] < 1 || size[1] < 1))
-        return op_fail_input(step, 3, ATTNRUN_E_SHAPE, "expected two sizes over 0");
+        return op_fail_input(step, 3, ATTNRUN_E_SHAPE,
+                             "expected two sizes that are greater than 0");
     if (!op_rank_known(step, 0) || !op_rank_known(step, 1))
         return op_out(step, 0, x->dtype, -1, NULL);
     const attnrun_dim dims[4] = { step->in[1].dims[0], x->dims[1],

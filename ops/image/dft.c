@@ -97,8 +97,8 @@ static attn_status dft_infer_axis(attnrun_step *step, int64_t named, bool axis_k
     TRY(op_axis(step, named, rank, false, &axis));
     if (axis == rank - 1)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "the axis is the last one, which holds the parts of the numbers, "
-                       "expected another one");
+                       "the axis is the last one, which holds the real and imaginary "
+                       "parts; expected another axis");
     if (have_length)
         TRY(scalar(step, 1, &length, &known));
     else if (back)

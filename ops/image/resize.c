@@ -340,9 +340,10 @@ static attn_status blocked_resize_infer(attnrun_step *step)
     const struct resize_args *args = step->args;
     if (args->axes.v == NULL || args->axes.n != 2 || args->axes.v[0] != 2 ||
         args->axes.v[1] != 3)
-        return op_fail(step, ATTNRUN_E_ATTR, "axes are not 2, 3");
+        return op_fail(step, ATTNRUN_E_ATTR, "expected the axes 2 and 3");
     if (args->coordinate_transformation_mode == RESIZE_TF_CROP_AND_RESIZE)
-        return op_fail(step, ATTNRUN_E_ATTR, "expected no mode that crops");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "the mode tf_crop_and_resize is not supported here");
     if (op_rank_known(step, 0))
         TRY(attn_blocked_check(step, 0));
     return resize_infer_sizes(step, 1, 2);

@@ -32,7 +32,7 @@ static attn_status check_dtype(const attnrun_step *step)
         dtype_in((int32_t)args->output_datatype, ATTN_DT_NUM))
         return ATTNRUN_OK;
     return op_fail(step, ATTNRUN_E_ATTR,
-                   "attribute output_datatype is %lld, expected a number",
+                   "attribute output_datatype is %lld, expected a type of numbers",
                    (long long)args->output_datatype);
 }
 
@@ -177,7 +177,7 @@ static attn_status mel_run(const attnrun_step *step, const attnrun_work *work)
     double high = 2595.0 * log10(1.0 + tensor_get_real(&step->x[4], 0) / 700.0);
     double width = (high - low) / (double)(bins + 2);
     if (rate < 1)
-        return op_fail(step, ATTNRUN_E_RANGE, "sample_rate is %lld, expected over 0",
+        return op_fail(step, ATTNRUN_E_RANGE, "sample_rate is %lld, expected 1 or more",
                        (long long)rate);
     for (int64_t i = 0; i < bins && !attn_stops_node(i); i++) {
         int64_t edge = mel_edge(low, width, i + 2, length, (double)rate);

@@ -49,9 +49,10 @@ static attn_status label_dims(const attnrun_step *step, const struct einsum_equa
         for (int i = 0; i < e->rank[op]; i++) {
             attnrun_dim *dim = &dims[e->labels[op][i]], own = step->in[op].dims[i];
             if (!dim_may_equal(*dim, own) && !dim_is(*dim, 1) && !dim_is(own, 1))
-                return op_fail_input(step, op, ATTNRUN_E_SHAPE,
-                                     "dim %d does not fit %lld of the same label", i,
-                                     (long long)dim->value);
+                return op_fail_input(
+                    step, op, ATTNRUN_E_SHAPE,
+                    "dim %d does not fit size %lld, which its label has elsewhere", i,
+                    (long long)dim->value);
             *dim = op_broadcast_dim(step, *dim, own);
         }
     return ATTNRUN_OK;

@@ -74,7 +74,7 @@ static attn_status count_ellipsis(const struct equation_reader *r)
             r->e->n_ellipsis = left;
         bool more = op + 1 < r->step->n_in;
         if (more ? *at != ',' : *at == ',')
-            return malformed(r, "expected as many operands as inputs");
+            return malformed(r, "expected one operand for each input");
         at += more;
     }
     return ATTNRUN_OK;
@@ -138,7 +138,7 @@ static attn_status check_output(const struct equation_reader *r)
     for (int i = 0; i < e->rank[EINSUM_OUT]; i++)
         for (int j = 0; j < i; j++)
             if (e->labels[EINSUM_OUT][i] == e->labels[EINSUM_OUT][j])
-                return malformed(r, "the output has a label twice");
+                return malformed(r, "a label appears twice in the output");
     return ATTNRUN_OK;
 }
 

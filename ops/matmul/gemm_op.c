@@ -66,7 +66,8 @@ static attn_status check_c(const attnrun_step *step, const attnrun_dim *dims)
     TRY(op_need_rank_between(step, 2, 0, 2));
     for (int i = 0; i < c->rank; i++)
         if (!dim_is(c->dims[i], 1))
-            TRY(op_need_dim(step, 2, i, dims[2 - c->rank + i], "the product's, or 1"));
+            TRY(op_need_dim(step, 2, i, dims[2 - c->rank + i],
+                            "as the product has, or 1"));
     return ATTNRUN_OK;
 }
 

@@ -198,8 +198,9 @@ static attn_status nbits_check_packed(const attnrun_pack *pack, int64_t bytes,
         right = group >= 0 && group < l.blocks;
     }
     return right ? ATTNRUN_OK
-                 : attn_fail_node(ATTNRUN_E_MODEL, pack->node,
-                                  "its packed weights name a block that is not there");
+                 : attn_fail_node(
+                       ATTNRUN_E_MODEL, pack->node,
+                       "its packed weights refer to a block that does not exist");
 }
 
 static attn_status nbits_run(const attnrun_step *step, const attnrun_work *work)

@@ -438,7 +438,7 @@ attn_status attn_nbits_check_sizes(const attnrun_step *step, int64_t block_size,
 {
     if (block_size < 16 || block_size > 1 << 20 || (block_size & (block_size - 1)) != 0)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "block_size is %lld, expected a power of 2 from 16 on",
+                       "block_size is %lld, expected a power of 2 that is at least 16",
                        (long long)block_size);
     if (k < 1 || n < 1 || k > ATTN_MAX_DIM || n > ATTN_MAX_DIM)
         return op_fail(step, ATTNRUN_E_ATTR, "K is %lld and N %lld, expected 1 or more",

@@ -275,14 +275,14 @@ static attn_status encoder_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "expected one attribute keys_* and one attribute values_*");
     if (e.keys.n != e.values.n || e.keys.n < 0)
-        return op_fail(step, ATTNRUN_E_ATTR, "it has %s and %s, expected as many",
+        return op_fail(step, ATTNRUN_E_ATTR, "it has %s and %s, expected equal numbers",
                        attn_plural(e.keys.n, "key"), attn_plural(e.values.n, "value"));
     if (e.fallback == NULL ||
         !dtype_in(e.keys.dtype, ATTN_DT(STRING) | ATTN_DT(I64) | ATTN_DT(I32) |
                                     ATTN_DT(I16) | ATTN_DT(F32) | ATTN_DT(F64)))
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "keys of %s and values of %s, or a default that is not of one "
-                       "element like these",
+                       "keys of %s with values of %s are not supported, or the default "
+                       "is not one element of the values' type",
                        attnrun_dtype_name(e.keys.dtype),
                        attnrun_dtype_name(e.values.dtype));
     if (step->in[0].dtype != e.keys.dtype)

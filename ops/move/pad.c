@@ -97,9 +97,9 @@ static attn_status pad_axis(const attnrun_step *step, int i, attnrun_dim begin,
                        "the padded size of axis %d is over 2^63 - 1", i);
     *planned = *planned && dim_is_const(begin) && dim_is_const(end);
     if (dim_is_const(*dim) && dim_is_const(begin) && dim_is_const(end) && dim->value < 0)
-        return op_fail_input(
-            step, 0, ATTNRUN_E_SHAPE,
-            "expected more elements along axis %d than the pads take away", i);
+        return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
+                             "expected more elements along axis %d than the pads remove",
+                             i);
     return ATTNRUN_OK;
 }
 
@@ -125,7 +125,7 @@ static attn_status pad_infer(attnrun_step *step)
             (begin[i] < -in->dims[i].value || end[i] < -in->dims[i].value))
             return op_fail_input(
                 step, 0, ATTNRUN_E_SHAPE,
-                "expected more elements along axis %d than the pads take away", i);
+                "expected more elements along axis %d than the pads remove", i);
     }
     TRY(op_out(step, 0, in->dtype, in->rank, dims));
     if (op_has_in(step, 2) && op_rank_known(step, 2)) {

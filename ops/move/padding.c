@@ -14,7 +14,7 @@ static attn_status plan_axis(const attnrun_step *step, struct op_padding *p, int
     bool more = p->dims[i] > p->n[i];
     if (p->n[i] <= 0 && more && p->mode != OP_PAD_CONSTANT)
         return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                             "expected elements along axis %d to pad with", i);
+                             "axis %d is empty, so there is nothing to pad with", i);
     if (begin != 0 || end != 0)
         p->row_axis = i;
     return ATTNRUN_OK;

@@ -96,7 +96,7 @@ static attn_status pack_run(const attnrun_step *step, const attnrun_work *work)
             return ATTNRUN_E_CANCELLED;
         if (place < -1 || s->tokens == 0 || place / s->tokens >= s->batch)
             return op_fail_input(step, INDEXES, ATTNRUN_E_RANGE,
-                                 "holds the place %lld, which is not in the batch",
+                                 "holds the row %lld, which is not in the batch",
                                  (long long)place);
         if (place < 0)
             memset(y + r * s->row_bytes, 0, bytes);

@@ -103,7 +103,8 @@ static attn_status range_infer(attnrun_step *step)
     for (int i = 0; i < 3 && known; i++)
         known = part_value(step, i, &v[i]) && dim_is_const(v[i]);
     if (known ? v[2].value == 0 : !ints && data && !(delta_real(step) != 0))
-        return op_fail(step, ATTNRUN_E_RANGE, "delta is 0, expected another number");
+        return op_fail(step, ATTNRUN_E_RANGE,
+                       "delta is 0, expected a number other than 0");
     if (known)
         return range_counted(step, count_ints(v[0].value, v[1].value, v[2].value));
     if (ints || !data)

@@ -34,7 +34,7 @@ static attn_status target_dim(const attnrun_step *step, bool allowzero, attnrun_
     if (value.value == -1) {
         if (t->left >= 0)
             return op_fail(step, ATTNRUN_E_SHAPE,
-                           "the shape has -1 at %d and at %d, expected it at most once",
+                           "the shape has -1 at %d and at %d, expected at most one -1",
                            t->left, i);
         t->left = i;
     } else if (value.value < -1) {
@@ -93,12 +93,12 @@ static attn_status find_left(const attnrun_step *step, struct reshape_target *t)
     if (dim_is(rest, 0))
         return op_fail(
             step, ATTNRUN_E_SHAPE,
-            "the shape has -1 beside a dim of 0, so that every size would fit");
+            "the shape has both -1 and a dim of 0, so -1 could stand for any size");
     if (dim_is_const(rest) && dim_is_const(all) && all.value % rest.value != 0)
-        return op_fail_input(
-            step, 0, ATTNRUN_E_SHAPE,
-            "expected a count of elements divisible by %lld for -1 in the shape",
-            (long long)rest.value);
+        return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
+                             "expected a number of elements that is divisible by %lld, "
+                             "since the shape has -1",
+                             (long long)rest.value);
     t->dims[t->left] = dim_is_const(rest) && dim_is_const(all)
                            ? dim_of(all.value / rest.value)
                            : divide_left(step, t);
@@ -114,7 +114,7 @@ static attn_status check_count(const attnrun_step *step, const struct reshape_ta
     if (dim_may_equal(all, wanted))
         return ATTNRUN_OK;
     return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                         "expected %s for the shape wanted (it has %lld)",
+                         "the new shape has %s, but there are %lld",
                          attn_plural(wanted.value, "element"), (long long)all.value);
 }
 
@@ -166,9 +166,8 @@ static attn_status reshape_infer(attnrun_step *step)
         }
     }
     if (allowzero && zero && t.left >= 0)
-        return op_fail(
-            step, ATTNRUN_E_SHAPE,
-            "the shape has both 0 and -1, expected one of them where allowzero is 1");
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "the shape has both 0 and -1, which allowzero 1 does not permit");
     if (all_known)
         return reshape_finish(step, &t);
     if (t.left >= 0)

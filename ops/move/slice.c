@@ -134,7 +134,7 @@ static attn_status axis_bounds(const attnrun_step *step, const struct slice_args
         return ATTNRUN_OK;
     if (pace.value == 0)
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "the step of axis %d is 0, expected another number", axis);
+                       "the step of axis %d is 0, expected a number other than 0", axis);
     b->start = start;
     b->end = end;
     b->step = pace.value;

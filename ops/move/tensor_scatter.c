@@ -36,7 +36,7 @@ static attn_status tensor_scatter_infer(attnrun_step *step)
     TRY(op_axis(step, args->axis, past->rank, false, &axis));
     if (axis == 0)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "axis is 0, the batch, expected another one");
+                       "axis is 0, which is the batch; expected another axis");
     for (int i = 0; i < past->rank; i++)
         if (i != axis)
             TRY(op_need_dim(step, 1, i, past->dims[i], "as in past_cache"));

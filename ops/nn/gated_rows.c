@@ -117,7 +117,8 @@ static attn_status add_infer(attnrun_step *step)
             TRY(op_need_dim(step, FOURTH, 0, gate->dims[gate->rank - 1],
                             "the last dim of gate"));
     } else if (gate->rank > 0) {
-        TRY(op_need_dim(step, THIRD, gate->rank - 1, dim_of(1), "one number a row"));
+        TRY(op_need_dim(step, THIRD, gate->rank - 1, dim_of(1),
+                        "one number for each row"));
     }
     TRY(op_out_like(step, 0, x->rank >= 0 ? X : SECOND));
     return ATTNRUN_OK;

@@ -88,7 +88,7 @@ bool attn_mixture_matrices(const struct mixture_kind *kind,
     int64_t elements;
     *wrong = -1;
     *text = fused
-                ? "fc3 and swiglu_fusion exclude each other"
+                ? "fc3 and swiglu_fusion cannot be combined"
                 : "the activation has a factor, but swiglu_fusion is 0 and fc3 is absent";
     if ((fused && with_fc3) || (gated && !fused && !with_fc3))
         return false;

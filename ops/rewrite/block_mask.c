@@ -187,10 +187,10 @@ static void check_numbers(struct block_mask_reader *r, const struct entry *e)
     if (t->dtype == ATTNRUN_BOOL || t->dtype == ATTNRUN_F32)
         return;
     if (t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32)
-        r->why = "its mask is made of numbers that are not integers";
+        r->why = "its mask is computed from numbers that are not integers";
     for (int64_t i = 0; r->why == NULL && i < tensor_count(t) && !attn_stops_node(i); i++)
         if (tensor_get_int(t, i) > max_number || tensor_get_int(t, i) < -max_number)
-            r->why = "its mask is made of large numbers";
+            r->why = "its mask is computed from numbers that are too large";
 }
 
 static bool read_numbers(struct block_mask_reader *r, struct entry *e)
@@ -261,7 +261,7 @@ static void read_entry(struct block_mask_reader *r, int k)
              node_is(node, "Unsqueeze"))
         e->arg[0] = add_moved(r, e, node->in[0]);
     if (e->arg[0] < 0 && r->why == NULL)
-        r->why = "its mask is made of data, or by nodes of no known form";
+        r->why = "its mask is computed from data, or by nodes in no known form";
 }
 
 /* ---- their values ---- */
@@ -406,9 +406,9 @@ static void look(struct block_mask_reader *r, const struct attn_block_mask *mask
     const int hidden = hidden_at(r, masks, n, p);
     const int64_t distance = p->j - r->s->before * r->s->chunk - p->i;
     if (hidden == OPEN)
-        r->why = "its mask is not known for all lengths, or does not take scores away";
+        r->why = "its mask is not known for all lengths, or does not mask scores";
     else if (p->outside && hidden != ALWAYS)
-        r->why = "blocks beyond the ends are seen";
+        r->why = "its queries see blocks beyond the ends";
     else if (!p->outside && pattern != NULL &&
              sees(pattern, distance) != (hidden == NEVER))
         r->why = "its mask is neither a band nor causal nor whole blocks";
@@ -455,13 +455,13 @@ static attn_status look_at_all(struct block_mask_reader *r,
     if (c > (1 << 16) || keys * c * c > max_pairs ||
         (r->by_block && dim_is_const(r->s->n_blocks) &&
          r->s->n_blocks.value > max_pairs / (keys * c * c))) {
-        r->why = "its blocks are too large for a look at the whole mask";
+        r->why = "its blocks are too large to evaluate the whole mask";
         return ATTNRUN_OK;
     }
     if (!r->by_block)
         return look_at_block(r, masks, n, -1, pattern, found);
     if (!dim_is_const(r->s->n_blocks)) {
-        r->why = "its mask has another number of blocks";
+        r->why = "its mask has a different number of blocks";
         return ATTNRUN_OK;
     }
     for (int64_t w = 0; w < r->s->n_blocks.value && r->why == NULL; w++)
@@ -507,7 +507,7 @@ attn_status attn_block_mask_read(const struct attn_graph *graph,
         if (n_masks > MAX_MASKS || rank > scores->rank ||
             (masks[m].added && (!match_is_constant(graph, masks[m].value) ||
                                 !attn_match_is_f32(graph, masks[m].value))))
-            r.why = "its mask has no form that is known";
+            r.why = "its mask has no known form";
         else
             r.root[m] = add_entry(&r, masks[m].value, axes);
         for (int k = r.root[m]; k < r.n && r.why == NULL; k++)

@@ -553,10 +553,10 @@ static const char *read_attention(const struct attn_graph *graph,
     if (!last_axis(graph, found->softmax))
         return "its softmax is not over the last axis";
     if (!read_masked(graph, found->softmax->in[0], found))
-        return "its scores are not a product that is scaled and masked, or are "
-               "read elsewhere";
+        return "its scores are not a product that is scaled and masked, or other nodes "
+               "read them";
     if (!read_product(graph, found))
-        return "its weights are read elsewhere, or do not multiply values";
+        return "other nodes read its weights, or the weights do not multiply values";
     return operands_fit(graph, found)
                ? NULL
                : "the sizes of its operands are not known to be equal";
@@ -576,7 +576,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
         TRY(write_program(graph, &found, &program, &done));
         done = done && (fit || program.fits);
         if (!done && (!fit || (found.keep >= 0 && (found.drops || found.fill > -1e4))))
-            why = "its mask is not known to take scores away, or to be of their size";
+            why = "its mask is not known to mask scores, or to have their size";
     }
     if (why != NULL)
         return is_candidate(graph, softmax)

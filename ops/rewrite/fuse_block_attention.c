@@ -109,15 +109,15 @@ static const char *read_scores(const struct attn_graph *graph, int32_t value,
     found->lost = true;
     found->scale = 1;
     if (!read_sums(graph, scores, found))
-        return "its scores are read elsewhere";
+        return "other nodes read its scores";
     while (!attn_product_read(graph, value, p) || p->n_in != 2) {
         if (value != scores && !read_once(graph, value))
-            return "its scores are read elsewhere";
+            return "other nodes read its scores";
         if (!step_back(graph, &value, found))
             return "its scores are not a product that is masked and scaled";
     }
     if (value != scores && !read_once(graph, value))
-        return "its scores are read elsewhere";
+        return "other nodes read its scores";
     found->product = p->out;
     return NULL;
 }
@@ -322,14 +322,14 @@ static const char *block_read_all(const struct attn_graph *graph,
         return "its products are not those of attention";
     if (!read_window(graph, found, &found->k, &found->windows[0]) ||
         !read_window(graph, found, &found->v, &found->windows[1]))
-        return "its keys and values are not blocks beside their neighbours";
+        return "its keys and values are not blocks with their neighbours";
     s->before = found->windows[0].before;
     s->after = found->windows[0].after;
     found->blocks = found->k.labels[found->windows[0].axis];
     if (!attn_block_window_same(&found->windows[0], &found->windows[1]) ||
         found->v.labels[found->windows[1].axis] != found->blocks ||
         !attn_labelled_has(&found->q, found->blocks))
-        return "its keys and values are not of the same windows";
+        return "its keys and values do not have the same windows";
     take_scalars(graph, found);
     attn_labelled_untranspose(graph, &found->q);
     take_scalars(graph, found);
@@ -347,7 +347,7 @@ static const char *block_read_all(const struct attn_graph *graph,
         return "the axis of its blocks comes after that of its queries";
     if (found->sums >= 0 &&
         memcmp(p.out.labels, found->q.labels, (size_t)found->q.n - 1) != 0)
-        return "the logarithm of its sums has its axes in another order";
+        return "its log-sum-exp has the axes in a different order";
     return read_chunk(graph, softmax->in[0], found)
                ? NULL
                : "the size of its blocks is not known";
@@ -570,11 +570,11 @@ static attn_status block_try_softmax(struct attn_graph *graph, struct attn_node 
     if (why != NULL)
         return attn_graph_note(graph, softmax, "block_attention", why);
     if (found.windows[0].wraps)
-        why = "its blocks wrap around the end, and its mask has no form that is known";
+        why = "its blocks wrap around the end, and its mask has no known form";
     else if (found.sums >= 0)
-        why = "its scores are read elsewhere";
+        why = "other nodes read its scores";
     else if (!found.lost)
-        why = "what its mask puts in the place of scores may count";
+        why = "its mask values may be too large to mask scores";
     else
         TRY(attn_block_mask_read(graph, &found.scores, found.masks, found.n_masks,
                                  &found.pattern, &why));

@@ -190,8 +190,7 @@ static bool read_quotient(const struct attn_graph *graph, const struct attn_prod
     if (!read_numerator(graph, p, q, s, found))
         return false;
     found->why =
-        "what it divides by is not the product of queries and cumulative sums of "
-        "keys";
+        "its divisor is not the product of the queries and cumulative sums of the keys";
     const bool apart = denominator.n == RANK - 1; /* its labels are its own */
     return (apart ? memcmp(denominator.labels, found->q.labels, RANK - 1) == 0
                   : denominator.n == RANK) &&

@@ -75,7 +75,7 @@ static const char *fuse_external_check_weights(const struct attn_graph *graph,
     const struct attn_value *weights = &graph->values[softmax->out[0]];
     const int64_t axis = attn_match_int(softmax, "axis", -1);
     if (weights->n_uses != 2 || (weights->flags & ATTN_VALUE_OUTPUT))
-        return "its weights are read elsewhere";
+        return "other nodes read its weights";
     found->by_dim = axis == 2 || axis == -1;
     const bool fits =
         attn_match_int(reduce, "keepdims", 1) != 0 && found->epsilon >= 0 &&
@@ -134,12 +134,12 @@ static const char *read_products(const struct attn_graph *graph,
     int32_t weights;
     const struct attn_node *user = attn_graph_only_user(graph, div->out[0]);
     if (attn_graph_only_user(graph, softmax->in[0]) != softmax)
-        return "its logits are read elsewhere";
+        return "other nodes read its logits";
     if (!read_linear(graph, attn_graph_producer(graph, softmax->in[0]), found->by_dim,
                      &found->mk, &found->x) ||
         !read_linear(graph, user, found->by_dim, &found->mv, &weights) ||
         weights != div->out[0])
-        return "its slots are not constants that are multiplied";
+        return "it does not multiply by constant slots";
     if (found->mk.bias >= 0)
         return "its keys have a bias";
     found->result = user->out[0];

@@ -100,10 +100,10 @@ static attn_status try_gather(struct attn_graph *graph, struct attn_node *gather
     const int32_t x = inner ? real_part(graph, inner->in[0]) : -1;
     if (axes != 1 * 3 + 2 && axes != 2 * 3 + 1)
         return attn_graph_note(graph, gather, "fourier_mix",
-                               "its transforms are not those of tokens and channels");
+                               "it does not transform tokens and channels");
     if (x < 0)
         return attn_graph_note(graph, gather, "fourier_mix",
-                               "what it transforms is not known to be real");
+                               "its input is not known to be real");
     struct attn_node *made;
     TRY(attn_graph_note(graph, gather, "fourier_mix", NULL));
     TRY(attn_match_make(graph, gather, "attnrun", "FourierMix", 1, &x, gather->out[0], 0,

@@ -166,7 +166,7 @@ static bool read_quotient(const struct attn_graph *graph, const struct attn_prod
     struct linear_attention_match *found = arg;
     if (!attn_linear_roles_read(graph, p, q, kv, &found->r) || found->r.q.n != RANK)
         return false;
-    found->why = "what it divides by is not the product of queries and the sum of keys";
+    found->why = "its divisor is not the product of the queries and the sum of the keys";
     const char needed[] = { found->r.batch, found->r.head, found->r.query };
     const bool apart = denominator.n == RANK - 1; /* its labels are its own */
     for (int i = 0; apart && i < 3; i++)

@@ -278,7 +278,8 @@ static const char *parts_attention_read_all(const struct attn_graph *graph,
             return "its parts are too large";
     }
     if (!read_slices(graph, softmax->out[0], found))
-        return "its weights are read elsewhere, or are not multiplied part by part";
+        return "other nodes read its weights, or the weights are not multiplied part by "
+               "part";
     for (int i = 1; i < found->n; i++) {
         const struct matched_part *a = &found->part[0], *b = &found->part[i];
         if (!dim_equal(match_type(graph, a->v)->dims[a->v_rank - 1],

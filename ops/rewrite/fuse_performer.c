@@ -327,8 +327,8 @@ static const char *performer_compare(const struct attn_graph *graph,
         return "the features of queries are not those of keys";
     if (q->map < 0 && (q->stable != k->stable ||
                        (q->stable && (!q->by_query || k->by_query || by_token))))
-        return "what it subtracts is not the largest of a query and of all keys of a "
-               "head";
+        return "it does not subtract the largest value of each query and of all keys of "
+               "a head";
     if (!(q->scale > 0) || !isfinite((float)(q->scale * q->scale)) ||
         !isfinite((float)q->epsilon))
         return "its scale is not positive or not finite";
@@ -337,7 +337,7 @@ static const char *performer_compare(const struct attn_graph *graph,
     if (!dim_is(x->dims[3], w->dims[w->rank - 1 - q->transposed]) ||
         !dim_is_const(x->dims[head]) ||
         (w->rank == 4 && w->dims[1] != 1 && w->dims[1] != x->dims[head].value))
-        return "its projection has another size";
+        return "its projection has a different size";
     return NULL;
 }
 

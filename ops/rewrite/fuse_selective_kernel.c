@@ -235,9 +235,8 @@ static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
     if (!selective_kernel_read_all(graph, sum, &found))
         return ATTNRUN_OK;
     if (needs_sum(graph, &found))
-        return attn_graph_note(
-            graph, sum, "selective_kernel",
-            "its sum is what joins the convolutions of a run in blocks");
+        return attn_graph_note(graph, sum, "selective_kernel",
+                               "its sum joins convolutions to a region of blocked maps");
     TRY(attn_graph_note(graph, sum, "selective_kernel", NULL));
     int32_t in[FIXED + MAX_MAPS] = { -1, -1, -1, -1, -1 };
     const struct attn_attr act = MATCH_STRING("activation", found.relu ? "relu" : "none");

@@ -32,7 +32,7 @@ static const char *check_dims(const attnrun_type *data, const attnrun_type *inde
         return "the rank of its index is not known";
     for (int i = axis + 1; i < data->rank; i++)
         if (!dim_equal(index->dims[i], data->dims[i]))
-            return "it takes a part of each row, or as much as is not known";
+            return "it takes a part of each row, or a part of unknown size";
     for (int i = 0; i < axis; i++)
         if (!dim_equal(index->dims[i], data->dims[i]))
             return "its axes before the rows are not known to be those of the data";

@@ -219,8 +219,8 @@ const char *attn_linear_roles_fit(const struct attn_graph *graph,
     int moves;
     choose_order(graph, r, &moves, &y);
     return moves <= MAX_MOVES ? NULL
-                              : "most of its operands have their axes in another order, "
-                                "in which products take no longer";
+                              : "most of its operands have their axes in a different "
+                                "order, in which separate products are as fast";
 }
 
 attn_status attn_linear_roles_arrange(struct attn_graph *graph, struct attn_node *node,

@@ -418,7 +418,7 @@ const char *attn_channel_gate_why(const struct attn_graph *graph, int32_t x,
     const struct attn_node *inner = attn_graph_producer(graph, pool->in[0]);
     if (pool->in[0] != x && (inner == NULL || inner->pub.n_in < 1 || inner->in[0] != x ||
                              !node_is(inner, pool->pub.op_type)))
-        return "it pools another map than it gates";
+        return "it pools a different map from the one that it gates";
     value = attn_before_views(graph, value, t->dims[0], t->dims[1].value);
     return gate_word(attn_graph_producer(graph, value)) == NULL
                ? "its gate is not a sigmoid"

@@ -466,8 +466,8 @@ static attn_status find_region(struct region *r, struct attn_pool *pool, const c
 {
     struct attn_graph *graph = r->graph;
     int32_t attentions = 0;
-    *why = "no attention over rows of tokens has a mask that one input (batch, tokens) "
-           "gives";
+    *why =
+        "no attention over rows of tokens takes its mask from one input (batch, tokens)";
     for (int64_t n = 0; n < graph->n_nodes && attentions == 0; n++) {
         if (!region_is_attention(graph->nodes[n]))
             continue;

@@ -58,24 +58,24 @@ static attn_status check_pool(const attnrun_step *step, int64_t *width)
         args->max_gram_length > 1024 || args->max_skip_count < 0)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "min_gram_length is %lld, max_gram_length %lld and max_skip_count "
-                       "%lld, expected 1 or more, as many or more, and 0 or more",
+                       "%lld, expected 1 or more, at least min_gram_length and at most "
+                       "1024, and 0 or more",
                        (long long)args->min_gram_length, (long long)args->max_gram_length,
                        (long long)args->max_skip_count);
     for (int64_t n = 1; n <= args->ngram_counts.n; n++) {
         grams_of(args, n, &from, &end);
         if (from < 0 || end < from || end > pool_size(args) || (end - from) % n != 0)
-            return op_fail(
-                step, ATTNRUN_E_ATTR,
-                "ngram_counts puts the pool of %lld-grams at %lld to %lld, expected a "
-                "multiple of the length within the pool",
-                (long long)n, (long long)from, (long long)end);
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "ngram_counts puts the pool of %lld-grams at %lld to %lld, "
+                           "expected whole n-grams within the pool",
+                           (long long)n, (long long)from, (long long)end);
         grams += (end - from) / n;
     }
     if (grams != args->ngram_indexes.n ||
         (args->weights.v != NULL && args->weights.n != grams))
         return op_fail(step, ATTNRUN_E_ATTR,
                        "the pool has %lld n-grams, ngram_indexes %s and weights %lld, "
-                       "expected as many",
+                       "expected equal numbers",
                        (long long)grams, attn_plural(args->ngram_indexes.n, "element"),
                        (long long)args->weights.n);
     *width = 0;

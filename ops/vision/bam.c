@@ -47,7 +47,7 @@ static attn_status check_stack(const attnrun_step *step, int w, int rank,
     if (!op_has_in(step, w))
         return op_has_in(step, w + 1)
                    ? op_fail_input(step, w + 1, ATTNRUN_E_INPUT,
-                                   "expected the weights of its layers with it")
+                                   "it also needs the weights of its layers")
                    : ATTNRUN_OK;
     TRY(op_need_rank(step, w, rank));
     for (int i = 1; i < rank; i++)

@@ -81,7 +81,7 @@ static attn_status cbam_check_inputs(const attnrun_step *step)
     for (int i = 0; i < 5; i++)
         if (op_has_in(step, together[i].in) && !op_has_in(step, together[i].with))
             return op_fail_input(step, together[i].in, ATTNRUN_E_INPUT,
-                                 "expected %s with it", together[i].what);
+                                 "it also needs %s", together[i].what);
     if (!op_has_in(step, W1) && !op_has_in(step, WS))
         return op_fail(step, ATTNRUN_E_INPUT,
                        "there is neither w1 nor ws, expected at least one gate");

@@ -69,7 +69,8 @@ static attn_status external_check_map(const attnrun_step *step)
     TRY(op_need_rank_between(step, X, 3, 4));
     for (int i = 1; i < x->rank; i++)
         if (dim_is(x->dims[i], 0))
-            return op_fail_input(step, X, ATTNRUN_E_SHAPE, "expected no 0 in dim %d", i);
+            return op_fail_input(step, X, ATTNRUN_E_SHAPE,
+                                 "dim %d is 0, expected 1 or more", i);
     const attnrun_dim c = dim_at(step, X, x->rank == 4 ? 3 : 1);
     if (dim_is_const(c) && c.value % args->num_heads != 0)
         return op_fail_input(step, X, ATTNRUN_E_SHAPE,

@@ -13,7 +13,7 @@ static attn_status need_some(const attnrun_step *step, int in)
         const attnrun_dim dim = step->in[in].dims[i];
         if (dim_is_const(dim) && dim.value == 0)
             return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                                 "dim %d is 0, expected some %s", i, what[i]);
+                                 "dim %d is 0, but the %s must be 1 or more", i, what[i]);
     }
     return ATTNRUN_OK;
 }

@@ -84,7 +84,7 @@ static attn_status check_last(const attnrun_step *step)
     if (op_has_in(step, WO))
         TRY(attn_map_check_matrix(step, WO, channels, e, "C of x, or the rows of wv"));
     else if (op_has_in(step, BO))
-        return op_fail_input(step, BO, ATTNRUN_E_SHAPE, "expected it only with wo");
+        return op_fail_input(step, BO, ATTNRUN_E_SHAPE, "it is allowed only with wo");
     else if (!dim_may_equal(e, channels))
         return op_fail_input(step, WV, ATTNRUN_E_SHAPE,
                              "expected %s, as x has channels, where wo is absent",

@@ -61,7 +61,7 @@ static attn_status squeeze_excite_check_weights(const attnrun_step *step)
     if (op_has_in(step, W2))
         return ATTNRUN_OK;
     if (op_has_in(step, B2))
-        return op_fail_input(step, B2, ATTNRUN_E_INPUT, "expected w2 with it");
+        return op_fail_input(step, B2, ATTNRUN_E_INPUT, "it also needs w2");
     if (args->activation != ATTN_ACT_NONE)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "activation is not \"none\", but there is no w2 behind it");

@@ -64,7 +64,7 @@ static void refusals(struct check *c)
     s.lists = 1;
     build(c, p, &s, false);
     c->in[3].dims[1] = 2;
-    check_refuses(c, ATTNRUN_E_SHAPE, "rand_blocks|the blocks but");
+    check_refuses(c, ATTNRUN_E_SHAPE, "rand_blocks|the blocks except");
     s.block = 0;
     s.random = 0;
     check_begin(c, "BigBirdAttention");

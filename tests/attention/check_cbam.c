@@ -202,9 +202,9 @@ static void refuse_alone(struct check *c)
     static const struct {
         int drop, named;
         const char *words;
-    } cases[] = { { 1, 3, "w2|expected w1" },
-                  { 3, 1, "w1|expected w2" },
-                  { 5, 6, "bs|expected ws" } };
+    } cases[] = { { 1, 3, "w2|needs w1" },
+                  { 3, 1, "w1|needs w2" },
+                  { 5, 6, "bs|needs ws" } };
     struct cbam s = { .batch = 2, .c = 6, .h = 3, .w = 5, .hidden = 2, .k = 3 };
     for (int i = 0; i < 3; i++) {
         do {
@@ -219,7 +219,7 @@ static void refuse_alone(struct check *c)
     } while (s.b1 == NULL);
     c->in[1] = c->in[3] = (struct check_operand){ 0 };
     OUTPUT(c, &s);
-    check_refuses(c, ATTNRUN_E_INPUT, "b1|expected w1");
+    check_refuses(c, ATTNRUN_E_INPUT, "b1|needs w1");
     s.hidden = s.k = 0;
     build(c, &s);
     OUTPUT(c, &s);

@@ -297,10 +297,10 @@ static void refuse_shapes(struct check *c, const struct external *plain)
     check_refuses(c, ATTNRUN_E_SHAPE, "input 4 identity|expected rank 4");
     build(c, &s);
     c->in[0].dims[2] = c->in[4].dims[2] = 0;
-    check_refuses(c, ATTNRUN_E_SHAPE, "input 0 x|no 0 in dim 2");
+    check_refuses(c, ATTNRUN_E_SHAPE, "input 0 x|dim 2 is 0");
     build(c, &s);
     c->in[0].dims[1] = 0;
-    check_refuses(c, ATTNRUN_E_SHAPE, "input 0 x|no 0 in dim 1");
+    check_refuses(c, ATTNRUN_E_SHAPE, "input 0 x|dim 1 is 0");
     s.own_mk = true;
     build(c, &s);
     c->in[1].dims[0] = 3;

@@ -156,7 +156,7 @@ static void refuse_weights(struct check *c)
     } while (s.b2 == NULL);
     c->in[3] = (struct check_operand){ 0 };
     OUTPUT;
-    check_refuses(c, ATTNRUN_E_INPUT, "b2|expected w2");
+    check_refuses(c, ATTNRUN_E_INPUT, "b2|needs w2");
 }
 
 static void refusals(struct check *c)

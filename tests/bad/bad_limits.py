@@ -236,7 +236,7 @@ CASES += [
     usage("L_rank_9", "a rank that tensors do not have", ["--limit", "rank=9"], "rank.*1 to 8"),
     usage("L_no_number", "a limit without a number", ["--limit", "nodes"], "nodes=1000"),
     usage("L_file_raises", "a configuration that raises a limit", ["--config", "run.yaml"],
-          "configuration lowers limits", "limit: { nodes: 2000000 }\n"),
+          "configuration file can only lower a limit", "limit: { nodes: 2000000 }\n"),
     absurd("L_range", "Range of 2^33 numbers from an input", MADE,
            lambda f: shaped([node("Constant", [], ["a"], value_int=0),
                              node("Constant", [], ["b"], value_int=1),

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-HEAD = """# What was run against attnrun
+HEAD = """# Reliability checks
 
-Written by `bash tests/bad/run.sh {options}`.
-A row is a group of checks; what each one does stands in the head of its script or test. A row that
-failed says why. Machine: {machine}; revision {revision}.
+Written by `bash tests/bad/run.sh {options}` on {machine}, revision {revision}.
+
+Each row is a group of checks. The head of its script or test describes what it does. A row with
+FAIL gives the reason; "not built" means that the build that the row needs did not exist, and names
+the command that makes it.
 
 | checks | result | what was counted | minutes |
 |---|---|---|---|
@@ -33,8 +35,14 @@ COUNTED = [
     (r" cases, (\d+) ran to the end", "ran to the end"),
     (r"ran to the end, (\d+) findings", "findings"),
 ]
-# These are said even where they are 0, beside what they belong to.
+# These are shown together with what they belong to, even if they are 0.
 BESIDE = {"tests failed": "tests passed", "differ": "models in all ways", "findings": "cases"}
+
+
+def counted(n, name):
+    """'1 test passed', '4 tests passed'"""
+    noun, space, rest = name.partition(" ")
+    return f"{n} {noun.removesuffix('s') if n == 1 else noun}{space}{rest}"
 
 
 def sums(text):
@@ -44,9 +52,9 @@ def sums(text):
         numbers = [int(m[1]) if m.lastindex else 1 for m in re.finditer(pattern, text, re.M)]
         if numbers:
             found[name] = sum(numbers)
-    said = [f"{found.get(name, 0)} {name}" for _, name in COUNTED
+    said = [counted(found.get(name, 0), name) for _, name in COUNTED
             if found.get(name) or BESIDE.get(name) in found]
-    return ", ".join(said) or "nothing is counted"
+    return ", ".join(said) or "nothing was counted"
 
 
 def revision():
@@ -71,7 +79,7 @@ def page(table, counts, options):
     if counts.exists():
         rows = [row for row in counts.read_text(encoding="utf-8").splitlines()
                 if row.startswith("|")]
-        text += "\nFuzzing so far ([COUNTS.md](fuzz/COUNTS.md)):\n\n" + "\n".join(rows) + "\n"
+        text += "\nAll fuzzing so far ([COUNTS.md](fuzz/COUNTS.md)):\n\n" + "\n".join(rows) + "\n"
     return text
 
 

@@ -23,7 +23,7 @@ KINDS = {"plain": "Attention", "by_hand": "Attention", "one_factor": "Attention"
          "padding": "Attention", "padding_float": "Attention", "samples": "Attention",
          "triangle": "causal", "band": (2, 2), "band_float": (3, 3), "behind": (4, 0),
          "band_and_keys": (1, 1), "two_bands_and_keys": (3, 0)}
-KEPT = {"read_twice": "its weights are read elsewhere",
+KEPT = {"read_twice": "other nodes read its weights",
         "scaled_mask": "the mask is scaled, too"}
 
 

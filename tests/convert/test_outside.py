@@ -74,7 +74,7 @@ class Inner(nn.Module):
 def test_modules_that_differ_from_themselves(folder):
     """The innermost one is named, and what to set."""
     for kind, words in (("dropout", "makes random numbers"), ("noise", "set noise_seed"),
-                        ("state", "keeps something of its last run")):
+                        ("state", "keeps state of its last run")):
         model = nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.ReLU(), Inner(kind))).eval()
         for check in ((), ("onnxruntime",)):
             error, _ = failure(model, torch.randn(2, 8), folder / "m.onnx", check=check)

@@ -11,15 +11,15 @@ import re
 import sys
 from pathlib import Path
 
-HEAD = """# What fuzzing has run
+HEAD = """# Fuzzing so far
 
-`bash tests/fuzz/run.sh --hours N` adds to this table. A case is a model; its number is its seed,
-and `fuzz_graphs --only SEED` with the options of the target makes it again. The targets are
-described in [run.sh](run.sh).
+`bash tests/fuzz/run.sh --hours N` adds to this table. A case is one model, and its number is its
+seed: `fuzz_graphs --only SEED` with the options of the target makes the same model again.
+[run.sh](run.sh) describes the targets.
 
-Findings are counted when they are found, and stay in the sum when they are mended. A CPU-hour is
-an hour that a processor spent on the target and its children, as the kernel counts it; the first
-0.35 of each target are hours by the clock, with a part of a CPU where the machine was busy.
+A finding stays in the sum after it is fixed. A CPU-hour is an hour that a processor spent on the
+target and its children, as the kernel counts it. The first 0.35 hours of each target were measured
+by the clock, on a machine that also ran other programs.
 
 | target | next seed | cases | ran to the end | findings | CPU-hours |
 |---|---|---|---|---|---|

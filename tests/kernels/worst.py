@@ -12,15 +12,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-HEAD = """# How far kernels are off
+HEAD = """# The largest errors of kernels
 
-Written by `python3 tests/kernels/worst.py`: the largest error of each kernel against plain C in
-double, over random numbers, infinities, NaN, denormals, huge and tiny ones, and all sizes of
-tests/kernels, seeds 1 to {seeds}. "1.3 ulp" is a distance in units of the last place of a float.
-"20 %" is the part that was used of the bound of a sum, which grows with the sum of the magnitudes
-of its terms. Results within the absolute room of a function (1e-36 or less, check_elementwise.c)
-count as right. "=" is the double result, rounded, in all elements. Kernels of integers, of halves
-and of bytes that are compared bit by bit have "=", too.
+Written by `python3 tests/kernels/worst.py`. The table shows the largest error of each kernel
+compared with plain C in double precision. The inputs are random numbers, infinities, NaN,
+denormals, and huge and tiny numbers, in all sizes of tests/kernels, with the seeds 1 to {seeds}.
+
+- "1.3 ulp" is a distance in units of the last place of a float.
+- "20 %" is the used part of the bound of a sum. The bound grows with the sum of the magnitudes of
+  the terms.
+- "=" means that all elements are the rounded double result. Kernels of integers, halves and bytes
+  that are compared bit by bit also have "=".
+
+A result that is within the absolute tolerance of a function (1e-36 or less, check_elementwise.c)
+counts as exact.
 
 """
 LINE = re.compile(r"worst (\w+) (\S+) (\S+) ulp, (\S+) of the bound")

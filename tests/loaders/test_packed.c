@@ -110,39 +110,39 @@ static void test_heads_that_say_too_much(void **state)
     head->order = 0x04030201;
     refuse_head(runtime, file, &right, ATTNRUN_E_VERSION, "byte order");
     head->version = 99;
-    refuse_head(runtime, file, &right, ATTNRUN_E_VERSION, "of version 99");
+    refuse_head(runtime, file, &right, ATTNRUN_E_VERSION, "format version 99");
     memset(head->isa, 'x', sizeof head->isa);
-    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "no end");
+    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "not terminated");
     memset(head->library, 'x', sizeof head->library);
-    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "no end");
+    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "not terminated");
     memcpy(head->library, "0.0.1", 6);
     refuse_head(runtime, file, &right, ATTNRUN_E_VERSION, "packed by attnrun 0.0.1");
     memcpy(head->isa, "z80", 4);
     refuse_head(runtime, file, &right, ATTNRUN_E_VERSION, "packed for z80");
     head->file_bytes--;
-    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "not as long");
+    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "its length is not the one");
     uint64_t *const fields[] = { &head->graph_at, &head->graph_bytes, &head->data_at,
                                  &head->data_bytes, &head->released_bytes };
     for (int i = 0; i < 5; i++) {
         *fields[i] = UINT64_MAX - 63;
-        refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "points outside");
+        refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "outside of the file");
     }
     for (int i = 0; i < 3; i++) {
         *fields[i] += 4;
-        refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "points outside");
+        refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "outside of the file");
     }
     /* Zeros for constants that are not there: 64 times the data are allowed, no more. */
     head->released_bytes = head->data_bytes * PACKED_MAX_SHRINK;
     head->head_hash = attn_packed_head_hash(head);
     OK(try_file(runtime, file, 0));
     head->released_bytes += PACKED_MAX_SHRINK;
-    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "points outside");
+    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "outside of the file");
     head->precision = 3;
-    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "points outside");
+    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "outside of the file");
     head->flags = 1024;
-    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "points outside");
+    refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "outside of the file");
     file->n = sizeof right - 1;
-    FAILS(ATTNRUN_E_PARSE, "ends within its head", try_file(runtime, file, 0));
+    FAILS(ATTNRUN_E_PARSE, "ends inside its head", try_file(runtime, file, 0));
     attnrun_runtime_destroy(runtime);
     free(file);
 }
@@ -158,11 +158,11 @@ static void test_damaged_parts(void **state)
     uint8_t *const last = &file->data[head->data_at + head->data_bytes - 1];
     *last ^= 1;
     OK(try_file(runtime, file, 0));
-    FAILS(ATTNRUN_E_PARSE, "its weights are not",
+    FAILS(ATTNRUN_E_PARSE, "its weights does not match",
           try_file(runtime, file, ATTNRUN_VERIFY));
     *last ^= 1;
     file->data[head->graph_at + 8] ^= 1;
-    FAILS(ATTNRUN_E_PARSE, "its graph is not", try_file(runtime, file, 0));
+    FAILS(ATTNRUN_E_PARSE, "its graph does not match", try_file(runtime, file, 0));
     for (size_t n = file->n; n > 0; n -= n < 97 ? n : 97) {
         file->n = n - 1;
         assert_int_not_equal(try_file(runtime, file, 0), ATTNRUN_OK);
@@ -191,7 +191,7 @@ static void test_options_after_packing(void **state)
           attnrun_model_open(runtime, &source, &model));
     source = plain;
     source.flags = ATTNRUN_NO_FUSION;
-    FAILS(ATTNRUN_E_USAGE, "rewritten already",
+    FAILS(ATTNRUN_E_USAGE, "already rewritten",
           attnrun_model_open(runtime, &source, &model));
     source = plain;
     source.disable_passes = "attention";

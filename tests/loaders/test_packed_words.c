@@ -48,7 +48,7 @@ static void check_word(attnrun_runtime *runtime, struct file *file, int64_t at,
     set_hashes(file);
 }
 
-static const char wrong_word[] = "is not what its place needs";
+static const char wrong_word[] = "is not valid at its place";
 
 /* Where the bytes of a constant are: within the data, and as its type needs. */
 static void test_places_of_constants(void **state)
@@ -186,10 +186,10 @@ static void test_files_of_a_few_bytes(void **state)
     (void)state;
     pack(file);
     file->n = 8;
-    FAILS(ATTNRUN_E_PARSE, "ends within its head", try_file(runtime, file, 0));
+    FAILS(ATTNRUN_E_PARSE, "ends inside its head", try_file(runtime, file, 0));
     file->n = 7;
     assert_int_equal(try_file(runtime, file, 0), ATTNRUN_E_PARSE);
-    assert_null(strstr(attnrun_last_error()->message, "ends within its head"));
+    assert_null(strstr(attnrun_last_error()->message, "ends inside its head"));
     attnrun_runtime_destroy(runtime);
     free(file);
 }

@@ -109,9 +109,9 @@ static void test_sparse_tensors(void **state)
     expect_part(SPARSE, sparse(F32, "1", ATTNRUN_I32, "1", 6), ATTNRUN_E_MODEL,
                 "indices are");
     expect_part(SPARSE, sparse(ATTNRUN_STRING, "1", I64, "1", 6), ATTNRUN_E_UNSUPPORTED,
-                "elements are string");
+                "elements of type string");
     expect_part(SPARSE, sparse(ATTNRUN_I4, "1", I64, "1", 6), ATTNRUN_E_UNSUPPORTED,
-                "elements are i4");
+                "elements of type i4");
     expect_part(SPARSE, sparse(F32, "2", I64, "2", 6), ATTNRUN_E_MODEL,
                 "index 1 is not greater");
     expect_part(SPARSE, part, ATTNRUN_E_MODEL, "has no values or no indices");
@@ -151,18 +151,20 @@ static void test_numbers_that_end_early(void **state)
     pb_int(&tensor, 2, ATTNRUN_I32);
     pb_string(&tensor, 8, "t");
     pb_bytes(&tensor, 5, endless, BULK);
-    expect_part(5, tensor, ATTNRUN_E_PARSE, "ends within a number");
+    expect_part(5, tensor, ATTNRUN_E_PARSE, "ends in the middle of a number");
     pb_string(&attr, 1, "value_ints");
     pb_int(&attr, 20, 7);
     pb_bytes(&attr, 8, "\x01\x80", 2);
     pb_message(&node, 5, &attr);
-    expect_part(1, node, ATTNRUN_E_PARSE, "the packed numbers end within a number");
+    expect_part(1, node, ATTNRUN_E_PARSE,
+                "the packed numbers end in the middle of a number");
     pb_string(&attr, 1, "value_floats");
     pb_int(&attr, 20, 6);
     pb_bytes(&attr, 7, "\0\0\0\0\0", 5);
     node = pb_node("", "Constant", "", "k");
     pb_message(&node, 5, &attr);
-    expect_part(1, node, ATTNRUN_E_PARSE, "the packed numbers end within a number");
+    expect_part(1, node, ATTNRUN_E_PARSE,
+                "the packed numbers end in the middle of a number");
 }
 
 /* ---- data in other files ---- */
@@ -291,7 +293,7 @@ static void test_declared_types(void **state)
     expect_type(type_in(OPTIONAL, nothing), ATTNRUN_OK, "");
     expect_type(type_in(OPTIONAL, type_in(SEQUENCE, type_of(1, 2))), ATTNRUN_OK, "");
     expect_type(type_in(SEQUENCE, type_in(SEQUENCE, type_of(1, 2))),
-                ATTNRUN_E_UNSUPPORTED, "something else than tensors");
+                ATTNRUN_E_UNSUPPORTED, "something other than tensors");
     expect_type(type_in(SPARSE_TENSOR, nothing), ATTNRUN_E_UNSUPPORTED,
                 "the type is sparse or opaque");
     struct pb graph = graph_with(0, NULL), info = { 0 }, type = { 0 }, tensor = { 0 };

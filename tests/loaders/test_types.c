@@ -142,11 +142,11 @@ static void types_that_are_refused(void **state)
     refuses(map_type(F32, tensor_type(F32, 0)), ATTNRUN_E_UNSUPPORTED,
             "keys of element type 1, expected i64");
     refuses(map_type(I64, around(4, tensor_type(F32, 0))), ATTNRUN_E_UNSUPPORTED,
-            "something else than tensors");
+            "something other than tensors");
     refuses(around(4, around(4, tensor_type(F32, 0))), ATTNRUN_E_UNSUPPORTED,
-            "something else than tensors");
+            "something other than tensors");
     refuses(around(9, map_type(I64, tensor_type(F32, 0))), ATTNRUN_E_UNSUPPORTED,
-            "something else than tensors");
+            "something other than tensors");
     refuses(sparse_type(), ATTNRUN_E_UNSUPPORTED, "the type is sparse or opaque");
     refuses((struct pb){ 0 }, ATTNRUN_E_MODEL, "it has no type");
     refuses(tensor_type(0, 1), ATTNRUN_E_MODEL, "it has no type");

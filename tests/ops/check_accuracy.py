@@ -22,23 +22,28 @@ import onnx
 from onnx import TensorProto, helper
 
 DEADLINE_S, WIDTH, U = 300, 512, 2.0 ** -24
-HEAD = """# How far operators are off
+HEAD = """# The largest errors of operators
 
-Written by `python3 tests/ops/check_accuracy.py ATTNRUN --write tests/kernels/ACCURACY.md`: the
-largest error of each operator against float64. Errors above the gate fail the test `ops.accuracy`.
-NaN and infinities must be where float64, rounded to a float, has them.
+Written by `python3 tests/ops/check_accuracy.py ATTNRUN --write tests/kernels/ACCURACY.md`. The
+table shows the largest error of each operator compared with float64. An error above the gate
+fails the test `ops.accuracy`. NaN and infinities must be where the rounded float64 result has
+them.
 
-Elementwise operators, sums and extremes see rows of random numbers, of numbers that cancel, of huge
-and tiny ones and denormals, and rows with NaN and infinities. Sin and Cos see ordinary rows alone,
-and Gelu, Mish and HardSwish magnitudes, because near their zeros a product cancels. Softmax,
-normalisations, products and attention see no denormals, NaN or infinities, but for the -inf of
-hidden scores; squares, normalisations and products see numbers of up to 1e15.
+The inputs of elementwise operators, sums and extremes are rows of random numbers, of numbers that
+cancel, of huge and tiny numbers and denormals, and rows with NaN and infinities. There are
+exceptions where a product cancels near a zero of the function: Sin and Cos have only ordinary
+rows, and Gelu, Mish and HardSwish have magnitudes. Softmax, normalisations, products and
+attention have no denormals, NaN or infinities except for the -inf of hidden scores. Squares,
+normalisations and products have numbers up to 1e15.
 
-Units: *rounded* counts elements that are not the rounded float64 result. *ulp* is a unit of the
-last place of the result; results below 1e-37 may be off by as much. The others are parts of u =
-2^-24 times: *sum*, the sum of the magnitudes of the terms; *p*, the result, where it is above
-1e-30, and 1 + |x - max| / 16, since that difference is rounded; *norm*, (1 + |mean| / std) |scale|;
-*attention*, max |V| (1 + max |score|).
+Units:
+
+- *rounded* counts the elements that are not the rounded float64 result.
+- *ulp* is a unit of the last place of the result. Results below 1e-37 may be off by that much.
+- The other units are multiples of u = 2^-24. *sum* is u times the sum of the magnitudes of the
+  terms. *p* is u (1 + |x - max| / 16) times the result, because that difference is rounded;
+  results of 1e-30 or less are not compared. *norm* is u (1 + |mean| / std) |scale|. *attention*
+  is u max |V| (1 + max |score|).
 
 """
 random = np.random.default_rng(0)

@@ -1,7 +1,8 @@
-"""Attention by kernel features, as modules of q, k, v: stock ones (PyPI performer-pytorch,
-linear-attention-transformer) and forms as others write them, with what they become; near misses
-become LinearAttention, which needs no more than their associativity, or None. TorchScript's
-exporter writes the loop of a causal Performer with sequences, which ONNX Runtime refuses."""
+"""Attention by kernel features. The modules take q, k and v. Some are those of packages (PyPI
+performer-pytorch, linear-attention-transformer); the others write the same in other ways.
+Modules that differ in one point become LinearAttention, if their products are associative, or
+stay as they are. The TorchScript exporter writes the loop of a causal Performer with sequences,
+which ONNX Runtime refuses."""
 from functools import partial
 
 import torch

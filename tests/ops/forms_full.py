@@ -1,6 +1,6 @@
-"""Softmax attention of all queries and keys, as stock modules of x write it: torch.nn, transformers
-(encoders, decoders and images, of embeddings), timm, PyPI fightingcv-attention and g-mlp-pytorch,
-with what they become; near misses become None."""
+"""Softmax attention of all queries and keys, as modules of packages write it: torch.nn,
+transformers (encoders, decoders, images and embeddings), timm, PyPI fightingcv-attention and
+g-mlp-pytorch. The modules take x. Modules that differ in one point stay as they are."""
 import math
 import os
 import sys

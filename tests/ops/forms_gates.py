@@ -1,6 +1,7 @@
-"""Gates over maps and learned slots, as modules of x: stock ones (timm, fightingcv-attention) and
-forms as others write them, with what they become; near misses become None. With another word for
-the second gate, or where something else reads the map between them, only one gate is taken."""
+"""Gates over maps and learned slots. The modules take x. Some are those of packages (timm,
+fightingcv-attention); the others write the same in other ways. Modules that differ in one point
+stay as they are. Only one of two gates is recognised if the second one has another name, or if
+another node reads the map between them."""
 import sys
 from pathlib import Path
 

@@ -1,8 +1,9 @@
-"""Whole layers around attention by kernel features, as modules of x, or of x and a context: stock
-ones (PyPI performer-pytorch, linear-attention-transformer, timm's EfficientViT) with their
-projections and heads, and forms as others write them, with what they become; near misses become
-None. With cumulative sums of whole buckets of keys, or with a window of heads beside, the layer
-becomes none of them, or its other heads alone."""
+"""Whole layers around attention by kernel features, with their projections and heads. The modules
+take x, or x and a context. Some are those of packages (PyPI performer-pytorch,
+linear-attention-transformer, timm's EfficientViT); the others write the same in other ways.
+Modules that differ in one point stay as they are. A layer with cumulative sums of whole buckets
+of keys stays as it is, and a layer that also has heads with a window is recognised only in its
+other heads."""
 import sys
 from pathlib import Path
 

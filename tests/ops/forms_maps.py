@@ -1,6 +1,7 @@
-"""Attention over maps, whole, in blocks with a halo, or along rows, as stock modules of x write it:
-timm, PyPI halonet-pytorch and fightingcv-attention, with what they become; near misses become
-None. Biases of relative places are computed from queries, and so are sums of the scores."""
+"""Attention over maps: whole, in blocks with a halo, or along rows. The modules take x and are
+those of timm and of PyPI halonet-pytorch and fightingcv-attention. Modules that differ in one
+point stay as they are. Biases of relative positions, and sums of the scores, are computed from
+the queries."""
 import sys
 from pathlib import Path
 

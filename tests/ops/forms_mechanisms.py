@@ -1,5 +1,6 @@
-"""Mechanisms of attention that PyTorch modules write out, as the authors of each have them, and
-stock ones (timm, PyPI fightingcv-attention), with what they become; near misses become None."""
+"""Attention mechanisms that PyTorch modules write out, as the authors of each publish them, and
+modules of packages (timm, PyPI fightingcv-attention). Modules that differ in one point stay as
+they are."""
 import sys
 from pathlib import Path
 

@@ -1,6 +1,7 @@
-"""Mixing of tokens without attention, as modules of x: stock ones (transformers' FNet: the mixing,
-a layer, and the encoder of two) and forms as others write them, with what they become; near misses
-become None. TorchScript's exporter has no Fourier transforms."""
+"""Mixing of tokens without attention. The modules take x. Some are those of packages (transformers'
+FNet: the mixing, a layer, and an encoder of two layers); the others write the same in other
+ways. Modules that differ in one point stay as they are. TorchScript's exporter has no Fourier
+transforms."""
 import torch
 from torch import nn
 from transformers import FNetConfig

@@ -1,7 +1,7 @@
-"""Attention in blocks whose scores are made in parts, of blocks beside a block of queries, of
-gathered ones and of those that all see: the stock layer (transformers' BigBird, with padding) as a
-module of x and forms as others write them, of q, k, v, with what they become; near misses become
-None."""
+"""Attention in blocks whose scores are computed in parts: those of the blocks beside a block of
+queries, of gathered blocks, and of blocks that all queries see. One module is the layer of
+transformers' BigBird, with padding, and takes x; the others write the same in other ways and
+take q, k and v. Modules that differ in one point stay as they are."""
 import torch
 from torch import einsum, nn
 from transformers import BigBirdConfig

@@ -1,5 +1,5 @@
-"""Rows in another order, as batched indexing takes them (tokens in the order of their buckets, in
-Reformer, Sinkhorn and Routing Transformers), with what they become; near misses become None."""
+"""Rows in another order, as batched indexing takes them: tokens in the order of their buckets, in
+Reformer, Sinkhorn and Routing Transformers. Modules that differ in one point stay as they are."""
 import torch
 from torch import nn
 

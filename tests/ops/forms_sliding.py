@@ -1,12 +1,14 @@
 """Attention over a window around each query that is cut out of products of overlapping chunks, as
-transformers' Longformer and LED write it with onnx_export, as modules of x (batch, tokens, width);
-a mask of keys comes from x. longformer_indices has more indices than loading computes. What the
-exporters write without onnx_export takes strides of another layout than the file has, so the file
-computes something else than the module, and is left as it is; so are files that do not hide the
-scores beyond the ends, or whose weights are read elsewhere. A global_attention_mask with a token
-can only be exported by TorchScript's exporter, as a constant and with one layer (dynamo's cannot
-branch on its data, and Unfold does not know its sizes behind the first layer): such a file runs as
-it is."""
+transformers' Longformer and LED write it with onnx_export. The modules take x (batch, tokens,
+width), and compute a mask of keys from it. longformer_indices has more indices than loading
+computes.
+
+Three kinds of files stay as they are. Without onnx_export, the exporters read strides of another
+layout than the file has, so the file does not compute what the module computes. Other files do
+not hide the scores beyond the ends, or have weights that other nodes read. A
+global_attention_mask with a token can only be exported by TorchScript's exporter, as a constant,
+and only with one layer: dynamo's exporter cannot branch on its data, and Unfold does not know
+its sizes after the first layer."""
 from unittest import mock
 
 import torch

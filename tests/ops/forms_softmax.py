@@ -1,7 +1,7 @@
-"""Softmax attention by Einsum, with one head of keys, with the max subtracted first, over
-compressed keys: stock modules of x (PyPI linformer, linformer-pytorch,
-memory-compressed-attention) and forms of q, k, v (batch, heads, tokens, dim) as others write
-them, with what they become; near misses become None."""
+"""Softmax attention that is written with Einsum, with one head of keys, with the maximum subtracted
+first, or over compressed keys. Some modules are those of packages and take x (PyPI linformer,
+linformer-pytorch, memory-compressed-attention); the others write the same in other ways and take
+q, k and v (batch, heads, tokens, dim). Modules that differ in one point stay as they are."""
 import sys
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""Attention of tokens that were sorted, clustered or hashed first, as stock modules of x write it:
-PyPI sinkhorn-transformer, routing-transformer and reformer-pytorch, with what their attention
-becomes once the tokens are in order; near misses become None, or attention of one head for each
-block, whose keys are copied."""
+"""Attention of tokens that are first sorted, clustered or hashed. The modules are those of packages
+and take x: PyPI sinkhorn-transformer, routing-transformer and reformer-pytorch. The table shows
+what their attention becomes once the tokens are in order. Modules that differ in one point stay
+as they are, or become attention with one head for each block, whose keys are copied."""
 from unittest import mock
 
 import torch

@@ -1,8 +1,9 @@
-"""Attention in blocks of queries against neighbouring blocks of keys, as modules of q, k, v (batch,
-heads, tokens, dim): stock ones (PyPI local-attention) and forms as others write them, with what
-they become; and transformers' encoders of LongT5 and layers of Reformer, of x. Masks that are no
-pattern for all lengths, as paddings, biases and strides, blocks that wrap around the end and keys
-in the order of their hashes become FusedBlockAttention with a program; near misses become None."""
+"""Attention of blocks of queries to their own and neighbouring blocks of keys. Some modules are
+those of packages: PyPI local-attention takes q, k and v (batch, heads, tokens, dim),
+transformers' encoders of LongT5 and layers of Reformer take x. The others write the same in
+other ways. Masks that have no pattern for all lengths (padding, biases and strides), blocks that
+wrap around the end, and keys in the order of their hashes become FusedBlockAttention with a mask
+program. Modules that differ in one point stay as they are."""
 from unittest import mock
 
 import torch

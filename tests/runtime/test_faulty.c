@@ -211,14 +211,15 @@ static void test_views_lie_within_their_input(void **state)
     given.view = true;
     for (int i = 0; i < 4; i++) {
         given.offset = (int64_t[]){ -4, 1, 1 << 20, INT64_MIN }[i];
-        check_fault(runtime, ATTNRUN_E_INTERNAL, "output 0 shows 16 bytes from byte");
+        check_fault(runtime, ATTNRUN_E_INTERNAL, "output 0 is a view of 16 bytes from");
     }
     given.offset = 0;
     OK(try_faulty(runtime));
     op.run = NULL;
     OK(try_faulty(runtime));
     given.view = false;
-    check_fault(runtime, ATTNRUN_E_INTERNAL, "has no run(), and output 0 shows no input");
+    check_fault(runtime, ATTNRUN_E_INTERNAL,
+                "has no run(), and output 0 is not a view of an input");
     attnrun_runtime_destroy(runtime);
 }
 
@@ -288,7 +289,7 @@ static void test_what_pack_replaces_is_null(void **state)
     attnrun_model *model = open_model(runtime, write_faulty(true), 0);
     attnrun_context *context = NULL;
     given.packed_bytes = -4;
-    FAILS(ATTNRUN_E_INTERNAL, "pack() states -4 bytes",
+    FAILS(ATTNRUN_E_INTERNAL, "pack() set the size to -4 bytes",
           attnrun_context_create(model, &context));
     given.packed_bytes = 16;
     context = make_context(model);

@@ -175,7 +175,7 @@ static void test_formula_names_the_operator_that_fails(void **state)
         { "a, b = Neg(x); y = a", "it has 2 outputs", ATTNRUN_E_MODEL },
         { "z = Neg(x)", "node 'call' (Formula): its formulas give no output 0",
           ATTNRUN_E_INTERNAL },
-        { "y = test.Formula(x)", "formulas in formulas", ATTNRUN_E_LIMIT },
+        { "y = test.Formula(x)", "formulas are nested", ATTNRUN_E_LIMIT },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attnrun_runtime *runtime = make_runtime(NULL, 1);

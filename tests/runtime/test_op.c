@@ -176,9 +176,9 @@ static void look_at_values(attnrun_step *step)
     attnrun_step_flops(step, INT64_MAX);
     attnrun_step_flops(step, INT64_MAX);
     assert_int_equal(attnrun_step_append(step, 0, 3, 0), 0);
-    FAILS(ATTNRUN_E_RANGE, "it says nothing",
+    FAILS(ATTNRUN_E_RANGE, "the operator gave no reason",
           attnrun_step_fail(step, ATTNRUN_E_RANGE, NULL));
-    FAILS(ATTNRUN_E_RANGE, "it says nothing",
+    FAILS(ATTNRUN_E_RANGE, "the operator gave no reason",
           attnrun_step_fail(NULL, ATTNRUN_E_RANGE, NULL));
 }
 

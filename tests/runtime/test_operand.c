@@ -157,7 +157,7 @@ static void test_operand_kinds_of_subgraph_values(void **state)
     for (int which = 0; which < 3; which++) {
         static const char *const operators[] = { "Scan", "SequenceMap", "Loop" };
         static const char *const inputs[] = { "s", "s", "n,,s" };
-        static const char *const says[] = { "expected a tensor", "else than tensors",
+        static const char *const says[] = { "expected a tensor", "other than tensors",
                                             "are not tensors" };
         static const attnrun_status expected[] = { ATTNRUN_E_DTYPE, ATTNRUN_E_UNSUPPORTED,
                                                    ATTNRUN_E_UNSUPPORTED };

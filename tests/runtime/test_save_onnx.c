@@ -215,7 +215,7 @@ static void test_misuse_is_refused(void **state)
     FAILS(ATTNRUN_E_USAGE, "listed twice", save(runtime, data, bytes, &edit, w, NULL));
     edit.n_outputs = 0;
     edit.external_name = "x.data";
-    FAILS(ATTNRUN_E_USAGE, "both or neither", save(runtime, data, bytes, &edit, w, NULL));
+    FAILS(ATTNRUN_E_USAGE, "or neither", save(runtime, data, bytes, &edit, w, NULL));
     assert_int_equal(w->n, 0);
     attnrun_runtime_destroy(runtime);
     free(data);

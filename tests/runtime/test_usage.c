@@ -150,8 +150,8 @@ static const struct {
     { { .n_outputs = 1 }, "NULL, or too many" },
     { { .n_inputs = 1, .inputs = no_name }, "a name of inputs or outputs is NULL" },
     { { .n_outputs = 1, .outputs = no_name }, "a name of inputs or outputs is NULL" },
-    { { .external_name = "beside" }, "both or neither" },
-    { { .write_external = count_bytes }, "both or neither" },
+    { { .external_name = "beside" }, "or neither" },
+    { { .write_external = count_bytes }, "or neither" },
     { { .n_outputs = 2, .outputs = twice }, "'y' is listed twice" },
     { { .n_outputs = 1, .outputs = other_name }, "no value 'firts'" },
     { { .n_inputs = 1, .inputs = first, .n_outputs = 1, .outputs = only_y },
@@ -177,7 +177,7 @@ static void test_edits_that_are_refused(void **state)
           attnrun_save_onnx(runtime, &source, &edit, NULL, NULL, NULL));
     source.more_outputs = first;
     source.n_more_outputs = 1;
-    FAILS(ATTNRUN_E_USAGE, "outputs are those of attnrun_onnx_edit",
+    FAILS(ATTNRUN_E_USAGE, "name the outputs in attnrun_onnx_edit",
           attnrun_save_onnx(runtime, &source, &edit, count_bytes, &written, NULL));
     assert_int_equal(written, 0);
     source.n_more_outputs = 0;
@@ -208,8 +208,8 @@ static void test_pairs_and_outputs_that_are_refused(void **state)
                                 pairs[k].capacity));
     OK(attnrun_add_state(context, 1, 0, 0));
     FAILS(ATTNRUN_E_USAGE, "is a state already", attnrun_add_state(context, 1, 0, 0));
-    FAILS(ATTNRUN_E_USAGE, "holds something", attnrun_truncate_state(context, 0, 0));
-    FAILS(ATTNRUN_E_USAGE, "holds something", attnrun_truncate_state(context, 1, 0));
+    FAILS(ATTNRUN_E_USAGE, "still empty", attnrun_truncate_state(context, 0, 0));
+    FAILS(ATTNRUN_E_USAGE, "still empty", attnrun_truncate_state(context, 1, 0));
     FAILS(ATTNRUN_E_USAGE, "the timeout is -1", attnrun_set_timeout(context, -1));
 
     attnrun_tensor out = tensor_of(ATTNRUN_F32, "2,4", x);

@@ -98,7 +98,7 @@ class Cli(unittest.TestCase):
             (batch, samples), state = (i["shape"] for i in run["inputs"])
             self.assertGreaterEqual(samples, 256)
             self.assertEqual((state[1], batch), (1, 1))
-            self.assertIn("others were tried to find these", " ".join(self.ok(path).split()))
+            self.assertIn("these were found after", " ".join(self.ok(path).split()))
         path = cli_models.two_widths(self.dir / "widths.onnx")
         run = json.loads(self.ok(path, "--json"))
         self.assertEqual([i["shape"][1] for i in run["inputs"]], [80, 48])

@@ -164,7 +164,7 @@ class Compare(unittest.TestCase):
         it finds nothing."""
         here = json.loads(self.attnrun("doctor", "--json").stdout)["isa"]
         relu = cli_models.relu(self.dir / "relu.onnx")
-        body = "no node of the model runs a native operator in the place of a function body"
+        body = "no node of the model runs a native operator instead of a function body"
         rows = ((self.model, ("bodies",), body), (relu, ("no-fusion",), "no rewrite pass"),
                 (self.model, ("no-fusion", "--no-fusion"), "the same options"),
                 (self.model, ("bodies", "--force-bodies"), "the same options"),

@@ -192,7 +192,7 @@ class Pack(unittest.TestCase):
         self.packed.write_bytes(data)
         self.attnrun("run", self.packed)
         for command in (["run", "--verify"], ["check", "--ref", "none.npz"]):
-            self.assertIn("its weights are not what was written",
+            self.assertIn("the hash of its weights does not match",
                           self.refused(3, *command, self.packed))
 
 

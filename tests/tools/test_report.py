@@ -322,7 +322,7 @@ class Report(unittest.TestCase):
             masked(self.dir / "masked.onnx", window)
             words = self.drawn("masked", sees)
             self.assertNotIn("code", words)
-            self.assertNotIn("but for", words)
+            self.assertNotIn("except", words)
 
     def drawn(self, name, sees):
         """The text beside the picture of the only attention, which shows `sees`."""
@@ -349,13 +349,13 @@ class Report(unittest.TestCase):
         ranged(self.dir / "near.onnx", 16)
         self.assertIn("decides which keys each query sees. Rows", self.drawn("near", band(16)))
         ranged(self.dir / "hidden.onnx", 16, seen=True)
-        self.assertIn("sees, but for those that the input 'mask' hides. Rows",
+        self.assertIn("sees, except those that the input 'mask' hides. Rows",
                       self.drawn("hidden", band(16)))
         ranged(self.dir / "begins.onnx", 16, start="first")
-        self.assertIn("but for those that the input 'first' hides. Rows",
+        self.assertIn("except those that the input 'first' hides. Rows",
                       self.drawn("begins", lambda i, j: True))
         ranged(self.dir / "past.onnx", 16, start="size")
-        self.assertIn("but for those that the size of 'past' hides. Rows",
+        self.assertIn("except those that the size of 'past' hides. Rows",
                       self.drawn("past", lambda i, j: True))
 
     def test_keyboard_alone(self):

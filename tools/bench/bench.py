@@ -50,7 +50,7 @@ def start_engines(case, threads, args, peers, notes):
             engines[name] = Peer(name, paths, threads, args.limit,
                                  precision=case.precision)
         except Failed as why:
-            notes.append(f"{name} does not run {case.name} on {threads} threads: {why}.")
+            notes.append(f"{name} does not run {case.name} on {page.heads([threads])[0]}: {why}.")
     return engines
 
 
@@ -61,7 +61,7 @@ def measure(case, threads, args, peers, notes):
     dropped = []
 
     def drop(name, why):
-        notes.append(f"{name} fails at {case.name} on {threads} threads: {why}.")
+        notes.append(f"{name} fails at {case.name} on {page.heads([threads])[0]}: {why}.")
         dropped.append(engines.pop(name))
 
     try:

@@ -292,30 +292,37 @@ def figures(results):
 
 
 EXPLAINED = """\
-Times in ms. `load`: open the model and pack its weights (in brackets: the packing, which
-the others don't tell apart); for attnrun the median of a process a round, for the others
-once. `first`: the first run. `min` and `median`: of the runs after that, over all rounds;
-the engines take turns. `RSS`, in MiB: the peak above what the process held before
-loading, with the engine in memory and without the inputs; the same for all. `extra`, in
-MiB a thread: what the runs of attention alone took beside their output; what the runs of a
-network added to the loaded model beyond the least that its arena needs and beyond the mapped
-pages of the file and of the library that they read; the memory that loading gave back may hide
-a part of it. `of peak`: the
-FLOPs of the matrix products, by shape (causal: half), over the minimum, as a share of the
-peak of these threads in the type that attnrun multiplies. `of read`: bytes of weights and
-caches over the minimum, as a share of the read bandwidth. `ratio`: this engine's minimum
-over attnrun's; the bold one, the faster of ONNX Runtime and OpenVINO, is the one that
-counts. PyTorch runs eagerly, in inference mode; its weights stay in the mapped file.
-HaloNet, RedNet and SKNet: attnrun runs a file with its own operators, which the converter makes
-of the same modules; the others run PyTorch's plain export of them.
+Times are in ms. The engines run alternately.
+
+- `load`: opening the model and packing its weights. The time of packing is in brackets; the other
+  engines do not report it. For attnrun it is the median of one process per round, for the others
+  it was measured once.
+- `first`: the first run. `min` and `median`: the runs after it, over all rounds.
+- `RSS`, in MiB: the peak above what the process held before loading, with the engine in memory and
+  without the inputs.
+- `extra`, in MiB per thread: for attention alone, what the runs took besides their output. For a
+  network, what the runs added to the loaded model beyond the smallest arena that it needs and
+  beyond the mapped pages of the file and the library that they read; memory that loading gave
+  back may hide a part of it.
+- `of peak`: the FLOPs of the matrix products, by shape (causal: half), divided by the minimum, as
+  a share of the peak of these threads in the type that attnrun multiplies.
+- `of read`: the bytes of weights and caches divided by the minimum, as a share of the read
+  bandwidth.
+- `ratio`: the minimum of this engine divided by that of attnrun. The bold one is that of the
+  faster of ONNX Runtime and OpenVINO.
+
+PyTorch runs eagerly, in inference mode, and its weights stay in the mapped file. For HaloNet,
+RedNet and SKNet, attnrun runs a file with its own operators, which the converter makes from the
+same modules; the others run PyTorch's plain export.
 """
 
 
 SPEED_UP = """\
-The time of the faster of ONNX Runtime and OpenVINO over the time of attnrun: 1 is equal, and
-higher is better. `share`: how much of the bound of the machine attnrun reaches. The bound is
-the peak of the type that attnrun multiplies, or the read bandwidth where a run mostly reads
-weights or caches. Convolutions with Winograd's tiles multiply less than is counted.
+The speed-up is the time of the faster of ONNX Runtime and OpenVINO divided by the time of
+attnrun: 1 is equal, and higher is better. `share` is the part of the machine's bound that attnrun
+reaches. The bound is the peak of the type that attnrun multiplies, or the read bandwidth if a run
+mostly reads weights or caches. Convolutions with Winograd's tiles execute fewer multiplications
+than are counted, so their share can exceed 100 %.
 """
 
 
@@ -324,7 +331,7 @@ def machine_text(results):
     peaks = "; ".join(f"{name} {b[one]:.0f} {'GOP/s' if name == 'int8' else 'GFLOP/s'} by one "
                       f"thread, {b[every]:.0f} by {b['threads']}"
                       for name, (one, every) in PEAKS.items() if one in b)
-    return (f"This machine at its best, by `attnrun doctor --bench`: {peaks}; reads "
+    return (f"The peaks of this machine, by `attnrun doctor --bench`: {peaks}; reads "
             f"{b['read_gbs']:.0f} GB/s by one thread, {b['read_all_gbs']:.0f} by "
             f"{b['threads']}, and {b['l2_read_gbs']:.0f} from L2.")
 

@@ -154,8 +154,8 @@ static void print_differences(const struct base *base, const struct job *job)
                      list[0] != 0 ? ", " : "", numbers[i].word);
     }
     if (list[0] != 0)
-        screen_line("note", 13, "%s was measured with other %s", tool_path(base->path),
-                    list);
+        screen_line("note", 13, "%s was measured with different %s",
+                    tool_path(base->path), list);
 }
 
 static const char *const base_keys[] = { "median_ms", "p99_ms", "first_ms", "load_ms" };

@@ -110,14 +110,14 @@ static void hint(const struct budget *budget, const struct tool_error *failed)
     const attnrun_model_need *need = &budget->need;
     const char *words = "%lld bytes are needed with these inputs: --max-memory %lld";
     if (need->n_unbounded_steps > 0)
-        words = "at least %lld bytes are needed with these inputs, and what depends on "
-                "data comes on top: --max-memory %lld";
+        words = "at least %lld bytes are needed with these inputs, besides what depends "
+                "on data: --max-memory %lld";
     else if (budget->opening_bytes > need->total_bytes)
-        words = "%lld bytes are enough with these inputs, fewer where each run may "
-                "compute what constants give: --max-memory %lld";
+        words = "%lld bytes are enough with these inputs; fewer are enough if each run "
+                "computes what depends only on constants: --max-memory %lld";
     else if (need->side_heap_bytes > 0)
-        words = "%lld bytes are enough with these inputs, fewer where the data need "
-                "less: --max-memory %lld";
+        words = "%lld bytes are enough with these inputs; fewer are enough if the data "
+                "need less: --max-memory %lld";
     tool_error = *failed;
     tool_hint(words, (long long)budget->bytes, (long long)budget->bytes);
 }
@@ -129,7 +129,7 @@ static void hint_limits(attnrun_status status, int64_t need, int64_t max_bytes,
 {
     if (!hint_addresses(status == ATTNRUN_OK ? need : 0) && status == ATTNRUN_E_MEMORY &&
         max_bytes > given)
-        tool_hint("more than the %lld bytes that this machine has are needed",
+        tool_hint("this needs more than the %lld bytes that this machine has",
                   (long long)max_bytes);
 }
 
@@ -206,7 +206,7 @@ void budget_explain_work(struct cli *cli, budget_work *work, void *user)
     if (status == ATTNRUN_OK && bytes > given)
         tool_hint(fewer == ATTNRUN_E_MEMORY
                       ? "%lld bytes are needed for this: --max-memory %lld"
-                      : "%lld bytes are enough for this, and fewer may do: "
+                      : "%lld bytes are enough for this, and fewer may be enough: "
                         "--max-memory %lld",
                   (long long)bytes, (long long)bytes);
     else

@@ -67,7 +67,7 @@ static attnrun_status read_tolerance(const struct cli *cli, const char *folder,
         free(text);
         if (!good)
             return tool_fail(ATTNRUN_E_PARSE,
-                             "tol.txt does not hold two numbers, rtol and atol");
+                             "tol.txt does not hold the two numbers rtol and atol");
         tolerance->rtol = rtol;
         tolerance->atol = atol;
     }
@@ -427,7 +427,7 @@ static attnrun_status check_folders(struct check *check)
         TRY(check_path(check, cli->paths.v[i]));
     if (check->passed + check->failed == 0)
         return tool_fail(ATTNRUN_E_USAGE,
-                         "there is nothing to check: no folder contains a model.onnx%s",
+                         "there is nothing to check: no folder%s contains a model.onnx",
                          cli->filter != NULL ? " of such a name" : "");
     return ATTNRUN_OK;
 }

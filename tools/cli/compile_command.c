@@ -179,7 +179,7 @@ static attnrun_status write_c(struct c_file *c, struct cli *cli)
     TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
     if (c->foreign)
         return tool_fail(ATTNRUN_E_UNSUPPORTED,
-                         "an operator of a plugin has no place in a compiled model");
+                         "a compiled model cannot contain an operator of a plugin");
     TRY(output_file_open(&c->file, cli->output));
     return output_file_finish(&c->file, put_file(c, info.isa));
 }

@@ -180,7 +180,7 @@ static attnrun_status read_file(struct inputs *inputs, struct input *input,
     tool_fail(ATTNRUN_E_USAGE, "-i %s=%s: neither an npy, npz or pb file nor a value",
               tool_quote(input->info.name), tool_path(path));
     if (file_exists(path))
-        tool_hint("a file is told by the end of its name: .npy, .npz or .pb");
+        tool_hint("the suffix gives the kind of a file: .npy, .npz or .pb");
     return ATTNRUN_E_USAGE;
 }
 

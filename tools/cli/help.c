@@ -61,8 +61,8 @@ static void print_examples(const struct cli_command *c)
 
 static void print_command(const struct cli_command *c)
 {
-    printf("usage: attnrun %s %s\n\n%c%s.\n", c->name, c->arguments,
-           toupper((unsigned char)c->summary[0]), c->summary + 1);
+    printf("usage: attnrun %s%s%s\n\n%c%s.\n", c->name, c->arguments[0] != 0 ? " " : "",
+           c->arguments, toupper((unsigned char)c->summary[0]), c->summary + 1);
     if (c->text != NULL)
         screen_text("", 0, c->text);
     printf("\n");

@@ -32,9 +32,10 @@ static attnrun_status unknown_limit(const char *where, const char *name, bool co
     for (int i = 0; i < ROWS; i++)
         names[i] = rows[i].name;
     if (config)
-        tool_fail_config("%s: there is no limit '%s'", where, tool_quote(name));
+        tool_fail_config("%s: there is no limit named '%s'", where, tool_quote(name));
     else
-        tool_fail(ATTNRUN_E_USAGE, "%s: there is no limit '%s'", where, tool_quote(name));
+        tool_fail(ATTNRUN_E_USAGE, "%s: there is no limit named '%s'", where,
+                  tool_quote(name));
     tool_suggest(name, names, ROWS);
     return tool_error.status;
 }
@@ -72,8 +73,8 @@ attnrun_status cli_set_limit(struct cli *cli, const char *text, const char *wher
     const int64_t largest = config ? row->standard : row->largest;
     if (end == equals + 1 || *end != 0 || errno != 0 || value < 1 || value > largest) {
         if (config)
-            return tool_fail_config("%s: %s is '%s', expected 1 to %lld: a "
-                                    "configuration lowers limits",
+            return tool_fail_config("%s: %s is '%s', expected 1 to %lld; a configuration "
+                                    "file can only lower a limit",
                                     where, name, tool_quote(equals + 1),
                                     (long long)largest);
         return tool_fail(ATTNRUN_E_USAGE, "%s: %s is '%s', expected 1 to %lld", where,

@@ -165,12 +165,13 @@ attnrun_status command_ops_used(struct cli *cli)
                          "--used needs model files: attnrun ops --used model.onnx");
 #ifdef ATTN_OPS_LISTED
     return tool_fail(ATTNRUN_E_USAGE,
-                     "this attnrun was built with a list of operators itself "
-                     "(ATTNRUN_OPS): use one that has all");
+                     "this attnrun was itself built with a list of operators "
+                     "(ATTNRUN_OPS); use one with all operators");
 #endif
     if (cli->json || cli->domain != NULL)
-        return tool_fail(ATTNRUN_E_USAGE,
-                         "--used writes a list for CMake, without --json and --domain");
+        return tool_fail(
+            ATTNRUN_E_USAGE,
+            "--used writes a list for CMake; --json and --domain cannot be used");
     TRY(cli_open_runtime(cli));
     TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
     snprintf(isas, sizeof isas, "%s", info.isas);

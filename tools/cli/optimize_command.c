@@ -33,7 +33,8 @@ static attnrun_status beside_path(const char *path, char *beside, size_t bytes,
                                   const char **name)
 {
     if (file_is_special(path))
-        return tool_fail(ATTNRUN_E_USAGE, "--external: no file can lie beside %s",
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "--external: %s is not a file, so no file can be beside it",
                          tool_path(path));
     if (snprintf(beside, bytes, "%s.data", path) >= (int)bytes)
         return tool_fail(ATTNRUN_E_IO, "the path has more than %zu bytes", bytes - 1);

@@ -29,9 +29,8 @@ static const struct option_text option_texts[] = {
     { "fix", CLI_OPTIMIZE | CLI_EXTRACT, "SYMBOL=N", "the same as --set" },
     { "output", CLI_PACK, "FILE", "the packed file" },
     { "output", CLI_COMPILE, "FILE",
-      "the C file; NAME.c defines the attnrun_source model_NAME, or one of each of "
-      "several "
-      "models" },
+      "the C file; NAME.c defines the attnrun_source model_NAME, or one such source for "
+      "each model" },
     { "output", CLI_OPTIMIZE | CLI_EXTRACT, "FILE", "the new model" },
     { "output", CLI_REPORT, "FILE", "the HTML page" },
     { "outputs", CLI_COMPARE, "NAME",

@@ -146,8 +146,8 @@ const struct cli_option cli_options[] = {
     { "copy-weights", 0, OPT_FLAG, AT(copy_weights), OPENS, NULL,
       "read the weights instead of mapping the file", 0, 0, 0 },
     { "in-place", 0, OPT_FLAG, AT(in_place), CLI_RUN | CLI_BENCH | CLI_PLAN, NULL,
-      "read matrices where the file has them: a sooner first result, less memory, slower "
-      "runs (run does this by itself if it runs once)",
+      "read matrices where the file has them: an earlier first result, less memory, "
+      "slower runs (run does this by itself if it runs once)",
       0, 0, 0 },
     { "verify", 0, OPT_FLAG, AT(verify), USES_MODEL & ~(CLI_PACK | CLI_COMPILE), NULL,
       "read the whole packed file and compare its hash", 0, 0, 0 },

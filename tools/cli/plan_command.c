@@ -192,9 +192,9 @@ attnrun_status command_plan(struct cli *cli, int *exit_code)
     bool drawn = cli->svg != NULL && file_is_stream(cli->svg);
     *exit_code = 0;
     if (drawn && cli->json)
-        return tool_fail(ATTNRUN_E_USAGE,
-                         "--svg - writes the drawing to standard output, which excludes "
-                         "--json");
+        return tool_fail(
+            ATTNRUN_E_USAGE,
+            "--svg - writes the drawing to standard output, so --json cannot be used");
     attnrun_status status = job_open(&job, cli, cli->paths.v[0]);
     if (status == ATTNRUN_OK)
         status = read_blocks(&job, &blocks);

@@ -306,9 +306,8 @@ attnrun_status command_report(struct cli *cli, int *exit_code)
     for (int64_t i = 0; i < cli->inputs.n; i++) {
         const char *equals = strrchr(cli->inputs.v[i], '=');
         if (file_is_stream(equals != NULL ? equals + 1 : cli->inputs.v[i]))
-            return tool_fail(
-                ATTNRUN_E_USAGE,
-                "the inputs are read several times, so none can be standard input");
+            return tool_fail(ATTNRUN_E_USAGE, "the inputs are read several times, so "
+                                              "standard input cannot be one of them");
     }
     TRY(child_self(report.self, sizeof report.self));
     uint32_t flags = 0;

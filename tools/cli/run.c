@@ -57,8 +57,7 @@ static void print_inputs(const struct job *job)
     if (inputs->sizes.tries > 0)
         screen_line(
             "", TITLE,
-            "the default sizes do not fit this model; %d others were tried to find "
-            "these",
+            "the default sizes do not fit this model; these were found after %d attempts",
             inputs->sizes.tries);
     if (made_up)
         print_free_symbols(inputs);
@@ -274,8 +273,8 @@ static attnrun_status check_stream(const struct cli *cli)
     const bool traced = cli->trace != NULL && file_is_stream(cli->trace);
     if (traced && (cli->json || cli->profile || cli->print != NULL))
         return tool_fail(ATTNRUN_E_USAGE,
-                         "--trace - writes the trace to standard output, which excludes "
-                         "--json, --print and --profile");
+                         "--trace - writes the trace to standard output, so --json, "
+                         "--print and --profile cannot be used");
     if (cli->output == NULL || !file_is_stream(cli->output))
         return ATTNRUN_OK;
     if (traced)
@@ -283,10 +282,9 @@ static attnrun_status check_stream(const struct cli *cli)
                          "only one of -o - and --trace - can use standard output");
     if (cli->json || cli->profile ||
         (cli->print != NULL && strcmp(cli->print, "none") != 0))
-        return tool_fail(
-            ATTNRUN_E_USAGE,
-            "-o - writes the outputs to standard output, which excludes --json, "
-            "--print and --profile");
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "-o - writes the outputs to standard output, so --json, --print "
+                         "and --profile cannot be used");
     return ATTNRUN_OK;
 }
 

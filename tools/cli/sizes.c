@@ -153,9 +153,8 @@ void sizes_explain(const struct inputs *inputs)
             n += (size_t)snprintf(names + n, sizeof names - n, " --set %s=...",
                                   tool_quote(inputs->symbols[i].name));
     size_t used = strlen(out);
-    snprintf(
-        out + used, room - used,
-        "; %d made-up sizes were tried, and none fits: give the right ones with%s, or "
-        "with -i",
-        inputs->sizes.tries + 1, names);
+    snprintf(out + used, room - used,
+             "; %d combinations of sizes were tried, and none fits: give the right ones "
+             "with%s, or with -i",
+             inputs->sizes.tries + 1, names);
 }

@@ -181,9 +181,10 @@ static attnrun_status why_same(const struct versus *v, const char **why)
     *why = NULL;
     if (side->cli.force_bodies != v->job.cli->force_bodies) {
         TRY(same_rows(v->job.model, side->model, &same));
-        *why = same ? "no node of the model runs a native operator in the place of a "
-                      "function body"
-                    : NULL;
+        *why =
+            same
+                ? "no node of the model runs a native operator instead of a function body"
+                : NULL;
     } else if (side->cli.no_fusion != v->job.cli->no_fusion) {
         TRY(same_rows(v->job.model, side->model, &same));
         TRY(same_passes(v->job.model, side->model, &same));

@@ -1,4 +1,4 @@
-/* compiled.c - a program that has its model in itself: no file is read.
+/* compiled.c - a program that contains its model and reads no file.
  *
  *     attnrun compile net.onnx -o net.c
  *     cc compiled.c net.c -DMODEL=model_net $(pkg-config --cflags attnrun) \
@@ -7,8 +7,8 @@
  * The model runs with the instruction set that it was compiled for. On a CPU with a better one, set
  * ATTNRUN_ISA, or isa of attnrun_runtime_options, to that set.
  *
- * Inputs are f32 or i64 and all ones; dims that the model leaves open are 2. Prints the elements
- * of the first output, which is f32. */
+ * The inputs are f32 or i64 and all ones; symbolic dims are 2. The program prints the elements of
+ * the first output, which is f32. */
 #include <attnrun.h>
 #include <stdio.h>
 

@@ -1,15 +1,15 @@
-/* decode.c - goes on from a prompt with a language model in a folder of onnxruntime_genai's
- * model builder (model.onnx and genai_config.json):
+/* decode.c - continues a prompt with a language model in a folder that the model builder of
+ * onnxruntime_genai wrote (model.onnx and genai_config.json):
  *
  *     decode FOLDER [--tokens N] [--chunk N] [--temperature T] [--top-k K] [--seed N]
  *                   [--threads N] <prompt >continuation
  *     cc decode.c $(pkg-config --cflags --libs attnrun) -lm
  *
- * In and out are numbers of tokens; decode.py makes them of text. The prompt goes through the
- * model in chunks. What the inputs past... hold lies in states of the context, which the library
- * appends in place within the room that is asked for here. The next token is the likeliest one
- * or, at a temperature, drawn from the K likeliest; N (128) come, or the model's own end.
- * Tokens a second go to standard error. */
+ * The program reads and writes token numbers; decode.py converts them from and to text. The model
+ * processes the prompt in chunks. The inputs past... are states of the context, to which the
+ * library appends in place, within the capacity that the program requests. The next token is the
+ * most likely one or, with a temperature, drawn from the K most likely ones. The program ends after
+ * N tokens (128) or at the model's own end token. It prints tokens per second to standard error. */
 #define _POSIX_C_SOURCE 200809L
 #include <attnrun.h>
 #include <math.h>

@@ -1,15 +1,14 @@
-/* generate.c - lets a model go on from a byte, step by step, its states kept by the
- * context:
+/* generate.c - generates bytes step by step with a model whose states the context keeps:
  *
  *     generate model.onnx [STEPS [TRACE [LOGITS]]]
  *     cc generate.c $(pkg-config --cflags --libs attnrun)
  *
- * The model: an int64 input of shape (1, 1), one token; output 0, f32 (1, 1, 256), is
- * what follows it; each input past_NAME is what output present_NAME was in the step
- * before. The first step begins with zeros, or with a length of 0 where the shape leaves
- * it open. The next byte is drawn from the softmax with a fixed seed. Prints the time of
- * a step (median of the ten up to it) and what the library holds; TRACE gets a line a
- * step: token, ms, bytes held; LOGITS all logits as f32. */
+ * The model has an int64 input of shape (1, 1), which is one token. Output 0, f32 (1, 1, 256), has
+ * the logits of the next byte. Each input past_NAME is the output present_NAME of the step before;
+ * at the first step it is zeros, or has length 0 if the shape is symbolic. The next byte is drawn
+ * from the softmax with a fixed seed. The program prints the time of a step (the median of the ten
+ * up to it) and the bytes that the library holds. It writes one line for each step into TRACE
+ * (token, ms, bytes held), and all logits as f32 into LOGITS. */
 #define _POSIX_C_SOURCE 200809L
 #include <attnrun.h>
 #include <math.h>

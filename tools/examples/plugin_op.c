@@ -1,4 +1,4 @@
-/* plugin_op.c - an operator of one's own, in a library that `attnrun --plugin` loads.
+/* plugin_op.c - an operator of your own, in a library that `attnrun --plugin` loads.
  *
  * example.Swiglu-1: y = alpha * silu(a) * b, elementwise
  *   a, b, y   f32, one shape

@@ -256,14 +256,14 @@ INTRODUCTION = """
 <p class="lead">The attention of {count} systems. The operator itself makes each picture:
 attnrun runs it on a small input and draws the result.</p>
 <div class="columns"><div><h2>How to read it</h2>
-<p>A row is a query, from above; a column is a key, from the left; the colour is the weight.
-Where a query does not see a key, the picture is empty. All systems see the same 64 tokens:
-eight runs of eight, of the topics A&nbsp;B&nbsp;C&nbsp;B&nbsp;A&nbsp;D&nbsp;C&nbsp;D. What
-attends to content shows as squares, what attends to position as bands.</p>
-<p>Systems over images see 16 × 16 pixels with a disc and a bar; there a picture is what the
-outlined pixel sees. Values are one-hot rows, so that the result is the weights. Where an
-operator has no values to weigh, the picture is how much a row of the result moves when a
-token moves.</p>
+<p>Each row is a query, from top to bottom. Each column is a key, from left to right. The colour is
+the weight; keys that a query does not see are left empty. All systems see the same 64 tokens: eight
+runs of eight, of the topics A&nbsp;B&nbsp;C&nbsp;B&nbsp;A&nbsp;D&nbsp;C&nbsp;D. Attention by
+content shows as squares, attention by position as bands.</p>
+<p>Systems for images see 16 × 16 pixels with a disc and a bar. There, a picture shows what the
+outlined pixel sees. The values are one-hot rows, so the result of the operator is its weights. For
+operators without values to weigh, the picture shows how much each row of the result changes when a
+token changes.</p>
 <ul class="legend"><li><i class="linear"></i> from small to large, or over powers of ten</li>
 <li><i class="signed"></i> negative and positive</li>
 <li><b class="unseen"></b> not seen</li></ul></div>

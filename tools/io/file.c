@@ -41,7 +41,7 @@ static attnrun_status copy_stream(int to, int64_t *bytes)
         }
         for (ssize_t done = 0, part; done < n; done += part)
             if ((part = write(to, buffer + done, (size_t)(n - done))) <= 0)
-                return tool_fail_io("cannot keep standard input");
+                return tool_fail_io("cannot store standard input");
     }
 }
 
@@ -49,7 +49,7 @@ static attnrun_status open_stream(struct input_file *file)
 {
     file->fd = memfd_create("standard input", MFD_CLOEXEC);
     if (file->fd < 0)
-        return tool_fail_io("cannot keep standard input");
+        return tool_fail_io("cannot store standard input");
     attnrun_status status = copy_stream(file->fd, &file->bytes);
     if (status != ATTNRUN_OK)
         input_file_close(file);

@@ -67,7 +67,7 @@ static attnrun_status read_string(struct json_reader *reader, char *out, int *n)
     for (reader->at++; *reader->at != '"';) {
         char c = *reader->at;
         if (c == 0)
-            return bad(reader, "a string without an end");
+            return bad(reader, "a string that is not terminated");
         reader->at++;
         if (c != '\\') {
             out[(*n)++] = c;
@@ -93,7 +93,7 @@ static attnrun_status store_string(struct json_reader *reader)
     if (reader->tensor == NULL)
         return ATTNRUN_OK;
     if (reader->tensor->dtype != ATTNRUN_STRING)
-        return bad(reader, "a string where a number is expected");
+        return bad(reader, "a string, expected a number");
     ((attnrun_string *)reader->tensor->data)[reader->n] =
         (attnrun_string){ reader->strings, n };
     reader->strings += n;
@@ -118,7 +118,7 @@ static attnrun_status store_number(struct json_reader *reader, const char *word,
     if (tensor == NULL)
         return ATTNRUN_OK;
     if (tensor->dtype == ATTNRUN_STRING)
-        return bad(reader, "a number where a string is expected");
+        return bad(reader, "a number, expected a string");
     errno = 0;
     int64_t whole = strtoll(copy, &end, 10);
     if (yes || no)
@@ -205,7 +205,7 @@ static attnrun_status read_values(struct json_reader *reader)
         if (reader->depth == 0 && !expect_value) {
             skip_spaces(reader);
             return *reader->at == 0 ? ATTNRUN_OK
-                                    : bad(reader, "more text than one value");
+                                    : bad(reader, "unexpected text after the value");
         }
     }
 }

@@ -156,7 +156,7 @@ static attnrun_status read_entry(struct npy *npy, const char **at, int *seen)
         return malformed(npy, "its header has an unknown key");
     }
     if (*seen & bit)
-        return malformed(npy, "its header has a key twice");
+        return malformed(npy, "a key appears twice in its header");
     *seen |= bit;
     *at = c;
     return ATTNRUN_OK;
@@ -224,7 +224,7 @@ static attnrun_status read_prefix(struct npy *npy, const uint8_t *head, int64_t 
     if (head[6] > 1)
         *text_bytes |= (int64_t)head[10] << 16 | (int64_t)head[11] << 24;
     if (*text_bytes > bytes - *text_offset)
-        return malformed(npy, "its header claims to be longer than the file");
+        return malformed(npy, "its header is longer than the file");
     if (*text_bytes > tool_limits.npy_header_bytes) {
         tool_fail(ATTNRUN_E_LIMIT,
                   "%s has a header of more than %" PRId64

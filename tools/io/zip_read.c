@@ -276,7 +276,8 @@ static attnrun_status find_data(const struct zip *zip, const struct zip_entry *e
     uint8_t local[LOCAL_BYTES];
     TRY(input_file_read(&zip->file, entry->header_offset, local, LOCAL_BYTES));
     if (get32(local) != 0x04034b50)
-        return malformed(zip, "an entry has no header where the directory says");
+        return malformed(zip,
+                         "an entry has no header at the place that the directory gives");
     *offset = entry->header_offset + LOCAL_BYTES + get16(local + 26) + get16(local + 28);
     if (*offset > zip->file.bytes || entry->stored_bytes > zip->file.bytes - *offset)
         return malformed(zip, "an entry lies outside the file");

@@ -79,31 +79,31 @@ def page():
     return "\n".join([
         "# What models run", "",
         "The tests export these families with the versions named here, and compare every output "
-        "with the library that made it. `attnrun inspect model.onnx --coverage` says whether a "
-        "model of yours has an operator that is missing. This page is made by "
-        "`tools/manual/models.py`.", "",
+        "with that of the library that made the model. `attnrun inspect model.onnx --coverage` "
+        "shows whether your own model has an operator that is missing. `tools/manual/models.py` "
+        "writes this page.", "",
         "## Exported from PyTorch", "",
         f"torch {tested['torch']}, transformers {tested['transformers']}, onnxscript "
         f"{tested['onnxscript']}; `torch.onnx.export` with `dynamo=True` (dynamo) and "
-        "`dynamo=False` (older). The forms are those of the usual tests; "
+        "`dynamo=False` (older). The table lists what the standard tests export. "
         "`-DATTNRUN_TESTS_FULL=ON` exports each family with both exporters and all opsets that "
-        "they take. Twins of all families run with weights of f16 and bf16.", "",
+        "they accept. The tests also run each family with weights of f16 and bf16.", "",
         "| family | class | exporter and opset |", "|---|---|---|", *exported(), "",
         "## Language models of onnxruntime-genai's builder", "",
-        f"onnxruntime-genai {tested['onnxruntime-genai']}, compared with the tokens of "
-        f"transformers {tested['transformers']} and with ONNX Runtime {tested['onnxruntime']}, "
-        f"each in the forms {kinds}.", "",
+        f"The models are built by onnxruntime-genai {tested['onnxruntime-genai']}, each in the "
+        f"forms {kinds}. Their tokens are compared with those of transformers "
+        f"{tested['transformers']} and ONNX Runtime {tested['onnxruntime']}.", "",
         "| family | class |", "|---|---|", *built(), "",
         "## Pipelines of tables", "", "| package | version |", "|---|---|", *versions(tables), "",
         "## Attention modules of other packages", "",
-        "`attnrun convert` knows modules of transformers and of these packages; some of them are "
-        "here because others import them. To export Longformer or LED of transformers without "
-        "the converter, set `config.onnx_export = True` first: without it, the exporters write "
-        "strides of another layout, and the file computes something else than the model.", "",
+        "`attnrun convert` knows modules of transformers and of these packages; some packages are "
+        "listed because others import them. To export Longformer or LED of transformers without "
+        "the converter, set `config.onnx_export = True` first. Without it, the exporters write "
+        "strides of another layout, and the file does not compute what the model computes.", "",
         "| package | version |", "|---|---|", *versions(known), "",
-        "[models/README.md](../../models/README.md) has a small model for each attention system, "
-        "and [recognised.md](recognised.md) says which exports of plain PyTorch modules become "
-        "which operators.", ""])
+        "[models/README.md](../../models/README.md) describes a small model for each attention "
+        "system. [recognised.md](recognised.md) shows which exports of plain PyTorch modules "
+        "become which operators.", ""])
 
 
 def main():

@@ -165,7 +165,7 @@ def page(op, path):
     lines = [f"# {op['name']}", "", f"Domain `{op['domain']}`, version {op['since']}. Source: "
              f"[{link}](../../../{link}).", "", "```", described.partition(" - ")[2], "```", "",
              *operands(op, text), *attributes(op),
-             "## What is refused", "", prose(section["Refused"], names), "",
+             "## What is refused", "", prose("these are refused: " + section["Refused"], names), "",
              "## Cost", "", f"{op['cost']}. {prose(section['Cost'])}", "",
              "## Paper and upstream", "", prose(section["Source"]), ""]
     twins, upstream = of_name(BODIES, "*.py", op["name"]), of_name("tests/attention",
@@ -181,9 +181,10 @@ def page(op, path):
 
 def index(ops):
     lines = ["# Operators", "",
-             "All operators of this build by domain, with the opset versions at which they "
-             "change; `attnrun ops NAME` describes one. Those of the domain `attnrun` have "
-             "pages. Made by `tools/manual/operators.py`.", ""]
+             "These tables list all operators of this build by domain, with the opset versions "
+             "at which an operator changes. Each operator of the domain `attnrun` has a page, and "
+             "`attnrun ops NAME` describes any operator. `tools/manual/operators.py` writes this "
+             "page.", ""]
     for domain in sorted({op["domain"] for op in ops}):
         if domain == "example" or domain.startswith("attnrun."):
             continue

@@ -3,7 +3,7 @@
 set(CPACK_PACKAGE_NAME attnrun)
 set(CPACK_PACKAGE_VENDOR attnrun)
 set(ATTNRUN_MAINTAINER "attnrun developers <attnrun@users.noreply.github.com>" CACHE STRING
-  "Who packages are of")
+  "The maintainer of the packages")
 set(CPACK_PACKAGE_CONTACT "${ATTNRUN_MAINTAINER}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "run ONNX models on CPUs")
 set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_CURRENT_SOURCE_DIR}/LICENSE)
@@ -39,7 +39,7 @@ set(CPACK_COMPONENT_LIBATTNRUN-DEV_DESCRIPTION
 set(CPACK_COMPONENT_ATTNRUN_DESCRIPTION
   "The command line, its man pages and the completions of bash, zsh and fish.")
 
-# Since which version each function is there, for packages that are built on the library.
+# The version in which each function appeared, for packages that are built on the library.
 set(abi ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/abi.txt)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${abi})
 file(STRINGS ${abi} functions REGEX "^function ")

@@ -334,7 +334,7 @@ function open_words(names) {
   }
   const all = [...data, ...sizes], last = all.pop();
   if (!last) return ".";
-  return ", but for those that " + (all.length ? `${all.join(", ")} and ${last} hide` : `${last} hides`)
+  return ", except those that " + (all.length ? `${all.join(", ")} and ${last} hide` : `${last} hides`)
     + ".";
 }
 
@@ -387,7 +387,7 @@ function pattern_of(node) {
   }
   const masked = Object.keys(a).some(k => /mask/.test(k)) && !node.inputs[3];
   return { words: (causal ? "Each query sees the keys up to its own position"
-    : "Each query sees all keys") + (masked ? ", but for those that the mask hides."
+    : "Each query sees all keys") + (masked ? ", except those that the mask hides."
     : open_words(node.inputs[3] ? [node.inputs[3]] : [])), sees: before };
 }
 

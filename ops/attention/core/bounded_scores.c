@@ -100,12 +100,11 @@ static attn_status bounded_compare(const attnrun_step *step, const double *large
     const double bound = 1.001 * sqrt(max[Q]) * sqrt(max[K]) * fabs((double)args->scale);
     if (bound < (double)args->limit)
         return ATTNRUN_OK;
-    return op_fail(
-        step, ATTNRUN_E_RANGE,
-        "the scores of a window may reach %g, and from %g on the numbers that the file "
-        "puts in the place of masked scores may not mask them; without the pass "
-        "block_attention the file is computed as it is",
-        bound, (double)args->limit);
+    return op_fail(step, ATTNRUN_E_RANGE,
+                   "the scores of a window may reach %g, but the mask values of the file "
+                   "are only certain to mask scores below %g; without the pass "
+                   "block_attention the file is computed as it is",
+                   bound, (double)args->limit);
 }
 
 static attn_status bounded_run(const attnrun_step *step, const attnrun_work *work)

@@ -213,7 +213,7 @@ attn_status attn_mask_plan(const attnrun_step *step, int first, attnrun_ints cod
         if (max >= 0 && sizes[MASK_QUERY + k] > max)
             return op_fail(
                 step, ATTNRUN_E_SHAPE,
-                "there are %lld %s, and the mask of the file is for at most %lld",
+                "there are %lld %s, but the mask of the file covers at most %lld",
                 (long long)sizes[MASK_QUERY + k], k == 0 ? "queries" : "keys",
                 (long long)max);
     }

@@ -16,20 +16,20 @@
  *
  * These softmaxes over keys are computed elsewhere, each for a reason:
  *
- *   doubles.c            elements are f64, but the kernels of tiles are for f32; it takes
- *                        one query at a time
- *   luong_local.c        each query has a window of its own, so there is no tile of
- *                        queries; the weights are an output
- *   global_rows.c        few global tokens: scores are products with X, not with keys
- *                        (many global tokens go through a stream)
- *   top_k_attention.c    the softmax follows a choice among all scores of a row
- *   softmax_pooling.c    there are no keys: the operator computes the scores of a tile of
- *                        tokens
- *   external_run.c       the softmax is over pixels for each slot, then a sum over slots:
- *                        no row is finished before all pixels were read
- *   halo_tile.c          scores are keys x queries with terms of relative positions added
- *                        along both axes; one window fits one tile, so nothing is carried
- *                        on
+ *   doubles.c            Elements are f64, but the kernels of tiles are for f32. It takes
+ *                        one query at a time.
+ *   luong_local.c        Each query has a window of its own, so there is no tile of
+ *                        queries. The weights are an output.
+ *   global_rows.c        Few global tokens: scores are products with X, not with keys.
+ *                        (Many global tokens go through a stream.)
+ *   top_k_attention.c    The softmax follows a choice among all scores of a row.
+ *   softmax_pooling.c    There are no keys: the operator computes the scores of a tile
+ *                        of tokens.
+ *   external_run.c       The softmax is over pixels for each slot, then a sum over slots:
+ *                        no row is finished before all pixels were read.
+ *   halo_tile.c          Scores are keys x queries with terms of relative positions
+ *                        added along both axes. One window fits one tile, so nothing is
+ *                        carried on.
  *
  * Cost: 2 n keys (dim + v_dim) FLOPs and n keys exponentials. Source: Milakov 2018,
  * arXiv:1805.02867 (online softmax); Dao 2022, arXiv:2205.14135. */
@@ -41,10 +41,9 @@
 
 enum {
     ATTN_STREAM_KEYS = ATTN_TILE_KEYS, /* of a tile at most */
-    ATTN_STREAM_SCORES = ATTN_STREAM_KEYS +
-        16,                 /* from the scores of a row to the next: no power
-                             * of two, or they share lines of L1 */
-    ATTN_STREAM_ROWS = 128, /* queries whose scores exist at one time */
+    /* From the scores of a row to the next. A power of two would make them share lines of L1. */
+    ATTN_STREAM_SCORES = ATTN_STREAM_KEYS + 16,
+    ATTN_STREAM_ROWS = 128,                /* queries whose scores exist at one time */
     ATTN_STREAM_MAX = 8 * ATTN_STREAM_ROWS /* worth having in a block */
 };
 

@@ -331,16 +331,17 @@ static attn_status check_modes(const attnrun_step *step)
                        "dims_first is 1, expected 0 with %s: transpose the operands",
                        args->heads.is_causal != 0 ? "is_causal 1" : "a key_mask");
     if (past && args->heads.is_causal == 0)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "a past state needs is_causal 1: all keys are seen at once here");
-    if (args->feature_map_k == MAP_SOFTMAX && args->heads.is_causal != 0)
         return op_fail(
             step, ATTNRUN_E_ATTR,
-            "feature_map_k is softmax_n, which takes all keys, but is_causal is 1");
+            "a past state needs is_causal 1; with is_causal 0 all keys are seen at once");
+    if (args->feature_map_k == MAP_SOFTMAX && args->heads.is_causal != 0)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "feature_map_k is softmax_n, which needs all keys at once, but "
+                       "is_causal is 1");
     if (args->feature_map_k == MAP_SOFTMAX && present)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "feature_map_k softmax_n has no state to go on from: present_kv "
-                       "and present_z are not given");
+                       "feature_map_k softmax_n has no states, so present_kv and "
+                       "present_z cannot be outputs");
     return ATTNRUN_OK;
 }
 
@@ -363,8 +364,8 @@ static attn_status attnrun_linear_check_past(const attnrun_step *step,
     if (args->heads.is_causal != 0 && !op_has_in(step, PAST_KV) &&
         !dim_may_equal(shape->q_len, shape->kv_len))
         return op_fail_input(step, K, ATTNRUN_E_SHAPE,
-                             "its length is %lld, expected %lld as in Q: is_causal 1 "
-                             "without a past state",
+                             "its length is %lld, expected %lld as in Q, because "
+                             "is_causal is 1 and there is no past state",
                              (long long)shape->kv_len.value,
                              (long long)shape->q_len.value);
     return ATTNRUN_OK;

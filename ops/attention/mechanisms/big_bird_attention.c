@@ -72,7 +72,7 @@ static attn_status plan_random(const attnrun_step *step, struct big_bird_state *
                              "dim 0 is %lld, expected 1 or %s", (long long)s->lists,
                              attn_plural(s->core.sizes.q_heads, "head"));
     TRY(op_need_dim(step, RAND_BLOCKS, 1, dim_of(s->blocks - 2),
-                    "the blocks but the first and the last"));
+                    "the blocks except for the first and the last"));
     return op_known(step, RAND_BLOCKS) ? check_random(step, NULL) : ATTNRUN_OK;
 }
 

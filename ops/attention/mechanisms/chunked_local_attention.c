@@ -83,11 +83,11 @@ static attn_status plan_chunked_local(attnrun_step *step, const struct attn_qkv 
                                .shared = args->shared_qk != 0 };
     TRY(attn_qkv_sizes(step, &args->heads, shape, &w->s));
     if (w->wrap && w->s.kv_len > w->chunk && w->s.kv_len % w->chunk != 0)
-        return op_fail_input(step, K, ATTNRUN_E_SHAPE,
-                             "its length, %lld, is not a multiple of chunk_size %lld, as "
-                             "edge \"wrap\" needs: pad it, and mask what was added by "
-                             "key_mask",
-                             (long long)w->s.kv_len, (long long)w->chunk);
+        return op_fail_input(
+            step, K, ATTNRUN_E_SHAPE,
+            "its length, %lld, is not a multiple of chunk_size %lld, as edge \"wrap\" "
+            "needs: pad it, and mask the padding by key_mask",
+            (long long)w->s.kv_len, (long long)w->chunk);
     state->before = args->chunks_before;
     state->after =
         args->chunks_after == OP_INT_ABSENT ? !w->s.causal : args->chunks_after;

@@ -11,8 +11,8 @@
  * Wq, Wk          (A, C);  bq, bk (A);  Wt (A, A);  bt (A)
  * Wqa, Wka        (num_heads, A);  bqa, bka (num_heads);  all biases are optional
  * mask            (batch, n) or (batch, 1, n), optional
- *                 b8: tokens that are false are left out of both sums, which are zeros
- *                 where no token is left;
+ *                 b8: tokens that are false are left out of both sums, which
+ *                 are zeros if no token is left;
  *                 f32: added to the logits unchanged, so a sample of -infinity is NaN
  *
  * The row is a formula: products with the weights, and FastformerAttention; with a mask

@@ -100,12 +100,12 @@ static attn_status luong_check_args(const attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR,
                        args->score == CONCAT
                            ? "score is concat, but input 4 (v) is absent"
-                           : "input 4 (v) is for score concat alone");
+                           : "input 4 (v) is only for score concat");
     if ((args->mode == LOCAL_P) != op_has_in(step, POS))
         return op_fail(step, ATTNRUN_E_ATTR,
                        args->mode == LOCAL_P
                            ? "mode is local_p, but input 3 (pos) is absent"
-                           : "input 3 (pos) is for mode local_p alone");
+                           : "input 3 (pos) is only for mode local_p");
     return ATTNRUN_OK;
 }
 

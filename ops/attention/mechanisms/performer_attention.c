@@ -89,9 +89,10 @@ static attn_status performer_check_args(const attnrun_step *step)
             "feature_ratio is 1, expected 0 with softmax_hyp and softmax_trig");
     if (args->normalize_inputs != 0 && attn_scale_given(args->heads.scale) &&
         args->heads.scale < 0)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "scale is %g, expected a positive number: its root is taken",
-                       (double)args->heads.scale);
+        return op_fail(
+            step, ATTNRUN_E_ATTR,
+            "scale is %g, expected a positive number, because its square root is used",
+            (double)args->heads.scale);
     return ATTNRUN_OK;
 }
 

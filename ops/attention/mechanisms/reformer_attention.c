@@ -111,9 +111,10 @@ static attn_status read_buckets(const attnrun_step *step, struct reformer *s)
     for (int64_t i = 0; i < args->num_buckets.n; i++) {
         int64_t n = args->num_buckets.v[i];
         if (n < 2 || n % 2 != 0)
-            return op_fail(step, ATTNRUN_E_ATTR,
-                           "num_buckets holds %lld, expected an even number from 2 on",
-                           (long long)n);
+            return op_fail(
+                step, ATTNRUN_E_ATTR,
+                "num_buckets holds %lld, expected an even number that is at least 2",
+                (long long)n);
         if (!ck_mul(s->n_buckets, n, &s->n_buckets) || s->n_buckets >= INT32_MAX)
             return op_fail(step, ATTNRUN_E_LIMIT,
                            "the product of num_buckets is over 2^31 - 2");

@@ -13,8 +13,8 @@
  * hid        (batch, q_len, heads * dh) or (batch, heads, q_len, dh), or for all heads
  *            (batch, q_len, dh) or (batch, 1, q_len, dh)
  * W2, b2     (1 or heads, dh, m), (1 or heads, m); m is at least kv_len
- * a, b       (batch, q_len, heads * n_a), (batch, q_len, heads * n_b); or by head; n_a n_b
- *            is at least kv_len
+ * a, b       (batch, q_len, heads * n_a), (batch, q_len, heads * n_b); or by head;
+ *            n_a n_b is at least kv_len
  * R          (1 or heads, l, m); l is at least q_len, m at least kv_len
  * R1, R2     (1 or heads, l, r), (1 or heads, m, r)
  * alpha      (components), ones by default; key_mask bool (batch, kv_len): false masks a

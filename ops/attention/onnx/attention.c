@@ -166,7 +166,7 @@ static attn_status qkv_check_operands(const attnrun_step *step, const struct qkv
         TRY(op_need_dim(step, LENS, 0, q->batch, "the batch"));
         if (op_has_in(step, PAST_K))
             return op_fail_input(step, LENS, ATTNRUN_E_INPUT,
-                                 "expected none beside past_key");
+                                 "expected none together with past_key");
     }
     return ATTNRUN_OK;
 }
@@ -274,8 +274,8 @@ static attn_status plan_masked(attnrun_step *step, const struct attn_sdpa *s,
     if (op_has_in(step, MASK) || s->causal || s->left >= 0 || s->right >= 0 ||
         s->softcap > 0)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "a mask program (code, mask, axes) takes no attn_mask, is_causal, "
-                       "window or softcap beside it");
+                       "a mask program (code, mask, axes) excludes attn_mask, is_causal, "
+                       "windows and softcap");
     *m = (struct attn_masked){ .s = *s, .windows = 1 };
     TRY(attn_mask_plan(step, LEAVES, args->code, args->mask, args->axes, sizes,
                        &m->program));
@@ -318,7 +318,7 @@ static attn_status plan_core(attnrun_step *step, int64_t total, const struct qkv
     TRY(plan_mask(step, s));
     if (!op_has_out(step, Y) && op_has_out(step, SCORES))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "output qk_matmul_output needs output Y beside it");
+                       "output qk_matmul_output needs output Y");
     TRY(step->in[Q].dtype == ATTNRUN_F64
             ? attn_doubles_plan(step, s, ATTEND, op_has_out(step, Y))
             : attn_sdpa_phases(step, s, ATTEND, op_has_out(step, Y)));
@@ -345,7 +345,7 @@ static attn_status attention_check_args(const attnrun_step *step)
     for (int in = Q; in <= V; in++)
         if (layout_of(args, in) == JOINED)
             return op_fail(step, ATTNRUN_E_ATTR,
-                           "layouts holds %d at %d, which only Y takes", JOINED, in);
+                           "layouts holds %d at %d, which is only for Y", JOINED, in);
     return args->columns.v == NULL
                ? ATTNRUN_OK
                : attn_need_ints(step, "columns", args->columns, COLUMNS, ATTN_MAX_DIM);

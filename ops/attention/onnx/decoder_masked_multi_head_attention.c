@@ -65,11 +65,11 @@ static attn_status decoder_check_args(const attnrun_step *step)
                              "expected none: beams are not supported");
     if (op_has_in(step, K) != op_has_in(step, V))
         return op_fail_input(step, op_has_in(step, K) ? K : V, ATTNRUN_E_INPUT,
-                             "expected key and value, or none of them");
+                             "expected both key and value, or neither");
     if (op_has_in(step, PAST_K) != op_has_in(step, PAST_V))
         return op_fail_input(step, op_has_in(step, PAST_K) ? PAST_K : PAST_V,
                              ATTNRUN_E_INPUT,
-                             "expected past_key and past_value, or none of them");
+                             "expected both past_key and past_value, or neither");
     if (op_has_out(step, QK) && args->output_qk == 0)
         return op_fail(step, ATTNRUN_E_ATTR, "output qk is named, but output_qk is 0");
     return ATTNRUN_OK;
@@ -80,7 +80,7 @@ static attn_status check_form(const attnrun_step *step, const struct decoder_sta
 {
     if (s->cross && op_has_in(step, PAST_K))
         return op_fail_input(step, K, ATTNRUN_E_UNSUPPORTED,
-                             "expected rank 3 beside past_key");
+                             "expected rank 3 together with past_key");
     if (s->cross && (op_has_out(step, PRESENT_K) || op_has_out(step, PRESENT_V)))
         return op_fail_input(step, K, ATTNRUN_E_UNSUPPORTED,
                              "expected rank 3 where present_key or present_value is "
@@ -359,7 +359,7 @@ static attn_status read_lengths(const attnrun_step *step, const struct decoder_s
         op_has_in(step, PAST_LEN) ? tensor_get_int(&step->x[PAST_LEN], 0) : s->max;
     if (op_has_in(step, BEAMS) && tensor_get_int(&step->x[BEAMS], 0) > 1)
         return op_fail_input(step, BEAMS, ATTNRUN_E_UNSUPPORTED,
-                             "holds %lld, expected 1: beams are not followed",
+                             "holds %lld, expected 1: beams are not supported",
                              (long long)tensor_get_int(&step->x[BEAMS], 0));
     TRY(check_length(step, s, past));
     *total = s->cross ? s->max : past + 1;

@@ -81,12 +81,12 @@ static attn_status check_given(const attnrun_step *step)
             gated ? "needs" : "does not take", delta ? "needs" : "does not take");
     if (op_has_in(step, KEY) != op_has_in(step, VALUE))
         return op_fail(step, ATTNRUN_E_INPUT,
-                       "only %s is given, expected key and value, or none of them",
+                       "only %s is given, expected both key and value, or neither",
                        op_has_in(step, KEY) ? "key" : "value");
     if (!op_has_in(step, KEY) && !op_has_in(step, INITIAL))
-        return op_fail(step, ATTNRUN_E_INPUT,
-                       "initial_state is missing; without key, it says how query is "
-                       "divided");
+        return op_fail(
+            step, ATTNRUN_E_INPUT,
+            "initial_state is missing; without key, its shape gives the parts of query");
     if (gated && args->gate_activation != GATE_NONE &&
         (!op_has_in(step, A_LOG) || !op_has_in(step, DT_BIAS)))
         return op_fail(step, ATTNRUN_E_INPUT,
@@ -123,10 +123,9 @@ static attn_status find_dims(const attnrun_step *step, struct delta_dims *d)
             step, ATTNRUN_E_INPUT,
             "query has a batch axis, expected one axis of tokens with cu_seqlens");
     if (d->lead == 1 && !op_has_in(step, STARTS) && !op_has_in(step, INITIAL))
-        return op_fail(
-            step, ATTNRUN_E_INPUT,
-            "cu_seqlens and initial_state are absent, expected one of them, which "
-            "says how many sequences there are");
+        return op_fail(step, ATTNRUN_E_INPUT,
+                       "cu_seqlens and initial_state are absent, expected one of them, "
+                       "which gives the number of sequences");
     d->batch = batch_of(step, d);
     if (!d->packed) {
         d->q_heads = q->dims[d->lead];

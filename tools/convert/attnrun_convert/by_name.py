@@ -115,7 +115,7 @@ def _class_of(name, given):
 def _demand(config):
     """What a configuration asks for that no file can hold."""
     if config.model_type == "yoso" and not config.use_expectation:
-        raise UnsupportedError("YOSO samples its hashes in a kernel for CUDA alone: set "
+        raise UnsupportedError("YOSO samples its hashes only in a kernel for CUDA: set "
                                "use_expectation to true in its configuration, which computes "
                                "what the samples have on average")
     if config.model_type == "nystromformer" and \
@@ -150,7 +150,7 @@ def _settle(model, say):
     for layer in layers:
         layer._set_num_buckets(model.config.max_position_embeddings)
     if layers:
-        say(f"its configuration says no num_buckets: {model.config.num_buckets}, as its own code "
+        say(f"its configuration has no num_buckets: {model.config.num_buckets}, as its own code "
             f"has them for {model.config.max_position_embeddings} tokens")
 
 
@@ -159,7 +159,7 @@ def _vocabulary(config):
         size = getattr(owner, "vocab_size", None)
         if isinstance(size, int):
             return size
-    raise UnsupportedError("the configuration has no vocab_size: say the inputs by --example")
+    raise UnsupportedError("the configuration has no vocab_size: give the inputs with --example")
 
 
 def _side(config, name, otherwise):
@@ -193,7 +193,7 @@ def _text_and_more(model, draw):
         draw.ids("decoder_input_ids", ("batch", "target"), _vocabulary(config))
     if not draw.arguments:
         raise UnsupportedError(f"{type(model).__name__} takes '{main}', which the converter "
-                               "cannot make up: say the inputs by --example")
+                               "cannot make up: give the inputs with --example")
 
 
 class _Part(torch.nn.Module):
@@ -357,7 +357,7 @@ def of_timm(name, sizes, seed, say):
                          f"{', '.join(near)}, …")
     torch.manual_seed(seed)
     module = timm.create_model(name, pretrained=False, exportable=True).eval()
-    say(f"the weights of {name} are random (seed {seed}); for others say a factory")
+    say(f"the weights of {name} are random (seed {seed}); for other weights, use a factory")
     size = module.default_cfg.get("input_size", (3, 224, 224))
     return _image(module, *size, sizes, seed)
 
@@ -370,6 +370,6 @@ def of_torchvision(name, sizes, seed, say):
                          f"{', '.join(near or models.list_models(module=models)[:6])}, …")
     torch.manual_seed(seed)
     module = models.get_model(name, weights=None).eval()
-    say(f"the weights of {name} are random (seed {seed}); for others say a factory")
+    say(f"the weights of {name} are random (seed {seed}); for other weights, use a factory")
     side = 299 if name == "inception_v3" else 224
     return _image(module, 3, side, side, sizes, seed)

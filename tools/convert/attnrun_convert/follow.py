@@ -248,7 +248,7 @@ class Follower:
     def _range(self, node, start, limit, delta):
         start, limit, delta = (x.reshape(-1)[0] for x in (start, limit, delta))
         if delta != 1:
-            raise Unproved("a Range in it has another step than one")
+            raise Unproved("a Range in it has a step other than one")
         return Field((limit - start,), everywhere(symbol(1) + start))
 
     def _constantofshape(self, node, shape):
@@ -293,7 +293,7 @@ class Follower:
         gone = {i for i, size in enumerate(x.shape) if size == 1} if axes is None else {
             int(a) % rank for a in axes.reshape(-1)}
         if any(x.shape[i] != 1 for i in gone):
-            raise Unproved("it drops an axis that is not known to be one long")
+            raise Unproved("it drops an axis that is not known to have length one")
         return self._reaxed(x, [size for i, size in enumerate(x.shape) if i not in gone])
 
     def _reaxed(self, field, shape):
@@ -431,7 +431,7 @@ class Follower:
                 raise Unproved("it cuts an axis of one element")
         elif not never_negative(size - end, {}):
             if not isinstance(size, int):
-                raise Unproved("it is cut at a place that may be behind its end")
+                raise Unproved("it is cut at a place that may be after its end")
             end = min(end, size)
         size = end - start
         if step != 1:

@@ -100,7 +100,7 @@ def _to_product(found, value):
         _need(pair is not None, f"its scores come from {node.op_type if node else 'outside'}")
         value, factor = pair
         found.scale *= factor
-    raise _No("its scores come from too far")
+    raise _No("its scores are computed too far away")
 
 
 def _allowed_where(found, node):
@@ -170,14 +170,14 @@ def _below(found):
         where = next(n for n in users if n.op_type == "Where")
         isnan = next(n for n in users if n.op_type == "IsNaN")
         _need(where.inputs[0] is isnan.outputs[0] and where.inputs[2] is value
-              and _scalar(where.inputs[1]) == 0.0, "a Where behind it is another one")
+              and _scalar(where.inputs[1]) == 0.0, "the Where after it is a different one")
         value = where.outputs[0]
     else:
         found.inside.append(value)
     if value is not found.softmax.outputs[0]:
         found.inside.append(value)
     users = list(value.uses())
-    _need(len(users) == 1, "its weights are read elsewhere")
+    _need(len(users) == 1, "other nodes read its weights")
     node, side = users[0].node, users[0].idx
     _need(_is(node, "MatMul") and side == 0, "its weights are not multiplied with values")
     found.last, found.v = node, node.inputs[1]
@@ -196,15 +196,15 @@ def match(softmax):
     _need(_attr(softmax, "axis", -1) in (-1, found.rank - 1), "it is not over the last axis")
     product = _to_product(found, scores)
     _below(found)
-    _need(scores.dtype == found.v.dtype, "it is computed in another type")
+    _need(scores.dtype == found.v.dtype, "it is computed in a different type")
     found.q = _strip_scalars(found, product.inputs[0])
     found.k, found.swap_k = _key(found, _strip_scalars(found, product.inputs[1]))
     if found.swap_k is None:
         found.k = _strip_scalars(found, found.k)
     _need(all(_rank(x) == found.rank for x in (found.q, found.k, found.v)),
-          "its operands have other ranks than the scores")
+          "its operands do not have the rank of the scores")
     for value in found.inside:
-        _need(len(value.uses()) == 1, "its scores are read elsewhere")
+        _need(len(value.uses()) == 1, "other nodes read its scores")
         _need(not value.is_graph_output(), "its scores are an output of the model")
     return found
 
@@ -342,7 +342,7 @@ def _need_fit(node, band):
     elif band.size is not None:
         _same("the numbers of queries and keys", q, k)
         if isinstance(q, int) and q != band.size:
-            raise Unproved("the mask has another size than the scores")
+            raise Unproved("the mask does not have the size of the scores")
     elif band.keys is not None:
         return
     if band.keys is not None:

@@ -100,7 +100,7 @@ class OnnxSource:
             case = self._long_case(found, lambda sizes: attempt(sizes, 3, lambda line: None))
             found += [case] if case is not None else []
         if not found:
-            raise VerifyError(f"{self.path} runs at none of the sizes tried; say --at")
+            raise VerifyError(f"{self.path} runs at none of the sizes tried; use --at")
         return found
 
     def _given(self, number):

@@ -126,7 +126,7 @@ def refuse_random(model, options):
             raise UnsupportedError(
                 f"the exported model makes random numbers (node '{node.name}', "
                 f"{node.op_type}), so its results are never the same; take them as an input "
-                "or fix them as a buffer, or say --allow-random")
+                "or fix them as a buffer, or use --allow-random")
 
 
 def _sign(model, source, options):
@@ -175,14 +175,15 @@ def save(model, path, external_data=None):
     except OSError as error:
         raise FileError(f"cannot write {path.name}: {error.strerror or error}") from error
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ConvertError(f"the file made of this model is not valid: {error}") from error
+        raise ConvertError("the file that was made from this model is not valid: "
+                           f"{error}") from error
     return path
 
 
 def keep_to_rules(path):
     broken = rules.broken(onnx.load(path, load_external_data=False))
     if broken:
-        raise ConvertError(f"the file made of this model is not valid: {broken[0]}")
+        raise ConvertError(f"the file that was made from this model is not valid: {broken[0]}")
 
 
 def move(made, output):

@@ -197,7 +197,7 @@ def _checked(path, module, kind):
     except UnsupportedError:  # no file can be what such a model is
         raise
     except Exception as error:  # noqa: BLE001 - a class of that name with other insides
-        entry.reason = f"its structure is another one: {innermost(error)}"
+        entry.reason = f"its structure differs: {innermost(error)}"
     return entry
 
 
@@ -263,7 +263,7 @@ def _difference(got, want):
         if not isinstance(b, torch.Tensor):
             continue
         need(isinstance(a, torch.Tensor) and a.shape == b.shape and a.dtype == b.dtype,
-             f"a result is {tuple(b.shape)}, the operator's another one")
+             f"a result is {tuple(b.shape)}, the operator's differs")
         a, b = a.double(), b.double()
         off = torch.where(a.isnan() & b.isnan(), 0.0, (a - b).abs()).nan_to_num(torch.inf)
         if off.numel():
@@ -341,7 +341,7 @@ class _Probe:
         entry = self.entry
         left = [n for n in range(len(self.choices)) if n not in entry.failures]
         if not self.calls:
-            entry.reason = "the example arguments never reach it"
+            entry.reason = "the example arguments do not reach it"
         elif not left:
             entry.reason = "; ".join(sorted(set(entry.failures.values())))
         else:

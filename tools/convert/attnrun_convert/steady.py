@@ -60,7 +60,7 @@ def _advice(part, drew):
     if drew:
         return ("make them a buffer or an input, let dropout depend on self.training, or say "
                 "--allow-random")
-    return "let it begin anew with each call"
+    return "make it start from scratch in each call"
 
 
 def demand(module, args, kwargs):
@@ -71,7 +71,7 @@ def demand(module, args, kwargs):
     path, part, _, _, drew = next(
         (a for a, b in zip(first, second)
          if a[0] == b[0] and _near(a[2], b[2]) and not _near(a[3], b[3])), first[-1])
-    what = "makes random numbers" if drew else "keeps something of its last run"
+    what = "makes random numbers" if drew else "keeps state of its last run"
     raise UnsupportedError(
         f"{path or 'the model'} ({type(part).__name__}) {what}, so that the model gives "
         f"another result each time it runs: {_advice(part, drew)}")

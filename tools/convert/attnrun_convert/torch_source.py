@@ -18,7 +18,7 @@ def of(module, args, kwargs, dynamic, options):
 
 def refuse_no_module(module):
     if not isinstance(module, torch.nn.Module):
-        raise UsageError(f"convert takes a torch.nn.Module or an ExportedProgram, given is "
+        raise UsageError(f"convert takes a torch.nn.Module or an ExportedProgram, but got "
                          f"{type(module).__name__}")
 
 
@@ -57,7 +57,7 @@ class Source:
         names = self.options.output_names or output_names(results)
         tensors = cases.tensors_in(results)
         if not tensors:
-            raise UnsupportedError("the model gives no tensor")
+            raise UnsupportedError("the model returns no tensor")
         if len(names) != len(tensors):
             raise UsageError(f"the model returns {plural(len(tensors), 'tensor')}, but "
                              f"--output-names has {plural(len(names), 'name')}")

@@ -14,7 +14,7 @@ def write(folder, model, cases, rtol, atol):
     """Copies the model, with the file of its weights; there is never half a folder."""
     folder, model = Path(folder), Path(model)
     if folder.exists() and any(folder.iterdir()) and not (folder / "model.onnx").exists():
-        raise FileError(f"{folder} exists and is not a test folder; it is left as it is")
+        raise FileError(f"{folder} exists and is not a test folder, so it is not changed")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".attnrun-"))

@@ -115,8 +115,8 @@ def available(names, executable=None):
         if here:
             found.append(name)
     if names and not found:
-        raise UsageError(f"nothing to check the file with: neither {' nor '.join(names)} is "
-                         "here; say --attnrun PATH, install onnxruntime, or turn the check "
+        raise UsageError(f"there is nothing to check the file with: neither {' nor '.join(names)} "
+                         "is here; use --attnrun PATH, install onnxruntime, or turn the check "
                          "off with --check none")
     return found
 

@@ -46,7 +46,7 @@ def _fields(data: Any, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         elif wire == 2:
             size, at = _varint(data, at)
             if size > end - at:
-                raise ValueError("a field ends behind its message")
+                raise ValueError("a field ends after its message")
             yield key >> 3, at, at + size
             at += size
         elif wire in FIXED_BYTES:

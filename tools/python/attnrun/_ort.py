@@ -204,7 +204,7 @@ class InferenceSession:
         self._model_path = "" if in_memory else os.fspath(path_or_bytes)
         self._model_bytes = path_or_bytes if in_memory else b""
         if self._sess_options.optimized_model_filepath:
-            warnings.warn("optimized_model_filepath is without effect: attnrun writes no such "
+            warnings.warn("optimized_model_filepath has no effect: attnrun writes no such "
                           "file (attnrun.Model.pack() writes one of its own form)",
                           RuntimeWarning, stacklevel=2)
         self._model = self._open(path_or_bytes)

@@ -21,7 +21,7 @@ def _dtype_of(element_type: Any) -> Any:
 
 def _only_cpu(device_type: str) -> None:
     if device_type.lower() != "cpu":
-        raise ValueError(f"only memory of the CPU is known, not '{device_type}'")
+        raise ValueError(f"only CPU memory is supported, not '{device_type}'")
 
 
 def _array_at(pointer: int, element_type: Any, shape: Sequence[int]) -> Array:

@@ -77,7 +77,7 @@ def _strings(value: Any) -> tuple[list[bytes], tuple[int, ...]]:
         raise TypeError(f"strings are expected, not {array.dtype}")
     items = array.reshape(-1).tolist()
     if not all(isinstance(item, (str, bytes)) for item in items):
-        raise TypeError("an array of strings holds something else")
+        raise TypeError("an array of strings holds other objects")
     return ([item if isinstance(item, bytes) else item.encode() for item in items],
             array.shape)
 

@@ -53,8 +53,8 @@ static int view_managed(const dl_tensor *dl, attnrun_tensor *tensor)
     if (dl->device.type != DL_CPU || dtype == 0 || dl->dtype.lanes != 1 || dl->ndim < 0 ||
         dl->ndim > ATTNRUN_MAX_RANK) {
         PyErr_Format(PyExc_TypeError,
-                     "a DLPack tensor of device %d, type %d with %d bits and rank %d "
-                     "cannot be taken; on a CPU, of at most 8 dims, it can",
+                     "a DLPack tensor of device %d, type %d with %d bits and rank %d is "
+                     "not supported; expected a CPU tensor of at most 8 dims",
                      (int)dl->device.type, (int)dl->dtype.code, (int)dl->dtype.bits,
                      (int)dl->ndim);
         return -1;

@@ -51,7 +51,7 @@ static PyObject *context_create(PyTypeObject *type, PyObject *args, PyObject *ke
     (void)type;
     PyObject *model;
     if (keywords != NULL && PyDict_Size(keywords) > 0)
-        return PyErr_Format(PyExc_TypeError, "Context takes a model and nothing else");
+        return PyErr_Format(PyExc_TypeError, "Context takes one argument, a model");
     return PyArg_ParseTuple(args, "O!", model_type, &model)
                ? context_new((model_object *)model)
                : NULL;
@@ -328,11 +328,10 @@ static void refuse_shape(PyObject *name)
 {
     PyObject *text = binding_utf8(Py_NewRef(name));
     if (text != NULL)
-        binding_refuse(
-            ATTNRUN_E_INPUT, PyBytes_AsString(text),
-            "the shape of input '%.200s' is not given, or not as a tuple of at "
-            "most 8 numbers",
-            PyBytes_AsString(text));
+        binding_refuse(ATTNRUN_E_INPUT, PyBytes_AsString(text),
+                       "the shape of input '%.200s' is missing, or is not a tuple of at "
+                       "most 8 numbers",
+                       PyBytes_AsString(text));
     Py_XDECREF(text);
 }
 

@@ -80,7 +80,8 @@ static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
     view->obj = NULL;
     if (format == NULL || (flags & PyBUF_WRITABLE) ||
         (!is_dense && (flags & PyBUF_STRIDES) != PyBUF_STRIDES)) {
-        PyErr_Format(PyExc_BufferError, "a read-only view with strides of %s only",
+        PyErr_Format(PyExc_BufferError,
+                     "only a read-only view with strides of %s is available",
                      attnrun_dtype_name(t->dtype));
         return -1;
     }

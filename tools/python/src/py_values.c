@@ -224,7 +224,7 @@ static int bind_native(PyObject *native, int32_t kind, int32_t dtype,
     if (n == 2)
         return bind_map(native, dtype, bound);
     if (n != 3) {
-        PyErr_SetString(PyExc_TypeError, "to_native() gave something unknown");
+        PyErr_SetString(PyExc_TypeError, "to_native() returned an unknown object");
         return -1;
     }
     if (PyObject_GetBuffer(first, &bound->buffer, PyBUF_SIMPLE) != 0)

@@ -57,10 +57,10 @@ def layers_of(stack):
             found.append([layer, None])
             active = False
         elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
-            need(found and not active and found[-1][1] is None, "a norm is in another place")
+            need(found and not active and found[-1][1] is None, "a norm is in an unexpected place")
             found[-1][1] = layer
         elif isinstance(layer, nn.ReLU):
-            need(not active, "a ReLU is in another place")
+            need(not active, "a ReLU is in an unexpected place")
             active = True
         else:
             need(not found and type(layer).__name__ == "Flatten",

@@ -125,6 +125,6 @@ class SqueezeParts(Adapter):
     def forward(self, *args, **kwargs):
         given = [*args, *kwargs.values()]
         need(len(given) == 1 and isinstance(given[0], torch.Tensor) and given[0].dim() == 4,
-             "it takes something else than one map")
+             "it does not take exactly one map")
         return self._call(given[0], [self.tensor(name) if name in self.found else None
                                      for name in ("w1", "b1", "w2", "b2")], self.forms[0])
