@@ -105,9 +105,9 @@ class Bench(unittest.TestCase):
     def test_a_base_of_other_work_says_so(self):
         base = self.dir / "base.json"
         base.write_text(self.ok("bench", self.matmul, "-n", 1, "-t", 1, "--json"), "utf-8")
-        for words, options in (("", ("-t", 1)), (" other threads", ("-t", 2)),
-                               (" other contexts", ("-t", 1, "--concurrency", 2)),
-                               (" other inputs, threads", ("-t", 2, "--set", "M=7"))):
+        for words, options in (("", ("-t", 1)), (" different threads", ("-t", 2)),
+                               (" different contexts", ("-t", 1, "--concurrency", 2)),
+                               (" different inputs, threads", ("-t", 2, "--set", "M=7"))):
             shown = self.ok("bench", self.matmul, "-n", 1, "--against", base, *options)
             self.assertEqual(re.findall(r"(?m)^note +\S+base\.json was measured with(.*)$", re.sub(
                 r"\n {13}(?=\S)", " ", shown)), [words] if words else [], shown)

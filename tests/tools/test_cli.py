@@ -463,7 +463,7 @@ class Cli(unittest.TestCase):
             (["-i", "x=[[1,2,3],[4,5]]"], "lists of different length"),
             (["-i", "x=[[1,2,3],[4,5,six]]"], "no number"),
             (["-i", "x=[[1,2,3],4]"], "different depth"),
-            (["-i", 'x=["a"]'], "a string where a number"),
+            (["-i", 'x=["a"]'], "a string, expected a number"),
             (["-i", self.dir / "other.npz"], "no input 'z'"),
             (["-i", f"x={self.dir}/other.npz"], "has no array 'x'"),
         ]

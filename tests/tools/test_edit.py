@@ -197,7 +197,7 @@ class Edit(unittest.TestCase):
         onnx.save(helper.make_model(graph, functions=[body], ir_version=9, opset_imports=[
             helper.make_opsetid("", 18), helper.make_opsetid("mine", 1)]), path)
         said = self.attnrun("optimize", path, "-o", "out.onnx", code=4).stderr
-        self.assertIn("the node is of opset 11 and the model of opset 18, in which", said)
+        self.assertIn("the node is of opset 11 and the model of opset 18, which", said)
 
     def test_what_a_file_says_of_itself_stays(self):
         path = convolution(self.dir / "m.onnx")

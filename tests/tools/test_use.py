@@ -351,7 +351,7 @@ class Use(unittest.TestCase):
             for given in (f"a={name}", name) if name == "x.npz" else (f"a={name}",):
                 self.assertIn(words, self.refused(3, "run", self.matmul, "-i", given))
         (self.dir / "weights.pt").write_bytes(arrays)
-        self.assertIn("hint: a file is told by the end of its name",
+        self.assertIn("hint: the suffix gives the kind of a file",
                       self.refused(2, "run", self.matmul, "-i", "a=weights.pt"))
 
     # ---- errors ----
