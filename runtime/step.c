@@ -187,7 +187,7 @@ attn_status attn_step_check_memory(const struct attn_step *step)
     if (attn_error_is_of(ATTNRUN_E_MEMORY, step->errors))
         return ATTNRUN_E_MEMORY;
     return attn_fail_node(ATTNRUN_E_MEMORY, &step->node->pub,
-                          "there is not enough memory for its shapes");
+                          "there is no memory for its shapes");
 }
 
 attn_status attn_step_infer(struct attn_step *step)
