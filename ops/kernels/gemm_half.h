@@ -1,7 +1,9 @@
 /* gemm_half.h - register tiles of a product whose panel of B has elements of f16 or bf16.
  *
- * In: gemm_tiles.h, and a struct tile with `half`, the panel [k][NR] of 16-bit elements.
- * Out: half_tiles[], the tile for each number of rows of A from 1 to MR.
+ * In: gemm_tiles.h, and a struct tile with `half`, the panel [k][NR] of 16-bit elements, or for
+ * narrow_row() [k][VF].
+ * Out: half_tiles[], the tile for each number of rows of A from 1 to MR; narrow_row(), that of one
+ * row and a panel of one vector. More rows pay for converting such a panel in scratch.
  *
  * The elements become floats in registers, by one conversion a vector. If more rows of A follow,
  * the first tile also stores the panel as floats to `floats`, and the following tiles read these,
@@ -14,23 +16,27 @@
 enum { HALF_AHEAD = 32 }; /* rows of the panel */
 
 static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
-                                        const int mr, const bool f16)
+                                        const int mr, const int nv, const bool f16)
 {
     const float *a = t->a;
     const uint16_t *b = t->half;
     const ptrdiff_t a_row = t->a_col != 0 ? 1 : t->a_row;
     const ptrdiff_t a_col = t->a_col != 0 ? t->a_col : 1;
     float *floats = t->floats;
-    for (size_t k = 0; k < t->k; k++, a += a_col, b += NR) {
-        __builtin_prefetch(b + NR * HALF_AHEAD, 0, 3);
-        const v_f32 column[2] = { v_load_half(b, f16), v_load_half(b + VF, f16) };
+    for (size_t k = 0; k < t->k; k++, a += a_col, b += nv * VF) {
+        v_f32 column[2];
+        __builtin_prefetch(b + nv * VF * HALF_AHEAD, 0, 3);
+        UNROLL
+        for (int v = 0; v < nv; v++)
+            column[v] = v_load_half(b + v * VF, f16);
         UNROLL
         for (int i = 0; i < mr; i++) {
             const v_f32 x = v_set(a[i * a_row]);
-            acc[i][0] = v_add_product(acc[i][0], x, column[0]);
-            acc[i][1] = v_add_product(acc[i][1], x, column[1]);
+            UNROLL
+            for (int v = 0; v < nv; v++)
+                acc[i][v] = v_add_product(acc[i][v], x, column[v]);
         }
-        if (floats != NULL) {
+        if (nv == 2 && floats != NULL) {
             v_store(floats, column[0]);
             v_store(floats + VF, column[1]);
             floats += NR;
@@ -38,19 +44,19 @@ static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
     }
 }
 
-static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr)
+static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr, const int nv)
 {
     v_f32 acc[MR][2] = { { { 0 } } };
     if (t->half_type == ATTN_B_F16)
-        half_products(t, acc, mr, true);
+        half_products(t, acc, mr, nv, true);
     else
-        half_products(t, acc, mr, false);
-    tile_end(t, acc, mr, 2);
+        half_products(t, acc, mr, nv, false);
+    tile_end(t, acc, mr, nv);
 }
 
 /* clang-format off */
 #define HALF_TILE(mr, nv)                                                                \
-    static void half_tile_##mr(const struct tile *t) { half_sum(t, mr); }
+    static void half_tile_##mr(const struct tile *t) { half_sum(t, mr, nv); }
 ATTN_EACH_ROW(ATTN_F32_ROWS, HALF_TILE, 2)
 #define HALF(mr, nv) half_tile_##mr,
 static void (*const half_tiles[MR])(const struct tile *t) = {
@@ -59,5 +65,7 @@ static void (*const half_tiles[MR])(const struct tile *t) = {
 #undef HALF
 #undef HALF_TILE
 /* clang-format on */
+
+static void narrow_row(const struct tile *t) { half_sum(t, 1, 1); }
 
 #endif
