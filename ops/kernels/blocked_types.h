@@ -41,12 +41,14 @@ struct attn_blocked_conv {
     const int32_t *pixels;
     const struct attn_blocked_tap *taps;
     float *y;
-    int64_t n_taps, rows;        /* rows: of weights, the sum of all inputs */
-    int64_t n_pixels, columns;   /* columns: a multiple of 16 */
-    int64_t y_block;             /* from a block of 16 channels to the next */
-    float min, max;              /* of y; NaN stays */
-    int32_t w_type;              /* ATTN_B_F32 …; words of bf16 count as floats */
-    const void *next;            /* the panel that the following call reads, or NULL */
+    int64_t n_taps, rows;      /* rows: of weights, the sum of all inputs */
+    int64_t n_pixels, columns; /* columns: a multiple of 16 */
+    int64_t y_block;           /* from a block of 16 channels to the next */
+    float min, max;            /* of y; NaN stays */
+    int32_t w_type;            /* ATTN_B_F32 …; words of bf16 count as floats */
+    float *floats;    /* of weights of 16 bits: room for those of a panel as floats, which
+                                    the first tile of pixels stores for the others; or NULL */
+    const void *next; /* the panel that the following call reads, or NULL */
     struct attn_pixel_grid grid; /* of words */
     bool z_bf16,
         y_bf16; /* of words: z, y have elements of bf16, and y_block counts these */

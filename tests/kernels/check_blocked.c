@@ -19,6 +19,13 @@ static void set_limits(struct check *c, float *min, float *max)
 
 /* ---- convolution ---- */
 
+/* Room for the floats of a panel of weights. */
+static float *make_floats(struct check *c, int64_t rows)
+{
+    const int64_t panel = attn_blocked_panel(c->k->vec_bytes);
+    return check_memory(c, (size_t)(rows * panel) * sizeof(float));
+}
+
 /* Weights of any type, and perhaps factors of columns. */
 static void make_weights(struct check *c, struct conv_case *t)
 {
@@ -29,6 +36,7 @@ static void make_weights(struct check *c, struct conv_case *t)
                  ? (const void *)weights
                  : (const void *)check_stored(c, weights, n, t->d.w_type);
     t->weights = weights;
+    t->d.floats = check_below(c, 2) ? make_floats(c, t->d.rows) : NULL;
     t->d.scale = check_below(c, 2) ? check_normal_f32(c, (size_t)t->d.columns) : NULL;
 }
 
@@ -100,6 +108,7 @@ static void bench_conv(struct check *c, int64_t channels, int32_t type, const ch
                  ? (const void *)w
                  : (const void *)check_stored(c, w, (size_t)(channels * COLUMNS), type),
         .w_type = type,
+        .floats = make_floats(c, channels),
         .bias = check_normal_f32(c, COLUMNS),
         .pixels = pixels,
         .taps = taps,
