@@ -51,6 +51,12 @@ static int64_t unit(const struct blocked_plan *p)
     return p->words ? ATTN_BLOCK / 2 : ATTN_BLOCK;
 }
 
+/* Columns of the largest panel. */
+static int64_t panel_columns(const struct blocked_plan *p)
+{
+    return min64(p->columns, 2 * ATTN_BLOCK);
+}
+
 /* Scratch in floats: the inputs; the sums of a panel, whose place holds the floats of one block of
  * inputs at a time while these become words. */
 static int64_t inputs_size(const struct blocked_plan *p)
@@ -59,16 +65,16 @@ static int64_t inputs_size(const struct blocked_plan *p)
 }
 static int64_t sums_size(const struct blocked_plan *p)
 {
-    return PLACES * p->block_w * 2 * ATTN_BLOCK;
+    return PLACES * p->block_w * panel_columns(p);
 }
 /* And places of weights of a panel, where these are stored in 16 bits. */
 static int64_t weights_size(const struct blocked_plan *p)
 {
     const int64_t channels = min64(p->weight_rows, HALF_CHANNELS);
-    return p->w_type == ATTN_B_F32 ? 0 : PLACES * (channels * 2 * ATTN_BLOCK + APART);
+    return p->w_type == ATTN_B_F32 ? 0 : PLACES * (channels * panel_columns(p) + APART);
 }
 
-/* The least number of tasks that the tiles of a map are cut into, where `parts` other cuts are made.
+/* The smallest number of tasks into which the tiles of a map are cut, beside `parts` other cuts.
  * Weights of 16 bits are transformed in each task, which few tiles do not pay for. */
 static int64_t min_blocks(const struct blocked_plan *p, int64_t tiles, int64_t parts)
 {
