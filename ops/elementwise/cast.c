@@ -159,6 +159,8 @@ static attn_status cast_numbers(const attnrun_step *step, int64_t begin, int64_t
         const void *from = &run;
         if (wide == x->dtype && y->data != x->data)
             from = (const char *)x->data + k * size;
+        else if (x->dtype == ATTNRUN_F16)
+            step->kernels->f16_to_f32(run.f32, (const uint16_t *)x->data + k, (size_t)n);
         else
             attn_convert_load(&run, x->dtype, x->data, k, n);
         attn_convert_store(y->dtype, y->data, k, n, wide, from, &rule);

@@ -110,8 +110,15 @@ struct blocked_plan {
     int32_t
         w_type; /* of the packed weights: ATTN_B_F32 …; words of bf16 count as floats */
     int64_t sums_at; /* in scratch: of bytes sums of inputs, else results to be rounded */
+    int64_t
+        floats_at;   /* the floats of a panel of weights of 16 bits; 0: there are none */
     int64_t kept_at; /* and which strip of the input scratch shows; 0: there is none */
 };
+/* Bytes of the floats of a panel of weights with so many rows. */
+static inline int64_t blocked_panel_bytes(int64_t weight_rows)
+{
+    return weight_rows * 2 * ATTN_BLOCK * (int64_t)sizeof(float);
+}
 /* The parts of what attn_blocked_pack() has packed: bias and scale (or NULL) by columns, and the
  * weights. */
 struct blocked_operands {

@@ -5,8 +5,8 @@
  * X     [N, ceil(C / 16), H, W, 16], or with plain = 1 [N, C, H, W], which may be f16 or bf16:
  *       the copy of what a task sees has its floats
  * W     [M, C / group, height, width], B [M]: constants; with transposed = 1 W is [C, M, 1, 1].
- *       W may be f16 or bf16, and is packed as that: kernels make floats of a row in registers
- *       or, of Winograd's tiles and where each channel is by itself, of a panel in scratch
+ *       W may be f16 or bf16, and is packed as that: floats of a panel are made in scratch, by
+ *       the first tile that reads it, or, of Winograd's tiles, by a transform
  * S     [16 ceil(M / 16)], a constant
  * Y, Z  [N, ceil(M / 16), H', W', 16], see blocked.h; the sizes are in sliding_window.c
  *

@@ -20,7 +20,9 @@ enum {
     FEW_PIXELS = 56,      /* for which the weights of a panel are read once */
     MAX_PIXELS = 784,     /* the offsets of which are in L1 */
     NEAR_PIXELS = 140,    /* whose results stay in L1 until more is done to them */
-    TILE_ROWS = 16        /* pixels, and words of inputs, of a tile */
+    MAX_FLOAT_ROWS =
+        4608,      /* of a panel of weights of 16 bits whose floats are kept, 576 KiB */
+    TILE_ROWS = 16 /* pixels, and words of inputs, of a tile */
 };
 
 static bool padded(const struct window *w)
@@ -223,6 +225,12 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
     p->scratch_bytes = p->sums_at;
     if (s->y_bf16 || spreads(s))
         p->scratch_bytes += min64(pixels, NEAR_PIXELS) * 2 * ATTN_BLOCK * 4;
+    p->floats_at = 0;
+    if (p->w_type != ATTN_B_F32 && pixels > MIN_PIXELS &&
+        p->weight_rows <= MAX_FLOAT_ROWS) {
+        p->floats_at = round_up(p->scratch_bytes, 64);
+        p->scratch_bytes = p->floats_at + blocked_panel_bytes(p->weight_rows);
+    }
     p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + pixels * 4;
     p->task_cost = window_cost(
         task_ns(p, (double)p->block_h * (double)p->block_w, p->block_columns) + 200.0);
@@ -456,6 +464,8 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
             .x = x,
             .w = blocked_weights_at(p, o->w, column * p->weight_rows),
             .w_type = p->w_type,
+            .floats =
+                p->floats_at > 0 ? op_slot_floats(work->scratch, p->floats_at) : NULL,
             .bias = o->bias + column,
             .scale = o->scale != NULL ? o->scale + column : NULL,
             .z = o->z != NULL ? element_of(o->z, s->z_bf16, at) : NULL,

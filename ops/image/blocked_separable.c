@@ -61,7 +61,8 @@ struct separable_plan {
     int64_t own_at, kept_at;      /* in scratch: bytes */
     int64_t pixels;               /* of the table of places in shared memory */
     int32_t dtype;                /* of the weights */
-    int64_t w_at;                 /* in scratch: W as floats, where it is of 16 bits */
+    int64_t w_at;                 /* in scratch: W as floats, where it is of 16 bits, */
+    int64_t floats_at;            /* and those of a panel of E or P */
 };
 
 /* Dims of the weights in input `in`, and what follows them: bias, factors of their sums. */
@@ -196,7 +197,9 @@ static attn_status make_plan(attnrun_step *step, const struct separable_args *ar
     if (attn_stored_narrow(p->dtype) &&
         (!ck_mul(blocked_count(p->own) * p->w.kernel[1] * p->w.kernel[2],
                  ATTN_BLOCK * (int64_t)sizeof(float), &of_weights) ||
-         !ck_add(bytes, of_weights, &bytes)))
+         !ck_add(bytes, of_weights, &bytes) ||
+         !op_slot(&p->floats_at, &bytes, max64(p->channels, p->own),
+                  blocked_panel_bytes(1))))
         return op_fail_scratch(step);
     p->kept_at = bytes;
     p->pixels = max64(p->expands ? of_mid : 0, p->projects ? of_own : 0);
@@ -309,6 +312,7 @@ struct separable {
     const struct attn_blocked_tap *expand_taps, *project_taps;
     const int32_t *pixels;
     float *mid, *sums;    /* in scratch */
+    float *floats;        /* too, with weights of 16 bits, or NULL */
     const float *weights; /* W as floats */
 };
 
@@ -354,6 +358,8 @@ static void set_up(struct separable *s, const attnrun_step *step,
     s->pixels = (const int32_t *)(const void *)(s->project_taps + blocked_count(p->own));
     s->mid = work->scratch;
     s->sums = op_slot_floats(work->scratch, p->own_at);
+    s->floats =
+        attn_stored_narrow(p->dtype) ? op_slot_floats(work->scratch, p->floats_at) : NULL;
     if (p->expands)
         s->expand = operands_of(step, E, p->own, p->channels, &packed);
     s->own = operands_of(step, W, p->own, p->w.kernel[1] * p->w.kernel[2], &packed);
@@ -392,6 +398,7 @@ static attn_status expand(const struct separable *s, const float *x, int64_t fir
         .x = x + from * line,
         .w = s->expand.w,
         .w_type = attn_stored_as(p->dtype),
+        .floats = s->floats,
         .bias = s->expand.bias,
         .scale = s->expand.scale,
         .pixels = s->pixels,
@@ -463,6 +470,7 @@ static attn_status project(const struct separable *s, float *y, const float *z,
         .x = s->sums,
         .w = s->project.w,
         .w_type = attn_stored_as(p->dtype),
+        .floats = s->floats,
         .bias = s->project.bias,
         .scale = s->project.scale,
         .z = z != NULL ? z + at : NULL,

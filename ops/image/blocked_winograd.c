@@ -16,7 +16,8 @@
  * time, for blocked_conv_bf16.
  *
  * Weights of f16 and bf16 take 18 bytes for 3 x 3 taps; the 16 floats of their places would take
- * 64. A task computes the floats of four places of a panel at a time, in scratch memory.
+ * 64. A task computes the places of up to 128 channels of a panel at a time, in scratch memory, and
+ * adds their products to the sums so far.
  * Cost: 32 C M / G FLOPs a tile, and the transforms; 18 or 64 bytes of weights for each C and M. */
 #include <math.h>
 
@@ -24,8 +25,11 @@
 
 enum {
     PLACES = ATTN_WINOGRAD_PLACES,
-    SIDE = 4, /* places of a row of them */
     TAPS = 9,
+    HALF_CHANNELS = 128, /* whose weights of 16 bits become places at a time */
+    HALF_TILES = 32,     /* of a task with such weights, where the map has so many */
+    APART = 16, /* floats between two places: 2^n bytes apart, their lines would share
+                            a few sets of a cache */
     TILE = 2,
     SCRATCH_FLOATS = 7 << 14,            /* of transformed inputs */
     MIN_TILES = 48,                      /* the weights are read once for so many, */
@@ -47,6 +51,12 @@ static int64_t unit(const struct blocked_plan *p)
     return p->words ? ATTN_BLOCK / 2 : ATTN_BLOCK;
 }
 
+/* Columns of the largest panel. */
+static int64_t panel_columns(const struct blocked_plan *p)
+{
+    return min64(p->columns, 2 * ATTN_BLOCK);
+}
+
 /* Scratch in floats: the inputs; the sums of a panel, whose place holds the floats of one block of
  * inputs at a time while these become words. */
 static int64_t inputs_size(const struct blocked_plan *p)
@@ -55,12 +65,21 @@ static int64_t inputs_size(const struct blocked_plan *p)
 }
 static int64_t sums_size(const struct blocked_plan *p)
 {
-    return PLACES * p->block_w * 2 * ATTN_BLOCK;
+    return PLACES * p->block_w * panel_columns(p);
 }
-/* And a row of places of the weights of a panel, where these are stored in 16 bits. */
+/* And places of weights of a panel, where these are stored in 16 bits. */
 static int64_t weights_size(const struct blocked_plan *p)
 {
-    return p->w_type == ATTN_B_F32 ? 0 : SIDE * p->weight_rows * 2 * ATTN_BLOCK;
+    const int64_t channels = min64(p->weight_rows, HALF_CHANNELS);
+    return p->w_type == ATTN_B_F32 ? 0 : PLACES * (channels * panel_columns(p) + APART);
+}
+
+/* The smallest number of tasks into which the tiles of a map are cut, beside `parts` other cuts.
+ * Weights of 16 bits are transformed in each task, which few tiles do not pay for. */
+static int64_t min_blocks(const struct blocked_plan *p, int64_t tiles, int64_t parts)
+{
+    const int64_t blocks = ceil_div(MIN_TASKS, max64(parts, 1));
+    return p->w_type == ATTN_B_F32 ? blocks : min64(blocks, max64(tiles / HALF_TILES, 1));
 }
 
 /* block_w: tiles of a task, of w_blocks tasks an image and group; block_h: rows of tiles. */
@@ -83,8 +102,8 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
     const int64_t max = min64(max64(SCRATCH_FLOATS / (PLACES * channels), MIN_TILES),
                               max64(MAX_SCRATCH / of_tile, 1));
     const int64_t parts = maps * ceil_div(p->columns, 2 * ATTN_BLOCK);
-    p->w_blocks = max64(ceil_div(tiles, min64(max, MAX_TILES)),
-                        ceil_div(MIN_TASKS, max64(parts, 1)));
+    p->w_blocks =
+        max64(ceil_div(tiles, min64(max, MAX_TILES)), min_blocks(p, tiles, parts));
     p->block_w = ceil_div(tiles, p->w_blocks);
     p->w_blocks = ceil_div(tiles, p->block_w);
     int64_t n = ceil_div(TASKS, max64(p->w_blocks * maps, 1));
@@ -190,38 +209,43 @@ static void winograd_multiply(const attnrun_step *step, const struct blocked_pla
     }
 }
 
-/* The same of weights of 16 bits, a row of places after the other. The first products prefetch
- * the next panel, each as many bytes as a panel of floats of one place has. */
+/* The same of weights of 16 bits, some channels after the others. The first products prefetch the
+ * next panel, each as many bytes as its own weights have. */
 static void multiply_half(const attnrun_step *step, const struct blocked_plan *p,
-                          struct attn_blocked_conv c, const float *scale, float *sums)
+                          struct attn_blocked_conv c, float *sums)
 {
     const int64_t inputs = p->block_w * unit(p), plane = c.columns * p->block_w;
-    const int64_t place = c.columns * p->weight_rows;
+    const int64_t panel = TAPS * p->weight_rows * c.columns * (int64_t)sizeof(uint16_t);
+    const float *const x = c.x;
     const char *const next = c.next;
-    struct attn_winograd_weights w = { .w = c.w,
-                                       .scale = scale,
-                                       .y = sums + sums_size(p),
-                                       .place = place,
-                                       .channels = p->weight_rows,
-                                       .width = c.columns,
-                                       .w_type = p->w_type };
-    for (int64_t i = 0; i < PLACES; i++, c.x += inputs, c.y += plane) {
-        const int64_t at = i * place * (int64_t)sizeof(float);
-        const int64_t panel = TAPS * place * (int64_t)sizeof(uint16_t);
-        if (i % SIDE == 0) {
-            w.row = (int32_t)(i / SIDE);
-            step->kernels->winograd_weights_f32(&w);
+    struct attn_winograd_weights w = {
+        .w = c.w, .y = sums + sums_size(p), .width = c.columns, .w_type = p->w_type
+    };
+    int64_t fetched = 0;
+    c.w_type = ATTN_B_F32;
+    for (int64_t first = 0; first < p->weight_rows; first += c.rows) {
+        c.rows = w.channels = min64(p->weight_rows - first, HALF_CHANNELS);
+        c.n_taps = ceil_div(c.rows, ATTN_BLOCK);
+        w.place = c.rows * c.columns + APART;
+        step->kernels->winograd_weights_f32(&w);
+        for (int64_t i = 0; i < PLACES; i++) {
+            c.x = x + i * inputs;
+            c.w = w.y + i * w.place;
+            c.y = sums + i * plane;
+            c.z = first > 0 ? c.y : NULL;
+            c.next = next != NULL && fetched < panel ? next + fetched : NULL;
+            fetched += c.rows * c.columns * (int64_t)sizeof(float);
+            step->kernels->blocked_conv_f32(&c);
         }
-        c.w = w.y + i % SIDE * place;
-        c.next = next != NULL && at < panel ? next + at : NULL;
-        step->kernels->blocked_conv_f32(&c);
+        w.w += TAPS * c.rows * c.columns;
+        c.taps += c.n_taps;
     }
 }
 
 /* The products of a panel, and what becomes of their sums. */
 static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
                       const struct blocked_operands *o, struct attn_blocked_conv c,
-                      struct attn_winograd t, const float *scale, float *sums)
+                      struct attn_winograd t, float *sums)
 {
     static const float zeros[2 * ATTN_BLOCK];
     const int64_t map = t.out[0] * t.out[1] * ATTN_BLOCK;
@@ -231,13 +255,15 @@ static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
     if (p->w_type == ATTN_B_F32)
         winograd_multiply(step, p, c, sums);
     else
-        multiply_half(step, p, c, scale, sums);
+        multiply_half(step, p, c, sums);
     for (int64_t b = 0; b < c.columns / ATTN_BLOCK; b++) {
         t.places = sums + b * c.y_block;
         step->kernels->winograd_output_f32(&t);
         if (!o->clipped)
             activate(step, o, &t);
         t.bias += ATTN_BLOCK;
+        if (t.scale != NULL)
+            t.scale += ATTN_BLOCK;
         t.y += map;
         if (t.z != NULL)
             t.z += map;
@@ -268,8 +294,8 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
         t->bias = o->bias + group + column;
         t->y = o->y + at;
         t->z = o->z != NULL ? o->z + at : NULL;
-        run_panel(step, p, o, c, *t, o->scale != NULL ? o->scale + group + column : NULL,
-                  sums);
+        t->scale = o->scale != NULL ? o->scale + group + column : NULL;
+        run_panel(step, p, o, c, *t, sums);
         if (attn_poll() != ATTNRUN_OK)
             return ATTNRUN_E_CANCELLED;
     }

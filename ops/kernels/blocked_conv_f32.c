@@ -9,10 +9,12 @@
  * float for each pixel. Nothing is packed at run: the offsets of the pixels cover strides,
  * dilations and the ends of lines at no cost. blocked_panels.h walks the tiles.
  *
- * Weights of f16 and bf16 become floats in registers, once for each tile. A tile has up to 28
- * multiplications of vectors for two of these conversions.
+ * Weights of f16 and bf16 become floats in registers. The first tile of pixels of a panel stores
+ * them to d->floats, where the other tiles read them: a conversion takes about as long as one of
+ * the 28 multiplications of a row.
  *
  * Tiles: 14 x 2 vectors (AVX-512: 117 of 118 GFLOP/s in cache), 12 x 2 (NEON), 6 x 2 (others). */
+#define PANELS_FLOATS
 #include "blocked_place.h"
 #include "isa.h"
 
@@ -86,6 +88,7 @@ static ALWAYS_INLINE void sum_tile(const struct attn_blocked_conv *d, v_f32 (*ac
     const int32_t *pixels = d->pixels + at->pixel;
     const uint16_t *w = at->w;
     const int64_t w_row = at->w_row;
+    float *floats = at->floats;
     const char *next = at->next;
     for (int64_t t = 0; t < d->n_taps; t++) {
         const float *x[PIXELS];
@@ -98,6 +101,10 @@ static ALWAYS_INLINE void sum_tile(const struct attn_blocked_conv *d, v_f32 (*ac
             UNROLL
             for (int v = 0; v < nv; v++)
                 weight[v] = load_weights(w + halves(type) * v * VF, type);
+            UNROLL
+            for (int v = 0; type != ATTN_B_F32 && v < nv; v++)
+                v_store(floats + v * VF, weight[v]);
+            floats += at->floats_row;
             __builtin_prefetch(next, 0, 2); /* into L2: L1 is full of this panel */
             next += at->next_step;
             UNROLL
@@ -119,7 +126,7 @@ static ALWAYS_INLINE void run_tile(const struct attn_blocked_conv *d,
 {
     v_f32 acc[PIXELS][2];
     begin_tile(d, acc, at, n, nv);
-    if (d->w_type == ATTN_B_F32)
+    if (at->floats == NULL)
         sum_tile(d, acc, at, n, nv, ATTN_B_F32);
     else if (d->w_type == ATTN_B_F16)
         sum_tile(d, acc, at, n, nv, ATTN_B_F16);
@@ -132,6 +139,24 @@ static inline void panel_done(const struct attn_blocked_conv *d, const struct pl
                               int64_t n, int64_t width)
 {
     (void)d, (void)at, (void)n, (void)width;
+}
+
+/* Where the weights of a tile are from column c of a panel on: elements of 16 bits, which become
+ * floats there or in `row`, if no other tile reads them; or those floats. */
+static inline void find_weights(const struct attn_blocked_conv *d, struct place *at,
+                                int64_t c, int64_t width, float *row)
+{
+    const bool kept = d->floats != NULL && d->n_pixels > PIXELS;
+    at->floats = NULL;
+    if (d->w_type == ATTN_B_F32)
+        return;
+    if (kept && at->pixel > 0) {
+        at->w = d->floats + c;
+        at->w_row = halves(ATTN_B_F32) * width;
+        return;
+    }
+    at->floats = kept ? d->floats + c : row;
+    at->floats_row = kept ? width : 0;
 }
 
 #define PANELS_CONV   struct attn_blocked_conv

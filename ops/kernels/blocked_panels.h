@@ -14,6 +14,9 @@
  *                                place; n and nv are constants
  *   run_beside(d, at, n, nv)     the same for pixels that are PANELS_BESIDE elements apart; only
  *                                where PANELS_BESIDE is defined
+ *   find_weights(d, at, c, width, row)  sets where the weights of the tile at column c of a panel
+ *                                are; row has room for a row of floats; only where PANELS_FLOATS is
+ *                                defined
  *   panel_done(d, at, n, width)  called after all columns of a panel, for the n pixels from
  *                                at->pixel on
  * Out: run_all(d). */
@@ -69,6 +72,9 @@ static void run_panel(const PANELS_CONV *d, struct place at, int64_t width,
     const int64_t n_tiles = (d->n_pixels + PANELS_PIXELS - 1) / PANELS_PIXELS;
     const PANELS_WEIGHT *const w = at.w;
     const int64_t column = at.column, row = at.w_row * (int64_t)sizeof *w;
+#ifdef PANELS_FLOATS
+    _Alignas(VEC_BYTES) float floats[2 * VF];
+#endif
     for (int64_t t = 0; t < n_tiles; t++) {
         const int64_t end = d->n_pixels * (t + 1) / n_tiles;
         if (attn_poll_work(width * (end - at.pixel) * d->rows / 5) != ATTNRUN_OK)
@@ -82,6 +88,9 @@ static void run_panel(const PANELS_CONV *d, struct place at, int64_t width,
             const int nv = width - c > VF ? 2 : 1;
             at.column = column + c;
             at.w = w + PANELS_STEP * c;
+#ifdef PANELS_FLOATS
+            find_weights(d, &at, c, width, floats);
+#endif
 #ifdef PANELS_BESIDE
             if (beside && nv == 2) {
                 tiles_beside[PANELS_PIXELS - (end - at.pixel)](d, &at);

@@ -41,12 +41,14 @@ struct attn_blocked_conv {
     const int32_t *pixels;
     const struct attn_blocked_tap *taps;
     float *y;
-    int64_t n_taps, rows;        /* rows: of weights, the sum of all inputs */
-    int64_t n_pixels, columns;   /* columns: a multiple of 16 */
-    int64_t y_block;             /* from a block of 16 channels to the next */
-    float min, max;              /* of y; NaN stays */
-    int32_t w_type;              /* ATTN_B_F32 …; words of bf16 count as floats */
-    const void *next;            /* the panel that the following call reads, or NULL */
+    int64_t n_taps, rows;      /* rows: of weights, the sum of all inputs */
+    int64_t n_pixels, columns; /* columns: a multiple of 16 */
+    int64_t y_block;           /* from a block of 16 channels to the next */
+    float min, max;            /* of y; NaN stays */
+    int32_t w_type;            /* ATTN_B_F32 …; words of bf16 count as floats */
+    float *floats;    /* of weights of 16 bits: room for those of a panel as floats, which
+                                    the first tile of pixels stores for the others; or NULL */
+    const void *next; /* the panel that the following call reads, or NULL */
     struct attn_pixel_grid grid; /* of words */
     bool z_bf16,
         y_bf16; /* of words: z, y have elements of bf16, and y_block counts these */
@@ -87,10 +89,11 @@ struct attn_blocked_norm {
  * sums. Tiles first … first + n - 1 of an image, counted along its rows of `tile_columns`, of
  * one block of channels. `places`: tile t has place i of its 16 at places[i * plane +
  * (t - first) * 16]. The input transform reads x and writes places, the other one is the way
- * back: y = clip(bias + sums + z). */
+ * back: y = clip(bias + scale * sums + z). */
 enum { ATTN_WINOGRAD_PLACES = 16 };
 struct attn_winograd {
     const float *x, *bias, *z; /* z may be NULL */
+    const float *scale;        /* of each lane, or NULL: 1 */
     float *places, *y;
     int64_t plane, first, n, tile_columns;
     int64_t in[2], out[2], before[2];
@@ -98,15 +101,14 @@ struct attn_winograd {
 };
 
 /* Weights of 3 x 3 in f16 or bf16 become those of the places of such a tile: for channel c and
- * column i of a panel, with g = scale[i] w[c][3 x 3][i], place j of row `row` of the four is
- * y[j * place + c * width + i] = (G g G')[row][j], with rows of G
+ * column i of a panel, with g = w[c][3 x 3][i], place 4 r + j is
+ * y[(4 r + j) * place + c * width + i] = (G g G')[r][j], with rows of G
  *   1  0  0      1/2  1/2  1/2      1/2  -1/2  1/2      0  0  1 */
 struct attn_winograd_weights {
-    const uint16_t *w;  /* [channels][9][width] of w_type */
-    const float *scale; /* of each column, or NULL: 1 */
+    const uint16_t *w; /* [channels][9][width] of w_type */
     float *y;
     int64_t place, channels, width; /* width: a multiple of 16 */
-    int32_t w_type, row;
+    int32_t w_type;
 };
 
 /* ---- bytes ---- */

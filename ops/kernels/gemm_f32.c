@@ -56,7 +56,7 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
                of_floats = is_loose || g->b_type == ATTN_B_F32;
     const bool in_registers = g->b_type == ATTN_B_BF16 || V_HAS_F16;
     float *floats = g->scratch + g->m * (KC + 16);
-    if (!of_floats && g->packed && in_registers && (width == NR || g->m <= NARROW_ROWS)) {
+    if (!of_floats && g->packed && in_registers && (width == NR || g->m == 1)) {
         const size_t k = g->packed_k > 0 ? g->packed_k : g->k;
         t->half = (const uint16_t *)(const void *)g->b + j * k +
                   (g->packed_from + block.k0) * width;
@@ -141,7 +141,7 @@ static void multiply_tile(struct tile *t, size_t m, size_t width)
     if (width == NR)
         half_tiles[m - 1](t);
     else
-        narrow_tiles[m - 1](t);
+        narrow_row(t);
     if (t->floats != NULL) {
         t->half = NULL;
         t->b = t->floats;

@@ -1,9 +1,9 @@
 /* gemm_half.h - register tiles of a product whose panel of B has elements of f16 or bf16.
  *
  * In: gemm_tiles.h, and a struct tile with `half`, the panel [k][NR] of 16-bit elements, or for
- * narrow_tiles[] [k][VF].
- * Out: half_tiles[], the tile for each number of rows of A from 1 to MR; narrow_tiles[], the same
- * for a panel of one vector and up to NARROW_ROWS rows: more pay for converting it in scratch.
+ * narrow_row() [k][VF].
+ * Out: half_tiles[], the tile for each number of rows of A from 1 to MR; narrow_row(), that of one
+ * row and a panel of one vector. More rows pay for converting such a panel in scratch.
  *
  * The elements become floats in registers, by one conversion a vector. If more rows of A follow,
  * the first tile also stores the panel as floats to `floats`, and the following tiles read these,
@@ -73,5 +73,7 @@ static void (*const narrow_tiles[NARROW_ROWS])(const struct tile *t) = {
 #undef HALF
 #undef HALF_TILE
 /* clang-format on */
+
+static void narrow_row(const struct tile *t) { half_sum(t, 1, 1); }
 
 #endif

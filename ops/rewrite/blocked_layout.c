@@ -29,9 +29,6 @@
 
 enum { MIN_CONVS = 2 }; /* of a region; one suffices if it has Winograd's tiles */
 enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 16, MIN_OF_WORDS = 64, MIN_TILES = 16 };
-enum {
-    MIN_HALF_TILES = 32 /* of weights in 16 bits, whose places are computed at run */
-};
 
 /* The number of elements of a map; an estimate where its sizes are not known. */
 static double elements_of(const struct layout *l, int32_t value)
@@ -72,8 +69,7 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
     return w->dims[2] == 3 && w->dims[3] == 3 &&
            w->dims[0] / attn_match_int(node, "group", 1) >= min && w->dims[1] >= min &&
            attn_match_all(node, "strides", 1) && attn_match_all(node, "dilations", 1) &&
-           tiles >= (w->dtype == ATTNRUN_F32 ? MIN_TILES : MIN_HALF_TILES) &&
-           pixels > 3.0 * tiles;
+           tiles >= MIN_TILES && pixels > 3.0 * tiles;
 }
 
 /* The gain of a convolution in nanoseconds, measured on AVX-512; it is smallest for

@@ -19,6 +19,13 @@ static void set_limits(struct check *c, float *min, float *max)
 
 /* ---- convolution ---- */
 
+/* Room for the floats of a panel of weights. */
+static float *make_floats(struct check *c, int64_t rows)
+{
+    const int64_t panel = attn_blocked_panel(c->k->vec_bytes);
+    return check_memory(c, (size_t)(rows * panel) * sizeof(float));
+}
+
 /* Weights of any type, and perhaps factors of columns. */
 static void make_weights(struct check *c, struct conv_case *t)
 {
@@ -29,6 +36,7 @@ static void make_weights(struct check *c, struct conv_case *t)
                  ? (const void *)weights
                  : (const void *)check_stored(c, weights, n, t->d.w_type);
     t->weights = weights;
+    t->d.floats = check_below(c, 2) ? make_floats(c, t->d.rows) : NULL;
     t->d.scale = check_below(c, 2) ? check_normal_f32(c, (size_t)t->d.columns) : NULL;
 }
 
@@ -100,6 +108,7 @@ static void bench_conv(struct check *c, int64_t channels, int32_t type, const ch
                  ? (const void *)w
                  : (const void *)check_stored(c, w, (size_t)(channels * COLUMNS), type),
         .w_type = type,
+        .floats = make_floats(c, channels),
         .bias = check_normal_f32(c, COLUMNS),
         .pixels = pixels,
         .taps = taps,
@@ -428,15 +437,19 @@ static void check_tile_output(struct check *c, const struct attn_winograd *w, in
     const int64_t h = tile / w->tile_columns * 2 + k / 2;
     const int64_t v = tile % w->tile_columns * 2 + k % 2;
     const int64_t at = (h * w->out[1] + v) * BLOCK + lane;
-    double sum = (double)w->bias[lane];
+    double sum = 0.0;
     if (h >= w->out[0] || v >= w->out[1])
         return;
     for (int64_t i = 0; i < 16; i++)
         sum += a[k / 2][i / 4] * a[k % 2][i % 4] *
                (double)w->places[i * w->plane + t * BLOCK + lane];
+    if (w->scale != NULL)
+        sum *= (double)w->scale[lane];
+    sum += (double)w->bias[lane];
     if (w->z != NULL)
         sum += (double)w->z[at];
-    check_near(c, (size_t)at, (double)w->y[at], check_clip(sum, w->min, w->max), 1e-5);
+    check_near(c, (size_t)at, (double)w->y[at], check_clip(sum, w->min, w->max),
+               w->scale != NULL ? 3e-5 : 1e-5);
 }
 
 void check_winograd_output_f32(struct check *c)
@@ -448,6 +461,7 @@ void check_winograd_output_f32(struct check *c)
         w.places = check_normal_f32(c, (size_t)(15 * w.plane + w.n * BLOCK));
         w.bias = check_normal_f32(c, BLOCK);
         w.z = n % 2 == 0 ? check_normal_f32(c, map) : NULL;
+        w.scale = n % 3 == 0 ? check_normal_f32(c, BLOCK) : NULL;
         w.y = check_memory(c, map * sizeof(float));
         set_limits(c, &w.min, &w.max);
         c->k->winograd_output_f32(&w);
