@@ -14,7 +14,6 @@
 #include "gemm_tiles.h"
 
 enum { HALF_AHEAD = 32 }; /* rows of the panel */
-enum { NARROW_ROWS = 4 };
 
 static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
                                         const int mr, const int nv, const bool f16)
@@ -62,13 +61,6 @@ ATTN_EACH_ROW(ATTN_F32_ROWS, HALF_TILE, 2)
 #define HALF(mr, nv) half_tile_##mr,
 static void (*const half_tiles[MR])(const struct tile *t) = {
     ATTN_EACH_ROW(ATTN_F32_ROWS, HALF, 2)
-};
-static void narrow_tile_1(const struct tile *t) { half_sum(t, 1, 1); }
-static void narrow_tile_2(const struct tile *t) { half_sum(t, 2, 1); }
-static void narrow_tile_3(const struct tile *t) { half_sum(t, 3, 1); }
-static void narrow_tile_4(const struct tile *t) { half_sum(t, 4, 1); }
-static void (*const narrow_tiles[NARROW_ROWS])(const struct tile *t) = {
-    narrow_tile_1, narrow_tile_2, narrow_tile_3, narrow_tile_4
 };
 #undef HALF
 #undef HALF_TILE

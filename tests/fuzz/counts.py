@@ -38,7 +38,7 @@ def read(path):
 def write(path, rows):
     text = HEAD
     for target, (seed, cases, good, findings, hours) in sorted(rows.items()):
-        text += f"| {target} | {seed} | {cases} | {good} | {findings} | {hours:.2f} |\n"
+        text += f"| {target} | {seed} | {cases} | {good} | {findings} | {hours:.4f} |\n"
     path.write_text(text, encoding="utf-8")
 
 
