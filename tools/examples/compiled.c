@@ -4,8 +4,8 @@
  *     cc compiled.c net.c -DMODEL=model_net $(pkg-config --cflags attnrun) \
  *         $(pkg-config --static --libs attnrun | sed 's/-lattnrun/-l:libattnrun.a/')
  *
- * The model runs with the instruction set that it was compiled for. On a CPU with a better one, set
- * ATTNRUN_ISA, or isa of attnrun_runtime_options, to that set.
+ * The model runs with the instruction set that it was compiled for (--isa), also on a CPU that has
+ * a better one.
  *
  * Inputs are f32 or i64 and all ones; dims that the model leaves open are 2. Prints the elements
  * of the first output, which is f32. */
