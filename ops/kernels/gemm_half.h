@@ -1,7 +1,7 @@
 /* gemm_half.h - register tiles of a product whose panel of B has elements of f16 or bf16.
  *
  * In: gemm_tiles.h, and a struct tile with `half`, the panel [k][NR] of 16-bit elements.
- * Out: half_tiles[], the tile for each number of rows of A from 1 to MR.
+ * Out: half_tiles[], the tile for each text_of() the rows of A.
  *
  * The elements become floats in registers, by one conversion a vector. If more rows of A follow,
  * the first tile also stores the panel as floats to `floats`, and the following tiles read these,
@@ -14,7 +14,7 @@
 enum { HALF_AHEAD = 32 }; /* rows of the panel */
 
 static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
-                                        const int mr, const bool f16)
+                                        const struct rows rows, const bool f16)
 {
     const float *a = t->a;
     const uint16_t *b = t->half;
@@ -24,8 +24,8 @@ static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
     for (size_t k = 0; k < t->k; k++, a += a_col, b += NR) {
         __builtin_prefetch(b + NR * HALF_AHEAD, 0, 3);
         const v_f32 column[2] = { v_load_half(b, f16), v_load_half(b + VF, f16) };
-        UNROLL
-        for (int i = 0; i < mr; i++) {
+        EACH_ROW(i, rows)
+        {
             const v_f32 x = v_set(a[i * a_row]);
             acc[i][0] = v_add_product(acc[i][0], x, column[0]);
             acc[i][1] = v_add_product(acc[i][1], x, column[1]);
@@ -38,23 +38,26 @@ static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
     }
 }
 
-static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr)
+static ALWAYS_INLINE void half_sum(const struct tile *t, const struct rows rows)
 {
     v_f32 acc[MR][2] = { { { 0 } } };
     if (t->half_type == ATTN_B_F16)
-        half_products(t, acc, mr, true);
+        half_products(t, acc, rows, true);
     else
-        half_products(t, acc, mr, false);
-    tile_end(t, acc, mr, 2);
+        half_products(t, acc, rows, false);
+    tile_end(t, acc, rows, 2);
 }
 
 /* clang-format off */
-#define HALF_TILE(mr, nv)                                                                \
-    static void half_tile_##mr(const struct tile *t) { half_sum(t, mr); }
-ATTN_EACH_ROW(ATTN_F32_ROWS, HALF_TILE, 2)
-#define HALF(mr, nv) half_tile_##mr,
-static void (*const half_tiles[MR])(const struct tile *t) = {
-    ATTN_EACH_ROW(ATTN_F32_ROWS, HALF, 2)
+#define HALF_TILE(min, max, nv)                                                          \
+    static void half_tile_##min(const struct tile *t, size_t m)                          \
+    {                                                                                    \
+        half_sum(t, (struct rows){ (int)m, min, max });                                  \
+    }
+ATTN_TEXTS(ATTN_F32_ROWS, HALF_TILE, 2)
+#define HALF(min, max, nv) half_tile_##min,
+static void (*const half_tiles[MR])(const struct tile *t, size_t m) = {
+    ATTN_TEXTS(ATTN_F32_ROWS, HALF, 2)
 };
 #undef HALF
 #undef HALF_TILE
