@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../runtime/adopt.h"
+#include "../runtime/cpu.h"
 #include "../runtime/pack.h"
 #include "../runtime/poll.h"
 #include "packed_format.h"
@@ -66,26 +67,47 @@ static attn_status check_head(const struct attn_packed_head *head, int64_t n)
     return ATTNRUN_OK;
 }
 
+/* Steps run with the instruction set that the file was packed for: that of the runtime, or one
+ * before it that CPU and library have, too. */
+static attn_status choose_isa(struct attn_model *model,
+                              const struct attn_packed_head *head)
+{
+    enum attn_isa isa, best = (enum attn_isa)model->isa;
+    if (attn_isa_parse(head->isa, &isa) != ATTNRUN_OK ||
+        strcmp(attn_isa_name(isa), head->isa) != 0)
+        return attn_fail(
+            ATTNRUN_E_VERSION,
+            "the file was packed for %s, which this CPU or this library does "
+            "not have; pack the model again here",
+            attn_quote(head->isa));
+    if (isa > best || attn_cpu_permitted(isa) != isa)
+        return attn_fail(ATTNRUN_E_VERSION,
+                         "the file was packed for %s, and %s is in use; choose %s "
+                         "(isa of the runtime, or ATTNRUN_ISA) or pack the model again "
+                         "here",
+                         head->isa, attn_isa_name(best), head->isa);
+    if (isa != best)
+        attn_log(
+            model->runtime, ATTN_LOG_INFO,
+            "model: packed for %s, and runs with it; packed again here it would use %s",
+            head->isa, attn_isa_name(best));
+    model->isa = (uint8_t)isa;
+    return ATTNRUN_OK;
+}
+
 /* What the file was packed for, against this process and what its caller wants. */
-static attn_status check_fit(const struct attn_model *model, const attnrun_source *source,
+static attn_status check_fit(struct attn_model *model, const attnrun_source *source,
                              const struct attn_packed_head *head)
 {
-    attnrun_runtime_info info = { .struct_size = sizeof info };
     const bool bf16 = head->products_bf16 != 0;
     const uint32_t asked = source->flags & (ATTNRUN_NO_FUSION | ATTNRUN_FORCE_BODIES);
-    TRY(attnrun_runtime_query(model->runtime, &info));
     if (strcmp(head->library, ATTNRUN_VERSION) != 0)
         return attn_fail(ATTNRUN_E_VERSION,
                          "the file was packed by attnrun %s, this is " ATTNRUN_VERSION
                          "; pack the model again with this one",
                          attn_quote(head->library));
-    if (strcmp(head->isa, info.isa) != 0)
-        return attn_fail(ATTNRUN_E_VERSION,
-                         "the file was packed for %s, and %s is in use; choose %s "
-                         "(isa of the runtime, or ATTNRUN_ISA) or pack the model again "
-                         "here",
-                         attn_quote(head->isa), info.isa, attn_quote(head->isa));
-    if (bf16 && attn_runtime_kernels(model->runtime, true) == NULL)
+    TRY(choose_isa(model, head));
+    if (bf16 && attn_kernels_for(model->isa, true) == NULL)
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
                          "the file was packed with products of bf16, and this library "
                          "was built without them (ATTNRUN_BF16=OFF)");

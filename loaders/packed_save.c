@@ -5,6 +5,7 @@
  * its weights are packed. */
 #include <string.h>
 
+#include "../runtime/cpu.h"
 #include "../runtime/model.h"
 #include "../runtime/poll.h"
 #include "packed_format.h"
@@ -52,9 +53,7 @@ static attn_status give_data(struct sink *sink, const struct attn_packed_writer 
 static attn_status make_head(const struct attn_packed_writer *writer,
                              struct attn_packed_head *head)
 {
-    attnrun_runtime_info info = { .struct_size = sizeof info };
     struct sink sink = { .write = NULL };
-    TRY(attnrun_runtime_query(writer->model->runtime, &info));
     const int64_t graph_at = round_up((int64_t)sizeof *head, PACKED_ALIGN);
     const int64_t data_at = round_up(graph_at + writer->n_words * 8, PACKED_PAGE);
     *head = (struct attn_packed_head){
@@ -73,7 +72,8 @@ static attn_status make_head(const struct attn_packed_writer *writer,
     };
     memcpy(head->magic, PACKED_MAGIC, sizeof head->magic);
     strncpy(head->library, ATTNRUN_VERSION, sizeof head->library - 1);
-    strncpy(head->isa, info.isa, sizeof head->isa - 1);
+    strncpy(head->isa, attn_isa_name((enum attn_isa)writer->model->isa),
+            sizeof head->isa - 1);
     attn_packed_hash_begin(&sink.hash);
     TRY(give_data(&sink, writer));
     head->data_hash = attn_packed_hash_end(&sink.hash);

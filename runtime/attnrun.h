@@ -453,9 +453,10 @@ typedef struct attnrun_source {
 
 /* A packed file (attnrun_model_save()) is opened in the same way; its first bytes identify it. It
  * keeps the choices of attnrun_model_save(): a different precision, different flags,
- * disable_passes and more_outputs are refused (E_USAGE), and so is a file for another instruction
- * set or version of the library (E_VERSION). Its weights are used where they are mapped; if `data`
- * is not 64-byte aligned, it is copied.
+ * disable_passes and more_outputs are refused (E_USAGE). It runs with the instruction set that it
+ * was packed for, even if the runtime uses a better one. E_VERSION: the CPU, the library or the
+ * choice of the runtime does not have that set, or the file is for another version of the library.
+ * Its weights are used where they are mapped; if `data` is not 64-byte aligned, it is copied.
  *
  * Loads, checks and prepares a model. `runtime` NULL: a runtime of default options.
  * Returns E_IO, E_PARSE, E_MODEL, …; E_TIME or E_CANCELLED where `source` says so.
@@ -532,7 +533,7 @@ typedef struct attnrun_model_info {
     const char *missing;         /* "Foo-11, dom::Bar-1", or "" */
     const char *precision; /* of products: "f32", "bf16", "bf16 by floats" where the set does
                               not have them; "f32 and i8", "bf16 and i8": see AUTO */
-    const char *packed_for; /* a packed file: its instruction set; else "" */
+    const char *packed_for; /* a packed file: its instruction set, with which it runs; else "" */
     int32_t n_notes;
     int32_t reserved; /* 0 */
     int64_t model_version; /* INT64_MAX: the file does not state it */

@@ -193,6 +193,7 @@ struct attn_model {
     uint32_t flags; /* attnrun_source.flags */
     attnrun_limits limits;
     bool products_bf16;
+    uint8_t isa;            /* enum attn_isa: the runtime's, or that of a packed file */
     uint8_t ragged;         /* attnrun_source.ragged */
     const char *ragged_why; /* static: why the graph does not run so, or NULL */
     uint8_t precision; /* attnrun_source.precision, or what a packed file was made with */
@@ -360,9 +361,8 @@ const attnrun_op_def *attn_runtime_find_builtin(attnrun_runtime *runtime,
                                                 int64_t version);
 struct attn_memory *attn_runtime_memory(attnrun_runtime *runtime);
 struct attn_threads *attn_runtime_threads(attnrun_runtime *runtime);
-const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime, bool bf16);
-bool attn_runtime_has_bf16(const attnrun_runtime *runtime);
-bool attn_runtime_has_dots(const attnrun_runtime *runtime);
+/* An enum attn_isa. */
+int attn_runtime_isa(const attnrun_runtime *runtime);
 /* Those that the model's steps run with. */
 const struct attn_kernels *attn_model_kernels(const struct attn_model *model);
 enum { ATTN_LOG_WARNING = 1, ATTN_LOG_INFO, ATTN_LOG_PLAN };

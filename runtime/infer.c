@@ -364,7 +364,7 @@ attn_status attn_graph_infer(struct attn_graph *graph)
     struct inference inference = { .graph = graph };
     if (!graph->edited)
         return ATTNRUN_OK;
-    inference.kernels = attn_runtime_kernels(graph->model->runtime, false);
+    inference.kernels = attn_kernels_for(graph->model->isa, false);
     attn_pool_init(&inference.scratch, graph->model->pool.memory, ATTN_MEM_MODEL);
     attn_status status = infer_nodes(&inference);
     attn_pool_free(&inference.scratch);

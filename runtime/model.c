@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "align.h"
+#include "cpu.h"
 #include "io.h"
 #include "model.h"
 #include "pack.h"
@@ -56,7 +57,7 @@ static attn_status init_model(struct attn_model *model, const attnrun_source *so
 
 const struct attn_kernels *attn_model_kernels(const struct attn_model *model)
 {
-    return attn_runtime_kernels(model->runtime, model->products_bf16);
+    return attn_kernels_for(model->isa, model->products_bf16);
 }
 
 attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *source,
@@ -65,8 +66,9 @@ attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *so
     attnrun_limits limits;
     TRY(attn_pass_check_names(source->disable_passes));
     TRY(attn_limits_read(source->limits, &limits));
-    if (source->precision == ATTNRUN_PRECISION_BF16 &&
-        attn_runtime_kernels(runtime, true) == NULL)
+    const int isa = attn_runtime_isa(runtime);
+    const bool may_round = attn_kernels_for(isa, true) != NULL;
+    if (source->precision == ATTNRUN_PRECISION_BF16 && !may_round)
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
                          "this library was built without products of bf16 "
                          "(ATTNRUN_BF16=OFF)");
@@ -84,9 +86,10 @@ attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *so
     model->limits = limits;
     model->precision = (uint8_t)source->precision;
     model->ragged = (uint8_t)source->ragged;
-    model->products_bf16 =
-        source->precision == ATTNRUN_PRECISION_BF16 ||
-        (source->precision == ATTNRUN_PRECISION_AUTO && attn_runtime_has_bf16(runtime));
+    model->isa = (uint8_t)isa;
+    model->products_bf16 = source->precision == ATTNRUN_PRECISION_BF16 ||
+                           (source->precision == ATTNRUN_PRECISION_AUTO && may_round &&
+                            attn_isa_has_bf16((enum attn_isa)isa));
     model->priv->timeout_us = source->timeout_us;
     model->priv->cancel = source->cancel;
     attn_runtime_retain(runtime);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "abi.h"
+#include "cpu.h"
 #include "model.h"
 
 static attn_status need(const void *model)
@@ -26,11 +27,11 @@ static const struct attn_graph *inner_of(const attnrun_graph *graph)
 
 static const char *precision_of(const struct attn_model *m)
 {
-    const bool rounds =
-        m->precision == ATTNRUN_PRECISION_AUTO && attn_runtime_has_dots(m->runtime);
+    const bool rounds = m->precision == ATTNRUN_PRECISION_AUTO &&
+                        attn_isa_has_dots((enum attn_isa)m->isa);
     if (!m->products_bf16)
         return rounds ? "f32 and i8" : "f32";
-    if (!attn_runtime_has_bf16(m->runtime))
+    if (!attn_isa_has_bf16((enum attn_isa)m->isa))
         return "bf16 by floats";
     return rounds ? "bf16 and i8" : "bf16";
 }

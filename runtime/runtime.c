@@ -29,7 +29,6 @@ struct attnrun_runtime {
     struct attn_memory *memory;
     struct attn_threads *threads;
     enum attn_isa isa;
-    const struct attn_kernels *kernels, *kernels_bf16;
     bool may_use_blas;
     uint64_t max_memory;
     attnrun_log_fn log;
@@ -310,8 +309,6 @@ static attn_status fill_runtime(attnrun_runtime *runtime,
 {
     struct rlimit space;
     TRY(choose_isa(runtime, options->isa));
-    runtime->kernels = attn_kernels_for((int)runtime->isa, false);
-    runtime->kernels_bf16 = attn_kernels_for((int)runtime->isa, true);
     runtime->may_use_blas =
         attn_isa_of_floats(runtime->isa) == attn_isa_of_floats(attn_cpu_isa()) &&
         options->max_memory == 0 && options->allocator == NULL &&
@@ -476,20 +473,7 @@ struct attn_threads *attn_runtime_threads(attnrun_runtime *runtime)
     return runtime->threads;
 }
 
-const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime, bool bf16)
-{
-    return bf16 ? runtime->kernels_bf16 : runtime->kernels;
-}
-
-bool attn_runtime_has_bf16(const attnrun_runtime *runtime)
-{
-    return runtime->kernels_bf16 != NULL && attn_isa_has_bf16(runtime->isa);
-}
-
-bool attn_runtime_has_dots(const attnrun_runtime *runtime)
-{
-    return attn_isa_has_dots(runtime->isa);
-}
+int attn_runtime_isa(const attnrun_runtime *runtime) { return (int)runtime->isa; }
 
 attnrun_status attnrun_runtime_query(attnrun_runtime *runtime, attnrun_runtime_info *info)
 {

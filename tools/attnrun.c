@@ -47,7 +47,8 @@ const struct cli_command cli_commands[] = {
       "needed any more. The file holds the rewritten graph, the constants, and the "
       "weights in the form that the selected instruction set reads (--isa, --precision). "
       "Opening it packs nothing, and processes that map the same file share its memory. "
-      "A file for another instruction set or another version of attnrun is refused. "
+      "It runs with that set, also on a CPU that has a better one; a CPU without the set "
+      "refuses the file, and so does another version of attnrun. "
       "check --verify and run --verify read the whole file and compare its hash." },
     { "compile", CLI_COMPILE, 1, -1, "[options] model.onnx... -o model.c",
       "write models as a C file", command_compile,
@@ -57,9 +58,8 @@ const struct cli_command cli_commands[] = {
       "attnrun_model_open(). Several models become one C file, with a model_NAME for "
       "each; a program can contain only one such C file. No file is read, and no "
       "other operator or rewrite pass is linked. Such a program opens these models "
-      "only, with the instruction set that they were compiled for (--isa). On a CPU "
-      "that has a better set, the program must select that of the models: by isa of "
-      "attnrun_runtime_options or by the environment variable ATTNRUN_ISA." },
+      "only. They run with the instruction set that they were compiled for (--isa), "
+      "also on a CPU that has a better one; a CPU without it refuses them." },
     { "optimize", CLI_OPTIMIZE, 1, 1, "[options] model.onnx -o out.onnx",
       "write a simpler ONNX model with the same outputs", command_optimize,
       "Nodes with constant inputs are computed, unused and repeated nodes are removed, "

@@ -71,15 +71,17 @@ static __attribute__((noinline)) void put_sums(const struct attn_blocked_conv *d
 }
 
 static ALWAYS_INLINE void words_put(const struct attn_blocked_conv *d, v_f32 (*acc)[2],
-                                    const struct place *at, const int n, const int nv)
+                                    const struct place *at, const struct rows rows,
+                                    const int nv)
 {
     float sums[WORDS_PIXELS * 2 * VF];
-    UNROLL
-    for (int i = 0; i < n; i++)
+    EACH_ROW(i, rows)
+    {
         UNROLL
-    for (int v = 0; v < nv; v++)
-        v_store(sums + (2 * i + v) * VF, acc[i][v]);
-    put_sums(d, sums, at, n, nv);
+        for (int v = 0; v < nv; v++)
+            v_store(sums + (2 * i + v) * VF, acc[i][v]);
+    }
+    put_sums(d, sums, at, rows.n, nv);
 }
 
 static inline void panel_done(const struct attn_blocked_conv *d, const struct place *at,
@@ -90,7 +92,11 @@ static inline void panel_done(const struct attn_blocked_conv *d, const struct pl
 
 #define WORDS_CONV struct attn_blocked_conv
 #define WORDS_SUM  v_f32
-enum { WORDS_BESIDE = ATTN_BLOCK / 2, WORDS_BYTES = ATTN_BLOCK * 2 };
+enum {
+    WORDS_BESIDE = ATTN_BLOCK / 2,
+    WORDS_BYTES = ATTN_BLOCK * 2,
+    WORDS_HAS_BESIDE = 1
+};
 #include "blocked_words.h"
 
 /* ---- tiles of words ---- */

@@ -40,7 +40,8 @@ static ALWAYS_INLINE v_f32 load_weights(const uint16_t *w, const int type)
 }
 
 static ALWAYS_INLINE void put_tile(const struct attn_blocked_conv *d, v_f32 (*acc)[2],
-                                   const struct place *at, const int n, const int nv)
+                                   const struct place *at, const struct rows rows,
+                                   const int nv)
 {
     const v_f32 min = v_set(d->min), max = v_set(d->max);
     UNROLL
@@ -54,36 +55,34 @@ static ALWAYS_INLINE void put_tile(const struct attn_blocked_conv *d, v_f32 (*ac
             const v_f32 scale = v_load(d->scale + column),
                         bias = v_load(d->bias + column);
             UNROLL
-            for (int i = 0; i < n; i++)
+            for (int i = 0; i < rows.max; i++)
                 acc[i][v] = bias + scale * acc[i][v];
         }
-        if (z != NULL) {
-            UNROLL
-            for (int i = 0; i < n; i++)
-                acc[i][v] += v_load(z + i * ATTN_BLOCK);
-        }
-        UNROLL
-        for (int i = 0; i < n; i++)
-            v_store(y + i * ATTN_BLOCK, v_min(max, v_max(min, acc[i][v])));
+        if (z != NULL)
+            EACH_ROW(i, rows)
+        acc[i][v] += v_load(z + i * ATTN_BLOCK);
+        EACH_ROW(i, rows)
+        v_store(y + i * ATTN_BLOCK, v_min(max, v_max(min, acc[i][v])));
     }
 }
 
 static ALWAYS_INLINE void begin_tile(const struct attn_blocked_conv *d, v_f32 (*acc)[2],
-                                     const struct place *at, const int n, const int nv)
+                                     const struct place *at, const struct rows rows,
+                                     const int nv)
 {
     UNROLL
     for (int v = 0; v < nv; v++) {
         const v_f32 bias =
             d->scale != NULL ? v_set(0.0f) : v_load(d->bias + at->column + v * VF);
         UNROLL
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < rows.max; i++)
             acc[i][v] = bias;
     }
 }
 
 static ALWAYS_INLINE void sum_tile(const struct attn_blocked_conv *d, v_f32 (*acc)[2],
-                                   const struct place *at, const int n, const int nv,
-                                   const int type)
+                                   const struct place *at, const struct rows rows,
+                                   const int nv, const int type)
 {
     const int32_t *pixels = d->pixels + at->pixel;
     const uint16_t *w = at->w;
@@ -93,8 +92,8 @@ static ALWAYS_INLINE void sum_tile(const struct attn_blocked_conv *d, v_f32 (*ac
     for (int64_t t = 0; t < d->n_taps; t++) {
         const float *x[PIXELS];
         UNROLL
-        for (int i = 0; i < n; i++)
-            x[i] = d->x + d->taps[t].offset + pixels[i];
+        for (int i = 0; i < rows.max; i++)
+            x[i] = d->x + d->taps[t].offset + pixels[has_row(rows, i) ? i : 0];
         const int64_t inputs = d->taps[t].inputs;
         for (int64_t c = 0; c < inputs; c++, w += w_row) {
             v_f32 weight[2];
@@ -110,8 +109,8 @@ static ALWAYS_INLINE void sum_tile(const struct attn_blocked_conv *d, v_f32 (*ac
             UNROLL
             for (int v = 0; v < halves(type) * nv * VF; v += LINE)
                 __builtin_prefetch(w + AHEAD * w_row + v, 0, 3);
-            UNROLL
-            for (int i = 0; i < n; i++) {
+            EACH_ROW(i, rows)
+            {
                 const v_f32 input = v_set(x[i][c]);
                 UNROLL
                 for (int v = 0; v < nv; v++)
@@ -122,17 +121,18 @@ static ALWAYS_INLINE void sum_tile(const struct attn_blocked_conv *d, v_f32 (*ac
 }
 
 static ALWAYS_INLINE void run_tile(const struct attn_blocked_conv *d,
-                                   const struct place *at, const int n, const int nv)
+                                   const struct place *at, const struct rows rows,
+                                   const int nv)
 {
     v_f32 acc[PIXELS][2];
-    begin_tile(d, acc, at, n, nv);
+    begin_tile(d, acc, at, rows, nv);
     if (at->floats == NULL)
-        sum_tile(d, acc, at, n, nv, ATTN_B_F32);
+        sum_tile(d, acc, at, rows, nv, ATTN_B_F32);
     else if (d->w_type == ATTN_B_F16)
-        sum_tile(d, acc, at, n, nv, ATTN_B_F16);
+        sum_tile(d, acc, at, rows, nv, ATTN_B_F16);
     else
-        sum_tile(d, acc, at, n, nv, ATTN_B_BF16);
-    put_tile(d, acc, at, n, nv);
+        sum_tile(d, acc, at, rows, nv, ATTN_B_BF16);
+    put_tile(d, acc, at, rows, nv);
 }
 
 static inline void panel_done(const struct attn_blocked_conv *d, const struct place *at,

@@ -114,16 +114,18 @@ static __attribute__((noinline)) void put_sums(const struct attn_blocked_bytes *
 /* The largest tiles, which do most of the work, are finished in registers; all others share
  * put_sums(). */
 static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*acc)[2],
-                                    const struct place *at, const int n, const int nv)
+                                    const struct place *at, const struct rows rows,
+                                    const int nv)
 {
-    if (n <= WORDS_PIXELS * 2 / 3) {
+    if (rows.n <= WORDS_PIXELS * 2 / 3) {
         uint32_t sums[WORDS_PIXELS * 2 * VF];
-        UNROLL
-        for (int i = 0; i < n; i++)
+        EACH_ROW(i, rows)
+        {
             UNROLL
-        for (int v = 0; v < nv; v++)
-            memcpy(sums + (2 * i + v) * VF, &acc[i][v], sizeof acc[i][v]);
-        put_sums(d, sums, at, n, nv);
+            for (int v = 0; v < nv; v++)
+                memcpy(sums + (2 * i + v) * VF, &acc[i][v], sizeof acc[i][v]);
+        }
+        put_sums(d, sums, at, rows.n, nv);
         return;
     }
     const struct attn_requantize to = d->to;
@@ -138,21 +140,21 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*
         uint8_t *const y = all + place;
         if (w_zero != NULL) {
             const v_u32 zero = load_words(w_zero + column);
-            UNROLL
-            for (int i = 0; i < n; i++)
-                acc[i][v] -= zero * (x_sums[pixel + i] - (v_u32){ 0 });
+            EACH_ROW(i, rows)
+            acc[i][v] -= zero * (x_sums[pixel + i] - (v_u32){ 0 });
         }
+        EACH_ROW(i, rows)
+        acc[i][v] = bytes_of(&to, acc[i][v], factor, place + i * ATTN_BLOCK);
         UNROLL
-        for (int i = 0; i < n; i++)
-            acc[i][v] = bytes_of(&to, acc[i][v], factor, place + i * ATTN_BLOCK);
-        UNROLL
-        for (int i = 0; i + 4 <= n; i += 4) {
+        for (int i = 0; i + 4 <= rows.max; i += 4) {
+            if (!has_row(rows, i + 3))
+                continue;
             const v_u32 four[4] = { acc[i][v], acc[i + 1][v], acc[i + 2][v],
                                     acc[i + 3][v] };
             v_store_four(y + i * ATTN_BLOCK, four, ATTN_BLOCK);
         }
-        UNROLL
-        for (int i = n / 4 * 4; i < n; i++)
+        EACH_ROW(i, rows)
+        if (i >= rows.n / 4 * 4)
             v_store_bytes(y + i * ATTN_BLOCK, acc[i][v]);
     }
 }
@@ -170,7 +172,11 @@ static void panel_done(const struct attn_blocked_bytes *d, const struct place *a
 #define WORDS_CONV struct attn_blocked_bytes
 #define WORDS_SUM  v_u32
 #define words_add  add_words
-enum { WORDS_BESIDE = ATTN_BLOCK, WORDS_BYTES = ATTN_BLOCK };
+enum {
+    WORDS_BESIDE = ATTN_BLOCK,
+    WORDS_BYTES = ATTN_BLOCK,
+    WORDS_HAS_BESIDE = V_DOT != V_DOT_NONE /* else products take more than addresses */
+};
 #include "blocked_words.h"
 
 /* The sums of x that zero points of weights are multiplied with, in the first lane. */
@@ -298,9 +304,9 @@ void K(blocked_depthwise_u8)(const struct attn_blocked_byte_rows *d)
     for (int64_t row = 0; row < d->rows; row++) {
         if (attn_poll_work(d->columns * d->kernel_rows * d->groups * 16) != ATTNRUN_OK)
             return;
-        if (d->groups == 1 && d->parts == 1 && d->kernel_rows == 3)
+        if (!ATTN_ONE_TEXT && d->groups == 1 && d->parts == 1 && d->kernel_rows == 3)
             run_row(d, row, 3, 1);
-        else if (d->groups == 2)
+        else if (!ATTN_ONE_TEXT && d->groups == 2)
             run_row(d, row, 0, 2);
         else
             run_row(d, row, 0, 0);

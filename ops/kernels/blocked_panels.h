@@ -9,11 +9,11 @@
  *   PANELS_CONV    the struct of the kernel
  *   PANELS_WEIGHT  the type that its weights are read as
  *   PANELS_STEP    the number of them that one column of a row has; the expression may read d
- *   PANELS_PIXELS  the pixels of a tile, a number that ATTN_EACH_ROW accepts
- *   run_tile(d, at, n, nv)       computes n pixels and nv vectors of columns at `at`, a struct
- *                                place; n and nv are constants
- *   run_beside(d, at, n, nv)     the same for pixels that are PANELS_BESIDE elements apart; only
- *                                where PANELS_BESIDE is defined
+ *   PANELS_PIXELS  the pixels of a tile, a number that ATTN_TEXTS accepts
+ *   run_tile(d, at, rows, nv)    computes the pixels `rows`, a struct rows, and nv vectors of
+ *                                columns at `at`, a struct place; nv is a constant
+ *   run_beside(d, at, rows, nv)  the same for pixels that are PANELS_BESIDE elements apart; only
+ *                                where PANELS_BESIDE is defined, and PANELS_HAS_BESIDE is not 0
  *   find_weights(d, at, c, width, row)  sets where the weights of the tile at column c of a panel
  *                                are; row has room for a row of floats; only where PANELS_FLOATS is
  *                                defined
@@ -26,42 +26,39 @@
 enum { PANEL = 2 * VF > ATTN_BLOCK ? 2 * VF : ATTN_BLOCK };
 
 /* clang-format off */
-#define TILE(n, nv)                                                                      \
-    static void tile_##n##x##nv(const PANELS_CONV *d, const struct place *at)            \
+#define TILE(min, max, nv)                                                               \
+    static void tile_##min##x##nv(const PANELS_CONV *d, const struct place *at, size_t n) \
     {                                                                                    \
-        run_tile(d, at, n, nv);                                                          \
+        run_tile(d, at, (struct rows){ (int)n, min, max }, nv);                          \
     }
-ATTN_EACH_ROW(PANELS_PIXELS, TILE, 1)
-ATTN_EACH_ROW(PANELS_PIXELS, TILE, 2)
-#define ENTRY(n, nv) tile_##n##x##nv,
-static void (*const tiles[2][PANELS_PIXELS])(const PANELS_CONV *, const struct place *) = {
-    { ATTN_EACH_ROW(PANELS_PIXELS, ENTRY, 1) }, { ATTN_EACH_ROW(PANELS_PIXELS, ENTRY, 2) },
+ATTN_NARROW_TEXTS(PANELS_PIXELS, TILE, 1)
+ATTN_TEXTS(PANELS_PIXELS, TILE, 2)
+#define ENTRY(min, max, nv) tile_##min##x##nv,
+static void (*const tiles[2][PANELS_PIXELS])(const PANELS_CONV *, const struct place *, size_t) = {
+    { ATTN_NARROW_TEXTS(PANELS_PIXELS, ENTRY, 1) }, { ATTN_TEXTS(PANELS_PIXELS, ENTRY, 2) },
 };
 #undef ENTRY
 #undef TILE
+/* clang-format on */
 #ifdef PANELS_BESIDE
 /* The largest tiles where their pixels lie side by side: all inputs of a row of weights then
  * have one address and constant distances, which leaves the registers of the CPU to the loop. */
-#define BESIDE(i)                                                                        \
-    static void beside_##i(const PANELS_CONV *d, const struct place *at)                 \
-    {                                                                                    \
-        run_beside(d, at, PANELS_PIXELS - (i), 2);                                          \
-    }
-BESIDE(0)
-BESIDE(1)
-BESIDE(2)
-#undef BESIDE
-static void (*const tiles_beside[3])(const PANELS_CONV *, const struct place *) = {
-    beside_0, beside_1, beside_2
-};
-/* clang-format on */
+enum { BESIDE_MIN = PANELS_PIXELS - 2 };
+static void beside_whole(const PANELS_CONV *d, const struct place *at)
+{
+    run_beside(d, at, (struct rows){ PANELS_PIXELS, PANELS_PIXELS, PANELS_PIXELS }, 2);
+}
+static void beside_less(const PANELS_CONV *d, const struct place *at, int n)
+{
+    run_beside(d, at, (struct rows){ n, BESIDE_MIN, PANELS_PIXELS - 1 }, 2);
+}
 
 static bool are_beside(const PANELS_CONV *d, int64_t first, int64_t end)
 {
     int32_t apart = 0;
     for (int64_t i = first + 1; i < end; i++)
         apart |= (d->pixels[i] - d->pixels[i - 1]) ^ PANELS_BESIDE;
-    return apart == 0 && end - first > PANELS_PIXELS - 3;
+    return apart == 0 && end - first >= BESIDE_MIN;
 }
 #endif
 
@@ -77,12 +74,13 @@ static void run_panel(const PANELS_CONV *d, struct place at, int64_t width,
 #endif
     for (int64_t t = 0; t < n_tiles; t++) {
         const int64_t end = d->n_pixels * (t + 1) / n_tiles;
+        const size_t n = (size_t)(end - at.pixel);
         if (attn_poll_work(width * (end - at.pixel) * d->rows / 5) != ATTNRUN_OK)
             return;
         at.next_step = next != NULL ? row / n_tiles : 0;
         at.next = (const char *)(next != NULL ? next : w) + t * d->rows * at.next_step;
 #ifdef PANELS_BESIDE
-        const bool beside = are_beside(d, at.pixel, end);
+        const bool beside = PANELS_HAS_BESIDE && are_beside(d, at.pixel, end);
 #endif
         for (int64_t c = 0; c < width; c += 2 * VF) {
             const int nv = width - c > VF ? 2 : 1;
@@ -93,11 +91,15 @@ static void run_panel(const PANELS_CONV *d, struct place at, int64_t width,
 #endif
 #ifdef PANELS_BESIDE
             if (beside && nv == 2) {
-                tiles_beside[PANELS_PIXELS - (end - at.pixel)](d, &at);
+                if (end - at.pixel == PANELS_PIXELS)
+                    beside_whole(d, &at);
+                else
+                    beside_less(d, &at, (int)(end - at.pixel));
                 continue;
             }
 #endif
-            tiles[nv - 1][end - at.pixel - 1](d, &at);
+            tiles[nv - 1][nv == 1 ? narrow_text_of(n, PANELS_PIXELS)
+                                  : text_of(n, PANELS_PIXELS)](d, &at, n);
         }
         at.column = column;
         panel_done(d, &at, end - at.pixel, width);

@@ -168,7 +168,8 @@ static run_line *const known_lines[3][2] = {
 void K(blocked_depthwise_f32)(const struct attn_blocked_rows *d)
 {
     const int64_t k = d->kernel[1], stride = d->stride[1];
-    const bool known = (k == 3 || k == 5 || k == 7) && stride <= 2 && d->dilation[1] == 1;
+    const bool known = !ATTN_ONE_TEXT && (k == 3 || k == 5 || k == 7) && stride <= 2 &&
+                       d->dilation[1] == 1;
     run_line *const line = known ? known_lines[k / 2 - 1][stride - 1] : line_0_0;
     for (int64_t row = d->row; row < d->row + d->rows; row++) {
         if (attn_poll_work(d->columns * ATTN_BLOCK * d->kernel[0] * k / 5) != ATTNRUN_OK)

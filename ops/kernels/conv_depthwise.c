@@ -10,7 +10,8 @@
 enum { MAX_C = REGISTERS == 32 ? 4 : 2, MAX_V = 4 };
 
 static ALWAYS_INLINE void add_taps(const struct attn_conv_planes *d, v_f32 (*acc)[MAX_V],
-                                   const struct place *at, const int n, const int nv)
+                                   const struct place *at, const int n,
+                                   const struct rows nv)
 {
     const float *w = d->w + at->channel * d->w_row;
     const float *plane = d->x + at->channel * d->plane + at->p;
@@ -26,17 +27,16 @@ static ALWAYS_INLINE void add_taps(const struct attn_conv_planes *d, v_f32 (*acc
             UNROLL
             for (int c = 0; c < n; c++) {
                 const v_f32 weight = v_set(w[c * d->w_row]);
-                UNROLL
-                for (int v = 0; v < nv; v++)
-                    acc[c][v] +=
-                        weight * v_load_lanes(x + c * d->plane + v * VF, mask[v]);
+                EACH_ROW(v, nv)
+                acc[c][v] += weight * v_load_lanes(x + c * d->plane + v * VF, mask[v]);
             }
         }
     }
 }
 
 static ALWAYS_INLINE void run_tile(const struct attn_conv_planes *d,
-                                   const struct place *at, const int n, const int nv)
+                                   const struct place *at, const int n,
+                                   const struct rows nv)
 {
     v_f32 acc[MAX_C][MAX_V];
     begin_tile(d, &acc[0][0], at, n, nv, MAX_V);
@@ -44,27 +44,12 @@ static ALWAYS_INLINE void run_tile(const struct attn_conv_planes *d,
     put_tile(d, &acc[0][0], at, n, nv, MAX_V);
 }
 
-/* clang-format off */
-#define TILE(n, nv)                                                                      \
-    static void tile_##n##x##nv(const struct attn_conv_planes *d, const struct place *at) \
-    {                                                                                    \
-        run_tile(d, at, n, nv);                                                          \
-    }
-TILE(1, 1) TILE(1, 2) TILE(1, 4) TILE(2, 1) TILE(2, 2) TILE(2, 4)
-TILE(4, 1) TILE(4, 2) TILE(4, 4)
-#undef TILE
-
-/* By number of registers and of planes. */
-static const struct width widths_16[2][3] = {
-    { { 4, tile_1x4 }, { 2, tile_1x2 }, { 1, tile_1x1 } },
-    { { 4, tile_2x4 }, { 2, tile_2x2 }, { 1, tile_2x1 } },
-};
-static const struct width widths_32[3][3] = {
-    { { 4, tile_1x4 }, { 2, tile_1x2 }, { 1, tile_1x1 } },
-    { { 4, tile_2x4 }, { 2, tile_2x2 }, { 1, tile_2x1 } },
-    { { 4, tile_4x4 }, { 2, tile_4x2 }, { 1, tile_4x1 } },
-};
-/* clang-format on */
+TEXTS(1, MAX_V)
+TEXTS(2, MAX_V)
+TEXTS(4, MAX_V)
+static const struct texts few[] = { { MAX_V, whole_1, some_1 },
+                                    { MAX_V, whole_2, some_2 } };
+static const struct texts four = { MAX_V, whole_4, some_4 }; /* of 32 registers */
 
 void K(conv_depthwise_f32)(const struct attn_conv_planes *d)
 {
@@ -73,6 +58,6 @@ void K(conv_depthwise_f32)(const struct attn_conv_planes *d)
     for (; at.channel < d->m; at.channel += planes) {
         const int log = d->m - at.channel >= MAX_C ? MAX_C / 2 : d->m - at.channel >= 2;
         planes = 1 << log;
-        run_pixels(d, REGISTERS == 32 ? widths_32[log] : widths_16[log], at, INT64_MAX);
+        run_pixels(d, MAX_C == 4 && log == 2 ? &four : &few[log], at, INT64_MAX);
     }
 }

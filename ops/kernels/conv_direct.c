@@ -19,24 +19,25 @@ struct put {
     v_f32 min, max;
 };
 
-/* Vector v of m channels: all lanes, or some of them; lane 0 is at `at`. */
-static ALWAYS_INLINE void put_vector(const struct put *p, v_f32 (*acc)[8], int64_t at,
-                                     const int m, const int v)
+/* Vector v of m channels, which `acc` has `row` vectors apart: all lanes, or some of them; lane 0
+ * is at `at`. */
+static ALWAYS_INLINE void put_vector(const struct put *p, const v_f32 *acc, int row,
+                                     int64_t at, const int m)
 {
     UNROLL
     for (int i = 0; i < m; i++) {
-        v_f32 x = acc[i][v];
+        v_f32 x = acc[i * row];
         if (p->z != NULL)
             x += v_load(p->z + at + i * p->y_channel);
         v_store(p->y + at + i * p->y_channel, v_min(p->max, v_max(p->min, x)));
     }
 }
-static ALWAYS_INLINE void put_lanes(const struct put *p, v_f32 (*acc)[8], int64_t at,
-                                    v_mask mask, const int m, const int v)
+static ALWAYS_INLINE void put_lanes(const struct put *p, const v_f32 *acc, int row,
+                                    int64_t at, v_mask mask, const int m)
 {
     UNROLL
     for (int i = 0; i < m; i++) {
-        v_f32 x = acc[i][v];
+        v_f32 x = acc[i * row];
         if (p->z != NULL)
             x += v_load_lanes(p->z + at + i * p->y_channel, mask);
         v_store_lanes(p->y + at + i * p->y_channel, mask,
@@ -44,106 +45,164 @@ static ALWAYS_INLINE void put_lanes(const struct put *p, v_f32 (*acc)[8], int64_
     }
 }
 
+struct at {
+    int64_t channel, row, column;
+};
+
 /* Stores may write anywhere, as far as the compiler knows: *d is read before them. */
-static ALWAYS_INLINE void put_tile(const struct attn_conv_direct *d, v_f32 (*acc)[8],
-                                   int64_t channel, int64_t row, int64_t column,
-                                   const int m, const int nv)
+static ALWAYS_INLINE void put_vectors(const struct attn_conv_direct *d, const v_f32 *acc,
+                                      int in_row, struct at at, const int m, const int nv)
 {
     const int64_t columns = d->columns, pitch = d->pitch, y_row = d->y_row;
-    const int64_t rows = d->rows, at = channel * d->y_channel;
-    const struct put p = { .y = d->y + at,
-                           .z = d->z != NULL ? d->z + at : NULL,
+    const int64_t rows = d->rows, place = at.channel * d->y_channel;
+    const struct put p = { .y = d->y + place,
+                           .z = d->z != NULL ? d->z + place : NULL,
                            .y_channel = d->y_channel,
                            .min = v_set(d->min),
                            .max = v_set(d->max) };
     UNROLL
-    for (int v = 0; v < nv; v++) {
-        if (column + VF <= columns)
-            put_vector(&p, acc, row * y_row + column, m, v);
+    for (int v = 0; v < nv; v++, acc++) {
+        if (at.column + VF <= columns)
+            put_vector(&p, acc, in_row, at.row * y_row + at.column, m);
         else /* lanes from … to - 1 are of row r; c: the column of lane 0, were it there
               */
-            for (int64_t from = 0, r = row, c = column; from < VF && r < rows; r++) {
+            for (int64_t from = 0, r = at.row, c = at.column; from < VF && r < rows;
+                 r++) {
                 const int64_t to = columns - c < VF ? columns - c : VF;
                 if (from < to)
-                    put_lanes(&p, acc, r * y_row + c, v_lanes(v_bits(from, to)), m, v);
+                    put_lanes(&p, acc, in_row, r * y_row + c, v_lanes(v_bits(from, to)),
+                              m);
                 from = pitch - c;
                 c = -from;
             }
-        for (column += VF; column >= pitch; column -= pitch)
-            row++;
+        for (at.column += VF; at.column >= pitch; at.column -= pitch)
+            at.row++;
     }
 }
 
-static ALWAYS_INLINE void run_tile(const struct attn_conv_direct *d, int64_t channel,
-                                   int64_t row, int64_t column, const int m, const int nv)
+/* The end of all tiles of fewer vectors: m rows of nv. */
+static __attribute__((noinline)) void
+put_sums(const struct attn_conv_direct *d, const v_f32 *sums, struct at at, int m, int nv)
+{
+    for (int v = 0; v < nv; v++, sums++) {
+        struct at channel = at;
+        for (int i = 0; i < m; i++, channel.channel++)
+            put_vectors(d, sums + i * nv, nv, channel, 1, 1);
+        for (at.column += VF; at.column >= d->pitch; at.column -= d->pitch)
+            at.row++;
+    }
+}
+
+static ALWAYS_INLINE void put_tile(const struct attn_conv_direct *d, v_f32 (*acc)[8],
+                                   struct at at, const int m, const struct rows nv)
+{
+    if (nv.min == nv.max) {
+        put_vectors(d, acc[0], 8, at, m, nv.max);
+        return;
+    }
+    v_f32 sums[MAX_M * 8], *to = sums;
+    UNROLL
+    for (int i = 0; i < m; i++)
+        EACH_ROW(v, nv)
+    *to++ = acc[i][v];
+    put_sums(d, sums, at, m, nv.n);
+}
+
+/* ---- tiles ---- */
+
+/* acc += the products of a tap. Whole tiles leave no registers for the weights, and others compare
+ * the number of vectors once. */
+static ALWAYS_INLINE void add_whole(v_f32 (*acc)[8], const float *x, const float *w,
+                                    int64_t w_row, const int m, const int nv)
+{
+    v_f32 seen[8];
+    UNROLL
+    for (int v = 0; v < nv; v++)
+        seen[v] = v_load(x + v * VF);
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        const v_f32 weight = v_set(w[i * w_row]);
+        UNROLL
+        for (int v = 0; v < nv; v++)
+            acc[i][v] += weight * seen[v];
+    }
+}
+static ALWAYS_INLINE void add_some(v_f32 (*acc)[8], const float *x, const float *w,
+                                   int64_t w_row, const int m, const struct rows nv)
+{
+    v_f32 weight[MAX_M];
+    UNROLL
+    for (int i = 0; i < m; i++)
+        weight[i] = v_set(w[i * w_row]);
+    EACH_ROW(v, nv)
+    {
+        const v_f32 seen = v_load(x + v * VF);
+        UNROLL
+        for (int i = 0; i < m; i++)
+            acc[i][v] += weight[i] * seen;
+    }
+}
+
+static ALWAYS_INLINE void run_tile(const struct attn_conv_direct *d, struct at at,
+                                   const int m, const struct rows nv)
 {
     v_f32 acc[MAX_M][8];
     UNROLL
     for (int i = 0; i < m; i++) {
-        v_f32 bias = v_set(d->bias != NULL ? d->bias[channel + i] : 0.0f);
+        v_f32 bias = v_set(d->bias != NULL ? d->bias[at.channel + i] : 0.0f);
         UNROLL
-        for (int v = 0; v < nv; v++)
+        for (int v = 0; v < nv.max; v++)
             acc[i][v] = bias;
     }
-    const float *x = d->x + row * d->pitch + column, *w = d->w + channel * d->w_row;
-    for (int64_t t = 0; t < d->taps; t++, w++) {
-        const float *at = x + d->offsets[t];
-        v_f32 seen[8];
-        UNROLL
-        for (int v = 0; v < nv; v++)
-            seen[v] = v_load(at + v * VF);
-        UNROLL
-        for (int i = 0; i < m; i++) {
-            v_f32 weight = v_set(w[i * d->w_row]);
-            UNROLL
-            for (int v = 0; v < nv; v++)
-                acc[i][v] += weight * seen[v];
-        }
-    }
-    put_tile(d, acc, channel, row, column, m, nv);
+    const float *x = d->x + at.row * d->pitch + at.column,
+                *w = d->w + at.channel * d->w_row;
+    for (int64_t t = 0; t < d->taps; t++, w++)
+        if (nv.min == nv.max)
+            add_whole(acc, x + d->offsets[t], w, d->w_row, m, nv.max);
+        else
+            add_some(acc, x + d->offsets[t], w, d->w_row, m, nv);
+    put_tile(d, acc, at, m, nv);
 }
 
-/* clang-format off */
-#define TILE(m, nv)                                                                      \
-    static void tile_##m##x##nv(const struct attn_conv_direct *d, int64_t channel,       \
-                                int64_t row, int64_t column)                             \
-    {                                                                                    \
-        run_tile(d, channel, row, column, m, nv);                                                  \
-    }
-TILE(1, 1) TILE(1, 2) TILE(1, 4) TILE(1, 8)
-TILE(2, 1) TILE(2, 2) TILE(2, 5)
-TILE(4, 1) TILE(4, 2) TILE(4, 3)
-TILE(2, 3)                                                  /* of 16 registers */
-TILE(2, 8) TILE(4, 5) TILE(8, 1) TILE(8, 2) TILE(8, 3) /* of 32 registers */
-#undef TILE
-
-/* By number of registers and of channels, those of more vectors first. */
-struct width {
+/* The texts of some channels: of tiles of `vectors` vectors, which do most of the work, and of
+ * tiles of fewer, n. */
+struct texts {
     int vectors;
-    void (*run)(const struct attn_conv_direct *d, int64_t channel, int64_t row, int64_t column);
+    void (*whole)(const struct attn_conv_direct *d, struct at at);
+    void (*some)(const struct attn_conv_direct *d, struct at at, int n);
 };
-static const struct width widths_1[] = { { 8, tile_1x8 }, { 4, tile_1x4 }, { 2, tile_1x2 },
-                                         { 1, tile_1x1 } };
-static const struct width widths_16_2[] = { { 5, tile_2x5 }, { 3, tile_2x3 }, { 2, tile_2x2 },
-                                            { 1, tile_2x1 } };
-static const struct width widths_16_4[] = { { 3, tile_4x3 }, { 2, tile_4x2 }, { 1, tile_4x1 } };
-static const struct width widths_32_2[] = { { 8, tile_2x8 }, { 5, tile_2x5 }, { 2, tile_2x2 },
-                                            { 1, tile_2x1 } };
-static const struct width widths_32_4[] = { { 5, tile_4x5 }, { 3, tile_4x3 }, { 2, tile_4x2 },
-                                            { 1, tile_4x1 } };
-static const struct width widths_32_8[] = { { 3, tile_8x3 }, { 2, tile_8x2 }, { 1, tile_8x1 } };
-/* clang-format on */
-
-static const struct width *widths_of(int64_t left, int *m)
-{
-    if (REGISTERS == 32 && left >= 8) {
-        *m = 8;
-        return widths_32_8;
+#define TEXTS(m, vectors)                                                                \
+    static void some_##m(const struct attn_conv_direct *d, struct at at, int n)          \
+    {                                                                                    \
+        run_tile(d, at, m, (struct rows){ n, 1, (vectors) - !ATTN_ONE_TEXT });           \
+    }                                                                                    \
+    static void whole_##m(const struct attn_conv_direct *d, struct at at)                \
+    {                                                                                    \
+        if (ATTN_ONE_TEXT)                                                               \
+            some_##m(d, at, vectors);                                                    \
+        else                                                                             \
+            run_tile(d, at, m, (struct rows){ vectors, vectors, vectors });              \
     }
-    *m = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-    if (*m == 4)
-        return REGISTERS == 32 ? widths_32_4 : widths_16_4;
-    return *m == 1 ? widths_1 : REGISTERS == 32 ? widths_32_2 : widths_16_2;
+enum { V_OF_2 = REGISTERS == 32 ? 8 : 5, V_OF_4 = REGISTERS == 32 ? 5 : 3 };
+TEXTS(1, 8)
+TEXTS(2, V_OF_2)
+TEXTS(4, V_OF_4)
+TEXTS(8, 3)
+#undef TEXTS
+
+static const struct texts all_texts[] = { { 8, whole_1, some_1 },
+                                          { V_OF_2, whole_2, some_2 },
+                                          { V_OF_4, whole_4, some_4 } };
+static const struct texts texts_of_8 = { 3, whole_8, some_8 }; /* of 32 registers */
+
+static const struct texts *texts_of(int64_t left, int *m)
+{
+    const int log = left >= 4 ? 2 : left >= 2 ? 1 : 0;
+    *m = 1 << log;
+    if (REGISTERS < 32 || left < 8)
+        return &all_texts[log];
+    *m = 8;
+    return &texts_of_8;
 }
 
 void K(conv_direct_f32)(const struct attn_conv_direct *d)
@@ -152,17 +211,21 @@ void K(conv_direct_f32)(const struct attn_conv_direct *d)
     if (d->rows == 0 || d->columns == 0)
         return;
     int m;
-    for (int64_t channel = 0; channel < d->m; channel += m) {
-        const struct width *width = widths_of(d->m - channel, &m);
-        for (int64_t p = 0, row = 0, column = 0; p < positions;) {
-            while (width->vectors > 1 && p + (width->vectors - 1) * VF >= positions)
-                width++;
-            if (attn_poll_work(m * width->vectors * VF * d->taps / 5) != ATTNRUN_OK)
+    for (struct at at = { 0 }; at.channel < d->m; at.channel += m) {
+        const struct texts *texts = texts_of(d->m - at.channel, &m);
+        at.row = at.column = 0;
+        for (int64_t p = 0; p < positions;) {
+            const int64_t left = (positions - p + VF - 1) / VF;
+            const int n = left < texts->vectors ? (int)left : texts->vectors;
+            if (attn_poll_work(m * n * VF * d->taps / 5) != ATTNRUN_OK)
                 return;
-            width->run(d, channel, row, column);
-            p += width->vectors * VF;
-            for (column += width->vectors * VF; column >= d->pitch; column -= d->pitch)
-                row++;
+            if (n == texts->vectors)
+                texts->whole(d, at);
+            else
+                texts->some(d, at, n);
+            p += n * VF;
+            for (at.column += n * VF; at.column >= d->pitch; at.column -= d->pitch)
+                at.row++;
         }
     }
 }

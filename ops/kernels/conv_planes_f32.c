@@ -12,30 +12,58 @@
 enum { MAX_M = REGISTERS == 32 ? 8 : 4, MAX_V = REGISTERS == 32 ? 8 : 5 };
 enum { LINE = 16 };
 
+/* acc += the products of a tap of one channel. Whole tiles leave no registers for the weights, and
+ * others compare the number of vectors once. */
+static ALWAYS_INLINE void add_whole(v_f32 (*acc)[MAX_V], const float *x, const float *w,
+                                    int64_t w_row, const v_mask *mask, const int m,
+                                    const int nv)
+{
+    v_f32 seen[MAX_V];
+    UNROLL
+    for (int v = 0; v < nv; v++)
+        seen[v] = v_load_lanes(x + v * VF, mask[v]);
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        const v_f32 weight = v_set(w[i * w_row]);
+        UNROLL
+        for (int v = 0; v < nv; v++)
+            acc[i][v] += weight * seen[v];
+    }
+}
+static ALWAYS_INLINE void add_some(v_f32 (*acc)[MAX_V], const float *x, const float *w,
+                                   int64_t w_row, const v_mask *mask, const int m,
+                                   const struct rows nv)
+{
+    v_f32 weight[MAX_M];
+    UNROLL
+    for (int i = 0; i < m; i++)
+        weight[i] = v_set(w[i * w_row]);
+    EACH_ROW(v, nv)
+    {
+        const v_f32 seen = v_load_lanes(x + v * VF, mask[v]);
+        UNROLL
+        for (int i = 0; i < m; i++)
+            acc[i][v] += weight[i] * seen;
+    }
+}
+
 /* acc += the taps of all channels at one place of the kernel. */
 static ALWAYS_INLINE void add_channels(const struct attn_conv_planes *d,
                                        v_f32 (*acc)[MAX_V], const float *x,
                                        const float *w, const v_mask *mask, const int m,
-                                       const int nv)
+                                       const struct rows nv)
 {
     const int64_t plane = d->plane, w_row = d->w_row, taps = d->kernel[0] * d->kernel[1];
-    for (int64_t c = d->channels; c > 0; c--, x += plane, w += taps) {
-        v_f32 seen[MAX_V];
-        UNROLL
-        for (int v = 0; v < nv; v++)
-            seen[v] = v_load_lanes(x + v * VF, mask[v]);
-        UNROLL
-        for (int i = 0; i < m; i++) {
-            v_f32 weight = v_set(w[i * w_row]);
-            UNROLL
-            for (int v = 0; v < nv; v++)
-                acc[i][v] += weight * seen[v];
-        }
-    }
+    for (int64_t c = d->channels; c > 0; c--, x += plane, w += taps)
+        if (nv.min == nv.max)
+            add_whole(acc, x, w, w_row, mask, m, nv.max);
+        else
+            add_some(acc, x, w, w_row, mask, m, nv);
 }
 
 static ALWAYS_INLINE void add_taps(const struct attn_conv_planes *d, v_f32 (*acc)[MAX_V],
-                                   const struct place *at, const int m, const int nv)
+                                   const struct place *at, const int m,
+                                   const struct rows nv)
 {
     const float *w = d->w + at->channel * d->w_row;
     for (int64_t i = 0; i < d->kernel[0]; i++) {
@@ -125,67 +153,58 @@ static ALWAYS_INLINE void add_inner_taps(const struct attn_conv_planes *d,
 }
 
 static ALWAYS_INLINE void run_tile(const struct attn_conv_planes *d,
-                                   const struct place *at, const int m, const int nv)
+                                   const struct place *at, const int m,
+                                   const struct rows nv)
 {
     v_f32 acc[MAX_M][MAX_V];
     begin_tile(d, &acc[0][0], at, m, nv, MAX_V);
     const int64_t top = d->before[0] * d->width;
     const int64_t bottom =
         d->plane + top - (d->kernel[0] - 1) * d->dilation[0] * d->width;
-    if (d->kernel[1] == 3 && d->before[1] == d->dilation[1] && at->p >= top &&
-        at->p + nv * VF <= bottom)
-        add_inner_taps(d, acc, at, m, nv);
+    if (nv.min == nv.max && d->kernel[1] == 3 && d->before[1] == d->dilation[1] &&
+        at->p >= top && at->p + nv.max * VF <= bottom)
+        add_inner_taps(d, acc, at, m, nv.max);
     else
         add_taps(d, acc, at, m, nv);
     put_tile(d, &acc[0][0], at, m, nv, MAX_V);
 }
 
-/* clang-format off */
-#define TILE(m, nv)                                                                      \
-    static void tile_##m##x##nv(const struct attn_conv_planes *d, const struct place *at) \
-    {                                                                                    \
-        run_tile(d, at, m, nv);                                                          \
-    }
-TILE(1, 1) TILE(1, 2) TILE(1, 5) TILE(2, 1) TILE(2, 2) TILE(2, 5)
-TILE(4, 1) TILE(4, 2) TILE(4, 3)
-TILE(1, 8) TILE(2, 8) TILE(4, 5) TILE(8, 1) TILE(8, 2) TILE(8, 3) /* of 32 registers */
-#undef TILE
+/* 3 and 5 vectors of 4 channels, and 5 and 8 of fewer, fill 16 and 32 registers. */
+enum { V_OF_4 = REGISTERS == 32 ? 5 : 3 };
+TEXTS(1, MAX_V)
+TEXTS(2, MAX_V)
+TEXTS(4, V_OF_4)
+TEXTS(8, 3)
 
-/* By number of registers and of channels. */
-static const struct width widths_32[4][4] = {
-    { { 8, tile_1x8 }, { 5, tile_1x5 }, { 2, tile_1x2 }, { 1, tile_1x1 } },
-    { { 8, tile_2x8 }, { 5, tile_2x5 }, { 2, tile_2x2 }, { 1, tile_2x1 } },
-    { { 5, tile_4x5 }, { 3, tile_4x3 }, { 2, tile_4x2 }, { 1, tile_4x1 } },
-    { { 3, tile_8x3 }, { 2, tile_8x2 }, { 1, tile_8x1 } },
-};
-static const struct width widths_16[3][4] = {
-    { { 5, tile_1x5 }, { 2, tile_1x2 }, { 1, tile_1x1 } },
-    { { 5, tile_2x5 }, { 2, tile_2x2 }, { 1, tile_2x1 } },
-    { { 3, tile_4x3 }, { 2, tile_4x2 }, { 1, tile_4x1 } },
-};
-/* clang-format on */
+static const struct texts all_texts[] = { { MAX_V, whole_1, some_1 },
+                                          { MAX_V, whole_2, some_2 },
+                                          { V_OF_4, whole_4, some_4 } };
+static const struct texts texts_of_8 = { 3, whole_8, some_8 }; /* of 32 registers */
 
-static const struct width *widths_of(int64_t m, int64_t *channels)
+static const struct texts *texts_of(int64_t m, int64_t *channels)
 {
-    const int log = m >= 8 && REGISTERS == 32 ? 3 : m >= 4 ? 2 : m >= 2 ? 1 : 0;
+    const int log = m >= 4 ? 2 : m >= 2 ? 1 : 0;
     *channels = 1 << log;
-    return REGISTERS == 32 ? widths_32[log] : widths_16[log];
+    if (REGISTERS < 32 || m < 8)
+        return &all_texts[log];
+    *channels = 8;
+    return &texts_of_8;
 }
 
 /* All channels of a few pixels: what they see stays in cache. */
 void K(conv_planes_f32)(const struct attn_conv_planes *d)
 {
     int64_t channels;
-    const int64_t vectors = widths_of(d->m, &channels)->vectors;
+    const int64_t vectors = texts_of(d->m, &channels)->vectors;
     struct place at = { 0, d->from, d->from / VF % d->width };
     for (int64_t i = 0; i < d->m * d->w_row; i += LINE) /* they are read in jumps */
         __builtin_prefetch(d->w + i, 0, 2);
     for (; at.p < d->to; at.p += vectors * VF) {
         for (at.channel = 0; at.channel < d->m; at.channel += channels) {
-            const struct width *width = widths_of(d->m - at.channel, &channels);
+            const struct texts *texts = texts_of(d->m - at.channel, &channels);
             if (attn_poll_work(channels * vectors * VF * d->w_row / 5) != ATTNRUN_OK)
                 return;
-            run_pixels(d, width, at, vectors);
+            run_pixels(d, texts, at, vectors);
         }
         for (at.word += vectors; at.word >= d->width;)
             at.word -= d->width;

@@ -12,7 +12,7 @@ static ALWAYS_INLINE v_f32 map_elu1(v_f32 x)
     return v_exp_negative(v_min(v_set(0.0f), x)) + v_max(v_set(0.0f), x);
 }
 
-static ALWAYS_INLINE v_f32 map(const int kind, v_f32 x)
+static ALWAYS_INLINE v_f32 map(int kind, v_f32 x)
 {
     v_f32 y;
     switch (kind) {
@@ -46,7 +46,8 @@ static ALWAYS_INLINE v_f32 map(const int kind, v_f32 x)
 
 /* ---- rows ---- */
 
-/* The conditions of a loop; with fewer of them the frequent loops are short. */
+/* The conditions of a loop; with fewer of them the frequent loops are short. All maps share the
+ * loop that has all conditions, and choose the map for each vector. */
 enum form {
     QUERIES,    /* a shift for each row, add, dots */
     KEYS,       /* sums of columns */
@@ -61,8 +62,8 @@ struct row {
 
 /* Up to VF features from i on. */
 static ALWAYS_INLINE void part(const struct attn_features *f, struct row *row,
-                               const float *x, float *y, size_t i, size_t n,
-                               const int kind, const enum form form)
+                               const float *x, float *y, size_t i, size_t n, int kind,
+                               const enum form form)
 {
     v_f32 v = v_load_part(x + i, n, 0.0f);
     if (form == ANY)
@@ -91,8 +92,8 @@ static ALWAYS_INLINE void part(const struct attn_features *f, struct row *row,
         v_store_part(f->column_sums + i, v_load_part(f->column_sums + i, n, 0.0f) + v, n);
 }
 
-static ALWAYS_INLINE void rows(const struct attn_features *f, const int kind,
-                               const enum form form)
+static ALWAYS_INLINE void rows_of(const struct attn_features *f, int kind,
+                                  const enum form form)
 {
     for (size_t r = 0; r < f->rows; r++) {
         const float *x = f->x + (ptrdiff_t)r * f->x_row;
@@ -104,9 +105,9 @@ static ALWAYS_INLINE void rows(const struct attn_features *f, const int kind,
         if (form == ANY && f->row_factor != NULL)
             row.factor = f->row_factor[r];
         size_t i = 0;
-        for (; i + VF <= f->n; i += VF)
+        for (; form != ANY && i + VF <= f->n; i += VF)
             part(f, &row, x, y, i, VF, kind, form);
-        if (i < f->n)
+        for (; i < f->n; i += VF)
             part(f, &row, x, y, i, f->n - i, kind, form);
         if (form == QUERIES || (form == ANY && f->dots != NULL))
             f->dots[r] = v_reduce_add(row.dot);
@@ -118,19 +119,11 @@ static ALWAYS_INLINE void rows(const struct attn_features *f, const int kind,
 /* clang-format off */
 #define ROWS(kind, form) \
     static __attribute__((noinline)) void rows_##kind##_##form(const struct attn_features *f) \
-    { rows(f, ATTN_MAP_##kind, form); }
+    { rows_of(f, ATTN_MAP_##kind, form); }
 ROWS(IDENTITY, QUERIES) ROWS(RELU, QUERIES) ROWS(ELU1, QUERIES) ROWS(EXP2, QUERIES)
 ROWS(IDENTITY, KEYS) ROWS(RELU, KEYS) ROWS(ELU1, KEYS) ROWS(EXP2, TRANSPOSED)
-ROWS(IDENTITY, ANY) ROWS(RELU, ANY) ROWS(ELU1, ANY) ROWS(EXP, ANY) ROWS(EXP2, ANY)
-ROWS(REQU, ANY) ROWS(SIGMOID, ANY) ROWS(TANH, ANY) ROWS(GELU, ANY) ROWS(ABS, ANY)
-ROWS(COS, ANY) ROWS(SIN, ANY)
 #undef ROWS
-
-static void (*const any[])(const struct attn_features *) = {
-    rows_IDENTITY_ANY, rows_RELU_ANY, rows_ELU1_ANY, rows_EXP_ANY, rows_EXP2_ANY,
-    rows_REQU_ANY, rows_SIGMOID_ANY, rows_TANH_ANY, rows_GELU_ANY, rows_ABS_ANY,
-    rows_COS_ANY, rows_SIN_ANY,
-};
+static void rows_any(const struct attn_features *f) { rows_of(f, f->map, ANY); }
 /* clang-format on */
 
 static enum form form_of(const struct attn_features *f)
@@ -153,8 +146,8 @@ static enum form form_of(const struct attn_features *f)
 
 void K(features_f32)(const struct attn_features *f)
 {
-    const enum form form = form_of(f);
-    void (*run)(const struct attn_features *) = any[f->map];
+    const enum form form = ATTN_ONE_TEXT ? ANY : form_of(f);
+    void (*run)(const struct attn_features *) = rows_any;
     if (form == QUERIES)
         run = f->map == ATTN_MAP_IDENTITY ? rows_IDENTITY_QUERIES
               : f->map == ATTN_MAP_RELU   ? rows_RELU_QUERIES

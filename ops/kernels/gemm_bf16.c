@@ -166,7 +166,7 @@ static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
 
 static void multiply_tile(struct tile *t, size_t m, size_t width)
 {
-    tiles[width / VF - 1][m - 1](t);
+    run_tile(t, m, width);
 }
 
 #define BEGIN_TILES()

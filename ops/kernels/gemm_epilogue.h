@@ -110,12 +110,8 @@ static ALWAYS_INLINE void finish_row(const struct attn_gemm_f32 *g, const float 
 static inline void finish(const struct attn_gemm_f32 *g, const float *sum, int e,
                           size_t i, size_t m, size_t j, size_t n)
 {
-    if (n == NR)
-        for (size_t r = 0; r < m; r++)
-            finish_row(g, sum + r * NR, e, i + r, j, NR);
-    else
-        for (size_t r = 0; r < m; r++)
-            finish_row(g, sum + r * NR, e, i + r, j, n);
+    for (size_t r = 0; r < m; r++)
+        finish_row(g, sum + r * NR, e, i + r, j, n);
 }
 
 #endif

@@ -135,11 +135,11 @@ static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
 static void multiply_tile(struct tile *t, size_t m, size_t width)
 {
     if (t->half == NULL) {
-        tiles[width / VF - 1][m - 1](t);
+        run_tile(t, m, width);
         return;
     }
     if (width == NR)
-        half_tiles[m - 1](t);
+        half_tiles[text_of(m, MR)](t, m);
     else
         narrow_row(t);
     if (t->floats != NULL) {

@@ -2,8 +2,8 @@
  *
  * In: gemm_tiles.h, and a struct tile with `half`, the panel [k][NR] of 16-bit elements, or for
  * narrow_row() [k][VF].
- * Out: half_tiles[], the tile for each number of rows of A from 1 to MR; narrow_row(), that of one
- * row and a panel of one vector. More rows pay for converting such a panel in scratch.
+ * Out: half_tiles[], the tile for each text_of() the rows of A; narrow_row(), that of one row and a
+ * panel of one vector. More rows pay for converting such a panel in scratch.
  *
  * The elements become floats in registers, by one conversion a vector. If more rows of A follow,
  * the first tile also stores the panel as floats to `floats`, and the following tiles read these,
@@ -16,7 +16,8 @@
 enum { HALF_AHEAD = 32 }; /* rows of the panel */
 
 static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
-                                        const int mr, const int nv, const bool f16)
+                                        const struct rows rows, const int nv,
+                                        const bool f16)
 {
     const float *a = t->a;
     const uint16_t *b = t->half;
@@ -29,8 +30,8 @@ static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
         UNROLL
         for (int v = 0; v < nv; v++)
             column[v] = v_load_half(b + v * VF, f16);
-        UNROLL
-        for (int i = 0; i < mr; i++) {
+        EACH_ROW(i, rows)
+        {
             const v_f32 x = v_set(a[i * a_row]);
             UNROLL
             for (int v = 0; v < nv; v++)
@@ -44,28 +45,32 @@ static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
     }
 }
 
-static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr, const int nv)
+static ALWAYS_INLINE void half_sum(const struct tile *t, const struct rows rows,
+                                   const int nv)
 {
     v_f32 acc[MR][2] = { { { 0 } } };
     if (t->half_type == ATTN_B_F16)
-        half_products(t, acc, mr, nv, true);
+        half_products(t, acc, rows, nv, true);
     else
-        half_products(t, acc, mr, nv, false);
-    tile_end(t, acc, mr, nv);
+        half_products(t, acc, rows, nv, false);
+    tile_end(t, acc, rows, nv);
 }
 
 /* clang-format off */
-#define HALF_TILE(mr, nv)                                                                \
-    static void half_tile_##mr(const struct tile *t) { half_sum(t, mr, nv); }
-ATTN_EACH_ROW(ATTN_F32_ROWS, HALF_TILE, 2)
-#define HALF(mr, nv) half_tile_##mr,
-static void (*const half_tiles[MR])(const struct tile *t) = {
-    ATTN_EACH_ROW(ATTN_F32_ROWS, HALF, 2)
+#define HALF_TILE(min, max, nv)                                                          \
+    static void half_tile_##min(const struct tile *t, size_t m)                          \
+    {                                                                                    \
+        half_sum(t, (struct rows){ (int)m, min, max }, nv);                                \
+    }
+ATTN_TEXTS(ATTN_F32_ROWS, HALF_TILE, 2)
+#define HALF(min, max, nv) half_tile_##min,
+static void (*const half_tiles[MR])(const struct tile *t, size_t m) = {
+    ATTN_TEXTS(ATTN_F32_ROWS, HALF, 2)
 };
 #undef HALF
 #undef HALF_TILE
 /* clang-format on */
 
-static void narrow_row(const struct tile *t) { half_sum(t, 1, 1); }
+static void narrow_row(const struct tile *t) { half_sum(t, (struct rows){ 1, 1, 1 }, 1); }
 
 #endif

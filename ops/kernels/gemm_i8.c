@@ -78,23 +78,22 @@ struct tile {
     const uint32_t *a_zero, *row_sum, *b_zero, *column_sum;
 };
 
-static ALWAYS_INLINE void take_zeros(const struct tile *t, v_u32 (*acc)[2], const int mr)
+static ALWAYS_INLINE void take_zeros(const struct tile *t, v_u32 (*acc)[2],
+                                     const struct rows rows)
 {
     for (int v = 0; t->a_zero != NULL && v < 2; v++) {
         const v_u32 sum = load_u32(t->column_sum + v * VF);
-        UNROLL
-        for (int i = 0; i < mr; i++)
-            acc[i][v] -= set_u32(t->a_zero[i]) * sum;
+        EACH_ROW(i, rows)
+        acc[i][v] -= set_u32(t->a_zero[i]) * sum;
     }
     for (int v = 0; t->b_zero != NULL && v < 2; v++) {
         const v_u32 zero = load_u32(t->b_zero + v * VF);
-        UNROLL
-        for (int i = 0; i < mr; i++)
-            acc[i][v] -= set_u32(t->row_sum[i]) * zero;
+        EACH_ROW(i, rows)
+        acc[i][v] -= set_u32(t->row_sum[i]) * zero;
     }
 }
 
-static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr)
+static ALWAYS_INLINE void tile_sum(const struct tile *t, const struct rows rows)
 {
     v_u32 acc[MR][2] = { { { 0 } } };
     const uint32_t *a = t->a;
@@ -102,41 +101,45 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr)
     for (size_t word = 0; word < t->words; word++, a++, b += 2 * VEC_BYTES) {
         const struct wide b0 = promote(load_u32(b)),
                           b1 = promote(load_u32(b + VEC_BYTES));
-        if (mr <= 2)
+        if (rows.max <= 2)
             __builtin_prefetch(b + PREFETCH_BYTES);
-        UNROLL
-        for (int i = 0; i < mr; i++) {
+        EACH_ROW(i, rows)
+        {
             acc[i][0] = add_products(acc[i][0], b0, a + i * ROW);
             acc[i][1] = add_products(acc[i][1], b1, a + i * ROW);
         }
     }
-    if (V_HAS_TILES && t->begun != NULL) {
-        UNROLL
-        for (int i = 0; i < mr; i++) {
+    if (V_HAS_TILES && t->begun != NULL)
+        EACH_ROW(i, rows)
+        {
             acc[i][0] += load_u32(t->begun + i * NR);
             acc[i][1] += load_u32(t->begun + i * NR + VF);
         }
-    }
-    if (t->add) {
-        UNROLL
-        for (int i = 0; i < mr; i++) {
+    if (t->add)
+        EACH_ROW(i, rows)
+        {
             acc[i][0] += load_u32(t->out + i * t->out_row);
             acc[i][1] += load_u32(t->out + i * t->out_row + VF);
         }
-    }
-    take_zeros(t, acc, mr);
-    UNROLL
-    for (int i = 0; i < mr; i++) {
+    take_zeros(t, acc, rows);
+    EACH_ROW(i, rows)
+    {
         store_u32(t->out + i * t->out_row, acc[i][0]);
         store_u32(t->out + i * t->out_row + VF, acc[i][1]);
     }
 }
 
 /* clang-format off */
-#define TILE(mr, unused) static void tile_##mr(const struct tile *t) { tile_sum(t, mr); }
-ATTN_EACH_ROW(ATTN_I8_ROWS, TILE, 0)
-#define ENTRY(mr, unused) tile_##mr,
-static void (*const tiles[MR])(const struct tile *t) = { ATTN_EACH_ROW(ATTN_I8_ROWS, ENTRY, 0) };
+#define TILE(min, max, unused)                                                           \
+    static void tile_##min(const struct tile *t, size_t m)                               \
+    {                                                                                    \
+        tile_sum(t, (struct rows){ (int)m, min, max });                                  \
+    }
+ATTN_TEXTS(ATTN_I8_ROWS, TILE, 0)
+#define ENTRY(min, max, unused) tile_##min,
+static void (*const tiles[MR])(const struct tile *t, size_t m) = {
+    ATTN_TEXTS(ATTN_I8_ROWS, ENTRY, 0)
+};
 #undef ENTRY
 #undef TILE
 /* clang-format on */
@@ -329,7 +332,7 @@ static void run_edge(const struct attn_gemm_i8 *g, const struct kept *s, struct 
         memcpy(s->edge + i * NR, c + (ptrdiff_t)i * g->c_row, n * sizeof *c);
     t->out = s->edge;
     t->out_row = NR;
-    tiles[m - 1](t);
+    tiles[text_of(m, MR)](t, m);
     for (size_t i = 0; i < m; i++)
         memcpy(c + (ptrdiff_t)i * g->c_row, s->edge + i * NR, n * sizeof *c);
 }
@@ -376,7 +379,7 @@ static void run_panel(const struct attn_gemm_i8 *g, struct kept *s, struct block
         if (n < NR)
             run_edge(g, s, &t, m, n);
         else
-            tiles[m - 1](&t);
+            tiles[text_of(m, MR)](&t, m);
     }
 }
 

@@ -1,7 +1,7 @@
 /* gemm_tiles.h - the register tiles of a product of matrices, what they prefetch, and the
  * block of K that they work on.
  *
- * In, both by the file that includes this one: GEMM_STEP(acc, a, a_row, b, mr, nv), a
+ * In, both by the file that includes this one: GEMM_STEP(acc, a, a_row, b, rows, nv), a
  * step of a tile along K (for example outer_step of outer.h), and HAS_TILE, 1 where whole
  * tiles have a text of their own. If tiles have more rows than the registers of vectors,
  * TILE_ROWS, and K_STEP and K_BLOCK: a block of K is a multiple of the first and has at
@@ -54,43 +54,46 @@ struct tile {
     const float *fetch[MAX_FETCH];
 };
 
-static ALWAYS_INLINE void tile_end(const struct tile *t, v_f32 (*acc)[2], const int mr,
-                                   const int nv)
+static ALWAYS_INLINE void tile_end(const struct tile *t, v_f32 (*acc)[2],
+                                   const struct rows rows, const int nv)
 {
     if (t->bias != NULL) {
         UNROLL
         for (int v = 0; v < nv; v++) {
             v_f32 bias = v_load(t->bias + v * VF);
             UNROLL
-            for (int i = 0; i < mr; i++)
+            for (int i = 0; i < rows.max; i++)
                 acc[i][v] += bias;
         }
     }
-    if (t->sum != NULL) {
-        UNROLL
-        for (int i = 0; i < mr; i++)
+    if (t->sum != NULL)
+        EACH_ROW(i, rows)
+        {
             UNROLL
-        for (int v = 0; v < nv; v++)
-            acc[i][v] += v_load(t->sum + i * t->sum_row + v * VF);
-    }
-    UNROLL
-    for (int i = 0; i < mr; i++)
+            for (int v = 0; v < nv; v++)
+                acc[i][v] += v_load(t->sum + i * t->sum_row + v * VF);
+        }
+    EACH_ROW(i, rows)
+    {
         UNROLL
-    for (int v = 0; v < nv; v++)
-        v_store(t->out + i * t->out_row + v * VF, acc[i][v]);
+        for (int v = 0; v < nv; v++)
+            v_store(t->out + i * t->out_row + v * VF, acc[i][v]);
+    }
 }
 
 static ALWAYS_INLINE void tile_products(const struct tile *t, v_f32 (*acc)[2],
-                                        const int mr, const int nv, const bool transposed)
+                                        const struct rows rows, const int nv,
+                                        const bool transposed)
 {
     const float *a = t->a, *b = t->b;
     const ptrdiff_t a_row = transposed ? 1 : t->a_row, a_col = transposed ? t->a_col : 1;
     const ptrdiff_t b_row = t->b_row;
-    const int steps = transposed && mr * nv < 2 * MR ? 1 : steps_at_once(mr, nv);
+    const int steps = transposed && rows.min * nv < 2 * MR ? 1 : steps_at_once(rows, nv);
     const char *next = t->next;
     const float *const *fetch = t->fetch, *const *last = fetch + t->n_fetch;
     size_t k = t->k;
-    if (HAS_TILE && transposed && mr == MR && nv == 2 && a_col == MR && b_row == NR) {
+    if (HAS_TILE && transposed && rows.min == MR && nv == 2 && a_col == MR &&
+        b_row == NR) {
         const size_t strips = k / STRIP, done = strips * STRIP;
         for (; fetch < last; fetch++)
             __builtin_prefetch(*fetch, 0, 2);
@@ -108,35 +111,47 @@ static ALWAYS_INLINE void tile_products(const struct tile *t, v_f32 (*acc)[2],
         for (int s = 0; s < STRIP; s += steps)
             UNROLL
         for (int u = 0; u < steps; u++, a += a_col, b += b_row)
-            GEMM_STEP(acc, a, a_row, b, mr, nv);
+            GEMM_STEP(acc, a, a_row, b, rows, nv);
     }
     for (; k > 0; k--, a += a_col, b += b_row)
-        GEMM_STEP(acc, a, a_row, b, mr, nv);
+        GEMM_STEP(acc, a, a_row, b, rows, nv);
 }
 
 /* Two loops with one end, which is as long as they are. */
-static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int nv)
+static ALWAYS_INLINE void tile_sum(const struct tile *t, const struct rows rows,
+                                   const int nv)
 {
     v_f32 acc[MR][2] = { { { 0 } } }; /* a loop of zeros would keep it on clang's stack */
     if (t->a_col != 0)
-        tile_products(t, acc, mr, nv, true);
+        tile_products(t, acc, rows, nv, true);
     else
-        tile_products(t, acc, mr, nv, false);
-    tile_end(t, acc, mr, nv);
+        tile_products(t, acc, rows, nv, false);
+    tile_end(t, acc, rows, nv);
 }
 
 /* clang-format off */
-#define TILE(mr, nv)                                                                     \
-    static void tile_##mr##x##nv(const struct tile *t) { tile_sum(t, mr, nv); }
-ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 1)
-ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 2)
-#define ENTRY(mr, nv) tile_##mr##x##nv,
-static void (*const tiles[2][MR])(const struct tile *t) = {
-    { ATTN_EACH_ROW(ATTN_F32_ROWS, ENTRY, 1) }, { ATTN_EACH_ROW(ATTN_F32_ROWS, ENTRY, 2) }
+#define TILE(min, max, nv)                                                               \
+    static void tile_##min##x##nv(const struct tile *t, size_t m)                        \
+    {                                                                                    \
+        tile_sum(t, (struct rows){ (int)m, min, max }, nv);                              \
+    }
+ATTN_NARROW_TEXTS(ATTN_F32_ROWS, TILE, 1)
+ATTN_TEXTS(ATTN_F32_ROWS, TILE, 2)
+#define ENTRY(min, max, nv) tile_##min##x##nv,
+static void (*const tiles[2][MR])(const struct tile *t, size_t m) = {
+    { ATTN_NARROW_TEXTS(ATTN_F32_ROWS, ENTRY, 1) }, { ATTN_TEXTS(ATTN_F32_ROWS, ENTRY, 2) }
 };
 #undef ENTRY
 #undef TILE
 /* clang-format on */
+
+static ALWAYS_INLINE void run_tile(const struct tile *t, size_t m, size_t width)
+{
+    if (width == VF)
+        tiles[0][narrow_text_of(m, MR)](t, m);
+    else
+        tiles[1][text_of(m, MR)](t, m);
+}
 
 /* ---- prefetch ---- */
 

@@ -123,14 +123,14 @@ struct block {
 
 /* sum[r][c] += kernel * x for the taps of strip row q, rows first … last, n channels. */
 static ALWAYS_INLINE void sum_row(v_f32 (*sum)[CHANNELS], const struct block *b,
-                                  int64_t q, int64_t i, const int first, const int last,
+                                  int64_t q, int64_t i, int64_t first, int64_t last,
                                   const int n)
 {
     const struct attn_involution *t = b->tile;
     const float *x = b->x + q * b->strip->pitch + i, *kernel[ROWS];
     const int64_t plane = b->strip->plane, size = t->size, step = t->kernel_tap;
     UNROLL
-    for (int r = first; r <= last; r++)
+    for (int r = 0; r < ROWS; r++)
         kernel[r] = t->kernel + (q - r * b->strip->step) * size * step +
                     (b->row + r) * t->kernel_row + i;
     for (int64_t j = 0, tap = 0; j < size; j++, tap += step) {
@@ -139,7 +139,9 @@ static ALWAYS_INLINE void sum_row(v_f32 (*sum)[CHANNELS], const struct block *b,
         for (int c = 0; c < n; c++)
             column[c] = v_load(x + b->offsets[j] + c * plane);
         UNROLL
-        for (int r = first; r <= last; r++) {
+        for (int r = 0; r < ROWS; r++) {
+            if (r < first || r > last)
+                continue;
             const v_f32 k = v_load(kernel[r] + tap);
             UNROLL
             for (int c = 0; c < n; c++)
@@ -159,24 +161,10 @@ static ALWAYS_INLINE void sum_block(const struct block *b, int64_t i, const int 
     for (int64_t q = 0; q < (b->rows - 1) * step + size; q++) {
         first += q == first * step + size;
         last += q == (last + 1) * step && last + 1 < b->rows;
-        switch (first * ROWS + last) {
-#define CASE(first, last)                                                                \
-    case first *ROWS + last:                                                             \
-        sum_row(sum, b, q, i, first, last, n);                                           \
-        break
-            CASE(0, 0);
-            CASE(0, 1);
-            CASE(0, 2);
-            CASE(0, 3);
-            CASE(1, 1);
-            CASE(1, 2);
-            CASE(1, 3);
-            CASE(2, 2);
-            CASE(2, 3);
-        default:
-            CASE(3, 3);
-#undef CASE
-        }
+        if (first == 0 && last == ROWS - 1) /* most rows */
+            sum_row(sum, b, q, i, 0, ROWS - 1, n);
+        else
+            sum_row(sum, b, q, i, first, last, n);
     }
     UNROLL
     for (int c = 0; c < n; c++)

@@ -30,6 +30,13 @@ if(kernel_level STREQUAL "-O3")
     COMPILE_OPTIONS "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:ATTN_SMALL>>>:${level_2}>")
 endif()
 
+# Loops over the rows of tiles whose conditions are the number of rows, and what zero points there
+# are, would be copied for each of them.
+if(kernel_level STREQUAL "-O3" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  set_source_files_properties(ops/kernels/blocked_conv_u8.c ops/kernels/maps_f32.c
+    ops/kernels/nbits_rows.c ops/kernels/norm_f32.c PROPERTIES COMPILE_OPTIONS -fno-unswitch-loops)
+endif()
+
 function(add_isa name parent texts vec_bytes registers f32_rows i8_rows)
   # The set that gives the rows of each kind: this one, or what gives them to its parent.
   foreach(kind floats bytes tiles pairs)
@@ -50,7 +57,7 @@ function(add_isa name parent texts vec_bytes registers f32_rows i8_rows)
     ATTN_ISA_SUFFIX=${name} ATTN_ISA_FLOATS=${floats} ATTN_ISA_BYTES=${bytes}
     ATTN_ISA_TILES=${tiles} ATTN_ISA_PAIRS=${pairs} ATTN_ISA_VERBS="isa/${name}.h"
     VEC_BYTES=${vec_bytes} ATTN_REGISTERS=${registers} ATTN_F32_ROWS=${f32_rows}
-    ATTN_I8_ROWS=${i8_rows})
+    ATTN_I8_ROWS=${i8_rows} ATTN_ONE_TEXT=$<STREQUAL:${name},base>)
   if(ATTNRUN_OPS)
     list(LENGTH isa_names place)
     math(EXPR place "2 * ${place}")
@@ -59,6 +66,9 @@ function(add_isa name parent texts vec_bytes registers f32_rows i8_rows)
     target_include_directories(attn_kernels_${name} PRIVATE ${generated})
   endif()
   set(level ${kernel_level})
+  if(kernel_level STREQUAL "-O3" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    list(APPEND level -fno-ipa-cp-clone) # of functions that tiles share, for each number of rows
+  endif()
   # x86-64 from before 2013 alone, and tests, run these.
   if(name STREQUAL "base" AND kernel_level STREQUAL "-O3")
     set(level -Os)

@@ -4,7 +4,7 @@
  * is slower.
  *
  * In: from the build ATTN_ISA_SUFFIX, VEC_BYTES, ATTN_REGISTERS, ATTN_F32_ROWS and
- * ATTN_I8_ROWS, which are fields of a row of isa.def, and ATTN_ISA_VERBS, the header
+ * ATTN_I8_ROWS, which are fields of a row of isa.def, ATTN_ONE_TEXT, and ATTN_ISA_VERBS, the header
  * isa/<name>.h of the set. That header defines the verbs that the set does better than
  * isa/plain.h, each with a macro of its own name, so that plain.h leaves it out. plain.h
  * has all verbs and says what they do. Kernel files have no #if on an instruction set. */
@@ -80,19 +80,58 @@ static inline v_f32 v_select(v_i32 mask, v_f32 a, v_f32 b)
     return (v_f32)((mask & (v_i32)a) | (~mask & (v_i32)b));
 }
 
-/* F(1, x) … F(n, x) for the rows of a register tile: ATTN_EACH_ROW(ATTN_F32_ROWS, F, x). */
-#define ATTN_ROWS_4(F, x)         F(1, x) F(2, x) F(3, x) F(4, x)
-#define ATTN_ROWS_6(F, x)         ATTN_ROWS_4(F, x) F(5, x) F(6, x)
-#define ATTN_ROWS_8(F, x)         ATTN_ROWS_6(F, x) F(7, x) F(8, x)
-#define ATTN_ROWS_12(F, x)        ATTN_ROWS_8(F, x) F(9, x) F(10, x) F(11, x) F(12, x)
-#define ATTN_ROWS_14(F, x)        ATTN_ROWS_12(F, x) F(13, x) F(14, x)
-#define ATTN_EACH_ROW(rows, F, x) ATTN_CAT(ATTN_ROWS_, rows)(F, x)
+/* ---- the rows of a register tile ---- */
 
-/* F(1, x), F(2, x), F(4, x) … F(n, x): one row, and even numbers of rows. */
-#define ATTN_EVEN_6(F, x)          F(1, x) F(2, x) F(4, x) F(6, x)
-#define ATTN_EVEN_12(F, x)         ATTN_EVEN_6(F, x) F(8, x) F(10, x) F(12, x)
-#define ATTN_EVEN_14(F, x)         ATTN_EVEN_12(F, x) F(14, x)
-#define ATTN_EVEN_ROWS(rows, F, x) ATTN_CAT(ATTN_EVEN_, rows)(F, x)
+/* A tile has n rows. Where min == max, n is a constant, and the compiler makes a text for this
+ * number of rows alone. Else all numbers from min to max share a text, which compares n with each
+ * number above min: these branches are hidden behind the products. */
+struct rows {
+    int n, min, max;
+};
+static ALWAYS_INLINE bool has_row(const struct rows rows, const int i)
+{
+    return rows.min == rows.max || i < rows.min || i < rows.n;
+}
+/* A loop over the rows of an array that must stay in registers. */
+#define EACH_ROW(i, rows)                                                                \
+    UNROLL                                                                               \
+    for (int i = 0; i < (rows).max; i++)                                                 \
+        if (has_row(rows, i))
+
+/* F(min, max, x) for each text of tiles of up to n rows: ATTN_TEXTS(ATTN_F32_ROWS, F, x). Few rows,
+ * whose steps are short, have texts of their own, and so have whole tiles, but for NARROW ones of
+ * one vector of columns, which do little of the work. `base`, which few machines run, has one text
+ * for all. */
+#if ATTN_ONE_TEXT
+#define ATTN_TEXTS(n, F, x)        F(1, n, x)
+#define ATTN_NARROW_TEXTS(n, F, x) F(1, n, x)
+#else
+#define ATTN_TEXTS_4(F, x)         F(1, 1, x) F(2, 2, x) F(3, 3, x) F(4, 4, x)
+#define ATTN_TEXTS_6(F, x)         F(1, 1, x) F(2, 2, x) F(3, 5, x) F(6, 6, x)
+#define ATTN_TEXTS_8(F, x)         ATTN_TEXTS_4(F, x) F(5, 7, x) F(8, 8, x)
+#define ATTN_TEXTS_12(F, x)        ATTN_TEXTS_4(F, x) F(5, 11, x) F(12, 12, x)
+#define ATTN_TEXTS_14(F, x)        ATTN_TEXTS_4(F, x) F(5, 13, x) F(14, 14, x)
+#define ATTN_TEXTS(n, F, x)        ATTN_CAT(ATTN_TEXTS_, n)(F, x)
+#define ATTN_NARROW_4(F, x)        F(1, 1, x) F(2, 2, x) F(3, 4, x)
+#define ATTN_NARROW_6(F, x)        F(1, 1, x) F(2, 2, x) F(3, 6, x)
+#define ATTN_NARROW_8(F, x)        ATTN_TEXTS_4(F, x) F(5, 8, x)
+#define ATTN_NARROW_12(F, x)       ATTN_TEXTS_4(F, x) F(5, 12, x)
+#define ATTN_NARROW_14(F, x)       ATTN_TEXTS_4(F, x) F(5, 14, x)
+#define ATTN_NARROW_TEXTS(n, F, x) ATTN_CAT(ATTN_NARROW_, n)(F, x)
+#endif
+/* Which of them has a tile of n of up to `max` rows. */
+static inline size_t text_of(size_t n, size_t max)
+{
+    const size_t few = max > 6 ? 4 : 2;
+    if (ATTN_ONE_TEXT)
+        return 0;
+    return n <= few ? n - 1 : n < max ? few : few + 1;
+}
+static inline size_t narrow_text_of(size_t n, size_t max)
+{
+    const size_t few = max > 6 ? 4 : 2;
+    return ATTN_ONE_TEXT ? 0 : n <= few ? n - 1 : few;
+}
 
 /* F(i, x) for i < VF, separated by commas: the lanes of a shuffle. */
 #define V_FOUR(F, i, x)  F(i, x), F((i) + 1, x), F((i) + 2, x), F((i) + 3, x)

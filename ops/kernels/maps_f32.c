@@ -348,12 +348,14 @@ void K(gate_planes_f32)(const struct attn_gate *g)
 
 /* Up to VF pixels; all is read before y is written. */
 static ALWAYS_INLINE void sum_part(const struct attn_sum_planes *s, size_t p, size_t n,
-                                   const int maps)
+                                   const struct rows maps)
 {
-    v_f32 v = v_load_part(s->x[0] + p, n, 0.0f) * s->weight[0];
-    UNROLL
-    for (int m = 1; m < maps; m++)
-        v += v_load_part(s->x[m] + p, n, 0.0f) * s->weight[m];
+    v_f32 v = v_set(0.0f);
+    EACH_ROW(m, maps)
+    {
+        const v_f32 x = v_load_part(s->x[m] + p, n, 0.0f) * s->weight[m];
+        v = m == 0 ? x : v + x;
+    }
     if (s->identity != NULL)
         v = v_rounded(v) + v_load_part(s->identity + p, n, 0.0f);
     if (s->relu)
@@ -361,7 +363,8 @@ static ALWAYS_INLINE void sum_part(const struct attn_sum_planes *s, size_t p, si
     v_store_part(s->y + p, v, n);
 }
 
-static ALWAYS_INLINE void sum_planes(const struct attn_sum_planes *given, const int maps)
+static ALWAYS_INLINE void sum_planes(const struct attn_sum_planes *given,
+                                     const struct rows maps)
 {
     const struct attn_sum_planes s = *given; /* stores may write anywhere, but not here */
     size_t p = 0;
@@ -373,30 +376,8 @@ static ALWAYS_INLINE void sum_planes(const struct attn_sum_planes *given, const 
 
 void K(sum_planes_f32)(const struct attn_sum_planes *s)
 {
-    switch (s->maps) {
-    case 1:
-        sum_planes(s, 1);
-        break;
-    case 2:
-        sum_planes(s, 2);
-        break;
-    case 3:
-        sum_planes(s, 3);
-        break;
-    case 4:
-        sum_planes(s, 4);
-        break;
-    case 5:
-        sum_planes(s, 5);
-        break;
-    case 6:
-        sum_planes(s, 6);
-        break;
-    case 7:
-        sum_planes(s, 7);
-        break;
-    default:
-        sum_planes(s, 8);
-        break;
-    }
+    if (s->maps <= 2)
+        sum_planes(s, (struct rows){ (int)s->maps, 1, 2 });
+    else
+        sum_planes(s, (struct rows){ (int)s->maps, 3, 8 });
 }

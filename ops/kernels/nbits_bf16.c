@@ -5,8 +5,9 @@
 
 static ALWAYS_INLINE void unpack_words(uint32_t *y, const struct attn_nbits *b,
                                        size_t panel, size_t k0, size_t k,
-                                       const size_t vectors, const int bits)
+                                       const size_t vectors)
 {
+    const int bits = b->bits;
     const size_t per = 32 / (size_t)bits, first = panel * b->blocks * NR;
     const uint8_t *q = b->q + panel * attn_nbits_panel(b, NR);
     struct nbits_shared s = { .now = SIZE_MAX };
@@ -27,18 +28,11 @@ static ALWAYS_INLINE void unpack_words(uint32_t *y, const struct attn_nbits *b,
     }
 }
 
-static ALWAYS_INLINE void unpack_panel(uint32_t *y, const struct attn_nbits *b,
-                                       size_t panel, size_t k0, size_t k, size_t width,
-                                       const int bits)
-{
-    if (width > VF)
-        unpack_words(y, b, panel, k0, k, 2, bits);
-    else
-        unpack_words(y, b, panel, k0, k, 1, bits);
-}
-
 void K(nbits_unpack_bf16)(uint32_t *y, const struct attn_nbits *b, size_t panel,
                           size_t k0, size_t k, size_t width)
 {
-    NBITS_EACH(b, unpack_panel, y, b, panel, k0, k, width);
+    if (width > VF)
+        unpack_words(y, b, panel, k0, k, 2);
+    else
+        unpack_words(y, b, panel, k0, k, 1);
 }

@@ -40,7 +40,7 @@ static struct nbits_form form_of(const struct attn_nbits *b)
 
 /* Whole steps of a chunk. */
 static ALWAYS_INLINE struct rounded round_chunk(uint8_t *to, const float *a, size_t n,
-                                                int32_t times, const int bits)
+                                                int32_t times, int bits)
 {
     const v_f32 shift =
         v_set(12582912.0f); /* 1.5 * 2^23: whole numbers in the low bits */
@@ -77,9 +77,9 @@ static ALWAYS_INLINE struct rounded round_chunk(uint8_t *to, const float *a, siz
 
 /* False: a poll says that the call is to end. */
 static ALWAYS_INLINE bool round_row(uint8_t *to, const struct nbits_form *f,
-                                    const float *a, const struct attn_nbits *b,
-                                    const int bits)
+                                    const float *a, const struct attn_nbits *b)
 {
+    const int bits = b->bits;
     const int32_t times = nbits_times(b, bits);
     struct rounded *at = (struct rounded *)(void *)(to + f->plane);
     size_t polled = 0; /* numbers that a poll has counted */
@@ -110,7 +110,7 @@ size_t K(nbits_round)(void *to, const float *a, ptrdiff_t a_row, size_t m,
     for (size_t i = 0; i < m && to != NULL; i++) {
         uint8_t *row = (uint8_t *)to + i * f.row_bytes;
         const float *x = a + (ptrdiff_t)i * a_row;
-        if (!NBITS_EACH(b, round_row, row, &f, x, b))
+        if (!round_row(row, &f, x, b))
             break; /* the caller sees it at the next poll */
     }
     return m * f.row_bytes;
@@ -256,10 +256,12 @@ typedef void tile_fn(v_f32 (*total)[2], const struct part *t, const uint8_t *q,
                                      const uint8_t *a) \
     { sum_part(total, t, q, a, (rows) < MR ? (rows) : MR, bits); }
 #define ENTRY(rows, bits) tile_##rows##_##bits,
-ATTN_ROWS_6(TILE, 8)
-ATTN_ROWS_4(TILE, 4)
-static tile_fn *const tiles_8[] = { ATTN_ROWS_6(ENTRY, 8) };
-static tile_fn *const tiles_4[] = { ATTN_ROWS_4(ENTRY, 4) };
+TILE(1, 8) TILE(2, 8) TILE(3, 8) TILE(4, 8) TILE(5, 8) TILE(6, 8)
+TILE(1, 4) TILE(2, 4) TILE(3, 4) TILE(4, 4)
+static tile_fn *const tiles_8[] = {
+    ENTRY(1, 8) ENTRY(2, 8) ENTRY(3, 8) ENTRY(4, 8) ENTRY(5, 8) ENTRY(6, 8)
+};
+static tile_fn *const tiles_4[] = { ENTRY(1, 4) ENTRY(2, 4) ENTRY(3, 4) ENTRY(4, 4) };
 #undef ENTRY
 #undef TILE
 /* clang-format on */

@@ -24,23 +24,26 @@ struct part {
     v_f32 zero[2], scale[2];
 };
 
-/* total[i][v] += scale[v] * sum over the block, for `rows` rows of A. */
+/* total[i][v] += scale[v] * sum over the block, for each row of A. */
 static ALWAYS_INLINE void add_part(v_f32 (*total)[2], const struct part *p,
-                                   const int rows, const int bits, const bool by_table)
+                                   const struct rows rows, const int bits,
+                                   const bool by_table)
 {
-    const int per = 32 / bits;
+    const int per = 32 / bits, text = bits == 2 ? 2 : per; /* 2 bits are rare */
     const float *a = p->a, *table = by_table ? p->table : NULL;
     const uint8_t *q = p->q;
     v_f32 acc[4][2] = { { { 0 } } };
     size_t k = p->k;
     for (; k >= (size_t)per; k -= (size_t)per, a += per, q += 4 * NR) {
         const v_u32 words[2] = { load_words(q), load_words(q + 4 * VF) };
-        UNROLL
-        for (int s = 0; s < per; s++) {
+        for (int part = 0; part < per; part += text)
+            UNROLL
+        for (int u = 0; u < text; u++) {
+            const int s = part + u;
             const v_f32 x = value_of(words[0], s, bits, table, p->zero[0]);
             const v_f32 y = value_of(words[1], s, bits, table, p->zero[1]);
-            UNROLL
-            for (int i = 0; i < rows; i++) {
+            EACH_ROW(i, rows)
+            {
                 acc[i][0] += a[i * p->a_row + s] * x;
                 acc[i][1] += a[i * p->a_row + s] * y;
             }
@@ -49,35 +52,31 @@ static ALWAYS_INLINE void add_part(v_f32 (*total)[2], const struct part *p,
     for (size_t s = 0; s < k; s++) {
         const v_f32 x = value_of(load_words(q), (int)s, bits, table, p->zero[0]);
         const v_f32 y = value_of(load_words(q + 4 * VF), (int)s, bits, table, p->zero[1]);
-        UNROLL
-        for (int i = 0; i < rows; i++) {
+        EACH_ROW(i, rows)
+        {
             acc[i][0] += a[i * p->a_row + (ptrdiff_t)s] * x;
             acc[i][1] += a[i * p->a_row + (ptrdiff_t)s] * y;
         }
     }
-    UNROLL
-    for (int i = 0; i < rows; i++) {
+    EACH_ROW(i, rows)
+    {
         total[i][0] += p->scale[0] * acc[i][0];
         total[i][1] += p->scale[1] * acc[i][1];
     }
 }
 
-typedef void part_fn(v_f32 (*total)[2], const struct part *p);
-#define PART(bits, rows, by_table)                                                       \
-    static void part_##bits##_##rows##_##by_table(v_f32(*total)[2],                      \
-                                                  const struct part *p)                  \
-    {                                                                                    \
-        add_part(total, p, rows, bits, by_table);                                        \
-    }
+typedef void part_fn(v_f32 (*total)[2], const struct part *p, size_t rows);
+/* One row has a text of its own, the others share one. */
 #define PARTS(bits, by_table)                                                            \
-    PART(bits, 1, by_table)                                                              \
-    PART(bits, 2, by_table)                                                              \
-    PART(bits, 3, by_table)                                                              \
-    PART(bits, 4, by_table)                                                              \
-    static part_fn *const parts_##bits##_##by_table[4] = { part_##bits##_1_##by_table,   \
-                                                           part_##bits##_2_##by_table,   \
-                                                           part_##bits##_3_##by_table,   \
-                                                           part_##bits##_4_##by_table };
+    static void part_##bits##_##by_table(v_f32(*total)[2], const struct part *p,         \
+                                         size_t rows)                                    \
+    {                                                                                    \
+        if (!ATTN_ONE_TEXT && rows == 1)                                                 \
+            add_part(total, p, (struct rows){ 1, 1, 1 }, bits, by_table);                \
+        else                                                                             \
+            add_part(total, p, (struct rows){ (int)rows, 2 - ATTN_ONE_TEXT, 4 }, bits,   \
+                     by_table);                                                          \
+    }
 PARTS(2, 0)
 PARTS(4, 0)
 PARTS(8, 0)
@@ -95,10 +94,10 @@ static ALWAYS_INLINE void write_some(float *c, v_f32 sum, const float *bias, siz
 static void rows_in_floats(v_f32 (*total)[2], const float *a, ptrdiff_t a_row, size_t m,
                            const struct attn_nbits *b, size_t panel)
 {
-    part_fn *const *parts = b->table != NULL ? parts_4_1
-                            : b->bits == 4   ? parts_4_0
-                            : b->bits == 8   ? parts_8_0
-                                             : parts_2_0;
+    part_fn *const part = b->table != NULL ? part_4_1
+                          : b->bits == 4   ? part_4_0
+                          : b->bits == 8   ? part_8_0
+                                           : part_2_0;
     const uint8_t *q = b->q + panel * attn_nbits_panel(b, NR);
     for (size_t block = 0; block * b->block < b->k; block++) {
         const size_t at = (panel * b->blocks + block) * NR, k0 = block * b->block;
@@ -111,7 +110,7 @@ static void rows_in_floats(v_f32 (*total)[2], const float *a, ptrdiff_t a_row, s
         }
         for (size_t i = 0; i < m; i += 4) {
             p.a = a + (ptrdiff_t)i * a_row + k0;
-            parts[(m - i < 4 ? m - i : 4) - 1](total + i, &p);
+            part(total + i, &p, m - i < 4 ? m - i : 4);
         }
     }
 }
@@ -143,7 +142,7 @@ struct chunk {
 /* Digits of NBITS_STEP numbers, in the order in which words hold them: the first `n` bytes of each
  * plane. */
 static ALWAYS_INLINE void make_step(const struct chunk *c, uint64_t *sums, size_t k,
-                                    const float *a, float times, size_t n, const int bits)
+                                    const float *a, float times, size_t n, int bits)
 {
     uint8_t plain[DIGITS][NBITS_STEP];
     UNROLL
@@ -177,7 +176,7 @@ static int32_t sum_of(uint64_t sums, size_t n)
 }
 
 static ALWAYS_INLINE bool make_chunk(const struct chunk *c, const float *a, size_t n,
-                                     const int bits)
+                                     int bits)
 {
     const float limit = 127 * 65536; /* rounded it is below 128 * 65536 - 128 * 257 */
     const size_t word = 32 / (size_t)bits;
@@ -208,10 +207,10 @@ static ALWAYS_INLINE bool make_chunk(const struct chunk *c, const float *a, size
 }
 
 static ALWAYS_INLINE bool make_row(uint8_t *to, const struct nbits_form *d,
-                                   const float *a, const struct attn_nbits *b,
-                                   const int bits)
+                                   const float *a, const struct attn_nbits *b)
 {
     float *factors = (float *)(void *)(to + DIGITS * d->plane);
+    const int bits = b->bits;
     const int32_t times = nbits_times(b, bits);
     size_t at = 0;
     for (struct nbits_chunk i = { 0 }; nbits_next_chunk(b, d->chunk, &i); at++) {
@@ -238,7 +237,7 @@ size_t K(nbits_digits)(void *to, const float *a, ptrdiff_t a_row, size_t m,
     for (size_t i = 0; i < m && to != NULL; i++) {
         uint8_t *row = (uint8_t *)to + i * d.row_bytes;
         const float *x = a + (ptrdiff_t)i * a_row;
-        if (!NBITS_EACH(b, make_row, row, &d, x, b))
+        if (!make_row(row, &d, x, b))
             return 0;
     }
     return m * d.row_bytes;
@@ -298,19 +297,21 @@ static ALWAYS_INLINE v_f32 end_dots(const v_i32 *acc, const struct dot_rows *p,
 
 /* total[i][v] += the sums over chunk `at`, whose rows are k0 … k0 + k - 1. */
 static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], const struct dot_rows *p, size_t at,
-                                   size_t k0, size_t k, const int rows, const int bits)
+                                   size_t k0, size_t k, const struct rows rows,
+                                   const int bits)
 {
     const size_t per = 8 / (size_t)bits, word = 4 * per, words = (k + word - 1) / word;
+    const size_t text = bits == 2 ? 1 : per; /* 2 bits are rare */
     const size_t scales = p->first + k0 / p->b->block * NR, row = p->d.row_bytes;
     const uint8_t *q = p->q + k0 / word * (4 * NR), *d = p->digits + k0;
     const uint8_t *end = q + words * (4 * NR);
     const float *factors =
         (const float *)(const void *)(p->digits + DIGITS * p->d.plane) + at;
     const float *sums = factors - at + p->d.chunks + SUMS * at;
-    v_i32 acc[TOGETHER][2][DIGITS];
+    v_i32 acc[TOGETHER][2][DIGITS] = { { { { 0 } } } };
     fetch_ahead(p->b->scale + scales, SCALES_AHEAD);
-    UNROLL
-    for (int i = 0; i < rows; i++) {
+    EACH_ROW(i, rows)
+    {
         int32_t first[DIGITS];
         memcpy(first, (const char *)sums + (size_t)i * row, sizeof first);
         begin_dots(acc[i], p, first, scales, bits);
@@ -318,51 +319,46 @@ static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], const struct dot_rows *p, 
     for (; q < end; q += 4 * NR, d += word) {
         const v_u32 words_of[2] = { load_words(q), load_words(q + 4 * VF) };
         fetch_ahead(q, WORDS_AHEAD);
-        UNROLL
-        for (size_t s = 0; s < per; s++)
+        for (size_t part = 0; part < per; part += text)
+            UNROLL
+        for (size_t s = part; s < part + text; s++)
             for (int v = 0; v < 2; v++) {
                 const v_u32 x = nbits_bytes(words_of[v], (int)s, bits);
-                UNROLL
-                for (int i = 0; i < rows; i++)
-                    for (size_t j = 0; j < DIGITS; j++) {
-                        uint32_t four;
-                        memcpy(&four, d + (size_t)i * row + j * p->d.plane + 4 * s, 4);
-                        acc[i][v][j] = (v_i32)v_dot_i8((v_u32)acc[i][v][j], x, four);
-                    }
+                EACH_ROW(i, rows)
+                for (size_t j = 0; j < DIGITS; j++) {
+                    uint32_t four;
+                    memcpy(&four, d + (size_t)i * row + j * p->d.plane + 4 * s, 4);
+                    acc[i][v][j] = (v_i32)v_dot_i8((v_u32)acc[i][v][j], x, four);
+                }
             }
     }
-    UNROLL
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < 2; v++) {
-            const size_t skip = (size_t)i * row / sizeof(float);
-            total[i][v] +=
-                end_dots(acc[i][v], p, factors + skip, sums + skip + DIGITS, scales, v);
-        }
+    EACH_ROW(i, rows)
+    for (int v = 0; v < 2; v++) {
+        const size_t skip = (size_t)i * row / sizeof(float);
+        total[i][v] +=
+            end_dots(acc[i][v], p, factors + skip, sums + skip + DIGITS, scales, v);
+    }
 }
 
 static ALWAYS_INLINE void sum_dots(v_f32 (*total)[2], const struct dot_rows *p,
-                                   const int rows, const int bits)
+                                   const struct rows rows, const int bits)
 {
     v_f32 sum[TOGETHER][2] = { { { 0 } } };
     size_t at = 0;
     for (struct nbits_chunk c = { 0 }; nbits_next_chunk(p->b, p->d.chunk, &c); at++)
         add_dots(sum, p, at, c.k, c.n, rows, bits);
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < 2; v++)
-            total[i][v] = sum[i][v];
+    EACH_ROW(i, rows)
+    for (int v = 0; v < 2; v++)
+        total[i][v] = sum[i][v];
 }
 
 #define DOTS(bits)                                                                       \
     static void dots_##bits(v_f32(*total)[2], const struct dot_rows *p, size_t rows)     \
     {                                                                                    \
         if (rows == 1)                                                                   \
-            sum_dots(total, p, 1, bits);                                                 \
-        else if (rows == 2)                                                              \
-            sum_dots(total, p, 2, bits);                                                 \
-        else if (rows == 3)                                                              \
-            sum_dots(total, p, TOGETHER > 2 ? 3 : 2, bits);                              \
+            sum_dots(total, p, (struct rows){ 1, 1, 1 }, bits);                          \
         else                                                                             \
-            sum_dots(total, p, TOGETHER, bits);                                          \
+            sum_dots(total, p, (struct rows){ (int)rows, 2, TOGETHER }, bits);           \
     }
 DOTS(2)
 DOTS(4)

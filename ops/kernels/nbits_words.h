@@ -51,8 +51,8 @@ static ALWAYS_INLINE void nbits_find_shared(const struct attn_nbits *b,
 }
 
 /* Element s of the rows that a word holds, before the scale. */
-static ALWAYS_INLINE v_f32 value_of(v_u32 words, int s, const int bits,
-                                    const float *table, v_f32 zero)
+static ALWAYS_INLINE v_f32 value_of(v_u32 words, int s, int bits, const float *table,
+                                    v_f32 zero)
 {
     const v_i32 q = (v_i32)(words >> (s * bits)) & ((1 << bits) - 1);
     return table != NULL ? v_look_up(table, q) : __builtin_convertvector(q, v_f32) - zero;
@@ -113,7 +113,7 @@ static ALWAYS_INLINE bool nbits_next_chunk(const struct attn_nbits *b, size_t ro
 
 /* The factor of the sum of a chunk's bytes: minus the zero point that all blocks have, or
  * -1 where blocks have their own (zero_u8). */
-static ALWAYS_INLINE int32_t nbits_times(const struct attn_nbits *b, const int bits)
+static ALWAYS_INLINE int32_t nbits_times(const struct attn_nbits *b, int bits)
 {
     return b->zero_u8 != NULL    ? -1
            : b->zero_f32 != NULL ? NBITS_SHIFT(bits)
@@ -125,7 +125,7 @@ enum { NBITS_STEP = 16 };
 typedef uint8_t nbits_bytes16 __attribute__((vector_size(NBITS_STEP)));
 
 /* 16 bytes as words of `bits` hold 16 rows. */
-static ALWAYS_INLINE nbits_bytes16 nbits_in_order(nbits_bytes16 x, const int bits)
+static ALWAYS_INLINE nbits_bytes16 nbits_in_order(nbits_bytes16 x, int bits)
 {
     if (bits == 4)
         return __builtin_shufflevector(x, x, 0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11,

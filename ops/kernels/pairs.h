@@ -5,16 +5,16 @@
 
 #include "isa.h"
 
-/* acc[i] += the products of both halves of a[i * a_row] and b, for i < mr, nv vectors. */
+/* acc[i] += the products of both halves of a[i * a_row] and b for each row i, nv vectors. */
 static ALWAYS_INLINE void pair_step(v_f32 (*acc)[2], const float *a, ptrdiff_t a_row,
-                                    const float *b, const int mr, const int nv)
+                                    const float *b, const struct rows rows, const int nv)
 {
     v_u32 column[2];
     UNROLL
     for (int v = 0; v < nv; v++)
         column[v] = (v_u32)v_load(b + v * VF);
-    UNROLL
-    for (int i = 0; i < mr; i++) {
+    EACH_ROW(i, rows)
+    {
         uint32_t word;
         memcpy(&word, a + i * a_row, sizeof word);
         UNROLL

@@ -141,16 +141,18 @@ struct score_tile {
 };
 
 static ALWAYS_INLINE void product_step(v_f32 (*acc)[2], const float *a, ptrdiff_t a_row,
-                                       const float *b, const int mr, const int nv)
+                                       const float *b, const struct rows rows,
+                                       const int nv)
 {
     if (PAIRS)
-        pair_step(acc, a, a_row, b, mr, nv);
+        pair_step(acc, a, a_row, b, rows, nv);
     else
-        outer_step(acc, a, a_row, b, mr, nv);
+        outer_step(acc, a, a_row, b, rows, nv);
 }
 
-/* out[i][l] = factor k_i . q_l + bias for i < mr, l < nv * VF. */
-static ALWAYS_INLINE void score(const struct score_tile *t, const int mr, const int nv)
+/* out[i][l] = factor k_i . q_l + bias for each row i, l < nv * VF. */
+static ALWAYS_INLINE void score(const struct score_tile *t, const struct rows rows,
+                                const int nv)
 {
     v_f32 acc[MR][2] = { { { 0 } } };
     const float *k = t->k, *q = t->q;
@@ -163,18 +165,18 @@ static ALWAYS_INLINE void score(const struct score_tile *t, const int mr, const 
             next_rows = prefetch_next(next_rows, next_row, EACH * i + each);
         if (i % STRIPS == 0)
             prefetch_list(t->prefetch);
-        for (int s = 0; s < STRIP; s += steps_at_once(mr, nv))
+        for (int s = 0; s < STRIP; s += steps_at_once(rows, nv))
             UNROLL
-        for (int u = 0; u < steps_at_once(mr, nv); u++, k++, q += nv * VF)
-            product_step(acc, k, k_row, q, mr, nv);
+        for (int u = 0; u < steps_at_once(rows, nv); u++, k++, q += nv * VF)
+            product_step(acc, k, k_row, q, rows, nv);
     }
     for (size_t d = strips * STRIP; d < t->words; d++, k++, q += nv * VF)
-        product_step(acc, k, k_row, q, mr, nv);
+        product_step(acc, k, k_row, q, rows, nv);
     UNROLL
     for (int v = 0; v < nv; v++) {
         v_f32 max = v_load(t->max + v * VF);
-        UNROLL
-        for (int i = 0; i < mr; i++) {
+        EACH_ROW(i, rows)
+        {
             const v_f32 score = acc[i][v] * t->factor + t->bias;
             v_store(t->out + i * ROW + v * VF, score);
             max = v_max(max, score);
@@ -187,7 +189,7 @@ static ALWAYS_INLINE void score(const struct score_tile *t, const int mr, const 
 
 struct value_tile {
     const struct attn_query_tile_f32 *tile;
-    size_t query;        /* the first one; mr of them */
+    size_t query;        /* the first of the rows */
     const float *factor; /* of them */
     size_t column;       /* first element of the values */
     v_mask lanes;        /* of one vector, where nv is 1 */
@@ -196,18 +198,18 @@ struct value_tile {
 
 /* acc[i] += the terms of one or two keys times their values. */
 static ALWAYS_INLINE void value_step(v_f32 (*acc)[2], const float *v, const float *scores,
-                                     v_mask lanes, const int mr, const int nv)
+                                     v_mask lanes, const struct rows rows, const int nv)
 {
     v_f32 x[2];
     if (PAIRS) {
-        pair_step(acc, scores, 1, v, mr, nv);
+        pair_step(acc, scores, 1, v, rows, nv);
         return;
     }
     x[0] = nv == 1 ? v_load_lanes(v, lanes) : v_load(v);
     if (nv == 2)
         x[1] = v_load(v + VF);
-    UNROLL
-    for (int i = 0; i < mr; i++) {
+    EACH_ROW(i, rows)
+    {
         const v_f32 weight = v_set(scores[i]);
         UNROLL
         for (int c = 0; c < nv; c++)
@@ -217,7 +219,8 @@ static ALWAYS_INLINE void value_step(v_f32 (*acc)[2], const float *v, const floa
 
 /* With s = the sum over keys of scores[key][i] v_key: sums[i] = sums[i] factor[i] + s,
  * or y[i] = factor[i] s. */
-static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const int nv)
+static ALWAYS_INLINE void value(const struct value_tile *t, const struct rows rows,
+                                const int nv)
 {
     v_f32 acc[MR][2] = { { { 0 } } };
     const struct attn_query_tile_f32 *tile = t->tile;
@@ -226,7 +229,7 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
     const float *words = t->words;
     for (size_t p = 0; p < tile->n_keys; run += tile->keys[p++].n * ROW) {
         const struct attn_keys *keys = &tile->keys[p];
-        const struct span seen = whole_words(keys_seen(keys, t->query, (size_t)mr));
+        const struct span seen = whole_words(keys_seen(keys, t->query, (size_t)rows.n));
         const ptrdiff_t v_row = PAIRS ? NR : keys->v_row;
         const float *scores = run + seen.from * ROW;
         const size_t n = (seen.to - seen.from) / EACH, strips = n / STRIP;
@@ -236,28 +239,29 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
         for (size_t i = 0; i < strips; i++) {
             if (i % STRIPS == 0)
                 prefetch_list(tile->prefetch);
-            for (int s = 0; s < STRIP; s += steps_at_once(mr, nv))
+            for (int s = 0; s < STRIP; s += steps_at_once(rows, nv))
                 UNROLL
-            for (int u = 0; u < steps_at_once(mr, nv);
+            for (int u = 0; u < steps_at_once(rows, nv);
                  u++, v += v_row, scores += EACH * ROW)
-                value_step(acc, v, scores, lanes, mr, nv);
+                value_step(acc, v, scores, lanes, rows, nv);
         }
         for (size_t j = strips * STRIP; j < n; j++, v += v_row, scores += EACH * ROW)
-            value_step(acc, v, scores, lanes, mr, nv);
+            value_step(acc, v, scores, lanes, rows, nv);
     }
     if (tile->y != NULL) {
         float *y = tile->y + (ptrdiff_t)t->query * tile->y_row + t->column;
-        UNROLL
-        for (int i = 0; i < mr; i++, y += tile->y_row) {
+        EACH_ROW(i, rows)
+        {
             if (nv == 1)
                 v_store_lanes(y, lanes, acc[i][0] * t->factor[i]);
             for (int c = 0; nv == 2 && c < nv; c++)
                 v_store(y + c * VF, acc[i][c] * t->factor[i]);
+            y += tile->y_row;
         }
         return;
     }
-    UNROLL
-    for (int i = 0; i < mr; i++) {
+    EACH_ROW(i, rows)
+    {
         float *sums = tile->sums + (t->query + (size_t)i) * tile->v_dim + t->column;
         UNROLL
         for (int c = 0; c < nv; c++) {
@@ -275,32 +279,38 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
 }
 
 /* clang-format off */
-#define TILE(mr, nv)                                                                     \
-    static void score_##mr##x##nv(const struct score_tile *t) { score(t, mr, nv); }      \
-    static void value_##mr##x##nv(const struct value_tile *t) { value(t, mr, nv); }
-ATTN_EVEN_ROWS(ATTN_F32_ROWS, TILE, 1)
-ATTN_EVEN_ROWS(ATTN_F32_ROWS, TILE, 2)
-#define SCORE(mr, nv) score_##mr##x##nv,
-#define VALUE(mr, nv) value_##mr##x##nv,
-/* By half the number of rows: tiles have one row or an even number. */
-static void (*const score_tiles[2][MR / 2 + 1])(const struct score_tile *t) = {
-    { ATTN_EVEN_ROWS(ATTN_F32_ROWS, SCORE, 1) }, { ATTN_EVEN_ROWS(ATTN_F32_ROWS, SCORE, 2) }
+#define TILE(min, max, nv)                                                               \
+    static void score_##min##x##nv(const struct score_tile *t, size_t n)                 \
+    {                                                                                    \
+        score(t, (struct rows){ (int)n, min, max }, nv);                                 \
+    }                                                                                    \
+    static void value_##min##x##nv(const struct value_tile *t, size_t n)                 \
+    {                                                                                    \
+        value(t, (struct rows){ (int)n, min, max }, nv);                                 \
+    }
+ATTN_NARROW_TEXTS(ATTN_F32_ROWS, TILE, 1)
+ATTN_TEXTS(ATTN_F32_ROWS, TILE, 2)
+#define SCORE(min, max, nv) score_##min##x##nv,
+#define VALUE(min, max, nv) value_##min##x##nv,
+static void (*const score_tiles[2][MR])(const struct score_tile *t, size_t n) = {
+    { ATTN_NARROW_TEXTS(ATTN_F32_ROWS, SCORE, 1) }, { ATTN_TEXTS(ATTN_F32_ROWS, SCORE, 2) }
 };
-static void (*const value_tiles[2][MR / 2 + 1])(const struct value_tile *t) = {
-    { ATTN_EVEN_ROWS(ATTN_F32_ROWS, VALUE, 1) }, { ATTN_EVEN_ROWS(ATTN_F32_ROWS, VALUE, 2) }
+static void (*const value_tiles[2][MR])(const struct value_tile *t, size_t n) = {
+    { ATTN_NARROW_TEXTS(ATTN_F32_ROWS, VALUE, 1) }, { ATTN_TEXTS(ATTN_F32_ROWS, VALUE, 2) }
 };
 #undef VALUE
 #undef SCORE
 #undef TILE
 /* clang-format on */
 
-/* The rows of the next tile, of n that are left: even, about as many as in those after it. The
- * last row of an odd number is a tile of its own. */
-static size_t tile_rows(size_t n)
+/* Which text has a tile of n rows and nv vectors. */
+static size_t tile_text(size_t n, size_t nv)
 {
-    const size_t pairs = n / 2, tiles = (pairs + MR / 2 - 1) / (MR / 2);
-    return pairs == 0 ? n : 2 * (pairs / tiles);
+    return nv == 1 ? narrow_text_of(n, MR) : text_of(n, MR);
 }
+
+/* The rows of the next tile, of n that are left: about as many as in those after it. */
+static size_t tile_rows(size_t n) { return n / ((n + MR - 1) / MR); }
 
 /* ---- a query tile ---- */
 
@@ -339,7 +349,7 @@ static void score_keys(const struct attn_query_tile_f32 *tile, size_t p, struct 
             continue;
         for (size_t i = 0; cut && i < NR; i++)
             unused[i] = -INFINITY;
-        score_tiles[width / VF - 1][(span.to - span.from) / 2](
+        score_tiles[width / VF - 1][tile_text(span.to - span.from, width / VF)](
             &(struct score_tile){ .k = PAIRS ? words : k,
                                   .k_row = PAIRS ? (ptrdiff_t)WORD_ROW : keys->k_row,
                                   .q = tile->q + l * n_words,
@@ -349,7 +359,8 @@ static void score_keys(const struct attn_query_tile_f32 *tile, size_t p, struct 
                                   .out = out + l,
                                   .max = cut ? unused : max + l,
                                   .next_rows = next_of(tile, p, span, l == 0),
-                                  .prefetch = tile->prefetch });
+                                  .prefetch = tile->prefetch },
+            span.to - span.from);
         if (cut)
             mask_scores(keys, span, out + l, l, width, max + l);
     }
@@ -543,7 +554,7 @@ static void add_values(const struct attn_query_tile_f32 *tile, const float *fact
             rows = tile_rows(n - i);
             t.query = l + i;
             t.factor = factor + t.query;
-            value_tiles[width == NR][rows / 2](&t);
+            value_tiles[width == NR][tile_text(rows, width == NR ? 2 : 1)](&t, rows);
         }
     }
 }

@@ -106,16 +106,16 @@ PASS(read_linear, 2, 0, false, false) PASS(read_gated, 2, 0, true, false)
     void K(recurrence_f32)(const struct attn_recurrence *g)
 {
     const struct pass p = { g->tokens, g->n_next, g->decay[0] != NULL, g->to != NULL };
-    if (p.tokens < 2 || p.next == 1)
+    const bool some =
+        ATTN_ONE_TEXT || p.tokens < 2 || p.next == 1 || (p.next == 2 && !p.store);
+    if (some)
         all_columns(g, p);
-    else if (p.next == 2 && p.store)
+    else if (p.next == 2)
         (p.decay ? gated_delta : delta)(g);
-    else if (p.next == 0 && p.store)
+    else if (p.store)
         (p.decay ? gated : linear)(g);
-    else if (p.next == 0)
-        (p.decay ? read_gated : read_linear)(g);
     else
-        all_columns(g, p);
+        (p.decay ? read_gated : read_linear)(g);
 }
 
 float K(recurrence_keys_f32)(const float *k0, const float *k1, const float *decay0,

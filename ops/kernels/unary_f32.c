@@ -29,22 +29,38 @@ static inline v_f32 mish(v_f32 x)
     return x * (n / (n + 2.0f));
 }
 
+/* A loop over whole vectors. */
+typedef void vectors_fn(float *y, const float *x, size_t n, const float *p);
+
+/* The rest of a row becomes a vector of its own, so that a kernel has one loop. */
+static __attribute__((noinline)) void each(vectors_fn *of, float *y, const float *x,
+                                           size_t n, const float *p)
+{
+    const size_t rest = n % VF, whole = n - rest;
+    float last[VF];
+    if (rest > 0)
+        v_store(last, v_load_tail(x + whole, rest, 0.0f));
+    of(y, x, whole, p);
+    if (rest == 0)
+        return;
+    of(last, last, VF, p);
+    v_store_tail(y + whole, v_load(last), rest);
+}
+
 #define UNARY_F32(name, expression)                                                      \
-    static inline v_f32 name##_of(v_f32 x, v_f32 p0, v_f32 p1)                           \
+    static void name##_vectors(float *y, const float *x_row, size_t n, const float *p)   \
     {                                                                                    \
+        const v_f32 p0 = v_set(p[0]), p1 = v_set(p[1]);                                  \
         (void)p0;                                                                        \
         (void)p1;                                                                        \
-        return expression;                                                               \
+        for (size_t i = 0; i < n; i += VF) {                                             \
+            const v_f32 x = v_load(x_row + i);                                           \
+            v_store(y + i, expression);                                                  \
+        }                                                                                \
     }                                                                                    \
     void K(name##_f32)(float *y, const float *x, size_t n, const float *p)               \
     {                                                                                    \
-        v_f32 p0 = v_set(p[0]), p1 = v_set(p[1]);                                        \
-        size_t i = 0;                                                                    \
-        for (; i + VF <= n; i += VF)                                                     \
-            v_store(y + i, name##_of(v_load(x + i), p0, p1));                            \
-        if (i < n)                                                                       \
-            v_store_tail(y + i, name##_of(v_load_tail(x + i, n - i, 0.0f), p0, p1),      \
-                         n - i);                                                         \
+        each(name##_vectors, y, x, n, p);                                                \
     }
 #include "unary_f32.def"
 #undef UNARY_F32

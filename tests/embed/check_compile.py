@@ -40,15 +40,16 @@ def network(path):
          ("scale", numbers.normal(size=40).astype("f")), ("zero", numpy.float32(0))])
 
 
-def check(folder, name, model, sizes):
+def check(folder, name, model, sizes, *isa):
+    """With `isa` (--isa NAME) the program is for a set below the best one that the CPU has."""
     compiled, program, expected = folder / f"{name}.c", folder / name, folder / f"{name}.npy"
-    subprocess.run([ATTNRUN, "compile", model, "-o", compiled, "-q"], check=True)
+    subprocess.run([ATTNRUN, "compile", model, "-o", compiled, "-q", *isa], check=True)
     subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-DMODEL=model_{name}",
                     f"-I{SOURCE}/runtime", "-o", program, f"{SOURCE}/tools/examples/compiled.c",
                     compiled, LIBRARY, *FLAGS, "-lpthread", "-ldl", "-lm"], check=True)
     ones = [word for i in sizes for word in ("-i", f"{i}=ones")]
     twos = [word for d in sorted(sizes_of(model)) for word in ("-s", f"{d}=2")]
-    subprocess.run([ATTNRUN, "run", model, *ones, *twos, "-q", "-o", expected], check=True)
+    subprocess.run([ATTNRUN, "run", model, *ones, *twos, *isa, "-q", "-o", expected], check=True)
     done = subprocess.run([program], capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stderr
     got = numpy.array([numpy.float32(v) for v in done.stdout.split()])
@@ -115,6 +116,7 @@ def sizes_of(model):
 with tempfile.TemporaryDirectory() as made:
     folder = Path(made)
     check(folder, "net", network(folder / "net.onnx"), ["x"])
+    check(folder, "net", network(folder / "net.onnx"), ["x"], "--isa", "base")
     check(folder, "embedding", cli_models.embedding(folder / "embedding.onnx"),
           ["ids", "attention_mask"])
     for name in ("int", "words", "attn_ops", "uint64_t"):

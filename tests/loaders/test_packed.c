@@ -118,7 +118,8 @@ static void test_heads_that_say_too_much(void **state)
     memcpy(head->library, "0.0.1", 6);
     refuse_head(runtime, file, &right, ATTNRUN_E_VERSION, "packed by attnrun 0.0.1");
     memcpy(head->isa, "z80", 4);
-    refuse_head(runtime, file, &right, ATTNRUN_E_VERSION, "packed for z80");
+    refuse_head(runtime, file, &right, ATTNRUN_E_VERSION,
+                "packed for z80, which this CPU or this library does not have");
     head->file_bytes--;
     refuse_head(runtime, file, &right, ATTNRUN_E_PARSE, "its length is not the one");
     uint64_t *const fields[] = { &head->graph_at, &head->graph_bytes, &head->data_at,

@@ -156,8 +156,11 @@ class Pack(unittest.TestCase):
         self.pack(self.model, "--isa", "base")
         isas = json.loads(self.attnrun("doctor", "--json").stdout)["isas"]
         if len(isas) > 1:
-            said = self.refused(4, "run", self.packed, "--isa", isas[-1])
-            self.assertIn(f"packed for base, and {isas[-1]} is in use; choose base", said)
+            self.assertEqual(self.hashes(self.packed, "--isa", isas[-1]),
+                             self.hashes(self.model, "--isa", "base"))
+            self.pack(self.model, "--isa", isas[-1])
+            said = self.refused(4, "run", self.packed, "--isa", "base")
+            self.assertIn(f"packed for {isas[-1]}, and base is in use; choose {isas[-1]}", said)
 
     def test_options_of_packing(self):
         self.pack(self.model)

@@ -4,8 +4,8 @@
  *     cc compiled.c net.c -DMODEL=model_net $(pkg-config --cflags attnrun) \
  *         $(pkg-config --static --libs attnrun | sed 's/-lattnrun/-l:libattnrun.a/')
  *
- * The model runs with the instruction set that it was compiled for. On a CPU with a better one, set
- * ATTNRUN_ISA, or isa of attnrun_runtime_options, to that set.
+ * The model runs with the instruction set that it was compiled for (--isa), also on a CPU that has
+ * a better one.
  *
  * The inputs are f32 or i64 and all ones; symbolic dims are 2. The program prints the elements of
  * the first output, which is f32. */
