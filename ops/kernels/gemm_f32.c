@@ -109,6 +109,14 @@ static void pack_rows(const struct attn_gemm_f32 *g, struct block *block)
     block->a_packed = true;
 }
 
+/* A row that is copied soon: it lies on another page, where the CPU does not see it coming. */
+enum { ROWS_AHEAD = 8 };
+static void fetch_row(const float *a, size_t k)
+{
+    for (size_t i = 0; i < k; i += LINE / sizeof *a)
+        __builtin_prefetch(a + i, 0, 2);
+}
+
 /* Rows that are a multiple of 4 KiB apart fall into the same few lines of L1: copied. */
 static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
 {
@@ -123,6 +131,8 @@ static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
     enum { ROW = KC + 16 };
     float *rows = g->scratch;
     for (size_t i = 0; i < g->m; i++) {
+        if (i + ROWS_AHEAD < g->m)
+            fetch_row(block->a + (ptrdiff_t)(i + ROWS_AHEAD) * g->a_row, block->k);
         memcpy(rows + i * ROW, block->a + (ptrdiff_t)i * g->a_row,
                block->k * sizeof *rows);
         if (attn_poll_work((int64_t)(8 * block->k)) != ATTNRUN_OK)

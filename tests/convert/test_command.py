@@ -159,6 +159,10 @@ def test_command_pt2(folder):
     assert not (folder / "bad.onnx").exists() and not (folder / "drop.onnx").exists()
 
 
+def line_of(function):
+    return function.__code__.co_firstlineno
+
+
 def test_command_refusals(folder):
     ids = ("--example", "ids=int64[B,S]")
     for code, words, *arguments in (
@@ -166,8 +170,12 @@ def test_command_refusals(folder):
             (2, "cannot import no_such_package", "no_such_package:net"),
             (3, "there is no such file", "no_such_file.py:net"),
             (3, "cannot read no.pt2: there is no such file", "no.pt2"),
+            (3, "cannot read no.onnx: there is no such file", "no.onnx", "--fuse"),
             (2, "has no function 'other'", f"{NET}:other"),
-            (2, "takes a torch.nn.Module", f"{NET}:text", *ids),
+            (2, f"text() gives a str, expected a torch.nn.Module, or one and its example arguments "
+                f"(at {NET}:{line_of(net.text)})", f"{NET}:text", *ids),
+            (4, f"the model gives no tensor, but ndarray (at {NET}:{line_of(net.Array.forward)})",
+             f"{NET}:array", *ids),
             (2, "there are no example inputs", f"{NET}:net"),
             (2, "is not of the form name=dtype[dims]", f"{NET}:net", "--example", "ids"),
             (2, "there is no type 'int65'", f"{NET}:net", "--example", "ids=int65[1]"),

@@ -12,6 +12,7 @@ from torch import nn
 
 import common
 from attnrun_convert import convert, operators, samples
+from attnrun_convert.errors import VerifyError
 from attnrun_convert.refs._heads import masked_softmax
 
 
@@ -65,6 +66,20 @@ def test_half_longformer(folder):
     ids = torch.randint(2, 60, (2, 32))
     _converted(folder, model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)},
                {name: {0: "batch", 1: "seq"} for name in ("input_ids", "attention_mask")}, 2)
+
+
+def test_bfloat16_without_onnxruntime(folder):
+    """It has no Gemm of bfloat16: the sentence says how the check does without it."""
+    net, args, path = nn.Linear(8, 8).bfloat16().eval(), torch.randn(3, 8).bfloat16(), \
+        folder / "bf16.onnx"
+    try:
+        convert(net, args, output=path, quiet=True, attnrun=common.ATTNRUN)
+    except VerifyError as error:
+        assert "for Gemm" in str(error) and "--check attnrun" in str(error), error
+    else:
+        raise AssertionError("onnxruntime has such a Gemm now")
+    convert(net, args, output=path, quiet=True, check=("attnrun",), attnrun=common.ATTNRUN)
+    assert path.exists()
 
 
 def test_half_band(folder):

@@ -96,8 +96,8 @@ class ByTokens(nn.Module):
         super().__init__()
         self.attend, self.of_heads = attend, of_heads
 
-    def forward(self, *qkv):
-        q, k, v = (x.transpose(1, 2) for x in qkv)
+    def forward(self, q, k, v):
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         b, h = q.shape[:2]
         if self.of_heads:
             q, k, v = (x.flatten(0, 1)[:, None] for x in (q, k, v))
@@ -129,7 +129,8 @@ class Padded(Blocks):
             s = s.masked_fill(keys, self.padding_fill).masked_fill(hidden, self.fill)
             s = s + torch.where(keys, -1.0, 0.0)
         elif self.order == "added":
-            s = s + torch.where(keys, -10000.0, 0.0)
+            # -1e4 would round scores to 1/1024 where a query sees nothing else
+            s = s + torch.where(keys, -1000.0, 0.0)
             s = s.masked_fill(hidden, self.fill)
         else:
             both = (keys, self.padding_fill), (hidden, self.fill)

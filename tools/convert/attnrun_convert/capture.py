@@ -167,6 +167,12 @@ def place(error):
     return _place_of(frames)
 
 
+def at_code(what):
+    """" (at file:line)" of a module's forward, or of a function; "" where it is not known."""
+    code = getattr(getattr(what, "forward", what), "__code__", None)
+    return f" (at {code.co_filename}:{code.co_firstlineno})" if code else ""
+
+
 FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 

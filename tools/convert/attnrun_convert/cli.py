@@ -169,6 +169,9 @@ def _import(place):
 
 def from_factory(source):
     """(module, example arguments or None)"""
+    import torch
+
+    from .capture import at_code, sentence
     place, _, name = source.rpartition(":")
     factory = getattr(_import(place), name, None)
     if not callable(factory):
@@ -176,9 +179,12 @@ def from_factory(source):
     try:
         made = factory()
     except Exception as error:
-        from .capture import sentence
         raise UsageError(f"{source}() fails: {sentence(error)}") from error
-    return made if isinstance(made, tuple) else (made, None)
+    module, example = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not isinstance(module, (torch.nn.Module, torch.export.ExportedProgram)):
+        raise UsageError(f"{source}() gives a {type(module).__name__}, expected a "
+                         f"torch.nn.Module, or one and its example arguments{at_code(factory)}")
+    return module, example
 
 
 def _program(path):

@@ -1,6 +1,7 @@
 """An ONNX file as the source of a conversion: decomposed attention in it is replaced, and
 the result compared with the file itself. No torch here."""
 import logging
+from pathlib import Path
 
 import numpy
 import onnx
@@ -21,6 +22,8 @@ def convert(path, given):
 
 
 def _load(path):
+    if not Path(path).is_file():
+        raise FileError(f"cannot read {path}: there is no such file")
     try:
         onnx.checker.check_model(str(path))
         return onnx_ir.load(path)

@@ -57,7 +57,9 @@ class Source:
         names = self.options.output_names or output_names(results)
         tensors = cases.tensors_in(results)
         if not tensors:
-            raise UnsupportedError("the model returns no tensor")
+            given = {type(leaf).__name__ for leaf in _pytree.tree_leaves(results)} or {"nothing"}
+            raise UnsupportedError(f"the model returns no tensor, but {', '.join(sorted(given))}"
+                                   f"{capture.at_code(getattr(self, 'module', None))}")
         if len(names) != len(tensors):
             raise UsageError(f"the model returns {plural(len(tensors), 'tensor')}, but "
                              f"--output-names has {plural(len(names), 'name')}")

@@ -89,8 +89,11 @@ class OnnxRuntime:
                     str(self.path), options, providers=["CPUExecutionProvider"])
             return self.session.run(outputs, feeds)
         except Exception as error:
-            raise VerifyError("onnxruntime does not run the file: "
-                              f"{without_source(first_line(error))}") from error
+            said = without_source(first_line(error))
+            lacks = "Could not find an implementation" in said
+            raise VerifyError(f"onnxruntime does not run the file: {said}"
+                              + ("; leave it out of the check with --check attnrun" if lacks
+                                 else "")) from error
 
 
 ENGINES = {engine.name: engine for engine in (Attnrun, OnnxRuntime)}
