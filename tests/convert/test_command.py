@@ -174,7 +174,7 @@ def test_command_refusals(folder):
             (2, "has no function 'other'", f"{NET}:other"),
             (2, f"text() gives a str, expected a torch.nn.Module, or one and its example arguments "
                 f"(at {NET}:{line_of(net.text)})", f"{NET}:text", *ids),
-            (4, f"the model gives no tensor, but ndarray (at {NET}:{line_of(net.Array.forward)})",
+            (4, f"the model returns no tensor, but ndarray (at {NET}:{line_of(net.Array.forward)})",
              f"{NET}:array", *ids),
             (2, "there are no example inputs", f"{NET}:net"),
             (2, "is not of the form name=dtype[dims]", f"{NET}:net", "--example", "ids"),
