@@ -5,8 +5,8 @@
 #
 # Builds build/coverage (clang-14, llvm-14) for base, avx2, avx512 and its sets of bytes and pairs,
 # so that operators meet each kind of kernels. The kernels are not counted: tests/kernels looks at
-# each row of them. Runs the tests of REGEX there (all but the slowest, which reach nothing more)
-# and prints a row for loaders, runtime and ops.
+# each row of them. Runs the tests of REGEX there, but for the slowest ones, and prints a row for
+# loaders, runtime and ops.
 # --keep adds to the counts of the runs before; --missed prints the lines and the branches of one
 # file or folder that no run reached, without running tests. The same table for each file is
 # build/coverage/files.txt. Exit code 1 where a folder has less than its bar: 95 %
@@ -16,7 +16,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=build/coverage
 whole='^(runtime|loaders|ops|bad|tools_|fuzz|conformance|attention|oracle.golden|embed|ml)'
-# They take minutes, and reach what others reach: other sizes of the same, pages, and times.
+# They take minutes: other sizes of what other tests have, pages, and times.
 left_out='^(ops\.(symbolic_sizes|rounded|sliding_mutants)|'
 left_out+='tools_(bench|examples|gallery|manual|operator_pages|progress|report))'
 regex=$whole
