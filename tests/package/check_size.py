@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-MAX_STRIPPED = 3_870_000  # a little above what it is; where it grows, say in the commit what for
+MAX_STRIPPED = 3_000_000  # a little above what it is; where it grows, say in the commit what for
 
 source, build = map(Path, sys.argv[1:3])
 done = subprocess.run([sys.executable, source / "tools" / "packaging" / "size.py", build, "--json"],
