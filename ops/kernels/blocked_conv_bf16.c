@@ -75,8 +75,7 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_conv *d, v_f32 (*a
                                     const int nv)
 {
     float sums[WORDS_PIXELS * 2 * VF];
-    EACH_ROW(i, rows)
-    {
+    EACH_ROW (i, rows) {
         UNROLL
         for (int v = 0; v < nv; v++)
             v_store(sums + (2 * i + v) * VF, acc[i][v]);

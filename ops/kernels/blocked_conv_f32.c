@@ -59,10 +59,10 @@ static ALWAYS_INLINE void put_tile(const struct attn_blocked_conv *d, v_f32 (*ac
                 acc[i][v] = bias + scale * acc[i][v];
         }
         if (z != NULL)
-            EACH_ROW(i, rows)
-        acc[i][v] += v_load(z + i * ATTN_BLOCK);
-        EACH_ROW(i, rows)
-        v_store(y + i * ATTN_BLOCK, v_min(max, v_max(min, acc[i][v])));
+            EACH_ROW (i, rows)
+                acc[i][v] += v_load(z + i * ATTN_BLOCK);
+        EACH_ROW (i, rows)
+            v_store(y + i * ATTN_BLOCK, v_min(max, v_max(min, acc[i][v])));
     }
 }
 
@@ -109,8 +109,7 @@ static ALWAYS_INLINE void sum_tile(const struct attn_blocked_conv *d, v_f32 (*ac
             UNROLL
             for (int v = 0; v < halves(type) * nv * VF; v += LINE)
                 __builtin_prefetch(w + AHEAD * w_row + v, 0, 3);
-            EACH_ROW(i, rows)
-            {
+            EACH_ROW (i, rows) {
                 const v_f32 input = v_set(x[i][c]);
                 UNROLL
                 for (int v = 0; v < nv; v++)

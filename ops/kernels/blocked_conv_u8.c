@@ -119,8 +119,7 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*
 {
     if (rows.n <= WORDS_PIXELS * 2 / 3) {
         uint32_t sums[WORDS_PIXELS * 2 * VF];
-        EACH_ROW(i, rows)
-        {
+        EACH_ROW (i, rows) {
             UNROLL
             for (int v = 0; v < nv; v++)
                 memcpy(sums + (2 * i + v) * VF, &acc[i][v], sizeof acc[i][v]);
@@ -140,11 +139,11 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*
         uint8_t *const y = all + place;
         if (w_zero != NULL) {
             const v_u32 zero = load_words(w_zero + column);
-            EACH_ROW(i, rows)
-            acc[i][v] -= zero * (x_sums[pixel + i] - (v_u32){ 0 });
+            EACH_ROW (i, rows)
+                acc[i][v] -= zero * (x_sums[pixel + i] - (v_u32){ 0 });
         }
-        EACH_ROW(i, rows)
-        acc[i][v] = bytes_of(&to, acc[i][v], factor, place + i * ATTN_BLOCK);
+        EACH_ROW (i, rows)
+            acc[i][v] = bytes_of(&to, acc[i][v], factor, place + i * ATTN_BLOCK);
         UNROLL
         for (int i = 0; i + 4 <= rows.max; i += 4) {
             if (!has_row(rows, i + 3))
@@ -153,9 +152,9 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*
                                     acc[i + 3][v] };
             v_store_four(y + i * ATTN_BLOCK, four, ATTN_BLOCK);
         }
-        EACH_ROW(i, rows)
-        if (i >= rows.n / 4 * 4)
-            v_store_bytes(y + i * ATTN_BLOCK, acc[i][v]);
+        EACH_ROW (i, rows)
+            if (i >= rows.n / 4 * 4)
+                v_store_bytes(y + i * ATTN_BLOCK, acc[i][v]);
     }
 }
 

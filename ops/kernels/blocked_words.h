@@ -55,8 +55,7 @@ static ALWAYS_INLINE void words_tile(const WORDS_CONV *d, const struct place *at
                 weight[v] = promote(load_words(w + v * VEC_BYTES));
             __builtin_prefetch(next, 0, 2); /* into L2: L1 is full of this panel */
             next += at->next_step;
-            EACH_ROW(i, rows)
-            {
+            EACH_ROW (i, rows) {
                 const v_u32 input = word_at(x[i] + c);
                 UNROLL
                 for (int v = 0; v < nv; v++)

@@ -27,8 +27,9 @@ static ALWAYS_INLINE void add_taps(const struct attn_conv_planes *d, v_f32 (*acc
             UNROLL
             for (int c = 0; c < n; c++) {
                 const v_f32 weight = v_set(w[c * d->w_row]);
-                EACH_ROW(v, nv)
-                acc[c][v] += weight * v_load_lanes(x + c * d->plane + v * VF, mask[v]);
+                EACH_ROW (v, nv)
+                    acc[c][v] +=
+                        weight * v_load_lanes(x + c * d->plane + v * VF, mask[v]);
             }
         }
     }

@@ -103,8 +103,8 @@ static ALWAYS_INLINE void put_tile(const struct attn_conv_direct *d, v_f32 (*acc
     v_f32 sums[MAX_M * 8], *to = sums;
     UNROLL
     for (int i = 0; i < m; i++)
-        EACH_ROW(v, nv)
-    *to++ = acc[i][v];
+        EACH_ROW (v, nv)
+            *to++ = acc[i][v];
     put_sums(d, sums, at, m, nv.n);
 }
 
@@ -134,8 +134,7 @@ static ALWAYS_INLINE void add_some(v_f32 (*acc)[8], const float *x, const float 
     UNROLL
     for (int i = 0; i < m; i++)
         weight[i] = v_set(w[i * w_row]);
-    EACH_ROW(v, nv)
-    {
+    EACH_ROW (v, nv) {
         const v_f32 seen = v_load(x + v * VF);
         UNROLL
         for (int i = 0; i < m; i++)

@@ -61,8 +61,7 @@ static ALWAYS_INLINE bool find_masks(const struct attn_conv_planes *d, v_mask *m
     UNROLL
     for (int v = 0; v < nv.max; v++)
         mask[v] = v_lanes(0);
-    EACH_ROW(v, nv)
-    {
+    EACH_ROW (v, nv) {
         any |= edges[v] & rows[v];
         mask[v] = v_lanes(edges[v] & rows[v]);
     }
@@ -120,8 +119,7 @@ static ALWAYS_INLINE void put_tile(const struct attn_conv_planes *all, const v_f
         float sums[8 * 8 * VF], *to = sums;
         UNROLL
         for (int i = 0; i < m; i++)
-            EACH_ROW(v, nv)
-            {
+            EACH_ROW (v, nv) {
                 v_store(to, acc[i * row + v]);
                 to += VF;
             }

@@ -38,8 +38,7 @@ static ALWAYS_INLINE void add_some(v_f32 (*acc)[MAX_V], const float *x, const fl
     UNROLL
     for (int i = 0; i < m; i++)
         weight[i] = v_set(w[i * w_row]);
-    EACH_ROW(v, nv)
-    {
+    EACH_ROW (v, nv) {
         const v_f32 seen = v_load_lanes(x + v * VF, mask[v]);
         UNROLL
         for (int i = 0; i < m; i++)

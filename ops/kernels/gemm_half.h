@@ -30,8 +30,7 @@ static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
         UNROLL
         for (int v = 0; v < nv; v++)
             column[v] = v_load_half(b + v * VF, f16);
-        EACH_ROW(i, rows)
-        {
+        EACH_ROW (i, rows) {
             const v_f32 x = v_set(a[i * a_row]);
             UNROLL
             for (int v = 0; v < nv; v++)

@@ -83,13 +83,13 @@ static ALWAYS_INLINE void take_zeros(const struct tile *t, v_u32 (*acc)[2],
 {
     for (int v = 0; t->a_zero != NULL && v < 2; v++) {
         const v_u32 sum = load_u32(t->column_sum + v * VF);
-        EACH_ROW(i, rows)
-        acc[i][v] -= set_u32(t->a_zero[i]) * sum;
+        EACH_ROW (i, rows)
+            acc[i][v] -= set_u32(t->a_zero[i]) * sum;
     }
     for (int v = 0; t->b_zero != NULL && v < 2; v++) {
         const v_u32 zero = load_u32(t->b_zero + v * VF);
-        EACH_ROW(i, rows)
-        acc[i][v] -= set_u32(t->row_sum[i]) * zero;
+        EACH_ROW (i, rows)
+            acc[i][v] -= set_u32(t->row_sum[i]) * zero;
     }
 }
 
@@ -103,27 +103,23 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const struct rows rows)
                           b1 = promote(load_u32(b + VEC_BYTES));
         if (rows.max <= 2)
             __builtin_prefetch(b + PREFETCH_BYTES);
-        EACH_ROW(i, rows)
-        {
+        EACH_ROW (i, rows) {
             acc[i][0] = add_products(acc[i][0], b0, a + i * ROW);
             acc[i][1] = add_products(acc[i][1], b1, a + i * ROW);
         }
     }
     if (V_HAS_TILES && t->begun != NULL)
-        EACH_ROW(i, rows)
-        {
+        EACH_ROW (i, rows) {
             acc[i][0] += load_u32(t->begun + i * NR);
             acc[i][1] += load_u32(t->begun + i * NR + VF);
         }
     if (t->add)
-        EACH_ROW(i, rows)
-        {
+        EACH_ROW (i, rows) {
             acc[i][0] += load_u32(t->out + i * t->out_row);
             acc[i][1] += load_u32(t->out + i * t->out_row + VF);
         }
     take_zeros(t, acc, rows);
-    EACH_ROW(i, rows)
-    {
+    EACH_ROW (i, rows) {
         store_u32(t->out + i * t->out_row, acc[i][0]);
         store_u32(t->out + i * t->out_row + VF, acc[i][1]);
     }

@@ -67,14 +67,12 @@ static ALWAYS_INLINE void tile_end(const struct tile *t, v_f32 (*acc)[2],
         }
     }
     if (t->sum != NULL)
-        EACH_ROW(i, rows)
-        {
+        EACH_ROW (i, rows) {
             UNROLL
             for (int v = 0; v < nv; v++)
                 acc[i][v] += v_load(t->sum + i * t->sum_row + v * VF);
         }
-    EACH_ROW(i, rows)
-    {
+    EACH_ROW (i, rows) {
         UNROLL
         for (int v = 0; v < nv; v++)
             v_store(t->out + i * t->out_row + v * VF, acc[i][v]);

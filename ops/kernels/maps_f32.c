@@ -351,8 +351,7 @@ static ALWAYS_INLINE void sum_part(const struct attn_sum_planes *s, size_t p, si
                                    const struct rows maps)
 {
     v_f32 v = v_set(0.0f);
-    EACH_ROW(m, maps)
-    {
+    EACH_ROW (m, maps) {
         const v_f32 x = v_load_part(s->x[m] + p, n, 0.0f) * s->weight[m];
         v = m == 0 ? x : v + x;
     }

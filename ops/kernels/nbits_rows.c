@@ -42,8 +42,7 @@ static ALWAYS_INLINE void add_part(v_f32 (*total)[2], const struct part *p,
             const int s = part + u;
             const v_f32 x = value_of(words[0], s, bits, table, p->zero[0]);
             const v_f32 y = value_of(words[1], s, bits, table, p->zero[1]);
-            EACH_ROW(i, rows)
-            {
+            EACH_ROW (i, rows) {
                 acc[i][0] += a[i * p->a_row + s] * x;
                 acc[i][1] += a[i * p->a_row + s] * y;
             }
@@ -52,14 +51,12 @@ static ALWAYS_INLINE void add_part(v_f32 (*total)[2], const struct part *p,
     for (size_t s = 0; s < k; s++) {
         const v_f32 x = value_of(load_words(q), (int)s, bits, table, p->zero[0]);
         const v_f32 y = value_of(load_words(q + 4 * VF), (int)s, bits, table, p->zero[1]);
-        EACH_ROW(i, rows)
-        {
+        EACH_ROW (i, rows) {
             acc[i][0] += a[i * p->a_row + (ptrdiff_t)s] * x;
             acc[i][1] += a[i * p->a_row + (ptrdiff_t)s] * y;
         }
     }
-    EACH_ROW(i, rows)
-    {
+    EACH_ROW (i, rows) {
         total[i][0] += p->scale[0] * acc[i][0];
         total[i][1] += p->scale[1] * acc[i][1];
     }
@@ -310,8 +307,7 @@ static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], const struct dot_rows *p, 
     const float *sums = factors - at + p->d.chunks + SUMS * at;
     v_i32 acc[TOGETHER][2][DIGITS] = { { { { 0 } } } };
     fetch_ahead(p->b->scale + scales, SCALES_AHEAD);
-    EACH_ROW(i, rows)
-    {
+    EACH_ROW (i, rows) {
         int32_t first[DIGITS];
         memcpy(first, (const char *)sums + (size_t)i * row, sizeof first);
         begin_dots(acc[i], p, first, scales, bits);
@@ -324,20 +320,20 @@ static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], const struct dot_rows *p, 
         for (size_t s = part; s < part + text; s++)
             for (int v = 0; v < 2; v++) {
                 const v_u32 x = nbits_bytes(words_of[v], (int)s, bits);
-                EACH_ROW(i, rows)
-                for (size_t j = 0; j < DIGITS; j++) {
-                    uint32_t four;
-                    memcpy(&four, d + (size_t)i * row + j * p->d.plane + 4 * s, 4);
-                    acc[i][v][j] = (v_i32)v_dot_i8((v_u32)acc[i][v][j], x, four);
-                }
+                EACH_ROW (i, rows)
+                    for (size_t j = 0; j < DIGITS; j++) {
+                        uint32_t four;
+                        memcpy(&four, d + (size_t)i * row + j * p->d.plane + 4 * s, 4);
+                        acc[i][v][j] = (v_i32)v_dot_i8((v_u32)acc[i][v][j], x, four);
+                    }
             }
     }
-    EACH_ROW(i, rows)
-    for (int v = 0; v < 2; v++) {
-        const size_t skip = (size_t)i * row / sizeof(float);
-        total[i][v] +=
-            end_dots(acc[i][v], p, factors + skip, sums + skip + DIGITS, scales, v);
-    }
+    EACH_ROW (i, rows)
+        for (int v = 0; v < 2; v++) {
+            const size_t skip = (size_t)i * row / sizeof(float);
+            total[i][v] +=
+                end_dots(acc[i][v], p, factors + skip, sums + skip + DIGITS, scales, v);
+        }
 }
 
 static ALWAYS_INLINE void sum_dots(v_f32 (*total)[2], const struct dot_rows *p,
@@ -347,9 +343,9 @@ static ALWAYS_INLINE void sum_dots(v_f32 (*total)[2], const struct dot_rows *p,
     size_t at = 0;
     for (struct nbits_chunk c = { 0 }; nbits_next_chunk(p->b, p->d.chunk, &c); at++)
         add_dots(sum, p, at, c.k, c.n, rows, bits);
-    EACH_ROW(i, rows)
-    for (int v = 0; v < 2; v++)
-        total[i][v] = sum[i][v];
+    EACH_ROW (i, rows)
+        for (int v = 0; v < 2; v++)
+            total[i][v] = sum[i][v];
 }
 
 #define DOTS(bits)                                                                       \

@@ -36,8 +36,7 @@ static ALWAYS_INLINE void outer_step(v_f32 (*acc)[2], const float *a, ptrdiff_t 
         for (int v = 0; v < nv; v++)
             acc[i + l][v] = v_add_product(acc[i + l][v], column[v], v_set(x[l]));
     }
-    EACH_ROW(i, rows)
-    {
+    EACH_ROW (i, rows) {
         if (i < by_lane)
             continue;
         v_f32 x = v_set(a[i * a_row]);

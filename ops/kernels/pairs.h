@@ -13,8 +13,7 @@ static ALWAYS_INLINE void pair_step(v_f32 (*acc)[2], const float *a, ptrdiff_t a
     UNROLL
     for (int v = 0; v < nv; v++)
         column[v] = (v_u32)v_load(b + v * VF);
-    EACH_ROW(i, rows)
-    {
+    EACH_ROW (i, rows) {
         uint32_t word;
         memcpy(&word, a + i * a_row, sizeof word);
         UNROLL

@@ -175,8 +175,7 @@ static ALWAYS_INLINE void score(const struct score_tile *t, const struct rows ro
     UNROLL
     for (int v = 0; v < nv; v++) {
         v_f32 max = v_load(t->max + v * VF);
-        EACH_ROW(i, rows)
-        {
+        EACH_ROW (i, rows) {
             const v_f32 score = acc[i][v] * t->factor + t->bias;
             v_store(t->out + i * ROW + v * VF, score);
             max = v_max(max, score);
@@ -208,8 +207,7 @@ static ALWAYS_INLINE void value_step(v_f32 (*acc)[2], const float *v, const floa
     x[0] = nv == 1 ? v_load_lanes(v, lanes) : v_load(v);
     if (nv == 2)
         x[1] = v_load(v + VF);
-    EACH_ROW(i, rows)
-    {
+    EACH_ROW (i, rows) {
         const v_f32 weight = v_set(scores[i]);
         UNROLL
         for (int c = 0; c < nv; c++)
@@ -250,8 +248,7 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const struct rows ro
     }
     if (tile->y != NULL) {
         float *y = tile->y + (ptrdiff_t)t->query * tile->y_row + t->column;
-        EACH_ROW(i, rows)
-        {
+        EACH_ROW (i, rows) {
             if (nv == 1)
                 v_store_lanes(y, lanes, acc[i][0] * t->factor[i]);
             for (int c = 0; nv == 2 && c < nv; c++)
@@ -260,8 +257,7 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const struct rows ro
         }
         return;
     }
-    EACH_ROW(i, rows)
-    {
+    EACH_ROW (i, rows) {
         float *sums = tile->sums + (t->query + (size_t)i) * tile->v_dim + t->column;
         UNROLL
         for (int c = 0; c < nv; c++) {
