@@ -24,7 +24,7 @@ BECOMES = {
     "forms_maps": {"halo": (FUSED, FUSED), "halo_one_head": (FUSED, FUSED)},
     "forms_mechanisms": {
         "involution": ("Involution", "Involution"), "involution_stride": (LEFT, LEFT),
-        "sagan": (FUSED, FUSED)},
+        "sagan": ("SAGANAttention", "SAGANAttention")},
     "forms_parts": {"bigbird": (LEFT, LEFT)},
     "forms_sorted": {
         "sinkhorn": (FUSED, FUSED), "hashed": (LEFT, REFUSED), "turned": (BLOCKS, BLOCKS),
