@@ -47,7 +47,8 @@ static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
 static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr, const int nv)
 {
     v_f32 acc[MR][2] = { { { 0 } } };
-    if (t->half_type == ATTN_B_F16)
+    /* Sets without conversions of f16 get such panels as floats. */
+    if (V_HAS_F16 && t->half_type == ATTN_B_F16)
         half_products(t, acc, mr, nv, true);
     else
         half_products(t, acc, mr, nv, false);
