@@ -48,7 +48,8 @@ static ALWAYS_INLINE void half_sum(const struct tile *t, const struct rows rows,
                                    const int nv)
 {
     v_f32 acc[MR][2] = { { { 0 } } };
-    if (t->half_type == ATTN_B_F16)
+    /* Sets without conversions of f16 get such panels as floats. */
+    if (V_HAS_F16 && t->half_type == ATTN_B_F16)
         half_products(t, acc, rows, nv, true);
     else
         half_products(t, acc, rows, nv, false);
