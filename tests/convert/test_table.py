@@ -59,7 +59,7 @@ CASES = {
     "deberta_v2": ("DebertaV2Model", {**BERT, "relative_attention": True,
                                       "pos_att_type": ["c2p", "p2c"]}, "", ANY, 0, ""),
     "bigbird_pegasus": ("BigBirdPegasusModel", PEGASUS, "", ANY, 0, ""),
-    "reformer": ("ReformerModelWithLMHead", REFORMER, "", ANY, 0, "says no num_buckets"),
+    "reformer": ("ReformerModelWithLMHead", REFORMER, "", ANY, 0, "has no num_buckets"),
     "swin": ("SwinModel", SWIN, "", ANY, 0, ""),
     "vit": ("ViTModel", IMAGE, "", ANY, 0, ""),
     "t5": ("T5ForConditionalGeneration", T5, "", ANY, 0, ""),
