@@ -98,7 +98,7 @@ def test_reformer_chooses_its_buckets_once(folder):
     they are those of its longest one; a model of a factory is refused, for any text."""
     path, out = configured(folder, **REFORMER), folder / "m.onnx"
     code, said, err = run("--hf", f"ReformerModelWithLMHead:{path}", "-o", out)
-    assert code == 0 and "says no num_buckets: 4, " in said + err, said + err
+    assert code == 0 and "has no num_buckets: 4, " in said + err, said + err
     assert operators_of(out) == ["ChunkedLocalAttention", "ReformerAttention"]
     from transformers import ReformerConfig, ReformerModelWithLMHead
     model = ReformerModelWithLMHead(ReformerConfig(**REFORMER)).eval()
