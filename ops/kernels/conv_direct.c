@@ -48,6 +48,9 @@ static ALWAYS_INLINE void put_lanes(const struct put *p, const v_f32 *acc, int r
 struct at {
     int64_t channel, row, column;
 };
+#define TEXTS_CONV  struct attn_conv_direct
+#define TEXTS_PLACE struct at
+#include "conv_texts.h"
 
 /* Stores may write anywhere, as far as the compiler knows: *d is read before them. */
 static ALWAYS_INLINE void put_vectors(const struct attn_conv_direct *d, const v_f32 *acc,
@@ -142,76 +145,46 @@ static ALWAYS_INLINE void add_some(v_f32 (*acc)[8], const float *x, const float 
     }
 }
 
-static ALWAYS_INLINE void run_tile(const struct attn_conv_direct *d, struct at at,
+static ALWAYS_INLINE void run_tile(const struct attn_conv_direct *d, const struct at *at,
                                    const int m, const struct rows nv)
 {
     v_f32 acc[MAX_M][8];
     UNROLL
     for (int i = 0; i < m; i++) {
-        v_f32 bias = v_set(d->bias != NULL ? d->bias[at.channel + i] : 0.0f);
+        v_f32 bias = v_set(d->bias != NULL ? d->bias[at->channel + i] : 0.0f);
         UNROLL
         for (int v = 0; v < nv.max; v++)
             acc[i][v] = bias;
     }
-    const float *x = d->x + at.row * d->pitch + at.column,
-                *w = d->w + at.channel * d->w_row;
+    const float *x = d->x + at->row * d->pitch + at->column,
+                *w = d->w + at->channel * d->w_row;
     for (int64_t t = 0; t < d->taps; t++, w++)
         if (nv.min == nv.max)
             add_whole(acc, x + d->offsets[t], w, d->w_row, m, nv.max);
         else
             add_some(acc, x + d->offsets[t], w, d->w_row, m, nv);
-    put_tile(d, acc, at, m, nv);
+    put_tile(d, acc, *at, m, nv);
 }
 
-/* The texts of some channels: of tiles of `vectors` vectors, which do most of the work, and of
- * tiles of fewer, n. */
-struct texts {
-    int vectors;
-    void (*whole)(const struct attn_conv_direct *d, struct at at);
-    void (*some)(const struct attn_conv_direct *d, struct at at, int n);
-};
-#define TEXTS(m, vectors)                                                                \
-    static void some_##m(const struct attn_conv_direct *d, struct at at, int n)          \
-    {                                                                                    \
-        run_tile(d, at, m, (struct rows){ n, 1, (vectors) - !ATTN_ONE_TEXT });           \
-    }                                                                                    \
-    static void whole_##m(const struct attn_conv_direct *d, struct at at)                \
-    {                                                                                    \
-        if (ATTN_ONE_TEXT)                                                               \
-            some_##m(d, at, vectors);                                                    \
-        else                                                                             \
-            run_tile(d, at, m, (struct rows){ vectors, vectors, vectors });              \
-    }
 enum { V_OF_2 = REGISTERS == 32 ? 8 : 5, V_OF_4 = REGISTERS == 32 ? 5 : 3 };
 TEXTS(1, 8)
 TEXTS(2, V_OF_2)
 TEXTS(4, V_OF_4)
 TEXTS(8, 3)
-#undef TEXTS
 
 static const struct texts all_texts[] = { { 8, whole_1, some_1 },
                                           { V_OF_2, whole_2, some_2 },
                                           { V_OF_4, whole_4, some_4 } };
-static const struct texts texts_of_8 = { 3, whole_8, some_8 }; /* of 32 registers */
-
-static const struct texts *texts_of(int64_t left, int *m)
-{
-    const int log = left >= 4 ? 2 : left >= 2 ? 1 : 0;
-    *m = 1 << log;
-    if (REGISTERS < 32 || left < 8)
-        return &all_texts[log];
-    *m = 8;
-    return &texts_of_8;
-}
+static const struct texts eight = { 3, whole_8, some_8 }; /* of 32 registers */
 
 void K(conv_direct_f32)(const struct attn_conv_direct *d)
 {
     const int64_t positions = (d->rows - 1) * d->pitch + d->columns;
     if (d->rows == 0 || d->columns == 0)
         return;
-    int m;
+    int64_t m;
     for (struct at at = { 0 }; at.channel < d->m; at.channel += m) {
-        const struct texts *texts = texts_of(d->m - at.channel, &m);
+        const struct texts *texts = texts_of(all_texts, &eight, d->m - at.channel, &m);
         at.row = at.column = 0;
         for (int64_t p = 0; p < positions;) {
             const int64_t left = (positions - p + VF - 1) / VF;
@@ -219,9 +192,9 @@ void K(conv_direct_f32)(const struct attn_conv_direct *d)
             if (attn_poll_work(m * n * VF * d->taps / 5) != ATTNRUN_OK)
                 return;
             if (n == texts->vectors)
-                texts->whole(d, at);
+                texts->whole(d, &at);
             else
-                texts->some(d, at, n);
+                texts->some(d, &at, n);
             p += n * VF;
             for (at.column += n * VF; at.column >= d->pitch; at.column -= d->pitch)
                 at.row++;

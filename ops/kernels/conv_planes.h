@@ -1,4 +1,4 @@
-/* conv_planes.h - what conv_planes.c and conv_depthwise.c share: tiles of pixels of
+/* conv_planes.h - what conv_planes_f32.c and conv_depthwise.c share: tiles of pixels of
  * several output channels, the masks of a tap, and the steps after the sums. */
 #ifndef ATTN_CONV_PLANES_H
 #define ATTN_CONV_PLANES_H
@@ -10,28 +10,9 @@ struct place {
     int64_t channel, p, word;
 };
 
-/* The texts of some channels: of tiles of `vectors` vectors, which do most of the work, and of
- * tiles of fewer, n. A tile's number of vectors is a struct rows, nv. */
-struct texts {
-    int vectors;
-    void (*whole)(const struct attn_conv_planes *d, const struct place *at);
-    void (*some)(const struct attn_conv_planes *d, const struct place *at, int n);
-};
-
-/* Both, from run_tile() of the file that includes this one. */
-#define TEXTS(m, vectors)                                                                \
-    static void some_##m(const struct attn_conv_planes *d, const struct place *at,       \
-                         int n)                                                          \
-    {                                                                                    \
-        run_tile(d, at, m, (struct rows){ n, 1, (vectors) - !ATTN_ONE_TEXT });           \
-    }                                                                                    \
-    static void whole_##m(const struct attn_conv_planes *d, const struct place *at)      \
-    {                                                                                    \
-        if (ATTN_ONE_TEXT)                                                               \
-            some_##m(d, at, vectors);                                                    \
-        else                                                                             \
-            run_tile(d, at, m, (struct rows){ vectors, vectors, vectors });              \
-    }
+#define TEXTS_CONV  struct attn_conv_planes
+#define TEXTS_PLACE struct place
+#include "conv_texts.h"
 
 static ALWAYS_INLINE int64_t limit(int64_t x, int64_t max)
 {

@@ -178,29 +178,20 @@ TEXTS(8, 3)
 static const struct texts all_texts[] = { { MAX_V, whole_1, some_1 },
                                           { MAX_V, whole_2, some_2 },
                                           { V_OF_4, whole_4, some_4 } };
-static const struct texts texts_of_8 = { 3, whole_8, some_8 }; /* of 32 registers */
-
-static const struct texts *texts_of(int64_t m, int64_t *channels)
-{
-    const int log = m >= 4 ? 2 : m >= 2 ? 1 : 0;
-    *channels = 1 << log;
-    if (REGISTERS < 32 || m < 8)
-        return &all_texts[log];
-    *channels = 8;
-    return &texts_of_8;
-}
+static const struct texts eight = { 3, whole_8, some_8 }; /* of 32 registers */
 
 /* All channels of a few pixels: what they see stays in cache. */
 void K(conv_planes_f32)(const struct attn_conv_planes *d)
 {
     int64_t channels;
-    const int64_t vectors = texts_of(d->m, &channels)->vectors;
+    const int64_t vectors = texts_of(all_texts, &eight, d->m, &channels)->vectors;
     struct place at = { 0, d->from, d->from / VF % d->width };
     for (int64_t i = 0; i < d->m * d->w_row; i += LINE) /* they are read in jumps */
         __builtin_prefetch(d->w + i, 0, 2);
     for (; at.p < d->to; at.p += vectors * VF) {
         for (at.channel = 0; at.channel < d->m; at.channel += channels) {
-            const struct texts *texts = texts_of(d->m - at.channel, &channels);
+            const struct texts *texts =
+                texts_of(all_texts, &eight, d->m - at.channel, &channels);
             if (attn_poll_work(channels * vectors * VF * d->w_row / 5) != ATTNRUN_OK)
                 return;
             run_pixels(d, texts, at, vectors);
