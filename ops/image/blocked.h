@@ -214,7 +214,7 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
 attn_status attn_blocked_dense_floats(const attnrun_step *step,
                                       const struct blocked_operands *operands,
                                       struct attn_blocked_conv *c, int64_t columns);
-/* Of 3 x 3 taps without strides and dilations, in one group. */
+/* Of 3 x 3 taps without strides. */
 attn_status attn_blocked_winograd_plan(const attnrun_step *step,
                                        struct blocked_plan *plan);
 void attn_blocked_winograd_prepare(const struct blocked_plan *plan, void *shared);

@@ -55,13 +55,12 @@ static attn_status check_winograd(const attnrun_step *step,
     bool fits = args->plain == 0 && !blocked_by_itself(args, w[0].value) &&
                 w[2].value == 3 && w[3].value == 3;
     for (int i = 0; i < 2; i++)
-        fits = fits && window_attr(args->window.strides, i, 1) == 1 &&
-               window_attr(args->window.dilations, i, 1) == 1;
+        fits = fits && window_attr(args->window.strides, i, 1) == 1;
     if (args->winograd != 0 && !fits)
-        return op_fail(
-            step, ATTNRUN_E_ATTR,
-            "winograd is 1, expected 0 unless W is 3 x 3, strides and dilations are 1, "
-            "plain is 0 and a group has several channels");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "winograd is 1, expected 0 unless W is 3 x 3, strides are 1, "
+                       "plain is 0 and a "
+                       "group has several channels");
     return ATTNRUN_OK;
 }
 

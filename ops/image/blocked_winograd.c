@@ -6,6 +6,8 @@
  *         after the other, with C / G and M / G channels
  *   y, z  f32 [N, M / 16, H', W', 16]; z is added before the activation, and may be absent
  *
+ * A tile of a dilated convolution has outputs, and sees pixels, as far apart as the taps.
+ *
  * A task is some tiles of a group of an image and some panels of its output channels. It
  * transforms the inputs of its tiles once, into scratch memory that stays in L2. For each panel it
  * then computes 16 products with blocked_conv_f32 and transforms their sums. Tasks depend on
@@ -82,7 +84,20 @@ static int64_t min_blocks(const struct blocked_plan *p, int64_t tiles, int64_t p
     return p->w_type == ATTN_B_F32 ? blocks : min64(blocks, max64(tiles / HALF_TILES, 1));
 }
 
-/* block_w: tiles of a task, of w_blocks tasks an image and group; block_h: rows of tiles. */
+/* A dilated convolution is an ordinary one for each phase of the rows and of the columns: for the
+ * pixels of the output that are as far apart as the taps. */
+static int64_t phases(const struct window *w, int axis)
+{
+    return min64(w->dilation[axis + 1], w->out[axis + 1]);
+}
+
+/* Tiles of the longest phase of an axis; others have as many, of which the last may be empty. */
+static int64_t phase_tiles(const struct window *w, int axis)
+{
+    return ceil_div(ceil_div(w->out[axis + 1], w->dilation[axis + 1]), TILE);
+}
+
+/* block_w: tiles of a task, of w_blocks tasks an image and group; block_h: lines of tiles. */
 attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_plan *p)
 {
     const struct blocked_shape *s = &p->shape;
@@ -96,8 +111,9 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
     p->weight_rows = p->words ? (of_group + 1) / 2 : of_group;
     p->columns = blocked_count(s->rows / s->groups) * ATTN_BLOCK;
     p->h_blocks = 1;
-    p->block_h = ceil_div(s->w.out[1], TILE);
-    bool fits = ck_mul(p->block_h, ceil_div(s->w.out[2], TILE), &tiles);
+    bool fits =
+        ck_mul(phases(&s->w, 0) * phases(&s->w, 1), phase_tiles(&s->w, 0), &p->block_h) &&
+        ck_mul(p->block_h, phase_tiles(&s->w, 1), &tiles);
     const int64_t of_tile = PLACES * (p->taps * unit(p) + 2 * ATTN_BLOCK) * 4;
     const int64_t max = min64(max64(SCRATCH_FLOATS / (PLACES * channels), MIN_TILES),
                               max64(MAX_SCRATCH / of_tile, 1));
@@ -175,18 +191,35 @@ static void transform_inputs(const attnrun_step *step, const struct blocked_plan
     }
 }
 
-/* What the kernel does not apply itself, on the parts of lines that the tiles are. */
+/* What the kernel does not apply itself, on a row of `n` tiles' outputs from (row, column) on. */
+static void activate_row(const attnrun_step *step, const struct blocked_operands *o,
+                         const struct attn_winograd *t, int64_t row, int64_t column,
+                         int64_t n)
+{
+    const int64_t apart = t->dilation[1];
+    const int64_t end = min64(t->out[1], column + n * TILE * apart);
+    float *const y = t->y + row * t->out[1] * ATTN_BLOCK;
+    if (apart == 1)
+        attn_conv_apply(step->kernels, o->activation, o->n_activation,
+                        y + column * ATTN_BLOCK, (end - column) * ATTN_BLOCK);
+    else
+        for (; column < end; column += apart)
+            attn_conv_apply(step->kernels, o->activation, o->n_activation,
+                            y + column * ATTN_BLOCK, ATTN_BLOCK);
+}
+
+/* The same on the parts of lines that the tiles are. */
 static void activate(const attnrun_step *step, const struct blocked_operands *o,
                      const struct attn_winograd *t)
 {
     for (int64_t tile = t->first, n; tile < t->first + t->n; tile += n) {
-        const int64_t from = tile % t->tile_columns, row = tile / t->tile_columns * TILE;
+        const int64_t from = tile % t->tile_columns;
+        int64_t row, column;
+        attn_winograd_line(t, tile / t->tile_columns, &row, &column);
         n = min64(t->tile_columns - from, t->first + t->n - tile);
-        const int64_t columns = min64(t->out[1], (from + n) * TILE) - from * TILE;
-        for (int64_t h = row; h < min64(t->out[0], row + TILE); h++)
-            attn_conv_apply(step->kernels, o->activation, o->n_activation,
-                            t->y + (h * t->out[1] + from * TILE) * ATTN_BLOCK,
-                            columns * ATTN_BLOCK);
+        for (int i = 0; i < TILE; i++, row += t->dilation[0])
+            if (row < t->out[0])
+                activate_row(step, o, t, row, column + from * TILE * t->dilation[1], n);
     }
 }
 
@@ -319,10 +352,12 @@ attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_wo
                                    .y_block = p->block_w * ATTN_BLOCK,
                                    .min = -INFINITY,
                                    .max = INFINITY };
-    struct attn_winograd t = { .tile_columns = ceil_div(w->out[2], TILE),
+    struct attn_winograd t = { .tile_columns = phase_tiles(w, 1),
                                .in = { w->in[1], w->in[2] },
                                .out = { w->out[1], w->out[2] },
                                .before = { w->before[1], w->before[2] },
+                               .dilation = { w->dilation[1], w->dilation[2] },
+                               .phases = { phases(w, 0), phases(w, 1) },
                                .min = o->min,
                                .max = o->max };
     int64_t last = attn_blocked_kept(p, work);

@@ -86,10 +86,14 @@ struct attn_blocked_norm {
 
 /* Convolution of 3 x 3 by tiles of 2 x 2 outputs (Winograd's F(2 x 2, 3 x 3)): 16 products
  * of matrices stand between a transform of the 4 x 4 pixels that a tile sees and one of its
- * sums. Tiles first … first + n - 1 of an image, counted along its rows of `tile_columns`, of
- * one block of channels. `places`: tile t has place i of its 16 at places[i * plane +
- * (t - first) * 16]. The input transform reads x and writes places, the other one is the way
- * back: y = clip(bias + scale * sums + z). */
+ * sums. `places`: tile t has place i of its 16 at places[i * plane + (t - first) * 16]. The input
+ * transform reads x and writes places, the other one is the way back: y = clip(bias + scale * sums
+ * + z).
+ *
+ * The pixels of a tile are `dilation` apart, so that a dilated convolution is an ordinary one for
+ * each of phases[0] x phases[1] shifted maps; phases: min(dilation, out). Tiles first … first + n -
+ * 1 of an image, of one block of channels, are counted along lines of `tile_columns`, and lines by
+ * attn_winograd_line(). */
 enum { ATTN_WINOGRAD_PLACES = 16 };
 struct attn_winograd {
     const float *x, *bias, *z; /* z may be NULL */
@@ -97,8 +101,18 @@ struct attn_winograd {
     float *places, *y;
     int64_t plane, first, n, tile_columns;
     int64_t in[2], out[2], before[2];
+    int64_t dilation[2], phases[2];
     float min, max; /* of y; NaN stays */
 };
+/* The first pixel of the output in a line of tiles: its row and its column. The phase of the
+ * columns counts fastest, then that of the rows. */
+static inline void attn_winograd_line(const struct attn_winograd *w, int64_t line,
+                                      int64_t *row, int64_t *column)
+{
+    const int64_t rest = line / w->phases[1];
+    *column = line % w->phases[1];
+    *row = rest % w->phases[0] + rest / w->phases[0] * 2 * w->dilation[0];
+}
 
 /* Weights of 3 x 3 in f16 or bf16 become those of the places of such a tile: for channel c and
  * column i of a panel, with g = w[c][3 x 3][i], place 4 r + j is

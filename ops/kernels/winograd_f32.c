@@ -11,7 +11,7 @@
  *        0  1  0 -1                               0    0    1
  *
  * Pixels outside the map count as 0. Neighbouring tiles of a line share two columns of pixels,
- * whose sums are computed once.
+ * whose sums are computed once. Pixels of a tile are as far apart as the taps of a dilated kernel.
  * Cost: about 24 additions a tile and channel in each direction; 35 operations and 16 stores for
  * the 9 taps of a column and channel.
  * Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016. */
@@ -39,44 +39,58 @@ static ALWAYS_INLINE void load_column(v_f32 *to, const float *x, int64_t row, in
     transform(to, a, b, c, d);
 }
 
-static ALWAYS_INLINE int valid_rows(int64_t first, int64_t height)
+static ALWAYS_INLINE int valid_rows(int64_t first, int64_t apart, int64_t height)
 {
     int valid = 0;
     for (int i = 0; i < IN; i++)
-        valid |= (first + i >= 0 && first + i < height) << i;
+        valid |= (first + i * apart >= 0 && first + i * apart < height) << i;
     return valid;
 }
 
-/* Tiles of one row, from column `from` to `to` - 1. */
-static ALWAYS_INLINE void input_row(const struct attn_winograd *w, int64_t tile_row,
-                                    int64_t from, int64_t to, float *places, int lane)
+/* Tiles from t on that are of the same line. */
+static ALWAYS_INLINE int64_t tiles_of_line(const struct attn_winograd *w, int64_t t)
 {
-    const int64_t top = tile_row * OUT - w->before[0], width = w->in[1];
-    const int64_t row = width * ATTN_BLOCK;
-    const int valid = valid_rows(top, w->in[0]);
-    const float *x = w->x + top * row + lane;
+    const int64_t left = w->first + w->n - t;
+    const int64_t of_line = w->tile_columns - t % w->tile_columns;
+    return of_line < left ? of_line : left;
+}
+
+/* `n` tiles of a line, from tile `from` of it on. */
+static ALWAYS_INLINE void input_line(const struct attn_winograd *w, int64_t line,
+                                     int64_t from, int64_t n, float *places, int lane)
+{
+    const int64_t width = w->in[1], below = w->dilation[0], beside = w->dilation[1];
+    const int64_t row = below * width * ATTN_BLOCK, pixel = beside * ATTN_BLOCK;
+    int64_t top, left;
+    attn_winograd_line(w, line, &top, &left);
+    top -= w->before[0];
+    left += from * OUT * beside - w->before[1];
+    const int valid = valid_rows(top, below, w->in[0]);
+    const float *x = w->x + (top * width + left) * ATTN_BLOCK + lane;
     v_f32 columns[IN][IN];
-    int64_t left = from * OUT - w->before[1];
     for (int j = 0; j < 2; j++)
-        load_column(columns[j], x + (left + j) * ATTN_BLOCK, row,
-                    left + j >= 0 && left + j < width ? valid : 0);
-    for (int64_t t = from; t < to; t++, left += OUT, places += ATTN_BLOCK) {
-        const float *next = x + (left + 2) * ATTN_BLOCK;
-        if (valid == 15 && left >= -2 && left + 3 < width) {
-            load_column(columns[2], next, row, 15);
-            load_column(columns[3], next + ATTN_BLOCK, row, 15);
+        load_column(columns[j], x + j * pixel, row,
+                    left + j * beside >= 0 && left + j * beside < width ? valid : 0);
+    left += OUT * beside; /* of the third column */
+    for (; n > 0; n--, left += OUT * beside, places += ATTN_BLOCK) {
+        x += OUT * pixel;
+        if (valid == 15 && left >= 0 && left + beside < width) {
+            load_column(columns[2], x, row, 15);
+            load_column(columns[3], x + pixel, row, 15);
         } else {
-            for (int j = 2; j < IN; j++)
-                load_column(columns[j], x + (left + j) * ATTN_BLOCK, row,
-                            left + j >= 0 && left + j < width ? valid : 0);
+            for (int j = 0; j < 2; j++)
+                load_column(columns[OUT + j], x + j * pixel, row,
+                            left + j * beside >= 0 && left + j * beside < width ? valid
+                                                                                : 0);
         }
         UNROLL
         for (int i = 0; i < IN; i++) {
-            v_f32 line[IN];
-            transform(line, columns[0][i], columns[1][i], columns[2][i], columns[3][i]);
+            v_f32 places_of[IN];
+            transform(places_of, columns[0][i], columns[1][i], columns[2][i],
+                      columns[3][i]);
             UNROLL
             for (int j = 0; j < IN; j++)
-                v_store(places + (i * IN + j) * w->plane, line[j]);
+                v_store(places + (i * IN + j) * w->plane, places_of[j]);
         }
         UNROLL
         for (int i = 0; i < IN; i++) {
@@ -92,18 +106,17 @@ void K(winograd_input_f32)(const struct attn_winograd *w)
         return;
     for (int lane = 0; lane < ATTN_BLOCK; lane += VF)
         for (int64_t t = w->first, n; t < w->first + w->n; t += n) {
-            const int64_t column = t % w->tile_columns;
-            const int64_t left = w->first + w->n - t;
-            n = w->tile_columns - column < left ? w->tile_columns - column : left;
-            input_row(w, t / w->tile_columns, column, column + n,
-                      w->places + (t - w->first) * ATTN_BLOCK + lane, lane);
+            n = tiles_of_line(w, t);
+            input_line(w, t / w->tile_columns, t % w->tile_columns, n,
+                       w->places + (t - w->first) * ATTN_BLOCK + lane, lane);
         }
 }
 
-static ALWAYS_INLINE void output_tile(const struct attn_winograd *w, int64_t t, int lane)
+/* The outputs of a tile whose first one is at (row, column). */
+static ALWAYS_INLINE void output_tile(const struct attn_winograd *w, const float *m,
+                                      int64_t row, int64_t column, int lane)
 {
-    const float *m = w->places + (t - w->first) * ATTN_BLOCK + lane;
-    const int64_t h = t / w->tile_columns * OUT, column = t % w->tile_columns * OUT;
+    const int64_t below = w->dilation[0], beside = w->dilation[1];
     const v_f32 min = v_set(w->min), max = v_set(w->max);
     const v_f32 bias = v_load(w->bias + lane);
     const v_f32 scale = w->scale != NULL ? v_load(w->scale + lane) : v_set(1.0f);
@@ -121,16 +134,17 @@ static ALWAYS_INLINE void output_tile(const struct attn_winograd *w, int64_t t, 
         const v_f32 *s = sums[i];
         v_f32 y[OUT] = { bias + scale * (s[0] + s[1] + s[2]),
                          bias + scale * (s[1] - s[2] - s[3]) };
-        const int64_t at = ((h + i) * w->out[1] + column) * ATTN_BLOCK + lane;
-        if (h + i >= w->out[0])
+        const int64_t h = row + i * below;
+        if (h >= w->out[0])
             break;
         UNROLL
         for (int j = 0; j < OUT; j++) {
-            if (column + j >= w->out[1])
+            const int64_t at = (h * w->out[1] + column + j * beside) * ATTN_BLOCK + lane;
+            if (column + j * beside >= w->out[1])
                 break;
             if (w->z != NULL)
-                y[j] += v_load(w->z + at + j * ATTN_BLOCK);
-            v_store(w->y + at + j * ATTN_BLOCK, v_min(max, v_max(min, y[j])));
+                y[j] += v_load(w->z + at);
+            v_store(w->y + at, v_min(max, v_max(min, y[j])));
         }
     }
 }
@@ -139,9 +153,17 @@ void K(winograd_output_f32)(const struct attn_winograd *w)
 {
     if (attn_poll_work(w->n * ATTN_WINOGRAD_PLACES * 2 * ATTN_BLOCK * 4) != ATTNRUN_OK)
         return;
-    for (int lane = 0; lane < ATTN_BLOCK; lane += VF)
-        for (int64_t t = w->first; t < w->first + w->n; t++)
-            output_tile(w, t, lane);
+    for (int lane = 0; lane < ATTN_BLOCK; lane += VF) {
+        const float *m = w->places + lane;
+        for (int64_t t = w->first, n; t < w->first + w->n; t += n) {
+            int64_t row, column;
+            n = tiles_of_line(w, t);
+            attn_winograd_line(w, t / w->tile_columns, &row, &column);
+            column += t % w->tile_columns * OUT * w->dilation[1];
+            for (int64_t i = 0; i < n; i++, m += ATTN_BLOCK)
+                output_tile(w, m, row, column + i * OUT * w->dilation[1], lane);
+        }
+    }
 }
 
 /* ---- weights ---- */

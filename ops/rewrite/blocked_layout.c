@@ -62,14 +62,14 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
         return false;
     for (int i = 2; i < 4; i++) {
         const int64_t n = dim_is_const(y->dims[i]) ? y->dims[i].value : 28;
-        const int64_t of_axis = n / 2 + n % 2;
-        tiles *= (double)of_axis;
+        const int64_t apart = max64(attn_match_int_at(node, "dilations", i - 2, 1), 1);
+        tiles *= (double)(min64(apart, n) * ceil_div(ceil_div(n, apart), 2));
         pixels *= (double)n;
     }
     return w->dims[2] == 3 && w->dims[3] == 3 &&
            w->dims[0] / attn_match_int(node, "group", 1) >= min && w->dims[1] >= min &&
-           attn_match_all(node, "strides", 1) && attn_match_all(node, "dilations", 1) &&
-           tiles >= MIN_TILES && pixels > 3.0 * tiles;
+           attn_match_all(node, "strides", 1) && tiles >= MIN_TILES &&
+           pixels > 3.0 * tiles;
 }
 
 /* The gain of a convolution in nanoseconds, measured on AVX-512; it is smallest for

@@ -85,21 +85,13 @@ static struct op_qlinear blocked_pair(const struct layout *l,
 
 /* ---- members ---- */
 
-static bool ones(const struct attn_node *node, const char *name)
-{
-    const struct attn_attr *attr = attn_node_attr(node, name);
-    bool all = attr == NULL || attr->kind == ATTN_ATTR_INTS;
-    for (int64_t i = 0; all && attr != NULL && i < attr->ints.n; i++)
-        all = attr->ints.v[i] == 1;
-    return all;
-}
-
 /* Strides up to the kernel and no dilations: the depthwise forms that BlockedQLinearConv
  * takes. */
 static bool narrow(const struct attn_node *node, const attnrun_tensor *w)
 {
     const struct attn_attr *strides = attn_node_attr(node, "strides");
-    if (!ones(node, "dilations") || (strides != NULL && strides->kind != ATTN_ATTR_INTS))
+    if (!attn_match_all(node, "dilations", 1) ||
+        (strides != NULL && strides->kind != ATTN_ATTR_INTS))
         return false;
     for (int64_t i = 0; strides != NULL && i < strides->ints.n; i++)
         if (i >= 2 || strides->ints.v[i] > w->dims[2 + i])

@@ -92,10 +92,7 @@ static bool pays(const struct attn_graph *graph, int32_t value, int64_t lines)
 /* Lines that one line of the result sees. */
 static int64_t lines_seen(const struct attn_graph *graph, const struct attn_node *own)
 {
-    const struct attn_attr *dilations = attn_node_attr(own, "dilations");
-    const int64_t dilation =
-        dilations != NULL && dilations->ints.n > 0 ? dilations->ints.v[0] : 1;
-    return (weights(graph, own)[2] - 1) * dilation + 1;
+    return (weights(graph, own)[2] - 1) * attn_match_int_at(own, "dilations", 0, 1) + 1;
 }
 
 /* The weights of one node are of one type. */

@@ -260,6 +260,15 @@ bool attn_match_all(const struct attn_node *node, const char *name, int64_t x)
     return all;
 }
 
+int64_t attn_match_int_at(const struct attn_node *node, const char *name, int64_t i,
+                          int64_t otherwise)
+{
+    const struct attn_attr *attr = attn_node_attr(node, name);
+    return attr != NULL && attr->kind == ATTN_ATTR_INTS && i < attr->ints.n
+               ? attr->ints.v[i]
+               : otherwise;
+}
+
 bool attn_match_explicit_pads(const struct attn_node *node)
 {
     return attn_node_attr(node, "auto_pad") == NULL ||

@@ -87,6 +87,9 @@ float attn_match_float(const struct attn_node *node, const char *name, float oth
 bool attn_match_string(const struct attn_node *node, const char *name, const char *text);
 /* Whether all numbers of an attribute are x, or it is absent. */
 bool attn_match_all(const struct attn_node *node, const char *name, int64_t x);
+/* Number i of an attribute, or `otherwise`. */
+int64_t attn_match_int_at(const struct attn_node *node, const char *name, int64_t i,
+                          int64_t otherwise);
 /* Whether the pads are those of the attribute `pads`. */
 bool attn_match_explicit_pads(const struct attn_node *node);
 /* Whether a Conv is a dense one of one tap with constant weights, which have *rows rows. */

@@ -381,25 +381,39 @@ void check_blocked_norm_f32(struct check *c)
 static void make_tiles(struct check *c, struct attn_winograd *w)
 {
     *w = (struct attn_winograd){ .min = -INFINITY, .max = INFINITY };
-    int64_t rows = 0;
+    int64_t tiles[2];
     for (int a = 0; a < 2; a++) {
         w->in[a] = 1 + check_below(c, 12);
         w->before[a] = check_below(c, 3);
         w->out[a] = 1 + check_below(c, 11);
-        rows = a == 0 ? (w->out[0] + 1) / 2 : rows;
+        w->dilation[a] = 1 + (check_below(c, 2) == 0 ? 0 : check_below(c, 5));
+        w->phases[a] = w->dilation[a] < w->out[a] ? w->dilation[a] : w->out[a];
+        tiles[a] = ((w->out[a] - 1) / w->dilation[a] + 2) / 2;
     }
-    w->tile_columns = (w->out[1] + 1) / 2;
-    w->first = check_below(c, rows * w->tile_columns);
-    w->n = 1 + check_below(c, rows * w->tile_columns - w->first);
+    w->tile_columns = tiles[1];
+    const int64_t all = tiles[0] * w->phases[0] * w->phases[1] * tiles[1];
+    w->first = check_below(c, all);
+    w->n = 1 + check_below(c, all - w->first);
     w->plane = BLOCK * (w->n + check_below(c, 3));
+}
+
+/* Row or column (axis) of pixel i that a tile has, of those of the output: lines of tiles go
+ * through the phases of the columns, those of the rows, then down the map. */
+static int64_t tile_at(const struct attn_winograd *w, int64_t tile, int axis, int64_t i)
+{
+    const int64_t line = tile / w->tile_columns;
+    const int64_t phase[2] = { line / w->phases[1] % w->phases[0], line % w->phases[1] };
+    const int64_t at[2] = { line / (w->phases[0] * w->phases[1]),
+                            tile % w->tile_columns };
+    return phase[axis] + (2 * at[axis] + i) * w->dilation[axis];
 }
 
 /* The pixel that a tile sees at (i, j), 0 outside of the map. */
 static double tile_pixel(const struct attn_winograd *w, int64_t t, int64_t i, int64_t j,
                          int64_t lane)
 {
-    const int64_t h = t / w->tile_columns * 2 - w->before[0] + i;
-    const int64_t v = t % w->tile_columns * 2 - w->before[1] + j;
+    const int64_t h = tile_at(w, t, 0, i) - w->before[0];
+    const int64_t v = tile_at(w, t, 1, j) - w->before[1];
     if (h < 0 || h >= w->in[0] || v < 0 || v >= w->in[1])
         return 0.0;
     return (double)w->x[(h * w->in[1] + v) * BLOCK + lane];
@@ -410,7 +424,7 @@ void check_winograd_input_f32(struct check *c)
     static const double b[4][4] = {
         { 1, 0, -1, 0 }, { 0, 1, 1, 0 }, { 0, -1, 1, 0 }, { 0, 1, 0, -1 }
     };
-    for (int n = 0; n < 150; n++) {
+    for (int n = 0; n < 300; n++) {
         struct attn_winograd w;
         make_tiles(c, &w);
         w.x = check_normal_f32(c, (size_t)(w.in[0] * w.in[1] * BLOCK));
@@ -433,9 +447,8 @@ static void check_tile_output(struct check *c, const struct attn_winograd *w, in
                               int64_t k, int64_t lane)
 {
     static const double a[2][4] = { { 1, 1, 1, 0 }, { 0, 1, -1, -1 } };
-    const int64_t tile = w->first + t;
-    const int64_t h = tile / w->tile_columns * 2 + k / 2;
-    const int64_t v = tile % w->tile_columns * 2 + k % 2;
+    const int64_t h = tile_at(w, w->first + t, 0, k / 2);
+    const int64_t v = tile_at(w, w->first + t, 1, k % 2);
     const int64_t at = (h * w->out[1] + v) * BLOCK + lane;
     double sum = 0.0;
     if (h >= w->out[0] || v >= w->out[1])
@@ -454,7 +467,7 @@ static void check_tile_output(struct check *c, const struct attn_winograd *w, in
 
 void check_winograd_output_f32(struct check *c)
 {
-    for (int n = 0; n < 150; n++) {
+    for (int n = 0; n < 300; n++) {
         struct attn_winograd w;
         make_tiles(c, &w);
         const size_t map = (size_t)(w.out[0] * w.out[1] * BLOCK);

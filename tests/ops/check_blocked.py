@@ -365,6 +365,61 @@ def check_spread(folder):
     return wrong > 1e-4
 
 
+def of_blocks(x):
+    """The map [N, C, H, W] of blocks of 16 channels [N, C / 16, H, W, 16]."""
+    n, blocks, h, w, lanes = x.shape
+    return x.transpose(0, 1, 4, 2, 3).reshape(n, blocks * lanes, h, w)
+
+
+def check_dilated(folder, isas):
+    """Tiles of 2 x 2 outputs of dilated convolutions, with each kind of weights, against ONNX
+    Runtime: phases without a pixel, or of an odd number of them, and all that may follow."""
+    wrong = 0
+    for case in range(24):
+        group = between(1, 2)
+        inputs, rows = group * 16 * between(1, 3), group * 16 * between(1, 3)
+        dilations, pads = [between(1, 9), between(1, 9)], [between(0, 9) for _ in range(4)]
+        n, size = between(1, 2), [between(1, 12) + 2 * d for d in dilations]
+        x = random.standard_normal((n, inputs // 16, *size, 16)).astype("f4")
+        w = (random.standard_normal((rows, inputs // group, 3, 3)) / np.sqrt(inputs)).astype("f4")
+        w = w.astype("f2") if chance(0.3) else w
+        bias = random.standard_normal(rows).astype("f4")
+        window = {"dilations": dilations, "pads": pads, "group": group}
+        activation = ("none", "relu", "silu")[between(0, 2)]
+        conv = helper.make_model(helper.make_graph(
+            [helper.make_node("Conv", ["x", "w", "b"], ["y"], **window)], "net",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None] * 4)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(a, name) for a, name in ((w.astype("f4"), "w"), (bias, "b"))]),
+            opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        session = onnxruntime.InferenceSession(conv.SerializeToString(),
+                                               providers=["CPUExecutionProvider"])
+        want = session.run(None, {"x": of_blocks(x)})[0]
+        z = random.standard_normal((n, rows // 16, *want.shape[2:], 16)).astype("f4")
+        want = want + of_blocks(z)
+        want = {"none": want, "relu": np.maximum(want, 0),
+                "silu": want / (1 + np.exp(-want))}[activation]
+        node = helper.make_node("BlockedConv", ["x", "w", "b", "z"], ["y"],
+                                domain="attnrun.fused", channels=inputs, winograd=1,
+                                activation=activation, **window)
+        onnx.save(helper.make_model(helper.make_graph(
+            [node], "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(a, name) for a, name in ((w, "w"), (bias, "b"), (z, "z"))]),
+            ir_version=9, opset_imports=[helper.make_opsetid("", 18),
+                                         helper.make_opsetid("attnrun.fused", 1)]),
+            f"{folder}/net.onnx")
+        np.save(f"{folder}/x.npy", x)
+        for isa in isas:
+            got = run(["--threads", str(between(1, 3)), "--isa", isa], folder)
+            why = compare({"y": want}, {"y": of_blocks(got["y"])} if "y" in got else got)
+            if why:
+                wrong += 1
+                print(f"seed {SEED}, dilated case {case}, {isa}, {size}, {window}, {activation}, "
+                      f"{w.dtype}: {why}")
+    return wrong
+
+
 def check_old_resizes(folder):
     """Upsample and Resize as they were before operator set 11, between convolutions."""
     wrong = 0
@@ -407,6 +462,9 @@ def named_by_file():
     yield "BlockedConv", [x, w], {"channels": 2**62}, 5
     yield "BlockedConv", [x, w], {"channels": 16, "group": 16}, 5
     yield "BlockedConv", [x, w], {"channels": 16, "winograd": 1, "strides": [2, 2]}, 5
+    yield "BlockedConv", [x, w], {"channels": 16, "winograd": 1, "dilations": [2, 3]}, 0
+    yield "BlockedConv", [x, w], {"channels": 16, "winograd": 1, "dilations": [2**40, 1],
+                                  "pads": [2**40, 0, 2**40, 0]}, 5
     yield "BlockedConv", [x, w], {"channels": 16, "plain": 1}, 5
     yield "BlockedConv", [("f4", 1, 1, 8, 8, 8), w], few, 5
     yield "BlockedConv", [("f4", 1, 2, 8, 8, 16), w], few, 5
@@ -491,7 +549,7 @@ def main():
         failed += blocked_networks.check_named(named_by_file(), folder)
         failed += check_last(folder, [1, 3, 20, 24])
         failed += check_last(folder, ["N", 3, "H", "W"]) + check_spread(folder)
-        failed += check_old_resizes(folder)
+        failed += check_old_resizes(folder) + check_dilated(folder, isas)
         for number in range(NETWORKS):
             wrong, used = check_network(number, folder, isas)
             failed, blocked = failed + wrong, blocked + used
