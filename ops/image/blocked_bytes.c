@@ -197,7 +197,7 @@ static attn_status blocked_bytes_run(const attnrun_step *step, const attnrun_wor
                 .z = op_in_data(step, Z),
                 .ratio = args->ratio,
                 .z_ratio = args->z_ratio,
-                .z_zero = (float)args->z_zero,
+                .z_zero = (uint32_t)args->z_zero,
                 .sum_zero = (float)args->sum_zero,
                 .zero = (uint32_t)(two ? 0 : args->y_zero),
                 .table = op_in_data(step, TABLE) },

@@ -104,7 +104,7 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
     const int64_t of_group = group_channels(p);
     const int64_t channels = blocked_count(of_group) * ATTN_BLOCK;
     const int64_t maps = s->batch * s->groups;
-    int64_t tiles, floats;
+    int64_t tiles = 0, floats;
     p->words = step->kernels->dots_bf16;
     p->inputs = ATTN_BLOCK;
     p->taps = blocked_count(of_group);

@@ -9,7 +9,7 @@
  * instruction set gives the same bits. Cost: one word of four products for each four
  * inputs, output and tap. */
 #include "blocked_place.h"
-#include "bytes.h"
+#include "requantize.h"
 
 /* Pixels of a tile by bytes of a vector, registers and V_DOT. */
 #define MAX_16_16V_DOT_NONE 4
@@ -54,21 +54,6 @@ static ALWAYS_INLINE v_u32 first_sum(const uint32_t *begin, const uint32_t *w_su
     return V_DOT == V_DOT_I8 ? first + (load_words(w_sum) << 7) : first;
 }
 
-/* VF sums of columns with these factors as numbers in 0 … 255; `at`: where they are in z. */
-static ALWAYS_INLINE v_u32 bytes_of(const struct attn_requantize *to, v_u32 sum,
-                                    v_f32 factor, int64_t at)
-{
-    const v_f32 real = __builtin_convertvector((v_i32)sum, v_f32);
-    v_f32 q = round_between(real * factor, to->low, to->high);
-    if (to->z != NULL) {
-        const v_f32 z =
-            v_rounded(bytes_less(to->z + at, 0, to->z_zero) * v_set(to->z_ratio));
-        q = v_rounded((q - v_set(BYTES_MAGIC)) * v_set(to->ratio)) + z;
-        q = round_between(q + v_set(to->sum_zero), 0.0f, 255.0f);
-    }
-    return (v_u32)q + (to->zero - BYTES_MAGIC_BITS);
-}
-
 /* ---- dense ---- */
 
 static ALWAYS_INLINE v_u32 words_first(const struct attn_blocked_bytes *d, int64_t column)
@@ -82,9 +67,41 @@ static ALWAYS_INLINE const uint8_t *words_pixel(const struct attn_blocked_bytes 
     return d->x + offset;
 }
 
-static ALWAYS_INLINE int64_t place_of(int64_t y_block, int64_t column, int64_t pixel)
+/* Vector v of up to four rows of sums, 1, 2 or 4 neighbouring pixels, becomes results. */
+static ALWAYS_INLINE void put_pixels(const struct attn_requantize *to, v_u32 (*acc)[2],
+                                     const int v, v_f32 factor, const uint8_t *z,
+                                     uint8_t *y, const int n, const bool two)
 {
-    return column / ATTN_BLOCK * y_block + column % ATTN_BLOCK + pixel * ATTN_BLOCK;
+    v_u32 four[4] = { { 0 } };
+    UNROLL
+    for (int i = 0; i < n; i++)
+        four[i] =
+            requantized(to, acc[i][v], factor, two ? z + i * ATTN_BLOCK : NULL, two);
+    v_store_pixels(y, ATTN_BLOCK, four, n, limits_of(to), !two);
+}
+
+/* A vector of columns of the tile `at`: where it begins in the map, and what belongs to its
+ * columns. */
+struct ending {
+    const struct attn_requantize *to;
+    v_f32 factor;
+    int64_t place;
+    v_u32 w_zero;
+    const uint32_t *x_sums; /* of the first pixel, or NULL: w_zero is 0 */
+};
+static ALWAYS_INLINE struct ending ending_of(const struct attn_blocked_bytes *d,
+                                             const struct attn_requantize *to,
+                                             const struct place *at, int v)
+{
+    const int64_t column = at->column + v * VF;
+    struct ending e = { .to = to, .factor = v_load(to->factor + column) };
+    e.place =
+        column / ATTN_BLOCK * d->y_block + column % ATTN_BLOCK + at->pixel * ATTN_BLOCK;
+    if (d->w_zero != NULL) {
+        e.w_zero = load_words(d->w_zero + column);
+        e.x_sums = d->x_sums + at->pixel;
+    }
+    return e;
 }
 
 /* Sums of n pixels and nv vectors of columns, as rows of two vectors, become results. What all
@@ -95,19 +112,37 @@ static __attribute__((noinline)) void put_sums(const struct attn_blocked_bytes *
                                                int64_t nv)
 {
     const struct attn_requantize to = d->to;
-    const uint32_t *const w_zero = d->w_zero, *const x_sums = d->x_sums;
-    const int64_t pixel = at->pixel, y_block = d->y_block;
-    uint8_t *const y = d->y;
-    for (int64_t v = 0; v < nv; v++) {
-        const int64_t column = at->column + v * VF;
-        const v_f32 factor = v_load(to.factor + column);
-        int64_t place = place_of(y_block, column, pixel);
-        for (int64_t i = 0; i < n; i++, place += ATTN_BLOCK) {
-            v_u32 sum = load_words(sums + (2 * i + v) * VF);
-            if (w_zero != NULL)
-                sum -= load_words(w_zero + column) * (x_sums[pixel + i] - (v_u32){ 0 });
-            v_store_bytes(y + place, bytes_of(&to, sum, factor, place));
+    for (int v = 0; v < nv; v++) {
+        const struct ending e = ending_of(d, &to, at, v);
+        uint8_t *y = d->y + e.place;
+        const uint8_t *z = to.z != NULL ? to.z + e.place : NULL;
+        for (int64_t i = 0; i < n; i++, y += ATTN_BLOCK) {
+            v_u32 sum[1][2] = { { load_words(sums + (2 * i + v) * VF) } };
+            if (e.x_sums != NULL)
+                sum[0][0] -= e.w_zero * (e.x_sums[i] - (v_u32){ 0 });
+            if (z != NULL)
+                put_pixels(&to, sum, 0, e.factor, z + i * ATTN_BLOCK, y, 1, true);
+            else
+                put_pixels(&to, sum, 0, e.factor, NULL, y, 1, false);
         }
+    }
+}
+
+/* The rows of a tile from i on, up to four of them. */
+static ALWAYS_INLINE void put_rows(const struct ending *e, v_u32 (*acc)[2], const int v,
+                                   uint8_t *y, const int i, const struct rows rows,
+                                   const bool two)
+{
+    const uint8_t *const z = two ? e->to->z + e->place + i * ATTN_BLOCK : NULL;
+    if (i + 3 < rows.max && has_row(rows, i + 3)) {
+        put_pixels(e->to, acc, v, e->factor, z, y, 4, two);
+    } else if (i + 1 < rows.max && has_row(rows, i + 1)) {
+        put_pixels(e->to, acc, v, e->factor, z, y, 2, two);
+        if (i + 2 < rows.max && has_row(rows, i + 2))
+            put_pixels(e->to, acc + 2, v, e->factor, two ? z + 2 * ATTN_BLOCK : NULL,
+                       y + 2 * ATTN_BLOCK, 1, two);
+    } else if (has_row(rows, i)) {
+        put_pixels(e->to, acc, v, e->factor, z, y, 1, two);
     }
 }
 
@@ -128,33 +163,19 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*
         return;
     }
     const struct attn_requantize to = d->to;
-    const int64_t pixel = at->pixel, first = at->column, y_block = d->y_block;
-    const uint32_t *const w_zero = d->w_zero, *const x_sums = d->x_sums;
-    uint8_t *const all = d->y;
     UNROLL
     for (int v = 0; v < nv; v++) {
-        const int64_t column = first + v * VF;
-        const v_f32 factor = v_load(to.factor + column);
-        const int64_t place = place_of(y_block, column, pixel);
-        uint8_t *const y = all + place;
-        if (w_zero != NULL) {
-            const v_u32 zero = load_words(w_zero + column);
+        const struct ending e = ending_of(d, &to, at, v);
+        uint8_t *const y = d->y + e.place;
+        if (e.x_sums != NULL)
             EACH_ROW (i, rows)
-                acc[i][v] -= zero * (x_sums[pixel + i] - (v_u32){ 0 });
-        }
-        EACH_ROW (i, rows)
-            acc[i][v] = bytes_of(&to, acc[i][v], factor, place + i * ATTN_BLOCK);
+                acc[i][v] -= e.w_zero * (e.x_sums[i] - (v_u32){ 0 });
         UNROLL
-        for (int i = 0; i + 4 <= rows.max; i += 4) {
-            if (!has_row(rows, i + 3))
-                continue;
-            const v_u32 four[4] = { acc[i][v], acc[i + 1][v], acc[i + 2][v],
-                                    acc[i + 3][v] };
-            v_store_four(y + i * ATTN_BLOCK, four, ATTN_BLOCK);
-        }
-        EACH_ROW (i, rows)
-            if (i >= rows.n / 4 * 4)
-                v_store_bytes(y + i * ATTN_BLOCK, acc[i][v]);
+        for (int i = 0; i < rows.max; i += 4)
+            if (to.z != NULL)
+                put_rows(&e, acc + i, v, y + i * ATTN_BLOCK, i, rows, true);
+            else
+                put_rows(&e, acc + i, v, y + i * ATTN_BLOCK, i, rows, false);
     }
 }
 
@@ -252,6 +273,32 @@ static ALWAYS_INLINE void sum_pair(const struct attn_blocked_byte_rows *d,
         }
 }
 
+/* The sums of n neighbouring pixels, four vectors at most, become their bytes, at `at`. */
+static ALWAYS_INLINE void put_both(const struct attn_requantize *to,
+                                   v_u32 (*acc)[VECTORS], const v_f32 *factor, int64_t at,
+                                   uint8_t *y, const int n, const bool two)
+{
+    v_u32 q[4] = { { 0 } };
+    UNROLL
+    for (int i = 0; i < n * VECTORS; i++)
+        q[i] = requantized(to, acc[i / VECTORS][i % VECTORS], factor[i % VECTORS],
+                           two ? to->z + at + i * VF : NULL, two);
+    v_store_pixels(y + at, VF, q, n * VECTORS, limits_of(to), !two);
+}
+static ALWAYS_INLINE void put_pair(const struct attn_requantize *to,
+                                   v_u32 (*acc)[VECTORS], const v_f32 *factor, int64_t at,
+                                   uint8_t *y, int64_t n, const bool two)
+{
+    enum { PIXELS = VECTORS <= 2 ? 2 : 1 };
+    if (n == PIXELS) {
+        put_both(to, acc, factor, at, y, PIXELS, two);
+    } else {
+        put_both(to, acc, factor, at, y, 1, two);
+        if (n == 2)
+            put_both(to, acc + 1, factor, at + ATTN_BLOCK, y, 1, two);
+    }
+}
+
 /* `lines` and `groups`: of a kernel, whose weights then stay in registers; 0: any. What the
  * outputs share is copied: they may lie anywhere, for all that the compiler knows. */
 static ALWAYS_INLINE void run_row(const struct attn_blocked_byte_rows *d, int64_t row,
@@ -261,7 +308,6 @@ static ALWAYS_INLINE void run_row(const struct attn_blocked_byte_rows *d, int64_
     const int64_t columns = d->columns, step = d->column_step, tap = d->tap_step;
     const uint8_t *x = d->x + row * d->row_step;
     uint8_t *const y = d->y + row * columns * ATTN_BLOCK;
-    const int64_t first_pixel = row * columns * ATTN_BLOCK;
     struct wide kept[3][2][VECTORS];
     v_f32 factor[VECTORS];
     v_u32 first[VECTORS];
@@ -283,16 +329,12 @@ static ALWAYS_INLINE void run_row(const struct attn_blocked_byte_rows *d, int64_
             add_four_pixels(acc, x + i * tap, (const struct wide(*)[VECTORS])kept[i]);
         if (lines == 0)
             sum_pair(d, acc, x, groups);
-        UNROLL
-        for (int i = 0; i < 2; i++) {
-            if (column + i == columns)
-                break;
-            const int64_t pixel = (column + i) * ATTN_BLOCK;
-            UNROLL
-            for (int v = 0; v < VECTORS; v++)
-                v_store_bytes(y + pixel + v * VF, bytes_of(&to, acc[i][v], factor[v],
-                                                           first_pixel + pixel + v * VF));
-        }
+        const int64_t at = (row * columns + column) * ATTN_BLOCK;
+        const int64_t n = columns - column < 2 ? 1 : 2;
+        if (to.z != NULL)
+            put_pair(&to, acc, factor, at, d->y, n, true);
+        else
+            put_pair(&to, acc, factor, at, d->y, n, false);
     }
     if (to.table != NULL)
         look_up_bytes(y, y, to.table, (size_t)(columns * ATTN_BLOCK));

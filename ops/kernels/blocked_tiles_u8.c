@@ -1,7 +1,7 @@
 /* blocked_tiles_u8.c - convolution of maps of u8 in blocks of 16 channels by weights of
  * i8 (struct attn_blocked_bytes), in instruction sets with tiles. It gives the same bits
  * as blocked_conv_u8.c. blocked_tiles.h has the loops and the cost. */
-#include "bytes.h"
+#include "requantize.h"
 
 #define TILES_CONV struct attn_blocked_bytes
 #define TILES_SUM  uint32_t
@@ -13,20 +13,6 @@ static const void *tiles_first(const struct attn_blocked_bytes *d, int64_t colum
     return d->begin + column;
 }
 
-/* Sums of 16 columns become numbers, of which saturation makes bytes. `z`: those of the other map,
- * where there is one (`two`). */
-static ALWAYS_INLINE v_u32 requantized(const struct attn_requantize *to, v_u32 sum,
-                                       v_f32 factor, const uint8_t *z, const bool two)
-{
-    v_f32 q = __builtin_convertvector((v_i32)sum, v_f32) * factor;
-    if (!two)
-        return v_nearest(v_min(v_set(to->high), q)); /* NaN stays: it is as low */
-    const v_f32 other = v_rounded(bytes_less(z, 0, to->z_zero) * v_set(to->z_ratio));
-    q = round_between(q, to->low, to->high) - v_set(BYTES_MAGIC);
-    q = v_rounded(q * v_set(to->ratio)) + other;
-    return v_nearest(v_min(v_set(255.0f), q + v_set(to->sum_zero)));
-}
-
 /* n <= 4 pixels of 16 columns. x_sums: of them, and `zero` what they are multiplied with, where
  * weights have zero points (`zeros`). */
 static ALWAYS_INLINE void put_pixels(const struct attn_requantize *to,
@@ -34,7 +20,6 @@ static ALWAYS_INLINE void put_pixels(const struct attn_requantize *to,
                                      const uint32_t *x_sums, const uint8_t *z, uint8_t *y,
                                      const int n, const bool zeros, const bool two)
 {
-    const int32_t y_zero = (int32_t)to->zero;
     v_u32 four[4] = { { 0 } };
     UNROLL
     for (int i = 0; i < n; i++) {
@@ -43,8 +28,7 @@ static ALWAYS_INLINE void put_pixels(const struct attn_requantize *to,
             four[i] -= zero * (x_sums[i] - (v_u32){ 0 });
         four[i] = requantized(to, four[i], factor, two ? z + i * ATTN_BLOCK : NULL, two);
     }
-    v_store_pixels(y, four, n, y_zero, two ? 0 : (int32_t)to->low + y_zero,
-                   two ? 255 : (int32_t)to->high + y_zero);
+    v_store_pixels(y, ATTN_BLOCK, four, n, limits_of(to), !two);
 }
 
 /* All pixels of 16 columns. What they share is copied: it may lie anywhere, for all that the

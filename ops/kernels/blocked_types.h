@@ -134,8 +134,8 @@ struct attn_requantize {
     const float *factor; /* of each column */
     float low, high;
     const uint8_t *z; /* where y is; NULL: none */
-    float ratio, z_ratio, z_zero, sum_zero;
-    uint32_t zero;
+    float ratio, z_ratio, sum_zero;
+    uint32_t zero, z_zero;
     const uint8_t *table; /* NULL, or of 256 bytes: y is table[y] */
 };
 

@@ -30,7 +30,7 @@ static void make_requantize(struct check *c, struct attn_requantize *to, int64_t
         .z = z,
         .ratio = (float)check_below(c, 1000) / 700.0f,
         .z_ratio = (float)check_below(c, 1000) / 700.0f,
-        .z_zero = (float)check_below(c, 256),
+        .z_zero = (uint32_t)check_below(c, 256),
         .sum_zero = z_zero,
         .zero = z != NULL ? 0 : (uint32_t)zero,
         .table = check_below(c, 4) == 0 ? check_bytes(c, 256) : NULL,
@@ -49,7 +49,7 @@ static uint8_t byte_of(const struct attn_requantize *to, uint32_t sum, int64_t c
     float q = between((float)(int32_t)sum * to->factor[column], to->low, to->high);
     if (to->z != NULL) {
         const volatile float one = q * to->ratio;
-        const volatile float other = ((float)to->z[at] - to->z_zero) * to->z_ratio;
+        const volatile float other = ((float)to->z[at] - (float)to->z_zero) * to->z_ratio;
         const volatile float both = one + other;
         q = between(both + to->sum_zero, 0.0f, 255.0f);
     }

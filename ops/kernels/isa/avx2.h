@@ -122,4 +122,44 @@ static ALWAYS_INLINE uint32_t v_bits_not_below(v_f32 x, v_f32 t)
     return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps((__m256)x, (__m256)t, _CMP_NLT_UQ));
 }
 
+#define v_whole v_whole
+static ALWAYS_INLINE v_f32 v_whole(v_f32 x)
+{
+    return (v_f32)_mm256_round_ps((__m256)x,
+                                  _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+#define v_nearest v_nearest
+static ALWAYS_INLINE v_u32 v_nearest(v_f32 x)
+{
+    return (v_u32)_mm256_cvtps_epi32((__m256)x);
+}
+#define v_store_pixels v_store_pixels
+static ALWAYS_INLINE void v_store_pixels(uint8_t *y, int step, const v_u32 *x,
+                                         const int n, const struct byte_limits to,
+                                         const bool clip)
+{
+    __m256i low = _mm256_packs_epi32((__m256i)x[0], (__m256i)x[n > 1]),
+            high = n > 2 ? _mm256_packs_epi32((__m256i)x[2], (__m256i)x[3]) : low;
+    if (clip) {
+        const __m256i zeros = _mm256_set1_epi16((short)to.zero);
+        low = _mm256_adds_epi16(low, zeros);
+        high = n > 2 ? _mm256_adds_epi16(high, zeros) : low;
+    }
+    __m256i bytes = _mm256_packus_epi16(low, high);
+    if (clip) {
+        bytes = _mm256_max_epu8(bytes, _mm256_set1_epi8((char)to.low));
+        bytes = _mm256_min_epu8(bytes, _mm256_set1_epi8((char)to.high));
+    }
+    bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    const __m128i first = _mm256_castsi256_si128(bytes);
+    _mm_storel_epi64((void *)y, first);
+    if (n > 1)
+        _mm_storeh_pd((void *)(y + step), _mm_castsi128_pd(first));
+    if (n > 2) {
+        const __m128i last = _mm256_extracti128_si256(bytes, 1);
+        _mm_storel_epi64((void *)(y + 2 * step), last);
+        _mm_storeh_pd((void *)(y + 3 * step), _mm_castsi128_pd(last));
+    }
+}
+
 #endif

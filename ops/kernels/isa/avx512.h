@@ -129,16 +129,43 @@ static ALWAYS_INLINE void v_store_bytes(uint8_t *y, v_u32 x)
 {
     _mm_storeu_si128((void *)y, _mm512_cvtepi32_epi8((__m512i)x));
 }
-#define v_store_four v_store_four
-static ALWAYS_INLINE void v_store_four(uint8_t *y, const v_u32 *x, int step)
+#define v_whole v_whole
+static ALWAYS_INLINE v_f32 v_whole(v_f32 x)
+{
+    return (v_f32)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT);
+}
+#define v_nearest v_nearest
+static ALWAYS_INLINE v_u32 v_nearest(v_f32 x)
+{
+    return (v_u32)_mm512_cvtps_epi32((__m512)x);
+}
+#define v_store_pixels v_store_pixels
+static ALWAYS_INLINE void v_store_pixels(uint8_t *y, int step, const v_u32 *x,
+                                         const int n, const struct byte_limits to,
+                                         const bool clip)
 {
     const __m512i across =
         _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m512i low = _mm512_packs_epi32((__m512i)x[0], (__m512i)x[1]),
-                  high = _mm512_packs_epi32((__m512i)x[2], (__m512i)x[3]);
+    __m512i low = _mm512_packs_epi32((__m512i)x[0], (__m512i)x[n > 1]),
+            high = n > 2 ? _mm512_packs_epi32((__m512i)x[2], (__m512i)x[3]) : low;
     (void)step;
-    _mm512_storeu_si512(y,
-                        _mm512_permutexvar_epi32(across, _mm512_packus_epi16(low, high)));
+    if (clip) {
+        const __m512i zeros = _mm512_set1_epi16((short)to.zero);
+        low = _mm512_adds_epi16(low, zeros);
+        high = n > 2 ? _mm512_adds_epi16(high, zeros) : low;
+    }
+    __m512i bytes = _mm512_packus_epi16(low, high);
+    if (clip) {
+        bytes = _mm512_max_epu8(bytes, _mm512_set1_epi8((char)to.low));
+        bytes = _mm512_min_epu8(bytes, _mm512_set1_epi8((char)to.high));
+    }
+    bytes = _mm512_permutexvar_epi32(across, bytes);
+    if (n == 4)
+        _mm512_storeu_si512(y, bytes);
+    else if (n == 2)
+        _mm256_storeu_si256((void *)y, _mm512_castsi512_si256(bytes));
+    else
+        _mm_storeu_si128((void *)y, _mm512_castsi512_si128(bytes));
 }
 #define v_look_up_u8 v_look_up_u8
 static inline void v_look_up_u8(uint8_t *y, const uint8_t *x, const uint8_t *table)

@@ -54,29 +54,4 @@ static inline void v_tiles_sum(uint32_t *out, size_t out_row, const uint32_t *a,
     _tile_stored(3, out + SIDE * out_row + SIDE, 4 * out_row);
 }
 
-/* The nearest whole numbers, halves to even; -2^31 where that is none. */
-static ALWAYS_INLINE v_u32 v_nearest(v_f32 x)
-{
-    return (v_u32)_mm512_cvtps_epi32((__m512)x);
-}
-/* y[i][lane] = clamp(x[i][lane] + zero, low, high) for n pixels of 16 bytes, 4 or 1: bytes. */
-static ALWAYS_INLINE void v_store_pixels(uint8_t *y, const v_u32 *x, const int n,
-                                         int32_t zero, int32_t low, int32_t high)
-{
-    const __m512i across =
-        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m512i zeros = _mm512_set1_epi16((short)zero);
-    const __m512i first = _mm512_packs_epi32((__m512i)x[0], (__m512i)x[1]),
-                  second = _mm512_packs_epi32((__m512i)x[2], (__m512i)x[3]);
-    __m512i bytes = _mm512_packus_epi16(_mm512_adds_epi16(first, zeros),
-                                        _mm512_adds_epi16(second, zeros));
-    bytes = _mm512_max_epu8(bytes, _mm512_set1_epi8((char)low));
-    bytes = _mm512_min_epu8(bytes, _mm512_set1_epi8((char)high));
-    bytes = _mm512_permutexvar_epi32(across, bytes);
-    if (n == 4)
-        _mm512_storeu_si512(y, bytes);
-    else
-        _mm_storeu_si128((void *)y, _mm512_castsi512_si128(bytes));
-}
-
 #endif

@@ -289,14 +289,39 @@ static ALWAYS_INLINE void v_store_bytes(uint8_t *y, v_u32 x)
     memcpy(y, &bytes, sizeof bytes);
 }
 #endif
-/* Four vectors of whole numbers in 0 … 255 as bytes, those of x[i] at y + i step; where a set
- * stores them at once, step is VF. */
-#ifndef v_store_four
-static ALWAYS_INLINE void v_store_four(uint8_t *y, const v_u32 x[4], int step)
+/* x rounded to a whole number, halves to even; |x| <= 2^22. */
+#ifndef v_whole
+static ALWAYS_INLINE v_f32 v_whole(v_f32 x)
 {
+    const v_f32 magic = v_set(12582912.0f); /* 1.5 * 2^23 */
+    return v_rounded(x + magic) - magic;
+}
+#endif
+/* The nearest whole numbers of x <= 255, halves to even; some number below -65535 where x is less,
+ * or NaN. */
+#ifndef v_nearest
+static ALWAYS_INLINE v_u32 v_nearest(v_f32 x)
+{
+    const v_f32 magic = v_set(12582912.0f);
+    return (v_u32)(v_max(x, v_set(-65536.0f)) + magic) - (v_u32)magic;
+}
+#endif
+/* clamp(x[i][lane] + zero, low, high) for n vectors, 1, 2 or 4, as bytes at y + i step; without
+ * `clip` clamp(x[i][lane], 0, 255). Where VF is 16, step is VF. */
+#ifndef v_store_pixels
+static ALWAYS_INLINE void v_store_pixels(uint8_t *y, int step, const v_u32 *x,
+                                         const int n, const struct byte_limits to,
+                                         const bool clip)
+{
+    const v_i32 low = (clip ? to.low : 0) - (v_i32){ 0 };
+    const v_i32 high = (clip ? to.high : 255) - (v_i32){ 0 };
     UNROLL
-    for (int i = 0; i < 4; i++)
-        v_store_bytes(y + i * step, x[i]);
+    for (int i = 0; i < n; i++) {
+        v_i32 q = (v_i32)x[i] + (clip ? to.zero : 0);
+        q = (v_i32)v_select(q > low, (v_f32)q, (v_f32)low);
+        q = (v_i32)v_select(q < high, (v_f32)q, (v_f32)high);
+        v_store_bytes(y + i * step, (v_u32)q);
+    }
 }
 #endif
 /* y[i] = table[x[i]] for VEC_BYTES bytes; y may be x. */
