@@ -5,8 +5,7 @@
 
 #include "isa.h"
 
-#define BYTES_MAGIC      12582912.0f /* 1.5 * 2^23: adding it rounds */
-#define BYTES_MAGIC_BITS 0x4b400000u /* its bits, whose lowest byte is 0 */
+#define BYTES_MAGIC 12582912.0f /* 1.5 * 2^23: adding it rounds */
 
 /* clamp(round(x), low, high) + BYTES_MAGIC for whole numbers low and high; halves to even, NaN
  * as low. */

@@ -183,31 +183,6 @@ static bool can_split(const struct layout *l, const struct attn_node *node)
     return true;
 }
 
-/* Whether a node is a ReduceMean over axes 2 and 3 that keeps them. */
-static bool is_mean(const struct layout *l, const struct attn_node *node)
-{
-    if (node_is(node, "GlobalAveragePool"))
-        return true;
-    if (!node_is(node, "ReduceMean") || attn_match_int(node, "keepdims", 1) != 1)
-        return false;
-    const struct attn_attr *attr = attn_node_attr(node, "axes");
-    int64_t axes[2];
-    if (attr != NULL && attr->kind == ATTN_ATTR_INTS && attr->ints.n == 2) {
-        axes[0] = attr->ints.v[0];
-        axes[1] = attr->ints.v[1];
-    } else if (node->pub.n_in == 2 && match_is_constant(l->graph, node->in[1])) {
-        const attnrun_tensor *t = &l->graph->values[node->in[1]].data;
-        if (t->dtype != ATTNRUN_I64 || t->rank != 1 || t->dims[0] != 2)
-            return false;
-        memcpy(axes, t->data, sizeof axes);
-    } else {
-        return false;
-    }
-    for (int i = 0; i < 2; i++)
-        axes[i] += axes[i] < 0 ? 4 : 0;
-    return (axes[0] == 2 && axes[1] == 3) || (axes[0] == 3 && axes[1] == 2);
-}
-
 bool attn_blocked_pool(const struct attn_node *node)
 {
     const struct attn_attr *kernel = attn_node_attr(node, "kernel_shape");
@@ -263,5 +238,8 @@ enum member attn_blocked_member(const struct layout *l, const struct attn_node *
         return MEMBER_MAX_POOL;
     if (node_is(node, "AveragePool") && attn_blocked_pool(node))
         return MEMBER_AVERAGE_POOL;
-    return is_mean(l, node) ? MEMBER_MEAN : MEMBER_NONE;
+    return attn_match_pixel_mean(l->graph, node) &&
+                   attn_match_int(node, "keepdims", 1) == 1
+               ? MEMBER_MEAN
+               : MEMBER_NONE;
 }

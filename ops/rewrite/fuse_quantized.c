@@ -7,6 +7,8 @@
  *   MatMul, Gemm             QLinearMatMul, QGemm (alpha and beta 1)
  *   Add, Mul, Where, Concat  QLinearAdd, QLinearMul, QLinearWhere, QLinearConcat
  *   AveragePool, GlobalAveragePool, Softmax, Sigmoid, LeakyRelu   QLinear…
+ *   ReduceMean over height and width   QLinearGlobalAveragePool; a Reshape, Flatten or Squeeze
+ *                            that stands before QuantizeLinear follows it
  *   Transpose, Reshape, Flatten, Squeeze, Unsqueeze, Slice, Gather, MaxPool, DepthToSpace
  *                            the same on bytes, where scale and zero point of operand and
  *                            result are equal; Pad by 0, too
@@ -32,7 +34,8 @@ struct quantized {
 
 struct fuse_quantized_place {
     struct attn_graph *graph;
-    struct attn_node *node, *relu, *last; /* the operator, QuantizeLinear */
+    struct attn_node *node, *last; /* the operator, QuantizeLinear */
+    struct attn_node *relu, *view; /* between them, or NULL */
     struct quantized y;
     int32_t in[MAX_INPUTS], n_in;
 };
@@ -128,21 +131,34 @@ static int64_t zero_number(const struct attn_graph *graph, const struct quantize
     return x->zero < 0 ? 0 : tensor_get_int(data_of(graph, x->zero), 0);
 }
 
+/* What moves no element, by nodes that take bytes. */
+static bool is_view(const struct attn_node *node)
+{
+    return (node_is(node, "Reshape") || node_is(node, "Flatten") ||
+            node_is(node, "Squeeze")) &&
+           node->pub.opset >= 13;
+}
+
 static bool find_last(struct fuse_quantized_place *p)
 {
     const struct attn_graph *graph = p->graph;
     struct attn_node *user = attn_graph_only_user(graph, p->node->out[0]);
-    p->relu = NULL;
-    if (node_is(p->node, "Conv") && node_is(user, "Relu")) {
+    const int32_t *result = &p->node->out[0];
+    p->relu = p->view = NULL;
+    if (node_is(p->node, "Conv") && node_is(user, "Relu"))
         p->relu = user;
-        user = attn_graph_only_user(graph, user->out[0]);
+    if (is_view(user) && attn_match_pixel_mean(graph, p->node))
+        p->view = user;
+    if (p->relu != NULL || p->view != NULL) {
+        result = &user->out[0];
+        user = attn_graph_only_user(graph, *result);
     }
     if (!is_either(user, "QuantizeLinear") || !take_pair(graph, user, &p->y) ||
         p->y.n != 1)
         return false;
     p->last = user;
     p->y.dtype = graph->values[user->out[0]].type.dtype;
-    return is_byte(p->y.dtype) && user->in[0] == (p->relu ? p->relu : p->node)->out[0] &&
+    return is_byte(p->y.dtype) && user->in[0] == *result &&
            (p->relu == NULL ||
             zero_number(graph, &p->y) == (p->y.dtype == ATTNRUN_U8 ? 0 : -128));
 }
@@ -157,20 +173,29 @@ static void drop_unread(struct attn_graph *graph, const int32_t *in, int32_t n)
     }
 }
 
+/* Removes what is replaced. */
+static attn_status drop_replaced(struct fuse_quantized_place *p)
+{
+    struct attn_node *node = p->node;
+    attn_graph_remove(p->graph, p->last);
+    if (p->relu != NULL)
+        attn_graph_remove(p->graph, p->relu);
+    if (p->view != NULL)
+        attn_graph_remove(p->graph, p->view);
+    attn_graph_remove(p->graph, node);
+    drop_unread(p->graph, node->in, node->pub.n_in);
+    return ATTNRUN_OK;
+}
+
 static attn_status quantized_replace(struct fuse_quantized_place *p, const char *domain,
                                      const char *op_type, int32_t n_attrs,
                                      const struct attn_attr *attrs)
 {
-    struct attn_node *made, *node = p->node;
-    TRY(attn_match_make(p->graph, node, domain, op_type, p->n_in, p->in, p->last->out[0],
-                        n_attrs, attrs, &made));
+    struct attn_node *made;
+    TRY(attn_match_make(p->graph, p->node, domain, op_type, p->n_in, p->in,
+                        p->last->out[0], n_attrs, attrs, &made));
     attn_match_replace(p->graph, p->last->out[0], made);
-    attn_graph_remove(p->graph, p->last);
-    if (p->relu != NULL)
-        attn_graph_remove(p->graph, p->relu);
-    attn_graph_remove(p->graph, node);
-    drop_unread(p->graph, node->in, node->pub.n_in);
-    return ATTNRUN_OK;
+    return drop_replaced(p);
 }
 
 /* ---- products ---- */
@@ -327,6 +352,36 @@ static attn_status quantized_try_softmax(struct fuse_quantized_place *p, bool *d
     return try_operands(p, 0, "QLinearSoftmax", 2, attrs, done);
 }
 
+/* The mean of the pixels. A ReduceMean that drops the axes gets a Reshape behind it, and a view
+ * between the mean and QuantizeLinear follows after that. */
+static attn_status try_mean(struct fuse_quantized_place *p, bool *done)
+{
+    static const int64_t dims[2] = { 0, -1 };
+    struct attn_graph *graph = p->graph;
+    const struct attn_node *view = p->view;
+    struct attn_node *made;
+    struct quantized x;
+    int32_t value;
+    *done = find_bytes(graph, p->node->in[0], &x) && x.dtype == p->y.dtype;
+    if (!*done)
+        return ATTNRUN_OK;
+    TRY(push_quantized(p, &x));
+    TRY(push_pair(p, &p->y));
+    TRY(attn_graph_add_value(graph, NULL, &value));
+    TRY(attn_graph_insert(graph, p->node, "com.microsoft", "QLinearGlobalAveragePool",
+                          p->n_in, p->in, 1, &value, 0, NULL, &made));
+    if (node_is(p->node, "ReduceMean") && attn_match_int(p->node, "keepdims", 1) == 0)
+        TRY(attn_match_reshape(graph, p->node, 2, dims, &value));
+    if (view != NULL) {
+        int32_t in[2] = { value, view->pub.n_in > 1 ? view->in[1] : -1 };
+        TRY(attn_match_add(graph, p->last, view->pub.op_type, view->pub.n_in, in,
+                           view->n_attrs, view->attrs, &value));
+    }
+    graph->values[value].type = graph->values[p->last->out[0]].type;
+    attn_match_replace(graph, p->last->out[0], attn_graph_producer(graph, value));
+    return drop_replaced(p);
+}
+
 static attn_status try_pool(struct fuse_quantized_place *p, bool *done)
 {
     /* Windows that hang over the padding are counted otherwise there. */
@@ -413,8 +468,8 @@ static attn_status quantized_try_node(struct fuse_quantized_place *p, bool *done
         return try_operands(p, 0, "QLinearMul", 0, NULL, done);
     if (node_is(node, "Where"))
         return try_operands(p, 1, "QLinearWhere", 0, NULL, done);
-    if (node_is(node, "GlobalAveragePool"))
-        return try_operands(p, 0, "QLinearGlobalAveragePool", 0, NULL, done);
+    if (attn_match_pixel_mean(p->graph, node))
+        return try_mean(p, done);
     if (node_is(node, "Sigmoid"))
         return try_operands(p, 0, "QLinearSigmoid", 0, NULL, done);
     if (node_is(node, "LeakyRelu"))

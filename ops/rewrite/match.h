@@ -96,6 +96,10 @@ bool attn_match_explicit_pads(const struct attn_node *node);
 bool attn_match_pointwise(const struct attn_graph *graph, const struct attn_node *conv,
                           int64_t *rows);
 
+/* Whether a node is the mean over height and width of a map: GlobalAveragePool, or ReduceMean over
+ * axes 2 and 3, whether it keeps them or not. */
+bool attn_match_pixel_mean(const struct attn_graph *graph, const struct attn_node *node);
+
 /* Follows keys and values (batch, heads, tokens, dim) whose heads were both repeated by
  * Unsqueeze, Expand, Reshape, to the values before that. */
 bool attn_match_share_heads(const struct attn_graph *graph, int32_t *k, int32_t *v);

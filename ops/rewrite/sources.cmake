@@ -60,6 +60,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/pad_conv.c
   ops/rewrite/passes.c
+  ops/rewrite/pixel_mean.c
   ops/rewrite/product.c
   ops/rewrite/product_broadcast.c
   ops/rewrite/provenance.c

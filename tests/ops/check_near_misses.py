@@ -30,7 +30,8 @@ ELSEWHERE = {  # pass: the file that has its near misses
 TOKENS, HEADS, MAP = (2, 8, 16), (2, 3, 8, 16), (1, 4, 9, 9)
 NUMBERS = {"half": 0.5, "one": 1.0, "two": 2.0, "root": 2.0 ** 0.5, "small": 1e-5,
            "third": 1 / 3}
-INTS = {"last": [-1], "middle": [1], "pads": [0, 0, 1, 1, 0, 0, 1, 1], "zero": [0],
+INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
+        "pads": [0, 0, 1, 1, 0, 0, 1, 1], "zero": [0],
         "far": [2 ** 63 - 1], "at8": [8], "at7": [7], "joined": [6, 8, 16],
         "apart": [2, 8, 2, 8], "split": [2, 3, 8, 8], "swapped": [3, 2, 8, 8]}
 FLOATS = {"w": (16, 16), "b": (16,), "kernel": (4, 4, 3, 3), "scale": (4,), "shift": (4,),
@@ -100,6 +101,10 @@ ROWS = {
         "n = NonZero (x)\ne = Cast <to = 1> (n)\n" + SHAPED]),
     "attention_heads": (TOKENS, SPLIT.replace("ORDER", "0, 2, 1, 3"), [
         SPLIT.replace("ORDER", "0, 1, 2, 3"), SPLIT.replace("ORDER", "1, 2, 0, 3")]),
+    "pixel_mean": (MAP, "m = ReduceMean <keepdims = 0> (x, pixels)\ny = Exp (m)", [
+        "m = ReduceMean <keepdims = 1> (x, pixels)\ny = Exp (m)",
+        "m = ReduceMean <keepdims = 0> (x, lines)\ny = Exp (m)",
+        "m = ReduceMax <keepdims = 0> (x, pixels)\ny = Exp (m)"]),
     "residual_relu": (MAP, EXTERNAL, [
         EXTERNAL.replace("y =", "r =") + "\nt = Exp (e)\ny = Add (t, r)",
         EXTERNAL.replace("Relu", "Elu").replace("Add (e, x)", "Add (e, bias)")]),

@@ -46,6 +46,13 @@ static const struct rewrite_case rewrite_cases[] = {
     { "pad_conv", 0, "Pad img,padc p; Conv p,w5 y", "y" }, /* a channel more */
     { "pad_conv", 0, "Pad img,shift p; Conv p,w4 y", "y" },
     { "pad_conv", 0, "Pad img,pad1 p; Conv p,w4 y; Neg p z2", "y,z2" },
+    /* -- pixel_mean -- */
+    { "pixel_mean", 1, "ReduceMean img m axes=2,3 keepdims=0; Neg m y", "y" },
+    { "pixel_mean", 1, "ReduceMean img z2 axes=-1,-2 keepdims=0; Neg z2 y", "y,z2" },
+    { "pixel_mean", 0, "ReduceMean img m axes=2,3; Neg m y", "y" },
+    { "pixel_mean", 0, "ReduceMean img m axes=1,2 keepdims=0; Neg m y", "y" },
+    { "pixel_mean", 0, "ReduceMean img m axes=3 keepdims=0; Neg m y", "y" },
+    { "pixel_mean", 0, "ReduceMean img m axes=3,3 keepdims=0; Neg m y", "y" },
     /* -- conv_batch_norm -- */
     { "conv_batch_norm", 1,
       "Conv img,w4 c pads=1,1,1,1; BatchNormalization c,s4,b4,m4,v4 y", "y" },
