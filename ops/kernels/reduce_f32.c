@@ -7,7 +7,8 @@
 
 enum { BLOCK = 32 * VF };
 
-#define SUM_KERNEL(name, expression)                                                     \
+/* `fill`: a number that adds 0. */
+#define SUM_KERNEL(name, expression, fill)                                               \
     static inline v_f32 name##_of(v_f32 x, v_f32 shift)                                  \
     {                                                                                    \
         (void)shift;                                                                     \
@@ -18,30 +19,29 @@ enum { BLOCK = 32 * VF };
         v_f32 s = v_set(shift);                                                          \
         double sum = 0;                                                                  \
         while (n > 0) {                                                                  \
-            size_t size = n < BLOCK ? n : BLOCK, i = 0;                                  \
+            const size_t size = n < BLOCK ? n : BLOCK;                                   \
+            size_t i = 0;                                                                \
             v_f32 even = v_set(0.0f), odd = even;                                        \
             for (; i + 2 * VF <= size; i += 2 * VF) {                                    \
                 even += name##_of(v_load(x + i), s);                                     \
                 odd += name##_of(v_load(x + i + VF), s);                                 \
             }                                                                            \
-            float rest = 0;                                                              \
-            for (size_t k; i < size; i += k) {                                           \
-                k = size - i < VF ? size - i : VF;                                       \
-                float lanes[VF];                                                         \
-                v_store(lanes, name##_of(v_load_tail(x + i, k, 0.0f), s));               \
-                for (size_t j = 0; j < k; j++)                                           \
-                    rest += lanes[j];                                                    \
+            if (i + VF <= size) {                                                        \
+                even += name##_of(v_load(x + i), s);                                     \
+                i += VF;                                                                 \
             }                                                                            \
-            sum += (double)(v_reduce_add(even + odd) + rest);                            \
+            if (i < size)                                                                \
+                odd += name##_of(v_load_tail(x + i, size - i, fill), s);                 \
+            sum += (double)v_reduce_add(even + odd);                                     \
             x += size;                                                                   \
             n -= size;                                                                   \
         }                                                                                \
         return sum;                                                                      \
     }
-SUM_KERNEL(sum, x)
-SUM_KERNEL(sum_square, x *x)
-SUM_KERNEL(sum_abs, v_abs(x))
-SUM_KERNEL(sum_exp, v_exp(x - shift))
+SUM_KERNEL(sum, x, 0.0f)
+SUM_KERNEL(sum_square, x *x, 0.0f)
+SUM_KERNEL(sum_abs, v_abs(x), 0.0f)
+SUM_KERNEL(sum_exp, v_exp(x - shift), -INFINITY)
 
 double K(sum_f32)(const float *x, size_t n) { return sum_blocks(x, 0, n); }
 double K(sum_square_f32)(const float *x, size_t n) { return sum_square_blocks(x, 0, n); }
