@@ -27,7 +27,8 @@ enum {
     WORDS = ATTN_GEMM_I8_KC / 4,
     PLANES = V_DOT != V_DOT_NONE ? 1 : 2,
     ROW = PLANES * WORDS + 16, /* words between rows of the copy of A */
-    PREFETCH_BYTES = 1024,     /* bytes of B that are prefetched */
+    PREFETCH_BYTES =
+        8192, /* rows of B so far ahead, from memory: an L2 prefetcher ends at a page */
     PREFETCH_ROWS = 48
 };
 typedef uint32_t v_u32_u __attribute__((vector_size(VEC_BYTES), aligned(1), may_alias));
@@ -101,8 +102,8 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const struct rows rows)
     for (size_t word = 0; word < t->words; word++, a++, b += 2 * VEC_BYTES) {
         const struct wide b0 = promote(load_u32(b)),
                           b1 = promote(load_u32(b + VEC_BYTES));
-        if (rows.max <= 2)
-            __builtin_prefetch(b + PREFETCH_BYTES);
+        for (int v = 0; rows.max <= 2 && v < 2; v++)
+            __builtin_prefetch(b + PREFETCH_BYTES + v * VEC_BYTES);
         EACH_ROW (i, rows) {
             acc[i][0] = add_products(acc[i][0], b0, a + i * ROW);
             acc[i][1] = add_products(acc[i][1], b1, a + i * ROW);
