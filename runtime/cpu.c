@@ -240,6 +240,8 @@ enum attn_isa attn_cpu_permitted(enum attn_isa isa)
     return isa;
 }
 
+bool attn_cpu_needs_prefetch(void) { return (cpu_features() & INTEL) != 0; }
+
 /* ---- names ---- */
 
 static void add_word(char *text, size_t bytes, const char *word)

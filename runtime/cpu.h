@@ -27,6 +27,8 @@ enum attn_isa attn_cpu_isa(void); /* the best that CPU and OS support */
 /* `isa`, or its first parent that the OS lets this process use: Linux is asked for the tiles
  * of AMX, which are 8 KiB more of a thread's registers once they are used. */
 enum attn_isa attn_cpu_permitted(enum attn_isa isa);
+/* Whether reads reach the bandwidth of memory only with prefetches far ahead. */
+bool attn_cpu_needs_prefetch(void);
 /* The features of isa.def that this CPU has, or the names of its sets, with spaces between. */
 void attn_cpu_describe(char *text, size_t bytes);
 void attn_cpu_list(char *text, size_t bytes);

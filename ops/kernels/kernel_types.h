@@ -193,7 +193,8 @@ struct attn_nbits {
     const float *table;   /* 16 values (4 bits), or NULL */
     const int32_t *group; /* the block of each row, NULL: row / block */
     size_t k, block, blocks;
-    int32_t bits; /* 2, 4, 8 */
+    int32_t bits;  /* 2, 4, 8 */
+    int32_t ahead; /* bytes between the words in use and those that few rows prefetch */
 };
 enum { ATTN_NBITS_ROWS = 8 };
 

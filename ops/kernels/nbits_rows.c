@@ -91,6 +91,7 @@ static ALWAYS_INLINE void write_some(float *c, v_f32 sum, const float *bias, siz
 static void rows_in_floats(v_f32 (*total)[2], const float *a, ptrdiff_t a_row, size_t m,
                            const struct attn_nbits *b, size_t panel)
 {
+    memset(total, 0, m * sizeof *total);
     part_fn *const part = b->table != NULL ? part_4_1
                           : b->bits == 4   ? part_4_0
                           : b->bits == 8   ? part_8_0
@@ -243,10 +244,10 @@ size_t K(nbits_digits)(void *to, const float *a, ptrdiff_t a_row, size_t m,
 /* Rows of A that share the words of a chunk. */
 enum { TOGETHER = ATTN_REGISTERS >= 32 ? 4 : 2 };
 
-/* The distance in bytes between the weights in use and those that are prefetched into L2.
- * The CPU's own prefetcher stops at the end of a page, and memory needs more requests
- * than it makes. */
-enum { WORDS_AHEAD = 8192, SCALES_AHEAD = 2048 };
+/* Scales are prefetched so many bytes before they are used, words of weights attn_nbits.ahead
+ * bytes, both into L2. The CPU's own prefetcher stops at the end of a page, and memory needs more
+ * requests than it makes. */
+enum { SCALES_AHEAD = 2048 };
 
 static ALWAYS_INLINE void fetch_ahead(const void *at, ptrdiff_t ahead)
 {
@@ -263,86 +264,136 @@ struct dot_rows {
     size_t first; /* of the panel's scales */
 };
 
+/* What a panel has of a chunk: pointers move along with it. `sums` are of the first row of A. */
+struct dot_chunk {
+    const uint8_t *q;
+    const int8_t *digits;
+    const float *scale, *zero_f32, *factor, *sums;
+    const uint8_t *zero_u8;
+};
+
 /* What a chunk's sums begin with: whole zero points times the digits. */
-static ALWAYS_INLINE void begin_dots(v_i32 (*acc)[DIGITS], const struct dot_rows *p,
-                                     const int32_t *sums, size_t scales, const int bits)
+static ALWAYS_INLINE void begin_dots(v_i32 (*acc)[DIGITS], const uint8_t *zero_u8,
+                                     const float *sums, const int bits)
 {
+    int32_t first[DIGITS];
+    memcpy(first, sums, sizeof first);
     UNROLL
     for (int j = 0; j < DIGITS; j++)
-        acc[0][j] = acc[1][j] = (v_i32){ 0 } + sums[j];
-    for (int v = 0; p->b->zero_u8 != NULL && v < 2; v++) {
-        const v_i32 zero =
-            load_bytes(p->b->zero_u8 + scales + (size_t)v * VF) - NBITS_SHIFT(bits);
+        acc[0][j] = acc[1][j] = (v_i32){ 0 } + first[j];
+    if (zero_u8 == NULL)
+        return;
+    UNROLL
+    for (int v = 0; v < 2; v++) {
+        const v_i32 zero = load_bytes(zero_u8 + (size_t)v * VF) - NBITS_SHIFT(bits);
         UNROLL
         for (int j = 0; j < DIGITS; j++)
             acc[v][j] *= zero;
     }
 }
 
-static ALWAYS_INLINE v_f32 end_dots(const v_i32 *acc, const struct dot_rows *p,
-                                    const float *factor, const float *sum, size_t scales,
-                                    int v)
+static ALWAYS_INLINE v_f32 end_dots(const v_i32 *acc, const struct dot_chunk *c,
+                                    ptrdiff_t row, int v)
 {
     v_f32 x = __builtin_convertvector(acc[2], v_f32) * 65536.0f +
               __builtin_convertvector(acc[1], v_f32) * 256.0f +
               __builtin_convertvector(acc[0], v_f32);
-    x *= v_set(*factor);
-    if (p->b->zero_f32 != NULL)
-        x -= v_load(p->b->zero_f32 + scales + (size_t)v * VF) * v_set(*sum);
-    return x * v_load(p->b->scale + scales + (size_t)v * VF);
+    x *= v_set(c->factor[row]);
+    if (c->zero_f32 != NULL)
+        x -= v_load(c->zero_f32 + (size_t)v * VF) * v_set(c->sums[row + DIGITS]);
+    return x * v_load(c->scale + (size_t)v * VF);
 }
 
-/* total[i][v] += the sums over chunk `at`, whose rows are k0 … k0 + k - 1. */
-static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], const struct dot_rows *p, size_t at,
-                                   size_t k0, size_t k, const struct rows rows,
+/* What stays the same in a panel. */
+struct dot_steps {
+    ptrdiff_t ahead, row_bytes, plane;
+};
+
+/* acc += the products of the next word of each column. */
+static ALWAYS_INLINE void add_word(v_i32 (*acc)[2][DIGITS], struct dot_chunk *c,
+                                   const struct dot_steps *by, const struct rows rows,
                                    const int bits)
 {
-    const size_t per = 8 / (size_t)bits, word = 4 * per, words = (k + word - 1) / word;
+    const size_t per = 8 / (size_t)bits;
     const size_t text = bits == 2 ? 1 : per; /* 2 bits are rare */
-    const size_t scales = p->first + k0 / p->b->block * NR, row = p->d.row_bytes;
-    const uint8_t *q = p->q + k0 / word * (4 * NR), *d = p->digits + k0;
-    const uint8_t *end = q + words * (4 * NR);
-    const float *factors =
-        (const float *)(const void *)(p->digits + DIGITS * p->d.plane) + at;
-    const float *sums = factors - at + p->d.chunks + SUMS * at;
-    v_i32 acc[TOGETHER][2][DIGITS] = { { { { 0 } } } };
-    fetch_ahead(p->b->scale + scales, SCALES_AHEAD);
-    EACH_ROW (i, rows) {
-        int32_t first[DIGITS];
-        memcpy(first, (const char *)sums + (size_t)i * row, sizeof first);
-        begin_dots(acc[i], p, first, scales, bits);
-    }
-    for (; q < end; q += 4 * NR, d += word) {
-        const v_u32 words_of[2] = { load_words(q), load_words(q + 4 * VF) };
-        fetch_ahead(q, WORDS_AHEAD);
-        for (size_t part = 0; part < per; part += text)
-            UNROLL
-        for (size_t s = part; s < part + text; s++)
-            for (int v = 0; v < 2; v++) {
-                const v_u32 x = nbits_bytes(words_of[v], (int)s, bits);
-                EACH_ROW (i, rows)
-                    for (size_t j = 0; j < DIGITS; j++) {
-                        uint32_t four;
-                        memcpy(&four, d + (size_t)i * row + j * p->d.plane + 4 * s, 4);
-                        acc[i][v][j] = (v_i32)v_dot_i8((v_u32)acc[i][v][j], x, four);
-                    }
+    const v_u32 words[2] = { load_words(c->q), load_words(c->q + 4 * VF) };
+    fetch_ahead(c->q, by->ahead);
+    for (size_t part = 0; part < per; part += text)
+        UNROLL
+    for (size_t s = part; s < part + text; s++)
+        UNROLL
+    for (int v = 0; v < 2; v++) {
+        const v_u32 x = nbits_bytes(words[v], (int)s, bits);
+        EACH_ROW (i, rows)
+            for (int j = 0; j < DIGITS; j++) {
+                uint32_t four;
+                memcpy(&four, c->digits + i * by->row_bytes + j * by->plane + 4 * s, 4);
+                acc[i][v][j] = (v_i32)v_dot_i8((v_u32)acc[i][v][j], x, four);
             }
     }
+    c->q += 4 * NR;
+    c->digits += 4 * per;
+}
+
+/* total[i][v] += the sums over the next `words` words of the panel. Of one row, whose products cost
+ * less than the memory, few instructions leave more reads in flight. */
+static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], struct dot_chunk *c, size_t words,
+                                   const struct dot_steps *by, const struct rows rows,
+                                   const int bits)
+{
+    enum { TEXT = 4 };
+    const ptrdiff_t row_bytes = by->row_bytes;
+    v_i32 acc[TOGETHER][2][DIGITS] = { { { { 0 } } } };
     EACH_ROW (i, rows)
-        for (int v = 0; v < 2; v++) {
-            const size_t skip = (size_t)i * row / sizeof(float);
-            total[i][v] +=
-                end_dots(acc[i][v], p, factors + skip, sums + skip + DIGITS, scales, v);
-        }
+        begin_dots(acc[i], c->zero_u8, c->sums + i * row_bytes / 4, bits);
+    for (; rows.max == 1 && bits != 2 && words >= TEXT; words -= TEXT)
+        UNROLL
+    for (int i = 0; i < TEXT; i++)
+        add_word(acc, c, by, rows, bits);
+    for (; words > 0; words--)
+        add_word(acc, c, by, rows, bits);
+    EACH_ROW (i, rows) {
+        UNROLL
+        for (int v = 0; v < 2; v++)
+            total[i][v] += end_dots(acc[i][v], c, i * row_bytes / 4, v);
+    }
 }
 
 static ALWAYS_INLINE void sum_dots(v_f32 (*total)[2], const struct dot_rows *p,
                                    const struct rows rows, const int bits)
 {
+    const struct attn_nbits *b = p->b;
+    const size_t word = 32 / (size_t)bits, first = p->first;
+    const struct dot_steps by = { (ptrdiff_t)b->ahead, (ptrdiff_t)p->d.row_bytes,
+                                  (ptrdiff_t)p->d.plane };
+    const float *const factors =
+        (const float *)(const void *)(p->digits + DIGITS * p->d.plane);
+    struct dot_chunk c = {
+        .q = p->q,
+        .digits = (const int8_t *)p->digits,
+        .scale = b->scale + first,
+        .zero_f32 = b->zero_f32 != NULL ? b->zero_f32 + first : NULL,
+        .zero_u8 = b->zero_u8 != NULL ? b->zero_u8 + first : NULL,
+        .factor = factors,
+        .sums = factors + p->d.chunks,
+    };
     v_f32 sum[TOGETHER][2] = { { { 0 } } };
-    size_t at = 0;
-    for (struct nbits_chunk c = { 0 }; nbits_next_chunk(p->b, p->d.chunk, &c); at++)
-        add_dots(sum, p, at, c.k, c.n, rows, bits);
+    for (size_t left = b->k, of_block = 0; left > 0; c.factor++, c.sums += SUMS) {
+        const size_t block = left + of_block < b->block ? left : b->block - of_block;
+        const size_t n = block < p->d.chunk ? block : p->d.chunk;
+        fetch_ahead(c.scale, SCALES_AHEAD);
+        add_dots(sum, &c, (n + word - 1) / word, &by, rows, bits);
+        left -= n;
+        of_block += n;
+        if (of_block == b->block) {
+            of_block = 0;
+            c.scale += NR;
+            if (c.zero_f32 != NULL)
+                c.zero_f32 += NR;
+            if (c.zero_u8 != NULL)
+                c.zero_u8 += NR;
+        }
+    }
     EACH_ROW (i, rows)
         for (int v = 0; v < 2; v++)
             total[i][v] = sum[i][v];
@@ -383,7 +434,7 @@ void K(nbits_rows_f32)(float *c, ptrdiff_t c_row, const float *a, ptrdiff_t a_ro
                        size_t m, const struct attn_nbits *b, const void *digits,
                        size_t panel, size_t n, const float *bias)
 {
-    v_f32 total[ATTN_NBITS_ROWS][2] = { { { 0 } } };
+    v_f32 total[ATTN_NBITS_ROWS][2];
     if (V_DOT != V_DOT_NONE &&
         digits == NULL) { /* one text in floats for such sets, too */
         K_OF_FLOATS(nbits_rows_f32)(c, c_row, a, a_row, m, b, NULL, panel, n, bias);

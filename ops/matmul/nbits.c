@@ -1,6 +1,7 @@
 /* nbits.c - layout, packing and products of weights of 2, 4 or 8 bits. nbits.h has the
  * interface. */
 #include "nbits.h"
+#include "../../runtime/cpu.h"
 #include "../tile.h"
 
 enum {
@@ -66,6 +67,13 @@ bool attn_nbits_layout(const struct attn_kernels *kernels, struct attn_nbits_lay
            op_slot(&l->table_at, &l->bytes, l->by_table ? 16 : 0, 4);
 }
 
+/* Words of 8 bits cost little besides their bytes. AMD's prefetcher keeps up with that, and is
+ * disturbed by prefetches far ahead. */
+static int32_t words_ahead(int32_t bits)
+{
+    return bits == 8 && !attn_cpu_needs_prefetch() ? 512 : 8192;
+}
+
 struct attn_nbits attn_nbits_at(const struct attn_nbits_layout *l, const void *packed,
                                 float zero)
 {
@@ -76,7 +84,8 @@ struct attn_nbits attn_nbits_at(const struct attn_nbits_layout *l, const void *p
                             .k = (size_t)l->k,
                             .block = (size_t)l->block,
                             .blocks = (size_t)l->blocks,
-                            .bits = l->bits };
+                            .bits = l->bits,
+                            .ahead = words_ahead(l->bits) };
     if (l->zeros == NBITS_ZERO_U8)
         b.zero_u8 = at + l->zero_at;
     else if (l->zeros == NBITS_ZERO_F32)
