@@ -25,7 +25,7 @@ ELSEWHERE = {  # pass: the file that has its near misses
     "external_attention": "forms_gates", "map_gates": "forms_gates",
     "selective_kernel": "forms_gates", "quantized": "check_qdq", "blocked_layout": "check_blocked",
     "blocked_epilogue": "check_blocked", "blocked_separable": "check_blocked_separable",
-    "ragged": "../models/check_ragged",
+    "ragged": "../models/check_ragged", "integer_to_float": "check_integer_to_float",
 }
 TOKENS, HEADS, MAP = (2, 8, 16), (2, 3, 8, 16), (1, 4, 9, 9)
 NUMBERS = {"half": 0.5, "one": 1.0, "two": 2.0, "root": 2.0 ** 0.5, "small": 1e-5,

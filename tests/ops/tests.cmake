@@ -22,6 +22,7 @@ add_python_test(ops.ms_mixture ops/check_ms_mixture.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.ms_gates ops/check_ms_gates.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.ms_paged ops/check_ms_paged.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.qdq ops/check_qdq.py $<TARGET_FILE:attnrun>)
+add_python_test(ops.integer_to_float ops/check_integer_to_float.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.blas_loaded ops/check_blas_loaded.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.blocked ops/check_blocked.py $<TARGET_FILE:attnrun>)
 # Two minutes each with a sanitizer, which sees a third of their networks.
