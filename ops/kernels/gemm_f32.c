@@ -61,6 +61,7 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
         t->half = (const uint16_t *)(const void *)g->b + j * k +
                   (g->packed_from + block.k0) * width;
         t->half_type = g->b_type;
+        t->half_ahead = g->half_ahead != 0;
         t->floats = g->m > MR ? floats : NULL;
         return;
     }

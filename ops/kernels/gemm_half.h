@@ -13,7 +13,7 @@
 
 #include "gemm_tiles.h"
 
-enum { HALF_AHEAD = 32 }; /* rows of the panel */
+enum { HALF_AHEAD = 32 }; /* rows of the panel that are prefetched */
 
 static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
                                         const struct rows rows, const int nv,
@@ -26,7 +26,8 @@ static ALWAYS_INLINE void half_products(const struct tile *t, v_f32 (*acc)[2],
     float *floats = t->floats;
     for (size_t k = 0; k < t->k; k++, a += a_col, b += nv * VF) {
         v_f32 column[2];
-        __builtin_prefetch(b + nv * VF * HALF_AHEAD, 0, 3);
+        if (rows.max > FEW_ROWS || t->half_ahead)
+            __builtin_prefetch(b + nv * VF * HALF_AHEAD, 0, 3);
         UNROLL
         for (int v = 0; v < nv; v++)
             column[v] = v_load_half(b + v * VF, f16);

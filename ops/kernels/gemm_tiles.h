@@ -40,6 +40,8 @@ struct tile {
         *half;     /* in the place of b (gemm_half.h), NR columns without gaps; or NULL */
     float *floats; /* where these become floats, for the tiles that follow; or NULL */
     int32_t half_type;
+    bool
+        half_ahead; /* few rows prefetch it, too: else that disturbs the CPU's prefetcher */
     const float
         *tail;     /* rows of b behind the last whole K_STEP, with zeros to the next */
     bool kept;     /* sum and out are in scratch, or sum is NULL */

@@ -120,6 +120,7 @@ struct attn_gemm_f32 {
     int32_t b_type;     /* ATTN_B_F32 … */
     int32_t accumulate; /* C += A B instead, before the epilogue */
     int32_t exact;      /* products of floats also where the table has those of bf16 */
+    int32_t half_ahead; /* few rows of A prefetch a packed B of f16 or bf16, too */
     size_t whole_n;     /* columns of the product that this is a part of; 0: n */
 };
 /* Whether a product is computed by dot products of rows; otherwise it is by outer

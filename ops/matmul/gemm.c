@@ -6,6 +6,8 @@
  * epilogue. */
 #include "gemm.h"
 
+#include "../../runtime/cpu.h"
+
 enum {
     MAX_BLOCK = 2 * ATTN_GEMM_MC, /* of rows, that a panel of B is read for */
     MIN_COLUMNS = 64,
@@ -302,6 +304,7 @@ void attn_gemm_use_packed(struct attn_gemm_f32 *g, const struct attn_packed *pac
     const int64_t at = column * depth_of(type, packed->k) * word_bytes(type);
     g->packed = 1;
     g->b_type = type;
+    g->half_ahead = attn_cpu_needs_prefetch();
     g->b = (const void *)((const char *)(packed + 1) + at);
 }
 
