@@ -78,9 +78,9 @@ attn_status attn_conv_gemm_plan(const attnrun_step *step, struct conv_plan *plan
            tiles * (double)blocks(s->rows, t->block_rows) < TASKS)
         t->block_rows = (t->block_rows / 2 + 7) & ~INT64_C(7);
     t->row_blocks = blocks(s->rows, t->block_rows);
-    t->line_floats = ATTN_IM2COL_LINES * (t->block_pixels + 3 * ATTN_GEMM_NR_MAX);
+    t->line_floats = ATTN_IM2COL_LINES * (t->block_pixels + 3 * OP_PANEL);
     t->line_floats += -t->line_floats & 15;
-    t->panel_floats = (t->block_pixels + ATTN_GEMM_NR_MAX) * t->block_k;
+    t->panel_floats = (t->block_pixels + OP_PANEL) * t->block_k;
     t->panel_floats += -t->panel_floats & 15;
     int64_t floats = t->line_floats + t->panel_floats;
     floats += (int64_t)attn_gemm_scratch((size_t)t->block_rows, (size_t)t->block_pixels,

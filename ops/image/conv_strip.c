@@ -34,7 +34,7 @@ static void find_columns(const struct window *w, struct conv_strip *s)
         shared = min64(shared, seen - s->block_w);
         s->pitch -= shared > 0 ? shared : 0;
     }
-    s->tail = seen - s->pitch + 2 * ATTN_GEMM_NR_MAX;
+    s->tail = seen - s->pitch + 2 * OP_PANEL;
 }
 
 /* Chooses the rows of a block: about BLOCK_FLOATS of input, but fewer if that gave less than

@@ -175,12 +175,12 @@ static attn_status plan_conv_transpose(attnrun_step *step,
     if (state->block_rows > s->rows)
         state->block_rows = s->rows;
     state->row_blocks = ceil_div(s->rows, state->block_rows);
-    state->line_floats = ATTN_IM2COL_LINES * (state->block_pixels + 3 * ATTN_GEMM_NR_MAX);
+    state->line_floats = ATTN_IM2COL_LINES * (state->block_pixels + 3 * OP_PANEL);
     state->line_floats += -state->line_floats & 15;
     int64_t patches = state->block_rows * s->taps, width = state->block_pixels;
-    int64_t wide = width + ATTN_GEMM_NR_MAX;
+    int64_t wide = width + OP_PANEL;
     if (!ck_mul(s->channels, wide, &state->panel_floats) ||
-        !ck_mul(patches, width + ATTN_GEMM_NR_MAX, &state->patch_floats) ||
+        !ck_mul(patches, width + OP_PANEL, &state->patch_floats) ||
         state->panel_floats > ATTN_MAX_ELEMENTS ||
         state->patch_floats > ATTN_MAX_ELEMENTS)
         return op_fail_size(step, "a block of the image or of the kernel", "2^46 floats");

@@ -6,7 +6,7 @@
  * L2. */
 #include "token_channels.h"
 
-enum { ROWS = ATTN_GEMM_MC };
+enum { ROWS = OP_PRODUCT_ROWS };
 _Static_assert(ATTN_SUMMED % ROWS == 0 && ATTN_SUM_ROWS % ROWS == 0,
                "rows on the diagonal lie in one block of tokens");
 
@@ -39,8 +39,7 @@ int64_t attn_channels_take(const struct attn_channels *c, int64_t task, int64_t 
 
 static int64_t packed_floats(int64_t width, int64_t tokens)
 {
-    const int64_t panel = ATTN_GEMM_NR_MAX;
-    return ceil_div(width, panel) * panel * min64(ATTN_SUMMED, tokens);
+    return op_whole_panels(width) * min64(ATTN_SUMMED, tokens);
 }
 
 /* The floats of a square on the diagonal of W. */

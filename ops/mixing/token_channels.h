@@ -8,13 +8,13 @@
 #define ATTN_TOKEN_CHANNELS_H
 
 #include "../../runtime/op.h"
-#include "../kernels/kernels.h"
+#include "../tile.h"
 
 enum {
-    ATTN_CHANNELS = 64,         /* of a task */
-    ATTN_CHANNELS_MAX = 256,    /* side by side: more would push the sums out of L2 */
-    ATTN_SUMMED = ATTN_GEMM_KC, /* tokens at a time */
-    ATTN_SUM_ROWS = 512         /* rows of Y that wait for their sums at a time */
+    ATTN_CHANNELS = 64,             /* of a task */
+    ATTN_CHANNELS_MAX = 256,        /* side by side: more would push the sums out of L2 */
+    ATTN_SUMMED = OP_PRODUCT_TERMS, /* tokens at a time */
+    ATTN_SUM_ROWS = 512             /* rows of Y that wait for their sums at a time */
 };
 
 struct attn_channels {

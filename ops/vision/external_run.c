@@ -211,7 +211,7 @@ static int32_t external_list_epilogue(const attnrun_step *step, int64_t head,
     int32_t n = 0;
     /* Sums of several blocks are complete before anything else is added, as without steps
      * behind them. */
-    if (s->slots > ATTN_GEMM_KC)
+    if (s->slots > OP_PRODUCT_TERMS)
         steps[n++] = (struct attn_epilogue){ .kind = ATTN_EPI_SCALE, .alpha = 1.0f };
     if (op_has_in(step, BV))
         steps[n++] =

@@ -306,7 +306,7 @@ attn_status attn_map_scale(const attnrun_step *step, const attnrun_work *work,
 void attn_map_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
                       const float *bias, const struct attn_epilogue *last)
 {
-    enum { ROWS = ATTN_GEMM_MC };
+    enum { ROWS = OP_PRODUCT_ROWS };
     struct attn_epilogue steps[2];
     const size_t rows = g.m;
     for (size_t i = 0; i < rows; i += ROWS) {

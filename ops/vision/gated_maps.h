@@ -14,7 +14,7 @@
 #define ATTN_GATED_MAPS_H
 
 #include "../../runtime/op.h"
-#include "../kernels/kernels.h"
+#include "../tile.h"
 
 /* ---- attributes ---- */
 
@@ -118,7 +118,7 @@ void attn_map_gate(const attnrun_step *step, int32_t gate, float *v, int64_t n);
  * n, gate and pixels. */
 struct attn_gate attn_residual_relu(const attnrun_step *step, int x, int identity,
                                     int32_t tail, int64_t at, int64_t row);
-/* Computes g, ATTN_GEMM_MC rows at a time, which its scratch is for: A B, added to C
+/* Computes g, OP_PRODUCT_ROWS rows at a time, which its scratch is for: A B, added to C
  * where g.accumulate, + bias[row] (or NULL), then `last` (or NULL). */
 void attn_map_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
                       const float *bias, const struct attn_epilogue *last);

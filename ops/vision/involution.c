@@ -46,8 +46,8 @@ static const attnrun_attr_def involution_attrs[] = {
 
 enum { X, W1, B1, W2, B2, KERNEL };
 enum { HIDDEN, TILES }; /* phases */
-enum { PIXELS = 128, COLUMNS = 32, ROWS = ATTN_GEMM_MC, ENOUGH_TASKS = 32 };
-enum { PART = ATTN_GEMM_NR_MAX }; /* pixels of H, whole panels of any instruction set */
+enum { PIXELS = 128, COLUMNS = 32, ROWS = OP_PRODUCT_ROWS, ENOUGH_TASKS = 32 };
+enum { PART = OP_PANEL }; /* pixels of H */
 
 struct involution_state {
     struct attn_map map;
@@ -220,7 +220,7 @@ static attn_status involution_plan(attnrun_step *step)
         return op_fail_size(step, "the memory of the kernels of a tile, or of the image,",
                             "2^63 - 1 bytes");
     const int64_t first = s->apart ? s->map.channels * s->hidden : 0;
-    s->parts = (s->tile_h * s->tile_w + PART - 1) / PART;
+    s->parts = ceil_div(s->tile_h * s->tile_w, PART);
     op_tasks(step, HIDDEN, s->apart ? s->tiles * s->parts : 0,
              task_cost(s, first) / max64(1, s->parts));
     op_tasks(step, TILES, s->tiles * s->group_blocks,

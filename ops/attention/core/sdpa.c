@@ -316,7 +316,6 @@ static void finish_rows(struct queries *t)
  * see. */
 static void sdpa_run_tile(struct queries *t, const struct attn_keys *all)
 {
-    const int64_t panel = ATTN_GEMM_NR_MAX;
     /* Not whether these rows happen to be: the batch decides how they are cut. */
     const bool one_head = t->s->rows == t->s->q_len;
     struct attn_keys band = *all;
@@ -324,7 +323,7 @@ static void sdpa_run_tile(struct queries *t, const struct attn_keys *all)
     attn_stream_pack(&t->stream, all);
     for (int64_t row = 0; row < t->stream.n; row += t->group) {
         const struct seen *seen = &t->seen[row / t->group];
-        int64_t from = max64(seen->from - t->first, 0) / panel * panel;
+        int64_t from = op_panel_begin(max64(seen->from - t->first, 0));
         int64_t to = min64(seen->to - t->first, all->n);
         const bool plain = is_plain(t, from, to), whole = all_seen(t, row, from, to);
         const bool free = plain && (whole || one_head);

@@ -6,6 +6,7 @@
  * query_tile_f32 (a query tile of 64), all others by two matrix products and
  * softmax_rows_f32. */
 #include "stream.h"
+#include "../../tile.h"
 #include "softmax_row.h"
 
 #include <math.h>
@@ -155,11 +156,9 @@ static void stream_score(const struct attn_stream *s, const struct attn_keys *ke
 {
     const bool packed = s->packed || s->n > ROWS;
     const float *panels = s->packed ? keys->k : s->keys;
-    const int64_t panel = ATTN_GEMM_NR_MAX;
     /* A panel within the tile has all its columns, because they say how wide it was
      * packed. */
-    const int64_t to =
-        packed ? min64(ceil_div(part.to, panel) * panel, keys->n) : part.to;
+    const int64_t to = packed ? min64(op_whole_panels(part.to), keys->n) : part.to;
     struct attn_gemm_f32 g = { .a = s->q + part.row * s->dim,
                                .a_row = s->dim,
                                .b = packed ? panels + part.from * s->dim

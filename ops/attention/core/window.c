@@ -324,7 +324,7 @@ static bool is_band(const struct window_walk *t, struct attn_keys *keys)
 /* The tile goes to each group of the rows under way that sees some of it. */
 static void give_window(struct window_walk *t, const struct attn_keys *all)
 {
-    const int64_t panel = ATTN_GEMM_NR_MAX, end = t->row + t->rows;
+    const int64_t end = t->row + t->rows;
     struct attn_keys keys = *all;
     const bool band = is_band(t, &keys);
     const int64_t group = band ? ATTN_TILE_QUERIES : GROUP;
@@ -334,7 +334,7 @@ static void give_window(struct window_walk *t, const struct attn_keys *all)
         int64_t from, to, unused;
         keys_of(t, x, &from, &unused);
         keys_of(t, x + rows - 1, &unused, &to);
-        from = max64(from - t->first, 0) / panel * panel;
+        from = op_panel_begin(max64(from - t->first, 0));
         attn_stream_rows(&t->stream, &keys, row, rows, from, min64(to - t->first, keys.n),
                          band ? NULL : window_prepare, t);
     }
