@@ -506,8 +506,8 @@ attn_status attn_feature_run(const struct attn_feature_plan *plan,
     const int64_t heads = plan->sizes.batch * plan->sizes.kv_heads;
     struct heads h;
     for (int64_t task = work->begin; task < work->end; task += h.n) {
-        const int64_t part = task / heads; /* heads side by side are computed in turns */
-        h.head = task % heads;
+        int64_t part = task;
+        h.head = op_take(&part, heads); /* heads side by side are computed in turns */
         h.n =
             attn_heads_interleaved(task, work->end, plan->sizes.kv_heads, plan->together);
         if (plan->whole)

@@ -498,8 +498,7 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     const bool window = s->left >= 0 || s->right >= 0;
     const bool sums = s->parts > 1 && work->phase == s->sum_phase;
     struct queries t = { .s = s, .o = o, .group = window ? MIN_GROUP : QUERIES };
-    t.part = sums ? 0 : task % s->parts;
-    task /= sums ? 1 : s->parts;
+    t.part = op_take(&task, sums ? 1 : s->parts);
     const struct op_task at = op_task_at(task, s->heads, s->blocks);
     t.row = at.block * s->block;
     t.b = at.b;

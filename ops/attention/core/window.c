@@ -533,8 +533,8 @@ static struct window_walk window_begin(const struct attn_window *w,
     t.keep = op_slot_at(work->scratch, w->keep_at);
     t.at = op_slot_at(work->scratch, w->at_at);
     t.gather = op_slot_floats(work->scratch, w->gather_at);
-    t.b = b_head / s->q_heads;
-    t.head = b_head % s->q_heads;
+    t.head = op_take(&b_head, s->q_heads);
+    t.b = b_head;
     t.left = reach(w, of_head(w->left, t.head, -1));
     t.right = reach(w, of_head(w->right, t.head, -1));
     /* Further than all tokens are apart, each is alone. */
@@ -547,8 +547,8 @@ attn_status attn_window_run(const struct attn_window *w,
                             const struct attn_window_operands *o, int64_t task,
                             const attnrun_work *work)
 {
-    const int64_t first = task % w->blocks * w->block;
-    struct window_walk t = window_begin(w, kernels, o, task / w->blocks, work);
+    const int64_t first = op_take(&task, w->blocks) * w->block;
+    struct window_walk t = window_begin(w, kernels, o, task, work);
     attn_stream_reset(&t.stream, min64(w->block, w->s.q_len - first));
     for (int64_t row = 0; row < t.stream.n; row += t.rows)
         find_rows(&t, row, first + row);
@@ -568,8 +568,8 @@ attn_status attn_window_run_rows(const struct attn_window *w,
                                  const attnrun_work *work)
 {
     const int64_t blocks = ceil_div(w->max_globals, w->block);
-    const int64_t first = task % blocks * w->block;
-    struct window_walk t = window_begin(w, kernels, o, task / blocks, work);
+    const int64_t first = op_take(&task, blocks) * w->block;
+    struct window_walk t = window_begin(w, kernels, o, task, work);
     const int64_t end = min64(o->lists.count[t.b], first + w->block);
     int64_t n = 0;
     for (int64_t g = first; g < end; g++) {

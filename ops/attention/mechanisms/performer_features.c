@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "performer.h"
+#include "../../tile.h"
 
 /* ---- shared memory ---- */
 
@@ -457,15 +458,16 @@ static attn_status find_extreme(const struct attn_feature_call *c, const float *
     const struct attn_sizes *z = &c->plan->sizes;
     const int64_t q_tasks =
         p->args->features == PERFORMER_POS ? 0 : z->batch * z->q_heads;
-    const int64_t head = task - q_tasks;
+    const bool query = task < q_tasks;
+    const struct op_task at = query ? op_task_at(task, z->q_heads, 1)
+                                    : op_task_at(task - q_tasks, z->kv_heads, 1);
     if (p->args->features == PERFORMER_POS)
-        return find_max(c, w, head / z->kv_heads, head % z->kv_heads);
-    if (task < q_tasks)
-        p->q_max[task] = largest_norm(c, c->o->q, &z->q, task / z->q_heads,
-                                      task % z->q_heads, z->q_len);
+        return find_max(c, w, at.b, at.head);
+    if (query)
+        p->q_max[task] = largest_norm(c, c->o->q, &z->q, at.b, at.head, z->q_len);
     else
-        p->k_max[head] = largest_norm(c, c->o->k, &z->k, head / z->kv_heads,
-                                      head % z->kv_heads, z->kv_len);
+        p->k_max[task - q_tasks] =
+            largest_norm(c, c->o->k, &z->k, at.b, at.head, z->kv_len);
     return ATTNRUN_OK;
 }
 

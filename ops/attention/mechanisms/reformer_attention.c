@@ -396,6 +396,24 @@ static attn_status reformer_run_head(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
+/* Computes a block of tokens, a round of hashes or a block of a round of one head. */
+static attn_status reformer_run_part(const attnrun_step *step,
+                                     struct reformer_operands *o, int64_t head,
+                                     int64_t hash_blocks, const attnrun_work *work)
+{
+    const struct reformer *s = step->state;
+    const int64_t part = op_take(&head, work->phase == HASH   ? hash_blocks
+                                        : work->phase == SORT ? s->hashes
+                                                              : s->blocks);
+    if (work->phase == HASH)
+        return attn_reformer_hash(step, s, o, head, part, work->scratch);
+    if (work->phase != SORT)
+        return attn_reformer_chunks(s, step->kernels, o, head, work->phase - ATTEND, part,
+                                    work);
+    attn_reformer_sort(s, o, head, part, work->scratch);
+    return ATTNRUN_OK;
+}
+
 static attn_status reformer_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct reformer *s = step->state;
@@ -406,16 +424,10 @@ static attn_status reformer_run(const attnrun_step *step, const attnrun_work *wo
             return ATTNRUN_E_CANCELLED;
         if (s->by_head)
             TRY(reformer_run_head(step, &o, task, hash_blocks, work));
-        else if (work->phase == HASH)
-            TRY(attn_reformer_hash(step, s, &o, task / hash_blocks, task % hash_blocks,
-                                   work->scratch));
-        else if (work->phase == SORT)
-            attn_reformer_sort(s, &o, task / s->hashes, task % s->hashes, work->scratch);
         else if (work->phase - ATTEND == ROUNDS_APART - 1)
             TRY(rounds_left(step, &o, task, work));
         else
-            TRY(attn_reformer_chunks(s, step->kernels, &o, task / s->blocks,
-                                     work->phase - ATTEND, task % s->blocks, work));
+            TRY(reformer_run_part(step, &o, task, hash_blocks, work));
     }
     return ATTNRUN_OK;
 }

@@ -62,7 +62,7 @@ static void reformer_chunks_begin(struct chunks *t, const struct attn_kernels *k
 static float *output(const struct chunks *t)
 {
     const struct attn_sizes *z = &t->s->sizes;
-    return t->o->y + t->head / z->q_heads * z->y.batch + t->head % z->q_heads * z->y.head;
+    return t->o->y + attn_head_at(&z->y, z->q_heads, t->head);
 }
 
 /* Loads queries, and the running softmax that earlier rounds left for them. */

@@ -242,10 +242,11 @@ void attn_sinkhorn_sort(const attnrun_step *step, const attnrun_work *work, int6
     const struct sinkhorn_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
     const bool given = op_has_in(step, SINKHORN_LOGITS);
+    const struct op_task head = op_task_at(task, z->q_heads, 1);
     struct sort t = { .step = step,
                       .s = s,
-                      .b = task / z->q_heads,
-                      .h = task % z->q_heads,
+                      .b = head.b,
+                      .h = head.head,
                       .heads = heads,
                       .apart = (s->rows + s->columns) * z->dim };
     char *at = work->scratch;

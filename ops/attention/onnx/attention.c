@@ -16,6 +16,7 @@
 #include "../core/doubles.h"
 #include "../core/heads.h"
 #include "../core/masked.h"
+#include "../../tile.h"
 
 struct attention_args {
     int64_t is_causal, kv_num_heads, q_num_heads, qk_matmul_output_mode;
@@ -413,7 +414,7 @@ static void copy_present(const attnrun_step *step, const struct attn_sdpa *s, in
     if (!op_has_out(step, out) || step->y[out].data == NULL)
         return;
     const bool key = out == PRESENT_K;
-    const int64_t b = task / s->kv_heads, h = task % s->kv_heads;
+    int64_t b = task, h = op_take(&b, s->kv_heads);
     const int64_t dim = key ? s->head_dim : s->v_dim;
     const struct attn_heads *at = key ? &s->k : &s->v;
     const int64_t size = dtype_bytes(step->x[in].dtype);
@@ -484,7 +485,7 @@ static attn_status check_length(const attnrun_step *step, const struct attn_sdpa
 {
     if (!op_has_in(step, LENS))
         return ATTNRUN_OK;
-    const int64_t b = task / s->parts / s->blocks / s->heads;
+    const int64_t b = op_task_at(task / s->parts, s->heads, s->blocks).b;
     const int64_t length = tensor_get_int(&step->x[LENS], b);
     if (length >= 0 && length <= s->kv_len)
         return ATTNRUN_OK;

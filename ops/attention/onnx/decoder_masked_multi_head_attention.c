@@ -24,6 +24,7 @@
 #include <math.h>
 
 #include "../core/kv_cache.h"
+#include "../../tile.h"
 
 struct decoder_args {
     int64_t num_heads, past_present_share_buffer, output_qk;
@@ -407,7 +408,7 @@ static void keep(const attnrun_step *step, int i, const struct attn_sdpa *core,
     const struct decoder_state *s = step->state;
     const attnrun_tensor *to = &step->y[PRESENT_K + i];
     const struct attn_heads *from = i == 0 ? &core->k : &core->v;
-    const int64_t b = task / core->q_heads, h = task % core->q_heads;
+    int64_t b = task, h = op_take(&b, core->q_heads);
     if (!op_has_out(step, PRESENT_K + i) || to->data == NULL)
         return;
     if (!s->in_place[i] && op_has_in(step, PAST_K + i))

@@ -22,6 +22,7 @@
 #include <math.h>
 
 #include "../core/kv_cache.h"
+#include "../../tile.h"
 
 struct mha_args {
     int64_t num_heads, unidirectional;
@@ -305,7 +306,7 @@ static void copy_present(const attnrun_step *step, int out, int past_in,
     const struct mha_operand *o = &state->operand[out];
     if (!op_has_out(step, out) || step->y[out].data == NULL)
         return;
-    const int64_t b = task / s->q_heads, h = task % s->q_heads;
+    int64_t b = task, h = op_take(&b, s->q_heads);
     if (!state->in_place[out - PRESENT_K])
         cache_copy_past(&step->y[out], &step->x[past_in], task, s->past_len);
     const int64_t size = (int64_t)sizeof *from;

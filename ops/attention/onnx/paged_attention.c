@@ -27,6 +27,7 @@
 #include "../core/rotary.h"
 #include "../core/sdpa.h"
 #include "../core/stream.h"
+#include "../../tile.h"
 
 enum { Q, K, V, K_CACHE, V_CACHE, STARTS, PAST, TABLE, COS, SIN, SLOTS, SINK };
 enum { Q_NORM = SINK + 1, K_NORM, K_SCALE, V_SCALE, METADATA };
@@ -573,8 +574,10 @@ static attn_status paged_run(const attnrun_step *step, const attnrun_work *work)
             copy_chunk(step, work, task);
         else if (work->phase == FILL)
             TRY(paged_fill(step, work, task));
-        else if (step->y[Y].data != NULL)
-            TRY(paged_attend(step, work, task / s->kv_heads, task % s->kv_heads));
+        else if (step->y[Y].data != NULL) {
+            const struct op_task at = op_task_at(task, s->kv_heads, 1);
+            TRY(paged_attend(step, work, at.b, at.head));
+        }
     }
     return ATTNRUN_OK;
 }
