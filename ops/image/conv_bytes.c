@@ -210,15 +210,14 @@ static attn_status conv_bytes_run_tile(const attnrun_step *step, const attnrun_w
     const struct conv_shape *s = &c->shape;
     const int64_t pixel = op_take(&task, c->pixel_blocks) * c->block_pixels;
     const int64_t first = op_take(&task, c->row_blocks) * c->block_rows;
-    const int64_t plane = task;
+    const int64_t plane = task, group = op_take(&task, s->groups);
     const int64_t rows = min64(s->rows - first, c->block_rows);
     const int64_t n = min64(s->pixels - pixel, c->block_pixels);
     pack_columns(step, c, o,
                  (const uint8_t *)o->x->data + plane * s->channels * s->inputs, pixel, n,
                  work->scratch);
     for (int64_t row = 0; row < rows; row += MAX_ROWS) {
-        struct conv_bytes_block block = { .channel =
-                                              plane % s->groups * s->rows + first + row,
+        struct conv_bytes_block block = { .channel = group * s->rows + first + row,
                                           .m = min64(rows - row, MAX_ROWS),
                                           .n = n,
                                           .target = o->target };

@@ -195,8 +195,8 @@ attn_status attn_conv_strip_run(const attnrun_step *step, const attnrun_work *wo
             return ATTNRUN_E_CANCELLED;
         int64_t rest = task;
         const int64_t w = op_take(&rest, s->w_blocks), h = op_take(&rest, s->h_blocks);
-        const struct conv_strip_place p = { rest / shape->groups, rest % shape->groups,
-                                            h * s->block_h, w * s->block_w };
+        const int64_t group = op_take(&rest, shape->groups);
+        const struct conv_strip_place p = { rest, group, h * s->block_h, w * s->block_w };
         copy_strip(step, shape, s, o, &p, x);
         run_block(step, work, plan, o, &p, &d);
     }

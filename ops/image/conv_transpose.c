@@ -436,7 +436,7 @@ static void run_transpose(const attnrun_step *step, const attnrun_work *work)
     const int32_t dtype = step->in[1].dtype;
     int64_t columns = s->rows * s->taps, blocks = ceil_div(columns, COLUMNS);
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t group = task / blocks, from = task % blocks * COLUMNS;
+        int64_t group = task, from = op_take(&group, blocks) * COLUMNS;
         int64_t n = columns - from < COLUMNS ? columns - from : COLUMNS;
         int64_t offset = group * s->channels * columns;
         transpose_to_floats(step->kernels, (float *)work->shared + offset, dtype,
@@ -449,8 +449,8 @@ static void run_plane_f64(const attnrun_step *step, const struct conv_shape *s,
                           int64_t task)
 {
     int64_t channels = s->groups * s->rows;
-    int64_t channel = task % channels, image = task / channels;
-    int64_t group = channel / s->rows, row = channel % s->rows;
+    int64_t image = task, channel = op_take(&image, channels);
+    int64_t group = channel, row = op_take(&group, s->rows);
     const double *bias = op_in_data(step, bias_input(step->node));
     double *y = (double *)step->y[0].data + task * s->pixels;
     for (int64_t i = 0; i < s->pixels; i++)

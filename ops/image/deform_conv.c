@@ -179,7 +179,7 @@ static attn_status deform_run(const attnrun_step *step, const attnrun_work *work
     int64_t floats = s->k * s->w.out[2];
     float *scratch = (float *)work->scratch + 2 * (floats + (-floats & 15));
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t image = task / s->w.out[1], oh = task % s->w.out[1];
+        int64_t image = task, oh = op_take(&image, s->w.out[1]);
         for (int64_t group = 0; group < s->groups; group++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;

@@ -3,6 +3,7 @@
  * In: a map and the attributes of a window. Out: the type of the result; a task for each line of
  * it, with scratch memory of one line of the input. */
 #include "pool.h"
+#include "../tile.h"
 
 /* Tasks, their cost, and the sizes of planes; the window is resolved. */
 static attn_status plan_pool(attnrun_step *step, int n, int first)
@@ -65,10 +66,9 @@ attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
 void attn_pool_at(const struct pool_state *state, int64_t task, int64_t *plane,
                   int64_t at[2])
 {
-    int64_t rows = state->w.out[0] * state->w.out[1];
-    *plane = task / rows;
-    at[0] = task % rows / state->w.out[1];
-    at[1] = task % rows % state->w.out[1];
+    at[1] = op_take(&task, state->w.out[1]);
+    at[0] = op_take(&task, state->w.out[0]);
+    *plane = task;
 }
 
 int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool include_pad)

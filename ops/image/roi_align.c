@@ -16,6 +16,7 @@
 #include <math.h>
 
 #include "real_pixels.h"
+#include "../tile.h"
 
 struct roi_args {
     int32_t mode, half_pixel;
@@ -241,7 +242,7 @@ static attn_status roi_align_run(const attnrun_step *step, const attnrun_work *w
     const struct roi_state *state = step->state;
     const int64_t *images = step->x[2].data;
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t roi = task / state->channels, channel = task % state->channels;
+        int64_t roi = task, channel = op_take(&roi, state->channels);
         struct roi_align_region r;
         TRY(check_image(step, roi, images[roi]));
         TRY(region_of(step, roi, &r));
@@ -327,7 +328,7 @@ static attn_status max_roi_pool_run(const attnrun_step *step, const attnrun_work
 {
     const struct roi_state *state = step->state;
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t roi = task / state->channels, channel = task % state->channels;
+        int64_t roi = task, channel = op_take(&roi, state->channels);
         double image = real_get(&step->x[1], roi * 5);
         TRY(check_image(step, roi, image > -1.0 && image < 1e15 ? (int64_t)image : -1));
         int64_t plane = (int64_t)image * state->channels + channel;

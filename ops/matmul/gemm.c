@@ -131,8 +131,7 @@ struct attn_gemm_offsets attn_gemm_batch(const struct attn_gemm *g, int64_t inde
 {
     struct attn_gemm_offsets at = { 0, 0, 0 };
     for (int i = g->n_batch - 1; i >= 0; i--) {
-        int64_t position = index % g->batch[i];
-        index /= g->batch[i];
+        int64_t position = op_take(&index, g->batch[i]);
         at.a += position * g->a_batch[i];
         at.b += position * g->b_batch[i];
         at.c += position * g->c_batch[i];

@@ -195,13 +195,15 @@ static void add_segment(const attnrun_step *step, const attnrun_work *work, int6
 static attn_status boom_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct boom_state *s = step->state;
-    for (int64_t task = work->begin; task < work->end; task++)
+    for (int64_t task = work->begin; task < work->end; task++) {
+        int64_t rows = task, columns = op_take(&rows, s->column_blocks);
         for (int64_t segment = 0; segment < s->segments; segment++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            add_segment(step, work, task / s->column_blocks * s->row_block,
-                        task % s->column_blocks * s->column_block, segment);
+            add_segment(step, work, rows * s->row_block, columns * s->column_block,
+                        segment);
         }
+    }
     return ATTNRUN_OK;
 }
 

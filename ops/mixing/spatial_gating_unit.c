@@ -261,9 +261,8 @@ static attn_status gating_run_block(const attnrun_step *step, const attnrun_work
     const struct gating_state *s = step->state;
     int64_t first, width;
     *taken = attn_channels_take(&s->channels, task, work->end, &first, &width);
-    const int64_t group = task / s->channels.blocks, head = group % s->heads;
-    return run_channels(step, work, group / s->heads, head * s->channels.n + first,
-                        width);
+    int64_t b = task / s->channels.blocks, head = op_take(&b, s->heads);
+    return run_channels(step, work, b, head * s->channels.n + first, width);
 }
 
 static attn_status gating_run(const attnrun_step *step, const attnrun_work *work)

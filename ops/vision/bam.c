@@ -177,8 +177,8 @@ static attn_status bam_run(const attnrun_step *step, const attnrun_work *work)
             TRY(attn_bam_last(&part));
             continue;
         }
-        part.image = task / s->tiles;
-        part.tile = task % s->tiles;
+        part.image = task;
+        part.tile = op_take(&part.image, s->tiles);
         part.floats = (float *)work->shared + part.image * s->image_floats;
         if (work->phase == 0)
             attn_bam_first(&part);

@@ -17,8 +17,9 @@ static struct group open_group(const attnrun_step *step, const attnrun_work *wor
     float *floats =
         s->alone ? work->scratch : (float *)work->shared + index * s->group_floats;
     float *largest = floats + s->tiles * s->slots * s->width;
-    return (struct group){ .batch = index / s->heads,
-                           .head = index % s->heads,
+    const struct op_task at = op_task_at(index, s->heads, 1);
+    return (struct group){ .batch = at.b,
+                           .head = at.head,
                            .logits = floats,
                            .largest = largest,
                            .sums = largest + s->tiles * s->slots };
@@ -306,13 +307,14 @@ attn_status attn_external_run(const attnrun_step *step, const attnrun_work *work
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const bool whole = work->phase == WORTH;
-        const struct group group = open_group(step, work, whole ? task : task / s->tiles);
+        int64_t index = task, tile = whole ? 0 : op_take(&index, s->tiles);
+        const struct group group = open_group(step, work, index);
         if (whole)
             run_worth(step, &group, &room);
         else if (work->phase == LOGITS)
-            run_logits(step, &group, task % s->tiles, &room);
+            run_logits(step, &group, tile, &room);
         else
-            run_values(step, &group, task % s->tiles, &room);
+            run_values(step, &group, tile, &room);
     }
     return ATTNRUN_OK;
 }

@@ -279,11 +279,11 @@ static struct involution_tile open_tile(const attnrun_step *step,
                                         const attnrun_work *work, int64_t index)
 {
     const struct involution_state *s = step->state;
-    const int64_t block = index / s->w_blocks % s->h_blocks;
+    const struct op_task at = op_task_at(index, s->h_blocks, s->w_blocks);
     struct involution_tile t = { .state = s,
-                                 .batch = index / s->w_blocks / s->h_blocks,
-                                 .row = block * s->tile_h,
-                                 .column = index % s->w_blocks * s->tile_w };
+                                 .batch = at.b,
+                                 .row = at.head * s->tile_h,
+                                 .column = at.block * s->tile_w };
     t.rows = min64(s->h - t.row, s->tile_h);
     t.columns = min64(s->w - t.column, s->tile_w);
     t.pixels = t.rows * t.columns;
@@ -434,12 +434,13 @@ static attn_status involution_run_hidden(const attnrun_step *step,
 {
     const struct involution_state *s = step->state;
     for (int64_t task = work->begin, end; task < work->end; task = end) {
-        const struct involution_tile t = open_tile(step, work, task / s->parts);
-        const int64_t first = task / s->parts * s->parts;
+        int64_t tile = task;
+        const int64_t part = op_take(&tile, s->parts), first = task - part;
+        const struct involution_tile t = open_tile(step, work, tile);
         end = min64(work->end, first + s->parts);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        const int64_t from = (task - first) * PART;
+        const int64_t from = part * PART;
         if (from < t.pixels)
             run_hidden(step, &t, from, min64((end - first) * PART, t.pixels));
     }
@@ -452,9 +453,9 @@ static attn_status involution_run(const attnrun_step *step, const attnrun_work *
     if (work->phase == HIDDEN)
         return involution_run_hidden(step, work);
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t parts = s->group_blocks;
-        const struct involution_tile t = open_tile(step, work, task / parts);
-        const int64_t from = task % parts * s->block_groups;
+        int64_t tile = task;
+        const int64_t from = op_take(&tile, s->group_blocks) * s->block_groups;
+        const struct involution_tile t = open_tile(step, work, tile);
         const int64_t to = min64(from + s->block_groups, s->groups);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
