@@ -26,11 +26,13 @@ struct attn_channels {
  * `floats` of its own for each channel. */
 attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c,
                                int64_t groups, int64_t n, int64_t floats);
-/* The number of tasks from `task` on and before `end` that are taken together. Their
- * group is task / c->blocks, *first is the first of their channels within it, and *width
- * the number of channels. */
-int64_t attn_channels_take(const struct attn_channels *c, int64_t task, int64_t end,
-                           int64_t *first, int64_t *width);
+/* The tasks from `task` on and before `end` that are taken together: their number, their
+ * group, the first of their channels within it and the number of channels. */
+struct attn_channels_part {
+    int64_t n_tasks, group, first, width;
+};
+struct attn_channels_part attn_channels_take(const struct attn_channels *c, int64_t task,
+                                             int64_t end);
 
 /* C (rows, width) = epilogue(W X). */
 struct attn_token_sums {
