@@ -144,7 +144,7 @@ void attn_conv_add_room(struct conv_plan *plan, int64_t weights)
 {
     if (!plan->converts)
         return;
-    plan->room_at = (plan->scratch_bytes + 63) / 64 * 64;
+    plan->room_at = round_up(plan->scratch_bytes, 64);
     plan->scratch_bytes = plan->room_at + weights * (int64_t)sizeof(float);
 }
 

@@ -175,8 +175,8 @@ static attn_status plan_conv_transpose(attnrun_step *step,
     if (state->block_rows > s->rows)
         state->block_rows = s->rows;
     state->row_blocks = ceil_div(s->rows, state->block_rows);
-    state->line_floats = ATTN_IM2COL_LINES * (state->block_pixels + 3 * OP_PANEL);
-    state->line_floats += -state->line_floats & 15;
+    state->line_floats =
+        round_up(ATTN_IM2COL_LINES * (state->block_pixels + 3 * OP_PANEL), 16);
     int64_t patches = state->block_rows * s->taps, width = state->block_pixels;
     int64_t wide = width + OP_PANEL;
     if (!ck_mul(s->channels, wide, &state->panel_floats) ||
@@ -184,8 +184,8 @@ static attn_status plan_conv_transpose(attnrun_step *step,
         state->panel_floats > ATTN_MAX_ELEMENTS ||
         state->patch_floats > ATTN_MAX_ELEMENTS)
         return op_fail_size(step, "a block of the image or of the kernel", "2^46 floats");
-    state->panel_floats += -state->panel_floats & 15;
-    state->patch_floats += -state->patch_floats & 15;
+    state->panel_floats = round_up(state->panel_floats, 16);
+    state->patch_floats = round_up(state->patch_floats, 16);
     step->scratch_bytes =
         4 * (state->line_floats + state->panel_floats + state->patch_floats +
              (int64_t)attn_gemm_scratch((size_t)patches, (size_t)state->block_pixels,

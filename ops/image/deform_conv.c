@@ -80,7 +80,7 @@ static attn_status deform_infer(attnrun_step *step)
     if (!ck_mul(s->k, s->w.out[2], &columns) || columns > ATTN_MAX_ELEMENTS)
         return op_fail_size(
             step, "the number of sampled elements of a line of the result", "2^46");
-    columns += -columns & 15;
+    columns = round_up(columns, 16);
     step->scratch_bytes =
         columns * 8 + 4 * (int64_t)attn_gemm_scratch((size_t)s->rows, (size_t)s->w.out[2],
                                                      (size_t)s->k);
@@ -177,7 +177,7 @@ static attn_status deform_run(const attnrun_step *step, const attnrun_work *work
     const struct conv_shape *s = step->state;
     attnrun_tensor columns = { .dtype = step->x[0].dtype, .data = work->scratch };
     int64_t floats = s->k * s->w.out[2];
-    float *scratch = (float *)work->scratch + 2 * (floats + (-floats & 15));
+    float *scratch = (float *)work->scratch + 2 * round_up(floats, 16);
     for (int64_t task = work->begin; task < work->end; task++) {
         int64_t image = task, oh = op_take(&image, s->w.out[1]);
         for (int64_t group = 0; group < s->groups; group++) {

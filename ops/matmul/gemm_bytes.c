@@ -126,10 +126,9 @@ attn_status attn_integer_cut(const attnrun_step *step, bool summed,
     g->task_cost = task < 1e15 ? (int64_t)task : (int64_t)1e15;
     s->columns = min64(g->n, MAX_COLUMNS);
     s->zeros_at =
-        (int64_t)(attn_gemm_i8_scratch((size_t)rows, (size_t)s->columns) * 4 + 63) / 64 *
-        64;
-    s->sums_at = s->zeros_at + ((rows + s->columns) * 4 + 63) / 64 * 64;
-    g->scratch_bytes = s->sums_at + (summed ? (rows * s->columns * 4 + 63) / 64 * 64 : 0);
+        round_up((int64_t)attn_gemm_i8_scratch((size_t)rows, (size_t)s->columns) * 4, 64);
+    s->sums_at = s->zeros_at + round_up((rows + s->columns) * 4, 64);
+    g->scratch_bytes = s->sums_at + (summed ? round_up(rows * s->columns * 4, 64) : 0);
     if (!summed)
         s->sums_at = -1;
     return ATTNRUN_OK;

@@ -149,7 +149,7 @@ static void pooling_scores(void *arg, const struct attn_pooling_task *task, floa
                                .epilogue = bias ? steps : steps + 1,
                                .n_epilogue = bias ? 2 : 1 };
     attn_gemm_use_weight(&g, step, W);
-    g.scratch = hidden + ((w->tile * s->units + 15) & ~INT64_C(15));
+    g.scratch = hidden + round_up(w->tile * s->units, 16);
     step->kernels->gemm_f32(&g);
     const struct attn_logits logits = {
         .x = hidden,

@@ -212,7 +212,7 @@ static void balance(const struct sort *t, float *p, int32_t *best)
 static void *sinkhorn_sort_take(char **at, int64_t floats)
 {
     void *found = *at;
-    *at += (floats * (int64_t)sizeof(float) + 63) / 64 * 64;
+    *at += round_up(floats * (int64_t)sizeof(float), 64);
     return found;
 }
 

@@ -202,7 +202,7 @@ static struct flex_rows flex_rows_of(const attnrun_step *step, const attnrun_wor
     char *scratch = work->scratch;
     rows.kv = head / state->dims[1] * state->kv_heads + head % state->dims[1] / group;
     rows.sums = (double *)(void *)scratch;
-    scratch += (state->v_dim * (int64_t)sizeof(double) + ALIGN - 1) / ALIGN * ALIGN;
+    scratch += round_up(state->v_dim * (int64_t)sizeof(double), ALIGN);
     rows.gemm = (float *)(void *)scratch;
     scratch += GEMM_FLOATS * sizeof(float);
     rows.scores = scratch;

@@ -230,8 +230,6 @@ static attn_status need_total(const attnrun_step *step, int64_t tokens)
                          attn_plural(tokens, "new token"));
 }
 
-static int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 static attn_status plan_group_query(attnrun_step *step, struct gqa_state *s)
 {
     const struct gqa_args *args = step->args;
@@ -258,9 +256,9 @@ static attn_status plan_group_query(attnrun_step *step, struct gqa_state *s)
     c->q = c->y =
         (struct attn_heads){ s->new_tokens * heads * s->dim, s->dim, heads * s->dim };
     const int64_t cache =
-        whole_lines(batch * args->kv_num_heads * s->room * s->token_bytes);
+        round_up(batch * args->kv_num_heads * s->room * s->token_bytes, 64);
     s->k_at =
-        whole_lines(batch * s->new_tokens * heads * s->dim * (int64_t)sizeof(float));
+        round_up(batch * s->new_tokens * heads * s->dim * (int64_t)sizeof(float), 64);
     s->v_at = s->k_at + (gqa_cache_is_out(step, PRESENT_K) ? 0 : cache);
     s->samples_at = s->v_at + (gqa_cache_is_out(step, PRESENT_V) ? 0 : cache);
     step->shared_bytes =

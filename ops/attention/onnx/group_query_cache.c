@@ -212,7 +212,7 @@ attn_status attn_gqa_fill(const attnrun_step *step, int64_t task,
 {
     const struct gqa_state *s = step->state;
     int64_t first = 0;
-    TRY(first_new(step, task / s->core.kv_heads, &first));
+    TRY(first_new(step, op_task_at(task, s->core.kv_heads, 1).b, &first));
     fill_queries(step, task, first, work->shared);
     fill_cache(step, PRESENT_K, task, first, work);
     fill_cache(step, PRESENT_V, task, first, work);
