@@ -224,10 +224,7 @@ static attn_status conv_transpose_infer_with(attnrun_step *step,
     out[1] = attnrun_dim_mul(step, step->in[1].dims[1], dim_of(args->group));
     for (int i = 0; i < n; i++)
         TRY(out_size(step, args, n, i, &out[i + 2], &before[i]));
-    if (op_has_in(step, bias) && op_rank_known(step, bias)) {
-        TRY(op_need_rank(step, bias, 1));
-        TRY(op_need_dim(step, bias, 0, out[1], "output channels"));
-    }
+    TRY(op_need_vector(step, bias, out[1], "output channels"));
     TRY(op_out(step, 0, step->in[0].dtype, n + 2, out));
     if (!step->concrete)
         return ATTNRUN_OK;

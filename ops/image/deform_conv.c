@@ -52,10 +52,7 @@ static attn_status check_offsets(const attnrun_step *step)
         TRY(op_need_dim(step, in, 2, y[2], "output rows"));
         TRY(op_need_dim(step, in, 3, y[3], "output columns"));
     }
-    if (op_has_in(step, DEFORM_B) && op_rank_known(step, DEFORM_B)) {
-        TRY(op_need_rank(step, DEFORM_B, 1));
-        TRY(op_need_dim(step, DEFORM_B, 0, w[0], "output channels"));
-    }
+    TRY(op_need_vector(step, DEFORM_B, w[0], "output channels"));
     return ATTNRUN_OK;
 }
 

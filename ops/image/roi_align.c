@@ -66,10 +66,7 @@ static attn_status regions_infer(attnrun_step *step, int64_t down, int64_t acros
         TRY(op_need_dim(step, 1, 1, dim_of(roi_numbers), "numbers of a region"));
         out[0] = step->in[1].dims[0];
     }
-    if (op_has_in(step, 2) && op_rank_known(step, 2)) {
-        TRY(op_need_rank(step, 2, 1));
-        TRY(op_need_dim(step, 2, 0, out[0], "the regions"));
-    }
+    TRY(op_need_vector(step, 2, out[0], "the regions"));
     if (op_rank_known(step, 0)) {
         TRY(op_need_rank(step, 0, 4));
         out[1] = step->in[0].dims[1];

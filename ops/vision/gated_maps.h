@@ -60,10 +60,6 @@ static inline int64_t map_place(const struct attn_map *map, int64_t image,
 attn_status attn_map_check(const attnrun_step *step, int in);
 /* Fails unless input `identity`, where given, has the dims of input `map`. */
 attn_status attn_map_check_identity(const attnrun_step *step, int identity, int map);
-/* Fails unless input `in`, where given, has rank 1 and `n` elements, which messages call
- * `what`. */
-attn_status attn_map_check_vector(const attnrun_step *step, int in, attnrun_dim n,
-                                  const char *what);
 /* Fails unless input `in` is a matrix of `rows` x `columns`, which messages call
  * `what`. */
 attn_status attn_map_check_matrix(const attnrun_step *step, int in, attnrun_dim rows,

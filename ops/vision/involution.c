@@ -105,11 +105,11 @@ static attn_status check_generator(const attnrun_step *step, attnrun_dim channel
     if (dim_is_const(hidden) && hidden.value == 0)
         return op_fail_input(step, W1, ATTNRUN_E_SHAPE, "dim 0 is 0, expected rows");
     TRY(attn_map_check_matrix(step, W1, hidden, channels, "the channels"));
-    TRY(attn_map_check_vector(step, B1, hidden, "the rows of w1"));
+    TRY(op_need_vector(step, B1, hidden, "the rows of w1"));
     TRY(op_need_rank(step, W2, 2));
     TRY(op_need_dim(step, W2, 0, taps, "groups * kernel_size^2"));
     TRY(op_need_dim(step, W2, 1, hidden, "the rows of w1"));
-    return attn_map_check_vector(step, B2, taps, "groups * kernel_size^2");
+    return op_need_vector(step, B2, taps, "groups * kernel_size^2");
 }
 
 static attn_status involution_check_weights(const attnrun_step *step,

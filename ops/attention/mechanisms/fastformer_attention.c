@@ -57,10 +57,7 @@ static attn_status fastformer_check_weights(const attnrun_step *step, int w, int
     TRY(op_need_rank(step, w, 2));
     TRY(op_need_dim(step, w, 0, width, "heads times the head size"));
     TRY(op_need_dim(step, w, 1, heads, "the heads"));
-    if (!op_has_in(step, bias))
-        return ATTNRUN_OK;
-    TRY(op_need_rank(step, bias, 1));
-    return op_need_dim(step, bias, 0, heads, "the heads");
+    return op_need_vector(step, bias, heads, "the heads");
 }
 
 static attn_status plan_fastformer(attnrun_step *step, int rank,

@@ -163,8 +163,7 @@ static attn_status qkv_check_operands(const attnrun_step *step, const struct qkv
                              "its head count, %lld, is not a multiple of that of K, %lld",
                              (long long)q->heads.value, (long long)k->heads.value);
     if (op_has_in(step, LENS)) {
-        TRY(op_need_rank(step, LENS, 1));
-        TRY(op_need_dim(step, LENS, 0, q->batch, "the batch"));
+        TRY(op_need_vector(step, LENS, q->batch, "the batch"));
         if (op_has_in(step, PAST_K))
             return op_fail_input(step, LENS, ATTNRUN_E_INPUT,
                                  "expected none together with past_key");

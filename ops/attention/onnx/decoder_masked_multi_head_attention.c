@@ -250,11 +250,8 @@ static attn_status plan_shared(attnrun_step *step, struct decoder_state *s)
     if (!op_has_out(step, Y) && op_has_out(step, QK))
         at += c->batch * s->width[V].value;
     step->shared_bytes = at * (int64_t)sizeof(float);
-    if (!op_has_in(step, BIAS))
-        return ATTNRUN_OK;
-    TRY(op_need_rank(step, BIAS, 1));
-    return op_need_dim(step, BIAS, 0, dim_of(width),
-                       "hidden sizes of query, key and value");
+    return op_need_vector(step, BIAS, dim_of(width),
+                          "hidden sizes of query, key and value");
 }
 
 /* Plans the strides of new queries, keys and values. */

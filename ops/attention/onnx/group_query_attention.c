@@ -195,10 +195,7 @@ static attn_status find_rotary(const attnrun_step *step, struct gqa_state *s)
 static attn_status plan_extras(const attnrun_step *step, struct attn_sdpa *c)
 {
     const attnrun_type *t = &step->in[SCORE_BIAS];
-    if (op_has_in(step, SINK)) {
-        TRY(op_need_rank(step, SINK, 1));
-        TRY(op_need_dim(step, SINK, 0, dim_of(c->q_heads), "num_heads"));
-    }
+    TRY(op_need_vector(step, SINK, dim_of(c->q_heads), "num_heads"));
     if (op_has_in(step, POSITIONS)) {
         TRY(op_need_rank(step, POSITIONS, 2));
         TRY(op_need_dim(step, POSITIONS, 0, dim_of(c->batch), "the batch"));

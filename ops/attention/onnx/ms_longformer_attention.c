@@ -49,8 +49,7 @@ static attn_status check_weight(const attnrun_step *step, int weight, int bias,
     TRY(op_need_rank(step, weight, 2));
     TRY(op_need_dim(step, weight, 0, width, "the width of the input"));
     TRY(op_need_dim(step, weight, 1, columns, "3 times the width of the input"));
-    TRY(op_need_rank(step, bias, 1));
-    return op_need_dim(step, bias, 0, columns, "3 times the width of the input");
+    return op_need_vector(step, bias, columns, "3 times the width of the input");
 }
 
 static attn_status check_flags(const attnrun_step *step, int in)

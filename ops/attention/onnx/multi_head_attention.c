@@ -188,9 +188,8 @@ static attn_status plan_bias(attnrun_step *step, struct mha_state *state)
         width += s->q_heads * o->dim;
         rows += state->bias_rows[i];
     }
-    TRY(op_need_rank(step, BIAS, 1));
-    TRY(op_need_dim(step, BIAS, 0, dim_of(width),
-                    "hidden sizes of query, key and value"));
+    TRY(op_need_vector(step, BIAS, dim_of(width),
+                       "hidden sizes of query, key and value"));
     step->shared_bytes = at * (int64_t)sizeof(float);
     op_tasks(step, 0, rows, width / 3);
     return ATTNRUN_OK;
