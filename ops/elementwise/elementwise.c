@@ -64,3 +64,27 @@ void op_elementwise_known(attnrun_step *step, int a, int b, elementwise_combine 
     }
     attnrun_step_set_values(step, 0, n, values);
 }
+
+attn_status op_elementwise_run(const attnrun_step *step, const attnrun_work *work,
+                               const attnrun_tensor *const *operands, int n,
+                               elementwise_segment *run, const void *arg)
+{
+    const attnrun_tensor *y = &step->y[0];
+    struct nd_iter it;
+    int64_t begin, end;
+    if (y->data == NULL)
+        return ATTNRUN_OK;
+    elementwise_range(work, tensor_count(y), &begin, &end);
+    attn_nd_iter_init(&it, y->rank, y->dims);
+    attn_nd_iter_add(&it, y);
+    for (int i = 0; i < n; i++)
+        attn_nd_iter_add(&it, operands[i]);
+    for (; begin < end; begin += OP_CHUNK) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        attn_nd_iter_start(&it, begin, min64(end, begin + OP_CHUNK));
+        while (attn_nd_iter_next(&it))
+            run(step, &it, arg);
+    }
+    return ATTNRUN_OK;
+}
