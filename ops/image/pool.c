@@ -63,12 +63,16 @@ attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
     return plan_pool(step, n, first);
 }
 
-void attn_pool_at(const struct pool_state *state, int64_t task, int64_t *plane,
-                  int64_t at[2])
+struct pool_place attn_pool_at(const struct pool_state *state, int64_t task)
 {
-    at[1] = op_take(&task, state->w.out[1]);
-    at[0] = op_take(&task, state->w.out[0]);
-    *plane = task;
+    const struct window *w = &state->w;
+    struct pool_place place;
+    place.at[1] = op_take(&task, w->out[1]);
+    place.at[0] = op_take(&task, w->out[0]);
+    place.from = task * state->in_plane;
+    place.to = task * state->out_plane +
+               (place.at[0] * w->out[1] + place.at[1]) * w->out[2] * state->channels;
+    return place;
 }
 
 int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool include_pad)
