@@ -495,6 +495,18 @@ static attn_status run_answers(const struct attn_feature_call *c, struct heads *
                : answer(c, h, part * p->block, min64((part + 1) * p->block, s->q_len));
 }
 
+float *attn_tile_keep_factors(const struct attn_feature_call *call,
+                              struct attn_feature_tile t, float *factors)
+{
+    const uint8_t *keep = attn_tile_keep(call, t);
+    bool all = true;
+    for (int64_t i = 0; keep != NULL && i < t.n; i++) {
+        factors[i] = keep[i] != 0 ? 1.0f : 0.0f;
+        all = all && keep[i] != 0;
+    }
+    return all ? NULL : factors;
+}
+
 attn_status attn_feature_run(const struct attn_feature_plan *plan,
                              const struct attn_kernels *kernels,
                              const struct attn_feature_operands *o, const void *rule_arg,

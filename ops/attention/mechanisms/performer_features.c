@@ -167,19 +167,6 @@ static int32_t map_of(const struct performer *p)
                                                       : ATTN_MAP_EXP2;
 }
 
-/* 1 or 0 for each key; NULL where all keys count. */
-static float *keep_factors(const struct attn_feature_call *c, struct attn_feature_tile t)
-{
-    const uint8_t *keep = attn_tile_keep(c, t);
-    float *factors = factors_of(c);
-    bool all = true;
-    for (int64_t i = 0; keep != NULL && i < t.n; i++) {
-        factors[i] = keep[i] != 0 ? 1.0f : 0.0f;
-        all = all && keep[i] != 0;
-    }
-    return all ? NULL : factors;
-}
-
 /* Computes the features of generalized without a projection, row by row. */
 static void plain_keys(const struct attn_feature_call *c, struct attn_feature_tile t,
                        float *features, const struct attn_feature_sum *sum)
@@ -194,7 +181,7 @@ static void plain_keys(const struct attn_feature_call *c, struct attn_feature_ti
                                .map = kernel_map(p->args),
                                .scale = p->state->x_scale,
                                .add = p->args->kernel_epsilon,
-                               .row_factor = keep_factors(c, t),
+                               .row_factor = attn_tile_keep_factors(c, t, factors_of(c)),
                                .column_sums = sum->z };
     c->kernels->features_f32(&f);
 }
@@ -258,7 +245,7 @@ static void write_keys(const struct attn_feature_call *c, struct attn_feature_ti
     }
     const float *k = attn_tile_rows(c->o->k, &c->plan->sizes.k, t);
     norms(c, shifts, k, c->plan->sizes.k.row, t.n, s->norm_scale);
-    float *keep = keep_factors(c, t);
+    float *keep = attn_tile_keep_factors(c, t, factors_of(c));
     struct attn_features f = { .x = features,
                                .y = features,
                                .x_row = ATTN_TRANSPOSED_ROW,

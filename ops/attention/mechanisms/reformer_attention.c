@@ -364,12 +364,13 @@ static struct reformer_operands operands(const attnrun_step *step,
     };
 }
 
-static attn_status rounds_left(const attnrun_step *step,
+/* Computes the rounds of a head from round `first` on. */
+static attn_status rounds_from(const attnrun_step *step,
                                const struct reformer_operands *o, int64_t head,
-                               const attnrun_work *work)
+                               int64_t first, const attnrun_work *work)
 {
     const struct reformer *s = step->state;
-    for (int64_t round = ROUNDS_APART - 1; round < s->rounds; round++)
+    for (int64_t round = first; round < s->rounds; round++)
         for (int64_t block = 0; block < s->blocks; block++)
             TRY(attn_reformer_chunks(s, step->kernels, o, head, round, block, work));
     return ATTNRUN_OK;
@@ -389,11 +390,9 @@ static attn_status reformer_run_head(const attnrun_step *step,
     }
     for (int64_t round = 0; round < s->hashes; round++)
         attn_reformer_sort(s, o, head, round, work->scratch);
-    const bool any = s->wanted && s->sizes.v_dim > 0;
-    for (int64_t round = 0; any && round < s->rounds; round++)
-        for (int64_t block = 0; block < s->blocks; block++)
-            TRY(attn_reformer_chunks(s, step->kernels, o, head, round, block, work));
-    return ATTNRUN_OK;
+    if (!s->wanted || s->sizes.v_dim == 0)
+        return ATTNRUN_OK;
+    return rounds_from(step, o, head, 0, work);
 }
 
 /* Computes a block of tokens, a round of hashes or a block of a round of one head. */
@@ -425,7 +424,7 @@ static attn_status reformer_run(const attnrun_step *step, const attnrun_work *wo
         if (s->by_head)
             TRY(reformer_run_head(step, &o, task, hash_blocks, work));
         else if (work->phase - ATTEND == ROUNDS_APART - 1)
-            TRY(rounds_left(step, &o, task, work));
+            TRY(rounds_from(step, &o, task, ROUNDS_APART - 1, work));
         else
             TRY(reformer_run_part(step, &o, task, hash_blocks, work));
     }

@@ -32,6 +32,7 @@
 #include <math.h>
 
 #include "../core/heads.h"
+#include "../core/rotary.h"
 #include "group_query.h"
 
 static const attnrun_attr_def gqa_attrs[] = {
@@ -178,17 +179,7 @@ static attn_status find_rotary(const attnrun_step *step, struct gqa_state *s)
     const struct gqa_args *args = step->args;
     if (args->do_rotary == 0)
         return ATTNRUN_OK;
-    for (int in = COS; in <= SIN; in++) {
-        TRY(op_need_rank(step, in, 2));
-        TRY(op_need_dim(step, in, 0, step->in[COS].dims[0], "cos_cache's positions"));
-        TRY(op_need_dim(step, in, 1, step->in[COS].dims[1], "cos_cache's features"));
-    }
-    s->half = step->in[COS].dims[1].value;
-    s->positions = step->in[COS].dims[0].value;
-    if (s->half > s->dim / 2)
-        return op_fail_input(step, COS, ATTNRUN_E_SHAPE, "expected at most %s",
-                             attn_plural(s->dim / 2, "feature"));
-    return ATTNRUN_OK;
+    return attn_rotary_caches(step, COS, s->dim, &s->half, &s->positions);
 }
 
 /* Plans attention_bias, head_sink and position_ids, where given. */

@@ -137,17 +137,7 @@ static attn_status find_rotary(const attnrun_step *step, struct sparse_state *s)
     s->half = 0;
     if (args->do_rotary == 0)
         return ATTNRUN_OK;
-    for (int in = COS; in <= SIN; in++) {
-        TRY(op_need_rank(step, in, 2));
-        TRY(op_need_dim(step, in, 0, step->in[COS].dims[0], "cos_cache's positions"));
-        TRY(op_need_dim(step, in, 1, step->in[COS].dims[1], "cos_cache's features"));
-    }
-    s->half = step->in[COS].dims[1].value;
-    s->positions = step->in[COS].dims[0].value;
-    if (s->half > s->core.sizes.dim / 2)
-        return op_fail_input(step, COS, ATTNRUN_E_SHAPE, "expected at most %s",
-                             attn_plural(s->core.sizes.dim / 2, "feature"));
-    return ATTNRUN_OK;
+    return attn_rotary_caches(step, COS, s->core.sizes.dim, &s->half, &s->positions);
 }
 
 static attn_status plan_sparse(attnrun_step *step, struct sparse_state *s)
