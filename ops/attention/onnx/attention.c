@@ -259,9 +259,8 @@ static attn_status plan_mask(const attnrun_step *step, struct attn_sdpa *s)
         return op_fail_input(step, MASK, ATTNRUN_E_SHAPE, "expected at most %s",
                              attn_plural(s->kv_len, "key"));
     s->mask = (struct attn_heads){ strides[0], strides[1], strides[2] };
-    s->mask_kind = t->dtype == ATTNRUN_BOOL  ? ATTN_MASK_KEEP
-                   : t->dtype == ATTNRUN_F32 ? ATTN_MASK_ADD
-                                             : ATTN_MASK_INTS;
+    s->mask_kind = attn_mask_kind_of(t->dtype);
+    s->mask_dtype = t->dtype;
     return ATTNRUN_OK;
 }
 
@@ -588,7 +587,8 @@ const attnrun_op_def op_fused_attention_1 = {
     .inputs = "Q:T K:T V:T attn_mask:U? past_key:T? past_value:T? nonpad_kv_seqlen:i64? "
               "leaf:L*!",
     .outputs = "Y:T",
-    .types = "T=f32 U=f32,b8 L=f32,b8,i32,i64",
+    .types = "T=f32 U=f32,f16,bf16,b8 L=f32,b8,i32,i64",
+    .storage_in = 1 << MASK,
     .args_bytes = sizeof(struct attention_args),
     .state_bytes = sizeof(struct attention_state),
     .attrs = fused_attention_attrs,
