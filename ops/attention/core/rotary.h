@@ -6,14 +6,14 @@
 
 #include "../../../runtime/op.h"
 
-/* The caches of cosines and sines, inputs `cos` and cos + 1: (positions, half), half at most
+/* The caches of cosines and sines, inputs `cosines` and cosines + 1: (positions, half), half at most
  * dim / 2. */
-static inline attn_status attn_rotary_caches(const attnrun_step *step, int cos,
+static inline attn_status attn_rotary_caches(const attnrun_step *step, int cosines,
                                              int64_t dim, int64_t *half,
                                              int64_t *positions)
 {
-    const attnrun_dim *dims = step->in[cos].dims;
-    for (int in = cos; in <= cos + 1; in++) {
+    const attnrun_dim *dims = step->in[cosines].dims;
+    for (int in = cosines; in <= cosines + 1; in++) {
         TRY(op_need_rank(step, in, 2));
         TRY(op_need_dim(step, in, 0, dims[0], "cos_cache's positions"));
         TRY(op_need_dim(step, in, 1, dims[1], "cos_cache's features"));
@@ -21,7 +21,7 @@ static inline attn_status attn_rotary_caches(const attnrun_step *step, int cos,
     *positions = dims[0].value;
     *half = dims[1].value;
     if (*half > dim / 2)
-        return op_fail_input(step, cos, ATTNRUN_E_SHAPE, "expected at most %s",
+        return op_fail_input(step, cosines, ATTNRUN_E_SHAPE, "expected at most %s",
                              attn_plural(dim / 2, "feature"));
     return ATTNRUN_OK;
 }
