@@ -2,7 +2,7 @@
  * interface. */
 #include "elementwise.h"
 
-enum { MAX_KNOWN = 64 };
+enum { MAX_KNOWN = 64, POLL_ELEMENTS = 4 * OP_CHUNK };
 
 bool op_elementwise_same_dims(const attnrun_step *step, int in)
 {
@@ -79,10 +79,10 @@ attn_status op_elementwise_run(const attnrun_step *step, const attnrun_work *wor
     attn_nd_iter_add(&it, y);
     for (int i = 0; i < n; i++)
         attn_nd_iter_add(&it, operands[i]);
-    for (; begin < end; begin += OP_CHUNK) {
+    for (; begin < end; begin += POLL_ELEMENTS) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        attn_nd_iter_start(&it, begin, min64(end, begin + OP_CHUNK));
+        attn_nd_iter_start(&it, begin, min64(end, begin + POLL_ELEMENTS));
         while (attn_nd_iter_next(&it))
             run(step, &it, arg);
     }

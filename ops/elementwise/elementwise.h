@@ -71,7 +71,7 @@ static inline void elementwise_range(const attnrun_work *work, int64_t n, int64_
 /* Computes a segment of elements: operand 0 is output 0, the others are those given. */
 typedef void elementwise_segment(const attnrun_step *step, const struct nd_iter *it,
                                  const void *arg);
-/* Runs segments of OP_CHUNK elements at most over output 0 and `n` operands that are broadcast
+/* Runs segments of 4 OP_CHUNK elements at most over output 0 and `n` operands that are broadcast
  * to its dims. An output that nobody reads (NULL) has no segments. */
 attn_status op_elementwise_run(const attnrun_step *step, const attnrun_work *work,
                                const attnrun_tensor *const *operands, int n,

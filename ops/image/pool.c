@@ -3,7 +3,6 @@
  * In: a map and the attributes of a window. Out: the type of the result; a task for each line of
  * it, with scratch memory of one line of the input. */
 #include "pool.h"
-#include "../tile.h"
 
 /* Tasks, their cost, and the sizes of planes; the window is resolved. */
 static attn_status plan_pool(attnrun_step *step, int n, int first)
@@ -61,18 +60,6 @@ attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
                             &state->w));
     state->channels = last ? x[n + 1].value : 1;
     return plan_pool(step, n, first);
-}
-
-struct pool_place attn_pool_at(const struct pool_state *state, int64_t task)
-{
-    const struct window *w = &state->w;
-    struct pool_place place;
-    place.at[1] = op_take(&task, w->out[1]);
-    place.at[0] = op_take(&task, w->out[0]);
-    place.from = task * state->in_plane;
-    place.to = task * state->out_plane +
-               (place.at[0] * w->out[1] + place.at[1]) * w->out[2] * state->channels;
-    return place;
 }
 
 int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool include_pad)

@@ -3,6 +3,7 @@
 #ifndef ATTN_OPS_POOL_H
 #define ATTN_OPS_POOL_H
 
+#include "../tile.h"
 #include "sliding_window.h"
 
 struct pool_args {
@@ -102,6 +103,16 @@ int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool inclu
 struct pool_place {
     int64_t at[2], from, to;
 };
-struct pool_place attn_pool_at(const struct pool_state *state, int64_t task);
+static inline struct pool_place attn_pool_at(const struct pool_state *state, int64_t task)
+{
+    const struct window *w = &state->w;
+    struct pool_place place;
+    place.at[1] = op_take(&task, w->out[1]);
+    place.at[0] = op_take(&task, w->out[0]);
+    place.from = task * state->in_plane;
+    place.to = task * state->out_plane +
+               (place.at[0] * w->out[1] + place.at[1]) * w->out[2] * state->channels;
+    return place;
+}
 
 #endif
