@@ -372,6 +372,16 @@ static attn_status count_packed(struct scanner *s, const struct field *field, in
     return ATTNRUN_OK;
 }
 
+/* Copies a field of the next n bytes. */
+static attn_status put_bytes(struct scanner *s, const struct field *field, int64_t n)
+{
+    TRY(put_tag(s, field->id, WIRE_LENGTH));
+    TRY(put_varint(s, (uint64_t)n));
+    TRY(wire_put(s, s->data + s->at, n));
+    s->at += n;
+    return ATTNRUN_OK;
+}
+
 static attn_status scan_packed(struct scanner *s, const struct field *field)
 {
     int64_t n = 0;
@@ -381,11 +391,7 @@ static attn_status scan_packed(struct scanner *s, const struct field *field)
         return cut_bulk(s, field, n);
     TRY(count_packed(s, field, n, &count));
     TRY(count_elements(s, field, count));
-    TRY(put_tag(s, field->id, WIRE_LENGTH));
-    TRY(put_varint(s, (uint64_t)n));
-    TRY(wire_put(s, s->data + s->at, n));
-    s->at += n;
-    return ATTNRUN_OK;
+    return put_bytes(s, field, n);
 }
 
 static attn_status scan_text(struct scanner *s, const struct field *field)
@@ -407,11 +413,7 @@ static attn_status scan_text(struct scanner *s, const struct field *field)
         memchr(s->data + s->at, 0, (size_t)n) != NULL)
         return fail_at(s, ATTNRUN_E_MODEL, field,
                        "the name or string contains a NUL byte");
-    TRY(put_tag(s, field->id, WIRE_LENGTH));
-    TRY(put_varint(s, (uint64_t)n));
-    TRY(wire_put(s, s->data + s->at, n));
-    s->at += n;
-    return ATTNRUN_OK;
+    return put_bytes(s, field, n);
 }
 
 /* A singular message that comes again. Two are a broken file, very many are an attack:

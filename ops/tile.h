@@ -36,10 +36,26 @@ static inline int64_t op_lanes(const struct attn_kernels *kernels)
     return kernels->vec_bytes / (int64_t)sizeof(float);
 }
 /* Columns of a panel of a product: two vectors of floats, or of sums of bytes. */
+static inline int64_t op_panel_columns_of(int32_t vector_bytes)
+{
+    return 2 * (vector_bytes / (int64_t)sizeof(float));
+}
 static inline int64_t op_panel_columns(const struct attn_kernels *kernels)
 {
-    return 2 * op_lanes(kernels);
+    return op_panel_columns_of(kernels->vec_bytes);
 }
+/* What operators cut products for, on every set. */
+enum {
+    OP_PANEL = ATTN_GEMM_NR_MAX,         /* columns that are whole panels */
+    OP_PRODUCT_ROWS = 128,               /* of A, which a panel of B is read for */
+    OP_PRODUCT_TERMS = ATTN_GEMM_KC,     /* of a sum that the kernel adds in one piece */
+    OP_PRODUCT_COLUMNS = ATTN_GEMM_WIDE, /* that share a block of A */
+};
+/* The first column of the panel that has column i, on every set. */
+static inline int64_t op_panel_begin(int64_t i) { return i / OP_PANEL * OP_PANEL; }
+/* n columns, filled up to whole panels of every set. */
+static inline int64_t op_whole_panels(int64_t n) { return round_up(n, OP_PANEL); }
+
 /* Elements of a packed (k, n) right operand, whose sizes are those of a tensor. */
 static inline int64_t op_packed_elements(const struct attn_kernels *kernels, int64_t k,
                                          int64_t n)

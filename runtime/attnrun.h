@@ -1086,7 +1086,7 @@ struct attnrun_op_def {
     uint32_t strided_in, unaligned_in;
     const char *cost, *source; /* for listings: "O(n d)"; paper or standard; or NULL */
     /* Bit i: input i may be a constant in f16 or bf16 where the operands around it were
-     * promoted to f32. Not bit 0. */
+     * promoted to f32; and no constant, too, if `types` lists these types for it. Not bit 0. */
     uint32_t storage_in;
     /* NULL, or writes the operator as a formula over other operators (attnrun_body_add()). It is
      * called at load, after infer() has checked the node and its operands were promoted; ranks and

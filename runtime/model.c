@@ -248,6 +248,8 @@ attn_status attn_model_prepare(struct attn_model *model)
         TRY(attn_graph_promote(model->graph));
     if (missing.n == 0 && (model->origin == NULL || !model->origin->keep_nodes))
         TRY(attn_graph_rewrite(model->graph));
+    if (model->origin == NULL)
+        TRY(attn_graph_read_borders(model->graph));
     if (model->ragged == ATTNRUN_RAGGED_ON && model->origin == NULL &&
         model->graph->ragged == NULL)
         return attn_fail(ATTNRUN_E_UNSUPPORTED,

@@ -1,5 +1,5 @@
 /* op.c - the helpers that operators use in infer() and run(): errors, shapes, known values,
- * outputs whose shapes depend on data. Declared and explained in op.h and attnrun.h. */
+ * an output whose shape depends on data. Declared and explained in op.h and attnrun.h. */
 #include "op.h"
 
 #include <stdarg.h>
@@ -258,6 +258,15 @@ attn_status op_need_dim(const attnrun_step *step, int in, int axis, attnrun_dim 
                          (long long)expected.value, axis, what);
 }
 
+attn_status op_need_vector(const attnrun_step *step, int in, attnrun_dim n,
+                           const char *what)
+{
+    if (!op_has_in(step, in))
+        return ATTNRUN_OK;
+    TRY(op_need_rank(step, in, 1));
+    return op_need_dim(step, in, 0, n, what);
+}
+
 attn_status op_need_loop(const attnrun_step *step, int in, bool there)
 {
     if (there || step->in[in].dtype == ATTNRUN_UNDEFINED)
@@ -497,16 +506,10 @@ bool op_may_use_blas(const attnrun_step *step)
 
 /* ---- outputs of dynamic shape ---- */
 
-static struct attn_heap_list *dynamic_list(const attnrun_step *step, int out)
-{
-    return &step_of(step)->lists[out];
-}
-
 attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out, int32_t dtype,
                                   int32_t rank, const int64_t *dims)
 {
     TRY(need_step(step));
-    struct attn_step *full = step_of(step);
     if (out < 0 || !op_has_out(step, out))
         return ATTNRUN_OK;
     attnrun_tensor tensor;
@@ -520,8 +523,7 @@ attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out, int32_t
         return op_fail(step, ATTNRUN_E_SHAPE, "output %d is %s, but was inferred as %s",
                        out, attn_tensor_format(&tensor), attn_tensor_format(y));
     TRY(op_check_growth(step, out, tensor_bytes(&tensor)));
-    tensor.data =
-        attn_heap_alloc(full->heap, dynamic_list(step, out), tensor_bytes(&tensor));
+    tensor.data = op_heap(step, out, tensor_bytes(&tensor));
     if (tensor.data == NULL)
         return ATTNRUN_E_MEMORY;
     *y = tensor;
@@ -547,44 +549,6 @@ void op_flops(const attnrun_step *step, double flops)
         return; /* run() of some operators plans parts of theirs, on several threads */
     const double sum = flops + (full->flops > 0 ? (double)full->flops : 0);
     full->flops = sum < 9e18 ? (int64_t)sum : INT64_MAX;
-}
-
-void *op_heap(const attnrun_step *step, int out, int64_t bytes)
-{
-    return attn_heap_alloc(step_of(step)->heap, dynamic_list(step, out), bytes);
-}
-
-attn_status op_heap_tensor(const attnrun_step *step, int out, int32_t dtype, int rank,
-                           const int64_t *dims, attnrun_tensor *tensor)
-{
-    attnrun_tensor made;
-    TRY(attnrun_tensor_make(dtype, rank, dims, NULL, &made));
-    made.data = op_heap(step, out, tensor_bytes(&made));
-    if (made.data == NULL)
-        return ATTNRUN_E_MEMORY;
-    *tensor = made;
-    return ATTNRUN_OK;
-}
-
-attn_status op_sequence(const attnrun_step *step, int out, int64_t n)
-{
-    if (!op_has_out(step, out))
-        return ATTNRUN_OK;
-    int64_t bytes;
-    if (!ck_mul(n, (int64_t)sizeof(attnrun_tensor), &bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY,
-                       "a sequence of %lld elements needs more than 2^63 - 1 bytes",
-                       (long long)n);
-    attnrun_tensor *items = op_heap(step, out, bytes);
-    if (items == NULL)
-        return ATTNRUN_E_MEMORY;
-    memset(items, 0, (size_t)bytes);
-    step->y[out] = (attnrun_tensor){ .kind = ATTNRUN_SEQUENCE,
-                                     .dtype = step->out[out].dtype,
-                                     .rank = 1,
-                                     .dims = { n },
-                                     .data = items };
-    return ATTNRUN_OK;
 }
 
 /* ---- packed weights ---- */

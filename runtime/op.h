@@ -154,6 +154,9 @@ attn_status op_need_rank_between(const attnrun_step *step, int in, int min, int 
 /* Fails where the dims are constants and differ. */
 attn_status op_need_dim(const attnrun_step *step, int in, int axis, attnrun_dim expected,
                         const char *what);
+/* Fails unless input `in`, where given, has one dim, which is n (`what`). */
+attn_status op_need_vector(const attnrun_step *step, int in, attnrun_dim n,
+                           const char *what);
 /* A table of loops by dtype has one for input `in`; E_UNSUPPORTED else. Where the dtype
  * is not known yet, that is seen later. */
 attn_status op_need_loop(const attnrun_step *step, int in, bool there);

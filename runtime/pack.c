@@ -268,7 +268,7 @@ static attn_status align_inputs(const struct packing *packing, struct copies *co
         const attnrun_tensor before = x[i];
         x[i].data = (char *)copies->data + at;
         TRY(attn_poll_copy(x[i].data, before.data, tensor_bytes(&before)));
-        at += (tensor_bytes(&before) + 63) / 64 * 64;
+        at += round_up(tensor_bytes(&before), 64);
         attn_files_drop(packing->files, &before);
     }
     return ATTNRUN_OK;

@@ -17,7 +17,9 @@
  * cast is computed at load. Elements that nodes move out of a constant (a row of an embedding) are
  * cast behind that node.
  *
- * This runs before the rewrite passes, and without fusion too: they see f32 alone. */
+ * This runs before the rewrite passes, and without fusion too: they see f32 alone. After them,
+ * operators that read 16-bit storage at run (the mask of FusedAttention) get what a Cast at a
+ * border reads, so that its f32 copy needs no memory. */
 #include "promote.h"
 
 #include "infer.h"
@@ -376,5 +378,50 @@ attn_status attn_graph_promote(struct attn_graph *graph)
     if (!changed)
         return ATTNRUN_OK;
     touch_all(graph);
+    return attn_graph_infer(graph);
+}
+
+/* ---- after the rewrite passes ---- */
+
+/* What the Cast that gives a value at a border of a region reads, or -1. Constants were cast at
+ * load. */
+static int32_t border_source(const struct attn_graph *graph, int32_t value)
+{
+    const struct attn_node *cast = attn_graph_producer(graph, value);
+    if (cast == NULL || !cast->internal || !node_is(cast, "Cast") ||
+        !value_is_narrow(graph, cast->in[0]) ||
+        graph->values[cast->in[0]].data.data != NULL)
+        return -1;
+    return cast->in[0];
+}
+
+static bool reads_narrow(const struct attn_graph *graph, const struct attn_node *node,
+                         int32_t in, int32_t source)
+{
+    const struct attn_operand *operand = row_operand(node->row->in, node->row->n_in, in);
+    return (node->pub.op->storage_in >> in & 1) && operand != NULL &&
+           dtype_in(graph->values[source].type.dtype, operand->dtypes);
+}
+
+attn_status attn_graph_read_borders(struct attn_graph *graph)
+{
+    bool changed = false;
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        struct attn_node *node = graph->nodes[n];
+        for (int32_t g = 0; g < node->n_graphs; g++)
+            TRY(attn_graph_read_borders(node->graphs[g]));
+        for (int32_t i = 0; node->pub.op != NULL && node->pub.op->storage_in != 0 &&
+                            i < node->pub.n_in && i < 32;
+             i++) {
+            const int32_t source = border_source(graph, node->in[i]);
+            if (source < 0 || !reads_narrow(graph, node, i, source))
+                continue;
+            attn_node_set_input(graph, node, i, source);
+            changed = true;
+        }
+    }
+    if (!changed)
+        return ATTNRUN_OK;
+    TRY(attn_graph_order(graph));
     return attn_graph_infer(graph);
 }

@@ -43,6 +43,7 @@ set(ATTN_RUNTIME
   runtime/offsets_overlap.c
   runtime/offsets_sweep.c
   runtime/op.c
+  runtime/op_heap.c
   runtime/operand.c
   runtime/operator.c
   runtime/own.c

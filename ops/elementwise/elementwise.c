@@ -2,7 +2,7 @@
  * interface. */
 #include "elementwise.h"
 
-enum { MAX_KNOWN = 64 };
+enum { MAX_KNOWN = 64, POLL_ELEMENTS = 4 * OP_CHUNK };
 
 bool op_elementwise_same_dims(const attnrun_step *step, int in)
 {
@@ -63,4 +63,28 @@ void op_elementwise_known(attnrun_step *step, int a, int b, elementwise_combine 
             return;
     }
     attnrun_step_set_values(step, 0, n, values);
+}
+
+attn_status op_elementwise_run(const attnrun_step *step, const attnrun_work *work,
+                               const attnrun_tensor *const *operands, int n,
+                               elementwise_segment *run, const void *arg)
+{
+    const attnrun_tensor *y = &step->y[0];
+    struct nd_iter it;
+    int64_t begin, end;
+    if (y->data == NULL)
+        return ATTNRUN_OK;
+    elementwise_range(work, tensor_count(y), &begin, &end);
+    attn_nd_iter_init(&it, y->rank, y->dims);
+    attn_nd_iter_add(&it, y);
+    for (int i = 0; i < n; i++)
+        attn_nd_iter_add(&it, operands[i]);
+    for (; begin < end; begin += POLL_ELEMENTS) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        attn_nd_iter_start(&it, begin, min64(end, begin + POLL_ELEMENTS));
+        while (attn_nd_iter_next(&it))
+            run(step, &it, arg);
+    }
+    return ATTNRUN_OK;
 }

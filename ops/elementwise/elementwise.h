@@ -68,6 +68,15 @@ static inline void elementwise_range(const attnrun_work *work, int64_t n, int64_
     *end = work->end > n / OP_CHUNK ? n : work->end * OP_CHUNK;
 }
 
+/* Computes a segment of elements: operand 0 is output 0, the others are those given. */
+typedef void elementwise_segment(const attnrun_step *step, const struct nd_iter *it,
+                                 const void *arg);
+/* Runs segments of 4 OP_CHUNK elements at most over output 0 and `n` operands that are broadcast
+ * to its dims. An output that nobody reads (NULL) has no segments. */
+attn_status op_elementwise_run(const attnrun_step *step, const attnrun_work *work,
+                               const attnrun_tensor *const *operands, int n,
+                               elementwise_segment *run, const void *arg);
+
 /* Whether input `in` has the dims that output 0 got, for certain. */
 bool op_elementwise_same_dims(const attnrun_step *step, int in);
 /* States that output 0 may lie over input `in` where dims and bytes agree and no other

@@ -129,31 +129,21 @@ static void pow_segment(const attnrun_step *step, const struct nd_iter *it, int6
     loop(z, from, it->step[1] != 0, &exponents, wide, !one, n);
 }
 
+static void pow_segments(const attnrun_step *step, const struct nd_iter *it,
+                         const void *arg)
+{
+    (void)arg;
+    for (int64_t i = 0; i < it->n; i += CONVERT_RUN)
+        pow_segment(step, it, i, min64(it->n - i, CONVERT_RUN));
+}
+
 static attn_status pow_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct binary_state *state = step->state;
-    const attnrun_tensor *z = &step->y[0];
     attnrun_tensor y = step->x[1];
-    int64_t begin, end;
-    if (z->data == NULL)
-        return ATTNRUN_OK;
+    const attnrun_tensor *operands[] = { &step->x[0], &y };
     attn_binary_append(&y, state->append);
-    elementwise_range(work, tensor_count(z), &begin, &end);
-    for (int64_t k = begin; k < end; k += OP_CHUNK) {
-        struct nd_iter it;
-        attn_nd_iter_init(&it, z->rank, z->dims);
-        attn_nd_iter_add(&it, z);
-        attn_nd_iter_add(&it, &step->x[0]);
-        attn_nd_iter_add(&it, &y);
-        attn_nd_iter_start(&it, k, end - k < OP_CHUNK ? end : k + OP_CHUNK);
-        while (attn_nd_iter_next(&it))
-            for (int64_t i = 0; i < it.n; i += CONVERT_RUN)
-                pow_segment(step, &it, i,
-                            it.n - i < CONVERT_RUN ? it.n - i : CONVERT_RUN);
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-    }
-    return ATTNRUN_OK;
+    return op_elementwise_run(step, work, operands, 2, pow_segments, NULL);
 }
 
 static const attnrun_attr_def pow_1_attrs[] = {

@@ -68,14 +68,15 @@ static attn_status where_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-typedef void where_loop(const struct nd_iter *it);
 struct bytes16 {
     uint64_t low, high;
 };
 /* p[0] = p[1] ? p[2] : p[3]; the first branch has the strides that models have. */
 #define WHERE_LOOP(name, type)                                                           \
-    static void name(const struct nd_iter *it)                                           \
+    static void name(const attnrun_step *step, const struct nd_iter *it,                 \
+                     const void *arg)                                                    \
     {                                                                                    \
+        (void)step, (void)arg;                                                           \
         type *y = (type *)(void *)it->p[0];                                              \
         const uint8_t *c = (const uint8_t *)it->p[1];                                    \
         const char *a = it->p[2], *b = it->p[3];                                         \
@@ -96,43 +97,30 @@ WHERE_LOOP(where_8, uint64_t)
 WHERE_LOOP(where_16, struct bytes16)
 
 /* Elements of 4 bytes: their bits are moved, whatever their type. */
-static void where_words(const struct nd_iter *it, const struct attn_kernels *kernels)
+static void where_words(const attnrun_step *step, const struct nd_iter *it,
+                        const void *arg)
 {
-    kernels->where_f32((float *)(void *)it->p[0], (const uint8_t *)it->p[1],
-                       it->step[1] != 0, (const float *)(void *)it->p[2],
-                       it->step[2] != 0, (const float *)(void *)it->p[3],
-                       it->step[3] != 0, (size_t)it->n);
+    (void)arg;
+    step->kernels->where_f32((float *)(void *)it->p[0], (const uint8_t *)it->p[1],
+                             it->step[1] != 0, (const float *)(void *)it->p[2],
+                             it->step[2] != 0, (const float *)(void *)it->p[3],
+                             it->step[3] != 0, (size_t)it->n);
 }
 
-static where_loop *loop_of(int64_t bytes)
+static elementwise_segment *loop_of(int64_t bytes)
 {
-    return bytes == 1 ? where_1 : bytes == 2 ? where_2 : bytes == 8 ? where_8 : where_16;
+    return bytes == 1   ? where_1
+           : bytes == 2 ? where_2
+           : bytes == 4 ? where_words
+           : bytes == 8 ? where_8
+                        : where_16;
 }
 
 static attn_status where_run(const attnrun_step *step, const attnrun_work *work)
 {
-    where_loop *loop = loop_of(dtype_bytes(step->y[0].dtype));
-    int64_t begin, end;
-    if (step->y[0].data == NULL)
-        return ATTNRUN_OK;
-    elementwise_range(work, tensor_count(&step->y[0]), &begin, &end);
-    for (int64_t k = begin; k < end; k += 4 * OP_CHUNK) {
-        struct nd_iter it;
-        attn_nd_iter_init(&it, step->y[0].rank, step->y[0].dims);
-        attn_nd_iter_add(&it, &step->y[0]);
-        for (int i = 0; i < 3; i++)
-            attn_nd_iter_add(&it, &step->x[i]);
-        attn_nd_iter_start(&it, k, end - k < 4 * OP_CHUNK ? end : k + 4 * OP_CHUNK);
-        while (attn_nd_iter_next(&it)) {
-            if (dtype_bytes(step->y[0].dtype) == 4)
-                where_words(&it, step->kernels);
-            else
-                loop(&it);
-        }
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-    }
-    return ATTNRUN_OK;
+    const attnrun_tensor *operands[] = { &step->x[0], &step->x[1], &step->x[2] };
+    return op_elementwise_run(step, work, operands, 3,
+                              loop_of(dtype_bytes(step->y[0].dtype)), NULL);
 }
 
 const attnrun_op_def op_where_9 = {

@@ -9,6 +9,7 @@
  * A task is a line of the grid. Cost: 3 or 4 terms for each number of Y. Source: ONNX
  * AffineGrid-20. */
 #include "real_pixels.h"
+#include "../tile.h"
 
 struct affine_args {
     int64_t align_corners;
@@ -73,13 +74,13 @@ static attn_status affine_run(const attnrun_step *step, const attnrun_work *work
     const struct affine_args *args = step->args;
     const struct affine_state *s = step->state;
     bool align = args->align_corners != 0;
-    int64_t rows = s->size[0] * s->size[1];
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        int64_t image = task / rows, row = task % rows;
-        double at[4] = { 0.0, centre(row % s->size[1], s->size[1], align),
-                         centre(row / s->size[1], s->size[0], align), 1.0 };
+        int64_t image = task, row = op_take(&image, s->size[1]),
+                plane = op_take(&image, s->size[0]);
+        double at[4] = { 0.0, centre(row, s->size[1], align),
+                         centre(plane, s->size[0], align), 1.0 };
         at[s->axes] = 1.0;
         for (int64_t i = 0; i < s->size[2]; i++) {
             at[0] = centre(i, s->size[2], align);

@@ -79,23 +79,21 @@ static attn_status average_pool_run(const attnrun_step *step, const attnrun_work
     const struct window *w = &state->w;
     bool include = args->count_include_pad != 0;
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t plane, at[2];
+        const struct pool_place p = attn_pool_at(state, task);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        attn_pool_at(state, task, &plane, at);
-        int64_t to = plane * state->out_plane + (at[0] * w->out[1] + at[1]) * w->out[2];
-        int64_t outer =
-            attn_pool_share(w, 0, at[0], include) * attn_pool_share(w, 1, at[1], include);
+        int64_t outer = attn_pool_share(w, 0, p.at[0], include) *
+                        attn_pool_share(w, 1, p.at[1], include);
         if (step->x[0].dtype == ATTNRUN_F32) {
-            float *y = (float *)step->y[0].data + to;
+            float *y = (float *)step->y[0].data + p.to;
             const float *x = step->x[0].data;
-            sum_f32(y, work->scratch, x + plane * state->in_plane, w, at, 0);
+            sum_f32(y, work->scratch, x + p.from, w, p.at, 0);
             for (int64_t i = 0; i < w->out[2]; i++)
                 y[i] /= (float)(outer * attn_pool_share(w, 2, i, include));
         } else {
-            double *y = (double *)step->y[0].data + to;
+            double *y = (double *)step->y[0].data + p.to;
             const double *x = step->x[0].data;
-            sum_f64(y, work->scratch, x + plane * state->in_plane, w, at, 0);
+            sum_f64(y, work->scratch, x + p.from, w, p.at, 0);
             for (int64_t i = 0; i < w->out[2]; i++)
                 y[i] /= (double)(outer * attn_pool_share(w, 2, i, include));
         }
@@ -137,25 +135,23 @@ static attn_status lp_pool_run(const attnrun_step *step, const attnrun_work *wor
 {
     const struct pool_state *state = step->state;
     const struct window *w = &state->w;
-    double p = lp_power(step->args);
+    double power = lp_power(step->args);
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t plane, at[2];
+        const struct pool_place p = attn_pool_at(state, task);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        attn_pool_at(state, task, &plane, at);
-        int64_t to = plane * state->out_plane + (at[0] * w->out[1] + at[1]) * w->out[2];
         if (step->x[0].dtype == ATTNRUN_F32) {
-            float *y = (float *)step->y[0].data + to;
+            float *y = (float *)step->y[0].data + p.to;
             const float *x = step->x[0].data;
-            powers_f32(y, work->scratch, x + plane * state->in_plane, w, at, p);
+            powers_f32(y, work->scratch, x + p.from, w, p.at, power);
             for (int64_t i = 0; i < w->out[2]; i++)
-                y[i] = (float)pow((double)y[i], 1.0 / p);
+                y[i] = (float)pow((double)y[i], 1.0 / power);
         } else {
-            double *y = (double *)step->y[0].data + to;
+            double *y = (double *)step->y[0].data + p.to;
             const double *x = step->x[0].data;
-            powers_f64(y, work->scratch, x + plane * state->in_plane, w, at, p);
+            powers_f64(y, work->scratch, x + p.from, w, p.at, power);
             for (int64_t i = 0; i < w->out[2]; i++)
-                y[i] = pow(y[i], 1.0 / p);
+                y[i] = pow(y[i], 1.0 / power);
         }
     }
     return ATTNRUN_OK;

@@ -87,19 +87,13 @@ static attn_status check_extras(const attnrun_step *step)
     const attnrun_type *out = &step->out[0];
     if (out->rank < 0)
         return ATTNRUN_OK;
-    if (op_has_in(step, 2) && op_rank_known(step, 2)) {
-        TRY(op_need_rank(step, 2, 1));
-        TRY(op_need_dim(step, 2, 0, out->dims[1], "output channels"));
-    }
+    TRY(op_need_vector(step, 2, out->dims[1], "output channels"));
     if (op_has_in(step, 3) && op_rank_known(step, 3)) {
         TRY(op_need_rank(step, 3, out->rank));
         for (int i = 0; i < out->rank; i++)
             TRY(op_need_dim(step, 3, i, out->dims[i], "the output"));
     }
-    if (op_has_in(step, 4) && op_rank_known(step, 4)) {
-        TRY(op_need_rank(step, 4, 1));
-        TRY(op_need_dim(step, 4, 0, out->dims[1], "output channels"));
-    }
+    TRY(op_need_vector(step, 4, out->dims[1], "output channels"));
     return ATTNRUN_OK;
 }
 
@@ -144,7 +138,7 @@ void attn_conv_add_room(struct conv_plan *plan, int64_t weights)
 {
     if (!plan->converts)
         return;
-    plan->room_at = (plan->scratch_bytes + 63) / 64 * 64;
+    plan->room_at = round_up(plan->scratch_bytes, 64);
     plan->scratch_bytes = plan->room_at + weights * (int64_t)sizeof(float);
 }
 

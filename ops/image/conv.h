@@ -51,6 +51,7 @@ struct conv_planes {
 
 /* Directly: blocks of pixels of one group, whose padded input is in scratch. */
 struct conv_strip {
+    int64_t room_rows; /* of W that a task computes at one time */
     int64_t block_h, block_w, h_blocks, w_blocks;
     int64_t rows, pitch, tail; /* of a plane of the strip: see conv_strip.c */
     int64_t floats;

@@ -8,7 +8,7 @@
  * about 512 KiB where K is not longer than 8,192. */
 #include "conv_bytes.h"
 
-enum { MAX_ROWS = 128, PIXELS = 256, PANEL = ATTN_GEMM_NR_MAX, COLUMN_BYTES = 1 << 18 };
+enum { MAX_ROWS = 128, PIXELS = 256, COLUMN_BYTES = 1 << 18 };
 enum { MIN_ROWS = 64, ENOUGH_TASKS = 8, LINE_BYTES = 64 };
 
 static bool is_direct(const struct window *w)
@@ -47,9 +47,9 @@ attn_status attn_conv_bytes_plan(attnrun_step *step, int phase, bool summed,
         op_tasks(step, phase, 0, 0);
         return ATTNRUN_OK;
     }
-    c->block_pixels = min64(round_up(s->pixels, PANEL), PIXELS);
-    while (c->block_pixels > PANEL && s->k > COLUMN_BYTES / c->block_pixels)
-        c->block_pixels = round_up(c->block_pixels / 2, PANEL);
+    c->block_pixels = min64(op_whole_panels(s->pixels), PIXELS);
+    while (c->block_pixels > OP_PANEL && s->k > COLUMN_BYTES / c->block_pixels)
+        c->block_pixels = op_whole_panels(c->block_pixels / 2);
     c->pixel_blocks = ceil_div(s->pixels, c->block_pixels);
     c->block_rows = s->rows;
     const double tiles = (double)s->batch * (double)s->groups * (double)c->pixel_blocks;
@@ -144,8 +144,8 @@ static void pack_columns(const attnrun_step *step, const struct conv_bytes *c,
                          int64_t pixel, int64_t n, uint8_t *scratch)
 {
     const struct conv_shape *s = &c->shape;
-    const bool in_place = c->direct && n % PANEL == 0;
-    const int64_t wide = round_up(n, PANEL);
+    const bool in_place = c->direct && n % OP_PANEL == 0;
+    const int64_t wide = op_whole_panels(n);
     uint8_t *columns = scratch + c->columns_at;
     for (int64_t k = 0; !in_place && k < s->k; k++) {
         struct tap tap;
@@ -210,15 +210,14 @@ static attn_status conv_bytes_run_tile(const attnrun_step *step, const attnrun_w
     const struct conv_shape *s = &c->shape;
     const int64_t pixel = op_take(&task, c->pixel_blocks) * c->block_pixels;
     const int64_t first = op_take(&task, c->row_blocks) * c->block_rows;
-    const int64_t plane = task;
+    const int64_t plane = task, group = op_take(&task, s->groups);
     const int64_t rows = min64(s->rows - first, c->block_rows);
     const int64_t n = min64(s->pixels - pixel, c->block_pixels);
     pack_columns(step, c, o,
                  (const uint8_t *)o->x->data + plane * s->channels * s->inputs, pixel, n,
                  work->scratch);
     for (int64_t row = 0; row < rows; row += MAX_ROWS) {
-        struct conv_bytes_block block = { .channel =
-                                              plane % s->groups * s->rows + first + row,
+        struct conv_bytes_block block = { .channel = group * s->rows + first + row,
                                           .m = min64(rows - row, MAX_ROWS),
                                           .n = n,
                                           .target = o->target };

@@ -76,12 +76,10 @@ attn_status attn_conv_gemm_plan(const attnrun_step *step, struct conv_plan *plan
     double tiles = (double)s->batch * (double)s->groups * (double)t->pixel_blocks;
     while (t->block_rows > MIN_ROWS &&
            tiles * (double)blocks(s->rows, t->block_rows) < TASKS)
-        t->block_rows = (t->block_rows / 2 + 7) & ~INT64_C(7);
+        t->block_rows = round_up(t->block_rows / 2, 8);
     t->row_blocks = blocks(s->rows, t->block_rows);
-    t->line_floats = ATTN_IM2COL_LINES * (t->block_pixels + 3 * ATTN_GEMM_NR_MAX);
-    t->line_floats += -t->line_floats & 15;
-    t->panel_floats = (t->block_pixels + ATTN_GEMM_NR_MAX) * t->block_k;
-    t->panel_floats += -t->panel_floats & 15;
+    t->line_floats = round_up(ATTN_IM2COL_LINES * (t->block_pixels + 3 * OP_PANEL), 16);
+    t->panel_floats = round_up((t->block_pixels + OP_PANEL) * t->block_k, 16);
     int64_t floats = t->line_floats + t->panel_floats;
     floats += (int64_t)attn_gemm_scratch((size_t)t->block_rows, (size_t)t->block_pixels,
                                          (size_t)s->k);

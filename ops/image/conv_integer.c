@@ -133,8 +133,7 @@ static attn_status qlinear_conv_infer(attnrun_step *step)
     TRY(check_scalar(step, 6, -1));
     TRY(check_scalar(step, 7, -1));
     if (op_has_in(step, 8) && op_rank_known(step, 8) && op_rank_known(step, 3)) {
-        TRY(op_need_rank(step, 8, 1));
-        TRY(op_need_dim(step, 8, 0, step->in[3].dims[0], "output channels"));
+        TRY(op_need_vector(step, 8, step->in[3].dims[0], "output channels"));
     }
     if (!step->concrete || step->out[0].rank < 0)
         return ATTNRUN_OK;

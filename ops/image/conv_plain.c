@@ -47,9 +47,9 @@ static void plain_find_row(const struct conv_shape *s, int64_t task,
     row->at[1] = op_take(&task, s->w.out[1]);
     row->at[0] = op_take(&task, s->w.out[0]);
     row->x = task * s->channels * s->inputs; /* task: the group of all images */
-    row->channel = task % s->groups * s->rows;
     row->y = task * s->rows * s->pixels +
              (row->at[0] * s->w.out[1] + row->at[1]) * s->w.out[2];
+    row->channel = op_take(&task, s->groups) * s->rows;
 }
 
 attn_status attn_conv_f64_run(const attnrun_step *step, const attnrun_work *work,

@@ -129,13 +129,12 @@ attn_status attn_conv_planes_run(const attnrun_step *step, const attnrun_work *w
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        const int64_t rest = task / tiles->blocks;
-        const int64_t group = rest % tiles->group_blocks * tiles->groups;
-        p.from = task % tiles->blocks * tiles->block;
+        int64_t image = task;
+        p.from = op_take(&image, tiles->blocks) * tiles->block;
+        const int64_t group = op_take(&image, tiles->group_blocks) * tiles->groups;
         p.to = min64(p.from + tiles->block, s->pixels);
         p.m = s->rows * min64(s->groups - group, tiles->groups);
-        run_block(step, work, plan, o, &p,
-                  rest / tiles->group_blocks * s->groups + group);
+        run_block(step, work, plan, o, &p, image * s->groups + group);
     }
     return ATTNRUN_OK;
 }

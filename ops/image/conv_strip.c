@@ -17,7 +17,9 @@ enum {
     TAPS = 1024,           /* of a group, at most: channels times kernel */
     ROWS = 64,             /* output channels of a group, at most */
     MIN_TASKS = 8,         /* where the image has enough rows */
-    PIXELS = 256           /* of a block, at least, when it gets smaller for that */
+    PIXELS = 256,          /* of a block, at least, when it gets smaller for that */
+    ROOM_FLOATS = 1 << 14, /* weights of 16 bits that are floats at one time … */
+    MIN_ROOM_ROWS = 8      /* … but so many rows at least */
 };
 
 /* Finds the columns of a row of the strip, without those zeros that it shares with the next
@@ -34,7 +36,7 @@ static void find_columns(const struct window *w, struct conv_strip *s)
         shared = min64(shared, seen - s->block_w);
         s->pitch -= shared > 0 ? shared : 0;
     }
-    s->tail = seen - s->pitch + 2 * ATTN_GEMM_NR_MAX;
+    s->tail = seen - s->pitch + 2 * OP_PANEL;
 }
 
 /* Chooses the rows of a block: about BLOCK_FLOATS of input, but fewer if that gave less than
@@ -88,7 +90,12 @@ void attn_conv_strip_plan(struct conv_plan *plan, bool *fits)
     find_rows(shape, s);
     *fits = s->floats <= STRIP_LIMIT;
     plan->scratch_bytes = s->floats * 4;
-    attn_conv_add_room(plan, shape->rows * shape->k);
+    s->room_rows = shape->rows;
+    if (plan->converts)
+        s->room_rows =
+            op_block_even(shape->rows, max64(min64(shape->rows, ROOM_FLOATS / shape->k),
+                                             MIN_ROOM_ROWS));
+    attn_conv_add_room(plan, s->room_rows * shape->k);
     plan->shared_bytes = shape->k * (int64_t)sizeof(int64_t);
     plan->n_tasks = shape->batch * shape->groups * s->h_blocks * s->w_blocks;
     const double pixels = (double)s->block_h * (double)s->pitch;
@@ -163,16 +170,20 @@ static void run_block(const attnrun_step *step, const attnrun_work *work,
             w->out[2] +
         p->w;
     const bool clipped = attn_conv_limits(o, &d->min, &d->max);
-    d->w = attn_conv_weights(step, work, plan, o, channel, shape->rows, 0, shape->k,
-                             &d->w_row);
     d->rows = min64(w->out[1] - p->h, s->block_h);
     d->columns = min64(w->out[2] - p->w, s->block_w);
-    d->y = o->y + at;
-    d->z = o->z != NULL ? o->z + at : NULL;
-    d->bias = o->bias != NULL ? o->bias + channel : NULL;
-    step->kernels->conv_direct_f32(d);
-    if (!clipped)
-        activate(step, o, d);
+    for (int64_t r = 0; r < shape->rows; r += s->room_rows) {
+        const int64_t first = at + r * shape->pixels;
+        d->m = min64(shape->rows - r, s->room_rows);
+        d->w = attn_conv_weights(step, work, plan, o, channel + r, d->m, 0, shape->k,
+                                 &d->w_row);
+        d->y = o->y + first;
+        d->z = o->z != NULL ? o->z + first : NULL;
+        d->bias = o->bias != NULL ? o->bias + channel + r : NULL;
+        step->kernels->conv_direct_f32(d);
+        if (!clipped)
+            activate(step, o, d);
+    }
 }
 
 attn_status attn_conv_strip_run(const attnrun_step *step, const attnrun_work *work,
@@ -195,8 +206,8 @@ attn_status attn_conv_strip_run(const attnrun_step *step, const attnrun_work *wo
             return ATTNRUN_E_CANCELLED;
         int64_t rest = task;
         const int64_t w = op_take(&rest, s->w_blocks), h = op_take(&rest, s->h_blocks);
-        const struct conv_strip_place p = { rest / shape->groups, rest % shape->groups,
-                                            h * s->block_h, w * s->block_w };
+        const int64_t group = op_take(&rest, shape->groups);
+        const struct conv_strip_place p = { rest, group, h * s->block_h, w * s->block_w };
         copy_strip(step, shape, s, o, &p, x);
         run_block(step, work, plan, o, &p, &d);
     }

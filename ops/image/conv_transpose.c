@@ -175,17 +175,17 @@ static attn_status plan_conv_transpose(attnrun_step *step,
     if (state->block_rows > s->rows)
         state->block_rows = s->rows;
     state->row_blocks = ceil_div(s->rows, state->block_rows);
-    state->line_floats = ATTN_IM2COL_LINES * (state->block_pixels + 3 * ATTN_GEMM_NR_MAX);
-    state->line_floats += -state->line_floats & 15;
+    state->line_floats =
+        round_up(ATTN_IM2COL_LINES * (state->block_pixels + 3 * OP_PANEL), 16);
     int64_t patches = state->block_rows * s->taps, width = state->block_pixels;
-    int64_t wide = width + ATTN_GEMM_NR_MAX;
+    int64_t wide = width + OP_PANEL;
     if (!ck_mul(s->channels, wide, &state->panel_floats) ||
-        !ck_mul(patches, width + ATTN_GEMM_NR_MAX, &state->patch_floats) ||
+        !ck_mul(patches, width + OP_PANEL, &state->patch_floats) ||
         state->panel_floats > ATTN_MAX_ELEMENTS ||
         state->patch_floats > ATTN_MAX_ELEMENTS)
         return op_fail_size(step, "a block of the image or of the kernel", "2^46 floats");
-    state->panel_floats += -state->panel_floats & 15;
-    state->patch_floats += -state->patch_floats & 15;
+    state->panel_floats = round_up(state->panel_floats, 16);
+    state->patch_floats = round_up(state->patch_floats, 16);
     step->scratch_bytes =
         4 * (state->line_floats + state->panel_floats + state->patch_floats +
              (int64_t)attn_gemm_scratch((size_t)patches, (size_t)state->block_pixels,
@@ -224,10 +224,7 @@ static attn_status conv_transpose_infer_with(attnrun_step *step,
     out[1] = attnrun_dim_mul(step, step->in[1].dims[1], dim_of(args->group));
     for (int i = 0; i < n; i++)
         TRY(out_size(step, args, n, i, &out[i + 2], &before[i]));
-    if (op_has_in(step, bias) && op_rank_known(step, bias)) {
-        TRY(op_need_rank(step, bias, 1));
-        TRY(op_need_dim(step, bias, 0, out[1], "output channels"));
-    }
+    TRY(op_need_vector(step, bias, out[1], "output channels"));
     TRY(op_out(step, 0, step->in[0].dtype, n + 2, out));
     if (!step->concrete)
         return ATTNRUN_OK;
@@ -436,7 +433,7 @@ static void run_transpose(const attnrun_step *step, const attnrun_work *work)
     const int32_t dtype = step->in[1].dtype;
     int64_t columns = s->rows * s->taps, blocks = ceil_div(columns, COLUMNS);
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t group = task / blocks, from = task % blocks * COLUMNS;
+        int64_t group = task, from = op_take(&group, blocks) * COLUMNS;
         int64_t n = columns - from < COLUMNS ? columns - from : COLUMNS;
         int64_t offset = group * s->channels * columns;
         transpose_to_floats(step->kernels, (float *)work->shared + offset, dtype,
@@ -449,8 +446,8 @@ static void run_plane_f64(const attnrun_step *step, const struct conv_shape *s,
                           int64_t task)
 {
     int64_t channels = s->groups * s->rows;
-    int64_t channel = task % channels, image = task / channels;
-    int64_t group = channel / s->rows, row = channel % s->rows;
+    int64_t image = task, channel = op_take(&image, channels);
+    int64_t group = channel, row = op_take(&group, s->rows);
     const double *bias = op_in_data(step, bias_input(step->node));
     double *y = (double *)step->y[0].data + task * s->pixels;
     for (int64_t i = 0; i < s->pixels; i++)

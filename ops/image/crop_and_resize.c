@@ -18,6 +18,7 @@
 #include <math.h>
 
 #include "../../runtime/op.h"
+#include "../tile.h"
 
 struct crop_args {
     int32_t mode;
@@ -128,7 +129,7 @@ static attn_status crop_run(const attnrun_step *step, const attnrun_work *work)
     const int64_t channels = step->y[0].dims[1], height = step->y[0].dims[2];
     const int64_t width = step->y[0].dims[3];
     for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
-        const int64_t roi = t / height / channels;
+        int64_t roi = t, row = op_take(&roi, height), channel = op_take(&roi, channels);
         const int64_t image = ((const int32_t *)step->x[2].data)[roi];
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
@@ -136,8 +137,7 @@ static attn_status crop_run(const attnrun_step *step, const attnrun_work *work)
             return op_fail(
                 step, ATTNRUN_E_RANGE, "box %lld is of image %lld, expected 0 to %lld",
                 (long long)roi, (long long)image, (long long)step->x[0].dims[0] - 1);
-        crop_row(step, roi, t / height % channels, t % height,
-                 (float *)step->y[0].data + t * width);
+        crop_row(step, roi, channel, row, (float *)step->y[0].data + t * width);
     }
     return ATTNRUN_OK;
 }

@@ -52,10 +52,7 @@ static attn_status check_offsets(const attnrun_step *step)
         TRY(op_need_dim(step, in, 2, y[2], "output rows"));
         TRY(op_need_dim(step, in, 3, y[3], "output columns"));
     }
-    if (op_has_in(step, DEFORM_B) && op_rank_known(step, DEFORM_B)) {
-        TRY(op_need_rank(step, DEFORM_B, 1));
-        TRY(op_need_dim(step, DEFORM_B, 0, w[0], "output channels"));
-    }
+    TRY(op_need_vector(step, DEFORM_B, w[0], "output channels"));
     return ATTNRUN_OK;
 }
 
@@ -80,7 +77,7 @@ static attn_status deform_infer(attnrun_step *step)
     if (!ck_mul(s->k, s->w.out[2], &columns) || columns > ATTN_MAX_ELEMENTS)
         return op_fail_size(
             step, "the number of sampled elements of a line of the result", "2^46");
-    columns += -columns & 15;
+    columns = round_up(columns, 16);
     step->scratch_bytes =
         columns * 8 + 4 * (int64_t)attn_gemm_scratch((size_t)s->rows, (size_t)s->w.out[2],
                                                      (size_t)s->k);
@@ -177,9 +174,9 @@ static attn_status deform_run(const attnrun_step *step, const attnrun_work *work
     const struct conv_shape *s = step->state;
     attnrun_tensor columns = { .dtype = step->x[0].dtype, .data = work->scratch };
     int64_t floats = s->k * s->w.out[2];
-    float *scratch = (float *)work->scratch + 2 * (floats + (-floats & 15));
+    float *scratch = (float *)work->scratch + 2 * round_up(floats, 16);
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t image = task / s->w.out[1], oh = task % s->w.out[1];
+        int64_t image = task, oh = op_take(&image, s->w.out[1]);
         for (int64_t group = 0; group < s->groups; group++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;

@@ -16,6 +16,7 @@
  * Source: ONNX DFT-17, DFT-20, STFT-17. */
 #include "fft.h"
 #include "real_pixels.h"
+#include "../tile.h"
 
 struct dft_args {
     int64_t axis, inverse, onesided;
@@ -189,7 +190,7 @@ static attn_status dft_run(const attnrun_step *step, const attnrun_work *work)
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        int64_t outer = task / s->inner, inner = task % s->inner;
+        int64_t outer = task, inner = op_take(&outer, s->inner);
         load_line(step, line, outer, inner, back);
         attn_fft(&s->fft, work->shared, line, rest, inverse);
         for (int64_t k = 0; k < s->out && !attn_stops(k); k++) {
@@ -314,7 +315,8 @@ static attn_status stft_run(const attnrun_step *step, const attnrun_work *work)
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        int64_t first = task / s->frames * s->samples + task % s->frames * s->hop;
+        int64_t signal = task, first = op_take(&signal, s->frames) * s->hop;
+        first += signal * s->samples;
         for (int64_t t = 0; t < s->length && !attn_stops(t); t++) {
             double w = op_has_in(step, 2) ? real_get(&step->x[2], t) : 1.0;
             line[t] = get_complex(&step->x[0], (first + t) * s->parts, s->parts);

@@ -15,6 +15,7 @@
 #include <math.h>
 
 #include "real_pixels.h"
+#include "../tile.h"
 
 enum { GRID_LINEAR, GRID_NEAREST, GRID_CUBIC };
 enum { GRID_ZEROS, GRID_BORDER, GRID_REFLECTION };
@@ -231,7 +232,7 @@ static attn_status grid_run(const attnrun_step *step, const attnrun_work *work)
     const struct grid_state *s = step->state;
     struct grid_tap *taps = work->scratch;
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t image = task / s->lines, line = task % s->lines;
+        int64_t image = task, line = op_take(&image, s->lines);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         for (int64_t i = 0; i < s->width; i++)

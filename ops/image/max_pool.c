@@ -111,13 +111,12 @@ static attn_status max_pool_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static void max_pool_run_row(const attnrun_step *step, void *line, int64_t plane,
-                             const int64_t at[2])
+static void max_pool_run_row(const attnrun_step *step, void *line,
+                             const struct pool_place *p)
 {
     const struct pool_state *state = step->state;
     const struct window *w = &state->w;
-    int64_t from = plane * state->in_plane;
-    int64_t to = plane * state->out_plane + (at[0] * w->out[1] + at[1]) * w->out[2];
+    const int64_t from = p->from, to = p->to, *at = p->at;
     const void *x = step->x[0].data;
     void *y = step->y[0].data;
     switch (step->x[0].dtype) {
@@ -176,33 +175,30 @@ static int64_t find_largest(const attnrun_tensor *x, const struct window *w,
     return found;
 }
 
-static void index_row(const attnrun_step *step, int64_t plane, const int64_t at[2])
+static void index_row(const attnrun_step *step, const struct pool_place *p)
 {
     const struct pool_args *args = step->args;
     const struct pool_state *state = step->state;
     const struct window *w = &state->w;
-    int64_t from = plane * state->in_plane;
-    int64_t *y = (int64_t *)step->y[1].data + plane * state->out_plane;
-    y += (at[0] * w->out[1] + at[1]) * w->out[2];
+    int64_t *y = (int64_t *)step->y[1].data + p->to;
     for (int64_t i = 0; i < w->out[2]; i++) {
-        const int64_t where[3] = { at[0], at[1], i };
+        const int64_t where[3] = { p->at[0], p->at[1], i };
         int64_t found =
-            find_largest(&step->x[0], w, from, where, args->storage_order != 0);
-        y[i] = found < 0 ? -1 : from + found;
+            find_largest(&step->x[0], w, p->from, where, args->storage_order != 0);
+        y[i] = found < 0 ? -1 : p->from + found;
     }
 }
 
 static attn_status max_pool_run(const attnrun_step *step, const attnrun_work *work)
 {
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t plane, at[2];
+        const struct pool_place p = attn_pool_at(step->state, task);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        attn_pool_at(step->state, task, &plane, at);
         if (step->y[0].data != NULL)
-            max_pool_run_row(step, work->scratch, plane, at);
+            max_pool_run_row(step, work->scratch, &p);
         if (step->n_out > 1 && step->y[1].data != NULL)
-            index_row(step, plane, at);
+            index_row(step, &p);
     }
     return ATTNRUN_OK;
 }

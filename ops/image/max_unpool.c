@@ -11,6 +11,7 @@
  * ONNX MaxUnpool-11. */
 #include "real_pixels.h"
 #include "sliding_window.h"
+#include "../tile.h"
 
 struct unpool_state {
     int64_t natural[ATTNRUN_MAX_RANK];
@@ -105,8 +106,7 @@ static attn_status unpool_run(const attnrun_step *step, const attnrun_work *work
             return ATTNRUN_E_CANCELLED;
         int64_t rest = index[i], at = 0, scale = 1;
         for (int a = y->rank - 1; a >= 0; a--) {
-            at += rest % state->natural[a] * scale;
-            rest /= state->natural[a];
+            at += op_take(&rest, state->natural[a]) * scale;
             scale *= y->dims[a];
         }
         memcpy((uint8_t *)y->data + at * bytes,

@@ -48,11 +48,10 @@ static attn_status nhwc_max_pool_run(const attnrun_step *step, const attnrun_wor
     const struct window *w = &state->w;
     const uint8_t flip = step->in[0].dtype == ATTNRUN_I8 ? 0x80 : 0;
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t image, at[3];
-        attn_pool_at(state, task, &image, at);
-        const uint8_t *x = (const uint8_t *)step->x[0].data + image * state->in_plane;
-        uint8_t *y = (uint8_t *)step->y[0].data + image * state->out_plane +
-                     (at[0] * w->out[1] + at[1]) * w->out[2] * state->channels;
+        const struct pool_place p = attn_pool_at(state, task);
+        int64_t at[3] = { p.at[0], p.at[1] };
+        const uint8_t *x = (const uint8_t *)step->x[0].data + p.from;
+        uint8_t *y = (uint8_t *)step->y[0].data + p.to;
         for (at[2] = 0; at[2] < w->out[2]; at[2]++, y += state->channels) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;

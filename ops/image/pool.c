@@ -62,15 +62,6 @@ attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
     return plan_pool(step, n, first);
 }
 
-void attn_pool_at(const struct pool_state *state, int64_t task, int64_t *plane,
-                  int64_t at[2])
-{
-    int64_t rows = state->w.out[0] * state->w.out[1];
-    *plane = task / rows;
-    at[0] = task % rows / state->w.out[1];
-    at[1] = task % rows % state->w.out[1];
-}
-
 int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool include_pad)
 {
     int64_t from, to;

@@ -3,6 +3,7 @@
 #ifndef ATTN_OPS_POOL_H
 #define ATTN_OPS_POOL_H
 
+#include "../tile.h"
 #include "sliding_window.h"
 
 struct pool_args {
@@ -97,8 +98,21 @@ attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args);
 /* The number of elements that divides the sum of a mean at output position `at` of an
  * axis. */
 int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool include_pad);
-/* The place of task `task`: its plane, and its output depth and row. */
-void attn_pool_at(const struct pool_state *state, int64_t task, int64_t *plane,
-                  int64_t at[2]);
+/* The place of task `task`: its output depth and row, and where its plane of X and its row of
+ * Y begin, in elements. */
+struct pool_place {
+    int64_t at[2], from, to;
+};
+static inline struct pool_place attn_pool_at(const struct pool_state *state, int64_t task)
+{
+    const struct window *w = &state->w;
+    struct pool_place place;
+    place.at[1] = op_take(&task, w->out[1]);
+    place.at[0] = op_take(&task, w->out[0]);
+    place.from = task * state->in_plane;
+    place.to = task * state->out_plane +
+               (place.at[0] * w->out[1] + place.at[1]) * w->out[2] * state->channels;
+    return place;
+}
 
 #endif

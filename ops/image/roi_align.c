@@ -16,6 +16,7 @@
 #include <math.h>
 
 #include "real_pixels.h"
+#include "../tile.h"
 
 struct roi_args {
     int32_t mode, half_pixel;
@@ -65,10 +66,7 @@ static attn_status regions_infer(attnrun_step *step, int64_t down, int64_t acros
         TRY(op_need_dim(step, 1, 1, dim_of(roi_numbers), "numbers of a region"));
         out[0] = step->in[1].dims[0];
     }
-    if (op_has_in(step, 2) && op_rank_known(step, 2)) {
-        TRY(op_need_rank(step, 2, 1));
-        TRY(op_need_dim(step, 2, 0, out[0], "the regions"));
-    }
+    TRY(op_need_vector(step, 2, out[0], "the regions"));
     if (op_rank_known(step, 0)) {
         TRY(op_need_rank(step, 0, 4));
         out[1] = step->in[0].dims[1];
@@ -241,7 +239,7 @@ static attn_status roi_align_run(const attnrun_step *step, const attnrun_work *w
     const struct roi_state *state = step->state;
     const int64_t *images = step->x[2].data;
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t roi = task / state->channels, channel = task % state->channels;
+        int64_t roi = task, channel = op_take(&roi, state->channels);
         struct roi_align_region r;
         TRY(check_image(step, roi, images[roi]));
         TRY(region_of(step, roi, &r));
@@ -327,7 +325,7 @@ static attn_status max_roi_pool_run(const attnrun_step *step, const attnrun_work
 {
     const struct roi_state *state = step->state;
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t roi = task / state->channels, channel = task % state->channels;
+        int64_t roi = task, channel = op_take(&roi, state->channels);
         double image = real_get(&step->x[1], roi * 5);
         TRY(check_image(step, roi, image > -1.0 && image < 1e15 ? (int64_t)image : -1));
         int64_t plane = (int64_t)image * state->channels + channel;

@@ -89,7 +89,6 @@ static inline void attn_prefetch_pass(struct attn_prefetch *prefetch, int lines)
  * are. */
 enum {
     ATTN_GEMM_KC = 384,
-    ATTN_GEMM_MC = 128,
     ATTN_GEMM_NR_MAX = 32,
     ATTN_GEMM_WIDE = 1024,  /* columns that share a block of A … */
     ATTN_GEMM_FEW_ROWS = 32 /* … where it has more rows than these; else a panel does */

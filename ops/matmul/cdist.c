@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "../../runtime/op.h"
+#include "../tile.h"
 
 enum { SQUARES, ROOT };
 enum { BLOCK = 64, DEPTH = 256, ROWS = 64 };
@@ -100,7 +101,7 @@ static attn_status cdist_run(const attnrun_step *step, const attnrun_work *work)
 {
     const int64_t blocks = ceil_div(step->x[1].dims[0], BLOCK);
     for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
-        const int64_t i = t / blocks * ROWS, j = t % blocks * BLOCK;
+        int64_t rows = t, j = op_take(&rows, blocks) * BLOCK, i = rows * ROWS;
         if (step->x[0].dtype == ATTNRUN_F32)
             TRY(block_f32(step, work, i, j));
         else

@@ -99,9 +99,10 @@ bool attn_cut_tasks(const struct attn_cut *cut, int64_t *n_tasks)
 struct attn_cut_piece attn_cut_next(const struct attn_cut *cut, int64_t task, int64_t end,
                                     int64_t max_blocks)
 {
-    const int64_t part = task % cut->parts, block = task / cut->parts % cut->n_blocks;
-    const int64_t rows = task / cut->parts / cut->n_blocks;
-    const int64_t top = rows % cut->m_blocks * cut->m_block;
+    int64_t product = task;
+    const int64_t part = op_take(&product, cut->parts),
+                  block = op_take(&product, cut->n_blocks),
+                  top = op_take(&product, cut->m_blocks) * cut->m_block;
     const int64_t parts = min64(end - task, cut->parts - part);
     int64_t blocks = 1;
     if (parts == cut->parts) {
@@ -109,7 +110,7 @@ struct attn_cut_piece attn_cut_next(const struct attn_cut *cut, int64_t task, in
         const int64_t left = min64((end - task) / cut->parts, cut->n_blocks - block);
         blocks = ceil_div(left, ceil_div(left, max64(1, max_blocks)));
     }
-    struct attn_cut_piece piece = { .product = rows / cut->m_blocks,
+    struct attn_cut_piece piece = { .product = product,
                                     .row = top + part * cut->m_part,
                                     .column = block * cut->n_block,
                                     .n_tasks = parts * blocks };

@@ -317,8 +317,7 @@ static attn_status sum_task(const attnrun_step *step, int64_t task,
     int64_t index[EINSUM_LABELS] = { 0 }, offsets[EINSUM_OPERANDS] = { 0 };
     int64_t at = task * state->block, end = at + state->block, rest = at;
     for (int i = out->n - 1; i >= 0; i--) {
-        index[i] = rest % out->size[i];
-        rest /= out->size[i];
+        index[i] = op_take(&rest, out->size[i]);
         for (int op = 0; op < step->n_in; op++)
             offsets[op] += index[i] * out->stride[i][op];
     }

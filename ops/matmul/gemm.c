@@ -9,9 +9,8 @@
 #include "../../runtime/cpu.h"
 
 enum {
-    MAX_BLOCK = 2 * ATTN_GEMM_MC, /* of rows, that a panel of B is read for */
+    MAX_BLOCK = 2 * OP_PRODUCT_ROWS, /* of rows, that a panel of B is read for */
     MIN_COLUMNS = 64,
-    GRAIN = ATTN_GEMM_NR_MAX, /* whole panels on every ISA */
     TASK_NS = 25000,
     GFLOPS = 150, /* of floats, and of tiles of bf16 beside some microseconds for A: */
     TILE_GFLOPS = 1000,
@@ -87,8 +86,9 @@ static void cut_gemm(const attnrun_step *step, struct attn_gemm *g, int64_t n_ba
                      const struct gemm_cost *cost)
 {
     const bool rounds = step->kernels != NULL && step->kernels->products_bf16;
-    const struct attn_cut_limits limits = { .grain = GRAIN,
-                                            .min_columns = rounds ? MIN_COLUMNS : GRAIN,
+    const struct attn_cut_limits limits = { .grain = OP_PANEL,
+                                            .min_columns =
+                                                rounds ? MIN_COLUMNS : OP_PANEL,
                                             .whole_rows = transposed_a(g),
                                             .few_rows = g->b_row == 1 ? 4 : 0,
                                             .min_ns = MIN_TASK_NS };
@@ -98,7 +98,7 @@ static void cut_gemm(const attnrun_step *step, struct attn_gemm *g, int64_t n_ba
                            column_cost(min64(g->m, even), g->k, cost->tiles);
     attn_cut_blocks(&g->cut, n_batch, g->m, g->n, rows,
                     max64(columns > 1e9 ? 1000000000 : (int64_t)columns, MIN_COLUMNS),
-                    GRAIN);
+                    OP_PANEL);
     if (!cost->tiles)
         attn_cut_refine(&g->cut, &limits, gemm_task_ns, cost);
 }
@@ -133,8 +133,7 @@ struct attn_gemm_offsets attn_gemm_batch(const struct attn_gemm *g, int64_t inde
 {
     struct attn_gemm_offsets at = { 0, 0, 0 };
     for (int i = g->n_batch - 1; i >= 0; i--) {
-        int64_t position = index % g->batch[i];
-        index /= g->batch[i];
+        int64_t position = op_take(&index, g->batch[i]);
         at.a += position * g->a_batch[i];
         at.b += position * g->b_batch[i];
         at.c += position * g->c_batch[i];
@@ -218,7 +217,7 @@ attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *
 {
     const int64_t max_blocks =
         min64(MAX_MERGED_NS / max64(1, g->task_cost * g->cut.parts),
-              ATTN_GEMM_WIDE / g->cut.n_block);
+              OP_PRODUCT_COLUMNS / g->cut.n_block);
     for (int64_t task = work->begin; task < work->end;) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

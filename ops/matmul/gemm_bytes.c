@@ -95,13 +95,13 @@ static void cut_products(struct attn_gemm *g, int64_t n_batch)
     const int64_t rows =
         min64(g->m, round_up(ceil_div(g->m, ceil_div(g->m, MAX_ROWS)), 8));
     const double columns = TASK_NS / column_cost(rows, g->k);
-    const struct attn_cut_limits limits = { .grain = ATTN_GEMM_NR_MAX,
-                                            .min_columns = ATTN_GEMM_NR_MAX,
+    const struct attn_cut_limits limits = { .grain = OP_PANEL,
+                                            .min_columns = OP_PANEL,
                                             .min_ns = MIN_TASK_NS };
     attn_cut_blocks(
         &g->cut, n_batch, g->m, g->n, MAX_ROWS,
         max64(columns > MAX_COLUMNS ? MAX_COLUMNS : (int64_t)columns, MIN_COLUMNS),
-        ATTN_GEMM_NR_MAX);
+        OP_PANEL);
     attn_cut_refine(&g->cut, &limits, integer_task_ns, &g->k);
 }
 
@@ -126,10 +126,9 @@ attn_status attn_integer_cut(const attnrun_step *step, bool summed,
     g->task_cost = task < 1e15 ? (int64_t)task : (int64_t)1e15;
     s->columns = min64(g->n, MAX_COLUMNS);
     s->zeros_at =
-        (int64_t)(attn_gemm_i8_scratch((size_t)rows, (size_t)s->columns) * 4 + 63) / 64 *
-        64;
-    s->sums_at = s->zeros_at + ((rows + s->columns) * 4 + 63) / 64 * 64;
-    g->scratch_bytes = s->sums_at + (summed ? (rows * s->columns * 4 + 63) / 64 * 64 : 0);
+        round_up((int64_t)attn_gemm_i8_scratch((size_t)rows, (size_t)s->columns) * 4, 64);
+    s->sums_at = s->zeros_at + round_up((rows + s->columns) * 4, 64);
+    g->scratch_bytes = s->sums_at + (summed ? round_up(rows * s->columns * 4, 64) : 0);
     if (!summed)
         s->sums_at = -1;
     return ATTNRUN_OK;
@@ -295,8 +294,8 @@ void attn_integer_packed_columns(const struct attn_packed *packed, int64_t colum
                                  struct attn_gemm_i8 *product)
 {
     const uint32_t *sums = (const uint32_t *)(packed + 1);
-    const int64_t panel =
-        packed->vec_bytes / 2; /* as whole_columns() had it when packing */
+    /* As whole_columns() had it when packing. */
+    const int64_t panel = op_panel_columns_of(packed->vec_bytes);
     const uint32_t *panels = sums + round_up(packed->n, panel);
     product->b_signed = packed->dtype == ATTNRUN_I8;
     product->sums = sums + column;

@@ -60,7 +60,7 @@ attn_status attn_integer_check_header(const attnrun_pack *pack, const void *pack
                                       int64_t k, int64_t n, bool is_signed);
 /* A packed matrix of k rows and n columns: its bytes (-1: overflow), how b (dense) becomes
  * one, and the operand of a product of its columns from `column` on, the first of a panel
- * (a multiple of ATTN_GEMM_NR_MAX is). */
+ * (a multiple of OP_PANEL is). */
 int64_t attn_integer_packed_bytes(const struct attn_kernels *kernels, int64_t k,
                                   int64_t n);
 void attn_integer_pack(const struct attn_kernels *kernels, struct attn_packed *packed,

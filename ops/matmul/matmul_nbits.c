@@ -71,7 +71,7 @@ static attn_status nbits_check_inputs(const attnrun_step *step,
                                blocks * args->block_size * args->bits / 8));
     TRY(attn_nbits_check_count(step, SCALES, args->N, blocks));
     TRY(attn_nbits_check_count(step, ZEROS, args->N,
-                               packed ? (blocks * args->bits + 7) / 8 : blocks));
+                               packed ? ceil_div(blocks * args->bits, 8) : blocks));
     /* Padding of a last block may have a place in g_idx. */
     if (op_has_in(step, GROUP) && op_rank_known(step, GROUP)) {
         TRY(op_need_rank(step, GROUP, 1));

@@ -5,15 +5,15 @@
 #include "../tile.h"
 
 enum {
-    KC = ATTN_GEMM_KC,
-    ROWS = 2 * ATTN_GEMM_MC, /* of A that share the floats of a part of a panel */
-    PANELS = 4,              /* of a task with many rows: their floats stay in L2 */
-    WORD_PANELS = 12,        /* the same of words of two bf16, of … */
-    KC_WORDS = 512,          /* … so many rows */
-    WORD_ROWS = 32,          /* of A that are worth making words of the weights */
-    PACK_PANELS = 4,         /* of a task that packs */
-    ROUNDED_ROWS = 132,      /* of A that are rounded for a task, at most … */
-    ROUNDED_BYTES = 400000,  /* … which is to stay in L2 */
+    KC = OP_PRODUCT_TERMS,
+    ROWS = 2 * OP_PRODUCT_ROWS, /* of A that share the floats of a part of a panel */
+    PANELS = 4,                 /* of a task with many rows: their floats stay in L2 */
+    WORD_PANELS = 12,           /* the same of words of two bf16, of … */
+    KC_WORDS = 512,             /* … so many rows */
+    WORD_ROWS = 32,             /* of A that are worth making words of the weights */
+    PACK_PANELS = 4,            /* of a task that packs */
+    ROUNDED_ROWS = 132,         /* of A that are rounded for a task, at most … */
+    ROUNDED_BYTES = 400000,     /* … which is to stay in L2 */
     TASK_NS = 25000,
     MIN_TASK_NS = 3000,
     FEW_TASK_NS = 25000,    /* each range makes digits of A */
@@ -160,7 +160,7 @@ static bool few(const struct attn_nbits_layout *l, int64_t rows)
 }
 
 /* Scratch of a product with rounded rows: a part of a panel, and rows behind it. */
-enum { PART_BYTES = ATTN_NBITS_PART * ATTN_GEMM_NR_MAX };
+enum { PART_BYTES = ATTN_NBITS_PART * OP_PANEL };
 
 int64_t attn_nbits_scratch(const struct attn_nbits_layout *l, int64_t m)
 {

@@ -86,18 +86,12 @@ attn_status attn_plain_row(const struct attn_gemm *g, const struct attn_plain *p
 {
     const int64_t rows = g->blas_rows > 0 ? g->blas_rows : 1;
     const int64_t blocks = ceil_div(g->m, rows);
-    const int64_t i = task % blocks * rows, bytes = dtype_bytes(p->dtype);
-    int64_t index = task / blocks, a = i * g->a_row, b = 0, c = i * g->c_row;
-    for (int d = g->n_batch - 1; d >= 0; d--) {
-        a += index % g->batch[d] * g->a_batch[d];
-        b += index % g->batch[d] * g->b_batch[d];
-        c += index % g->batch[d] * g->c_batch[d];
-        index /= g->batch[d];
-    }
-    const char *from_a = (const char *)o->a + a * bytes,
-               *from_b = (const char *)o->b + b * bytes;
+    const int64_t i = op_take(&task, blocks) * rows, bytes = dtype_bytes(p->dtype);
+    const struct attn_gemm_offsets at = attn_gemm_batch(g, task);
+    const char *from_a = (const char *)o->a + (at.a + i * g->a_row) * bytes,
+               *from_b = (const char *)o->b + at.b * bytes;
     const char *add = c0 != NULL ? (const char *)c0 + i * p->c0_row * bytes : NULL;
-    void *to = (char *)o->c + c * bytes;
+    void *to = (char *)o->c + (at.c + i * g->c_row) * bytes;
     if (g->blas_rows > 0)
         return blas_rows(g, p, i, from_a, from_b, add, to);
     switch (p->dtype) {

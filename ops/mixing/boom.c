@@ -83,10 +83,7 @@ static attn_status boom_infer(attnrun_step *step)
         in = step->in[W].dims[0];
     TRY(op_need_dim(step, W, 0, in, "the last dim of X"));
     size = args->output_size != OP_INT_ABSENT ? dim_of(args->output_size) : in;
-    if (op_has_in(step, B)) {
-        TRY(op_need_rank(step, B, 1));
-        TRY(op_need_dim(step, B, 0, hidden, "the columns of W"));
-    }
+    TRY(op_need_vector(step, B, hidden, "the columns of W"));
     if (dim_is(in, 0))
         return op_fail_input(step, X, ATTNRUN_E_SHAPE, "its last dim is 0");
     if (dim_is_const(hidden) && dim_is_const(size) && hidden.value < size.value)
@@ -195,13 +192,15 @@ static void add_segment(const attnrun_step *step, const attnrun_work *work, int6
 static attn_status boom_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct boom_state *s = step->state;
-    for (int64_t task = work->begin; task < work->end; task++)
+    for (int64_t task = work->begin; task < work->end; task++) {
+        int64_t rows = task, columns = op_take(&rows, s->column_blocks);
         for (int64_t segment = 0; segment < s->segments; segment++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            add_segment(step, work, task / s->column_blocks * s->row_block,
-                        task % s->column_blocks * s->column_block, segment);
+            add_segment(step, work, rows * s->row_block, columns * s->column_block,
+                        segment);
         }
+    }
     return ATTNRUN_OK;
 }
 

@@ -21,6 +21,7 @@
  * arXiv:2105.03824; compared with transformers 5.23.0, FNetBasicFourierTransform, which
  * is the same (without its padding for TPUs). */
 #include "fourier_mix.h"
+#include "../tile.h"
 
 enum { LANES = FOURIER_LANES, ELEMENT = FOURIER_ELEMENT };
 
@@ -94,9 +95,9 @@ static void fourier_run_rows(const attnrun_step *step, const attnrun_work *work,
                              int64_t task)
 {
     const struct fourier_state *s = step->state;
-    const int64_t c = s->c, first = task % s->row_blocks * ELEMENT;
+    const int64_t c = s->c, first = op_take(&task, s->row_blocks) * ELEMENT;
     const int64_t rows = s->n - first < ELEMENT ? s->n - first : ELEMENT;
-    const int64_t at = (task / s->row_blocks * s->n + first) * c;
+    const int64_t at = (task * s->n + first) * c;
     const char *table = (const char *)work->shared + s->tokens.table_bytes;
     const struct fourier_room r = attn_fourier_room(&s->channels, work->scratch, true);
     attn_fourier_load_rows(step->kernels, r.block, (const float *)step->x[0].data + at,
@@ -138,9 +139,9 @@ static void run_columns(const attnrun_step *step, const attnrun_work *work, int6
     const struct fourier_state *s = step->state;
     const struct fourier_lanes *t = &s->tokens;
     const struct attn_kernels *kernels = step->kernels;
-    const int64_t first = task % s->column_blocks * LANES;
+    const int64_t first = op_take(&task, s->column_blocks) * LANES;
     const int64_t a = t->parts[0].n, b = t->parts[1].n;
-    float *y = (float *)step->y[0].data + task / s->column_blocks * s->n * s->c;
+    float *y = (float *)step->y[0].data + task * s->n * s->c;
     const struct fourier_room r = attn_fourier_room(t, work->scratch, !fourier_split(t));
     struct fourier_line l = { .x = r.line[0], .x_row = ELEMENT, .x_im = LANES };
     l.room[0] = r.line[0];

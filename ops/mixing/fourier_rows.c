@@ -14,6 +14,7 @@
  * and from tiles in the second-level cache; columns would use 64 bytes of each row at a
  * time. */
 #include "fourier_mix.h"
+#include "../tile.h"
 
 enum { LANES = FOURIER_LANES, ELEMENT = FOURIER_ELEMENT, MAX_TILE = 1 << 20 };
 
@@ -71,8 +72,8 @@ void attn_fourier_rows_first(const attnrun_step *step, const attnrun_work *work,
                              int64_t task)
 {
     const struct fourier_state *s = step->state;
-    const int64_t a = s->tokens.parts[0].n, b = s->tokens.parts[1].n, q = task % b;
-    const int64_t at = task / b * s->n * s->c;
+    const int64_t a = s->tokens.parts[0].n, b = s->tokens.parts[1].n;
+    const int64_t q = op_take(&task, b), at = task * s->n * s->c;
     const float *rotations = attn_fourier_rotations(&s->tokens, work->shared, q);
     float *y = (float *)step->y[0].data + at + q * a * s->c;
     struct fourier_line l = line_of(s, work->scratch);
@@ -120,8 +121,8 @@ void attn_fourier_rows_second(const attnrun_step *step, const attnrun_work *work
 {
     const struct fourier_state *s = step->state;
     const int64_t a = s->tokens.parts[0].n, b = s->tokens.parts[1].n;
-    const int64_t k = task % (a / 2 + 1), other = (a - k) % a;
-    float *y = (float *)step->y[0].data + task / (a / 2 + 1) * s->n * s->c;
+    const int64_t k = op_take(&task, a / 2 + 1), other = (a - k) % a;
+    float *y = (float *)step->y[0].data + task * s->n * s->c;
     struct fourier_line l = line_of(s, work->scratch);
     float *tile = l.room[1] + s->tokens.line_bytes / (int64_t)sizeof *tile;
     float *tiles[2] = { tile, tile + (other == k ? 0 : b * tile_row(s)) };

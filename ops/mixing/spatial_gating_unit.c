@@ -118,7 +118,7 @@ static attn_status gating_plan(attnrun_step *step, int64_t c)
         return op_fail_size(step, "the number of heads of the batch", "2^63 - 1");
     TRY(attn_channels_plan(step, &s->channels, groups, c / s->heads, 0));
     const int64_t width = s->channels.max;
-    s->rows_floats = ((s->n < ATTN_SUMMED ? s->n : ATTN_SUMMED) * width + 15) / 16 * 16;
+    s->rows_floats = round_up(min64(s->n, ATTN_SUMMED) * width, 16);
     step->scratch_bytes =
         (attn_token_sums_floats(width, s->n, args->is_causal != 0) + s->rows_floats) * 4;
     if (!ck_mul(s->batch, s->n, &floats) || !ck_mul(floats, 8, &step->shared_bytes))
@@ -259,11 +259,11 @@ static attn_status gating_run_block(const attnrun_step *step, const attnrun_work
                                     int64_t task, int64_t *taken)
 {
     const struct gating_state *s = step->state;
-    int64_t first, width;
-    *taken = attn_channels_take(&s->channels, task, work->end, &first, &width);
-    const int64_t group = task / s->channels.blocks, head = group % s->heads;
-    return run_channels(step, work, group / s->heads, head * s->channels.n + first,
-                        width);
+    struct attn_channels_part part = attn_channels_take(&s->channels, task, work->end);
+    const int64_t head = op_take(&part.group, s->heads);
+    *taken = part.n_tasks;
+    return run_channels(step, work, part.group, head * s->channels.n + part.first,
+                        part.width);
 }
 
 static attn_status gating_run(const attnrun_step *step, const attnrun_work *work)

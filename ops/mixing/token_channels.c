@@ -6,7 +6,7 @@
  * L2. */
 #include "token_channels.h"
 
-enum { ROWS = ATTN_GEMM_MC };
+enum { ROWS = OP_PRODUCT_ROWS };
 _Static_assert(ATTN_SUMMED % ROWS == 0 && ATTN_SUM_ROWS % ROWS == 0,
                "rows on the diagonal lie in one block of tokens");
 
@@ -24,23 +24,22 @@ attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c
     return ATTNRUN_OK;
 }
 
-int64_t attn_channels_take(const struct attn_channels *c, int64_t task, int64_t end,
-                           int64_t *first, int64_t *width)
+struct attn_channels_part attn_channels_take(const struct attn_channels *c, int64_t task,
+                                             int64_t end)
 {
-    const int64_t block = task % c->blocks;
-    const int64_t taken =
-        min64(min64(end - task, c->blocks - block), c->max / ATTN_CHANNELS);
-    *first = block * ATTN_CHANNELS;
-    *width = min64(c->n - *first, taken * ATTN_CHANNELS);
-    return taken;
+    struct attn_channels_part part = { .group = task };
+    const int64_t block = op_take(&part.group, c->blocks);
+    part.n_tasks = min64(min64(end - task, c->blocks - block), c->max / ATTN_CHANNELS);
+    part.first = block * ATTN_CHANNELS;
+    part.width = min64(c->n - part.first, part.n_tasks * ATTN_CHANNELS);
+    return part;
 }
 
 /* ---- sums ---- */
 
 static int64_t packed_floats(int64_t width, int64_t tokens)
 {
-    const int64_t panel = ATTN_GEMM_NR_MAX;
-    return ceil_div(width, panel) * panel * min64(ATTN_SUMMED, tokens);
+    return op_whole_panels(width) * min64(ATTN_SUMMED, tokens);
 }
 
 /* The floats of a square on the diagonal of W. */

@@ -8,13 +8,13 @@
 #define ATTN_TOKEN_CHANNELS_H
 
 #include "../../runtime/op.h"
-#include "../kernels/kernels.h"
+#include "../tile.h"
 
 enum {
-    ATTN_CHANNELS = 64,         /* of a task */
-    ATTN_CHANNELS_MAX = 256,    /* side by side: more would push the sums out of L2 */
-    ATTN_SUMMED = ATTN_GEMM_KC, /* tokens at a time */
-    ATTN_SUM_ROWS = 512         /* rows of Y that wait for their sums at a time */
+    ATTN_CHANNELS = 64,             /* of a task */
+    ATTN_CHANNELS_MAX = 256,        /* side by side: more would push the sums out of L2 */
+    ATTN_SUMMED = OP_PRODUCT_TERMS, /* tokens at a time */
+    ATTN_SUM_ROWS = 512             /* rows of Y that wait for their sums at a time */
 };
 
 struct attn_channels {
@@ -26,11 +26,13 @@ struct attn_channels {
  * `floats` of its own for each channel. */
 attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c,
                                int64_t groups, int64_t n, int64_t floats);
-/* The number of tasks from `task` on and before `end` that are taken together. Their
- * group is task / c->blocks, *first is the first of their channels within it, and *width
- * the number of channels. */
-int64_t attn_channels_take(const struct attn_channels *c, int64_t task, int64_t end,
-                           int64_t *first, int64_t *width);
+/* The tasks from `task` on and before `end` that are taken together: their number, their
+ * group, the first of their channels within it and the number of channels. */
+struct attn_channels_part {
+    int64_t n_tasks, group, first, width;
+};
+struct attn_channels_part attn_channels_take(const struct attn_channels *c, int64_t task,
+                                             int64_t end);
 
 /* C (rows, width) = epilogue(W X). */
 struct attn_token_sums {

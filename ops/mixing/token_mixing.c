@@ -141,12 +141,13 @@ static attn_status run_channels(const attnrun_step *step, const attnrun_work *wo
 static attn_status mixing_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct mixing_state *s = step->state;
-    int64_t first, width, taken;
     if (s->batch == 0 || s->c == 0 || s->out == 0)
         return ATTNRUN_OK;
-    for (int64_t task = work->begin; task < work->end; task += taken) {
-        taken = attn_channels_take(&s->channels, task, work->end, &first, &width);
-        TRY(run_channels(step, work, task / s->channels.blocks, first, width));
+    for (int64_t task = work->begin; task < work->end;) {
+        const struct attn_channels_part part =
+            attn_channels_take(&s->channels, task, work->end);
+        TRY(run_channels(step, work, part.group, part.first, part.width));
+        task += part.n_tasks;
     }
     return ATTNRUN_OK;
 }

@@ -7,7 +7,7 @@
 static char *trees_take(char **at, int64_t bytes)
 {
     char *part = *at;
-    *at += (bytes + 7) / 8 * 8;
+    *at += round_up(bytes, 8);
     return part;
 }
 
@@ -15,9 +15,9 @@ int64_t op_trees_layout(struct trees *trees, void *memory)
 {
     char base = 0, *start = memory != NULL ? memory : &base, *at = start;
     const int64_t word = (int64_t)sizeof(int32_t);
-    int64_t total = (trees->n_nodes * (int64_t)sizeof(struct tree_node) + 7) / 8 * 8 +
-                    (trees->n_roots * word + 7) / 8 * 8 +
-                    (trees->n_votes * word + 7) / 8 * 8 + trees->n_slots * word;
+    int64_t total = round_up(trees->n_nodes * (int64_t)sizeof(struct tree_node), 8) +
+                    round_up(trees->n_roots * word, 8) +
+                    round_up(trees->n_votes * word, 8) + trees->n_slots * word;
     if (memory == NULL)
         return total;
     trees->nodes =

@@ -6,6 +6,7 @@
  * Phase 0 checks the indices, and phase 1 copies rows. Cost: one copy of y. Source: ONNX
  * Gather-1. */
 #include "move.h"
+#include "../tile.h"
 
 struct gather_args {
     int64_t axis;
@@ -105,9 +106,9 @@ static attn_status gather_run(const attnrun_step *step, const attnrun_work *work
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (s->segments > 1) {
-            int64_t from = t % s->segments * OP_MOVE_CHUNK, left = s->row_bytes - from;
-            gather_row(step, t / s->segments, from,
-                       left < OP_MOVE_CHUNK ? left : OP_MOVE_CHUNK);
+            int64_t row = t, from = op_take(&row, s->segments) * OP_MOVE_CHUNK;
+            int64_t left = s->row_bytes - from;
+            gather_row(step, row, from, left < OP_MOVE_CHUNK ? left : OP_MOVE_CHUNK);
             continue;
         }
         int64_t end = (t + 1) * s->rows_per_task;

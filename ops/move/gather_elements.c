@@ -28,10 +28,8 @@ static attn_status gather_elements_infer(attnrun_step *step)
     TRY(op_elements_fit(step, 1, axis));
     if (!step->concrete)
         return ATTNRUN_OK;
-    TRY(op_move_need_bytes(step, 0));
-    op_elements_plan(step, step->state, axis);
+    TRY(op_elements_plan(step, axis));
     const struct op_elements *e = step->state;
-    op_unit_tasks(step, 0, e->count, OP_CHUNK, 2);
     op_tasks(step, 1, e->tasks, e->task_ns);
     return ATTNRUN_OK;
 }

@@ -13,11 +13,13 @@ attn_status op_elements_fit(const attnrun_step *step, int in, int axis)
     return ATTNRUN_OK;
 }
 
-void op_elements_plan(const attnrun_step *step, struct op_elements *e, int axis)
+attn_status op_elements_plan(attnrun_step *step, int axis)
 {
+    struct op_elements *e = step->state;
     int64_t data[ATTNRUN_MAX_RANK], index[ATTNRUN_MAX_RANK];
     int64_t data_strides[ATTNRUN_MAX_RANK], index_strides[ATTNRUN_MAX_RANK];
     int rank = step->in[0].rank;
+    TRY(op_move_need_bytes(step, 0));
     op_move_dims(&step->in[0], data);
     op_move_dims(&step->in[1], index);
     op_move_strides(rank, data, data_strides);
@@ -25,8 +27,9 @@ void op_elements_plan(const attnrun_step *step, struct op_elements *e, int axis)
     memset(e, 0, sizeof *e);
     e->elem_bytes = (int32_t)dtype_bytes(step->in[0].dtype);
     e->count = op_count(&step->in[1], 0, rank);
+    op_unit_tasks(step, 0, e->count, OP_CHUNK, 2);
     if (e->count <= 0)
-        return; /* no tasks */
+        return ATTNRUN_OK; /* no tasks */
     e->lines = 1;
     for (int i = 0; i < rank; i++) {
         if (i == axis)
@@ -43,6 +46,7 @@ void op_elements_plan(const attnrun_step *step, struct op_elements *e, int axis)
     e->lines_per_task = OP_CHUNK / e->length > 0 ? OP_CHUNK / e->length : 1;
     e->tasks = ceil_div(e->lines, e->lines_per_task);
     e->task_ns = min64(e->lines, e->lines_per_task) * (e->length * 3 + 10);
+    return ATTNRUN_OK;
 }
 
 void op_elements_line(const struct op_elements *e, int64_t line, int64_t *index,

@@ -20,8 +20,9 @@ struct op_elements {
 
 /* Fails where the extents of input `in` off the axis exceed those of input 0. */
 attn_status op_elements_fit(const attnrun_step *step, int in, int axis);
-/* For constant dims of inputs 0 (data) and 1 (indices). */
-void op_elements_plan(const attnrun_step *step, struct op_elements *e, int axis);
+/* Fills in the state, and states the tasks of phase 0, which checks the indices. For constant
+ * dims of inputs 0 (data) and 1 (indices). */
+attn_status op_elements_plan(attnrun_step *step, int axis);
 /* The first elements of a line. */
 void op_elements_line(const struct op_elements *e, int64_t line, int64_t *index,
                       int64_t *data);

@@ -1,5 +1,6 @@
 /* padding.c - rows of padded tensors. padding.h has the interface. */
 #include "padding.h"
+#include "../tile.h"
 
 static attn_status plan_axis(const attnrun_step *step, struct op_padding *p, int i,
                              int64_t begin, int64_t end)
@@ -101,8 +102,7 @@ static void pad_row(const attnrun_step *step, const struct op_padding *p, int64_
     int64_t length = p->dims[axis], at = 0, left = row;
     char *to = (char *)step->y[0].data + row * length * p->unit_bytes;
     for (int i = axis - 1; i >= 0; i--) {
-        int64_t source = source_of(p, i, left % p->dims[i]);
-        left /= p->dims[i];
+        int64_t source = source_of(p, i, op_take(&left, p->dims[i]));
         if (source < 0) {
             op_move_fill(to, length * (p->unit_bytes / p->elem_bytes), value,
                          p->elem_bytes);

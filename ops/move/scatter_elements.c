@@ -44,10 +44,8 @@ static attn_status scatter_infer(attnrun_step *step)
         TRY(op_need_dim(step, 2, i, indices->dims[i], "as in indices"));
     if (!step->concrete)
         return ATTNRUN_OK;
-    TRY(op_move_need_bytes(step, 0));
-    op_elements_plan(step, step->state, axis);
+    TRY(op_elements_plan(step, axis));
     const struct op_elements *e = step->state;
-    op_unit_tasks(step, 0, e->count, OP_CHUNK, 2);
     int64_t bytes = dtype_bytes_of(in->dtype, op_count(in, 0, in->rank));
     op_move_tasks(step, 1, bytes);
     op_tasks(step, 2, e->tasks, e->task_ns);

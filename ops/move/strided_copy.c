@@ -5,6 +5,7 @@
  * are merged. The dims that remain decide the inner loop. Extents alone decide the cut
  * into tasks. */
 #include "strided_copy.h"
+#include "../tile.h"
 
 enum {
     UNIT_BYTES = 32768, /* of one unit of a run */
@@ -327,13 +328,10 @@ attn_status op_copy_run(const struct op_copy *c, const attnrun_work *work, void 
         if ((unit & 7) == 0 && OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         int64_t left = unit, to_at = c->to_offset, from_at = c->from_offset;
-        int64_t col = left % c->col_blocks * c->col_step;
-        left /= c->col_blocks;
-        int64_t row = left % c->row_blocks * c->row_step;
-        left /= c->row_blocks;
+        int64_t col = op_take(&left, c->col_blocks) * c->col_step;
+        int64_t row = op_take(&left, c->row_blocks) * c->row_step;
         for (int i = c->n_outer - 1; i >= 0 && left > 0; i--) {
-            int64_t k = left % c->n[i];
-            left /= c->n[i];
+            int64_t k = op_take(&left, c->n[i]);
             to_at += k * c->to[i];
             from_at += k * c->from[i];
         }

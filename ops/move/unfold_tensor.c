@@ -8,6 +8,7 @@
  * Cost: one write of the output. Source: ONNX Runtime contrib operators; compared with
  * onnxruntime 1.32.0. */
 #include "move.h"
+#include "../tile.h"
 
 struct unfold_args {
     int64_t dim, size, step;
@@ -67,9 +68,8 @@ static void unfold_elements(const attnrun_step *step, int64_t begin, int64_t end
     const char *x = step->x[0].data;
     char *y = step->y[0].data;
     for (int64_t i = begin; i < end; i++) {
-        int64_t k = i % args->size, at = i / args->size;
-        int64_t inner = at % s->inner, window = at / s->inner % s->windows;
-        int64_t outer = at / s->inner / s->windows;
+        int64_t outer = i, k = op_take(&outer, args->size),
+                inner = op_take(&outer, s->inner), window = op_take(&outer, s->windows);
         int64_t from = (outer * s->length + window * args->step + k) * s->inner + inner;
         memcpy(y + i * bytes, x + from * bytes, (size_t)bytes);
     }

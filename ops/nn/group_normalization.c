@@ -66,8 +66,7 @@ static attn_status infer_groups(attnrun_step *step, bool per_group)
                        (long long)args->num_groups);
     state->per_group = per_group;
     for (int in = 1; per_group && in <= 2; in++) {
-        TRY(op_need_rank(step, in, 1));
-        TRY(op_need_dim(step, in, 0, dim_of(args->num_groups), "num_groups"));
+        TRY(op_need_vector(step, in, dim_of(args->num_groups), "num_groups"));
     }
     if (!per_group)
         TRY(attn_planes_check_vectors(step, 1, 2));

@@ -345,14 +345,14 @@ static attn_status up(const attnrun_step *step, const attnrun_work *work,
     const struct mixture_state *s = step->state;
     const struct mixture_tile *tile =
         (struct mixture_tile *)op_slot_at(work->shared, s->tiles_at);
-    const int64_t column = task % s->up[0].blocks * s->up[0].columns;
+    const int64_t column = op_take(&task, s->up[0].blocks) * s->up[0].columns;
     const int64_t n = min64(s->up[0].columns, s->inter - column);
     const int32_t *token = op_slot_at(work->shared, s->token_at);
     const float *x = step->x[0].data;
     float *rows = work->scratch, *factors = rows + MIXTURE_ROWS * s->hidden;
     float *room = factors + MIXTURE_ROWS * MIXTURE_COLUMNS;
     const void *made = NULL; /* of `rows` */
-    tile += task / s->up[0].blocks;
+    tile += task;
     float *inner =
         op_slot_floats(work->shared, s->inner_at) + tile->first * s->inter + column;
     for (int32_t i = 0; i < tile->rows; i++)
@@ -390,8 +390,8 @@ static attn_status down(const attnrun_step *step, const attnrun_work *work,
     const struct mixture_matrix *m = &s->down;
     const struct mixture_tile *tile =
         (struct mixture_tile *)op_slot_at(work->shared, s->tiles_at);
-    const int64_t column = task % m->blocks * m->columns;
-    tile += task / m->blocks;
+    const int64_t column = op_take(&task, m->blocks) * m->columns;
+    tile += task;
     struct mixture_product product = {
         .matrix = m,
         .a = op_slot_floats(work->shared, s->inner_at) + tile->first * s->inter,

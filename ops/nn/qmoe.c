@@ -159,8 +159,8 @@ static bool qmoe_lay_out(const struct attn_kernels *kernels, const struct qmoe_a
 static int64_t zero_bytes(const struct qmoe_args *args, const struct mixture_matrix *m,
                           const struct attn_nbits_layout *l)
 {
-    return args->block_size != 0 ? m->lines * ((l->blocks * l->bits + 7) / 8)
-                                 : (m->lines * l->bits + 7) / 8;
+    return args->block_size != 0 ? m->lines * ceil_div(l->blocks * l->bits, 8)
+                                 : ceil_div(m->lines * l->bits, 8);
 }
 
 /* Checks the scales and the zero points of a matrix. */

@@ -35,16 +35,15 @@ attn_status attn_lines_plan(attnrun_step *step, struct lines *lines,
 struct lines_of_task attn_lines_of(const struct lines *lines, int64_t task)
 {
     struct lines_of_task t = { .step = 1 };
-    int64_t first = task % lines->blocks * lines->block;
+    int64_t first = op_take(&task, lines->blocks) * lines->block;
     if (lines->inner == 1) {
         t.step = lines->length;
         t.first = first * lines->length;
         t.index = first;
         t.n = lines->outer - first;
     } else {
-        int64_t row = task / lines->blocks;
-        t.first = row * lines->length * lines->inner + first;
-        t.index = row * lines->inner + first;
+        t.first = task * lines->length * lines->inner + first;
+        t.index = task * lines->inner + first;
         t.n = lines->inner - first;
     }
     if (t.n > lines->block)

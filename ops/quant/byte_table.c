@@ -8,8 +8,7 @@
 
 static attn_status byte_table_infer(attnrun_step *step)
 {
-    TRY(op_need_rank(step, 1, 1));
-    TRY(op_need_dim(step, 1, 0, dim_of(256), "bytes"));
+    TRY(op_need_vector(step, 1, dim_of(256), "bytes"));
     TRY(op_out_like(step, 0, 0));
     attnrun_step_inplace(step, 0, 0);
     elementwise_tasks(step, 400);

@@ -58,13 +58,14 @@ static attn_status binary_infer(attnrun_step *step)
 
 /* Computes a segment of elements: contiguous ones by the kernel, others one by one with
  * the same steps. */
-static void run_elements(const attnrun_step *step, struct attn_binary_u8 *d,
-                         const struct nd_iter *it)
+static void run_elements(const attnrun_step *step, const struct nd_iter *it,
+                         const void *arg)
 {
-    d->a = (const uint8_t *)it->p[1];
-    d->b = (const uint8_t *)it->p[2];
+    struct attn_binary_u8 d = *(const struct attn_binary_u8 *)arg;
+    d.a = (const uint8_t *)it->p[1];
+    d.b = (const uint8_t *)it->p[2];
     if (it->n > 1 && it->step[1] == 1 && it->step[2] == 1) {
-        step->kernels->binary_u8((uint8_t *)it->p[0], d, (size_t)it->n);
+        step->kernels->binary_u8((uint8_t *)it->p[0], &d, (size_t)it->n);
         return;
     }
     for (int64_t i = 0; i < it->n; i += CHUNK) {
@@ -74,9 +75,9 @@ static void run_elements(const attnrun_step *step, struct attn_binary_u8 *d,
             a[j] = (uint8_t)it->p[1][(i + j) * it->step[1]];
             b[j] = (uint8_t)it->p[2][(i + j) * it->step[2]];
         }
-        d->a = a;
-        d->b = b;
-        step->kernels->binary_u8((uint8_t *)it->p[0] + i, d, (size_t)n);
+        d.a = a;
+        d.b = b;
+        step->kernels->binary_u8((uint8_t *)it->p[0] + i, &d, (size_t)n);
     }
 }
 
@@ -101,24 +102,9 @@ static struct attn_binary_u8 make_binary(const attnrun_step *step, bool add)
 static attn_status binary_run(const attnrun_step *step, const attnrun_work *work,
                               bool add)
 {
-    struct attn_binary_u8 d = make_binary(step, add);
-    struct nd_iter it;
-    int64_t begin, end;
-    if (step->y[0].data == NULL)
-        return ATTNRUN_OK;
-    elementwise_range(work, tensor_count(&step->y[0]), &begin, &end);
-    attn_nd_iter_init(&it, step->y[0].rank, step->y[0].dims);
-    attn_nd_iter_add(&it, &step->y[0]);
-    attn_nd_iter_add(&it, &step->x[A]);
-    attn_nd_iter_add(&it, &step->x[B]);
-    for (; begin < end; begin += OP_CHUNK) {
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        attn_nd_iter_start(&it, begin, end - begin < OP_CHUNK ? end : begin + OP_CHUNK);
-        while (attn_nd_iter_next(&it))
-            run_elements(step, &d, &it);
-    }
-    return ATTNRUN_OK;
+    const struct attn_binary_u8 d = make_binary(step, add);
+    const attnrun_tensor *operands[] = { &step->x[A], &step->x[B] };
+    return op_elementwise_run(step, work, operands, 2, run_elements, &d);
 }
 
 static attn_status add_run(const attnrun_step *step, const attnrun_work *work)
@@ -160,34 +146,32 @@ static attn_status where_infer(attnrun_step *step)
     return qlinear_binary_infer(step, operands, 3);
 }
 
+/* The bytes that those of X and Y become. */
+struct where_tables {
+    uint8_t x[256], y[256];
+};
+
+static void where_elements(const attnrun_step *step, const struct nd_iter *it,
+                           const void *arg)
+{
+    const struct where_tables *tables = arg;
+    (void)step;
+    for (int64_t i = 0; i < it->n; i++)
+        it->p[0][i] = (char)(it->p[1][i * it->step[1]] != 0
+                                 ? tables->x[(uint8_t)it->p[2][i * it->step[2]]]
+                                 : tables->y[(uint8_t)it->p[3][i * it->step[3]]]);
+}
+
 static attn_status where_run(const attnrun_step *step, const attnrun_work *work)
 {
     const bool is_signed = step->out[0].dtype == ATTNRUN_I8;
     const struct op_qlinear z = op_qlinear_of(step, WZ_SCALE, WZ_ZERO);
-    uint8_t x[256], y[256];
-    struct nd_iter it;
-    int64_t begin, end;
-    if (step->y[0].data == NULL)
-        return ATTNRUN_OK;
-    op_qlinear_table(x, is_signed, op_qlinear_of(step, WX_SCALE, WX_ZERO), z, NULL, 0);
-    op_qlinear_table(y, is_signed, op_qlinear_of(step, WY_SCALE, WY_ZERO), z, NULL, 0);
-    elementwise_range(work, tensor_count(&step->y[0]), &begin, &end);
-    attn_nd_iter_init(&it, step->y[0].rank, step->y[0].dims);
-    attn_nd_iter_add(&it, &step->y[0]);
-    attn_nd_iter_add(&it, &step->x[CONDITION]);
-    attn_nd_iter_add(&it, &step->x[WX]);
-    attn_nd_iter_add(&it, &step->x[WY]);
-    for (; begin < end; begin += OP_CHUNK) {
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        attn_nd_iter_start(&it, begin, end - begin < OP_CHUNK ? end : begin + OP_CHUNK);
-        while (attn_nd_iter_next(&it))
-            for (int64_t i = 0; i < it.n; i++)
-                it.p[0][i] = (char)(it.p[1][i * it.step[1]] != 0
-                                        ? x[(uint8_t)it.p[2][i * it.step[2]]]
-                                        : y[(uint8_t)it.p[3][i * it.step[3]]]);
-    }
-    return ATTNRUN_OK;
+    const attnrun_tensor *operands[] = { &step->x[CONDITION], &step->x[WX],
+                                         &step->x[WY] };
+    struct where_tables t;
+    op_qlinear_table(t.x, is_signed, op_qlinear_of(step, WX_SCALE, WX_ZERO), z, NULL, 0);
+    op_qlinear_table(t.y, is_signed, op_qlinear_of(step, WY_SCALE, WY_ZERO), z, NULL, 0);
+    return op_elementwise_run(step, work, operands, 3, where_elements, &t);
 }
 
 const attnrun_op_def op_qlinear_where_1 = {

@@ -7,6 +7,7 @@
  * Scales are one f32 number each, zero points likewise. Cost: one read of X. Source: ONNX
  * Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include "qlinear.h"
+#include "../tile.h"
 
 enum { X, X_SCALE, X_ZERO, Y_SCALE, Y_ZERO };
 
@@ -58,7 +59,7 @@ static attn_status global_run(const attnrun_step *step, const attnrun_work *work
     const bool is_signed = step->in[X].dtype == ATTNRUN_I8;
     const int64_t stride = args->channels_last != 0 ? s->channels : 1;
     for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
-        const int64_t image = t / s->channels, channel = t % s->channels;
+        int64_t image = t, channel = op_take(&image, s->channels);
         const uint8_t *x = (const uint8_t *)step->x[X].data +
                            image * s->channels * s->plane +
                            (args->channels_last != 0 ? channel : channel * s->plane);

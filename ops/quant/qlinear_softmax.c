@@ -10,6 +10,7 @@
  * Cost: one pass, with a table of 256 exponentials. Source: ONNX Runtime contrib
  * operators; compared with onnxruntime 1.32.0. */
 #include "qlinear.h"
+#include "../tile.h"
 
 enum { X, X_SCALE, X_ZERO, Y_SCALE, Y_ZERO };
 
@@ -74,7 +75,8 @@ static attn_status softmax_run(const attnrun_step *step, const attnrun_work *wor
     for (int i = 0; i < 256; i++)
         powers[i] = expf((float)(i - 255) * from.scale);
     for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
-        const int64_t at = t / s->inner * s->n * s->inner + t % s->inner;
+        int64_t outer = t, at = op_take(&outer, s->inner);
+        at += outer * s->n * s->inner;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         softmax_line(s, (uint8_t *)step->y[0].data + at,

@@ -56,8 +56,7 @@ attn_status attn_scales_infer(const attnrun_step *step, int64_t axis, int64_t bl
     s->inner = inner > 0 ? inner : 1;
     if (block_size > 0)
         return blocked(step, at, block_size, s);
-    TRY(op_need_rank(step, 1, 1));
-    TRY(op_need_dim(step, 1, 0, x->dims[at], "one scale per index along the axis"));
+    TRY(op_need_vector(step, 1, x->dims[at], "one scale per index along the axis"));
     s->n_along = s->length;
     return ATTNRUN_OK;
 }

@@ -488,7 +488,7 @@ static attn_status recurrent_walk(const attnrun_step *step, const attnrun_work *
 {
     const struct recurrent_args *args = step->args;
     const struct recurrent_state *s = step->state;
-    int64_t d = task / s->blocks, first = task % s->blocks * RECURRENT_BLOCK;
+    int64_t first = op_take(&task, s->blocks) * RECURRENT_BLOCK, d = task;
     int64_t columns = s->gates * s->hidden, left = s->batch - first;
     bool reverse = args->direction == RECURRENT_REVERSE || d == 1;
     struct recurrent_cell cell = { .step = step,

@@ -186,7 +186,9 @@ static attn_status walk_sequence(const attnrun_step *step, const attnrun_work *w
 attn_status attn_recurrent_run_f64(const attnrun_step *step, const attnrun_work *work)
 {
     const struct recurrent_state *s = step->state;
-    for (int64_t task = work->begin; task < work->end; task++)
-        TRY(walk_sequence(step, work, task / s->batch, task % s->batch));
+    for (int64_t task = work->begin; task < work->end; task++) {
+        int64_t direction = task, b = op_take(&direction, s->batch);
+        TRY(walk_sequence(step, work, direction, b));
+    }
     return ATTNRUN_OK;
 }

@@ -14,6 +14,7 @@
 
 #include "../elementwise/elementwise.h"
 #include "reduce_plan.h"
+#include "../tile.h"
 
 #include "../../runtime/tensor.h"
 
@@ -492,7 +493,7 @@ static attn_status reduce_run(const attnrun_step *step, const attnrun_work *work
     if (reduces_lines(step))
         return log_sum_exp_lines_f32(step, begin, end);
     for (int64_t unit = begin; unit < end; unit++) {
-        int64_t outer = unit / state->tiles, start = unit % state->tiles * TILE;
+        int64_t outer = unit, start = op_take(&outer, state->tiles) * TILE;
         int64_t width = plan->run_folded           ? 1
                         : plan->run - start < TILE ? plan->run - start
                                                    : TILE;

@@ -103,7 +103,7 @@ static attn_status tokenizer_check_args(const attnrun_step *step,
 static int64_t levels_bytes(const struct tokenizer_args *args)
 {
     int64_t n = args->separators.n > 0 ? args->separators.n : 1;
-    return (n * (int64_t)sizeof(struct level) + 63) / 64 * 64;
+    return round_up(n * (int64_t)sizeof(struct level), 64);
 }
 
 /* No strings at all give no dim of tokens. */

@@ -75,10 +75,10 @@ static attn_status bam_check_weights(const attnrun_step *step)
         hidden = step->in[BAM_SW0].dims[0];
     if (dim_is_const(hidden) && hidden.value == 0)
         return op_fail_input(step, BAM_SW0, ATTNRUN_E_SHAPE, "dim 0 is 0, expected rows");
-    TRY(attn_map_check_vector(step, BAM_SB0, hidden, "the rows of sw0"));
+    TRY(op_need_vector(step, BAM_SB0, hidden, "the rows of sw0"));
     TRY(check_stack(step, BAM_SWM, 5, hidden));
     TRY(attn_map_check_matrix(step, BAM_SW1, dim_of(1), hidden, "1 by the rows of sw0"));
-    return attn_map_check_vector(step, BAM_SB1, dim_of(1), "one number");
+    return op_need_vector(step, BAM_SB1, dim_of(1), "one number");
 }
 
 /* Plans the rows of a tile, and all sizes that depend on it. */
@@ -177,8 +177,8 @@ static attn_status bam_run(const attnrun_step *step, const attnrun_work *work)
             TRY(attn_bam_last(&part));
             continue;
         }
-        part.image = task / s->tiles;
-        part.tile = task % s->tiles;
+        part.image = task;
+        part.tile = op_take(&part.image, s->tiles);
         part.floats = (float *)work->shared + part.image * s->image_floats;
         if (work->phase == 0)
             attn_bam_first(&part);

@@ -130,7 +130,7 @@ void attn_bam_convolve(const struct bam_part *part, int64_t i)
             .n = (size_t)n,
             .k = (size_t)s->hidden,
             .epilogue = steps,
-            .scratch = taps + (TAPS * s->hidden * s->hidden + 15) / 16 * 16,
+            .scratch = taps + round_up(TAPS * s->hidden * s->hidden, 16),
             .accumulate = tap > 0,
             .exact = s->hidden < BAM_ROWS_FOR_BF16,
         };

@@ -104,7 +104,7 @@ static attn_status check_kernel(const attnrun_step *step)
     }
     if (op_rank_known(step, WS))
         TRY(op_need_dim(step, WS, 3, step->in[WS].dims[2], "a square"));
-    return attn_map_check_vector(step, BS, dim_of(1), "one gate");
+    return op_need_vector(step, BS, dim_of(1), "one gate");
 }
 
 static int32_t word_of(const attnrun_string *word)

@@ -13,8 +13,8 @@ struct attn_external_args {
 };
 
 enum { X, MK, MV, BV, IDENTITY };
-enum { LOGITS, WORTH, VALUES };           /* phases */
-enum { TILE = 128, ROWS = ATTN_GEMM_MC }; /* tokens; rows of a product */
+enum { LOGITS, WORTH, VALUES };              /* phases */
+enum { TILE = 128, ROWS = OP_PRODUCT_ROWS }; /* tokens; rows of a product */
 
 struct attn_external {
     int64_t batch, n, heads, ch, slots, co;

@@ -17,8 +17,9 @@ static struct group open_group(const attnrun_step *step, const attnrun_work *wor
     float *floats =
         s->alone ? work->scratch : (float *)work->shared + index * s->group_floats;
     float *largest = floats + s->tiles * s->slots * s->width;
-    return (struct group){ .batch = index / s->heads,
-                           .head = index % s->heads,
+    const struct op_task at = op_task_at(index, s->heads, 1);
+    return (struct group){ .batch = at.b,
+                           .head = at.head,
                            .logits = floats,
                            .largest = largest,
                            .sums = largest + s->tiles * s->slots };
@@ -211,7 +212,7 @@ static int32_t external_list_epilogue(const attnrun_step *step, int64_t head,
     int32_t n = 0;
     /* Sums of several blocks are complete before anything else is added, as without steps
      * behind them. */
-    if (s->slots > ATTN_GEMM_KC)
+    if (s->slots > OP_PRODUCT_TERMS)
         steps[n++] = (struct attn_epilogue){ .kind = ATTN_EPI_SCALE, .alpha = 1.0f };
     if (op_has_in(step, BV))
         steps[n++] =
@@ -306,13 +307,14 @@ attn_status attn_external_run(const attnrun_step *step, const attnrun_work *work
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const bool whole = work->phase == WORTH;
-        const struct group group = open_group(step, work, whole ? task : task / s->tiles);
+        int64_t index = task, tile = whole ? 0 : op_take(&index, s->tiles);
+        const struct group group = open_group(step, work, index);
         if (whole)
             run_worth(step, &group, &room);
         else if (work->phase == LOGITS)
-            run_logits(step, &group, task % s->tiles, &room);
+            run_logits(step, &group, tile, &room);
         else
-            run_values(step, &group, task % s->tiles, &room);
+            run_values(step, &group, tile, &room);
     }
     return ATTNRUN_OK;
 }

@@ -45,15 +45,6 @@ attn_status attn_map_check_identity(const attnrun_step *step, int identity, int 
     return ATTNRUN_OK;
 }
 
-attn_status attn_map_check_vector(const attnrun_step *step, int in, attnrun_dim n,
-                                  const char *what)
-{
-    if (!op_has_in(step, in))
-        return ATTNRUN_OK;
-    TRY(op_need_rank(step, in, 1));
-    return op_need_dim(step, in, 0, n, what);
-}
-
 attn_status attn_map_check_matrix(const attnrun_step *step, int in, attnrun_dim rows,
                                   attnrun_dim columns, const char *what)
 {
@@ -71,13 +62,13 @@ attn_status attn_map_check_mlp(const attnrun_step *step, int w1, attnrun_dim cha
         op_rank_known(step, w1) ? step->in[w1].dims[0] : attnrun_dim_unknown(step);
     if (dim_is_const(hidden) && hidden.value == 0)
         return op_fail_input(step, w1, ATTNRUN_E_SHAPE, "dim 0 is 0, expected rows");
-    TRY(attn_map_check_vector(step, b1, hidden, "the rows of the first matrix"));
+    TRY(op_need_vector(step, b1, hidden, "the rows of the first matrix"));
     if (op_has_in(step, w2)) {
         TRY(op_need_rank(step, w2, 2));
         TRY(op_need_dim(step, w2, 0, channels, "the channels"));
         TRY(op_need_dim(step, w2, 1, hidden, "the rows of the first matrix"));
     }
-    return attn_map_check_vector(step, b2, channels, "the channels");
+    return op_need_vector(step, b2, channels, "the channels");
 }
 
 attnrun_dim attn_map_channels(const attnrun_step *step, int in)
@@ -306,7 +297,7 @@ attn_status attn_map_scale(const attnrun_step *step, const attnrun_work *work,
 void attn_map_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
                       const float *bias, const struct attn_epilogue *last)
 {
-    enum { ROWS = ATTN_GEMM_MC };
+    enum { ROWS = OP_PRODUCT_ROWS };
     struct attn_epilogue steps[2];
     const size_t rows = g.m;
     for (size_t i = 0; i < rows; i += ROWS) {

@@ -14,7 +14,7 @@
 #define ATTN_GATED_MAPS_H
 
 #include "../../runtime/op.h"
-#include "../kernels/kernels.h"
+#include "../tile.h"
 
 /* ---- attributes ---- */
 
@@ -60,10 +60,6 @@ static inline int64_t map_place(const struct attn_map *map, int64_t image,
 attn_status attn_map_check(const attnrun_step *step, int in);
 /* Fails unless input `identity`, where given, has the dims of input `map`. */
 attn_status attn_map_check_identity(const attnrun_step *step, int identity, int map);
-/* Fails unless input `in`, where given, has rank 1 and `n` elements, which messages call
- * `what`. */
-attn_status attn_map_check_vector(const attnrun_step *step, int in, attnrun_dim n,
-                                  const char *what);
 /* Fails unless input `in` is a matrix of `rows` x `columns`, which messages call
  * `what`. */
 attn_status attn_map_check_matrix(const attnrun_step *step, int in, attnrun_dim rows,
@@ -118,7 +114,7 @@ void attn_map_gate(const attnrun_step *step, int32_t gate, float *v, int64_t n);
  * n, gate and pixels. */
 struct attn_gate attn_residual_relu(const attnrun_step *step, int x, int identity,
                                     int32_t tail, int64_t at, int64_t row);
-/* Computes g, ATTN_GEMM_MC rows at a time, which its scratch is for: A B, added to C
+/* Computes g, OP_PRODUCT_ROWS rows at a time, which its scratch is for: A B, added to C
  * where g.accumulate, + bias[row] (or NULL), then `last` (or NULL). */
 void attn_map_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
                       const float *bias, const struct attn_epilogue *last);

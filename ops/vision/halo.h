@@ -15,9 +15,9 @@ enum { ATTN_HALO_ATTEND, ATTN_HALO_MASK, ATTN_HALO_INVERTED };
 enum { X, WQ, WK, WV, REL_H, REL_W, BQ, BK, BV, WO, BO };
 enum { VALUES, QUERIES, BLOCKS, RESULTS }; /* phases */
 enum {
-    ROWS = ATTN_GEMM_MC, /* of a product */
-    PIXELS = 128,        /* that are multiplied with weights at one time, at most */
-    KEYS = ATTN_GEMM_KC  /* that are multiplied at one time, or a row of a window */
+    ROWS = OP_PRODUCT_ROWS, /* of a product */
+    PIXELS = 128,           /* that are multiplied with weights at one time, at most */
+    KEYS = OP_PRODUCT_TERMS /* that are multiplied at one time, or a row of a window */
 };
 
 /* Planes of rows of pixels, in chunks of `chunk_rows` rows, plane by plane. Chunk i is in

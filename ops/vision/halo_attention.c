@@ -105,7 +105,7 @@ static attn_status check_heads(const attnrun_step *step, int w, int b,
                              "expected some rows for each of %s",
                              attn_plural(args->num_heads, "head"));
     TRY(op_need_dim(step, w, 1, channels, "the channels"));
-    return attn_map_check_vector(step, b, *rows, "the rows of its matrix");
+    return op_need_vector(step, b, *rows, "the rows of its matrix");
 }
 
 static attn_status check_relative(const attnrun_step *step, attnrun_dim rows)
@@ -149,7 +149,7 @@ static attn_status halo_check_weights(const attnrun_step *step, attnrun_dim *cha
         op_rank_known(step, WO) ? step->in[WO].dims[0] : attnrun_dim_unknown(step);
     if (dim_is_const(*channels) && channels->value == 0)
         return op_fail_input(step, WO, ATTNRUN_E_SHAPE, "dim 0 is 0, expected rows");
-    return attn_map_check_vector(step, BO, *channels, "the rows of wo");
+    return op_need_vector(step, BO, *channels, "the rows of wo");
 }
 
 /* Plans what does not depend on the form of the computation. */

@@ -133,7 +133,8 @@ attn_status attn_halo_mean_run(const attnrun_step *step, const attnrun_work *wor
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        halo_mean_run_row(step, task / s->rows, task % s->rows, work->scratch);
+        int64_t image = task, row = op_take(&image, s->rows);
+        halo_mean_run_row(step, image, row, work->scratch);
     }
     return ATTNRUN_OK;
 }

@@ -202,9 +202,9 @@ static attn_status run_chunk(struct attn_halo_worker *w, const attnrun_work *wor
     w->part = op_take(&task, w->parts);
     w->loaded = w->parts > 1 && task == w->chunk;
     w->chunk = task;
-    const int64_t y = task % grid->chunks * grid->chunk_rows;
+    const int64_t y = op_take(&task, grid->chunks) * grid->chunk_rows;
     const int64_t rows = min64(grid->chunk_rows, (values ? s->map.height : s->out_h) - y);
-    open_image(w, work, task / grid->chunks);
+    open_image(w, work, task);
     return for_parts(w, values ? &w->values : &w->queries, y, y + rows, work,
                      values                   ? make_values
                      : work->phase == QUERIES ? make_queries

@@ -46,8 +46,8 @@ static const attnrun_attr_def involution_attrs[] = {
 
 enum { X, W1, B1, W2, B2, KERNEL };
 enum { HIDDEN, TILES }; /* phases */
-enum { PIXELS = 128, COLUMNS = 32, ROWS = ATTN_GEMM_MC, ENOUGH_TASKS = 32 };
-enum { PART = ATTN_GEMM_NR_MAX }; /* pixels of H, whole panels of any instruction set */
+enum { PIXELS = 128, COLUMNS = 32, ROWS = OP_PRODUCT_ROWS, ENOUGH_TASKS = 32 };
+enum { PART = OP_PANEL }; /* pixels of H */
 
 struct involution_state {
     struct attn_map map;
@@ -105,11 +105,11 @@ static attn_status check_generator(const attnrun_step *step, attnrun_dim channel
     if (dim_is_const(hidden) && hidden.value == 0)
         return op_fail_input(step, W1, ATTNRUN_E_SHAPE, "dim 0 is 0, expected rows");
     TRY(attn_map_check_matrix(step, W1, hidden, channels, "the channels"));
-    TRY(attn_map_check_vector(step, B1, hidden, "the rows of w1"));
+    TRY(op_need_vector(step, B1, hidden, "the rows of w1"));
     TRY(op_need_rank(step, W2, 2));
     TRY(op_need_dim(step, W2, 0, taps, "groups * kernel_size^2"));
     TRY(op_need_dim(step, W2, 1, hidden, "the rows of w1"));
-    return attn_map_check_vector(step, B2, taps, "groups * kernel_size^2");
+    return op_need_vector(step, B2, taps, "groups * kernel_size^2");
 }
 
 static attn_status involution_check_weights(const attnrun_step *step,
@@ -220,7 +220,7 @@ static attn_status involution_plan(attnrun_step *step)
         return op_fail_size(step, "the memory of the kernels of a tile, or of the image,",
                             "2^63 - 1 bytes");
     const int64_t first = s->apart ? s->map.channels * s->hidden : 0;
-    s->parts = (s->tile_h * s->tile_w + PART - 1) / PART;
+    s->parts = ceil_div(s->tile_h * s->tile_w, PART);
     op_tasks(step, HIDDEN, s->apart ? s->tiles * s->parts : 0,
              task_cost(s, first) / max64(1, s->parts));
     op_tasks(step, TILES, s->tiles * s->group_blocks,
@@ -279,11 +279,11 @@ static struct involution_tile open_tile(const attnrun_step *step,
                                         const attnrun_work *work, int64_t index)
 {
     const struct involution_state *s = step->state;
-    const int64_t block = index / s->w_blocks % s->h_blocks;
+    const struct op_task at = op_task_at(index, s->h_blocks, s->w_blocks);
     struct involution_tile t = { .state = s,
-                                 .batch = index / s->w_blocks / s->h_blocks,
-                                 .row = block * s->tile_h,
-                                 .column = index % s->w_blocks * s->tile_w };
+                                 .batch = at.b,
+                                 .row = at.head * s->tile_h,
+                                 .column = at.block * s->tile_w };
     t.rows = min64(s->h - t.row, s->tile_h);
     t.columns = min64(s->w - t.column, s->tile_w);
     t.pixels = t.rows * t.columns;
@@ -434,12 +434,13 @@ static attn_status involution_run_hidden(const attnrun_step *step,
 {
     const struct involution_state *s = step->state;
     for (int64_t task = work->begin, end; task < work->end; task = end) {
-        const struct involution_tile t = open_tile(step, work, task / s->parts);
-        const int64_t first = task / s->parts * s->parts;
+        int64_t tile = task;
+        const int64_t part = op_take(&tile, s->parts), first = task - part;
+        const struct involution_tile t = open_tile(step, work, tile);
         end = min64(work->end, first + s->parts);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        const int64_t from = (task - first) * PART;
+        const int64_t from = part * PART;
         if (from < t.pixels)
             run_hidden(step, &t, from, min64((end - first) * PART, t.pixels));
     }
@@ -452,9 +453,9 @@ static attn_status involution_run(const attnrun_step *step, const attnrun_work *
     if (work->phase == HIDDEN)
         return involution_run_hidden(step, work);
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t parts = s->group_blocks;
-        const struct involution_tile t = open_tile(step, work, task / parts);
-        const int64_t from = task % parts * s->block_groups;
+        int64_t tile = task;
+        const int64_t from = op_take(&tile, s->group_blocks) * s->block_groups;
+        const struct involution_tile t = open_tile(step, work, tile);
         const int64_t to = min64(from + s->block_groups, s->groups);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

@@ -64,10 +64,10 @@ static attn_status check_projection(const attnrun_step *step, int in, attnrun_di
     TRY(attn_map_check_matrix(step, in, rows, channels, "d of wq, or C of x"));
     if (op_rank_known(step, in) && dim_is(step->in[in].dims[0], 0))
         return op_fail_input(step, in, ATTNRUN_E_SHAPE, "dim 0 is 0, expected rows");
-    return attn_map_check_vector(step, in + 1,
-                                 op_rank_known(step, in) ? step->in[in].dims[0]
-                                                         : attnrun_dim_unknown(step),
-                                 "the rows of its matrix");
+    return op_need_vector(step, in + 1,
+                          op_rank_known(step, in) ? step->in[in].dims[0]
+                                                  : attnrun_dim_unknown(step),
+                          "the rows of its matrix");
 }
 
 static attn_status check_gamma(const attnrun_step *step)
@@ -89,7 +89,7 @@ static attn_status check_last(const attnrun_step *step)
         return op_fail_input(step, WV, ATTNRUN_E_SHAPE,
                              "expected %s, as x has channels, where wo is absent",
                              attn_plural(channels.value, "row"));
-    return attn_map_check_vector(step, BO, channels, "the channels of x");
+    return op_need_vector(step, BO, channels, "the channels of x");
 }
 
 /* Plans the map of keys and its tiles. */

@@ -36,8 +36,9 @@ struct sagan_part {
 
 static struct sagan_part part_of(const struct attn_sagan *s, int64_t tile)
 {
-    struct sagan_part part = { .row = tile / s->column_tiles * s->tile_rows,
-                               .column = tile % s->column_tiles * s->tile_columns };
+    struct sagan_part part = { .column =
+                                   op_take(&tile, s->column_tiles) * s->tile_columns };
+    part.row = tile * s->tile_rows;
     part.rows = min64(s->tile_rows, s->rows - part.row);
     part.columns = min64(s->tile_columns, s->columns - part.column);
     return part;
@@ -155,7 +156,7 @@ static void pack_values(const attnrun_step *step, const struct sagan_room *room,
 static void run_keys(const attnrun_step *step, const attnrun_work *work, int64_t task)
 {
     const struct attn_sagan *s = step->state;
-    const int64_t b = task / s->tiles, index = task % s->tiles;
+    const int64_t index = op_take(&task, s->tiles), b = task;
     const struct sagan_part tile = part_of(s, index);
     const float *x = (const float *)step->x[X].data + b * s->map.channels * s->map.pixels;
     float *k = (float *)work->shared + b * s->tiles * (s->k_slot + s->v_slot);
@@ -293,7 +294,7 @@ static attn_status run_queries(const attnrun_step *step, const attnrun_work *wor
                                int64_t task)
 {
     const struct attn_sagan *s = step->state;
-    const int64_t b = task / s->query_tiles, first = task % s->query_tiles * s->block;
+    const int64_t first = op_take(&task, s->query_tiles) * s->block, b = task;
     const int64_t n = min64(s->block, s->map.pixels - first);
     const int64_t at = b * s->map.channels * s->map.pixels + first;
     const float *x = (const float *)step->x[X].data + at;

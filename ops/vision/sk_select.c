@@ -69,7 +69,7 @@ static attn_status sk_select_check_weights(const attnrun_step *step, int maps)
         hidden = step->in[W1].dims[0];
     if (dim_is_const(hidden) && hidden.value == 0)
         return op_fail_input(step, W1, ATTNRUN_E_SHAPE, "dim 0 is 0, expected rows");
-    TRY(attn_map_check_vector(step, B1, hidden, "the rows of w1"));
+    TRY(op_need_vector(step, B1, hidden, "the rows of w1"));
     TRY(op_need_rank(step, WSEL, 3));
     TRY(op_need_dim(step, WSEL, 0, dim_of(maps), "the number of maps"));
     TRY(op_need_dim(step, WSEL, 1, channels, "the channels"));

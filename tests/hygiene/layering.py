@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Includes go down only: tools > loaders, ops > ops/kernels, runtime; and between families of
 operators only where FAMILIES says so, without a cycle. No two source files of the product have
-the same name.
+the same name. Operators do not name the geometry of kernels.
 
 usage: layering.py ROOT
 """
@@ -42,6 +42,9 @@ FAMILIES = {
     "rewrite": ("attention", "elementwise", "quant"),
     "vision": ("attention",),
 }
+# What kernels are cut for. Operators learn it from TILE alone.
+TILE = "ops/tile.h"
+GEOMETRY = re.compile(r"\bATTN_GEMM_(?:I8_)?(?:KC|NR_MAX|WIDE)\b|\bkernels->vec_bytes\b")
 # folder of ops/attention -> the folders beside it that it may include
 PARTS = {"onnx": ("core",), "mechanisms": ("core",)}
 # library header -> the files that may include it
@@ -125,6 +128,13 @@ def wrong(root, path, name):
     return f"{layer}/ must not include {target}"
 
 
+def geometry(root, path):
+    """What an operator file says of the geometry of kernels instead of asking ops/tile.h."""
+    if layer_of(path) != "ops" or path == TILE:
+        return []
+    return sorted(set(GEOMETRY.findall(text_of(root, path))))
+
+
 def same_names(paths):
     """Source files whose name another one has, each with that other one."""
     first = {}
@@ -147,6 +157,9 @@ def main():
     for path in sources:
         if path.startswith("tools/examples/"):
             continue
+        for name in geometry(root, path):
+            print(f"{path}: {name} is the geometry of kernels; see {TILE}")
+            bad += 1
         for _, name in INCLUDE.findall(text_of(root, path)):
             reason = wrong(root, path, name)
             if reason:

@@ -219,7 +219,7 @@ static void bench_shape(struct check *c, size_t m, size_t n, size_t k, bool pack
                              k, n);
     else
         c->k->gemm_pack_f32(panels, b, (ptrdiff_t)n, 1, k, n);
-    size_t rows = m < ATTN_GEMM_MC ? m : ATTN_GEMM_MC;
+    size_t rows = m < 128 ? m : 128;
     struct attn_gemm_f32 g = { .b = packed ? panels : b,
                                .packed = packed,
                                .b_type = bf16 && packed ? packed_bf16(c) : ATTN_B_F32,

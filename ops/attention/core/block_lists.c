@@ -361,12 +361,10 @@ static struct block_lists_walk open_task(const struct attn_blocks *p,
                                          int64_t task, int64_t rows, char **memory)
 {
     const struct attn_sizes *s = &p->sizes;
-    struct block_lists_walk w = { .p = p,
-                                  .o = o,
-                                  .b = attn_blocks_sample(p, task),
-                                  .head =
-                                      task % s->q_heads, /* their rows lie side by side */
-                                  .row = task / s->q_heads % p->groups * p->rows };
+    struct block_lists_walk w = { .p = p, .o = o };
+    w.head = op_take(&task, s->q_heads); /* their rows lie side by side */
+    w.row = op_take(&task, p->groups) * p->rows;
+    w.b = task;
     w.rows = min64(rows, s->q_len - w.row);
     w.first_block = (o->first + w.row) / p->block;
     w.seen = (uint64_t *)(void *)*memory;

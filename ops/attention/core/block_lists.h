@@ -16,6 +16,7 @@
 #ifndef ATTN_BLOCK_LISTS_H
 #define ATTN_BLOCK_LISTS_H
 
+#include "../../tile.h"
 #include "heads.h"
 
 struct attn_blocks {
@@ -49,7 +50,7 @@ struct attn_blocks_operands {
 attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p);
 static inline int64_t attn_blocks_sample(const struct attn_blocks *p, int64_t task)
 {
-    return task / p->groups / p->sizes.q_heads;
+    return op_task_at(task, p->groups, p->sizes.q_heads).b;
 }
 /* Computes one task. Returns E_CANCELLED where a run is cancelled between two
  * segments. */

@@ -495,6 +495,18 @@ static attn_status run_answers(const struct attn_feature_call *c, struct heads *
                : answer(c, h, part * p->block, min64((part + 1) * p->block, s->q_len));
 }
 
+float *attn_tile_keep_factors(const struct attn_feature_call *call,
+                              struct attn_feature_tile t, float *factors)
+{
+    const uint8_t *keep = attn_tile_keep(call, t);
+    bool all = true;
+    for (int64_t i = 0; keep != NULL && i < t.n; i++) {
+        factors[i] = keep[i] != 0 ? 1.0f : 0.0f;
+        all = all && keep[i] != 0;
+    }
+    return all ? NULL : factors;
+}
+
 attn_status attn_feature_run(const struct attn_feature_plan *plan,
                              const struct attn_kernels *kernels,
                              const struct attn_feature_operands *o, const void *rule_arg,
@@ -506,8 +518,8 @@ attn_status attn_feature_run(const struct attn_feature_plan *plan,
     const int64_t heads = plan->sizes.batch * plan->sizes.kv_heads;
     struct heads h;
     for (int64_t task = work->begin; task < work->end; task += h.n) {
-        const int64_t part = task / heads; /* heads side by side are computed in turns */
-        h.head = task % heads;
+        int64_t part = task;
+        h.head = op_take(&part, heads); /* heads side by side are computed in turns */
         h.n =
             attn_heads_interleaved(task, work->end, plan->sizes.kv_heads, plan->together);
         if (plan->whole)

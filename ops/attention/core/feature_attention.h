@@ -153,5 +153,8 @@ static inline const uint8_t *attn_tile_keep(const struct attn_feature_call *call
                ? NULL
                : call->o->keep + t.batch * call->plan->sizes.kv_len + t.first;
 }
+/* 1 or 0 for each key of a tile, in `factors`; NULL where all keys count. */
+float *attn_tile_keep_factors(const struct attn_feature_call *call,
+                              struct attn_feature_tile t, float *factors);
 
 #endif

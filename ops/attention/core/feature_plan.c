@@ -113,7 +113,7 @@ attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan 
         !ck_add(step->shared_bytes, shared, &step->shared_bytes))
         return op_fail_size(step, "the memory of its running sums in bytes", "2^63 - 1");
     p->shared_offset = step->shared_bytes - shared;
-    p->panel_floats = round_up(p->features * ceil_div(s->v_dim, 32) * 32, 16);
+    p->panel_floats = round_up(p->features * op_whole_panels(s->v_dim), 16);
     p->together = sharing(p);
     p->query_row = p->features + (p->features % 256 == 0 ? 16 : 0);
     features =

@@ -245,7 +245,7 @@ static attn_status run_few(struct global_walk *t, int64_t task, const attnrun_wo
 static attn_status run_many(struct global_walk *t, int64_t task, const attnrun_work *work)
 {
     const struct attn_global_rows *g = t->g;
-    const int64_t first = task % g->blocks * g->block, head = task / g->blocks,
+    const int64_t first = op_take(&task, g->blocks) * g->block, head = task,
                   n = min64(g->block, t->count - first);
     if (n <= 0 || head >= g->s.q_heads)
         return ATTNRUN_OK;
@@ -267,9 +267,8 @@ attn_status attn_global_rows_run(const struct attn_global_rows *g,
                                  const attnrun_work *work)
 {
     const struct attn_sizes *s = &g->s;
-    struct global_walk t = {
-        .g = g, .o = o, .kernels = kernels, .b = task / g->per_batch
-    };
+    const int64_t of_sample = op_take(&task, g->per_batch);
+    struct global_walk t = { .g = g, .o = o, .kernels = kernels, .b = task };
     const int64_t few = attn_stream_bytes(FEW, g->width, g->width),
                   many = attn_stream_bytes(g->block, s->dim, s->v_dim);
     t.gemm = op_slot_floats(work->scratch, round_up(max64(few, many), 64));
@@ -280,6 +279,6 @@ attn_status attn_global_rows_run(const struct attn_global_rows *g,
     t.keep = (uint8_t *)(t.v + KEYS * round_up(s->v_dim, 16));
     t.count = o->lists.count[t.b];
     if (t.count < ceil_div(g->width, s->q_heads))
-        return run_few(&t, task % g->per_batch, work);
-    return run_many(&t, task % g->per_batch, work);
+        return run_few(&t, of_sample, work);
+    return run_many(&t, of_sample, work);
 }

@@ -85,6 +85,13 @@ struct attn_sizes {
     struct attn_heads q, k, v, y;
 };
 
+/* Where head `head` begins, where heads count through all samples. */
+static inline int64_t attn_head_at(const struct attn_heads *at, int64_t heads,
+                                   int64_t head)
+{
+    return head / heads * at->batch + head % heads * at->head;
+}
+
 /* Whether the attribute scale is given. */
 bool attn_scale_given(float scale);
 /* Fails unless `value` is finite, and not 0 where `nonzero`. */

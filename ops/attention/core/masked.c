@@ -496,7 +496,7 @@ static attn_status masked_attend(const attnrun_step *step, const struct attn_mas
     const struct attn_sdpa *s = &m->s;
     const double *norms = op_slot_at(work->shared, m->norms);
     struct masked_walk t = { .m = m, .o = o };
-    const int64_t head = task / m->blocks, query = task % m->blocks * m->block;
+    const int64_t query = op_take(&task, m->blocks) * m->block, head = task;
     const int64_t block = head / s->q_heads;
     t.place = (struct attn_mask_place){ step->kernels,      &m->program,
                                         o->leaves,          work->shared,

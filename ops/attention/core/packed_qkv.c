@@ -247,8 +247,8 @@ static void keep_head(const attnrun_step *step, int64_t task, const float *proje
     if (step->y[PRESENT].data == NULL)
         return;
     float *to = (float *)step->y[PRESENT].data + task * c->kv_len * c->head_dim;
-    const float *from = projected + head / c->q_heads * c->k.batch +
-                        head % c->q_heads * c->head_dim +
+    const struct op_task at = op_task_at(head, c->q_heads, 1);
+    const float *from = projected + at.b * c->k.batch + at.head * c->head_dim +
                         (value ? 2 : 1) * c->q_heads * c->head_dim;
     if (past > 0)
         memcpy(to, past_of(step, value) + head * past, (size_t)past * sizeof *to);

@@ -6,6 +6,26 @@
 
 #include "../../../runtime/op.h"
 
+/* The caches of cosines and sines, inputs `cosines` and cosines + 1: (positions, half), half at most
+ * dim / 2. */
+static inline attn_status attn_rotary_caches(const attnrun_step *step, int cosines,
+                                             int64_t dim, int64_t *half,
+                                             int64_t *positions)
+{
+    const attnrun_dim *dims = step->in[cosines].dims;
+    for (int in = cosines; in <= cosines + 1; in++) {
+        TRY(op_need_rank(step, in, 2));
+        TRY(op_need_dim(step, in, 0, dims[0], "cos_cache's positions"));
+        TRY(op_need_dim(step, in, 1, dims[1], "cos_cache's features"));
+    }
+    *positions = dims[0].value;
+    *half = dims[1].value;
+    if (*half > dim / 2)
+        return op_fail_input(step, cosines, ATTNRUN_E_SHAPE, "expected at most %s",
+                             attn_plural(dim / 2, "feature"));
+    return ATTNRUN_OK;
+}
+
 /* y must not be x. cosine and sine have `half` elements. Features from 2 * half on are
  * copied. */
 static inline void attn_rotary_rotate(float *y, const float *x, const float *cosine,

@@ -135,12 +135,25 @@ static int64_t mask_at(const struct queries *t, int64_t r, int64_t key)
            (t->row + r) % t->s->q_len * mask->row + t->mask_from + key;
 }
 
+/* Numbers at … at + n - 1 of the mask, n <= KEYS, as floats: those of 16 bits in `room`. */
+static const float *mask_floats(const struct queries *t, int64_t at, int64_t n,
+                                float *room)
+{
+    const int32_t dtype = t->s->mask_dtype;
+    const void *from = attn_stored_at(dtype, t->o->mask, at);
+    if (!attn_stored_narrow(dtype))
+        return from;
+    attn_stored_to_floats(t->stream.kernels, dtype, room, from, n);
+    return room;
+}
+
 /* Adds the mask of keys first … first + n - 1 to the scores of row r. */
 static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t first,
                      int64_t n)
 {
     const struct attn_sdpa *s = t->s;
     const struct attn_kernels *kernels = t->stream.kernels;
+    float room[KEYS];
     if (s->mask_kind == ATTN_MASK_NONE)
         return;
     const int64_t at = mask_at(t, r, first);
@@ -152,7 +165,7 @@ static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t 
     if (s->mask_kind == ATTN_MASK_KEEP)
         kernels->keep_mask_f32(scores, (const uint8_t *)t->o->mask + at, (size_t)n);
     else if (s->mask_kind == ATTN_MASK_ADD)
-        kernels->add_mask_f32(scores, (const float *)t->o->mask + at, (size_t)n);
+        kernels->add_mask_f32(scores, mask_floats(t, at, n, room), (size_t)n);
 }
 
 static void sdpa_mask_scores(float *scores, int64_t from, int64_t to)
@@ -240,9 +253,12 @@ static bool mask_is_empty(const struct queries *t, int64_t first, int64_t n)
     if (s->mask_kind == ATTN_MASK_KEEP)
         while (j < n && ((const uint8_t *)t->o->mask)[at + j] != 0)
             j++;
-    else
-        while (j < n && ((const float *)t->o->mask)[at + j] == 0.0f)
+    else {
+        float room[KEYS];
+        const float *added = mask_floats(t, at, n, room);
+        while (j < n && added[j] == 0.0f)
             j++;
+    }
     return j == n;
 }
 
@@ -316,7 +332,6 @@ static void finish_rows(struct queries *t)
  * see. */
 static void sdpa_run_tile(struct queries *t, const struct attn_keys *all)
 {
-    const int64_t panel = ATTN_GEMM_NR_MAX;
     /* Not whether these rows happen to be: the batch decides how they are cut. */
     const bool one_head = t->s->rows == t->s->q_len;
     struct attn_keys band = *all;
@@ -324,7 +339,7 @@ static void sdpa_run_tile(struct queries *t, const struct attn_keys *all)
     attn_stream_pack(&t->stream, all);
     for (int64_t row = 0; row < t->stream.n; row += t->group) {
         const struct seen *seen = &t->seen[row / t->group];
-        int64_t from = max64(seen->from - t->first, 0) / panel * panel;
+        int64_t from = op_panel_begin(max64(seen->from - t->first, 0));
         int64_t to = min64(seen->to - t->first, all->n);
         const bool plain = is_plain(t, from, to), whole = all_seen(t, row, from, to);
         const bool free = plain && (whole || one_head);
@@ -364,7 +379,7 @@ static bool padding_is_lost(const struct queries *t, int64_t from, int64_t to)
     const struct attn_kernels *kernels = t->stream.kernels;
     const size_t n = (size_t)(t->stream.n * s->head_dim);
     const double longest = longest_key(t, from, to);
-    if (longest < 0)
+    if (longest < 0 || attn_stored_narrow(s->mask_dtype))
         return false;
     const double high = n > 0 ? (double)kernels->reduce_max_f32(t->stream.q, n) : 0;
     const double low = n > 0 ? (double)kernels->reduce_min_f32(t->stream.q, n) : 0;
@@ -499,8 +514,7 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     const bool window = s->left >= 0 || s->right >= 0;
     const bool sums = s->parts > 1 && work->phase == s->sum_phase;
     struct queries t = { .s = s, .o = o, .group = window ? MIN_GROUP : QUERIES };
-    t.part = sums ? 0 : task % s->parts;
-    task /= sums ? 1 : s->parts;
+    t.part = op_take(&task, sums ? 1 : s->parts);
     const struct op_task at = op_task_at(task, s->heads, s->blocks);
     t.row = at.block * s->block;
     t.b = at.b;

@@ -15,9 +15,15 @@
 #define ATTN_SDPA_H
 
 #include "../../../runtime/op.h"
-#include "../../kernels/kernels.h"
+#include "../../storage.h"
 
 enum attn_mask_kind { ATTN_MASK_NONE, ATTN_MASK_KEEP, ATTN_MASK_ADD, ATTN_MASK_INTS };
+static inline int32_t attn_mask_kind_of(int32_t dtype)
+{
+    return dtype == ATTNRUN_BOOL                               ? ATTN_MASK_KEEP
+           : dtype == ATTNRUN_F32 || attn_stored_narrow(dtype) ? ATTN_MASK_ADD
+                                                               : ATTN_MASK_INTS;
+}
 enum attn_scores_mode {
     ATTN_SCORES_RAW,
     ATTN_SCORES_CAPPED,
@@ -50,6 +56,7 @@ struct attn_sdpa {
     bool promotes; /* keys and values come by `promote` of the operands */
     int64_t left, right; /* -1: without bound */
     int32_t mask_kind, scores_mode;
+    int32_t mask_dtype; /* of numbers that are added: f16, bf16, or any other for f32 */
     struct attn_heads mask; /* 0 where broadcast */
     int64_t mask_len;       /* keys from there on are not seen */
     int64_t scores_len;     /* keys of a row of the scores; 0: kv_len */
@@ -69,7 +76,7 @@ struct attn_sdpa_operands {
     /* Given instead of k and v; not together with key_keep and key_ends. */
     attn_sdpa_promote promote;
     const void *promote_arg;
-    const void *mask;           /* u8 (KEEP) or f32 (ADD) */
+    const void *mask;           /* u8 (KEEP) or mask_dtype (ADD) */
     const int64_t *mask_from;   /* per sample, the mask's column of key 0, or NULL: 0 */
     const attnrun_tensor *ints; /* INTS: they are added */
     /* `masked` is added to the scores of some keys: where key_keep is 0 (samples and

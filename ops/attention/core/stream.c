@@ -6,6 +6,7 @@
  * query_tile_f32 (a query tile of 64), all others by two matrix products and
  * softmax_rows_f32. */
 #include "stream.h"
+#include "../../tile.h"
 #include "softmax_row.h"
 
 #include <math.h>
@@ -155,11 +156,9 @@ static void stream_score(const struct attn_stream *s, const struct attn_keys *ke
 {
     const bool packed = s->packed || s->n > ROWS;
     const float *panels = s->packed ? keys->k : s->keys;
-    const int64_t panel = ATTN_GEMM_NR_MAX;
     /* A panel within the tile has all its columns, because they say how wide it was
      * packed. */
-    const int64_t to =
-        packed ? min64(ceil_div(part.to, panel) * panel, keys->n) : part.to;
+    const int64_t to = packed ? min64(op_whole_panels(part.to), keys->n) : part.to;
     struct attn_gemm_f32 g = { .a = s->q + part.row * s->dim,
                                .a_row = s->dim,
                                .b = packed ? panels + part.from * s->dim
@@ -257,6 +256,23 @@ static bool fits_tile(const struct attn_stream *s, int64_t rows)
     return rows >= MIN_TILE && !s->packed && !s->linear && s->k_col == 1;
 }
 
+/* The packed queries of a tile, which see all of n segments; the caller sets where the result
+ * goes. */
+static struct attn_query_tile_f32 query_tile_of(const struct attn_stream *s,
+                                                const struct attn_keys *segments, int n,
+                                                int64_t rows)
+{
+    return (struct attn_query_tile_f32){ .q = s->tile,
+                                         .queries = (size_t)rows,
+                                         .dim = (size_t)s->dim,
+                                         .v_dim = (size_t)s->v_dim,
+                                         .keys = segments,
+                                         .n_keys = (size_t)n,
+                                         .scores = s->scores,
+                                         .min = ATTN_TERMS_THAT_COUNT,
+                                         .prefetch = s->prefetch };
+}
+
 /* Queries row … row + rows - 1, of one tile, see all of n segments. */
 static void stream_run_tile(struct attn_stream *s, const struct attn_keys *segments,
                             int n, int64_t row, int64_t rows)
@@ -266,18 +282,10 @@ static void stream_run_tile(struct attn_stream *s, const struct attn_keys *segme
                                         (size_t)s->dim, (size_t)rows);
     s->tile_row = row;
     s->tile_rows = rows;
-    s->kernels->query_tile_f32(
-        &(struct attn_query_tile_f32){ .q = s->tile,
-                                       .queries = (size_t)rows,
-                                       .dim = (size_t)s->dim,
-                                       .v_dim = (size_t)s->v_dim,
-                                       .keys = segments,
-                                       .n_keys = (size_t)n,
-                                       .scores = s->scores,
-                                       .state = s->state + row,
-                                       .sums = s->sums + row * s->v_dim,
-                                       .min = ATTN_TERMS_THAT_COUNT,
-                                       .prefetch = s->prefetch });
+    struct attn_query_tile_f32 tile = query_tile_of(s, segments, n, rows);
+    tile.state = s->state + row;
+    tile.sums = s->sums + row * s->v_dim;
+    s->kernels->query_tile_f32(&tile);
 }
 
 /* The queries of a tile: more of them share keys that become words. */
@@ -423,18 +431,10 @@ void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int6
     }
     s->tile_rows = 0;
     s->kernels->query_tile_pack_f32(s->tile, q, q_row, (size_t)s->dim, (size_t)rows);
-    s->kernels->query_tile_f32(
-        &(struct attn_query_tile_f32){ .q = s->tile,
-                                       .queries = (size_t)rows,
-                                       .dim = (size_t)s->dim,
-                                       .v_dim = (size_t)s->v_dim,
-                                       .keys = tile,
-                                       .n_keys = (size_t)n,
-                                       .scores = s->scores,
-                                       .y = y,
-                                       .y_row = y_row,
-                                       .min = ATTN_TERMS_THAT_COUNT,
-                                       .prefetch = s->prefetch });
+    struct attn_query_tile_f32 whole = query_tile_of(s, tile, n, rows);
+    whole.y = y;
+    whole.y_row = y_row;
+    s->kernels->query_tile_f32(&whole);
 }
 
 void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, float *y,

@@ -108,7 +108,7 @@ void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int6
                       int64_t y_row);
 /* The two halves of attn_stream_tile(), for blocks whose queries see different parts of a
  * tile: pack it, then give keys from … to - 1 of it (`from` a multiple of
- * ATTN_GEMM_NR_MAX) to up to ATTN_STREAM_ROWS queries from `row` on. */
+ * OP_PANEL) to up to ATTN_STREAM_ROWS queries from `row` on. */
 void attn_stream_pack(struct attn_stream *s, const struct attn_keys *keys);
 void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys, int64_t row,
                       int64_t rows, int64_t from, int64_t to, attn_stream_mask mask,

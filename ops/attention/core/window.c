@@ -324,7 +324,7 @@ static bool is_band(const struct window_walk *t, struct attn_keys *keys)
 /* The tile goes to each group of the rows under way that sees some of it. */
 static void give_window(struct window_walk *t, const struct attn_keys *all)
 {
-    const int64_t panel = ATTN_GEMM_NR_MAX, end = t->row + t->rows;
+    const int64_t end = t->row + t->rows;
     struct attn_keys keys = *all;
     const bool band = is_band(t, &keys);
     const int64_t group = band ? ATTN_TILE_QUERIES : GROUP;
@@ -334,7 +334,7 @@ static void give_window(struct window_walk *t, const struct attn_keys *all)
         int64_t from, to, unused;
         keys_of(t, x, &from, &unused);
         keys_of(t, x + rows - 1, &unused, &to);
-        from = max64(from - t->first, 0) / panel * panel;
+        from = op_panel_begin(max64(from - t->first, 0));
         attn_stream_rows(&t->stream, &keys, row, rows, from, min64(to - t->first, keys.n),
                          band ? NULL : window_prepare, t);
     }
@@ -533,8 +533,8 @@ static struct window_walk window_begin(const struct attn_window *w,
     t.keep = op_slot_at(work->scratch, w->keep_at);
     t.at = op_slot_at(work->scratch, w->at_at);
     t.gather = op_slot_floats(work->scratch, w->gather_at);
-    t.b = b_head / s->q_heads;
-    t.head = b_head % s->q_heads;
+    t.head = op_take(&b_head, s->q_heads);
+    t.b = b_head;
     t.left = reach(w, of_head(w->left, t.head, -1));
     t.right = reach(w, of_head(w->right, t.head, -1));
     /* Further than all tokens are apart, each is alone. */
@@ -547,8 +547,8 @@ attn_status attn_window_run(const struct attn_window *w,
                             const struct attn_window_operands *o, int64_t task,
                             const attnrun_work *work)
 {
-    const int64_t first = task % w->blocks * w->block;
-    struct window_walk t = window_begin(w, kernels, o, task / w->blocks, work);
+    const int64_t first = op_take(&task, w->blocks) * w->block;
+    struct window_walk t = window_begin(w, kernels, o, task, work);
     attn_stream_reset(&t.stream, min64(w->block, w->s.q_len - first));
     for (int64_t row = 0; row < t.stream.n; row += t.rows)
         find_rows(&t, row, first + row);
@@ -568,8 +568,8 @@ attn_status attn_window_run_rows(const struct attn_window *w,
                                  const attnrun_work *work)
 {
     const int64_t blocks = ceil_div(w->max_globals, w->block);
-    const int64_t first = task % blocks * w->block;
-    struct window_walk t = window_begin(w, kernels, o, task / blocks, work);
+    const int64_t first = op_take(&task, blocks) * w->block;
+    struct window_walk t = window_begin(w, kernels, o, task, work);
     const int64_t end = min64(o->lists.count[t.b], first + w->block);
     int64_t n = 0;
     for (int64_t g = first; g < end; g++) {

@@ -140,10 +140,7 @@ attn_status attn_single_head_infer(const attnrun_step *step,
 attn_status attn_single_head_vector(const attnrun_step *step, int in,
                                     const struct attn_single_head *shape)
 {
-    if (!op_has_in(step, in))
-        return ATTNRUN_OK;
-    TRY(op_need_rank(step, in, 1));
-    return op_need_dim(step, in, 0, shape->units, "the size of the queries");
+    return op_need_vector(step, in, shape->units, "the size of the queries");
 }
 
 attn_status attn_single_head_outputs(attnrun_step *step,

@@ -62,10 +62,7 @@ static attn_status afm_check_operands(const attnrun_step *step, struct afm_shape
         attn_known_of(attn_dim_of_input(step, W, 1), attn_dim_of_input(step, H, 0));
     TRY(op_need_dim(step, W, 0, s->dim, "the size of E"));
     TRY(op_need_dim(step, H, 0, s->units, "the columns of W"));
-    if (op_has_in(step, B)) {
-        TRY(op_need_rank(step, B, 1));
-        TRY(op_need_dim(step, B, 0, s->units, "the columns of W"));
-    }
+    TRY(op_need_vector(step, B, s->units, "the columns of W"));
     if (dim_is(s->dim, 0) || dim_is(s->units, 0))
         return op_fail_input(step, W, ATTNRUN_E_SHAPE, "expected no dim of 0");
     if (!op_has_in(step, FIELD_MASK))

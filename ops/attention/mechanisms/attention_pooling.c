@@ -65,14 +65,8 @@ static attn_status attention_pooling_check_operands(const attnrun_step *step,
     s->heads = step->in[C].rank == 1 ? dim_of(1) : attn_dim_of_input(step, C, 1);
     TRY(op_need_dim(step, W, 0, s->dim, "the size of X"));
     TRY(op_need_dim(step, C, 0, s->units, "the columns of W"));
-    if (op_has_in(step, B)) {
-        TRY(op_need_rank(step, B, 1));
-        TRY(op_need_dim(step, B, 0, s->units, "the columns of W"));
-    }
-    if (op_has_in(step, C_BIAS)) {
-        TRY(op_need_rank(step, C_BIAS, 1));
-        TRY(op_need_dim(step, C_BIAS, 0, s->heads, "the heads of c"));
-    }
+    TRY(op_need_vector(step, B, s->units, "the columns of W"));
+    TRY(op_need_vector(step, C_BIAS, s->heads, "the heads of c"));
     if (dim_is(s->dim, 0) || dim_is(s->units, 0))
         return op_fail_input(step, W, ATTNRUN_E_SHAPE, "expected no dim of 0");
     if (dim_is(s->heads, 0))
@@ -149,7 +143,7 @@ static void pooling_scores(void *arg, const struct attn_pooling_task *task, floa
                                .epilogue = bias ? steps : steps + 1,
                                .n_epilogue = bias ? 2 : 1 };
     attn_gemm_use_weight(&g, step, W);
-    g.scratch = hidden + ((w->tile * s->units + 15) & ~INT64_C(15));
+    g.scratch = hidden + round_up(w->tile * s->units, 16);
     step->kernels->gemm_f32(&g);
     const struct attn_logits logits = {
         .x = hidden,

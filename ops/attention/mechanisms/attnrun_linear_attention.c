@@ -72,19 +72,6 @@ static int32_t kernel_map(int32_t map)
     return maps[map];
 }
 
-/* 1 or 0 for each key of the tile; NULL where all keys count. */
-static const float *keep_factors(const struct attn_feature_call *c,
-                                 struct attn_feature_tile t, float *factors)
-{
-    const uint8_t *keep = attn_tile_keep(c, t);
-    bool all = true;
-    for (int64_t i = 0; keep != NULL && i < t.n; i++) {
-        factors[i] = keep[i] != 0 ? 1.0f : 0.0f;
-        all = all && keep[i] != 0;
-    }
-    return all ? NULL : factors;
-}
-
 static void write_keys(const struct attn_feature_call *c, struct attn_feature_tile t,
                        float *features, const struct attn_feature_sum *sum)
 {
@@ -100,7 +87,8 @@ static void write_keys(const struct attn_feature_call *c, struct attn_feature_ti
                                .map = kernel_map(args->feature_map_k),
                                .scale = 1,
                                .column_shift = shifted ? sum->more + 1 : NULL,
-                               .row_factor = keep_factors(c, t, c->rule_scratch),
+                               .row_factor =
+                                   attn_tile_keep_factors(c, t, c->rule_scratch),
                                .column_sums = sum->z };
     c->kernels->features_f32(&f);
 }

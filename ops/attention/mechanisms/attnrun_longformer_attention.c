@@ -73,10 +73,7 @@ static attn_status check_projected(const attnrun_step *step, const struct attn_q
 
 static attn_status check_bias(const attnrun_step *step, int in, attnrun_dim columns)
 {
-    if (!op_has_in(step, in))
-        return ATTNRUN_OK;
-    TRY(op_need_rank(step, in, 1));
-    return op_need_dim(step, in, 0, columns, "heads * dim");
+    return op_need_vector(step, in, columns, "heads * dim");
 }
 
 /* Checks X and its weights. */

@@ -477,7 +477,7 @@ static attn_status run_head(const attnrun_step *step, const attnrun_work *work,
 {
     const struct compressed_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
-    const int64_t batch = task / z->q_heads, head = task % z->q_heads;
+    const int64_t head = op_take(&task, z->q_heads), batch = task;
     struct compressed_operand k = open_operand(step, false), v = open_operand(step, true);
     k.to = work->scratch;
     k.to_row = z->dim;

@@ -26,6 +26,7 @@
  * -10000 to masked logits; this operator leaves the tokens out. */
 #include "../core/heads.h"
 #include "../core/softmax_pooling.h"
+#include "../../tile.h"
 
 enum { Q, K, V, WQ, WK, BQ, BK, KEY_MASK };
 enum { QUERIES, MERGE, KEYS, VALUES, TASK_ELEMENTS = 1 << 18 };
@@ -56,10 +57,7 @@ static attn_status fastformer_check_weights(const attnrun_step *step, int w, int
     TRY(op_need_rank(step, w, 2));
     TRY(op_need_dim(step, w, 0, width, "heads times the head size"));
     TRY(op_need_dim(step, w, 1, heads, "the heads"));
-    if (!op_has_in(step, bias))
-        return ATTNRUN_OK;
-    TRY(op_need_rank(step, bias, 1));
-    return op_need_dim(step, bias, 0, heads, "the heads");
+    return op_need_vector(step, bias, heads, "the heads");
 }
 
 static attn_status plan_fastformer(attnrun_step *step, int rank,
@@ -248,7 +246,7 @@ static void fastformer_multiply(const attnrun_step *step, const attnrun_work *wo
 {
     const struct fastformer_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
-    const int64_t b = task / s->blocks, first = task % s->blocks * s->tokens;
+    const int64_t first = op_take(&task, s->blocks) * s->tokens, b = task;
     const int64_t end = first + s->tokens < z->kv_len ? first + s->tokens : z->kv_len;
     const int64_t group = s->by_head ? z->dim : s->width;
     const float *p = pooled_key(step, work, b);

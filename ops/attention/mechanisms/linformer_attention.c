@@ -88,10 +88,7 @@ static attn_status linformer_check_operands(const attnrun_step *step,
     TRY(check_projection(step, E, shape, slots));
     TRY(check_projection(step, F, shape, slots));
     for (int in = E_BIAS; in <= F_BIAS; in++)
-        if (op_has_in(step, in)) {
-            TRY(op_need_rank(step, in, 1));
-            TRY(op_need_dim(step, in, 0, slots, "the slots of E"));
-        }
+        TRY(op_need_vector(step, in, slots, "the slots of E"));
     return attn_key_mask_check(step, KEY_MASK, shape->batch, shape->kv_len);
 }
 

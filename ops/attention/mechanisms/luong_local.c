@@ -200,7 +200,7 @@ attn_status attn_luong_local_run(const attnrun_step *step,
             TRY(count_keys(step, s, o->mask, task, &lens[task]));
             continue;
         }
-        const int64_t b = task / s->blocks, first = task % s->blocks * s->rows;
+        int64_t b = task, first = op_take(&b, s->blocks) * s->rows;
         for (int64_t i = first; i < min64(first + s->rows, s->q_len); i++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "performer.h"
+#include "../../tile.h"
 
 /* ---- shared memory ---- */
 
@@ -166,19 +167,6 @@ static int32_t map_of(const struct performer *p)
                                                       : ATTN_MAP_EXP2;
 }
 
-/* 1 or 0 for each key; NULL where all keys count. */
-static float *keep_factors(const struct attn_feature_call *c, struct attn_feature_tile t)
-{
-    const uint8_t *keep = attn_tile_keep(c, t);
-    float *factors = factors_of(c);
-    bool all = true;
-    for (int64_t i = 0; keep != NULL && i < t.n; i++) {
-        factors[i] = keep[i] != 0 ? 1.0f : 0.0f;
-        all = all && keep[i] != 0;
-    }
-    return all ? NULL : factors;
-}
-
 /* Computes the features of generalized without a projection, row by row. */
 static void plain_keys(const struct attn_feature_call *c, struct attn_feature_tile t,
                        float *features, const struct attn_feature_sum *sum)
@@ -193,7 +181,7 @@ static void plain_keys(const struct attn_feature_call *c, struct attn_feature_ti
                                .map = kernel_map(p->args),
                                .scale = p->state->x_scale,
                                .add = p->args->kernel_epsilon,
-                               .row_factor = keep_factors(c, t),
+                               .row_factor = attn_tile_keep_factors(c, t, factors_of(c)),
                                .column_sums = sum->z };
     c->kernels->features_f32(&f);
 }
@@ -257,7 +245,7 @@ static void write_keys(const struct attn_feature_call *c, struct attn_feature_ti
     }
     const float *k = attn_tile_rows(c->o->k, &c->plan->sizes.k, t);
     norms(c, shifts, k, c->plan->sizes.k.row, t.n, s->norm_scale);
-    float *keep = keep_factors(c, t);
+    float *keep = attn_tile_keep_factors(c, t, factors_of(c));
     struct attn_features f = { .x = features,
                                .y = features,
                                .x_row = ATTN_TRANSPOSED_ROW,
@@ -457,15 +445,16 @@ static attn_status find_extreme(const struct attn_feature_call *c, const float *
     const struct attn_sizes *z = &c->plan->sizes;
     const int64_t q_tasks =
         p->args->features == PERFORMER_POS ? 0 : z->batch * z->q_heads;
-    const int64_t head = task - q_tasks;
+    const bool query = task < q_tasks;
+    const struct op_task at = query ? op_task_at(task, z->q_heads, 1)
+                                    : op_task_at(task - q_tasks, z->kv_heads, 1);
     if (p->args->features == PERFORMER_POS)
-        return find_max(c, w, head / z->kv_heads, head % z->kv_heads);
-    if (task < q_tasks)
-        p->q_max[task] = largest_norm(c, c->o->q, &z->q, task / z->q_heads,
-                                      task % z->q_heads, z->q_len);
+        return find_max(c, w, at.b, at.head);
+    if (query)
+        p->q_max[task] = largest_norm(c, c->o->q, &z->q, at.b, at.head, z->q_len);
     else
-        p->k_max[head] = largest_norm(c, c->o->k, &z->k, head / z->kv_heads,
-                                      head % z->kv_heads, z->kv_len);
+        p->k_max[task - q_tasks] =
+            largest_norm(c, c->o->k, &z->k, at.b, at.head, z->kv_len);
     return ATTNRUN_OK;
 }
 

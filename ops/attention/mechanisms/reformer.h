@@ -89,8 +89,7 @@ static inline int64_t reformer_items_at(const struct reformer *s,
 static inline const float *reformer_head(const float *x, const struct attn_heads *strides,
                                          const struct reformer *s, int64_t head)
 {
-    return x + head / s->sizes.q_heads * strides->batch +
-           head % s->sizes.q_heads * strides->head;
+    return x + attn_head_at(strides, s->sizes.q_heads, head);
 }
 
 #endif

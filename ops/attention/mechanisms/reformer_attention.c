@@ -364,12 +364,13 @@ static struct reformer_operands operands(const attnrun_step *step,
     };
 }
 
-static attn_status rounds_left(const attnrun_step *step,
+/* Computes the rounds of a head from round `first` on. */
+static attn_status rounds_from(const attnrun_step *step,
                                const struct reformer_operands *o, int64_t head,
-                               const attnrun_work *work)
+                               int64_t first, const attnrun_work *work)
 {
     const struct reformer *s = step->state;
-    for (int64_t round = ROUNDS_APART - 1; round < s->rounds; round++)
+    for (int64_t round = first; round < s->rounds; round++)
         for (int64_t block = 0; block < s->blocks; block++)
             TRY(attn_reformer_chunks(s, step->kernels, o, head, round, block, work));
     return ATTNRUN_OK;
@@ -389,10 +390,26 @@ static attn_status reformer_run_head(const attnrun_step *step,
     }
     for (int64_t round = 0; round < s->hashes; round++)
         attn_reformer_sort(s, o, head, round, work->scratch);
-    const bool any = s->wanted && s->sizes.v_dim > 0;
-    for (int64_t round = 0; any && round < s->rounds; round++)
-        for (int64_t block = 0; block < s->blocks; block++)
-            TRY(attn_reformer_chunks(s, step->kernels, o, head, round, block, work));
+    if (!s->wanted || s->sizes.v_dim == 0)
+        return ATTNRUN_OK;
+    return rounds_from(step, o, head, 0, work);
+}
+
+/* Computes a block of tokens, a round of hashes or a block of a round of one head. */
+static attn_status reformer_run_part(const attnrun_step *step,
+                                     struct reformer_operands *o, int64_t head,
+                                     int64_t hash_blocks, const attnrun_work *work)
+{
+    const struct reformer *s = step->state;
+    const int64_t part = op_take(&head, work->phase == HASH   ? hash_blocks
+                                        : work->phase == SORT ? s->hashes
+                                                              : s->blocks);
+    if (work->phase == HASH)
+        return attn_reformer_hash(step, s, o, head, part, work->scratch);
+    if (work->phase != SORT)
+        return attn_reformer_chunks(s, step->kernels, o, head, work->phase - ATTEND, part,
+                                    work);
+    attn_reformer_sort(s, o, head, part, work->scratch);
     return ATTNRUN_OK;
 }
 
@@ -406,16 +423,10 @@ static attn_status reformer_run(const attnrun_step *step, const attnrun_work *wo
             return ATTNRUN_E_CANCELLED;
         if (s->by_head)
             TRY(reformer_run_head(step, &o, task, hash_blocks, work));
-        else if (work->phase == HASH)
-            TRY(attn_reformer_hash(step, s, &o, task / hash_blocks, task % hash_blocks,
-                                   work->scratch));
-        else if (work->phase == SORT)
-            attn_reformer_sort(s, &o, task / s->hashes, task % s->hashes, work->scratch);
         else if (work->phase - ATTEND == ROUNDS_APART - 1)
-            TRY(rounds_left(step, &o, task, work));
+            TRY(rounds_from(step, &o, task, ROUNDS_APART - 1, work));
         else
-            TRY(attn_reformer_chunks(s, step->kernels, &o, task / s->blocks,
-                                     work->phase - ATTEND, task % s->blocks, work));
+            TRY(reformer_run_part(step, &o, task, hash_blocks, work));
     }
     return ATTNRUN_OK;
 }

@@ -62,7 +62,7 @@ static void reformer_chunks_begin(struct chunks *t, const struct attn_kernels *k
 static float *output(const struct chunks *t)
 {
     const struct attn_sizes *z = &t->s->sizes;
-    return t->o->y + t->head / z->q_heads * z->y.batch + t->head % z->q_heads * z->y.head;
+    return t->o->y + attn_head_at(&z->y, z->q_heads, t->head);
 }
 
 /* Loads queries, and the running softmax that earlier rounds left for them. */
@@ -251,7 +251,6 @@ static int64_t group_from(const struct chunks *t, int64_t r)
 static void reformer_chunks_run_tile(struct chunks *t)
 {
     const struct reformer *s = t->s;
-    const int64_t panel = ATTN_GEMM_NR_MAX;
     const struct attn_keys keys = { .k = t->keys,
                                     .v = t->values,
                                     .k_row = s->sizes.dim,
@@ -267,9 +266,9 @@ static void reformer_chunks_run_tile(struct chunks *t)
         seen(t, row, &first, &end);
         seen(t, row + rows - 1, &last_first, &end);
         int64_t from = max64(first - t->key, 0), to = min64(end - t->key, t->n);
-        t->ragged = last_first != first || from % panel != 0;
+        t->ragged = last_first != first || from % OP_PANEL != 0;
         const bool plain = t->simple && !s->deduplicate && !t->ragged;
-        attn_stream_rows(&t->stream, &keys, row, rows, from / panel * panel, to,
+        attn_stream_rows(&t->stream, &keys, row, rows, op_panel_begin(from), to,
                          plain ? NULL : reformer_chunks_prepare, t);
     }
 }

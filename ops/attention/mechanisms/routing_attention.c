@@ -233,8 +233,7 @@ static attn_status routing_infer(attnrun_step *step)
 static const float *head_of(const float *x, const struct attn_heads *strides,
                             const struct routing_state *s, int64_t head)
 {
-    return x + head / s->sizes.q_heads * strides->batch +
-           head % s->sizes.q_heads * strides->head;
+    return x + attn_head_at(strides, s->sizes.q_heads, head);
 }
 
 /* The tokens of a side: queries, or keys, which are the queries where they are shared. */
@@ -470,8 +469,7 @@ static void run_queries(struct cluster *t, int64_t rows, const attnrun_work *wor
     const struct attn_sizes *z = &s->sizes;
     const bool plain =
         !z->causal && !s->shared && t->key_mask == NULL && t->query_mask == NULL;
-    float *y = (float *)t->step->y[0].data + t->head / z->q_heads * z->y.batch +
-               t->head % z->q_heads * z->y.head;
+    float *y = (float *)t->step->y[0].data + attn_head_at(&z->y, z->q_heads, t->head);
     load_queries(t, rows);
     for (int64_t first = 0; first < s->memory + s->window[1]; first += KEYS) {
         const struct attn_keys keys = load_tile(t, first);
@@ -495,8 +493,7 @@ static attn_status routing_attend(const attnrun_step *step, int64_t head,
     const int32_t *queries = chosen_of(s, work, head, 0);
     struct cluster t;
     routing_begin(&t, step, head, work->scratch);
-    float *y = (float *)step->y[0].data + head / z->q_heads * z->y.batch +
-               head % z->q_heads * z->y.head;
+    float *y = (float *)step->y[0].data + attn_head_at(&z->y, z->q_heads, head);
     for (int64_t i = 0; i < z->q_len; i++)
         memset(y + i * z->y.row, 0, (size_t)z->v_dim * sizeof *y);
     for (t.number = 0; t.number < s->clusters; t.number++) {
@@ -535,17 +532,20 @@ static attn_status routing_run(const attnrun_step *step, const attnrun_work *wor
 {
     const struct routing_state *s = step->state;
     for (int64_t task = work->begin; task < work->end; task++) {
+        int64_t head = task;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (s->by_head)
-            TRY(routing_run_head(step, task, work));
-        else if (work->phase == NORMS)
-            find_norms(step, task / 2, (int)(task % 2), work);
-        else if (work->phase == CHOOSE)
-            choose_group(step, task / s->groups / s->sides,
-                         (int)(task / s->groups % s->sides), task % s->groups, work);
-        else
-            TRY(routing_attend(step, task, work));
+            TRY(routing_run_head(step, head, work));
+        else if (work->phase == NORMS) {
+            const int side = (int)op_take(&head, 2);
+            find_norms(step, head, side, work);
+        } else if (work->phase == CHOOSE) {
+            const int64_t group = op_take(&head, s->groups);
+            const int side = (int)op_take(&head, s->sides);
+            choose_group(step, head, side, group, work);
+        } else
+            TRY(routing_attend(step, head, work));
     }
     return ATTNRUN_OK;
 }

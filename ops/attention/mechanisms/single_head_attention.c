@@ -42,12 +42,8 @@ static attn_status check_gates(const attnrun_step *step)
     attnrun_dim width = attnrun_dim_unknown(step);
     if (op_rank_known(step, Q))
         width = step->in[Q].dims[2];
-    for (int in = Q_GATE; in <= V_GATE; in++) {
-        if (!op_has_in(step, in))
-            continue;
-        TRY(op_need_rank(step, in, 1));
-        TRY(op_need_dim(step, in, 0, width, "the width of Q"));
-    }
+    for (int in = Q_GATE; in <= V_GATE; in++)
+        TRY(op_need_vector(step, in, width, "the width of Q"));
     return ATTNRUN_OK;
 }
 

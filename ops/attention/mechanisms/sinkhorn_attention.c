@@ -492,7 +492,9 @@ static struct sinkhorn_walk open_task(const attnrun_step *step, const attnrun_wo
     const struct sinkhorn_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
     char *scratch = work->scratch, *shared = work->shared;
-    const int64_t h = task % z->q_heads, at = task / z->q_heads, b = at / s->groups;
+    const int64_t h = op_take(&task, z->q_heads);
+    *u = op_take(&task, s->groups) * s->group;
+    const int64_t b = task;
     struct sinkhorn_walk w = {
         .step = step,
         .s = s,
@@ -510,7 +512,6 @@ static struct sinkhorn_walk open_task(const attnrun_step *step, const attnrun_wo
     };
     if (op_has_in(step, KEY_MASK))
         w.mask = (const uint8_t *)step->x[KEY_MASK].data + b * z->kv_len;
-    *u = at % s->groups * s->group;
     return w;
 }
 

@@ -212,7 +212,7 @@ static void balance(const struct sort *t, float *p, int32_t *best)
 static void *sinkhorn_sort_take(char **at, int64_t floats)
 {
     void *found = *at;
-    *at += (floats * (int64_t)sizeof(float) + 63) / 64 * 64;
+    *at += round_up(floats * (int64_t)sizeof(float), 64);
     return found;
 }
 
@@ -242,10 +242,11 @@ void attn_sinkhorn_sort(const attnrun_step *step, const attnrun_work *work, int6
     const struct sinkhorn_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
     const bool given = op_has_in(step, SINKHORN_LOGITS);
+    const struct op_task head = op_task_at(task, z->q_heads, 1);
     struct sort t = { .step = step,
                       .s = s,
-                      .b = task / z->q_heads,
-                      .h = task % z->q_heads,
+                      .b = head.b,
+                      .h = head.head,
                       .heads = heads,
                       .apart = (s->rows + s->columns) * z->dim };
     char *at = work->scratch;

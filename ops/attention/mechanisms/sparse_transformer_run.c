@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-enum { KEYS = ATTN_STREAM_KEYS, PANEL = ATTN_GEMM_NR_MAX };
+enum { KEYS = ATTN_STREAM_KEYS };
 
 static int64_t floor_mod(int64_t a, int64_t b) { return (a % b + b) % b; }
 static int64_t floor_div(int64_t a, int64_t b) { return (a - floor_mod(a, b)) / b; }
@@ -156,7 +156,7 @@ static void sparse_transformer_run_rows(struct sparse_transformer_walk *w,
     const int64_t p = w->position + row * row_step(w);
     const struct sparse_span low = keys_of(w, p);
     const struct sparse_span high = keys_of(w, p + (rows - 1) * row_step(w));
-    const int64_t from = max64(low.from - w->first, 0) / PANEL * PANEL;
+    const int64_t from = op_panel_begin(max64(low.from - w->first, 0));
     const int64_t to = min64(high.to - w->first, tile->n);
     const bool one_start = high.from - w->first <= from;
     bool plain = one_start && low.to - w->first >= to && high.hole_to <= low.hole;
@@ -210,7 +210,7 @@ static attn_status run_part(struct sparse_transformer_walk *w, int part,
     w->part = part;
     const int64_t from = keys_of(w, w->position).from;
     const int64_t to = keys_of(w, w->position + (w->stream.n - 1) * row_step(w)).to;
-    for (w->first = from / PANEL * PANEL; w->first < to; w->first += KEYS) {
+    for (w->first = op_panel_begin(from); w->first < to; w->first += KEYS) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const struct attn_keys keys =

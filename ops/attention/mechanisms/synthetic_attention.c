@@ -285,11 +285,8 @@ static attn_status size_components(const attnrun_step *step, struct synthetic_st
     TRY(size_random(step, s));
     if (has(s->kinds, SYNTHETIC_OUTER))
         TRY(size_outer(step, s));
-    if (op_has_in(step, SYNTHETIC_ALPHA)) {
-        TRY(op_need_rank(step, SYNTHETIC_ALPHA, 1));
-        TRY(op_need_dim(step, SYNTHETIC_ALPHA, 0, dim_of(args->components.n),
-                        "the number of components"));
-    }
+    TRY(op_need_vector(step, SYNTHETIC_ALPHA, dim_of(args->components.n),
+                       "the number of components"));
     for (int kind = 0; kind < SYNTHETIC_PRODUCTS; kind++) {
         s->products[kind].q_in = kinds[kind].in[0];
         s->products[kind].k_in = kinds[kind].in[1];

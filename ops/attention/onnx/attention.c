@@ -16,6 +16,7 @@
 #include "../core/doubles.h"
 #include "../core/heads.h"
 #include "../core/masked.h"
+#include "../../tile.h"
 
 struct attention_args {
     int64_t is_causal, kv_num_heads, q_num_heads, qk_matmul_output_mode;
@@ -162,8 +163,7 @@ static attn_status qkv_check_operands(const attnrun_step *step, const struct qkv
                              "its head count, %lld, is not a multiple of that of K, %lld",
                              (long long)q->heads.value, (long long)k->heads.value);
     if (op_has_in(step, LENS)) {
-        TRY(op_need_rank(step, LENS, 1));
-        TRY(op_need_dim(step, LENS, 0, q->batch, "the batch"));
+        TRY(op_need_vector(step, LENS, q->batch, "the batch"));
         if (op_has_in(step, PAST_K))
             return op_fail_input(step, LENS, ATTNRUN_E_INPUT,
                                  "expected none together with past_key");
@@ -259,9 +259,8 @@ static attn_status plan_mask(const attnrun_step *step, struct attn_sdpa *s)
         return op_fail_input(step, MASK, ATTNRUN_E_SHAPE, "expected at most %s",
                              attn_plural(s->kv_len, "key"));
     s->mask = (struct attn_heads){ strides[0], strides[1], strides[2] };
-    s->mask_kind = t->dtype == ATTNRUN_BOOL  ? ATTN_MASK_KEEP
-                   : t->dtype == ATTNRUN_F32 ? ATTN_MASK_ADD
-                                             : ATTN_MASK_INTS;
+    s->mask_kind = attn_mask_kind_of(t->dtype);
+    s->mask_dtype = t->dtype;
     return ATTNRUN_OK;
 }
 
@@ -413,7 +412,7 @@ static void copy_present(const attnrun_step *step, const struct attn_sdpa *s, in
     if (!op_has_out(step, out) || step->y[out].data == NULL)
         return;
     const bool key = out == PRESENT_K;
-    const int64_t b = task / s->kv_heads, h = task % s->kv_heads;
+    int64_t b = task, h = op_take(&b, s->kv_heads);
     const int64_t dim = key ? s->head_dim : s->v_dim;
     const struct attn_heads *at = key ? &s->k : &s->v;
     const int64_t size = dtype_bytes(step->x[in].dtype);
@@ -484,7 +483,7 @@ static attn_status check_length(const attnrun_step *step, const struct attn_sdpa
 {
     if (!op_has_in(step, LENS))
         return ATTNRUN_OK;
-    const int64_t b = task / s->parts / s->blocks / s->heads;
+    const int64_t b = op_task_at(task / s->parts, s->heads, s->blocks).b;
     const int64_t length = tensor_get_int(&step->x[LENS], b);
     if (length >= 0 && length <= s->kv_len)
         return ATTNRUN_OK;
@@ -588,7 +587,8 @@ const attnrun_op_def op_fused_attention_1 = {
     .inputs = "Q:T K:T V:T attn_mask:U? past_key:T? past_value:T? nonpad_kv_seqlen:i64? "
               "leaf:L*!",
     .outputs = "Y:T",
-    .types = "T=f32 U=f32,b8 L=f32,b8,i32,i64",
+    .types = "T=f32 U=f32,f16,bf16,b8 L=f32,b8,i32,i64",
+    .storage_in = 1 << MASK,
     .args_bytes = sizeof(struct attention_args),
     .state_bytes = sizeof(struct attention_state),
     .attrs = fused_attention_attrs,

@@ -24,6 +24,7 @@
 #include <math.h>
 
 #include "../core/kv_cache.h"
+#include "../../tile.h"
 
 struct decoder_args {
     int64_t num_heads, past_present_share_buffer, output_qk;
@@ -249,11 +250,8 @@ static attn_status plan_shared(attnrun_step *step, struct decoder_state *s)
     if (!op_has_out(step, Y) && op_has_out(step, QK))
         at += c->batch * s->width[V].value;
     step->shared_bytes = at * (int64_t)sizeof(float);
-    if (!op_has_in(step, BIAS))
-        return ATTNRUN_OK;
-    TRY(op_need_rank(step, BIAS, 1));
-    return op_need_dim(step, BIAS, 0, dim_of(width),
-                       "hidden sizes of query, key and value");
+    return op_need_vector(step, BIAS, dim_of(width),
+                          "hidden sizes of query, key and value");
 }
 
 /* Plans the strides of new queries, keys and values. */
@@ -407,7 +405,7 @@ static void keep(const attnrun_step *step, int i, const struct attn_sdpa *core,
     const struct decoder_state *s = step->state;
     const attnrun_tensor *to = &step->y[PRESENT_K + i];
     const struct attn_heads *from = i == 0 ? &core->k : &core->v;
-    const int64_t b = task / core->q_heads, h = task % core->q_heads;
+    int64_t b = task, h = op_take(&b, core->q_heads);
     if (!op_has_out(step, PRESENT_K + i) || to->data == NULL)
         return;
     if (!s->in_place[i] && op_has_in(step, PAST_K + i))

@@ -195,14 +195,14 @@ static struct flex_rows flex_rows_of(const attnrun_step *step, const attnrun_wor
     const struct flex_args *args = step->args;
     const struct flex_state *state = step->state;
     const int64_t bytes = dtype_bytes(state->dtype), q_len = state->dims[2];
-    int64_t head = task / state->blocks, row = task % state->blocks * ROWS;
+    int64_t row = op_take(&task, state->blocks) * ROWS, head = task;
     int64_t group = state->dims[1] / state->kv_heads;
     struct flex_rows rows = { .n = q_len - row < ROWS ? q_len - row : ROWS,
                               .first = head * q_len + row };
     char *scratch = work->scratch;
     rows.kv = head / state->dims[1] * state->kv_heads + head % state->dims[1] / group;
     rows.sums = (double *)(void *)scratch;
-    scratch += (state->v_dim * (int64_t)sizeof(double) + ALIGN - 1) / ALIGN * ALIGN;
+    scratch += round_up(state->v_dim * (int64_t)sizeof(double), ALIGN);
     rows.gemm = (float *)(void *)scratch;
     scratch += GEMM_FLOATS * sizeof(float);
     rows.scores = scratch;

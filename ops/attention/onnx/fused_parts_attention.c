@@ -246,9 +246,12 @@ static attn_status fused_parts_attend(const attnrun_step *step, int64_t task,
                                       const attnrun_work *work)
 {
     const struct parts_plan *p = step->state;
-    const int64_t *s = p->sizes, piece = task % p->pieces, block = task / p->pieces;
-    const int64_t at[RANK] = { block / s[2] / s[1], block / s[2] % s[1], block % s[2],
-                               piece * p->rows };
+    const int64_t *s = p->sizes;
+    int64_t at[RANK];
+    at[3] = op_take(&task, p->pieces) * p->rows;
+    at[2] = op_take(&task, s[2]);
+    at[1] = op_take(&task, s[1]);
+    at[0] = task;
     const int64_t n = min64(p->rows, s[3] - at[3]);
     struct attn_stream stream;
     struct parts_walk t = { .p = p, .kernels = step->kernels };

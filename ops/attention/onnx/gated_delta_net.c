@@ -514,7 +514,7 @@ static void capture(const attnrun_step *step, const attnrun_work *work, int64_t 
 {
     const struct delta_state *s = step->state;
     const struct delta_args *args = step->args;
-    const int64_t b = task / s->heads, h = task % s->heads;
+    int64_t b = task, h = op_take(&b, s->heads);
     const int32_t *starts = op_in_data(step, STARTS), *active = op_in_data(step, ACTIVE);
     const int64_t first = starts != NULL ? starts[b] : b * s->linear.tokens;
     const int64_t length = starts != NULL ? starts[b + 1] - first : s->linear.tokens;

@@ -32,6 +32,7 @@
 #include <math.h>
 
 #include "../core/heads.h"
+#include "../core/rotary.h"
 #include "group_query.h"
 
 static const attnrun_attr_def gqa_attrs[] = {
@@ -178,27 +179,14 @@ static attn_status find_rotary(const attnrun_step *step, struct gqa_state *s)
     const struct gqa_args *args = step->args;
     if (args->do_rotary == 0)
         return ATTNRUN_OK;
-    for (int in = COS; in <= SIN; in++) {
-        TRY(op_need_rank(step, in, 2));
-        TRY(op_need_dim(step, in, 0, step->in[COS].dims[0], "cos_cache's positions"));
-        TRY(op_need_dim(step, in, 1, step->in[COS].dims[1], "cos_cache's features"));
-    }
-    s->half = step->in[COS].dims[1].value;
-    s->positions = step->in[COS].dims[0].value;
-    if (s->half > s->dim / 2)
-        return op_fail_input(step, COS, ATTNRUN_E_SHAPE, "expected at most %s",
-                             attn_plural(s->dim / 2, "feature"));
-    return ATTNRUN_OK;
+    return attn_rotary_caches(step, COS, s->dim, &s->half, &s->positions);
 }
 
 /* Plans attention_bias, head_sink and position_ids, where given. */
 static attn_status plan_extras(const attnrun_step *step, struct attn_sdpa *c)
 {
     const attnrun_type *t = &step->in[SCORE_BIAS];
-    if (op_has_in(step, SINK)) {
-        TRY(op_need_rank(step, SINK, 1));
-        TRY(op_need_dim(step, SINK, 0, dim_of(c->q_heads), "num_heads"));
-    }
+    TRY(op_need_vector(step, SINK, dim_of(c->q_heads), "num_heads"));
     if (op_has_in(step, POSITIONS)) {
         TRY(op_need_rank(step, POSITIONS, 2));
         TRY(op_need_dim(step, POSITIONS, 0, dim_of(c->batch), "the batch"));
@@ -230,8 +218,6 @@ static attn_status need_total(const attnrun_step *step, int64_t tokens)
                          attn_plural(tokens, "new token"));
 }
 
-static int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 static attn_status plan_group_query(attnrun_step *step, struct gqa_state *s)
 {
     const struct gqa_args *args = step->args;
@@ -258,9 +244,9 @@ static attn_status plan_group_query(attnrun_step *step, struct gqa_state *s)
     c->q = c->y =
         (struct attn_heads){ s->new_tokens * heads * s->dim, s->dim, heads * s->dim };
     const int64_t cache =
-        whole_lines(batch * args->kv_num_heads * s->room * s->token_bytes);
+        round_up(batch * args->kv_num_heads * s->room * s->token_bytes, 64);
     s->k_at =
-        whole_lines(batch * s->new_tokens * heads * s->dim * (int64_t)sizeof(float));
+        round_up(batch * s->new_tokens * heads * s->dim * (int64_t)sizeof(float), 64);
     s->v_at = s->k_at + (gqa_cache_is_out(step, PRESENT_K) ? 0 : cache);
     s->samples_at = s->v_at + (gqa_cache_is_out(step, PRESENT_V) ? 0 : cache);
     step->shared_bytes =

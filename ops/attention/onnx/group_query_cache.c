@@ -133,7 +133,7 @@ static void slide(const attnrun_step *step, int out, int64_t task, int64_t first
                   void *shared)
 {
     const struct gqa_state *s = step->state;
-    const int64_t b = task / s->core.kv_heads, h = task % s->core.kv_heads;
+    int64_t b = task, h = op_take(&b, s->core.kv_heads);
     const int64_t all = resident(step, first) + s->new_tokens,
                   kept = resident(step, first + s->new_tokens);
     const attnrun_tensor cache = attn_gqa_cache(step, out, shared);
@@ -169,7 +169,7 @@ static void fill_cache(const attnrun_step *step, int out, int64_t task, int64_t 
                        const attnrun_work *work)
 {
     const struct gqa_state *s = step->state;
-    const int64_t b = task / s->core.kv_heads, h = task % s->core.kv_heads;
+    int64_t b = task, h = op_take(&b, s->core.kv_heads);
     const bool key = out == PRESENT_K;
     const int in = op_has_in(step, K) ? (key ? K : V) : Q,
               past_in = key ? PAST_K : PAST_V;
@@ -196,8 +196,8 @@ static void fill_queries(const attnrun_step *step, int64_t task, int64_t first,
                          float *shared)
 {
     const struct gqa_state *s = step->state;
-    const int64_t b = task / s->core.kv_heads, group = s->core.q_heads / s->core.kv_heads;
-    const int64_t head = task % s->core.kv_heads * group;
+    const int64_t group = s->core.q_heads / s->core.kv_heads;
+    const int64_t head = op_take(&task, s->core.kv_heads) * group, b = task;
     for (int64_t i = 0; i < s->new_tokens; i++)
         for (int64_t h = head; h < head + group; h++) {
             int64_t row = b * s->new_tokens + i;
@@ -212,7 +212,7 @@ attn_status attn_gqa_fill(const attnrun_step *step, int64_t task,
 {
     const struct gqa_state *s = step->state;
     int64_t first = 0;
-    TRY(first_new(step, task / s->core.kv_heads, &first));
+    TRY(first_new(step, op_task_at(task, s->core.kv_heads, 1).b, &first));
     fill_queries(step, task, first, work->shared);
     fill_cache(step, PRESENT_K, task, first, work);
     fill_cache(step, PRESENT_V, task, first, work);

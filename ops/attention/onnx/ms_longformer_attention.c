@@ -49,8 +49,7 @@ static attn_status check_weight(const attnrun_step *step, int weight, int bias,
     TRY(op_need_rank(step, weight, 2));
     TRY(op_need_dim(step, weight, 0, width, "the width of the input"));
     TRY(op_need_dim(step, weight, 1, columns, "3 times the width of the input"));
-    TRY(op_need_rank(step, bias, 1));
-    return op_need_dim(step, bias, 0, columns, "3 times the width of the input");
+    return op_need_vector(step, bias, columns, "3 times the width of the input");
 }
 
 static attn_status check_flags(const attnrun_step *step, int in)
@@ -65,13 +64,13 @@ static attn_status ms_longformer_plan_memory(attnrun_step *step,
 {
     const struct attn_window *w = &s->window;
     const int64_t tokens = w->s.batch * w->s.kv_len;
-    int64_t floats, bytes;
-    if (!ck_mul(tokens, 12, &floats) || !ck_mul(floats, s->rows.width, &floats) ||
-        !ck_align(floats, 64, &s->keys_at) || !ck_add(s->keys_at, tokens, &bytes) ||
-        !ck_align(bytes, 64, &s->globals_at) || !ck_add(s->globals_at, tokens, &bytes) ||
-        !ck_align(bytes, 64, &s->lists_at) ||
-        !ck_add(s->lists_at, w->list_bytes, &step->shared_bytes))
+    int64_t projected_at, end = 0;
+    if (!op_slot_rows(&projected_at, &end, tokens, 3 * s->rows.width, sizeof(float)) ||
+        !op_slot(&s->keys_at, &end, tokens, 1) ||
+        !op_slot(&s->globals_at, &end, tokens, 1) ||
+        !op_slot(&s->lists_at, &end, w->list_bytes, 1))
         return op_fail_scratch(step);
+    step->shared_bytes = end;
     step->scratch_bytes = s->gemm.scratch_bytes;
     if (step->scratch_bytes < w->scratch_bytes)
         step->scratch_bytes = w->scratch_bytes;

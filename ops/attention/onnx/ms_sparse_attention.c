@@ -25,6 +25,7 @@
 #include "../core/kv_cache.h"
 #include "../core/block_layout.h"
 #include "../core/rotary.h"
+#include "../../tile.h"
 
 struct sparse_args {
     int64_t num_heads, kv_num_heads, sparse_block_size, do_rotary, rotary_interleaved;
@@ -136,17 +137,7 @@ static attn_status find_rotary(const attnrun_step *step, struct sparse_state *s)
     s->half = 0;
     if (args->do_rotary == 0)
         return ATTNRUN_OK;
-    for (int in = COS; in <= SIN; in++) {
-        TRY(op_need_rank(step, in, 2));
-        TRY(op_need_dim(step, in, 0, step->in[COS].dims[0], "cos_cache's positions"));
-        TRY(op_need_dim(step, in, 1, step->in[COS].dims[1], "cos_cache's features"));
-    }
-    s->half = step->in[COS].dims[1].value;
-    s->positions = step->in[COS].dims[0].value;
-    if (s->half > s->core.sizes.dim / 2)
-        return op_fail_input(step, COS, ATTNRUN_E_SHAPE, "expected at most %s",
-                             attn_plural(s->core.sizes.dim / 2, "feature"));
-    return ATTNRUN_OK;
+    return attn_rotary_caches(step, COS, s->core.sizes.dim, &s->half, &s->positions);
 }
 
 static attn_status plan_sparse(attnrun_step *step, struct sparse_state *s)
@@ -268,7 +259,7 @@ static void fill_cache(const attnrun_step *step, const attnrun_work *work, int o
 {
     const struct sparse_state *s = step->state;
     const struct attn_sizes *z = &s->core.sizes;
-    const int64_t b = task / z->kv_heads, h = task % z->kv_heads;
+    int64_t b = task, h = op_take(&b, z->kv_heads);
     const bool key = out == PRESENT_K;
     const int in = op_has_in(step, K) ? (key ? K : V) : Q,
               past_in = key ? PAST_K : PAST_V;
@@ -288,7 +279,7 @@ static void fill_queries(const attnrun_step *step, const attnrun_work *work, int
 {
     const struct sparse_state *s = step->state;
     const struct attn_sizes *z = &s->core.sizes;
-    const int64_t b = task / z->kv_heads, head = task % z->kv_heads * z->group;
+    const int64_t head = op_take(&task, z->kv_heads) * z->group, b = task;
     for (int64_t i = 0; i < z->q_len && s->half > 0; i++)
         for (int64_t h = head; h < head + z->group; h++)
             put_token(step,

@@ -22,6 +22,7 @@
 #include <math.h>
 
 #include "../core/kv_cache.h"
+#include "../../tile.h"
 
 struct mha_args {
     int64_t num_heads, unidirectional;
@@ -187,9 +188,8 @@ static attn_status plan_bias(attnrun_step *step, struct mha_state *state)
         width += s->q_heads * o->dim;
         rows += state->bias_rows[i];
     }
-    TRY(op_need_rank(step, BIAS, 1));
-    TRY(op_need_dim(step, BIAS, 0, dim_of(width),
-                    "hidden sizes of query, key and value"));
+    TRY(op_need_vector(step, BIAS, dim_of(width),
+                       "hidden sizes of query, key and value"));
     step->shared_bytes = at * (int64_t)sizeof(float);
     op_tasks(step, 0, rows, width / 3);
     return ATTNRUN_OK;
@@ -305,7 +305,7 @@ static void copy_present(const attnrun_step *step, int out, int past_in,
     const struct mha_operand *o = &state->operand[out];
     if (!op_has_out(step, out) || step->y[out].data == NULL)
         return;
-    const int64_t b = task / s->q_heads, h = task % s->q_heads;
+    int64_t b = task, h = op_take(&b, s->q_heads);
     if (!state->in_place[out - PRESENT_K])
         cache_copy_past(&step->y[out], &step->x[past_in], task, s->past_len);
     const int64_t size = (int64_t)sizeof *from;

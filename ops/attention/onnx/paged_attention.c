@@ -27,6 +27,7 @@
 #include "../core/rotary.h"
 #include "../core/sdpa.h"
 #include "../core/stream.h"
+#include "../../tile.h"
 
 enum { Q, K, V, K_CACHE, V_CACHE, STARTS, PAST, TABLE, COS, SIN, SLOTS, SINK };
 enum { Q_NORM = SINK + 1, K_NORM, K_SCALE, V_SCALE, METADATA };
@@ -178,9 +179,9 @@ static attn_status paged_check_inputs(attnrun_step *step)
 static attn_status paged_plan_memory(attnrun_step *step)
 {
     struct paged_state *s = step->state;
-    int64_t queries;
-    if (!ck_mul(s->tokens, s->heads * s->dim, &queries) ||
-        !ck_mul(queries, 4, &queries) || !ck_align(queries, 64, &step->shared_bytes))
+    int64_t at;
+    step->shared_bytes = 0;
+    if (!op_slot_rows(&at, &step->shared_bytes, s->tokens, s->heads * s->dim, 4))
         return op_fail_size(step, "the memory of its rotated queries", "2^63 - 1 bytes");
     for (int i = 0; i < (s->latent ? 1 : 2); i++) {
         const int in = K_CACHE + i;
@@ -190,10 +191,8 @@ static attn_status paged_plan_memory(attnrun_step *step)
                     &s->cache_bytes[i]))
             return op_fail_size(step, "the memory of a cache", "2^63 - 1 bytes");
         s->chunks[i] = op_chunks(s->cache_bytes[i]);
-        s->cache_at[i] = step->shared_bytes;
-        if (!op_has_out(step, K_OUT + i) &&
-            (!ck_add(step->shared_bytes, s->cache_bytes[i], &step->shared_bytes) ||
-             !ck_align(step->shared_bytes, 64, &step->shared_bytes)))
+        if (!op_slot(&s->cache_at[i], &step->shared_bytes,
+                     op_has_out(step, K_OUT + i) ? 0 : s->cache_bytes[i], 1))
             return op_fail_size(step, "the memory of the caches", "2^63 - 1 bytes");
     }
     return ATTNRUN_OK;
@@ -527,9 +526,10 @@ static void read_pages(const void *arg, int64_t b, int64_t kv_head, int64_t firs
 
 /* Runs every kv_heads-th task of a sequence, from `share` on. */
 static attn_status paged_attend(const attnrun_step *step, const attnrun_work *work,
-                                int64_t b, int64_t share)
+                                int64_t task)
 {
     const struct paged_state *s = step->state;
+    int64_t b = task, share = op_take(&b, s->kv_heads);
     const struct sequence q = sequence_of(step, b);
     const struct paged_reader reader = { step, work, q.pages };
     struct attn_sdpa core = s->core;
@@ -574,7 +574,7 @@ static attn_status paged_run(const attnrun_step *step, const attnrun_work *work)
         else if (work->phase == FILL)
             TRY(paged_fill(step, work, task));
         else if (step->y[Y].data != NULL)
-            TRY(paged_attend(step, work, task / s->kv_heads, task % s->kv_heads));
+            TRY(paged_attend(step, work, task));
     }
     return ATTNRUN_OK;
 }

@@ -23,6 +23,7 @@
  * 1.32.0. */
 #include "../core/heads.h"
 #include "../core/rotary.h"
+#include "../../tile.h"
 
 struct rotary_args {
     int64_t interleaved, num_heads, rotary_embedding_dim;
@@ -263,7 +264,7 @@ static attn_status rotary_run(const attnrun_step *step, const attnrun_work *work
         sine = room + s->half;
     }
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t b = task / s->tokens, token = task % s->tokens, row = 0;
+        int64_t b = task, token = op_take(&b, s->tokens), row = 0;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         TRY(s->three_ids ? gather_angles(step, b, token, room)
