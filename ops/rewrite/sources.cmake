@@ -27,6 +27,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/fuse_block_attention.c
   ops/rewrite/fuse_causal_linear.c
   ops/rewrite/fuse_external.c
+  ops/rewrite/fuse_few_rows.c
   ops/rewrite/fuse_fourier_mix.c
   ops/rewrite/fuse_involution.c
   ops/rewrite/fuse_linear_attention.c

@@ -93,6 +93,21 @@ SHAPED = """h = Shape (e)
 z = ConstantOfShape (h)
 y = Add (z, e)"""
 
+FEW = """q = Slice (x, zero, COUNT, middle)
+r = Reshape (q, queries)
+a = Transpose <perm = [0, 2, 1, 3]> (r)
+m = MatMul (x, w)
+k = Add (m, b)
+h = Reshape (k, HEADS)
+t = Transpose <perm = [KEYS]> (h)
+"""
+FEW_SCORES = FEW.replace("COUNT", "two_rows").replace("HEADS", "by_heads").replace(
+    "KEYS", "0, 2, 3, 1") + "y = MatMul (a, t)"
+FEW_VALUES = FEW.replace("COUNT", "two_rows").replace("HEADS", "by_heads").replace(
+    "KEYS", "0, 2, 1, 3") + """s = MatMul (a, ones)
+p = Softmax <axis = -1> (s)
+y = MatMul (p, t)"""
+
 # pass: (shape of x, a graph that it changes or several, graphs that it leaves alone)
 ROWS = {
     "constant_if": (TOKENS, BRANCHES.replace("CONDITION", "yes"), [
@@ -136,6 +151,21 @@ ROWS = {
         GELU.replace("FACTOR", "third"), GELU.replace("FACTOR", "half").replace("root", "two")]),
     "matmul_epilogue": (TOKENS, "p = MatMul (x, w)\ns = Add (p, b)\ny = Relu (s)", [
         "p = MatMul (x, w)\ne = Exp (p)\ny = Add (p, e)"]),
+    "few_rows": ((2, 40, 16), (
+        FEW_SCORES, FEW_SCORES.replace("MatMul (a, t)", "MatMul (a, u)").replace(
+            "y =", "u = Mul (t, half)\ny ="),
+        FEW_SCORES.replace("k = Add (m, b)\n", "").replace("(k, ", "(m, "), FEW_VALUES,
+        FEW_SCORES.replace("(k, by_heads)", "(k, tokens_first)").replace("0, 2, 3, 1",
+                                                                         "1, 2, 3, 0"),
+        FEW_VALUES.replace("(x, w)", "(z, w)").replace("by_heads", "tokens_first").replace(
+            "\nm =", "\nz = Transpose <perm = [1, 0, 2]> (x)\nm =").replace("[0, 2, 1, 3]> (h)",
+                                                                      "[1, 2, 0, 3]> (h)")), [
+        FEW_SCORES.replace("two_rows", "at8"),
+        FEW_SCORES.replace("y =", "z =") + "\nu = ReduceMean (k)\ny = Add (z, u)",
+        FEW_SCORES.replace("(k, by_heads)", "(k, heads_first)").replace("0, 2, 3, 1", "0, 1, 3, 2"),
+        FEW_VALUES.replace("(m, b)", "(m, x)"),
+        FEW_VALUES.replace("(x, w)", "(x, v)").replace(
+            "\nm =", "\no = ReduceMean (x)\ng = Reshape (o, single)\nv = Add (w, g)\nm =")]),
     "conv_epilogue": (MAP, CONV + "s = Add (c, x)\ny = Relu (s)", [
         CONV + "s = Add (c, x)\nr = Relu (s)\ne = Exp (c)\ny = Add (r, e)"]),
     "skip_layer_norm": (TOKENS, NORM_OF_SUM + "y = Exp (q)", [NORM_OF_SUM + "y = Add (q, s)"]),
