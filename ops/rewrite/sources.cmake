@@ -70,6 +70,8 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/shape_source.c
   ops/rewrite/skip_layer_norm.c
   ops/rewrite/sliding_rows.c
+  ops/rewrite/sliding_scores.c
+  ops/rewrite/sliding_weights.c
   ops/rewrite/softmax_operands.c
   ops/rewrite/write_mask.c
 )
