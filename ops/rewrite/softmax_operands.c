@@ -4,6 +4,7 @@
  *   before                      after
  *   Softmax(S - max S)          Softmax(S), which subtracts the max itself
  *   Einsum of two operands      MatMul of their Transposes
+ *   scores + mask, of (…, ?)    scores + Expand(mask, the number of keys), a view where it has them
  *
  * An Einsum is rewritten if one label is summed, one is the rows, one the columns, and both
  * operands have all others. A label that only one operand has beside these (keys and values that
@@ -29,6 +30,47 @@ static attn_status drop_max(struct attn_graph *graph, struct attn_node *softmax,
         return ATTNRUN_OK;
     attn_node_set_input(graph, softmax, 0, sub->in[0]);
     ++*applied;
+    return ATTNRUN_OK;
+}
+
+/* ---- what is added ---- */
+
+static attnrun_dim last_dim(const struct attn_graph *graph, int32_t value)
+{
+    const attnrun_type *t = match_type(graph, value);
+    return t->rank > 0 ? t->dims[t->rank - 1] : dim_of(1);
+}
+
+/* What is added to a known number of keys, two or more, has this many, or one that is broadcast. */
+static attn_status expand_added(struct attn_graph *graph, struct attn_node *add,
+                                int32_t *applied)
+{
+    for (int side = 0; side < 2; side++) {
+        const attnrun_dim keys = last_dim(graph, add->in[1 - side]);
+        int32_t in[2] = { add->in[side], -1 };
+        if (!dim_is_const(keys) || keys.value < 2 ||
+            dim_is_const(last_dim(graph, in[0])) || match_type(graph, in[0])->rank < 1)
+            continue;
+        TRY(attn_match_ints(graph, 1, &keys.value, &in[1]));
+        TRY(attn_match_add(graph, add, "Expand", 2, in, 0, NULL, &in[0]));
+        attn_node_set_input(graph, add, side, in[0]);
+        ++*applied;
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status expand_all_added(struct attn_graph *graph,
+                                    const struct attn_node *softmax, int32_t *applied)
+{
+    int32_t value = softmax->in[0];
+    for (int k = 0; k < 2; k++) { /* as many as fuse_attention.c reads */
+        struct attn_node *add = attn_graph_producer(graph, value);
+        if (!node_is(add, "Add"))
+            return ATTNRUN_OK;
+        TRY(expand_added(graph, add, applied));
+        value = node_is(attn_graph_producer(graph, add->in[0]), "Add") ? add->in[0]
+                                                                       : add->in[1];
+    }
     return ATTNRUN_OK;
 }
 
@@ -148,6 +190,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     struct attn_node *scores = attn_product_behind(graph, softmax->in[0]);
     if (scores == NULL || (!node_is(user, "Einsum") && !node_is(user, "MatMul")))
         return ATTNRUN_OK; /* a softmax of features, as linear attention has it */
+    TRY(expand_all_added(graph, softmax, applied));
     if (node_is(scores, "Einsum"))
         TRY(replace_einsum(graph, scores, applied));
     return node_is(user, "Einsum") ? replace_einsum(graph, user, applied) : ATTNRUN_OK;

@@ -29,7 +29,7 @@ ELSEWHERE = {  # pass: the file that has its near misses
 }
 TOKENS, HEADS, MAP = (2, 8, 16), (2, 3, 8, 16), (1, 4, 9, 9)
 NUMBERS = {"half": 0.5, "one": 1.0, "two": 2.0, "root": 2.0 ** 0.5, "small": 1e-5,
-           "third": 1 / 3}
+           "third": 1 / 3, "nought": 0.0, "sixteen": 16.0}
 INTS = {"last": [-1], "middle": [1], "pads": [0, 0, 1, 1, 0, 0, 1, 1], "zero": [0],
         "far": [2 ** 63 - 1], "at8": [8], "at7": [7], "joined": [6, 8, 16],
         "apart": [2, 8, 2, 8], "split": [2, 3, 8, 8], "swapped": [3, 2, 8, 8], "two_rows": [2],
@@ -108,6 +108,17 @@ FEW_VALUES = FEW.replace("COUNT", "two_rows").replace("HEADS", "by_heads").repla
 p = Softmax <axis = -1> (s)
 y = MatMul (p, t)"""
 
+ADDED = """a = ReduceMean <keepdims = 0> (x)
+c = Mul (a, nought)
+d = Add (c, KEYS)
+i = Cast <to = 7> (d)
+j = Reshape (i, last)
+m = Expand (third, j)
+s = MatMul (x, w)
+t = Add (s, m)
+p = Softmax <axis = -1> (t)
+y = MatMul (p, w)"""
+
 # pass: (shape of x, a graph that it changes or several, graphs that it leaves alone)
 ROWS = {
     "constant_if": (TOKENS, BRANCHES.replace("CONDITION", "yes"), [
@@ -151,6 +162,10 @@ ROWS = {
         GELU.replace("FACTOR", "third"), GELU.replace("FACTOR", "half").replace("root", "two")]),
     "matmul_epilogue": (TOKENS, "p = MatMul (x, w)\ns = Add (p, b)\ny = Relu (s)", [
         "p = MatMul (x, w)\ne = Exp (p)\ny = Add (p, e)"]),
+    "softmax_operands": (TOKENS, (ADDED.replace("KEYS", "sixteen"), ADDED.replace("KEYS", "one")), [
+        ADDED.replace("KEYS", "one").replace("(s, m)", "(s, b)"),
+        ADDED.replace("KEYS", "sixteen").replace("(t)", "(s)").replace("MatMul (p, w)",
+                                                                       "Add (p, t)")]),
     "few_rows": ((2, 40, 16), (
         FEW_SCORES, FEW_SCORES.replace("MatMul (a, t)", "MatMul (a, u)").replace(
             "y =", "u = Mul (t, half)\ny ="),
