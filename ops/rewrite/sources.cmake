@@ -20,6 +20,9 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/conv_epilogue.c
   ops/rewrite/drop_identity.c
   ops/rewrite/einsum_outer.c
+  ops/rewrite/einsum_matmul.c
+  ops/rewrite/einsum_pairs.c
+  ops/rewrite/einsum_sums.c
   ops/rewrite/elementwise_chain.c
   ops/rewrite/epilogue.c
   ops/rewrite/exp_softmax.c

@@ -108,6 +108,7 @@ FEW_VALUES = FEW.replace("COUNT", "two_rows").replace("HEADS", "by_heads").repla
 p = Softmax <axis = -1> (s)
 y = MatMul (p, t)"""
 
+EINSUM = "e = Neg (x)\ny = Einsum <equation = \"EQUATION\"> (x, e)"
 ADDED = """a = ReduceMean <keepdims = 0> (x)
 c = Mul (a, nought)
 d = Add (c, KEYS)
@@ -155,6 +156,14 @@ ROWS = {
     "exp_softmax": (TOKENS, LOG_SUMS.replace("AXIS", "last"), [
         LOG_SUMS.replace("AXIS", "middle"), LOG_SUMS.replace("AXIS", "last").replace(
             "Sub (x, l)", "Sub (l, x)")]),
+    "einsum_sums": (TOKENS, EINSUM.replace("EQUATION", "bnd,bmd->bn"), [
+        EINSUM.replace("EQUATION", "bnd,bmd->bnm"), EINSUM.replace("EQUATION", "bnd,bnd->bn")]),
+    "einsum_pairs": (TOKENS, (
+        EINSUM.replace("EQUATION", "bnd,bmd->nmb"),
+        "e = Neg (x)\ny = Einsum <equation = \"bnd,bmd,bn->bnm\"> (x, e, g)".replace(
+            "y =", "g = ReduceMax <keepdims = 0> (x, last)\ny =")), [
+        EINSUM.replace("EQUATION", "bnd,bmd->bnm"), EINSUM.replace("EQUATION", "bnd,bnd->nb"),
+        "e = Neg (x)\ny = Einsum <equation = \"bnd,bmd,bne->nm\"> (x, e, x)"]),
     "einsum_outer": ((2, 16), "e = Neg (x)\ny = Einsum <equation = \"bi,bj->bij\"> (x, e)", [
         "e = Neg (x)\ny = Einsum <equation = \"bi,bj->jbi\"> (x, e)",
         "e = Neg (x)\ny = Einsum <equation = \"bi,bj->ij\"> (x, e)"]),
