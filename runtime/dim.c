@@ -372,15 +372,21 @@ static attnrun_dim derive_sorted(struct attn_dims *dims, enum dim_symbol_kind ki
     return derive(dims, kind, swap ? b : a, swap ? a : b);
 }
 
+/* The symbol of a dim that is a minimum; NULL: it is none. */
+static const struct dim_symbol *min_of(const struct attn_dims *dims, attnrun_dim dim)
+{
+    struct dim_expression e = dim_expression_of(dims, dim);
+    if (e.n_terms != 1 || e.constant != 0 || e.terms[0].k != 1)
+        return NULL;
+    const struct dim_symbol *symbol = &dims->symbols[e.terms[0].symbol];
+    return symbol->kind == SYMBOL_MIN ? symbol : NULL;
+}
+
 /* `a` is min(part, …): the same as part, or 1, or not to be broadcast with it at all. */
 static bool is_min_of(const struct attn_dims *dims, attnrun_dim a, attnrun_dim part)
 {
-    struct dim_expression e = dim_expression_of(dims, a);
-    if (e.n_terms != 1 || e.constant != 0 || e.terms[0].k != 1)
-        return false;
-    const struct dim_symbol *symbol = &dims->symbols[e.terms[0].symbol];
-    return symbol->kind == SYMBOL_MIN &&
-           (dim_equal(symbol->a, part) || dim_equal(symbol->b, part));
+    const struct dim_symbol *symbol = min_of(dims, a);
+    return symbol != NULL && (dim_equal(symbol->a, part) || dim_equal(symbol->b, part));
 }
 
 /* broadcast(big, part) is big: part is big, the minimum of it and another, or one of
@@ -510,6 +516,20 @@ attnrun_dim attn_dim_combine(struct attn_dims *dims, enum attn_dim_op op, attnru
         return broadcast(dims, a, b);
     }
     return unknown();
+}
+
+attnrun_dim attn_dim_join(struct attn_dims *dims, attnrun_dim a, attnrun_dim b)
+{
+    for (int side = 0; side < 2 && dims != NULL && a.expr >= 0 && b.expr >= 0; side++) {
+        const struct dim_symbol *min = min_of(dims, side == 0 ? b : a);
+        const attnrun_dim parts[2] = { min != NULL ? min->a : a,
+                                       min != NULL ? min->b : b };
+        for (int k = 0; k < 2 && min != NULL; k++)
+            if (dim_equal(attn_dim_combine(dims, DIM_ADD, side == 0 ? a : b, parts[k]),
+                          parts[1 - k]))
+                return parts[1 - k];
+    }
+    return attn_dim_combine(dims, DIM_ADD, a, b);
 }
 
 attnrun_dim attn_dim_div_exact(struct attn_dims *dims, attnrun_dim a, attnrun_dim b)

@@ -54,6 +54,11 @@ static inline bool dim_may_equal(attnrun_dim a, attnrun_dim b)
 /* Made of a fresh symbol: nothing but its place is known. */
 bool attn_dim_is_vague(const struct attn_dims *dims, attnrun_dim dim);
 
+/* a + b, which are the sizes of two parts that are joined: n where one is n - c and the other
+ * min(c, n). Slices of what is shorter than c give nothing and n, and the first of these is written
+ * n - c, too. */
+attnrun_dim attn_dim_join(struct attn_dims *dims, attnrun_dim a, attnrun_dim b);
+
 enum attn_dim_op { DIM_ADD, DIM_SUB, DIM_MUL, DIM_DIV, DIM_MIN, DIM_MAX, DIM_BROADCAST };
 /* `dims` NULL: whatever is not constant becomes UNKNOWN. */
 attnrun_dim attn_dim_combine(struct attn_dims *dims, enum attn_dim_op op, attnrun_dim a,

@@ -174,21 +174,10 @@ attnrun_dim attnrun_dim_max(const attnrun_step *step, attnrun_dim a, attnrun_dim
     return attn_dim_combine(dims_of(step), DIM_MAX, a, b);
 }
 
-attnrun_dim op_dim_div_exact(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
-{
-    return attn_dim_div_exact(step_of(step)->dims, a, b);
-}
-
 attnrun_dim attnrun_dim_unknown(const attnrun_step *step)
 {
     struct attn_dims *dims = dims_of(step);
     return dims ? attn_dim_symbol(dims, NULL) : (attnrun_dim){ .expr = ATTN_DIM_UNKNOWN };
-}
-
-attnrun_dim op_dims_product(const attnrun_step *step, const attnrun_dim *d, int from,
-                            int to)
-{
-    return attn_dims_product(step_of(step)->dims, d, from, to);
 }
 
 int64_t op_count(const attnrun_type *type, int from, int to)

@@ -185,6 +185,8 @@ attn_status op_dims(const attnrun_step *step, int in, attnrun_dim *values, int m
 /* Product of dims from..to-1 of an input. */
 attnrun_dim op_dims_product(const attnrun_step *step, const attnrun_dim *d, int from,
                             int to);
+/* The size of two parts that are joined: see attn_dim_join(). */
+attnrun_dim op_dim_join(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
 /* a / b where b is known to divide a: 2*S*B / B = 2*S. */
 attnrun_dim op_dim_div_exact(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
 /* The constant dims of a type; only where step->concrete. -1 elements: overflow. */

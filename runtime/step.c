@@ -346,3 +346,21 @@ attn_status attn_step_execute(struct attn_step *step, struct attn_heap *heap)
             attn_tensor_clear_padding(&pub->y[i]);
     return status;
 }
+
+/* ---- dims of a step, for operators (op.h) ---- */
+
+attnrun_dim op_dim_join(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
+{
+    return attn_dim_join(step_of(step)->dims, a, b);
+}
+
+attnrun_dim op_dim_div_exact(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
+{
+    return attn_dim_div_exact(step_of(step)->dims, a, b);
+}
+
+attnrun_dim op_dims_product(const attnrun_step *step, const attnrun_dim *d, int from,
+                            int to)
+{
+    return attn_dims_product(step_of(step)->dims, d, from, to);
+}

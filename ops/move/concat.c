@@ -89,7 +89,9 @@ static attn_status concat_infer(attnrun_step *step)
             for (int k = 0; k < rank; k++)
                 if (k != axis)
                     TRY(op_move_same(step, i, k, dims[k], &dims[k]));
-            dims[axis] = attnrun_dim_add(step, dims[axis], step->in[i].dims[axis]);
+            dims[axis] = step->n_in == 2
+                             ? op_dim_join(step, dims[axis], step->in[i].dims[axis])
+                             : attnrun_dim_add(step, dims[axis], step->in[i].dims[axis]);
         }
         known++;
     }

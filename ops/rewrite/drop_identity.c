@@ -1,7 +1,8 @@
 /* drop_identity.c - removes nodes that pass their input on unchanged: Identity, Dropout without
  * a mask, Cast to the same type, Transpose that keeps the order, Reshape and Expand to the same
- * shape, Slice of everything, Concat of one tensor, Pad by nothing, Mul and Div by 1. The users of
- * the result read the input instead. No number changes. */
+ * shape, Slice of everything, Concat of one tensor, Pad by nothing, ScatterND without updates,
+ * Where that chooses one input everywhere, Mul and Div by 1. The users of the result read the
+ * input instead. No number changes. */
 #include "../../runtime/poll.h"
 #include "match.h"
 
@@ -66,6 +67,32 @@ static bool joins_one(const attnrun_type *in, const struct attn_node *node)
     return axis >= -in->rank && axis < in->rank;
 }
 
+/* ScatterND whose indices are none. */
+static bool scatters_nothing(const struct attn_graph *graph, const struct attn_node *node)
+{
+    const attnrun_type *indices = &graph->values[node->in[1]].type;
+    for (int a = 0; a < indices->rank - 1; a++)
+        if (dim_is(indices->dims[a], 0))
+            return attn_match_same_shape(graph, node->in[0], node->out[0]);
+    return false;
+}
+
+/* The input of the result's shape that a Where with a constant condition chooses everywhere; -1
+ * where it chooses both or none. */
+static int32_t chosen(const struct attn_graph *graph, const struct attn_node *node)
+{
+    if (!match_is_constant(graph, node->in[0]))
+        return -1;
+    const attnrun_tensor *condition = &graph->values[node->in[0]].data;
+    const uint8_t *keep = condition->data;
+    const int64_t n = tensor_count(condition);
+    for (int64_t i = 1; i < n; i++)
+        if ((keep[i] != 0) != (keep[0] != 0))
+            return -1;
+    const int32_t from = n == 0 ? -1 : node->in[keep[0] != 0 ? 1 : 2];
+    return from >= 0 && attn_match_same_shape(graph, from, node->out[0]) ? from : -1;
+}
+
 static int32_t passed_on(const struct attn_graph *graph, const struct attn_node *node)
 {
     if (node->pub.n_in < 1 || node->in[0] < 0 || node->pub.n_out < 1 || node->out[0] < 0)
@@ -91,6 +118,10 @@ static int32_t passed_on(const struct attn_graph *graph, const struct attn_node 
         return slices_everything(graph, node) ? node->in[0] : -1;
     if (node_is(node, "Concat") && node->pub.n_in == 1)
         return joins_one(in, node) ? node->in[0] : -1;
+    if (node_is(node, "ScatterND"))
+        return scatters_nothing(graph, node) ? node->in[0] : -1;
+    if (node_is(node, "Where"))
+        return chosen(graph, node);
     if (node_is(node, "Pad"))
         return pads_nothing(graph, node) ? node->in[0] : -1;
     return times_one(graph, node);

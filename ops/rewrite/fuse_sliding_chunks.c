@@ -15,41 +15,26 @@
  * of them must be those of the formula; nothing is sampled. What a mask puts on queries behind the
  * Softmax (Where with zeros) is put on the result.
  *
+ * A mask of constants may remove keys from all windows by numbers of ATTN_BLOCK_LOST or less;
+ * BoundedScores refuses scores that could come near them. Scores of some of these keys may stand
+ * in front of the others: all queries see these globals, whose weights multiply their values in a
+ * product of their own, which is added. Globals have a place of their own in each sample.
+ *
  * In: sizes that are constants, f32. Out: FusedAttention; scores of all pairs do not exist.
  * Cost: 100 ns for each query and moving node, once. Source of the mechanism: Beltagy 2020,
  * arXiv:2004.05150. */
 #include <math.h>
 
-#include "../../runtime/poll.h"
-#include "sliding_rows.h"
+#include "sliding_match.h"
 #include "write_mask.h"
-
-enum { HIDDEN = -1, PLAIN = -2 /* a mask adds 0 */ };
 
 /* Queries of all heads: what is kept of each is 32 bytes. */
 enum { MAX_PLACES = 1 << 24 };
 
-struct sliding_match {
-    struct attn_provenance p;
-    struct attn_pool pool;
-    struct attn_node *softmax, *user; /* the product of weights and values */
-    int64_t batch, heads, tokens, width, left;
-    int32_t scores,
-        mask_scores; /* what the Softmax reads is the sum; mask_scores -1: none */
-    int32_t weights,
-        dropped; /* behind the Softmax; the queries that become zeros, or -1 */
-    struct attn_sliding_product product, mask, result;
-    struct attn_sliding_places q, k, v, m;
-    int64_t *key, *mask_key; /* of the row at hand: places in k, in m; HIDDEN, PLAIN */
-    int64_t *seen; /* of each weight of a head: the last token that had it, from 1 on */
-    int64_t row;   /* batch * tokens + token */
-    const char *why;
-};
-
 /* ---- sizes and operands ---- */
 
 /* Softmax over the last axis of (batch, tokens, heads, width), all constants. */
-static bool read_sizes(const struct attn_graph *graph, struct sliding_match *found)
+static bool read_sizes(const struct attn_graph *graph, struct attn_sliding_match *found)
 {
     const struct attn_node *softmax = found->softmax;
     const attnrun_type *t = match_type(graph, softmax->in[0]);
@@ -66,367 +51,22 @@ static bool read_sizes(const struct attn_graph *graph, struct sliding_match *fou
            found->batch * found->heads <= MAX_PLACES / found->tokens;
 }
 
-/* Through nodes that keep the order of the elements of the scores. */
-static int32_t through_transposes(const struct attn_graph *graph, int32_t value)
-{
-    const struct attn_node *outer = attn_graph_producer(graph, value);
-    while (node_is(outer, "Transpose")) {
-        const struct attn_node *inner = attn_match_in(graph, outer, 0, "Transpose");
-        if (inner == NULL || !attn_match_same_shape(graph, inner->in[0], outer->out[0]))
-            break;
-        const struct attn_attr *a = attn_node_attr(outer, "perm"),
-                               *b = attn_node_attr(inner, "perm");
-        for (int64_t i = 0; a != NULL && b != NULL && i < a->ints.n; i++)
-            if (b->ints.v[a->ints.v[i]] != i)
-                return value;
-        if (a == NULL || b == NULL)
-            break;
-        value = inner->in[0];
-        outer = attn_graph_producer(graph, value);
-    }
-    return value;
-}
-
-/* The value that the first element of a row comes from that is no number. */
-static bool take_first(void *user, const struct attn_grid_part *part)
-{
-    int32_t *value = user;
-    if (part->value >= 0 && *value < 0)
-        *value = part->value;
-    return true;
-}
-
-static attn_status find_product(struct sliding_match *found, int32_t scores,
-                                int64_t heads, struct attn_sliding_product *product,
-                                bool *done)
-{
-    int32_t value = -1;
-    const int64_t middle = found->tokens / 2 * heads * found->width;
-    const struct attn_grid row = { middle, { 1, 0 }, { found->width, 1 } };
-    found->p.take = take_first;
-    found->p.user = &value;
-    TRY(attn_provenance_ask(&found->p, scores, &row, done));
-    found->p.user = NULL;
-    product->value = product->a.value = product->b.value = -1;
-    return *done && value >= 0
-               ? attn_sliding_read_product(&found->p, value, product, done)
-               : ATTNRUN_OK;
-}
-
-/* ---- scores ---- */
-
-/* The places of the keys of n scores of head h, from score t on, which are elements from, from +
- * step, … of the product; and a look at their query. */
-static bool take_keys(struct sliding_match *f, int64_t h, int64_t t, int64_t n,
-                      int64_t from, int64_t step)
-{
-    const struct attn_sliding_product *p = &f->product;
-    const int64_t query =
-        (f->row / f->tokens * f->heads + h) * f->tokens + f->row % f->tokens;
-    int64_t *key = &f->key[h * f->width + t];
-    while (n > 0) {
-        const int64_t y = from % p->y, column = attn_sliding_column(p, from);
-        const int64_t q = p->a.from[attn_sliding_row(p, from)], *k = &p->b.from[column];
-        /* Those of the same query, whose keys are side by side. */
-        const int64_t beside = step != 1 ? 1 : n < p->y - y ? n : p->y - y;
-        if (q < 0 || !attn_sliding_put(&f->q, query, q))
-            return false;
-        for (int64_t i = 0; i < beside; i++) {
-            if (k[i] < 0)
-                return false;
-            *key++ = k[i];
-        }
-        from += beside * step;
-        n -= beside;
-    }
-    return true;
-}
-
-static bool take_scores(void *user, const struct attn_grid_part *part)
-{
-    struct sliding_match *f = user;
-    const int64_t n = part->grid.count[0];
-    if (part->value < 0 ? !(part->number < 0) || isfinite(part->number)
-                        : part->value != f->product.value)
-        return false;
-    for (int64_t r = 0; r < part->grid.count[1]; r++) {
-        const int64_t h = part->at[1] + r;
-        if (part->value >= 0 &&
-            !take_keys(f, h, part->at[0], n, part->grid.from + r * part->grid.step[1],
-                       part->grid.step[0]))
-            return false;
-        for (int64_t i = 0; part->value < 0 && i < n; i++)
-            f->key[h * f->width + part->at[0] + i] = HIDDEN;
-    }
-    return true;
-}
-
-static bool take_mask(void *user, const struct attn_grid_part *part)
-{
-    struct sliding_match *f = user;
-    const struct attn_sliding_product *p = &f->mask;
-    for (int64_t i = 0; i < part->grid.count[0]; i++) {
-        int64_t *key = &f->mask_key[part->at[0] + i];
-        const int64_t at = part->grid.from + i * part->grid.step[0];
-        if (part->value < 0) {
-            *key = part->number < 0 && isinf(part->number) ? HIDDEN : PLAIN;
-            if (*key == PLAIN && !(part->number <= 0 && part->number >= 0))
-                return false; /* NaN, too */
-            continue;
-        }
-        if (part->value != p->value)
-            return false;
-        const int64_t row = attn_sliding_row(p, at), column = attn_sliding_column(p, at);
-        *key = p->b.from[column];
-        if (*key < 0 && p->b.number[column] <= 0 && p->b.number[column] >= 0)
-            *key = PLAIN;
-        if (*key == HIDDEN || p->a.from[row] >= 0 || p->a.number[row] < 1 ||
-            p->a.number[row] > 1)
-            return false;
-    }
-    return true;
-}
-
-/* Whether the scores of a row are those of the keys of its window. */
-static bool fits_window(struct sliding_match *f)
-{
-    const int64_t b = f->row / f->tokens, i = f->row % f->tokens;
-    for (int64_t h = 0; h < f->heads; h++)
-        for (int64_t t = 0; t < f->width; t++) {
-            const int64_t k = f->key[h * f->width + t], j = i + t - f->left;
-            const int64_t m = f->mask_scores >= 0 ? f->mask_key[t] : PLAIN;
-            const bool hidden = k == HIDDEN || m == HIDDEN;
-            if (hidden != (j < 0 || j >= f->tokens))
-                return false;
-            if (hidden)
-                continue;
-            if (!attn_sliding_put(&f->k, (b * f->heads + h) * f->tokens + j, k) ||
-                (m == PLAIN) != (f->mask.b.value < 0) ||
-                (m != PLAIN && !attn_sliding_put(&f->m, b * f->tokens + j, m)))
-                return false;
-        }
-    return true;
-}
-
-static attn_status read_scores(struct sliding_match *f, bool *done)
-{
-    const int64_t scores_row = f->heads * f->width;
-    for (f->row = 0; f->row < f->batch * f->tokens && *done; f->row++) {
-        const struct attn_grid row = { f->row * scores_row,
-                                       { 1, f->width },
-                                       { f->width, f->heads } };
-        const struct attn_grid mask_row = { f->row * f->width,
-                                            { 1, 0 },
-                                            { f->width, 1 } };
-        f->p.user = f;
-        f->p.take = take_scores;
-        TRY(attn_provenance_ask(&f->p, f->scores, &row, done));
-        f->p.take = take_mask;
-        if (*done && f->mask_scores >= 0)
-            TRY(attn_provenance_ask(&f->p, f->mask_scores, &mask_row, done));
-        if (f->row == 0) /* its first key is its own token */
-            for (f->left = 0; f->left < f->width && f->key[f->left] == HIDDEN;)
-                f->left++;
-        *done = *done && fits_window(f);
-        TRY(attn_poll_work(scores_row * 4));
-    }
-    return ATTNRUN_OK;
-}
-
-/* ---- weights and values ---- */
-
-struct weight_reader {
-    struct sliding_match *found;
-    int64_t token;
-    int64_t n; /* weights of the token in all samples and heads so far */
-};
-
-/* n weights of one query in front of the values, from column `column` of its chunk on: elements
- * from, from + step, … of the weights, each of which is there once. */
-static bool take_weights_of(struct weight_reader *r, int64_t bh, int64_t column,
-                            int64_t n, int64_t from, int64_t step)
-{
-    struct sliding_match *f = r->found;
-    const struct attn_sliding_rows *v = &f->result.b;
-    const int64_t i = r->token, row = bh * f->tokens + i;
-    const int64_t first =
-        ((bh / f->heads * f->tokens + i) * f->heads + bh % f->heads) * f->width;
-    const int64_t *value = &v->from[row / f->result.x * v->rows + column];
-    int64_t *seen = &f->seen[bh * f->width];
-    for (int64_t k = 0; k < n; k++) {
-        const int64_t t = from + k * step - first, j = i + t - f->left;
-        if (t < 0 || t >= f->width || seen[t] == i + 1)
-            return false;
-        seen[t] = i + 1;
-        if (j >= 0 && j < f->tokens &&
-            (value[k] < 0 || !attn_sliding_put(&f->v, bh * f->tokens + j, value[k])))
-            return false;
-    }
-    r->n += n;
-    return true;
-}
-
-static bool take_weights(void *user, const struct attn_grid_part *part)
-{
-    struct weight_reader *r = user;
-    if (part->value < 0)
-        return !(part->number < 0) && !(part->number > 0) && !isnan(part->number);
-    if (part->value != r->found->weights)
-        return false;
-    for (int64_t k = 0; k < part->grid.count[1]; k++)
-        if (!take_weights_of(r, part->at[1] + k, part->at[0], part->grid.count[0],
-                             part->grid.from + k * part->grid.step[1],
-                             part->grid.step[0]))
-            return false;
-    return true;
-}
-
-/* What reads the weights of a value through moves: the only product with rows of values. */
-static struct attn_node *find_user(const struct attn_graph *graph, int32_t value)
-{
-    for (int k = 0; k < 32; k++) {
-        struct attn_node *user = attn_graph_only_user(graph, value);
-        if (user == NULL || node_is(user, "Einsum") || node_is(user, "MatMul"))
-            return user;
-        if (!node_is(user, "Transpose") && !node_is(user, "Reshape") &&
-            !node_is(user, "Pad") && !node_is(user, "Slice") &&
-            !node_is(user, "Unsqueeze") && !node_is(user, "Squeeze") &&
-            !node_is(user, "Gather"))
-            return NULL;
-        value = user->out[0];
-    }
-    return NULL;
-}
-
-/* Where(drop, 0, weights) behind the Softmax, with a condition for each query. */
-static void read_dropped(const struct attn_graph *graph, struct sliding_match *f)
-{
-    double zero;
-    const struct attn_node *where = attn_graph_only_user(graph, f->weights);
-    const attnrun_type *t = where != NULL ? match_type(graph, where->in[0]) : NULL;
-    f->dropped = -1;
-    if (!node_is(where, "Where") || where->in[2] != f->weights ||
-        !attn_value_scalar(graph, where->in[1], &zero) || zero < 0 || zero > 0 ||
-        t->rank != 4 || !dim_is(t->dims[0], f->batch) || !dim_is(t->dims[1], f->tokens) ||
-        !dim_is(t->dims[2], 1) || !dim_is(t->dims[3], 1))
-        return;
-    f->dropped = where->in[0];
-    f->weights = where->out[0];
-}
-
-/* The product of weights and values, whose row r is token r % tokens of head and sample r /
- * tokens. */
-static attn_status read_result(const struct attn_graph *graph, struct sliding_match *f,
-                               bool *done)
-{
-    struct weight_reader reader = { f, 0, 0 };
-    read_dropped(graph, f);
-    f->user = find_user(graph, f->weights);
-    *done = f->user != NULL;
-    if (*done)
-        TRY(attn_sliding_read_values(&f->p, f->user->out[0], &f->result, done));
-    if (!*done)
-        return ATTNRUN_OK;
-    const struct attn_sliding_product *o = &f->result;
-    const int64_t both = f->batch * f->heads;
-    *done =
-        o->b.value >= 0 && o->outer * o->x == both * f->tokens && f->tokens % o->x == 0;
-    memset(f->seen, 0, (size_t)(both * f->width) * sizeof *f->seen);
-    f->p.stop = f->weights;
-    f->p.take = take_weights;
-    f->p.user = &reader;
-    for (; reader.token < f->tokens && *done; reader.token++) {
-        const struct attn_grid row = { reader.token * o->b.rows,
-                                       { 1, f->tokens * o->b.rows },
-                                       { o->b.rows, both } };
-        reader.n = 0;
-        TRY(attn_provenance_ask(&f->p, o->value, &row, done));
-        *done = *done && reader.n == both * f->width;
-        TRY(attn_poll_work(both * f->width * 4));
-    }
-    f->p.user = NULL;
-    return ATTNRUN_OK;
-}
-
-/* ---- the whole ---- */
-
-static attn_status make_places(struct sliding_match *f,
-                               struct attn_sliding_places *places, int64_t heads)
-{
-    *places = (struct attn_sliding_places){ .heads = heads,
-                                            .tokens = f->tokens,
-                                            .n = f->batch * heads * f->tokens };
-    places->at = attn_pool_alloc(&f->pool, places->n * (int64_t)sizeof *places->at);
-    for (int64_t i = 0; places->at != NULL && i < places->n; i++)
-        places->at[i] = -1;
-    return places->at != NULL ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
-}
-
-static attn_status make_node_room(struct sliding_match *f)
-{
-    const int64_t row = f->width * (int64_t)sizeof(int64_t);
-    TRY(make_places(f, &f->q, f->heads));
-    TRY(make_places(f, &f->k, f->heads));
-    TRY(make_places(f, &f->v, f->heads));
-    TRY(make_places(f, &f->m, 1));
-    f->key = attn_pool_alloc(&f->pool, f->heads * row);
-    f->mask_key = attn_pool_alloc(&f->pool, row);
-    f->seen = attn_pool_alloc(&f->pool, f->batch * f->heads * row);
-    return f->key != NULL && f->mask_key != NULL && f->seen != NULL ? ATTNRUN_OK
-                                                                    : ATTNRUN_E_MEMORY;
-}
-
-/* Splits what the Softmax reads into scores and a mask's scores, which all heads share. */
-static void split_scores(const struct attn_graph *graph, struct sliding_match *f)
-{
-    f->scores = through_transposes(graph, f->softmax->in[0]);
-    f->mask_scores = f->mask.b.value = -1;
-    const struct attn_node *add = attn_graph_producer(graph, f->scores);
-    if (!node_is(add, "Add"))
-        return;
-    for (int side = 0; side < 2; side++) {
-        const attnrun_type *t = match_type(graph, add->in[side]);
-        if (t->rank == 4 && dim_is(t->dims[2], 1) &&
-            attn_match_same_shape(graph, add->in[1 - side], add->out[0]) &&
-            attn_provenance_is_static(graph, add->in[side]) &&
-            dim_is(t->dims[0], f->batch) && dim_is(t->dims[1], f->tokens) &&
-            dim_is(t->dims[3], f->width)) {
-            f->mask_scores = add->in[side];
-            f->scores = add->in[1 - side];
-            return;
-        }
-    }
-}
-
 /* *done: all of it is there. f->why: the first condition that failed of what looks like it. */
-static attn_status read_sliding_chunks(const struct attn_graph *graph,
-                                       struct sliding_match *f, bool *done)
+static attn_status read_sliding_chunks(struct attn_sliding_match *f, bool *done)
 {
-    split_scores(graph, f);
-    TRY(find_product(f, f->scores, f->heads, &f->product, done));
-    *done = *done && f->product.value >= 0 && f->product.a.value >= 0 &&
-            f->product.b.value >= 0;
-    if (!*done)
-        return ATTNRUN_OK;
-    f->why = "its mask is not the product of ones and a mask of keys";
-    if (f->mask_scores >= 0)
-        TRY(find_product(f, f->mask_scores, 1, &f->mask, done));
-    if (!*done)
-        return ATTNRUN_OK;
-    f->why = "its scores are not those of one window around each query";
-    TRY(make_node_room(f));
-    TRY(read_scores(f, done));
+    attn_sliding_split(f);
+    TRY(attn_sliding_read_scores(f, done));
     if (!*done)
         return ATTNRUN_OK;
     f->why = "its weights do not multiply the values of their keys";
-    TRY(read_result(graph, f, done));
-    return ATTNRUN_OK;
+    return attn_sliding_read_weights(f, done);
 }
 
 /* ---- the new nodes ---- */
 
 /* An operand (batch, heads, tokens, dim) of the elements of `rows`. */
-static attn_status add_operand(struct attn_graph *graph, const struct sliding_match *f,
+static attn_status add_operand(struct attn_graph *graph,
+                               const struct attn_sliding_match *f,
                                const struct attn_sliding_places *places,
                                const struct attn_sliding_rows *rows,
                                struct attn_node *before, int32_t *value)
@@ -444,81 +84,164 @@ static attn_status add_operand(struct attn_graph *graph, const struct sliding_ma
     return attn_labels_transpose(graph, before, labels, order, 4, value);
 }
 
-/* The program of the band: where(-left <= key - query <= right, score, -infinity) + mask. */
-static void write_band(const struct sliding_match *f, int32_t mask,
-                       struct attn_mask_written *w)
+/* A constant b8 (batch, 1, 1, tokens). */
+static attn_status add_flags(struct attn_graph *graph, const struct attn_sliding_match *f,
+                             const uint8_t *flags, int32_t *value)
 {
-    const float fill = -INFINITY;
-    const int64_t n = mask >= 0, right = f->width - 1 - f->left;
-    const int64_t code[][MASK_WORDS] = {
-        { MASK_AT_KEY },
-        { MASK_AT_QUERY },
-        { MASK_SUB, n, n + 1 },
-        { MASK_INT, -f->left, ATTNRUN_I64 },
-        { MASK_GREATER_EQUAL, n + 2, n + 3 },
-        { MASK_INT, right, ATTNRUN_I64 },
-        { MASK_LESS_EQUAL, n + 2, n + 5 },
-        { MASK_AND, n + 4, n + 6 },
-    };
-    uint32_t bits;
-    memcpy(&bits, &fill, sizeof bits);
-    *w = (struct attn_mask_written){ .n_code = sizeof code / sizeof code[0],
-                                     .n_leaves = (int32_t)n };
-    memcpy(w->code, code, sizeof code);
-    w->mask[MASK_FACT_KEEP] = n + 7;
-    w->mask[MASK_FACT_ADD] = mask >= 0 ? 0 : -1;
-    w->mask[MASK_FACT_FILL] = bits;
-    w->mask[MASK_FACT_QUERIES] = w->mask[MASK_FACT_KEYS] = -1;
-    w->leaves[0] = mask;
-    for (int a = 0; a < MASK_AXES; a++)
-        w->axes[a] = a == MASK_BATCH ? 0 : a == MASK_KEY ? 3 : -1;
+    const int64_t dims[4] = { f->batch, 1, 1, f->tokens };
+    void *data;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_BOOL, 4, dims, value, &data));
+    memcpy(data, flags, (size_t)(f->batch * f->tokens));
+    return ATTNRUN_OK;
 }
 
-static attn_status replace(struct attn_graph *graph, const struct sliding_match *f)
+static int64_t put_leaf(struct attn_mask_written *w, int32_t value)
 {
-    struct attn_node *user = f->user;
-    const attnrun_type *result = match_type(graph, user->out[0]);
+    for (int a = 0; a < MASK_AXES; a++)
+        w->axes[w->n_leaves * MASK_AXES + a] = a == MASK_BATCH ? 0
+                                               : a == MASK_KEY ? 3
+                                                               : -1;
+    w->leaves[w->n_leaves] = value;
+    return w->n_leaves++;
+}
+
+static int64_t put_code(struct attn_mask_written *w, int64_t opcode, int64_t a, int64_t b)
+{
+    int64_t *word = &w->code[w->n_code * MASK_WORDS];
+    word[0] = opcode;
+    word[1] = a;
+    word[2] = b;
+    word[3] = 0;
+    return MASK_RESULT + w->n_code++;
+}
+
+/* -left <= key - query <= right */
+static int64_t put_band(struct attn_mask_written *w, int64_t left, int64_t right)
+{
+    const int64_t offset = put_code(w, MASK_SUB, put_code(w, MASK_AT_KEY, 0, 0),
+                                    put_code(w, MASK_AT_QUERY, 0, 0));
+    const int64_t first = put_code(w, MASK_INT, -left, ATTNRUN_I64),
+                  last = put_code(w, MASK_INT, right, ATTNRUN_I64);
+    return put_code(w, MASK_AND, put_code(w, MASK_GREATER_EQUAL, offset, first),
+                    put_code(w, MASK_LESS_EQUAL, offset, last));
+}
+
+/* The program: where((band or global) and shown, score, -infinity) + mask, of which `mask`, -1 or a
+ * value, and the constants are leaves. */
+static attn_status write_program(struct attn_graph *graph,
+                                 const struct attn_sliding_match *f, int32_t mask,
+                                 struct attn_mask_written *w)
+{
+    const float fill = -INFINITY;
+    uint32_t bits;
+    int32_t flags;
+    bool any_global = false, any_hidden = false;
+    memcpy(&bits, &fill, sizeof bits);
+    *w = (struct attn_mask_written){ 0 };
+    w->mask[MASK_FACT_ADD] = mask >= 0 ? put_leaf(w, mask) : -1;
+    int64_t keep = put_band(w, f->left, f->width - 1 - f->left);
+    for (int64_t i = 0; i < f->batch * f->tokens; i++) {
+        any_global = any_global || f->is_global[i];
+        any_hidden = any_hidden || (f->removed[i] && !f->is_global[i]);
+        f->removed[i] = !f->removed[i] || f->is_global[i];
+    }
+    if (any_global) {
+        TRY(add_flags(graph, f, f->is_global, &flags));
+        keep = put_code(w, MASK_OR, keep, put_leaf(w, flags));
+    }
+    if (any_hidden) {
+        TRY(add_flags(graph, f, f->removed, &flags));
+        keep = put_code(w, MASK_AND, keep, put_leaf(w, flags));
+    }
+    w->mask[MASK_FACT_KEEP] = keep;
+    w->mask[MASK_FACT_FILL] = bits;
+    w->mask[MASK_FACT_QUERIES] = w->mask[MASK_FACT_KEYS] = -1;
+    attn_mask_place_results(w);
+    return ATTNRUN_OK;
+}
+
+static bool any_removed(const struct attn_sliding_match *f)
+{
+    for (int64_t i = 0; i < f->batch * f->tokens; i++)
+        if (f->removed[i])
+            return true;
+    return false;
+}
+
+/* Keys that a mask removes by numbers: *q unchanged, if no score could come near them. Its rows
+ * are those of `dim` elements of the values, whatever the order of the axes in front of it. */
+static attn_status bound_scores(struct attn_graph *graph,
+                                const struct attn_sliding_match *f,
+                                struct attn_node *before, struct attn_sliding_rows *q)
+{
+    const struct attn_attr attrs[] = { MATCH_INT("dim", q->dim) };
+    const int32_t in[2] = { q->value, f->product.b.value };
+    if (!any_removed(f))
+        return ATTNRUN_OK;
+    TRY(attn_graph_add_value(graph, NULL, &q->value));
+    struct attn_node *made;
+    return attn_graph_insert(graph, before, "attnrun.fused", "BoundedScores", 2, in, 1,
+                             &q->value, 1, attrs, &made);
+}
+
+/* FusedAttention, and zeros for the queries that are dropped: y (batch, heads, tokens, dim). */
+static attn_status add_attention(struct attn_graph *graph, struct attn_sliding_match *f,
+                                 struct attn_node *before, int32_t *y)
+{
     const int64_t mask_dims[4] = { f->batch, 1, 1, f->tokens },
                   drop_dims[4] = { f->batch, 1, f->tokens, 1 };
-    int32_t in[MASK_LEAF + MASK_MAX_LEAVES], mask = -1, y, shape;
-    int64_t dims[ATTNRUN_MAX_RANK];
+    int32_t in[MASK_LEAF + MASK_MAX_LEAVES], mask = f->mask.b.value;
     struct attn_mask_written program;
     struct attn_attr attrs[2 + MASK_ATTRS] = { MATCH_FLOAT("scale", 1.0f),
                                                MATCH_INT("nan_rows", 1) };
     struct attn_node *made;
-    TRY(add_operand(graph, f, &f->q, &f->product.a, user, &in[0]));
-    TRY(add_operand(graph, f, &f->k, &f->product.b, user, &in[1]));
-    TRY(add_operand(graph, f, &f->v, &f->result.b, user, &in[2]));
-    if (f->mask.b.value >= 0) {
-        mask = f->mask.b.value;
-        TRY(attn_match_reshape(graph, user, 4, mask_dims, &mask));
-    }
-    write_band(f, mask, &program);
+    struct attn_sliding_rows q = f->product.a;
+    TRY(bound_scores(graph, f, before, &q));
+    TRY(add_operand(graph, f, &f->q, &q, before, &in[0]));
+    TRY(add_operand(graph, f, &f->k, &f->product.b, before, &in[1]));
+    TRY(add_operand(graph, f, &f->v, &f->result.b, before, &in[2]));
+    if (mask >= 0)
+        TRY(attn_match_reshape(graph, before, 4, mask_dims, &mask));
+    TRY(write_program(graph, f, mask, &program));
     TRY(attn_mask_attrs(graph, &program, attrs + 2));
     const int32_t n_in = attn_mask_inputs(&program, in);
-    TRY(attn_graph_add_value(graph, NULL, &y));
-    TRY(attn_graph_insert(graph, user, "attnrun.fused", "FusedAttention", n_in, in, 1, &y,
-                          2 + MASK_ATTRS, attrs, &made));
-    if (f->dropped >= 0) {
-        int32_t zero, drop = f->dropped;
-        void *data;
-        TRY(attn_match_reshape(graph, user, 4, drop_dims, &drop));
-        TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 0, NULL, &zero, &data));
-        const int32_t where[3] = { drop, zero, y };
-        TRY(attn_match_add(graph, user, "Where", 3, where, 0, NULL, &y));
-    }
+    TRY(attn_graph_add_value(graph, NULL, y));
+    TRY(attn_graph_insert(graph, before, "attnrun.fused", "FusedAttention", n_in, in, 1,
+                          y, 2 + MASK_ATTRS, attrs, &made));
+    if (f->dropped < 0)
+        return ATTNRUN_OK;
+    int32_t zero, drop = f->dropped;
+    void *data;
+    TRY(attn_match_reshape(graph, before, 4, drop_dims, &drop));
+    TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 0, NULL, &zero, &data));
+    const int32_t where[3] = { drop, zero, *y };
+    return attn_match_add(graph, before, "Where", 3, where, 0, NULL, y);
+}
+
+/* Puts y in the place of the product of weights and values; or of the sum of two, which is
+ * (batch, tokens, heads, dim). */
+static attn_status replace(struct attn_graph *graph, struct attn_sliding_match *f)
+{
+    struct attn_node *last = f->sum != NULL ? f->sum : f->user, *made;
+    const attnrun_type *result = match_type(graph, last->out[0]);
+    int64_t dims[ATTNRUN_MAX_RANK];
+    int32_t y, shape;
     for (int a = 0; a < result->rank; a++)
         dims[a] = result->dims[a].value;
-    TRY(attn_match_ints(graph, result->rank, dims, &shape));
+    const int rank = result->rank;
+    TRY(add_attention(graph, f, last, &y));
+    if (f->sum != NULL)
+        TRY(attn_labels_transpose(graph, last, "bhtd", "bthd", 4, &y));
+    TRY(attn_match_ints(graph, rank, dims, &shape));
     const int32_t both[2] = { y, shape };
-    TRY(attn_match_make(graph, user, "", "Reshape", 2, both, user->out[0], 0, NULL,
+    TRY(attn_match_make(graph, last, "", "Reshape", 2, both, last->out[0], 0, NULL,
                         &made));
-    attn_match_replace(graph, user->out[0], made);
+    attn_match_replace(graph, last->out[0], made);
     return ATTNRUN_OK;
 }
 
 /* Whether the operands can be read as (batch, heads, tokens, dim). */
-static bool are_dense(const struct attn_graph *graph, struct sliding_match *f)
+static bool are_dense(const struct attn_graph *graph, struct attn_sliding_match *f)
 {
     struct attn_sliding_places *const places[] = { &f->q, &f->k, &f->v, &f->m };
     const struct attn_sliding_rows *const rows[] = { &f->product.a, &f->product.b,
@@ -532,6 +255,8 @@ static bool are_dense(const struct attn_graph *graph, struct sliding_match *f)
             n *= t->dims[a].value;
         if (!attn_sliding_is_dense(places[i], rows[i]->dim, rows[i]->step, n))
             return false;
+        if (i < 2 && rows[i]->step != 1 && rows[i]->dim > 1 && any_removed(f))
+            return false; /* BoundedScores reads rows */
     }
     for (int64_t i = 0; f->mask.b.value >= 0 && i < f->m.n; i++)
         if (f->m.at[i] != i)
@@ -542,7 +267,7 @@ static bool are_dense(const struct attn_graph *graph, struct sliding_match *f)
 static attn_status try_sliding_chunks(struct attn_graph *graph, struct attn_node *softmax,
                                       int32_t *applied)
 {
-    struct sliding_match found = { .softmax = softmax, .weights = softmax->out[0] };
+    struct attn_sliding_match found = { .softmax = softmax, .weights = softmax->out[0] };
     bool done = false;
     if (!read_sizes(graph, &found))
         return ATTNRUN_OK;
@@ -551,7 +276,7 @@ static attn_status try_sliding_chunks(struct attn_graph *graph, struct attn_node
     found.p = (struct attn_provenance){
         .graph = graph, .pool = &found.pool, .stop = -1, .left = INT64_C(1) << 28
     };
-    attn_status status = read_sliding_chunks(graph, &found, &done);
+    attn_status status = read_sliding_chunks(&found, &done);
     if (status == ATTNRUN_OK && done && !are_dense(graph, &found)) {
         found.why = "its queries, keys or values are not whole tensors";
         done = false;

@@ -33,6 +33,10 @@ bool attn_product_read_broadcast(const struct attn_graph *graph, int32_t value,
 /* The same of an Einsum of any type. */
 bool attn_einsum_read(const struct attn_graph *graph, const struct attn_node *node,
                       struct attn_product *product);
+/* Puts a MatMul of Transposes, and a Transpose of it, in the place of an Einsum of two operands;
+ * counts in *applied where it did (einsum_matmul.c). */
+attn_status attn_einsum_to_matmul(struct attn_graph *graph, struct attn_node *einsum,
+                                  int32_t *applied);
 /* The product that a value is made of by scalars, masks and sums: an Einsum where there is one,
  * else a MatMul or FusedMatMul; NULL: none. */
 struct attn_node *attn_product_behind(const struct attn_graph *graph, int32_t value);

@@ -115,26 +115,32 @@ static bool all_static(const struct attn_graph *graph, const struct attn_product
            attn_provenance_is_static(graph, p->out.value);
 }
 
-/* Finds the outer labels, in front of x and y; false where the labels have other roles. */
+/* Finds the outer labels, which both operands have, x, and y, which is the last one; false where
+ * the labels have other roles. */
 static bool read_labels(const struct attn_graph *graph, const struct attn_product *p,
                         struct outer_labels *outer, char *x, char *y, char *dim)
 {
     const struct attn_labelled *a = &p->in[0], *b = &p->in[1], *out = &p->out;
-    outer->n = out->n - 2;
-    if (outer->n < 1 || a->n != out->n || b->n != out->n)
+    outer->n = 0;
+    if (out->n < 3 || a->n != out->n || b->n != out->n)
         return false;
-    for (int i = 0; i < outer->n; i++) {
-        outer->label[i] = out->labels[i];
-        outer->size[i] = size_of(graph, out, out->labels[i]);
-        if (!attn_labelled_has(a, out->labels[i]) ||
-            !attn_labelled_has(b, out->labels[i]) ||
-            size_of(graph, a, out->labels[i]) != outer->size[i] ||
-            size_of(graph, b, out->labels[i]) != outer->size[i])
+    *x = *dim = 0;
+    *y = out->labels[out->n - 1];
+    for (int i = 0; i < out->n - 1; i++) {
+        const char label = out->labels[i];
+        if (!attn_labelled_has(b, label) && *x == 0) {
+            *x = label;
+            continue;
+        }
+        const int64_t size = size_of(graph, out, label);
+        if (!attn_labelled_has(a, label) || !attn_labelled_has(b, label) ||
+            size_of(graph, a, label) != size || size_of(graph, b, label) != size)
             return false;
+        outer->label[outer->n] = label;
+        outer->size[outer->n++] = size;
     }
-    *x = out->labels[outer->n];
-    *y = out->labels[outer->n + 1];
-    *dim = 0;
+    if (*x == 0)
+        return false;
     for (int i = 0; i < a->n; i++)
         if (!attn_labelled_has(out, a->labels[i]))
             *dim = a->labels[i];
@@ -142,6 +148,23 @@ static bool read_labels(const struct attn_graph *graph, const struct attn_produc
            attn_labelled_has(b, *y) && !attn_labelled_has(b, *x) &&
            attn_labelled_has(b, *dim) &&
            size_of(graph, a, *dim) == size_of(graph, b, *dim);
+}
+
+/* How the axes of the result count in the rows of both operands. */
+static void read_axes(const struct attn_graph *graph, const struct attn_labelled *out,
+                      char x, char y, struct attn_sliding_product *product)
+{
+    int64_t outer = 1;
+    product->rank = out->n;
+    product->in_order = out->labels[out->n - 2] == x;
+    for (int a = out->n - 1; a >= 0; a--) {
+        const char label = out->labels[a];
+        const int64_t size = size_of(graph, out, label);
+        product->dim[a] = size;
+        product->row[a] = label == x ? 1 : label == y ? 0 : outer * product->x;
+        product->column[a] = label == x ? 0 : label == y ? 1 : outer * product->y;
+        outer *= label == x || label == y ? 1 : size;
+    }
 }
 
 attn_status attn_sliding_read_product(struct attn_provenance *p, int32_t value,
@@ -159,6 +182,7 @@ attn_status attn_sliding_read_product(struct attn_provenance *p, int32_t value,
     product->x = size_of(p->graph, &labelled.out, x);
     product->y = size_of(p->graph, &labelled.out, y);
     product->outer = product->a.outer = product->b.outer = outer_count(&outer);
+    read_axes(p->graph, &labelled.out, x, y, product);
     TRY(read_rows(p, &labelled.in[0], &outer, x, dim, &product->a, done));
     return *done ? read_rows(p, &labelled.in[1], &outer, y, dim, &product->b, done)
                  : ATTNRUN_OK;
@@ -184,7 +208,7 @@ attn_status attn_sliding_read_values(struct attn_provenance *p, int32_t value,
     *done = attn_product_read(p->graph, value, &labelled) &&
             all_static(p->graph, &labelled) &&
             read_labels(p->graph, &labelled, &outer, &x, &dim, &y) &&
-            in_order(&labelled.in[0], &outer, x, y);
+            labelled.out.labels[outer.n] == x && in_order(&labelled.in[0], &outer, x, y);
     if (!*done)
         return ATTNRUN_OK;
     product->value = labelled.in[0].value;
@@ -216,12 +240,12 @@ bool attn_sliding_is_dense(struct attn_sliding_places *places, int64_t dim, int6
             return false;
     int64_t inside = 1;
     bool taken[4] = { false };
-    /* From the innermost axis on; axes of 1 are anywhere. */
+    /* From the innermost axis on; axes of 1 are anywhere, the last ones innermost. */
     for (int k = 3; k >= 0; k--) {
         int found = -1;
         for (int a = 0; a < 4; a++)
             if (!taken[a] && (size[a] == 1 || stride[a] == inside) &&
-                (found < 0 || size[a] == 1))
+                (found < 0 || size[a] > 1 || size[found] == 1))
                 found = a;
         if (found < 0)
             return false;

@@ -20,21 +20,31 @@ struct attn_sliding_rows {
     double *number; /* … which is this */
 };
 
-/* value[o, x, y] = sum over d of a[o, x, d] b[o, y, d]: `a` has the rows [o][x], b [o][y]. */
+/* value[o, x, y] = sum over d of a[o, x, d] b[o, y, d]: `a` has the rows [o][x], b [o][y]. Axes o
+ * and x may come in any order, y is the last one: the value has `rank` axes of `dim`, whose index
+ * counts row[] in the rows of `a`, and column[] in those of b. */
 struct attn_sliding_product {
     int32_t value;
     struct attn_sliding_rows a, b;
     int64_t outer, x, y;
+    int rank;
+    int64_t dim[PRODUCT_RANK], row[PRODUCT_RANK], column[PRODUCT_RANK];
+    bool in_order; /* o, x, y */
 };
 /* The rows of `a` and of `b` whose product element `at` of the value is. */
-static inline int64_t attn_sliding_row(const struct attn_sliding_product *p, int64_t at)
+static inline void attn_sliding_pair(const struct attn_sliding_product *p, int64_t at,
+                                     int64_t *row, int64_t *column)
 {
-    return at / p->y;
-}
-static inline int64_t attn_sliding_column(const struct attn_sliding_product *p,
-                                          int64_t at)
-{
-    return at / (p->x * p->y) * p->y + at % p->y;
+    *row = at / p->y;
+    *column = *row / p->x * p->y + at % p->y;
+    if (p->in_order)
+        return;
+    *row = *column = 0;
+    for (int a = p->rank - 1; a >= 0; a--) {
+        *row += at % p->dim[a] * p->row[a];
+        *column += at % p->dim[a] * p->column[a];
+        at /= p->dim[a];
+    }
 }
 /* Reads a product whose `a` and `b` come from values by moves of elements. *done: false where it
  * is none. */

@@ -20,6 +20,9 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/conv_epilogue.c
   ops/rewrite/drop_identity.c
   ops/rewrite/einsum_outer.c
+  ops/rewrite/einsum_matmul.c
+  ops/rewrite/einsum_pairs.c
+  ops/rewrite/einsum_sums.c
   ops/rewrite/elementwise_chain.c
   ops/rewrite/epilogue.c
   ops/rewrite/exp_softmax.c
@@ -27,6 +30,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/fuse_block_attention.c
   ops/rewrite/fuse_causal_linear.c
   ops/rewrite/fuse_external.c
+  ops/rewrite/fuse_few_rows.c
   ops/rewrite/fuse_fourier_mix.c
   ops/rewrite/fuse_integer_to_float.c
   ops/rewrite/fuse_involution.c
@@ -71,6 +75,8 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/shape_source.c
   ops/rewrite/skip_layer_norm.c
   ops/rewrite/sliding_rows.c
+  ops/rewrite/sliding_scores.c
+  ops/rewrite/sliding_weights.c
   ops/rewrite/softmax_operands.c
   ops/rewrite/write_mask.c
 )

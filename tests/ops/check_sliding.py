@@ -1,7 +1,7 @@
-"""Files of transformers' Longformer by both exporters with one changed constant, permutation or
-pad: loading may make attention over a window of them only where that is what the file computes.
-Those of TorchScript's exporter are loaded as large ones are, whose indices loading does not
-compute.
+"""Files of transformers' Longformer by both exporters, without and with global tokens, with one
+changed constant, permutation or pad: loading may make attention over a window of them only where
+that is what the file computes. Those of TorchScript's exporter are loaded as large ones are, whose
+indices loading does not compute.
 Usage: check_sliding.py ATTNRUN [SEED] [MUTANTS]"""
 import random
 import sys
@@ -46,17 +46,24 @@ def mutate(model, choose):
     return attribute.name
 
 
-EXPORTERS = {True: (), False: ("--limit", "fold_bytes=2000")}  # dynamo: options
+def module_of(globals_):
+    layer = forms_sliding.longformer(forms_sliding.LongformerSelfAttention, 16)
+    return (forms_sliding.Global(layer, [[0, 30]], [range(60, 64)], tokens=64) if globals_
+            else forms_sliding.Sliding(layer, 0.5)).eval()
 
 
-def try_mutants(program, folder, dynamo, mutants, choose, x, label):
+# (dynamo, with global tokens): options. Those with global tokens compute their indices.
+KINDS = {(True, False): (), (False, False): ("--limit", "fold_bytes=2000"), (False, True): ()}
+
+
+def try_mutants(program, folder, kind, mutants, choose, x, label):
     """How many ran, how many became attention over a window, and what went wrong."""
-    module = forms_sliding.Sliding(forms_sliding.longformer(
-        forms_sliding.LongformerSelfAttention, 16), 0.5).eval()
+    dynamo, globals_ = kind
+    module = module_of(globals_)
     whole, failures, ran, fused = folder / "whole.onnx", [], 0, 0
     export_module(module, (torch.randn(1, 64, forms_sliding.WIDTH),), str(whole), dynamo,
                   {} if dynamo else {"x": {}}, ["y"])
-    options = EXPORTERS[dynamo]
+    options = KINDS[kind]
     for k in range(-1, mutants):
         model = onnx.load(whole)
         changed = mutate(model, choose) if k >= 0 else "nothing"
@@ -73,7 +80,7 @@ def try_mutants(program, folder, dynamo, mutants, choose, x, label):
         if k < 0 and "sliding_chunks, 1 time" not in told:
             why = "is no attention over a window"
         if why is not None:
-            failures.append(f"{label}, dynamo {dynamo}, mutant {k}, {changed}: {why}")
+            failures.append(f"{label}, {kind}, mutant {k}, {changed}: {why}")
     return ran, fused, failures
 
 
@@ -85,10 +92,10 @@ def main():
     x = {"x": numbers.standard_normal((1, 64, forms_sliding.WIDTH)).astype("f4")}
     failed = False
     with tempfile.TemporaryDirectory() as name:
-        for dynamo in EXPORTERS:
-            ran, fused, failures = try_mutants(program, Path(name), dynamo, mutants, choose, x,
+        for kind in KINDS:
+            ran, fused, failures = try_mutants(program, Path(name), kind, mutants, choose, x,
                                                f"seed {seed}")
-            print("\n".join([*failures, f"dynamo {dynamo}: {mutants} mutants, {ran} ran, {fused} "
+            print("\n".join([*failures, f"{kind}: {mutants} mutants, {ran} ran, {fused} "
                              f"are attention over a window, {len(failures)} failures"]))
             failed = failed or bool(failures) or fused == 0 or fused == ran
     return failed

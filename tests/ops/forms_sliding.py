@@ -5,10 +5,12 @@ computes.
 
 Three kinds of files stay as they are. Without onnx_export, the exporters read strides of another
 layout than the file has, so the file does not compute what the module computes. Other files do
-not hide the scores beyond the ends, or have weights that other nodes read. A
-global_attention_mask with a token can only be exported by TorchScript's exporter, as a constant,
-and only with one layer: dynamo's exporter cannot branch on its data, and Unfold does not know
-its sizes after the first layer."""
+not hide the scores beyond the ends, or have weights that other nodes read.
+
+Only TorchScript's exporter writes global tokens: dynamo's does not know how many there are. In
+the forms with global, the mask of tokens is a constant. A whole model is exported with one layer
+then, since Unfold does not know its sizes after the first one. If windows do not leave out the
+keys of global tokens, those count twice in the file, which stays as it is."""
 from unittest import mock
 
 import torch
@@ -64,19 +66,54 @@ class Layer(Sliding):
                           is_global_attn=False)[0]
 
 
-class Stock(nn.Module):
-    """The whole model of whole windows; x[..., 0] says which tokens are padding.
-    globals_at_export: a mask of global tokens is given, which has none."""
+class Global(nn.Module):
+    """The mask is a constant. global_at, hidden: the global tokens and the padding of each sample.
+    twice: windows see the global tokens, too."""
 
-    def __init__(self, globals_at_export=False):
+    def __init__(self, layer, global_at, hidden=(), tokens=96, twice=False):
         super().__init__()
-        self.globals_at_export = globals_at_export
-        self.model = LongformerModel(LongformerConfig(
-            hidden_size=WIDTH, num_attention_heads=4, attention_window=[16, 16], vocab_size=9,
-            num_hidden_layers=2, intermediate_size=48, max_position_embeddings=128,
-            onnx_export=True), add_pooling_layer=False)
+        mask = torch.zeros(len(global_at), tokens)
+        for sample, at in enumerate(global_at):
+            mask[sample, list(at)] = 10000.0
+        for sample, at in enumerate(hidden):
+            mask[sample, list(at)] = -10000.0
+        self.layer, self.twice = layer, twice
+        self.register_buffer("mask", mask)
 
     def forward(self, x):
+        mask = self.mask
+        return self.layer(x, attention_mask=torch.clamp(mask, max=0) if self.twice else mask,
+                          is_index_masked=mask < 0, is_index_global_attn=mask > 0,
+                          is_global_attn=True)[0]
+
+
+class ConstantMask(Global):
+    """The same without global tokens."""
+
+    def forward(self, x):
+        mask = self.mask
+        return self.layer(x, attention_mask=mask, is_index_masked=mask < 0,
+                          is_index_global_attn=mask > 0, is_global_attn=False)[0]
+
+
+class Stock(nn.Module):
+    """The whole model of whole windows; x[..., 0] says which tokens are padding.
+    globals_at_export: a mask of global tokens is given, which has none. global_at: these tokens are
+    global, and there is no padding."""
+
+    def __init__(self, globals_at_export=False, global_at=(), layers=2):
+        super().__init__()
+        self.globals_at_export, self.global_at = globals_at_export, list(global_at)
+        self.model = LongformerModel(LongformerConfig(
+            hidden_size=WIDTH, num_attention_heads=4, attention_window=[16] * layers,
+            vocab_size=9, num_hidden_layers=layers, intermediate_size=48,
+            max_position_embeddings=128, onnx_export=True), add_pooling_layer=False)
+
+    def forward(self, x):
+        if self.global_at:
+            mask = torch.zeros(x.shape[:2], dtype=torch.long)
+            mask[:, self.global_at] = 1
+            return self.model(inputs_embeds=x, global_attention_mask=mask).last_hidden_state
         attended = (x[:, :, 0] < 1).long()
         some = torch.zeros_like(attended) if self.globals_at_export else None
         return self.model(inputs_embeds=x, attention_mask=attended,
@@ -103,7 +140,8 @@ class ReadTwice(Sliding):
 
 KNOWN = ("LocalAttention", "FusedAttention", "FusedBlockAttention")
 SHORT = {"longformer": "d", "longformer_hidden": "s", "longformer_layer": "d",
-         "longformer_model": "s", "led_layer": "s", "unmasked_ends": "d", "other_strides": "s"}
+         "longformer_model": "s", "led_layer": "s", "unmasked_ends": "d", "other_strides": "s",
+         "longformer_global": "s", "longformer_global_batch": "s", "global_twice": "s"}
 
 
 def form(module, operator="FusedAttention", exporters="sd", shape=(2, 96, WIDTH)):
@@ -126,10 +164,28 @@ FORMS = {
                                                   width=96), 0.5), shape=(1, 1024, 96)),
     "longformer_model": form(Stock(), exporters="s", shape=(2, 64, WIDTH)),
     "longformer_model_globals": form(Stock(True), exporters="s", shape=(1, 64, WIDTH)),
+    "longformer_global": form(Global(longformer(LongformerSelfAttention), [[0]]), exporters="s",
+                              shape=(1, 96, WIDTH)),
+    "longformer_global_inside": form(Global(longformer(LongformerSelfAttention), [[0, 1, 50]]),
+                                     exporters="s", shape=(1, 96, WIDTH)),
+    "longformer_global_batch": form(
+        Global(longformer(LongformerSelfAttention, 16), [[0, 5], [7]], [range(80, 96), [1, 2]]),
+        exporters="s"),
+    "longformer_global_one_sample": form(
+        Global(longformer(LongformerSelfAttention, 16), [[3], []], [[], range(50, 96)]),
+        exporters="s"),
+    "longformer_global_narrow": form(Global(longformer(LongformerSelfAttention, 4, heads=2),
+                                            [[0]], tokens=64), exporters="s", shape=(1, 64, WIDTH)),
+    "longformer_global_model": form(Stock(global_at=[0], layers=1), exporters="s",
+                                    shape=(1, 64, WIDTH)),
+    "longformer_constant": form(ConstantMask(longformer(LongformerSelfAttention), [[]],
+                                             [range(80, 96)]), shape=(1, 96, WIDTH)),
     "led": form(Sliding(led(LEDEncoderSelfAttention), 0.5)),
     "led_layer": form(Layer(led(LEDEncoderLayer), 0.5), shape=(1, 128, WIDTH)),
     # near misses
     "other_strides": form(Sliding(longformer(LongformerSelfAttention, onnx_export=False)), None),
     "unmasked_ends": form(Unmasked(longformer(LongformerSelfAttention)), None),
     "read_twice": form(ReadTwice(longformer(LongformerSelfAttention)), None),
+    "global_twice": form(Global(longformer(LongformerSelfAttention), [[0]], twice=True), None,
+                         exporters="s", shape=(1, 96, WIDTH)),
 }

@@ -114,6 +114,35 @@ static void test_div_exact_simplifies(void **state)
     assert_text(dims, attn_dim_div_exact(dims, product, dim_of(0)), "overflow");
 }
 
+static void test_join_is_the_whole_of_two_slices(void **state)
+{
+    static const char *const rows[][3] = {
+        { "S-2", "min(2,S)", "S" },
+        { "min(S,2)", "S-2", "S" },
+        { "(S)-B", "min(S,B)", "S" },
+        { "B", "min((S)-B,S)", "S" },
+        { "S-2", "min(3,S)", "S+min(3,S)-2" },
+        { "S-2", "2*min(2,S)", "S+2*min(2,S)-2" },
+        { "S-2", "max(2,S)", "S+max(2,S)-2" },
+        { "S", "B", "S+B" },
+        { "S-2", "min(2,S)+1", "S+min(2,S)-1" },
+        { "3", "4", "7" },
+    };
+    struct attn_dims *dims = dims_of(state);
+    const attnrun_dim unknown = { .expr = ATTN_DIM_UNKNOWN },
+                      s = attn_dim_symbol(dims, "S");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const attnrun_dim sum = attn_dim_join(dims, attn_dim_parse(dims, rows[i][0]),
+                                              attn_dim_parse(dims, rows[i][1]));
+        char text[200];
+        if (!dim_equal(sum, attn_dim_parse(dims, rows[i][2])))
+            fail_msg("%s and %s are %s, expected %s", rows[i][0], rows[i][1],
+                     attn_dim_format(dims, sum, text, sizeof text), rows[i][2]);
+    }
+    assert_int_equal(attn_dim_join(dims, unknown, s).expr, ATTN_DIM_UNKNOWN);
+    assert_int_equal(attn_dim_join(NULL, s, s).expr, ATTN_DIM_UNKNOWN);
+}
+
 static void test_overflow_and_unknown(void **state)
 {
     struct attn_dims *dims = dims_of(state);
@@ -483,6 +512,7 @@ int main(void)
         TEST(test_equal_expressions_have_equal_handles),
         TEST(test_broadcast_follows_numpy),
         TEST(test_div_exact_simplifies),
+        TEST(test_join_is_the_whole_of_two_slices),
         TEST(test_overflow_and_unknown),
         TEST(test_sums_and_products_at_the_edge),
         TEST(test_quotients_cancel_common_symbols),
