@@ -366,9 +366,9 @@ static attnrun_status run_context(struct fuzz_case *c, attnrun_model *model,
         if (status != ATTNRUN_OK)
             break;
         attnrun_tensor t = fuzz_input(c, i, &value);
-        if (c->nudged > 0 && fuzz_is_dense(&t) && value_is_float(t.dtype))
-            t.data = fuzz_nudge(c->seed + (uint64_t)c->nudged, &t,
-                                fuzz_hold(c, attnrun_tensor_bytes(&t)));
+        if (c->nudged > 0 && t.kind == ATTNRUN_TENSOR && value_is_float(t.dtype))
+            fuzz_nudge(c->seed + (uint64_t)c->nudged, &t,
+                       fuzz_hold(c, attnrun_tensor_bytes(&t)));
         if (i < FUZZ_INPUTS)
             c->fed[i] = t;
         status = check(c, attnrun_set_input(context, i, &t));
@@ -394,8 +394,7 @@ static void note_op(struct fuzz_case *c, const attnrun_model *model)
     if (attnrun_model_node(model, 0, &node) == ATTNRUN_OK)
         snprintf(c->op, sizeof c->op, "%s%s%s", node.domain, node.domain[0] ? "." : "",
                  node.op_type);
-    c->hides = c->hides || fuzz_hides(model);
-    c->wild = c->wild || fuzz_has_wild(model);
+    fuzz_look(model, &c->traits);
 }
 
 static attnrun_status run_once(struct fuzz_case *c, attnrun_runtime *runtime,
@@ -485,9 +484,10 @@ static void compare(struct fuzz_case *c, struct way way, struct way another,
     if (status != ATTNRUN_OK && status != ATTNRUN_E_TIME && status != ATTNRUN_E_MEMORY)
         wrong(c, "it fails in another way of running it");
     const bool fma = (way.isa == BASE) != (another.isa == BASE);
-    const bool nan = (c->hides && (c->wild || fuzz_are_wild(c->fed, FUZZ_INPUTS))) ||
+    const bool nan = ((c->traits.hides || c->traits.rounds) &&
+                      (c->traits.wild || fuzz_are_wild(c->fed, FUZZ_INPUTS))) ||
                      (fma && fuzz_are_large(c->fed, FUZZ_INPUTS));
-    struct fuzz_room room = { NULL, nan };
+    struct fuzz_room room = { NULL, nan, c->traits.rounds };
     bool agrees =
         status != ATTNRUN_OK || fuzz_results_agree(one, &other, room, why, sizeof why);
     while (!agrees && c->nudged < FUZZ_NUDGES) {

@@ -7,6 +7,7 @@
 
 #include "attnrun.h"
 #include "fuzz_random.h"
+#include "results.h"
 
 enum { FUZZ_INPUTS = 48, FUZZ_HELD = 4096 };
 
@@ -24,8 +25,7 @@ struct fuzz_case {
     bool fail_on;
     uint64_t peak; /* bytes of the last run */
     char op[96]; /* out: domain and operator of the first node of the model as it runs */
-    bool hides;  /* a node of it leaves out products, or not: fuzz_hides() */
-    bool wild;   /* a constant of it is infinite, or nearly: fuzz_has_wild() */
+    struct fuzz_traits traits; /* of the model as it runs in any way */
     /* Where given (kind not ABSENT): what an input gets as long as nothing is changed. */
     attnrun_tensor given[FUZZ_INPUTS];
     void *held[FUZZ_HELD]; /* freed by fuzz_case_end() */
