@@ -49,8 +49,10 @@ attnrun_tensor fuzz_input(struct fuzz_case *c, int32_t index,
 /* Reads every byte of a value; the sum tells values apart, and is what the outputs of two runs are
  * compared by. */
 uint64_t fuzz_read(const struct fuzz_case *c, const attnrun_tensor *t, uint64_t sum);
-/* Open, context, run twice, look at all outputs. Says what is wrong and aborts. */
+/* Open, context, run twice, look at all outputs. Says what is wrong and aborts. Runtimes are kept
+ * for the next case, which must be at the same address, until fuzz_case_forget(). */
 void fuzz_case_run(struct fuzz_case *c);
 void fuzz_case_end(struct fuzz_case *c);
+void fuzz_case_forget(void);
 
 #endif

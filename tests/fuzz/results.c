@@ -28,6 +28,13 @@ bool fuzz_is_dense(const attnrun_tensor *t)
            memcmp(dense.strides, t->strides, (size_t)t->rank * sizeof *t->strides) == 0;
 }
 
+void fuzz_set_dense(attnrun_tensor *t)
+{
+    attnrun_tensor made;
+    if (attnrun_tensor_make(t->dtype, t->rank, t->dims, t->data, &made) == ATTNRUN_OK)
+        memcpy(t->strides, made.strides, sizeof t->strides);
+}
+
 void fuzz_results_add(struct fuzz_results *results, const attnrun_tensor *t)
 {
     if (results->n == FUZZ_RESULTS)

@@ -16,6 +16,8 @@ struct fuzz_results {
 
 /* Whether it is a tensor whose elements lie one behind the other from t->data on. */
 bool fuzz_is_dense(const attnrun_tensor *t);
+/* Gives it the strides of such a tensor. */
+void fuzz_set_dense(attnrun_tensor *t);
 void fuzz_results_add(struct fuzz_results *results, const attnrun_tensor *t);
 void fuzz_results_free(struct fuzz_results *results);
 /* Makes *t a dense copy of what it was, whose elements may lie in rows that are further apart; f32
