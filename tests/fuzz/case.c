@@ -84,6 +84,12 @@ static void filled_free(void *user, void *memory, size_t bytes)
 /* Reads every byte; the sum keeps the compiler from leaving it out. */
 static uint64_t read_bytes(const void *data, int64_t n, uint64_t sum)
 {
+    for (; n >= 8; n -= 8, data = (const char *)data + 8) {
+        uint64_t word;
+        memcpy(&word, data, sizeof word);
+        sum = (sum ^ word) * UINT64_C(1099511628211);
+        sum ^= sum >> 32;
+    }
     for (int64_t i = 0; i < n; i++)
         sum = (sum ^ ((const uint8_t *)data)[i]) * UINT64_C(1099511628211);
     return sum;
@@ -114,7 +120,7 @@ static uint64_t read_float(const void *at, size_t bytes, uint64_t infinity, uint
     memcpy(&bits, at, bytes); /* little-endian */
     if ((bits & ~sign) > infinity)
         bits = infinity + 1;
-    return read_bytes(&bits, (int64_t)bytes, sum);
+    return (sum ^ bits) * UINT64_C(1099511628211);
 }
 
 /* Element by element: floats, and a state, which has room behind one of its axes. */

@@ -242,6 +242,8 @@ bool fuzz_results_agree(const struct fuzz_results *a, const struct fuzz_results 
         double more = 0;
         if (!same_shape(x, y) || value_is_complex(x->dtype))
             continue; /* shapes that depend on data */
+        if (memcmp(x->data, y->data, (size_t)attnrun_tensor_bytes(x)) == 0)
+            continue;
         if (!value_is_float(x->dtype) && !integers_agree(x, y, i, why, bytes))
             return false;
         if (near != NULL && i < near->n && value_is_float(x->dtype) &&
