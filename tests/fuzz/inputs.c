@@ -1,5 +1,5 @@
-/* inputs.c - in: what a model declares of an input, and a seed; out: a value for it, mostly one that
- * fits. See case.h. */
+/* inputs.c - in: what a model declares of an input, and a seed; out: a value for it, mostly one
+ * that fits. See case.h. */
 #include "case.h"
 
 #include <stdlib.h>

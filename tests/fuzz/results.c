@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ten times FINE where wild numbers are fed: scores of 12,000 that a cache of 4 bits makes equal but
- * for their rounding moved GroupQueryAttention by 3e-4, and a nudge moves them together. */
+/* Ten times FINE where wild numbers are fed: scores of 12,000 that a cache of 4 bits makes equal
+ * but for their rounding moved GroupQueryAttention by 3e-4, and a nudge moves them together. */
 static const double FINE = 2e-4, COARSE = 4e-2, TIMES = 16;
 /* Two products of rounded numbers, one behind the other: the largest of 200,000 cases is 0.17. */
 static const double ROUGH = 0.3;
