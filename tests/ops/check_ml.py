@@ -407,9 +407,8 @@ def write(folder, number, op, inputs, outputs, attributes, values=None):
         [helper.make_value_info(name, type_of(x)) for name, x in inputs.items()],
         [helper.make_value_info(name, type_named(kind)) for name, kind in outputs.items()],
     )
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", version)]
-    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", version)]
+    model = helper.make_model(graph, opset_imports=opsets)
     model.ir_version = 9
     if values is None:
         runtime = onnxruntime.InferenceSession(
