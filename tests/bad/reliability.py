@@ -6,7 +6,6 @@ usage: reliability.py sum LOG                         one line of what ctest or 
 
 A row of TABLE that was left out stays as OUT has it.
 """
-import datetime
 import platform
 import re
 import subprocess
@@ -77,12 +76,11 @@ def machine():
 def page(table, counts, old, options):
     text = HEAD.format(machine=machine(), revision=revision(), options=options)
     before = {m[1]: m[0] for m in OLD_ROW.finditer(old)}
-    today = f"{datetime.date.today()}, {revision()}"
     for line in table.read_text(encoding="utf-8").splitlines():
-        name, result, said, seconds, _ = line.split("\t")
+        name, result, said, seconds, _, when = line.split("\t")
         if result != "left out":
             said = said.strip().replace("|", "/")
-            text += f"| {name} | {result} | {said} | {int(seconds) / 60:.1f} | {today} |\n"
+            text += f"| {name} | {result} | {said} | {int(seconds) / 60:.1f} | {when} |\n"
         else:
             text += before.get(name, f"| {name} | - | was never run | - | - |") + "\n"
     if counts.exists():

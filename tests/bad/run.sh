@@ -52,7 +52,7 @@ row() {
     local started=$SECONDS result=ok code said line
     shift 3
     if ! [[ $name =~ $rows ]]; then
-        printf '%s\tleft out\t\t0\t0\n' "$name" >>"$table"
+        printf '%s\tleft out\t\t0\t0\t-\n' "$name" >>"$table"
         return
     fi
     line=$(awk -F'\t' -v n="$name" '$1 == n && $2 == "ok"' "$kept" | tail -n 1)
@@ -66,8 +66,8 @@ row() {
         said=$(grep -aE "$pattern" "$log" | tail -n 1 | sed 's/^sum: //')
         [ -n "$said" ] || said="nothing in $log, exit code $code"
         [ $code -eq 124 ] && said="stopped after $minutes minutes; $said"
-        line=$(printf '%s\t%s\t%s\t%s\t%s' "$name" $result "${said//$'\t'/ }" \
-            $((SECONDS - started)) "$minutes")
+        line=$(printf '%s\t%s\t%s\t%s\t%s\t%s' "$name" $result "${said//$'\t'/ }" \
+            $((SECONDS - started)) "$minutes" "$(date +%F), $(git rev-parse --short HEAD)")
         echo "$line" >>"$kept"
         [ $result = ok ] || failures=$((failures + 1))
     fi
