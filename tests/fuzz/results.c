@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* WILDER times FINE where wild numbers are fed: scores of 12,000 that a cache of 4 bits makes equal
- * but for their rounding moved GroupQueryAttention by up to 3e-3, and a nudge moves them together. */
+ * but for their rounding moved GroupQueryAttention by 3e-3, and a nudge moves them together. */
 static const double FINE = 2e-4, COARSE = 4e-2, TIMES = 16, WILDER = 50;
 /* Two products of rounded numbers, one behind the other: the largest of 200,000 cases is 0.17. */
 static const double ROUGH = 0.3;
