@@ -45,11 +45,11 @@
  * context that is running.
  *
  * Which bits are the same
- *   The model, its inputs, the options and the instruction set decide every bit of the outputs.
- *   The number of threads, the pool, addresses, the process and earlier runs do not matter.
- *   If samples lie along the first axis, the bits of a sample do not depend on the other samples
- *   (tests/ops/check_batch_walk.py, and check_batch_rows.py at larger sizes), except in these
- *   cases, where the order of a sum may change:
+ *   The model, its inputs, the options and the instruction set decide every bit of the outputs,
+ *   except the sign and payload of a NaN. Threads, the pool, addresses, the process and earlier
+ *   runs do not matter. If samples lie along the first axis, the bits of a sample do not depend on
+ *   the other samples (tests/ops/check_batch_walk.py, check_batch_rows.py at larger sizes), except
+ *   in these cases, where the order of a sum may change:
  *     - products of up to four rows by a transposed second operand that is not constant: Gemm with
  *       transB, a Transpose before MatMul
  *     - few rows of MatMulBnb4 and MatMulNBits, and the tokens of an expert of MoE and QMoE

@@ -7,10 +7,11 @@
 # so that operators meet each kind of kernels. The kernels are not counted: tests/kernels looks at
 # each row of them. Runs the tests of REGEX there, but for the slowest ones, and prints a row for
 # loaders, runtime and ops.
-# --keep adds to the counts of the runs before; --missed prints the lines and the branches of one
-# file or folder that no run reached, without running tests. The same table for each file is
-# build/coverage/files.txt. Exit code 1 where a folder has less than its bar: 95 %
-# of the lines, and of the branches 90 % in loaders and runtime; that of ctest where a test fails.
+# --keep adds to the counts of the runs before, so that the tests may run in pieces; --missed prints
+# the lines and the branches of one file or folder that no run reached, without running tests. The
+# same table for each file is build/coverage/files.txt. Exit code 1 where a folder has less than
+# its bar: 95 % of the lines, and of the branches 90 % in loaders and runtime; that of ctest where a
+# test fails.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,7 +28,7 @@ while [ $# -gt 0 ]; do
     --tests) regex=${2:?} && shift 2 ;;
     --keep) keep=1 && shift ;;
     --missed) missed=${2:?} && shift 2 ;;
-    *) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+    *) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
     esac
 done
 
@@ -47,7 +48,8 @@ fi
 cmake -S . -B $build -G Ninja -DCMAKE_C_COMPILER=clang-14 -DATTNRUN_COVERAGE=ON \
     "-DATTNRUN_ISAS=avx2;avx512;avx512_vnni;avx512_bf16" >/dev/null &&
     cmake --build $build >$build/build.log || exit 1
-[ $keep -eq 1 ] || rm -rf $build/counts $build/counts.profdata $build/whole.txt
+passed=$build/passed.txt # names of tests; as old as the first of the pieces
+[ $keep -eq 1 ] || { rm -rf $build/counts $build/counts.profdata $build/whole.txt && : >$passed; }
 mkdir -p $build/counts
 LLVM_PROFILE_FILE=$PWD/$build/counts/%4m.profraw ctest --test-dir $build -R "$regex" \
     -E "$left_out" -j2 --no-tests=error >$build/tests.log
@@ -57,5 +59,10 @@ llvm-profdata-14 merge -sparse -o $build/counts.profdata $build/counts/*.profraw
 # shellcheck disable=SC2046
 llvm-cov-14 export -summary-only $build/attnrun $(programs) \
     -instr-profile=$build/counts.profdata loaders runtime ops >$build/counts.json || exit 1
-[ "$regex" = "$whole" ] && [ $tested -eq 0 ] && touch $build/whole.txt # for tests/bad/run.sh
+# For tests/bad/run.sh: whether each of the tests has passed in one of the pieces.
+touch -r $passed $build/begun.txt
+sed -n 's/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \(\S*\) .* Passed .*/\1/p' $build/tests.log >>$passed
+touch -r $build/begun.txt $passed
+ctest --test-dir $build -N -R "$whole" -E "$left_out" | sed -n 's/^ *Test *#[0-9]*: //p' |
+    grep -vxFf $passed >$build/open.txt || touch -r $passed $build/whole.txt
 python3 tests/coverage.py table $build/counts.json $build/files.txt && exit $tested

@@ -6,7 +6,7 @@
  * C             i32, broadcast to (m, n): of scale alpha * a_scale * b_scale, added to
  *               the sums
  * y_scale, y_zero_point   with them Y is saturate(round(y / y_scale) + zero), halves to
- *               even, of A's type; without them Y is f32
+ *               even, of A's type; without them Y is f32, with y_scale alone y / y_scale
  * Y             (m, n)
  *
  * Cost: 2 m n k integer operations. Source: ONNX Runtime contrib operators; compared with
@@ -66,9 +66,8 @@ static attn_status plan_qgemm(attnrun_step *step, int64_t m, int64_t n, int64_t 
 static attn_status qgemm_infer(attnrun_step *step)
 {
     const struct qgemm_args *args = step->args;
-    const bool quantized = op_has_in(step, Y_SCALE);
-    const int32_t dtype = quantized ? step->in[A].dtype : ATTNRUN_F32;
-    if (!quantized && op_has_in(step, Y_ZERO))
+    const int32_t dtype = op_has_in(step, Y_ZERO) ? step->in[A].dtype : ATTNRUN_F32;
+    if (!op_has_in(step, Y_SCALE) && op_has_in(step, Y_ZERO))
         return op_fail(step, ATTNRUN_E_INPUT, "y_zero_point is given without y_scale");
     TRY(op_need_rank(step, A, 2));
     TRY(op_need_rank(step, B, 2));
@@ -120,17 +119,19 @@ static void qgemm_finish(const attnrun_step *step, const attnrun_work *work,
     const struct qgemm_state *state = step->state;
     const struct attn_integer_gemm *g = &state->product;
     const attnrun_tensor *b = &step->x[B_SCALE];
-    const float a = args->alpha * *(const float *)step->x[A_SCALE].data;
+    const float *y_scale = op_in_data(step, Y_SCALE);
+    float a = args->alpha * *(const float *)step->x[A_SCALE].data;
     const bool by_column = tensor_count(b) != 1;
     (void)work;
     add_c(step, block);
-    if (!op_has_in(step, Y_SCALE)) {
+    if (!op_has_in(step, Y_ZERO)) {
+        a /= y_scale != NULL ? *y_scale : 1.0f;
         const struct attn_integer_scales by = { a, b, NULL };
         attn_integer_to_floats(g, step->kernels, block, &by, step->y[0].data, scratch);
         return;
     }
     const bool is_signed = step->out[0].dtype == ATTNRUN_I8;
-    const double y = (double)*(const float *)step->x[Y_SCALE].data;
+    const double y = (double)*y_scale;
     double *factors = scratch;
     for (int64_t j = 0; j < (by_column ? block->n : 1); j++)
         factors[j] = (double)a *
@@ -140,8 +141,8 @@ static void qgemm_finish(const attnrun_step *step, const attnrun_work *work,
         step->kernels->requantize_i32(
             (uint8_t *)step->y[0].data + block->c + i * g->gemm.c_row,
             (const int32_t *)block->sums + i * block->row, factors, by_column,
-            op_has_in(step, Y_ZERO) ? attn_integer_at(&step->x[Y_ZERO], 0) : 0,
-            is_signed ? -128 : 0, is_signed ? 127 : 255, (size_t)block->n);
+            attn_integer_at(&step->x[Y_ZERO], 0), is_signed ? -128 : 0,
+            is_signed ? 127 : 255, (size_t)block->n);
 }
 
 static attn_status qgemm_run(const attnrun_step *step, const attnrun_work *work)

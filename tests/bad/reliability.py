@@ -3,6 +3,8 @@
 
 usage: reliability.py sum LOG                         one line of what ctest or fuzz/run.sh did
        reliability.py page TABLE COUNTS OUT OPTIONS   the page, of the rows and COUNTS.md
+
+A row of TABLE that was left out stays as OUT has it.
 """
 import platform
 import re
@@ -15,12 +17,13 @@ HEAD = """# Reliability checks
 Written by `bash tests/bad/run.sh {options}` on {machine}, revision {revision}.
 
 Each row is a group of checks. The head of its script or test describes what it does. A row with
-FAIL gives the reason; "not built" means that the build that the row needs did not exist, and names
-the command that makes it.
+FAIL gives the reason. `--rows` runs some of the rows: the others stay as they were, with the day
+and the revision at which they ran.
 
-| checks | result | what was counted | minutes |
-|---|---|---|---|
+| checks | result | what was counted | minutes | day, revision |
+|---|---|---|---|---|
 """
+OLD_ROW = re.compile(r"\| (.+?) \| (ok|FAIL) \| (.*) \| [\d.]+ \| (\S+, \w+) \|$", re.M)
 # What the programs behind a log say or count, and the name of the sum.
 COUNTED = [
     (r"^ *\d+/\d+ Test .* Passed ", "tests passed"),
@@ -70,12 +73,16 @@ def machine():
     return platform.machine()
 
 
-def page(table, counts, options):
+def page(table, counts, old, options):
     text = HEAD.format(machine=machine(), revision=revision(), options=options)
+    before = {m[1]: m[0] for m in OLD_ROW.finditer(old)}
     for line in table.read_text(encoding="utf-8").splitlines():
-        name, result, said, seconds, _ = line.split("\t")
-        text += (f"| {name} | {result} | {said.strip().replace('|', '/')} | "
-                 f"{int(seconds) / 60:.1f} |\n")
+        name, result, said, seconds, _, when = line.split("\t")
+        if result != "left out":
+            said = said.strip().replace("|", "/")
+            text += f"| {name} | {result} | {said} | {int(seconds) / 60:.1f} | {when} |\n"
+        else:
+            text += before.get(name, f"| {name} | - | was never run | - | - |") + "\n"
     if counts.exists():
         rows = [row for row in counts.read_text(encoding="utf-8").splitlines()
                 if row.startswith("|")]
@@ -89,7 +96,8 @@ def main():
         print(f"sum: {sums(text)}")
     else:
         table, counts, out = map(Path, sys.argv[2:5])
-        out.write_text(page(table, counts, sys.argv[5]), encoding="utf-8")
+        old = out.read_text(encoding="utf-8") if out.exists() else ""
+        out.write_text(page(table, counts, old, sys.argv[5]), encoding="utf-8")
     return 0
 
 

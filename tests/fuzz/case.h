@@ -7,6 +7,7 @@
 
 #include "attnrun.h"
 #include "fuzz_random.h"
+#include "results.h"
 
 enum { FUZZ_INPUTS = 48, FUZZ_HELD = 4096 };
 
@@ -24,8 +25,7 @@ struct fuzz_case {
     bool fail_on;
     uint64_t peak; /* bytes of the last run */
     char op[96]; /* out: domain and operator of the first node of the model as it runs */
-    bool hides;  /* a node of it leaves out products, or not: fuzz_hides() */
-    bool wild;   /* a constant of it is infinite, or nearly: fuzz_has_wild() */
+    struct fuzz_traits traits; /* of the model as it runs in any way */
     /* Where given (kind not ABSENT): what an input gets as long as nothing is changed. */
     attnrun_tensor given[FUZZ_INPUTS];
     void *held[FUZZ_HELD]; /* freed by fuzz_case_end() */
@@ -49,8 +49,10 @@ attnrun_tensor fuzz_input(struct fuzz_case *c, int32_t index,
 /* Reads every byte of a value; the sum tells values apart, and is what the outputs of two runs are
  * compared by. */
 uint64_t fuzz_read(const struct fuzz_case *c, const attnrun_tensor *t, uint64_t sum);
-/* Open, context, run twice, look at all outputs. Says what is wrong and aborts. */
+/* Open, context, run twice, look at all outputs. Says what is wrong and aborts. Runtimes are kept
+ * for the next case, which must be at the same address, until fuzz_case_forget(). */
 void fuzz_case_run(struct fuzz_case *c);
 void fuzz_case_end(struct fuzz_case *c);
+void fuzz_case_forget(void);
 
 #endif

@@ -35,12 +35,12 @@ struct progress {
 };
 
 static void one_case(struct fuzz_progress *progress);
-static void free_corpus(void);
+static void end_process(void);
 static struct fuzz_cases cases = { .seconds = 20,
                                    .seed = 1,
                                    .bytes = sizeof(struct progress),
                                    .one_case = one_case,
-                                   .end = free_corpus };
+                                   .end = end_process };
 static struct options {
     bool packed, operators, guard, faults;
     const char *save, *keep;
@@ -57,15 +57,18 @@ static void save(const struct fuzz_case *c)
         fclose(file);
 }
 
+static bool is_name(const char *op, const attnrun_op_def *row)
+{
+    const size_t n = strlen(row->domain);
+    return strncmp(op, row->domain, n) == 0 && (n == 0 || op[n] == '.') &&
+           strcmp(op + n + (n > 0), row->name) == 0;
+}
+
 /* Whichever row of the operator it was: those of a name count together. */
 static void count_rows(struct progress *progress, const struct fuzz_case *c)
 {
-    char name[sizeof c->op];
     for (int i = 0; i < fuzz_rows() && i < ROWS; i++) {
-        const attnrun_op_def *row = fuzz_row(i);
-        snprintf(name, sizeof name, "%s%s%s", row->domain, row->domain[0] ? "." : "",
-                 row->name);
-        if (strcmp(name, c->op) != 0)
+        if (!is_name(c->op, fuzz_row(i)))
             continue;
         progress->row_cases[i]++;
         progress->row_good[i] += c->status == ATTNRUN_OK;
@@ -136,7 +139,11 @@ static void one_case(struct fuzz_progress *base)
     fuzz_case_end(&c);
 }
 
-static void free_corpus(void) { fuzz_corpus_free(&corpus); }
+static void end_process(void)
+{
+    fuzz_case_forget();
+    fuzz_corpus_free(&corpus);
+}
 
 static bool read_options(int argc, char **argv)
 {
@@ -180,6 +187,6 @@ int main(int argc, char **argv)
     }
     cases.report = options.operators ? report_rows : NULL;
     const int code = fuzz_run_cases(&cases, corpus.n);
-    free_corpus();
+    end_process();
     return code;
 }

@@ -14,7 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double FINE = 2e-4, COARSE = 4e-2, TIMES = 16;
+/* WILDER times FINE where wild numbers are fed: scores of 12,000 that a cache of 4 bits makes equal
+ * but for their rounding moved GroupQueryAttention by 3e-3, and a nudge moves them together. */
+static const double FINE = 2e-4, COARSE = 4e-2, TIMES = 16, WILDER = 50;
+/* Two products of rounded numbers, one behind the other: the largest of 200,000 cases is 0.17. */
+static const double ROUGH = 0.3;
 static const double WILD = 1e12;    /* products of three such numbers are infinite */
 static const double LARGE = 1.8e19; /* its square is, in f32 */
 
@@ -24,6 +28,13 @@ bool fuzz_is_dense(const attnrun_tensor *t)
     return t->kind == ATTNRUN_TENSOR &&
            attnrun_tensor_make(t->dtype, t->rank, t->dims, NULL, &dense) == ATTNRUN_OK &&
            memcmp(dense.strides, t->strides, (size_t)t->rank * sizeof *t->strides) == 0;
+}
+
+void fuzz_set_dense(attnrun_tensor *t)
+{
+    attnrun_tensor made;
+    if (attnrun_tensor_make(t->dtype, t->rank, t->dims, t->data, &made) == ATTNRUN_OK)
+        memcpy(t->strides, made.strides, sizeof t->strides);
 }
 
 void fuzz_results_add(struct fuzz_results *results, const attnrun_tensor *t)
@@ -48,10 +59,15 @@ void fuzz_results_free(struct fuzz_results *results)
     results->n = 0;
 }
 
-void *fuzz_nudge(uint64_t seed, const attnrun_tensor *t, void *copy)
+void fuzz_nudge(uint64_t seed, attnrun_tensor *t, void *copy)
 {
     struct fuzz_random r = { seed };
-    memcpy(copy, t->data, (size_t)attnrun_tensor_bytes(t));
+    const int64_t rows = t->rank > 0 ? t->dims[0] : 1;
+    const int64_t row_bytes = rows > 0 ? attnrun_tensor_bytes(t) / rows : 0;
+    for (int64_t i = 0; i < rows; i++)
+        memcpy((char *)copy + i * row_bytes,
+               (const char *)t->data + i * (t->rank > 0 ? t->strides[0] : 0),
+               (size_t)row_bytes);
     for (int64_t i = 0; i < attnrun_tensor_count(t); i++) {
         const bool up = fuzz_chance(&r, 50);
         if (t->dtype == ATTNRUN_F32) {
@@ -61,7 +77,7 @@ void *fuzz_nudge(uint64_t seed, const attnrun_tensor *t, void *copy)
             ((double *)copy)[i] *= up ? 1 + 0x1p-23 : 1 - 0x1p-23;
         }
     }
-    return copy;
+    attnrun_tensor_make(t->dtype, t->rank, t->dims, copy, t);
 }
 
 bool fuzz_has_huge(const void *model, size_t bytes)
@@ -102,20 +118,6 @@ static bool has(const attnrun_tensor *t, bool (*is)(double))
     return false;
 }
 
-bool fuzz_hides(const attnrun_model *model)
-{
-    attnrun_model_info info = { .struct_size = sizeof info };
-    attnrun_node_info node = { .struct_size = sizeof node };
-    bool hides = false;
-    attnrun_status status = attnrun_model_query(model, &info);
-    for (int32_t i = 0; status == ATTNRUN_OK && i < info.n_nodes && !hides; i++) {
-        status = attnrun_model_node(model, i, &node);
-        hides = status == ATTNRUN_OK && (strstr(node.op_type, "Attention") != NULL ||
-                                         strstr(node.op_type, "Conv") != NULL);
-    }
-    return hides;
-}
-
 static bool have(const attnrun_tensor *fed, int n, bool (*is)(double))
 {
     bool found = false;
@@ -127,20 +129,40 @@ static bool have(const attnrun_tensor *fed, int n, bool (*is)(double))
 bool fuzz_are_wild(const attnrun_tensor *fed, int n) { return have(fed, n, is_wild); }
 bool fuzz_are_large(const attnrun_tensor *fed, int n) { return have(fed, n, is_large); }
 
-bool fuzz_has_wild(const attnrun_model *model)
+static bool rounds(const char *op_type)
+{
+    static const char *const names[] = { "QMoE", "MatMulNBits", "DynamicQuantizeLSTM" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(op_type, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Whether a constant that the node reads is wild. */
+static bool reads_wild(const attnrun_model *model, const attnrun_node_info *node)
+{
+    attnrun_value_info value = { .struct_size = sizeof value };
+    for (int32_t in = 0; in < node->n_inputs; in++)
+        if (attnrun_model_value(model, node->inputs[in], &value) == ATTNRUN_OK &&
+            value.constant != NULL && has(value.constant, is_wild_constant))
+            return true;
+    return false;
+}
+
+void fuzz_look(const attnrun_model *model, struct fuzz_traits *traits)
 {
     attnrun_model_info info = { .struct_size = sizeof info };
     attnrun_node_info node = { .struct_size = sizeof node };
-    attnrun_value_info value = { .struct_size = sizeof value };
     attnrun_status status = attnrun_model_query(model, &info);
     for (int32_t i = 0; status == ATTNRUN_OK && i < info.n_nodes; i++) {
         status = attnrun_model_node(model, i, &node);
-        for (int32_t in = 0; status == ATTNRUN_OK && in < node.n_inputs; in++)
-            if (attnrun_model_value(model, node.inputs[in], &value) == ATTNRUN_OK &&
-                value.constant != NULL && has(value.constant, is_wild_constant))
-                return true;
+        if (status != ATTNRUN_OK)
+            break;
+        traits->hides = traits->hides || strstr(node.op_type, "Attention") != NULL ||
+                        strstr(node.op_type, "Conv") != NULL;
+        traits->rounds = traits->rounds || rounds(node.op_type);
+        traits->wild = traits->wild || reads_wild(model, &node);
     }
-    return false;
 }
 
 static double largest(const attnrun_tensor *t, int64_t n)
@@ -188,8 +210,9 @@ static bool floats_agree(const attnrun_tensor *a, const attnrun_tensor *b,
     const int64_t n = attnrun_tensor_count(a);
     const double scale = largest(a, n);
     const bool cancels = scale > 1e18; /* of sums that may overflow, or lose all digits */
-    const double relative =
-        a->dtype == ATTNRUN_F32 || a->dtype == ATTNRUN_F64 ? FINE : COARSE;
+    const bool wide = a->dtype == ATTNRUN_F32 || a->dtype == ATTNRUN_F64;
+    const double exact = room.nan_of_nothing ? WILDER * FINE : FINE;
+    const double relative = room.rounds ? ROUGH : wide ? exact : COARSE;
     for (int64_t i = 0; i < n && !cancels; i++) {
         const double x = value_get(a, i), y = value_get(b, i);
         if ((isnan(x) && isnan(y)) || x == y || more == HUGE_VAL ||
@@ -197,8 +220,8 @@ static bool floats_agree(const attnrun_tensor *a, const attnrun_tensor *b,
             (isfinite(x) && isfinite(y) &&
              fabs(x - y) <= relative * (scale + 1e-3) + more))
             continue;
-        snprintf(why, bytes, "output %d, element %lld: %.9g and %.9g", output,
-                 (long long)i, x, y);
+        snprintf(why, bytes, "output %d, element %lld: %.9g and %.9g of %.9g", output,
+                 (long long)i, x, y, scale);
         return false;
     }
     return true;
@@ -219,6 +242,8 @@ bool fuzz_results_agree(const struct fuzz_results *a, const struct fuzz_results 
         double more = 0;
         if (!same_shape(x, y) || value_is_complex(x->dtype))
             continue; /* shapes that depend on data */
+        if (memcmp(x->data, y->data, (size_t)attnrun_tensor_bytes(x)) == 0)
+            continue;
         if (!value_is_float(x->dtype) && !integers_agree(x, y, i, why, bytes))
             return false;
         if (near != NULL && i < near->n && value_is_float(x->dtype) &&

@@ -16,20 +16,32 @@ struct fuzz_results {
 
 /* Whether it is a tensor whose elements lie one behind the other from t->data on. */
 bool fuzz_is_dense(const attnrun_tensor *t);
+/* Gives it the strides of such a tensor. */
+void fuzz_set_dense(attnrun_tensor *t);
 void fuzz_results_add(struct fuzz_results *results, const attnrun_tensor *t);
 void fuzz_results_free(struct fuzz_results *results);
-/* Copies a dense tensor; f32 and f64 become what is one unit of the last place of a float away. */
-void *fuzz_nudge(uint64_t seed, const attnrun_tensor *t, void *copy);
+/* Makes *t a dense copy of what it was, whose elements may lie in rows that are further apart; f32
+ * and f64 become what is one unit of the last place of a float away. */
+void fuzz_nudge(uint64_t seed, attnrun_tensor *t, void *copy);
 /* Whether a constant of the model is 1e30, beside which a sum loses all other digits: constants are
  * not nudged. */
 bool fuzz_has_huge(const void *model, size_t bytes);
-/* Whether an operator of a model may leave out products with a padding's zero, or with the
- * probability of a hidden key, which attnrun.h leaves open for NaN and infinities in the other
- * factor and in the key's score; and whether what is fed, or a constant that a node reads, has any,
- * or numbers that overflow to them. */
-bool fuzz_hides(const attnrun_model *model);
+/* What of a model lets two ways of running it differ by more than the rounding of sums. */
+struct fuzz_traits {
+    /* An operator may leave out products with a padding's zero, or with the probability of a
+     * hidden key, which attnrun.h leaves open for NaN and infinities in the other factor and in
+     * the key's score. */
+    bool hides;
+    bool
+        wild; /* a constant that a node reads is infinite, no number, or overflows to them */
+    bool
+        rounds; /* an operator rounds sums to 8 bits and goes on with them: a unit of the last
+                  * place becomes one of those */
+};
+/* Adds those of a model. */
+void fuzz_look(const attnrun_model *model, struct fuzz_traits *traits);
+/* Whether what is fed has what `wild` says of constants. */
 bool fuzz_are_wild(const attnrun_tensor *fed, int n);
-bool fuzz_has_wild(const attnrun_model *model);
 
 /* Whether what is fed has finite numbers whose products overflow f32. A sum with such a product is
  * infinite, as it is in double precision, where it is added before it is rounded (FMA); where it
@@ -41,6 +53,7 @@ struct fuzz_room {
     const struct fuzz_results
         *near;           /* outputs for inputs one unit of the last place away, or NULL */
     bool nan_of_nothing; /* a NaN of one way may be a number of the other */
+    bool rounds;         /* numbers on the way are rounded to 8 bits */
 };
 /* Whether both agree within the rounding of floats; else `why` says what differs. Integers are
  * compared, text and lists are not: a rounding may choose another one. */

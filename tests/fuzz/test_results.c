@@ -36,11 +36,15 @@ static bool agree(float *x, float *y, int64_t n, struct fuzz_room room)
 static void test_results_differ_by_rounding_only(void **state)
 {
     (void)state;
-    const struct fuzz_room none = { NULL, false };
+    const struct fuzz_room none = { NULL, false, false };
     float x[] = { 1, -2, NAN }, near[] = { 1.0001f, -2, NAN },
           far[] = { 1.001f, -2, NAN };
     assert_true(agree(x, near, 3, none));
     assert_false(agree(x, far, 3, none));
+    /* Where numbers on the way are rounded to 8 bits, by some of those. */
+    float wrong[] = { 1.7f, -2, NAN };
+    assert_true(agree(x, far, 3, (struct fuzz_room){ NULL, false, true }));
+    assert_false(agree(x, wrong, 3, (struct fuzz_room){ NULL, false, true }));
 }
 
 /* One way adds -inf and a product of two numbers that overflows, the other rounds it first. */
@@ -48,10 +52,31 @@ static void test_nan_is_no_number_without_room(void **state)
 {
     (void)state;
     float x[] = { 1, NAN }, y[] = { 1, -1e6f };
-    assert_false(agree(x, y, 2, (struct fuzz_room){ NULL, false }));
-    assert_true(agree(x, y, 2, (struct fuzz_room){ NULL, true }));
+    assert_false(agree(x, y, 2, (struct fuzz_room){ NULL, false, false }));
+    assert_true(agree(x, y, 2, (struct fuzz_room){ NULL, true, false }));
     float wrong[] = { 2, -1e6f };
-    assert_false(agree(x, wrong, 2, (struct fuzz_room){ NULL, true }));
+    float near[] = { 1.001f, NAN };
+    assert_true(agree(x, near, 2, (struct fuzz_room){ NULL, true, false }));
+    assert_false(agree(x, wrong, 2, (struct fuzz_room){ NULL, true, false }));
+}
+
+/* Rows that lie apart become rows one behind the other, each number one unit away. */
+static void test_nudged_rows_become_dense(void **state)
+{
+    (void)state;
+    float x[] = { 1, 2, -9, -9, 3, 0, -9, -9 }, room[4];
+    const int64_t dims[] = { 2, 2 };
+    const float rows[] = { 1, 2, 3, 0 };
+    attnrun_tensor t;
+    assert_int_equal(attnrun_tensor_make(ATTNRUN_F32, 2, dims, x, &t), ATTNRUN_OK);
+    t.strides[0] *= 2;
+    assert_false(fuzz_is_dense(&t));
+    fuzz_nudge(1, &t, room);
+    assert_true(fuzz_is_dense(&t));
+    assert_ptr_equal(t.data, room);
+    for (int i = 0; i < 4; i++)
+        assert_true(room[i] == nextafterf(rows[i], -HUGE_VALF) ||
+                    room[i] == nextafterf(rows[i], HUGE_VALF));
 }
 
 static void test_large_numbers_are_found(void **state)
@@ -72,6 +97,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_results_differ_by_rounding_only),
         cmocka_unit_test(test_nan_is_no_number_without_room),
+        cmocka_unit_test(test_nudged_rows_become_dense),
         cmocka_unit_test(test_large_numbers_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

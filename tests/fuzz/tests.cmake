@@ -3,8 +3,9 @@ include(tests/fuzz/fuzz.cmake)
 # Models around sequences, optionals, subgraphs and attention: 10 s of cases; by hand
 # longer: fuzz_graphs --seconds 3600 FOLDER... (see its head).
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
-set(fuzz_sources tests/fuzz/case.c tests/fuzz/children.c tests/fuzz/guard.c tests/fuzz/keep.c
-  tests/fuzz/mutate.c tests/fuzz/packed.c tests/fuzz/results.c tools/io/value.c tools/io/fail.c)
+set(fuzz_sources tests/fuzz/case.c tests/fuzz/children.c tests/fuzz/guard.c tests/fuzz/inputs.c
+  tests/fuzz/keep.c tests/fuzz/mutate.c tests/fuzz/packed.c tests/fuzz/results.c tools/io/value.c
+  tools/io/fail.c)
 add_executable(fuzz_graphs tests/fuzz/fuzz_graphs.c tests/fuzz/make.c ${fuzz_sources})
 # Calls of the C interface; files and configurations, through the readers of the command line.
 add_executable(fuzz_api tests/fuzz/fuzz_api.c tests/fuzz/api_args.c tests/fuzz/api_calls.c

@@ -178,6 +178,26 @@ static void test_words_of_nodes(void **state)
     free(file);
 }
 
+/* A node without outputs is read like any other: what is missing is a value. */
+static void test_a_node_without_outputs(void **state)
+{
+    struct file *file = calloc(1, sizeof *file);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    (void)state;
+    pack(file);
+    int64_t *words = words_of(file);
+    struct attn_packed_head *head = head_of(file);
+    const int64_t node = node_of(file, "LeakyRelu"), out = node + IDS + 1,
+                  n_words = (int64_t)head->graph_bytes / 8;
+    words[node + N_OUT] = 0;
+    memmove(&words[out], &words[out + 1], (size_t)(n_words - out - 1) * sizeof *words);
+    head->graph_bytes -= sizeof *words;
+    set_hashes(file);
+    FAILS(ATTNRUN_E_MODEL, "'first' is defined by no input", try_file(runtime, file, 0));
+    attnrun_runtime_destroy(runtime);
+    free(file);
+}
+
 /* The eight bytes of the magic word make it a packed file, seven do not. */
 static void test_files_of_a_few_bytes(void **state)
 {
@@ -259,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_places_of_constants),
         cmocka_unit_test(test_types_that_are_compared),
         cmocka_unit_test(test_what_a_file_says_of_itself),
+        cmocka_unit_test(test_a_node_without_outputs),
         cmocka_unit_test(test_files_of_a_few_bytes),
         cmocka_unit_test(test_texts_and_dims),
         cmocka_unit_test(test_words_of_nodes),

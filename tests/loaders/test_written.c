@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "graph.h"
 #include "onnx.pb-c.h"
 #include "pb_write.h"
 
@@ -356,6 +357,69 @@ static void test_scalars_have_a_shape(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* An attribute of `type` that the operator does not read, with two values in `field`. */
+static struct pb model_with_unread(int32_t type, uint32_t field)
+{
+    static const float ones[2] = { 1, 1 }, values[2] = { 0.5f, 7 };
+    struct pb graph = { 0 },
+              node = pb_node("", "InstanceNormalization", "x,one,one", "y"), attr = { 0 },
+              tensor = pb_f32("one", ones, 2);
+    pb_message(&graph, 5, &tensor);
+    pb_string(&attr, 1, "consumed_inputs");
+    pb_int(&attr, 20, type);
+    for (int i = 0; i < 2; i++) {
+        struct pb value = type == ATTN_ATTR_TENSORS ? pb_f32("", &values[i], 1)
+                                                    : tensor_type(ATTNRUN_F32, "2");
+        pb_message(&attr, field, &value);
+    }
+    pb_message(&node, 5, &attr);
+    pb_value_of(&graph, 11, "x", tensor_type(ATTNRUN_F32, "1,2,3"));
+    pb_message(&graph, 1, &node);
+    pb_value(&graph, 12, "y", -1);
+    return pb_model(&graph);
+}
+
+static attnrun_status write_unread(int32_t type, uint32_t field, struct written *written)
+{
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    struct pb pb = model_with_unread(type, field);
+    const attnrun_source source = { .struct_size = sizeof source,
+                                    .data = pb.data,
+                                    .bytes = pb.bytes };
+    const attnrun_onnx_edit edit = { .struct_size = sizeof edit };
+    const attnrun_status status =
+        attnrun_save_onnx(runtime, &source, &edit, take_model, written, NULL);
+    pb_free(&pb);
+    attnrun_runtime_destroy(runtime);
+    return status;
+}
+
+/* A list of tensors is written; a list of types is refused, not left out. */
+static void test_lists_that_no_operator_reads(void **state)
+{
+    struct written written = { .model = { 0 } };
+    (void)state;
+    OK(write_unread(ATTN_ATTR_TENSORS, 10, &written));
+    Attnrun__Onnx__ModelProto *model =
+        attnrun__onnx__model_proto__unpack(NULL, written.model.bytes, written.model.data);
+    assert_non_null(model);
+    const Attnrun__Onnx__AttributeProto *attr = model->graph->node[0]->attribute[0];
+    assert_string_equal(attr->name, "consumed_inputs");
+    assert_int_equal(attr->n_tensors, 2);
+    for (int i = 0; i < 2; i++) {
+        float value;
+        assert_int_equal(attr->tensors[i]->raw_data.len, sizeof value);
+        memcpy(&value, attr->tensors[i]->raw_data.data, sizeof value);
+        assert_true(value == (i == 0 ? 0.5f : 7.0f));
+    }
+    attnrun__onnx__model_proto__free_unpacked(model, NULL);
+    pb_free(&written.model);
+    FAILS(ATTNRUN_E_UNSUPPORTED,
+          "'consumed_inputs' holds sparse tensors or a list of types",
+          write_unread(ATTN_ATTR_TYPE_PROTOS, 15, &written));
+    pb_free(&written.model);
+}
+
 /* ---- writers that fail ---- */
 
 static int32_t fails_at(void *user, const void *bytes, uint64_t n)
@@ -396,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_written_as_it_is),
         cmocka_unit_test(test_written_simpler),
         cmocka_unit_test(test_scalars_have_a_shape),
+        cmocka_unit_test(test_lists_that_no_operator_reads),
         cmocka_unit_test(test_each_piece_that_is_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-"""Operators of ai.onnx.ml against ONNX Runtime: random ensembles of trees, support vectors,
-maps. Usage: check_ml.py ATTNRUN [SEED]"""
+"""Operators of ai.onnx.ml against ONNX Runtime: random ensembles of trees, support vectors, linear
+models, maps; LabelEncoder against a dict. Usage: check_ml.py ATTNRUN [SEED]"""
 
 import os
 import subprocess
@@ -20,6 +20,7 @@ ELEMENTS = {
     "f8": TensorProto.DOUBLE,
     "i8": TensorProto.INT64,
     "i4": TensorProto.INT32,
+    "i2": TensorProto.INT16,
 }
 
 
@@ -257,6 +258,98 @@ def map_cases():
                 yield "CastMap", {"x": entries}, {"y": kind}, dict(form, cast_to=target)
 
 
+def linear_cases():
+    for targets in (1, 3):
+        # ONNX Runtime leaves out the other transforms of one target.
+        for post in POSTS if targets > 1 else ("NONE", "PROBIT"):
+            yield (
+                "LinearRegressor",
+                {"x": np.nan_to_num(features())},
+                {"y": "f4"},
+                {
+                    "targets": targets,
+                    "post_transform": post,
+                    "coefficients": floats(targets, FEATURES),
+                    "intercepts": floats(targets) if post != "NONE" else [],
+                },
+            )
+    for classes in (2, 3, 4):
+        for post in POSTS[:4]:
+            strings = random.random() < 0.5
+            names = (
+                {"classlabels_strings": [f"c{k}" for k in range(classes)]}
+                if strings
+                else {"classlabels_ints": [5 - k for k in range(classes)]}
+            )
+            yield (
+                "LinearClassifier",
+                {"x": np.nan_to_num(features(str(random.choice(["f4", "f8", "i8", "i4"])), 12))},
+                {"label": "str" if strings else "i8", "scores": "f4"},
+                dict(
+                    names,
+                    post_transform=post,
+                    coefficients=floats(classes, FEATURES),
+                    intercepts=floats(classes),
+                ),
+            )
+
+
+# Attributes of lists, and a key that is none of the others.
+ENCODED = {
+    "strings": (lambda k: f"key {k}", "none", "default_string"),
+    "int64s": (lambda k: 7 * k - 20, 10**15, "default_int64"),
+    "floats": (lambda k: k / 4 - 3, -1e30, "default_float"),
+}
+
+
+def encoder_cases():
+    """Few keys are searched in order, and many by a table."""
+    for keys in ENCODED:
+        for values in ENCODED:
+            for n in (3, 8, 40):
+                key, other, _ = ENCODED[keys]
+                value, _, default = ENCODED[values]
+                x = [key(k) for k in random.permutation(n)] + [other, key(0)]
+                if keys == "floats":
+                    x += [np.nan, -0.0, 0.0]
+                table = {key(k): value(n - k) for k in range(n)}
+                unknown = {"strings": "??", "int64s": -77, "floats": 0.5}[values]
+                yield (
+                    "LabelEncoder",
+                    {"x": np.array(x, {"strings": object, "int64s": "i8", "floats": "f4"}[keys])},
+                    {"y": {"strings": "str", "int64s": "i8", "floats": "f4"}[values]},
+                    {
+                        f"keys_{keys}": list(table),
+                        f"values_{values}": list(table.values()),
+                        default: unknown,
+                    },
+                    [np.array([table.get(k, unknown) for k in x],
+                              {"strings": object, "int64s": "i8", "floats": "f4"}[values])],
+                )
+
+
+def tensor_encoder_cases():
+    """Of version 4, whose keys and values may be tensors, with NaN among the keys."""
+    kinds = [("f8", "f8"), ("i8", "i4"), ("i4", "f8"), ("i2", "i2"), ("f4", "i2"), ("i2", "f4")]
+    for kind, other in kinds:
+        for n in (4, 30):
+            for given in (False, True):
+                keys = (np.arange(n) * 3 - 7).astype(kind)
+                values = random.permutation(n).astype(other)
+                if kind[0] == "f":
+                    keys[1] = np.nan
+                x = np.concatenate([random.permutation(keys), [100, 101]]).astype(kind)
+                unknown = 9 if given else {"f4": -0.0, "f8": -0.0}.get(other, -1)
+                found = [next((v for k, v in zip(keys, values) if k == a or k != k and a != a),
+                              unknown) for a in x]
+                attributes = {"keys_tensor": numpy_helper.from_array(keys),
+                              "values_tensor": numpy_helper.from_array(values), "ml_opset": 4}
+                if given:
+                    attributes["default_tensor"] = numpy_helper.from_array(
+                        np.array([unknown], other))
+                yield "LabelEncoder", {"x": x}, {"y": other}, attributes, [np.array(found, other)]
+
+
 def map_type(key, value):
     tensor = onnx.helper.make_tensor_type_proto(value, [])
     return helper.make_map_type_proto(key, tensor)
@@ -304,23 +397,24 @@ def to_pb(value):
     return numpy_helper.from_array(np.asarray(value))
 
 
-def write(folder, number, op, inputs, outputs, attributes):
-    """One test folder whose expected outputs are ONNX Runtime's."""
+def write(folder, number, op, inputs, outputs, attributes, values=None):
+    """One test folder whose expected outputs are `values`, or ONNX Runtime's."""
     attributes = {name: value for name, value in attributes.items() if value != []}
+    version = attributes.pop("ml_opset", 3)
     graph = helper.make_graph(
         [helper.make_node(op, list(inputs), list(outputs), domain="ai.onnx.ml", **attributes)],
         "case",
         [helper.make_value_info(name, type_of(x)) for name, x in inputs.items()],
         [helper.make_value_info(name, type_named(kind)) for name, kind in outputs.items()],
     )
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
-    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", version)]
+    model = helper.make_model(graph, opset_imports=opsets)
     model.ir_version = 9
-    runtime = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    values = runtime.run(None, inputs)
+    if values is None:
+        runtime = onnxruntime.InferenceSession(
+            model.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        values = runtime.run(None, inputs)
     case = os.path.join(folder, f"{number:03}_{op}")
     data = os.path.join(case, "test_data_set_0")
     os.makedirs(data)
@@ -343,6 +437,9 @@ def main():
             svm_classifier_cases,
             scaler_cases,
             map_cases,
+            linear_cases,
+            encoder_cases,
+            tensor_encoder_cases,
         ):
             for case in cases():
                 write(folder, n, *case)

@@ -161,6 +161,28 @@ static void test_offsets_of_fixed_cases(void **state)
     }
 }
 
+/* The search ends at an arena that is 1 % over the bound, though it would find the bound here. */
+static void test_offsets_end_at_one_percent(void **state)
+{
+    static const struct {
+        int64_t units;
+        int32_t first, last;
+    } rows[] = { { 51, 2, 2 }, { 20, 2, 4 }, { 25, 0, 0 }, { 40, 3, 3 },
+                 { 29, 0, 4 }, { 10, 4, 4 }, { 52, 1, 1 } };
+    enum { N = sizeof rows / sizeof *rows, STEPS = 5 };
+    struct attn_block blocks[N];
+    (void)state;
+    for (int32_t i = 0; i < N; i++)
+        blocks[i] = (struct attn_block){ .bytes = rows[i].units * ATTN_ARENA_ALIGN,
+                                         .first = rows[i].first,
+                                         .last = rows[i].last,
+                                         .value = i };
+    const struct result r = pack(blocks, N, STEPS);
+    check_packing(blocks, N, STEPS, &r);
+    assert_int_equal(r.bound / ATTN_ARENA_ALIGN, 100);
+    assert_int_equal(r.arena / ATTN_ARENA_ALIGN, 101);
+}
+
 /* One walk over the steps, forward and backward: what the search of many blocks begins with. */
 static void test_offsets_of_one_walk(void **state)
 {
@@ -329,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_offsets_never_overlap),
         cmocka_unit_test(test_offsets_are_near_the_bound),
         cmocka_unit_test(test_offsets_of_fixed_cases),
+        cmocka_unit_test(test_offsets_end_at_one_percent),
         cmocka_unit_test(test_offsets_of_one_walk),
         cmocka_unit_test(test_offsets_put_scratch_on_top),
         cmocka_unit_test(test_offsets_of_many_blocks),

@@ -1,0 +1,79 @@
+"""RegexFullMatch against Python's re, casts of texts to numbers against Python's float() and int().
+Usage: check_texts.py ATTNRUN"""
+import re
+import sys
+import tempfile
+
+import numpy as np
+
+from cases import check, one_node_model, write_case
+
+random = np.random.default_rng(31)
+TEXTS = ["", "a", "b", "ab", "aab", "abab", "0", "07", "x1F", "é", "aé", "-", "_", "]", "^", "{",
+         "a{2", "\t", " ", "a b", "line\n", "\\", "!~", "Z", "zZ9", "\x01", "€uro", "a.b", "(a)",
+         "\v", "12:30"]
+PATTERNS = [
+    "", "a", ".", ".*", "a*b", "(ab)+", "a|b|ab", "(?:a|b)*", "(?P<name>a)b", r"\d+", r"\D+",
+    r"\w+", r"\W+", r"a\b.*", r".\B.*", "^a$", "[a-c]+", "[^a-c]+", "[]a]", "[^]]", r"[\d_]+",
+    r"[\w-]+", r"[\]\\]", "[a-]", "[-a]", "a{2}b", "a{1,2}b", "a{0,}b", "a{2", "a??b?",
+    "a*?b", "(a+?)(b{1}?)", r"\x61", r"\x41|\t|\n|\v|\f|\r|\a", r"\.|\(a\)|\{", "é|a.|€.*", "[à-ÿ]",
+    r"a\.b", r"\d{1,2}:\d\d", "((a)|(b)|(ab))*", "[a-z]+|[A-Z]|[0-9]", "x[0-9A-F]{2,3}",
+]
+# In RE2's form alone, with a pattern of Python's that means the same.
+FORMS = {
+    r"\s": "[\t\n\f\r ]", r"\S+": "[^\t\n\f\r ]+", r"\Aab\z": "ab",
+    r"\x{61}b?": "ab?", r"\x{20AC}.*": "€.*", "[[:alpha:]]+": "[A-Za-z]+",
+    "[[:alnum:]]+": "[0-9A-Za-z]+", "[[:digit:]]+": "[0-9]+", "[[:lower:]]+": "[a-z]+",
+    "[[:upper:]]": "[A-Z]", "[[:space:]]": "[\t-\r ]", "[[:blank:]]": "[\t ]",
+    "[[:punct:]]+": "[!-/:-@\\[-`{-~]+", "[[:xdigit:]x]+": "[0-9A-Fa-fx]+",
+    "[[:word:]]+": "[0-9A-Za-z_]+",
+    "[^[:punct:]]": "[^!-/:-@\\[-`{-~]", r"\z": "", r"a\z": "a",
+}
+NUMBERS = [
+    "0", "1", "-7", "+3.5", "  42\n", "1e3", "1E-3", "-.5", "5.", "1e400", "-1e400", "1e-400",
+    "0.1", "3.4028235e38", "123456789012345678901234567890", "0.00000000000000000000000012345",
+    "9007199254740993", "1.7976931348623157e308", "4.9e-324", "inf", "-INF", "Infinity", "NaN",
+    "000000000000000000000000000001.5", "1e0000000000000000000000001", "2.2250738585072014e-308",
+]
+INTEGERS = ["0", "-1", " +12 ", "127", "-128", "00042"]
+WIDE = ["9223372036854775807", "-9223372036854775808", "2147483648"]
+
+
+def regex_cases():
+    for pattern, python in [*((p, p) for p in PATTERNS), *FORMS.items()]:
+        given = np.array(TEXTS, object).reshape(-1, 1)
+        # A dot of RE2 is no newline either, and a class such as \d is of ASCII.
+        found = [re.fullmatch(python, text, re.ASCII) is not None for text in TEXTS]
+        model, inputs = one_node_model("RegexFullMatch", [("x", given)], ["y"], opset=20,
+                                       pattern=pattern)
+        yield model, inputs, [("y", np.array(found).reshape(-1, 1))], "0 0"
+
+
+def cast(texts, kind, dtype):
+    model, inputs = one_node_model("Cast", [("x", np.array(texts, object))], ["y"], opset=19,
+                                   to=kind)
+    with np.errstate(over="ignore"):
+        whole = np.dtype(dtype).kind in "iu"
+        values = np.array([int(t) if whole else float(t) for t in texts]).astype(dtype)
+    return model, inputs, [("y", values)], "0 0"
+
+
+def number_cases():
+    yield cast(NUMBERS, 11, "f8")
+    yield cast(NUMBERS, 1, "f4")
+    yield cast(INTEGERS + WIDE, 7, "i8")
+    yield cast(INTEGERS, 3, "i1")
+    yield cast(INTEGERS, 6, "i4")
+    spread = random.standard_normal(200) * 10.0 ** random.integers(-30, 30, 200)
+    yield cast([str(x) for x in spread], 11, "f8")
+    yield cast([str(x) for x in random.integers(-2**63, 2**63, 200)], 7, "i8")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        for number, case in enumerate([*regex_cases(), *number_cases()]):
+            write_case(f"{folder}/{number:03}_{case[0].graph.node[0].op_type}", *case)
+        check(sys.argv[1], folder)
+
+
+main()
