@@ -152,7 +152,7 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*
                                     const struct place *at, const struct rows rows,
                                     const int nv)
 {
-    if (rows.n <= WORDS_PIXELS * 2 / 3) {
+    if (ATTN_ONE_TEXT || rows.n <= WORDS_PIXELS * 2 / 3) {
         uint32_t sums[WORDS_PIXELS * 2 * VF];
         EACH_ROW (i, rows) {
             UNROLL
@@ -289,14 +289,11 @@ static ALWAYS_INLINE void put_pair(const struct attn_requantize *to,
                                    v_u32 (*acc)[VECTORS], const v_f32 *factor, int64_t at,
                                    uint8_t *y, int64_t n, const bool two)
 {
-    enum { PIXELS = VECTORS <= 2 ? 2 : 1 };
-    if (n == PIXELS) {
-        put_both(to, acc, factor, at, y, PIXELS, two);
-    } else {
-        put_both(to, acc, factor, at, y, 1, two);
-        if (n == 2)
-            put_both(to, acc + 1, factor, at + ATTN_BLOCK, y, 1, two);
-    }
+    if (VECTORS <= 2 && n == 2)
+        put_both(to, acc, factor, at, y, 2, two);
+    else
+        for (int i = 0; i < n; i++)
+            put_both(to, acc + i, factor, at + i * ATTN_BLOCK, y, 1, two);
 }
 
 /* `lines` and `groups`: of a kernel, whose weights then stay in registers; 0: any. What the
