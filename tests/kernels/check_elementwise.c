@@ -318,30 +318,51 @@ static double quantized(float x, float scale, float zero, double low, double hig
     return v > low ? fmin(v, high) : low; /* NaN too */
 }
 
+/* Scales of all kinds, and numbers beside the halves of them, where a product by 1 / scale is
+ * rounded to the other side. */
+static float make_near_halves(struct check *c, float *x, size_t n, float zero)
+{
+    static const float rare[] = { 0x1p-140f, 0x1p-101f, 0x1p100f,
+                                  0x1p127f,  -0.3f,     INFINITY };
+    const int64_t kind = check_below(c, 16);
+    const float scale =
+        kind < 6 ? rare[kind] : (float)(1 + check_below(c, 9999)) / 7001.0f;
+    for (size_t i = 0; i < n; i += 1 + (size_t)check_below(c, 3)) {
+        x[i] = ((float)check_below(c, 300) + 0.5f - zero) * scale;
+        for (int64_t k = check_below(c, 3); k > 0; k--)
+            x[i] = nextafterf(x[i], check_below(c, 2) == 0 ? -INFINITY : INFINITY);
+    }
+    return scale;
+}
+
 void check_quantize_u8_f32(struct check *c)
 {
-    CHECK_SIZES(c, n)
-    {
-        const float *x = check_edge_f32(c, n);
-        uint8_t *y = check_memory(c, n);
-        float zero = (float)check_below(c, 256);
-        c->k->quantize_u8_f32(y, x, 0.25f, zero, n);
-        for (size_t i = 0; i < n; i++)
-            check_i64(c, i, y[i], (int64_t)quantized(x[i], 0.25f, zero, 0, 255));
-    }
+    for (int round = 0; round < 40; round++)
+        CHECK_SIZES(c, n)
+        {
+            float *x = check_edge_f32(c, n);
+            uint8_t *y = check_memory(c, n);
+            float zero = (float)check_below(c, 256);
+            const float scale = make_near_halves(c, x, n, zero);
+            c->k->quantize_u8_f32(y, x, scale, zero, n);
+            for (size_t i = 0; i < n; i++)
+                check_i64(c, i, y[i], (int64_t)quantized(x[i], scale, zero, 0, 255));
+        }
 }
 
 void check_quantize_i8_f32(struct check *c)
 {
-    CHECK_SIZES(c, n)
-    {
-        const float *x = check_edge_f32(c, n);
-        int8_t *y = check_memory(c, n);
-        float zero = (float)(check_below(c, 256) - 128);
-        c->k->quantize_i8_f32(y, x, 0.25f, zero, n);
-        for (size_t i = 0; i < n; i++)
-            check_i64(c, i, y[i], (int64_t)quantized(x[i], 0.25f, zero, -128, 127));
-    }
+    for (int round = 0; round < 40; round++)
+        CHECK_SIZES(c, n)
+        {
+            float *x = check_edge_f32(c, n);
+            int8_t *y = check_memory(c, n);
+            float zero = (float)(check_below(c, 256) - 128);
+            const float scale = make_near_halves(c, x, n, zero);
+            c->k->quantize_i8_f32(y, x, scale, zero, n);
+            for (size_t i = 0; i < n; i++)
+                check_i64(c, i, y[i], (int64_t)quantized(x[i], scale, zero, -128, 127));
+        }
 }
 
 void check_dequantize_u8_f32(struct check *c)
