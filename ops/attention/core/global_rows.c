@@ -21,9 +21,7 @@ static int64_t global_rows_gemm_floats(const struct attn_global_rows *g)
     const size_t project = attn_gemm_scratch(SOME, dims, width),
                  back = attn_gemm_scratch(SOME, width, dims),
                  keys = attn_gemm_scratch(KEYS, dims, width);
-    return round_up((int64_t)(project > back ? (project > keys ? project : keys)
-                                             : (back > keys ? back : keys)),
-                    16);
+    return max64((int64_t)project, max64((int64_t)back, (int64_t)keys));
 }
 
 /* Plans the scratch: rows of X or of their means, their projection, a tile of keys and
@@ -31,17 +29,21 @@ static int64_t global_rows_gemm_floats(const struct attn_global_rows *g)
 static bool scratch_of(struct attn_global_rows *g)
 {
     const struct attn_sizes *s = &g->s;
-    int64_t rows, tile, dims;
+    int64_t stream_at, dims, *bytes = &g->scratch_bytes;
     const int64_t few = attn_stream_bytes(FEW, g->width, g->width),
                   many = attn_stream_bytes(g->block, s->dim, s->v_dim);
     if (few < 0 || many < 0 || g->width > INT64_MAX / 65536 ||
         !ck_add(s->dim, s->v_dim, &dims) || dims > INT64_MAX / 65536)
         return false;
-    g->gemm_floats = global_rows_gemm_floats(g);
-    rows = SOME * (round_up(g->width, 16) + round_up(max64(s->dim, s->v_dim), 16));
-    tile = KEYS * (round_up(s->dim, 16) + round_up(s->v_dim, 16));
-    return ck_add(max64(few, many), 4 * (g->gemm_floats + rows + tile + KEYS + 64),
-                  &g->scratch_bytes);
+    *bytes = 0;
+    return op_slot(&stream_at, bytes, max64(few, many), 1) &&
+           op_slot(&g->gemm_at, bytes, global_rows_gemm_floats(g), sizeof(float)) &&
+           op_slot_rows(&g->x_at, bytes, SOME, g->width, sizeof(float)) &&
+           op_slot_rows(&g->projected_at, bytes, SOME, max64(s->dim, s->v_dim),
+                        sizeof(float)) &&
+           op_slot_rows(&g->k_at, bytes, KEYS, s->dim, sizeof(float)) &&
+           op_slot_rows(&g->v_at, bytes, KEYS, s->v_dim, sizeof(float)) &&
+           op_slot(&g->keep_at, bytes, KEYS, 1);
 }
 
 attn_status attn_global_rows_plan(const attnrun_step *step, struct attn_global_rows *g)
@@ -269,14 +271,12 @@ attn_status attn_global_rows_run(const struct attn_global_rows *g,
     const struct attn_sizes *s = &g->s;
     const int64_t of_sample = op_take(&task, g->per_batch);
     struct global_walk t = { .g = g, .o = o, .kernels = kernels, .b = task };
-    const int64_t few = attn_stream_bytes(FEW, g->width, g->width),
-                  many = attn_stream_bytes(g->block, s->dim, s->v_dim);
-    t.gemm = op_slot_floats(work->scratch, round_up(max64(few, many), 64));
-    t.x = t.gemm + g->gemm_floats;
-    t.projected = t.x + SOME * round_up(g->width, 16);
-    t.k = t.projected + SOME * round_up(max64(s->dim, s->v_dim), 16);
-    t.v = t.k + KEYS * round_up(s->dim, 16);
-    t.keep = (uint8_t *)(t.v + KEYS * round_up(s->v_dim, 16));
+    t.gemm = op_slot_floats(work->scratch, g->gemm_at);
+    t.x = op_slot_floats(work->scratch, g->x_at);
+    t.projected = op_slot_floats(work->scratch, g->projected_at);
+    t.k = op_slot_floats(work->scratch, g->k_at);
+    t.v = op_slot_floats(work->scratch, g->v_at);
+    t.keep = op_slot_at(work->scratch, g->keep_at);
     t.count = o->lists.count[t.b];
     if (t.count < ceil_div(g->width, s->q_heads))
         return run_few(&t, of_sample, work);

@@ -23,7 +23,8 @@ struct attn_global_rows {
     int64_t width;      /* of X */
     int64_t wq, wk, wv; /* floats from one row of a weight to the next */
     /* By attn_global_rows_plan(): */
-    int64_t block, blocks, per_batch, n_tasks, task_cost, scratch_bytes, gemm_floats;
+    int64_t block, blocks, per_batch, n_tasks, task_cost, scratch_bytes;
+    int64_t gemm_at, x_at, projected_at, k_at, v_at, keep_at; /* slots of scratch */
 };
 
 struct attn_global_rows_operands {

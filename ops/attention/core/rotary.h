@@ -6,8 +6,8 @@
 
 #include "../../../runtime/op.h"
 
-/* The caches of cosines and sines, inputs `cosines` and cosines + 1: (positions, half), half at most
- * dim / 2. */
+/* The caches of cosines and sines, inputs `cosines` and cosines + 1: (positions, half), with half
+ * at most dim / 2. */
 static inline attn_status attn_rotary_caches(const attnrun_step *step, int cosines,
                                              int64_t dim, int64_t *half,
                                              int64_t *positions)

@@ -15,7 +15,7 @@ static int64_t luong_local_gemm_floats(const struct attn_luong_local *s)
     const size_t keys = (size_t)s->max;
     const size_t scores = attn_gemm_scratch(1, keys, (size_t)s->units),
                  values = attn_gemm_scratch(1, (size_t)s->v_dim, keys);
-    return round_up((int64_t)(scores > values ? scores : values), 16);
+    return (int64_t)(scores > values ? scores : values);
 }
 
 attn_status attn_luong_local_plan(attnrun_step *step, struct attn_luong_local *s)
@@ -43,10 +43,14 @@ attn_status attn_luong_local_plan(attnrun_step *step, struct attn_luong_local *s
     op_tasks(step, 0, s->masked ? s->batch : 0, 100 + s->kv_len);
     op_tasks(step, 1, s->batch * s->blocks, op_ns(row_ns * (double)s->rows));
     step->shared_bytes = s->masked ? s->batch * (int64_t)sizeof(int64_t) : 0;
-    step->scratch_bytes =
-        (2 * round_up(s->max, 16) + luong_local_gemm_floats(s) + extra) *
-        (int64_t)sizeof(float);
-    return ATTNRUN_OK;
+    step->scratch_bytes = 0;
+    return op_slot(&s->scores_at, &step->scratch_bytes, s->max, sizeof(float)) &&
+                   op_slot(&s->bell_at, &step->scratch_bytes, s->max, sizeof(float)) &&
+                   op_slot(&s->gemm_at, &step->scratch_bytes, luong_local_gemm_floats(s),
+                           sizeof(float)) &&
+                   op_slot(&s->additive_at, &step->scratch_bytes, extra, sizeof(float))
+               ? ATTNRUN_OK
+               : op_fail_scratch(step);
 }
 
 /* Counts the keys of a sample that are not masked; they must come first. */
@@ -191,10 +195,10 @@ attn_status attn_luong_local_run(const attnrun_step *step,
     int64_t *lens = work->shared;
     struct luong_local_row r = { .s = s,
                                  .kernels = step->kernels,
-                                 .scores = work->scratch };
-    r.bell = r.scores + round_up(s->max, 16);
-    r.gemm = r.bell + round_up(s->max, 16);
-    r.additive = r.gemm + luong_local_gemm_floats(s);
+                                 .scores = op_slot_at(work->scratch, s->scores_at),
+                                 .bell = op_slot_at(work->scratch, s->bell_at),
+                                 .gemm = op_slot_at(work->scratch, s->gemm_at),
+                                 .additive = op_slot_at(work->scratch, s->additive_at) };
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == 0) {
             TRY(count_keys(step, s, o->mask, task, &lens[task]));

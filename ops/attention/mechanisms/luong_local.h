@@ -16,6 +16,7 @@ struct attn_luong_local {
     struct attn_additive additive;
     int64_t max; /* keys of a window */
     int64_t rows, blocks;
+    int64_t scores_at, bell_at, gemm_at, additive_at; /* slots of scratch */
 };
 
 struct attn_luong_operands {

@@ -21,8 +21,9 @@ struct performer_state {
     int64_t rows;        /* M; 0: no projection */
     int64_t projections; /* 1, or one for each key head */
     int64_t panel_floats, gemm_floats;
-    bool one_pass;      /* c is the largest u so far */
-    bool extremes;      /* phase 0 finds c */
+    int64_t q_max_at, k_max_at, weights_at, panels_at; /* slots of shared memory */
+    bool one_pass;                                     /* c is the largest u so far */
+    bool extremes;                                     /* phase 0 finds c */
     float x_scale;      /* of u: sqrt(scale), in units of log 2 where 2^u is taken */
     float norm_scale;   /* n = norm_scale |x|^2, in the same units */
     float keys_epsilon; /* add_keys: what z begins with */
@@ -38,9 +39,9 @@ struct performer {
 
 extern const struct attn_feature_callbacks attn_performer_projected, attn_performer_plain;
 
-/* The places of these in shared memory, which has attn_performer_floats() in all. */
+/* Places them in shared memory, *bytes of which are taken; finds them again. */
+bool attn_performer_place(struct performer_state *s, int64_t *bytes);
 struct performer attn_performer_open(const attnrun_step *step, const attnrun_work *work);
-int64_t attn_performer_floats(const struct performer_state *s);
 /* Runs a task of phase 0: W in units of the exponent, then the maximum of each head. `w`:
  * the projection as given, or NULL. */
 attn_status attn_performer_prepare(const struct attn_feature_call *c, const float *w,

@@ -163,7 +163,9 @@ static attn_status plan_phases(attnrun_step *step, struct performer_state *s)
             "the number of features would be over 2^30, or the memory of its projection",
             "2^63 - 1 bytes");
     s->panel_floats = op_whole_panels(s->rows) * z->dim;
-    step->shared_bytes = attn_performer_floats(s) * (int64_t)sizeof(float);
+    step->shared_bytes = 0;
+    if (!attn_performer_place(s, &step->shared_bytes))
+        return op_fail_scratch(step);
     int64_t tasks = s->rows > 0 ? s->projections : 0, heads = 0;
     if (s->extremes)
         heads =

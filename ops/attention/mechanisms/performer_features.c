@@ -13,22 +13,25 @@
 
 /* ---- shared memory ---- */
 
+bool attn_performer_place(struct performer_state *s, int64_t *bytes)
+{
+    const struct attn_sizes *z = &s->plan.sizes;
+    const int64_t size = (int64_t)sizeof(float), weight = round_up(s->rows * z->dim, 16);
+    return op_slot(&s->q_max_at, bytes, z->batch * z->q_heads, size) &&
+           op_slot(&s->k_max_at, bytes, z->batch * z->kv_heads, size) &&
+           op_slot_rows(&s->weights_at, bytes, s->projections, weight, size) &&
+           op_slot_rows(&s->panels_at, bytes, s->projections, s->panel_floats, size);
+}
+
 struct performer attn_performer_open(const attnrun_step *step, const attnrun_work *work)
 {
     const struct performer_state *s = step->state;
-    const struct attn_sizes *z = &s->plan.sizes;
-    struct performer p = { .args = step->args, .state = s, .q_max = work->shared };
-    p.k_max = p.q_max + round_up(z->batch * z->q_heads, 16);
-    p.weights = p.k_max + round_up(z->batch * z->kv_heads, 16);
-    p.panels = p.weights + s->projections * round_up(s->rows * z->dim, 16);
-    return p;
-}
-
-int64_t attn_performer_floats(const struct performer_state *s)
-{
-    const struct attn_sizes *z = &s->plan.sizes;
-    return round_up(z->batch * z->q_heads, 16) + round_up(z->batch * z->kv_heads, 16) +
-           s->projections * (round_up(s->rows * z->dim, 16) + s->panel_floats);
+    return (struct performer){ .args = step->args,
+                               .state = s,
+                               .q_max = op_slot_at(work->shared, s->q_max_at),
+                               .k_max = op_slot_at(work->shared, s->k_max_at),
+                               .weights = op_slot_at(work->shared, s->weights_at),
+                               .panels = op_slot_at(work->shared, s->panels_at) };
 }
 
 static int64_t projection_of(const struct performer *p, int64_t kv_head)

@@ -35,6 +35,9 @@ struct reformer {
     int64_t arrays_at; /* bytes into scratch, by_head: of the memory of the next ones */
     /* Bytes into shared memory. */
     int64_t order_at, group_at, place_at, norms_at, sums_at;
+    /* Slots of scratch: of a hash, and of a tile of chunks. */
+    int64_t gemm_at, u_at, extremes_at, tokens_at, transposed_at;
+    int64_t keys_at, values_at, key_limit_at, key_factor_at, query_limit_at;
 };
 
 struct reformer_operands {
@@ -56,9 +59,10 @@ struct reformer_operands {
     } *sums;
 };
 
-int64_t attn_reformer_hash_bytes(const struct reformer *s); /* scratch; -1: overflow */
+/* Place the slots of scratch, of which each needs so many bytes. False: overflow. */
+bool attn_reformer_hash_place(struct reformer *s, int64_t *bytes);
+bool attn_reformer_chunks_place(struct reformer *s, int64_t *bytes);
 int64_t attn_reformer_sort_bytes(const struct reformer *s);
-int64_t attn_reformer_chunks_bytes(const struct reformer *s);
 /* Computes the norms and buckets of a block of tokens. */
 attn_status attn_reformer_hash(const attnrun_step *step, const struct reformer *s,
                                const struct reformer_operands *o, int64_t head,

@@ -217,12 +217,11 @@ static attn_status plan_rounds(const attnrun_step *step, struct reformer *s)
 static attn_status reformer_plan_memory(attnrun_step *step, struct reformer *s)
 {
     const int64_t index = (int64_t)sizeof(int32_t);
-    const int64_t hash = attn_reformer_hash_bytes(s), sort = attn_reformer_sort_bytes(s),
-                  chunks = attn_reformer_chunks_bytes(s);
-    int64_t tokens, items;
+    const int64_t sort = attn_reformer_sort_bytes(s);
+    int64_t tokens, items, hash, chunks;
     step->shared_bytes = 0;
     bool fits =
-        hash >= 0 && chunks >= 0 &&
+        attn_reformer_hash_place(s, &hash) && attn_reformer_chunks_place(s, &chunks) &&
         ck_mul(s->by_head ? 1 : s->heads, s->sizes.q_len, &tokens) &&
         ck_mul(tokens, s->hashes, &items) &&
         op_slot(&s->order_at, &step->shared_bytes, items, index) &&

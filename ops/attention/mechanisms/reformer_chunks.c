@@ -34,29 +34,31 @@ struct chunks {
     int32_t *query_limit, *key_limit;
 };
 
-int64_t attn_reformer_chunks_bytes(const struct reformer *s)
+bool attn_reformer_chunks_place(struct reformer *s, int64_t *bytes)
 {
-    const int64_t stream = attn_stream_bytes(s->rows, s->sizes.dim, s->sizes.v_dim);
-    if (stream < 0)
-        return -1;
-    return stream + (KEYS * (round_up(s->sizes.dim, 16) + round_up(s->sizes.v_dim, 16)) +
-                     round_up(s->rows, 16) + 2 * KEYS + 16) *
-                        (int64_t)sizeof(float);
+    const struct attn_sizes *z = &s->sizes;
+    const int64_t stream = attn_stream_bytes(s->rows, z->dim, z->v_dim);
+    int64_t stream_at;
+    *bytes = 0;
+    return stream >= 0 && op_slot(&stream_at, bytes, stream, 1) &&
+           op_slot_rows(&s->keys_at, bytes, KEYS, z->dim, sizeof(float)) &&
+           op_slot_rows(&s->values_at, bytes, KEYS, z->v_dim, sizeof(float)) &&
+           op_slot(&s->key_limit_at, bytes, KEYS, sizeof(int32_t)) &&
+           op_slot(&s->key_factor_at, bytes, KEYS, sizeof(float)) &&
+           op_slot(&s->query_limit_at, bytes, s->rows, sizeof(int32_t));
 }
 
 static void reformer_chunks_begin(struct chunks *t, const struct attn_kernels *kernels,
                                   void *scratch)
 {
     const struct reformer *s = t->s;
-    const int64_t stream = attn_stream_bytes(s->rows, s->sizes.dim, s->sizes.v_dim);
-    const int64_t at = round_up(stream, 64);
     attn_stream_begin(&t->stream, kernels, s->rows, s->sizes.dim, s->sizes.v_dim,
                       scratch);
-    t->keys = op_slot_floats(scratch, at);
-    t->values = t->keys + KEYS * round_up(s->sizes.dim, 16);
-    t->key_limit = (int32_t *)(void *)(t->values + KEYS * round_up(s->sizes.v_dim, 16));
-    t->key_factor = (float *)(void *)(t->key_limit + KEYS);
-    t->query_limit = t->key_limit + 2 * KEYS;
+    t->keys = op_slot_floats(scratch, s->keys_at);
+    t->values = op_slot_floats(scratch, s->values_at);
+    t->key_limit = op_slot_at(scratch, s->key_limit_at);
+    t->key_factor = op_slot_floats(scratch, s->key_factor_at);
+    t->query_limit = op_slot_at(scratch, s->query_limit_at);
 }
 
 static float *output(const struct chunks *t)

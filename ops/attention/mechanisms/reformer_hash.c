@@ -5,6 +5,7 @@
  * a head in the order of (bucket, position), with masked tokens last. Cost: 2 n dim
  * features FLOPs and a radix sort for each round and head. */
 #include "reformer.h"
+#include "../../tile.h"
 
 #include <math.h>
 
@@ -24,18 +25,21 @@ struct hash {
     int64_t n, first, end;
 };
 
-int64_t attn_reformer_hash_bytes(const struct reformer *s)
+bool attn_reformer_hash_place(struct reformer *s, int64_t *bytes)
 {
     const int64_t dim = s->sizes.dim, all = s->hashes * s->features;
+    *bytes = 0;
     if (!s->hashed)
-        return 0;
+        return true;
     if (dim > INT64_MAX / (1 << 20) || all > INT64_MAX / (1 << 10) / dim)
-        return -1;
+        return false;
     const int64_t gemm =
         (int64_t)attn_gemm_scratch((size_t)FEATURES, (size_t)TOKENS, (size_t)dim);
-    return (round_up(gemm, 16) + FEATURES * TOKENS + 4 * TOKENS +
-            TOKENS * round_up(dim, 16) + round_up(all * dim, 16)) *
-           (int64_t)sizeof(float);
+    return op_slot(&s->gemm_at, bytes, gemm, sizeof(float)) &&
+           op_slot(&s->u_at, bytes, FEATURES * TOKENS, sizeof(float)) &&
+           op_slot(&s->extremes_at, bytes, 4 * TOKENS, sizeof(float)) &&
+           op_slot_rows(&s->tokens_at, bytes, TOKENS, dim, sizeof(float)) &&
+           op_slot_rows(&s->transposed_at, bytes, all, dim, sizeof(float));
 }
 
 static void reformer_hash_begin(struct hash *t, const struct reformer *s,
@@ -46,20 +50,18 @@ static void reformer_hash_begin(struct hash *t, const struct reformer *s,
     const int64_t dim = s->sizes.dim, all = s->hashes * s->features;
     const int64_t matrix = (s->rotation_heads == 1 ? 0 : head % s->sizes.q_heads) * dim;
     *t = (struct hash){ .s = s, .kernels = kernels };
-    t->gemm = scratch;
-    t->u = t->gemm + round_up((int64_t)attn_gemm_scratch((size_t)FEATURES, (size_t)TOKENS,
-                                                         (size_t)dim),
-                              16);
-    t->extremes.max = t->u + FEATURES * TOKENS;
+    t->gemm = op_slot_floats(scratch, s->gemm_at);
+    t->u = op_slot_floats(scratch, s->u_at);
+    t->extremes.max = op_slot_floats(scratch, s->extremes_at);
     t->extremes.min = t->extremes.max + TOKENS;
     t->extremes.at_max = (int32_t *)(void *)(t->extremes.min + TOKENS);
     t->extremes.at_min = t->extremes.at_max + TOKENS;
-    t->tokens = t->extremes.max + 4 * TOKENS;
+    t->tokens = op_slot_floats(scratch, s->tokens_at);
     if (o->transposed != NULL) {
         t->transposed = o->transposed + matrix * all;
         return;
     }
-    float *transposed = t->tokens + TOKENS * round_up(dim, 16);
+    float *transposed = op_slot_floats(scratch, s->transposed_at);
     kernels->transpose_f32(transposed, dim, o->rotations + matrix * all, all, (size_t)dim,
                            (size_t)all);
     t->transposed = transposed;

@@ -64,6 +64,9 @@ struct routing_state {
     /* Bytes into shared memory, or from arrays_at into scratch where a task is all of a
      * head. */
     int64_t norms_at[2], chosen_at[2], arrays_at;
+    /* Slots of scratch: of a choice, and of a cluster's attention. */
+    int64_t distance_at, value_at, index_at, rank_at, gemm_at;
+    int64_t k_at, v_at, row_at, key_at, key_limit_at, query_limit_at, count_at;
     bool by_head;
     bool shared;
     float epsilon;
@@ -118,31 +121,41 @@ static attn_status routing_check_inputs(const attnrun_step *step,
 
 /* ---- the plan of a shape ---- */
 
-static int64_t choose_bytes(const struct routing_state *s)
+/* The scratch of a choice of tokens. */
+static bool place_choice(struct routing_state *s, int64_t *bytes)
 {
-    const int64_t n = max64(s->n[0], s->n[1]);
+    const int64_t n = max64(s->n[0], s->n[1]), size = (int64_t)sizeof(float);
     const int64_t gemm =
         (int64_t)attn_gemm_scratch((size_t)s->group, (size_t)n, (size_t)s->sizes.dim);
-    return (round_up(gemm, 16) + round_up(s->group * n, 16) + 3 * round_up(n, 16)) * 4;
+    return op_slot_rows(&s->distance_at, bytes, s->group, n, size) &&
+           op_slot(&s->value_at, bytes, n, size) &&
+           op_slot(&s->index_at, bytes, n, sizeof(int32_t)) &&
+           op_slot(&s->rank_at, bytes, n, sizeof(int32_t)) &&
+           op_slot(&s->gemm_at, bytes, gemm, size);
 }
 
-static int64_t attend_bytes(const struct routing_state *s)
+/* The scratch of the attention of a cluster, behind that of its stream. */
+static bool place_cluster(struct routing_state *s, int64_t *bytes)
 {
     const struct attn_sizes *z = &s->sizes;
     const int64_t stream = attn_stream_bytes(s->rows, z->dim, z->v_dim);
-    if (stream < 0)
-        return -1;
-    return round_up(stream, 64) +
-           4 * (KEYS * (round_up(z->dim, 16) + round_up(z->v_dim, 16)) +
-                round_up(z->v_dim, 16) + 2 * KEYS + round_up(s->rows, 16) +
-                round_up(z->q_len, 16));
+    const int64_t size = (int64_t)sizeof(float);
+    int64_t stream_at;
+    return stream >= 0 && op_slot(&stream_at, bytes, stream, 1) &&
+           op_slot_rows(&s->k_at, bytes, KEYS, z->dim, size) &&
+           op_slot_rows(&s->v_at, bytes, KEYS, z->v_dim, size) &&
+           op_slot(&s->row_at, bytes, z->v_dim, size) &&
+           op_slot(&s->key_at, bytes, KEYS, sizeof(int32_t)) &&
+           op_slot(&s->key_limit_at, bytes, KEYS, sizeof(int32_t)) &&
+           op_slot(&s->query_limit_at, bytes, s->rows, sizeof(int32_t)) &&
+           op_slot(&s->count_at, bytes, z->q_len, size);
 }
 
 static attn_status routing_plan_memory(attnrun_step *step, struct routing_state *s)
 {
     const int64_t heads = s->by_head ? 1 : s->heads;
-    int64_t chosen[2], attend = attend_bytes(s);
-    bool fits = attend >= 0;
+    int64_t chosen[2], choice = 0, cluster = 0;
+    bool fits = place_choice(s, &choice) && place_cluster(s, &cluster);
     step->shared_bytes = 0;
     for (int side = 0; side < 2; side++)
         fits = fits && ck_mul(s->clusters, s->window[side], &chosen[side]) &&
@@ -154,7 +167,7 @@ static attn_status routing_plan_memory(attnrun_step *step, struct routing_state 
         return op_fail_scratch(step);
     if (s->sides == 1)
         s->chosen_at[1] = s->chosen_at[0];
-    step->scratch_bytes = max64(choose_bytes(s), attend);
+    step->scratch_bytes = max64(choice, cluster);
     return s->by_head && !op_shared_to_scratch(step, &s->arrays_at)
                ? op_fail_scratch(step)
                : ATTNRUN_OK;
@@ -314,11 +327,7 @@ static void choose_group(const attnrun_step *step, int64_t head, int side, int64
     const int64_t m = min64(s->group, s->clusters - first);
     const float *norms = norms_of(s, work, head, side);
     int32_t *chosen = chosen_of(s, work, head, side) + first * s->window[side];
-    const int64_t longest = max64(s->n[0], s->n[1]);
-    float *distance = work->scratch;
-    float *value = distance + round_up(s->group * longest, 16);
-    int32_t *index = (int32_t *)(void *)(value + round_up(longest, 16));
-    int32_t *rank = index + round_up(longest, 16);
+    float *distance = op_slot_floats(work->scratch, s->distance_at);
     int64_t row;
     const float *x = routing_tokens(step, head, side, &row);
     const struct attn_gemm_f32 g = {
@@ -334,15 +343,17 @@ static void choose_group(const attnrun_step *step, int64_t head, int side, int64
         .n = (size_t)n,
         .k = (size_t)dim,
         .exact = 1, /* it says which tokens belong together */
-        .scratch = (float *)(void *)(rank + round_up(longest, 16)),
+        .scratch = op_slot_at(work->scratch, s->gemm_at),
     };
     if (s->window[side] == 0)
         return;
     step->kernels->gemm_f32(&g);
     for (int64_t c = 0; c < m; c++, distance += n, chosen += s->window[side]) {
         step->kernels->mul_f32(distance, distance, 1, norms, 1, (size_t)n);
-        routing_choose(step->kernels, distance, n, s->window[side], chosen, index, value,
-                       rank);
+        routing_choose(step->kernels, distance, n, s->window[side], chosen,
+                       op_slot_at(work->scratch, s->index_at),
+                       op_slot_at(work->scratch, s->value_at),
+                       op_slot_at(work->scratch, s->rank_at));
     }
 }
 
@@ -366,7 +377,6 @@ static void routing_begin(struct cluster *t, const attnrun_step *step, int64_t h
 {
     const struct routing_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
-    const int64_t stream = attn_stream_bytes(s->rows, z->dim, z->v_dim);
     const int64_t sample = head / z->q_heads;
     *t = (struct cluster){ .step = step, .s = s, .head = head };
     if (op_has_in(step, KEY_MASK))
@@ -374,13 +384,13 @@ static void routing_begin(struct cluster *t, const attnrun_step *step, int64_t h
     if (op_has_in(step, QUERY_MASK))
         t->query_mask = (const uint8_t *)step->x[QUERY_MASK].data + sample * z->q_len;
     attn_stream_begin(&t->stream, step->kernels, s->rows, z->dim, z->v_dim, scratch);
-    t->k = op_slot_floats(scratch, round_up(stream, 64));
-    t->v = t->k + KEYS * round_up(z->dim, 16);
-    t->row = t->v + KEYS * round_up(z->v_dim, 16);
-    t->key = (int32_t *)(void *)(t->row + round_up(z->v_dim, 16));
-    t->key_limit = t->key + KEYS;
-    t->query_limit = t->key_limit + KEYS;
-    t->count = (float *)(void *)(t->query_limit + round_up(s->rows, 16));
+    t->k = op_slot_floats(scratch, s->k_at);
+    t->v = op_slot_floats(scratch, s->v_at);
+    t->row = op_slot_floats(scratch, s->row_at);
+    t->key = op_slot_at(scratch, s->key_at);
+    t->key_limit = op_slot_at(scratch, s->key_limit_at);
+    t->query_limit = op_slot_at(scratch, s->query_limit_at);
+    t->count = op_slot_floats(scratch, s->count_at);
     memset(t->count, 0, (size_t)z->q_len * sizeof *t->count);
 }
 
