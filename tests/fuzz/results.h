@@ -32,11 +32,14 @@ struct fuzz_traits {
      * hidden key, which attnrun.h leaves open for NaN and infinities in the other factor and in
      * the key's score. */
     bool hides;
-    bool
-        wild; /* a constant that a node reads is infinite, no number, or overflows to them */
-    bool
-        rounds; /* an operator rounds sums to 8 bits and goes on with them: a unit of the last
-                  * place becomes one of those */
+    /* Scores of 1e4 to 1e28 that are equal but for their rounding choose other keys, and a nudge
+     * moves them together: where wild numbers are fed, results are not compared. */
+    bool attends;
+    /* A constant that a node reads is infinite, no number, or overflows to them. */
+    bool wild;
+    /* An operator rounds numbers to 8 bits, on some instruction sets or behind a sum of floats;
+     * one that is not finite makes a row of NaN. */
+    bool rounds;
 };
 /* Adds those of a model. */
 void fuzz_look(const attnrun_model *model, struct fuzz_traits *traits);

@@ -55,8 +55,6 @@ static void test_nan_is_no_number_without_room(void **state)
     assert_false(agree(x, y, 2, (struct fuzz_room){ NULL, false, false }));
     assert_true(agree(x, y, 2, (struct fuzz_room){ NULL, true, false }));
     float wrong[] = { 2, -1e6f };
-    float near[] = { 1.001f, NAN };
-    assert_true(agree(x, near, 2, (struct fuzz_room){ NULL, true, false }));
     assert_false(agree(x, wrong, 2, (struct fuzz_room){ NULL, true, false }));
 }
 

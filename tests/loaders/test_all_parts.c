@@ -324,7 +324,7 @@ static attnrun_status open_it(attnrun_runtime *runtime, const struct pb *pb,
                                     .data = pb->data,
                                     .bytes = pb->bytes,
                                     .external_dir = beside,
-                                    .timeout_us = 1000000 };
+                                    .timeout_us = 30000000 };
     *model = NULL;
     return attnrun_model_open(runtime, &source, model);
 }
@@ -364,7 +364,7 @@ static attnrun_status one_way(attnrun_runtime *runtime, const struct pb *pb, int
                                     .data = pb->data,
                                     .bytes = pb->bytes,
                                     .external_dir = beside,
-                                    .timeout_us = 1000000 };
+                                    .timeout_us = 30000000 };
     const attnrun_onnx_edit edit = { .struct_size = sizeof edit,
                                      .flags = way == 3 ? ATTNRUN_ONNX_SIMPLIFY : 0 };
     if (way >= 2)

@@ -149,27 +149,28 @@ static void bind_all(attnrun_context *context, bool chosen)
     static float x[6] = { 1, -2, 3, 0.5f, -0.25f, 4 }, value = 2;
     static int64_t key = 3;
     static uint8_t c;
-    static attnrun_tensor columns[2];
+    static attnrun_tensor columns[2], item, map; /* read by the run */
     columns[0] = tensor_of(ATTNRUN_I64, "1", &key);
     columns[1] = tensor_of(ATTNRUN_F32, "1", &value);
-    attnrun_tensor item = tensor_of(ATTNRUN_F32, "6", x);
-    attnrun_tensor map = { .kind = ATTNRUN_MAP,
-                           .dtype = ATTNRUN_F32,
-                           .rank = 1,
-                           .dims = { 1 },
-                           .data = columns };
-    attnrun_tensor list = { .kind = ATTNRUN_SEQUENCE,
+    item = tensor_of(ATTNRUN_F32, "6", x);
+    map = (attnrun_tensor){ .kind = ATTNRUN_MAP,
                             .dtype = ATTNRUN_F32,
                             .rank = 1,
                             .dims = { 1 },
-                            .data = &item };
-    attnrun_tensor maps = { .kind = ATTNRUN_MAP_SEQUENCE,
-                            .dtype = ATTNRUN_F32,
-                            .rank = 1,
-                            .dims = { 1 },
-                            .data = &map };
-    attnrun_tensor maybe = { .kind = ATTNRUN_OPTIONAL, .dtype = ATTNRUN_F32 };
-    attnrun_tensor lists = { .kind = ATTNRUN_OPTIONAL_SEQUENCE, .dtype = ATTNRUN_F32 };
+                            .data = columns };
+    const attnrun_tensor list = { .kind = ATTNRUN_SEQUENCE,
+                                  .dtype = ATTNRUN_F32,
+                                  .rank = 1,
+                                  .dims = { 1 },
+                                  .data = &item };
+    const attnrun_tensor maps = { .kind = ATTNRUN_MAP_SEQUENCE,
+                                  .dtype = ATTNRUN_F32,
+                                  .rank = 1,
+                                  .dims = { 1 },
+                                  .data = &map };
+    const attnrun_tensor maybe = { .kind = ATTNRUN_OPTIONAL, .dtype = ATTNRUN_F32 };
+    const attnrun_tensor lists = { .kind = ATTNRUN_OPTIONAL_SEQUENCE,
+                                   .dtype = ATTNRUN_F32 };
     c = chosen;
     set_input(context, 0, ATTNRUN_F32, "2,3", x);
     set_input(context, 1, ATTNRUN_BOOL, "", &c);
