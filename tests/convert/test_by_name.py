@@ -15,7 +15,7 @@ from torch import nn
 
 import common
 from common import run_converter as run
-from attnrun_convert import by_name, convert, moduleop, registry, verify
+from attnrun_convert import by_name, convert, extent, moduleop, registry, verify
 from attnrun_convert.errors import UnsupportedError, UsageError, VerifyError
 from attnrun_convert.stand_in import import_without, loads
 
@@ -344,6 +344,58 @@ def test_moduleop_takes_indices_and_reshapes(folder):
             assert words in str(error), (spec, error)
         else:
             raise AssertionError(f"{spec} is taken")
+
+
+class Maps(nn.Module):
+    """Attention of the pixels of a map, whose heads are channels."""
+
+    def __init__(self, channels=16, heads=4):
+        super().__init__()
+        self.qkv, self.heads = nn.Conv2d(channels, 3 * channels, 1), heads
+
+    def forward(self, x):
+        b, c, h, w = x.shape
+        q, k, v = self.qkv(x).view(b, 3, self.heads, c // self.heads, h * w).mT.unbind(1)
+        p = (q @ k.mT * (c // self.heads) ** -0.5).softmax(-1)
+        return (p @ v).mT.reshape(b, c, h, w)
+
+
+def test_far_cases_of_maps_are_no_larger(folder):
+    """Height and width of a map together are a length; lengths of two inputs are two."""
+    image = {"x": {0: "b", 2: "h", 3: "w"}}
+    two = {"x": {0: "b", 1: "s"}, "mask": {1: "s", 2: "t"}, "other": {1: "t"}}
+    for base, words, dynamic, n, far in (
+            ({"b": 1, "h": 5, "w": 7}, "hw", image, 4001, {"b": 1, "h": 4001, "w": 1}),
+            ({"b": 1, "h": 5, "w": 7}, "hw", image, 11, {"b": 1, "h": 11, "w": 7}),
+            ({"b": 1, "s": 5, "t": 7}, "st", two, 4001, {"b": 1, "s": 4001, "t": 4001}),
+            ({"first": 1}, "hw", image, 9, {"first": 1, "h": 9, "w": 1})):
+        assert extent.far_sizes(base, set(words), dynamic, n) == far
+
+
+def test_moduleop_reads_maps_and_lists(folder):
+    """One number stands for a list of them; what is wrong is named beside what is right."""
+    torch.manual_seed(0)
+    model, path = Maps().eval(), folder / "m.onnx"
+    tokens = "*self.qkv(x).flatten(2).mT.chunk(3, -1)"
+    for spec in (f"attnrun::LongformerAttention({tokens}, q_num_heads=self.heads, "
+                 "kv_num_heads=self.heads, window=9999).mT.view_as(x)",
+                 f"attnrun::LongformerAttention({tokens}, q_num_heads=4, kv_num_heads=4, "
+                 "window=[self.qkv.in_channels * 999 % 99999]).transpose(1, 2)"
+                 ".reshape(x.size(0), 16, *x.shape[2:])"):
+        convert(model, torch.randn(2, 16, 4, 5), output=path, quiet=True,
+                attnrun=common.ATTNRUN, dynamic={"x": {0: "batch", 2: "h", 3: "w"}},
+                moduleop=[f"{__name__}.Maps={spec}"])
+        assert operators_of(path) == ["LongformerAttention"]
+    for given, words in ((f"{tokens}, q_num_heads=4",
+                          "LongformerAttention needs attribute window"),
+                         (f"{tokens}, windows=3", "has no attribute windows; it has dilation, ")):
+        try:
+            moduleop.adapter(f"Maps=attnrun::LongformerAttention({given})")(model).forward(
+                torch.randn(1, 16, 2, 2))
+        except ValueError as error:
+            assert words in str(error), (given, error)
+        else:
+            raise AssertionError(f"{given} is taken")
 
 
 if __name__ == "__main__":

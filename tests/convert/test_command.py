@@ -183,6 +183,7 @@ def test_command_refusals(folder):
             (2, "the model itself fails on the example", f"{NET}:net", "--example",
              "ids=int64[1,4]=60..70"),
             (3, "cannot read", f"{NET}:net", "--example", "ids=@none.npy"),
+            (2, "do not fit Net.forward(ids, mask): ", f"{NET}:net", "--example", "x=int64[2,4]"),
             (2, "but the inputs are ids", f"{NET}:net", *ids, "--dynamic", "x:0=n"),
             (2, "is not of the form input:axis", f"{NET}:net", *ids, "--dynamic", "x"),
             (2, "a name is given for axis 7", f"{NET}:net", "--example", "ids=int64[2,4]",

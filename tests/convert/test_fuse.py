@@ -231,6 +231,26 @@ def test_bands_wider_than_an_example(folder):
     assert list(node.attributes["left_window"].value) == [300]
 
 
+def test_sizes_of_a_file(folder):
+    """--size gives the free sizes of an .onnx file, by the names that they have there."""
+    path, fixed = folder / "band.onnx", folder / "fixed.onnx"
+    _export(Spellings(["band"]).eval(), path, "torchscript")
+    model = onnx.load(path)
+    for value in model.graph.input:
+        for dim, size in zip(value.type.tensor_type.shape.dim, (2, 12)):
+            dim.dim_value = size
+    onnx.save(model, fixed)
+    code, said, err = _run(path, "--fuse", "--size", "seq=30,batch=4", "-o",
+                           folder / "out.onnx")
+    assert code == 0 and "batch=4 seq=30: " in said, (said, err)
+    for words, *arguments in (
+            ("names 'tokens', but the free sizes of", path, "tokens=3"),
+            ("are batch, seq", path, "tokens=3"), ("not of the form", path, "seq=many"),
+            ("has no free sizes", fixed, "seq=3")):
+        code, _, err = _run(arguments[0], "--fuse", "--size", arguments[1], "-o", folder / "no")
+        assert code == 2 and words in err and err.count("\n") == 1, (words, err)
+
+
 def test_fuse_refusals(folder):
     (folder / "bad.onnx").write_bytes(b"no model")
     net = torch.nn.Linear(3, 3).eval()

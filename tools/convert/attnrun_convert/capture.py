@@ -44,7 +44,8 @@ def bound(module, args, kwargs=None):
     try:
         given = inspect.signature(module.forward).bind(*args, **(kwargs or {}))
     except TypeError as error:
-        raise UsageError(f"the arguments do not fit {type(module).__name__}.forward: "
+        names = ", ".join(inspect.signature(module.forward).parameters)
+        raise UsageError(f"the arguments do not fit {type(module).__name__}.forward({names}): "
                          f"{error}") from error
     return given
 

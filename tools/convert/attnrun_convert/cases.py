@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree
 
 from .errors import UsageError, first_line
-from .extent import farthest, is_prime
+from .extent import far_sizes, farthest, is_prime
 from .verify import Case
 
 COUNT = 3
@@ -138,8 +138,8 @@ def _long_case(reach, sizes, dynamic, reached, attempt, say):
     if not words or reached > reach.goal:
         return None
     base = {word: 1 if word in first else n for word, n in sizes.items()}
-    return farthest(lambda n: attempt({**base, **dict.fromkeys(words, n)}), reached,
-                    reach.goal, say)
+    return farthest(lambda n: attempt(far_sizes(base, words, dynamic, n)), reached, reach.goal,
+                    say)
 
 
 def make(function, given, names, dynamic, wanted_sizes=None, seed=0, say=print,

@@ -109,6 +109,21 @@ def goal_of(numbers, say):
     return max((n for n in numbers if n <= LONGEST), default=0)
 
 
+def far_sizes(base, words, dynamic, n):
+    """{name: size} of a case of length n. Of sizes that only occur side by side, such as height and
+    width of a map, the first one is n: the others stay as in `base`, or become 1 where the product,
+    which is the length then, would be beyond LONGEST."""
+    sizes, seen = dict(base), []
+    for word in sorted(words):
+        where = {name for name, axes in dynamic.items() if word in axes.values()}
+        if where not in seen:
+            sizes[word] = n
+        elif n * sizes.get(word, LONGEST) > LONGEST:
+            sizes[word] = 1
+        seen.append(where)
+    return sizes
+
+
 def farthest(attempt, reached, goal, say):
     """The case of a length above `goal`, or of the largest that the model runs; None where
     `reached` is that already. attempt(n): a case, or None where the model refuses."""

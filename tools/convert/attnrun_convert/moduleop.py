@@ -25,14 +25,16 @@ from .registry import Adapter, need
 
 FORM = "pkg.Class=attnrun::Op(operand, name=value)"
 MARK = "attnrun__"  # in place of attnrun:: while Python parses the expression
-METHODS = {"bool", "chunk", "contiguous", "expand", "flatten", "float", "half", "mean",
-           "movedim", "permute", "repeat_interleave", "reshape", "select", "size", "split",
+METHODS = {"bool", "chunk", "contiguous", "expand", "expand_as", "flatten", "flip", "float",
+           "half", "masked_fill", "mean", "movedim", "narrow", "permute", "repeat",
+           "repeat_interleave", "reshape", "reshape_as", "roll", "select", "size", "split",
            "squeeze", "sum", "swapaxes", "to", "transpose", "unbind", "unflatten", "unsqueeze",
-           "view"}
+           "view", "view_as"}
 SIGNS = {ast.Add: operators_of_python.add, ast.Sub: operators_of_python.sub,
          ast.Mult: operators_of_python.mul, ast.Div: operators_of_python.truediv,
          ast.FloorDiv: operators_of_python.floordiv, ast.Pow: operators_of_python.pow,
-         ast.MatMult: operators_of_python.matmul}
+         ast.Mod: operators_of_python.mod, ast.MatMult: operators_of_python.matmul,
+         ast.BitAnd: operators_of_python.and_, ast.BitOr: operators_of_python.or_}
 COMPARED = {ast.Lt: operators_of_python.lt, ast.LtE: operators_of_python.le,
             ast.Gt: operators_of_python.gt, ast.GtE: operators_of_python.ge,
             ast.Eq: operators_of_python.eq, ast.NotEq: operators_of_python.ne}

@@ -10,7 +10,7 @@ from onnx_ir.passes.common import ShapeInferencePass
 
 from . import extent, fuse, pipeline, provenance
 from .errors import FileError, UnsupportedError, UsageError, VerifyError
-from .extent import farthest
+from .extent import far_sizes, farthest
 from .verify import ENGINES, Case, available
 
 SIZES = ({"first": 1, "other": 64}, {"first": 2, "other": 71}, {"first": 3, "other": 37})
@@ -115,9 +115,11 @@ class OnnxSource:
     def _demand_sizes(self):
         known = {word for axes in self.dynamic.values() for word in axes.values()}
         unknown = sorted(set(self.options.sizes or {}) - known)
+        if unknown and not known:
+            raise UsageError(f"--size names '{unknown[0]}', but {self.path} has no free sizes")
         if unknown:
             raise UsageError(f"--size names '{unknown[0]}', but the free sizes of {self.path} "
-                             f"are {', '.join(sorted(known)) or 'none'}")
+                             f"are {', '.join(sorted(known))}")
 
     def _long_case(self, cases, attempt):
         """A case beyond all numbers of the model; None where there is one already."""
@@ -128,7 +130,7 @@ class OnnxSource:
         if not words or reached > self.goal:
             return None
         base = {"first": 1, "other": 64}
-        return farthest(lambda n: attempt({**base, **dict.fromkeys(words, n)}), reached,
+        return farthest(lambda n: attempt(far_sizes(base, words, self.dynamic, n)), reached,
                         self.goal, self.options.say)
 
     def _results(self, engines, feeds, outputs, label, say):

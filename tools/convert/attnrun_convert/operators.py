@@ -71,15 +71,24 @@ class Operator:
         """All attributes with defaults filled in; None where one has no default value."""
         unknown = set(given) - set(self.attributes)
         if unknown:
-            raise ValueError(f"{self.name} has no attribute {sorted(unknown)}")
+            raise ValueError(f"{self.name} has no attribute {', '.join(sorted(unknown))}; it has "
+                             f"{', '.join(sorted(self.attributes))}")
         full = {**self.attributes, **given}
+        for name in self.lists():  # a number given for a list of them
+            if isinstance(full[name], (int, float)):
+                full[name] = [full[name]]
         for name, default in self.attributes.items():  # an int given for a float
             if isinstance(default, float) and full[name] is not None:
                 full[name] = float(full[name])
         missing = [name for name, value in full.items() if value is REQUIRED]
         if missing:
-            raise ValueError(f"{self.name} needs attribute {missing}")
+            raise ValueError(f"{self.name} needs attribute {', '.join(missing)}")
         return full
+
+    def lists(self):
+        """The attributes that are lists, as the examples give them."""
+        return {name for one in self.examples for name, value in one.values.items()
+                if isinstance(value, list) and name in self.attributes}
 
     def __call__(self, tensors, attributes):
         """tensors: a list in the operator's order, None where absent. Returns a tuple."""
