@@ -151,15 +151,13 @@ static ALWAYS_INLINE void v_store_pixels(uint8_t *y, int step, const v_u32 *x,
         bytes = _mm256_min_epu8(bytes, _mm256_set1_epi8((char)to.high));
     }
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    const __m128i first = _mm256_castsi256_si128(bytes);
-    _mm_storel_epi64((void *)y, first);
-    if (n > 1)
-        _mm_storeh_pd((void *)(y + step), _mm_castsi128_pd(first));
-    if (n > 2) {
-        const __m128i last = _mm256_extracti128_si256(bytes, 1);
-        _mm_storel_epi64((void *)(y + 2 * step), last);
-        _mm_storeh_pd((void *)(y + 3 * step), _mm_castsi128_pd(last));
-    }
+    const __m128i first = _mm256_castsi256_si128(bytes),
+                  last = _mm256_extracti128_si256(bytes, 1);
+    const int64_t rows[4] = { _mm_cvtsi128_si64(first), _mm_extract_epi64(first, 1),
+                              _mm_cvtsi128_si64(last), _mm_extract_epi64(last, 1) };
+    UNROLL
+    for (int i = 0; i < n; i++)
+        memcpy(y + i * step, &rows[i], sizeof rows[i]);
 }
 
 #endif
