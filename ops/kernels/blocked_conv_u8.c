@@ -9,6 +9,7 @@
  * instruction set gives the same bits. Cost: one word of four products for each four
  * inputs, output and tap. */
 #include "blocked_place.h"
+#include "bytes.h"
 #include "requantize.h"
 
 /* Pixels of a tile by bytes of a vector, registers and V_DOT. */

@@ -1,6 +1,7 @@
 /* blocked_tiles_u8.c - convolution of maps of u8 in blocks of 16 channels by weights of
  * i8 (struct attn_blocked_bytes), in instruction sets with tiles. It gives the same bits
  * as blocked_conv_u8.c. blocked_tiles.h has the loops and the cost. */
+#include "bytes.h"
 #include "requantize.h"
 
 #define TILES_CONV struct attn_blocked_bytes

@@ -13,6 +13,12 @@ static inline v_block load_block(const uint8_t *x)
     return v;
 }
 
+/* Converts bytes to floats and subtracts a zero point. */
+static ALWAYS_INLINE v_f32 bytes_less(const uint8_t *x, uint32_t flip, float zero)
+{
+    return __builtin_convertvector((v_i32)(v_load_u8(x) ^ flip), v_f32) - v_set(zero);
+}
+
 static ALWAYS_INLINE v_u32 binary(const struct attn_binary_u8 *d, const uint8_t *a,
                                   const uint8_t *b)
 {
@@ -21,7 +27,8 @@ static ALWAYS_INLINE v_u32 binary(const struct attn_binary_u8 *d, const uint8_t 
         x = v_rounded(v_rounded(x * y) * v_set(d->a_ratio));
     else
         x = v_rounded(x * v_set(d->a_ratio)) + v_rounded(y * v_set(d->b_ratio));
-    return (v_u32)round_between(x + v_set(d->zero), 0.0f, 255.0f) ^ d->flip;
+    x = v_max(x + v_set(d->zero), v_set(0.0f)); /* NaN becomes 0 */
+    return v_nearest(v_min(x, v_set(255.0f))) ^ d->flip;
 }
 
 void K(binary_u8)(uint8_t *y, const struct attn_binary_u8 *d, size_t n)

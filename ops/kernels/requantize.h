@@ -4,7 +4,7 @@
 #ifndef ATTN_KERNELS_REQUANTIZE_H
 #define ATTN_KERNELS_REQUANTIZE_H
 
-#include "bytes.h"
+#include "isa.h"
 
 /* Sums of VF columns as whole numbers, which v_store_pixels() makes bytes of. `z`: those of the
  * other map, where there is one (`two`). */

@@ -25,11 +25,10 @@ static bool has_one_zero(const struct attn_graph *graph, const struct attn_node 
 }
 
 /* The Add of a constant vector of n numbers to what `mul` gives, and these; or NULL. */
-static const struct attn_node *find_bias(const struct attn_graph *graph,
-                                         const struct attn_node *mul, int64_t n,
-                                         int32_t *bias)
+static struct attn_node *find_bias(const struct attn_graph *graph,
+                                   const struct attn_node *mul, int64_t n, int32_t *bias)
 {
-    const struct attn_node *add = attn_match_user(graph, mul, "Add");
+    struct attn_node *add = attn_match_user(graph, mul, "Add");
     int64_t length;
     if (add == NULL)
         return NULL;
@@ -45,8 +44,7 @@ static attn_status try_integer_to_float(struct attn_graph *graph, struct attn_no
 {
     const attnrun_tensor *b = &graph->values[node->in[1]].data;
     const struct attn_node *cast = attn_match_user(graph, node, "Cast");
-    const struct attn_node *mul =
-        cast != NULL ? attn_match_user(graph, cast, "Mul") : NULL;
+    struct attn_node *mul = cast != NULL ? attn_match_user(graph, cast, "Mul") : NULL;
     int32_t in[7] = { node->in[0], node->in[1], -1, -1, -1, -1, -1 };
     struct attn_node *made;
     if (mul == NULL || b->data == NULL || b->rank != 2 || mul->pub.opset < 7 ||
@@ -56,8 +54,8 @@ static attn_status try_integer_to_float(struct attn_graph *graph, struct attn_no
     in[3] = attn_match_other(mul, cast->out[0]);
     if (in[3] < 0 || !is_scale(graph, in[3], b->dims[1]))
         return ATTNRUN_OK;
-    const struct attn_node *add = find_bias(graph, mul, b->dims[1], &in[6]);
-    const struct attn_node *last = add != NULL ? add : mul;
+    struct attn_node *add = find_bias(graph, mul, b->dims[1], &in[6]);
+    struct attn_node *last = add != NULL ? add : mul;
     void *one;
     TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 0, NULL, &in[2], &one));
     *(float *)one = 1.0f;
@@ -65,9 +63,8 @@ static attn_status try_integer_to_float(struct attn_graph *graph, struct attn_no
         TRY(attn_match_as_vector(graph, &in[6]));
     for (int i = 2; i < node->pub.n_in; i++)
         in[i + 2] = node->in[i];
-    TRY(attn_match_make(graph, (struct attn_node *)last, "com.microsoft",
-                        "MatMulIntegerToFloat", add != NULL ? 7 : 6, in, last->out[0], 0,
-                        NULL, &made));
+    TRY(attn_match_make(graph, last, "com.microsoft", "MatMulIntegerToFloat",
+                        add != NULL ? 7 : 6, in, last->out[0], 0, NULL, &made));
     attn_match_replace(graph, last->out[0], made);
     ++*applied;
     return ATTNRUN_OK;

@@ -289,11 +289,12 @@ static ALWAYS_INLINE void v_store_bytes(uint8_t *y, v_u32 x)
     memcpy(y, &bytes, sizeof bytes);
 }
 #endif
+#define V_MAGIC 12582912.0f /* 1.5 * 2^23: adding it rounds to a whole number */
 /* x rounded to a whole number, halves to even; |x| <= 2^22. */
 #ifndef v_whole
 static ALWAYS_INLINE v_f32 v_whole(v_f32 x)
 {
-    const v_f32 magic = v_set(12582912.0f); /* 1.5 * 2^23 */
+    const v_f32 magic = v_set(V_MAGIC);
     return v_rounded(x + magic) - magic;
 }
 #endif
@@ -302,7 +303,7 @@ static ALWAYS_INLINE v_f32 v_whole(v_f32 x)
 #ifndef v_nearest
 static ALWAYS_INLINE v_u32 v_nearest(v_f32 x)
 {
-    const v_f32 magic = v_set(12582912.0f);
+    const v_f32 magic = v_set(V_MAGIC);
     return (v_u32)(v_max(x, v_set(-65536.0f)) + magic) - (v_u32)magic;
 }
 #endif
