@@ -5,9 +5,11 @@
 #
 # Steps, all by default, in this order:
 #   style     clang-format, clang-tidy
-#   release   gcc Release, warnings are errors; all of ctest but the tests labelled "long"
+#   release   gcc Release, warnings are errors; all of ctest but the tests labelled "long", and of
+#             those of operators and of the converter a part
 #   clang     clang builds the same without warnings, and its kernels agree with their references
-#   asan      AddressSanitizer + UBSan (gcc): unit tests, bad inputs, a part of conformance
+#   asan      AddressSanitizer + UBSan (gcc): unit tests, bad inputs, a part of conformance, of
+#             the operators, of the tools and of programs that embed the library
 #   clang-asan  the same of clang, which sees other faults: the kernels and the bad inputs;
 #             only with --full or by name
 #   msan      MemorySanitizer (clang; OpenBLAS is left out, other libraries are compiled for it):
@@ -22,8 +24,9 @@
 #   scale     Ray Data and Apache Beam with two processes: poisoned documents, a killed process;
 #             only with --full or by name
 #   wheels    the wheels of x86-64 and AArch64, types by mypy; only with --full or by name
-# --full takes every exporter and opset of the model families, the tests labelled "long", all of
-# clang-tidy, and the whole conformance set and the converter under the sanitizers. --build makes
+# Where a step takes a part, the hash of the commit decides which one, and the step prints it.
+# --full takes every exporter and opset of the model families, the tests labelled "long", every
+# part, and the whole conformance set and the converter under the sanitizers. --build makes
 # the builds of the steps and runs no test of them. Root or sudo is needed for missing packages. The
 # minutes of each step stand at the end.
 # Everything is written under build/; build/logs holds one log a step.
@@ -43,7 +46,7 @@ for argument in "$@"; do
     style | release | clang | asan | clang-asan | msan | tsan | valgrind | aarch64 | packages | \
         scale | wheels) steps+=("$argument") ;;
     *)
-        sed -n '2,31s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,34s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
     esac
@@ -109,15 +112,18 @@ format_is_kept() {
     c_files | xargs build/venv/bin/clang-format --dry-run -Werror
 }
 
-# clang-tidy takes a second or more a file: the short mode takes a fifth of them, and the hash of
-# the commit decides which one.
-tidy_every=5
-tidy_share=0
+# choose_part EVERY WHAT - sets part, which is below parts, and says it; there is one with --full.
+choose_part() {
+    parts=$1
+    [ $full -eq 1 ] && parts=1
+    part=$((16#$(git rev-parse HEAD | cut -c 1-8) % parts))
+    echo "      part $((part + 1)) of $parts of $2"
+}
 
-choose_tidy_share() {
-    [ $full -eq 1 ] && tidy_every=1
-    tidy_share=$((16#$(git rev-parse HEAD | cut -c 1-8) % tidy_every))
-    echo "      clang-tidy: part $((tidy_share + 1)) of $tidy_every of the files"
+# other_parts FOLDER PATTERN - a pattern of the tests like PATTERN that are not of the chosen part.
+other_parts() {
+    ctest --test-dir "$1" -N -R "$2" | sed -n 's/^ *Test *#[0-9]*: //p' |
+        awk "NR % $parts != $part" | sed 's/[.]/[.]/g; s/.*/^&$/' | paste -s -d '|'
 }
 
 # ggml_products.c is built with ggml's header by ggml.py, outside of this build.
@@ -126,13 +132,13 @@ tidy_is_quiet() {
         cmake --build build/tidy --target attn_schema >/dev/null || return 1
     git ls-files -co --exclude-standard 'runtime/*.c' 'loaders/*.c' 'ops/*.c' 'tools/*.c' |
         grep -v -e '^ops/kernels/' -e '^tools/examples/' -e '^tools/bench/ggml_products.c' |
-        awk "NR % $tidy_every == $tidy_share" |
+        awk "NR % $parts == $part" |
         xargs -P2 -n4 build/venv/bin/clang-tidy --quiet -p build/tidy
 }
 
 run_style() {
     step format format_is_kept
-    choose_tidy_share
+    choose_part 5 "the files, by clang-tidy" # a second or more a file
     step tidy tidy_is_quiet
 }
 
@@ -144,7 +150,8 @@ run_release() {
         need_packages chromium fonts-dejavu-core lintian libcpp-httplib-dev
     fi
     step release-build build build/release "${options[@]}" || return
-    local leave_out=(-LE long)
+    choose_part 3 "the tests of operators and of the converter"
+    local leave_out=(-LE long -E "$(other_parts build/release '^(ops|convert)[.]')")
     [ $full -eq 1 ] && leave_out=()
     run_ctest release build/release "${leave_out[@]}"
 }
@@ -156,7 +163,9 @@ run_clang() {
 
 run_asan() {
     step asan-build build build/asan -DATTNRUN_ASAN=ON -DCMAKE_C_COMPILER=gcc || return
-    local leave_out=(-LE slow -E 'hygiene|package')
+    choose_part 3 "the tests of operators, of the tools and of embedding programs"
+    local leave_out=(-LE slow
+        -E "hygiene|package|$(other_parts build/asan '^(ops|attention|embed|tools)[._]')")
     [ $full -eq 1 ] && leave_out=(-E 'hygiene|package|conformance.sample')
     run_ctest asan build/asan "${leave_out[@]}"
 }
