@@ -1,9 +1,8 @@
 /* blocked_panels.h - how a convolution of blocked maps walks its work: panels of columns, in each
  * panel tiles of pixels, in each tile two vectors of columns at a time.
  *
- * The pixels of a call are cut into tiles of about the same size: 49 pixels become 13, 12, 12 and
- * 12, so that no tile leaves most registers idle. Each tile also prefetches its share of the next
- * panel, since memory delivers a panel more slowly than one tile uses it.
+ * The pixels of a call are cut into whole tiles and a rest: next_rows(). Each tile also prefetches
+ * its share of the next panel, since memory delivers a panel more slowly than one tile uses it.
  *
  * In, defined by the file that includes this one:
  *   PANELS_CONV    the struct of the kernel
@@ -53,6 +52,13 @@ static void beside_less(const PANELS_CONV *d, const struct place *at, int n)
     run_beside(d, at, (struct rows){ n, BESIDE_MIN, PANELS_PIXELS - 1 }, 2);
 }
 
+/* Tiles of about the same size: most of them have those texts. */
+static size_t next_pixels(size_t n)
+{
+    return PANELS_HAS_BESIDE ? n / ((n + PANELS_PIXELS - 1) / PANELS_PIXELS)
+                             : next_rows(n, PANELS_PIXELS);
+}
+
 static bool are_beside(const PANELS_CONV *d, int64_t first, int64_t end)
 {
     int32_t apart = 0;
@@ -60,6 +66,8 @@ static bool are_beside(const PANELS_CONV *d, int64_t first, int64_t end)
         apart |= (d->pixels[i] - d->pixels[i - 1]) ^ PANELS_BESIDE;
     return apart == 0 && end - first >= BESIDE_MIN;
 }
+#else
+static size_t next_pixels(size_t n) { return next_rows(n, PANELS_PIXELS); }
 #endif
 
 /* All pixels of the columns of a panel. */
@@ -73,8 +81,8 @@ static void run_panel(const PANELS_CONV *d, struct place at, int64_t width,
     _Alignas(VEC_BYTES) float floats[2 * VF];
 #endif
     for (int64_t t = 0; t < n_tiles; t++) {
-        const int64_t end = d->n_pixels * (t + 1) / n_tiles;
-        const size_t n = (size_t)(end - at.pixel);
+        const size_t n = next_pixels((size_t)(d->n_pixels - at.pixel));
+        const int64_t end = at.pixel + (int64_t)n;
         if (attn_poll_work(width * (end - at.pixel) * d->rows / 5) != ATTNRUN_OK)
             return;
         at.next_step = next != NULL ? row / n_tiles : 0;

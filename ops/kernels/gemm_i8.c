@@ -352,7 +352,7 @@ static size_t begin_rows(const struct attn_gemm_i8 *g, const struct kept *s,
     }
     t->b = t->panel;
     t->words = t->all_words;
-    return left / ((left + MR - 1) / MR);
+    return next_rows(left, MR);
 }
 
 static void run_panel(const struct attn_gemm_i8 *g, struct kept *s, struct block block,

@@ -217,13 +217,13 @@ struct block {
 };
 
 /* The number of rows of the tile at row i of m: TILE_ROWS where a tile of that many rows
- * is different code, else about the same number in each. */
+ * is different code. */
 static size_t rows_of_tile(size_t i, size_t m)
 {
     const size_t left = m - i;
     if (HAS_TILE || TILE_ROWS > MR)
         return left < TILE_ROWS ? left : TILE_ROWS;
-    return left / ((left + MR - 1) / MR);
+    return next_rows(left, MR);
 }
 
 #endif

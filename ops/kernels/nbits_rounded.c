@@ -314,8 +314,7 @@ static void add_part(const struct part *t)
     if (!direct)
         NBITS_EACH(p->b, unpack_words, p->scratch, t);
     for (size_t i = 0, m = 0; i < p->m; i += m) {
-        const size_t left = p->m - i;
-        m = left / ((left + max_rows - 1) / max_rows);
+        m = next_rows(p->m - i, max_rows);
         add_tile(t, tiles[m - 1], direct ? t->q : p->scratch, i, m);
     }
 }

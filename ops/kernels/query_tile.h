@@ -305,9 +305,6 @@ static size_t tile_text(size_t n, size_t nv)
     return nv == 1 ? narrow_text_of(n, MR) : text_of(n, MR);
 }
 
-/* The rows of the next tile, of n that are left: about as many as in those after it. */
-static size_t tile_rows(size_t n) { return n / ((n + MR - 1) / MR); }
-
 /* ---- a query tile ---- */
 
 /* The rows to prefetch while n keys from `from` on of segment p are multiplied by one
@@ -369,7 +366,7 @@ static void make_scores(const struct attn_query_tile_f32 *tile, float *max)
     for (size_t p = 0; p < tile->n_keys; out += tile->keys[p++].n * ROW) {
         const struct span seen = keys_seen(&tile->keys[p], 0, tile->queries);
         for (size_t from = seen.from, to; from < seen.to; from = to) {
-            to = from + tile_rows(seen.to - from);
+            to = from + next_rows(seen.to - from, MR);
             const struct span span = { from, to };
             if (attn_poll_work((int64_t)((span.to - span.from) * work)) != ATTNRUN_OK)
                 return;
@@ -547,7 +544,7 @@ static void add_values(const struct attn_query_tile_f32 *tile, const float *fact
         if (PAIRS)
             pair_values(tile, words, l, n, t.column, width, t.lanes);
         for (size_t i = 0, rows; i < n; i += rows) {
-            rows = tile_rows(n - i);
+            rows = next_rows(n - i, MR);
             t.query = l + i;
             t.factor = factor + t.query;
             value_tiles[width == NR][tile_text(rows, width == NR ? 2 : 1)](&t, rows);
