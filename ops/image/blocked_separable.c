@@ -55,7 +55,7 @@ struct separable_plan {
     struct window w;
     int64_t batch, channels, own, rows; /* of X, of each channel by itself, of Y */
     bool expands, projects;
-    int64_t lines, strips;        /* of Y in a task; tasks of an image */
+    int64_t lines, strips;        /* of Y in the largest task; tasks of an image */
     int64_t mid_lines;            /* of mid in scratch */
     int64_t mid_plane, own_plane; /* elements of a block of channels there */
     int64_t own_at, kept_at;      /* in scratch: bytes */
@@ -135,7 +135,8 @@ static int64_t strip_bytes(const struct separable_plan *p, int64_t lines)
     return fits ? n : -1;
 }
 
-/* Lines of Y in a task: few enough for L2, and for several threads. */
+/* Lines of Y in a task: few enough for L2, and for several threads; as many tasks for one of two
+ * threads as for the other. */
 static void cut(struct separable_plan *p)
 {
     const int64_t all = p->w.out[1], most = min64(ceil_div(all, MIN_STRIPS), MAX_LINES);
@@ -143,8 +144,15 @@ static void cut(struct separable_plan *p)
     while (lines < most && strip_bytes(p, lines + 1) <= STRIP_BYTES)
         lines++;
     p->strips = ceil_div(all, lines);
+    if (p->strips > 1 && p->strips < all)
+        p->strips += p->strips % 2;
     p->lines = ceil_div(all, p->strips);
-    p->strips = ceil_div(all, p->lines);
+}
+
+/* The first line of Y of a strip of an image. */
+static int64_t line_of(const struct separable_plan *p, int64_t strip)
+{
+    return p->w.out[1] * strip / p->strips;
 }
 
 static double flops_of(const struct separable_plan *p)
@@ -492,8 +500,8 @@ static attn_status run_strip(const struct separable *s, int64_t task, int64_t la
 {
     const struct separable_plan *p = s->p;
     const struct window *w = &p->w;
-    const int64_t image = task / p->strips, row = task % p->strips * p->lines;
-    const int64_t rows = min64(w->out[1] - row, p->lines);
+    const int64_t image = task / p->strips, strip = task % p->strips;
+    const int64_t row = line_of(p, strip), rows = line_of(p, strip + 1) - row;
     const int64_t y_image = w->out[1] * w->out[2] * blocked_count(p->rows) * ATTN_BLOCK;
     const float *x = s->step->x[X].data, *z = op_in_data(s->step, Z);
     float *y = (float *)s->step->y[0].data + image * y_image;
@@ -503,8 +511,9 @@ static attn_status run_strip(const struct separable *s, int64_t task, int64_t la
     lines_of(w, row, rows, &from, &to);
     if (p->expands) {
         int64_t made = from, old_from, old_to;
-        if (last >= 0 && last == task - 1 && last / p->strips == image) {
-            lines_of(w, row - p->lines, p->lines, &old_from, &old_to);
+        if (last >= 0 && last == task - 1 && strip > 0) {
+            const int64_t above = line_of(p, strip - 1);
+            lines_of(w, above, row - above, &old_from, &old_to);
             if (old_to > from && from >= old_from) {
                 keep_lines(s, old_from, from, old_to);
                 made = old_to;
