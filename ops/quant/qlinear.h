@@ -7,8 +7,6 @@
 #ifndef ATTN_QLINEAR_H
 #define ATTN_QLINEAR_H
 
-#include <math.h>
-
 #include "../../runtime/op.h"
 #include "../kernels/kernels.h"
 
@@ -24,22 +22,26 @@ static inline float op_qlinear_real(bool is_signed, uint8_t byte, struct op_qlin
 {
     return ((is_signed ? (float)(int8_t)byte : (float)byte) - q.zero) * q.scale;
 }
-/* saturate(round(x) + zero); NaN as the lowest number. */
+/* saturate(round(x) + zero); NaN as the lowest number. Numbers up to 2^22 are rounded by an
+ * addition, since a call of the C library would take most of the time; larger ones saturate. */
 static inline uint8_t op_qlinear_byte(bool is_signed, float x, float zero)
 {
     const float low = is_signed ? -128.0f : 0.0f, high = is_signed ? 127.0f : 255.0f;
-    x = nearbyintf(x) + zero;
+    const float max = 1 << 22, magic = 12582912.0f;
+    x = x > -max ? x : -max;
+    x = x < max ? x : max;
+    x = (x + magic - magic) + zero;
     x = x > low ? x : low;
     x = x < high ? x : high;
     return (uint8_t)(int32_t)x;
 }
-/* The mean of n bytes, of which `sum` is the sum. */
+/* The mean of n bytes, of which `sum` is the sum, as ONNX Runtime rounds it. */
 static inline uint8_t op_qlinear_mean(bool is_signed, int64_t sum, int64_t n,
                                       struct op_qlinear from, struct op_qlinear to)
 {
-    const double mean = (double)sum / (double)n - (double)from.zero;
-    return op_qlinear_byte(
-        is_signed, (float)(mean * (double)from.scale / (double)to.scale), to.zero);
+    const float factor = from.scale / (to.scale * (float)n);
+    return op_qlinear_byte(is_signed, (float)(sum - n * (int64_t)from.zero) * factor,
+                           to.zero);
 }
 /* table[byte] = the byte of f(real of byte, arg); f NULL: the same number. */
 void op_qlinear_table(uint8_t table[256], bool is_signed, struct op_qlinear from,
