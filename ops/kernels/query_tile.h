@@ -505,48 +505,66 @@ static void softmax(const struct attn_query_tile_f32 *tile, struct lanes *lanes,
     end_lanes(tile, lanes);
 }
 
-/* PAIRS: stores the values of all segments that queries l … l + n - 1 see, some columns
- * of them (a vector where `lanes` are those of one), as words of two tokens. */
-static void pair_values(const struct attn_query_tile_f32 *tile, float *words, size_t l,
-                        size_t n, size_t column, size_t width, v_mask lanes)
+/* PAIRS: stores `width` values of token v, at most a vector where `lanes` are those of one, and of
+ * the token v_row behind it (0: there is none) as words. */
+static ALWAYS_INLINE void pair_token(float *word, const float *v, ptrdiff_t v_row,
+                                     size_t width, v_mask lanes)
 {
-    for (size_t p = 0; p < tile->n_keys; words += (tile->keys[p++].n + 1) / 2 * NR) {
-        const struct attn_keys *keys = &tile->keys[p];
-        const struct span seen = whole_words(keys_seen(keys, l, n));
-        for (size_t j = seen.from; j < seen.to; j += 2) {
-            const float *v = keys->v + (ptrdiff_t)j * keys->v_row + column;
-            const bool both = j + 1 < (size_t)keys->n;
-            float *word = words + j / 2 * NR;
-            for (size_t i = 0; i < width; i += VF, v += VF) {
-                const v_f32 x = width < NR ? v_load_lanes(v, lanes) : v_load(v);
-                v_f32 y = v_set(0.0f);
-                if (both)
-                    y = width < NR ? v_load_lanes(v + keys->v_row, lanes)
-                                   : v_load(v + keys->v_row);
-                v_store(word + i, (v_f32)v_pair_bf16(x, y));
-            }
-        }
+    v_f32 x[2], y[2] = { { 0 }, { 0 } };
+    if (width < NR) {
+        x[0] = v_load_lanes(v, lanes);
+        if (v_row != 0)
+            y[0] = v_load_lanes(v + v_row, lanes);
+        v_store(word, (v_f32)v_pair_bf16(x[0], y[0]));
+        return;
+    }
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        x[i] = v_load(v + i * VF);
+        if (v_row != 0)
+            y[i] = v_load(v + v_row + i * VF);
+        v_store(word + i * VF, (v_f32)v_pair_bf16(x[i], y[i]));
     }
 }
 
-/* Adds the values of queries l … l + n - 1, all columns of them. */
+/* PAIRS: stores the values of all segments that the queries see, some columns of them. */
+static void pair_values(const struct attn_query_tile_f32 *tile, float *words,
+                        size_t column, size_t width, v_mask lanes)
+{
+    for (size_t p = 0; p < tile->n_keys; words += (tile->keys[p++].n + 1) / 2 * NR) {
+        const struct attn_keys *keys = &tile->keys[p];
+        const struct span seen = whole_words(keys_seen(keys, 0, tile->queries));
+        const size_t whole = (size_t)keys->n / 2 * 2,
+                     both = seen.to < whole ? seen.to : whole;
+        const float *v = keys->v + (ptrdiff_t)seen.from * keys->v_row + column;
+        float *word = words + seen.from / 2 * NR;
+        size_t j = seen.from;
+        for (; j < both && width == NR; j += 2, v += 2 * keys->v_row, word += NR)
+            pair_token(word, v, keys->v_row, NR, lanes);
+        for (; j < seen.to; j += 2, v += 2 * keys->v_row, word += NR)
+            pair_token(word, v, j < both ? keys->v_row : 0, width, lanes);
+    }
+}
+
+/* Adds the values of all queries, `part` of them at a time, all columns. */
 static void add_values(const struct attn_query_tile_f32 *tile, const float *factor,
-                       size_t l, size_t n, size_t keys)
+                       size_t part, size_t keys)
 {
     float words[PAIRS ? (ATTN_TILE_KEYS + ATTN_TILE_SEGMENTS) / 2 * NR : 1];
     struct value_tile t = { .tile = tile, .words = words };
     for (size_t width; t.column < tile->v_dim; t.column += width) {
-        const size_t left = tile->v_dim - t.column;
+        const size_t left = tile->v_dim - t.column, n = tile->queries;
         width = left >= NR ? NR : left < VF ? left : VF;
         t.lanes = v_lanes(v_bits(0, width < VF ? (int64_t)width : VF));
         if (attn_poll_work((int64_t)(width * keys * (4 + n / 5))) != ATTNRUN_OK)
             return;
         if (PAIRS)
-            pair_values(tile, words, l, n, t.column, width, t.lanes);
+            pair_values(tile, words, t.column, width, t.lanes);
         for (size_t i = 0, rows; i < n; i += rows) {
-            rows = next_rows(n - i, MR);
-            t.query = l + i;
-            t.factor = factor + t.query;
+            const size_t end = (i / part + 1) * part;
+            rows = next_rows((end < n ? end : n) - i, MR);
+            t.query = i;
+            t.factor = factor + i;
             value_tiles[width == NR][tile_text(rows, width == NR ? 2 : 1)](&t, rows);
         }
     }
@@ -569,9 +587,7 @@ static inline void run_query_tile(const struct attn_query_tile_f32 *tile)
         max[l] = -INFINITY;
     make_scores(tile, max);
     softmax(tile, &lanes, max);
-    for (size_t l = 0; l < tile->queries; l += part)
-        add_values(tile, lanes.factor, l,
-                   tile->queries - l < part ? tile->queries - l : part, keys);
+    add_values(tile, lanes.factor, part, keys);
 }
 
 #endif
