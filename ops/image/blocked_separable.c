@@ -492,7 +492,8 @@ static attn_status run_strip(const struct separable *s, int64_t task, int64_t la
 {
     const struct separable_plan *p = s->p;
     const struct window *w = &p->w;
-    const int64_t image = task / p->strips, row = task % p->strips * p->lines;
+    int64_t image = task;
+    const int64_t strip = op_take(&image, p->strips), row = strip * p->lines;
     const int64_t rows = min64(w->out[1] - row, p->lines);
     const int64_t y_image = w->out[1] * w->out[2] * blocked_count(p->rows) * ATTN_BLOCK;
     const float *x = s->step->x[X].data, *z = op_in_data(s->step, Z);
@@ -503,7 +504,7 @@ static attn_status run_strip(const struct separable *s, int64_t task, int64_t la
     lines_of(w, row, rows, &from, &to);
     if (p->expands) {
         int64_t made = from, old_from, old_to;
-        if (last >= 0 && last == task - 1 && last / p->strips == image) {
+        if (last >= 0 && last == task - 1 && strip > 0) {
             lines_of(w, row - p->lines, p->lines, &old_from, &old_to);
             if (old_to > from && from >= old_from) {
                 keep_lines(s, old_from, from, old_to);

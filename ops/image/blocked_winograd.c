@@ -362,9 +362,10 @@ attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_wo
                                .max = o->max };
     int64_t last = attn_blocked_kept(p, work);
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t part = task / p->column_blocks, map = part / p->w_blocks;
-        const int64_t first = task % p->column_blocks * p->block_columns;
-        t.first = part % p->w_blocks * p->block_w;
+        int64_t part = task;
+        const int64_t first = op_take(&part, p->column_blocks) * p->block_columns;
+        int64_t map = part;
+        t.first = op_take(&map, p->w_blocks) * p->block_w;
         t.n = min64(p->block_h * t.tile_columns - t.first, p->block_w);
         t.plane = p->block_w * ATTN_BLOCK;
         c.n_pixels = t.n;
