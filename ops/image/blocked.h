@@ -114,10 +114,11 @@ struct blocked_plan {
         floats_at;   /* the floats of a panel of weights of 16 bits; 0: there are none */
     int64_t kept_at; /* and which strip of the input scratch shows; 0: there is none */
 };
-/* Bytes of the floats of a panel of weights with so many rows. */
-static inline int64_t blocked_panel_bytes(int64_t weight_rows)
+/* Columns of the widest panel of `columns` columns. */
+static inline int64_t blocked_widest_panel(const struct attn_kernels *kernels,
+                                           int64_t columns)
 {
-    return weight_rows * 2 * ATTN_BLOCK * (int64_t)sizeof(float);
+    return min64(columns, blocked_panel(kernels));
 }
 /* The parts of what attn_blocked_pack() has packed: bias and scale (or NULL) by columns, and the
  * weights. */

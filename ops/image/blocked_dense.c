@@ -229,7 +229,9 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
     if (p->w_type != ATTN_B_F32 && pixels > MIN_PIXELS &&
         p->weight_rows <= MAX_FLOAT_ROWS) {
         p->floats_at = round_up(p->scratch_bytes, 64);
-        p->scratch_bytes = p->floats_at + blocked_panel_bytes(p->weight_rows);
+        p->scratch_bytes =
+            p->floats_at + p->weight_rows * blocked_widest_panel(p->kernels, p->columns) *
+                               (int64_t)sizeof(float);
     }
     p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + pixels * 4;
     p->task_cost = window_cost(
