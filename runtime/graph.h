@@ -263,6 +263,12 @@ struct attn_pass {
     const char *name;
     /* Changes `graph` (not its subgraphs); *applied counts the places. */
     attn_status (*run)(struct attn_graph *graph, int32_t *applied);
+    /* Or, where run is NULL: changes it at one node. This is called for each node, of the type
+     * op_type of ai.onnx unless that is NULL, whose first output is used. Nodes that are made
+     * meanwhile are not tried. */
+    attn_status (*try_node)(struct attn_graph *graph, struct attn_node *node,
+                            int32_t *applied);
+    const char *op_type;
     bool lowering; /* needed for correctness: runs under --no-fusion too */
     bool last;     /* only when the others find nothing more */
     bool portable; /* leaves nodes of ONNX alone: runs on models that are written, too */

@@ -258,6 +258,11 @@ enum { OP_HEAP_BLOCK = 64 };
 /* Memory of the output's lifetime, for elements of sequences and for strings; NULL with
  * the error recorded. */
 void *op_heap(const attnrun_step *step, int out, int64_t bytes);
+/* There a deep copy of a tensor, sequence, map or optional; and of the characters of a tensor of
+ * strings, which stays where it is. */
+attn_status op_heap_copy(const attnrun_step *step, int out, const attnrun_tensor *from,
+                         attnrun_tensor *to);
+attn_status op_heap_strings(const attnrun_step *step, int out, attnrun_tensor *tensor);
 /* Makes output `out` a sequence of n tensors, all absent at first; step->y[out].data is
  * the array to fill. Elements come from op_heap_tensor(). */
 attn_status op_sequence(const attnrun_step *step, int out, int64_t n);

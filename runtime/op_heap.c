@@ -2,11 +2,23 @@
  * bytes, a tensor's dims or the length of a sequence. Out: memory of the side heap, which lives
  * until the last reader of the output is done. Declared and explained in op.h. */
 #include "op.h"
+#include "own.h"
 #include "step.h"
 
 void *op_heap(const attnrun_step *step, int out, int64_t bytes)
 {
     return attn_heap_alloc(step_of(step)->heap, &step_of(step)->lists[out], bytes);
+}
+
+attn_status op_heap_copy(const attnrun_step *step, int out, const attnrun_tensor *from,
+                         attnrun_tensor *to)
+{
+    return attn_value_own(step_of(step)->heap, &step_of(step)->lists[out], from, to);
+}
+
+attn_status op_heap_strings(const attnrun_step *step, int out, attnrun_tensor *tensor)
+{
+    return attn_strings_own(step_of(step)->heap, &step_of(step)->lists[out], tensor);
 }
 
 attn_status op_heap_tensor(const attnrun_step *step, int out, int32_t dtype, int rank,

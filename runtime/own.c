@@ -1,4 +1,5 @@
-/* own.c - checks strings, sequences and optionals of a caller, and copies them; see own.h. */
+/* own.c - checks strings, sequences, optionals and maps of a caller, and copies such values; see
+ * own.h. */
 #include "own.h"
 
 #include <stdio.h>
@@ -65,8 +66,8 @@ attn_status attn_value_check(const attnrun_tensor *value, int32_t index)
 
 /* ---- copies ---- */
 
-static attn_status own_strings(struct attn_heap *heap, struct attn_heap_list *list,
-                               attnrun_tensor *t)
+attn_status attn_strings_own(struct attn_heap *heap, struct attn_heap_list *list,
+                             attnrun_tensor *t)
 {
     attnrun_string *strings = t->data;
     int64_t n = tensor_count(t), bytes = 0;
@@ -74,8 +75,10 @@ static attn_status own_strings(struct attn_heap *heap, struct attn_heap_list *li
         TRY(attn_poll_work((int64_t)sizeof *strings));
         if (!ck_add(bytes, strings[k].n, &bytes))
             return attn_fail(ATTNRUN_E_MEMORY,
-                             "input strings have more than 2^63 - 1 bytes");
+                             "the strings of a tensor have more than 2^63 - 1 bytes");
     }
+    if (n == 0)
+        return ATTNRUN_OK;
     char *at = attn_heap_alloc(heap, list, bytes);
     if (at == NULL)
         return ATTNRUN_E_MEMORY;
@@ -99,7 +102,7 @@ static attn_status own_tensor(struct attn_heap *heap, struct attn_heap_list *lis
         return ATTNRUN_E_MEMORY;
     tensor_copy(&made, from);
     *to = made;
-    return made.dtype == ATTNRUN_STRING ? own_strings(heap, list, to) : ATTNRUN_OK;
+    return made.dtype == ATTNRUN_STRING ? attn_strings_own(heap, list, to) : ATTNRUN_OK;
 }
 
 /* The keys and the values of a map. */
@@ -120,10 +123,10 @@ static attn_status own_plain(struct attn_heap *heap, struct attn_heap_list *list
                              const attnrun_tensor *from, attnrun_tensor *to)
 {
     int64_t bytes;
-    if (from->kind == ATTNRUN_TENSOR)
-        return own_tensor(heap, list, from, to);
     if (from->kind == ATTNRUN_MAP)
         return own_map(heap, list, from, to);
+    if (from->kind != ATTNRUN_SEQUENCE && from->kind != ATTNRUN_MAP_SEQUENCE)
+        return own_tensor(heap, list, from, to);
     const attnrun_tensor *items = from->data;
     if (!ck_mul(from->dims[0], (int64_t)sizeof *items, &bytes))
         return attn_fail(ATTNRUN_E_MEMORY,
@@ -133,9 +136,8 @@ static attn_status own_plain(struct attn_heap *heap, struct attn_heap_list *list
     if (copies == NULL)
         return ATTNRUN_E_MEMORY;
     for (int64_t i = 0; i < from->dims[0]; i++)
-        TRY(from->kind == ATTNRUN_MAP_SEQUENCE
-                ? own_map(heap, list, &items[i], &copies[i])
-                : own_tensor(heap, list, &items[i], &copies[i]));
+        TRY((items[i].kind == ATTNRUN_MAP ? own_map : own_tensor)(heap, list, &items[i],
+                                                                  &copies[i]));
     *to = *from;
     to->data = copies;
     return ATTNRUN_OK;

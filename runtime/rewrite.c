@@ -96,13 +96,28 @@ static bool is_disabled(const struct attn_model *model, const struct attn_pass *
     return false;
 }
 
+static attn_status try_nodes(struct attn_graph *graph, const struct attn_pass *pass,
+                             int32_t *applied)
+{
+    const int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
+        struct attn_node *node = graph->nodes[n];
+        if (node != NULL && (pass->op_type == NULL || node_is(node, pass->op_type)) &&
+            node->pub.n_out > 0 && node->out[0] >= 0 &&
+            graph->values[node->out[0]].n_uses > 0)
+            TRY(pass->try_node(graph, node, applied));
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status run_pass(struct attn_graph *graph, int32_t index, bool *changed)
 {
     const struct attn_pass *pass = attn_passes[index];
     int32_t applied = 0;
     if (is_disabled(graph->model, pass))
         return ATTNRUN_OK;
-    attn_status status = pass->run(graph, &applied);
+    attn_status status =
+        pass->run != NULL ? pass->run(graph, &applied) : try_nodes(graph, pass, &applied);
     if (status == ATTNRUN_E_UNSUPPORTED && attn_ops_listed)
         graph->model->failed_pass = pass->name;
     TRY(status);

@@ -250,8 +250,8 @@ run_aarch64() {
     local addresses
     addresses=$(ulimit -S -v)
     ulimit -S -v 8000000
-    local tests='runtime|loaders|kernels|attention|embed|package_(install|symbols)'
-    run_ctest aarch64 build/aarch64 -R "^($tests|conformance\\.(make|all|no_fusion))"
+    local names='runtime|loaders|kernels|attention|embed|package_(install|symbols)'
+    run_ctest aarch64 build/aarch64 -R "^($names|conformance\\.(make|all|no_fusion))"
     ulimit -S -v "$addresses"
 }
 

@@ -5,7 +5,7 @@ attn_status op_carry_set(const attnrun_step *step, int out, struct op_carry *car
                          const attnrun_tensor *from)
 {
     if (from->kind != ATTNRUN_TENSOR || from->dtype == ATTNRUN_STRING)
-        return op_value_copy(step, out, from, &carry->now);
+        return op_heap_copy(step, out, from, &carry->now);
     if (from->data == carry->now.data && carry->now.data != NULL &&
         tensor_is_dense(from)) {
         carry->now = *from;
@@ -77,7 +77,7 @@ attn_status op_stack_push(const attnrun_step *step, int out, struct op_stack *st
     }
     stack->item.data = stack->data + stack->n++ * bytes;
     tensor_copy(&stack->item, from);
-    return from->dtype == ATTNRUN_STRING ? op_value_own_strings(step, out, &stack->item)
+    return from->dtype == ATTNRUN_STRING ? op_heap_strings(step, out, &stack->item)
                                          : ATTNRUN_OK;
 }
 

@@ -341,7 +341,7 @@ static attn_status store_slice(const attnrun_step *step, struct iterations *t,
                        i, (long long)iteration);
     tensor_copy(&to, item);
     return item->dtype == ATTNRUN_STRING && tensor_is_dense(&to)
-               ? op_value_own_strings(step, i, &to)
+               ? op_heap_strings(step, i, &to)
                : ATTNRUN_OK;
 }
 

@@ -55,8 +55,8 @@ static attn_status map_element(const attnrun_step *step, const attnrun_work *wor
                                "output %d: element %lld is %s, expected a tensor of %s",
                                i, (long long)k, attn_tensor_format(&outputs[i]),
                                attnrun_dtype_name(step->y[i].dtype));
-            TRY(op_value_copy(step, i, &outputs[i],
-                              (attnrun_tensor *)step->y[i].data + k));
+            TRY(op_heap_copy(step, i, &outputs[i],
+                             (attnrun_tensor *)step->y[i].data + k));
         }
     return ATTNRUN_OK;
 }

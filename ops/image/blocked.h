@@ -114,10 +114,11 @@ struct blocked_plan {
         floats_at;   /* the floats of a panel of weights of 16 bits; 0: there are none */
     int64_t kept_at; /* and which strip of the input scratch shows; 0: there is none */
 };
-/* Bytes of the floats of a panel of weights with so many rows. */
-static inline int64_t blocked_panel_bytes(int64_t weight_rows)
+/* Columns of the widest panel of `columns` columns. */
+static inline int64_t blocked_widest_panel(const struct attn_kernels *kernels,
+                                           int64_t columns)
 {
-    return weight_rows * 2 * ATTN_BLOCK * (int64_t)sizeof(float);
+    return min64(columns, blocked_panel(kernels));
 }
 /* The parts of what attn_blocked_pack() has packed: bias and scale (or NULL) by columns, and the
  * weights. */
@@ -177,10 +178,25 @@ void attn_blocked_conv_tasks(attnrun_step *step, struct blocked_plan *plan);
 struct blocked_part {
     int64_t image, group, h, w, rows, columns;
 };
-void attn_blocked_find_part(const struct blocked_plan *plan, int64_t strip,
-                            struct blocked_part *part);
-/* The first column of a task, counted through all groups. */
+/* A task of a dense convolution: its strip, whose input it sees, and its columns. The first one is
+ * counted through all groups; `y`: the element of Y where that is, for the first pixel. */
+struct blocked_task {
+    struct blocked_part part;
+    int64_t strip, column, columns, y;
+};
+struct blocked_task attn_blocked_task_at(const struct blocked_plan *plan, int64_t task);
+/* Its first column alone. */
 int64_t attn_blocked_first_column(const struct blocked_plan *plan, int64_t task);
+/* Elements from a block of Y to the next. */
+static inline int64_t blocked_y_block(const struct blocked_plan *plan)
+{
+    return plan->shape.w.out[1] * plan->shape.w.out[2] * ATTN_BLOCK;
+}
+/* Columns of all groups. */
+static inline int64_t blocked_all_columns(const struct blocked_plan *plan)
+{
+    return plan->shape.groups == 1 ? plan->columns : plan->shape.rows;
+}
 /* Where a part finds its input: in X, or in the copy `strip`, with `padding` around; `kept`:
  * that is there already. */
 const void *attn_blocked_find_x(const struct blocked_plan *plan,

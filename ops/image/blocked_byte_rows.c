@@ -64,9 +64,10 @@ attn_status attn_blocked_byte_rows_run(const attnrun_step *step, const attnrun_w
         .to = *to,
     };
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t plane = task / p->h_blocks, block = plane % blocks;
-        const struct blocked_part part = { .group = plane,
-                                           .h = task % p->h_blocks * p->block_h };
+        int64_t plane = task;
+        const int64_t h = op_take(&plane, p->h_blocks) * p->block_h;
+        const int64_t block = plane % blocks;
+        const struct blocked_part part = { .group = plane, .h = h };
         const int64_t at = (plane * w->out[1] + part.h) * w->out[2] * ATTN_BLOCK;
         d.rows = min64(w->out[1] - part.h, p->block_h);
         d.x = attn_blocked_find_x(p, &part, step->x[0].data, work->scratch,

@@ -132,33 +132,26 @@ static attn_status run_dense(const attnrun_step *step, const attnrun_work *work,
                              const struct blocked_plan *p, struct attn_blocked_bytes *c)
 {
     const struct blocked_bytes_args *args = step->args;
-    const struct blocked_shape *s = &p->shape;
     const struct attn_blocked_tap *taps = work->shared;
-    const int64_t all = s->groups == 1 ? p->columns : s->rows;
-    const struct blocked_byte_packed packed =
-        attn_blocked_byte_packed_at(step->node->packed, all, p->weight_rows);
+    const struct blocked_byte_packed packed = attn_blocked_byte_packed_at(
+        step->node->packed, blocked_all_columns(p), p->weight_rows);
     const uint8_t *z = c->to.z;
     int64_t last = attn_blocked_kept(p, work);
     c->taps = taps;
     c->pixels = (const int32_t *)(const void *)(taps + p->taps);
     c->n_taps = p->taps;
     c->rows = p->weight_rows;
-    c->y_block = s->w.out[1] * s->w.out[2] * ATTN_BLOCK;
+    c->y_block = blocked_y_block(p);
     c->ones = packed.ones;
     c->x_sums = op_slot_at(work->scratch, p->sums_at);
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t strip = task / p->column_blocks;
-        const int64_t first = task % p->column_blocks * p->block_columns;
-        struct blocked_part part;
-        attn_blocked_find_part(p, strip, &part);
-        c->summed = strip == last;
-        c->x = attn_blocked_find_x(p, &part, step->x[X].data, work->scratch,
+        const struct blocked_task at = attn_blocked_task_at(p, task);
+        const int64_t column = at.column;
+        c->summed = at.strip == last;
+        c->x = attn_blocked_find_x(p, &at.part, step->x[X].data, work->scratch,
                                    (int)args->x_zero, c->summed);
-        c->grid = attn_blocked_grid(p, &part);
-        last = strip;
-        const int64_t column = attn_blocked_first_column(p, task);
-        const int64_t at = (part.image * all + column) / ATTN_BLOCK * c->y_block +
-                           (part.h * s->w.out[2] + part.w) * ATTN_BLOCK;
+        c->grid = attn_blocked_grid(p, &at.part);
+        last = at.strip;
         c->w = packed.w + 4 * column * p->weight_rows;
         c->next =
             task + 1 < work->end
@@ -168,10 +161,10 @@ static attn_status run_dense(const attnrun_step *step, const attnrun_work *work,
         c->w_sum = packed.w_sum + column;
         c->w_zero = packed.any_zero ? packed.w_zero + column : NULL;
         c->to.factor = packed.factor + column;
-        c->to.z = z != NULL ? z + at : NULL;
-        c->y = (uint8_t *)step->y[0].data + at;
-        c->n_pixels = part.rows * part.columns;
-        c->columns = min64(p->columns - first, p->block_columns);
+        c->to.z = z != NULL ? z + at.y : NULL;
+        c->y = (uint8_t *)step->y[0].data + at.y;
+        c->n_pixels = at.part.rows * at.part.columns;
+        c->columns = at.columns;
         step->kernels->blocked_conv_u8(c);
         if (attn_poll() != ATTNRUN_OK)
             return ATTNRUN_E_CANCELLED;

@@ -229,7 +229,9 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
     if (p->w_type != ATTN_B_F32 && pixels > MIN_PIXELS &&
         p->weight_rows <= MAX_FLOAT_ROWS) {
         p->floats_at = round_up(p->scratch_bytes, 64);
-        p->scratch_bytes = p->floats_at + blocked_panel_bytes(p->weight_rows);
+        p->scratch_bytes =
+            p->floats_at + p->weight_rows * blocked_widest_panel(p->kernels, p->columns) *
+                               (int64_t)sizeof(float);
     }
     p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + pixels * 4;
     p->task_cost = window_cost(
@@ -272,25 +274,32 @@ void attn_blocked_dense_prepare(const struct blocked_plan *p, void *shared)
 
 /* ---- a task ---- */
 
-void attn_blocked_find_part(const struct blocked_plan *p, int64_t strip,
-                            struct blocked_part *part)
+struct blocked_task attn_blocked_task_at(const struct blocked_plan *p, int64_t task)
 {
     const struct window *w = &p->shape.w;
-    part->w = strip % p->w_blocks * p->block_w;
-    strip /= p->w_blocks;
-    part->h = strip % p->h_blocks * p->block_h;
-    strip /= p->h_blocks;
-    part->group = strip % p->shape.groups;
-    part->image = strip / p->shape.groups;
+    struct blocked_task at;
+    struct blocked_part *part = &at.part;
+    const int64_t first = op_take(&task, p->column_blocks) * p->block_columns;
+    at.strip = task;
+    part->w = op_take(&task, p->w_blocks) * p->block_w;
+    part->h = op_take(&task, p->h_blocks) * p->block_h;
+    part->group = op_take(&task, p->shape.groups);
+    part->image = task;
     part->rows = min64(w->out[1] - part->h, p->block_h);
     part->columns = min64(w->out[2] - part->w, p->block_w);
+    at.column = part->group * p->columns + first;
+    at.columns = min64(p->columns - first, p->block_columns);
+    at.y = (part->image * blocked_all_columns(p) + at.column) / ATTN_BLOCK *
+               blocked_y_block(p) +
+           (part->h * w->out[2] + part->w) * ATTN_BLOCK;
+    return at;
 }
 
 int64_t attn_blocked_first_column(const struct blocked_plan *p, int64_t task)
 {
-    const int64_t of_group = p->h_blocks * p->w_blocks * p->column_blocks;
-    return task / of_group % p->shape.groups * p->columns +
-           task % p->column_blocks * p->block_columns;
+    const int64_t first = op_take(&task, p->column_blocks) * p->block_columns;
+    op_take(&task, p->h_blocks * p->w_blocks);
+    return op_take(&task, p->shape.groups) * p->columns + first;
 }
 
 /* Where results in scratch belong: `column` and `pixel` of an image, the first of them. */
@@ -446,41 +455,35 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
 {
     const struct blocked_shape *s = &p->shape;
     const struct attn_blocked_tap *taps = work->shared;
-    const int64_t y_block = s->w.out[1] * s->w.out[2] * ATTN_BLOCK;
-    const int64_t all = s->groups == 1 ? p->columns : s->rows;
+    const int64_t y_block = blocked_y_block(p);
     int64_t last = attn_blocked_kept(p, work);
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t strip = task / p->column_blocks;
-        const int64_t first = task % p->column_blocks * p->block_columns;
-        struct blocked_part part;
-        attn_blocked_find_part(p, strip, &part);
+        const struct blocked_task at = attn_blocked_task_at(p, task);
+        const struct blocked_part *part = &at.part;
         const float *x =
-            attn_blocked_find_x(p, &part, o->x, work->scratch, 0, strip == last);
-        last = strip;
-        const int64_t column = attn_blocked_first_column(p, task);
-        const int64_t at = (part.image * all + column) / ATTN_BLOCK * y_block +
-                           (part.h * s->w.out[2] + part.w) * ATTN_BLOCK;
+            attn_blocked_find_x(p, part, o->x, work->scratch, 0, at.strip == last);
+        last = at.strip;
         struct attn_blocked_conv c = {
             .x = x,
-            .w = blocked_weights_at(p, o->w, column * p->weight_rows),
+            .w = blocked_weights_at(p, o->w, at.column * p->weight_rows),
             .w_type = p->w_type,
             .floats =
                 p->floats_at > 0 ? op_slot_floats(work->scratch, p->floats_at) : NULL,
-            .bias = o->bias + column,
-            .scale = o->scale != NULL ? o->scale + column : NULL,
-            .z = o->z != NULL ? element_of(o->z, s->z_bf16, at) : NULL,
+            .bias = o->bias + at.column,
+            .scale = o->scale != NULL ? o->scale + at.column : NULL,
+            .z = o->z != NULL ? element_of(o->z, s->z_bf16, at.y) : NULL,
             .z_bf16 = s->z_bf16,
             .y_bf16 = s->y_bf16,
             .pixels = (const int32_t *)(const void *)(taps + p->taps),
             .taps = taps,
-            .y = element_of(o->y, s->y_bf16, at),
+            .y = element_of(o->y, s->y_bf16, at.y),
             .n_taps = p->taps,
             .rows = p->weight_rows,
-            .n_pixels = part.rows * part.columns,
+            .n_pixels = part->rows * part->columns,
             .y_block = y_block,
             .min = o->min,
             .max = o->max,
-            .grid = attn_blocked_grid(p, &part),
+            .grid = attn_blocked_grid(p, part),
             .next = task + 1 < work->end
                         ? blocked_weights_at(p, o->w,
                                              attn_blocked_first_column(p, task + 1) *
@@ -489,12 +492,11 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
         };
         const struct near place = {
             .sums = op_slot_floats(work->scratch, p->sums_at),
-            .y = o->y + part.image * all / ATTN_BLOCK * y_block,
-            .column = column,
-            .pixel = part.h * s->w.out[2] + part.w,
+            .y = o->y + part->image * blocked_all_columns(p) / ATTN_BLOCK * y_block,
+            .column = at.column,
+            .pixel = part->h * s->w.out[2] + part->w,
         };
-        TRY(run_columns(step, p, o, &c, min64(p->columns - first, p->block_columns),
-                        place));
+        TRY(run_columns(step, p, o, &c, at.columns, place));
     }
     attn_blocked_keep(p, work, last);
     return ATTNRUN_OK;

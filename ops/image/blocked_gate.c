@@ -77,18 +77,18 @@ static attn_status blocked_gate_run(const attnrun_step *step, const attnrun_work
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED_AFTER(work, 8 * ATTN_BLOCK * CHUNK))
             return ATTNRUN_E_CANCELLED;
-        const int64_t plane = task / s->chunks, pixel = task % s->chunks * CHUNK;
+        int64_t plane = task;
+        const int64_t pixel = op_take(&plane, s->chunks) * CHUNK;
         const int64_t at = (plane * s->pixels + pixel) * ATTN_BLOCK;
-        const int64_t n = s->pixels - pixel < CHUNK ? s->pixels - pixel : CHUNK;
+        const int64_t gate = (s->shared ? plane % blocks : plane) * ATTN_BLOCK;
+        const int64_t n = min64(s->pixels - pixel, CHUNK);
         if (step->in[0].dtype == ATTNRUN_U8) {
-            gate_bytes(step, at, (s->shared ? plane % blocks : plane) * ATTN_BLOCK, n);
+            gate_bytes(step, at, gate, n);
             continue;
         }
-        step->kernels->blocked_gate_f32(
-            (float *)step->y[0].data + at, (const float *)step->x[0].data + at,
-            (const float *)step->x[1].data +
-                (s->shared ? plane % blocks : plane) * ATTN_BLOCK,
-            (size_t)n);
+        step->kernels->blocked_gate_f32((float *)step->y[0].data + at,
+                                        (const float *)step->x[0].data + at,
+                                        (const float *)step->x[1].data + gate, (size_t)n);
     }
     return ATTNRUN_OK;
 }

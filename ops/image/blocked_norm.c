@@ -95,8 +95,9 @@ static attn_status blocked_norm_run(const attnrun_step *step, const attnrun_work
         .epsilon = args->epsilon,
     };
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t pixel = task % s->tasks * s->of_task;
-        const int64_t at = (task / s->tasks * s->blocks * s->pixels + pixel) * ATTN_BLOCK;
+        int64_t image = task;
+        const int64_t pixel = op_take(&image, s->tasks) * s->of_task;
+        const int64_t at = (image * s->blocks * s->pixels + pixel) * ATTN_BLOCK;
         d.n = min64(s->pixels - pixel, s->of_task);
         d.x = (const float *)step->x[0].data + at;
         d.y = rounds ? work->scratch : (float *)step->y[0].data + at;

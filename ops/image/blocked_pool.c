@@ -129,9 +129,9 @@ static attn_status blocked_pool_run(const attnrun_step *step, const attnrun_work
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED_AFTER(work, 4 * s->lines * w->out[2] * ATTN_BLOCK))
             return ATTNRUN_E_CANCELLED;
-        const int64_t plane = task / s->line_blocks;
-        d.row = task % s->line_blocks * s->lines;
-        d.rows = w->out[1] - d.row < s->lines ? w->out[1] - d.row : s->lines;
+        int64_t plane = task;
+        d.row = op_take(&plane, s->line_blocks) * s->lines;
+        d.rows = min64(w->out[1] - d.row, s->lines);
         for (int64_t i = d.row; step->in[0].dtype == ATTNRUN_U8 && i < d.row + d.rows;
              i++)
             max_of_bytes(step, w,

@@ -102,11 +102,10 @@ struct blocked_reorder_place {
 static struct blocked_reorder_place find_place(const struct reorder_state *s,
                                                int64_t task)
 {
-    const int64_t plane = task / s->chunks;
-    struct blocked_reorder_place p = { .image = plane / s->blocks,
-                                       .block = plane % s->blocks };
-    p.pixel = task % s->chunks * CHUNK;
-    p.pixels = s->plane - p.pixel < CHUNK ? s->plane - p.pixel : CHUNK;
+    struct blocked_reorder_place p = { .pixel = op_take(&task, s->chunks) * CHUNK };
+    p.block = op_take(&task, s->blocks);
+    p.image = task;
+    p.pixels = min64(s->plane - p.pixel, CHUNK);
     p.channels = min64(s->channels - p.block * s->block, s->block);
     return p;
 }

@@ -62,9 +62,10 @@ attn_status attn_blocked_rows_run(const attnrun_step *step, const attnrun_work *
     d.max = o->max;
     int64_t shown = -1; /* the block of d.w */
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t plane = task / p->h_blocks, block = plane % blocks;
-        d.row = task % p->h_blocks * p->block_h;
-        d.rows = w->out[1] - d.row < p->block_h ? w->out[1] - d.row : p->block_h;
+        int64_t plane = task;
+        d.row = op_take(&plane, p->h_blocks) * p->block_h;
+        d.rows = min64(w->out[1] - d.row, p->block_h);
+        const int64_t block = plane % blocks;
         const int64_t at = (plane * w->out[1] + d.row) * w->out[2] * ATTN_BLOCK;
         d.x = o->x + plane * w->in[1] * w->in[2] * ATTN_BLOCK;
         d.bias = o->bias + block * ATTN_BLOCK;

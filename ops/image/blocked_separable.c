@@ -166,6 +166,25 @@ static double flops_of(const struct separable_plan *p)
     return 2.0 * n * (double)p->own * (double)p->batch;
 }
 
+/* The slot of the floats of a panel of E or of P: one after the other they take the same room.
+ * False where it would be too large. */
+static bool slot_of_panel(const attnrun_step *step, struct separable_plan *p,
+                          int64_t *bytes)
+{
+    const int64_t own = blocked_count(p->own) * ATTN_BLOCK;
+    const int64_t rows = blocked_count(p->rows) * ATTN_BLOCK;
+    int64_t expand = *bytes, project = *bytes;
+    const bool fits =
+        (!p->expands ||
+         op_slot_rows(&p->floats_at, &expand, p->channels,
+                      blocked_widest_panel(step->kernels, own), sizeof(float))) &&
+        (!p->projects ||
+         op_slot_rows(&p->floats_at, &project, p->own,
+                      blocked_widest_panel(step->kernels, rows), sizeof(float)));
+    *bytes = max64(expand, project);
+    return fits;
+}
+
 static attn_status make_plan(attnrun_step *step, const struct separable_args *args,
                              struct separable_plan *p)
 {
@@ -205,9 +224,7 @@ static attn_status make_plan(attnrun_step *step, const struct separable_args *ar
     if (attn_stored_narrow(p->dtype) &&
         (!ck_mul(blocked_count(p->own) * p->w.kernel[1] * p->w.kernel[2],
                  ATTN_BLOCK * (int64_t)sizeof(float), &of_weights) ||
-         !ck_add(bytes, of_weights, &bytes) ||
-         !op_slot(&p->floats_at, &bytes, max64(p->channels, p->own),
-                  blocked_panel_bytes(1))))
+         !ck_add(bytes, of_weights, &bytes) || !slot_of_panel(step, p, &bytes)))
         return op_fail_scratch(step);
     p->kept_at = bytes;
     p->pixels = max64(p->expands ? of_mid : 0, p->projects ? of_own : 0);
@@ -500,7 +517,8 @@ static attn_status run_strip(const struct separable *s, int64_t task, int64_t la
 {
     const struct separable_plan *p = s->p;
     const struct window *w = &p->w;
-    const int64_t image = task / p->strips, strip = task % p->strips;
+    int64_t image = task;
+    const int64_t strip = op_take(&image, p->strips);
     const int64_t row = line_of(p, strip), rows = line_of(p, strip + 1) - row;
     const int64_t y_image = w->out[1] * w->out[2] * blocked_count(p->rows) * ATTN_BLOCK;
     const float *x = s->step->x[X].data, *z = op_in_data(s->step, Z);

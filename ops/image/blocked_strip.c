@@ -10,7 +10,7 @@
  * apart, of a plain X channels. */
 struct line_source {
     const char *x; /* NULL: it lies outside of the map */
-    int64_t blocks, block_step;
+    int64_t pixels, blocks, block_step;
 };
 
 /* n pixels of a plain X, `step` pixels apart, with all channels, become words. */
@@ -82,7 +82,7 @@ static void copy_line(char *to, const struct line_source *line,
                       const struct blocked_plan *p, int64_t first, int64_t n,
                       int64_t step, int padding)
 {
-    const int64_t put = strip_unit(p) * strip_element(p), width = p->shape.w.in[2];
+    const int64_t put = strip_unit(p) * strip_element(p), width = line->pixels;
     const int64_t of_block = p->words ? ATTN_BLOCK * 2 : ATTN_BLOCK * strip_element(p);
     int64_t from = first < 0 ? min64(ceil_div(-first, step), n) : 0;
     int64_t end = first < width ? min64(ceil_div(width - first, step), n) : 0;
@@ -127,6 +127,14 @@ static int64_t blocks_in(const struct blocked_plan *p)
     return blocked_count(channels);
 }
 
+/* The strip has the lines of the map from end to end, which are then copied as one. */
+static bool has_whole_lines(const struct blocked_plan *p, const struct blocked_part *part)
+{
+    const struct window *w = &p->shape.w;
+    return !strip_by_taps(w, 1, p->block_h) && !strip_by_taps(w, 2, p->block_w) &&
+           p->strip_w == w->in[2] && part->w * w->stride[2] == w->before[2];
+}
+
 /* What the lines of a part see, with `padding` around the map. */
 static void copy_strip(const struct blocked_plan *p, const struct blocked_part *part,
                        char *to, const char *x, int padding)
@@ -136,20 +144,28 @@ static void copy_strip(const struct blocked_plan *p, const struct blocked_part *
     const int64_t block_step = w->in[1] * w->in[2] * pixel;
     const int64_t side_by_side = ceil_div(blocks, strip_planes_in(p));
     const int64_t top = part->h * w->stride[1] - w->before[1];
-    const bool taps = strip_by_taps(w, 1, n);
-    for (int64_t b = 0; b < blocks; b += side_by_side, x += side_by_side * block_step)
-        for (int64_t i = 0; i < p->strip_h;
-             i++, to += p->strip_w * strip_unit(p) * strip_element(p)) {
+    const int64_t put = p->strip_w * strip_unit(p) * strip_element(p); /* of a line */
+    const bool taps = strip_by_taps(w, 1, n), whole = has_whole_lines(p, part);
+    for (int64_t b = 0; b < blocks; b += side_by_side, x += side_by_side * block_step) {
+        struct line_source source = {
+            .x = x,
+            .pixels = whole ? w->in[1] * w->in[2] : w->in[2],
+            .blocks = min64(blocks - b, side_by_side),
+            .block_step = block_step,
+        };
+        if (whole) {
+            copy_line(to, &source, p, top * w->in[2], p->strip_h * w->in[2], 1, padding);
+            to += p->strip_h * put;
+            continue;
+        }
+        for (int64_t i = 0; i < p->strip_h; i++, to += put) {
             const int64_t line =
                 top + (taps ? i % n * w->stride[1] + i / n * w->dilation[1] : i);
             const bool inside = line >= 0 && line < w->in[1];
-            const struct line_source source = {
-                .x = inside ? x + line * w->in[2] * pixel : NULL,
-                .blocks = min64(blocks - b, side_by_side),
-                .block_step = block_step,
-            };
+            source.x = inside ? x + line * w->in[2] * pixel : NULL;
             copy_columns(p, part, to, &source, padding);
         }
+    }
 }
 
 const void *attn_blocked_find_x(const struct blocked_plan *p,

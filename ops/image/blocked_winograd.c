@@ -19,7 +19,9 @@
  *
  * Weights of f16 and bf16 take 18 bytes for 3 x 3 taps; the 16 floats of their places would take
  * 64. A task computes the places of up to 128 channels of a panel at a time, in scratch memory, and
- * adds their products to the sums so far.
+ * adds their products to the sums so far. If these are all weights of the layer, they stay there
+ * for the following tasks, and the sums of a place take the room of the inputs of the place before,
+ * which are not read again: the places of the weights then need no more scratch than is saved.
  * Cost: 32 C M / G FLOPs a tile, and the transforms; 18 or 64 bytes of weights for each C and M. */
 #include <math.h>
 
@@ -56,32 +58,67 @@ static int64_t unit(const struct blocked_plan *p)
 /* Columns of the largest panel. */
 static int64_t panel_columns(const struct blocked_plan *p)
 {
-    return min64(p->columns, 2 * ATTN_BLOCK);
+    return blocked_widest_panel(p->kernels, p->columns);
 }
 
-/* Scratch in floats: the inputs; the sums of a panel, whose place holds the floats of one block of
- * inputs at a time while these become words. */
-static int64_t inputs_size(const struct blocked_plan *p)
+/* Weights of 16 bits become places once for all tasks of a worker: they are one panel of as many
+ * channels as are transformed at a time. */
+static bool keeps_weights(const struct blocked_plan *p)
 {
-    return p->taps * PLACES * p->block_w * unit(p);
+    return p->w_type != ATTN_B_F32 && p->shape.groups == 1 &&
+           p->columns == panel_columns(p) && p->weight_rows <= HALF_CHANNELS;
 }
-static int64_t sums_size(const struct blocked_plan *p)
+
+/* ---- scratch memory, in floats: inputs, sums of a panel, places of weights of 16 bits ---- */
+
+/* From a place of the inputs to the next, and from a block of their channels to the next. Sums that
+ * take the room of inputs are [place][block], like these, and one place before them. */
+static int64_t place_step(const struct blocked_plan *p)
 {
-    return PLACES * p->block_w * panel_columns(p);
+    const int64_t channels = max64(p->taps * ATTN_BLOCK, p->columns);
+    return p->block_w * (keeps_weights(p) ? channels : unit(p));
 }
-/* And places of weights of a panel, where these are stored in 16 bits. */
-static int64_t weights_size(const struct blocked_plan *p)
+static int64_t block_step(const struct blocked_plan *p)
+{
+    return p->block_w * unit(p) * (keeps_weights(p) ? 1 : PLACES);
+}
+static int64_t sums_step(const struct blocked_plan *p, int64_t columns)
+{
+    return keeps_weights(p) ? place_step(p) : p->block_w * columns;
+}
+static int64_t inputs_at(const struct blocked_plan *p)
+{
+    return keeps_weights(p) ? place_step(p) : 0;
+}
+/* The room of the sums also holds the floats of one block of inputs while they become words. */
+static int64_t sums_at(const struct blocked_plan *p)
+{
+    return keeps_weights(p) ? 0 : p->taps * block_step(p);
+}
+static int64_t weights_at(const struct blocked_plan *p)
+{
+    return keeps_weights(p) ? (PLACES + 1) * place_step(p)
+                            : sums_at(p) + PLACES * p->block_w * panel_columns(p);
+}
+static int64_t weights_step(int64_t channels, int64_t columns)
+{
+    return channels * columns + APART;
+}
+static int64_t scratch_size(const struct blocked_plan *p)
 {
     const int64_t channels = min64(p->weight_rows, HALF_CHANNELS);
-    return p->w_type == ATTN_B_F32 ? 0 : PLACES * (channels * panel_columns(p) + APART);
+    const int64_t places = p->w_type == ATTN_B_F32 ? 0 : PLACES;
+    return weights_at(p) + places * weights_step(channels, panel_columns(p));
 }
 
 /* The smallest number of tasks into which the tiles of a map are cut, beside `parts` other cuts.
- * Weights of 16 bits are transformed in each task, which few tiles do not pay for. */
+ * Few tiles do not pay for a transform of the weights in each task. */
 static int64_t min_blocks(const struct blocked_plan *p, int64_t tiles, int64_t parts)
 {
     const int64_t blocks = ceil_div(MIN_TASKS, max64(parts, 1));
-    return p->w_type == ATTN_B_F32 ? blocks : min64(blocks, max64(tiles / HALF_TILES, 1));
+    if (p->w_type == ATTN_B_F32 || keeps_weights(p))
+        return blocks;
+    return min64(blocks, max64(tiles / HALF_TILES, 1));
 }
 
 /* A dilated convolution is an ordinary one for each phase of the rows and of the columns: for the
@@ -105,6 +142,7 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
     const int64_t channels = blocked_count(of_group) * ATTN_BLOCK;
     const int64_t maps = s->batch * s->groups;
     int64_t tiles = 0, floats;
+    p->kernels = step->kernels;
     p->words = step->kernels->dots_bf16;
     p->inputs = ATTN_BLOCK;
     p->taps = blocked_count(of_group);
@@ -134,8 +172,7 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
                             "a transformed tile would have more than 2^31 - 1 floats, or "
                             "the number of tasks",
                             "2^63 - 1");
-    p->scratch_bytes =
-        (inputs_size(p) + sums_size(p) + weights_size(p)) * (int64_t)sizeof(float);
+    p->scratch_bytes = scratch_size(p) * (int64_t)sizeof(float);
     p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + p->block_w * 4;
     p->task_cost = window_cost(2.0 * PLACES * (double)p->block_w *
                                    (double)p->block_columns * (double)channels / 100.0 +
@@ -155,7 +192,7 @@ void attn_blocked_winograd_prepare(const struct blocked_plan *p, void *shared)
     int32_t *pixel = (int32_t *)(void *)(tap + p->taps);
     for (int64_t c = 0; c < p->taps; c++)
         *tap++ = (struct attn_blocked_tap){
-            .offset = c * PLACES * p->block_w * unit(p),
+            .offset = c * block_step(p),
             .inputs =
                 min64(p->words ? (left_from(p, c) + 1) / 2 : left_from(p, c), unit(p)),
         };
@@ -178,13 +215,13 @@ static void round_places(const attnrun_step *step, const struct blocked_plan *p,
 
 /* The places of all blocks of channels of what the tiles see: [block][place][tile][unit]. */
 static void transform_inputs(const attnrun_step *step, const struct blocked_plan *p,
-                             struct attn_winograd t, const float *x, float *places)
+                             struct attn_winograd t, const float *x, float *scratch)
 {
-    float *const one = places + inputs_size(p);
+    t.plane = p->words ? p->block_w * ATTN_BLOCK : place_step(p);
     for (int64_t block = 0; block < p->taps; block++) {
-        float *const to = places + block * PLACES * p->block_w * unit(p);
+        float *const to = scratch + inputs_at(p) + block * block_step(p);
         t.x = x + block * t.in[0] * t.in[1] * ATTN_BLOCK;
-        t.places = p->words ? one : to;
+        t.places = p->words ? scratch + sums_at(p) : to;
         step->kernels->winograd_input_f32(&t);
         if (p->words)
             round_places(step, p, &t, block, to);
@@ -223,11 +260,27 @@ static void activate(const attnrun_step *step, const struct blocked_operands *o,
     }
 }
 
+/* The places of some channels of a panel of weights of 16 bits. */
+static void transform_weights(const attnrun_step *step, const struct blocked_plan *p,
+                              const void *w, int64_t channels, int64_t columns,
+                              float *scratch)
+{
+    const struct attn_winograd_weights weights = {
+        .w = w,
+        .y = scratch + weights_at(p),
+        .place = weights_step(channels, columns),
+        .channels = channels,
+        .width = columns,
+        .w_type = p->w_type,
+    };
+    step->kernels->winograd_weights_f32(&weights);
+}
+
 /* The products of a panel of floats, or of words: sums are [place][block][tile][16]. */
 static void winograd_multiply(const attnrun_step *step, const struct blocked_plan *p,
                               struct attn_blocked_conv c, float *sums)
 {
-    const int64_t inputs = p->block_w * unit(p), plane = c.columns * p->block_w;
+    const int64_t inputs = place_step(p), plane = sums_step(p, c.columns);
     const float *w = c.w;
     const void *const next = c.next;
     for (int64_t i = 0; i < PLACES; i++, c.x += inputs, sums += plane) {
@@ -245,32 +298,30 @@ static void winograd_multiply(const attnrun_step *step, const struct blocked_pla
 /* The same of weights of 16 bits, some channels after the others. The first products prefetch the
  * next panel, each as many bytes as its own weights have. */
 static void multiply_half(const attnrun_step *step, const struct blocked_plan *p,
-                          struct attn_blocked_conv c, float *sums)
+                          struct attn_blocked_conv c, float *scratch)
 {
-    const int64_t inputs = p->block_w * unit(p), plane = c.columns * p->block_w;
+    const int64_t inputs = place_step(p), plane = sums_step(p, c.columns);
     const int64_t panel = TAPS * p->weight_rows * c.columns * (int64_t)sizeof(uint16_t);
     const float *const x = c.x;
+    const uint16_t *w = c.w;
     const char *const next = c.next;
-    struct attn_winograd_weights w = {
-        .w = c.w, .y = sums + sums_size(p), .width = c.columns, .w_type = p->w_type
-    };
     int64_t fetched = 0;
     c.w_type = ATTN_B_F32;
     for (int64_t first = 0; first < p->weight_rows; first += c.rows) {
-        c.rows = w.channels = min64(p->weight_rows - first, HALF_CHANNELS);
+        c.rows = min64(p->weight_rows - first, HALF_CHANNELS);
         c.n_taps = ceil_div(c.rows, ATTN_BLOCK);
-        w.place = c.rows * c.columns + APART;
-        step->kernels->winograd_weights_f32(&w);
+        if (!keeps_weights(p))
+            transform_weights(step, p, w, c.rows, c.columns, scratch);
         for (int64_t i = 0; i < PLACES; i++) {
             c.x = x + i * inputs;
-            c.w = w.y + i * w.place;
-            c.y = sums + i * plane;
+            c.w = scratch + weights_at(p) + i * weights_step(c.rows, c.columns);
+            c.y = scratch + sums_at(p) + i * plane;
             c.z = first > 0 ? c.y : NULL;
             c.next = next != NULL && fetched < panel ? next + fetched : NULL;
             fetched += c.rows * c.columns * (int64_t)sizeof(float);
             step->kernels->blocked_conv_f32(&c);
         }
-        w.w += TAPS * c.rows * c.columns;
+        w += TAPS * c.rows * c.columns;
         c.taps += c.n_taps;
     }
 }
@@ -278,17 +329,18 @@ static void multiply_half(const attnrun_step *step, const struct blocked_plan *p
 /* The products of a panel, and what becomes of their sums. */
 static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
                       const struct blocked_operands *o, struct attn_blocked_conv c,
-                      struct attn_winograd t, float *sums)
+                      struct attn_winograd t, float *scratch)
 {
     static const float zeros[2 * ATTN_BLOCK];
     const int64_t map = t.out[0] * t.out[1] * ATTN_BLOCK;
-    t.plane = c.columns * p->block_w;
+    float *const sums = scratch + sums_at(p);
+    t.plane = sums_step(p, c.columns);
     c.bias = zeros;
     c.y = sums;
     if (p->w_type == ATTN_B_F32)
         winograd_multiply(step, p, c, sums);
     else
-        multiply_half(step, p, c, sums);
+        multiply_half(step, p, c, scratch);
     for (int64_t b = 0; b < c.columns / ATTN_BLOCK; b++) {
         t.places = sums + b * c.y_block;
         step->kernels->winograd_output_f32(&t);
@@ -307,7 +359,7 @@ static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
 static attn_status run_columns(const attnrun_step *step, const struct blocked_plan *p,
                                const struct blocked_operands *o,
                                const struct attn_blocked_conv *conv,
-                               struct attn_winograd *t, float *sums, int64_t map,
+                               struct attn_winograd *t, float *scratch, int64_t map,
                                int64_t first, int64_t end)
 {
     const int64_t panel = blocked_panel(step->kernels);
@@ -328,7 +380,7 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
         t->y = o->y + at;
         t->z = o->z != NULL ? o->z + at : NULL;
         t->scale = o->scale != NULL ? o->scale + group + column : NULL;
-        run_panel(step, p, o, c, *t, sums);
+        run_panel(step, p, o, c, *t, scratch);
         if (attn_poll() != ATTNRUN_OK)
             return ATTNRUN_E_CANCELLED;
     }
@@ -341,9 +393,8 @@ attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_wo
 {
     const struct window *w = &p->shape.w;
     const struct attn_blocked_tap *taps = work->shared;
-    float *places = work->scratch;
-    float *sums = places + inputs_size(p);
-    struct attn_blocked_conv c = { .x = places,
+    float *const scratch = work->scratch;
+    struct attn_blocked_conv c = { .x = scratch + inputs_at(p),
                                    .pixels =
                                        (const int32_t *)(const void *)(taps + p->taps),
                                    .taps = taps,
@@ -361,19 +412,21 @@ attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_wo
                                .min = o->min,
                                .max = o->max };
     int64_t last = attn_blocked_kept(p, work);
+    if (keeps_weights(p) && last < 0)
+        transform_weights(step, p, o->w, p->weight_rows, p->columns, scratch);
     for (int64_t task = work->begin; task < work->end; task++) {
-        const int64_t part = task / p->column_blocks, map = part / p->w_blocks;
-        const int64_t first = task % p->column_blocks * p->block_columns;
-        t.first = part % p->w_blocks * p->block_w;
+        int64_t part = task;
+        const int64_t first = op_take(&part, p->column_blocks) * p->block_columns;
+        int64_t map = part;
+        t.first = op_take(&map, p->w_blocks) * p->block_w;
         t.n = min64(p->block_h * t.tile_columns - t.first, p->block_w);
-        t.plane = p->block_w * ATTN_BLOCK;
         c.n_pixels = t.n;
         if (part != last)
             transform_inputs(step, p, t,
                              o->x + map * p->taps * w->in[1] * w->in[2] * ATTN_BLOCK,
-                             places);
+                             scratch);
         last = part;
-        TRY(run_columns(step, p, o, &c, &t, sums, map, first,
+        TRY(run_columns(step, p, o, &c, &t, scratch, map, first,
                         min64(p->columns, first + p->block_columns)));
     }
     attn_blocked_keep(p, work, last);

@@ -248,7 +248,7 @@ static attn_status vectorizer_run(const attnrun_step *step, const attnrun_work *
         if (entry >= 0)
             memcpy(y, (const char *)values->data + entry * bytes, (size_t)bytes);
     }
-    return values->dtype == ATTNRUN_STRING ? op_value_own_strings(step, 0, &step->y[0])
+    return values->dtype == ATTNRUN_STRING ? op_heap_strings(step, 0, &step->y[0])
                                            : ATTNRUN_OK;
 }
 
@@ -388,7 +388,7 @@ static attn_status cast_run(const attnrun_step *step, const attnrun_work *work)
         return ATTNRUN_OK;
     fill_cast(&step->y[0]);
     TRY(cast_entries(step, work));
-    return step->y[0].dtype == ATTNRUN_STRING ? op_value_own_strings(step, 0, &step->y[0])
+    return step->y[0].dtype == ATTNRUN_STRING ? op_heap_strings(step, 0, &step->y[0])
                                               : ATTNRUN_OK;
 }
 

@@ -9,7 +9,6 @@
  * FusedAttention. Out: the same node with by-token operands. Exact. */
 #include <math.h>
 
-#include "../../runtime/poll.h"
 #include "write_mask.h"
 #include "match.h"
 
@@ -377,7 +376,7 @@ static attn_status attention_heads_try_node(struct attn_graph *graph,
 {
     struct attention_heads_operand o[3];
     int64_t y_layout;
-    if (!plain(graph, node))
+    if (!is_attention(node) || !plain(graph, node))
         return ATTNRUN_OK;
     int32_t from[3] = { node->in[0], node->in[1], node->in[2] };
     const attnrun_dim *q = dims_of(graph, from[0]), *v = dims_of(graph, from[2]);
@@ -402,15 +401,6 @@ static attn_status attention_heads_try_node(struct attn_graph *graph,
     return ATTNRUN_OK;
 }
 
-static attn_status run_attention_heads(struct attn_graph *graph, int32_t *applied)
-{
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        if (is_attention(graph->nodes[n]) &&
-            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(attention_heads_try_node(graph, graph->nodes[n], applied));
-    return ATTNRUN_OK;
-}
-
 const struct attn_pass attn_pass_attention_heads = { .name = "attention_heads",
-                                                     .run = run_attention_heads };
+                                                     .try_node =
+                                                         attention_heads_try_node };

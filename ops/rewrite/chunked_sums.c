@@ -301,10 +301,6 @@ static attn_status try_concat(struct attn_graph *graph, struct attn_node *concat
     return ATTNRUN_OK;
 }
 
-static attn_status run_chunked_sums(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Concat", try_concat, applied);
-}
-
 const struct attn_pass attn_pass_chunked_sums = { .name = "chunked_sums",
-                                                  .run = run_chunked_sums };
+                                                  .op_type = "Concat",
+                                                  .try_node = try_concat };

@@ -250,22 +250,18 @@ static attn_status try_bias(struct attn_graph *graph, struct attn_node *conv, in
     return ATTNRUN_OK;
 }
 
-static attn_status run_conv_batch_norm(struct attn_graph *graph, int32_t *applied)
+static attn_status try_batch_norm(struct attn_graph *graph, struct attn_node *node,
+                                  int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct attn_node *node = graph->nodes[n];
-        const int axis = node_is(node, "Conv") ? 0 : 1;
-        if (axis == 1 &&
-            (!node_is(node, "ConvTranspose") || attn_match_int(node, "group", 1) != 1))
-            continue;
-        TRY(try_conv(graph, node, axis, applied));
-        if (graph->nodes[n] == node)
-            TRY(try_bias(graph, node, axis, applied));
-    }
-    return ATTNRUN_OK;
+    const int axis = node_is(node, "Conv") ? 0 : 1;
+    const int32_t before = *applied;
+    if (axis == 1 &&
+        (!node_is(node, "ConvTranspose") || attn_match_int(node, "group", 1) != 1))
+        return ATTNRUN_OK;
+    TRY(try_conv(graph, node, axis, applied));
+    return *applied == before ? try_bias(graph, node, axis, applied) : ATTNRUN_OK;
 }
 
 const struct attn_pass attn_pass_conv_batch_norm = { .name = "conv_batch_norm",
-                                                     .run = run_conv_batch_norm,
+                                                     .try_node = try_batch_norm,
                                                      .portable = true };

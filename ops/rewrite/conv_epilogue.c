@@ -1,7 +1,6 @@
 /* conv_epilogue.c - Conv, then Add of a tensor of the result's shape, and an activation
  * become one FusedConv: y = activation(S conv(X, W) + B + Z). The pass runs after
  * conv_batch_norm, which makes some nodes FusedConv with S alone. */
-#include "../../runtime/poll.h"
 #include "epilogue.h"
 
 enum { MAX_ATTRS = 12 };
@@ -61,10 +60,20 @@ static attn_status make_fused(struct attn_graph *graph, const struct fusion *fus
                            in, fusion->result, n, attrs, made);
 }
 
+/* A FusedConv with neither Z nor an activation. */
+static bool is_bare(const struct attn_node *node)
+{
+    return node_is_of(node, "attnrun.fused", "FusedConv") &&
+           attn_node_attr(node, "activation") == NULL &&
+           (node->pub.n_in < 4 || node->in[3] < 0);
+}
+
 static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
                             int32_t *applied)
 {
     struct fusion fusion = { .conv = conv, .residual = -1, .result = conv->out[0] };
+    if (!node_is(conv, "Conv") && !is_bare(conv))
+        return ATTNRUN_OK;
     if (!attn_match_is_f32(graph, conv->out[0]) || conv->n_attrs > MAX_ATTRS)
         return ATTNRUN_OK;
     if (attn_match_user(graph, conv, "BatchNormalization") != NULL)
@@ -80,25 +89,5 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
     return ATTNRUN_OK;
 }
 
-/* A FusedConv with neither Z nor an activation. */
-static bool is_bare(const struct attn_node *node)
-{
-    return node_is_of(node, "attnrun.fused", "FusedConv") &&
-           attn_node_attr(node, "activation") == NULL &&
-           (node->pub.n_in < 4 || node->in[3] < 0);
-}
-
-static attn_status run_conv_epilogue(struct attn_graph *graph, int32_t *applied)
-{
-    const int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct attn_node *node = graph->nodes[n];
-        if ((node_is(node, "Conv") || is_bare(node)) &&
-            graph->values[node->out[0]].n_uses > 0)
-            TRY(try_conv(graph, node, applied));
-    }
-    return ATTNRUN_OK;
-}
-
 const struct attn_pass attn_pass_conv_epilogue = { .name = "conv_epilogue",
-                                                   .run = run_conv_epilogue };
+                                                   .try_node = try_conv };

@@ -89,10 +89,6 @@ static attn_status try_einsum(struct attn_graph *graph, struct attn_node *einsum
     return attn_einsum_to_matmul(graph, einsum, applied);
 }
 
-static attn_status run_einsum_pairs(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Einsum", try_einsum, applied);
-}
-
 const struct attn_pass attn_pass_einsum_pairs = { .name = "einsum_pairs",
-                                                  .run = run_einsum_pairs };
+                                                  .op_type = "Einsum",
+                                                  .try_node = try_einsum };

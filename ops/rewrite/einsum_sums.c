@@ -66,10 +66,6 @@ static attn_status try_einsum(struct attn_graph *graph, struct attn_node *einsum
     return ATTNRUN_OK;
 }
 
-static attn_status run_einsum_sums(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Einsum", try_einsum, applied);
-}
-
 const struct attn_pass attn_pass_einsum_sums = { .name = "einsum_sums",
-                                                 .run = run_einsum_sums };
+                                                 .op_type = "Einsum",
+                                                 .try_node = try_einsum };

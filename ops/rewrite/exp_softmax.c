@@ -33,10 +33,6 @@ static attn_status try_exp(struct attn_graph *graph, struct attn_node *exp,
     return ATTNRUN_OK;
 }
 
-static attn_status run_exp_softmax(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Exp", try_exp, applied);
-}
-
 const struct attn_pass attn_pass_exp_softmax = { .name = "exp_softmax",
-                                                 .run = run_exp_softmax };
+                                                 .op_type = "Exp",
+                                                 .try_node = try_exp };

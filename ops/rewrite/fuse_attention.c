@@ -590,9 +590,6 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     return ATTNRUN_OK;
 }
 
-static attn_status run_fuse(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Softmax", try_softmax, applied);
-}
-
-const struct attn_pass attn_pass_attention = { .name = "attention", .run = run_fuse };
+const struct attn_pass attn_pass_attention = { .name = "attention",
+                                               .op_type = "Softmax",
+                                               .try_node = try_softmax };

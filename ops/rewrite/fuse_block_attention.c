@@ -18,7 +18,6 @@
  * of the queries refuses other lengths, as the mask of the file does. */
 #include <math.h>
 
-#include "../../runtime/poll.h"
 #include "block_window.h"
 #include "write_mask.h"
 
@@ -589,10 +588,6 @@ static attn_status block_try_softmax(struct attn_graph *graph, struct attn_node 
     return ATTNRUN_OK;
 }
 
-static attn_status run_fuse_block(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Softmax", block_try_softmax, applied);
-}
-
 const struct attn_pass attn_pass_block_attention = { .name = "block_attention",
-                                                     .run = run_fuse_block };
+                                                     .op_type = "Softmax",
+                                                     .try_node = block_try_softmax };

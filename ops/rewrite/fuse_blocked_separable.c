@@ -9,7 +9,6 @@
  * type. Out: a graph without the maps between them. The pass fuses two nodes only if the map
  * between them has no other reader and would not stay in L2. It leaves products of bf16 alone:
  * they are faster apart, and ops/image/blocked_separable.c multiplies floats. */
-#include "../../runtime/poll.h"
 #include "../kernels/kernels.h"
 #include "match.h"
 
@@ -191,7 +190,8 @@ static attn_status join_convolutions(struct attn_graph *graph, struct attn_node 
 static attn_status try_own(struct attn_graph *graph, struct attn_node *own,
                            int32_t *applied)
 {
-    if (!is_by_itself(graph, own))
+    if (attn_model_kernels(graph->model)->dots_bf16 || own->pub.n_in < 2 ||
+        !is_by_itself(graph, own))
         return ATTNRUN_OK;
     struct attn_node *first = attn_graph_producer(graph, own->in[0]);
     struct attn_node *last = attn_graph_only_user(graph, own->out[0]);
@@ -210,19 +210,6 @@ static attn_status try_own(struct attn_graph *graph, struct attn_node *own,
     return join_convolutions(graph, first, own, last);
 }
 
-static attn_status run_blocked_separable(struct attn_graph *graph, int32_t *applied)
-{
-    const int64_t before =
-        attn_model_kernels(graph->model)->dots_bf16 ? 0 : graph->n_nodes;
-    for (int64_t n = 0; n < before && !attn_stops_node(n); n++) {
-        struct attn_node *node = graph->nodes[n];
-        if (node != NULL && node->pub.n_in >= 2 && node->pub.n_out > 0 &&
-            node->out[0] >= 0)
-            TRY(try_own(graph, node, applied));
-    }
-    return ATTNRUN_OK;
-}
-
 const struct attn_pass attn_pass_blocked_separable = { .name = "blocked_separable",
-                                                       .run = run_blocked_separable,
+                                                       .try_node = try_own,
                                                        .last = true };

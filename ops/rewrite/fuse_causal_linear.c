@@ -250,11 +250,6 @@ static attn_status try_causal_linear(struct attn_graph *graph, struct attn_node 
     return attn_linear_replace(graph, node, &linear);
 }
 
-static attn_status run_fuse_causal_linear(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_quotient_each(graph, applied, try_causal_linear);
-}
-
 const struct attn_pass attn_pass_causal_linear_attention = {
-    .name = "causal_linear_attention", .run = run_fuse_causal_linear
+    .name = "causal_linear_attention", .try_node = try_causal_linear
 };

@@ -7,7 +7,6 @@
  * 1, for x (batch, channels, tokens). Both may have been maps of rank 4 before, tokens
  * through a Transpose. Nodes whose mk has a bias stay unchanged, though the softmax over
  * tokens would cancel it. */
-#include "../../runtime/poll.h"
 #include "map_gates.h"
 
 struct external_match {
@@ -211,10 +210,6 @@ static attn_status try_div(struct attn_graph *graph, struct attn_node *div,
     return ATTNRUN_OK;
 }
 
-static attn_status run_external(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Div", try_div, applied);
-}
-
 const struct attn_pass attn_pass_external_attention = { .name = "external_attention",
-                                                        .run = run_external };
+                                                        .op_type = "Div",
+                                                        .try_node = try_div };

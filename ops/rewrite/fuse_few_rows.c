@@ -303,9 +303,6 @@ static attn_status try_few_rows(struct attn_graph *graph, struct attn_node *prod
     return status;
 }
 
-static attn_status run_few_rows(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "MatMul", try_few_rows, applied);
-}
-
-const struct attn_pass attn_pass_few_rows = { .name = "few_rows", .run = run_few_rows };
+const struct attn_pass attn_pass_few_rows = { .name = "few_rows",
+                                              .op_type = "MatMul",
+                                              .try_node = try_few_rows };

@@ -113,10 +113,6 @@ static attn_status try_gather(struct attn_graph *graph, struct attn_node *gather
     return ATTNRUN_OK;
 }
 
-static attn_status run_fuse_fourier_mix(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Gather", try_gather, applied);
-}
-
 const struct attn_pass attn_pass_fourier_mix = { .name = "fourier_mix",
-                                                 .run = run_fuse_fourier_mix };
+                                                 .op_type = "Gather",
+                                                 .try_node = try_gather };

@@ -3,7 +3,6 @@
  * of a constant vector: what quantize_dynamic of ONNX Runtime writes. Out: one
  * MatMulIntegerToFloat, whose tasks scale their sums while these lie in the cache. The numbers are
  * those of the four nodes, but that a product and a sum may be rounded once. */
-#include "../../runtime/poll.h"
 #include "match.h"
 
 /* Whether a value is known to be one number, or one for each of n columns. */
@@ -70,10 +69,6 @@ static attn_status try_integer_to_float(struct attn_graph *graph, struct attn_no
     return ATTNRUN_OK;
 }
 
-static attn_status run_integer_to_float(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "MatMulInteger", try_integer_to_float, applied);
-}
-
 const struct attn_pass attn_pass_integer_to_float = { .name = "integer_to_float",
-                                                      .run = run_integer_to_float };
+                                                      .op_type = "MatMulInteger",
+                                                      .try_node = try_integer_to_float };

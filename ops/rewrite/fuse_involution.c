@@ -284,10 +284,6 @@ static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
     return why != NULL ? attn_graph_note(graph, sum, "involution", why) : ATTNRUN_OK;
 }
 
-static attn_status run_fuse_involution(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "ReduceSum", try_sum, applied);
-}
-
 const struct attn_pass attn_pass_involution = { .name = "involution",
-                                                .run = run_fuse_involution };
+                                                .op_type = "ReduceSum",
+                                                .try_node = try_sum };

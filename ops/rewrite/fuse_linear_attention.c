@@ -192,10 +192,5 @@ static attn_status try_linear_attention(struct attn_graph *graph, struct attn_no
                                         found.epsilon, applied);
 }
 
-static attn_status run_fuse_linear(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_quotient_each(graph, applied, try_linear_attention);
-}
-
 const struct attn_pass attn_pass_linear_attention = { .name = "linear_attention",
-                                                      .run = run_fuse_linear };
+                                                      .try_node = try_linear_attention };

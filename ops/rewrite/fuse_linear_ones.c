@@ -93,10 +93,6 @@ static attn_status try_linear_ones(struct attn_graph *graph, struct attn_node *n
                                         found.epsilon, applied);
 }
 
-static attn_status run_fuse_linear_ones(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Div", try_linear_ones, applied);
-}
-
 const struct attn_pass attn_pass_linear_ones = { .name = "linear_ones",
-                                                 .run = run_fuse_linear_ones };
+                                                 .op_type = "Div",
+                                                 .try_node = try_linear_ones };

@@ -10,7 +10,6 @@
  * Einsum; a mask is what is added. If K_p and V_p are slices of the same blocks side by
  * side, each one block further, the operator reads them in place. Sizes must be provably
  * equal, and the slices must be those of the parts, in any order of the sum. */
-#include "../../runtime/poll.h"
 #include "product.h"
 
 enum { RANK = 5, MAX_PARTS = 16, MAX_WINDOW = 64, BLOCKS = 2 };
@@ -379,10 +378,7 @@ static attn_status parts_attention_try_softmax(struct attn_graph *graph,
     return ATTNRUN_OK;
 }
 
-static attn_status run_parts_attention(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Softmax", parts_attention_try_softmax, applied);
-}
-
 const struct attn_pass attn_pass_parts_attention = { .name = "parts_attention",
-                                                     .run = run_parts_attention };
+                                                     .op_type = "Softmax",
+                                                     .try_node =
+                                                         parts_attention_try_softmax };

@@ -384,6 +384,9 @@ static attn_status performer_try_node(struct attn_graph *graph, struct attn_node
                                       int32_t *applied)
 {
     struct features q, k;
+    if (!node_is_of(node, "attnrun", "LinearAttention") || node->pub.n_in != 3 ||
+        attn_match_int(node, "dims_first", 0) != 0)
+        return ATTNRUN_OK;
     const bool by_token = match_type(graph, node->in[0])->rank == 3;
     const int32_t fq = operand(graph, node, 0, by_token),
                   fk = operand(graph, node, 1, by_token);
@@ -411,17 +414,5 @@ static attn_status performer_try_node(struct attn_graph *graph, struct attn_node
     return ATTNRUN_OK;
 }
 
-static attn_status run_fuse_performer(struct attn_graph *graph, int32_t *applied)
-{
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        if (node_is_of(graph->nodes[n], "attnrun", "LinearAttention") &&
-            graph->nodes[n]->pub.n_in == 3 &&
-            attn_match_int(graph->nodes[n], "dims_first", 0) == 0 &&
-            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(performer_try_node(graph, graph->nodes[n], applied));
-    return ATTNRUN_OK;
-}
-
 const struct attn_pass attn_pass_performer = { .name = "performer",
-                                               .run = run_fuse_performer };
+                                               .try_node = performer_try_node };

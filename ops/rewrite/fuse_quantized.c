@@ -20,7 +20,6 @@
  * those of the floats, because halves may be rounded otherwise. */
 #include <math.h>
 
-#include "../../runtime/poll.h"
 #include "match.h"
 
 enum { MAX_PARTS = 32, MAX_INPUTS = 2 + 3 * MAX_PARTS };
@@ -445,7 +444,7 @@ static attn_status try_pad(struct fuse_quantized_place *p, bool *done)
     return quantized_replace(p, "", "Pad", p->node->n_attrs, p->node->attrs);
 }
 
-static attn_status quantized_try_node(struct fuse_quantized_place *p, bool *done)
+static attn_status quantized_try_place(struct fuse_quantized_place *p, bool *done)
 {
     struct attn_node *node = p->node;
     const struct attn_attr alpha =
@@ -479,22 +478,19 @@ static attn_status quantized_try_node(struct fuse_quantized_place *p, bool *done
     return moves(node) ? try_move(p, done) : ATTNRUN_OK;
 }
 
-static attn_status run_fuse_quantized(struct attn_graph *graph, int32_t *applied)
+static attn_status quantized_try_node(struct attn_graph *graph, struct attn_node *node,
+                                      int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct fuse_quantized_place p = { .graph = graph, .node = graph->nodes[n] };
-        bool done = false;
-        if (p.node == NULL || p.node->pub.n_out < 1 || p.node->pub.n_in < 1 ||
-            p.node->out[0] < 0 || p.node->in[0] < 0)
-            continue;
-        if ((node_is(p.node, "Where") || attn_match_is_f32(graph, p.node->in[0])) &&
-            attn_match_is_f32(graph, p.node->out[0]) && find_last(&p))
-            TRY(quantized_try_node(&p, &done));
-        *applied += done;
-    }
+    struct fuse_quantized_place p = { .graph = graph, .node = node };
+    bool done = false;
+    if (node->pub.n_in < 1 || node->in[0] < 0 ||
+        (!node_is(node, "Where") && !attn_match_is_f32(graph, node->in[0])) ||
+        !attn_match_is_f32(graph, node->out[0]) || !find_last(&p))
+        return ATTNRUN_OK;
+    TRY(quantized_try_place(&p, &done));
+    *applied += done;
     return ATTNRUN_OK;
 }
 
 const struct attn_pass attn_pass_quantized = { .name = "quantized",
-                                               .run = run_fuse_quantized };
+                                               .try_node = quantized_try_node };

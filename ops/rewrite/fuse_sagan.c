@@ -9,7 +9,6 @@
  * weights, a scale and no mask. Out: SAGANAttention, without three maps and their Transposes.
  * Source: heykeetae/Self-Attention-GAN, ajbrock/BigGAN-PyTorch (without its last projection), and
  * junfu1115/DANet. */
-#include "../../runtime/poll.h"
 #include "match.h"
 
 struct sagan_match {
@@ -144,6 +143,8 @@ static attn_status try_sagan(struct attn_graph *graph, struct attn_node *attenti
                              int32_t *applied)
 {
     struct sagan_match found = { .x = -1 };
+    if (!node_is_of(attention, "attnrun.fused", "FusedAttention"))
+        return ATTNRUN_OK;
     const struct attn_node *map = map_behind(graph, attention);
     if (attention->pub.n_in != 3 || map == NULL || attention->n_attrs != 2)
         return ATTNRUN_OK;
@@ -156,14 +157,4 @@ static attn_status try_sagan(struct attn_graph *graph, struct attn_node *attenti
     return replace_by_sagan(graph, attention, &found);
 }
 
-static attn_status run_sagan(struct attn_graph *graph, int32_t *applied)
-{
-    const int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        if (node_is_of(graph->nodes[n], "attnrun.fused", "FusedAttention") &&
-            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try_sagan(graph, graph->nodes[n], applied));
-    return ATTNRUN_OK;
-}
-
-const struct attn_pass attn_pass_sagan = { .name = "sagan", .run = run_sagan };
+const struct attn_pass attn_pass_sagan = { .name = "sagan", .try_node = try_sagan };

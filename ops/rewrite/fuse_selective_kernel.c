@@ -251,10 +251,6 @@ static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
     return ATTNRUN_OK;
 }
 
-static attn_status run_selective_kernel(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "ReduceSum", try_sum, applied);
-}
-
 const struct attn_pass attn_pass_selective_kernel = { .name = "selective_kernel",
-                                                      .run = run_selective_kernel };
+                                                      .op_type = "ReduceSum",
+                                                      .try_node = try_sum };

@@ -291,10 +291,6 @@ static attn_status try_sliding_chunks(struct attn_graph *graph, struct attn_node
                                      : ATTNRUN_OK;
 }
 
-static attn_status run_sliding_chunks(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Softmax", try_sliding_chunks, applied);
-}
-
 const struct attn_pass attn_pass_sliding_chunks = { .name = "sliding_chunks",
-                                                    .run = run_sliding_chunks };
+                                                    .op_type = "Softmax",
+                                                    .try_node = try_sliding_chunks };

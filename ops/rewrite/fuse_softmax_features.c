@@ -66,7 +66,8 @@ static attn_status try_softmax_features(struct attn_graph *graph, struct attn_no
 {
     struct found found = { .linear = { .map_k = "softmax_n", .denominator = "none" } };
     struct attn_product p;
-    if (!attn_product_read(graph, node->out[0], &p) || p.n_in != 2 ||
+    if ((!node_is(node, "Einsum") && !node_is(node, "MatMul")) ||
+        !attn_product_read(graph, node->out[0], &p) || p.n_in != 2 ||
         (!read_sides(graph, &p, 0, &found) && !read_sides(graph, &p, 1, &found)))
         return ATTNRUN_OK;
     const char *why = attn_linear_roles_fit(graph, &found.r);
@@ -78,11 +79,5 @@ static attn_status try_softmax_features(struct attn_graph *graph, struct attn_no
     return attn_linear_replace(graph, node, &found.linear);
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
-{
-    TRY(attn_match_each(graph, "Einsum", try_softmax_features, applied));
-    return attn_match_each(graph, "MatMul", try_softmax_features, applied);
-}
-
 const struct attn_pass attn_pass_softmax_features = { .name = "softmax_features",
-                                                      .run = run };
+                                                      .try_node = try_softmax_features };

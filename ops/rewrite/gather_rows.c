@@ -138,10 +138,6 @@ static attn_status try_gather(struct attn_graph *graph, struct attn_node *gather
     return ATTNRUN_OK;
 }
 
-static attn_status run_gather_rows(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "GatherElements", try_gather, applied);
-}
-
 const struct attn_pass attn_pass_gather_rows = { .name = "gather_rows",
-                                                 .run = run_gather_rows };
+                                                 .op_type = "GatherElements",
+                                                 .try_node = try_gather };

@@ -5,7 +5,6 @@
  *   x * 0.5 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))   -> Gelu, approximate "tanh"
  *   x * sigmoid(x)                                          -> Swish
  *   x * clip(x + 3, 0, 6) / 6                               -> HardSwish */
-#include "../../runtime/poll.h"
 #include "epilogue.h"
 
 /* The Erf's input is x / sqrt 2: x, or -1. */
@@ -180,21 +179,14 @@ static attn_status try_hard_swish(struct attn_graph *graph, struct attn_node *cl
     return ATTNRUN_OK;
 }
 
-static attn_status run_gelu(struct attn_graph *graph, int32_t *applied)
+static attn_status try_activation(struct attn_graph *graph, struct attn_node *node,
+                                  int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct attn_node *node = graph->nodes[n];
-        if (node_is(node, "Erf"))
-            TRY(try_gelu(graph, node, false, applied));
-        else if (node_is(node, "Tanh"))
-            TRY(try_gelu(graph, node, true, applied));
-        else if (node_is(node, "Sigmoid"))
-            TRY(try_silu(graph, node, applied));
-        else if (node_is(node, "Clip"))
-            TRY(try_hard_swish(graph, node, applied));
-    }
-    return ATTNRUN_OK;
+    if (node_is(node, "Erf") || node_is(node, "Tanh"))
+        return try_gelu(graph, node, node_is(node, "Tanh"), applied);
+    if (node_is(node, "Sigmoid"))
+        return try_silu(graph, node, applied);
+    return node_is(node, "Clip") ? try_hard_swish(graph, node, applied) : ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_gelu = { .name = "gelu", .run = run_gelu };
+const struct attn_pass attn_pass_gelu = { .name = "gelu", .try_node = try_activation };

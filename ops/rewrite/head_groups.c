@@ -2,7 +2,6 @@
  * products over (batch, heads, …), in which attention is recognized. The pass looks for a
  * MatMul between Reshapes that only join and split the leading dims, and for a Softmax
  * behind one. Exact: no number moves. */
-#include "../../runtime/poll.h"
 #include "match.h"
 
 static bool is_rank(const struct attn_graph *graph, int32_t value, int rank)
@@ -117,20 +116,14 @@ static attn_status head_groups_try_softmax(struct attn_graph *graph,
     return ATTNRUN_OK;
 }
 
-static attn_status run_head_groups(struct attn_graph *graph, int32_t *applied)
+static attn_status try_head_groups(struct attn_graph *graph, struct attn_node *node,
+                                   int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct attn_node *node = graph->nodes[n];
-        if (node == NULL || node->out[0] < 0 || graph->values[node->out[0]].n_uses == 0)
-            continue;
-        if (node_is(node, "MatMul"))
-            TRY(try_product(graph, node, applied));
-        else if (node_is(node, "Softmax"))
-            TRY(head_groups_try_softmax(graph, node, applied));
-    }
-    return ATTNRUN_OK;
+    if (node_is(node, "MatMul"))
+        return try_product(graph, node, applied);
+    return node_is(node, "Softmax") ? head_groups_try_softmax(graph, node, applied)
+                                    : ATTNRUN_OK;
 }
 
 const struct attn_pass attn_pass_head_groups = { .name = "head_groups",
-                                                 .run = run_head_groups };
+                                                 .try_node = try_head_groups };

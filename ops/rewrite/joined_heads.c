@@ -197,10 +197,6 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     return replace(graph, softmax, last, &chain);
 }
 
-static attn_status run_joined_heads(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Softmax", try_softmax, applied);
-}
-
 const struct attn_pass attn_pass_joined_heads = { .name = "joined_heads",
-                                                  .run = run_joined_heads };
+                                                  .op_type = "Softmax",
+                                                  .try_node = try_softmax };

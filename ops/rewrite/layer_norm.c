@@ -4,7 +4,6 @@
  *   d / sqrt(mean d^2 + epsilon) [* scale] [+ bias], d = x - mean x  ->  LayerNormalization
  *   x * (1 / sqrt(mean x^2 + epsilon)) [* scale]                     ->  RMSNormalization
  */
-#include "../../runtime/poll.h"
 #include "match.h"
 
 /* y^2 as Pow(y, 2) or y * y: y, or -1. */
@@ -148,18 +147,15 @@ static attn_status try_rms_norm(struct attn_graph *graph, struct attn_node *prod
     return ATTNRUN_OK;
 }
 
-static attn_status run_layer_norm(struct attn_graph *graph, int32_t *applied)
+static attn_status try_norm(struct attn_graph *graph, struct attn_node *node,
+                            int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct attn_node *node = graph->nodes[n];
-        if (node_is(node, "Div"))
-            TRY(try_layer_norm(graph, node, applied));
-        else if (node_is(node, "Mul") && node->pub.n_in == 2)
-            TRY(try_rms_norm(graph, node, applied));
-    }
-    return ATTNRUN_OK;
+    if (node_is(node, "Div"))
+        return try_layer_norm(graph, node, applied);
+    return node_is(node, "Mul") && node->pub.n_in == 2
+               ? try_rms_norm(graph, node, applied)
+               : ATTNRUN_OK;
 }
 
 const struct attn_pass attn_pass_layer_norm = { .name = "layer_norm",
-                                                .run = run_layer_norm };
+                                                .try_node = try_norm };

@@ -4,7 +4,6 @@
  * it, which the operators take as (batch, tokens, heads * dim). Reshapes behind it may have made
  * one axis of batch and heads. The result goes back the same way. Behind the passes that make
  * these operators. Four transposes less. */
-#include "../../runtime/poll.h"
 #include "product.h"
 
 enum { RANK = 4, MAX_IN = 6, MAX_ATTRS = 16 };
@@ -171,21 +170,6 @@ static attn_status replace(struct attn_graph *graph, const struct linear_heads *
     return place_result(graph, found, y);
 }
 
-static attn_status try_linear_heads(struct attn_graph *graph, struct attn_node *node,
-                                    int32_t *applied)
-{
-    struct linear_heads found = { .node = node };
-    if (node->pub.n_in < 3 || node->pub.n_in > MAX_IN || node->pub.n_out != 1 ||
-        node->n_attrs + 2 > MAX_ATTRS || attn_match_int(node, "dims_first", 0) != 0 ||
-        !read_operands(graph, &found))
-        return ATTNRUN_OK;
-    found.back = find_back(graph, &found);
-    if (found.reshaped && found.back == NULL)
-        return ATTNRUN_OK;
-    ++*applied;
-    return replace(graph, &found);
-}
-
 static bool reads_heads(const struct attn_node *node)
 {
     return node_is_of(node, "attnrun", "LinearAttention") ||
@@ -194,16 +178,20 @@ static bool reads_heads(const struct attn_node *node)
            node_is_of(node, "attnrun", "ChunkedLocalAttention");
 }
 
-static attn_status run_linear_heads(struct attn_graph *graph, int32_t *applied)
+static attn_status try_linear_heads(struct attn_graph *graph, struct attn_node *node,
+                                    int32_t *applied)
 {
-    const int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct attn_node *node = graph->nodes[n];
-        if (reads_heads(node) && graph->values[node->out[0]].n_uses > 0)
-            TRY(try_linear_heads(graph, node, applied));
-    }
-    return ATTNRUN_OK;
+    struct linear_heads found = { .node = node };
+    if (!reads_heads(node) || node->pub.n_in < 3 || node->pub.n_in > MAX_IN ||
+        node->pub.n_out != 1 || node->n_attrs + 2 > MAX_ATTRS ||
+        attn_match_int(node, "dims_first", 0) != 0 || !read_operands(graph, &found))
+        return ATTNRUN_OK;
+    found.back = find_back(graph, &found);
+    if (found.reshaped && found.back == NULL)
+        return ATTNRUN_OK;
+    ++*applied;
+    return replace(graph, &found);
 }
 
 const struct attn_pass attn_pass_linear_heads = { .name = "linear_heads",
-                                                  .run = run_linear_heads };
+                                                  .try_node = try_linear_heads };

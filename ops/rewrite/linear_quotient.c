@@ -1,6 +1,5 @@
 /* linear_quotient.c - reads a quotient of products and replaces it by LinearAttention: see
  * linear_quotient.h. */
-#include "../../runtime/poll.h"
 #include "linear_quotient.h"
 
 enum { RANK = 4 };
@@ -32,21 +31,12 @@ static bool may_be_quotient(const struct attn_node *node)
            (node_is(node, "Mul") && node->pub.n_in == 2);
 }
 
-attn_status attn_quotient_each(struct attn_graph *graph, int32_t *applied,
-                               attn_quotient_try *try)
-{
-    const int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        if (may_be_quotient(graph->nodes[n]) &&
-            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try(graph, graph->nodes[n], applied));
-    return ATTNRUN_OK;
-}
-
 bool attn_quotient_read(const struct attn_graph *graph, const struct attn_node *node,
                         attn_quotient_roles *roles, void *found)
 {
     struct attn_product p;
+    if (!may_be_quotient(node))
+        return false;
     if (!node_is(node, "Einsum"))
         return read_factors(graph, node, roles, found);
     if (!attn_product_read(graph, node->out[0], &p) || p.n_in != 3)

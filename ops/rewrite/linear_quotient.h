@@ -18,13 +18,7 @@ typedef bool attn_quotient_roles(const struct attn_graph *graph,
                                  struct attn_labelled denominator, bool factor,
                                  void *found);
 
-/* Calls `try` for each node that may be such a quotient and whose result is used. */
-typedef attn_status attn_quotient_try(struct attn_graph *graph, struct attn_node *node,
-                                      int32_t *applied);
-attn_status attn_quotient_each(struct attn_graph *graph, int32_t *applied,
-                               attn_quotient_try *try);
-
-/* Tries all ways to read a node that may be one, f32 of rank 4, as
+/* Tries all ways to read a node, f32 of rank 4, as
  *   N / D,   N * F,   F * N,   Einsum of the operands of N and F, in any order
  * until `roles` accepts one. N is read by this node alone. */
 bool attn_quotient_read(const struct attn_graph *graph, const struct attn_node *node,

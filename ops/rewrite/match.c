@@ -485,14 +485,3 @@ bool attn_match_share_heads(const struct attn_graph *graph, int32_t *k, int32_t 
     *v = few_v;
     return true;
 }
-
-attn_status attn_match_each(struct attn_graph *graph, const char *op_type,
-                            attn_match_try try, int32_t *applied)
-{
-    const int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        if (node_is(graph->nodes[n], op_type) &&
-            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try(graph, graph->nodes[n], applied));
-    return ATTNRUN_OK;
-}

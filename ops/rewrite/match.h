@@ -136,13 +136,6 @@ attn_status attn_match_reshape(struct attn_graph *graph, struct attn_node *befor
 /* All reads of value `old` become reads of output 0 of `made`, which also takes its name.
  * The node that gives `old` stays in the graph, without readers. */
 void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made);
-/* What a pass tries at one node; it counts in *applied what it changed. */
-typedef attn_status (*attn_match_try)(struct attn_graph *graph, struct attn_node *node,
-                                      int32_t *applied);
-/* Tries every node of this ai.onnx type whose first output is used. Nodes that are made
- * meanwhile are not tried. */
-attn_status attn_match_each(struct attn_graph *graph, const char *op_type,
-                            attn_match_try try, int32_t *applied);
 /* Adds an ai.onnx node, whose one output *out is a new value; `in` may be `out`. */
 attn_status attn_match_add(struct attn_graph *graph, struct attn_node *before,
                            const char *op_type, int32_t n_in, const int32_t *in,

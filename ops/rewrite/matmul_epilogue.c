@@ -3,7 +3,6 @@
  * FusedMatMul: y = activation(A B + bias + residual). A MatMul by a Transpose of a
  * constant becomes one with transB, with or without these. A Reshape that keeps the
  * columns (GPT-2's Conv1D: Gemm, Reshape, activation) moves behind all of them. */
-#include "../../runtime/poll.h"
 #include "epilogue.h"
 
 struct product {
@@ -179,7 +178,8 @@ static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
                                int32_t *applied)
 {
     struct product product;
-    if (!read_root(graph, node, &product))
+    if ((!node_is(node, "MatMul") && !node_is(node, "Gemm")) ||
+        !read_root(graph, node, &product))
         return ATTNRUN_OK;
     TRY(take_bias(graph, &product));
     skip_reshape(graph, &product);
@@ -195,16 +195,5 @@ static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
     return ATTNRUN_OK;
 }
 
-static attn_status run_matmul_epilogue(struct attn_graph *graph, int32_t *applied)
-{
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct attn_node *node = graph->nodes[n];
-        if (node_is(node, "MatMul") || node_is(node, "Gemm"))
-            TRY(try_product(graph, node, applied));
-    }
-    return ATTNRUN_OK;
-}
-
 const struct attn_pass attn_pass_matmul_epilogue = { .name = "matmul_epilogue",
-                                                     .run = run_matmul_epilogue };
+                                                     .try_node = try_product };

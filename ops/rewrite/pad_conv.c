@@ -5,7 +5,6 @@
  * takes the place of the Pad. QLinearConv is treated in the same way if the pad is the
  * zero point of its operand. Exact. */
 #include "../../runtime/checked.h"
-#include "../../runtime/poll.h"
 #include "match.h"
 
 enum { MAX_ATTRS = 12, MAX_INPUTS = 9 };
@@ -55,6 +54,8 @@ static attn_status cast_before(struct attn_graph *graph, struct attn_node *conv,
 static attn_status try_pad_conv(struct attn_graph *graph, struct attn_node *conv,
                                 int32_t *applied)
 {
+    if (!node_is(conv, "Conv") && !node_is(conv, "QLinearConv"))
+        return ATTNRUN_OK;
     const struct attn_node *cast =
         node_is(conv, "Conv") ? attn_match_sole_in(graph, conv, 0, "Cast") : NULL;
     const struct attn_node *pad =
@@ -91,13 +92,5 @@ static attn_status try_pad_conv(struct attn_graph *graph, struct attn_node *conv
     return ATTNRUN_OK;
 }
 
-static attn_status run_pad_conv(struct attn_graph *graph, int32_t *applied)
-{
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        if (node_is(graph->nodes[n], "Conv") || node_is(graph->nodes[n], "QLinearConv"))
-            TRY(try_pad_conv(graph, graph->nodes[n], applied));
-    return ATTNRUN_OK;
-}
-
-const struct attn_pass attn_pass_pad_conv = { .name = "pad_conv", .run = run_pad_conv };
+const struct attn_pass attn_pass_pad_conv = { .name = "pad_conv",
+                                              .try_node = try_pad_conv };

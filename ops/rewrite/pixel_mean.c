@@ -2,7 +2,6 @@
  * its last two axes that drops them, as exporters write the end of a network. Out: ReduceMean that
  * keeps them, [N, C, 1, 1], which blocked_layout computes on blocks of channels, and a Reshape
  * to [N, C], a view. Exact. */
-#include "../../runtime/poll.h"
 #include "match.h"
 
 bool attn_match_pixel_mean(const struct attn_graph *graph, const struct attn_node *node)
@@ -46,10 +45,6 @@ static attn_status try_pixel_mean(struct attn_graph *graph, struct attn_node *no
     return ATTNRUN_OK;
 }
 
-static attn_status run_pixel_mean(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "ReduceMean", try_pixel_mean, applied);
-}
-
 const struct attn_pass attn_pass_pixel_mean = { .name = "pixel_mean",
-                                                .run = run_pixel_mean };
+                                                .op_type = "ReduceMean",
+                                                .try_node = try_pixel_mean };

@@ -2,7 +2,6 @@
  * Add of a tensor of the result's shape, and Relu become one node with an identity and a
  * post_activation. The map is read and written once less, and its bits are the same. A
  * sum that other nodes read stays. */
-#include "../../runtime/poll.h"
 #include "match.h"
 
 /* The operators that have such an epilogue, and the input that is added. */
@@ -101,13 +100,5 @@ static attn_status residual_relu_try_node(struct attn_graph *graph,
     return ATTNRUN_OK;
 }
 
-static attn_status run_residual_relu(struct attn_graph *graph, int32_t *applied)
-{
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        TRY(residual_relu_try_node(graph, graph->nodes[n], applied));
-    return ATTNRUN_OK;
-}
-
 const struct attn_pass attn_pass_residual_relu = { .name = "residual_relu",
-                                                   .run = run_residual_relu };
+                                                   .try_node = residual_relu_try_node };

@@ -3,7 +3,6 @@
  * Slice or by Split. The Transpose before it that makes heads of tokens becomes part of
  * it. A Transpose before a RotaryEmbedding moves behind it, where attention can take it
  * in. */
-#include "../../runtime/poll.h"
 #include "match.h"
 
 static attnrun_dim last_dim(const struct attn_graph *graph, int32_t value)
@@ -179,19 +178,13 @@ static attn_status try_operator(struct attn_graph *graph, struct attn_node *node
     return ATTNRUN_OK;
 }
 
-static attn_status run_rotary(struct attn_graph *graph, int32_t *applied)
+static attn_status try_rotary(struct attn_graph *graph, struct attn_node *node,
+                              int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct attn_node *node = graph->nodes[n];
-        if (node == NULL || node->out[0] < 0 || graph->values[node->out[0]].n_uses == 0)
-            continue;
-        if (node_is(node, "Add"))
-            TRY(try_add(graph, node, applied));
-        else if (node_is(node, "RotaryEmbedding"))
-            TRY(try_operator(graph, node, applied));
-    }
-    return ATTNRUN_OK;
+    if (node_is(node, "Add"))
+        return try_add(graph, node, applied);
+    return node_is(node, "RotaryEmbedding") ? try_operator(graph, node, applied)
+                                            : ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_rotary = { .name = "rotary", .run = run_rotary };
+const struct attn_pass attn_pass_rotary = { .name = "rotary", .try_node = try_rotary };

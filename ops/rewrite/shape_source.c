@@ -66,10 +66,6 @@ static attn_status try_shape_source(struct attn_graph *graph, struct attn_node *
     return ATTNRUN_OK;
 }
 
-static attn_status run_shape_source(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Shape", try_shape_source, applied);
-}
-
 const struct attn_pass attn_pass_shape_source = { .name = "shape_source",
-                                                  .run = run_shape_source };
+                                                  .op_type = "Shape",
+                                                  .try_node = try_shape_source };

@@ -4,7 +4,6 @@
  * because a product takes a residual sooner. A sum that other nodes read stays: a row
  * then goes to memory twice anyway, and one node was measured to be no faster than two.
  */
-#include "../../runtime/poll.h"
 #include "match.h"
 
 struct skip_norm {
@@ -76,19 +75,16 @@ static attn_status replace_norm(struct attn_graph *graph, const struct skip_norm
     return ATTNRUN_OK;
 }
 
-static attn_status run_skip_layer_norm(struct attn_graph *graph, int32_t *applied)
+static attn_status try_skip_norm(struct attn_graph *graph, struct attn_node *node,
+                                 int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct skip_norm found;
-        if (!match_skip_norm(graph, graph->nodes[n], &found))
-            continue;
-        TRY(replace_norm(graph, &found));
-        ++*applied;
-    }
-    return ATTNRUN_OK;
+    struct skip_norm found;
+    if (!match_skip_norm(graph, node, &found))
+        return ATTNRUN_OK;
+    ++*applied;
+    return replace_norm(graph, &found);
 }
 
 const struct attn_pass attn_pass_skip_layer_norm = { .name = "skip_layer_norm",
-                                                     .run = run_skip_layer_norm,
+                                                     .try_node = try_skip_norm,
                                                      .last = true };

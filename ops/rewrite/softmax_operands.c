@@ -91,10 +91,6 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
                                    : ATTNRUN_OK;
 }
 
-static attn_status run_softmax_operands(struct attn_graph *graph, int32_t *applied)
-{
-    return attn_match_each(graph, "Softmax", try_softmax, applied);
-}
-
 const struct attn_pass attn_pass_softmax_operands = { .name = "softmax_operands",
-                                                      .run = run_softmax_operands };
+                                                      .op_type = "Softmax",
+                                                      .try_node = try_softmax };

@@ -94,7 +94,7 @@ static attn_status from_sequence_run(const attnrun_step *step, const attnrun_wor
         at += from.dims[axis];
     }
     bool strings = items[0].dtype == ATTNRUN_STRING;
-    return strings ? op_value_own_strings(step, 0, &step->y[0]) : ATTNRUN_OK;
+    return strings ? op_heap_strings(step, 0, &step->y[0]) : ATTNRUN_OK;
 }
 
 const attnrun_op_def op_concat_from_sequence_11 = { OP_ROW,

@@ -52,7 +52,7 @@ static attn_status optional_run(const attnrun_step *step, const attnrun_work *wo
         made.data = op_heap(step, 0, (int64_t)sizeof made);
         if (made.data == NULL)
             return ATTNRUN_E_MEMORY;
-        TRY(op_value_copy(step, 0, &step->x[0], made.data));
+        TRY(op_heap_copy(step, 0, &step->x[0], made.data));
     }
     step->y[0] = made;
     return ATTNRUN_OK;

@@ -29,7 +29,7 @@ static attn_status construct_run(const attnrun_step *step, const attnrun_work *w
     for (int i = 0; i < step->n_in && op_has_out(step, 0); i++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        TRY(op_value_copy(step, 0, &step->x[i], &items[i]));
+        TRY(op_heap_copy(step, 0, &step->x[i], &items[i]));
     }
     return ATTNRUN_OK;
 }
@@ -115,8 +115,8 @@ static attn_status insert_run(const attnrun_step *step, const attnrun_work *work
     for (int64_t i = 0; i <= n; i++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        TRY(op_value_copy(step, 0, i == at ? &step->x[1] : &items[i < at ? i : i - 1],
-                          &made[i]));
+        TRY(op_heap_copy(step, 0, i == at ? &step->x[1] : &items[i < at ? i : i - 1],
+                         &made[i]));
     }
     return ATTNRUN_OK;
 }
@@ -141,7 +141,7 @@ static attn_status erase_run(const attnrun_step *step, const attnrun_work *work)
     for (int64_t i = 0; i < n - 1; i++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        TRY(op_value_copy(step, 0, &items[i < at ? i : i + 1], &made[i]));
+        TRY(op_heap_copy(step, 0, &items[i < at ? i : i + 1], &made[i]));
     }
     return ATTNRUN_OK;
 }

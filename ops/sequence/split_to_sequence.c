@@ -112,7 +112,7 @@ static attn_status split_run(const attnrun_step *step, const attnrun_work *work)
             segment.strides[k] = x->strides[k + 1];
         }
         segment.rank -= squeeze;
-        TRY(op_value_copy(step, 0, &segment, &items[i]));
+        TRY(op_heap_copy(step, 0, &segment, &items[i]));
     }
     return ATTNRUN_OK;
 }

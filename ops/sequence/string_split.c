@@ -101,7 +101,7 @@ static attn_status split_run(const attnrun_step *step, const attnrun_work *work)
         for (; parts < max; parts++)
             y[i * max + parts] = (attnrun_string){ "", 0 };
     }
-    return op_value_own_strings(step, 0, &step->y[0]);
+    return op_heap_strings(step, 0, &step->y[0]);
 }
 
 const attnrun_op_def op_string_split_20 = { OP_ROW,

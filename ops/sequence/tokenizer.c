@@ -353,7 +353,7 @@ static attn_status tokenizer_run(const attnrun_step *step, const attnrun_work *w
     if (!op_has_out(step, 0) || step->y[0].data == NULL || max == 0)
         return ATTNRUN_OK;
     TRY(write_tokens(&t, step->y[0].data, dims[rank - 1]));
-    return op_value_own_strings(step, 0, &step->y[0]);
+    return op_heap_strings(step, 0, &step->y[0]);
 }
 
 const attnrun_op_def op_tokenizer_1 = {

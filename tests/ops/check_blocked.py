@@ -37,7 +37,8 @@ class Network(blocked_networks.Maps):
     def conv(self, x, channels=None, kernel=None, group=1, same=False, plain=False):
         c = self.sizes[x][0]
         channels = channels or between(1, 70)
-        kernel = kernel or [(1, 1), (3, 3), (3, 3), (5, 5), (2, 3), (7, 7), (1, 4)][between(0, 6)]
+        kernel = kernel or [(1, 1), (3, 3), (3, 3), (5, 5), (2, 3), (7, 7), (1, 4), (3, 1)][
+            between(0, 7)]
         found = self.window(x, kernel, same, dilate)
         if found is None:
             return self.conv(x, channels, (1, 1), group, same)
