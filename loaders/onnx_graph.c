@@ -70,6 +70,15 @@ static attn_status is_initializer(const struct attn_load_scope *scope, const cha
     return ATTNRUN_OK;
 }
 
+static void trust_dims(const struct attn_model *model, const char *input,
+                       attnrun_type *type)
+{
+    const bool separate = (model->flags & ATTNRUN_SEPARATE_DIMS) != 0;
+    for (int32_t d = 0; d < type->rank; d++)
+        type->dims[d] =
+            attn_dim_trusted(model->dims, type->dims[d], separate ? input : NULL);
+}
+
 static attn_status input_type(struct attn_load *load, struct attn_graph *graph,
                               const PB(ValueInfoProto) * pb, attnrun_type *type)
 {
@@ -80,6 +89,8 @@ static attn_status input_type(struct attn_load *load, struct attn_graph *graph,
         (type->kind == ATTNRUN_ABSENT ||
          (type->kind == ATTNRUN_TENSOR && type->dtype == 0)))
         status = attn_fail(ATTNRUN_E_MODEL, "it has no type");
+    if (status == ATTNRUN_OK && main)
+        trust_dims(load->model, pb_text(pb->name), type);
     if (status == ATTNRUN_OK)
         return ATTNRUN_OK;
     attn_load_fail_in(load, status, "graph input", pb_text(pb->name));
@@ -163,6 +174,7 @@ static attn_status set_hints(struct attn_load *load, struct attn_load_scope *sco
                              size_t n, PB(ValueInfoProto) *const *infos, bool outputs)
 {
     struct attn_graph *graph = scope->place->graph;
+    const bool separate = (load->model->flags & ATTNRUN_SEPARATE_DIMS) != 0;
     for (size_t k = 0; k < n && !attn_stops_node((int64_t)k); k++) {
         const char *name = pb_text(infos[k]->name);
         const int64_t *id = attn_map_find(&scope->names, name, (int64_t)strlen(name));
@@ -179,6 +191,9 @@ static attn_status set_hints(struct attn_load *load, struct attn_load_scope *sco
                 TRY(check_given(value, &type));
             continue;
         }
+        for (int32_t d = 0; separate && d < type.rank; d++)
+            if (!dim_is_const(type.dims[d])) /* of which input, the name does not say */
+                type.dims[d].expr = ATTN_DIM_UNKNOWN;
         value->type = type;
         value->flags |= ATTN_VALUE_DECLARED;
     }

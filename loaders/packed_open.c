@@ -62,7 +62,7 @@ static attn_status check_head(const struct attn_packed_head *head, int64_t n)
                    end) ||
         head->data_at % PACKED_ALIGN != 0 || head->precision > ATTNRUN_PRECISION_AUTO ||
         head->released_bytes / PACKED_MAX_SHRINK > head->data_bytes ||
-        (head->flags & ~(uint32_t)(ATTNRUN_NO_FUSION | ATTNRUN_FORCE_BODIES)) != 0)
+        (head->flags & ~(uint32_t)PACKED_FLAGS) != 0)
         return broken("an offset in its head is outside of the file");
     return ATTNRUN_OK;
 }
@@ -100,7 +100,7 @@ static attn_status check_fit(struct attn_model *model, const attnrun_source *sou
                              const struct attn_packed_head *head)
 {
     const bool bf16 = head->products_bf16 != 0;
-    const uint32_t asked = source->flags & (ATTNRUN_NO_FUSION | ATTNRUN_FORCE_BODIES);
+    const uint32_t asked = source->flags & PACKED_FLAGS;
     if (strcmp(head->library, ATTNRUN_VERSION) != 0)
         return attn_fail(ATTNRUN_E_VERSION,
                          "the file was packed by attnrun %s, this is " ATTNRUN_VERSION

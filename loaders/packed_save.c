@@ -59,7 +59,7 @@ static attn_status make_head(const struct attn_packed_writer *writer,
     *head = (struct attn_packed_head){
         .version = PACKED_VERSION,
         .order = PACKED_ORDER,
-        .flags = writer->model->flags & (ATTNRUN_NO_FUSION | ATTNRUN_FORCE_BODIES),
+        .flags = writer->model->flags & PACKED_FLAGS,
         .products_bf16 = writer->model->products_bf16,
         .precision = (uint32_t)writer->model->precision,
         .file_bytes = (uint64_t)(data_at + writer->data_bytes),

@@ -325,7 +325,11 @@ enum { /* attnrun_source.flags */
      * on. These are packed as usual: transposed matrices, other types, other kinds of operators,
      * and subgraphs, which a run may compute often. The flag does not change how a packed file is
      * used. */
-    ATTNRUN_IN_PLACE = 64
+    ATTNRUN_IN_PLACE = 64,
+    /* A name of a dim means a size of one input, and may mean another one in the next input. ONNX
+     * says that equal names are equal sizes: a run whose inputs disagree is E_SHAPE. Files that
+     * use "batch" for images and for texts need this flag. Fewer nodes are fused. */
+    ATTNRUN_SEPARATE_DIMS = 128
 };
 
 /* attnrun_source.precision: how elements are multiplied in matrix products, convolution and

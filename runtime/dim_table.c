@@ -287,6 +287,14 @@ int32_t attn_dims_plain(struct attn_dims *dims, const char *name, bool vague)
     return found >= 0 ? found : add_symbol(dims, &key);
 }
 
+int32_t attn_dims_plain_of(const struct attn_dims *dims, attnrun_dim dim)
+{
+    struct dim_expression e = dim_expression_of(dims, dim);
+    const bool plain = e.constant == 0 && e.n_terms == 1 && e.terms[0].k == 1 &&
+                       dims->symbols[e.terms[0].symbol].kind == SYMBOL_PLAIN;
+    return plain ? e.terms[0].symbol : -1;
+}
+
 /* A name that nobody has: "u1", "u2", … */
 static void fresh_name(struct attn_dims *dims, char *name, size_t bytes)
 {

@@ -82,6 +82,8 @@ static inline int64_t dim_floor_div(int64_t a, int64_t b)
 /* The symbol of this name, made where new; `vague`: as fresh ones are. -1 where the table is
  * full. */
 int32_t attn_dims_plain(struct attn_dims *dims, const char *name, bool vague);
+/* The symbol that a dim is; -1 of constants, of unknown dims, and of what is made of symbols. */
+int32_t attn_dims_plain_of(const struct attn_dims *dims, attnrun_dim dim);
 /* The symbol made of a and b, or of sorted factors; -1 where the table is full. */
 int32_t attn_dims_derived(struct attn_dims *dims, enum dim_symbol_kind kind,
                           attnrun_dim a, attnrun_dim b);

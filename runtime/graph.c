@@ -128,7 +128,7 @@ attn_status attn_graph_new_constant(struct attn_graph *graph, int32_t dtype, int
 /* Where the arrays of a node lie behind it, in one block of memory. */
 struct node_block {
     struct attn_node node;
-    /* const char *inputs[n_in + 1], *outputs[n_out + 1]; int32_t in[n_in], out[n_out] */
+    /* const char *inputs[n_in + 1], *outputs[n_out + 1]; int32_t in[n_in], out[n_out + 1] */
     const char *names[];
 };
 
@@ -146,6 +146,8 @@ static void set_operands(struct attn_graph *graph, struct node_block *block, int
         memcpy(node->in, in, (size_t)n_in * sizeof *in);
     if (n_out > 0)
         memcpy(node->out, out, (size_t)n_out * sizeof *out);
+    node->out[n_out] =
+        -1; /* passes look at out[0], which a node of a branch may be without */
     attn_graph_rename(graph, node);
 }
 
@@ -157,7 +159,7 @@ static struct attn_node *make_node(struct attn_graph *graph, const char *domain,
     const int64_t n = (int64_t)n_in + n_out;
     struct node_block *block = attn_pool_alloc(
         pool, (int64_t)sizeof *block + (n + 2) * (int64_t)sizeof(const char *) +
-                  n * (int64_t)sizeof *in);
+                  (n + 1) * (int64_t)sizeof *in);
     const struct attn_operator *names =
         attn_operator_find(graph->model, domain, op_type, 0);
     const char *own = attn_pool_string(pool, name);

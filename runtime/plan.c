@@ -2,6 +2,7 @@
 #include "plan.h"
 
 #include "align.h"
+#include "dim_sizes.h"
 #include "frame.h"
 #include "infer.h"
 #include "measured.h"
@@ -430,6 +431,8 @@ static attn_status make_blocks(struct planning *planning)
 static attn_status plan_graph(struct planning *planning, const attnrun_tensor *inputs)
 {
     const bool *needed;
+    if (planning->graph->outer == NULL)
+        TRY(attn_inputs_agree(planning->graph, planning->frame->planning, inputs));
     TRY(attn_selection_read(planning->frame, planning->plan, &needed));
     plan_constants(planning);
     TRY(plan_inputs(planning, inputs));

@@ -13,6 +13,7 @@ set(ATTN_RUNTIME
   runtime/context_states.c
   runtime/cpu.c
   runtime/dim.c
+  runtime/dim_sizes.c
   runtime/dim_table.c
   runtime/dim_text.c
   runtime/dtype.c

@@ -18,15 +18,15 @@ FILE = (3, 5)
 CONFIG = 2
 
 
-def add_model(folder, shape=(2, 3)):
+def add_model(folder, shape=(2, 3), other=None):
     save(model_of(graph_of([helper.make_node("Add", ["x", "z"], ["y"])],
-                           [value("x", FLOAT, shape), value("z", FLOAT, shape)],
-                           [value("y", FLOAT, shape)])), folder)
+                           [value("x", FLOAT, shape), value("z", FLOAT, other or shape)],
+                           [value("y", FLOAT)])), folder)
 
 
-def input_case(name, what, exits, says, prepare, args, shape=(2, 3)):
+def input_case(name, what, exits, says, prepare, args, shape=(2, 3), other=None):
     def write(folder):
-        add_model(folder, shape)
+        add_model(folder, shape, other)
         np.save(f"{folder}/good.npy", np.ones((2, 3), np.float32))
         prepare(folder)
         return ["run", "model.onnx", *args]
@@ -122,8 +122,22 @@ INPUTS = [
                ["-i", "x=good.npy", "-i", "z=good.npy", "-i", "w=good.npy"]),
     input_case("U08_no_file", "the input file does not exist", 3, "gone.npy", nothing,
                ["-i", "x=gone.npy", "-i", "z=good.npy"]),
-    input_case("U09_symbol", "one symbol bound to two values", 5, "S|N",
+    input_case("U09_symbol", "one symbol bound to two values", 5,
+               "SHAPE: 'N' is 4 in input 0 'x' .dim 0., but 2 in input 1 'z' .dim 0.",
                array(np.ones((4, 3), np.float32)), BOTH, shape=("N", 3)),
+    input_case("U17_symbol_of_one", "one of the two sizes would broadcast", 5,
+               "'N' is 1 in input 0 'x' .dim 0., but 2 in input 1 'z' .dim 0.",
+               array(np.ones((1, 3), np.float32)), BOTH, shape=("N", 3)),
+    input_case("U17_symbol_of_one_ok", "it does where names are of one input each", 0, "",
+               array(np.ones((1, 3), np.float32)), [*BOTH, "--separate-dims"],
+               shape=("N", 3)),
+    input_case("U18_symbol_within", "one symbol twice in an input", 5,
+               "'S' is 2 in input 0 'x' .dim 0., but 3 in input 0 'x' .dim 1.", nothing,
+               ["-i", "x=good.npy", "-i", "z=good.npy"],
+               shape=("S", "S"), other=(2, 3)),
+    input_case("U19_expression_ok", "an expression of a symbol that does not come true", 0, "",
+               array(np.ones((1, 3), np.float32)), BOTH, shape=("N", 3),
+               other=("N + 5", 3)),
     input_case("U11_empty_dyn", "an empty tensor where the shape is free", 0, "",
                array(np.ones((0, 3), np.float32)),
                ["-i", "x=x.npy", "-i", "z=x.npy"], shape=("N", 3)),

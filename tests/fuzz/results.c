@@ -15,8 +15,12 @@
 #include <string.h>
 
 static const double FINE = 2e-4, COARSE = 4e-2, TIMES = 16;
-/* Two products of rounded numbers, one behind the other: the largest of 200,000 cases is 0.17. */
-static const double ROUGH = 0.3;
+/* Operands of 8 bits: as often the move by half a code of each operand of the row. */
+static const double TIMES_CODES = 4, CODES = 254;
+static const double ROUGH =
+    0.3; /* where the rounded operand is a constant, which is not moved */
+static const double TALL =
+    1e4; /* a score of so much has an error of 6e-4, as has its weight */
 static const double WILD = 1e12;    /* products of three such numbers are infinite */
 static const double LARGE = 1.8e19; /* its square is, in f32 */
 
@@ -50,6 +54,15 @@ void fuzz_results_add(struct fuzz_results *results, const attnrun_tensor *t)
         memcpy(kept->data, t->data, bytes);
 }
 
+bool fuzz_results_are_empty(const struct fuzz_results *results)
+{
+    for (int i = 0; i < results->n; i++)
+        if (results->t[i].kind != ATTNRUN_TENSOR ||
+            attnrun_tensor_count(&results->t[i]) > 0)
+            return false;
+    return results->n > 0;
+}
+
 void fuzz_results_free(struct fuzz_results *results)
 {
     for (int i = 0; i < results->n; i++)
@@ -57,7 +70,29 @@ void fuzz_results_free(struct fuzz_results *results)
     results->n = 0;
 }
 
-void fuzz_nudge(uint64_t seed, attnrun_tensor *t, void *copy)
+/* Half a code of 8 bits of the row, at most, in either direction. */
+static void nudge_codes(struct fuzz_random *r, const attnrun_tensor *t, void *copy)
+{
+    attnrun_tensor dense = *t;
+    const int64_t width = t->rank > 0 ? t->dims[t->rank - 1] : 1;
+    attnrun_tensor_make(t->dtype, t->rank, t->dims, copy, &dense);
+    for (int64_t i = 0; i < attnrun_tensor_count(t); i += width) {
+        double max = 0;
+        for (int64_t k = i; k < i + width; k++)
+            max = isfinite(value_get(&dense, k)) ? fmax(max, fabs(value_get(&dense, k)))
+                                                 : max;
+        for (int64_t k = i; k < i + width; k++) {
+            const double step =
+                max / CODES * ((double)fuzz_below(r, 2001) / 1000.0 - 1.0);
+            if (t->dtype == ATTNRUN_F32)
+                ((float *)copy)[k] += (float)step;
+            else if (t->dtype == ATTNRUN_F64)
+                ((double *)copy)[k] += step;
+        }
+    }
+}
+
+void fuzz_nudge(uint64_t seed, attnrun_tensor *t, void *copy, bool codes)
 {
     struct fuzz_random r = { seed };
     const int64_t rows = t->rank > 0 ? t->dims[0] : 1;
@@ -66,7 +101,9 @@ void fuzz_nudge(uint64_t seed, attnrun_tensor *t, void *copy)
         memcpy((char *)copy + i * row_bytes,
                (const char *)t->data + i * (t->rank > 0 ? t->strides[0] : 0),
                (size_t)row_bytes);
-    for (int64_t i = 0; i < attnrun_tensor_count(t); i++) {
+    if (codes)
+        nudge_codes(&r, t, copy);
+    for (int64_t i = 0; i < attnrun_tensor_count(t) && !codes; i++) {
         const bool up = fuzz_chance(&r, 50);
         if (t->dtype == ATTNRUN_F32) {
             float *x = (float *)copy + i;
@@ -91,6 +128,7 @@ bool fuzz_has_huge(const void *model, size_t bytes)
 static bool is_wild(double x) { return !(fabs(x) < WILD); }
 /* Minus infinity in a constant hides a key. */
 static bool is_wild_constant(double x) { return is_wild(x) && x != -HUGE_VAL; }
+static bool is_tall(double x) { return isfinite(x) && fabs(x) > TALL; }
 static bool is_large(double x) { return isfinite(x) && fabs(x) > LARGE; }
 
 /* Of a tensor that is dense, or whose rows are. */
@@ -125,9 +163,10 @@ static bool have(const attnrun_tensor *fed, int n, bool (*is)(double))
 }
 
 bool fuzz_are_wild(const attnrun_tensor *fed, int n) { return have(fed, n, is_wild); }
+bool fuzz_are_tall(const attnrun_tensor *fed, int n) { return have(fed, n, is_tall); }
 bool fuzz_are_large(const attnrun_tensor *fed, int n) { return have(fed, n, is_large); }
 
-static bool rounds(const char *op_type)
+static bool splits(const char *op_type)
 {
     static const char *const names[] = { "QMoE", "MatMulNBits", "DynamicQuantizeLSTM" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -136,13 +175,30 @@ static bool rounds(const char *op_type)
     return false;
 }
 
-/* Whether a constant that the node reads is wild. */
-static bool reads_wild(const attnrun_model *model, const attnrun_node_info *node)
+/* DynamicQuantizeLSTM always, and products by weights of a few bits where their accuracy_level
+ * permits it: without it they are as exact as those of floats. */
+static bool rounds(const attnrun_model *model, int32_t index, const char *op_type)
+{
+    attnrun_attribute_info info = { .struct_size = sizeof info };
+    if (!splits(op_type))
+        return false;
+    if (strcmp(op_type, "DynamicQuantizeLSTM") == 0)
+        return true;
+    for (int32_t i = 0; attnrun_model_attribute(model, index, i, &info) == ATTNRUN_OK;
+         i++)
+        if (strcmp(info.name, "accuracy_level") == 0)
+            return info.i == 4;
+    return false;
+}
+
+/* Whether a constant that the node reads has such a number. */
+static bool reads(const attnrun_model *model, const attnrun_node_info *node,
+                  bool (*is)(double))
 {
     attnrun_value_info value = { .struct_size = sizeof value };
     for (int32_t in = 0; in < node->n_inputs; in++)
         if (attnrun_model_value(model, node->inputs[in], &value) == ATTNRUN_OK &&
-            value.constant != NULL && has(value.constant, is_wild_constant))
+            value.constant != NULL && has(value.constant, is))
             return true;
     return false;
 }
@@ -159,8 +215,10 @@ void fuzz_look(const attnrun_model *model, struct fuzz_traits *traits)
         traits->attends = traits->attends || strstr(node.op_type, "Attention") != NULL;
         traits->hides =
             traits->hides || traits->attends || strstr(node.op_type, "Conv") != NULL;
-        traits->rounds = traits->rounds || rounds(node.op_type);
-        traits->wild = traits->wild || reads_wild(model, &node);
+        traits->splits = traits->splits || splits(node.op_type);
+        traits->rounds = traits->rounds || rounds(model, i, node.op_type);
+        traits->wild = traits->wild || reads(model, &node, is_wild_constant);
+        traits->tall = traits->tall || reads(model, &node, is_tall);
     }
 }
 
@@ -212,7 +270,8 @@ static bool floats_agree(const attnrun_tensor *a, const attnrun_tensor *b,
     const double scale = largest(a, b, n);
     const bool cancels = scale > 1e18; /* of sums that may overflow, or lose all digits */
     const bool wide = a->dtype == ATTNRUN_F32 || a->dtype == ATTNRUN_F64;
-    const double relative = room.rounds ? ROUGH : wide ? FINE : COARSE;
+    const bool unmoved = room.rounds && room.near != NULL && more == 0;
+    const double relative = unmoved ? ROUGH : wide && !room.tall ? FINE : COARSE;
     for (int64_t i = 0; i < n && !cancels; i++) {
         const double x = value_get(a, i), y = value_get(b, i);
         if ((isnan(x) && isnan(y)) || x == y || more == HUGE_VAL ||
@@ -248,7 +307,8 @@ bool fuzz_results_agree(const struct fuzz_results *a, const struct fuzz_results 
             return false;
         if (near != NULL && i < near->n && value_is_float(x->dtype) &&
             same_shape(x, &near->t[i]))
-            more = TIMES * moved(x, &near->t[i], attnrun_tensor_count(x));
+            more = (room.rounds ? TIMES_CODES : TIMES) *
+                   moved(x, &near->t[i], attnrun_tensor_count(x));
         if (value_is_float(x->dtype) && !floats_agree(x, y, room, more, i, why, bytes))
             return false;
     }

@@ -36,15 +36,65 @@ static bool agree(float *x, float *y, int64_t n, struct fuzz_room room)
 static void test_results_differ_by_rounding_only(void **state)
 {
     (void)state;
-    const struct fuzz_room none = { NULL, false, false };
+    const struct fuzz_room none = { NULL, false, false, false };
     float x[] = { 1, -2, NAN }, near[] = { 1.0001f, -2, NAN },
           far[] = { 1.001f, -2, NAN };
     assert_true(agree(x, near, 3, none));
     assert_false(agree(x, far, 3, none));
-    /* Where numbers on the way are rounded to 8 bits, by some of those. */
-    float wrong[] = { 1.7f, -2, NAN };
-    assert_true(agree(x, far, 3, (struct fuzz_room){ NULL, false, true }));
-    assert_false(agree(x, wrong, 3, (struct fuzz_room){ NULL, false, true }));
+    /* Where scores are of 1e4, by some of the weights' errors. */
+    float wrong[] = { 1.1f, -2, NAN };
+    assert_true(agree(x, far, 3, (struct fuzz_room){ NULL, false, false, true }));
+    assert_false(agree(x, wrong, 3, (struct fuzz_room){ NULL, false, false, true }));
+}
+
+/* Where numbers on the way are rounded to 8 bits, by four times what such a move of the inputs
+ * does; a third of it where none of them moves. */
+static void test_results_differ_by_codes(void **state)
+{
+    (void)state;
+    float x[] = { 1, -2, NAN }, moved[] = { 1.005f, -2, NAN }, far[] = { 1.02f, -2, NAN },
+          wrong[] = { 1.03f, -2, NAN }, most[] = { 1.7f, -2, NAN };
+    struct fuzz_results near = { .n = 0 }, still = near;
+    const attnrun_tensor of_moved = vector(moved, 3), of_still = vector(x, 3);
+    fuzz_results_add(&near, &of_moved);
+    fuzz_results_add(&still, &of_still);
+    assert_false(agree(x, far, 3, (struct fuzz_room){ NULL, false, true, false }));
+    assert_true(agree(x, far, 3, (struct fuzz_room){ &near, false, true, false }));
+    assert_false(agree(x, wrong, 3, (struct fuzz_room){ &near, false, true, false }));
+    assert_true(agree(x, wrong, 3, (struct fuzz_room){ &near, false, false, false }));
+    assert_true(agree(x, wrong, 3, (struct fuzz_room){ &still, false, true, false }));
+    assert_false(agree(x, most, 3, (struct fuzz_room){ &still, false, true, false }));
+    fuzz_results_free(&near);
+    fuzz_results_free(&still);
+}
+
+/* Up to half a code of each row's largest number, and all rows of it. */
+static void test_nudged_codes_are_of_their_rows(void **state)
+{
+    (void)state;
+    float x[] = { 127, 1, 0, 3, -0.254f, 0, NAN, INFINITY }, room[8];
+    const int64_t dims[] = { 2, 4 };
+    attnrun_tensor t;
+    assert_int_equal(attnrun_tensor_make(ATTNRUN_F32, 2, dims, x, &t), ATTNRUN_OK);
+    fuzz_nudge(1, &t, room, true);
+    for (int i = 0; i < 6; i++)
+        assert_true(fabsf(room[i] - x[i]) <= (i < 4 ? 0.5001f : 0.00101f));
+    assert_true(room[1] != 1 || room[2] != 0 || room[3] != 3);
+    assert_true(isnan(room[6]) && isinf(room[7]));
+}
+
+static void test_empty_results_have_no_element(void **state)
+{
+    (void)state;
+    float x[] = { 1 };
+    struct fuzz_results results = { .n = 0 };
+    const attnrun_tensor none = vector(x, 0), one = vector(x, 1);
+    assert_false(fuzz_results_are_empty(&results));
+    fuzz_results_add(&results, &none);
+    assert_true(fuzz_results_are_empty(&results));
+    fuzz_results_add(&results, &one);
+    assert_false(fuzz_results_are_empty(&results));
+    fuzz_results_free(&results);
 }
 
 /* One way adds -inf and a product of two numbers that overflows, the other rounds it first. */
@@ -52,10 +102,10 @@ static void test_nan_is_no_number_without_room(void **state)
 {
     (void)state;
     float x[] = { 1, NAN }, y[] = { 1, -1e6f };
-    assert_false(agree(x, y, 2, (struct fuzz_room){ NULL, false, false }));
-    assert_true(agree(x, y, 2, (struct fuzz_room){ NULL, true, false }));
+    assert_false(agree(x, y, 2, (struct fuzz_room){ NULL, false, false, false }));
+    assert_true(agree(x, y, 2, (struct fuzz_room){ NULL, true, false, false }));
     float wrong[] = { 2, -1e6f };
-    assert_false(agree(x, wrong, 2, (struct fuzz_room){ NULL, true, false }));
+    assert_false(agree(x, wrong, 2, (struct fuzz_room){ NULL, true, false, false }));
 }
 
 /* Rows that lie apart become rows one behind the other, each number one unit away. */
@@ -69,7 +119,7 @@ static void test_nudged_rows_become_dense(void **state)
     assert_int_equal(attnrun_tensor_make(ATTNRUN_F32, 2, dims, x, &t), ATTNRUN_OK);
     t.strides[0] *= 2;
     assert_false(fuzz_is_dense(&t));
-    fuzz_nudge(1, &t, room);
+    fuzz_nudge(1, &t, room, false);
     assert_true(fuzz_is_dense(&t));
     assert_ptr_equal(t.data, room);
     for (int i = 0; i < 4; i++)
@@ -94,6 +144,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_results_differ_by_rounding_only),
+        cmocka_unit_test(test_results_differ_by_codes),
+        cmocka_unit_test(test_nudged_codes_are_of_their_rows),
+        cmocka_unit_test(test_empty_results_have_no_element),
         cmocka_unit_test(test_nan_is_no_number_without_room),
         cmocka_unit_test(test_nudged_rows_become_dense),
         cmocka_unit_test(test_large_numbers_are_found),

@@ -193,6 +193,37 @@ class Session(unittest.TestCase):
         for a, b in zip(*results, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
+    def test_one_name_for_two_sizes(self):
+        """CLIP as transformers.onnx wrote it: "batch" is 1 for the image and 3 for the texts. And
+        a name that says more than the graph does: rows of x up to as many as `like` has."""
+        image, texts, like = (np.random.default_rng(seed).standard_normal((n, 4)).astype("f")
+                              for seed, n in ((1, 1), (2, 3), (3, 2)))
+        towers = models.serialized(
+            [helper.make_node("Transpose", ["image"], ["columns"], perm=[1, 0]),
+             helper.make_node("MatMul", ["texts", "columns"], ["y"])],
+            [models.value(name, 1, ["batch", 4]) for name in ("image", "texts")],
+            [models.value("y", 1, ["batch", "batch"])])
+        rows = models.serialized(
+            [helper.make_node("Shape", ["like"], ["n"], start=0, end=1),
+             helper.make_node("Slice", ["texts", "zero", "n", "zero"], ["part"]),
+             helper.make_node("Neg", ["part"], ["y"])],
+            [models.value(name, 1, ["batch", 4]) for name in ("texts", "like")],
+            [models.value("y", 1, ["batch", 4])],
+            [numpy_helper.from_array(np.zeros(1, "i8"), "zero")])
+        cases = [(towers, {"image": image, "texts": texts}, {"image": image, "texts": texts[:1]}),
+                 (rows, {"texts": texts, "like": like}, {"texts": texts, "like": texts})]
+        for data, *feeds in cases:
+            ours, theirs = sessions(data)
+            for feed in (feeds[1], feeds[0], feeds[1]):
+                np.testing.assert_allclose(ours.run(None, feed)[0], theirs.run(None, feed)[0],
+                                           rtol=1e-5, atol=1e-6)
+            self.assertEqual([arg.shape for arg in ours.get_inputs()],
+                             [arg.shape for arg in theirs.get_inputs()])
+            with self.assertRaisesRegex(attnrun.Error, "'batch' is [13] in input 0") as caught:
+                attnrun.Model(data)(**feeds[0])
+            self.assertEqual(caught.exception.status, "SHAPE")
+            attnrun.Model(data, separate_dims=True)(**feeds[0])
+
     def test_entries_of_attnrun(self):
         def run(ragged, precision="f32"):
             options = attnrun.SessionOptions()

@@ -366,7 +366,7 @@ static void test_api_refuses_unknown_flags_and_passes(void **state)
         FAILS(ATTNRUN_E_USAGE, "precision", attnrun_model_open(runtime, &source, &made));
     }
     source.precision = ATTNRUN_PRECISION_F32;
-    for (uint32_t flag = ATTNRUN_IN_PLACE; flag <<= 1, flag != 0;) {
+    for (uint32_t flag = ATTNRUN_SEPARATE_DIMS; flag <<= 1, flag != 0;) {
         source.flags = flag | ATTNRUN_COPY;
         FAILS(ATTNRUN_E_USAGE, "flags", attnrun_model_open(runtime, &source, &made));
     }

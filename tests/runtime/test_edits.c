@@ -451,6 +451,44 @@ static void test_load_infers_what_changed(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* c ? x : x, and in one branch a node that gives nothing: it stays, since its inputs do not fit and
+ * nothing of that branch is swept. What lies behind its operands is a name of the file. */
+static struct onnx_writer *write_useless(const char *inputs)
+{
+    static const float x[4];
+    struct onnx_writer *w = onnx_begin(22);
+    onnx_input(w, "c", ATTNRUN_BOOL, "");
+    onnx_node(w, "If", "c", "y");
+    for (int branch = 0; branch < 2; branch++) {
+        onnx_graph(w, branch == 0 ? "then_branch" : "else_branch");
+        onnx_constant(w, branch == 0 ? "x" : "z", ATTNRUN_F32, "1,1,1,4", x);
+        if (branch == 0) {
+            onnx_node(w, "LSTM", inputs, "");
+            onnx_node_name(w, "zzzzzzzzzzzzzzzz");
+        }
+        onnx_node(w, "Identity", branch == 0 ? "x" : "z", branch == 0 ? "r" : "s");
+        onnx_output(w, branch == 0 ? "r" : "s", ATTNRUN_F32, NULL);
+        onnx_graph_end(w);
+    }
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    return w;
+}
+
+static void test_node_without_outputs_has_no_first_one(void **state)
+{
+    static const char *const inputs[] = { "x,x,x", "x,x,x,x", "x,x,x,x,,x",
+                                          "x,x,x,x,,x,x", "x,x,x,x,,x,x,x" };
+    (void)state;
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+        attnrun_model *model = open_model(NULL, write_useless(inputs[i]), 0);
+        const struct attn_graph *graph = ((const struct attn_model *)model)->graph;
+        const struct attn_graph *branch = graph->nodes[0]->graphs[0];
+        assert_int_equal(branch->nodes[0]->pub.n_out, 0);
+        assert_int_equal(branch->nodes[0]->out[0], -1);
+        attnrun_model_release(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,6 +496,7 @@ int main(void)
         cmocka_unit_test(test_load_does_work_for_nodes),
         cmocka_unit_test(test_nodes_share_names_of_operators),
         cmocka_unit_test(test_load_infers_what_changed),
+        cmocka_unit_test(test_node_without_outputs_has_no_first_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

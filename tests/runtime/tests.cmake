@@ -5,10 +5,10 @@ add_library(attn_runtime_harness STATIC tests/runtime/harness.c tests/runtime/de
 target_link_libraries(attn_runtime_harness PUBLIC
   attn_flags attnrun_static PkgConfig::CMOCKA Threads::Threads)
 target_include_directories(attn_runtime_harness PUBLIC runtime)
-foreach(name alloc api bits cancel chain concurrent constants context decode dim dtype edits
-    fault_calls faults faulty formula host idle in_place io maps offsets op operand override
-    packing plan recheck registry reserved rewrite save_onnx side_heap soak stack state status
-    strings subgraph tensor threads usage)
+foreach(name alloc api bits cancel chain concurrent constants context decode dim dim_sizes dtype
+    edits fault_calls faults faulty formula host idle in_place io maps offsets op operand
+    override packing plan recheck registry reserved rewrite save_onnx side_heap soak stack state
+    status strings subgraph tensor threads usage)
   add_executable(test_runtime_${name} tests/runtime/test_${name}.c)
   target_link_libraries(test_runtime_${name} PRIVATE attn_runtime_harness)
   # Sanitizers use several times the stack, and the time: the soak makes a tenth of its runs, and a

@@ -368,7 +368,7 @@ class Cli(unittest.TestCase):
         a, b, y = map(numpy.load, (a, b, y))
         numpy.testing.assert_allclose(y, 2 * a / (1 + numpy.exp(-a)) * b, rtol=1e-5, atol=1e-6)
         self.fails(5, "SHAPE.*Swiglu.*differ", "run", self.swiglu, "--plugin", PLUGIN, "-i",
-                   "a=[1,2]", "-i", "b=[1,2,3]")
+                   "a=[1,2]", "-i", "b=[1,2,3]", "--separate-dims")
 
     def test_config(self):
         config = self.dir / "run.yaml"
@@ -471,7 +471,7 @@ class Cli(unittest.TestCase):
             with self.subTest(arguments=arguments):
                 self.fails(5, pattern, "run", self.relu, *arguments)
         self.fails(5, r"SHAPE: node 'product' \(MatMul\)", "run", self.matmul, "-i",
-                   f"a={self.x_file}", "-i", f"b={self.x_file}")
+                   f"a={self.x_file}", "-i", f"b={self.x_file}", "--separate-dims")
         self.fails(5, "input 'b' is not given\n", "run", self.matmul, "-i", f"a={self.x_file}")
         self.ok("run", self.matmul, "-q", "-i", f"a={self.x_file}", "-i", "b=random")
         self.ok("run", self.embedding, "-q", "-i", "ids=[[1,2]]")  # the mask is of ones

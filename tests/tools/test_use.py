@@ -125,7 +125,7 @@ class Use(unittest.TestCase):
             self.assertIn(word, screen)
         numpy.save(self.dir / "a.npy", numpy.ones((2, 4), "f"))
         said = self.refused(5, "run", name, "-i", "entr\u00e9e=a.npy", "-i",
-                            "\U0001f642=[[1,2,3]]")
+                            "\U0001f642=[[1,2,3]]", "--separate-dims")
         self.assertIn("\u7bc0", said)
         self.assertIn("\U0001f642", said)
         self.assertIn("\u7121\u3044.onnx", self.refused(3, "run", "\u7121\u3044.onnx"))
@@ -370,7 +370,14 @@ class Use(unittest.TestCase):
         self.assertNotIn("Fused", said)
         self.assertIn("hint: the inputs are 'x' f32[S=3,4], 'z' f32[T=5,4]", said)
         said = self.refused(5, "run", self.matmul, "-i", "a=[[1,2,3]]", "-i", "b=[[1,2]]")
-        self.assertIn("hint: symbol K was bound to 3 by input 'a' and to 1 by input 'b'", said)
+        self.assertIn("'K' is 3 in input 0 'a' (dim 1), but 1 in input 1 'b' (dim 0)", said)
+        self.assertIn("hint: if the model means different sizes by one name, load it with "
+                      "--separate-dims", said)
+        said = self.refused(5, "run", self.matmul, "-i", "a=[[1,2,3]]", "-i", "b=[[1,2]]",
+                            "--separate-dims")
+        self.assertIn("hint: the inputs are 'a' f32[M:a=1,K:a=3], 'b' f32[K:b=1,N:b=2]", said)
+        said = self.refused(5, "run", self.matmul, "-i", "a=[[1,2,3]]", "--set", "K=2")
+        self.assertIn("hint: symbol K was bound to 2 by --set and to 3 by input 'a'", said)
 
     def test_errors_name_the_operator_of_the_file_where_maps_are_in_blocks(self):
         path = cli_models.save(
@@ -399,7 +406,7 @@ class Use(unittest.TestCase):
             self.assertIn("hint", error)
         self.assertEqual(self.attnrun(
             "run", self.matmul, "-i", "a=[[1,2,3]]", "-i", "b=[[1,2]]", "--json",
-            code=5).stdout.count(b'"op_type": "MatMul"'), 1)
+            "--separate-dims", code=5).stdout.count(b'"op_type": "MatMul"'), 1)
 
     def test_memory_and_missing_files(self):
         said = self.refused(6, "run", self.matmul, "-m", "1M", "--set=M=1024", "--set=K=1024",

@@ -29,6 +29,7 @@ struct cli {
         memory, process;
     double rtol, atol; /* negative: not given */
     int32_t json, no_fusion, validate, force_bodies, allow_newer, copy_weights, profile;
+    int32_t separate_dims;
     int32_t in_place; /* also set by run, where it runs once */
     int32_t coverage, layers, weights, list_passed, isolate, verbose, quiet, help, used;
     int32_t bench, per_node, verify, external;

@@ -3,7 +3,7 @@
  * In: the error recorded last, of planning or running with these inputs. Out: the same error;
  * where a node failed that a rewrite pass wrote, that of the operator of the file, which a
  * second load without fusion finds; and a hint with the sizes of the inputs or the symbol that
- * two of them bind differently. */
+ * --set and one of them bind differently. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -17,7 +17,6 @@ struct symbol {
     bool total;    /* the length of a mask over the past and the sequence */
     bool set;      /* by --set */
     bool bound;    /* by a given input */
-    char from[64]; /* the input that bound it */
 };
 
 struct input {
@@ -54,10 +53,11 @@ struct inputs {
     struct symbol *symbols;
     int64_t n_symbols;
     struct sizes sizes;
-    bool shapes_only;   /* for a plan: inputs have shapes and no data */
-    bool some_given;    /* by files or values */
-    bool guessed;       /* a size was made up: another one may be tried */
-    char conflict[256]; /* "symbol 'K' is 3 in 'a' and 4 in 'b'", or "" */
+    bool shapes_only; /* for a plan: inputs have shapes and no data */
+    bool some_given;  /* by files or values */
+    bool guessed;     /* a size was made up: another one may be tried */
+    char conflict
+        [256]; /* a symbol that is set and an input that has another size, or "" */
 };
 
 /* Reads what is given; the rest is made up by inputs_fit(). */

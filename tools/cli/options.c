@@ -23,8 +23,7 @@ enum {
 const struct cli_option cli_options[] = {
     { "input", 'i', OPT_LIST, AT(inputs), MAKES_INPUTS, "NAME=WHAT",
       "value of an input: x=f.npy, x=f.npz[:key], x=f.pb, x=- (npy from stdin), "
-      "x=[[1,2]], x={\"a\": 1}, "
-      "x=ones|zeros, or f.npz by its keys",
+      "x=[[1,2]], x={\"a\": 1}, x=ones|zeros, or f.npz by its keys",
       0, 0, 0 },
     { "inputs", 0, OPT_TEXT, AT(inputs_dir), MAKES_INPUTS | CLI_EXTRACT, "DIR",
       "all inputs from DIR/input_N.pb or DIR/NAME.npy", 0, 0, 0 },
@@ -34,6 +33,8 @@ const struct cli_option cli_options[] = {
       "make a symbolic dimension a constant while loading, so that shapes that depend on "
       "it are computed then",
       0, 0, 0 },
+    { "separate-dims", 0, OPT_FLAG, AT(separate_dims), OPENS, NULL,
+      "let inputs mean different sizes by the same name of a dimension", 0, 0, 0 },
     { "shape", 0, OPT_LIST, AT(shapes), MAKES_INPUTS, "NAME=SHAPE",
       "shape of an input: x=1x3x224x224 or x=[1,3,224,224]", 0, 0, 0 },
     { "state", 0, OPT_LIST, AT(states), CLI_PLAN | CLI_BENCH, "PAST=PRESENT",
@@ -311,11 +312,9 @@ static attnrun_status set_number(struct cli *cli, const struct cli_option *o,
 static attnrun_status set_flag(int32_t *flag, const struct cli_option *o,
                                const char *value, const char *where, bool config)
 {
-    if (value == NULL || strcmp(value, "true") == 0 || strcmp(value, "yes") == 0 ||
-        strcmp(value, "on") == 0)
+    if (value == NULL || is_choice("true|yes|on", value))
         *flag = o->kind == OPT_COUNT ? *flag + 1 : 1;
-    else if (strcmp(value, "false") == 0 || strcmp(value, "no") == 0 ||
-             strcmp(value, "off") == 0)
+    else if (is_choice("false|no|off", value))
         *flag = 0;
     else
         return refuse_option(config, where, value, "true or false");

@@ -123,6 +123,7 @@ attnrun_status cli_source_make(struct cli *cli, const char *path, uint32_t more_
     source->disable_passes = made->passes[0] == 0 ? NULL : made->passes;
     source->flags |= cli->copy_weights ? (uint32_t)ATTNRUN_COPY : 0;
     source->flags |= cli->in_place ? (uint32_t)ATTNRUN_IN_PLACE : 0;
+    source->flags |= cli->separate_dims ? (uint32_t)ATTNRUN_SEPARATE_DIMS : 0;
     source->flags |= cli->no_fusion ? (uint32_t)ATTNRUN_NO_FUSION : 0;
     source->flags |= cli->force_bodies ? (uint32_t)ATTNRUN_FORCE_BODIES : 0;
     source->flags |= cli->allow_newer ? (uint32_t)ATTNRUN_ALLOW_NEWER : 0;

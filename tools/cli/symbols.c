@@ -362,19 +362,15 @@ void symbols_bind(struct inputs *inputs, const struct input *input)
         struct symbol *symbol = symbol_find(inputs, name, strlen(name));
         if (symbol == NULL)
             continue;
-        if ((symbol->set || symbol->bound) && symbol->value != tensor->dims[d]) {
-            const char *from = symbol->bound ? tool_quote(symbol->from) : "--set";
+        if (symbol->set && symbol->value != tensor->dims[d])
             snprintf(inputs->conflict, sizeof inputs->conflict,
-                     "symbol %s was bound to %" PRId64 " by %s'%s' and to %" PRId64
+                     "symbol %s was bound to %" PRId64 " by --set and to %" PRId64
                      " by input '%s'",
-                     tool_quote(name), symbol->value, symbol->bound ? "input " : "", from,
-                     tensor->dims[d], tool_quote(input->info.name));
-            continue;
-        }
+                     tool_quote(name), symbol->value, tensor->dims[d],
+                     tool_quote(input->info.name));
         if (!symbol->set && !symbol->bound) {
             symbol->bound = true;
             symbol->value = tensor->dims[d];
-            snprintf(symbol->from, sizeof symbol->from, "%.60s", input->info.name);
         }
     }
 }

@@ -10,6 +10,7 @@ from . import _attnrun, _values
 from ._attnrun import Runtime, Tensor
 
 COPY, NO_FUSION, FORCE_BODIES, ALLOW_NEWER, ALLOW_MISSING, VERIFY = 1, 2, 4, 8, 16, 32
+SEPARATE_DIMS = 128
 
 
 class Value(NamedTuple):
@@ -88,7 +89,7 @@ class Model(_attnrun.Pool):
                  fusion: bool = True, external_dir: str | None = None,
                  disable_passes: Sequence[str] = (), flags: int = 0,
                  precision: str = "f32", ragged: bool | str = False,
-                 dims: Mapping[str, int] | None = None) -> None:
+                 dims: Mapping[str, int] | None = None, separate_dims: bool = False) -> None:
         """runtime        the runtime to use; None: the default runtime of the process
         threads        the model gets a runtime of its own with this number of threads
         fusion         False: no rewrite pass changes what is computed
@@ -103,6 +104,8 @@ class Model(_attnrun.Pool):
                        if nothing reads these rows
         dims           {symbol: size} fixes symbolic dims, so that more is computed when the model
                        is opened; inputs of another size are refused (SHAPE)
+        separate_dims  True: a name of a dim means a size of one input alone. Otherwise inputs that
+                       give a name two sizes are refused (SHAPE). Fewer nodes are fused
 
         Raises ValueError for an unknown value of an option, and Error (USAGE) for a symbol or a
         pass that does not exist."""
@@ -118,7 +121,8 @@ class Model(_attnrun.Pool):
             raise ValueError("threads belong to the runtime: give one of them")
         self._loaded = _attnrun.Model(
             None if in_memory else source, source if in_memory else None, runtime,
-            flags | (0 if fusion else NO_FUSION), external_dir,
+            flags | (0 if fusion else NO_FUSION) | (SEPARATE_DIMS if separate_dims else 0),
+            external_dir,
             ",".join(disable_passes) or None, PRECISIONS.index(precision),
             RAGGED.index(ragged), tuple((name, int(size)) for name, size in (dims or {}).items()))
         super().__init__(self._loaded)

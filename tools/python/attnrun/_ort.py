@@ -213,8 +213,9 @@ class InferenceSession:
             b"" if self._model.info["packed_for"] else path_or_bytes,
             self._model.inputs + self._model.outputs)
 
-    def _open(self, source: Any) -> Model:
-        """Opens the model, and opens it again if the options fix some of its dims."""
+    def _open(self, source: Any, separate: bool = False) -> Model:
+        """Opens the model, and opens it again if the options fix some of its dims, or if equal
+        names of dims are to be `separate` sizes."""
         options = self._sess_options
         level = int(options.graph_optimization_level)
         keywords: dict[str, Any] = {
@@ -223,7 +224,19 @@ class InferenceSession:
         model = Model(source, **keywords)
         symbols = {dim for value in model.inputs for dim in value.shape or ()}
         dims = {name: size for name, size in options._dims.items() if name in symbols}
-        return Model(source, dims=dims, **keywords) if dims else model
+        if not dims and not separate:
+            return model
+        return Model(source, dims=dims, separate_dims=separate, **keywords)
+
+    def _names_disagree(self, feeds: Mapping[str, Any]) -> bool:
+        """Whether these inputs give two sizes to a name that the model takes for one."""
+        sizes: dict[str, int] = {}
+        for value in self._model.inputs:
+            shape = getattr(feeds.get(value.name), "shape", ())
+            for name, size in zip(value.shape or (), shape):
+                if isinstance(name, str) and sizes.setdefault(name, size) != size:
+                    return True
+        return False
 
     @staticmethod
     def _check_providers(providers: Sequence[Any] | None) -> None:
@@ -282,7 +295,23 @@ class InferenceSession:
 
     def _run(self, names: tuple[str, ...], feeds: dict[str, Any],
              out: dict[str, Any] | None, options: RunOptions | None) -> dict[str, Any]:
-        context = self._model._take()
+        """Runs the model. onnxruntime accepts two sizes of one name, as CLIP has them that
+        transformers.onnx wrote: one image, some texts. The session then takes no name for the
+        same size in two inputs any more, in this run and in all later ones."""
+        model = self._model
+        try:
+            return self._run_model(model, names, feeds, out, options)
+        except Error as error:
+            if error.status != "SHAPE" or not self._names_disagree(feeds):
+                raise
+        if self._model is model:
+            self._model = self._open(self._model_path or self._model_bytes, separate=True)
+        return self._run_model(self._model, names, feeds, out, options)
+
+    @staticmethod
+    def _run_model(model: Model, names: tuple[str, ...], feeds: dict[str, Any],
+                   out: dict[str, Any] | None, options: RunOptions | None) -> dict[str, Any]:
+        context = model._take()
         try:
             if options is None:
                 return context._run(feeds, names, out, False, 0)
@@ -296,7 +325,7 @@ class InferenceSession:
                 with options._lock:
                     options._running.remove(context)
         finally:
-            self._model._give(context)
+            model._give(context)
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
             run_options: RunOptions | None = None) -> list[Any]:

@@ -1,0 +1,223 @@
+/* test_dim_sizes.c - equal names of dims of inputs are equal sizes: every call refuses inputs that
+ * disagree, and a model of separate names computes with both sizes; expressions are no promise. */
+#include "harness.h"
+
+enum { ROWS = 8, WIDTH = 2 };
+
+/* y = x[: rows of `like`]: nothing is left of the Slice where both have as many rows. */
+static struct onnx_writer *sliced(const char *rows, const char *like)
+{
+    struct onnx_writer *w = onnx_begin(18);
+    char dims[32];
+    snprintf(dims, sizeof dims, "%s,%d", rows, WIDTH);
+    onnx_input(w, "x", ATTNRUN_F32, dims);
+    snprintf(dims, sizeof dims, "%s,%d", like, WIDTH);
+    onnx_input(w, "like", ATTNRUN_F32, dims);
+    onnx_ints(w, "zero", 1, (const int64_t[]){ 0 });
+    onnx_node(w, "Shape", "like", "n");
+    onnx_attrs(w, "start=0 end=1");
+    onnx_node(w, "Slice", "x,zero,n,zero", "part");
+    onnx_node(w, "Neg", "part", "y");
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    return w;
+}
+
+static attnrun_tensor rows_of(int n)
+{
+    static float data[ROWS * WIDTH];
+    char dims[32];
+    snprintf(dims, sizeof dims, "%d,%d", n, WIDTH);
+    return tensor_of(ATTNRUN_F32, dims, data);
+}
+
+static attnrun_status run_both(attnrun_context *context, int x, int like)
+{
+    const attnrun_tensor inputs[] = { rows_of(x), rows_of(like) };
+    for (int32_t i = 0; i < 2; i++)
+        OK(attnrun_set_input(context, i, &inputs[i]));
+    return attnrun_run(context, NULL);
+}
+
+#define SENTENCE "'B' is 4 in input 0 'x' (dim 0), but 3 in input 1 'like' (dim 0)"
+
+static void check_refuses(attnrun_model *model)
+{
+    attnrun_context *context = make_context(model);
+    const attnrun_tensor inputs[] = { rows_of(4), rows_of(3) };
+    attnrun_plan_info info = { .struct_size = sizeof info };
+    attnrun_model_need need = { .struct_size = sizeof need };
+    OK(run_both(context, 4, 4));
+    FAILS(ATTNRUN_E_SHAPE, SENTENCE, run_both(context, 4, 3));
+    FAILS(ATTNRUN_E_SHAPE, SENTENCE, attnrun_plan(context, inputs, &info));
+    FAILS(ATTNRUN_E_SHAPE, SENTENCE, attnrun_reserve(context, inputs));
+    FAILS(ATTNRUN_E_SHAPE, SENTENCE, attnrun_model_plan(model, inputs, &need));
+    OK(run_both(context, 3, 3));
+    assert_int_equal(get_output(context, 0).dims[0], 3);
+    attnrun_context_destroy(context);
+}
+
+static void test_every_call_refuses_two_sizes_of_a_name(void **state)
+{
+    (void)state;
+    attnrun_model *model = open_model(NULL, sliced("B", "B"), 0);
+    check_refuses(model);
+    attnrun_model_release(model);
+}
+
+struct bytes {
+    uint8_t data[1 << 16];
+    size_t n;
+};
+
+static int32_t keep_bytes(void *user, const void *data, uint64_t n)
+{
+    struct bytes *bytes = user;
+    if (bytes->n + n > sizeof bytes->data)
+        return 1;
+    memcpy(bytes->data + bytes->n, data, n);
+    bytes->n += n;
+    return 0;
+}
+
+static void test_packed_file_keeps_the_choice(void **state)
+{
+    (void)state;
+    static _Alignas(64) struct bytes file;
+    attnrun_model *model = open_model(NULL, sliced("B", "B"), 0), *packed;
+    OK(attnrun_model_save(model, keep_bytes, &file));
+    attnrun_model_release(model);
+    FAILS(ATTNRUN_E_USAGE, "already rewritten",
+          open_bytes(NULL, file.data, file.n, ATTNRUN_SEPARATE_DIMS, &packed));
+    OK(open_bytes(NULL, file.data, file.n, 0, &packed));
+    check_refuses(packed);
+    attnrun_model_release(packed);
+    model = open_model(NULL, sliced("B", "B"), ATTNRUN_SEPARATE_DIMS);
+    file.n = 0;
+    OK(attnrun_model_save(model, keep_bytes, &file));
+    attnrun_model_release(model);
+    OK(open_bytes(NULL, file.data, file.n, ATTNRUN_SEPARATE_DIMS, &packed));
+    attnrun_context *context = make_context(packed);
+    OK(run_both(context, 4, 3));
+    assert_int_equal(get_output(context, 0).dims[0], 3);
+    attnrun_context_destroy(context);
+    attnrun_model_release(packed);
+}
+
+/* The last output of a state is an input like others. */
+static void test_state_is_compared_with_the_inputs(void **state)
+{
+    (void)state;
+    struct onnx_writer *w = onnx_begin(18);
+    float data[8] = { 0 };
+    onnx_input(w, "past", ATTNRUN_F32, "S");
+    onnx_input(w, "x", ATTNRUN_F32, "S");
+    onnx_node(w, "Add", "past,x", "sum");
+    onnx_node(w, "Concat", "sum,x", "present");
+    onnx_attrs(w, "axis=0");
+    onnx_output(w, "present", ATTNRUN_F32, NULL);
+    attnrun_model *model = open_model(NULL, w, 0);
+    attnrun_context *context = make_context(model);
+    OK(attnrun_add_state(context, 0, 0, 0));
+    set_input(context, 0, ATTNRUN_F32, "2", data);
+    set_input(context, 1, ATTNRUN_F32, "2", data);
+    OK(attnrun_run(context, NULL));
+    FAILS(ATTNRUN_E_SHAPE, "'S' is 4 in input 0 'past' (dim 0), but 2 in input 1 'x'",
+          attnrun_run(context, NULL));
+    set_input(context, 1, ATTNRUN_F32, "4", data);
+    OK(attnrun_run(context, NULL));
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+}
+
+static void check_rows(struct onnx_writer *w, uint32_t flags, int x, int like, int rows)
+{
+    attnrun_model *model = open_model(NULL, w, flags);
+    attnrun_context *context = make_context(model);
+    OK(run_both(context, x, like));
+    assert_int_equal(get_output(context, 0).dims[0], rows);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+}
+
+static void test_separate_names_are_two_sizes(void **state)
+{
+    (void)state;
+    check_rows(sliced("B", "B"), ATTNRUN_SEPARATE_DIMS, 4, 3, 3);
+    check_rows(sliced("B", "B"), ATTNRUN_SEPARATE_DIMS, 3, 4, 3);
+    check_rows(sliced("B", "C"), 0, 4, 3, 3);
+}
+
+/* Exporters write "past + 1" for a mask that is longer in the first run: not even an expression
+ * that both inputs could keep is taken for true. */
+static void test_expressions_promise_nothing(void **state)
+{
+    (void)state;
+    check_rows(sliced("B", "B+1"), 0, 4, 5, 4);
+    check_rows(sliced("B", "B+1"), 0, 4, 3, 3);
+    check_rows(sliced("B+1", "B+1"), ATTNRUN_SEPARATE_DIMS, 4, 3, 3);
+    attnrun_model *model = open_model(NULL, sliced("B+1", "B+1"), 0);
+    attnrun_context *context = make_context(model);
+    FAILS(ATTNRUN_E_SHAPE, "'B+1' is 4 in input 0 'x'", run_both(context, 4, 3));
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+}
+
+static void test_name_within_an_input_is_one_size(void **state)
+{
+    (void)state;
+    float data[12] = { 0 };
+    for (uint32_t flags = 0; flags <= ATTNRUN_SEPARATE_DIMS;
+         flags += ATTNRUN_SEPARATE_DIMS) {
+        struct onnx_writer *w = onnx_begin(18);
+        onnx_input(w, "x", ATTNRUN_F32, "S,S");
+        onnx_node(w, "Neg", "x", "y");
+        onnx_output(w, "y", ATTNRUN_F32, NULL);
+        attnrun_model *model = open_model(NULL, w, flags);
+        attnrun_context *context = make_context(model);
+        set_input(context, 0, ATTNRUN_F32, "3,3", data);
+        OK(attnrun_run(context, NULL));
+        set_input(context, 0, ATTNRUN_F32, "3,4", data);
+        FAILS(ATTNRUN_E_SHAPE,
+              "is 3 in input 0 'x' (dim 0), but 4 in input 0 'x' (dim 1)",
+              attnrun_run(context, NULL));
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+    }
+}
+
+/* A dim that is declared is no promise either, where names are separate: of which input it is,
+ * the name of the output does not say. */
+static void test_declared_outputs_promise_nothing_of_separate_names(void **state)
+{
+    (void)state;
+    float data[8] = { 1, 0, 1, 1 };
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input(w, "x", ATTNRUN_F32, "B");
+    onnx_node(w, "NonZero", "x", "places");
+    onnx_node(w, "Shape", "places", "n");
+    onnx_attrs(w, "start=1");
+    onnx_output(w, "places", ATTNRUN_I64, "1,B");
+    onnx_output(w, "n", ATTNRUN_I64, NULL);
+    attnrun_model *model = open_model(NULL, w, ATTNRUN_SEPARATE_DIMS);
+    attnrun_context *context = make_context(model);
+    set_input(context, 0, ATTNRUN_F32, "4", data);
+    OK(attnrun_run(context, NULL));
+    const attnrun_tensor n = get_output(context, 1);
+    assert_int_equal(((const int64_t *)n.data)[0], 3);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_call_refuses_two_sizes_of_a_name),
+        cmocka_unit_test(test_packed_file_keeps_the_choice),
+        cmocka_unit_test(test_state_is_compared_with_the_inputs),
+        cmocka_unit_test(test_separate_names_are_two_sizes),
+        cmocka_unit_test(test_expressions_promise_nothing),
+        cmocka_unit_test(test_name_within_an_input_is_one_size),
+        cmocka_unit_test(test_declared_outputs_promise_nothing_of_separate_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
