@@ -117,12 +117,29 @@ static bool is_product(const struct attn_node *node, bool *transposed, double *s
     return true;
 }
 
+/* cap tanh(score / cap), which is read once: *value becomes that score, by found->scale. */
+static void take_softcap(const struct attn_graph *graph, int32_t *value,
+                         struct attn_attention_match *found)
+{
+    double factor = 1;
+    const int32_t scaled = strip_scalars(graph, *value, &factor, true);
+    struct attn_node *tanh = attn_graph_producer(graph, scaled);
+    found->softcap = 0;
+    if (!node_is(tanh, "Tanh") || !read_once(graph, scaled) ||
+        !(fabs(factor) > 1e-6 && fabs(factor) < 1e6))
+        return;
+    found->softcap = fabs(factor);
+    found->scale *= factor;
+    *value = tanh->in[0];
+}
+
 /* MatMul(Q, K') times scalars. */
 static bool read_scores(const struct attn_graph *graph, int32_t value,
                         struct attn_attention_match *found)
 {
     bool transposed;
     found->scale = 1;
+    take_softcap(graph, &value, found);
     value = strip_scalars(graph, value, &found->scale, true);
     struct attn_node *product = attn_graph_producer(graph, value);
     if (!is_product(product, &transposed, &found->scale) || !read_once(graph, value))

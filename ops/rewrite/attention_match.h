@@ -18,9 +18,9 @@ struct attn_attention_match {
     int32_t scores;          /* the product */
     int32_t keep, keep_fill; /* Where's condition and filling, or -1 */
     double fill;
-    bool drops;       /* the condition chooses the filling */
-    bool filled_last; /* what is added goes with the scores */
-    double scale;
+    bool drops;            /* the condition chooses the filling */
+    bool filled_last;      /* what is added goes with the scores */
+    double scale, softcap; /* softcap 0: none */
     int32_t result;
     bool nan_rows;
     bool by_dim; /* V and the result are (…, dim, tokens): V' P' */

@@ -7,11 +7,12 @@
  * either operand or on the product; K transposed by one Transpose or by Reshape, Transpose,
  * Reshape, or given transposed; com.microsoft FusedMatMul as a product; V' and the scores
  * transposed, as maps have them; Where(keep, scores, filling) and Where(drop, filling, scores)
- * as masks, before or behind masks that are added; key and value heads repeated by Unsqueeze,
- * Expand, Reshape; IsNaN and Where behind the Softmax, which make zeros of rows without a key.
- * Without the last, such rows stay NaN (nan_rows). If another node reads the scores, the pass
- * leaves the nodes alone, since nothing is gained. A mask that is made of data and is not one
- * tensor of all pairs becomes a program of the node (write_mask.c), and its nodes go. */
+ * as masks, before or behind masks that are added; cap * Tanh(scores / cap) in front of the masks;
+ * key and value heads repeated by Unsqueeze, Expand, Reshape; IsNaN and Where behind the Softmax,
+ * which make zeros of rows without a key. Without the last, such rows stay NaN (nan_rows). If
+ * another node reads the scores, the pass leaves the nodes alone, since nothing is gained. A mask
+ * that is made of data and is not one tensor of all pairs becomes a program of the node
+ * (write_mask.c), and its nodes go. */
 #include "attention_match.h"
 #include "product.h"
 #include "write_mask.h"
@@ -139,12 +140,14 @@ static attn_status replace_attention(struct attn_graph *graph,
                                      const struct attn_mask_written *program)
 {
     int32_t axis = -1, y, in[MASK_LEAF + MASK_MAX_LEAVES], n_in = 3;
-    struct attn_attr attrs[2 + MASK_ATTRS] = { MATCH_FLOAT("scale", (float)found->scale),
-                                               MATCH_INT("nan_rows", found->nan_rows) };
+    struct attn_attr attrs[3 + MASK_ATTRS] = {
+        MATCH_FLOAT("scale", (float)found->scale), MATCH_INT("nan_rows", found->nan_rows),
+        MATCH_FLOAT("softcap", (float)found->softcap)
+    };
     if (program == NULL)
         TRY(join_masks(graph, found));
     else
-        TRY(attn_mask_attrs(graph, program, attrs + 2));
+        TRY(attn_mask_attrs(graph, program, attrs + 3));
     TRY(transpose_k(graph, found));
     if (found->by_dim)
         TRY(swap_last(graph, found, &found->v));
@@ -161,7 +164,7 @@ static attn_status replace_attention(struct attn_graph *graph,
         graph->values[y].type = graph->values[found->result].type;
     struct attn_node *made;
     TRY(attn_graph_insert(graph, found->softmax, "attnrun.fused", "FusedAttention", n_in,
-                          in, 1, &y, program != NULL ? 2 + MASK_ATTRS : 2, attrs, &made));
+                          in, 1, &y, program != NULL ? 3 + MASK_ATTRS : 3, attrs, &made));
     TRY(shape_result(graph, found, y, axis, &made));
     attn_match_replace(graph, found->result, made);
     return ATTNRUN_OK;

@@ -75,9 +75,9 @@ def on_tokens(module, operator=FUSED, exporters="sd", lengths=MANY):
     return module, "x", SHAPE, 1, lengths, exporters, operator
 
 
-def model(kind, exporters="sd", **settings):
+def model(kind, exporters="sd", attention="sdpa", **settings):
     config = getattr(tf, f"{kind}Config")(**{**SMALL, **settings})
-    config._attn_implementation = "eager" if exporters == "s" else "sdpa"
+    config._attn_implementation = "eager" if exporters == "s" else attention
     extra = {"use_cache": False} if getattr(config, "use_cache", None) else {}
     return on_tokens(Embeds(getattr(tf, f"{kind}Model")(config), **extra), exporters=exporters)
 
@@ -117,6 +117,9 @@ FORMS = {
     "qwen2": decoder("Qwen2", num_key_value_heads=2),
     "qwen3": decoder("Qwen3", num_key_value_heads=2, head_dim=8),
     "gemma": decoder("Gemma", num_key_value_heads=1, head_dim=8),
+    "gemma2": decoder("Gemma2", num_key_value_heads=2, head_dim=8, sliding_window=16,
+                      attn_logit_softcapping=2.0, attention="eager",
+                      layer_types=["sliding_attention", "full_attention"]),
     "gemma3": decoder("Gemma3Text", num_key_value_heads=2, head_dim=8, sliding_window=16,
                       layer_types=["sliding_attention", "full_attention"]),
     "phi": decoder("Phi"),
