@@ -382,16 +382,27 @@ static const struct dim_symbol *min_of(const struct attn_dims *dims, attnrun_dim
     return symbol->kind == SYMBOL_MIN ? symbol : NULL;
 }
 
-/* `a` is min(part, …): the same as part, or 1, or not to be broadcast with it at all. */
-static bool is_min_of(const struct attn_dims *dims, attnrun_dim a, attnrun_dim part)
+/* `a` is min(part, …): the same as part, or 1, or not to be broadcast with it at all. What Slice
+ * keeps behind max(0, c - part) of c elements is such a minimum, too. */
+static bool is_min_of(struct attn_dims *dims, attnrun_dim a, attnrun_dim part)
 {
     const struct dim_symbol *symbol = min_of(dims, a);
-    return symbol != NULL && (dim_equal(symbol->a, part) || dim_equal(symbol->b, part));
+    const struct dim_expression e = dim_expression_of(dims, a);
+    if (symbol != NULL)
+        return dim_equal(symbol->a, part) || dim_equal(symbol->b, part);
+    if (e.n_terms != 1 || e.terms[0].k != -1 ||
+        dims->symbols[e.terms[0].symbol].kind != SYMBOL_MAX)
+        return false;
+    const attnrun_dim of[2] = { dims->symbols[e.terms[0].symbol].a,
+                                dims->symbols[e.terms[0].symbol].b };
+    const attnrun_dim rest =
+        attn_dim_combine(dims, DIM_SUB, dim_of(e.constant), part); /* c - part */
+    return dim_equal(of[0], rest) || dim_equal(of[1], rest);
 }
 
 /* broadcast(big, part) is big: part is big, the minimum of it and another, or one of
  * those of a dim that big was broadcast from. */
-static bool absorbs(const struct attn_dims *dims, attnrun_dim big, attnrun_dim part)
+static bool absorbs(struct attn_dims *dims, attnrun_dim big, attnrun_dim part)
 {
     attnrun_dim open[8] = { big }; /* broadcasts nest a few levels; deeper ones stay */
     int n = 1;

@@ -267,7 +267,7 @@ struct attn_query_tile_f32 {
      * state and sums are not used. The result is 0 where a query saw no key. */
     float *y;
     ptrdiff_t y_row;
-    float min;                      /* power of 2 below which terms are 0 */
+    float min;                      /* power of 2 below which terms are 0; -126 or more */
     struct attn_prefetch *prefetch; /* or NULL */
 };
 

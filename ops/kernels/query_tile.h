@@ -414,7 +414,7 @@ static ALWAYS_INLINE v_f32 rough_term(v_f32 t, float min)
     p = p * r + 2.40247448e-01f;
     p = p * r + 6.93121815e-01f;
     p = p * r + 9.99999261e-01f;
-    return v_select(t < min, none, v_scale2_shifted(p, k, shifted));
+    return v_select(t < min, none, v_scale2_normal(p, k, shifted));
 #endif
 }
 
@@ -423,7 +423,7 @@ static ALWAYS_INLINE v_f32 term_of(const float *s, struct span seen, size_t j,
                                    v_f32 shift, float min)
 {
     if (!PAIRS)
-        return term((v_load(s) + shift) * LOG2E, min);
+        return normal_term((v_load(s) + shift) * LOG2E, min);
     if (j < seen.from || j >= seen.to)
         return v_set(0.0f);
     return rough_term((v_load(s) + shift) * LOG2E, min);

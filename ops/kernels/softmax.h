@@ -17,4 +17,11 @@ static ALWAYS_INLINE v_f32 term(v_f32 t, float min)
     return v_select(t < min, none, e);
 }
 
+/* The same of min >= -126. Below 2^min `e` is any number, or NaN, which is not used. */
+static ALWAYS_INLINE v_f32 normal_term(v_f32 t, float min)
+{
+    const v_f32 none = { 0 }, e = v_exp2_normal(t);
+    return v_select(t < min, none, e);
+}
+
 #endif

@@ -55,18 +55,29 @@ static inline v_f32 v_exp_negative(v_f32 x)
 
 #define LOG2E 1.44269504f
 
-/* 2^t of t in [-152, 128], or NaN. */
-static ALWAYS_INLINE v_f32 v_exp2_core(v_f32 t)
+/* 2^r for |r| <= 0.5. */
+static ALWAYS_INLINE v_f32 v_exp2_fraction(v_f32 r)
 {
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
-    v_f32 shifted = t + magic, k = shifted - magic, r = t - k;
     v_f32 p = 1.532647293e-04f * r + 1.339080627e-03f;
     p = p * r + 9.618505836e-03f;
     p = p * r + 5.550359935e-02f;
     p = p * r + 2.402264774e-01f;
     p = p * r + 6.931471825e-01f;
-    p = p * r + 1.0f;
-    return v_scale2_shifted(p, k, shifted);
+    return p * r + 1.0f;
+}
+
+/* 2^t of t in [-152, 128], or NaN; v_exp2_normal() of t in [-126, 127]. */
+static ALWAYS_INLINE v_f32 v_exp2_core(v_f32 t)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    v_f32 shifted = t + magic, k = shifted - magic;
+    return v_scale2_shifted(v_exp2_fraction(t - k), k, shifted);
+}
+static ALWAYS_INLINE v_f32 v_exp2_normal(v_f32 t)
+{
+    const float magic = 12582912.0f;
+    v_f32 shifted = t + magic, k = shifted - magic;
+    return v_scale2_normal(v_exp2_fraction(t - k), k, shifted);
 }
 
 /* 2^t of t <= 128, or NaN. */

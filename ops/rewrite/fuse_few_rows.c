@@ -6,8 +6,9 @@
  *
  * for each sample and head, which has its own columns of W. The global queries of Longformer, class
  * tokens, and learned queries that pool tokens are such rows. All sizes are constants. The
- * projection may be moved by Reshape and Transpose in front of the product, and nothing else reads
- * it: provenance.h says of each row which row of X and which columns of W it is.
+ * projection may be moved by Reshape and Transpose in front of the product, and cut by Slice,
+ * Gather and Split, as keys and values of one projection are. provenance.h says of each row which
+ * row of X and which columns of W it is. Only such products read the projection.
  *
  * Applied where rows <= dim / 2 and 4 rows <= tokens: 2 tokens width heads (dim - rows) FLOPs
  * less. Sums are taken in another order. A class token over 576 patches, 8 heads of 48, Zen 4: 3.1
@@ -15,11 +16,14 @@
 #include "../../runtime/poll.h"
 #include "sliding_rows.h"
 
+enum { MAX_PRODUCTS = 4, MAX_MOVES = 16 };
+
 /* A projection X W + bias, with the heads that a product reads of it. */
 struct few_rows {
     struct attn_node *product;
     int32_t a, x, w, bias; /* bias -1: none */
     int64_t batch, heads, rows, dim, tokens, width;
+    int64_t column, head_step; /* of W: where head 0 begins, and from one to the next */
     bool tokens_first; /* X is (tokens, batch, width), else (batch, tokens, width) */
     bool values;       /* P (X W + b) */
 };
@@ -59,20 +63,75 @@ static bool read_projection(const struct attn_graph *graph, int32_t value,
            (f->bias < 0 || tensor_count(&graph->values[f->bias].data) == n);
 }
 
-/* The value that an operand is moved from, where nothing else reads it. */
+static bool only_moves(const struct attn_node *node)
+{
+    static const char *const words[] = { "Reshape", "Transpose", "Squeeze", "Unsqueeze",
+                                         "Slice",   "Gather",    "Split" };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (node_is(node, words[i]))
+            return true;
+    return false;
+}
+
+/* The value that an operand is moved from. */
 static int32_t moved_from(const struct attn_graph *graph, int32_t value)
 {
     for (int k = 0; k < 16; k++) {
         const struct attn_node *node = attn_graph_producer(graph, value);
-        if (node == NULL || graph->values[value].n_uses != 1 ||
-            (graph->values[value].flags & ATTN_VALUE_OUTPUT))
-            return -1;
-        if (!node_is(node, "Reshape") && !node_is(node, "Transpose") &&
-            !node_is(node, "Squeeze") && !node_is(node, "Unsqueeze"))
-            return value;
+        if (node == NULL || !only_moves(node))
+            return node == NULL ? -1 : value;
         value = node->in[0];
     }
     return -1;
+}
+
+static bool is_read(const struct attn_graph *graph, int32_t value)
+{
+    return value >= 0 && (graph->values[value].n_uses > 0 ||
+                          (graph->values[value].flags & ATTN_VALUE_OUTPUT) != 0);
+}
+
+/* The products whose right operands are moved from a value, perhaps by a scalar; false where others
+ * read it. */
+static bool find_products(const struct attn_graph *graph, int32_t value,
+                          struct attn_node **products, int *n)
+{
+    int32_t open[MAX_MOVES] = { value };
+    *n = 0;
+    for (int n_open = 1; n_open > 0;) {
+        value = open[--n_open];
+        if ((graph->values[value].flags & ATTN_VALUE_OUTPUT) != 0)
+            return false;
+        for (const struct attn_use *use = graph->values[value].uses; use;
+             use = use->next) {
+            struct attn_node *node = use->node;
+            const bool product = node_is(node, "MatMul");
+            bool read = false;
+            for (int32_t out = 0; out < node->pub.n_out; out++)
+                read = read || is_read(graph, node->out[out]);
+            if (!read)
+                continue; /* replaced before */
+            if (product && node->in[1] == value && node->in[0] != value &&
+                *n < MAX_PRODUCTS) {
+                products[(*n)++] = node;
+                continue;
+            }
+            double x;
+            int32_t other = value;
+            if (product ||
+                (!(only_moves(node) && node->in[0] == value) &&
+                 !(node_is(node, "Mul") &&
+                   attn_match_scalar(graph, node, true, &x, &other) && other == value)))
+                return false;
+            for (int32_t out = 0; out < node->pub.n_out; out++) {
+                if (is_read(graph, node->out[out]) && n_open == MAX_MOVES)
+                    return false;
+                if (is_read(graph, node->out[out]))
+                    open[n_open++] = node->out[out];
+            }
+        }
+    }
+    return true;
 }
 
 /* Few rows of (…, rows, dim) and many tokens, by the sizes of a MatMul. */
@@ -97,29 +156,33 @@ static bool read_few(const struct attn_graph *graph, const struct attn_node *pro
 }
 
 /* Whether the rows of an operand are those of heads: row y of sample b and head h is token y of the
- * sample, and columns h dim … of the projection. */
+ * sample, and columns column + h head_step … of the projection. */
 static bool has_heads(const struct attn_graph *graph,
                       const struct attn_sliding_rows *rows, struct few_rows *f)
 {
-    const int64_t columns = match_type(graph, f->w)->dims[1].value;
+    const int64_t columns = match_type(graph, f->w)->dims[1].value, *from = rows->from;
     const attnrun_type *x = match_type(graph, f->x);
     int64_t all = 1;
     for (int a = 0; a < x->rank - 1; a++)
         all *= x->dims[a].value;
-    if (rows->dim != f->dim || rows->rows != f->tokens || rows->step != 1 ||
-        columns % f->dim != 0 || all % f->tokens != 0)
-        return false;
-    f->heads = columns / f->dim;
     f->batch = all / f->tokens;
-    if (rows->outer != f->batch * f->heads)
+    if (rows->dim != f->dim || rows->rows != f->tokens || rows->step != 1 ||
+        all % f->tokens != 0 || rows->outer < f->batch || rows->outer % f->batch != 0)
         return false;
-    f->tokens_first = f->batch > 1 && rows->from[1] != columns;
+    f->heads = rows->outer / f->batch;
+    f->column = from[0];
+    f->head_step = f->heads > 1 ? from[f->tokens] - from[0] : f->dim;
+    if (f->column < 0 || f->head_step < f->dim ||
+        f->column + (f->heads - 1) * f->head_step + f->dim > columns)
+        return false;
+    f->tokens_first = f->batch > 1 && from[1] - from[0] != columns;
     const int64_t token = f->tokens_first ? f->batch : 1,
                   sample = f->tokens_first ? 1 : f->tokens;
     for (int64_t o = 0; o < rows->outer; o++)
         for (int64_t y = 0; y < f->tokens; y++)
-            if (rows->from[o * f->tokens + y] !=
-                (o / f->heads * sample + y * token) * columns + o % f->heads * f->dim)
+            if (from[o * f->tokens + y] !=
+                f->column + (o / f->heads * sample + y * token) * columns +
+                    o % f->heads * f->head_step)
                 return false;
     return true;
 }
@@ -150,7 +213,7 @@ static attn_status few_rows_add(struct attn_graph *graph, const struct few_rows 
 static attn_status add_weights(struct attn_graph *graph, const struct few_rows *f,
                                int32_t *value)
 {
-    const int64_t n = f->heads * f->dim,
+    const int64_t n = match_type(graph, f->w)->dims[1].value,
                   dims[3] = { f->heads, f->values ? f->width : f->dim,
                               f->values ? f->dim : f->width };
     void *data;
@@ -160,8 +223,8 @@ static attn_status add_weights(struct attn_graph *graph, const struct few_rows *
     for (int64_t h = 0; h < f->heads; h++) {
         for (int64_t i = 0; i < dims[1]; i++)
             for (int64_t j = 0; j < dims[2]; j++)
-                *to++ = match_f32_at(w, (f->values ? i : j) * n + h * f->dim +
-                                            (f->values ? j : i));
+                *to++ = match_f32_at(w, (f->values ? i : j) * n + f->column +
+                                            h * f->head_step + (f->values ? j : i));
         TRY(attn_poll_work(dims[1] * dims[2]));
     }
     return ATTNRUN_OK;
@@ -187,8 +250,11 @@ static attn_status add_bias(struct attn_graph *graph, const struct few_rows *f,
     int32_t bias;
     void *data;
     TRY(attn_graph_new_constant(graph, ATTNRUN_F32, rank, dims, &bias, &data));
-    const attnrun_tensor *from = &graph->values[f->bias].data;
-    memcpy(data, from->data, (size_t)tensor_count(from) * sizeof(float));
+    const char *from = (const char *)graph->values[f->bias].data.data;
+    for (int64_t h = 0; h < f->heads; h++)
+        memcpy((float *)data + h * f->dim,
+               from + (f->column + h * f->head_step) * (int64_t)sizeof(float),
+               (size_t)f->dim * sizeof(float));
     TRY(few_rows_add(graph, f, op_type, by, bias, &bias));
     return few_rows_add(graph, f, "Add", *y, bias, y);
 }
@@ -258,7 +324,7 @@ static attn_status few_rows_replace(struct attn_graph *graph, const struct few_r
 }
 
 /* A scalar that is multiplied with moved rows of a projection is multiplied with the few rows: A (s
- * B) is (s A) B. The product is read by the next round of the pass. */
+ * B) is (s A) B. */
 static attn_status move_scale(struct attn_graph *graph, struct attn_node *product,
                               struct few_rows *f, bool *done)
 {
@@ -270,37 +336,54 @@ static attn_status move_scale(struct attn_graph *graph, struct attn_node *produc
         return ATTNRUN_OK;
     int32_t a[2] = { product->in[0], attn_match_other(mul, b) };
     const int32_t from = moved_from(graph, b);
-    *done = from >= 0 && from != b && read_projection(graph, from, f);
+    struct attn_node *products[MAX_PRODUCTS];
+    int n;
+    *done = from >= 0 && from != b && read_projection(graph, from, f) &&
+            find_products(graph, from, products, &n);
     if (!*done)
         return ATTNRUN_OK;
     TRY(attn_match_add(graph, product, "Mul", 2, a, 0, NULL, &a[0]));
+    graph->values[a[0]].type = *match_type(graph, product->in[0]);
     attn_node_set_input(graph, product, 0, a[0]);
     attn_node_set_input(graph, product, 1, b);
     return ATTNRUN_OK;
 }
 
+/* A product as one of few rows with moved columns of the projection `from`. */
+static attn_status few_rows_read(struct attn_graph *graph, struct attn_node *product,
+                                 int32_t from, struct few_rows *f, bool *done)
+{
+    struct attn_pool pool;
+    *f = (struct few_rows){ .product = product, .a = product->in[0] };
+    *done = false;
+    if (!read_few(graph, product, f) || !read_projection(graph, from, f))
+        return ATTNRUN_OK;
+    attn_pool_init(&pool, graph->model->pool.memory, ATTN_MEM_MODEL);
+    const attn_status status = read_rows_of(graph, &pool, from, f, done);
+    attn_pool_free(&pool);
+    return status;
+}
+
 static attn_status try_few_rows(struct attn_graph *graph, struct attn_node *product,
                                 int32_t *applied)
 {
-    struct few_rows found = { .product = product, .a = product->in[0] };
-    struct attn_pool pool;
+    struct few_rows found = { .product = product }, other;
+    struct attn_node *products[MAX_PRODUCTS];
     bool done = false;
+    int n;
     if (!read_few(graph, product, &found))
         return ATTNRUN_OK;
     TRY(move_scale(graph, product, &found, &done));
     *applied += done;
-    if (done)
-        return ATTNRUN_OK;
     const int32_t from = moved_from(graph, product->in[1]);
-    if (from < 0 || from == product->in[1] || !read_projection(graph, from, &found))
+    if (from < 0 || from == product->in[1] || !find_products(graph, from, products, &n))
         return ATTNRUN_OK;
-    attn_pool_init(&pool, graph->model->pool.memory, ATTN_MEM_MODEL);
-    attn_status status = read_rows_of(graph, &pool, from, &found, &done);
-    attn_pool_free(&pool);
-    if (status == ATTNRUN_OK && done)
-        status = few_rows_replace(graph, &found);
+    TRY(few_rows_read(graph, product, from, &found, &done));
+    for (int k = 0; k < n && done; k++)
+        if (products[k] != product)
+            TRY(few_rows_read(graph, products[k], from, &other, &done));
     *applied += done;
-    return status;
+    return done ? few_rows_replace(graph, &found) : ATTNRUN_OK;
 }
 
 const struct attn_pass attn_pass_few_rows = { .name = "few_rows",

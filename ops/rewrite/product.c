@@ -190,7 +190,7 @@ struct attn_node *attn_product_behind(const struct attn_graph *graph, int32_t va
             found = node;
         const bool where = node_is(node, "Where");
         if (!where && !node_is(node, "Mul") && !node_is(node, "Div") &&
-            !node_is(node, "Add") && !node_is(node, "Sub"))
+            !node_is(node, "Add") && !node_is(node, "Sub") && !node_is(node, "Tanh"))
             continue;
         for (int32_t i = node->pub.n_in - 1; i >= where && n < MAX_WAITING; i--)
             if (node->in[i] >= 0 && !match_is_constant(graph, node->in[i]))

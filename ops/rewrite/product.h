@@ -37,8 +37,8 @@ bool attn_einsum_read(const struct attn_graph *graph, const struct attn_node *no
  * counts in *applied where it did (einsum_matmul.c). */
 attn_status attn_einsum_to_matmul(struct attn_graph *graph, struct attn_node *einsum,
                                   int32_t *applied);
-/* The product that a value is made of by scalars, masks and sums: an Einsum where there is one,
- * else a MatMul or FusedMatMul; NULL: none. */
+/* The product that a value is made of by scalars, masks, sums and caps (Tanh): an Einsum where
+ * there is one, else a MatMul or FusedMatMul; NULL: none. */
 struct attn_node *attn_product_behind(const struct attn_graph *graph, int32_t value);
 /* Through Transposes, with the labels in the order of what they read. */
 void attn_labelled_untranspose(const struct attn_graph *graph, struct attn_labelled *x);

@@ -375,6 +375,23 @@ static bool through_concat(struct moved_question *q)
     return false;
 }
 
+static bool through_split(struct moved_question *q)
+{
+    struct moved_shape s, part;
+    int64_t axis = attn_match_int(q->node, "axis", 0), from = 0;
+    axis += axis < 0 ? q->out.rank : 0;
+    if (axis < 0 || axis >= q->out.rank || !attn_moved_source(q, 0, &s))
+        return false;
+    for (int32_t k = 0; k < q->node->pub.n_out && q->node->out[k] != q->value; k++) {
+        if (q->node->out[k] < 0 || !attn_moved_shape(q->p->graph, q->node->out[k], &part))
+            return false;
+        from += part.dim[axis];
+    }
+    q->at.index[axis] += from;
+    attn_moved_take(q->part, &q->at, s.rank, s.stride);
+    return true;
+}
+
 static bool through_same(struct moved_question *q)
 {
     struct moved_shape s;
@@ -403,13 +420,14 @@ static const struct move {
     { "Where", through_where },
     { "Expand", through_expand },
     { "Concat", through_concat },
+    { "Split", through_split },
 };
 
 /* One part of the grid, through the node that gives a value; false where it ends here. */
 static bool go_through(struct attn_provenance *p, int32_t value,
                        const struct attn_grid *grid, struct attn_grid_part *part)
 {
-    struct moved_question q = { .p = p, .grid = grid, .part = part };
+    struct moved_question q = { .p = p, .value = value, .grid = grid, .part = part };
     q.node = attn_graph_producer(p->graph, value);
     if (value == p->stop || q.node == NULL ||
         !attn_moved_shape(p->graph, value, &q.out) ||

@@ -1,6 +1,6 @@
 /* provenance.h - where the elements of a value come from, through nodes that only move elements:
  * Reshape, Squeeze, Unsqueeze, Flatten, Identity, Expand, Transpose, Slice, Gather, Pad, ScatterND,
- * ScatterElements, Where and Concat, whose indices, pads and conditions are constants.
+ * ScatterElements, Where, Split and Concat, whose indices, pads and conditions are constants.
  *
  * A question is a grid of elements: `from` is an element's number in row-major order, and step[0]
  * and step[1] lead to the next one in a row and to the next row. The answer is a list of parts of

@@ -43,6 +43,7 @@ struct moved_place {
 struct moved_question {
     struct attn_provenance *p;
     const struct attn_node *node;
+    int32_t value; /* that the node gives */
     const struct attn_grid *grid;
     struct moved_shape out;
     struct moved_place at; /* in the output */

@@ -106,10 +106,13 @@ static int64_t put_element(struct mask_writer *w, const attnrun_tensor *x, int64
     return write_mask_put(w, MASK_FLOAT, bits, 0, 0);
 }
 
-/* A dim that is the mask's, or is broadcast to it. */
+/* A dim that is the mask's, or is broadcast to it, or the sum would not be computed. */
 static bool dim_fits(const struct mask_writer *w, attnrun_dim dim, int axis)
 {
-    return dim_is(dim, 1) || (axis >= 0 && dim_equal(dim, w->source->dims[axis]));
+    return dim_is(dim, 1) ||
+           (axis >= 0 && dim_equal(w->source->dims[axis],
+                                   attn_dim_combine(w->graph->model->dims, DIM_BROADCAST,
+                                                    w->source->dims[axis], dim)));
 }
 
 static void check_fit(struct mask_writer *w, const struct request *r)

@@ -80,6 +80,13 @@ MASKS = {
     "constant_added": by_hand(lambda s, n, c, pad: s + c["added"][:n, :n]),
     "constant_shifted": by_hand(lambda s, n, c, pad: s.masked_fill(
         ~c["behind"][5:5 + n, :n], -1e9)),
+    "capped": by_hand(lambda s, n, c, pad: 2 * (s / 2).tanh()),
+    "capped_window": by_hand(lambda s, n, c, pad: (2 * (s / 2).tanh()).masked_fill(
+        ~band(n, 33, 0), float("-inf"))),
+    "capped_padded": by_hand(lambda s, n, c, pad: 2 * (s / 2).tanh() + torch.where(
+        keys_of(pad) & band(n, ROOM, 0), 0.0, LOWEST)),
+    "capped_sums": by_hand(lambda s, n, c, pad: 2 * (s / 2).tanh() + torch.where(
+        keys_of(pad) & band(n, 40, 40), 0.0, -30.0)),
     "slopes": by_hand(lambda s, n, c, pad: s + -0.1 * (grid(n)[0] - grid(n)[1]).abs()
                       + torch.where(band(n, 40, 0), 0.0, float("-inf"))),
 }

@@ -35,10 +35,11 @@ INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "far": [2 ** 63 - 1], "at8": [8], "at7": [7], "joined": [6, 8, 16],
         "apart": [2, 8, 2, 8], "split": [2, 3, 8, 8], "swapped": [3, 2, 8, 8], "two_rows": [2],
         "queries": [2, -1, 2, 8], "by_heads": [2, 40, 2, 8], "heads_first": [2, 2, 40, 8],
-        "tokens_first": [40, 2, 2, 8], "single": [1, 1]}
+        "tokens_first": [40, 2, 2, 8], "single": [1, 1],
+        "parts_first": [2, 40, 2, 2, 8], "parts_last": [2, 40, 2, 16]}
 FLOATS = {"w": (16, 16), "b": (16,), "kernel": (4, 4, 3, 3), "scale": (4,), "shift": (4,),
           "mean": (4,), "vector": (16,), "keys": (6, 4), "values": (4, 6), "bias": (9,),
-          "cosine": (8, 16), "sine": (8, 16), "ones": (8, 40)}
+          "cosine": (8, 16), "sine": (8, 16), "ones": (8, 40), "wide": (16, 32), "more": (32,)}
 
 NORM = """m = ReduceMean (x, AXIS)
 d = Sub (x, m)
@@ -108,6 +109,32 @@ FEW_VALUES = FEW.replace("COUNT", "two_rows").replace("HEADS", "by_heads").repla
     "KEYS", "0, 2, 1, 3") + """s = MatMul (a, ones)
 p = Softmax <axis = -1> (s)
 y = MatMul (p, t)"""
+# Keys and values of one projection, parts before heads.
+JOINED = """q = Slice (x, zero, two_rows, middle)
+r = Reshape (q, queries)
+a = Transpose <perm = [0, 2, 1, 3]> (r)
+m = MatMul (x, wide)
+n = Add (m, more)
+CUT
+t = Mul (k, half)
+s = MatMul (a, t)
+p = Softmax <axis = -1> (s)
+y = MatMul (p, v)"""
+BY_GATHER = """h = Reshape (n, parts_first)
+g = Transpose <perm = [2, 0, 3, 1, 4]> (h)
+i = Gather <axis = 0> (g, first)
+k = Transpose <perm = [0, 1, 3, 2]> (i)
+v = Gather <axis = 0> (g, second)"""
+BY_SPLIT = """c, d = Split <axis = 2, num_outputs = 2> (n)
+e = Reshape (c, by_heads)
+k = Transpose <perm = [0, 2, 3, 1]> (e)
+f = Reshape (d, by_heads)
+v = Transpose <perm = [0, 2, 1, 3]> (f)"""
+BY_HEAD = """h = Reshape (n, parts_last)
+g = Transpose <perm = [0, 2, 1, 3]> (h)
+c, d = Split <axis = 3, num_outputs = 2> (g)
+k = Transpose <perm = [0, 1, 3, 2]> (c)
+v = Identity (d)"""
 
 EINSUM = "e = Neg (x)\ny = Einsum <equation = \"EQUATION\"> (x, e)"
 ADDED = """a = ReduceMean <keepdims = 0> (x)
@@ -188,7 +215,14 @@ ROWS = {
                                                                          "1, 2, 3, 0"),
         FEW_VALUES.replace("(x, w)", "(z, w)").replace("by_heads", "tokens_first").replace(
             "\nm =", "\nz = Transpose <perm = [1, 0, 2]> (x)\nm =").replace("[0, 2, 1, 3]> (h)",
-                                                                      "[1, 2, 0, 3]> (h)")), [
+                                                                      "[1, 2, 0, 3]> (h)"),
+        JOINED.replace("CUT", BY_GATHER), JOINED.replace("CUT", BY_SPLIT),
+        JOINED.replace("CUT", BY_HEAD)), [
+        JOINED.replace("CUT", BY_GATHER).replace("two_rows", "at8"),
+        JOINED.replace("CUT", BY_SPLIT).replace("y =", "z =")
+        + "\nu = ReduceMean (d)\ny = Add (z, u)",
+        JOINED.replace("CUT", BY_GATHER).replace("p, v", "p, o").replace(
+            "\ns =", "\no = Sigmoid (v)\ns ="),
         FEW_SCORES.replace("two_rows", "at8"),
         FEW_SCORES.replace("y =", "z =") + "\nu = ReduceMean (k)\ny = Add (z, u)",
         FEW_SCORES.replace("(k, by_heads)", "(k, heads_first)").replace("0, 2, 3, 1", "0, 1, 3, 2"),
@@ -214,6 +248,8 @@ def write(path, shape, text, numbers):
     constants += [numpy_helper.from_array(np.abs(numbers.standard_normal(4)).astype("f4") + 0.5,
                                           "positive"),
                   numpy_helper.from_array(np.array(True), "yes"),
+                  numpy_helper.from_array(np.int64(0), "first"),
+                  numpy_helper.from_array(np.int64(1), "second"),
                   numpy_helper.from_array(np.arange(16) < 9, "some"),
                   numpy_helper.from_array(np.zeros((0, 1), "i8"), "no_places"),
                   numpy_helper.from_array(np.zeros((0, 8, 16), "f4"), "no_rows"),

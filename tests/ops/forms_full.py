@@ -66,6 +66,38 @@ class Whitened(nn.Module):
         return weights ** self.power @ self.v(x)
 
 
+class Joined(nn.Module):
+    """Batch and heads are one axis of the products, and two axes between them. `added` is added to
+    the scores of heads and samples, `parts` says what the two axes are."""
+
+    def __init__(self, added, parts=lambda batch: (batch, 4), factor=1.0):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(32, 32) for _ in range(3))
+        self.added, self.parts, self.factor = added, parts, factor
+
+    def forward(self, x):
+        batch, n, _ = x.shape
+        q, k, v = (f(x).reshape(batch, n, 4, 8).transpose(1, 2).reshape(batch * 4, n, 8)
+                   for f in (self.q, self.k, self.v))
+        scores = self.added(torch.bmm(q, k.transpose(1, 2)) * 0.35, q, k) * self.factor
+        at = torch.arange(n)
+        mask = torch.where(at[None, :] > at[:, None], torch.finfo(x.dtype).min, 0.0)
+        weights = (scores.view(*self.parts(batch), n, n) + mask).softmax(-1)
+        y = torch.bmm(weights.view(batch * 4, n, n), v)
+        return y.view(batch, 4, n, 8).transpose(1, 2).reshape(batch, n, 32)
+
+
+def slopes(scores, q, k):
+    """ALiBi of two samples and their heads."""
+    at = torch.arange(k.shape[1]).float()
+    return scores + (torch.tensor([0.25, 0.06, 0.016, 0.004])[:, None, None]
+                     * at).repeat(2, 1, 1)
+
+
+def pairs(scores, q, k):
+    return torch.bmm(k, q.transpose(1, 2)).sigmoid() + scores
+
+
 SMALL = dict(vocab_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
              intermediate_size=48, max_position_embeddings=512)
 SHAPE, MANY = (2, 40, 32), (1, 33, 130)
@@ -75,11 +107,11 @@ def on_tokens(module, operator=FUSED, exporters="sd", lengths=MANY):
     return module, "x", SHAPE, 1, lengths, exporters, operator
 
 
-def model(kind, exporters="sd", **settings):
+def model(kind, exporters="sd", attention="sdpa", operator=FUSED, **settings):
     config = getattr(tf, f"{kind}Config")(**{**SMALL, **settings})
-    config._attn_implementation = "eager" if exporters == "s" else "sdpa"
+    config._attn_implementation = "eager" if exporters == "s" else attention
     extra = {"use_cache": False} if getattr(config, "use_cache", None) else {}
-    return on_tokens(Embeds(getattr(tf, f"{kind}Model")(config), **extra), exporters=exporters)
+    return on_tokens(Embeds(getattr(tf, f"{kind}Model")(config), **extra), operator, exporters)
 
 
 def decoder(kind, **settings):
@@ -117,6 +149,9 @@ FORMS = {
     "qwen2": decoder("Qwen2", num_key_value_heads=2),
     "qwen3": decoder("Qwen3", num_key_value_heads=2, head_dim=8),
     "gemma": decoder("Gemma", num_key_value_heads=1, head_dim=8),
+    "gemma2": decoder("Gemma2", num_key_value_heads=2, head_dim=8, sliding_window=16,
+                      attn_logit_softcapping=2.0, attention="eager",
+                      layer_types=["sliding_attention", "full_attention"]),
     "gemma3": decoder("Gemma3Text", num_key_value_heads=2, head_dim=8, sliding_window=16,
                       layer_types=["sliding_attention", "full_attention"]),
     "phi": decoder("Phi"),
@@ -125,6 +160,12 @@ FORMS = {
     "stable_lm": decoder("StableLm", num_key_value_heads=2),
     "granite": decoder("Granite", num_key_value_heads=2),
     "starcoder2": decoder("Starcoder2", num_key_value_heads=2, sliding_window=16),
+    "bloom": model("Bloom", attention="eager", n_layer=2, n_head=4),
+    "mpt": model("Mpt", attention="eager", d_model=32, n_heads=4, n_layers=2, max_seq_len=512,
+                 expansion_ratio=2),
+    "deberta": model("Deberta", "d", attention="eager", relative_attention=True,
+                     pos_att_type=["c2p", "p2c"], max_relative_positions=64),
+    "joined_slopes": on_tokens(Joined(slopes)),
     "timm": on_tokens(timm("attention", "Attention", 32, 4), exporters="d"),
     "timm_normed": on_tokens(timm("attention", "Attention", 32, 4, qkv_bias=True, qk_norm=True,
                                   norm_layer=nn.LayerNorm), exporters="d"),
@@ -140,6 +181,14 @@ FORMS = {
     "ufo": on_tokens(Three(UFOAttention(32, 8, 8, 4)), None),
     "gmlp": on_tokens(gMLPBlock(dim=32, dim_ff=48, seq_len=40), None, lengths=()),
     "over_queries": on_tokens(Whitened(axis=-2), None),
+    "deberta_v2": model("DebertaV2", attention="eager", relative_attention=True,
+                        pos_att_type=["p2c", "c2p"], share_att_key=True, position_buckets=32,
+                        norm_rel_ebd="layer_norm", max_relative_positions=64, operator=None),
+    "joined_pairs": on_tokens(Joined(pairs), None),
+    "joined_scaled_sum": on_tokens(Joined(slopes, factor=0.5), None),
+    "joined_rows": on_tokens(Joined(lambda scores, q, k: scores + q.sum(-1, keepdim=True)), None),
+    "joined_matrix": on_tokens(Joined(lambda scores, q, k: scores + k[0] @ k[0].T), None),
+    "joined_other_way": on_tokens(Joined(slopes, lambda batch: (4, batch)), None),
     "squared_weights": on_tokens(Whitened(power=2), None),
 }
 SHORT = {name: form[5][i % len(form[5])]

@@ -86,6 +86,45 @@ def minus_log_sum_of_queries(q, k, v):
     return torch.exp(scores - torch.logsumexp(scores, -2, keepdim=True)) @ v
 
 
+def capped(q, k, v):
+    """transformers' Gemma 2."""
+    return (torch.tanh(q @ k.transpose(-1, -2) / 3) * 3).softmax(-1) @ v
+
+
+def capped_by_one(q, k, v):
+    return einsum("bhij,bhjd->bhid", einsum("bhid,bhjd->bhij", q, k).tanh().softmax(-1), v)
+
+
+def capped_minus(q, k, v):
+    return (torch.tanh(q @ k.transpose(-1, -2) * 0.4) * -3).softmax(-1) @ v
+
+
+def capped_masked(q, k, v):
+    """The cap is behind the mask, which then hides nothing."""
+    scores = q @ k.transpose(-1, -2)
+    at = torch.arange(q.shape[2])
+    scores = scores.masked_fill(at[None, :] > at[:, None], -torch.finfo(scores.dtype).max)
+    return (torch.tanh(scores / 3) * 3).softmax(-1) @ v
+
+
+def capped_twice(q, k, v):
+    return (torch.tanh(torch.tanh(q @ k.transpose(-1, -2)) * 2)).softmax(-1) @ v
+
+
+def capped_read(q, k, v):
+    scores = torch.tanh(q @ k.transpose(-1, -2) / 3)
+    return (scores * 3).softmax(-1) @ v + scores.mean()
+
+
+def capped_by_sigmoid(q, k, v):
+    return (torch.sigmoid(q @ k.transpose(-1, -2) / 3) * 3).softmax(-1) @ v
+
+
+def capped_by_head(q, k, v):
+    return (torch.tanh(q @ k.transpose(-1, -2)) * torch.tensor([1., 2, 3])[:, None, None]
+            ).softmax(-1) @ v
+
+
 def causal(q, k, v):
     scores = einsum("bhid,bhjd->bhij", q, k)
     at = torch.arange(q.shape[2])
@@ -165,6 +204,9 @@ FORMS = {
     "minus_max_of_products": on_heads(minus_max_of_products),
     "minus_log_sum": on_heads(minus_log_sum),
     "causal": on_heads(causal),
+    "capped": on_heads(capped),
+    "capped_by_one": on_heads(capped_by_one),
+    "capped_minus": on_heads(capped_minus),
     "one_kv_head": on_heads(one_kv_head),
     "one_kv_head_causal": on_heads(one_kv_head_causal),
     "queries_last": on_heads(queries_last),
@@ -175,5 +217,10 @@ FORMS = {
     "minus_log_sum_of_queries": on_heads(minus_log_sum_of_queries, None),
     "one_dim_of_keys": on_heads(one_dim_of_keys, None),
     "diagonal": on_heads(diagonal, None),
+    "capped_masked": on_heads(capped_masked, None),
+    "capped_twice": on_heads(capped_twice, None),
+    "capped_read": on_heads(capped_read, None),
+    "capped_by_sigmoid": on_heads(capped_by_sigmoid, None),
+    "capped_by_head": on_heads(capped_by_head, None),
 }
 SHORT = {name: "sd"[i % 2] for i, name in enumerate(FORMS) if i % 2 == 0}

@@ -102,6 +102,28 @@ static void test_broadcast_follows_numpy(void **state)
     assert_true(dim_equal(both, attn_dim_combine(dims, DIM_BROADCAST, both, s)));
 }
 
+static void test_broadcast_with_a_part_is_the_whole(void **state)
+{
+    static const struct {
+        const char *part;
+        bool whole;
+    } rows[] = {
+        { "min(S,4)", true },          { "512-max(0,512-S)", true },
+        { "1-max(1-S,0)", true },      { "512-max(0,512-T)", false },
+        { "512-max(0,511-S)", false }, { "512-2*max(0,512-S)", false },
+        { "512+max(0,512-S)", false },
+    };
+    struct attn_dims *dims = dims_of(state);
+    const attnrun_dim s = attn_dim_symbol(dims, "S");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const attnrun_dim part = attn_dim_parse(dims, rows[i].part);
+        assert_int_equal(dim_equal(s, attn_dim_combine(dims, DIM_BROADCAST, s, part)),
+                         rows[i].whole);
+        assert_int_equal(dim_equal(s, attn_dim_combine(dims, DIM_BROADCAST, part, s)),
+                         rows[i].whole);
+    }
+}
+
 static void test_div_exact_simplifies(void **state)
 {
     struct attn_dims *dims = dims_of(state);
@@ -511,6 +533,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_equal_expressions_have_equal_handles),
         TEST(test_broadcast_follows_numpy),
+        TEST(test_broadcast_with_a_part_is_the_whole),
         TEST(test_div_exact_simplifies),
         TEST(test_join_is_the_whole_of_two_slices),
         TEST(test_overflow_and_unknown),

@@ -382,7 +382,9 @@ static bool is_lost(const struct masked_walk *t, int64_t group, double longest)
                                                            (size_t)s->head_dim);
         /* The bound includes the error of rounding, also where operands are rounded to
          * bf16. */
-        const double bound = 1.01 * sqrt(q * longest);
+        double bound = 1.01 * sqrt(q * longest);
+        if (s->softcap > 0 && !(bound < 1.01 * (double)s->softcap))
+            bound = 1.01 * (double)s->softcap;
         /* Rounded as the sums are: next to 1e9 floats are 64 apart. */
         const double high = (double)(float)(t->soft[group] + bound);
         if (!(bound < 1e30) ||
@@ -516,6 +518,7 @@ static attn_status masked_attend(const attnrun_step *step, const struct attn_mas
     t.memory = op_slot_at(work->scratch, m->stream_bytes);
     attn_stream_begin(&t.stream, step->kernels, m->block, s->head_dim, s->v_dim,
                       work->scratch);
+    t.stream.softcap = s->softcap;
     attn_stream_reset(&t.stream, n);
     const int64_t row = t.tokens.start + t.query + t.absent - t.tokens.first;
     memset(t.stream.q, 0, (size_t)(t.absent * s->head_dim) * sizeof *t.stream.q);

@@ -26,7 +26,7 @@
 #include "sdpa.h"
 
 struct attn_masked {
-    struct attn_sdpa s; /* sizes, strides, scale, nan_rows */
+    struct attn_sdpa s; /* sizes, strides, scale, softcap, nan_rows */
     struct attn_mask_program program;
     int64_t windows;                                /* blocks of a sample; 1: one */
     int64_t q_window, k_window, v_window, y_window; /* elements from one to the next */

@@ -211,6 +211,13 @@ static void scale(const struct attn_stream *s, const struct attn_keys *keys,
                                     factor, bias);
 }
 
+static void cap(const struct attn_stream *s, struct stream_part part)
+{
+    float *scores = s->scores + part.at;
+    for (int64_t r = 0; s->softcap > 0 && r < part.rows; r++, scores += SCORES)
+        s->kernels->softcap_f32(scores, (size_t)(part.to - part.from), s->softcap);
+}
+
 /* Own scores and the band in columns `at` … of the scores. */
 static void mask_part(const struct attn_stream *s, const struct attn_keys *keys,
                       struct stream_part part)
@@ -253,7 +260,8 @@ static void stream_softmax(struct attn_stream *s, struct stream_part part)
 
 static bool fits_tile(const struct attn_stream *s, int64_t rows)
 {
-    return rows >= MIN_TILE && !s->packed && !s->linear && s->k_col == 1;
+    return rows >= MIN_TILE && !s->packed && !s->linear && s->softcap <= 0 &&
+           s->k_col == 1;
 }
 
 /* The packed queries of a tile, which see all of n segments; the caller sets where the result
@@ -365,6 +373,7 @@ void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys, int64
     pack_tile(s, keys);
     stream_score(s, keys, part);
     scale(s, keys, part, keys->k_factor, keys->bias);
+    cap(s, part);
     mask_part(s, keys, part);
     if (mask != NULL)
         mask(arg, s->scores, row, rows, from, to);
@@ -393,6 +402,7 @@ void attn_stream_segments(struct attn_stream *s, const struct attn_keys *segment
         const struct stream_part part = { 0, s->n, 0, segments[i].n, all.to };
         stream_score(s, segments + i, part);
         scale(s, segments + i, part, segments[i].k_factor, segments[i].bias);
+        cap(s, part);
         mask_part(s, segments + i, part);
     }
     if (all.to == 0 || s->n == 0)

@@ -62,9 +62,10 @@ struct attn_stream {
     /* The caller sets these after attn_stream_begin(), where they differ. */
     int64_t k_col;                  /* from one element of a key to the next: 1 */
     struct attn_prefetch *prefetch; /* rows to prefetch for after this block, or NULL */
-    bool linear;  /* scores are the weights, without softmax; 0 masks a key: false */
-    bool packed;  /* by attn_stream_begin_packed() */
-    bool to_pack; /* the tile under way has no panels yet */
+    float softcap; /* scores s become softcap tanh(s / softcap) before any mask; 0: not */
+    bool linear;   /* scores are the weights, without softmax; 0 masks a key: false */
+    bool packed;   /* by attn_stream_begin_packed() */
+    bool to_pack;  /* the tile under way has no panels yet */
 };
 
 /* A tile is a struct attn_keys of up to ATTN_STREAM_KEYS keys (kernel_types.h). A mask

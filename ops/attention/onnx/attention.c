@@ -270,11 +270,10 @@ static attn_status plan_masked(attnrun_step *step, const struct attn_sdpa *s,
 {
     const struct attention_args *args = step->args;
     const int64_t sizes[MASK_AXES] = { 1, s->batch, s->q_heads, s->q_len, s->kv_len };
-    if (op_has_in(step, MASK) || s->causal || s->left >= 0 || s->right >= 0 ||
-        s->softcap > 0)
+    if (op_has_in(step, MASK) || s->causal || s->left >= 0 || s->right >= 0)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "a mask program (code, mask, axes) excludes attn_mask, is_causal, "
-                       "windows and softcap");
+                       "a mask program (code, mask, axes) excludes attn_mask, is_causal "
+                       "and windows");
     *m = (struct attn_masked){ .s = *s, .windows = 1 };
     TRY(attn_mask_plan(step, LEAVES, args->code, args->mask, args->axes, sizes,
                        &m->program));

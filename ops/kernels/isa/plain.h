@@ -107,8 +107,17 @@ static inline v_f32 v_scale2(v_f32 x, v_i32 k)
     return x * low * high;
 }
 #endif
-/* The same where k is a float, and `shifted` that plus 1.5 * 2^23. */
-#ifndef v_scale2_shifted
+/* The same where k is a float, and `shifted` that plus 1.5 * 2^23; v_scale2_normal() for k in
+ * [-126, 127]. The bits of `shifted` above k leave the word. A factor instead of a sum of
+ * exponents, so that any NaN stays one. */
+#ifdef v_scale2_shifted
+#define v_scale2_normal v_scale2_shifted
+#else
+static ALWAYS_INLINE v_f32 v_scale2_normal(v_f32 x, v_f32 k, v_f32 shifted)
+{
+    (void)k;
+    return x * (v_f32)(((v_u32)shifted << 23) + (v_u32)v_set(1.0f));
+}
 static ALWAYS_INLINE v_f32 v_scale2_shifted(v_f32 x, v_f32 k, v_f32 shifted)
 {
     (void)k;

@@ -1,0 +1,351 @@
+/* attention_match.c - reads the nodes of decomposed softmax attention:
+ *
+ *   Y = MatMul(Softmax(scale * MatMul(Q, K') + mask), V)
+ *
+ * In: a Softmax. Out: the operands, the scale and the masks, or the condition that failed. */
+#include "attention_match.h"
+
+#include <math.h>
+
+static attnrun_dim dim_at(const struct attn_graph *graph, int32_t value, int axis)
+{
+    return graph->values[value].type.dims[axis];
+}
+
+attnrun_dim attn_attention_dim(const struct attn_graph *graph, int32_t value, int axis)
+{
+    axis -= 4 - graph->values[value].type.rank;
+    return axis < 0 ? dim_of(1) : dim_at(graph, value, axis);
+}
+
+static bool read_once(const struct attn_graph *graph, int32_t value)
+{
+    return graph->values[value].n_uses == 1 &&
+           !(graph->values[value].flags & ATTN_VALUE_OUTPUT);
+}
+
+static bool has_perm(const struct attn_node *node, int n, const int64_t *perm)
+{
+    const struct attn_attr *attr = attn_node_attr(node, "perm");
+    return attr != NULL && attr->kind == ATTN_ATTR_INTS && attr->ints.n == n &&
+           memcmp(attr->ints.v, perm, (size_t)n * sizeof *perm) == 0;
+}
+
+/* Takes scalars off a value: it is *scale times what is returned. `sole`: nobody else
+ * may read what is in between. */
+static int32_t strip_scalars(const struct attn_graph *graph, int32_t value, double *scale,
+                             bool sole)
+{
+    for (int k = 0; k < 4; k++) {
+        double x;
+        int32_t other;
+        struct attn_node *node = attn_graph_producer(graph, value);
+        bool times =
+            node_is(node, "Mul") && attn_match_scalar(graph, node, true, &x, &other);
+        if (!times &&
+            !(node_is(node, "Div") && attn_match_scalar(graph, node, false, &x, &other) &&
+              (x < 0 || x > 0)))
+            break;
+        if (!attn_match_same_shape(graph, other, value) ||
+            (sole && !read_once(graph, value)))
+            break;
+        *scale *= times ? x : 1 / x;
+        value = other;
+    }
+    return value;
+}
+
+/* The value that `value`, which is K', was made of by Reshape, Transpose, Reshape, or
+ * -1. */
+static int32_t reshaped_k(const struct attn_graph *graph, int32_t value)
+{
+    struct attn_node *node = attn_graph_producer(graph, value);
+    if (!node_is(node, "Reshape"))
+        return -1;
+    struct attn_node *transpose = attn_match_in(graph, node, 0, "Transpose");
+    struct attn_node *flat =
+        transpose ? attn_match_in(graph, transpose, 0, "Reshape") : NULL;
+    if (flat == NULL || !has_perm(transpose, 3, match_swap3) ||
+        !attn_match_is_f32_of(graph, flat->in[0], 4) ||
+        graph->values[flat->out[0]].type.rank != 3)
+        return -1;
+    int32_t from = flat->in[0];
+    bool same = dim_equal(dim_at(graph, from, 0), dim_at(graph, value, 0)) &&
+                dim_equal(dim_at(graph, from, 1), dim_at(graph, value, 1)) &&
+                dim_equal(dim_at(graph, from, 2), dim_at(graph, value, 3)) &&
+                dim_equal(dim_at(graph, from, 3), dim_at(graph, value, 2)) &&
+                dim_equal(dim_at(graph, from, 2), dim_at(graph, flat->out[0], 1)) &&
+                dim_equal(dim_at(graph, from, 3), dim_at(graph, flat->out[0], 2));
+    return same ? from : -1;
+}
+
+/* K, of which `value` is the transpose in a form that costs nothing; else `value`. */
+static int32_t untransposed(const struct attn_graph *graph, int32_t value,
+                            enum attn_k_form *form)
+{
+    static const int64_t from_tokens[] = { 0, 2, 3, 1 };
+    struct attn_node *node = attn_graph_producer(graph, value);
+    bool transposed = node_is(node, "Transpose") && attn_match_is_f32(graph, node->in[0]);
+    *form = K_AS_GIVEN;
+    if (transposed && (has_perm(node, 4, match_swap4) || has_perm(node, 3, match_swap3)))
+        return node->in[0];
+    *form = K_BY_TOKEN;
+    if (transposed && has_perm(node, 4, from_tokens))
+        return node->in[0];
+    *form = K_AS_GIVEN;
+    int32_t from = reshaped_k(graph, value);
+    if (from >= 0)
+        return from;
+    *form = K_BY_DIM;
+    return value;
+}
+
+/* MatMul, or FusedMatMul as ONNX Runtime writes it: A B' where *transposed, times
+ * *scale. */
+static bool is_product(const struct attn_node *node, bool *transposed, double *scale)
+{
+    *transposed = false;
+    if (node_is(node, "MatMul"))
+        return true;
+    if (!node_is_of(node, "com.microsoft", "FusedMatMul") ||
+        attn_match_int(node, "transA", 0) != 0 ||
+        attn_match_int(node, "transBatchA", 0) != 0 ||
+        attn_match_int(node, "transBatchB", 0) != 0)
+        return false;
+    *transposed = attn_match_int(node, "transB", 0) != 0;
+    *scale *= (double)attn_match_float(node, "alpha", 1);
+    return true;
+}
+
+/* cap tanh(score / cap), which is read once: *value becomes that score, by found->scale. */
+static void take_softcap(const struct attn_graph *graph, int32_t *value,
+                         struct attn_attention_match *found)
+{
+    double factor = 1;
+    const int32_t scaled = strip_scalars(graph, *value, &factor, true);
+    struct attn_node *tanh = attn_graph_producer(graph, scaled);
+    found->softcap = 0;
+    if (!node_is(tanh, "Tanh") || !read_once(graph, scaled) ||
+        !(fabs(factor) > 1e-6 && fabs(factor) < 1e6))
+        return;
+    found->softcap = fabs(factor);
+    found->scale *= factor;
+    *value = tanh->in[0];
+}
+
+/* MatMul(Q, K') times scalars. */
+static bool read_scores(const struct attn_graph *graph, int32_t value,
+                        struct attn_attention_match *found)
+{
+    bool transposed;
+    found->scale = 1;
+    take_softcap(graph, &value, found);
+    value = strip_scalars(graph, value, &found->scale, true);
+    struct attn_node *product = attn_graph_producer(graph, value);
+    if (!is_product(product, &transposed, &found->scale) || !read_once(graph, value))
+        return false;
+    found->rank = graph->values[value].type.rank;
+    found->scores = value;
+    found->q = strip_scalars(graph, product->in[0], &found->scale, false);
+    found->k = strip_scalars(graph, product->in[1], &found->scale, false);
+    found->k_form = K_AS_GIVEN;
+    if (!transposed)
+        found->k = untransposed(graph, found->k, &found->k_form);
+    found->k = strip_scalars(graph, found->k, &found->scale, false);
+    return (found->rank == 3 || found->rank == 4) &&
+           attn_match_is_f32_of(graph, found->q, found->rank) &&
+           attn_match_is_f32_of(graph, found->k, found->rank);
+}
+
+/* Where(keep, x, filling) or Where(drop, filling, x), which is read once: *value becomes x. */
+static bool take_where(const struct attn_graph *graph, int32_t *value,
+                       struct attn_attention_match *found)
+{
+    struct attn_node *where = attn_graph_producer(graph, *value);
+    if (!node_is(where, "Where") || !read_once(graph, *value))
+        return false;
+    found->drops = attn_value_scalar(graph, where->in[1], &found->fill);
+    if ((!found->drops && !attn_value_scalar(graph, where->in[2], &found->fill)) ||
+        isnan(found->fill))
+        return false;
+    found->keep = where->in[0];
+    found->keep_fill = where->in[found->drops ? 1 : 2];
+    *value = where->in[found->drops ? 2 : 1];
+    return true;
+}
+
+/* Scores, or those that a Where keeps. */
+static bool read_kept(const struct attn_graph *graph, int32_t value,
+                      struct attn_attention_match *found)
+{
+    found->keep = found->keep_fill = -1;
+    if (!found->filled_last && node_is(attn_graph_producer(graph, value), "Where") &&
+        !take_where(graph, &value, found))
+        return false;
+    return read_scores(graph, value, found);
+}
+
+/* scores + mask, or scores + mask + mask2 as a chain of two Adds. */
+static bool read_added(const struct attn_graph *graph, int32_t value,
+                       struct attn_attention_match *found)
+{
+    int32_t *const masks[] = { &found->mask, &found->mask2 };
+    found->mask = found->mask2 = -1;
+    for (int k = 0; k < 2; k++) {
+        struct attn_node *add = attn_graph_producer(graph, value);
+        if (!node_is(add, "Add") || !read_once(graph, value))
+            break;
+        for (int in = 0; in < 2; in++)
+            if (read_kept(graph, add->in[in], found)) {
+                *masks[k] = add->in[1 - in];
+                return attn_match_is_f32(graph, *masks[k]);
+            }
+        int scores = node_is(attn_graph_producer(graph, add->in[0]), "Add") ? 0 : 1;
+        *masks[k] = add->in[1 - scores];
+        if (k == 1 || !attn_match_is_f32(graph, *masks[k]))
+            return false;
+        value = add->in[scores];
+    }
+    return found->mask < 0 && read_kept(graph, value, found);
+}
+
+/* Scores and what is added to them; a Where behind the sum takes both away. */
+static bool read_masked(const struct attn_graph *graph, int32_t value,
+                        struct attn_attention_match *found)
+{
+    struct attn_attention_match outer = *found;
+    int32_t sum = value;
+    found->filled_last = take_where(graph, &sum, &outer) &&
+                         node_is(attn_graph_producer(graph, sum), "Add");
+    if (!read_added(graph, found->filled_last ? sum : value, found))
+        return false;
+    if (found->filled_last) {
+        found->keep = outer.keep;
+        found->keep_fill = outer.keep_fill;
+        found->fill = outer.fill;
+        found->drops = outer.drops;
+    }
+    return true;
+}
+
+attnrun_dim attn_attention_k_dim(const struct attn_graph *graph,
+                                 const struct attn_attention_match *found, int axis)
+{
+    if (found->k_form == K_BY_TOKEN && (axis == 1 || axis == 2))
+        axis = 3 - axis;
+    if (found->k_form == K_BY_DIM && axis >= 2)
+        axis = 5 - axis;
+    return attn_attention_dim(graph, found->k, axis);
+}
+
+/* Of two users of a value: the Where that puts zeros where IsNaN of it holds, or NULL. */
+static struct attn_node *zeroes_nan_rows(const struct attn_graph *graph, int32_t value)
+{
+    for (const struct attn_use *use = graph->values[value].uses; use; use = use->next) {
+        struct attn_node *where = use->node;
+        double zero;
+        if (!node_is(where, "Where") || where->in[2] != value ||
+            !attn_value_scalar(graph, where->in[1], &zero) || zero != 0)
+            continue;
+        struct attn_node *nan = attn_match_in(graph, where, 0, "IsNaN");
+        if (nan != NULL && nan->in[0] == value)
+            return where;
+    }
+    return NULL;
+}
+
+/* MatMul(V', P'), as maps have it: (batch, channels, pixels). */
+static bool read_transposed_product(const struct attn_graph *graph,
+                                    const struct attn_node *user,
+                                    struct attn_attention_match *found)
+{
+    const int64_t *swap = found->rank == 4 ? match_swap4 : match_swap3;
+    if (!node_is(user, "Transpose") || !has_perm(user, found->rank, swap))
+        return false;
+    const int32_t transposed = user->out[0];
+    struct attn_node *product = attn_match_user(graph, user, "MatMul");
+    if (product == NULL || product->in[1] != transposed || product->in[0] == transposed)
+        return false;
+    found->v = product->in[0];
+    found->result = product->out[0];
+    found->by_dim = true;
+    return attn_match_is_f32_of(graph, found->v, found->rank);
+}
+
+/* Behind the Softmax: what zeroes NaN rows, and the product with V. */
+static bool read_product(const struct attn_graph *graph,
+                         struct attn_attention_match *found)
+{
+    int32_t p = found->softmax->out[0];
+    found->nan_rows = true;
+    struct attn_node *user = attn_graph_only_user(graph, p);
+    if (user == NULL && graph->values[p].n_uses == 2 &&
+        !(graph->values[p].flags & ATTN_VALUE_OUTPUT)) {
+        user = zeroes_nan_rows(graph, p);
+        if (user == NULL)
+            return false;
+        found->nan_rows = false;
+        p = user->out[0];
+        user = attn_graph_only_user(graph, p);
+    }
+    bool transposed;
+    double scale = 1;
+    if (user != NULL && read_transposed_product(graph, user, found))
+        return true;
+    if (user == NULL || !is_product(user, &transposed, &scale) || transposed ||
+        scale != 1 || user->in[0] != p || user->in[1] == p)
+        return false;
+    found->v = user->in[1];
+    found->result = user->out[0];
+    return attn_match_is_f32_of(graph, found->v, found->rank);
+}
+
+static bool last_axis(const struct attn_graph *graph, const struct attn_node *softmax)
+{
+    int64_t axis = attn_match_int(softmax, "axis", softmax->pub.opset < 13 ? 1 : -1);
+    int rank = graph->values[softmax->in[0]].type.rank;
+    return rank > 0 && (axis == rank - 1 || axis == -1);
+}
+
+/* One head of keys and values for all queries' heads, which the operator has, too. */
+static bool one_kv_head(const struct attn_graph *graph,
+                        const struct attn_attention_match *found)
+{
+    return found->rank == 4 && dim_is(attn_attention_k_dim(graph, found, 1), 1) &&
+           dim_is(attn_attention_dim(graph, found->v, 1), 1) &&
+           dim_is_const(attn_attention_dim(graph, found->q, 1)) &&
+           attn_attention_dim(graph, found->q, 1).value > 0;
+}
+
+/* Nothing is broadcast but masks and heads. */
+static bool operands_fit(const struct attn_graph *graph,
+                         const struct attn_attention_match *found)
+{
+    for (int axis = 0; axis < 3; axis++) {
+        const int v_axis = axis == 2 && found->by_dim ? 3 : axis;
+        if (!dim_equal(attn_attention_k_dim(graph, found, axis),
+                       attn_attention_dim(graph, found->v, v_axis)))
+            return false;
+        if (axis < 2 &&
+            !dim_equal(attn_attention_k_dim(graph, found, axis),
+                       attn_attention_dim(graph, found->q, axis)) &&
+            !(axis == 1 && one_kv_head(graph, found)))
+            return false;
+    }
+    return true;
+}
+
+const char *attn_attention_read(const struct attn_graph *graph,
+                                struct attn_attention_match *found)
+{
+    if (!last_axis(graph, found->softmax))
+        return "its softmax is not over the last axis";
+    if (!read_masked(graph, found->softmax->in[0], found))
+        return "its scores are not a product that is scaled and masked, or other nodes "
+               "read them";
+    if (!read_product(graph, found))
+        return "other nodes read its weights, or the weights do not multiply values";
+    return operands_fit(graph, found)
+               ? NULL
+               : "the sizes of its operands are not known to be equal";
+}
