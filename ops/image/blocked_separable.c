@@ -20,7 +20,7 @@
  * M C H' W') FLOPs, and (C W lines of the window + C W') lines of scratch. Source: the inverted
  * residual of MobileNetV2 (Sandler et al. 2018). */
 #include "../../runtime/poll.h"
-#include "blocked.h"
+#include "blocked_strip.h"
 
 enum { X, W, E = 4, P = 7, Z = 10 }; /* bias and factors follow weights */
 enum {
@@ -117,19 +117,14 @@ static attn_status check_weights(const attnrun_step *step,
     return op_need_dim(step, W, 0, dim_of(args->channels), "channels of X");
 }
 
-static int64_t lines_seen(const struct window *w, int64_t lines)
-{
-    return min64((lines - 1) * w->stride[1] + (w->kernel[1] - 1) * w->dilation[1] + 1,
-                 w->in[1]);
-}
-
 /* Bytes of scratch for so many lines of Y; -1 where that overflows. */
 static int64_t strip_bytes(const struct separable_plan *p, int64_t lines)
 {
     const int64_t channels = blocked_count(p->own) * ATTN_BLOCK;
     int64_t of_mid = 0, of_own = 0, n;
     const bool fits =
-        (!p->expands || ck_mul(lines_seen(&p->w, lines), p->w.in[2], &of_mid)) &&
+        (!p->expands ||
+         ck_mul(min64(strip_reach(&p->w, 1, lines), p->w.in[1]), p->w.in[2], &of_mid)) &&
         (!p->projects || ck_mul(lines, p->w.out[2], &of_own)) &&
         ck_add(of_mid, of_own, &n) && ck_mul(n, channels * (int64_t)sizeof(float), &n);
     return fits ? n : -1;
@@ -205,7 +200,7 @@ static attn_status make_plan(attnrun_step *step, const struct separable_args *ar
         return ATTNRUN_OK;
     }
     cut(p);
-    p->mid_lines = lines_seen(&p->w, p->lines);
+    p->mid_lines = min64(strip_reach(&p->w, 1, p->lines), p->w.in[1]);
     int64_t bytes = strip_bytes(p, p->lines), of_mid, of_own, of_weights, n_tasks;
     if (bytes < 0 || !ck_mul(p->mid_lines, p->w.in[2], &of_mid) ||
         !ck_mul(p->lines, p->w.out[2], &of_own) ||
@@ -404,8 +399,7 @@ static void lines_of(const struct window *w, int64_t first, int64_t n, int64_t *
                      int64_t *to)
 {
     const int64_t begin = first * w->stride[1] - w->before[1];
-    const int64_t end =
-        begin + (n - 1) * w->stride[1] + (w->kernel[1] - 1) * w->dilation[1] + 1;
+    const int64_t end = begin + strip_reach(w, 1, n);
     *to = max64(min64(end, w->in[1]), 0);
     *from = min64(max64(begin, 0), *to);
 }
