@@ -2,6 +2,7 @@
  * interface. */
 #include "nbits.h"
 #include "../../runtime/cpu.h"
+#include "../../runtime/range.h"
 #include "../tile.h"
 
 enum {
@@ -16,7 +17,7 @@ enum {
     ROUNDED_BYTES = 400000,     /* … which is to stay in L2 */
     TASK_NS = 25000,
     MIN_TASK_NS = 3000,
-    FEW_TASK_NS = 25000,    /* each range makes digits of A */
+    FEW_TASK_NS = 6000,
     ROUND_PHASE = 1 << 14,  /* numbers of A that are worth a phase that rounds them */
     ROUND_NUMBERS = 1 << 13 /* of A in a task of it, about */
 };
@@ -217,6 +218,12 @@ static void cut_panels(const struct attn_nbits_layout *l, int64_t rows,
     attn_cut_refine(&plan->cut, &limits, nbits_task_ns, l);
 }
 
+/* The rows of A that the scratch of a worker has: of all ranges that it runs of a step. */
+struct nbits_kept {
+    const void *rows; /* of block.rows, or NULL */
+    int64_t from, m;
+};
+
 attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_layout *l,
                             int64_t rows, struct attn_nbits_plan *plan)
 {
@@ -231,6 +238,8 @@ attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_la
     }
     plan->scratch_bytes =
         attn_nbits_scratch(l, plan->round_tasks > 0 ? 0 : min64(rows, plan->cut.m_block));
+    if (!op_slot(&plan->kept_at, &plan->scratch_bytes, 1, sizeof(struct nbits_kept)))
+        return op_fail_scratch(step);
     if (!attn_cut_tasks(&plan->cut, &plan->n_tasks))
         return op_fail_size(step, "the number of tasks", "2^63 - 1");
     op_flops(step, 2.0 * (double)rows * (double)l->n * (double)l->k);
@@ -391,8 +400,10 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
                            const struct attn_kernels *kernels,
                            const struct attn_nbits_operands *o, const attnrun_work *work)
 {
-    const void *rows = NULL; /* of block.rows: for all parts that share them */
-    int64_t from = -1, m = 0;
+    struct nbits_kept *const slot = op_slot_at(work->scratch, plan->kept_at);
+    struct nbits_kept kept = { 0 };
+    if (attn_work_resumes(work))
+        kept = *slot;
     const int64_t max_blocks = ceil_div(panels_at_once(l), plan->cut.n_block);
     for (int64_t task = work->begin; task < work->end;) {
         const struct attn_cut_piece p =
@@ -402,13 +413,13 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
             continue;
         const int64_t i = p.row, j = p.column * l->width;
         if (plan->round_tasks > 0)
-            rows = o->rounded + i * l->rounded_bytes;
-        else if (from != i || m != p.m)
-            rows = NULL;
+            kept.rows = o->rounded + i * l->rounded_bytes;
+        else if (kept.from != i || kept.m != p.m)
+            kept.rows = NULL;
         struct attn_nbits_block block = {
             .b = &o->b,
             .a = o->a + i * l->k,
-            .rows = rows,
+            .rows = kept.rows,
             .bias = o->bias != NULL ? o->bias + j : NULL,
             .c = o->y + i * l->n + j,
             .scratch = work->scratch,
@@ -419,10 +430,9 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
             .n = min64(l->n - j, p.n * l->width),
         };
         TRY(attn_nbits_multiply(l, kernels, &block));
-        rows = block.rows;
-        from = i;
-        m = p.m;
+        kept = (struct nbits_kept){ block.rows, i, p.m };
     }
+    *slot = kept;
     return ATTNRUN_OK;
 }
 

@@ -76,7 +76,7 @@ attn_status attn_nbits_fill(const struct attn_nbits_layout *l,
 struct attn_nbits_plan {
     int64_t rows;        /* of A */
     struct attn_cut cut; /* columns in panels */
-    int64_t n_tasks, task_cost, scratch_bytes;
+    int64_t n_tasks, task_cost, scratch_bytes, kept_at;
     /* Tasks of attn_nbits_round(), in a phase before; 0: none. Rows of one. */
     int64_t round_tasks, round_rows;
 };
