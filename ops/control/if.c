@@ -76,7 +76,7 @@ static attn_status if_infer(attnrun_step *step)
             continue;
         step->out[i] = types[i];
         if (types[i].dtype == ATTNRUN_STRING)
-            op_value_forget(&step->out[i]); /* late: its bytes need memory */
+            op_value_forget(&step->out[i]); /* dynamic: its bytes need memory */
     }
     return ATTNRUN_OK;
 }

@@ -66,8 +66,7 @@ static attn_status loop_out(attnrun_step *step, int i, const attnrun_type *resul
             out->dims[d] = result->dims[d - 1];
     }
     if (step->concrete && i < carried(step))
-        op_value_forget(
-            out); /* so that the step is late, and its heap freed after each run */
+        op_value_forget(out); /* dynamic: its heap is freed after each run */
     return ATTNRUN_OK;
 }
 

@@ -127,7 +127,7 @@ static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
                           step->n_out);
 }
 
-/* Types of the body's inputs; *turns: the extent of the scanned axes. */
+/* Types of the body's inputs; *iterations: the extent of the scanned axes. */
 static attn_status body_inputs(const attnrun_step *step, const struct scan *scan,
                                attnrun_type *types, attnrun_dim *iterations)
 {
@@ -174,7 +174,7 @@ static attn_status scan_outputs(attnrun_step *step, const struct scan *scan,
         int more = scan->batched + (i >= scan->n_states);
         if (type.rank < 0 || type.rank + more > ATTNRUN_MAX_RANK ||
             type.dtype == ATTNRUN_STRING) {
-            op_value_forget(&type); /* late */
+            op_value_forget(&type); /* dynamic */
         } else {
             if (scan->batched)
                 insert_dim(&type, 0, batch);

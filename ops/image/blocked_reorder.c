@@ -110,72 +110,63 @@ static struct blocked_reorder_place find_place(const struct reorder_state *s,
     return p;
 }
 
-/* Reorders bytes, to blocks and back; x and y: those of the whole maps. */
-static void bytes_to_blocked(const attnrun_step *step,
-                             const struct blocked_reorder_place *p, uint8_t *y,
-                             const uint8_t *x)
+/* Transposes what a task has: from element `plain` of the plain map on to element `blocked` of the
+ * other, or back. */
+static void reorder_floats(const attnrun_step *step,
+                           const struct blocked_reorder_place *p, bool to, int64_t plain,
+                           int64_t blocked)
 {
     const struct reorder_state *s = step->state;
-    x += (p->image * s->channels + p->block * s->block) * s->plane + p->pixel;
-    y += ((p->image * s->blocks + p->block) * s->plane + p->pixel) * s->block;
-    step->kernels->transpose_u8(y, s->block, x, s->plane, (size_t)p->channels,
-                                (size_t)p->pixels, (size_t)(s->block - p->channels),
-                                s->flip);
+    const float *x = (const float *)step->x[0].data + (to ? plain : blocked);
+    float *y = (float *)step->y[0].data + (to ? blocked : plain);
+    const size_t channels = (size_t)p->channels, pixels = (size_t)p->pixels;
+    if (to && p->channels < ATTN_BLOCK)
+        memset(y, 0, pixels * ATTN_BLOCK * sizeof *y);
+    if (to)
+        step->kernels->transpose_f32(y, ATTN_BLOCK, x, s->plane, channels, pixels);
+    else
+        step->kernels->transpose_f32(y, s->plane, x, ATTN_BLOCK, pixels, channels);
 }
-static void bytes_from_blocked(const attnrun_step *step,
-                               const struct blocked_reorder_place *p, uint8_t *y,
-                               const uint8_t *x)
+static void reorder_bytes(const attnrun_step *step, const struct blocked_reorder_place *p,
+                          bool to, int64_t plain, int64_t blocked)
 {
     const struct reorder_state *s = step->state;
-    y += (p->image * s->channels + p->block * s->block) * s->plane + p->pixel;
-    x += ((p->image * s->blocks + p->block) * s->plane + p->pixel) * s->block;
-    step->kernels->transpose_u8(y, s->plane, x, s->block, (size_t)p->pixels,
-                                (size_t)p->channels, 0, s->flip);
-}
-
-static attn_status to_blocked_run(const attnrun_step *step, const attnrun_work *work)
-{
-    const struct reorder_state *s = step->state;
-    for (int64_t task = work->begin; task < work->end; task++) {
-        if (OP_CANCELLED_AFTER(work, 8 * ATTN_BLOCK * CHUNK))
-            return ATTNRUN_E_CANCELLED;
-        const struct blocked_reorder_place p = find_place(s, task);
-        if (step->in[0].dtype != ATTNRUN_F32) {
-            bytes_to_blocked(step, &p, step->y[0].data, step->x[0].data);
-            continue;
-        }
-        const float *x = (const float *)step->x[0].data + p.pixel +
-                         (p.image * s->channels + p.block * ATTN_BLOCK) * s->plane;
-        float *y = (float *)step->y[0].data +
-                   ((p.image * s->blocks + p.block) * s->plane + p.pixel) * ATTN_BLOCK;
-        if (p.channels < ATTN_BLOCK)
-            memset(y, 0, (size_t)(p.pixels * ATTN_BLOCK) * sizeof(float));
-        step->kernels->transpose_f32(y, ATTN_BLOCK, x, s->plane, (size_t)p.channels,
-                                     (size_t)p.pixels);
-    }
-    return ATTNRUN_OK;
+    const uint8_t *x = (const uint8_t *)step->x[0].data + (to ? plain : blocked);
+    uint8_t *y = (uint8_t *)step->y[0].data + (to ? blocked : plain);
+    const size_t channels = (size_t)p->channels, pixels = (size_t)p->pixels;
+    if (to)
+        step->kernels->transpose_u8(y, s->block, x, s->plane, channels, pixels,
+                                    (size_t)(s->block - p->channels), s->flip);
+    else
+        step->kernels->transpose_u8(y, s->plane, x, s->block, pixels, channels, 0,
+                                    s->flip);
 }
 
-static attn_status from_blocked_run(const attnrun_step *step, const attnrun_work *work)
+static attn_status reorder(const attnrun_step *step, const attnrun_work *work, bool to)
 {
     const struct reorder_state *s = step->state;
     for (int64_t task = work->begin; s->chunks > 0 && task < work->end; task++) {
         if (OP_CANCELLED_AFTER(work, 8 * ATTN_BLOCK * CHUNK))
             return ATTNRUN_E_CANCELLED;
         const struct blocked_reorder_place p = find_place(s, task);
-        if (step->in[0].dtype != ATTNRUN_F32) {
-            bytes_from_blocked(step, &p, step->y[0].data, step->x[0].data);
-            continue;
-        }
-        float *y = (float *)step->y[0].data + p.pixel +
-                   (p.image * s->channels + p.block * ATTN_BLOCK) * s->plane;
-        const float *x =
-            (const float *)step->x[0].data +
-            ((p.image * s->blocks + p.block) * s->plane + p.pixel) * ATTN_BLOCK;
-        step->kernels->transpose_f32(y, s->plane, x, ATTN_BLOCK, (size_t)p.pixels,
-                                     (size_t)p.channels);
+        const int64_t plain =
+            (p.image * s->channels + p.block * s->block) * s->plane + p.pixel;
+        const int64_t blocked =
+            ((p.image * s->blocks + p.block) * s->plane + p.pixel) * s->block;
+        if (step->in[0].dtype == ATTNRUN_F32)
+            reorder_floats(step, &p, to, plain, blocked);
+        else
+            reorder_bytes(step, &p, to, plain, blocked);
     }
     return ATTNRUN_OK;
+}
+static attn_status to_blocked_run(const attnrun_step *step, const attnrun_work *work)
+{
+    return reorder(step, work, true);
+}
+static attn_status from_blocked_run(const attnrun_step *step, const attnrun_work *work)
+{
+    return reorder(step, work, false);
 }
 
 const attnrun_op_def op_to_blocked_1 = {

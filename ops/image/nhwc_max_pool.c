@@ -19,9 +19,12 @@ static attn_status nhwc_max_pool_infer(attnrun_step *step)
 
 /* Computes a pixel of Y. `flip` changes signed bytes so that they can be compared as
  * u8. */
-static void max_pixel(const struct pool_state *state, const int64_t at[3],
-                      const uint8_t *x, uint8_t *y, uint8_t flip)
+static void max_pixel(const attnrun_step *step, const int64_t at[3], const uint8_t *x,
+                      uint8_t *y, void *scratch)
 {
+    const struct pool_state *state = step->state;
+    const uint8_t flip = step->in[0].dtype == ATTNRUN_I8 ? 0x80 : 0;
+    (void)scratch;
     struct pool_rows rows = attn_pool_rows(&state->w, at);
     const int64_t channels = state->channels;
     if (attn_poll_fill(y, 0, channels) != ATTNRUN_OK)
@@ -44,21 +47,7 @@ static void max_pixel(const struct pool_state *state, const int64_t at[3],
 
 static attn_status nhwc_max_pool_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct pool_state *state = step->state;
-    const struct window *w = &state->w;
-    const uint8_t flip = step->in[0].dtype == ATTNRUN_I8 ? 0x80 : 0;
-    for (int64_t task = work->begin; task < work->end; task++) {
-        const struct pool_place p = attn_pool_at(state, task);
-        int64_t at[3] = { p.at[0], p.at[1] };
-        const uint8_t *x = (const uint8_t *)step->x[0].data + p.from;
-        uint8_t *y = (uint8_t *)step->y[0].data + p.to;
-        for (at[2] = 0; at[2] < w->out[2]; at[2]++, y += state->channels) {
-            if (OP_CANCELLED(work))
-                return ATTNRUN_E_CANCELLED;
-            max_pixel(state, at, x, y, flip);
-        }
-    }
-    return ATTNRUN_OK;
+    return attn_pool_pixels(step, work, max_pixel);
 }
 
 const attnrun_op_def op_nhwc_max_pool_1 = {

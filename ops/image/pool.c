@@ -73,3 +73,24 @@ int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool inclu
     int64_t n = room > 0 ? (room - 1) / w->dilation[axis] + 1 : 0;
     return n < w->kernel[axis] ? n : w->kernel[axis];
 }
+
+attn_status attn_pool_pixels(const attnrun_step *step, const attnrun_work *work,
+                             void (*pixel)(const attnrun_step *step, const int64_t at[3],
+                                           const uint8_t *x, uint8_t *y, void *scratch))
+{
+    const struct pool_state *state = step->state;
+    const struct window *w = &state->w;
+    for (int64_t task = work->begin; task < work->end && step->y[0].data != NULL;
+         task++) {
+        const struct pool_place p = attn_pool_at(state, task);
+        int64_t at[3] = { p.at[0], p.at[1] };
+        const uint8_t *x = (const uint8_t *)step->x[0].data + p.from;
+        uint8_t *y = (uint8_t *)step->y[0].data + p.to;
+        for (at[2] = 0; at[2] < w->out[2]; at[2]++, y += state->channels) {
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            pixel(step, at, x, y, work->scratch);
+        }
+    }
+    return ATTNRUN_OK;
+}

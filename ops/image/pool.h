@@ -114,5 +114,10 @@ static inline struct pool_place attn_pool_at(const struct pool_state *state, int
                (place.at[0] * w->out[1] + place.at[1]) * w->out[2] * state->channels;
     return place;
 }
+/* The pixels of a range of tasks, of bytes whose channels are `channels`: `pixel` computes the one
+ * at output position `at`, from the plane x to y. */
+attn_status attn_pool_pixels(const attnrun_step *step, const attnrun_work *work,
+                             void (*pixel)(const attnrun_step *step, const int64_t at[3],
+                                           const uint8_t *x, uint8_t *y, void *scratch));
 
 #endif

@@ -49,8 +49,9 @@ static void window_sums(struct pool_rows *rows, const uint8_t *x, int64_t channe
 
 /* Computes a pixel of Y. */
 static void average(const attnrun_step *step, const int64_t at[3], const uint8_t *x,
-                    uint8_t *y, int64_t *sums)
+                    uint8_t *y, void *scratch)
 {
+    int64_t *const sums = scratch;
     const struct pool_args *args = step->args;
     const struct pool_state *state = step->state;
     const struct window *w = &state->w;
@@ -72,21 +73,7 @@ static void average(const attnrun_step *step, const int64_t at[3], const uint8_t
 
 static attn_status qlinear_pool_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct pool_state *state = step->state;
-    const struct window *w = &state->w;
-    for (int64_t task = work->begin; task < work->end && step->y[0].data != NULL;
-         task++) {
-        const struct pool_place p = attn_pool_at(state, task);
-        int64_t at[3] = { p.at[0], p.at[1] };
-        const uint8_t *x = (const uint8_t *)step->x[X].data + p.from;
-        uint8_t *y = (uint8_t *)step->y[0].data + p.to;
-        for (at[2] = 0; at[2] < w->out[2]; at[2]++, y += state->channels) {
-            if (OP_CANCELLED(work))
-                return ATTNRUN_E_CANCELLED;
-            average(step, at, x, y, work->scratch);
-        }
-    }
-    return ATTNRUN_OK;
+    return attn_pool_pixels(step, work, average);
 }
 
 const attnrun_op_def op_qlinear_average_pool_1 = {

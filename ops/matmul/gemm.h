@@ -108,10 +108,10 @@ attn_status attn_gemm_check_header(const attnrun_pack *pack, const void *packed,
 /* Both as members of such an operator's row: name_pack and name_check_packed; and of one whose
  * run() takes attn_gemm_factors(). */
 #define ATTN_GEMM_PACKS(name, in, trans_b)                                               \
-    ATTN_GEMM_PACKS_BY(attn_gemm_pack_input, name, in, trans_b)
+    ATTN_GEMM_PACKS_BY(attn_gemm_pack_input, attn_gemm_check_input, name, in, trans_b)
 #define ATTN_GEMM_PACKS_FACTOR(name, trans_b)                                            \
-    ATTN_GEMM_PACKS_BY(attn_gemm_pack_factor, name, 1, trans_b)
-#define ATTN_GEMM_PACKS_BY(packs, name, in, trans_b)                                     \
+    ATTN_GEMM_PACKS_BY(attn_gemm_pack_factor, attn_gemm_check_input, name, 1, trans_b)
+#define ATTN_GEMM_PACKS_BY(packs, checks, name, in, trans_b)                             \
     static attn_status name##_pack(attnrun_pack *pack, int64_t *bytes, void *packed)     \
     {                                                                                    \
         return packs(pack, in, trans_b, bytes, packed);                                  \
@@ -120,7 +120,7 @@ attn_status attn_gemm_check_header(const attnrun_pack *pack, const void *packed,
                                            const void *packed)                           \
     {                                                                                    \
         (void)bytes;                                                                     \
-        return attn_gemm_check_input(pack, in, trans_b, packed);                         \
+        return checks(pack, in, trans_b, packed);                                        \
     }
 attn_status attn_gemm_check_head(const attnrun_pack *pack, const void *packed,
                                  const struct attn_packed *expected);

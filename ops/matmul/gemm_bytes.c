@@ -225,6 +225,21 @@ static void run_piece(const struct attn_integer_gemm *s,
         o->finish(o->step, work, &block, scratch + g->scratch_bytes);
 }
 
+struct attn_integer_operands attn_integer_operands_of(const attnrun_step *step, int a,
+                                                      int b, int a_zero, int b_zero)
+{
+    return (struct attn_integer_operands){
+        .a = step->x[a].data,
+        .b = step->x[b].data,
+        .packed = step->node->packed,
+        .a_zero = op_has_in(step, a_zero) ? &step->x[a_zero] : NULL,
+        .b_zero = op_has_in(step, b_zero) ? &step->x[b_zero] : NULL,
+        .a_signed = step->in[a].dtype == ATTNRUN_I8,
+        .b_signed = step->in[b].dtype == ATTNRUN_I8,
+        .step = step,
+    };
+}
+
 attn_status attn_integer_run(const struct attn_integer_gemm *s,
                              const struct attn_kernels *kernels,
                              const struct attn_integer_operands *o,

@@ -4,7 +4,7 @@
  *   infer:  attn_integer_plan(step, a, b, summed, &g); then tasks of g.gemm.n_tasks and
  *           g.gemm.task_cost, and g.gemm.scratch_bytes (the operator's own lies behind)
  *   run:    attn_integer_run(&g, kernels, operands, work) does the tasks of work's range
- *   pack:   attn_integer_pack_input() for a constant B: a byte an element */
+ *   pack:   ATTN_INTEGER_PACKS() for a constant B: a byte an element */
 #ifndef ATTN_GEMM_BYTES_H
 #define ATTN_GEMM_BYTES_H
 
@@ -40,6 +40,10 @@ struct attn_integer_operands {
     const attnrun_step *step; /* for finish */
 };
 
+/* The operands that these inputs are; zero points may be absent. */
+struct attn_integer_operands attn_integer_operands_of(const attnrun_step *step, int a,
+                                                      int b, int a_zero, int b_zero);
+
 /* MatMul's shapes of inputs a and b; `summed`: sums are for finish(). */
 attn_status attn_integer_plan(const attnrun_step *step, int a, int b, bool summed,
                               struct attn_integer_gemm *g);
@@ -58,6 +62,10 @@ attn_status attn_integer_check_input(const attnrun_pack *pack, int in, bool tran
                                      const void *packed);
 attn_status attn_integer_check_header(const attnrun_pack *pack, const void *packed,
                                       int64_t k, int64_t n, bool is_signed);
+/* Both as members of such an operator's row, as ATTN_GEMM_PACKS() does. */
+#define ATTN_INTEGER_PACKS(name, in, transposed)                                         \
+    ATTN_GEMM_PACKS_BY(attn_integer_pack_input, attn_integer_check_input, name, in,      \
+                       transposed)
 /* A packed matrix of k rows and n columns: its bytes (-1: overflow), how b (dense) becomes
  * one, and the operand of a product of its columns from `column` on, the first of a panel
  * (a multiple of OP_PANEL is). */

@@ -31,31 +31,13 @@ static attn_status matmul_integer_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status matmul_integer_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
-{
-    return attn_integer_pack_input(pack, 1, false, bytes, packed);
-}
-
-static attn_status matmul_integer_check_packed(const attnrun_pack *pack, int64_t bytes,
-                                               const void *packed)
-{
-    (void)bytes;
-    return attn_integer_check_input(pack, 1, false, packed);
-}
+ATTN_INTEGER_PACKS(matmul_integer, 1, false)
 
 static attn_status matmul_integer_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct integer_state *state = step->state;
-    const struct attn_integer_operands o = { .a = step->x[0].data,
-                                             .b = step->x[1].data,
-                                             .packed = step->node->packed,
-                                             .a_zero =
-                                                 op_has_in(step, 2) ? &step->x[2] : NULL,
-                                             .b_zero =
-                                                 op_has_in(step, 3) ? &step->x[3] : NULL,
-                                             .a_signed = step->in[0].dtype == ATTNRUN_I8,
-                                             .b_signed = step->in[1].dtype == ATTNRUN_I8,
-                                             .c = step->y[0].data };
+    struct attn_integer_operands o = attn_integer_operands_of(step, 0, 1, 2, 3);
+    o.c = step->y[0].data;
     return attn_integer_run(&state->product, step->kernels, &o, work);
 }
 

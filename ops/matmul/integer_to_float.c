@@ -56,17 +56,7 @@ static attn_status infer_output(attnrun_step *step, const struct places *at)
     return attn_integer_check_one(step, at->a_zero);
 }
 
-static attn_status to_float_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
-{
-    return attn_integer_pack_input(pack, B, false, bytes, packed);
-}
-
-static attn_status to_float_check_packed(const attnrun_pack *pack, int64_t bytes,
-                                         const void *packed)
-{
-    (void)bytes;
-    return attn_integer_check_input(pack, B, false, packed);
-}
+ATTN_INTEGER_PACKS(to_float, B, false)
 
 static void scale_block(const attnrun_step *step, const struct attn_integer_block *block,
                         const struct places *at, float a_scale, float *scales)
@@ -76,20 +66,6 @@ static void scale_block(const attnrun_step *step, const struct attn_integer_bloc
                                             op_in_data(step, at->bias) };
     attn_integer_to_floats(&state->product, step->kernels, block, &by, step->y[0].data,
                            scales);
-}
-
-static attn_status integer_to_float_multiply(const attnrun_step *step,
-                                             const attnrun_work *work,
-                                             const struct places *at,
-                                             struct attn_integer_operands *o)
-{
-    const struct to_float_state *state = step->state;
-    o->b = step->x[B].data;
-    o->packed = step->node->packed;
-    o->b_zero = op_has_in(step, at->b_zero) ? &step->x[at->b_zero] : NULL;
-    o->b_signed = step->in[B].dtype == ATTNRUN_I8;
-    o->step = step;
-    return attn_integer_run(&state->product, step->kernels, o, work);
 }
 
 /* ---- MatMulIntegerToFloat ---- */
@@ -110,13 +86,12 @@ static void integer_finish(const attnrun_step *step, const attnrun_work *work,
 
 static attn_status integer_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const int zero = integer_places.a_zero;
-    struct attn_integer_operands o = { .a = step->x[A].data,
-                                       .a_zero =
-                                           op_has_in(step, zero) ? &step->x[zero] : NULL,
-                                       .a_signed = step->in[A].dtype == ATTNRUN_I8,
-                                       .finish = integer_finish };
-    return integer_to_float_multiply(step, work, &integer_places, &o);
+    const struct to_float_state *state = step->state;
+    const struct places *at = &integer_places;
+    struct attn_integer_operands o =
+        attn_integer_operands_of(step, A, B, at->a_zero, at->b_zero);
+    o.finish = integer_finish;
+    return attn_integer_run(&state->product, step->kernels, &o, work);
 }
 
 const attnrun_op_def op_matmul_integer_to_float_1 = {
@@ -179,10 +154,13 @@ static attn_status dynamic_run(const attnrun_step *step, const attnrun_work *wor
     else {
         uint8_t zero_byte = (uint8_t)range[1];
         const attnrun_tensor zero = { .dtype = ATTNRUN_U8, .data = &zero_byte };
-        struct attn_integer_operands o = { .a = bytes,
-                                           .a_zero = &zero,
-                                           .finish = dynamic_finish };
-        return integer_to_float_multiply(step, work, &dynamic_places, &o);
+        struct attn_integer_operands o =
+            attn_integer_operands_of(step, A, B, NOWHERE, dynamic_places.b_zero);
+        o.a = bytes;
+        o.a_zero = &zero;
+        o.a_signed = false;
+        o.finish = dynamic_finish;
+        return attn_integer_run(&state->product, step->kernels, &o, work);
     }
     return OP_CANCELLED(work) ? ATTNRUN_E_CANCELLED : ATTNRUN_OK;
 }

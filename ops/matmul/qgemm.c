@@ -87,19 +87,7 @@ static attn_status qgemm_infer(attnrun_step *step)
                           : ATTNRUN_OK;
 }
 
-static attn_status qgemm_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
-{
-    const struct qgemm_args *args = pack->args;
-    return attn_integer_pack_input(pack, B, args->transB != 0, bytes, packed);
-}
-
-static attn_status qgemm_check_packed(const attnrun_pack *pack, int64_t bytes,
-                                      const void *packed)
-{
-    const struct qgemm_args *args = pack->args;
-    (void)bytes;
-    return attn_integer_check_input(pack, B, args->transB != 0, packed);
-}
+ATTN_INTEGER_PACKS(qgemm, B, ((const struct qgemm_args *)pack->args)->transB != 0)
 
 static void add_c(const attnrun_step *step, const struct attn_integer_block *block)
 {
@@ -148,15 +136,8 @@ static void qgemm_finish(const attnrun_step *step, const attnrun_work *work,
 static attn_status qgemm_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct qgemm_state *state = step->state;
-    const struct attn_integer_operands o = { .a = step->x[A].data,
-                                             .b = step->x[B].data,
-                                             .packed = step->node->packed,
-                                             .a_zero = &step->x[A_ZERO],
-                                             .b_zero = &step->x[B_ZERO],
-                                             .a_signed = step->in[A].dtype == ATTNRUN_I8,
-                                             .b_signed = step->in[B].dtype == ATTNRUN_I8,
-                                             .finish = qgemm_finish,
-                                             .step = step };
+    struct attn_integer_operands o = attn_integer_operands_of(step, A, B, A_ZERO, B_ZERO);
+    o.finish = qgemm_finish;
     return attn_integer_run(&state->product, step->kernels, &o, work);
 }
 

@@ -49,17 +49,7 @@ static attn_status qlinear_matmul_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status qlinear_matmul_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
-{
-    return attn_integer_pack_input(pack, QB, false, bytes, packed);
-}
-
-static attn_status qlinear_matmul_check_packed(const attnrun_pack *pack, int64_t bytes,
-                                               const void *packed)
-{
-    (void)bytes;
-    return attn_integer_check_input(pack, QB, false, packed);
-}
+ATTN_INTEGER_PACKS(qlinear_matmul, QB, false)
 
 static double scale_at(const attnrun_step *step, int in, int64_t at)
 {
@@ -108,15 +98,9 @@ static void quantize_block(const attnrun_step *step, const attnrun_work *work,
 static attn_status qlinear_matmul_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct qlinear_state *state = step->state;
-    const struct attn_integer_operands o = { .a = step->x[QA].data,
-                                             .b = step->x[QB].data,
-                                             .packed = step->node->packed,
-                                             .a_zero = &step->x[A_ZERO],
-                                             .b_zero = &step->x[B_ZERO],
-                                             .a_signed = step->in[QA].dtype == ATTNRUN_I8,
-                                             .b_signed = step->in[QB].dtype == ATTNRUN_I8,
-                                             .finish = quantize_block,
-                                             .step = step };
+    struct attn_integer_operands o =
+        attn_integer_operands_of(step, QA, QB, A_ZERO, B_ZERO);
+    o.finish = quantize_block;
     return attn_integer_run(&state->product, step->kernels, &o, work);
 }
 

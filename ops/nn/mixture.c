@@ -49,17 +49,17 @@ static bool constant_dims(const attnrun_type *in)
 static void set_matrices(const struct mixture_kind *kind, const struct mixture_args *args,
                          bool fused, bool with_fc3, struct mixture_state *s)
 {
-    const bool turns = fused && args->swiglu_fusion == 1;
+    const bool interleaved = fused && args->swiglu_fusion == 1;
     const struct mixture_matrix fc1 = { .which = MIXTURE_FC1,
                                         .weights = kind->weights[MIXTURE_FC1],
                                         .bias = kind->biases[MIXTURE_FC1],
                                         .k = s->hidden,
                                         .n = s->inter,
-                                        .step = turns ? 2 : 1,
+                                        .step = interleaved ? 2 : 1,
                                         .lines = fused ? 2 * s->inter : s->inter };
     s->n_up = fused || with_fc3 ? 2 : 1;
     s->up[0] = s->up[1] = s->down = fc1;
-    s->up[1].first = turns ? 1 : s->inter;
+    s->up[1].first = interleaved ? 1 : s->inter;
     if (with_fc3) {
         s->up[1].which = MIXTURE_FC3;
         s->up[1].weights = kind->weights[MIXTURE_FC3];

@@ -15,15 +15,11 @@ struct fusion {
 
 static void take_residual(const struct attn_graph *graph, struct fusion *fusion)
 {
-    struct attn_node *add = attn_graph_only_user(graph, fusion->result);
-    if (!node_is(add, "Add"))
+    const struct attn_node *add;
+    const int32_t residual = attn_match_residual(graph, fusion->result, &add);
+    if (residual < 0)
         return;
-    int32_t other = attn_match_other(add, fusion->result);
-    if (other < 0 || !attn_match_is_f32(graph, other) ||
-        match_is_constant(graph, other) ||
-        !attn_match_same_shape(graph, other, fusion->result))
-        return;
-    fusion->residual = other;
+    fusion->residual = residual;
     fusion->result = add->out[0];
     fusion->n_fused++;
 }

@@ -1,5 +1,5 @@
-/* epilogue.c - recognizes activations that a product or a convolution can apply to its
- * result. epilogue.h has the interface. */
+/* epilogue.c - recognizes residuals and activations that a product or a convolution can apply to
+ * its result. epilogue.h has the interface. */
 #include "epilogue.h"
 
 static bool match_clip(const struct attn_graph *graph, const struct attn_node *node,
@@ -63,4 +63,17 @@ bool attn_match_activation(const struct attn_graph *graph, const struct attn_nod
     if (node_is(node, "Clip"))
         return match_clip(graph, node, epilogue);
     return epilogue->activation != NULL;
+}
+
+int32_t attn_match_residual(const struct attn_graph *graph, int32_t result,
+                            const struct attn_node **add)
+{
+    *add = attn_graph_only_user(graph, result);
+    if (!node_is(*add, "Add"))
+        return -1;
+    const int32_t other = attn_match_other(*add, result);
+    const bool fits = other >= 0 && attn_match_is_f32(graph, other) &&
+                      !match_is_constant(graph, other) &&
+                      attn_match_same_shape(graph, other, result);
+    return fits ? other : -1;
 }

@@ -123,19 +123,6 @@ static const char *read_scores(const struct attn_graph *graph, int32_t value,
 
 /* ---- labels ---- */
 
-/* The label of x that is not one of the two others; 0: none, or several. */
-static char own_label(const struct attn_labelled *x, const struct attn_labelled *other)
-{
-    char own = 0;
-    for (int i = 0; i < x->n; i++)
-        if (!attn_labelled_has(other, x->labels[i])) {
-            if (own != 0)
-                return 0;
-            own = x->labels[i];
-        }
-    return own;
-}
-
 /* Finds Q, K and the labels of their product. */
 static bool read_roles(const struct attn_product *p, struct block_attention_match *found)
 {
@@ -145,11 +132,11 @@ static bool read_roles(const struct attn_product *p, struct block_attention_matc
             !attn_labelled_has(&p->in[1 - side], found->key)) {
             found->k = p->in[side];
             found->q = p->in[1 - side];
-            found->query = own_label(&found->q, &found->k);
-            found->dim = own_label(&found->k, &p->out);
+            found->query = attn_labelled_own(&found->q, &found->k);
+            found->dim = attn_labelled_own(&found->k, &p->out);
             return found->query != 0 && found->dim != 0 &&
-                   found->dim == own_label(&found->q, &p->out) &&
-                   own_label(&found->k, &found->q) == found->key &&
+                   found->dim == attn_labelled_own(&found->q, &p->out) &&
+                   attn_labelled_own(&found->k, &found->q) == found->key &&
                    p->out.n == found->q.n && p->out.n == found->k.n &&
                    attn_labelled_has(&p->out, found->query);
         }
@@ -173,7 +160,7 @@ static bool read_weighted(const struct attn_graph *graph, const struct attn_node
         to[weights.labels[i] - 'a'] = scores->labels[i];
     found->v = p.in[1 - side];
     found->y = p.out;
-    const char own = own_label(&p.in[1 - side], &weights);
+    const char own = attn_labelled_own(&p.in[1 - side], &weights);
     if (own == 0 || found->y.n != scores->n || found->v.n != scores->n)
         return false;
     found->v_dim = '#'; /* no label of the scores */

@@ -38,19 +38,6 @@ static int32_t sums_of(const struct attn_graph *graph, int32_t value, int *axis)
     return node->in[0];
 }
 
-/* The one label of x that neither of the others has; 0: none, or several. */
-static char label_of(const struct attn_labelled *x, const struct attn_labelled *a)
-{
-    char own = 0;
-    for (int i = 0; i < x->n; i++)
-        if (!attn_labelled_has(a, x->labels[i])) {
-            if (own != 0)
-                return 0;
-            own = x->labels[i];
-        }
-    return own;
-}
-
 /* S of y's product: cumulative sums of products of each token of K and V. */
 static bool read_sums(const struct attn_graph *graph, const struct attn_labelled *s,
                       struct causal_linear_match *found)
@@ -91,8 +78,8 @@ static bool read_numerator(const struct attn_graph *graph, const struct attn_pro
     found->y = p->out;
     if (found->q.n != RANK || found->y.n != RANK)
         return false;
-    found->dim = label_of(&found->q, &found->y);
-    found->v_dim = label_of(&found->y, &found->q);
+    found->dim = attn_labelled_own(&found->q, &found->y);
+    found->v_dim = attn_labelled_own(&found->y, &found->q);
     if (found->dim == 0 || found->v_dim == 0 || !read_sums(graph, &p->in[s], found))
         return false;
     found->at = attn_labelled_place(&found->q, found->token);

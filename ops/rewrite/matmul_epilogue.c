@@ -109,16 +109,12 @@ static attn_status take_bias(struct attn_graph *graph, struct product *product)
 
 static void take_residual(const struct attn_graph *graph, struct product *product)
 {
-    struct attn_node *add = attn_graph_only_user(graph, product->result);
-    if (!node_is(add, "Add"))
-        return;
-    int32_t other = attn_match_other(add, product->result);
-    if (other < 0 || !attn_match_is_f32(graph, other) ||
-        match_is_constant(graph, other) ||
-        !attn_match_same_shape(graph, other, product->result) ||
+    const struct attn_node *add;
+    const int32_t residual = attn_match_residual(graph, product->result, &add);
+    if (residual < 0 ||
         (product->reshape && graph->values[product->root->out[0]].type.rank != 2))
         return;
-    product->in[3] = other;
+    product->in[3] = residual;
     product->result = add->out[0];
     product->n_fused++;
 }

@@ -4,6 +4,18 @@
 
 enum { RANK = PRODUCT_RANK, MAX_WAITING = 12 };
 
+char attn_labelled_own(const struct attn_labelled *x, const struct attn_labelled *other)
+{
+    char own = 0;
+    for (int i = 0; i < x->n; i++)
+        if (!attn_labelled_has(other, x->labels[i])) {
+            if (own != 0)
+                return 0;
+            own = x->labels[i];
+        }
+    return own;
+}
+
 void attn_labelled_untranspose(const struct attn_graph *graph, struct attn_labelled *x)
 {
     for (int k = 0; k < 2; k++) {

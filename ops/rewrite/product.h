@@ -52,6 +52,8 @@ static inline bool attn_labelled_has(const struct attn_labelled *x, char label)
 {
     return memchr(x->labels, label, (size_t)x->n) != NULL;
 }
+/* The one label of x that `other` has not; 0: none, or several. */
+char attn_labelled_own(const struct attn_labelled *x, const struct attn_labelled *other);
 /* The axis of a label that it has. */
 static inline int attn_labelled_place(const struct attn_labelled *x, char label)
 {

@@ -10,7 +10,7 @@ static attn_status string_concat_infer(attnrun_step *step)
     attnrun_dim dims[ATTNRUN_MAX_RANK];
     int rank = 0;
     TRY(op_broadcast(step, 0, 2, &rank, dims));
-    if (step->concrete) /* late: its bytes need memory of the run */
+    if (step->concrete) /* dynamic: its bytes need memory of the run */
         return op_value_unknown(step, 0, ATTNRUN_TENSOR, ATTNRUN_STRING);
     return op_out(step, 0, ATTNRUN_STRING, rank, dims);
 }

@@ -11,7 +11,7 @@
 attn_status op_value_out(const attnrun_step *step, int out, const attnrun_tensor *from);
 /* infer: output `out` has that kind and dtype, of unknown shape. */
 attn_status op_value_unknown(attnrun_step *step, int out, int32_t kind, int32_t dtype);
-/* infer: a type without its shape, so that the step is always run late. */
+/* infer: a type without its shape, so that the step has a dynamic shape. */
 void op_value_forget(attnrun_type *type);
 
 #endif

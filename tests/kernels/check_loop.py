@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The inner loop of a function, as objdump shows it: of the blocks that end with a jump back
 to their own start, the one with the most products. None of its instructions goes to memory
-relative to the stack pointer, and the given share of them are products.
+relative to the stack pointer, and the given share of them are products. Other members of the
+library may have a function of that name, too.
 
-usage: check_loop.py OBJDUMP LIBRARY FUNCTION PRODUCT LEAST_SHARE
+usage: check_loop.py OBJDUMP LIBRARY MEMBER FUNCTION PRODUCT LEAST_SHARE
 """
 import re
 import subprocess
@@ -28,16 +29,18 @@ def loops(text):
 
 
 def main():
-    objdump, library, function, product, least = sys.argv[1:]
+    objdump, library, member, function, product, least = sys.argv[1:]
     text = subprocess.run([objdump, "-d", "--no-show-raw-insn", f"--disassemble={function}",
                            library], capture_output=True, text=True, check=True).stdout
     best, products = [], 0
-    for block in loops(text):
-        n = sum(name == product for _, name, _ in block)
-        if n > products:
-            best, products = block, n
+    # Of each instruction set there is one of the name, and addresses begin again in each.
+    for part in re.split(r"^(?=\S+: +file format)", text, flags=re.MULTILINE):
+        for block in loops(part) if part.startswith(member + ":") else ():
+            n = sum(name == product for _, name, _ in block)
+            if n > products:
+                best, products = block, n
     if not best:
-        sys.exit(f"{function}: no loop with {product}")
+        sys.exit(f"{member}, {function}: no loop with {product}")
     share = products / len(best)
     stack = [f"{name} {operands}" for _, name, operands in best if "[sp" in operands]
     print(f"{function}: {products} {product} of {len(best)} instructions ({share:.1%}), "

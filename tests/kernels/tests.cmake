@@ -8,5 +8,5 @@ set_tests_properties(kernels PROPERTIES TIMEOUT 600)
 # What the compiler makes of the tile of gemm_f32: 12 rows of two vectors.
 if(isa_have_neon AND NOT sanitized)
   add_python_test(kernels.neon_loop kernels/check_loop.py ${CMAKE_OBJDUMP}
-    $<TARGET_FILE:attnrun_static> tile_12x2 fmla 0.9)
+    $<TARGET_FILE:attnrun_static> gemm_f32.c.o tile_12x2 fmla 0.9)
 endif()

@@ -69,17 +69,7 @@ static attn_status q_attention_infer(attnrun_step *step)
     return step->concrete ? plan_q(step) : ATTNRUN_OK;
 }
 
-static attn_status q_attention_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
-{
-    return attn_integer_pack_input(pack, WEIGHT, false, bytes, packed);
-}
-
-static attn_status q_attention_check_packed(const attnrun_pack *pack, int64_t bytes,
-                                            const void *packed)
-{
-    (void)bytes;
-    return attn_integer_check_input(pack, WEIGHT, false, packed);
-}
+ATTN_INTEGER_PACKS(q_attention, WEIGHT, false)
 
 static void scale_block(const attnrun_step *step, const attnrun_work *work,
                         const struct attn_integer_block *block, void *scratch)
@@ -93,17 +83,9 @@ static void scale_block(const attnrun_step *step, const attnrun_work *work,
 static attn_status q_attention_project(const attnrun_step *step, const attnrun_work *work)
 {
     const struct q_attention_state *s = step->state;
-    const struct attn_integer_operands o = {
-        .a = step->x[X].data,
-        .b = step->x[WEIGHT].data,
-        .packed = step->node->packed,
-        .a_zero = op_has_in(step, X_ZERO) ? &step->x[X_ZERO] : NULL,
-        .b_zero = op_has_in(step, WEIGHT_ZERO) ? &step->x[WEIGHT_ZERO] : NULL,
-        .a_signed = step->in[X].dtype == ATTNRUN_I8,
-        .b_signed = step->in[WEIGHT].dtype == ATTNRUN_I8,
-        .finish = scale_block,
-        .step = step
-    };
+    struct attn_integer_operands o =
+        attn_integer_operands_of(step, X, WEIGHT, X_ZERO, WEIGHT_ZERO);
+    o.finish = scale_block;
     return attn_integer_run(&s->product, step->kernels, &o, work);
 }
 
