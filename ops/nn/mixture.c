@@ -251,6 +251,9 @@ static attn_status route(const attnrun_step *step, const attnrun_work *work,
     return ATTNRUN_OK;
 }
 
+/* A weight that is no number makes the token's row NaN. */
+static bool has_part(float weight, float min_weight) { return !(weight <= min_weight); }
+
 /* Routes with a weight, by expert and then by token: their tokens, places and tiles. */
 static attn_status sort(const attnrun_step *step, const attnrun_work *work,
                         float min_weight)
@@ -265,7 +268,7 @@ static attn_status sort(const attnrun_step *step, const attnrun_work *work,
                         *end = tile + s->tiles;
     memset(next, 0, (size_t)s->experts * sizeof *next);
     for (int64_t r = 0; r < s->routes; r++) {
-        next[expert[r]] += weight[r] > min_weight;
+        next[expert[r]] += has_part(weight[r], min_weight);
         TRY(attn_poll_work(8));
     }
     for (int32_t e = 0; e < s->experts; e++) {
@@ -278,7 +281,7 @@ static attn_status sort(const attnrun_step *step, const attnrun_work *work,
     }
     memset(tile, 0, (size_t)(end - tile) * sizeof *tile);
     for (int64_t r = 0; r < s->routes; r++) {
-        place[r] = weight[r] > min_weight ? next[expert[r]]++ : -1;
+        place[r] = has_part(weight[r], min_weight) ? next[expert[r]]++ : -1;
         if (place[r] >= 0)
             token[place[r]] = (int32_t)(r / s->k);
         TRY(attn_poll_work(16));

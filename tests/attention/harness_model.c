@@ -21,7 +21,8 @@ int case_dims(const struct check_operand *o, int layout, int64_t *dims)
     return 4;
 }
 
-/* The declared shape: NULL, "2,3", or "a0,3" with symbols for the first two dims. */
+/* The declared shape: NULL, "2,3", or "d2_0,d1_1,3" with symbols for the first two dims, of which
+ * inputs of the same first size share one. */
 static const char *shape_text(const struct check_operand *o, int layout, int number,
                               enum case_shapes style, char *text, size_t bytes)
 {
@@ -36,7 +37,7 @@ static const char *shape_text(const struct check_operand *o, int layout, int num
                                   (long long)dims[i]);
         else
             n += (size_t)snprintf(text + n, bytes - n, "%sd%d_%d", comma,
-                                  style == SYMBOLIC && i == 0 ? 0 : number, i);
+                                  style == SYMBOLIC && i == 0 ? (int)dims[0] : number, i);
     }
     return style == UNKNOWN ? NULL : text;
 }

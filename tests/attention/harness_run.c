@@ -329,8 +329,7 @@ static bool run_case(struct check *c, attnrun_runtime *runtime, int layout,
         return false;
     }
     check_shapes(c, model, layout, style);
-    if (style != SYMBOLIC) /* there inputs share symbols, whatever their sizes are */
-        check_names(c, model, layout);
+    check_names(c, model, layout);
     bool good = bind(c, context, layout, copies) == ATTNRUN_OK;
     for (int run = 0; run < 2 && good; run++) {
         good = attnrun_run(context, NULL) == ATTNRUN_OK;

@@ -111,13 +111,14 @@ def multi_head(name, exits, q, k, v):
                      num_heads=2)
 
 
-def group_query(name, what, exits, says, **changes):
+def group_query(name, what, exits, says, window=-1, **changes):
     operands = {"q": f32(1, 1, 8), "k": f32(1, 1, 8), "v": f32(1, 1, 8),
                 "pk": f32(1, 2, 3, 4), "pv": f32(1, 2, 3, 4), "sl": i32(3),
                 "tl": np.array(4, np.int32)}
     operands.update(changes)
     return node_case(name, what, exits, says, "GroupQueryAttention", operands, domain=MS,
-                     out=(FLOAT, FLOAT, FLOAT), num_heads=2, kv_num_heads=2)
+                     out=(FLOAT, FLOAT, FLOAT), num_heads=2, kv_num_heads=2,
+                     local_window_size=window)
 
 
 ATTENTION = [
@@ -156,6 +157,9 @@ ATTENTION = [
     multi_head("H_mha_k4_v3", 5, Q3, Q4, Q3), multi_head("H_mha_ok", 0, Q3, Q3, Q3),
     multi_head("H_mha_cross_ok", 0, Q3, Q4, Q4),
     group_query("H_gqa_ok", "a cache of three", 0, ""),
+    group_query("H_gqa_window_0", "a window that has no key", 5, "local_window_size is 0",
+                window=0),
+    group_query("H_gqa_window_ok", "a window of one key", 0, "", window=1),
     group_query("H_gqa_past_rank", "past_key of rank 3", 5, "rank 4", pk=f32(1, 3, 8)),
     group_query("H_gqa_past_value_rank", "past_value of rank 2", 5, "rank 4",
                 pv=f32(3, 8)),

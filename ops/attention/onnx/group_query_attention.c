@@ -72,6 +72,10 @@ static attn_status check_sliding(const attnrun_step *step)
 static attn_status gqa_check_args(const attnrun_step *step)
 {
     const struct gqa_args *args = step->args;
+    if (args->local_window_size < 1 && args->local_window_size != -1)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "local_window_size is %lld, expected -1, or 1 and more",
+                       (long long)args->local_window_size);
     TRY(attn_need_int(step, "num_heads", args->num_heads, 1, MAX_HEADS));
     TRY(attn_need_int(step, "kv_num_heads", args->kv_num_heads, 1, MAX_HEADS));
     if (args->num_heads % args->kv_num_heads != 0)
