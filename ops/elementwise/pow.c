@@ -4,7 +4,8 @@
  *
  * Integers wrap. An integer to a negative power is 0, except for 1 and -1. An integer to
  * a fractional power is computed in double and truncated. f32 to the powers 2, 3 and 1/2
- * are kernels. Cost: one pass. Source: ONNX Pow-1 to 15. */
+ * are kernels, and to whole powers up to 64 products of doubles. Cost: one pass. Source:
+ * ONNX Pow-1 to 15. */
 #include <math.h>
 
 #include "binary.h"
@@ -89,6 +90,22 @@ static attn_status pow_old_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
+/* Whole exponents, in double: a product rounds by 2^-53 where the result has 24 bits. YOSO's
+ * ninth powers of 34 million scores took 150 ms by powf. */
+static bool pow_whole(float *z, const float *x, int64_t n, double exponent)
+{
+    if (!(exponent >= 4 && exponent <= 64 && exponent == floor(exponent)))
+        return false;
+    for (int64_t i = 0; i < n; i++) {
+        double power = 1, base = (double)x[i];
+        for (uint32_t left = (uint32_t)exponent; left > 0; left >>= 1, base *= base)
+            if (left & 1)
+                power *= base;
+        z[i] = (float)power;
+    }
+    return true;
+}
+
 /* Exponents that are a kernel; false for others. */
 static bool pow_constant(const attnrun_step *step, float *z, const float *x, int64_t n,
                          double exponent)
@@ -101,7 +118,7 @@ static bool pow_constant(const attnrun_step *step, float *z, const float *x, int
     else if (exponent == 0.5)
         step->kernels->pow_half_f32(z, x, (size_t)n, none);
     else
-        return false;
+        return pow_whole(z, x, n, exponent);
     return true;
 }
 

@@ -140,14 +140,16 @@ static attn_status replace_attention(struct attn_graph *graph,
                                      const struct attn_mask_written *program)
 {
     int32_t axis = -1, y, in[MASK_LEAF + MASK_MAX_LEAVES], n_in = 3;
-    struct attn_attr attrs[3 + MASK_ATTRS] = {
-        MATCH_FLOAT("scale", (float)found->scale), MATCH_INT("nan_rows", found->nan_rows),
-        MATCH_FLOAT("softcap", (float)found->softcap)
-    };
+    struct attn_attr attrs[3 + MASK_ATTRS] = { MATCH_FLOAT("scale", (float)found->scale),
+                                               MATCH_INT("nan_rows", found->nan_rows) };
+    int32_t n_attrs = program != NULL ? 2 + MASK_ATTRS : 2;
+    if (found->softcap > 0)
+        attrs[n_attrs++] =
+            (struct attn_attr)MATCH_FLOAT("softcap", (float)found->softcap);
     if (program == NULL)
         TRY(join_masks(graph, found));
     else
-        TRY(attn_mask_attrs(graph, program, attrs + 3));
+        TRY(attn_mask_attrs(graph, program, attrs + 2));
     TRY(transpose_k(graph, found));
     if (found->by_dim)
         TRY(swap_last(graph, found, &found->v));
@@ -164,7 +166,7 @@ static attn_status replace_attention(struct attn_graph *graph,
         graph->values[y].type = graph->values[found->result].type;
     struct attn_node *made;
     TRY(attn_graph_insert(graph, found->softmax, "attnrun.fused", "FusedAttention", n_in,
-                          in, 1, &y, program != NULL ? 3 + MASK_ATTRS : 3, attrs, &made));
+                          in, 1, &y, n_attrs, attrs, &made));
     TRY(shape_result(graph, found, y, axis, &made));
     attn_match_replace(graph, found->result, made);
     return ATTNRUN_OK;

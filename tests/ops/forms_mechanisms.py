@@ -44,12 +44,13 @@ class Spatial(nn.Module):
     """SAGAN's attention, as heykeetae/Self-Attention-GAN and DANet write it; what a near miss
     changes is a setting."""
 
-    def __init__(self, channels=16, scale=None, gammas=1, squares=False, twice=False):
+    def __init__(self, channels=16, scale=None, gammas=1, squares=False, twice=False,
+                 capped=False):
         super().__init__()
         self.q, self.k = nn.Conv2d(channels, 4, 1), nn.Conv2d(channels, 4, 1)
         self.v = nn.Conv2d(channels, channels, 1)
         self.gamma = nn.Parameter(torch.ones(1 if gammas == 1 else (gammas, 1, 1)))
-        self.scale, self.squares, self.twice = scale, squares, twice
+        self.scale, self.squares, self.twice, self.capped = scale, squares, twice, capped
 
     def forward(self, x):
         b, c, h, w = x.shape
@@ -57,6 +58,8 @@ class Spatial(nn.Module):
         scores = torch.bmm(q, self.k(x).view(b, -1, h * w))
         if self.scale:
             scores = scores * self.scale
+        if self.capped:
+            scores = torch.tanh(scores / 2) * 2
         weights = scores.softmax(-1)
         y = torch.bmm(self.v(x).view(b, -1, h * w), weights.permute(0, 2, 1))
         y = self.gamma * y.view(b, c, h, w)
@@ -219,6 +222,7 @@ FORMS = {
     **on_maps("sagan_gammas", Spatial(gammas=16), "FusedAttention"),
     **on_maps("sagan_squares", Spatial(squares=True), "FusedAttention"),
     **on_maps("sagan_twice", Spatial(twice=True), "FusedAttention"),
+    **on_maps("sagan_capped", Spatial(capped=True), "FusedAttention"),
     **on_maps("sagan_pooled_odd", Pooled(), "FusedAttention", ("_batch",)),
     **on_tokens("sums_apart", Tokens(sums_apart), None),
     **on_tokens("sums_of_queries", Tokens(sums_of_queries), None),

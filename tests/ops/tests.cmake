@@ -74,6 +74,7 @@ add_python_test(ops.sliding_mutants ops/check_sliding.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.stock_modules ops/stock.py)
 add_python_test(ops.symbolic_sizes ops/check_symbolic.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.near_misses ops/check_near_misses.py $<TARGET_FILE:attnrun>)
+add_python_test(ops.pow ops/check_pow.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.einsum ops/check_einsum.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.involution ops/check_involution.py $<TARGET_FILE:attnrun>)
 # What exporters write of a mechanism and what it becomes; all forms with ATTNRUN_TESTS_FULL.

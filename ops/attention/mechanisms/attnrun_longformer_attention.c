@@ -24,7 +24,8 @@
  *
  * Cost: O(n (2 window + 1 + globals) dim) a head. Global queries by X and weights cost
  * O(globals n width) while there are at most width / heads of them, because the keys and
- * values of all tokens are then not formed. Scratch is O(tile).
+ * values of all tokens are then not formed. Scratch is O(tile). Bound: products, as those of
+ * local_attention.c, which has the roofline of its windows.
  * Source: Beltagy 2020, arXiv:2004.05150; equals transformers 5.23.0
  * LongformerSelfAttention and LEDEncoderSelfAttention, whose attention_window counts both
  * sides together. In allenai/longformer `autoregressive` has no effect; here is_causal

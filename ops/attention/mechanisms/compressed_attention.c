@@ -29,6 +29,8 @@
  * Cost: O(kv_len C^2 / groups + q_len (kv_len / r) C). Memory: 1.4 MiB a thread and 16
  * bytes a query of the head under way, or all slots. Constant weights are packed with
  * channels last, so that rows of the convolution are the tokens as they lie.
+ * Bound: products. Slots of 4 of 4,096 tokens, 8 heads of 64, on a Zen 4 core: 72.8 ms at the peak
+ * and 77 measured, slots 8.8, exponentials 8.5 (34 million), all 97.
  * Source: Liu 2018, arXiv:1801.10198; compared with memory-compressed-attention 0.0.7,
  * which scales by C^-1/2. Its input_mask is inverted; this operator does not follow that.
  */

@@ -18,6 +18,9 @@
  * Refused: dilation < 1, windows < -1, lists of another length, global_mask where q_len
  * and kv_len differ.
  * Cost: O(n (left + right + 1 + globals) dim) a head; scratch is O(tile).
+ * Bound: products. +-256 at 4,096 tokens, 8 heads of 64, on a Zen 4 core: 35.3 ms at the peak for
+ * the pairs that are seen, 39.9 for those of tiles (64 queries and 577 keys for scores, 32 and 545
+ * for values), 5.1 for exponentials; measured 47.7.
  * Source: Luong 2015, Child 2019, Beltagy 2020 (arXiv:2004.05150); equals
  * torch.nn.functional.scaled_dot_product_attention (2.13.0) under the mask above. */
 #include "../core/window.h"

@@ -39,6 +39,10 @@
  * with T = num_hashes. Memory: 1.3 MiB a thread, and 4 (T + 4) bytes a token (more with
  * attend_across_buckets 0 or deduplicate): of the head under way for each thread, where
  * the heads keep 8 threads busy, else of all heads.
+ * Bound: products, then rows that are moved. 2 rounds at 4,096 tokens, 8 heads of 64, on a Zen 4
+ * core: 18.2 ms at the peak and 20.5 measured, gathering and scattering rows of 256 bytes 3.7,
+ * hashes 3.8, exponentials 2.8, norms 0.8; all 33.2. At 16,384 tokens hashes, n^2 / 64, are 42 of
+ * 182 ms and rows, which leave L3, 34.
  * Source: Kitaev 2020, arXiv:2001.04451; compared with LSHSelfAttention of transformers
  * 5.23.0 and LSHAttention of reformer-pytorch 1.4.4. */
 #include "reformer.h"

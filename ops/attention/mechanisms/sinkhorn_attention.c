@@ -35,6 +35,9 @@
  * lengths or buckets of keys, no null_k and null_v.
  * Cost: O(N bucket_size (picks + 1) d); mode sinkhorn adds n m bucket_size d for P K and
  * P V. Shared memory: an index and a weight for each pick, or n m floats a head.
+ * Bound: products and reads. Buckets of 64 at 4,096 tokens, 8 heads of 64, on a Zen 4 core: 9.1 ms
+ * at the peak and 11.3 measured with their reads (a key is read for 128 queries alone), means of
+ * buckets 1.3, exponentials 1.2, all 14.5.
  * Source: Tay 2020, arXiv:2002.11296; compared with sinkhorn-transformer 0.11.4. Its mask
  * of queries (q_mask) has no counterpart here, and its causal mask is right for two picks
  * only. */

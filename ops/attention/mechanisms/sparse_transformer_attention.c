@@ -23,7 +23,10 @@
  * copied to scratch, for all queries of one remainder together: rows that are l tokens
  * apart share a few places of each cache. Where all heads are strided, a task computes its
  * remainders for all heads, and up to 512 KiB of rows of several heads are copied
- * together, because the heads of a token lie side by side. Where queries also have a local
+ * together, because the heads of a token lie side by side. Bound: bytes. Stride 64 at 4,096
+ * tokens, 8 heads of 64, on a Zen 4 core: Q, K, V and Y are 33 MB, which leave L3, for 2.3 ms of
+ * products at the peak; copies 2.2 ms, products 3.7, exponentials 0.7, all 7.5. At 16,384 tokens
+ * products are 45 ms (36.5 at the peak) and copies 14 of 68. Where queries also have a local
  * part, the running sums of up to 4,096 of them are kept in scratch until that part is
  * computed.
  * Source: Child 2019, arXiv:1904.10509; the patterns are those of openai/sparse_attention
