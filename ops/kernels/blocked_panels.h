@@ -55,8 +55,7 @@ static void beside_less(const PANELS_CONV *d, const struct place *at, int n)
 /* Tiles of about the same size: most of them have those texts. */
 static size_t next_pixels(size_t n)
 {
-    return PANELS_HAS_BESIDE ? n / ((n + PANELS_PIXELS - 1) / PANELS_PIXELS)
-                             : next_rows(n, PANELS_PIXELS);
+    return PANELS_HAS_BESIDE ? even_rows(n, PANELS_PIXELS) : next_rows(n, PANELS_PIXELS);
 }
 
 static bool are_beside(const PANELS_CONV *d, int64_t first, int64_t end)

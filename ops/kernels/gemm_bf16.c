@@ -47,8 +47,7 @@ static const float *row_of_b(const struct attn_gemm_f32 *g, size_t k, size_t j, 
 #include "gemm_tiles.h"
 
 enum {
-    THIN = 16, /* rows: fewer do not pay for the conversion of B */
-    ROWS_AHEAD = 8,
+    THIN = 16,    /* rows: fewer do not pay for the conversion of B */
     ROW = KC + 16 /* from a row of A in scratch to the next: no power of two */
 };
 
@@ -77,19 +76,6 @@ static void pair_columns(const struct attn_gemm_f32 *g, float *panel, size_t wid
     }
 }
 
-/* Prefetches two rows of floats of B that become words soon: rows of a map lie far apart, where the
- * CPU does not see them coming. */
-static void fetch_two(const struct attn_gemm_f32 *g, size_t k, size_t j, size_t n)
-{
-    if (g->packed || g->b_type != ATTN_B_F32 || g->b_col != 1 || k + 1 >= g->k)
-        return;
-    const float *row = g->b + (ptrdiff_t)k * g->b_row + (ptrdiff_t)j;
-    for (size_t i = 0; i < n; i += LINE / sizeof *row) {
-        __builtin_prefetch(row + i, 0, 3);
-        __builtin_prefetch(row + g->b_row + i, 0, 3);
-    }
-}
-
 /* k words from k0 on of columns j … j + n - 1, as a panel. */
 static void make_panel(const struct attn_gemm_f32 *g, float *panel, size_t width,
                        size_t k0, size_t k, size_t j, size_t n)
@@ -100,10 +86,15 @@ static void make_panel(const struct attn_gemm_f32 *g, float *panel, size_t width
         pair_columns(g, panel, width, 2 * k0, k, j, n);
         return;
     }
+    const bool in_place =
+        !g->packed && g->b_type == ATTN_B_F32 && g->b_col == 1 && n == width;
     for (size_t i = 2 * k0; i < 2 * (k0 + k); i += 2, panel += width) {
-        fetch_two(g, i + ROWS_AHEAD, j, n);
         const float *x = row_of_b(g, i, j, n, width, low);
         const float *y = i + 1 < g->k ? row_of_b(g, i + 1, j, n, width, high) : zeros;
+        if (in_place) {
+            prefetch_row(x, g->b_row, n);
+            prefetch_row(x + g->b_row, g->b_row, n);
+        }
         for (size_t v = 0; v < width; v += VF)
             v_store(panel + v, (v_f32)v_pair_bf16(v_load(x + v), v_load(y + v)));
     }

@@ -137,18 +137,17 @@ static inline size_t narrow_text_of(size_t n, size_t max)
     const size_t few = max > 6 ? 4 : 2;
     return ATTN_ONE_TEXT ? 0 : n <= few ? n - 1 : few;
 }
-/* The rows of the next tile of up to `max`, where n are left. A whole large tile is faster than one
- * of fewer rows by the branches of their text, so there are as many of them as possible, but the
- * rest has not so few rows that reading the weights takes longer than their products. Small tiles
- * have about equal numbers. */
+/* The rows of the next tile of up to `max`, where n > 0 are left and the tiles have about the same
+ * number of rows. */
+static inline size_t even_rows(size_t n, size_t max) { return n / ((n + max - 1) / max); }
+/* The same where most tiles are whole. A whole large tile is faster than one of fewer rows by the
+ * branches of their text, so there are as many of them as possible, but the rest has not so few
+ * rows that reading the weights takes longer than their products. Small tiles have about equal
+ * numbers. */
 static inline size_t next_rows(size_t n, size_t max)
 {
     enum { LARGE = 8, MIN_REST = 4 };
-    if (n <= max)
-        return n;
-    if (max >= LARGE && n >= max + MIN_REST)
-        return max;
-    return n / ((n + max - 1) / max);
+    return max >= LARGE && n >= max + MIN_REST ? max : even_rows(n, max);
 }
 
 /* F(i, x) for i < VF, separated by commas: the lanes of a shuffle. */
