@@ -505,24 +505,24 @@ static void softmax(const struct attn_query_tile_f32 *tile, struct lanes *lanes,
     end_lanes(tile, lanes);
 }
 
-/* PAIRS: stores `width` values of token v, at most a vector where `lanes` are those of one, and of
- * the token v_row behind it (0: there is none) as words. */
-static ALWAYS_INLINE void pair_token(float *word, const float *v, ptrdiff_t v_row,
+/* PAIRS: stores the values of a token and of the next one (NULL: there is none) as words: NR of
+ * them, or those of a vector that `lanes` choose. */
+static ALWAYS_INLINE void pair_token(float *word, const float *v, const float *next,
                                      size_t width, v_mask lanes)
 {
     v_f32 x[2], y[2] = { { 0 }, { 0 } };
     if (width < NR) {
         x[0] = v_load_lanes(v, lanes);
-        if (v_row != 0)
-            y[0] = v_load_lanes(v + v_row, lanes);
+        if (next != NULL)
+            y[0] = v_load_lanes(next, lanes);
         v_store(word, (v_f32)v_pair_bf16(x[0], y[0]));
         return;
     }
     UNROLL
     for (int i = 0; i < 2; i++) {
         x[i] = v_load(v + i * VF);
-        if (v_row != 0)
-            y[i] = v_load(v + v_row + i * VF);
+        if (next != NULL)
+            y[i] = v_load(next + i * VF);
         v_store(word + i * VF, (v_f32)v_pair_bf16(x[i], y[i]));
     }
 }
@@ -540,9 +540,9 @@ static void pair_values(const struct attn_query_tile_f32 *tile, float *words,
         float *word = words + seen.from / 2 * NR;
         size_t j = seen.from;
         for (; j < both && width == NR; j += 2, v += 2 * keys->v_row, word += NR)
-            pair_token(word, v, keys->v_row, NR, lanes);
+            pair_token(word, v, v + keys->v_row, NR, lanes);
         for (; j < seen.to; j += 2, v += 2 * keys->v_row, word += NR)
-            pair_token(word, v, j < both ? keys->v_row : 0, width, lanes);
+            pair_token(word, v, j < both ? v + keys->v_row : NULL, width, lanes);
     }
 }
 
