@@ -39,10 +39,10 @@ struct attn_packed_head {
 };
 _Static_assert(sizeof(struct attn_packed_head) == 224, "the head has no holes");
 
-/* Where the bytes of a constant are: an offset into the data, or one of these. */
 /* What was chosen when the graph was rewritten. */
 enum { PACKED_FLAGS = ATTNRUN_NO_FUSION | ATTNRUN_FORCE_BODIES | ATTNRUN_SEPARATE_DIMS };
 
+/* Where the bytes of a constant are: an offset into the data, or one of these. */
 enum { PACKED_NONE = -1, PACKED_RELEASED = -2, PACKED_STRINGS = -3 };
 
 /* A hash of bytes, piece by piece: against accidents, not against forgers. */

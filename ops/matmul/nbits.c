@@ -17,7 +17,7 @@ enum {
     ROUNDED_BYTES = 400000,     /* … which is to stay in L2 */
     TASK_NS = 25000,
     MIN_TASK_NS = 3000,
-    FEW_TASK_NS = 6000,
+    FEW_TASK_NS = 6000,     /* of few rows, where each worker makes digits of A */
     ROUND_PHASE = 1 << 14,  /* numbers of A that are worth a phase that rounds them */
     ROUND_NUMBERS = 1 << 13 /* of A in a task of it, about */
 };
@@ -218,10 +218,10 @@ static void cut_panels(const struct attn_nbits_layout *l, int64_t rows,
     attn_cut_refine(&plan->cut, &limits, nbits_task_ns, l);
 }
 
-/* The rows of A that the scratch of a worker has: of all ranges that it runs of a step. */
+/* Which rows of A the scratch of a worker has, between the ranges of a step that it runs. */
 struct nbits_kept {
-    const void *rows; /* of block.rows, or NULL */
-    int64_t from, m;
+    const void *rows; /* as attn_nbits_block.rows; NULL: none */
+    int64_t from, m;  /* the first of them, and how many */
 };
 
 attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_layout *l,
