@@ -6,7 +6,7 @@
 # Steps, all by default, in this order:
 #   style     clang-format, clang-tidy
 #   release   gcc Release, warnings are errors; all of ctest but the tests labelled "long", and of
-#             those of operators and of the converter a part
+#             those of operators, of the converter and of the tools a part
 #   clang     clang builds the same without warnings, and its kernels agree with their references
 #   asan      AddressSanitizer + UBSan (gcc): unit tests, bad inputs, a part of conformance, of
 #             the operators, of the tools and of programs that embed the library
@@ -157,8 +157,8 @@ run_release() {
         need_packages chromium fonts-dejavu-core lintian libcpp-httplib-dev
     fi
     step release-build build build/release "${options[@]}" || return
-    choose_part 3 "the tests of operators and of the converter"
-    local leave_out=(-LE long -E "$(other_parts build/release '^(ops|convert)[.]')")
+    choose_part 4 "the tests of operators, of the converter and of the tools"
+    local leave_out=(-LE long -E "$(other_parts build/release '^(ops|convert|tools)[._]')")
     [ $full -eq 1 ] && leave_out=()
     run_ctest release build/release "${leave_out[@]}"
 }
@@ -170,7 +170,7 @@ run_clang() {
 
 run_asan() {
     step asan-build build build/asan -DATTNRUN_ASAN=ON -DCMAKE_C_COMPILER=gcc || return
-    choose_part 3 "the tests of operators, of the tools and of embedding programs"
+    choose_part 4 "the tests of operators, of the tools and of embedding programs"
     local leave_out=(-LE slow
         -E "hygiene|package|$(other_parts build/asan '^(ops|attention|embed|tools)[._]')")
     [ $full -eq 1 ] && leave_out=(-E 'hygiene|package|conformance.sample')
