@@ -173,7 +173,7 @@ static ALWAYS_INLINE void begin_sums(v_i32 (*acc)[2], const struct attn_nbits *b
         acc[i][0] = acc[i][1] = (v_i32){ 0 } + row_of(of, row, i)->start;
     }
     for (int v = 0; b->zero_u8 != NULL && v < 2; v++) {
-        const v_i32 zero = load_bytes(b->zero_u8 + (scale - b->scale) + v * VF);
+        const v_i32 zero = (v_i32)v_load_u8(b->zero_u8 + (scale - b->scale) + v * VF);
         const v_i16 words = (v_i16)(zero - NBITS_SHIFT(b->bits));
         UNROLL
         for (int i = 0; i < rows; i++) /* in the lower half: CHUNK * 127 fits */

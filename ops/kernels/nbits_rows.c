@@ -285,7 +285,7 @@ static ALWAYS_INLINE void begin_dots(v_i32 (*acc)[DIGITS], const uint8_t *zero_u
         return;
     UNROLL
     for (int v = 0; v < 2; v++) {
-        const v_i32 zero = load_bytes(zero_u8 + (size_t)v * VF) - NBITS_SHIFT(bits);
+        const v_i32 zero = (v_i32)v_load_u8(zero_u8 + (size_t)v * VF) - NBITS_SHIFT(bits);
         UNROLL
         for (int j = 0; j < DIGITS; j++)
             acc[v][j] *= zero;

@@ -16,17 +16,10 @@ static ALWAYS_INLINE v_u32 load_words(const uint8_t *p)
     return words;
 }
 
-static ALWAYS_INLINE v_i32 load_bytes(const uint8_t *p)
-{
-    v_bytes bytes;
-    memcpy(&bytes, p, sizeof bytes);
-    return __builtin_convertvector(bytes, v_i32);
-}
-
 static ALWAYS_INLINE v_f32 zeros_at(const struct attn_nbits *b, size_t at)
 {
     if (b->zero_u8 != NULL)
-        return __builtin_convertvector(load_bytes(b->zero_u8 + at), v_f32);
+        return __builtin_convertvector((v_i32)v_load_u8(b->zero_u8 + at), v_f32);
     return b->zero_f32 != NULL ? v_load(b->zero_f32 + at) : v_set(b->zero);
 }
 
