@@ -276,11 +276,12 @@ struct dot_chunk {
 static ALWAYS_INLINE void begin_dots(v_i32 (*acc)[DIGITS], const uint8_t *zero_u8,
                                      const float *sums, const int bits)
 {
-    int32_t first[DIGITS];
-    memcpy(first, sums, sizeof first);
     UNROLL
-    for (int j = 0; j < DIGITS; j++)
-        acc[0][j] = acc[1][j] = (v_i32){ 0 } + first[j];
+    for (int j = 0; j < DIGITS; j++) {
+        int32_t first;
+        memcpy(&first, sums + j, sizeof first);
+        acc[0][j] = acc[1][j] = (v_i32){ 0 } + first;
+    }
     if (zero_u8 == NULL)
         return;
     UNROLL
@@ -399,11 +400,18 @@ static ALWAYS_INLINE void sum_dots(v_f32 (*total)[2], const struct dot_rows *p,
             total[i][v] = sum[i][v];
 }
 
+/* Each text is a function of its own, so that its pointers stay in registers. */
 #define DOTS(bits)                                                                       \
-    static void dots_##bits(v_f32(*total)[2], const struct dot_rows *p, size_t rows)     \
+    static __attribute__((noinline)) void dot_##bits(v_f32(*total)[2],                   \
+                                                     const struct dot_rows *p)           \
+    {                                                                                    \
+        sum_dots(total, p, (struct rows){ 1, 1, 1 }, bits);                              \
+    }                                                                                    \
+    static __attribute__((noinline)) void dots_##bits(                                   \
+        v_f32(*total)[2], const struct dot_rows *p, size_t rows)                         \
     {                                                                                    \
         if (rows == 1)                                                                   \
-            sum_dots(total, p, (struct rows){ 1, 1, 1 }, bits);                          \
+            dot_##bits(total, p);                                                        \
         else                                                                             \
             sum_dots(total, p, (struct rows){ (int)rows, 2, TOGETHER }, bits);           \
     }
