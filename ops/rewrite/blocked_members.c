@@ -83,6 +83,18 @@ static bool is_elementwise(const struct attn_node *node)
                                    node_is_of(node, "com.microsoft", "QuickGelu"));
 }
 
+/* Whether a map has the channels of the result y, and no size that is known to differ. Sizes that
+ * are known at run only may still be 1 there, and are repeated as in plain maps. */
+static bool is_like(const struct layout *l, int32_t map, int32_t y)
+{
+    const attnrun_type *a = layout_type(l, map), *b = layout_type(l, y);
+    for (int i = 0; i < 4; i++)
+        if (!dim_equal(a->dims[i], b->dims[i]) &&
+            (i == 1 || dim_is_const(a->dims[i]) || dim_is_const(b->dims[i])))
+            return false;
+    return true;
+}
+
 /* Checks the operands of a binary node: maps of one shape, or one map and a number; one
  * is of a member. */
 static bool can_binary(const struct layout *l, const struct attn_node *node)
@@ -97,8 +109,10 @@ static bool can_binary(const struct layout *l, const struct attn_node *node)
     for (int i = 0; i < 2; i++) {
         double x;
         const bool last = layout_is_last(l, node->in[i]);
-        const bool same = (last || layout_is_map(l, node->in[i])) &&
-                          attn_match_same_shape(l->graph, node->in[i], node->out[0]);
+        const bool same =
+            last ? attn_match_same_shape(l->graph, node->in[i], node->out[0])
+                 : layout_is_map(l, node->in[i]) && layout_is_map(l, node->out[0]) &&
+                       is_like(l, node->in[i], node->out[0]);
         lasts += same && last;
         firsts += same && !last;
         if (same)

@@ -453,6 +453,43 @@ def check_old_resizes(folder):
     return wrong
 
 
+def check_pyramid(folder):
+    """A feature pyramid of any height and width: the sizes of its sum are equal or 1, which is
+    known at run only, and blocks stay blocks."""
+    network, c = Network(), between(1, 40)
+    network.shape, network.sizes["x"] = ["N", 3, "H", "W"], (3, 32, 48)
+    conv = lambda x, n, kernel, size, **stride: network.add("Conv", [x, network.constant(
+        (random.standard_normal((n, network.sizes[x][0], *kernel)) / 9).astype("f4"))],
+        (n, *size), **stride)
+    half = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
+    low = conv("x", 18, (3, 3), (16, 24), **half)
+    high = conv(low, 20, (3, 3), (8, 12), **half)
+    twice = network.constant(np.float32([1, 1, 2, 2]))
+    up = network.add("Resize", [conv(high, c, (1, 1), (8, 12)), "", twice], (c, 16, 24),
+                     coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    y = network.add("Add", [conv(low, c, (1, 1), (16, 24)), up][::between(0, 1) * 2 - 1],
+                    (c, 16, 24))
+    network.save(conv(y, 9, (3, 3), (14, 22), pads=[1, 1, 1, 1]), folder)
+    found = sorted(blocked_networks.operators(folder))
+    if wrong := int(found != ["Add", "BlockedConv", "BlockedResize", "FromBlocked"]):
+        print(f"seed {SEED}, pyramid: {found}")
+    session = onnxruntime.InferenceSession(f"{folder}/net.onnx",
+                                           providers=["CPUExecutionProvider"])
+    y = session.get_outputs()[0].name
+    for size in ((32, 48), (1, 48), (4, 1), (1, 1), (64, 36)):
+        x = random.standard_normal((between(1, 2), 3, *size), dtype=np.float32)
+        np.save(f"{folder}/x.npy", x)
+        why = compare({y: session.run(None, {"x": x})[0]}, run(["--threads", "2"], folder))
+        if why:
+            wrong += 1
+            print(f"seed {SEED}, pyramid of {c} channels, {size}: {why}")
+    np.save(f"{folder}/x.npy", np.zeros((1, 3, 34, 48), "f4"))  # 17 and 18 lines
+    if "failed" in run([], folder):
+        return wrong
+    print(f"seed {SEED}, pyramid of {c} channels: 17 and 18 lines were added")
+    return wrong + 1
+
+
 def named_by_file():
     """Nodes of the pass in a file of somebody's: what does not fit, and the exit code."""
     w = np.ones((16, 16, 3, 3), "f4")
@@ -550,7 +587,7 @@ def main():
         failed += blocked_networks.check_named(named_by_file(), folder)
         failed += check_last(folder, [1, 3, 20, 24])
         failed += check_last(folder, ["N", 3, "H", "W"]) + check_spread(folder)
-        failed += check_old_resizes(folder) + check_dilated(folder, isas)
+        failed += check_old_resizes(folder) + check_pyramid(folder) + check_dilated(folder, isas)
         for number in range(NETWORKS):
             wrong, used = check_network(number, folder, isas)
             failed, blocked = failed + wrong, blocked + used
