@@ -47,12 +47,15 @@ def kernel_names(root):
 
 
 def taken(root, kernels):
-    """(path, name): functions with a kernel's name, or with one that a macro may paste to it."""
-    function = re.compile(r"^ *static (?:[\w*]+[ *]+)+?(\w+)( ?## ?\w+)?\(", re.MULTILINE)
+    """(path, name): functions with a kernel's name, or with one that a macro may paste to it, and
+    names that a template gets for its function."""
+    function = re.compile(r"^ *static (?:[\w*]+[ *]+)+?(\w+)( ?## ?\w+)?\(|"
+                          r"^#define \w*NAME\w* +(\w+)$", re.MULTILINE)
     for path in walk(root, (".c", ".h")):
         if not path.startswith(("ops/", "runtime/")) or path.startswith("ops/kernels/"):
             continue
-        for name, pasted in function.findall(text_of(root, path)):
+        for name, pasted, given in function.findall(text_of(root, path)):
+            name = name or given
             if name in kernels or pasted and any(k.startswith(name) for k in kernels):
                 yield path, name + pasted
 
