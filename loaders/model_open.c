@@ -18,6 +18,28 @@ enum {
     ATTNRUN_SEPARATE_DIMS
 };
 
+static attn_status check_fixed_dims(const attnrun_source *source)
+{
+    const attnrun_fixed_dim *fixed = source->fixed_dims;
+    if (source->n_fixed_dims < 0 || (source->n_fixed_dims > 0 && fixed == NULL))
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: fixed_dims is NULL");
+    for (int64_t i = 0; i < source->n_fixed_dims; i++) {
+        if (fixed[i].symbol == NULL || fixed[i].symbol[0] == 0 || fixed[i].size < 0 ||
+            fixed[i].size > ATTN_MAX_DIM)
+            return attn_fail(ATTNRUN_E_USAGE,
+                             "attnrun_model_open: fixed_dims[%lld] has no name or a size "
+                             "out of range",
+                             (long long)i);
+        for (int64_t k = 0; k < i; k++)
+            if (strcmp(fixed[k].symbol, fixed[i].symbol) == 0)
+                return attn_fail(ATTNRUN_E_USAGE,
+                                 "attnrun_model_open: fixed_dims[%lld] and "
+                                 "fixed_dims[%lld] both name '%s'",
+                                 (long long)k, (long long)i, attn_quote(fixed[i].symbol));
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status check_source(const attnrun_source *source)
 {
     if (source->flags & ~(uint32_t)KNOWN_FLAGS)
@@ -44,18 +66,7 @@ static attn_status check_source(const attnrun_source *source)
             return attn_fail(ATTNRUN_E_USAGE,
                              "attnrun_model_open: more_outputs[%lld] is NULL",
                              (long long)i);
-    if (source->n_fixed_dims < 0 ||
-        (source->n_fixed_dims > 0 && source->fixed_dims == NULL))
-        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: fixed_dims is NULL");
-    for (int64_t i = 0; i < source->n_fixed_dims; i++)
-        if (source->fixed_dims[i].symbol == NULL ||
-            source->fixed_dims[i].symbol[0] == 0 || source->fixed_dims[i].size < 0 ||
-            source->fixed_dims[i].size > ATTN_MAX_DIM)
-            return attn_fail(ATTNRUN_E_USAGE,
-                             "attnrun_model_open: fixed_dims[%lld] has no name or a size "
-                             "out of range",
-                             (long long)i);
-    return ATTNRUN_OK;
+    return check_fixed_dims(source);
 }
 
 /* The bytes of the model, kept open by it. */
@@ -112,10 +123,10 @@ static attn_status load_bytes(struct attn_model *model, const attnrun_source *so
                               source);
     const bool packed = attn_packed_is(file.data, file.bytes);
     if (model->origin != NULL && packed)
-        return attn_open_fail(
-            errors,
-            attn_fail(ATTNRUN_E_UNSUPPORTED, "is a packed file, expected an ONNX model"),
-            source);
+        return attn_open_fail(errors,
+                              attn_fail(ATTNRUN_E_UNSUPPORTED,
+                                        "this is a packed file, expected an ONNX model"),
+                              source);
     if (model->origin != NULL)
         *model->origin = (struct attn_origin){ .data = file.data,
                                                .bytes = file.bytes,

@@ -1,5 +1,6 @@
 /* model_open.h - between model_open.c and what reads the bytes of an ONNX model, which is
- * onnx_open.c, or no_onnx.c in a library that opens packed files alone. */
+ * onnx_open.c; or no_onnx.c in a library that opens packed files alone; or packed_only.c in a
+ * program with compiled models. */
 #ifndef ATTN_MODEL_OPEN_H
 #define ATTN_MODEL_OPEN_H
 
@@ -9,6 +10,8 @@
 /* Loads and prepares a model of the bytes of `file`, which stay open as long as it lives. */
 attn_status attn_onnx_open(struct attn_model *model, const attnrun_source *source,
                            const struct attn_file *file);
+/* E_UNSUPPORTED, with a sentence: attn_onnx_open() of a compiled model's C file. */
+attn_status attn_packed_only(const attnrun_source *source);
 
 /* load_error.c: the failure `status` of a call since `errors` once more: with a place in front;
  * and with the name of the source's file, or as of a model in memory, with its hint. */

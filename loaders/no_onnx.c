@@ -12,8 +12,10 @@ static attn_status refuse_onnx(const char *what)
     return ATTNRUN_E_UNSUPPORTED;
 }
 
-attn_status attn_onnx_open(struct attn_model *model, const attnrun_source *source,
-                           const struct attn_file *file)
+/* Weak: a compiled model's C file may define it. */
+__attribute__((weak)) attn_status attn_onnx_open(struct attn_model *model,
+                                                 const attnrun_source *source,
+                                                 const struct attn_file *file)
 {
     const uint64_t errors = attn_error_count();
     (void)model;

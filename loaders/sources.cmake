@@ -5,6 +5,7 @@ set(ATTN_LOADERS
   loaders/packed_graph.c
   loaders/packed_hash.c
   loaders/packed_layout.c
+  loaders/packed_only.c
   loaders/packed_open.c
   loaders/packed_save.c
   loaders/packed_words.c

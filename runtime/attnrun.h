@@ -449,7 +449,8 @@ typedef struct attnrun_source {
     const char *const *more_outputs;
     int64_t n_more_outputs;
     /* Symbols of the file's dims that become constants at load, so that shapes that depend on them
-     * are computed then. E_USAGE if no input has such a symbol, and for packed files. */
+     * are computed then. E_USAGE if no value of the model has such a symbol, if a symbol is named
+     * twice, and for packed files. */
     const attnrun_fixed_dim *fixed_dims;
     int64_t n_fixed_dims;
     const attnrun_limits *limits; /* NULL: the defaults */
@@ -652,14 +653,14 @@ ATTNRUN_API void attnrun_context_destroy(attnrun_context *context);
 ATTNRUN_API attnrun_status attnrun_set_input(attnrun_context *context, int32_t index,
                                              const attnrun_tensor *tensor);
 /* Later runs write output `index` into the caller's dense memory. The tensor must have the output's
- * shape; otherwise the run returns E_SHAPE. If the shape does not depend on data, it does so before
- * it computes anything. With `tensor` NULL the output is in the context's own memory again. The
- * step that makes the output writes it there directly: the arena holds no copy. The run copies the
- * output at its end in these cases: the output is an input, a constant or a part of another value;
- * its shape depends on data; the memory is not aligned as its elements are; the memory overlaps an
- * input or another output. The caller must not use the memory during a run. Its content after a
- * failed run is undefined. A plan is made for the outputs that are bound at that time, so bind them
- * before attnrun_plan() and attnrun_reserve(). */
+ * dtype and shape; otherwise the run returns E_DTYPE or E_SHAPE. If the shape does not depend on
+ * data, it does so before it computes anything. With `tensor` NULL the output is in the context's
+ * own memory again. The step that makes the output writes it there directly: the arena holds no
+ * copy. The run copies the output at its end in these cases: the output is an input, a constant or
+ * a part of another value; its shape depends on data; the memory is not aligned as its elements
+ * are; the memory overlaps an input or another output. The caller must not use the memory during a
+ * run. Its content after a failed run is undefined. A plan is made for the outputs that are bound
+ * at that time, so bind them before attnrun_plan() and attnrun_reserve(). */
 ATTNRUN_API attnrun_status attnrun_set_output(attnrun_context *context, int32_t index,
                                               const attnrun_tensor *tensor);
 /* Selects the outputs that later plans and runs compute: those in `indices`, and those of states.
@@ -704,7 +705,8 @@ typedef struct attnrun_run_options {
     uint32_t struct_size;
     int32_t validate;      /* nonzero: fail with E_NONFINITE where an output is not finite */
     int64_t timeout_us;    /* 0: none */
-    /* Called after each step from the running thread, or NULL. */
+    /* Called after each step from the running thread, or NULL. Steps that only view their input
+     * do not run: no callback is called for them. */
     void (*on_step)(void *user, int32_t node_index, const char *name, const char *op_type,
                     double microseconds);
     void *on_step_user;

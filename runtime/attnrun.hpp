@@ -532,8 +532,10 @@ public:
     attnrun_context *get() const noexcept { return context_; }
 
 private:
-    static std::int32_t named(std::int32_t index, const char *what, const std::string &name)
+    std::int32_t named(std::int32_t index, const char *what, const std::string &name) const
     {
+        if (context_ == nullptr)
+            refuse("a context that was moved from is used");
         if (index < 0)
             refuse(("the model has no " + std::string(what) + " '" + name + "'").c_str());
         return index;

@@ -3,21 +3,34 @@
  * steps, and what subgraphs need. */
 #include "frame.h"
 
+/* Outputs that have no place in the plan, or whose elements are elsewhere. */
+static int32_t count_heap_outputs(const struct attn_plan *plan,
+                                  const struct attn_step *step, bool *dynamic)
+{
+    int32_t n = 0;
+    *dynamic = false;
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        const int32_t id = step->node->out[i];
+        const attnrun_type *type = &step->pub.out[i];
+        if (id < 0)
+            continue;
+        const bool unplaced = plan->values[id].place == ATTN_PLACE_DYNAMIC;
+        n += unplaced || type->kind != ATTNRUN_TENSOR || type->dtype == ATTNRUN_STRING;
+        *dynamic = *dynamic || unplaced;
+    }
+    return n;
+}
+
 /* What the step keeps for its outputs: true where a bound is known. */
 static bool kept_bytes(const struct attn_plan *plan, const struct attn_step *step,
                        int64_t *kept)
 {
     uint32_t flags = step->node->pub.op->flags;
-    bool dynamic_out = false;
-    for (int32_t i = 0; i < step->pub.n_out; i++) {
-        int32_t id = step->node->out[i];
-        dynamic_out =
-            dynamic_out || (id >= 0 && plan->values[id].place == ATTN_PLACE_DYNAMIC);
-    }
+    bool dynamic_out;
+    const int64_t n_heap = count_heap_outputs(plan, step, &dynamic_out);
     *kept = step->inner_bytes;
     if (step->heap_bound >= 0)
-        return ck_add(step->heap_bound, step->pub.n_out * (int64_t)ATTN_HEAP_HEADER,
-                      kept);
+        return ck_add(step->heap_bound, n_heap * ATTN_HEAP_HEADER, kept);
     if (dynamic_out || !step->pub.concrete)
         return false;
     return (flags & ATTNRUN_OP_GRAPHS) ? step->inner_bytes >= 0

@@ -233,16 +233,22 @@ static attn_status make_spares(const struct copies *copies, struct attn_parked *
     return ATTNRUN_OK;
 }
 
+static attn_status check_number(int64_t sequence)
+{
+    if (sequence >= 0)
+        return ATTNRUN_OK;
+    return attn_fail(ATTNRUN_E_USAGE,
+                     "the number of the sequence is %lld, expected 0 or more",
+                     (long long)sequence);
+}
+
 attn_status attn_context_select_sequence(struct attnrun_context *context,
                                          int64_t sequence)
 {
     struct copies all = { .memory = context->frame->memory, .n = count_states(context) };
     struct attn_parked **spares;
     const int64_t bytes = (all.n + 1) * (int64_t)sizeof *spares;
-    if (sequence < 0)
-        return attn_fail(ATTNRUN_E_USAGE,
-                         "the number of the sequence is %lld, expected 0 or more",
-                         (long long)sequence);
+    TRY(check_number(sequence));
     if (sequence == context->sequence)
         return ATTNRUN_OK;
     spares = attn_alloc_zeroed(all.memory, ATTN_MEM_PLAN, bytes);
@@ -263,6 +269,7 @@ attn_status attn_context_select_sequence(struct attnrun_context *context,
 
 attn_status attn_context_drop_sequence(struct attnrun_context *context, int64_t sequence)
 {
+    TRY(check_number(sequence));
     if (sequence == context->sequence)
         return attn_fail(ATTNRUN_E_USAGE, "sequence %lld is the selected one",
                          (long long)sequence);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "io/file.h"
 
 const struct cli_command cli_commands[] = {
     { "run", CLI_RUN, 1, 1, "[options] model.onnx", "run a model and show its outputs",
@@ -56,9 +57,10 @@ const struct cli_command cli_commands[] = {
       "the operators that the model uses. A program that is linked with it and with "
       "libattnrun.a opens the model by passing the source model_NAME of NAME.c to "
       "attnrun_model_open(). Several models become one C file, with a model_NAME for "
-      "each; a program can contain only one such C file. No file is read, and no "
-      "other operator or rewrite pass is linked. Such a program opens these models "
-      "only. They run with the instruction set that they were compiled for (--isa), "
+      "each, after the names of their files; a program can contain only one such C file. "
+      "No file is read. Other operators, rewrite passes and the code that reads ONNX are "
+      "not linked, so the program needs no protobuf-c and opens these models only. They "
+      "run with the instruction set that they were compiled for (--isa), "
       "also on a CPU that has a better one; a CPU without it refuses them." },
     { "optimize", CLI_OPTIMIZE, 1, 1, "[options] model.onnx -o out.onnx",
       "write a simpler ONNX model with the same outputs", command_optimize,
@@ -105,10 +107,8 @@ const struct cli_command cli_commands[] = {
       command_doctor,
       "--bench measures the best that one thread and all threads reach: GFLOP/s of fp32 "
       "multiply-adds, and of products of bf16 and int8 where the CPU has instructions "
-      "for "
-      "them (a multiply-add is two operations); GB/s read from a buffer of 256 MB, and "
-      "GB/s that one thread reads "
-      "from a buffer of 256 kB." },
+      "for them (a multiply-add is two operations); GB/s read from a buffer of 256 MB, "
+      "and GB/s that one thread reads from a buffer of 256 kB." },
     { "convert", CLI_CONVERT, 0, -1, "...", "convert PyTorch to ONNX (starts Python)",
       command_convert,
       "This starts python3 -m attnrun_convert with all arguments: a factory "
@@ -146,6 +146,22 @@ static bool occupy_standard_streams(void)
     return true;
 }
 
+/* A result of another kind never replaces the model that it is made of: optimize and extract write
+ * models, and may change a file in place. */
+static attnrun_status check_targets(const struct cli *cli)
+{
+    const bool edit = (cli->command->bit & (CLI_OPTIMIZE | CLI_EXTRACT)) != 0;
+    const char *const targets[] = { edit ? NULL : cli->output, cli->svg, cli->trace,
+                                    cli->reduce };
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        for (int64_t k = 0; targets[i] != NULL && k < cli->paths.n; k++)
+            if (file_is_same(targets[i], cli->paths.v[k]))
+                return tool_fail(ATTNRUN_E_USAGE,
+                                 "%s is the model: the result would replace it",
+                                 tool_path(targets[i]));
+    return ATTNRUN_OK;
+}
+
 int main(int argc, char **argv)
 {
     struct cli cli = { 0 };
@@ -158,6 +174,8 @@ int main(int argc, char **argv)
     if (status == ATTNRUN_OK && cli.help)
         cli_print_help(cli.command);
     else if (status == ATTNRUN_OK)
+        status = check_targets(&cli);
+    if (status == ATTNRUN_OK && !cli.help)
         status = cli.command->run(&cli, &code);
     int error = cli_json_end(&status);
     if (status != ATTNRUN_OK) {

@@ -42,13 +42,13 @@ static const attnrun_attr_def lp_pool_1_attrs[] = {
                   : pow(fabs((double)(v)), (p)))
 #define POWER_F32(v, p) (float)(POWER((double)(v), p))
 
-#define POOL_NAME  sum_f32
+#define POOL_NAME  sum_row_f32
 #define POOL_T     float
 #define POOL_FIRST 0.0f
 #define POOL_IN    IN
 #define POOL_JOIN  SUM
 #include "pool_row.h"
-#define POOL_NAME  sum_f64
+#define POOL_NAME  sum_row_f64
 #define POOL_T     double
 #define POOL_FIRST 0.0
 #define POOL_IN    IN
@@ -87,13 +87,13 @@ static attn_status average_pool_run(const attnrun_step *step, const attnrun_work
         if (step->x[0].dtype == ATTNRUN_F32) {
             float *y = (float *)step->y[0].data + p.to;
             const float *x = step->x[0].data;
-            sum_f32(y, work->scratch, x + p.from, w, p.at, 0);
+            sum_row_f32(y, work->scratch, x + p.from, w, p.at, 0);
             for (int64_t i = 0; i < w->out[2]; i++)
                 y[i] /= (float)(outer * attn_pool_share(w, 2, i, include));
         } else {
             double *y = (double *)step->y[0].data + p.to;
             const double *x = step->x[0].data;
-            sum_f64(y, work->scratch, x + p.from, w, p.at, 0);
+            sum_row_f64(y, work->scratch, x + p.from, w, p.at, 0);
             for (int64_t i = 0; i < w->out[2]; i++)
                 y[i] /= (double)(outer * attn_pool_share(w, 2, i, include));
         }

@@ -46,26 +46,27 @@ static attn_status cdist_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* For a type T: add_ adds the squared differences of a row of A and BLOCK rows of B to their
- * sums, transpose_ copies n rows of B into columns, and block_ computes the tile of C at row i0
- * and column j0. */
+/* For a type T: cdist_add_ adds the squared differences of a row of A and BLOCK rows of B to their
+ * sums, cdist_transpose_ copies n rows of B into columns, and cdist_block_ computes the tile of C
+ * at row i0 and column j0. */
 #define CDIST(name, T, ROOT_OF)                                                          \
-    static void add_##name(T *sums, const T *a, const T *transposed, int64_t depth)      \
+    static void cdist_add_##name(T *sums, const T *a, const T *transposed,               \
+                                 int64_t depth)                                          \
     {                                                                                    \
         for (int64_t k = 0; k < depth; k++)                                              \
             for (int64_t j = 0; j < BLOCK; j++)                                          \
                 sums[j] += (a[k] - transposed[k * BLOCK + j]) *                          \
                            (a[k] - transposed[k * BLOCK + j]);                           \
     }                                                                                    \
-    static void transpose_##name(T *to, const T *b, int64_t row, int64_t n,              \
-                                 int64_t depth)                                          \
+    static void cdist_transpose_##name(T *to, const T *b, int64_t row, int64_t n,        \
+                                       int64_t depth)                                    \
     {                                                                                    \
         for (int64_t j = 0; j < BLOCK; j++)                                              \
             for (int64_t k = 0; k < depth; k++)                                          \
                 to[k * BLOCK + j] = j < n ? b[j * row + k] : 0;                          \
     }                                                                                    \
-    static attn_status block_##name(const attnrun_step *step, const attnrun_work *work,  \
-                                    int64_t i0, int64_t j0)                              \
+    static attn_status cdist_block_##name(                                               \
+        const attnrun_step *step, const attnrun_work *work, int64_t i0, int64_t j0)      \
     {                                                                                    \
         const int64_t m = step->x[0].dims[0], depth = step->x[0].dims[1];                \
         const int64_t n = step->x[1].dims[0];                                            \
@@ -78,12 +79,12 @@ static attn_status cdist_infer(attnrun_step *step)
         T *sums = transposed + BLOCK * DEPTH;                                            \
         for (int64_t k0 = 0; k0 == 0 || k0 < depth; k0 += DEPTH) {                       \
             const int64_t k = depth - k0 < DEPTH ? depth - k0 : DEPTH;                   \
-            transpose_##name(transposed, b + k0, depth, columns, k);                     \
+            cdist_transpose_##name(transposed, b + k0, depth, columns, k);               \
             for (int64_t i = 0; i < rows; i++) {                                         \
                 memset(sums, 0, BLOCK * sizeof *sums);                                   \
                 if (k0 > 0)                                                              \
                     memcpy(sums, c + i * n, (size_t)columns * sizeof *sums);             \
-                add_##name(sums, a + i * depth + k0, transposed, k);                     \
+                cdist_add_##name(sums, a + i * depth + k0, transposed, k);               \
                 memcpy(c + i * n, sums, (size_t)columns * sizeof *sums);                 \
             }                                                                            \
             if (OP_CANCELLED(work))                                                      \
@@ -103,9 +104,9 @@ static attn_status cdist_run(const attnrun_step *step, const attnrun_work *work)
     for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
         int64_t rows = t, j = op_take(&rows, blocks) * BLOCK, i = rows * ROWS;
         if (step->x[0].dtype == ATTNRUN_F32)
-            TRY(block_f32(step, work, i, j));
+            TRY(cdist_block_f32(step, work, i, j));
         else
-            TRY(block_f64(step, work, i, j));
+            TRY(cdist_block_f64(step, work, i, j));
     }
     return ATTNRUN_OK;
 }

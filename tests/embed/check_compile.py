@@ -1,7 +1,7 @@
 """attnrun compile: a program with its model in itself gives the bits of `attnrun run`, has no
-operators but those that the model uses, and needs no file.
+operators but those that the model uses, needs no file and no code that reads ONNX.
 
-usage: check_compile.py SOURCE ATTNRUN LIBATTNRUN.a [FLAG...]   (what the library is linked with)
+usage: check_compile.py SOURCE ATTNRUN LIBATTNRUN.a
 """
 import re
 import subprocess
@@ -13,7 +13,8 @@ import numpy
 import onnx
 from onnx import TensorProto, helper
 
-SOURCE, ATTNRUN, LIBRARY, *FLAGS = sys.argv[1:]
+SOURCE, ATTNRUN, LIBRARY = sys.argv[1:]
+SYSTEM = ["-lpthread", "-ldl", "-lm"]
 sys.path.insert(0, str(Path(SOURCE) / "tests" / "tools"))
 import cli_models  # noqa: E402
 
@@ -46,7 +47,7 @@ def check(folder, name, model, sizes, *isa):
     subprocess.run([ATTNRUN, "compile", model, "-o", compiled, "-q", *isa], check=True)
     subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-DMODEL=model_{name}",
                     f"-I{SOURCE}/runtime", "-o", program, f"{SOURCE}/tools/examples/compiled.c",
-                    compiled, LIBRARY, *FLAGS, "-lpthread", "-ldl", "-lm"], check=True)
+                    compiled, LIBRARY, *SYSTEM], check=True)
     ones = [word for i in sizes for word in ("-i", f"{i}=ones")]
     twos = [word for d in sorted(sizes_of(model)) for word in ("-s", f"{d}=2")]
     subprocess.run([ATTNRUN, "run", model, *ones, *twos, *isa, "-q", "-o", expected], check=True)
@@ -55,6 +56,7 @@ def check(folder, name, model, sizes, *isa):
     got = numpy.array([numpy.float32(v) for v in done.stdout.split()])
     assert numpy.array_equal(got, numpy.load(expected).ravel()), (name, got[:4])
     symbols = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout
+    assert "protobuf_c" not in symbols and "attn_wire_scan" not in symbols, name
     # Rows end with their version; what else begins so are functions for operators.
     rows = set(re.findall(r" (attn_op_\w+_\d+)$", symbols, re.M))
     named = {line.split()[-1].rstrip(";") for line in compiled.read_text().splitlines()
@@ -66,7 +68,26 @@ def check(folder, name, model, sizes, *isa):
     print(f"{name}: {len(named)} operators of {len(rows)} rows, {program.stat().st_size} bytes")
 
 
-def check_several(folder, library):
+def check_another_file(folder, model):
+    """What is not packed is refused with a sentence."""
+    main, compiled = folder / "open.c", folder / "net.c"
+    main.write_text("""#include <attnrun.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    const attnrun_source source = { .struct_size = sizeof source, .path = argv[argc - 1] };
+    attnrun_model *model;
+    const attnrun_status status = attnrun_model_open(NULL, &source, &model);
+    printf("%d %s", (int)status, attnrun_last_error()->message);
+}
+""")
+    subprocess.run(["cc", "-std=c11", f"-I{SOURCE}/runtime", "-o", folder / "open", main, compiled,
+                    LIBRARY, *SYSTEM], check=True)
+    said = subprocess.run([folder / "open", model], capture_output=True, text=True).stdout
+    assert re.match("400 UNSUPPORTED: file 'net.onnx': this is not a packed file, and", said), said
+
+
+def check_several(folder):
     """Two models in one program; a second C file, or two models of one name, do not fit."""
     (folder / "other").mkdir()
     models = [cli_models.two_layers(folder / "two.onnx"), cli_models.gelu(folder / "gelu.onnx")]
@@ -83,7 +104,7 @@ def check_several(folder, library):
                         folder / f"{name}.o"], check=True)
     subprocess.run(["cc", f"-I{SOURCE}/runtime", "-std=c11", "-Wall", "-Wextra", "-Wpedantic",
                     "-Werror", "-o", folder / "both", main, folder / "two.o", folder / "gelu.o",
-                    compiled, LIBRARY, *library], check=True)
+                    compiled, LIBRARY, *SYSTEM], check=True)
     got = subprocess.run([folder / "both"], capture_output=True, text=True, check=True).stdout
     expected = []
     for name, model in zip(("two", "gelu"), models):
@@ -99,11 +120,12 @@ def check_several(folder, library):
 
 
 def check_name(folder, name, model):
-    """A file may be called as a keyword, a type or a name that the C file has for itself."""
+    """A file may be called as a keyword, a type or a name that the C file has for itself. A long
+    name is cut."""
     compiled = folder / f"{name}.c"
     said = subprocess.run([ATTNRUN, "compile", model, "-o", compiled], capture_output=True,
                           text=True, check=True).stdout
-    assert said.endswith(f", as model_{name}\n"), said
+    assert said.endswith(f", as model_{name}"[:68] + "\n"), said
     subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{SOURCE}/runtime", "-c",
                     "-o", folder / "name.o", compiled], check=True)
 
@@ -119,9 +141,10 @@ with tempfile.TemporaryDirectory() as made:
     check(folder, "net", network(folder / "net.onnx"), ["x"], "--isa", "base")
     check(folder, "embedding", cli_models.embedding(folder / "embedding.onnx"),
           ["ids", "attention_mask"])
-    for name in ("int", "words", "attn_ops", "uint64_t"):
+    for name in ("int", "words", "attn_ops", "uint64_t", 90 * "a"):
         check_name(folder, name, cli_models.relu(folder / "relu.onnx"))
-    check_several(folder, [*FLAGS, "-lpthread", "-ldl", "-lm"])
+    check_another_file(folder, folder / "net.onnx")
+    check_several(folder)
     failed = subprocess.run([ATTNRUN, "compile", folder / "net.onnx"], capture_output=True,
                             text=True)
     assert failed.returncode == 2 and "-o FILE is missing" in failed.stderr, failed

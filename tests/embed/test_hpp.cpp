@@ -161,6 +161,7 @@ void test_owners(const std::vector<unsigned char> &bytes)
     std::vector<float> x(2);
     other.set_input(0, attnrun::tensor::of(x, {1, 2})).run();
     THROWS(ATTNRUN_E_USAGE, "NULL", context.run()); // NOLINT: what a moved-from one does
+    THROWS(ATTNRUN_E_USAGE, "moved from", context.output("y")); // NOLINT
     THROWS(ATTNRUN_E_USAGE, "NULL", copy.info());
     THROWS(ATTNRUN_E_USAGE, "NULL", attnrun::context{copy});
     EXPECT(copy.find_input("x") == -1);

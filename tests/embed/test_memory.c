@@ -106,6 +106,32 @@ static void test_states_that_are_none_are_refused(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* An Identity that stays may have to give a sequence, but gives a view of its tensor here. */
+static void test_a_view_by_identity_needs_no_memory(void **state)
+{
+    (void)state;
+    float x[6] = { 1, 2, 3 };
+    attnrun_model_need need = { .struct_size = sizeof need };
+    attnrun_tensor input = tensor_of(ATTNRUN_F32, "2,3", x);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    struct onnx_writer *writer = onnx_begin(13);
+    onnx_input(writer, "x", ATTNRUN_F32, "N,3");
+    onnx_node(writer, "Relu", "x", "a");
+    onnx_node(writer, "Identity", "a", "b");
+    onnx_node(writer, "Softmax", "b", "y");
+    onnx_output(writer, "y", ATTNRUN_F32, "N,3");
+    attnrun_model *model = open_model(runtime, writer, ATTNRUN_NO_FUSION);
+    OK(attnrun_model_plan(model, &input, &need));
+    assert_int_equal(need.side_heap_bytes, 0);
+    attnrun_context *context = make_context(model);
+    OK(attnrun_set_input(context, 0, &input));
+    OK(attnrun_run(context, NULL));
+    assert_int_equal(need.total_bytes, peak_of(runtime));
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
 /* A model of two nodes, packed and run: heap for what it is, not for what it might be. */
 static void test_a_small_model_takes_little(void **state)
 {
@@ -248,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_states_are_in_the_sum),
         cmocka_unit_test(test_states_that_are_none_are_refused),
+        cmocka_unit_test(test_a_view_by_identity_needs_no_memory),
         cmocka_unit_test(test_a_small_model_takes_little),
         cmocka_unit_test(test_plans_beyond_the_limit_are_given_back),
         cmocka_unit_test(test_steps_of_a_plan_say_their_tasks),

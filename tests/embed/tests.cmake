@@ -55,7 +55,7 @@ endif()
 # A model as C, in a program of its own.
 if(ATTNRUN_TOOLS AND NOT sanitized AND NOT CMAKE_CROSSCOMPILING)
   add_python_test(embed.compile embed/check_compile.py ${CMAKE_CURRENT_SOURCE_DIR}
-    $<TARGET_FILE:attnrun> $<TARGET_FILE:attnrun_static> ${PROTOBUF_C_LDFLAGS})
+    $<TARGET_FILE:attnrun> $<TARGET_FILE:attnrun_static>)
 endif()
 
 # Small libraries: two builds of their own, minutes without ccache.

@@ -7,9 +7,11 @@ In: the C files of runtime/, loaders/, ops/ and tools/. A static function may ha
 at most 2 other files use, a struct, union or enum one that 1 other uses. Kernels, the
 verbs of instruction sets (ops/kernels/) and templates are left out: they call functions of the
 file that includes them by their names. --list prints all names that more than one file has, most
-files first.
+files first. No function of ops/ and runtime/ has the name of a kernel, which is a macro in a
+library with the operators of a list (ops/kernels/kernels.h).
 """
 import re
+import subprocess
 import sys
 from collections import defaultdict
 
@@ -37,6 +39,27 @@ def owners(root):
     return functions, tags
 
 
+def kernel_names(root):
+    text = '#define KERNEL(type, name, arguments) @name@\n#include "kernels.def"\n'
+    rows = subprocess.run(["cc", "-E", "-P", f"-I{root}/ops/kernels", "-"], input=text, text=True,
+                          check=True, capture_output=True).stdout
+    return set(re.findall(r"@ ?(\w+) ?@", rows))
+
+
+def taken(root, kernels):
+    """(path, name): functions with a kernel's name, or with one that a macro may paste to it, and
+    names that a template gets for its function."""
+    function = re.compile(r"^ *static (?:[\w*]+[ *]+)+?(\w+)( ?## ?\w+)?\(|"
+                          r"^#define \w*NAME\w* +(\w+)$", re.MULTILINE)
+    for path in walk(root, (".c", ".h")):
+        if not path.startswith(("ops/", "runtime/")) or path.startswith("ops/kernels/"):
+            continue
+        for name, pasted, given in function.findall(text_of(root, path)):
+            name = name or given
+            if name in kernels or pasted and any(k.startswith(name) for k in kernels):
+                yield path, name + pasted
+
+
 def by_files(names):
     return sorted(names.items(), key=lambda item: (-len(item[1]), item[0]))
 
@@ -53,6 +76,11 @@ def main():
             if len(paths) > bound:
                 print(f"{what} {name}: in {len(paths)} files, at most {bound}: {' '.join(paths)}")
                 bad += 1
+    kernels = kernel_names(sys.argv[1])
+    assert len(kernels) > 100, len(kernels)
+    for path, word in sorted(set(taken(sys.argv[1], kernels))):
+        print(f"{path}: {word} is the name of a kernel")
+        bad += 1
     return 1 if bad else 0
 
 

@@ -5,8 +5,8 @@ is unused: a helper of tests lies with them.
 usage: unused.py ROOT
 
 A name counts as used where the sources have it more often than its declaration, definition,
-#define and #undef do. Names that a macro pastes together (attn_binary_##name) are not looked
-at, and neither is the public header.
+#define and #undef do, and where the C files of attnrun compile have it. Names that a macro pastes
+together (attn_binary_##name) are not looked at, and neither is the public header.
 """
 import collections
 import os
@@ -66,8 +66,9 @@ def pasted(texts):
     return re.compile("|".join(sorted(begins))), sorted(ends)
 
 
-def unused(texts):
-    words = collections.Counter()
+def unused(texts, written):
+    """written: the source of a program that writes C"""
+    words = collections.Counter(re.findall(r"\w+", written))
     for text in texts.values():
         words.update(re.findall(r"\w+", text))
     begins, ends = pasted(texts)
@@ -83,7 +84,7 @@ def unused(texts):
 
 
 def main():
-    found = unused(sources(sys.argv[1]))
+    found = unused(sources(sys.argv[1]), text_of(sys.argv[1], "tools/cli/compile_command.c"))
     for name in found:
         print(f"{name}: nothing uses it")
     return 1 if found else 0

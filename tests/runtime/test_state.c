@@ -366,6 +366,7 @@ static void test_sequences_are_kept_apart(void **state)
           attnrun_copy_states(bench.context, bench.context, 7));
     FAILS(ATTNRUN_E_USAGE, "selected", attnrun_drop_sequence(bench.context, 8));
     FAILS(ATTNRUN_E_USAGE, "number", attnrun_select_sequence(bench.context, -1));
+    FAILS(ATTNRUN_E_USAGE, "number", attnrun_drop_sequence(bench.context, -1));
     OK(attnrun_select_sequence(bench.context, 0));
     step(bench.context, 1, WORDS(7));
     expect_words(bench.context, 0, 4, WORDS(1, 2, 4, 7));

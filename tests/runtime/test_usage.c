@@ -54,7 +54,7 @@ static int tear_down(void **state)
 static const char *const no_name[] = { NULL }, *const other_name[] = { "firts" };
 static const attnrun_fixed_dim nameless = { NULL, 1 }, empty = { "", 1 },
                                negative = { "N", -1 }, huge = { "N", INT64_MAX },
-                               absent = { "M", 2 };
+                               absent = { "M", 2 }, same[2] = { { "N", 2 }, { "N", 2 } };
 
 static const struct source_case {
     attnrun_source source; /* without data */
@@ -81,6 +81,7 @@ static const struct source_case {
     { { .n_fixed_dims = 1, .fixed_dims = &empty }, ATTNRUN_E_USAGE, "fixed_dims[0]" },
     { { .n_fixed_dims = 1, .fixed_dims = &negative }, ATTNRUN_E_USAGE, "fixed_dims[0]" },
     { { .n_fixed_dims = 1, .fixed_dims = &huge }, ATTNRUN_E_USAGE, "fixed_dims[0]" },
+    { { .n_fixed_dims = 2, .fixed_dims = same }, ATTNRUN_E_USAGE, "both name 'N'" },
     { { .n_fixed_dims = 1, .fixed_dims = &absent },
       ATTNRUN_E_USAGE,
       "has a dimension 'M'" },

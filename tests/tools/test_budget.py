@@ -279,6 +279,36 @@ class Budget(unittest.TestCase):
         for name in ("m.attnpack", "m.c", "o.onnx", "e.onnx"):
             self.assertTrue((self.dir / name).exists(), name)
 
+    def test_contexts(self):
+        """Each context of bench --concurrency has an arena of its own."""
+        layers(self.dir / "model.onnx")
+        for words in ((), ("--set", "N=3,5")):
+            with self.subTest(words=words):
+                words = ("model.onnx", "-n", "1", "--concurrency", "3", *words)
+                # Of sizes, the first one that does not fit is named.
+                budget = 5_000
+                for _ in range(3):
+                    code, said = self.command(budget, "bench", *words)
+                    if code == 0:
+                        break
+                    self.assertEqual(code, 6, said)
+                    need = int(re.search(r"(\d+) bytes are needed", said)[1])
+                    self.assertGreater(need, budget)
+                    self.assertEqual(self.command(need - 1, "bench", *words)[0], 6)
+                    budget = need
+                self.assertEqual(code, 0, said)
+
+    def test_sizes_that_are_found(self):
+        """The plans of made-up sizes that did not fit take nothing from the budget."""
+        cli_models.save(self.dir / "model.onnx", [node("Add", ["x", "w"], ["y"])],
+                        [("x", F, ["N", 64, "S"])], [("y", F, None)], [("w", normal(64, 100))])
+        code, said = self.command(5_000, "run", "model.onnx")
+        self.assertEqual(code, 6, said)
+        need = int(re.search(r"(\d+) bytes are needed", said)[1])
+        code, said = self.command(need, "run", "model.onnx")
+        self.assertEqual(code, 0, said)
+        self.assertEqual(self.command(need - 1, "run", "model.onnx")[0], 6)
+
     def test_report(self):
         """The page is not written where the model does not fit; else its sections say what they
         need."""

@@ -487,7 +487,7 @@ class Cli(unittest.TestCase):
         self.fails(3, "IO: ", "run", self.relu, "--config", self.dir / "none.yaml")
         self.fails(3, "IO: cannot write", "run", self.relu, "-q", "-o", "/none/there/y.npy")
         self.fails(3, "IO: cannot make", "run", self.relu, "-q", "-o", "/none/there/")
-        self.fails(3, "IO: there is no", "check", self.dir / "none")
+        self.fails(3, "none does not exist", "check", self.dir / "none")
         broken = self.dir / "broken.onnx"
         broken.write_bytes(Path(self.relu).read_bytes()[:40])
         self.fails(3, "PARSE|MODEL", "run", broken)

@@ -107,6 +107,8 @@ class Json(unittest.TestCase):
         self.json("run", self.embedding, "--profile", "-n", 3)
         self.json("run", self.embedding, "--print", "full")
         self.json("plan", self.embedding)
+        self.assertEqual(self.json("plan", self.embedding, "--workers", 3)["workers"], 3)
+        self.assertGreater(self.json("plan", self.embedding, "--memory", "1G")["max_workers"], 1)
         plan = self.json("plan", self.embedding, "--threads", 2, "--set", "S=4096")
         self.assertEqual([s["threads"] for s in plan["speedup"]], [2, 8, 16, 64])
         usual = self.json("plan", self.embedding, "--threads", 16)["speedup"]

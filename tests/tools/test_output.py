@@ -51,6 +51,19 @@ class Output(unittest.TestCase):
         return self.attnrun("run", self.two, "-q", "-i", "x=[-1,2]", "-o", path, *more,
                             **options)
 
+    def test_a_result_never_replaces_its_model(self):
+        path, link = self.dir / "kept.onnx", self.dir / "link.npz"
+        path.write_bytes(Path(self.relu).read_bytes())
+        link.symlink_to(path)
+        for words in (("pack", path, "-o", path), ("compile", path, "-o", path),
+                      ("run", path, "-o", link), ("run", path, "--trace", path),
+                      ("report", path, "-o", path), ("plan", path, "--svg", path),
+                      ("bench", path, "--set", "N=1,2", "--svg", path),
+                      ("compare", path, "--reduce", path)):
+            self.assertIn(b"is the model: the result would replace it",
+                          self.attnrun(*words, code=2).stderr)
+        self.assertEqual(path.read_bytes(), Path(self.relu).read_bytes())
+
     def holds_outputs(self, data):
         arrays = numpy.load(io.BytesIO(data))
         self.assertEqual(arrays["a"].tolist(), [1, 2])

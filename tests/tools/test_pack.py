@@ -144,9 +144,14 @@ class Pack(unittest.TestCase):
                       self.refused(2, "run", self.model, "--fix", "s=7"))
         self.assertIn("fix them when it is packed",
                       self.refused(2, "run", self.packed, "--fix", "B=1"))
-        for wrong in ("S", "=3", "S=", "S=x", "S=-1"):
-            self.assertIn("expected a dimension and its size",
+        self.assertEqual(self.hashes(self.model, "--fix", "S=3", "--fix", "S=7"),
+                         self.hashes(self.model, "--fix", "S=7"))
+        for wrong in ("S", "=3", "S=", "S=x"):
+            self.assertIn(f"--fix: '{wrong}' is not SYMBOL=N",
                           self.refused(2, "run", self.model, "--fix", wrong))
+        self.assertIn("--fix: S=-1 is below 0", self.refused(2, "run", self.model, "--fix", "S=-1"))
+        self.assertIn("--fix: S=1" + 20 * "0" + " is above",
+                      self.refused(2, "run", self.model, "--fix", "S=1" + 20 * "0"))
 
     # ---- what does not fit ----
     def test_no_output(self):

@@ -176,10 +176,34 @@ static attnrun_status time_runs(struct job *job)
                                 : job_repeat(job, n, max_ms);
 }
 
+/* What --concurrency takes from the budget: one run of each context. */
+static attnrun_status bench_contexts_once(struct cli *cli, void *user)
+{
+    struct job job = { .cli = cli };
+    (void)user;
+    attnrun_status status = job_open(&job, cli, cli->paths.v[0]);
+    if (status == ATTNRUN_OK)
+        status = job_first_run(&job, NULL);
+    if (status == ATTNRUN_OK)
+        status = bench_concurrent(&job, cli->concurrency, 1, 0);
+    job_close(&job);
+    return status;
+}
+
+/* The hint of a job names what one context needs. */
+static attnrun_status explain_contexts(struct cli *cli, attnrun_status status)
+{
+    if (status != ATTNRUN_OK && cli->concurrency > 1)
+        budget_explain_work(cli, bench_contexts_once, NULL);
+    return status;
+}
+
 attnrun_status bench_job(struct job *job, struct cli *cli)
 {
-    TRY(job_open(job, cli, cli->paths.v[0]));
-    return time_runs(job);
+    attnrun_status status = job_open(job, cli, cli->paths.v[0]);
+    if (status == ATTNRUN_OK)
+        status = time_runs(job);
+    return explain_contexts(cli, status);
 }
 
 /* After the times: measuring the machine would be in their way. */
@@ -263,5 +287,5 @@ attnrun_status command_bench(struct cli *cli, int *exit_code)
     node_table_free(&beside.nodes);
     base_free(&beside.base);
     job_close(&job);
-    return status;
+    return explain_contexts(cli, status);
 }

@@ -50,11 +50,22 @@ static attnrun_status fit_states(struct inputs *inputs, struct job *job)
     return ATTNRUN_OK;
 }
 
+/* The made-up sizes that a run would have. */
+static attnrun_status fit_sizes(struct inputs *inputs)
+{
+    attnrun_model_need need = { .struct_size = sizeof need };
+    attnrun_status status = inputs_need(inputs, NULL, 0, &need);
+    while (status != ATTNRUN_OK && inputs_retry(inputs, &tool_error))
+        status = inputs_need(inputs, NULL, 0, &need);
+    return status;
+}
+
 static attnrun_status need_of_inputs(struct inputs *inputs, struct job *job,
                                      struct budget *budget)
 {
     attnrun_runtime_info info = { .struct_size = sizeof info };
     TRY_LIB(attnrun_runtime_query(job->cli->runtime, &info));
+    TRY(fit_sizes(inputs));
     TRY(states_find(job, inputs));
     TRY(fit_states(inputs, job));
     TRY(inputs_need(inputs, job->states, job->n_states, &budget->need));

@@ -393,7 +393,7 @@ static attnrun_status check_path(struct check *check, const char *given)
     char folder[PATH_BYTES], below[PATH_BYTES];
     if (!file_is_folder(given)) {
         if (!file_exists(given))
-            return tool_fail(ATTNRUN_E_IO, "there is no %s", tool_path(given));
+            return tool_fail(ATTNRUN_E_IO, "%s does not exist", tool_path(given));
         tool_fail(ATTNRUN_E_USAGE,
                   "%s is a model file: its expected outputs are missing (--ref)",
                   tool_path(given));

@@ -104,7 +104,7 @@ static attnrun_status compare_all(struct reference *r, struct cli *cli)
 {
     TRY(job_open(r->job, cli, cli->paths.v[0]));
     if (!file_exists(r->path))
-        return tool_fail(ATTNRUN_E_IO, "--ref: there is no %s", tool_path(r->path));
+        return tool_fail(ATTNRUN_E_IO, "--ref: %s does not exist", tool_path(r->path));
     TRY(job_first_run(r->job, NULL));
     for (int32_t i = 0; i < r->job->info.n_outputs; i++)
         TRY(compare_one(r, i));

@@ -36,7 +36,7 @@ struct c_file {
 static void c_put(struct c_file *c, const char *format, ...) TOOL_PRINTF(2, 3);
 static void c_put(struct c_file *c, const char *format, ...)
 {
-    char text[400];
+    char text[1024]; /* the longest format, with three names */
     va_list arguments;
     va_start(arguments, format);
     int n = vsnprintf(text, sizeof text, format, arguments);
@@ -94,6 +94,23 @@ static void put_rows(struct c_file *c)
              "const struct attn_pass *const attn_passes[] = { 0 };\n\n");
 }
 
+/* In the place of the code that reads ONNX, which the linker then leaves out. */
+static void put_loader(struct c_file *c)
+{
+    c_put(c, "struct attn_model;\n"
+             "struct attn_file;\n"
+             "attnrun_status attn_packed_only(const attnrun_source *source);\n"
+             "attnrun_status attn_onnx_open(struct attn_model *model,\n"
+             "    const attnrun_source *source, const struct attn_file *file);\n");
+    c_put(c, "attnrun_status attn_onnx_open(struct attn_model *model,\n"
+             "    const attnrun_source *source, const struct attn_file *file)\n"
+             "{\n"
+             "    (void)model;\n"
+             "    (void)file;\n"
+             "    return attn_packed_only(source);\n"
+             "}\n\n");
+}
+
 /* ---- the file ---- */
 
 /* A C name out of the file's. The prefix keeps it apart from keywords, types, and the other names
@@ -109,16 +126,19 @@ static void name_of(const char *path, char *name, size_t bytes)
 
 static void put_head(struct c_file *c, const char *isa)
 {
+    c_put(c, "/* %s", c->names[0]);
+    for (int64_t i = 1; i < c->n; i++)
+        c_put(c, ", %s", c->names[i]);
     c_put(c,
-          "/* %s as C, for %s: made by attnrun %s.\n"
-          " * Link it with libattnrun.a, and open the model:\n"
+          " as C, for %s: made by attnrun %s.\n"
+          " * Link it with libattnrun.a, -lpthread, -ldl and -lm, and open the model:\n"
           " *\n"
           " *     extern const attnrun_source %s;\n"
           " *     attnrun_model_open(NULL, &%s, &model);\n"
           " *\n"
           " * A program has one such file: attnrun compile takes several models. */\n"
           "#include <attnrun.h>\n\n",
-          c->names[0], isa, attnrun_version(), c->names[0], c->names[0]);
+          isa, attnrun_version(), c->names[0], c->names[0]);
 }
 
 static attnrun_status put_model(struct c_file *c, int64_t i)
@@ -146,6 +166,7 @@ static attnrun_status put_file(struct c_file *c, const char *isa)
 {
     put_head(c, isa);
     put_rows(c);
+    put_loader(c);
     for (int64_t i = 0; i < c->n; i++)
         TRY(put_model(c, i));
     return ATTNRUN_OK;

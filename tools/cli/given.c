@@ -170,7 +170,7 @@ static attnrun_status read_file(struct inputs *inputs, struct input *input,
     if (file_has_extension(path, ".pb"))
         return file_read_pb(inputs->cli->runtime, path, input->info.kind, &input->held);
     if (file_has_extension(path, ".npz") && !file_exists(path))
-        return tool_fail(ATTNRUN_E_IO, "there is no %s", tool_path(path));
+        return tool_fail(ATTNRUN_E_IO, "%s does not exist", tool_path(path));
     if (file_has_extension(path, ".npz"))
         return read_npz_key(inputs, input, path, input->info.name);
     if (key != NULL && strlen(path) < sizeof copy) {

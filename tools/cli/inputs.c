@@ -143,9 +143,11 @@ void inputs_free(struct inputs *inputs)
     memset(inputs, 0, sizeof *inputs);
 }
 
+/* Without the plans of sizes that did not fit: the budget counts for one plan. */
 static attnrun_status plan_once(struct inputs *inputs, attnrun_context *context,
                                 attnrun_plan_info *plan)
 {
+    attnrun_trim(context);
     TRY(make_shapes(inputs));
     if (inputs->some_given && !inputs->shapes_only)
         TRY(make_data(inputs)); /* says first what is not given */

@@ -76,9 +76,12 @@ void inputs_free(struct inputs *inputs);
 struct symbol *symbol_find(const struct inputs *inputs, const char *name, size_t n);
 attnrun_status symbols_collect(struct inputs *inputs);
 attnrun_status symbols_set(struct inputs *inputs); /* --set */
-/* E_USAGE: the text of a --set is not of the form. "batch=4,seq=16" gives a hint how to write it:
- * one --set for each. */
-attnrun_status symbols_refuse(const char *text, const char *form);
+/* E_USAGE: the text of a --set or --fix is not of the form. "batch=4,seq=16" gives a hint how to
+ * write it: one option for each. */
+attnrun_status symbols_refuse(const char *option, const char *text, const char *form);
+/* "S=128": the size behind '='. */
+attnrun_status symbols_size(const char *option, const char *text, const char *equals,
+                            int64_t *value);
 void symbols_bind(struct inputs *inputs, const struct input *input);
 /* The size of dimension d of an input that is made up. */
 attnrun_status symbols_dim(struct inputs *inputs, const struct input *input, int32_t d,

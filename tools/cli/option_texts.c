@@ -15,9 +15,7 @@ struct option_text {
 static const struct option_text option_texts[] = {
     { "input", CLI_REPORT, "NAME=WHAT",
       "value of an input: x=f.npy, x=f.npz[:key], x=f.pb, x=[[1,2]], x={\"a\": 1}, "
-      "x=ones|zeros, or f.npz "
-      "by "
-      "its keys" },
+      "x=ones|zeros, or f.npz by its keys" },
     { "inputs", CLI_EXTRACT, "A,B", "the values that become the inputs of the part" },
     { "set", CLI_BENCH, "SYMBOL=N",
       "bind a symbolic dimension: S=128; S=128,256 gives one row for each size" },
@@ -39,12 +37,14 @@ static const struct option_text option_texts[] = {
       "also make an inner value an output, which is then not fused with its readers" },
     { "outputs", CLI_EXTRACT, "A,B", "the values that become the outputs of the part" },
     { "per-node", CLI_BENCH, NULL, "show time, operations and bytes of each node" },
-    { "rtol", CLI_COMPARE, "X", "relative tolerance (1e-3)" },
-    { "atol", CLI_COMPARE, "X", "absolute tolerance (1e-5)" },
+    { "rtol", CLI_COMPARE, "X", "relative tolerance (default: 1e-3)" },
+    { "atol", CLI_COMPARE, "X", "absolute tolerance (default: 1e-5)" },
     { "svg", CLI_BENCH, "FILE", "draw time and memory by the sizes of --set S=A,B,C" },
-    { "repeat", CLI_BENCH, "N", "number of timed runs (at most 20, for at most 10 s)" },
+    { "repeat", CLI_BENCH, "N",
+      "number of timed runs (default: at most 20, for at most 10 s)" },
     { "threads", CLI_PLAN, "N",
-      "number of threads (the CPUs that this process may use); if given, the plan also "
+      "number of threads (default: the CPUs that this process may use); if given, the "
+      "plan also "
       "shows an upper bound on the speed-up by N, 8, 16 and 64 threads" },
 };
 enum { N_TEXTS = sizeof option_texts / sizeof *option_texts };

@@ -55,10 +55,9 @@ static void print_inputs(const struct job *job)
     if (inputs->n == 0)
         screen_text("inputs", TITLE, "none");
     if (inputs->sizes.tries > 0)
-        screen_line(
-            "", TITLE,
-            "the default sizes do not fit this model; these were found after %d attempts",
-            inputs->sizes.tries);
+        screen_line("", TITLE,
+                    "the default sizes do not fit this model; these were found after %s",
+                    tool_plural(inputs->sizes.tries, "attempt"));
     if (made_up)
         print_free_symbols(inputs);
 }

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "../io/file.h"
-#include "cli.h"
+#include "inputs.h"
 
 /* The context in a run, for the signal handler. */
 static attnrun_context *volatile running;
@@ -89,22 +89,24 @@ static int32_t ragged_of(const char *word)
     return strcmp(word, "on") == 0 ? ATTNRUN_RAGGED_ON : ATTNRUN_RAGGED_AUTO;
 }
 
-/* --fix S=128, with names that live as long as `cli`. */
-static attnrun_status read_fixed(struct cli *cli, attnrun_fixed_dim *fixed)
+/* --fix S=128, with names that live as long as `cli`; of one name, the last. For commands that edit
+ * a model, those of --set follow. */
+static attnrun_status read_fixed(struct cli *cli, attnrun_fixed_dim *fixed, int64_t *n)
 {
+    const bool edit =
+        cli->command != NULL && (cli->command->bit & (CLI_OPTIMIZE | CLI_EXTRACT)) != 0;
     for (int64_t i = 0; i < cli->fixed.n; i++) {
         const char *text = cli->fixed.v[i], *equals = strrchr(text, '=');
-        char *end = NULL;
-        const long long size = equals != NULL ? strtoll(equals + 1, &end, 10) : -1;
-        if (equals == NULL || equals == text || end == equals + 1 || *end != 0 ||
-            size < 0)
-            return tool_fail(ATTNRUN_E_USAGE,
-                             "'%s': expected a dimension and its size, like S=128",
-                             tool_quote(text));
-        fixed[i].symbol = cli_keep(cli, text, (size_t)(equals - text));
-        fixed[i].size = size;
-        if (fixed[i].symbol == NULL)
+        const bool set = edit && i >= cli->fixed.n - cli->sets.n;
+        int64_t size, k = 0;
+        TRY(symbols_size(set ? "--set" : "--fix", text, equals, &size));
+        const char *symbol = cli_keep(cli, text, (size_t)(equals - text));
+        if (symbol == NULL)
             return tool_fail(ATTNRUN_E_MEMORY, "no memory for a name");
+        while (k < *n && strcmp(fixed[k].symbol, symbol) != 0)
+            k++;
+        *n += k == *n;
+        fixed[k] = (attnrun_fixed_dim){ .symbol = symbol, .size = size };
     }
     return ATTNRUN_OK;
 }
@@ -140,8 +142,7 @@ attnrun_status cli_source_make(struct cli *cli, const char *path, uint32_t more_
     if (made->fixed == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for options");
     source->fixed_dims = made->fixed;
-    source->n_fixed_dims = cli->fixed.n;
-    attnrun_status status = read_fixed(cli, made->fixed);
+    attnrun_status status = read_fixed(cli, made->fixed, &source->n_fixed_dims);
     if (status != ATTNRUN_OK)
         cli_source_free(made);
     return status;

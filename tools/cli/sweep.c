@@ -49,13 +49,13 @@ static attnrun_status read_sizes(struct sweep *sweep, const char *text)
 {
     const char *equals = strrchr(text, '=');
     if (memchr(text, ',', (size_t)(equals - text)) != NULL)
-        return symbols_refuse(text, "SYMBOL=N,N,...");
+        return symbols_refuse("--set", text, "SYMBOL=N,N,...");
     snprintf(sweep->name, sizeof sweep->name, "%.*s", (int)(equals - text), text);
     for (const char *at = equals + 1;; at++) {
         char *end = NULL;
         long long size = isdigit((unsigned char)*at) ? strtoll(at, &end, 10) : -1;
         if (size < 0 || (*end != ',' && *end != 0))
-            return symbols_refuse(text, "SYMBOL=N,N,...");
+            return symbols_refuse("--set", text, "SYMBOL=N,N,...");
         if (sweep->n == MAX_ROWS)
             return tool_fail(ATTNRUN_E_USAGE, "--set: more than %d sizes", MAX_ROWS);
         sweep->rows[sweep->n++].size = size;

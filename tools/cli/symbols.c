@@ -294,42 +294,43 @@ static bool is_setting(const char *text)
     return equals != NULL && (comma == NULL || equals < comma);
 }
 
-attnrun_status symbols_refuse(const char *text, const char *form)
+attnrun_status symbols_refuse(const char *option, const char *text, const char *form)
 {
     char words[256];
     size_t n = 0;
     bool several = false;
-    tool_fail(ATTNRUN_E_USAGE, "--set: '%s' is not %s", tool_quote(text), form);
+    tool_fail(ATTNRUN_E_USAGE, "%s: '%s' is not %s", option, tool_quote(text), form);
     for (; *text != 0 && n + sizeof " --set " < sizeof words; text++)
         if (*text == ',' && is_setting(text + 1)) {
-            n += (size_t)snprintf(words + n, sizeof words - n, " --set ");
+            n += (size_t)snprintf(words + n, sizeof words - n, " %s ", option);
             several = true;
         } else {
             words[n++] = *text;
         }
     words[n] = 0;
     if (several)
-        tool_hint("write one --set for each dimension: --set %s", tool_quote(words));
+        tool_hint("write one %s for each dimension: %s %s", option, option,
+                  tool_quote(words));
     return ATTNRUN_E_USAGE;
 }
 
-/* "S=128": the size behind '='. */
-static attnrun_status set_size(const char *text, const char *equals, int64_t *value)
+attnrun_status symbols_size(const char *option, const char *text, const char *equals,
+                            int64_t *value)
 {
     const int64_t max = INT64_C(1) << 47;
     char *end;
     const bool below = equals != NULL && equals[1] == '-';
     if (equals == NULL || equals == text || !isdigit((unsigned char)equals[1 + below]))
-        return symbols_refuse(text, "SYMBOL=N");
+        return symbols_refuse(option, text, "SYMBOL=N");
     errno = 0;
     *value = strtoll(equals + 1, &end, 10);
     if (*end != 0)
-        return symbols_refuse(text, "SYMBOL=N");
+        return symbols_refuse(option, text, "SYMBOL=N");
     if (below)
-        return tool_fail(ATTNRUN_E_USAGE, "--set: %s is below 0", tool_quote(text));
+        return tool_fail(ATTNRUN_E_USAGE, "%s: %s is below 0", option, tool_quote(text));
     if (errno != 0 || *value > max)
-        return tool_fail(ATTNRUN_E_USAGE, "--set: %s is above %" PRId64, tool_quote(text),
-                         max);
+        return tool_fail(ATTNRUN_E_USAGE, "%s: %s is above %" PRId64, option,
+                         tool_quote(text), max);
     return ATTNRUN_OK;
 }
 
@@ -340,7 +341,7 @@ attnrun_status symbols_set(struct inputs *inputs)
         char name[64];
         const char *equals = inputs_equals(inputs, sets->v[i], is_symbol);
         int64_t value = 0;
-        TRY(set_size(sets->v[i], equals, &value));
+        TRY(symbols_size("--set", sets->v[i], equals, &value));
         int n = equals - sets->v[i] > 60 ? 60 : (int)(equals - sets->v[i]);
         snprintf(name, sizeof name, "%.*s", n, sets->v[i]);
         struct symbol *symbol = symbol_find(inputs, name, strlen(name));

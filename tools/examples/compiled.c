@@ -1,8 +1,8 @@
 /* compiled.c - a program that contains its model and reads no file.
  *
  *     attnrun compile net.onnx -o net.c
- *     cc compiled.c net.c -DMODEL=model_net $(pkg-config --cflags attnrun) \
- *         $(pkg-config --static --libs attnrun | sed 's/-lattnrun/-l:libattnrun.a/')
+ *     cc compiled.c net.c -DMODEL=model_net $(pkg-config --cflags --libs-only-L attnrun) \
+ *         -l:libattnrun.a -lpthread -ldl -lm
  *
  * The model runs with the instruction set that it was compiled for (--isa), also on a CPU that has
  * a better one.

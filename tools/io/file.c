@@ -148,6 +148,13 @@ bool file_exists(const char *path)
     return stat(path, &st) == 0;
 }
 
+bool file_is_same(const char *a, const char *b)
+{
+    struct stat st, other;
+    return stat(a, &st) == 0 && stat(b, &other) == 0 && S_ISREG(st.st_mode) &&
+           st.st_dev == other.st_dev && st.st_ino == other.st_ino;
+}
+
 const char *file_other_kind(const void *head, int64_t bytes)
 {
     static const struct {
