@@ -79,5 +79,6 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/sliding_scores.c
   ops/rewrite/sliding_weights.c
   ops/rewrite/softmax_operands.c
+  ops/rewrite/whole_scatter.c
   ops/rewrite/write_mask.c
 )

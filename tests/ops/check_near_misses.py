@@ -36,6 +36,8 @@ INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "apart": [2, 8, 2, 8], "split": [2, 3, 8, 8], "swapped": [3, 2, 8, 8], "two_rows": [2],
         "queries": [2, -1, 2, 8], "by_heads": [2, 40, 2, 8], "heads_first": [2, 2, 40, 8],
         "tokens_first": [40, 2, 2, 8], "single": [1, 1],
+        "upright": [-1, 1, 1], "up_to_8": list(range(8)), "up_to_16": list(range(16)),
+        "down_from_7": list(range(7, -1, -1)),
         "parts_first": [2, 40, 2, 2, 8], "parts_last": [2, 40, 2, 16]}
 FLOATS = {"w": (16, 16), "b": (16,), "kernel": (4, 4, 3, 3), "scale": (4,), "shift": (4,),
           "mean": (4,), "vector": (16,), "keys": (6, 4), "values": (4, 6), "bias": (9,),
@@ -91,6 +93,22 @@ k = Transpose <perm = [0, 1, 3, 2]> (q)
 s = MatMul (q, k)
 p = Softmax <axis = -1> (s)
 y = MatMul (p, q)"""
+EVERY = """s = Shape (x)
+n = Shape <end = 1> (x)
+l = Squeeze (n)
+r = Range (first, l, second)
+c = Reshape (r, upright)
+i0 = Expand (c, s)
+u0 = Unsqueeze (i0, last)
+d = Unsqueeze (ROWS, last)
+i1 = Expand (d, s)
+u1 = Unsqueeze (i1, last)
+i2 = Expand (up_to_16, s)
+u2 = Unsqueeze (i2, last)
+i = Concat <axis = 3> (u0, u1, u2)
+e = Exp (x)
+t = ScatterND (x, i, e)
+y = Neg (t)"""
 SHAPED = """h = Shape (e)
 z = ConstantOfShape (h)
 y = Add (z, e)"""
@@ -164,13 +182,16 @@ ROWS = {
     "residual_relu": (MAP, EXTERNAL, [
         EXTERNAL.replace("y =", "r =") + "\nt = Exp (e)\ny = Add (t, r)",
         EXTERNAL.replace("Relu", "Elu").replace("Add (e, x)", "Add (e, bias)")]),
-    "identity": (TOKENS, (
+    "identity": (("n", 8, 16), (
         "t = Transpose <perm = [0, 1, 2]> (x)\ny = Exp (t)",
         "t = Where (yes, x, half)\ny = Exp (t)",
-        "t = ScatterND (x, no_places, no_rows)\ny = Exp (t)"), [
+        "t = ScatterND (x, no_places, no_rows)\ny = Exp (t)", EVERY.replace("ROWS", "up_to_8")), [
             "t = Transpose <perm = [1, 0, 2]> (x)\ny = Exp (t)", "t = Mul (x, two)\ny = Exp (t)",
             "t = Where (yes, half, x)\ny = Exp (t)", "t = Where (some, x, half)\ny = Exp (t)",
-            "t = ScatterND (x, place, row)\ny = Exp (t)"]),
+            "t = ScatterND (x, place, row)\ny = Exp (t)", EVERY.replace("ROWS", "down_from_7"),
+            EVERY.replace("ROWS", "up_to_8").replace("ScatterND", "ScatterND <reduction = \"add\">"),
+            EVERY.replace("ROWS", "up_to_8").replace("(first, l,", "(minus, fewer,").replace(
+                "\nr =", "\nminus = Sub (first, second)\nfewer = Sub (l, second)\nr =")]),
     "common_subexpression": (TOKENS, "e = Elu (x)\nf = Elu (x)\ny = Concat <axis = 0> (e, f)", [
         "e = Elu (x)\nf = Elu <alpha = 0.5> (x)\ny = Concat <axis = 0> (e, f)"]),
     "pad_conv": (MAP, "p = Pad (x, pads)\ny = Conv (p, kernel, scale)", [
