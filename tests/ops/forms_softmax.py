@@ -140,6 +140,34 @@ def divided_by_query(q, k, v):
     return scores.masked_fill(at[None, :] > at[:, None], -math.inf).softmax(-1) @ v
 
 
+def scaled_sum(q, k, v):
+    """CodeGen: the factor is that of a sum."""
+    at = torch.arange(q.shape[2])
+    mask = torch.where(at[None, :] > at[:, None], torch.finfo(q.dtype).min, 0.0)
+    return ((q @ k.transpose(-1, -2) + mask) / 2.5).softmax(-1) @ v
+
+
+def scaled_choice(q, k, v):
+    at = torch.arange(q.shape[2])
+    scores = (q @ k.transpose(-1, -2)).masked_fill(at[None, :] > at[:, None], -1e9)
+    return (0.5 * (scores + v[:, :, :, 0][:, :, None])).softmax(-1) @ v
+
+
+def subtracted(q, k, v):
+    at = torch.arange(q.shape[2])
+    return (q @ k.transpose(-1, -2) - 0.1 * (at[None, :] - at[:, None]).abs()).softmax(-1) @ v
+
+
+def subtracted_scores(q, k, v):
+    at = torch.arange(q.shape[2])
+    return (0.1 * (at[None, :] - at[:, None]).abs() - q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
+def scaled_two_products(q, k, v):
+    """XLNet: both of what is added are scores."""
+    return ((q @ k.transpose(-1, -2) + k @ q.transpose(-1, -2)) * 0.5).softmax(-1) @ v
+
+
 def scaled_by_key(q, k, v):
     return (q @ k.transpose(-1, -2) * v[..., :1].transpose(-1, -2)).softmax(-1) @ v
 
@@ -241,6 +269,9 @@ FORMS = {
     "causal": on_heads(causal),
     "cosine": on_heads(cosine),
     "divided_by_query": on_heads(divided_by_query),
+    "scaled_sum": on_heads(scaled_sum),
+    "scaled_choice": on_heads(scaled_choice),
+    "subtracted": on_heads(subtracted),
     "capped": on_heads(capped),
     "capped_by_one": on_heads(capped_by_one),
     "capped_minus": on_heads(capped_minus),
@@ -254,6 +285,8 @@ FORMS = {
     "minus_log_sum_of_queries": on_heads(minus_log_sum_of_queries, None),
     "one_dim_of_keys": on_heads(one_dim_of_keys, None),
     "diagonal": on_heads(diagonal, None),
+    "subtracted_scores": on_heads(subtracted_scores, None),
+    "scaled_two_products": on_heads(scaled_two_products, None),
     "scaled_by_key": on_heads(scaled_by_key, None),
     "scaled_by_pair": on_heads(scaled_by_pair, None),
     "scaled_behind_mask": on_heads(scaled_behind_mask, None),
