@@ -39,7 +39,8 @@ INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "upright": [-1, 1, 1], "up_to_8": list(range(8)), "up_to_16": list(range(16)),
         "down_from_7": list(range(7, -1, -1)),
         "parts_first": [2, 40, 2, 2, 8], "parts_last": [2, 40, 2, 16]}
-FLOATS = {"w": (16, 16), "b": (16,), "kernel": (4, 4, 3, 3), "scale": (4,), "shift": (4,),
+FLOATS = {"w": (16, 16), "b": (16,), "kernel": (4, 4, 3, 3), "even": (4, 4, 2, 4),
+          "pointwise": (4, 4, 1, 1), "scale": (4,), "shift": (4,),
           "mean": (4,), "vector": (16,), "keys": (6, 4), "values": (4, 6), "bias": (9,),
           "cosine": (8, 16), "sine": (8, 16), "ones": (8, 40), "wide": (16, 32), "more": (32,)}
 
@@ -194,6 +195,15 @@ ROWS = {
                 "\nr =", "\nminus = Sub (first, second)\nfewer = Sub (l, second)\nr =")]),
     "common_subexpression": (TOKENS, "e = Elu (x)\nf = Elu (x)\ny = Concat <axis = 0> (e, f)", [
         "e = Elu (x)\nf = Elu <alpha = 0.5> (x)\ny = Concat <axis = 0> (e, f)"]),
+    "auto_pads": ((1, 4, "h", 9), (
+        "y = Conv <auto_pad = \"SAME_UPPER\"> (x, kernel, scale)",
+        "y = Conv <auto_pad = \"SAME_LOWER\", dilations = [2, 1]> (x, even, scale)",
+        "y = Conv <auto_pad = \"SAME_UPPER\", strides = [1, 4]> (x, even, scale)",
+        "y = Conv <auto_pad = \"SAME_LOWER\", strides = [1, 2]> (x, even, scale)",
+        "y = Conv <auto_pad = \"SAME_UPPER\", strides = [3, 3]> (x, pointwise, scale)",
+        "y = Conv <auto_pad = \"VALID\", strides = [2, 2]> (x, kernel, scale)"), [
+        "y = Conv <auto_pad = \"SAME_UPPER\", strides = [2, 1]> (x, kernel, scale)",
+        "y = Conv <auto_pad = \"NOTSET\", pads = [1, 1, 1, 1]> (x, kernel, scale)"]),
     "pad_conv": (MAP, "p = Pad (x, pads)\ny = Conv (p, kernel, scale)", [
         "p = Pad (x, pads, half)\ny = Conv (p, kernel, scale)",
         "p = Pad <mode = \"edge\"> (x, pads)\ny = Conv (p, kernel, scale)"]),
