@@ -54,6 +54,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/ragged_pass.c
   ops/rewrite/ragged_members.c
   ops/rewrite/residual_relu.c
+  ops/rewrite/linear_batch_norm.c
   ops/rewrite/linear_heads.c
   ops/rewrite/linear_quotient.c
   ops/rewrite/linear_roles.c
