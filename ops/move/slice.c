@@ -48,11 +48,20 @@ static void count_slice(int64_t n, int64_t start, int64_t end, int64_t step,
     *count = (int64_t)(span / pace + (span % pace != 0));
 }
 
+/* The bound is below 0 for all sizes but 0 (x[-S:]), so that it counts from the end. */
+static bool counts_from_end(const attnrun_step *step, attnrun_dim bound)
+{
+    return dim_is_const(bound) ? bound.value < 0
+                               : dim_is(attnrun_dim_max(step, bound, dim_of(0)), 0);
+}
+
 /* A bound as a distance from the start of a symbolic extent n. */
 static attnrun_dim slice_place(const attnrun_step *step, attnrun_dim n, attnrun_dim bound)
 {
     if (!dim_is_const(bound))
-        return dim_equal(n, bound) ? n : attnrun_dim_min(step, bound, n);
+        return counts_from_end(step, bound) ? attnrun_dim_add(step, n, bound)
+               : dim_equal(n, bound)        ? n
+                                            : attnrun_dim_min(step, bound, n);
     if (bound.value >= ATTN_MAX_DIM)
         return n;
     if (bound.value < -ATTN_MAX_DIM)
@@ -79,9 +88,8 @@ static attnrun_dim symbolic_extent(const attnrun_step *step, attnrun_dim n,
                 start = slice_place(step, n, b->start);
     if (dim_is_const(b->start) && b->start.value > 0 && dim_equal(end, n))
         start = b->start;
-    if (dim_is_const(b->start) && dim_is_const(b->end) && b->start.value < 0 &&
-        b->end.value >= ATTN_MAX_DIM && b->step == 1)
-        return attnrun_dim_min(step, n, dim_of(-b->start.value));
+    if (counts_from_end(step, b->start) && dim_equal(end, n) && b->step == 1)
+        return attnrun_dim_min(step, n, attnrun_dim_sub(step, dim_of(0), b->start));
     attnrun_dim span = attnrun_dim_sub(step, end, start);
     if (dim_is_const(span) && span.value < 0)
         span = dim_of(0);

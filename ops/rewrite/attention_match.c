@@ -133,6 +133,39 @@ static void take_softcap(const struct attn_graph *graph, int32_t *value,
     *value = tanh->in[0];
 }
 
+/* Numbers that are those of all keys of a row of scores, so that they may scale the queries. */
+static bool is_of_rows(const struct attn_graph *graph, int32_t factor, int32_t scores)
+{
+    const attnrun_type *f = match_type(graph, factor), *t = match_type(graph, scores);
+    if (!attn_match_is_f32(graph, factor) || f->rank > t->rank)
+        return false;
+    for (int i = 1; i <= f->rank; i++)
+        if (!dim_is(f->dims[f->rank - i], 1) &&
+            (i == 1 || !dim_equal(f->dims[f->rank - i], t->dims[t->rank - i])))
+            return false;
+    return true;
+}
+
+/* A factor of each head, as cosine attention has it, or of each query: *value becomes what it
+ * scales. */
+static void take_row_factor(const struct attn_graph *graph, int32_t *value,
+                            struct attn_attention_match *found)
+{
+    const struct attn_node *node = attn_graph_producer(graph, *value);
+    const bool times = node_is(node, "Mul");
+    found->q_factor = -1;
+    if ((!times && !node_is(node, "Div")) || !read_once(graph, *value))
+        return;
+    for (int side = 0; side < 1 + times; side++)
+        if (attn_match_same_shape(graph, node->in[side], *value) &&
+            is_of_rows(graph, node->in[1 - side], *value)) {
+            found->q_factor = node->in[1 - side];
+            found->q_with = times ? "Mul" : "Div";
+            *value = node->in[side];
+            return;
+        }
+}
+
 /* MatMul(Q, K') times scalars. */
 static bool read_scores(const struct attn_graph *graph, int32_t value,
                         struct attn_attention_match *found)
@@ -141,6 +174,9 @@ static bool read_scores(const struct attn_graph *graph, int32_t value,
     found->scale = 1;
     take_softcap(graph, &value, found);
     value = strip_scalars(graph, value, &found->scale, true);
+    take_row_factor(graph, &value, found);
+    if (found->q_factor >= 0)
+        value = strip_scalars(graph, value, &found->scale, true);
     struct attn_node *product = attn_graph_producer(graph, value);
     if (!is_product(product, &transposed, &found->scale) || !read_once(graph, value))
         return false;

@@ -21,6 +21,8 @@ struct attn_attention_match {
     bool drops;            /* the condition chooses the filling */
     bool filled_last;      /* what is added goes with the scores */
     double scale, softcap; /* softcap 0: none */
+    int32_t q_factor;      /* of each head or query; -1: none */
+    const char *q_with;    /* Mul or Div of q and q_factor */
     int32_t result;
     bool nan_rows;
     bool by_dim; /* V and the result are (…, dim, tokens): V' P' */

@@ -14,7 +14,7 @@
 
 #include "../../runtime/poll.h"
 #include "../../runtime/align.h"
-#include "match.h"
+#include "batch_norm.h"
 
 /* The constant f32 vector of n elements that input `in` of a node is, or NULL. */
 static const float *constant_vector(const struct attn_graph *graph,
@@ -26,23 +26,16 @@ static const float *constant_vector(const struct attn_graph *graph,
     return t->dtype == ATTNRUN_F32 && t->rank == 1 && t->dims[0] == n ? t->data : NULL;
 }
 
-struct norm {
-    const float *scale, *bias, *mean, *var; /* scale NULL: factor and shift instead */
-    const float *conv_bias;                 /* NULL: zeros */
-    double epsilon, factor, shift;
-    int64_t channels;
-};
-
 static bool read_conv_bias(const struct attn_graph *graph, const struct attn_node *conv,
-                           struct norm *norm)
+                           struct attn_norm *norm)
 {
     bool has_bias = conv->pub.n_in > 2 && conv->in[2] >= 0;
     norm->conv_bias = has_bias ? constant_vector(graph, conv, 2, norm->channels) : NULL;
     return !has_bias || norm->conv_bias != NULL;
 }
 
-static bool read_norm(const struct attn_graph *graph, const struct attn_node *bn,
-                      struct norm *norm)
+bool attn_norm_read(const struct attn_graph *graph, const struct attn_node *bn,
+                    struct attn_norm *norm)
 {
     int64_t n = norm->channels;
     norm->scale = constant_vector(graph, bn, 1, n);
@@ -60,7 +53,7 @@ static bool read_norm(const struct attn_graph *graph, const struct attn_node *bn
 
 /* Reads Mul by a number, and an Add of one behind it. *result is what they give. */
 static bool read_numbers(const struct attn_graph *graph, struct attn_node *mul,
-                         struct norm *norm, int32_t *result)
+                         struct attn_norm *norm, int32_t *result)
 {
     int32_t conv = -1, product = -1;
     norm->scale = NULL;
@@ -81,7 +74,8 @@ static bool read_numbers(const struct attn_graph *graph, struct attn_node *mul,
 }
 
 /* The normalization of a channel: y = x * *factor + *shift. */
-static void channel_of(const struct norm *norm, int64_t c, double *factor, double *shift)
+static void channel_of(const struct attn_norm *norm, int64_t c, double *factor,
+                       double *shift)
 {
     *factor = norm->factor;
     *shift = norm->shift;
@@ -91,10 +85,8 @@ static void channel_of(const struct norm *norm, int64_t c, double *factor, doubl
     *shift = (double)norm->bias[c] - (double)norm->mean[c] * *factor;
 }
 
-/* Makes new weights, scaled along axis `axis` of a dense tensor. */
-static attn_status scale_weights(struct attn_graph *graph, const attnrun_tensor *w,
-                                 int axis, const struct norm *norm, int32_t *w_id,
-                                 int32_t *b_id)
+attn_status attn_norm_scale(struct attn_graph *graph, const attnrun_tensor *w, int axis,
+                            const struct attn_norm *norm, int32_t *w_id, int32_t *b_id)
 {
     void *made;
     const float *from = w->data;
@@ -119,7 +111,7 @@ static attn_status scale_weights(struct attn_graph *graph, const attnrun_tensor 
 }
 
 /* S and B of a FusedConv, whose weights stay. */
-static attn_status make_scale(struct attn_graph *graph, const struct norm *norm,
+static attn_status make_scale(struct attn_graph *graph, const struct attn_norm *norm,
                               int32_t *s_id, int32_t *b_id)
 {
     void *made;
@@ -148,7 +140,7 @@ static bool gives_one_pixel(const struct attn_graph *graph, const struct attn_no
 
 /* The Conv with what follows it, and constants that are made here. */
 static attn_status make_conv(struct attn_graph *graph, struct attn_node *conv, int axis,
-                             const struct norm *norm, int32_t result,
+                             const struct attn_norm *norm, int32_t result,
                              struct attn_node **made)
 {
     const bool narrow = graph->values[conv->in[1]].data.dtype != ATTNRUN_F32;
@@ -165,7 +157,7 @@ static attn_status make_conv(struct attn_graph *graph, struct attn_node *conv, i
     attn_pool_init(&scratch, graph->model->pool.memory, ATTN_MEM_WEIGHTS);
     attn_status status = attn_tensor_align(&scratch, &w);
     if (status == ATTNRUN_OK)
-        status = scale_weights(graph, &w, axis, norm, &in[1], &in[2]);
+        status = attn_norm_scale(graph, &w, axis, norm, &in[1], &in[2]);
     attn_pool_free(&scratch);
     TRY(status);
     return attn_match_make(graph, conv, "", conv->pub.op_type, 3, in, result,
@@ -191,11 +183,11 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv, in
     if (!takes_weights(graph, conv))
         return ATTNRUN_OK;
     const attnrun_tensor *w = &graph->values[conv->in[1]].data;
-    struct norm norm = { .channels = w->rank > axis ? w->dims[axis] : 0 };
+    struct attn_norm norm = { .channels = w->rank > axis ? w->dims[axis] : 0 };
     if (w->rank < 3 || !read_conv_bias(graph, conv, &norm))
         return ATTNRUN_OK;
     const bool found = bn != NULL
-                           ? bn->in[0] == conv->out[0] && read_norm(graph, bn, &norm)
+                           ? bn->in[0] == conv->out[0] && attn_norm_read(graph, bn, &norm)
                            : mul != NULL && read_numbers(graph, mul, &norm, &result);
     if (!found)
         return ATTNRUN_OK;
@@ -230,7 +222,7 @@ static attn_status try_bias(struct attn_graph *graph, struct attn_node *conv, in
         !match_is_constant(graph, conv->in[1]))
         return ATTNRUN_OK;
     const attnrun_tensor *w = &graph->values[conv->in[1]].data;
-    struct norm norm = { .channels = w->rank > axis ? w->dims[axis] : 0 };
+    struct attn_norm norm = { .channels = w->rank > axis ? w->dims[axis] : 0 };
     const int32_t other = attn_match_other(add, conv->out[0]);
     if (w->rank < 3 || !read_conv_bias(graph, conv, &norm) ||
         !is_by_channel(graph, other, w->rank, norm.channels) ||

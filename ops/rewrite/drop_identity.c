@@ -1,8 +1,8 @@
 /* drop_identity.c - removes nodes that pass their input on unchanged: Identity, Dropout without
  * a mask, Cast to the same type, Transpose that keeps the order, Reshape and Expand to the same
  * shape, Slice of everything, Concat of one tensor, Pad by nothing, ScatterND without updates,
- * Where that chooses one input everywhere, Mul and Div by 1. The users of the result read the
- * input instead. No number changes. */
+ * Where that chooses one input everywhere, Mul and Div by 1, and a ScatterND of everything, whose
+ * updates are the result. The users of the result read the input instead. No number changes. */
 #include "../../runtime/poll.h"
 #include "match.h"
 
@@ -119,7 +119,9 @@ static int32_t passed_on(const struct attn_graph *graph, const struct attn_node 
     if (node_is(node, "Concat") && node->pub.n_in == 1)
         return joins_one(in, node) ? node->in[0] : -1;
     if (node_is(node, "ScatterND"))
-        return scatters_nothing(graph, node) ? node->in[0] : -1;
+        return scatters_nothing(graph, node)          ? node->in[0]
+               : attn_match_scatters_all(graph, node) ? node->in[2]
+                                                      : -1;
     if (node_is(node, "Where"))
         return chosen(graph, node);
     if (node_is(node, "Pad"))

@@ -4,14 +4,15 @@
  *   Y = MatMul(Softmax(scale * MatMul(Q, K') + mask), V)
  *
  * Recognized forms: operands of rank 4, or of rank 3, whose batch becomes the heads; scalars on
- * either operand or on the product; K transposed by one Transpose or by Reshape, Transpose,
- * Reshape, or given transposed; com.microsoft FusedMatMul as a product; V' and the scores
- * transposed, as maps have them; Where(keep, scores, filling) and Where(drop, filling, scores)
- * as masks, before or behind masks that are added; cap * Tanh(scores / cap) in front of the masks;
- * key and value heads repeated by Unsqueeze, Expand, Reshape; IsNaN and Where behind the Softmax,
- * which make zeros of rows without a key. Without the last, such rows stay NaN (nan_rows). If
- * another node reads the scores, the pass leaves the nodes alone, since nothing is gained. A mask
- * that is made of data and is not one tensor of all pairs becomes a program of the node
+ * either operand or on the product; a factor of each head or query on the product, which scales Q
+ * instead; K transposed by one Transpose or by Reshape, Transpose, Reshape, or given transposed;
+ * com.microsoft FusedMatMul as a product; V' and the scores transposed, as maps have them;
+ * Where(keep, scores, filling) and Where(drop, filling, scores) as masks, before or behind masks
+ * that are added; cap * Tanh(scores / cap) in front of the masks; key and value heads repeated by
+ * Unsqueeze, Expand, Reshape; IsNaN and Where behind the Softmax, which make zeros of rows without
+ * a key. Without the last, such rows stay NaN (nan_rows). If another node reads the scores, the
+ * pass leaves the nodes alone, since nothing is gained. A mask that is made of data and is not one
+ * tensor of all pairs becomes a program of the node
  * (write_mask.c), and its nodes go. */
 #include "attention_match.h"
 #include "product.h"
@@ -80,6 +81,14 @@ static attn_status transpose_k(struct attn_graph *graph,
         return ATTNRUN_OK;
     found->k_form = K_AS_GIVEN;
     return add_before(graph, found, "Transpose", 1, &k, 1, &attr, &found->k);
+}
+
+static attn_status scale_q(struct attn_graph *graph, struct attn_attention_match *found)
+{
+    const int32_t in[2] = { found->q, found->q_factor };
+    return found->q_factor < 0
+               ? ATTNRUN_OK
+               : add_before(graph, found, found->q_with, 2, in, 0, NULL, &found->q);
 }
 
 /* Exchanges the last two axes of a value of the operands' rank. */
@@ -151,6 +160,7 @@ static attn_status replace_attention(struct attn_graph *graph,
     else
         TRY(attn_mask_attrs(graph, program, attrs + 2));
     TRY(transpose_k(graph, found));
+    TRY(scale_q(graph, found));
     if (found->by_dim)
         TRY(swap_last(graph, found, &found->v));
     TRY(raise(graph, found, &axis));

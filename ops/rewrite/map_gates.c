@@ -381,6 +381,16 @@ bool attn_channel_gate_read(const struct attn_graph *graph, int32_t x, int32_t v
     return gate->deep;
 }
 
+/* One number of each channel is left. */
+static bool is_pooled(const struct attn_graph *graph, int32_t value)
+{
+    const attnrun_type *t = match_type(graph, value);
+    for (int i = 2; i < t->rank; i++)
+        if (!dim_is(t->dims[i], 1))
+            return false;
+    return t->rank >= 2;
+}
+
 /* The pool that `value` is made of by a product and what is between; NULL: none near. */
 static const struct attn_node *pool_behind(const struct attn_graph *graph, int32_t value)
 {
@@ -393,7 +403,7 @@ static const struct attn_node *pool_behind(const struct attn_graph *graph, int32
         if (node == NULL || node->pub.n_in < 1)
             return NULL;
         for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
-            if (node_is(node, pools[i]))
+            if (node_is(node, pools[i]) && is_pooled(graph, node->out[0]))
                 return product ? node : NULL;
         product = product || node_is(node, "Conv") || node_is(node, "Gemm") ||
                   node_is(node, "MatMul");
@@ -401,6 +411,14 @@ static const struct attn_node *pool_behind(const struct attn_graph *graph, int32
         value = node->in[second];
     }
     return NULL;
+}
+
+/* Whether a node moves numbers, and changes none. */
+static bool moves_alone(const struct attn_node *node)
+{
+    return node_is(node, "Reshape") || node_is(node, "Unsqueeze") ||
+           node_is(node, "Squeeze") || node_is(node, "Flatten") ||
+           node_is(node, "Transpose") || node_is(node, "Expand");
 }
 
 const char *attn_channel_gate_why(const struct attn_graph *graph, int32_t x,
@@ -419,8 +437,10 @@ const char *attn_channel_gate_why(const struct attn_graph *graph, int32_t x,
     if (pool->in[0] != x && (inner == NULL || inner->pub.n_in < 1 || inner->in[0] != x ||
                              !node_is(inner, pool->pub.op_type)))
         return "it pools a different map from the one that it gates";
-    value = attn_before_views(graph, value, t->dims[0], t->dims[1].value);
-    return gate_word(attn_graph_producer(graph, value)) == NULL
+    const struct attn_node *gate = attn_graph_producer(graph, value);
+    while (moves_alone(gate))
+        gate = attn_graph_producer(graph, gate->in[0]);
+    return gate_word(gate) == NULL
                ? "its gate is not a sigmoid"
                : "its pools, or what is computed from them, have no known form";
 }

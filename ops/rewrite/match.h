@@ -108,6 +108,9 @@ bool attn_match_share_heads(const struct attn_graph *graph, int32_t *k, int32_t 
  * the output has, or 1. Of any other one the run checks the shape, so that it may not be left out,
  * even where the input has the dims of the output. */
 bool attn_match_expands(const struct attn_graph *graph, const struct attn_node *node);
+/* Whether a ScatterND writes each element of its data once, in order (whole_scatter.c). */
+bool attn_match_scatters_all(const struct attn_graph *graph,
+                             const struct attn_node *node);
 
 /* Reads a Pad of a tensor of this rank by a constant number (by zeros), with constant
  * pads and no axes. pads: rank numbers of elements before and as many behind; a negative

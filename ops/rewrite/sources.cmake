@@ -2,6 +2,7 @@
 set(ATTN_OPS_REWRITE
   ops/rewrite/attention_heads.c
   ops/rewrite/attention_match.c
+  ops/rewrite/auto_pads.c
   ops/rewrite/block_mask.c
   ops/rewrite/block_window.c
   ops/rewrite/blocked_cbam.c
@@ -53,6 +54,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/ragged_pass.c
   ops/rewrite/ragged_members.c
   ops/rewrite/residual_relu.c
+  ops/rewrite/linear_batch_norm.c
   ops/rewrite/linear_heads.c
   ops/rewrite/linear_quotient.c
   ops/rewrite/linear_roles.c
@@ -79,5 +81,6 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/sliding_scores.c
   ops/rewrite/sliding_weights.c
   ops/rewrite/softmax_operands.c
+  ops/rewrite/whole_scatter.c
   ops/rewrite/write_mask.c
 )

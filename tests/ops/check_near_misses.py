@@ -36,8 +36,11 @@ INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "apart": [2, 8, 2, 8], "split": [2, 3, 8, 8], "swapped": [3, 2, 8, 8], "two_rows": [2],
         "queries": [2, -1, 2, 8], "by_heads": [2, 40, 2, 8], "heads_first": [2, 2, 40, 8],
         "tokens_first": [40, 2, 2, 8], "single": [1, 1],
+        "rows": [-1, 16], "both_first": [0, 1], "upright": [-1, 1, 1], "up_to_8": list(range(8)), "up_to_16": list(range(16)),
+        "down_from_7": list(range(7, -1, -1)),
         "parts_first": [2, 40, 2, 2, 8], "parts_last": [2, 40, 2, 16]}
-FLOATS = {"w": (16, 16), "b": (16,), "kernel": (4, 4, 3, 3), "scale": (4,), "shift": (4,),
+FLOATS = {"w": (16, 16), "b": (16,), "kernel": (4, 4, 3, 3), "even": (4, 4, 2, 4),
+          "pointwise": (4, 4, 1, 1), "scale": (4,), "shift": (4,),
           "mean": (4,), "vector": (16,), "keys": (6, 4), "values": (4, 6), "bias": (9,),
           "cosine": (8, 16), "sine": (8, 16), "ones": (8, 40), "wide": (16, 32), "more": (32,)}
 
@@ -91,6 +94,27 @@ k = Transpose <perm = [0, 1, 3, 2]> (q)
 s = MatMul (q, k)
 p = Softmax <axis = -1> (s)
 y = MatMul (p, q)"""
+LINEAR_NORM = """m = MatMul (x, w)
+s = Add (m, b)
+r = Reshape (s, rows)
+n = BatchNormalization (r, vector, b, vector, positive_16)
+y = Tanh (n)"""
+EVERY = """s = Shape (x)
+n = Shape <end = 1> (x)
+l = Squeeze (n)
+r = Range (first, l, second)
+c = Reshape (r, upright)
+i0 = Expand (c, s)
+u0 = Unsqueeze (i0, last)
+d = Unsqueeze (ROWS, last)
+i1 = Expand (d, s)
+u1 = Unsqueeze (i1, last)
+i2 = Expand (up_to_16, s)
+u2 = Unsqueeze (i2, last)
+i = Concat <axis = 3> (u0, u1, u2)
+e = Exp (x)
+t = ScatterND (x, i, e)
+y = Neg (t)"""
 SHAPED = """h = Shape (e)
 z = ConstantOfShape (h)
 y = Add (z, e)"""
@@ -164,20 +188,47 @@ ROWS = {
     "residual_relu": (MAP, EXTERNAL, [
         EXTERNAL.replace("y =", "r =") + "\nt = Exp (e)\ny = Add (t, r)",
         EXTERNAL.replace("Relu", "Elu").replace("Add (e, x)", "Add (e, bias)")]),
-    "identity": (TOKENS, (
+    "identity": (("n", 8, 16), (
         "t = Transpose <perm = [0, 1, 2]> (x)\ny = Exp (t)",
         "t = Where (yes, x, half)\ny = Exp (t)",
-        "t = ScatterND (x, no_places, no_rows)\ny = Exp (t)"), [
+        "t = ScatterND (x, no_places, no_rows)\ny = Exp (t)", EVERY.replace("ROWS", "up_to_8")), [
             "t = Transpose <perm = [1, 0, 2]> (x)\ny = Exp (t)", "t = Mul (x, two)\ny = Exp (t)",
             "t = Where (yes, half, x)\ny = Exp (t)", "t = Where (some, x, half)\ny = Exp (t)",
-            "t = ScatterND (x, place, row)\ny = Exp (t)"]),
+            "t = ScatterND (x, place, row)\ny = Exp (t)", EVERY.replace("ROWS", "down_from_7"),
+            EVERY.replace("ROWS", "up_to_8").replace("ScatterND", "ScatterND <reduction = \"add\">"),
+            EVERY.replace("ROWS", "up_to_8").replace("(first, l,", "(minus, fewer,").replace(
+                "\nr =", "\nminus = Sub (first, second)\nfewer = Sub (l, second)\nr =")]),
     "common_subexpression": (TOKENS, "e = Elu (x)\nf = Elu (x)\ny = Concat <axis = 0> (e, f)", [
         "e = Elu (x)\nf = Elu <alpha = 0.5> (x)\ny = Concat <axis = 0> (e, f)"]),
+    "auto_pads": ((1, 4, "h", 9), (
+        "y = Conv <auto_pad = \"SAME_UPPER\"> (x, kernel, scale)",
+        "y = Conv <auto_pad = \"SAME_LOWER\", dilations = [2, 1]> (x, even, scale)",
+        "y = Conv <auto_pad = \"SAME_UPPER\", strides = [1, 4]> (x, even, scale)",
+        "y = Conv <auto_pad = \"SAME_LOWER\", strides = [1, 2]> (x, even, scale)",
+        "y = Conv <auto_pad = \"SAME_UPPER\", strides = [3, 3]> (x, pointwise, scale)",
+        "y = Conv <auto_pad = \"VALID\", strides = [2, 2]> (x, kernel, scale)"), [
+        "y = Conv <auto_pad = \"SAME_UPPER\", strides = [2, 1]> (x, kernel, scale)",
+        "y = Conv <auto_pad = \"NOTSET\", pads = [1, 1, 1, 1]> (x, kernel, scale)"]),
     "pad_conv": (MAP, "p = Pad (x, pads)\ny = Conv (p, kernel, scale)", [
         "p = Pad (x, pads, half)\ny = Conv (p, kernel, scale)",
         "p = Pad <mode = \"edge\"> (x, pads)\ny = Conv (p, kernel, scale)"]),
     "conv_batch_norm": (MAP, NORM_OF_CONV + "y = Tanh (n)", [
         NORM_OF_CONV + "e = Tanh (n)\ny = Add (e, c)"]),
+    "linear_batch_norm": (TOKENS, (
+        LINEAR_NORM, LINEAR_NORM.replace("s = Add (m, b)", "s = Identity (m)"),
+        LINEAR_NORM.replace("Reshape (s, rows)", "Flatten <axis = 2> (s)"),
+        LINEAR_NORM.replace("MatMul (x, w)\ns = Add (m, b)\nr = Reshape (s, rows)",
+                            "Reshape (x, rows)\nr = Gemm <transB = 1> (m, w, b)"),
+        LINEAR_NORM.replace("MatMul (x, w)\ns = Add (m, b)\nr = Reshape (s, rows)",
+                            "Reshape (x, rows)\nr = Gemm (m, w)")), [
+        LINEAR_NORM.replace("(x, w)", "(x, x_turned)").replace(
+            "m =", "g = ReduceMean (x, both_first)\nx_turned = Add (w, g)\nm ="),
+        LINEAR_NORM.replace("Add (m, b)", "Add (m, x)"),
+        LINEAR_NORM.replace("y =", "z =") + "\nu = ReduceMean (s)\ny = Add (z, u)",
+        LINEAR_NORM.replace("MatMul (x, w)\ns = Add (m, b)\nr = Reshape (s, rows)",
+                            "Reshape (x, rows)\nr = Gemm <alpha = 0.5> (m, w)"),
+        LINEAR_NORM.replace("vector, b, vector", "vector, b, u").replace(
+            "m =", "h = ReduceMax <keepdims = 0> (x, both_first)\nu = Identity (h)\nm =")]),
     "layer_norm": (TOKENS, NORM.replace("AXIS", "last"), [
         NORM.replace("AXIS", "middle"),
         NORM.replace("AXIS", "last").replace("Mul (d, d)", "Mul (d, x)")]),
@@ -247,6 +298,8 @@ def write(path, shape, text, numbers):
                   for name, size in FLOATS.items()]
     constants += [numpy_helper.from_array(np.abs(numbers.standard_normal(4)).astype("f4") + 0.5,
                                           "positive"),
+                  numpy_helper.from_array(
+                      np.abs(numbers.standard_normal(16)).astype("f4") + 0.5, "positive_16"),
                   numpy_helper.from_array(np.array(True), "yes"),
                   numpy_helper.from_array(np.int64(0), "first"),
                   numpy_helper.from_array(np.int64(1), "second"),

@@ -66,6 +66,23 @@ class Whitened(nn.Module):
         return weights ** self.power @ self.v(x)
 
 
+class Last(nn.Module):
+    """The last n of n tokens, and a mask that is expanded to the scores, as XLM has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(32, 32) for _ in range(3))
+
+    def forward(self, x):
+        n = x.shape[1]
+        x = x[:, -n:]
+        q, k, v = (f(x).view(-1, n, 4, 8).transpose(1, 2) for f in (self.q, self.k, self.v))
+        scores = q @ k.transpose(2, 3) / math.sqrt(8)
+        hidden = (x[:, :, 0] > 1)[:, None, None].expand_as(scores)
+        weights = scores.masked_fill(hidden, torch.finfo(x.dtype).min).softmax(-1)
+        return (weights @ v).transpose(1, 2).reshape(-1, n, 32)
+
+
 class Joined(nn.Module):
     """Batch and heads are one axis of the products, and two axes between them. `added` is added to
     the scores of heads and samples, `parts` says what the two axes are."""
@@ -165,6 +182,7 @@ FORMS = {
                  expansion_ratio=2),
     "deberta": model("Deberta", "d", attention="eager", relative_attention=True,
                      pos_att_type=["c2p", "p2c"], max_relative_positions=64),
+    "last_tokens": on_tokens(Last()),
     "joined_slopes": on_tokens(Joined(slopes)),
     "timm": on_tokens(timm("attention", "Attention", 32, 4), exporters="d"),
     "timm_normed": on_tokens(timm("attention", "Attention", 32, 4, qkv_bias=True, qk_norm=True,

@@ -19,6 +19,8 @@ CbamModule = timm_layer("cbam", "CbamModule")
 SelectiveKernel = timm_layer("selective_kernel", "SelectiveKernel")
 SEModule = timm_layer("squeeze_excite", "SEModule")
 EffectiveSEModule = timm_layer("squeeze_excite", "EffectiveSEModule")
+EcaModule = timm_layer("eca", "EcaModule")
+GlobalContext = timm_layer("global_context", "GlobalContext")
 functional = nn.functional
 
 
@@ -211,6 +213,9 @@ FORMS = {
     "own_weights": on_maps(Gate(pixels=False, own=True), None),
     "factor": on_maps(Gate(pixels=False, factor=2.0), None),
     "other_map": on_maps(Apart(pixels=False), None),
+    "eca_timm": on_maps(EcaModule(16), None),
+    "context_timm": on_maps(nn.Sequential(nn.MaxPool2d(3, 1, 1), GlobalContext(16, rd_channels=4)),
+                            None),
     "tanh": on_maps(Gate(pixels=False, gate=torch.tanh), None),
     "act": on_maps(Gate(pixels=False, act=torch.tanh), None),
     "dilated": on_maps(Gate(sums=None, padding=2, dilation=2), None),

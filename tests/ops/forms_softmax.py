@@ -2,6 +2,7 @@
 first, or over compressed keys. Some modules are those of packages and take x (PyPI linformer,
 linformer-pytorch, memory-compressed-attention); the others write the same in other ways and take
 q, k and v (batch, heads, tokens, dim). Modules that differ in one point stay as they are."""
+import math
 import sys
 from pathlib import Path
 
@@ -125,6 +126,68 @@ def capped_by_head(q, k, v):
             ).softmax(-1) @ v
 
 
+def cosine(q, k, v):
+    """Swin V2: unit vectors, and a factor of each head in front of what is added."""
+    q, k = nn.functional.normalize(q, dim=-1), nn.functional.normalize(k, dim=-1)
+    scores = q @ k.transpose(-1, -2) * torch.tensor([2.0, 5.0, 9.0])[:, None, None]
+    at = torch.arange(q.shape[2])
+    return (scores + (at[None, :] - at[:, None]).abs() * -0.1).softmax(-1) @ v
+
+
+def divided_by_query(q, k, v):
+    scores = q @ k.transpose(-1, -2) / (1 + v[..., :1] ** 2)
+    at = torch.arange(q.shape[2])
+    return scores.masked_fill(at[None, :] > at[:, None], -math.inf).softmax(-1) @ v
+
+
+def scaled_sum(q, k, v):
+    """CodeGen: the factor is that of a sum."""
+    at = torch.arange(q.shape[2])
+    mask = torch.where(at[None, :] > at[:, None], torch.finfo(q.dtype).min, 0.0)
+    return ((q @ k.transpose(-1, -2) + mask) / 2.5).softmax(-1) @ v
+
+
+def scaled_choice(q, k, v):
+    at = torch.arange(q.shape[2])
+    scores = (q @ k.transpose(-1, -2)).masked_fill(at[None, :] > at[:, None], -1e9)
+    return (0.5 * (scores + v[:, :, :, 0][:, :, None])).softmax(-1) @ v
+
+
+def subtracted(q, k, v):
+    at = torch.arange(q.shape[2])
+    return (q @ k.transpose(-1, -2) - 0.1 * (at[None, :] - at[:, None]).abs()).softmax(-1) @ v
+
+
+def subtracted_scores(q, k, v):
+    at = torch.arange(q.shape[2])
+    return (0.1 * (at[None, :] - at[:, None]).abs() - q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
+def scaled_two_products(q, k, v):
+    """XLNet: both of what is added are scores."""
+    return ((q @ k.transpose(-1, -2) + k @ q.transpose(-1, -2)) * 0.5).softmax(-1) @ v
+
+
+def scaled_by_key(q, k, v):
+    return (q @ k.transpose(-1, -2) * v[..., :1].transpose(-1, -2)).softmax(-1) @ v
+
+
+def scaled_by_pair(q, k, v):
+    return (q @ k.transpose(-1, -2) * v.sum(-1)[:, :, None]).softmax(-1) @ v
+
+
+def scaled_behind_mask(q, k, v):
+    """What hides a score in one head does not in another one."""
+    at = torch.arange(q.shape[2])
+    scores = (q @ k.transpose(-1, -2)).masked_fill(at[None, :] > at[:, None], -3)
+    return (scores * torch.tensor([2.0, 5.0, 9.0])[:, None, None]).softmax(-1) @ v
+
+
+def scaled_read(q, k, v):
+    scores = q @ k.transpose(-1, -2) * torch.tensor([2.0, 5.0, 9.0])[:, None, None]
+    return scores.softmax(-1) @ v + scores.mean()
+
+
 def causal(q, k, v):
     scores = einsum("bhid,bhjd->bhij", q, k)
     at = torch.arange(q.shape[2])
@@ -204,6 +267,11 @@ FORMS = {
     "minus_max_of_products": on_heads(minus_max_of_products),
     "minus_log_sum": on_heads(minus_log_sum),
     "causal": on_heads(causal),
+    "cosine": on_heads(cosine),
+    "divided_by_query": on_heads(divided_by_query),
+    "scaled_sum": on_heads(scaled_sum),
+    "scaled_choice": on_heads(scaled_choice),
+    "subtracted": on_heads(subtracted),
     "capped": on_heads(capped),
     "capped_by_one": on_heads(capped_by_one),
     "capped_minus": on_heads(capped_minus),
@@ -217,6 +285,12 @@ FORMS = {
     "minus_log_sum_of_queries": on_heads(minus_log_sum_of_queries, None),
     "one_dim_of_keys": on_heads(one_dim_of_keys, None),
     "diagonal": on_heads(diagonal, None),
+    "subtracted_scores": on_heads(subtracted_scores, None),
+    "scaled_two_products": on_heads(scaled_two_products, None),
+    "scaled_by_key": on_heads(scaled_by_key, None),
+    "scaled_by_pair": on_heads(scaled_by_pair, None),
+    "scaled_behind_mask": on_heads(scaled_behind_mask, None),
+    "scaled_read": on_heads(scaled_read, None),
     "capped_masked": on_heads(capped_masked, None),
     "capped_twice": on_heads(capped_twice, None),
     "capped_read": on_heads(capped_read, None),

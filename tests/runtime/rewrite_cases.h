@@ -32,6 +32,11 @@ static const struct rewrite_case rewrite_cases[] = {
     { "identity", 1, "Relu img a; Pad a,pad0 b; Neg b y", "y" },
     { "identity", 0, "Relu img a; Pad a,pad1 b; Neg b y", "y" },
     { "identity", 0, "Relu img a; Pad a,shift b; Neg b y", "y" }, /* the same shape */
+    /* -- auto_pads -- */
+    { "auto_pads", 1, "Conv img,w4 y auto_pad=SAME_UPPER", "y" },
+    { "auto_pads", 1, "Conv img,w4,b4 y auto_pad=SAME_LOWER strides=2,2", "y" },
+    { "auto_pads", 1, "Conv img,w4 y auto_pad=VALID strides=2,2", "y" },
+    { "auto_pads", 0, "Conv img,w4 y auto_pad=NOTSET", "y" },
     /* -- pad_conv -- */
     { "pad_conv", 1, "Pad img,pad1 p; Conv p,w4 y", "y" },
     { "pad_conv", 1, "Pad img,pad12,zero p; Conv p,w4,b4 y pads=1,0,2,0 strides=2,2",
@@ -40,7 +45,7 @@ static const struct rewrite_case rewrite_cases[] = {
     { "pad_conv", 1, "Pad img,pad1 p; Conv p,w4 y auto_pad=NOTSET dilations=2,2", "y" },
     { "pad_conv", 1, "Cast img h to=10; Pad h,pad1 p; Cast p c to=1; Conv c,w4 y", "y" },
     { "pad_conv", 0, "Pad img,pad1 p; Cast p c to=1; Conv c,w4 y; Neg p z2", "y,z2" },
-    { "pad_conv", 0, "Pad img,pad1 p; Conv p,w4 y auto_pad=SAME_UPPER", "y" },
+    { "pad_conv", 1, "Pad img,pad1 p; Conv p,w4 y auto_pad=SAME_UPPER", "y" },
     { "pad_conv", 0, "Pad img,pad1,one p; Conv p,w4 y", "y" },
     { "pad_conv", 0, "Pad img,pad1 p mode=edge; Conv p,w4 y", "y" },
     { "pad_conv", 0, "Pad img,padc p; Conv p,w5 y", "y" }, /* a channel more */

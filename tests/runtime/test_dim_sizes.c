@@ -1,5 +1,6 @@
 /* test_dim_sizes.c - equal names of dims of inputs are equal sizes: every call refuses inputs that
- * disagree, and a model of separate names computes with both sizes; expressions are no promise. */
+ * disagree, and a model of separate names computes with both sizes; expressions are no promise.
+ * Slices of the last rows have sizes that are made of the names. */
 #include "harness.h"
 
 enum { ROWS = 8, WIDTH = 2 };
@@ -17,6 +18,22 @@ static struct onnx_writer *sliced(const char *rows, const char *like)
     onnx_node(w, "Shape", "like", "n");
     onnx_attrs(w, "start=0 end=1");
     onnx_node(w, "Slice", "x,zero,n,zero", "part");
+    onnx_node(w, "Neg", "part", "y");
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    return w;
+}
+
+/* y = x[-rows of `like`:] */
+static struct onnx_writer *last_rows(const char *rows, const char *like)
+{
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input(w, "x", ATTNRUN_F32, rows);
+    onnx_input(w, "like", ATTNRUN_F32, like);
+    onnx_ints(w, "zero", 1, (const int64_t[]){ 0 });
+    onnx_ints(w, "end", 1, (const int64_t[]){ INT64_MAX });
+    onnx_node(w, "Shape", "like", "n");
+    onnx_node(w, "Neg", "n", "start");
+    onnx_node(w, "Slice", "x,start,end,zero", "part");
     onnx_node(w, "Neg", "part", "y");
     onnx_output(w, "y", ATTNRUN_F32, NULL);
     return w;
@@ -208,6 +225,36 @@ static void test_declared_outputs_promise_nothing_of_separate_names(void **state
     attnrun_model_release(model);
 }
 
+/* A start that is minus a size counts from the end. */
+static void test_last_rows_have_a_known_size(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rows, *like, *size;
+        int x, n, last;
+    } cases[] = { { "S", "S", "S", 3, 3, 3 },
+                  { "S", "T", "min(S,T)", 5, 3, 3 },
+                  { "S", "T", "min(S,T)", 3, 5, 3 } };
+    float data[ROWS] = { 0 };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char dims[16];
+        attnrun_value_info y = { .struct_size = sizeof y };
+        attnrun_model *model =
+            open_model(NULL, last_rows(cases[i].rows, cases[i].like), 0);
+        OK(attnrun_model_output(model, 0, &y));
+        assert_string_equal(y.dim_names[0], cases[i].size);
+        attnrun_context *context = make_context(model);
+        snprintf(dims, sizeof dims, "%d", cases[i].x);
+        set_input(context, 0, ATTNRUN_F32, dims, data);
+        snprintf(dims, sizeof dims, "%d", cases[i].n);
+        set_input(context, 1, ATTNRUN_F32, dims, data);
+        OK(attnrun_run(context, NULL));
+        assert_int_equal(get_output(context, 0).dims[0], cases[i].last);
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +265,7 @@ int main(void)
         cmocka_unit_test(test_expressions_promise_nothing),
         cmocka_unit_test(test_name_within_an_input_is_one_size),
         cmocka_unit_test(test_declared_outputs_promise_nothing_of_separate_names),
+        cmocka_unit_test(test_last_rows_have_a_known_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
