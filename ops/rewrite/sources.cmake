@@ -4,6 +4,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/attention_match.c
   ops/rewrite/block_mask.c
   ops/rewrite/block_window.c
+  ops/rewrite/blocked_batch_norm.c
   ops/rewrite/blocked_cbam.c
   ops/rewrite/block_wrap.c
   ops/rewrite/blocked_epilogue.c
