@@ -65,6 +65,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/mask_positions.c
   ops/rewrite/match.c
   ops/rewrite/matmul_epilogue.c
+  ops/rewrite/merge_convs.c
   ops/rewrite/pad_conv.c
   ops/rewrite/passes.c
   ops/rewrite/pixel_mean.c

@@ -37,7 +37,8 @@ INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "queries": [2, -1, 2, 8], "by_heads": [2, 40, 2, 8], "heads_first": [2, 2, 40, 8],
         "tokens_first": [40, 2, 2, 8], "single": [1, 1],
         "parts_first": [2, 40, 2, 2, 8], "parts_last": [2, 40, 2, 16]}
-FLOATS = {"w": (16, 16), "b": (16,), "kernel": (4, 4, 3, 3), "scale": (4,), "shift": (4,),
+FLOATS = {"w": (16, 16), "b": (16,), "kernel": (4, 4, 3, 3), "one_tap": (4, 4, 1, 1),
+          "scale": (4,), "shift": (4,),
           "mean": (4,), "vector": (16,), "keys": (6, 4), "values": (4, 6), "bias": (9,),
           "cosine": (8, 16), "sine": (8, 16), "ones": (8, 40), "wide": (16, 32), "more": (32,)}
 
@@ -178,6 +179,10 @@ ROWS = {
         "p = Pad <mode = \"edge\"> (x, pads)\ny = Conv (p, kernel, scale)"]),
     "conv_batch_norm": (MAP, NORM_OF_CONV + "y = Tanh (n)", [
         NORM_OF_CONV + "e = Tanh (n)\ny = Add (e, c)"]),
+    "merge_convs": (MAP, CONV + "d = Conv (x, one_tap)\ny = Add (c, d)", [
+        CONV + "e = Exp (x)\nd = Conv (e, one_tap)\ny = Add (c, d)",
+        CONV + "d = Conv (x, one_tap)\ny = Mul (c, d)",
+        CONV + "d = Conv (x, one_tap)\ns = Add (c, d)\nt = Tanh (d)\ny = Add (s, t)"]),
     "layer_norm": (TOKENS, NORM.replace("AXIS", "last"), [
         NORM.replace("AXIS", "middle"),
         NORM.replace("AXIS", "last").replace("Mul (d, d)", "Mul (d, x)")]),
