@@ -10,6 +10,7 @@
  * Scratch: one row of the input. Source: ONNX AveragePool-19, LpPool-18. */
 #include <math.h>
 
+#include "../kernels/kernels.h"
 #include "pool.h"
 
 static const attnrun_attr_def average_pool_attrs[] = {
@@ -69,7 +70,35 @@ static const attnrun_attr_def lp_pool_1_attrs[] = {
 
 static attn_status average_pool_infer(attnrun_step *step)
 {
-    return attn_pool_infer(step, step->args);
+    const struct pool_state *state = step->state;
+    TRY(attn_pool_infer(step, step->args));
+    if (step->concrete && step->out[0].rank > 0 && step->in[0].dtype == ATTNRUN_F32)
+        step->scratch_bytes =
+            max64(step->scratch_bytes, attn_pool_vector_bytes(&state->w));
+    return ATTNRUN_OK;
+}
+
+/* Divides the sums of a row by the elements that their windows have. Those that have `outer` of
+ * each tap along the row are side by side. */
+static void divide_row(const attnrun_step *step, const struct window *w, float *y,
+                       int64_t outer, bool include)
+{
+    const int64_t full = w->kernel[2];
+    const float whole = (float)(outer * full);
+    int64_t from = 0, to = w->out[2];
+    for (; from < to; from++) {
+        const int64_t share = attn_pool_share(w, 2, from, include);
+        if (share == full)
+            break;
+        y[from] /= (float)(outer * share);
+    }
+    for (; to > from; to--) {
+        const int64_t share = attn_pool_share(w, 2, to - 1, include);
+        if (share == full)
+            break;
+        y[to - 1] /= (float)(outer * share);
+    }
+    step->kernels->div_f32(y + from, y + from, 1, &whole, 0, (size_t)(to - from));
 }
 
 static attn_status average_pool_run(const attnrun_step *step, const attnrun_work *work)
@@ -87,9 +116,12 @@ static attn_status average_pool_run(const attnrun_step *step, const attnrun_work
         if (step->x[0].dtype == ATTNRUN_F32) {
             float *y = (float *)step->y[0].data + p.to;
             const float *x = step->x[0].data;
-            sum_row_f32(y, work->scratch, x + p.from, w, p.at, 0);
-            for (int64_t i = 0; i < w->out[2]; i++)
-                y[i] /= (float)(outer * attn_pool_share(w, 2, i, include));
+            if (attn_pool_by_vectors(w))
+                attn_pool_row_f32(w, y, work->scratch, x + p.from, p.at, 0.0f,
+                                  step->kernels->add_f32);
+            else
+                sum_row_f32(y, work->scratch, x + p.from, w, p.at, 0);
+            divide_row(step, w, y, outer, include);
         } else {
             double *y = (double *)step->y[0].data + p.to;
             const double *x = step->x[0].data;

@@ -8,8 +8,9 @@
  * S     [M], of FusedConv: the sums of channel m are multiplied by S[m] before B is added
  *
  * W may be stored as f16 or bf16: a task converts the rows that it multiplies by to floats.
- * Float convolutions with few channels per group run directly (conv_planes.c, conv_strip.c), the
- * others as matrix products (conv_gemm.c).
+ * Float convolutions with few channels per group run directly (conv_planes.c, conv_strip.c), those
+ * of one window as a product with a vector (conv_dense.c), the others as matrix products
+ * (conv_gemm.c).
  * Cost: 2 N M out taps C / group FLOPs. Source: ONNX Conv-11. */
 #include <math.h>
 
@@ -122,6 +123,10 @@ attn_status attn_conv_plan(const attnrun_step *step, struct conv_plan *plan)
 {
     bool fits;
     plan->converts = attn_stored_narrow(step->in[1].dtype) || op_has_in(step, 4);
+    plan->way = CONV_DENSE;
+    attn_conv_dense_plan(plan, &fits);
+    if (fits)
+        return ATTNRUN_OK;
     plan->way = CONV_PLANES;
     attn_conv_planes_plan(plan, &fits);
     if (fits)
@@ -183,6 +188,8 @@ attn_status attn_conv_run(const attnrun_step *step, const attnrun_work *work,
         return attn_conv_planes_run(step, work, plan, o);
     if (plan->way == CONV_STRIP)
         return attn_conv_strip_run(step, work, plan, o);
+    if (plan->way == CONV_DENSE)
+        return attn_conv_dense_run(step, work, plan, o);
     return attn_conv_gemm_run(step, work, plan, o);
 }
 

@@ -4,8 +4,9 @@
  *   Y[batch, groups * rows, pixels] = W[groups * rows, channels, taps]
  *                                     over X[batch, groups * channels, inputs]
  *
- * The shape alone chooses one of three ways: matrix products of columns (conv_gemm.c), a
- * padded strip (conv_strip.c), or the planes where they lie (conv_planes.c).
+ * The shape alone chooses one of four ways: matrix products of columns (conv_gemm.c), a
+ * padded strip (conv_strip.c), the planes where they lie (conv_planes.c), or one product of
+ * a matrix and a vector, where the window is the whole image (conv_dense.c).
  * Cost: 2 batch groups rows pixels channels taps FLOPs. */
 #ifndef ATTN_OPS_CONV_H
 #define ATTN_OPS_CONV_H
@@ -57,13 +58,19 @@ struct conv_strip {
     int64_t floats;
 };
 
+/* The window is the image: blocks of `rows` rows of weights. */
+struct conv_dense {
+    int64_t rows, blocks;
+};
+
 /* How a convolution of floats is computed; the tiling depends on the shape alone. */
-enum conv_way { CONV_GEMM, CONV_PLANES, CONV_STRIP };
+enum conv_way { CONV_GEMM, CONV_PLANES, CONV_STRIP, CONV_DENSE };
 struct conv_plan {
     struct conv_shape shape; /* as given, but flattened where the window is 1 */
     struct conv_tiles tiles;
     struct conv_planes planes;
     struct conv_strip strip;
+    struct conv_dense dense;
     enum conv_way way;
     int64_t n_tasks, task_cost, scratch_bytes;
     int64_t shared_bytes; /* what attn_conv_prepare() writes; 0: nothing */
@@ -105,6 +112,10 @@ attn_status attn_conv_planes_run(const attnrun_step *step, const attnrun_work *w
 void attn_conv_strip_plan(struct conv_plan *plan, bool *fits);
 void attn_conv_strip_prepare(const struct conv_plan *plan, int64_t *offsets);
 attn_status attn_conv_strip_run(const attnrun_step *step, const attnrun_work *work,
+                                const struct conv_plan *plan,
+                                const struct conv_operands *operands);
+void attn_conv_dense_plan(struct conv_plan *plan, bool *fits);
+attn_status attn_conv_dense_run(const attnrun_step *step, const attnrun_work *work,
                                 const struct conv_plan *plan,
                                 const struct conv_operands *operands);
 /* Room for so many weights at the end of scratch, where the plan converts. */

@@ -48,50 +48,6 @@ static const attnrun_attr_def max_pool_attrs[] = {
 #define POOL_JOIN  WIN_INT
 #include "pool_row.h"
 
-/* The floats of a row by vectors: the rows that the windows see are joined, with padding
- * beside them; then come the taps along the row at stride 1; then every stride-th of
- * them. */
-static int64_t span_floats(const struct window *w)
-{
-    int64_t places = (w->out[2] - 1) * w->stride[2] + 1;
-    int64_t span = places + (w->kernel[2] - 1) * w->dilation[2];
-    int64_t min = w->before[2] + w->in[2];
-    return span > min ? span : min;
-}
-
-static bool by_vectors(const struct window *w)
-{
-    return w->out[2] > 0 && w->kernel[2] <= 64 && w->before[2] < w->in[2] + 1024 &&
-           span_floats(w) < 2 * w->in[2] + 4096;
-}
-
-static void pool_row_f32(const attnrun_step *step, float *y, float *line, const float *x,
-                         const int64_t at[2])
-{
-    const struct pool_state *state = step->state;
-    const struct window *w = &state->w;
-    const struct attn_kernels *k = step->kernels;
-    int64_t d0, d1, h0, h1, span = span_floats(w), stride = w->stride[2];
-    size_t places = (size_t)((w->out[2] - 1) * stride + 1);
-    float *middle = line + w->before[2], *max = stride == 1 ? y : line + span;
-    attn_pool_taps(w, 0, at[0], at[0], &d0, &d1);
-    attn_pool_taps(w, 1, at[1], at[1], &h0, &h1);
-    for (int64_t i = 0; i < span; i++)
-        line[i] = -INFINITY;
-    for (int64_t kd = d0; kd < d1; kd++)
-        for (int64_t kh = h0; kh < h1; kh++) {
-            int64_t d = at[0] * w->stride[0] - w->before[0] + kd * w->dilation[0];
-            int64_t h = at[1] * w->stride[1] - w->before[1] + kh * w->dilation[1];
-            const float *row = x + (d * w->in[1] + h) * w->in[2];
-            k->max_f32(middle, middle, 1, row, 1, (size_t)w->in[2]);
-        }
-    memcpy(max, line, places * sizeof(float));
-    for (int64_t kw = 1; kw < w->kernel[2]; kw++)
-        k->max_f32(max, max, 1, line + kw * w->dilation[2], 1, places);
-    for (int64_t i = 0; stride > 1 && i < w->out[2]; i++)
-        y[i] = max[i * stride];
-}
-
 static attn_status max_pool_infer(attnrun_step *step)
 {
     const struct pool_args *args = step->args;
@@ -101,8 +57,8 @@ static attn_status max_pool_infer(attnrun_step *step)
                        (long long)args->storage_order);
     TRY(attn_pool_infer(step, args));
     const struct window *w = &((const struct pool_state *)step->state)->w;
-    if (step->concrete && step->out[0].rank > 0 && by_vectors(w))
-        step->scratch_bytes = 2 * 4 * span_floats(w);
+    if (step->concrete && step->out[0].rank > 0)
+        step->scratch_bytes = max64(step->scratch_bytes, attn_pool_vector_bytes(w));
     if (step->n_out > 1) {
         attnrun_dim dims[ATTNRUN_MAX_RANK];
         memcpy(dims, step->out[0].dims, sizeof dims);
@@ -121,8 +77,9 @@ static void max_pool_run_row(const attnrun_step *step, void *line,
     void *y = step->y[0].data;
     switch (step->x[0].dtype) {
     case ATTNRUN_F32:
-        if (by_vectors(w))
-            pool_row_f32(step, (float *)y + to, line, (const float *)x + from, at);
+        if (attn_pool_by_vectors(w))
+            attn_pool_row_f32(w, (float *)y + to, line, (const float *)x + from, at,
+                              -INFINITY, step->kernels->max_f32);
         else
             pool_f32((float *)y + to, line, (const float *)x + from, w, at, 0);
         break;

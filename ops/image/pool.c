@@ -74,6 +74,49 @@ int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool inclu
     return n < w->kernel[axis] ? n : w->kernel[axis];
 }
 
+static int64_t span_floats(const struct window *w)
+{
+    int64_t places = (w->out[2] - 1) * w->stride[2] + 1;
+    int64_t span = places + (w->kernel[2] - 1) * w->dilation[2];
+    int64_t min = w->before[2] + w->in[2];
+    return span > min ? span : min;
+}
+
+bool attn_pool_by_vectors(const struct window *w)
+{
+    return w->out[2] > 0 && w->kernel[2] <= 64 && w->before[2] < w->in[2] + 1024 &&
+           span_floats(w) < 2 * w->in[2] + 4096;
+}
+
+int64_t attn_pool_vector_bytes(const struct window *w)
+{
+    return attn_pool_by_vectors(w) ? 2 * 4 * span_floats(w) : 0;
+}
+
+void attn_pool_row_f32(const struct window *w, float *y, float *line, const float *x,
+                       const int64_t at[2], float first, attn_pool_join *join)
+{
+    int64_t d0, d1, h0, h1, span = span_floats(w), stride = w->stride[2];
+    size_t places = (size_t)((w->out[2] - 1) * stride + 1);
+    float *middle = line + w->before[2], *all = stride == 1 ? y : line + span;
+    attn_pool_taps(w, 0, at[0], at[0], &d0, &d1);
+    attn_pool_taps(w, 1, at[1], at[1], &h0, &h1);
+    for (int64_t i = 0; i < span; i++)
+        line[i] = first;
+    for (int64_t kd = d0; kd < d1; kd++)
+        for (int64_t kh = h0; kh < h1; kh++) {
+            int64_t d = at[0] * w->stride[0] - w->before[0] + kd * w->dilation[0];
+            int64_t h = at[1] * w->stride[1] - w->before[1] + kh * w->dilation[1];
+            const float *row = x + (d * w->in[1] + h) * w->in[2];
+            join(middle, middle, 1, row, 1, (size_t)w->in[2]);
+        }
+    memcpy(all, line, places * sizeof(float));
+    for (int64_t kw = 1; kw < w->kernel[2]; kw++)
+        join(all, all, 1, line + kw * w->dilation[2], 1, places);
+    for (int64_t i = 0; stride > 1 && i < w->out[2]; i++)
+        y[i] = all[i * stride];
+}
+
 attn_status attn_pool_pixels(const attnrun_step *step, const attnrun_work *work,
                              void (*pixel)(const attnrun_step *step, const int64_t at[3],
                                            const uint8_t *x, uint8_t *y, void *scratch))

@@ -114,6 +114,15 @@ static inline struct pool_place attn_pool_at(const struct pool_state *state, int
                (place.at[0] * w->out[1] + place.at[1]) * w->out[2] * state->channels;
     return place;
 }
+/* The floats of a row of output pixels by vectors: the rows that the windows see are joined, with
+ * `first` as padding beside them; then come the taps along the row at stride 1; then every
+ * stride-th of them. attn_pool_vector_bytes(): of `line`, 0 where a row is not computed so. */
+typedef void attn_pool_join(float *y, const float *a, size_t a_step, const float *b,
+                            size_t b_step, size_t n);
+bool attn_pool_by_vectors(const struct window *w);
+int64_t attn_pool_vector_bytes(const struct window *w);
+void attn_pool_row_f32(const struct window *w, float *y, float *line, const float *x,
+                       const int64_t at[2], float first, attn_pool_join *join);
 /* The pixels of a range of tasks, of bytes whose channels are `channels`: `pixel` computes the one
  * at output position `at`, from the plane x to y. */
 attn_status attn_pool_pixels(const attnrun_step *step, const attnrun_work *work,

@@ -2,6 +2,7 @@
 set(ATTN_OPS_IMAGE
   ops/image/sliding_window.c
   ops/image/conv.c
+  ops/image/conv_dense.c
   ops/image/conv_gemm.c
   ops/image/conv_planes.c
   ops/image/conv_strip.c

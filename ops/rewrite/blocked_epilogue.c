@@ -3,17 +3,18 @@
  *
  *   BlockedConv, BlockedGate by constants    BlockedConv with S, and B times it
  *   BlockedConv, Add of a map                BlockedConv with Z
+ *   BlockedConv, an activation               BlockedConv with it
  *
  * With products of bf16, maps that only dense convolutions read become bf16. Those that
  * are multiplied would be rounded anyway, to the same bits; those that are added to sums,
  * as residual maps are, are rounded once more, which halves the bytes of the largest maps
- * of a network. conv_epilogue does the first two on plain maps. This pass takes those that
+ * of a network. conv_epilogue does the first three on plain maps. This pass takes those that
  * it could not see, because the channels were last or in another order.
  *
  * In: what blocked_layout.c has written. Out: fewer nodes, and maps of half the size. */
 #include "../../runtime/poll.h"
 #include "../kernels/kernels.h"
-#include "match.h"
+#include "epilogue.h"
 
 enum { MAX_IN = 5, MAX_ATTRS = 22, B = 2, Z = 3, S = 4 };
 
@@ -50,14 +51,13 @@ static bool spreads(const struct attn_node *conv)
     return attn_match_int(conv, "spread_h", 1) * attn_match_int(conv, "spread_w", 1) != 1;
 }
 
-/* The convolution that gives input `in` of a node only to it, and does no more to its
- * sums than add a bias and multiply; or NULL. */
-static struct attn_node *linear_conv(const struct attn_graph *graph,
-                                     const struct attn_node *node, int in)
+/* The convolution without an activation that gives input `in` of a node only to it, or NULL. */
+static struct attn_node *bare_conv(const struct attn_graph *graph,
+                                   const struct attn_node *node, int in)
 {
     struct attn_node *conv = attn_graph_producer(graph, node->in[in]);
     const struct attn_attr *activation;
-    if (conv == NULL || !is_conv(conv) || has_in(conv, Z) || spreads(conv) ||
+    if (conv == NULL || !is_conv(conv) || spreads(conv) ||
         attn_graph_only_user(graph, node->in[in]) != node ||
         conv->n_attrs > MAX_ATTRS - 1)
         return NULL;
@@ -66,30 +66,72 @@ static struct attn_node *linear_conv(const struct attn_graph *graph,
                                                                                : NULL;
 }
 
-/* Adds a convolution like `conv` with another input, and with `bias` if there is one, which
- * replaces `node`. */
-static attn_status take_place(struct attn_graph *graph, struct attn_node *conv,
-                              struct attn_node *node, int in, int32_t value, int32_t bias)
+/* The same of one that does no more to its sums than add a bias and multiply. */
+static struct attn_node *linear_conv(const struct attn_graph *graph,
+                                     const struct attn_node *node, int in)
+{
+    struct attn_node *conv = bare_conv(graph, node, in);
+    return conv != NULL && !has_in(conv, Z) ? conv : NULL;
+}
+
+/* Adds a convolution of these inputs and attributes that replaces `conv` and `node` behind it. */
+static attn_status replace_both(struct attn_graph *graph, struct attn_node *conv,
+                                struct attn_node *node, int32_t n_in,
+                                const int32_t *inputs, int32_t n_attrs,
+                                const struct attn_attr *attrs)
 {
     const int32_t old = node->out[0];
-    const int32_t n_in = conv->pub.n_in > in ? conv->pub.n_in : in + 1;
     const bool named = (graph->values[old].flags & ATTN_VALUE_OUTPUT) != 0;
-    int32_t inputs[MAX_IN] = { -1, -1, -1, -1, -1 }, out;
+    int32_t out;
     struct attn_node *made;
-    for (int32_t i = 0; i < conv->pub.n_in; i++)
-        inputs[i] = conv->in[i];
-    inputs[in] = value;
-    if (bias >= 0)
-        inputs[B] = bias;
     TRY(attn_graph_add_value(graph, NULL, &out));
     TRY(attn_graph_insert(graph, node, "attnrun.fused", "BlockedConv", n_in, inputs, 1,
-                          &out, conv->n_attrs, conv->attrs, &made));
+                          &out, n_attrs, attrs, &made));
     attn_graph_replace(graph, old, out);
     attn_graph_remove(graph, node);
     attn_graph_remove(graph, conv);
     if (!named) /* else it has the name already */
         attn_graph_swap_names(graph, old, out);
     return ATTNRUN_OK;
+}
+
+/* The same with another input, and with `bias` if there is one. */
+static attn_status take_place(struct attn_graph *graph, struct attn_node *conv,
+                              struct attn_node *node, int in, int32_t value, int32_t bias)
+{
+    const int32_t n_in = conv->pub.n_in > in ? conv->pub.n_in : in + 1;
+    int32_t inputs[MAX_IN] = { -1, -1, -1, -1, -1 };
+    for (int32_t i = 0; i < conv->pub.n_in; i++)
+        inputs[i] = conv->in[i];
+    inputs[in] = value;
+    if (bias >= 0)
+        inputs[B] = bias;
+    return replace_both(graph, conv, node, n_in, inputs, conv->n_attrs, conv->attrs);
+}
+
+static attn_status try_activation(struct attn_graph *graph, struct attn_node *node,
+                                  int32_t *applied)
+{
+    static const char *const names[] = { "activation", "alpha", "beta" };
+    struct attn_node *conv = bare_conv(graph, node, 0);
+    struct attn_attr attrs[MAX_ATTRS];
+    struct epilogue epilogue;
+    int32_t n = 0;
+    if (conv == NULL || conv->n_attrs > MAX_ATTRS - 3 ||
+        !attn_match_activation(graph, node, &epilogue))
+        return ATTNRUN_OK;
+    for (int32_t i = 0; i < conv->n_attrs; i++) {
+        bool other = true;
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            other = other && strcmp(conv->attrs[i].name, names[k]) != 0;
+        if (other)
+            attrs[n++] = conv->attrs[i];
+    }
+    attrs[n++] = (struct attn_attr)MATCH_STRING("activation", epilogue.activation);
+    attrs[n++] = (struct attn_attr)MATCH_FLOAT("alpha", epilogue.alpha);
+    attrs[n++] = (struct attn_attr)MATCH_FLOAT("beta", epilogue.beta);
+    ++*applied;
+    return replace_both(graph, conv, node, conv->pub.n_in, conv->in, n, attrs);
 }
 
 /* A constant vector of at most as many f32 as `scale` has. */
@@ -219,12 +261,15 @@ static attn_status run_blocked_epilogue(struct attn_graph *graph, int32_t *appli
     const int64_t before = graph->n_nodes;
     for (int64_t n = 0; n < before && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
-        if (node == NULL || node->pub.n_in < 2 || node->out[0] < 0)
+        if (node == NULL || node->pub.n_in < 1 || node->pub.n_out < 1 ||
+            node->in[0] < 0 || node->out[0] < 0)
             continue;
         if (node_is_of(node, "attnrun.fused", "BlockedGate"))
             TRY(try_scale(graph, node, applied));
         else if (node_is(node, "Add") && node->pub.opset >= 7)
             TRY(try_residual(graph, node, applied));
+        else
+            TRY(try_activation(graph, node, applied));
     }
     const int64_t then = attn_model_kernels(graph->model)->dots_bf16 ? graph->n_nodes : 0;
     for (int64_t n = 0; n < then && !attn_stops_node(n); n++)

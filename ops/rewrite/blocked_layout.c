@@ -10,6 +10,7 @@
  *   Slice, Split into whole blocks                 Slice of blocks
  *   Resize, Upsample of height and width           BlockedResize, see blocked_resize.c
  *   CBAM, SqueezeExcite                            BlockedCBAM, see blocked_cbam.c
+ *   BatchNormalization that follows no Conv        BlockedConv, see blocked_batch_norm.c
  *   Concat of whole blocks; elementwise nodes      the same node
  *   Transpose to channels that are last, and what  see blocked_last.c
  *   follows it up to the one back
@@ -347,6 +348,8 @@ static attn_status make_one(struct layout *l, struct attn_node *node, enum membe
         return attn_resize_rewrite(l, node, out);
     case MEMBER_CBAM:
         return attn_cbam_rewrite(l, node, out);
+    case MEMBER_BATCH_NORM:
+        return attn_batch_norm_rewrite(l, node, out);
     case MEMBER_SCALE:
     case MEMBER_NORM:
     case MEMBER_PRODUCT:

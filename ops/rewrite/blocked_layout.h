@@ -12,15 +12,16 @@ enum member {
     MEMBER_MAX_POOL,
     MEMBER_AVERAGE_POOL,
     MEMBER_MEAN,
-    MEMBER_GATE,   /* in[0] is the map, in[1] the gate, or the other way round */
-    MEMBER_AS_IS,  /* all inputs that are maps become blocked ones */
-    MEMBER_CONCAT, /* axis 1 */
-    MEMBER_SLICE,  /* of axis 1 */
-    MEMBER_SPLIT,  /* of axis 1: several outputs */
-    MEMBER_SPREAD, /* ConvTranspose (blocked_spread.c) */
-    MEMBER_SCALE,  /* Mul by constants, one for each channel */
-    MEMBER_RESIZE, /* of height and width (blocked_resize.c) */
-    MEMBER_CBAM,   /* gates of channels and pixels (blocked_cbam.c) */
+    MEMBER_GATE,       /* in[0] is the map, in[1] the gate, or the other way round */
+    MEMBER_AS_IS,      /* all inputs that are maps become blocked ones */
+    MEMBER_CONCAT,     /* axis 1 */
+    MEMBER_SLICE,      /* of axis 1 */
+    MEMBER_SPLIT,      /* of axis 1: several outputs */
+    MEMBER_SPREAD,     /* ConvTranspose (blocked_spread.c) */
+    MEMBER_SCALE,      /* Mul by constants, one for each channel */
+    MEMBER_RESIZE,     /* of height and width (blocked_resize.c) */
+    MEMBER_CBAM,       /* gates of channels and pixels (blocked_cbam.c) */
+    MEMBER_BATCH_NORM, /* (blocked_batch_norm.c) */
     /* on maps whose channels are last (blocked_last.c) */
     MEMBER_TO_LAST, /* Transpose of a map, and back: the same blocks */
     MEMBER_TO_FIRST,
@@ -142,6 +143,11 @@ attn_status attn_resize_rewrite(struct layout *l, struct attn_node *node, int32_
  * replaces it. */
 bool attn_blocked_is_cbam(const struct layout *l, const struct attn_node *node);
 attn_status attn_cbam_rewrite(struct layout *l, struct attn_node *node, int32_t out);
+
+/* Whether a node is a BatchNormalization of a member, and the node that replaces it. */
+bool attn_blocked_is_batch_norm(const struct layout *l, const struct attn_node *node);
+attn_status attn_batch_norm_rewrite(struct layout *l, struct attn_node *node,
+                                    int32_t out);
 
 bool attn_quantized_is_conv(const struct attn_node *node);
 /* Members on bytes: what a node can be, and the node that replaces it and gives `out`. */

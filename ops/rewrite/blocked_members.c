@@ -245,6 +245,8 @@ enum member attn_blocked_member(const struct layout *l, const struct attn_node *
         return MEMBER_RESIZE;
     if (attn_blocked_is_cbam(l, node))
         return MEMBER_CBAM;
+    if (attn_blocked_is_batch_norm(l, node))
+        return MEMBER_BATCH_NORM;
     if (is_elementwise(node) &&
         attn_match_same_shape(l->graph, node->in[0], node->out[0]))
         return MEMBER_AS_IS;

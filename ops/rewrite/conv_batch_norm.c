@@ -27,15 +27,15 @@ static const float *constant_vector(const struct attn_graph *graph,
 }
 
 static bool read_conv_bias(const struct attn_graph *graph, const struct attn_node *conv,
-                           struct attn_norm *norm)
+                           struct batch_norm *norm)
 {
     bool has_bias = conv->pub.n_in > 2 && conv->in[2] >= 0;
     norm->conv_bias = has_bias ? constant_vector(graph, conv, 2, norm->channels) : NULL;
     return !has_bias || norm->conv_bias != NULL;
 }
 
-bool attn_norm_read(const struct attn_graph *graph, const struct attn_node *bn,
-                    struct attn_norm *norm)
+bool attn_match_batch_norm(const struct attn_graph *graph, const struct attn_node *bn,
+                           struct batch_norm *norm)
 {
     int64_t n = norm->channels;
     norm->scale = constant_vector(graph, bn, 1, n);
@@ -53,7 +53,7 @@ bool attn_norm_read(const struct attn_graph *graph, const struct attn_node *bn,
 
 /* Reads Mul by a number, and an Add of one behind it. *result is what they give. */
 static bool read_numbers(const struct attn_graph *graph, struct attn_node *mul,
-                         struct attn_norm *norm, int32_t *result)
+                         struct batch_norm *norm, int32_t *result)
 {
     int32_t conv = -1, product = -1;
     norm->scale = NULL;
@@ -73,9 +73,8 @@ static bool read_numbers(const struct attn_graph *graph, struct attn_node *mul,
     return true;
 }
 
-/* The normalization of a channel: y = x * *factor + *shift. */
-static void channel_of(const struct attn_norm *norm, int64_t c, double *factor,
-                       double *shift)
+void attn_batch_norm_channel(const struct batch_norm *norm, int64_t c, double *factor,
+                             double *shift)
 {
     *factor = norm->factor;
     *shift = norm->shift;
@@ -85,8 +84,9 @@ static void channel_of(const struct attn_norm *norm, int64_t c, double *factor,
     *shift = (double)norm->bias[c] - (double)norm->mean[c] * *factor;
 }
 
-attn_status attn_norm_scale(struct attn_graph *graph, const attnrun_tensor *w, int axis,
-                            const struct attn_norm *norm, int32_t *w_id, int32_t *b_id)
+attn_status attn_batch_norm_scale(struct attn_graph *graph, const attnrun_tensor *w,
+                                  int axis, const struct batch_norm *norm, int32_t *w_id,
+                                  int32_t *b_id)
 {
     void *made;
     const float *from = w->data;
@@ -99,7 +99,7 @@ attn_status attn_norm_scale(struct attn_graph *graph, const attnrun_tensor *w, i
     int64_t outer = tensor_dims_product(w, 0, axis);
     for (int64_t c = 0; c < norm->channels; c++) {
         double s, shift;
-        channel_of(norm, c, &s, &shift);
+        attn_batch_norm_channel(norm, c, &s, &shift);
         bias[c] = (float)((norm->conv_bias ? (double)norm->conv_bias[c] : 0) * s + shift);
         for (int64_t o = 0; o < outer; o++)
             for (int64_t i = 0; i < inner; i++) {
@@ -111,7 +111,7 @@ attn_status attn_norm_scale(struct attn_graph *graph, const attnrun_tensor *w, i
 }
 
 /* S and B of a FusedConv, whose weights stay. */
-static attn_status make_scale(struct attn_graph *graph, const struct attn_norm *norm,
+static attn_status make_scale(struct attn_graph *graph, const struct batch_norm *norm,
                               int32_t *s_id, int32_t *b_id)
 {
     void *made;
@@ -122,7 +122,7 @@ static attn_status make_scale(struct attn_graph *graph, const struct attn_norm *
     bias = made;
     for (int64_t c = 0; c < norm->channels && !attn_stops(c); c++) {
         double s, shift;
-        channel_of(norm, c, &s, &shift);
+        attn_batch_norm_channel(norm, c, &s, &shift);
         scale[c] = (float)s;
         bias[c] = (float)((norm->conv_bias ? (double)norm->conv_bias[c] : 0) * s + shift);
     }
@@ -140,7 +140,7 @@ static bool gives_one_pixel(const struct attn_graph *graph, const struct attn_no
 
 /* The Conv with what follows it, and constants that are made here. */
 static attn_status make_conv(struct attn_graph *graph, struct attn_node *conv, int axis,
-                             const struct attn_norm *norm, int32_t result,
+                             const struct batch_norm *norm, int32_t result,
                              struct attn_node **made)
 {
     const bool narrow = graph->values[conv->in[1]].data.dtype != ATTNRUN_F32;
@@ -157,7 +157,7 @@ static attn_status make_conv(struct attn_graph *graph, struct attn_node *conv, i
     attn_pool_init(&scratch, graph->model->pool.memory, ATTN_MEM_WEIGHTS);
     attn_status status = attn_tensor_align(&scratch, &w);
     if (status == ATTNRUN_OK)
-        status = attn_norm_scale(graph, &w, axis, norm, &in[1], &in[2]);
+        status = attn_batch_norm_scale(graph, &w, axis, norm, &in[1], &in[2]);
     attn_pool_free(&scratch);
     TRY(status);
     return attn_match_make(graph, conv, "", conv->pub.op_type, 3, in, result,
@@ -183,12 +183,12 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv, in
     if (!takes_weights(graph, conv))
         return ATTNRUN_OK;
     const attnrun_tensor *w = &graph->values[conv->in[1]].data;
-    struct attn_norm norm = { .channels = w->rank > axis ? w->dims[axis] : 0 };
+    struct batch_norm norm = { .channels = w->rank > axis ? w->dims[axis] : 0 };
     if (w->rank < 3 || !read_conv_bias(graph, conv, &norm))
         return ATTNRUN_OK;
-    const bool found = bn != NULL
-                           ? bn->in[0] == conv->out[0] && attn_norm_read(graph, bn, &norm)
-                           : mul != NULL && read_numbers(graph, mul, &norm, &result);
+    const bool found =
+        bn != NULL ? bn->in[0] == conv->out[0] && attn_match_batch_norm(graph, bn, &norm)
+                   : mul != NULL && read_numbers(graph, mul, &norm, &result);
     if (!found)
         return ATTNRUN_OK;
     struct attn_node *made;
@@ -222,7 +222,7 @@ static attn_status try_bias(struct attn_graph *graph, struct attn_node *conv, in
         !match_is_constant(graph, conv->in[1]))
         return ATTNRUN_OK;
     const attnrun_tensor *w = &graph->values[conv->in[1]].data;
-    struct attn_norm norm = { .channels = w->rank > axis ? w->dims[axis] : 0 };
+    struct batch_norm norm = { .channels = w->rank > axis ? w->dims[axis] : 0 };
     const int32_t other = attn_match_other(add, conv->out[0]);
     if (w->rank < 3 || !read_conv_bias(graph, conv, &norm) ||
         !is_by_channel(graph, other, w->rank, norm.channels) ||

@@ -13,7 +13,7 @@ struct linear_norm {
     struct attn_node *bn, *view, *product;
     int32_t rows; /* what is normalized, before the view */
     bool by_row;  /* Gemm of W' */
-    struct attn_norm norm;
+    struct batch_norm norm;
 };
 
 static bool linear_read_once(const struct attn_graph *graph, int32_t value)
@@ -59,7 +59,7 @@ static bool read_linear(const struct attn_graph *graph, struct linear_norm *foun
     const attnrun_type *t = match_type(graph, value);
     if (t->rank != 2 || !dim_is_const(t->dims[1]) || !linear_read_once(graph, value))
         return false;
-    found->norm = (struct attn_norm){ .channels = t->dims[1].value };
+    found->norm = (struct batch_norm){ .channels = t->dims[1].value };
     if (node_is(node, "Reshape") || node_is(node, "Flatten")) {
         found->view = node;
         value = node->in[0];
@@ -82,7 +82,8 @@ static bool read_linear(const struct attn_graph *graph, struct linear_norm *foun
             return false;
     }
     found->product = node;
-    return read_weights(graph, found) && attn_norm_read(graph, found->bn, &found->norm);
+    return read_weights(graph, found) &&
+           attn_match_batch_norm(graph, found->bn, &found->norm);
 }
 
 static attn_status make_weights(struct attn_graph *graph, const struct linear_norm *found,
@@ -93,7 +94,8 @@ static attn_status make_weights(struct attn_graph *graph, const struct linear_no
     attn_pool_init(&scratch, graph->model->pool.memory, ATTN_MEM_WEIGHTS);
     attn_status status = attn_tensor_align(&scratch, &w);
     if (status == ATTNRUN_OK)
-        status = attn_norm_scale(graph, &w, !found->by_row, &found->norm, w_id, b_id);
+        status =
+            attn_batch_norm_scale(graph, &w, !found->by_row, &found->norm, w_id, b_id);
     attn_pool_free(&scratch);
     return status;
 }

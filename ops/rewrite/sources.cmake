@@ -5,6 +5,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/auto_pads.c
   ops/rewrite/block_mask.c
   ops/rewrite/block_window.c
+  ops/rewrite/blocked_batch_norm.c
   ops/rewrite/blocked_cbam.c
   ops/rewrite/block_wrap.c
   ops/rewrite/blocked_epilogue.c
@@ -66,6 +67,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/mask_positions.c
   ops/rewrite/match.c
   ops/rewrite/matmul_epilogue.c
+  ops/rewrite/merge_convs.c
   ops/rewrite/pad_conv.c
   ops/rewrite/passes.c
   ops/rewrite/pixel_mean.c

@@ -97,9 +97,19 @@ static void random_axis(struct check *c, struct conv *s, int a, bool same)
     s->out[a] = (room > 0 ? room : 0) / s->stride[a] + 1;
 }
 
+/* The window is the whole axis. */
+static void whole_axis(struct check *c, struct conv *s, int a)
+{
+    s->kernel[a] = s->in[a] = check_between(c, 1, check_chance(c, 60) ? 1 : 7);
+    s->stride[a] = check_between(c, 1, 3);
+    s->dilation[a] = s->kernel[a] > 1 ? 1 : check_between(c, 1, 2);
+    s->before[a] = s->after[a] = 0;
+    s->out[a] = 1;
+}
+
 void check_conv(struct check *c)
 {
-    CHECK_ROUNDS(c, 150)
+    CHECK_ROUNDS(c, 180)
     {
         const bool depthwise = check_chance(c, 30), same = check_chance(c, 60);
         struct conv s = { .batch = check_between(c, 0, 2),
@@ -107,8 +117,14 @@ void check_conv(struct check *c)
                           .channels = depthwise ? 1 : check_between(c, 1, 9),
                           .rows = depthwise ? 1 : check_between(c, 1, 13),
                           .activation = (int)check_below(c, 5) - 1 };
-        random_axis(c, &s, 0, same);
-        random_axis(c, &s, 1, same);
+        if (check_chance(c, 20)) {
+            s.rows = depthwise ? 1 : check_between(c, 1, 70);
+            whole_axis(c, &s, 0);
+            whole_axis(c, &s, 1);
+        } else {
+            random_axis(c, &s, 0, same);
+            random_axis(c, &s, 1, same);
+        }
         build(c, &s, check_chance(c, 50), check_chance(c, 40));
         check_run_with(c, 1e-5, 1e-6 * (double)(4 + s.channels * s.kernel[0]));
     }

@@ -238,6 +238,17 @@ class Network(blocked_networks.Maps):
             inputs = ["", "", names[1]]
         return self.add("Resize", [x, *inputs], (c, *size), **more)
 
+    def dense(self, x):
+        """Blocks that normalize before they multiply, as DenseNet has."""
+        for _ in range(between(1, 3)):
+            c, *pixels = self.sizes[x]
+            vectors = [self.constant(random.uniform(0.5, 2, c).astype("f4")) for _ in range(4)]
+            y = self.add("BatchNormalization", [x, *vectors], (c, *pixels), epsilon=1e-3)
+            y = self.activation(y) if chance(0.8) else y
+            y = self.conv(y, (16, 32, between(1, 40))[between(0, 2)], (3, 3), 1, True, True)
+            x = self.add("Concat", [x, y], (c + self.sizes[y][0], *pixels), axis=1)
+        return x
+
     def depthwise_same(self, x):
         return self.conv(x, self.sizes[x][0], (7, 7), self.sizes[x][0], True, True)
 
@@ -249,7 +260,7 @@ class Network(blocked_networks.Maps):
         layers = (self.conv, self.conv, self.conv, self.depthwise, self.depthwise, self.residual,
                   self.residual, self.gate, self.pool, self.concat, self.parts, self.grouped,
                   self.number, self.outside, self.mlp, self.mlp, self.up, self.up,
-                  self.resize, self.resize, self.cbam, self.cbam)
+                  self.resize, self.resize, self.cbam, self.cbam, self.dense, self.dense)
         for _ in range(between(4, 9)):
             x = layers[between(0, len(layers) - 1)](x)
         outputs = {x, [*self.sizes][between(0, len(self.sizes) - 1)]} - {"x"} or {x}
@@ -310,6 +321,28 @@ def check_network(number, folder, isas):
             failed += 1
             print(f"seed {SEED}, network {number}, {way}: {wrong}")
     return failed, "BlockedConv" in blocked_networks.operators(folder)
+
+
+def check_dense(folder):
+    """Three layers of a DenseNet: one run of blocked maps, with no copy and no activation of its
+    own inside."""
+    network = Network()
+    network.shape = [1, 3, 20, 24]
+    network.sizes["x"] = (3, 20, 24)
+    x = network.conv("x", 48, (3, 3), 1, True, True)
+    for channels in (48, 80, 112):
+        vectors = [network.constant(random.uniform(0.5, 2, channels).astype("f4"))
+                   for _ in range(4)]
+        y = network.add("BatchNormalization", [x, *vectors], (channels, 20, 24))
+        y = network.add("Relu", [y], (channels, 20, 24))
+        y = network.conv(y, 32, (3, 3), 1, True, True)
+        x = network.add("Concat", [x, y], (channels + 32, 20, 24), axis=1)
+    network.save(x, folder)
+    found = sorted(set(blocked_networks.operators(folder)))
+    if found == ["BlockedConv", "Concat", "FromBlocked"]:
+        return 0
+    print(f"layers of a DenseNet became {found}")
+    return 1
 
 
 def check_last(folder, shape):
@@ -585,7 +618,7 @@ def main():
     failed = blocked = 0
     with tempfile.TemporaryDirectory() as folder:
         failed += blocked_networks.check_named(named_by_file(), folder)
-        failed += check_last(folder, [1, 3, 20, 24])
+        failed += check_dense(folder) + check_last(folder, [1, 3, 20, 24])
         failed += check_last(folder, ["N", 3, "H", "W"]) + check_spread(folder)
         failed += check_old_resizes(folder) + check_pyramid(folder) + check_dilated(folder, isas)
         for number in range(NETWORKS):

@@ -229,6 +229,10 @@ ROWS = {
                             "Reshape (x, rows)\nr = Gemm <alpha = 0.5> (m, w)"),
         LINEAR_NORM.replace("vector, b, vector", "vector, b, u").replace(
             "m =", "h = ReduceMax <keepdims = 0> (x, both_first)\nu = Identity (h)\nm =")]),
+    "merge_convs": (MAP, CONV + "d = Conv (x, pointwise)\ny = Add (c, d)", [
+        CONV + "e = Exp (x)\nd = Conv (e, pointwise)\ny = Add (c, d)",
+        CONV + "d = Conv (x, pointwise)\ny = Mul (c, d)",
+        CONV + "d = Conv (x, pointwise)\ns = Add (c, d)\nt = Tanh (d)\ny = Add (s, t)"]),
     "layer_norm": (TOKENS, NORM.replace("AXIS", "last"), [
         NORM.replace("AXIS", "middle"),
         NORM.replace("AXIS", "last").replace("Mul (d, d)", "Mul (d, x)")]),

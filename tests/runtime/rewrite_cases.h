@@ -91,6 +91,42 @@ static const struct rewrite_case rewrite_cases[] = {
     { "conv_batch_norm", 0, "Conv img,w4,gain c; Add c,c1411 y", "y" },
     { "conv_batch_norm", 0,
       "Relu v4 r; Mul r,gain g; Conv img,w4 c; BatchNormalization c,s4,b4,m4,g y", "y" },
+    /* -- merge_convs -- */
+    { "merge_convs", 1, "Conv img,w4 c pads=1,1,1,1; Conv img,w41,b4 d; Add c,d y", "y" },
+    { "merge_convs", 1,
+      "Conv img,w413 c pads=0,1,0,1 strides=2,2; Conv img,w4,b4 d pads=1,1,1,1 "
+      "strides=2,2; "
+      "Add c,d y",
+      "y" },
+    { "merge_convs", 1,
+      "Conv img,w4,m4 c pads=2,2,2,2 dilations=2,2; Conv img,w41,b4 d; Add d,c y", "y" },
+    { "merge_convs", 1,
+      "Conv img,w4 c pads=2,2,2,2 dilations=2,2; Conv img,w4,b4 d pads=2,2,2,2 "
+      "dilations=2,2; Add d,c y",
+      "y" },
+    { "merge_convs", 2,
+      "Conv img,w4g,b4 c pads=1,1,1,1 group=2; Conv img,w41g d group=2; Add c,d e; "
+      "BatchNormalization img,s4,b4,m4,v4 n; Add n,e y",
+      "y" },
+    { "merge_convs", 1, "BatchNormalization img,s4,b4,m4,v4 n; Conv img,w41 c; Add n,c y",
+      "y" },
+    { "merge_convs", 0, /* taps that the larger one has not */
+      "Conv img,w4 c pads=1,1,1,1; Conv img,w413 d pads=0,2,0,0; Add c,d y", "y" },
+    { "merge_convs", 0,
+      "Conv img,w4 c pads=2,2,2,2 dilations=2,2; Conv img,w413 d pads=0,1,0,1; Add c,d y",
+      "y" },
+    { "merge_convs", 1, "Conv img,w4 c pads=0,1,2,1; Conv img,w41 d; Add c,d y", "y" },
+    { "merge_convs", 0,
+      "Conv img,w4 c pads=1,1,1,1 auto_pad=SAME_UPPER; Conv img,w41 d; Add c,d y", "y" },
+    { "merge_convs", 0, "Relu img r; Conv r,w4 c pads=1,1,1,1; Conv img,w41 d; Add c,d y",
+      "y" },
+    { "merge_convs", 0, "Conv img,w4 c pads=1,1,1,1; Conv img,w41 d; Add c,d y", "y,d" },
+    { "merge_convs", 0, "Conv img,w4 c pads=1,1,1,1; Conv img,w41,gain d; Add c,d y",
+      "y" },
+    { "merge_convs", 0, "Conv img,w41 c; Add c,c y", "y" },
+    { "merge_convs", 0, "Conv img,w4g c pads=1,1,1,1 group=2; Conv img,w41 d; Add c,d y",
+      "y" },
+    { "merge_convs", 0, "ConvTranspose img,w41 c; Conv img,w41 d; Add c,d y", "y" },
     /* -- layer_norm -- */
     { "layer_norm", 1,
       "ReduceMean x m axes=-1; Sub x,m d; Pow d,two p; ReduceMean p v axes=-1; Add v,eps "
