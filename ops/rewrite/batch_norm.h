@@ -1,5 +1,5 @@
-/* batch_norm.h - a BatchNormalization with constant statistics as factors and shifts of channels, for
- * the passes that fold it into the weights of a Conv or of a product, or make a Conv of it
+/* batch_norm.h - a BatchNormalization with constant statistics as factors and shifts of channels,
+ * for the passes that fold it into the weights of a Conv or of a product, or make a Conv of it
  * (conv_batch_norm.c, linear_batch_norm.c, merge_convs.c, blocked_batch_norm.c). */
 #ifndef ATTN_REWRITE_BATCH_NORM_H
 #define ATTN_REWRITE_BATCH_NORM_H

@@ -3,8 +3,8 @@
  *
  *   BatchNormalization(X W + b)  ->  X W' + b'        W' = W s, b' = (b - mean) s + bias
  *
- * In: MatMul, with or without an Add of a vector, or Gemm; perhaps a Reshape or Flatten to rows, which
- * goes behind the sum; BatchNormalization of rank 2 with constant statistics. */
+ * In: MatMul, with or without an Add of a vector, or Gemm; perhaps a Reshape or Flatten to rows,
+ * which goes behind the sum; BatchNormalization of rank 2 with constant statistics. */
 #include "batch_norm.h"
 
 #include "../../runtime/align.h"
