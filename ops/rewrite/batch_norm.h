@@ -24,5 +24,9 @@ void attn_batch_norm_channel(const struct batch_norm *norm, int64_t c, double *f
 attn_status attn_batch_norm_scale(struct attn_graph *graph, const attnrun_tensor *w,
                                   int axis, const struct batch_norm *norm, int32_t *w_id,
                                   int32_t *b_id);
+/* Makes the factors and the shifts, as of a FusedConv, whose weights stay. */
+attn_status attn_batch_norm_vectors(struct attn_graph *graph,
+                                    const struct batch_norm *norm, int32_t *s_id,
+                                    int32_t *b_id);
 
 #endif

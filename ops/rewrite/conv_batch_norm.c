@@ -110,9 +110,9 @@ attn_status attn_batch_norm_scale(struct attn_graph *graph, const attnrun_tensor
     return ATTNRUN_OK;
 }
 
-/* S and B of a FusedConv, whose weights stay. */
-static attn_status make_scale(struct attn_graph *graph, const struct batch_norm *norm,
-                              int32_t *s_id, int32_t *b_id)
+attn_status attn_batch_norm_vectors(struct attn_graph *graph,
+                                    const struct batch_norm *norm, int32_t *s_id,
+                                    int32_t *b_id)
 {
     void *made;
     float *scale, *bias;
@@ -147,7 +147,7 @@ static attn_status make_conv(struct attn_graph *graph, struct attn_node *conv, i
     const bool keeps = narrow && !gives_one_pixel(graph, conv);
     int32_t in[5] = { conv->in[0], conv->in[1], -1, -1, -1 };
     if (keeps) {
-        TRY(make_scale(graph, norm, &in[4], &in[2]));
+        TRY(attn_batch_norm_vectors(graph, norm, &in[4], &in[2]));
         return attn_match_make(graph, conv, "attnrun.fused", "FusedConv", 5, in, result,
                                conv->n_attrs, conv->attrs, made);
     }

@@ -4,7 +4,8 @@
  *   BatchNormalization(X W + b)  ->  X W' + b'        W' = W s, b' = (b - mean) s + bias
  *
  * In: MatMul, with or without an Add of a vector, or Gemm; perhaps a Reshape or Flatten to rows,
- * which goes behind the sum; BatchNormalization of rank 2 with constant statistics. */
+ * which goes behind the sum; BatchNormalization of rank 2 with constant statistics. Behind other
+ * nodes it becomes X s + b', which computes rows and not one number at a time. */
 #include "batch_norm.h"
 
 #include "../../runtime/align.h"
@@ -100,6 +101,28 @@ static attn_status make_weights(struct attn_graph *graph, const struct linear_no
     return status;
 }
 
+/* Of rows that no product gives. */
+static attn_status replace_by_sum(struct attn_graph *graph, struct attn_node *bn,
+                                  int32_t *applied)
+{
+    const attnrun_type *t = match_type(graph, bn->in[0]);
+    struct batch_norm norm;
+    int32_t in[2] = { bn->in[0] }, shift;
+    struct attn_node *made;
+    if (!attn_match_is_f32_of(graph, bn->in[0], 2) || !dim_is_const(t->dims[1]))
+        return ATTNRUN_OK;
+    norm = (struct batch_norm){ .channels = t->dims[1].value };
+    if (!attn_match_batch_norm(graph, bn, &norm))
+        return ATTNRUN_OK;
+    TRY(attn_batch_norm_vectors(graph, &norm, &in[1], &shift));
+    TRY(attn_match_add(graph, bn, "Mul", 2, in, 0, NULL, &in[0]));
+    in[1] = shift;
+    TRY(attn_match_make(graph, bn, "", "Add", 2, in, bn->out[0], 0, NULL, &made));
+    attn_match_replace(graph, bn->out[0], made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
 static attn_status try_linear_norm(struct attn_graph *graph, struct attn_node *bn,
                                    int32_t *applied)
 {
@@ -107,7 +130,7 @@ static attn_status try_linear_norm(struct attn_graph *graph, struct attn_node *b
     int32_t in[3] = { -1, -1, -1 }, y;
     struct attn_node *made;
     if (!read_linear(graph, &found))
-        return ATTNRUN_OK;
+        return replace_by_sum(graph, bn, applied);
     const struct attn_node *product = found.product;
     const bool gemm = node_is(product, "Gemm");
     TRY(make_weights(graph, &found, &in[1], &in[2]));

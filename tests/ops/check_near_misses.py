@@ -36,7 +36,8 @@ INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "apart": [2, 8, 2, 8], "split": [2, 3, 8, 8], "swapped": [3, 2, 8, 8], "two_rows": [2],
         "queries": [2, -1, 2, 8], "by_heads": [2, 40, 2, 8], "heads_first": [2, 2, 40, 8],
         "tokens_first": [40, 2, 2, 8], "single": [1, 1],
-        "rows": [-1, 16], "both_first": [0, 1], "upright": [-1, 1, 1], "up_to_8": list(range(8)), "up_to_16": list(range(16)),
+        "rows": [-1, 16], "maps": [-1, 16, 1], "both_first": [0, 1], "upright": [-1, 1, 1],
+        "up_to_8": list(range(8)), "up_to_16": list(range(16)),
         "down_from_7": list(range(7, -1, -1)),
         "parts_first": [2, 40, 2, 2, 8], "parts_last": [2, 40, 2, 16]}
 FLOATS = {"w": (16, 16), "b": (16,), "kernel": (4, 4, 3, 3), "even": (4, 4, 2, 4),
@@ -195,7 +196,8 @@ ROWS = {
             "t = Transpose <perm = [1, 0, 2]> (x)\ny = Exp (t)", "t = Mul (x, two)\ny = Exp (t)",
             "t = Where (yes, half, x)\ny = Exp (t)", "t = Where (some, x, half)\ny = Exp (t)",
             "t = ScatterND (x, place, row)\ny = Exp (t)", EVERY.replace("ROWS", "down_from_7"),
-            EVERY.replace("ROWS", "up_to_8").replace("ScatterND", "ScatterND <reduction = \"add\">"),
+            EVERY.replace("ROWS", "up_to_8").replace("(x, i, e)",
+                                                     "<reduction = \"add\"> (x, i, e)"),
             EVERY.replace("ROWS", "up_to_8").replace("(first, l,", "(minus, fewer,").replace(
                 "\nr =", "\nminus = Sub (first, second)\nfewer = Sub (l, second)\nr =")]),
     "common_subexpression": (TOKENS, "e = Elu (x)\nf = Elu (x)\ny = Concat <axis = 0> (e, f)", [
@@ -220,15 +222,14 @@ ROWS = {
         LINEAR_NORM.replace("MatMul (x, w)\ns = Add (m, b)\nr = Reshape (s, rows)",
                             "Reshape (x, rows)\nr = Gemm <transB = 1> (m, w, b)"),
         LINEAR_NORM.replace("MatMul (x, w)\ns = Add (m, b)\nr = Reshape (s, rows)",
-                            "Reshape (x, rows)\nr = Gemm (m, w)")), [
-        LINEAR_NORM.replace("(x, w)", "(x, x_turned)").replace(
-            "m =", "g = ReduceMean (x, both_first)\nx_turned = Add (w, g)\nm ="),
-        LINEAR_NORM.replace("Add (m, b)", "Add (m, x)"),
-        LINEAR_NORM.replace("y =", "z =") + "\nu = ReduceMean (s)\ny = Add (z, u)",
+                            "Reshape (x, rows)\nr = Gemm (m, w)"),
         LINEAR_NORM.replace("MatMul (x, w)\ns = Add (m, b)\nr = Reshape (s, rows)",
                             "Reshape (x, rows)\nr = Gemm <alpha = 0.5> (m, w)"),
+        LINEAR_NORM.replace("Add (m, b)", "Add (m, x)"),
+        LINEAR_NORM.replace("y =", "z =") + "\nu = ReduceMean (s)\ny = Add (z, u)"), [
         LINEAR_NORM.replace("vector, b, vector", "vector, b, u").replace(
-            "m =", "h = ReduceMax <keepdims = 0> (x, both_first)\nu = Identity (h)\nm =")]),
+            "m =", "h = ReduceMax <keepdims = 0> (x, both_first)\nu = Identity (h)\nm ="),
+        LINEAR_NORM.replace("r = Reshape (s, rows)", "r = Reshape (s, maps)")]),
     "merge_convs": (MAP, CONV + "d = Conv (x, pointwise)\ny = Add (c, d)", [
         CONV + "e = Exp (x)\nd = Conv (e, pointwise)\ny = Add (c, d)",
         CONV + "d = Conv (x, pointwise)\ny = Mul (c, d)",

@@ -86,10 +86,9 @@ FORMS = {
                                      "Involution"),
     "involution_stride": on_maps(Involution(kernel_size=3, in_channel=16, stride=2),
                                  "Involution"),
-    # near misses
     "bottleneck_scaled": on_maps(timm("bottleneck_attn", "BottleneckAttn", 16,
-                                      feat_size=(16, 16), num_heads=2, scale_pos_embed=True),
-                                 None),
+                                      feat_size=(16, 16), num_heads=2, scale_pos_embed=True)),
+    # near misses
     "lambda": on_maps(timm("lambda_layer", "LambdaLayer", 16, num_heads=2, dim_head=8, r=3), None),
     "over_queries": on_maps(Halo(axis=-2), None),
     "added_twice": on_maps(Halo(added="twice"), None),
