@@ -265,8 +265,8 @@ def check_pad(folder):
 
 
 def check_halves(folder):
-    """Sums and products that lie between two bytes, with even and odd zero points: the byte is
-    that of ONNX Runtime, on blocked maps and by the nodes of the file."""
+    """Sums, products and means that lie between two bytes, with even and odd zero points: the
+    byte is that of ONNX Runtime, on blocked maps and by the nodes of the file."""
     wrong = 0
     for dtype, zero in ((np.uint8, 6), (np.uint8, 7), (np.int8, -6), (np.int8, -7)):
         maps, info = Network(), np.iinfo(dtype)
@@ -286,10 +286,12 @@ def check_halves(folder):
                      shape[1:], pair(2, zero))
         m = maps.add("QLinearMul", [*maps.operand(a), *maps.operand("x"), *pair(256, zero)],
                      shape[1:], ())
+        p = maps.add("QLinearAveragePool", [*maps.operand("x"), *pair(1, zero)], (20, 6, 4), (),
+                     kernel_shape=[1, 2])
         kind = TensorProto.UINT8 if dtype == np.uint8 else TensorProto.INT8
         graph = helper.make_graph(
             maps.nodes, "net", [helper.make_tensor_value_info("x", kind, shape)],
-            [helper.make_tensor_value_info(n, kind, None) for n in (a, m)], maps.constants)
+            [helper.make_tensor_value_info(n, kind, None) for n in (a, m, p)], maps.constants)
         onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[
             helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]),
             f"{folder}/net.onnx")
@@ -297,7 +299,7 @@ def check_halves(folder):
         np.save(f"{folder}/x.npy", x)
         session = onnxruntime.InferenceSession(f"{folder}/net.onnx",
                                                providers=["CPUExecutionProvider"])
-        wanted = dict(zip((a, m), session.run([a, m], {"x": x})))
+        wanted = dict(zip((a, m, p), session.run([a, m, p], {"x": x})))
         for way in ([], ["--no-fusion"]):
             got = run(way, folder)
             if not same(got, wanted):
