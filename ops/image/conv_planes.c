@@ -24,8 +24,8 @@ static bool is_best(const struct conv_shape *s)
         if (w->dilation[a] > 4096 || w->before[a] > 65536)
             return false;
     return s->batch > 0 && w->kernel[0] == 1 && w->in[0] == 1 && w->out[0] == 1 &&
-           w->stride[1] == 1 && w->stride[2] == 1 && w->in[2] == w->out[2] &&
-           s->rows <= 64 && s->k <= 1024 && s->taps > 1 &&
+           w->before[0] == 0 && w->stride[1] == 1 && w->stride[2] == 1 &&
+           w->in[2] == w->out[2] && s->rows <= 64 && s->k <= 1024 && s->taps > 1 &&
            (s->channels >= 4 || is_depthwise(s)) &&
            (s->channels <= 8 || s->inputs % 512 != 0) && w->in[2] <= 4096 &&
            w->kernel[2] <= 64;

@@ -68,9 +68,10 @@ static bool is_direct(const struct conv_shape *shape)
     const struct window *w = &shape->w;
     const int64_t reach_h = (w->kernel[1] - 1) * w->dilation[1];
     const int64_t reach_w = (w->kernel[2] - 1) * w->dilation[2];
-    return w->kernel[0] == 1 && w->in[0] == 1 && w->out[0] == 1 && shape->batch > 0 &&
-           shape->k > 0 && shape->k <= TAPS && shape->rows <= ROWS && reach_h < 65536 &&
-           reach_w < 65536 && w->stride[1] < 4096 && w->stride[2] < 4096;
+    return w->kernel[0] == 1 && w->in[0] == 1 && w->out[0] == 1 && w->before[0] == 0 &&
+           shape->batch > 0 && shape->k > 0 && shape->k <= TAPS && shape->rows <= ROWS &&
+           reach_h < 65536 && reach_w < 65536 && w->stride[1] < 4096 &&
+           w->stride[2] < 4096;
 }
 
 void attn_conv_strip_plan(struct conv_plan *plan, bool *fits)

@@ -93,28 +93,36 @@ int64_t attn_pool_vector_bytes(const struct window *w)
     return attn_pool_by_vectors(w) ? 2 * 4 * span_floats(w) : 0;
 }
 
-void attn_pool_row_f32(const struct window *w, float *y, float *line, const float *x,
-                       const int64_t at[2], float first, attn_pool_join *join)
+float *attn_pool_line(const struct window *w, float *line, float first)
 {
-    int64_t d0, d1, h0, h1, span = span_floats(w), stride = w->stride[2];
-    size_t places = (size_t)((w->out[2] - 1) * stride + 1);
-    float *middle = line + w->before[2], *all = stride == 1 ? y : line + span;
-    attn_pool_taps(w, 0, at[0], at[0], &d0, &d1);
-    attn_pool_taps(w, 1, at[1], at[1], &h0, &h1);
+    const int64_t span = span_floats(w);
     for (int64_t i = 0; i < span; i++)
         line[i] = first;
-    for (int64_t kd = d0; kd < d1; kd++)
-        for (int64_t kh = h0; kh < h1; kh++) {
-            int64_t d = at[0] * w->stride[0] - w->before[0] + kd * w->dilation[0];
-            int64_t h = at[1] * w->stride[1] - w->before[1] + kh * w->dilation[1];
-            const float *row = x + (d * w->in[1] + h) * w->in[2];
-            join(middle, middle, 1, row, 1, (size_t)w->in[2]);
-        }
+    return line + w->before[2];
+}
+
+void attn_pool_along_f32(const struct window *w, float *y, float *line,
+                         attn_pool_join *join)
+{
+    const int64_t stride = w->stride[2];
+    const size_t places = (size_t)((w->out[2] - 1) * stride + 1);
+    float *all = stride == 1 ? y : line + span_floats(w);
     memcpy(all, line, places * sizeof(float));
     for (int64_t kw = 1; kw < w->kernel[2]; kw++)
         join(all, all, 1, line + kw * w->dilation[2], 1, places);
     for (int64_t i = 0; stride > 1 && i < w->out[2]; i++)
         y[i] = all[i * stride];
+}
+
+void attn_pool_row_f32(const struct window *w, float *y, float *line, const float *x,
+                       const int64_t at[2], float first, attn_pool_join *join)
+{
+    const int64_t window[WINDOW_AXES] = { at[0], at[1], 0 };
+    struct pool_rows rows = attn_pool_rows(w, window);
+    float *middle = attn_pool_line(w, line, first);
+    for (const float *row; (row = attn_pool_next_line(&rows, x, sizeof *x)) != NULL;)
+        join(middle, middle, 1, row, 1, (size_t)w->in[2]);
+    attn_pool_along_f32(w, y, line, join);
 }
 
 attn_status attn_pool_pixels(const attnrun_step *step, const attnrun_work *work,

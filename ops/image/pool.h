@@ -82,6 +82,18 @@ static inline bool attn_pool_next(struct pool_rows *rows)
                  attn_pool_place(rows, 2, rows->taps[2][0]);
     return true;
 }
+/* The next whole row of the plane x, of elements of so many bytes, that windows at this depth and
+ * height see; NULL behind the last. */
+static inline const void *attn_pool_next_line(struct pool_rows *rows, const void *x,
+                                              size_t bytes)
+{
+    rows->n = 1;
+    if (!attn_pool_next(rows))
+        return NULL;
+    const int64_t line = attn_pool_place(rows, 0, rows->kd) * rows->w->in[1] +
+                         attn_pool_place(rows, 1, rows->kh);
+    return (const char *)x + line * rows->w->in[2] * (int64_t)bytes;
+}
 /* The number of elements that the window sees. */
 static inline int64_t attn_pool_seen(const struct pool_rows *rows)
 {
@@ -123,6 +135,10 @@ bool attn_pool_by_vectors(const struct window *w);
 int64_t attn_pool_vector_bytes(const struct window *w);
 void attn_pool_row_f32(const struct window *w, float *y, float *line, const float *x,
                        const int64_t at[2], float first, attn_pool_join *join);
+/* Its parts: fills `line` and returns where rows of the input are joined; and what follows. */
+float *attn_pool_line(const struct window *w, float *line, float first);
+void attn_pool_along_f32(const struct window *w, float *y, float *line,
+                         attn_pool_join *join);
 /* The pixels of a range of tasks, of bytes whose channels are `channels`: `pixel` computes the one
  * at output position `at`, from the plane x to y. */
 attn_status attn_pool_pixels(const attnrun_step *step, const attnrun_work *work,

@@ -127,6 +127,11 @@ struct attn_winograd_weights {
 
 /* ---- bytes ---- */
 
+/* What whole numbers that become bytes are clamped to, after `zero` is added. */
+struct attn_byte_limits {
+    int32_t zero, low, high;
+};
+
 /* What becomes of sums: q = clamp(round(sum * factor), low, high), halves to even, NaN as low;
  * y = q + zero as a byte. Bounds leave no more than a byte. With another map beside it zero is
  * 0, and y = clamp(round(q * ratio + (z - z_zero) * z_ratio + sum_zero), 0, 255). */

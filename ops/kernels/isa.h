@@ -71,11 +71,6 @@ typedef uint8_t v_bytes __attribute__((vector_size(VF))); /* one for each lane *
 typedef float v_f32_u __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 typedef int32_t v_i32_u __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 
-/* What whole numbers that become bytes are clamped to, after `zero` is added. */
-struct byte_limits {
-    int32_t zero, low, high;
-};
-
 static inline v_f32 v_load(const float *p) { return *(const v_f32_u *)p; }
 static inline void v_store(float *p, v_f32 v) { *(v_f32_u *)p = v; }
 static inline v_f32 v_set(float x) { return x - (v_f32){ 0 }; }

@@ -23,11 +23,11 @@ static ALWAYS_INLINE v_u32 requantized(const struct attn_requantize *to, v_u32 s
 }
 
 /* What v_store_pixels() is told, without another map. */
-static ALWAYS_INLINE struct byte_limits limits_of(const struct attn_requantize *to)
+static ALWAYS_INLINE struct attn_byte_limits limits_of(const struct attn_requantize *to)
 {
     const int32_t zero = (int32_t)to->zero;
-    return (struct byte_limits){ zero, (int32_t)to->low + zero,
-                                 (int32_t)to->high + zero };
+    return (struct attn_byte_limits){ zero, (int32_t)to->low + zero,
+                                      (int32_t)to->high + zero };
 }
 
 #endif

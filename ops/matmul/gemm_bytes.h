@@ -86,6 +86,12 @@ attn_status attn_integer_check_one(const attnrun_step *step, int in);
 int64_t attn_integer_pick(const attnrun_tensor *x, int64_t lines, int64_t matrix,
                           int64_t line);
 int32_t attn_integer_at(const attnrun_tensor *x, int64_t i);
+/* What sums that become bytes of u8 or i8 are clamped to. */
+static inline struct attn_byte_limits attn_integer_limits(int32_t dtype, int32_t zero)
+{
+    const bool is_signed = dtype == ATTNRUN_I8;
+    return (struct attn_byte_limits){ zero, is_signed ? -128 : 0, is_signed ? 127 : 255 };
+}
 
 /* For finish(): a block as floats, y[c] = sum * (a_scale * b_scale) + bias. b_scale is
  * one number, or such a vector of B's columns; bias is of the columns, or NULL. `scales`:

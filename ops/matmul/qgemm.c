@@ -89,15 +89,43 @@ static attn_status qgemm_infer(attnrun_step *step)
 
 ATTN_INTEGER_PACKS(qgemm, B, ((const struct qgemm_args *)pack->args)->transB != 0)
 
+/* C of line i of a block from its first column on. */
+static const int32_t *c_at(const attnrun_step *step,
+                           const struct attn_integer_block *block, int64_t i)
+{
+    const struct qgemm_state *state = step->state;
+    return (const int32_t *)step->x[C].data + (block->line + i) * state->c_row +
+           block->column * state->c_col;
+}
+
 static void add_c(const attnrun_step *step, const struct attn_integer_block *block)
 {
     const struct qgemm_state *state = step->state;
     uint32_t *sums = (uint32_t *)(uintptr_t)block->sums; /* in this worker's scratch */
-    const int32_t *c = op_in_data(step, C);
-    for (int64_t i = 0; c != NULL && i < block->m; i++)
+    for (int64_t i = 0; i < block->m; i++) {
+        const int32_t *c = c_at(step, block, i);
         for (int64_t j = 0; j < block->n; j++)
-            sums[i * block->row + j] += (uint32_t)
-                c[(block->line + i) * state->c_row + (block->column + j) * state->c_col];
+            sums[i * block->row + j] += (uint32_t)c[j * state->c_col];
+    }
+}
+
+static void quantize_rows(const attnrun_step *step,
+                          const struct attn_integer_block *block, float a, float *factors)
+{
+    const struct qgemm_state *state = step->state;
+    const attnrun_tensor *b = &step->x[B_SCALE];
+    const bool by_column = tensor_count(b) != 1;
+    const bool add = op_has_in(step, C) && state->c_col != 0;
+    const float y = *(const float *)step->x[Y_SCALE].data;
+    const struct attn_byte_limits to =
+        attn_integer_limits(step->out[0].dtype, attn_integer_at(&step->x[Y_ZERO], 0));
+    for (int64_t j = 0; j < (by_column ? block->n : 1); j++)
+        factors[j] = a * ((const float *)b->data)[by_column ? block->column + j : 0] / y;
+    for (int64_t i = 0; i < block->m; i++)
+        step->kernels->requantize_i32(
+            (uint8_t *)step->y[0].data + block->c + i * state->product.gemm.c_row,
+            (const int32_t *)block->sums + i * block->row,
+            add ? c_at(step, block, i) : NULL, factors, by_column, to, (size_t)block->n);
 }
 
 static void qgemm_finish(const attnrun_step *step, const attnrun_work *work,
@@ -105,32 +133,20 @@ static void qgemm_finish(const attnrun_step *step, const attnrun_work *work,
 {
     const struct qgemm_args *args = step->args;
     const struct qgemm_state *state = step->state;
-    const struct attn_integer_gemm *g = &state->product;
-    const attnrun_tensor *b = &step->x[B_SCALE];
     const float *y_scale = op_in_data(step, Y_SCALE);
+    const bool bytes = op_has_in(step, Y_ZERO);
     float a = args->alpha * *(const float *)step->x[A_SCALE].data;
-    const bool by_column = tensor_count(b) != 1;
     (void)work;
-    add_c(step, block);
-    if (!op_has_in(step, Y_ZERO)) {
-        a /= y_scale != NULL ? *y_scale : 1.0f;
-        const struct attn_integer_scales by = { a, b, NULL };
-        attn_integer_to_floats(g, step->kernels, block, &by, step->y[0].data, scratch);
+    if (op_has_in(step, C) && (!bytes || state->c_col == 0))
+        add_c(step, block);
+    if (bytes) {
+        quantize_rows(step, block, a, scratch);
         return;
     }
-    const bool is_signed = step->out[0].dtype == ATTNRUN_I8;
-    const double y = (double)*y_scale;
-    double *factors = scratch;
-    for (int64_t j = 0; j < (by_column ? block->n : 1); j++)
-        factors[j] = (double)a *
-                     (double)((const float *)b->data)[by_column ? block->column + j : 0] /
-                     y;
-    for (int64_t i = 0; i < block->m; i++)
-        step->kernels->requantize_i32(
-            (uint8_t *)step->y[0].data + block->c + i * g->gemm.c_row,
-            (const int32_t *)block->sums + i * block->row, factors, by_column,
-            attn_integer_at(&step->x[Y_ZERO], 0), is_signed ? -128 : 0,
-            is_signed ? 127 : 255, (size_t)block->n);
+    a /= y_scale != NULL ? *y_scale : 1.0f;
+    const struct attn_integer_scales by = { a, &step->x[B_SCALE], NULL };
+    attn_integer_to_floats(&state->product, step->kernels, block, &by, step->y[0].data,
+                           scratch);
 }
 
 static attn_status qgemm_run(const attnrun_step *step, const attnrun_work *work)

@@ -4,7 +4,7 @@
  * a, b          i8 or u8, shapes as MatMul's; products are summed in 32 bits and wrap
  * zero points, scales  one, or one per row of a and y and per column of b (as vectors, or
  *               with their leading dims)
- * y             round(sum * a_scale * b_scale / y_scale) + y_zero_point in double, halves
+ * y             round(sum * a_scale * b_scale / y_scale) + y_zero_point in float, halves
  *               to even, saturated
  *
  * A constant b is packed, a byte an element. Cost: 2 m n k integer operations. Source:
@@ -45,20 +45,20 @@ static attn_status qlinear_matmul_infer(attnrun_step *step)
     TRY(check_vectors(step, g));
     state->by_column = op_count(&step->in[B_SCALE], 0, step->in[B_SCALE].rank) != 1;
     op_tasks(step, 0, g->gemm.n_tasks, g->gemm.task_cost);
-    step->scratch_bytes = g->gemm.scratch_bytes + g->columns * (int64_t)sizeof(double);
+    step->scratch_bytes = g->gemm.scratch_bytes + g->columns * (int64_t)sizeof(float);
     return ATTNRUN_OK;
 }
 
 ATTN_INTEGER_PACKS(qlinear_matmul, QB, false)
 
-static double scale_at(const attnrun_step *step, int in, int64_t at)
+static float scale_at(const attnrun_step *step, int in, int64_t at)
 {
-    return (double)((const float *)step->x[in].data)[at];
+    return ((const float *)step->x[in].data)[at];
 }
 
 /* What sums of a row are multiplied by, for each column or for all. */
 static void find_factors(const attnrun_step *step, const struct attn_integer_block *block,
-                         double a, double y, double *factors)
+                         float a, float y, float *factors)
 {
     const struct qlinear_state *state = step->state;
     const attnrun_tensor *b = &step->x[B_SCALE];
@@ -75,23 +75,25 @@ static void quantize_block(const attnrun_step *step, const attnrun_work *work,
 {
     const struct qlinear_state *state = step->state;
     const int64_t rows = state->product.rows;
-    const bool is_signed = step->out[0].dtype == ATTNRUN_I8;
-    double *factors = scratch, last_a = 0, last_y = 0;
+    float *factors = scratch, last_a = 0, last_y = 0;
     (void)work;
     for (int64_t i = 0; i < block->m; i++) {
         const int64_t m = (block->line + i) / rows, line = (block->line + i) % rows;
-        const double a = scale_at(step, A_SCALE,
-                                  attn_integer_pick(&step->x[A_SCALE], rows, m, line)),
-                     y = scale_at(step, Y_SCALE,
-                                  attn_integer_pick(&step->x[Y_SCALE], rows, m, line));
+        const float a = scale_at(step, A_SCALE,
+                                 attn_integer_pick(&step->x[A_SCALE], rows, m, line)),
+                    y = scale_at(step, Y_SCALE,
+                                 attn_integer_pick(&step->x[Y_SCALE], rows, m, line));
         const attnrun_tensor *zero = &step->x[Y_ZERO];
         if (i == 0 || a != last_a || y != last_y)
             find_factors(step, block, last_a = a, last_y = y, factors);
         step->kernels->requantize_i32(
             (uint8_t *)step->y[0].data + block->c + i * state->product.gemm.c_row,
-            (const int32_t *)block->sums + i * block->row, factors, state->by_column,
-            attn_integer_at(zero, attn_integer_pick(zero, rows, m, line)),
-            is_signed ? -128 : 0, is_signed ? 127 : 255, (size_t)block->n);
+            (const int32_t *)block->sums + i * block->row, NULL, factors,
+            state->by_column,
+            attn_integer_limits(
+                step->out[0].dtype,
+                attn_integer_at(zero, attn_integer_pick(zero, rows, m, line))),
+            (size_t)block->n);
     }
 }
 

@@ -56,27 +56,34 @@ static attn_status binary_infer(attnrun_step *step)
     return qlinear_binary_infer(step, operands, 2);
 }
 
-/* Computes a segment of elements: contiguous ones by the kernel, others one by one with
- * the same steps. */
+/* n elements from element i on of an operand of a segment as bytes that lie side by side: where
+ * they are, or copied to `to`, which a repeated element fills once. */
+static const uint8_t *elements_of(const struct nd_iter *it, int operand, int64_t i,
+                                  int64_t n, uint8_t *to)
+{
+    const uint8_t *from = (const uint8_t *)it->p[operand];
+    const int64_t step = it->step[operand];
+    if (step == 1)
+        return from + i;
+    if (step == 0 && i == 0)
+        memset(to, *from, (size_t)n);
+    for (int64_t j = 0; step != 0 && j < n; j++)
+        to[j] = from[(i + j) * step];
+    return to;
+}
+
+/* Computes a segment of elements by the kernel. */
 static void run_elements(const attnrun_step *step, const struct nd_iter *it,
                          const void *arg)
 {
     struct attn_binary_u8 d = *(const struct attn_binary_u8 *)arg;
-    d.a = (const uint8_t *)it->p[1];
-    d.b = (const uint8_t *)it->p[2];
-    if (it->n > 1 && it->step[1] == 1 && it->step[2] == 1) {
-        step->kernels->binary_u8((uint8_t *)it->p[0], &d, (size_t)it->n);
-        return;
-    }
-    for (int64_t i = 0; i < it->n; i += CHUNK) {
-        uint8_t a[CHUNK], b[CHUNK];
-        const int64_t n = it->n - i < CHUNK ? it->n - i : CHUNK;
-        for (int64_t j = 0; j < n; j++) {
-            a[j] = (uint8_t)it->p[1][(i + j) * it->step[1]];
-            b[j] = (uint8_t)it->p[2][(i + j) * it->step[2]];
-        }
-        d.a = a;
-        d.b = b;
+    uint8_t a[CHUNK], b[CHUNK];
+    const bool whole = it->step[1] == 1 && it->step[2] == 1;
+    const int64_t chunk = whole ? it->n : CHUNK;
+    for (int64_t i = 0; i < it->n; i += chunk) {
+        const int64_t n = min64(it->n - i, chunk);
+        d.a = elements_of(it, 1, i, n, a);
+        d.b = elements_of(it, 2, i, n, b);
         step->kernels->binary_u8((uint8_t *)it->p[0] + i, &d, (size_t)n);
     }
 }

@@ -6,9 +6,15 @@
  *
  * Cost: one pass. Source: ONNX Runtime contrib operators; compared with onnxruntime
  * 1.32.0. */
+#include "../tile.h"
 #include "qlinear.h"
 
 enum { Y_SCALE, Y_ZERO, FIRST };
+enum { SHARE_BYTES = 1 << 15, MAX_SHARES = 64 /* of a part: its tasks */ };
+
+struct qlinear_concat_state {
+    int64_t shares;
+};
 
 struct qlinear_concat_args {
     int64_t axis;
@@ -65,13 +71,20 @@ static attn_status qlinear_concat_infer(attnrun_step *step)
     if (!known)
         return op_out(step, 0, step->in[Y_ZERO].dtype, -1, NULL);
     TRY(op_out(step, 0, step->in[Y_ZERO].dtype, rank, dims));
-    if (step->concrete) /* a task a part */
-        op_tasks(step, 0, (n - FIRST) / 3, op_count(&step->out[0], 0, rank));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    struct qlinear_concat_state *state = step->state;
+    const int64_t parts = (n - FIRST) / 3, bytes = op_count(&step->out[0], 0, rank);
+    if (bytes < 0 || bytes > ATTN_MAX_ELEMENTS)
+        return op_fail_size(step, "the number of elements of the result", "2^46");
+    state->shares = min64(max64(bytes / parts / SHARE_BYTES, 1), MAX_SHARES);
+    op_tasks(step, 0, parts * state->shares, bytes / parts / state->shares / 8 + 200);
     return ATTNRUN_OK;
 }
 
+/* The rows of part `in` that task `share` of so many of them has. */
 static attn_status copy_part(const attnrun_step *step, const attnrun_work *work, int in,
-                             const uint8_t table[256])
+                             int64_t share, int64_t shares, const uint8_t *table)
 {
     const attnrun_tensor *x = &step->x[in], *y = &step->y[0];
     const int64_t named = ((const struct qlinear_concat_args *)step->args)->axis;
@@ -79,32 +92,37 @@ static attn_status copy_part(const attnrun_step *step, const attnrun_work *work,
     const int64_t row = tensor_dims_product(x, axis, x->rank);
     const int64_t y_row = tensor_dims_product(y, axis, y->rank);
     const int64_t rows = tensor_dims_product(x, 0, axis);
-    int64_t before = 0, since = 0;
+    const int64_t from = row * share / shares, n = row * (share + 1) / shares - from;
+    int64_t before = 0;
     for (int i = FIRST; i < in; i += 3)
         before += tensor_dims_product(&step->x[i], axis, x->rank);
     for (int64_t r = 0; r < rows; r++) {
-        const uint8_t *from = (const uint8_t *)x->data + r * row;
-        uint8_t *to = (uint8_t *)y->data + r * y_row + before;
-        for (int64_t i = 0; i < row; i++) {
-            to[i] = table[from[i]];
-            if ((++since & 0xfffff) == 0 && OP_CANCELLED(work))
-                return ATTNRUN_E_CANCELLED;
-        }
+        const uint8_t *of_x = (const uint8_t *)x->data + r * row + from;
+        uint8_t *to = (uint8_t *)y->data + r * y_row + before + from;
+        if (OP_CANCELLED_AFTER(work, 2 * n))
+            return ATTNRUN_E_CANCELLED;
+        if (table == NULL)
+            memcpy(to, of_x, (size_t)n);
+        else
+            step->kernels->look_up_u8(to, of_x, table, (size_t)n);
     }
     return ATTNRUN_OK;
 }
 
 static attn_status qlinear_concat_run(const attnrun_step *step, const attnrun_work *work)
 {
+    const struct qlinear_concat_state *state = step->state;
     const struct op_qlinear to = op_qlinear_of(step, Y_SCALE, Y_ZERO);
     uint8_t table[256];
     for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
-        const int in = FIRST + 3 * (int)t;
+        int64_t part = t;
+        const int64_t share = op_take(&part, state->shares);
+        const int in = FIRST + 3 * (int)part;
         const struct op_qlinear from = op_qlinear_of(step, in + 1, in + 2);
-        op_qlinear_table(table, step->in[in].dtype == ATTNRUN_I8, from, to, NULL, 0);
-        for (int i = 0; from.scale == to.scale && from.zero == to.zero && i < 256; i++)
-            table[i] = (uint8_t)i;
-        TRY(copy_part(step, work, in, table));
+        const bool same = from.scale == to.scale && from.zero == to.zero;
+        if (!same)
+            op_qlinear_table(table, step->in[in].dtype == ATTNRUN_I8, from, to, NULL, 0);
+        TRY(copy_part(step, work, in, share, state->shares, same ? NULL : table));
     }
     return ATTNRUN_OK;
 }
@@ -117,6 +135,7 @@ const attnrun_op_def op_qlinear_concat_1 = {
     .outputs = "Y:T",
     .types = "T=u8,i8",
     .args_bytes = sizeof(struct qlinear_concat_args),
+    .state_bytes = sizeof(struct qlinear_concat_state),
     .attrs = concat_attrs,
     .infer = qlinear_concat_infer,
     .run = qlinear_concat_run,

@@ -28,7 +28,8 @@
 #include "../storage.h"
 #include "blocked_layout.h"
 
-enum { MIN_CONVS = 2 }; /* of a region; one suffices if it has Winograd's tiles */
+/* Of a region; one suffices if it has Winograd's tiles, or multiplies bytes. */
+enum { MIN_CONVS = 2 };
 enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 16, MIN_OF_WORDS = 64, MIN_TILES = 16 };
 
 /* The number of elements of a map; an estimate where its sizes are not known. */
@@ -84,7 +85,8 @@ static double conv_gain(const struct layout *l, const struct attn_node *node, bo
     const double outputs = elements_of(l, node->out[0]);
     const double products = (double)(w->dims[1] * w->dims[2] * w->dims[3]) * outputs;
     if (l->member[node->pub.index] == MEMBER_QCONV)
-        return products * 0.01 + outputs * 2.0; /* and of what is between them */
+        return products * (attn_quantized_is_narrow(l, node) ? 0.08 : 0.01) +
+               outputs * 2.0; /* and of what is between them */
     return products * (tiles ? 0.006 : 0.0015) + outputs * 0.2;
 }
 
@@ -95,10 +97,11 @@ static bool reads_plain(const struct layout *l, const struct attn_node *node)
            attn_match_int(node, "group", 1) == 1;
 }
 
-enum { COPY_PICOSECONDS = 500 /* of an element */ };
+enum { COPY_PICOSECONDS = 500, COPY_BYTE_PICOSECONDS = 100 };
 static double border(const struct layout *l, int32_t value)
 {
-    return elements_of(l, value) * COPY_PICOSECONDS * 1e-3;
+    return elements_of(l, value) * 1e-3 *
+           (layout_is_bytes(l, value) ? COPY_BYTE_PICOSECONDS : COPY_PICOSECONDS);
 }
 
 /* Joins a member with those that it reads, and adds up its gain and the cost of its
@@ -130,7 +133,7 @@ static void enter_member(struct layout *l, struct attn_node *node)
         return;
     const bool tiles =
         l->member[n] == MEMBER_CONV && !reads_plain(l, node) && pays_winograd(l, node);
-    l->convs[first_of(l, n)] += tiles ? MIN_CONVS : 1;
+    l->convs[first_of(l, n)] += tiles || bytes ? MIN_CONVS : 1;
     l->gain[first_of(l, n)] += conv_gain(l, node, tiles);
 }
 

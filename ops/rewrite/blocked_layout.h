@@ -150,6 +150,8 @@ attn_status attn_batch_norm_rewrite(struct layout *l, struct attn_node *node,
                                     int32_t out);
 
 bool attn_quantized_is_conv(const struct attn_node *node);
+/* Whether a member's groups have so few channels that plain products take far longer. */
+bool attn_quantized_is_narrow(const struct layout *l, const struct attn_node *node);
 /* Members on bytes: what a node can be, and the node that replaces it and gives `out`. */
 enum member attn_quantized_member(const struct layout *l, const struct attn_node *node);
 attn_status attn_quantized_rewrite(struct layout *l, struct attn_node *node,

@@ -2,7 +2,8 @@
  * channels. blocked_layout.c has the whole pass. Blocked maps are u8: 128 is added to
  * bytes of i8 and to their zero points.
  *
- *   QLinearConv                    BlockedQLinearConv; of up to 4 channels in blocks of 4
+ *   QLinearConv                    BlockedQLinearConv; of up to 4 channels in blocks of 4;
+ *                                  groups of few channels become fewer groups
  *   QLinearAdd                     part of the convolution whose result only it reads,
  *                                  else the same node
  *   QLinearMul                     the same node, or BlockedGate
@@ -20,6 +21,7 @@
 #include "blocked_layout.h"
 
 enum { FEW_CHANNELS = 4, MAX_ATTRS = BLOCKED_MAX_ATTRS + 12, MAX_PARTS = 32 };
+enum { MAX_MERGED = 16 };
 enum { X, X_SCALE, X_ZERO, W, W_SCALE, W_ZERO, Y_SCALE, Y_ZERO, BIAS };
 
 bool attn_quantized_is_conv(const struct attn_node *node)
@@ -99,9 +101,30 @@ static bool narrow(const struct attn_node *node, const attnrun_tensor *w)
     return true;
 }
 
-static bool can_conv(const struct layout *l, const struct attn_node *node)
+/* How many groups BlockedQLinearConv takes as one, with zeros for the channels of the others, so
+ * that each has whole blocks: 1 where it takes them as they are, 0 where it cannot. The zeros are
+ * cheaper than groups of few channels, which products of bytes cannot fill. */
+static int64_t merged_groups(const struct attn_node *node, const attnrun_tensor *w,
+                             int64_t group, int64_t channels)
 {
     bool by_itself;
+    if (attn_blocked_groups(w, group, channels, &by_itself) &&
+        (!by_itself || narrow(node, w)))
+        return 1;
+    for (int i = 0; i < 4; i++)
+        if (w->dims[i] < 1)
+            return 0;
+    if (group < 2 || w->dims[1] * group != channels || w->dims[0] % group != 0)
+        return 0;
+    for (int64_t m = 2; m <= min64(group, MAX_MERGED); m++)
+        if (group % m == 0 && (m == group || (w->dims[1] * m % ATTN_BLOCK == 0 &&
+                                              w->dims[0] / group * m % ATTN_BLOCK == 0)))
+            return m;
+    return 0;
+}
+
+static bool can_conv(const struct layout *l, const struct attn_node *node)
+{
     if (!layout_is_bytes(l, node->in[X]) || !has_pair(l, node, X_SCALE) ||
         !has_pair(l, node, Y_SCALE) || node->n_attrs > BLOCKED_MAX_ATTRS)
         return false;
@@ -121,9 +144,16 @@ static bool can_conv(const struct layout *l, const struct attn_node *node)
         if (bias == NULL || bias->dtype != ATTNRUN_I32 || tensor_count(bias) != rows)
             return false;
     }
-    return attn_blocked_groups(w, attn_match_int(node, "group", 1),
-                               layout_channels(l, node->in[X]), &by_itself) &&
-           (!by_itself || narrow(node, w));
+    return merged_groups(node, w, attn_match_int(node, "group", 1),
+                         layout_channels(l, node->in[X])) > 0;
+}
+
+bool attn_quantized_is_narrow(const struct layout *l, const struct attn_node *node)
+{
+    const attnrun_tensor *w = constant(l, node->in[W]);
+    const int64_t group = attn_match_int(node, "group", 1);
+    return group > 1 &&
+           (w->dims[1] == 1 || merged_groups(node, w, group, w->dims[1] * group) > 1);
 }
 
 /* Whether a node adds two maps of one shape, one of them of a member. */
@@ -237,15 +267,41 @@ static attn_status new_factor(struct layout *l, const struct attn_node *node,
     return ATTNRUN_OK;
 }
 
+/* W of groups that are merged: what the other groups see is the zero point. */
+static attn_status merge_weights(struct layout *l, const struct attn_node *node,
+                                 int64_t group, int64_t merged, int32_t *value)
+{
+    const attnrun_tensor w = *constant(l, node->in[W]),
+                         zero = *constant(l, node->in[W_ZERO]);
+    const int64_t dims[4] = { w.dims[0], w.dims[1] * merged, w.dims[2], w.dims[3] };
+    const int64_t of_group = w.dims[0] / group,
+                  narrow_row = w.dims[1] * w.dims[2] * w.dims[3];
+    void *data;
+    TRY(attn_graph_new_constant(l->graph, w.dtype, 4, dims, value, &data));
+    for (int64_t row = 0; row < dims[0] && !attn_stops(row); row++) {
+        const int64_t zero_at = tensor_count(&zero) == 1 ? 0 : row;
+        uint8_t *to = (uint8_t *)data + row * narrow_row * merged;
+        memset(to, ((const uint8_t *)zero.data)[zero_at], (size_t)(narrow_row * merged));
+        memcpy(to + row / of_group % merged * narrow_row,
+               (const uint8_t *)w.data + row * narrow_row, (size_t)narrow_row);
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t out)
 {
     struct attn_attr attrs[MAX_ATTRS];
+    const int64_t group = attn_match_int(node, "group", 1);
+    const int64_t merged = merged_groups(node, constant(l, node->in[W]), group,
+                                         layout_channels(l, node->in[X]));
     const bool few = layout_channels(l, node->in[X]) <= FEW_CHANNELS &&
-                     l->blocked[node->in[X]] < 0 && attn_match_int(node, "group", 1) == 1;
+                     l->blocked[node->in[X]] < 0 && group == 1;
     int32_t n = 0, in[6] = { -1, node->in[W], -1, -1, -1, node->in[W_ZERO] };
     for (int32_t i = 0; i < node->n_attrs; i++)
-        if (strcmp(node->attrs[i].name, "channels_last") != 0)
+        if (strcmp(node->attrs[i].name, "channels_last") != 0 &&
+            strcmp(node->attrs[i].name, "group") != 0)
             attrs[n++] = node->attrs[i];
+    attrs[n++] = (struct attn_attr)MATCH_INT("group", group / merged);
     attrs[n++] = (struct attn_attr)MATCH_INT("channels", layout_channels(l, node->in[X]));
     attrs[n++] = (struct attn_attr)MATCH_INT("plain", few);
     attrs[n++] = (struct attn_attr)MATCH_INT(
@@ -262,6 +318,8 @@ static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t o
     if (node->pub.n_in > BIAS)
         in[2] = node->in[BIAS];
     TRY(new_factor(l, node, &in[4]));
+    if (merged > 1)
+        TRY(merge_weights(l, node, group, merged, &in[1]));
     return attn_layout_insert(l, node, "BlockedQLinearConv", 6, in, out, n, attrs);
 }
 

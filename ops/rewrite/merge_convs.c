@@ -151,7 +151,7 @@ static void add_weights(const struct branch *large, const struct branch *small,
                 match_f32_at(small->w, i * few + tap);
 }
 
-static float bias_of(const struct branch *b, int64_t c)
+static float bias_at(const struct branch *b, int64_t c)
 {
     float x = 0.0f;
     double factor, shift;
@@ -163,8 +163,9 @@ static float bias_of(const struct branch *b, int64_t c)
     return (float)shift;
 }
 
-static attn_status merge(struct attn_graph *graph, struct attn_node *add,
-                         struct branch *large, struct branch *small, const int64_t *at)
+static attn_status merge_branches(struct attn_graph *graph, struct attn_node *add,
+                                  struct branch *large, struct branch *small,
+                                  const int64_t *at)
 {
     const struct attn_node *conv = large->node;
     const attnrun_tensor w = *large->w, v = small->w != NULL ? *small->w : w;
@@ -179,7 +180,7 @@ static attn_status merge(struct attn_graph *graph, struct attn_node *add,
     memcpy(weights, w.data, (size_t)tensor_count(&w) * sizeof(float));
     add_weights(large, small, at, weights);
     for (int64_t c = 0; c < w.dims[0]; c++)
-        ((float *)bias)[c] = bias_of(large, c) + bias_of(small, c);
+        ((float *)bias)[c] = bias_at(large, c) + bias_at(small, c);
     TRY(attn_match_make(graph, add, "", "Conv", 3, in, add->out[0], conv->n_attrs,
                         conv->attrs, &made));
     attn_match_replace(graph, add->out[0], made);
@@ -199,7 +200,7 @@ static attn_status try_add(struct attn_graph *graph, struct attn_node *add,
     for (int i = 0; i < 2; i++)
         if (fits(&b[i], &b[1 - i], at)) {
             ++*applied;
-            return merge(graph, add, &b[i], &b[1 - i], at);
+            return merge_branches(graph, add, &b[i], &b[1 - i], at);
         }
     return ATTNRUN_OK;
 }

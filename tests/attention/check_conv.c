@@ -1,5 +1,5 @@
 /* check_conv.c - Conv and FusedConv of floats against their formula: all ways to compute
- * one, by shapes that lead there. */
+ * one, by shapes that lead there, on maps and on one plane of a volume. */
 #include <stdlib.h>
 
 #include "operator_harness.h"
@@ -8,6 +8,8 @@ struct conv {
     int64_t batch, groups, channels, rows; /* channels and rows of a group */
     int64_t in[2], kernel[2], stride[2], dilation[2], before[2], after[2], out[2];
     int activation; /* -1: Conv */
+    int planes; /* 0: of two axes; else an axis before them that has one element, which the
+                     * window sees (1), or beside which it sees padding (2) */
     const float *x, *w, *bias, *z;
 };
 
@@ -30,7 +32,7 @@ static double pixel(const struct conv *s, int64_t b, int64_t m, int64_t p)
 {
     const int64_t taps = s->kernel[0] * s->kernel[1], group = m / s->rows;
     double sum = s->bias != NULL ? (double)s->bias[m] : 0;
-    for (int64_t k = 0; k < s->channels * taps; k++) {
+    for (int64_t k = 0; k < s->channels * taps && s->planes != 2; k++) {
         const int64_t plane = (b * s->groups + group) * s->channels + k / taps;
         const int64_t h = p / s->out[1] * s->stride[0] - s->before[0] +
                           k % taps / s->kernel[1] * s->dilation[0];
@@ -54,30 +56,51 @@ static void reference(const struct conv *s, double *y)
     }
 }
 
+/* The dims without that of planes where there are none. Returns the rank. */
+static int ranks_of(const struct conv *s, const int64_t all[5], int64_t dims[5])
+{
+    const int skip = s->planes == 0;
+    for (int i = 0; i < 5 - skip; i++)
+        dims[i] = all[i < 2 ? i : i + skip];
+    return 5 - skip;
+}
+
+static void set_window(struct check *c, const struct conv *s)
+{
+    const int64_t before = s->planes == 2, skip = s->planes == 0;
+    const int64_t strides[3] = { before + 1, s->stride[0], s->stride[1] };
+    const int64_t dilations[3] = { 1, s->dilation[0], s->dilation[1] };
+    const int64_t pads[6] = { before, s->before[0], s->before[1],
+                              0,      s->after[0],  s->after[1] };
+    const int64_t of_two[4] = { pads[1], pads[2], pads[4], pads[5] };
+    check_ints(c, "strides", 3 - (int)skip, strides + skip);
+    check_ints(c, "dilations", 3 - (int)skip, dilations + skip);
+    check_ints(c, "pads", skip ? 4 : 6, skip ? of_two : pads);
+}
+
 static void build(struct check *c, struct conv *s, bool with_bias, bool with_z)
 {
     static const char *const words[] = { "", "Relu", "Sigmoid", "Tanh" };
     check_begin(c, s->activation < 0 ? "::Conv" : "com.microsoft::FusedConv");
     check_int(c, "group", s->groups);
-    check_ints(c, "strides", 2, s->stride);
-    check_ints(c, "dilations", 2, s->dilation);
-    check_ints(c, "pads", 4,
-               (const int64_t[]){ s->before[0], s->before[1], s->after[0], s->after[1] });
+    set_window(c, s);
     if (s->activation > 0)
         check_string(c, "activation", words[s->activation]);
-    s->x = check_f32(c, "X", DIMS(s->batch, s->groups * s->channels, s->in[0], s->in[1]));
-    s->w = check_weight(
-        c, "W", DIMS(s->groups * s->rows, s->channels, s->kernel[0], s->kernel[1]));
+    const int64_t rows = s->groups * s->rows;
+    const int64_t x[] = { s->batch, s->groups * s->channels, 1, s->in[0], s->in[1] };
+    const int64_t w[] = { rows, s->channels, 1, s->kernel[0], s->kernel[1] };
+    const int64_t out[] = { s->batch, rows, 1, s->out[0], s->out[1] };
+    int64_t dims[5];
+    s->x = check_f32(c, "X", ranks_of(s, x, dims), dims);
+    s->w = check_weight(c, "W", ranks_of(s, w, dims), dims);
     s->bias = s->z = NULL;
     if (with_bias)
         s->bias = check_weight(c, "B", DIMS(s->groups * s->rows));
     else
         check_absent(c);
     if (with_z && s->activation >= 0)
-        s->z =
-            check_f32(c, "Z", DIMS(s->batch, s->groups * s->rows, s->out[0], s->out[1]));
-    double *y =
-        check_output(c, "Y", DIMS(s->batch, s->groups * s->rows, s->out[0], s->out[1]));
+        s->z = check_f32(c, "Z", ranks_of(s, out, dims), dims);
+    double *y = check_output(c, "Y", ranks_of(s, out, dims), dims);
     reference(s, y);
 }
 
@@ -116,7 +139,9 @@ void check_conv(struct check *c)
                           .groups = check_between(c, 1, depthwise ? 9 : 3),
                           .channels = depthwise ? 1 : check_between(c, 1, 9),
                           .rows = depthwise ? 1 : check_between(c, 1, 13),
-                          .activation = (int)check_below(c, 5) - 1 };
+                          .activation = (int)check_below(c, 5) - 1,
+                          .planes =
+                              check_chance(c, 80) ? 0 : (int)check_between(c, 1, 2) };
         if (check_chance(c, 20)) {
             s.rows = depthwise ? 1 : check_between(c, 1, 70);
             whole_axis(c, &s, 0);

@@ -182,11 +182,11 @@ static void check_qlinear(struct check *c)
     for (int64_t i = 0; i < largest(batch, 1) * m * n; i++) {
         const int64_t matrix = i / n / m, line = i / n % m;
         const int64_t ma = a.matrices > 1 ? matrix : 0, mb = b.matrices > 1 ? matrix : 0;
-        const double factor = (double)a.scale[at(&a, ma, line)] *
-                              (double)b.scale[at(&b, mb, i % n)] /
-                              (double)out.scale[at(&out, ma, line)];
-        const double sum = (double)(int32_t)sum_of(&a, &b, ma, mb, line, i % n);
-        const double v = rint(sum * factor) + zero_of(&out, ma, line);
+        /* in float, as ONNX Runtime computes it */
+        const float factor = a.scale[at(&a, ma, line)] * b.scale[at(&b, mb, i % n)] /
+                             out.scale[at(&out, ma, line)];
+        const float sum = (float)(int32_t)sum_of(&a, &b, ma, mb, line, i % n);
+        const double v = rint((double)(sum * factor)) + zero_of(&out, ma, line);
         y[i] = fmin(fmax(v, low), low + 255);
     }
     check_run(c, CHECK_EXACT);

@@ -207,24 +207,30 @@ void check_requantize_i32(struct check *c)
 {
     CHECK_SIZES(c, n)
     {
-        const bool is_signed = check_below(c, 2) != 0;
+        const bool is_signed = check_below(c, 2) != 0, biased = check_below(c, 2) != 0;
         const size_t step = (size_t)check_below(c, 2);
-        const double low = is_signed ? -128 : 0, high = is_signed ? 127 : 255;
-        const double zero = low + (double)check_below(c, 256);
+        const int32_t low = is_signed ? -128 : 0, high = is_signed ? 127 : 255;
+        const struct attn_byte_limits to = { low + (int32_t)check_below(c, 256), low,
+                                             high };
         int32_t *x = check_bytes(c, n * sizeof *x);
-        double *factor = check_memory_f64(c, step != 0 ? n : 1);
+        int32_t *bias = check_bytes(c, n * sizeof *bias);
+        float *factor = check_memory(c, (step != 0 ? n : 1) * sizeof *factor);
         uint8_t *y = check_memory(c, n);
         for (size_t i = 0; i < (step != 0 ? n : 1); i++)
-            factor[i] = check_below(c, 9) == 0   ? (double)NAN
-                        : check_below(c, 2) == 0 ? 0.5
-                                                 : (double)check_normal(c) * 0x1p-6;
-        for (size_t i = 0; i < n; i++)
-            x[i] = check_below(c, 9) == 0 ? x[i] : x[i] % 4096;
-        c->k->requantize_i32(y, x, factor, step, zero, low, high, n);
+            factor[i] = check_below(c, 9) == 0   ? NAN
+                        : check_below(c, 2) == 0 ? 0.5f
+                                                 : check_normal(c) * 0x1p-6f;
         for (size_t i = 0; i < n; i++) {
-            double want = rint((double)x[i] * factor[step * i]) + zero;
-            want = want > low ? want : low;
-            want = want < high ? want : high;
+            x[i] = check_below(c, 9) == 0 ? x[i] : x[i] % 4096;
+            bias[i] = check_below(c, 9) == 0 ? bias[i] : bias[i] % 4096;
+        }
+        c->k->requantize_i32(y, x, biased ? bias : NULL, factor, step, to, n);
+        for (size_t i = 0; i < n; i++) {
+            const uint32_t sum = (uint32_t)x[i] + (biased ? (uint32_t)bias[i] : 0);
+            const volatile float product = (float)(int32_t)sum * factor[step * i];
+            double want = rint((double)product) + (double)to.zero;
+            want = want > (double)low ? want : (double)low;
+            want = want < (double)high ? want : (double)high;
             check_i64(c, i, y[i], (uint8_t)(int32_t)want);
         }
     }

@@ -92,6 +92,13 @@ class Network(blocked_networks.Maps):
         c = self.sizes[x][0]
         return self.conv(x, c, [(3, 3), (5, 5), (7, 7), (1, 3), (3, 2)][between(0, 4)], c)
 
+    def narrow(self, x):
+        """Groups of few channels, which are merged: 4 or 8 of 16, or more results than inputs."""
+        of_group, rows, group = [(4, 4, 8), (8, 8, 4), (1, 2, 16), (2, 4, 8), (1, 3, 2), (5, 3, 4),
+                                 (3, 1, 5), (4, 8, 12)][between(0, 7)]
+        x = self.conv(x, group * of_group, (1, 1))
+        return self.conv(x, group * rows, [(3, 3), (5, 5), (1, 1)][between(0, 2)], group)
+
     def grouped(self, x):
         group = between(2, 3)
         x = self.conv(x, group * [16, 32, 5][between(0, 2)], (1, 1))
@@ -149,7 +156,8 @@ class Network(blocked_networks.Maps):
     def model(self):
         x = "x"
         layers = (self.conv, self.conv, self.conv, self.depthwise, self.depthwise, self.residual,
-                  self.residual, self.gate, self.pool, self.concat, self.grouped, self.function)
+                  self.residual, self.gate, self.pool, self.concat, self.grouped, self.function,
+                  self.narrow, self.narrow)
         x = self.conv(x)
         for _ in range(between(1, 4)):
             x = layers[between(0, len(layers) - 1)](x)
@@ -161,6 +169,27 @@ class Network(blocked_networks.Maps):
             self.constants)
         return helper.make_model(graph, ir_version=9, opset_imports=[
             helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)])
+
+
+def check_narrow(folder):
+    """One convolution of groups of 4 channels is a region of its own, with 4 groups as one."""
+    network = Network()
+    network.dtype, network.shape = np.uint8, [1, 32, 12, 12]
+    network.sizes["x"] = (32, 12, 12)
+    network.pairs["x"] = network.pair(0.02)
+    network.conv("x", 32, (3, 3), 8, True)
+    graph = helper.make_graph(
+        network.nodes, "net",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, network.shape)],
+        [helper.make_tensor_value_info("v0", TensorProto.UINT8, None)], network.constants)
+    onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[
+        helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]),
+              f"{folder}/net.onnx")
+    found = blocked_networks.operators(folder)
+    if "BlockedQLinearConv" in found:
+        return 0
+    print(f"a convolution of narrow groups became {found}")
+    return 1
 
 
 def same(a, b):
@@ -236,8 +265,8 @@ def check_pad(folder):
 
 
 def check_halves(folder):
-    """Sums and products that lie between two bytes, with even and odd zero points: the byte is
-    that of ONNX Runtime, on blocked maps and by the nodes of the file."""
+    """Sums, products and means that lie between two bytes, with even and odd zero points: the
+    byte is that of ONNX Runtime, on blocked maps and by the nodes of the file."""
     wrong = 0
     for dtype, zero in ((np.uint8, 6), (np.uint8, 7), (np.int8, -6), (np.int8, -7)):
         maps, info = Network(), np.iinfo(dtype)
@@ -257,10 +286,12 @@ def check_halves(folder):
                      shape[1:], pair(2, zero))
         m = maps.add("QLinearMul", [*maps.operand(a), *maps.operand("x"), *pair(256, zero)],
                      shape[1:], ())
+        p = maps.add("QLinearAveragePool", [*maps.operand("x"), *pair(1, zero)], (20, 6, 4), (),
+                     kernel_shape=[1, 2])
         kind = TensorProto.UINT8 if dtype == np.uint8 else TensorProto.INT8
         graph = helper.make_graph(
             maps.nodes, "net", [helper.make_tensor_value_info("x", kind, shape)],
-            [helper.make_tensor_value_info(n, kind, None) for n in (a, m)], maps.constants)
+            [helper.make_tensor_value_info(n, kind, None) for n in (a, m, p)], maps.constants)
         onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[
             helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]),
             f"{folder}/net.onnx")
@@ -268,7 +299,7 @@ def check_halves(folder):
         np.save(f"{folder}/x.npy", x)
         session = onnxruntime.InferenceSession(f"{folder}/net.onnx",
                                                providers=["CPUExecutionProvider"])
-        wanted = dict(zip((a, m), session.run([a, m], {"x": x})))
+        wanted = dict(zip((a, m, p), session.run([a, m, p], {"x": x})))
         for way in ([], ["--no-fusion"]):
             got = run(way, folder)
             if not same(got, wanted):
@@ -326,7 +357,7 @@ def main():
     failed = blocked = 0
     with tempfile.TemporaryDirectory() as folder:
         failed += blocked_networks.check_named(named_by_file(), folder)
-        failed += check_pad(folder) + check_halves(folder)
+        failed += check_narrow(folder) + check_pad(folder) + check_halves(folder)
         for number in range(NETWORKS):
             wrong, used = check_network(number, folder, isas)
             failed, blocked = failed + wrong, blocked + used

@@ -135,7 +135,7 @@ static ALWAYS_INLINE v_u32 v_nearest(v_f32 x)
 }
 #define v_store_pixels v_store_pixels
 static ALWAYS_INLINE void v_store_pixels(uint8_t *y, int step, const v_u32 *x,
-                                         const int n, const struct byte_limits to,
+                                         const int n, const struct attn_byte_limits to,
                                          const bool clip)
 {
     __m256i low = _mm256_packs_epi32((__m256i)x[0], (__m256i)x[n > 1]),

@@ -320,7 +320,7 @@ static ALWAYS_INLINE v_u32 v_nearest(v_f32 x)
  * `clip` clamp(x[i][lane], 0, 255). Where VF is 16, step is VF. */
 #ifndef v_store_pixels
 static ALWAYS_INLINE void v_store_pixels(uint8_t *y, int step, const v_u32 *x,
-                                         const int n, const struct byte_limits to,
+                                         const int n, const struct attn_byte_limits to,
                                          const bool clip)
 {
     const v_i32 low = (clip ? to.low : 0) - (v_i32){ 0 };
