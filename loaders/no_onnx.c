@@ -20,7 +20,7 @@ __attribute__((weak)) attn_status attn_onnx_open(struct attn_model *model,
     const uint64_t errors = attn_error_count();
     (void)model;
     (void)file;
-    return attn_open_fail(errors, refuse_onnx("is not a packed file"), source);
+    return attn_open_fail(errors, refuse_onnx("this is not a packed file"), source);
 }
 
 attnrun_status attnrun_save_onnx(attnrun_runtime *runtime, const attnrun_source *source,

@@ -87,6 +87,7 @@ class Bench(unittest.TestCase):
                                ("--per-node shows one", ("--per-node", *sizes)),
                                ("--per-node shows the", ("--against", "/bin/false", "--per-node")),
                                ("only one --set may list", (*sizes, "--set", "N=1,2")),
+                               ("a later --set names the symbol of", (*sizes, "--set", "M=5")),
                                ("--svg needs a list of sizes", ("--svg", self.dir / "s.svg"))):
             self.fails(2, words, "bench", self.matmul, *options)
 

@@ -64,6 +64,14 @@ class Output(unittest.TestCase):
                           self.attnrun(*words, code=2).stderr)
         self.assertEqual(path.read_bytes(), Path(self.relu).read_bytes())
 
+    def test_phases_of_long_names_fit_the_screen(self):
+        path = self.dir / "long.onnx"
+        cli_models.save(path, [helper.make_node("Relu", ["x"], ["y"], name=9 * "/layer.0/dense")],
+                        [("x", TensorProto.FLOAT, ["N"])], [("y", TensorProto.FLOAT, ["N"])])
+        lines = self.attnrun("plan", path, "-t", "2").stdout.decode().splitlines()
+        self.assertIn("Relu, of one", " ".join(lines))
+        self.assertLessEqual(max(map(len, lines)), 80)
+
     def holds_outputs(self, data):
         arrays = numpy.load(io.BytesIO(data))
         self.assertEqual(arrays["a"].tolist(), [1, 2])

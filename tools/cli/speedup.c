@@ -106,18 +106,22 @@ static bool is_repeated(const struct speedup *speedup, int i)
     return i > 0 && speedup->threads[i] == speedup->threads[0];
 }
 
+enum { STEP_COLUMN = 39 };
+
 void speedup_print(const struct speedup *speedup)
 {
     printf("\nphases, with estimated times\n"
-           "%9s %9s %10s %7s  %s\n",
+           "%9s %9s %10s %6s  %s\n",
            "tasks", "each us", "sum us", "phase",
            "of step, shared among threads or of one");
     for (int64_t i = 0; i < speedup->n_rows && i < SPEEDUP_ROWS; i++) {
         const struct phase_row *row = &speedup->rows[i];
-        printf("%9" PRId64 " %9.1f %10.1f %7d  %d %s(%s)%s\n", row->n_tasks,
-               (double)row->task_ns / 1e3, row->ns / 1e3, row->phase, row->step,
-               tool_quote(row->name), tool_quote(row->op_type),
-               row->shared ? "" : ", of one");
+        char numbers[96];
+        snprintf(numbers, sizeof numbers, "%9" PRId64 " %9.1f %10.1f %6d", row->n_tasks,
+                 (double)row->task_ns / 1e3, row->ns / 1e3, row->phase);
+        screen_line(numbers, STEP_COLUMN, "%d %s%s  %s", row->step,
+                    tool_quote(row->op_type), row->shared ? "" : ", of one",
+                    tool_quote(row->name));
     }
     if (speedup->n_rows > SPEEDUP_ROWS)
         printf("and %" PRId64 " more phases\n", speedup->n_rows - SPEEDUP_ROWS);

@@ -45,6 +45,19 @@ const char *sweep_of(const struct cli *cli)
     return NULL;
 }
 
+bool sweep_is_set_again(const struct cli *cli)
+{
+    const char *list = sweep_of(cli);
+    const size_t n = list != NULL ? (size_t)(strrchr(list, '=') - list) + 1 : 0;
+    bool later = false;
+    for (int64_t i = 0; list != NULL && i < cli->sets.n; i++) {
+        if (later && strncmp(cli->sets.v[i], list, n) == 0)
+            return true;
+        later = later || cli->sets.v[i] == list;
+    }
+    return false;
+}
+
 static attnrun_status read_sizes(struct sweep *sweep, const char *text)
 {
     const char *equals = strrchr(text, '=');
