@@ -25,6 +25,7 @@ add_python_test(ops.qdq ops/check_qdq.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.integer_to_float ops/check_integer_to_float.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.blas_loaded ops/check_blas_loaded.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.blocked ops/check_blocked.py $<TARGET_FILE:attnrun>)
+add_python_test(ops.blocked_forms ops/check_blocked_forms.py $<TARGET_FILE:attnrun>)
 # Two minutes each with a sanitizer, which sees a third of their networks.
 set(part 1)
 if(sanitized)
