@@ -112,11 +112,6 @@ static attn_status capture(struct attn_load *load, struct attn_load_place *place
         return ATTNRUN_E_MEMORY;
     *key = outer;
     const struct attn_value *from = &place->outer->graph->values[outer];
-    if (from->producer < 0 && from->data.data == NULL &&
-        !(from->flags & (ATTN_VALUE_INPUT | ATTN_VALUE_CAPTURE)))
-        return attn_fail(ATTNRUN_E_MODEL,
-                         "it reads '%s' of the outer graph, which is computed later",
-                         attn_quote(from->name));
     const char *name = attn_graph_find(place->graph, from->name) < 0 ? from->name : NULL;
     if (from->data.data != NULL) {
         TRY(attn_graph_add_constant(place->graph, name, &from->data, id));

@@ -302,9 +302,13 @@ GRAPH = [
                if_of_two),
     model_case("M45_outer_name_missing", "a branch reads a name the graph lacks", MODEL,
                "ghost", lambda f: if_model(branch(1, "ghost"), branch(1))),
-    model_case("M46_outer_name_later", "a branch reads a name made after the If", MODEL,
+    model_case("M46_outer_name_later", "a branch reads what the If gives", MODEL,
                "later|cycle", lambda f: if_model(branch(1, "later"), branch(1), after=[
                    node("Relu", ["y"], ["later"])])),
+    model_case("M47_outer_name_behind", "a branch reads what a node behind the If gives, "
+               "as in files of onnxruntime's quantisers", 0, "",
+               lambda f: if_model(branch(1, "later"), branch(1), fed=True, after=[
+                   node("Exp", ["x"], ["later"])])),
     model_case("M49_if_nested_8", "If nested 8 deep", 0, "", lambda f: nested_if(8)),
     model_case("M51_if_nested_200", "If nested 200 deep", (3, 6), "nest|deep|depth",
                lambda f: nested_if(200)),
