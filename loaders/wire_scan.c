@@ -172,7 +172,7 @@ static attn_status fail_limit(const struct scanner *s, const struct field *field
                               enum attn_limit limit, const char *what, long long found)
 {
     return attn_fail_limit(
-        limit, "byte %lld (%s.%s): there are %lld %s, expected at most %lld",
+        limit, "byte %lld (%s.%s): there are at least %lld %s, expected at most %lld",
         (long long)s->at, s->top->descriptor->short_name, field_name(s, field), found,
         what, (long long)attn_limit(s->limits, limit));
 }
@@ -498,10 +498,11 @@ static attn_status scan_message(struct scanner *s, const struct field *field)
     }
     start_frame(s, field->descriptor->descriptor, s->at + n, length, muted);
     if (s->graphs > s->limits->subgraph_depth + 1)
-        return attn_fail_limit(
-            ATTN_LIMIT_SUBGRAPH_DEPTH, "byte %lld: there are %s, expected at most %lld",
-            (long long)s->at, attn_plural(s->graphs - 1, "nested subgraph"),
-            (long long)s->limits->subgraph_depth);
+        return attn_fail_limit(ATTN_LIMIT_SUBGRAPH_DEPTH,
+                               "byte %lld: there are at least %s, expected at most %lld",
+                               (long long)s->at,
+                               attn_plural(s->graphs - 1, "nested subgraph"),
+                               (long long)s->limits->subgraph_depth);
     return ATTNRUN_OK;
 }
 
