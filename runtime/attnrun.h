@@ -873,10 +873,11 @@ typedef struct attnrun_model_need {
     int64_t arena_bytes;
     int64_t scratch_bytes;   /* of the arena: the largest scratch of a step, of all threads */
     int64_t side_heap_bytes; /* bound of what depends on data, and of subgraphs */
-    /* The largest sum that is held at once, which is the smallest max_memory that works. It is
-     * exactly what an allocator sees if no shape depends on data, there are no subgraphs, and there
-     * is one thread or the weights are aligned in the file; otherwise it is an upper bound.
-     * attnrun_model_plan_states() includes states. */
+    /* The largest sum that is held at once from now on, which is the smallest max_memory that works
+     * for an open model. Opening a small model may have held more: peak_memory of a runtime with
+     * this model alone. The sum is exactly what an allocator sees if no shape depends on data,
+     * there are no subgraphs, and there is one thread or the weights are aligned in the file;
+     * otherwise it is an upper bound. attnrun_model_plan_states() includes states. */
     int64_t total_bytes;
     int64_t states_bytes; /* of the states, with their capacity */
 } attnrun_model_need;
