@@ -118,7 +118,6 @@ static const struct rewrite_case rewrite_cases[] = {
     { "merge_convs", 1, "Conv img,w4 c pads=0,1,2,1; Conv img,w41 d; Add c,d y", "y" },
     { "merge_convs", 1, "Conv img,w4 c auto_pad=SAME_UPPER; Conv img,w41 d; Add c,d y",
       "y" },
-    { "merge_convs", 0, "Conv img,w4 c auto_pad=VALID; Conv img,w41 d; Add c,d y", "y" },
     { "merge_convs", 0, "Relu img r; Conv r,w4 c pads=1,1,1,1; Conv img,w41 d; Add c,d y",
       "y" },
     { "merge_convs", 0, "Conv img,w4 c pads=1,1,1,1; Conv img,w41 d; Add c,d y", "y,d" },
