@@ -8,7 +8,7 @@
 
 struct pool_args {
     struct window_attrs window; /* kernel_shape is required */
-    int64_t ceil_mode, count_include_pad, storage_order, p, channels_last;
+    int64_t ceil_mode, count_include_pad, storage_order, p, channels_last, zero_last;
     float p_float; /* LpPool-1 */
 };
 

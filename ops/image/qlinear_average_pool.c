@@ -1,6 +1,7 @@
 /* qlinear_average_pool.c - com.microsoft QLinearAveragePool: AveragePool of the real
  * numbers (q - zero) * scale, which are quantized again. The zero point is added before the
- * rounding, so halves go to the even byte, as in onnxruntime.
+ * rounding, so halves go to the even byte, as in onnxruntime; with zero_last, which the pass
+ * `quantized` writes, after it, as in QuantizeLinear.
  *
  * X  u8 or i8 [N, C, spatial 1 to 3], or with channels_last [N, spatial, C]
  * Y  of the type and layout of X; sliding_window.c has its sizes
@@ -16,7 +17,8 @@ enum { X, X_SCALE, X_ZERO, Y_SCALE, Y_ZERO };
 
 static const attnrun_attr_def qlinear_pool_attrs[] = {
     POOL_ATTR_ROWS, ATTR_INT(struct pool_args, count_include_pad, 0),
-    ATTR_FLAG(struct pool_args, channels_last, 0), ATTR_END
+    ATTR_FLAG(struct pool_args, channels_last, 0),
+    ATTR_FLAG(struct pool_args, zero_last, 0), ATTR_END
 };
 
 /* Whether rows of planes are summed by vectors, as floats, which hold these sums exactly. */
@@ -61,12 +63,13 @@ static void window_sums(struct pool_rows *rows, const uint8_t *x, int64_t channe
         }
 }
 
-static uint8_t mean_byte(double sum, int64_t n, bool is_signed, struct op_qlinear from,
-                         struct op_qlinear to)
+static uint8_t mean_byte(const struct pool_args *args, double sum, int64_t n,
+                         bool is_signed, struct op_qlinear from, struct op_qlinear to)
 {
     const double mean = n > 0 ? sum / (double)n : 0.0;
     const float y = (float)(mean * (double)from.scale / (double)to.scale);
-    return op_qlinear_byte(is_signed, y + to.zero, 0.0f);
+    return args->zero_last != 0 ? op_qlinear_byte(is_signed, y, to.zero)
+                                : op_qlinear_byte(is_signed, y + to.zero, 0.0f);
 }
 
 /* Computes a pixel of Y. */
@@ -87,7 +90,7 @@ static void average(const attnrun_step *step, const int64_t at[3], const uint8_t
     window_sums(&rows, x, state->channels, is_signed, sums);
     for (int64_t c = 0; c < state->channels && attn_poll_work(4) == ATTNRUN_OK; c++) {
         const double sum = (double)sums[c] - (double)seen * (double)from.zero;
-        y[c] = mean_byte(sum, all, is_signed, from, to);
+        y[c] = mean_byte(args, sum, all, is_signed, from, to);
     }
 }
 
@@ -138,7 +141,7 @@ static void average_row(const attnrun_step *step, const struct pool_place *p,
         const bool whole =
             args->count_include_pad || (first >= 0 && first + reach < w->in[2]);
         const int64_t along = whole ? w->kernel[2] : attn_pool_share(w, 2, i, false);
-        y[i] = mean_byte((double)sums[i], outer * along, is_signed, from, to);
+        y[i] = mean_byte(args, (double)sums[i], outer * along, is_signed, from, to);
     }
 }
 
