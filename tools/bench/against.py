@@ -115,8 +115,10 @@ class Comparison:
             self.notes.append(f"{row.name} is left out: {why}.")
             return None, None
         paths, before = self.paths[row.case, row.n], processor_time([])
+        given = {name: getattr(row.case, name) for name in ("state", "precision", "ragged")
+                 if hasattr(row.case, name)}
         running = {name: Attnrun(binary, paths, row.threads, self.args.limit,
-                                 getattr(row.case, "state", ""), self.args.isa)
+                                 isa=self.args.isa, **given)
                    for name, binary in (("old", self.args.old), ("new", self.args.new))}
 
         def drop(name, why):
