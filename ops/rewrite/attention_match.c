@@ -18,12 +18,6 @@ attnrun_dim attn_attention_dim(const struct attn_graph *graph, int32_t value, in
     return axis < 0 ? dim_of(1) : dim_at(graph, value, axis);
 }
 
-static bool read_once(const struct attn_graph *graph, int32_t value)
-{
-    return graph->values[value].n_uses == 1 &&
-           !(graph->values[value].flags & ATTN_VALUE_OUTPUT);
-}
-
 static bool has_perm(const struct attn_node *node, int n, const int64_t *perm)
 {
     const struct attn_attr *attr = attn_node_attr(node, "perm");
@@ -47,7 +41,7 @@ static int32_t strip_scalars(const struct attn_graph *graph, int32_t value, doub
               (x < 0 || x > 0)))
             break;
         if (!attn_match_same_shape(graph, other, value) ||
-            (sole && !read_once(graph, value)))
+            (sole && !match_read_once(graph, value)))
             break;
         *scale *= times ? x : 1 / x;
         value = other;
@@ -125,7 +119,7 @@ static void take_softcap(const struct attn_graph *graph, int32_t *value,
     const int32_t scaled = strip_scalars(graph, *value, &factor, true);
     struct attn_node *tanh = attn_graph_producer(graph, scaled);
     found->softcap = 0;
-    if (!node_is(tanh, "Tanh") || !read_once(graph, scaled) ||
+    if (!node_is(tanh, "Tanh") || !match_read_once(graph, scaled) ||
         !(fabs(factor) > 1e-6 && fabs(factor) < 1e6))
         return;
     found->softcap = fabs(factor);
@@ -154,7 +148,7 @@ static void take_row_factor(const struct attn_graph *graph, int32_t *value,
     const struct attn_node *node = attn_graph_producer(graph, *value);
     const bool times = node_is(node, "Mul");
     found->q_factor = -1;
-    if ((!times && !node_is(node, "Div")) || !read_once(graph, *value))
+    if ((!times && !node_is(node, "Div")) || !match_read_once(graph, *value))
         return;
     for (int side = 0; side < 1 + times; side++)
         if (attn_match_same_shape(graph, node->in[side], *value) &&
@@ -178,7 +172,8 @@ static bool read_scores(const struct attn_graph *graph, int32_t value,
     if (found->q_factor >= 0)
         value = strip_scalars(graph, value, &found->scale, true);
     struct attn_node *product = attn_graph_producer(graph, value);
-    if (!is_product(product, &transposed, &found->scale) || !read_once(graph, value))
+    if (!is_product(product, &transposed, &found->scale) ||
+        !match_read_once(graph, value))
         return false;
     found->rank = graph->values[value].type.rank;
     found->scores = value;
@@ -198,7 +193,7 @@ static bool take_where(const struct attn_graph *graph, int32_t *value,
                        struct attn_attention_match *found)
 {
     struct attn_node *where = attn_graph_producer(graph, *value);
-    if (!node_is(where, "Where") || !read_once(graph, *value))
+    if (!node_is(where, "Where") || !match_read_once(graph, *value))
         return false;
     found->drops = attn_value_scalar(graph, where->in[1], &found->fill);
     if ((!found->drops && !attn_value_scalar(graph, where->in[2], &found->fill)) ||
@@ -229,7 +224,7 @@ static bool read_added(const struct attn_graph *graph, int32_t value,
     found->mask = found->mask2 = -1;
     for (int k = 0; k < 2; k++) {
         struct attn_node *add = attn_graph_producer(graph, value);
-        if (!node_is(add, "Add") || !read_once(graph, value))
+        if (!node_is(add, "Add") || !match_read_once(graph, value))
             break;
         for (int in = 0; in < 2; in++)
             if (read_kept(graph, add->in[in], found)) {

@@ -39,12 +39,6 @@ struct block_attention_match {
     struct attn_block_pattern pattern;
 };
 
-static bool read_once(const struct attn_graph *graph, int32_t value)
-{
-    return graph->values[value].n_uses == 1 &&
-           !(graph->values[value].flags & ATTN_VALUE_OUTPUT);
-}
-
 /* ---- the scores ---- */
 
 /* Steps back over a scalar, Where, or Add; false where there is none. */
@@ -110,12 +104,12 @@ static const char *read_scores(const struct attn_graph *graph, int32_t value,
     if (!read_sums(graph, scores, found))
         return "other nodes read its scores";
     while (!attn_product_read(graph, value, p) || p->n_in != 2) {
-        if (value != scores && !read_once(graph, value))
+        if (value != scores && !match_read_once(graph, value))
             return "other nodes read its scores";
         if (!step_back(graph, &value, found))
             return "its scores are not a product that is masked and scaled";
     }
-    if (value != scores && !read_once(graph, value))
+    if (value != scores && !match_read_once(graph, value))
         return "other nodes read its scores";
     found->product = p->out;
     return NULL;

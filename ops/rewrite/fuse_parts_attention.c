@@ -34,12 +34,6 @@ struct band {
     int64_t from, to, window;
 };
 
-static bool read_once(const struct attn_graph *graph, int32_t value)
-{
-    return graph->values[value].n_uses == 1 &&
-           !(graph->values[value].flags & ATTN_VALUE_OUTPUT);
-}
-
 /* ---- bands ---- */
 
 static bool read_band(const struct attn_graph *graph, int32_t value, struct band *band)
@@ -114,7 +108,7 @@ static bool read_product(const struct attn_graph *graph, int32_t value,
         const bool times = node_is(node, "Mul");
         if ((!times && !node_is(node, "Div")) ||
             !attn_match_scalar(graph, node, times, &x, &other) ||
-            !read_once(graph, other) || !attn_match_same_shape(graph, other, value))
+            !match_read_once(graph, other) || !attn_match_same_shape(graph, other, value))
             break;
         scale *= times ? x : 1 / x;
         value = other;
@@ -147,14 +141,14 @@ static bool read_part(const struct attn_graph *graph, int32_t value,
                       struct parts_attention_match *found, struct matched_part *part)
 {
     part->mask = -1;
-    if (!read_once(graph, value) || match_type(graph, value)->rank != RANK)
+    if (!match_read_once(graph, value) || match_type(graph, value)->rank != RANK)
         return false;
     if (read_product(graph, value, found, part))
         return true;
     const struct attn_node *add = attn_graph_producer(graph, value);
     for (int side = 0; node_is(add, "Add") && side < 2; side++) {
         part->mask = add->in[1 - side];
-        if (read_once(graph, add->in[side]) &&
+        if (match_read_once(graph, add->in[side]) &&
             attn_match_same_shape(graph, add->in[side], value) &&
             attn_match_is_f32(graph, part->mask) &&
             match_type(graph, part->mask)->rank >= 0 &&
@@ -225,7 +219,7 @@ static bool sums_all(const struct attn_graph *graph,
         int i = 0;
         while (i < found->n && found->part[i].context != one)
             i++;
-        if (one != value && !read_once(graph, one))
+        if (one != value && !match_read_once(graph, one))
             return false;
         if (i < found->n) {
             if ((seen >> i & 1) != 0)
@@ -364,7 +358,7 @@ static attn_status parts_attention_try_softmax(struct attn_graph *graph,
     struct parts_attention_match found = { .n = 0 };
     if (concat == NULL || concat->pub.n_in < 2 || concat->pub.n_in > MAX_PARTS ||
         !attn_match_is_f32_of(graph, softmax->in[0], RANK) ||
-        (axis != -1 && axis != RANK - 1) || !read_once(graph, softmax->in[0]))
+        (axis != -1 && axis != RANK - 1) || !match_read_once(graph, softmax->in[0]))
         return ATTNRUN_OK;
     const int64_t joined = attn_match_int(concat, "axis", 0);
     if (joined != -1 && joined != RANK - 1)

@@ -66,6 +66,11 @@ static inline const attnrun_type *match_type(const struct attn_graph *graph,
 {
     return &graph->values[value].type;
 }
+/* Whether one node reads a value, once, and the graph does not give it. */
+static inline bool match_read_once(const struct attn_graph *graph, int32_t value)
+{
+    return attn_graph_only_user(graph, value) != NULL;
+}
 static inline bool match_is_constant(const struct attn_graph *graph, int32_t value)
 {
     return value >= 0 && graph->values[value].data.data != NULL;

@@ -52,12 +52,6 @@ static int side_of_scores(const struct attn_graph *graph, const struct attn_node
     return side;
 }
 
-static bool operands_read_once(const struct attn_graph *graph, int32_t value)
-{
-    return graph->values[value].n_uses == 1 &&
-           !(graph->values[value].flags & ATTN_VALUE_OUTPUT);
-}
-
 /* Input `k` of a node, which is a scalar times a sum or a choice, becomes that of what the scalar
  * multiplies; *inner: the new node, and *side which of its inputs is made of the scores. NULL where
  * nothing changed. */
@@ -72,7 +66,7 @@ static attn_status spread_scalar(struct attn_graph *graph, struct attn_node *nod
     if ((!times && !node_is(scaled, "Div")) ||
         !attn_match_scalar(graph, scaled, times, &x, &other) ||
         !attn_match_same_shape(graph, other, node->in[k]) ||
-        !operands_read_once(graph, node->in[k]) || !operands_read_once(graph, other))
+        !match_read_once(graph, node->in[k]) || !match_read_once(graph, other))
         return ATTNRUN_OK;
     struct attn_node *sum = attn_graph_producer(graph, other);
     *side = side_of_scores(graph, sum);
@@ -115,7 +109,7 @@ static attn_status add_negative(struct attn_graph *graph, struct attn_node *soft
                                 int32_t *applied)
 {
     struct attn_node *sub = attn_match_in(graph, softmax, 0, "Sub");
-    if (sub == NULL || !operands_read_once(graph, softmax->in[0]) ||
+    if (sub == NULL || !match_read_once(graph, softmax->in[0]) ||
         attn_product_behind(graph, sub->in[0]) == NULL ||
         attn_product_behind(graph, sub->in[1]) != NULL)
         return ATTNRUN_OK;
