@@ -20,13 +20,17 @@ bool attn_match_batch_norm(const struct attn_graph *graph, const struct attn_nod
 /* The normalization of a channel: y = x * *factor + *shift. */
 void attn_batch_norm_channel(const struct batch_norm *norm, int64_t c, double *factor,
                              double *shift);
-/* Makes new weights, scaled along axis `axis` of a dense tensor, and their bias. */
-attn_status attn_batch_norm_scale(struct attn_graph *graph, const attnrun_tensor *w,
-                                  int axis, const struct batch_norm *norm, int32_t *w_id,
+/* Makes new weights, scaled along axis `axis`, of constant ones of f32, and their bias. */
+attn_status attn_batch_norm_scale(struct attn_graph *graph, int32_t weights, int axis,
+                                  const struct batch_norm *norm, int32_t *w_id,
                                   int32_t *b_id);
-/* Makes the factors and the shifts, as of a FusedConv, whose weights stay. */
+/* Makes the factors, of shape [channels, 1, …] of up to 4 axes, and the shifts: S and B of a
+ * FusedConv, whose weights stay, or weights of one tap for each channel. */
 attn_status attn_batch_norm_vectors(struct attn_graph *graph,
-                                    const struct batch_norm *norm, int32_t *s_id,
-                                    int32_t *b_id);
+                                    const struct batch_norm *norm, int32_t rank,
+                                    int32_t *s_id, int32_t *b_id);
+/* The constant f32 vector of n elements that input `in` of a node is, at any address; or NULL. */
+const float *attn_match_f32_vector(const struct attn_graph *graph,
+                                   const struct attn_node *node, int in, int64_t n);
 
 #endif

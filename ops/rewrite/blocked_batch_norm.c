@@ -6,7 +6,6 @@
  * In: a node of the graph. Out: whether it has that form, and the node that replaces it. */
 #include "batch_norm.h"
 
-#include "../../runtime/poll.h"
 #include "blocked_layout.h"
 
 bool attn_blocked_is_batch_norm(const struct layout *l, const struct attn_node *node)
@@ -20,21 +19,12 @@ bool attn_blocked_is_batch_norm(const struct layout *l, const struct attn_node *
 attn_status attn_batch_norm_rewrite(struct layout *l, struct attn_node *node, int32_t out)
 {
     const int64_t channels = layout_channels(l, node->in[0]);
-    const int64_t dims[4] = { channels, 1, 1, 1 };
     const struct attn_attr attrs[] = { MATCH_INT("channels", channels),
                                        MATCH_INT("group", channels) };
     struct batch_norm norm = { .channels = channels };
     int32_t in[3];
-    void *scale, *bias;
-    TRY(attn_graph_new_constant(l->graph, ATTNRUN_F32, 4, dims, &in[1], &scale));
-    TRY(attn_graph_new_constant(l->graph, ATTNRUN_F32, 1, dims, &in[2], &bias));
     (void)attn_match_batch_norm(l->graph, node, &norm); /* it was one before */
-    for (int64_t c = 0; c < channels && !attn_stops(c); c++) {
-        double factor, shift;
-        attn_batch_norm_channel(&norm, c, &factor, &shift);
-        ((float *)scale)[c] = (float)factor;
-        ((float *)bias)[c] = (float)shift;
-    }
+    TRY(attn_batch_norm_vectors(l->graph, &norm, 4, &in[1], &in[2]));
     TRY(attn_layout_blocked(l, node, node->in[0], &in[0]));
     return attn_layout_insert(l, node, "BlockedConv", 3, in, out, 2, attrs);
 }

@@ -12,43 +12,15 @@
  * In: the nodes. Out: one node, new weights of the same size. */
 #include <math.h>
 
-#include "../../runtime/poll.h"
-#include "../../runtime/align.h"
 #include "batch_norm.h"
-
-/* The constant f32 vector of n elements that input `in` of a node is, or NULL. */
-static const float *constant_vector(const struct attn_graph *graph,
-                                    const struct attn_node *node, int in, int64_t n)
-{
-    if (in >= node->pub.n_in || !match_is_constant(graph, node->in[in]))
-        return NULL;
-    const attnrun_tensor *t = &graph->values[node->in[in]].data;
-    return t->dtype == ATTNRUN_F32 && t->rank == 1 && t->dims[0] == n ? t->data : NULL;
-}
 
 static bool read_conv_bias(const struct attn_graph *graph, const struct attn_node *conv,
                            struct batch_norm *norm)
 {
     bool has_bias = conv->pub.n_in > 2 && conv->in[2] >= 0;
-    norm->conv_bias = has_bias ? constant_vector(graph, conv, 2, norm->channels) : NULL;
+    norm->conv_bias =
+        has_bias ? attn_match_f32_vector(graph, conv, 2, norm->channels) : NULL;
     return !has_bias || norm->conv_bias != NULL;
-}
-
-bool attn_match_batch_norm(const struct attn_graph *graph, const struct attn_node *bn,
-                           struct batch_norm *norm)
-{
-    int64_t n = norm->channels;
-    norm->scale = constant_vector(graph, bn, 1, n);
-    norm->bias = constant_vector(graph, bn, 2, n);
-    norm->mean = constant_vector(graph, bn, 3, n);
-    norm->var = constant_vector(graph, bn, 4, n);
-    norm->epsilon = (double)attn_match_float(bn, "epsilon", 1e-5f);
-    for (int32_t i = 1; i < bn->pub.n_out; i++)
-        if (bn->out[i] >= 0)
-            return false;
-    return norm->scale && norm->bias && norm->mean && norm->var &&
-           attn_match_int(bn, "training_mode", 0) == 0 &&
-           attn_match_int(bn, "spatial", 1) == 1;
 }
 
 /* Reads Mul by a number, and an Add of one behind it. *result is what they give. */
@@ -73,62 +45,6 @@ static bool read_numbers(const struct attn_graph *graph, struct attn_node *mul,
     return true;
 }
 
-void attn_batch_norm_channel(const struct batch_norm *norm, int64_t c, double *factor,
-                             double *shift)
-{
-    *factor = norm->factor;
-    *shift = norm->shift;
-    if (norm->scale == NULL)
-        return;
-    *factor = (double)norm->scale[c] / sqrt((double)norm->var[c] + norm->epsilon);
-    *shift = (double)norm->bias[c] - (double)norm->mean[c] * *factor;
-}
-
-attn_status attn_batch_norm_scale(struct attn_graph *graph, const attnrun_tensor *w,
-                                  int axis, const struct batch_norm *norm, int32_t *w_id,
-                                  int32_t *b_id)
-{
-    void *made;
-    const float *from = w->data;
-    float *to, *bias;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_F32, w->rank, w->dims, w_id, &made));
-    to = made;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 1, &norm->channels, b_id, &made));
-    bias = made;
-    int64_t inner = tensor_dims_product(w, axis + 1, w->rank);
-    int64_t outer = tensor_dims_product(w, 0, axis);
-    for (int64_t c = 0; c < norm->channels; c++) {
-        double s, shift;
-        attn_batch_norm_channel(norm, c, &s, &shift);
-        bias[c] = (float)((norm->conv_bias ? (double)norm->conv_bias[c] : 0) * s + shift);
-        for (int64_t o = 0; o < outer; o++)
-            for (int64_t i = 0; i < inner; i++) {
-                int64_t k = (o * norm->channels + c) * inner + i;
-                to[k] = (float)((double)from[k] * s);
-            }
-    }
-    return ATTNRUN_OK;
-}
-
-attn_status attn_batch_norm_vectors(struct attn_graph *graph,
-                                    const struct batch_norm *norm, int32_t *s_id,
-                                    int32_t *b_id)
-{
-    void *made;
-    float *scale, *bias;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 1, &norm->channels, s_id, &made));
-    scale = made;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 1, &norm->channels, b_id, &made));
-    bias = made;
-    for (int64_t c = 0; c < norm->channels && !attn_stops(c); c++) {
-        double s, shift;
-        attn_batch_norm_channel(norm, c, &s, &shift);
-        scale[c] = (float)s;
-        bias[c] = (float)((norm->conv_bias ? (double)norm->conv_bias[c] : 0) * s + shift);
-    }
-    return ATTNRUN_OK;
-}
-
 static bool gives_one_pixel(const struct attn_graph *graph, const struct attn_node *conv)
 {
     const attnrun_type *y = &graph->values[conv->out[0]].type;
@@ -147,19 +63,12 @@ static attn_status make_conv(struct attn_graph *graph, struct attn_node *conv, i
     const bool keeps = narrow && !gives_one_pixel(graph, conv);
     int32_t in[5] = { conv->in[0], conv->in[1], -1, -1, -1 };
     if (keeps) {
-        TRY(attn_batch_norm_vectors(graph, norm, &in[4], &in[2]));
+        TRY(attn_batch_norm_vectors(graph, norm, 1, &in[4], &in[2]));
         return attn_match_make(graph, conv, "attnrun.fused", "FusedConv", 5, in, result,
                                conv->n_attrs, conv->attrs, made);
     }
     TRY(attn_match_as_f32(graph, &in[1]));
-    attnrun_tensor w = graph->values[in[1]].data;
-    struct attn_pool scratch; /* for weights that a mapped file has at odd addresses */
-    attn_pool_init(&scratch, graph->model->pool.memory, ATTN_MEM_WEIGHTS);
-    attn_status status = attn_tensor_align(&scratch, &w);
-    if (status == ATTNRUN_OK)
-        status = attn_batch_norm_scale(graph, &w, axis, norm, &in[1], &in[2]);
-    attn_pool_free(&scratch);
-    TRY(status);
+    TRY(attn_batch_norm_scale(graph, in[1], axis, norm, &in[1], &in[2]));
     return attn_match_make(graph, conv, "", conv->pub.op_type, 3, in, result,
                            conv->n_attrs, conv->attrs, made);
 }

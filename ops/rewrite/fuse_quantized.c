@@ -383,19 +383,17 @@ static attn_status try_mean(struct fuse_quantized_place *p, bool *done)
 
 static attn_status try_pool(struct fuse_quantized_place *p, bool *done)
 {
-    /* Windows that hang over the padding are counted otherwise there. */
-    if (attn_match_int(p->node, "ceil_mode", 0) != 0 ||
-        attn_node_attr(p->node, "dilations") != NULL)
-        return ATTNRUN_OK;
     enum { MAX_POOL_ATTRS = 12 };
     struct attn_attr attrs[MAX_POOL_ATTRS + 1];
-    int32_t n = 0;
-    for (; n < p->node->n_attrs && n < MAX_POOL_ATTRS; n++)
-        attrs[n] = p->node->attrs[n];
-    attrs[n++] =
-        (struct attn_attr)MATCH_INT("zero_last", 1); /* as QuantizeLinear rounds */
-    return n > p->node->n_attrs ? try_operands(p, 0, "QLinearAveragePool", n, attrs, done)
-                                : ATTNRUN_OK;
+    const int32_t n = p->node->n_attrs;
+    /* Windows that hang over the padding are counted otherwise there. */
+    if (attn_match_int(p->node, "ceil_mode", 0) != 0 ||
+        attn_node_attr(p->node, "dilations") != NULL || n > MAX_POOL_ATTRS)
+        return ATTNRUN_OK;
+    for (int32_t i = 0; i < n; i++)
+        attrs[i] = p->node->attrs[i];
+    attrs[n] = (struct attn_attr)MATCH_INT("zero_last", 1); /* as QuantizeLinear rounds */
+    return try_operands(p, 0, "QLinearAveragePool", n + 1, attrs, done);
 }
 
 /* Of operand and result scale and zero point are the same numbers. */

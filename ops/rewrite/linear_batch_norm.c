@@ -8,20 +8,12 @@
  * nodes it becomes X s + b', which computes rows and not one number at a time. */
 #include "batch_norm.h"
 
-#include "../../runtime/align.h"
-
 struct linear_norm {
     struct attn_node *bn, *view, *product;
     int32_t rows; /* what is normalized, before the view */
     bool by_row;  /* Gemm of W' */
     struct batch_norm norm;
 };
-
-static bool linear_read_once(const struct attn_graph *graph, int32_t value)
-{
-    return graph->values[value].n_uses == 1 &&
-           !(graph->values[value].flags & ATTN_VALUE_OUTPUT);
-}
 
 /* The vector that is added; false where it is something else. */
 static bool read_added(const struct attn_graph *graph, int32_t value,
@@ -58,7 +50,7 @@ static bool read_linear(const struct attn_graph *graph, struct linear_norm *foun
     int32_t value = found->bn->in[0];
     struct attn_node *node = attn_graph_producer(graph, value);
     const attnrun_type *t = match_type(graph, value);
-    if (t->rank != 2 || !dim_is_const(t->dims[1]) || !linear_read_once(graph, value))
+    if (t->rank != 2 || !dim_is_const(t->dims[1]) || !match_read_once(graph, value))
         return false;
     found->norm = (struct batch_norm){ .channels = t->dims[1].value };
     if (node_is(node, "Reshape") || node_is(node, "Flatten")) {
@@ -70,12 +62,12 @@ static bool read_linear(const struct attn_graph *graph, struct linear_norm *foun
     t = match_type(graph, value);
     if (!attn_match_is_f32(graph, value) || t->rank < 2 ||
         !dim_is(t->dims[t->rank - 1], found->norm.channels) ||
-        !linear_read_once(graph, value))
+        !match_read_once(graph, value))
         return false;
     if (node_is(node, "Add")) {
         const int side = match_is_constant(graph, node->in[0]);
         if (!attn_match_same_shape(graph, node->in[side], value) ||
-            !linear_read_once(graph, node->in[side]) ||
+            !match_read_once(graph, node->in[side]) ||
             !read_added(graph, node->in[1 - side], found))
             return false;
         node = attn_graph_producer(graph, node->in[side]);
@@ -85,20 +77,6 @@ static bool read_linear(const struct attn_graph *graph, struct linear_norm *foun
     found->product = node;
     return read_weights(graph, found) &&
            attn_match_batch_norm(graph, found->bn, &found->norm);
-}
-
-static attn_status make_weights(struct attn_graph *graph, const struct linear_norm *found,
-                                int32_t *w_id, int32_t *b_id)
-{
-    attnrun_tensor w = graph->values[found->product->in[1]].data;
-    struct attn_pool scratch; /* for weights that a mapped file has at odd addresses */
-    attn_pool_init(&scratch, graph->model->pool.memory, ATTN_MEM_WEIGHTS);
-    attn_status status = attn_tensor_align(&scratch, &w);
-    if (status == ATTNRUN_OK)
-        status =
-            attn_batch_norm_scale(graph, &w, !found->by_row, &found->norm, w_id, b_id);
-    attn_pool_free(&scratch);
-    return status;
 }
 
 /* Of rows that no product gives. */
@@ -114,7 +92,7 @@ static attn_status replace_by_sum(struct attn_graph *graph, struct attn_node *bn
     norm = (struct batch_norm){ .channels = t->dims[1].value };
     if (!attn_match_batch_norm(graph, bn, &norm))
         return ATTNRUN_OK;
-    TRY(attn_batch_norm_vectors(graph, &norm, &in[1], &shift));
+    TRY(attn_batch_norm_vectors(graph, &norm, 1, &in[1], &shift));
     TRY(attn_match_add(graph, bn, "Mul", 2, in, 0, NULL, &in[0]));
     in[1] = shift;
     TRY(attn_match_make(graph, bn, "", "Add", 2, in, bn->out[0], 0, NULL, &made));
@@ -133,7 +111,8 @@ static attn_status try_linear_norm(struct attn_graph *graph, struct attn_node *b
         return replace_by_sum(graph, bn, applied);
     const struct attn_node *product = found.product;
     const bool gemm = node_is(product, "Gemm");
-    TRY(make_weights(graph, &found, &in[1], &in[2]));
+    TRY(attn_batch_norm_scale(graph, product->in[1], !found.by_row, &found.norm, &in[1],
+                              &in[2]));
     in[0] = product->in[0];
     TRY(attn_match_add(graph, bn, product->pub.op_type, 2 + gemm, in, product->n_attrs,
                        product->attrs, &y));

@@ -3,6 +3,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/attention_heads.c
   ops/rewrite/attention_match.c
   ops/rewrite/auto_pads.c
+  ops/rewrite/batch_norm.c
   ops/rewrite/block_mask.c
   ops/rewrite/block_window.c
   ops/rewrite/blocked_batch_norm.c
