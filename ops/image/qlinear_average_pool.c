@@ -63,13 +63,29 @@ static void window_sums(struct pool_rows *rows, const uint8_t *x, int64_t channe
         }
 }
 
-static uint8_t mean_byte(const struct pool_args *args, double sum, int64_t n,
-                         bool is_signed, struct op_qlinear from, struct op_qlinear to)
+/* How sums become bytes. */
+struct mean {
+    bool is_signed, zero_last;
+    struct op_qlinear from, to;
+};
+
+static struct mean mean_of(const attnrun_step *step)
+{
+    return (struct mean){
+        .is_signed = step->in[X].dtype == ATTNRUN_I8,
+        .zero_last = ((const struct pool_args *)step->args)->zero_last != 0,
+        .from = op_qlinear_of(step, X_SCALE, X_ZERO),
+        .to = op_qlinear_of(step, Y_SCALE, Y_ZERO),
+    };
+}
+
+/* Of the sum of n elements less their zero points. */
+static uint8_t mean_byte(const struct mean *m, double sum, int64_t n)
 {
     const double mean = n > 0 ? sum / (double)n : 0.0;
-    const float y = (float)(mean * (double)from.scale / (double)to.scale);
-    return args->zero_last != 0 ? op_qlinear_byte(is_signed, y, to.zero)
-                                : op_qlinear_byte(is_signed, y + to.zero, 0.0f);
+    const float y = (float)(mean * (double)m->from.scale / (double)m->to.scale);
+    return m->zero_last ? op_qlinear_byte(m->is_signed, y, m->to.zero)
+                        : op_qlinear_byte(m->is_signed, y + m->to.zero, 0.0f);
 }
 
 /* Computes a pixel of Y. */
@@ -80,17 +96,15 @@ static void average(const attnrun_step *step, const int64_t at[3], const uint8_t
     const struct pool_args *args = step->args;
     const struct pool_state *state = step->state;
     const struct window *w = &state->w;
-    const bool is_signed = step->in[X].dtype == ATTNRUN_I8;
-    const struct op_qlinear from = op_qlinear_of(step, X_SCALE, X_ZERO),
-                            to = op_qlinear_of(step, Y_SCALE, Y_ZERO);
+    const struct mean mean = mean_of(step);
     struct pool_rows rows = attn_pool_rows(w, at);
     const int64_t seen = attn_pool_seen(&rows);
     const int64_t all =
         args->count_include_pad ? w->kernel[0] * w->kernel[1] * w->kernel[2] : seen;
-    window_sums(&rows, x, state->channels, is_signed, sums);
+    window_sums(&rows, x, state->channels, mean.is_signed, sums);
     for (int64_t c = 0; c < state->channels && attn_poll_work(4) == ATTNRUN_OK; c++) {
-        const double sum = (double)sums[c] - (double)seen * (double)from.zero;
-        y[c] = mean_byte(args, sum, all, is_signed, from, to);
+        const double sum = (double)sums[c] - (double)seen * (double)mean.from.zero;
+        y[c] = mean_byte(&mean, sum, all);
     }
 }
 
@@ -124,9 +138,7 @@ static void average_row(const attnrun_step *step, const struct pool_place *p,
     const struct pool_args *args = step->args;
     const struct pool_state *state = step->state;
     const struct window *w = &state->w;
-    const bool is_signed = step->in[X].dtype == ATTNRUN_I8;
-    const struct op_qlinear from = op_qlinear_of(step, X_SCALE, X_ZERO),
-                            to = op_qlinear_of(step, Y_SCALE, Y_ZERO);
+    const struct mean mean = mean_of(step);
     const int64_t kernel = w->kernel[0] * w->kernel[1];
     const int64_t outer = args->count_include_pad
                               ? kernel
@@ -135,13 +147,13 @@ static void average_row(const attnrun_step *step, const struct pool_place *p,
     const int64_t reach = (w->kernel[2] - 1) * w->dilation[2];
     float *const sums = scratch;
     uint8_t *y = (uint8_t *)step->y[0].data + p->to;
-    row_sums(step, p, from.zero, sums, scratch + w->out[2]);
+    row_sums(step, p, mean.from.zero, sums, scratch + w->out[2]);
     for (int64_t i = 0; i < w->out[2]; i++) {
         const int64_t first = i * w->stride[2] - w->before[2];
         const bool whole =
             args->count_include_pad || (first >= 0 && first + reach < w->in[2]);
         const int64_t along = whole ? w->kernel[2] : attn_pool_share(w, 2, i, false);
-        y[i] = mean_byte(args, (double)sums[i], outer * along, is_signed, from, to);
+        y[i] = mean_byte(&mean, (double)sums[i], outer * along);
     }
 }
 
