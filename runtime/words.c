@@ -117,8 +117,11 @@ static int min3(int a, int b, int c)
     return ab < c ? ab : c;
 }
 
+/* A byte of a word, where 'A' is 'a'. */
+static int letter(char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; }
+
 /* Insertions, deletions, changes and swaps of neighbours from a to b, both of fewer than
- * MAX_WORD bytes. */
+ * MAX_WORD bytes; capitals and small letters are the same. */
 static int edit_distance(const char *a, const char *b)
 {
     int rows[3][MAX_WORD + 1];
@@ -129,9 +132,9 @@ static int edit_distance(const char *a, const char *b)
     for (int i = 1; i <= n; i++) {
         row[0] = i;
         for (int j = 1; j <= m; j++) {
-            row[j] =
-                min3(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+            const int x = letter(a[i - 1]), y = letter(b[j - 1]);
+            row[j] = min3(last[j] + 1, row[j - 1] + 1, last[j - 1] + (x != y));
+            if (i > 1 && j > 1 && x == letter(b[j - 2]) && letter(a[i - 2]) == y &&
                 before[j - 2] + 1 < row[j])
                 row[j] = before[j - 2] + 1;
         }

@@ -159,6 +159,8 @@ static void test_nearest_word(void **state)
     assert_string_equal(attnrun_nearest_word("Relux", words, 4), "Relu");
     assert_string_equal(attnrun_nearest_word("windo", words, 4), "window");
     assert_string_equal(attnrun_nearest_word("bb", words, 4), "b");
+    assert_string_equal(attnrun_nearest_word("RESIZE", words, 4), "Resize");
+    assert_string_equal(attnrun_nearest_word("ERSZE", words, 4), "Resize");
     assert_string_equal(attnrun_nearest_word("windo", parts, 2), "left_window");
     assert_null(attnrun_nearest_word("elf", parts, 2));
     assert_null(attnrun_nearest_word("nope", (const char *const[]){ "layer_norm" }, 1));

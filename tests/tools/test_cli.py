@@ -340,6 +340,7 @@ class Cli(unittest.TestCase):
             self.assertEqual(self.ok(command, "--help"), self.ok("help", command))
         self.assertRegex(self.ok("version"), r"^attnrun \d+\.\d+\.\d+")
         self.assertEqual(self.ok("--version"), self.ok("version"))
+        self.assertIn(json.loads(self.ok("version", "--json"))["version"], self.ok("version"))
         self.assertIn("Exit codes", self.ok())
 
     def test_doctor_sees_the_affinity(self):
@@ -561,8 +562,7 @@ class Cli(unittest.TestCase):
         with open("/dev/full", "w") as full:
             done = subprocess.run([ATTNRUN, "help"], stdout=full, stderr=subprocess.PIPE,
                                   text=True)
-        self.assertEqual(done.returncode, 3)
-        self.assertIn("cannot write to standard output", done.stderr)
+        self.assertEqual((done.returncode, "to standard output" in done.stderr), (3, True))
         reader, writer = os.pipe()
         os.close(reader)
         done = subprocess.run([ATTNRUN, "ops", "--json"], stdout=writer, stderr=subprocess.PIPE)

@@ -122,6 +122,7 @@ class Json(unittest.TestCase):
         self.json("bench", self.relu, "-n", 3)
         self.json("bench", self.embedding, "--time", "20ms", "--warmup", 2)
         self.json("doctor", "--bench")
+        self.json("version")
         self.json("check", self.relu, "-i", "x=x.npy", "--ref", "x.npy")
         self.json("check", self.relu, "-i", "x=x.npy", "--ref", "x.npy", "--atol=0")
         self.json("run", "nowhere.onnx", code=3)

@@ -250,11 +250,7 @@ static attnrun_status bench(struct job *job, struct cli *cli, struct beside *bes
 static attnrun_status check_options(const struct cli *cli)
 {
     const bool sizes = sweep_of(cli) != NULL;
-    if (sweep_of_many(cli))
-        return tool_fail(ATTNRUN_E_USAGE, "only one --set may list several sizes");
-    if (sweep_is_set_again(cli))
-        return tool_fail(ATTNRUN_E_USAGE, "a later --set names the symbol of '%s'",
-                         tool_quote(sweep_of(cli)));
+    TRY(sweep_check(cli));
     if (sizes && cli->against != NULL)
         return tool_fail(ATTNRUN_E_USAGE,
                          "--against compares one size, but --set lists several");

@@ -13,9 +13,9 @@ void bench_json_inputs(const struct job *job, struct json *json);
 /* sweep.c: --set S=128,256,512 gives a row for each size. NULL: there is no such option; else its
  * text, like "S=128,256,512". */
 const char *sweep_of(const struct cli *cli);
-bool sweep_of_many(const struct cli *cli); /* several such options */
-/* Whether a later --set gives the symbol of the list one size, which would hold for all rows. */
-bool sweep_is_set_again(const struct cli *cli);
+/* Refuses several lists, and a later --set that gives the symbol of the list one size, which would
+ * hold for all rows. */
+attnrun_status sweep_check(const struct cli *cli);
 attnrun_status bench_sweep(struct cli *cli, const char *sweep);
 /* against.c: this program and another one in turns. *slower says whether this one lost. */
 attnrun_status bench_against(struct cli *cli, bool *slower);

@@ -115,8 +115,12 @@ attnrun_status command_help(struct cli *cli, int *exit_code)
 
 attnrun_status command_version(struct cli *cli, int *exit_code)
 {
-    (void)cli;
-    printf("attnrun %s (ABI %" PRId32 ")\n", attnrun_version(), attnrun_abi_version());
+    printf(
+        cli->json
+            ? "{\"schema\": \"attnrun/version/1\", \"version\": \"%s\", \"abi\": %" PRId32
+              "}\n"
+            : "attnrun %s (ABI %" PRId32 ")\n",
+        attnrun_version(), attnrun_abi_version());
     *exit_code = 0;
     return ATTNRUN_OK;
 }

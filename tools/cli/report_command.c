@@ -10,6 +10,7 @@
 
 #include "../io/file.h"
 #include "../io/text_stream.h"
+#include "bench.h"
 #include "child.h"
 #include "job.h"
 
@@ -187,11 +188,10 @@ static attnrun_status find_sizes(struct report *report)
  * symbol that is found, and the other parts have the size that --set gives it, if any. */
 static attnrun_status choose_sizes(struct report *report, const attnrun_model *model)
 {
-    for (int64_t i = 0; i < report->cli->sets.n; i++) {
-        const char *set = report->cli->sets.v[i], *equals = strchr(set, '=');
-        if (equals == NULL || strchr(equals, ',') == NULL)
-            continue;
-        const char *last = strrchr(set, ',') + 1;
+    const char *set = sweep_of(report->cli);
+    TRY(sweep_check(report->cli));
+    if (set != NULL) {
+        const char *equals = strrchr(set, '='), *last = strrchr(set, ',') + 1;
         if ((size_t)(equals - set) >= sizeof report->symbol ||
             strlen(set) >= sizeof report->sizes)
             return tool_fail(ATTNRUN_E_USAGE, "--set: '%s' is too long", tool_quote(set));

@@ -25,16 +25,6 @@ struct sweep {
     int n;
 };
 
-bool sweep_of_many(const struct cli *cli)
-{
-    int lists = 0;
-    for (int64_t i = 0; i < cli->sets.n; i++) {
-        const char *equals = strrchr(cli->sets.v[i], '=');
-        lists += equals != NULL && strchr(equals, ',') != NULL;
-    }
-    return lists > 1;
-}
-
 const char *sweep_of(const struct cli *cli)
 {
     for (int64_t i = 0; i < cli->sets.n; i++) {
@@ -45,17 +35,21 @@ const char *sweep_of(const struct cli *cli)
     return NULL;
 }
 
-bool sweep_is_set_again(const struct cli *cli)
+attnrun_status sweep_check(const struct cli *cli)
 {
     const char *list = sweep_of(cli);
     const size_t n = list != NULL ? (size_t)(strrchr(list, '=') - list) + 1 : 0;
     bool later = false;
     for (int64_t i = 0; list != NULL && i < cli->sets.n; i++) {
-        if (later && strncmp(cli->sets.v[i], list, n) == 0)
-            return true;
-        later = later || cli->sets.v[i] == list;
+        const char *set = cli->sets.v[i], *equals = strrchr(set, '=');
+        if (later && equals != NULL && strchr(equals, ',') != NULL)
+            return tool_fail(ATTNRUN_E_USAGE, "only one --set may list several sizes");
+        if (later && strncmp(set, list, n) == 0)
+            return tool_fail(ATTNRUN_E_USAGE, "a later --set names the symbol of '%s'",
+                             tool_quote(list));
+        later = later || set == list;
     }
-    return false;
+    return ATTNRUN_OK;
 }
 
 static attnrun_status read_sizes(struct sweep *sweep, const char *text)
