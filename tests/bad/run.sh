@@ -111,6 +111,15 @@ fuzz() {
     return $code
 }
 
+# bits PROCESSES - of all operator cases, and of the models of models/ that are built.
+bits() {
+    local folders=(tests/attention/golden build/data/cases)
+    for folder in build/release/batch_cases build/models; do
+        [ -d $folder ] && folders+=($folder)
+    done
+    $python tests/runtime/check_bits.py build/release/oracle "${folders[@]}" --processes "$1"
+}
+
 # Of the last whole sample of tests/mutate_code.py, which takes hours.
 mutants_of_code() {
     sed -n 's/^| \(judged\|killed\|survived\) | \(.*\) |$/\1 \2/p' tests/MUTANTS.md |
@@ -132,7 +141,7 @@ coverage() {
     fi
 }
 
-export -f built cases mutants tests fuzz mutants_of_code coverage
+export -f built cases mutants tests fuzz bits mutants_of_code coverage
 if [ $full -eq 1 ]; then
     for build in asan msan tsan; do
         row "build, $build" 90 '^build' built $build
@@ -175,8 +184,7 @@ if [ $full -eq 1 ]; then
     done
     row 'threads, tsan' 15 '^sum' tests tsan '^runtime\.(concurrent|threads|cancel)$'
     row 'differences between ways to run' 15 '^sum' tests release '^oracle\.(golden|conformance)$'
-    row 'bits: 50 processes' 15 'models gave' $python tests/runtime/check_bits.py \
-        build/release/attnrun tests/attention/golden build/data/cases --every 40 --processes 50
+    row 'bits: 50 processes' 30 'models gave' bits 50
     row 'bits: a sample and its batch' 40 '^sum' tests release '^ops\.batch_'
     row 'accuracy' 20 '^sum' tests release '^(kernels|ops\.(accuracy|large_scores))$'
     row 'hardening' 2 '^sum' tests release '^package_hardening$'

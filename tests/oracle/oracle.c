@@ -1,6 +1,7 @@
 /* oracle.c - one model, many ways to run it: the results must agree.
  *
  *     oracle [--full] [--every N] [--from K] FOLDER...
+ *     oracle --digest K [--every N] [--from K] FOLDER...
  *
  * in:  folders in the ONNX backend test form (model.onnx, test_data_set_0/input_<i>.pb), or
  *      folders that hold such folders at any depth; of all of them every N-th from the K-th
@@ -20,8 +21,12 @@
  * that draw random numbers without a seed are left out and counted. "Memory" is what the
  * allocator gives, the arena before each run, and the outputs and the scratch of each
  * step before it runs (runtime/fill.h). With --full the runs without fusion are made on
- * every instruction set, with both numbers of threads. */
+ * every instruction set, with both numbers of threads.
+ *
+ * With --digest each case runs in one way, on the best instruction set with 1 to 16 threads and a
+ * byte that K chooses; a line "HASH FOLDER" tells the bits of its outputs, for check_bits.py. */
 #include <dirent.h>
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,6 +40,7 @@
 #include "../../tools/io/value.h"
 #include "oracle_given.h"
 #include "oracle_packed.h"
+#include "oracle_values.h"
 
 enum { MAX_VALUES = 128, MAX_WAYS = 64, PATH_BYTES = 4096 };
 
@@ -84,7 +90,7 @@ struct result {
 struct oracle {
     struct way ways[MAX_WAYS];
     int n_ways;
-    bool full;
+    bool full, digests;
     long every, from, seen;
     int compared, failed, random, refused;
 };
@@ -128,8 +134,8 @@ static bool add_way(struct oracle *oracle, const char *isa, int threads, bool fu
     return true;
 }
 
-/* The instruction sets of this CPU, the best one first. */
-static void make_ways(struct oracle *oracle)
+/* The instruction sets of this CPU, the best one first; `digest` < 0: no digests are asked for. */
+static void make_ways(struct oracle *oracle, long digest)
 {
     static char names[128];
     attnrun_runtime *runtime;
@@ -145,6 +151,11 @@ static void make_ways(struct oracle *oracle)
         *end = 0;
         end = space != NULL ? space : names;
         int first = oracle->n_ways;
+        if (digest >= 0) {
+            oracle->digests = add_way(oracle, isa, 1 + (int)(digest % 16), true,
+                                      1 + (int)(digest % 255), -1);
+            return;
+        }
         if (oracle->n_ways + 6 > MAX_WAYS || !add_way(oracle, isa, 1, true, 0x00, -1)) {
             printf("oracle: no runtime of %s\n", isa);
             exit(2);
@@ -171,66 +182,6 @@ static void make_ways(struct oracle *oracle)
         if (oracle->full)
             add_way(oracle, isa, 4, false, 0xff, first);
     }
-}
-
-/* ---- copies of outputs ---- */
-
-/* Elements of a sequence, the keys and the values of a map, what an optional holds. */
-static int64_t inner_count(const attnrun_tensor *value)
-{
-    return value->kind == ATTNRUN_SEQUENCE || value->kind == ATTNRUN_MAP_SEQUENCE
-               ? value->dims[0]
-           : value->kind == ATTNRUN_MAP ? 2
-                                        : 1;
-}
-
-static attnrun_tensor copy_value(const attnrun_tensor *from);
-
-static void *copy_elements(const attnrun_tensor *from)
-{
-    int64_t bytes = attnrun_tensor_bytes(from), n = attnrun_tensor_count(from);
-    char *to = calloc(1, bytes > 0 ? (size_t)bytes : 1);
-    if (bytes > 0)
-        memcpy(to, from->data, (size_t)bytes);
-    attnrun_string *strings = (attnrun_string *)(void *)to;
-    for (int64_t k = 0; from->dtype == ATTNRUN_STRING && k < n; k++) {
-        char *text = calloc(1, (size_t)strings[k].n + 1);
-        if (strings[k].n > 0)
-            memcpy(text, strings[k].data, (size_t)strings[k].n);
-        strings[k].data = text;
-    }
-    return to;
-}
-
-static attnrun_tensor copy_value(const attnrun_tensor *from)
-{
-    attnrun_tensor to = *from;
-    int64_t n = inner_count(from);
-    if (from->kind == ATTNRUN_TENSOR) {
-        to.data = copy_elements(from);
-        return to;
-    }
-    if (from->data == NULL || from->kind == ATTNRUN_ABSENT)
-        return to;
-    attnrun_tensor *inner = calloc((size_t)n + 1, sizeof *inner);
-    for (int64_t i = 0; i < n; i++)
-        inner[i] = copy_value(&((const attnrun_tensor *)from->data)[i]);
-    to.data = inner;
-    return to;
-}
-
-static void free_value(attnrun_tensor *value)
-{
-    int64_t n =
-        value->kind == ATTNRUN_TENSOR ? attnrun_tensor_count(value) : inner_count(value);
-    if (value->kind == ATTNRUN_ABSENT || value->data == NULL)
-        return;
-    for (int64_t k = 0;
-         value->kind == ATTNRUN_TENSOR && value->dtype == ATTNRUN_STRING && k < n; k++)
-        free((void *)(uintptr_t)((attnrun_string *)value->data)[k].data);
-    for (int64_t i = 0; value->kind != ATTNRUN_TENSOR && i < n; i++)
-        free_value(&((attnrun_tensor *)value->data)[i]);
-    free(value->data);
 }
 
 /* ---- comparison ---- */
@@ -511,11 +462,35 @@ static void look_at_nodes(struct oracle *oracle, const char *folder, bool *rando
     attnrun_model_release(model);
 }
 
+static void digest_case(struct oracle *oracle, const char *folder)
+{
+    struct result *result = calloc(1, sizeof *result);
+    uint64_t hash = ATTN_HASH_SEED;
+    bool random, quantized;
+    look_at_nodes(oracle, folder, &random, &quantized);
+    if (!random)
+        run_way(&oracle->ways[0], folder, result);
+    for (int32_t i = 0; i < result->n; i++) {
+        hash = digest_value(&result->values[i], hash);
+        free_value(&result->values[i]);
+    }
+    if (result->status != ATTNRUN_OK)
+        printf("refused-%d %s\n", result->status, folder);
+    else if (!random)
+        printf("%016" PRIx64 " %s\n", hash, folder);
+    oracle->compared++;
+    free(result);
+}
+
 static void run_case(struct oracle *oracle, const char *folder)
 {
+    snprintf(current_case, sizeof current_case, "%s", folder);
+    if (oracle->digests) {
+        digest_case(oracle, folder);
+        return;
+    }
     struct result *results = calloc((size_t)oracle->n_ways, sizeof *results);
     bool random, quantized, good = true;
-    snprintf(current_case, sizeof current_case, "%s", folder);
     look_at_nodes(oracle, folder, &random, &quantized);
     oracle->random += random;
     for (int w = 0; w < oracle->n_ways && !random && good; w++) {
@@ -567,10 +542,13 @@ static void walk(struct oracle *oracle, const char *folder, int depth)
 int main(int argc, char **argv)
 {
     struct oracle oracle = { .every = 1 };
+    long digest = -1;
     int i = 1;
     for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++)
         if (strcmp(argv[i], "--full") == 0)
             oracle.full = true;
+        else if (strcmp(argv[i], "--digest") == 0 && i + 1 < argc)
+            digest = strtol(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--every") == 0 && i + 1 < argc)
             oracle.every = strtol(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--from") == 0 && i + 1 < argc)
@@ -578,16 +556,19 @@ int main(int argc, char **argv)
         else
             oracle.every = 0;
     if (i == argc || oracle.every <= 0) {
-        fprintf(stderr, "usage: oracle [--full] [--every N] [--from K] FOLDER...\n");
+        fprintf(stderr,
+                "usage: oracle [--full|--digest K] [--every N] [--from K] FOLDER...\n");
         return 2;
     }
     signal(SIGSEGV, on_crash);
     signal(SIGABRT, on_crash);
-    make_ways(&oracle);
+    make_ways(&oracle, digest);
     for (; i < argc; i++)
         walk(&oracle, argv[i], 0);
     for (int w = 0; w < oracle.n_ways; w++)
         attnrun_runtime_destroy(oracle.ways[w].runtime);
+    if (oracle.digests)
+        return oracle.compared == 0;
     printf("%d cases in %d ways each (%d refused in all of them), %d differ, "
            "%d draw random numbers\n",
            oracle.compared, oracle.n_ways, oracle.refused, oracle.failed, oracle.random);
