@@ -7,7 +7,8 @@
  * Two runs with different bytes give the same results where nothing reads what no step
  * wrote. Outputs that share memory with an input (views, in-place results, appended
  * states) are left as they are. With ATTN_MSAN, MemorySanitizer is told instead that nothing
- * is written there yet. */
+ * is written there yet; or with ATTN_FILL_STOPPED that all is, for runs that a test stops: a step
+ * that a poll has stopped goes on with values that were never computed, and nobody sees them. */
 #ifndef ATTN_FILL_H
 #define ATTN_FILL_H
 
@@ -21,14 +22,18 @@
 
 struct attn_step;
 
-/* The byte, or -1. Only tests write it, and only while no context runs. */
+enum { ATTN_FILL_STOPPED = -2 };
+
+/* The byte, -1, or ATTN_FILL_STOPPED. Only tests write it, and only while no context runs. */
 extern int32_t attn_fill_byte;
 
 /* Memory that is given to somebody, who has to write it before reading it. */
 static inline void attn_unwritten(void *memory, int64_t bytes)
 {
 #ifdef ATTN_MSAN
-    if (memory != NULL && bytes > 0)
+    if (memory != NULL && bytes > 0 && attn_fill_byte == ATTN_FILL_STOPPED)
+        __msan_unpoison(memory, (size_t)bytes);
+    else if (memory != NULL && bytes > 0)
         __msan_allocated_memory(memory, (size_t)bytes);
 #else
     (void)memory;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "alloc.h"
+#include "fill.h"
 #include "io.h"
 #include "poll.h"
 #include "sample_models.h"
@@ -338,7 +339,9 @@ static attnrun_status run_timed(void *user)
         struct attn_meter before = attn_poll_enter(NULL); /* inputs have no deadline */
         subject->bind(trial.context, shape);
         attn_poll_leave(before);
+        attn_fill_byte = ATTN_FILL_STOPPED;
         status = attnrun_run(trial.context, &options);
+        attn_fill_byte = -1;
         if (status == ATTNRUN_OK)
             check(trial.context, subject->n_outputs, &expected[shape]);
     }
