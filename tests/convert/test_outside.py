@@ -58,6 +58,20 @@ def test_outputs_that_are_inputs(folder):
     common.close(common.in_onnxruntime(path, feeds), want)
 
 
+def test_floats_less_whole_numbers(folder):
+    class Net(nn.Module):
+        def forward(self, x, mask):
+            return (1.0 - mask)[:, None] * x, 2 - mask, 0.5 - (mask > 0).long()
+    path, x = folder / "net.onnx", torch.randn(3, 3)
+    mask = torch.tensor([0, 1, 1])
+    converted(Net().eval(), (torch.randn(2, 3), torch.tensor([1, 0])), path,
+              dynamic={"x": {0: "b"}, "mask": {0: "b"}})
+    want = Net()(x, mask)
+    got = common.in_attnrun(path, {"x": x, "mask": mask}, ["output_0", "output_1", "output_2"])
+    common.close(got, want)
+    assert [str(y.dtype) for y in got] == ["float32", "int64", "float32"], got
+
+
 class Inner(nn.Module):
     def __init__(self, kind):
         super().__init__()

@@ -317,9 +317,28 @@ def translated(program, opset, input_names, output_names):
 def name_outputs(model, names):
     """Gives the outputs their names. One that is an input, a weight or another output is a
     copy of it; a weight that is called like an output gets another name."""
+def _floats_before_subtractions(program):
+    """1.0 - mask, of whole numbers: the exporter finds no operator for a float less an integer
+    (XLNet), but for a float less a float."""
+    aten = torch.ops.aten
+    graph = program.graph_module.graph
+    for node in list(graph.nodes):
+        if node.target is not aten.rsub.Scalar:
+            continue
+        given, dtype = node.args[0].meta["val"], node.meta["val"].dtype
+        if dtype.is_floating_point and not given.dtype.is_floating_point:
+            with graph.inserting_before(node):
+                cast = graph.call_function(aten._to_copy.default, (node.args[0],),
+                                           {"dtype": dtype})
+            cast.meta = {**node.args[0].meta, "val": given.to(dtype)}
+            node.replace_input_with(node.args[0], cast)
+    program.graph_module.recompile()
+
+
     graph, taken = model.graph, set()
     for name in [name for name in names if name in graph.initializers]:
         weight = graph.initializers.pop(name)
+    _floats_before_subtractions(program)
         weight.name = f"{name}_weight"
         graph.register_initializer(weight)
     for number, (value, name) in enumerate(zip(list(graph.outputs), names)):
