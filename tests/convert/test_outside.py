@@ -72,6 +72,27 @@ def test_floats_less_whole_numbers(folder):
     assert [str(y.dtype) for y in got] == ["float32", "int64", "float32"], got
 
 
+class Growing(nn.Module):
+    """A table of positions, which becomes longer where it is too short."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("max_positions", torch.randn(100, 8), persistent=False)
+
+    def forward(self, x):
+        if x.shape[1] > self.max_positions.shape[0]:
+            self.max_positions = torch.randn(x.shape[1], 8)
+        return (x + self.max_positions[:x.shape[1]]).softmax(1)
+
+
+def test_a_table_that_grows_ends_the_proof(folder):
+    model = Growing().eval()
+    _, said = converted(model, torch.randn(2, 20, 8), folder / "net.onnx",
+                        dynamic={"x": {0: "b", 1: "n"}})
+    assert "b=1 n=100:" in said and "b=1 n=101" not in said, said
+    assert len(model.max_positions) == 100
+
+
 class Inner(nn.Module):
     def __init__(self, kind):
         super().__init__()
