@@ -58,6 +58,20 @@ def test_outputs_that_are_inputs(folder):
     common.close(common.in_onnxruntime(path, feeds), want)
 
 
+def test_what_is_no_tensor_is_left_out(folder):
+    """Numbers and texts beside tensors; the user's module stays as it was."""
+    class Net(nn.Module):
+        def forward(self, x):
+            return {"twice": x * 2, "rows": x.shape[0], "kind": "text", "more": x + 1}
+    model, path = Net().eval(), folder / "net.onnx"
+    file, said = converted(model, torch.randn(2, 8), path, dynamic={"x": {0: "b"}})
+    assert [v.name for v in file.graph.output] == ["twice", "more"]
+    assert "what the model returns beside tensors (int, str) is left out" in said, said
+    x = torch.randn(5, 8)
+    assert "forward" not in vars(model) and model(x)["rows"] == 5
+    common.close(common.in_attnrun(path, {"x": x}, ["twice", "more"]), [x * 2, x + 1])
+
+
 def test_floats_less_whole_numbers(folder):
     class Net(nn.Module):
         def forward(self, x, mask):
