@@ -122,7 +122,13 @@ def test_names_are_refused_in_one_sentence(folder):
             (2, "there is more than one source", "x.onnx", "--hf", f"BertModel:{path}"),
             (2, "the source is missing", "--size", "S=3"),
             (2, "--part needs a model of --hf", f"{NET}:net", "--part", "encoder"),
-            (2, "has no model class 'NoModel'", "--hf", f"NoModel:{path}"),
+            (2, "has no model class 'BertModle'; the nearest names are BertModel, ", "--hf",
+             f"BertModle:{path}"),
+            (2, "say the class that 'architectures' of its config.json names", "--hf",
+             f"AutoModel:{path}"),
+            (2, "is the base of several models", "--hf", f"BertPreTrainedModel:{path}"),
+            (3, "is no configuration: expected an object", "--hf", f"BertModel:{listed}"),
+            (2, "the free sizes are batch, seq", "--hf", f"BertModel:{path}", "--size", "T=3"),
             (3, "cannot read", "--hf", f"BertModel:{folder}/none.json"),
             (2, "is not of the form CLASS:config.json", "--hf", "no_such_folder"),
             (2, "has no encoder beside", "--hf", f"BertModel:{path}", "--part", "encoder"),
@@ -131,7 +137,8 @@ def test_names_are_refused_in_one_sentence(folder):
             (2, "the free sizes are batch, seq", "--hf", f"BertModel:{path}", "--fix", "T"),
             (70, "its code makes the free size 'seq' the number 61 (at ", "--hf",
              f"FunnelModel:{funnel}"),
-            (2, "timm", "--timm", "no_such_net"),
+            (2, "has no model 'ResNet-18'; the nearest names are resnet18, ", "--timm",
+             "ResNet-18"),
             (2, "torchvision", "--torchvision", "no_such_net")):
         got, _, err = run(*arguments, "-o", folder / "out.onnx")
         assert got == code and words in err and err.count("\n") == 1, (arguments, got, err)
@@ -139,6 +146,8 @@ def test_names_are_refused_in_one_sentence(folder):
 
 
 def run_beside(folder, *arguments):
+    listed = folder / "list.json"
+    listed.write_text("[1]")
     """The converter in a process of its own, which finds the packages of a folder first."""
     return subprocess.run(
         [sys.executable, "-m", "attnrun_convert", *arguments, "--attnrun", common.ATTNRUN, "-o",

@@ -8,18 +8,20 @@ past, of its cache; samples, of sound.
 """
 import inspect
 import json
+import re
 import traceback
 from pathlib import Path
 
 import torch
 
-from .errors import FileError, UnsupportedError, UsageError, first_line, innermost
+from .errors import (FileError, UnsupportedError, UsageError, first_line, innermost, nearest)
 from .stand_in import import_without
 
 # No multiple of a block or chunk: a model that pads then shows the export how.
 SIZES = {"batch": 2, "seq": 61, "target": 23, "past": 11, "samples": 4001}
 PARTS = ("whole", "encoder", "decoder")
 
+MODEL = re.compile(r"^(?!Auto|PreTrained)\w+(Model|For[A-Z]\w+|Head\w*|Encoder|Decoder)$")
 
 def _raised_in(error, name):
     """The package whose code raised the error, but for torch, which others call."""
@@ -87,12 +89,16 @@ class _Draw:
 def _configured(path):
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            given = json.load(file)
     except OSError as error:
         raise FileError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise FileError(f"cannot read {path}: it is not JSON") from error
 
+    if not isinstance(given, dict):
+        raise FileError(f"{path} is no configuration: expected an object of settings, as "
+                        "config.json of a model is")
+    return given
 
 def _class_of(name, given):
     transformers = _package("transformers")
@@ -105,10 +111,14 @@ def _class_of(name, given):
     kind = getattr(transformers, name, None)
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
         raise UsageError(f"transformers {transformers.__version__} has no model class "
-                         f"'{name}'")
-    if kind.config_class is None:
-        raise UsageError(f"transformers.{name} has no configuration of its own: say the class "
-                         "of a model")
+        models = [other for other in dir(transformers) if MODEL.search(other)]
+        near = nearest(name, models)
+        if name.startswith("Auto"):
+            near = ": say the class that 'architectures' of its config.json names"
+                         f"'{name}'{near}")
+    if kind.config_class is None or name.endswith("PreTrainedModel"):
+        raise UsageError(f"transformers.{name} is the base of several models: say the class "
+                         "of one of them")
     return kind
 
 
@@ -322,8 +332,9 @@ def _part_of(model, part, draw):
     return _decoder(model, draw)
 
 
-def of_transformers(spec, part, sizes, seed, say):
-    """(module, arguments, axes) of CLASS:config.json, CLASS:FOLDER or FOLDER."""
+def of_transformers(spec, part, sizes, seed, say, inputs=True):
+    """(module, arguments, axes) of CLASS:config.json, CLASS:FOLDER or FOLDER; `inputs`: whether
+    they are made up here."""
     name, colon, place = spec.partition(":")
     if not colon or Path(spec).exists():
         name, place = "", spec
@@ -351,10 +362,9 @@ def _image(module, channels, height, width, sizes, seed):
 
 def of_timm(name, sizes, seed, say):
     timm = _package("timm", without=("torchvision", "PIL"))
-    if name not in timm.list_models():
-        near = timm.list_models(f"*{name}*")[:6] or timm.list_models()[:6]
-        raise UsageError(f"timm {timm.__version__} has no model '{name}'; it has "
-                         f"{', '.join(near)}, …")
+    known = timm.list_models()
+    if name.partition(".")[0] not in known:  # after the point, whose weights
+        raise UsageError(f"timm {timm.__version__} has no model '{name}'{nearest(name, known)}")
     torch.manual_seed(seed)
     module = timm.create_model(name, pretrained=False, exportable=True).eval()
     say(f"the weights of {name} are random (seed {seed}); for other weights, use a factory")
@@ -364,12 +374,13 @@ def of_timm(name, sizes, seed, say):
 
 def of_torchvision(name, sizes, seed, say):
     models = _package("torchvision").models
-    if name not in models.list_models(module=models):
-        near = [n for n in models.list_models(module=models) if name in n][:6]
-        raise UsageError(f"torchvision has no model of images '{name}'; it has "
-                         f"{', '.join(near or models.list_models(module=models)[:6])}, …")
+    known = models.list_models(module=models)
+    if name not in known:
+        raise UsageError(f"torchvision has no model of images '{name}'{nearest(name, known)}")
     torch.manual_seed(seed)
     module = models.get_model(name, weights=None).eval()
     say(f"the weights of {name} are random (seed {seed}); for other weights, use a factory")
     side = 299 if name == "inception_v3" else 224
     return _image(module, 3, side, side, sizes, seed)
+    if part == "whole" and not inputs:
+        return model, {}, {}

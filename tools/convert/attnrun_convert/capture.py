@@ -257,14 +257,33 @@ def _from_data(error):
     cause, where = innermost(error), place(error)
     at = f" (at {where})" if where else ""
     if "DataDependent" in type(cause).__name__:
+        advice = ("compute both results and choose with torch.where, or use settings and sizes of "
+                  "tensors instead")
+        if _installed(where):
+            advice = ("that code is of an installed package, so convert a part of the model that "
+                      "does without it, from a factory")
         return (f"its code makes a decision or a size from numbers that a tensor holds{at}, as an "
                 "'if', an assert, a loop, int() or .item() does, which an exported graph cannot: "
-                "compute both results and choose with torch.where, or use settings and sizes of "
-                "tensors instead")
+                f"{advice}")
     if ".numpy() is not supported" in str(cause):
         return (f"its code takes a tensor out of PyTorch as a NumPy array{at}, which an exported "
                 "graph cannot: use operations of torch there")
     return ""
+
+
+def _without_operator(error):
+    """A sentence where the exporter has no ONNX for an operation of torch; else ""."""
+    found = re.search(r"No ONNX function found for <OpOverload\(op='([\w.:]+)'",
+                      str(innermost(error)))
+    if not found:
+        return ""
+    where, name = place(error) or _place_of_node(error), found[1].replace("::", ".")
+    at = f" (at {where})" if where else ""
+    return (f"its code calls {name}{at}, for which PyTorch's exporter has no ONNX: "
+            + ("compute the same from other operations of torch"
+               if name.startswith("aten.") else
+               "compute the same from operations of torch, or, if attnrun has that operator, "
+               "with attnrun_convert.call"))
 
 
 def exported(module, given, dynamic):
@@ -298,25 +317,6 @@ def _copy_before_reshapes(program):
     program.graph_module.recompile()
 
 
-def translated(program, opset, input_names, output_names):
-    """The onnx_ir model of an ExportedProgram, optimised without inlining."""
-    _copy_before_reshapes(program)
-    try:
-        with quiet():
-            made = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False,
-                                     opset_version=opset, input_names=input_names).model
-            if output_names:
-                name_outputs(made, output_names)
-            onnxscript.optimizer.optimize_ir(made, inline=False)
-    except Exception as error:
-        raise CaptureError(f"the exported program cannot be written as ONNX: "
-                           f"{sentence(error)}") from error
-    return made
-
-
-def name_outputs(model, names):
-    """Gives the outputs their names. One that is an input, a weight or another output is a
-    copy of it; a weight that is called like an output gets another name."""
 def _floats_before_subtractions(program):
     """1.0 - mask, of whole numbers: the exporter finds no operator for a float less an integer
     (XLNet), but for a float less a float."""
@@ -335,10 +335,29 @@ def _floats_before_subtractions(program):
     program.graph_module.recompile()
 
 
+def translated(program, opset, input_names, output_names):
+    """The onnx_ir model of an ExportedProgram, optimised without inlining."""
+    _copy_before_reshapes(program)
+    _floats_before_subtractions(program)
+    try:
+        with quiet():
+            made = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False,
+                                     opset_version=opset, input_names=input_names).model
+            if output_names:
+                name_outputs(made, output_names)
+            onnxscript.optimizer.optimize_ir(made, inline=False)
+    except Exception as error:
+        raise CaptureError(f"the exported program cannot be written as ONNX: "
+                           f"{_without_operator(error) or sentence(error)}") from error
+    return made
+
+
+def name_outputs(model, names):
+    """Gives the outputs their names. One that is an input, a weight or another output is a
+    copy of it; a weight that is called like an output gets another name."""
     graph, taken = model.graph, set()
     for name in [name for name in names if name in graph.initializers]:
         weight = graph.initializers.pop(name)
-    _floats_before_subtractions(program)
         weight.name = f"{name}_weight"
         graph.register_initializer(weight)
     for number, (value, name) in enumerate(zip(list(graph.outputs), names)):

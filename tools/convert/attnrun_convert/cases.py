@@ -12,7 +12,7 @@ import numpy
 import torch
 from torch.utils import _pytree
 
-from .errors import UsageError, first_line
+from .errors import UsageError, demand_known, first_line
 from .extent import far_sizes, farthest, is_prime
 from .verify import Case
 
@@ -185,6 +185,7 @@ def make(function, given, names, dynamic, wanted_sizes=None, seed=0, say=print,
                                  f"{first_line(error)}") from error
             say(f"{label}: the model itself refuses it "
                 f"({first_line(error)[:100]})")
+        demand_known("--at", {word for wanted in wanted_sizes for word in wanted}, sizes)
     if not wanted_sizes and sizes:
         def attempt(trial):
             label = " ".join(f"{word}={n}" for word, n in trial.items())
