@@ -82,3 +82,12 @@ class Array(torch.nn.Module):
 
 def array():
     return Array().eval()
+
+
+class Complex(torch.nn.Module):
+    def forward(self, x):
+        return torch.complex(x, x + 1)
+
+
+def complex_numbers():
+    return Complex().eval()

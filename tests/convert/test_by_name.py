@@ -15,7 +15,7 @@ from torch import nn
 
 import common
 from common import run_converter as run
-from attnrun_convert import by_name, convert, extent, moduleop, registry, verify
+from attnrun_convert import by_name, cases, convert, extent, moduleop, registry, verify
 from attnrun_convert.errors import UnsupportedError, UsageError, VerifyError
 from attnrun_convert.stand_in import import_without, loads
 
@@ -86,6 +86,27 @@ def test_two_parts_of_led(folder):
         assert operators_of(out).count("LongformerAttention") == count
 
 
+def test_examples_of_the_user_take_the_place_of_inputs(folder):
+    """By their names and sizes, also where the converter can make up none."""
+    path, out = configured(folder, **SMALL), folder / "m.onnx"
+    code, said, err = run("--hf", f"BertModel:{path}", "--example", "inputs_embeds=f32[B,L,16]",
+                          "--size", "L=19", "-o", out)
+    assert code == 0 and "B=2 L=19:" in said, err
+    assert [v.name for v in onnx.load(out).graph.input] == ["inputs_embeds"]
+
+
+def test_texts_keep_the_mark_of_their_end(folder):
+    """Ids of other sizes: one mark in each row, at its end; none where the last id is another in
+    each row."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.tensor([[5, 6, 7, 2], [6, 6, 8, 2]])
+    made = cases.resampled(ids, (3, 50), generator)
+    assert (made[:, -1] == 2).all() and (made == 2).sum() == 3, made
+    assert set(made[:, :-1].flatten().tolist()) == {5, 6, 7, 8}
+    free = cases.resampled(torch.tensor([[2, 6, 7, 2], [6, 6, 8, 2]]), (3, 50), generator)
+    assert len(free[:, -1].unique()) > 1, free
+
+
 def test_pegasus_becomes_block_sparse(folder):
     path, out = configured(folder, **PEGASUS), folder / "m.onnx"
     code, _, err = run("--hf", f"BigBirdPegasusModel:{path}", "--part", "encoder", "-o", out)
@@ -118,11 +139,19 @@ def test_names_are_refused_in_one_sentence(folder):
     funnel.write_text(json.dumps({"vocab_size": 60, "block_sizes": [1, 1], "d_model": 16,
                                   "num_decoder_layers": 1, "n_head": 2, "d_head": 8,
                                   "d_inner": 24}))
+    listed = folder / "list.json"
+    listed.write_text("[1]")
     for code, words, *arguments in (
             (2, "there is more than one source", "x.onnx", "--hf", f"BertModel:{path}"),
             (2, "the source is missing", "--size", "S=3"),
             (2, "--part needs a model of --hf", f"{NET}:net", "--part", "encoder"),
-            (2, "has no model class 'NoModel'", "--hf", f"NoModel:{path}"),
+            (2, "has no model class 'BertModle'; the nearest names are BertModel, ", "--hf",
+             f"BertModle:{path}"),
+            (2, "say the class that 'architectures' of its config.json names", "--hf",
+             f"AutoModel:{path}"),
+            (2, "is the base of several models", "--hf", f"BertPreTrainedModel:{path}"),
+            (3, "is no configuration: expected an object", "--hf", f"BertModel:{listed}"),
+            (2, "the free sizes are batch, seq", "--hf", f"BertModel:{path}", "--size", "T=3"),
             (3, "cannot read", "--hf", f"BertModel:{folder}/none.json"),
             (2, "is not of the form CLASS:config.json", "--hf", "no_such_folder"),
             (2, "has no encoder beside", "--hf", f"BertModel:{path}", "--part", "encoder"),
@@ -131,7 +160,8 @@ def test_names_are_refused_in_one_sentence(folder):
             (2, "the free sizes are batch, seq", "--hf", f"BertModel:{path}", "--fix", "T"),
             (70, "its code makes the free size 'seq' the number 61 (at ", "--hf",
              f"FunnelModel:{funnel}"),
-            (2, "timm", "--timm", "no_such_net"),
+            (2, "has no model 'ResNet-18'; the nearest names are resnet18, ", "--timm",
+             "ResNet-18"),
             (2, "torchvision", "--torchvision", "no_such_net")):
         got, _, err = run(*arguments, "-o", folder / "out.onnx")
         assert got == code and words in err and err.count("\n") == 1, (arguments, got, err)

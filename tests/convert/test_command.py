@@ -172,6 +172,17 @@ def test_command_refusals(folder):
             (3, "cannot read no.pt2: there is no such file", "no.pt2"),
             (3, "cannot read no.onnx: there is no such file", "no.onnx", "--fuse"),
             (2, "has no function 'other'", f"{NET}:other"),
+            (2, "has no function 'nett'; the nearest names are Net, net", f"{NET}:nett"),
+            (2, "unrecognized arguments: --nothing (see --help)", f"{NET}:net", "--nothing"),
+            (2, "invalid choice: 'all'", f"{NET}:net", "--part", "all"),
+            (2, "--size names 'T', but the free sizes are B, S", f"{NET}:net", *ids, "--size",
+             "T=4"),
+            (2, "--at names 'T', but the free sizes are B, S", f"{NET}:net", *ids, "--at", "T=4"),
+            (2, "--opset 5: the file would have opset 18", f"{NET}:net", *ids, "--opset", 5),
+            (4, f"the model returns complex numbers (at {NET}:{line_of(net.Complex.forward)})",
+             f"{NET}:complex_numbers", "--example", "x=float32[B,2]"),
+            (3, "net.py is not a .npy file of numbers", f"{NET}:net", "--example",
+             f"ids=@{NET}"),
             (2, f"text() gives a str, expected a torch.nn.Module, or one and its example arguments "
                 f"(at {NET}:{line_of(net.text)})", f"{NET}:text", *ids),
             (4, f"the model returns no tensor, but ndarray (at {NET}:{line_of(net.Array.forward)})",
@@ -194,8 +205,8 @@ def test_command_refusals(folder):
              "--size", "S=8"),
             (2, "no runtime 'openvino'", f"{NET}:net", *ids, "--check", "openvino"),
             (2, "not of the form pkg.Class=", f"{NET}:net", *ids, "--moduleop", "x"),
-            (2, "no operator attnrun::Nothing", f"{NET}:net", *ids, "--moduleop",
-             "net.Attention=attnrun::Nothing"),
+            (2, "no operator attnrun::LinearAtention; the nearest names are LinearAttention, ",
+             f"{NET}:net", *ids, "--moduleop", "net.Attention=attnrun::LinearAtention"),
             (4, "has no module of class a.B", f"{NET}:net", *ids, "--moduleop",
              "a.B=attnrun::LinearAttention"),
             (4, "attention (Attention): kept, the probe differs by", f"{NET}:net", *ids,
@@ -274,12 +285,22 @@ def test_command_names_the_line_that_reads_data(folder):
     for name, line, words in zip(
             ("numpy", "item", "branch", "unknown", "asserts"), lines,
             ("its code takes a tensor out of PyTorch as a NumPy array", decides, decides,
-             "No ONNX function found", decides)):
+             "its code calls aten._linalg_svd", decides)):
         code, _, err = run(f"{file}:{name}", "--example", "input=float32[2,5]", "-o",
                            folder / "out.onnx")
         assert code == 70 and words in err and f"(at {file}:{line})" in err, (name, err)
         assert err.count("\n") == 1 and "Guard" not in err and "graph()" not in err, err
     assert not (folder / "out.onnx").exists()
+
+
+def test_command_names_the_line_that_cannot_be_imported(folder):
+    for name, line, words in (("lacks", "import no_such_package", "No module named"),
+                              ("divides", "X = 1 / 0", "ZeroDivisionError")):
+        file = folder / f"{name}.py"
+        file.write_text(f"import torch\n{line}\n")
+        code, _, err = run(f"{file}:net", "-o", folder / "out.onnx")
+        assert code == 2 and words in err and f"(at {file}:2)" in err, err
+        assert err.count("\n") == 1, err
 
 
 def test_command_explains(folder):

@@ -58,6 +58,55 @@ def test_outputs_that_are_inputs(folder):
     common.close(common.in_onnxruntime(path, feeds), want)
 
 
+def test_what_is_no_tensor_is_left_out(folder):
+    """Numbers and texts beside tensors; the user's module stays as it was."""
+    class Net(nn.Module):
+        def forward(self, x):
+            return {"twice": x * 2, "rows": x.shape[0], "kind": "text", "more": x + 1}
+    model, path = Net().eval(), folder / "net.onnx"
+    file, said = converted(model, torch.randn(2, 8), path, dynamic={"x": {0: "b"}})
+    assert [v.name for v in file.graph.output] == ["twice", "more"]
+    assert "what the model returns beside tensors (int, str) is left out" in said, said
+    x = torch.randn(5, 8)
+    assert "forward" not in vars(model) and model(x)["rows"] == 5
+    common.close(common.in_attnrun(path, {"x": x}, ["twice", "more"]), [x * 2, x + 1])
+
+
+def test_floats_less_whole_numbers(folder):
+    class Net(nn.Module):
+        def forward(self, x, mask):
+            return (1.0 - mask)[:, None] * x, 2 - mask, 0.5 - (mask > 0).long()
+    path, x = folder / "net.onnx", torch.randn(3, 3)
+    mask = torch.tensor([0, 1, 1])
+    converted(Net().eval(), (torch.randn(2, 3), torch.tensor([1, 0])), path,
+              dynamic={"x": {0: "b"}, "mask": {0: "b"}})
+    want = Net()(x, mask)
+    got = common.in_attnrun(path, {"x": x, "mask": mask}, ["output_0", "output_1", "output_2"])
+    common.close(got, want)
+    assert [str(y.dtype) for y in got] == ["float32", "int64", "float32"], got
+
+
+class Growing(nn.Module):
+    """A table of positions, which becomes longer where it is too short."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("max_positions", torch.randn(100, 8), persistent=False)
+
+    def forward(self, x):
+        if x.shape[1] > self.max_positions.shape[0]:
+            self.max_positions = torch.randn(x.shape[1], 8)
+        return (x + self.max_positions[:x.shape[1]]).softmax(1)
+
+
+def test_a_table_that_grows_ends_the_proof(folder):
+    model = Growing().eval()
+    _, said = converted(model, torch.randn(2, 20, 8), folder / "net.onnx",
+                        dynamic={"x": {0: "b", 1: "n"}})
+    assert "b=1 n=100:" in said and "b=1 n=101" not in said, said
+    assert len(model.max_positions) == 100
+
+
 class Inner(nn.Module):
     def __init__(self, kind):
         super().__init__()

@@ -32,6 +32,11 @@ IMAGE = {"num_hidden_layers": 1, "hidden_size": 16, "image_size": 32, "patch_siz
          "num_attention_heads": 2, "intermediate_size": 24}
 SWIN = {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 1],
         "num_heads": [2, 2], "window_size": 4}
+FILM = {**IMAGE, "num_frames": 4, "tubelet_size": 2}
+WHISPER = {**TWO, "num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": 90,
+           "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3}
+SOUND = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+         "intermediate_size": 24, "feature_projection_input_dim": 8}
 ANY, ONE = "works, with free sizes", "works at one length"
 
 # name: (class, configuration, options, what the table says, exit code, words of what is said)
@@ -64,6 +69,17 @@ CASES = {
     "vit": ("ViTModel", IMAGE, "", ANY, 0, ""),
     "t5": ("T5ForConditionalGeneration", T5, "", ANY, 0, ""),
     "t5_decoder": ("T5ForConditionalGeneration", T5, "--part decoder", ANY, 0, ""),
+    "t5_classifier": ("T5ForSequenceClassification", {**T5, "decoder_start_token_id": 0}, "", ANY,
+                      0, ""),
+    "whisper": ("WhisperForConditionalGeneration", WHISPER, "", ANY, 0, ""),
+    "whisper_decoder": ("WhisperForConditionalGeneration", WHISPER, "--part decoder", ANY, 0, ""),
+    "wav2vec2_bert": ("Wav2Vec2BertModel", SOUND, "", ANY, 0, ""),
+    "videomae": ("VideoMAEModel", FILM, "", ANY, 0, ""),
+    "timesformer": ("TimesformerModel", FILM, "", ANY, 0, ""),
+    "vit_mae": ("ViTMAEModel", IMAGE, "", ANY, 0, ""),
+    "vilt": ("ViltModel", {**BERT, **IMAGE}, "",
+             "refused: its code chooses patches by what a mask holds", 70,
+             "of an installed package, so convert a part of the model that does without it"),
     "led": ("LEDModel", LED, "", ANY, 0, ""),
     "led_decoder": ("LEDForConditionalGeneration", LED, "--part decoder", ANY, 0, ""),
 }

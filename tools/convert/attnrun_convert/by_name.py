@@ -4,21 +4,24 @@ configuration, or a local folder), of timm and of torchvision.
 In: what --hf, --timm or --torchvision say, sizes by name. Out: a module in eval mode, example
 arguments by name and the axes that are free. Nothing is downloaded; weights that are not in
 the folder are random (--seed). Sizes: batch; seq, of a text; target, of a decoder's text;
-past, of its cache; samples, of sound.
+past, of its cache; samples or frames, of sound.
 """
 import inspect
 import json
+import re
 import traceback
 from pathlib import Path
 
 import torch
 
-from .errors import FileError, UnsupportedError, UsageError, first_line, innermost
+from .errors import (FileError, UnsupportedError, UsageError, first_line, innermost, nearest)
 from .stand_in import import_without
 
 # No multiple of a block or chunk: a model that pads then shows the export how.
-SIZES = {"batch": 2, "seq": 61, "target": 23, "past": 11, "samples": 4001}
+SIZES = {"batch": 2, "seq": 61, "target": 23, "past": 11, "samples": 4001,
+         "frames": 61}
 PARTS = ("whole", "encoder", "decoder")
+MODEL = re.compile(r"^(?!Auto|PreTrained)\w+(Model|For[A-Z]\w+|Head\w*|Encoder|Decoder)$")
 
 
 def _raised_in(error, name):
@@ -87,11 +90,15 @@ class _Draw:
 def _configured(path):
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            given = json.load(file)
     except OSError as error:
         raise FileError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise FileError(f"cannot read {path}: it is not JSON") from error
+    if not isinstance(given, dict):
+        raise FileError(f"{path} is no configuration: expected an object of settings, as "
+                        "config.json of a model is")
+    return given
 
 
 def _class_of(name, given):
@@ -104,11 +111,15 @@ def _class_of(name, given):
         name = names[0]
     kind = getattr(transformers, name, None)
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
+        models = [other for other in dir(transformers) if MODEL.search(other)]
+        near = nearest(name, models)
+        if name.startswith("Auto"):
+            near = ": say the class that 'architectures' of its config.json names"
         raise UsageError(f"transformers {transformers.__version__} has no model class "
-                         f"'{name}'")
-    if kind.config_class is None:
-        raise UsageError(f"transformers.{name} has no configuration of its own: say the class "
-                         "of a model")
+                         f"'{name}'{near}")
+    if kind.config_class is None or name.endswith("PreTrainedModel"):
+        raise UsageError(f"transformers.{name} is the base of several models: say the class "
+                         "of one of them")
     return kind
 
 
@@ -162,38 +173,99 @@ def _vocabulary(config):
     raise UnsupportedError("the configuration has no vocab_size: give the inputs with --example")
 
 
-def _side(config, name, otherwise):
-    for owner in (config, getattr(config, "vision_config", None)):
-        value = getattr(owner, name, None)
-        if value is not None:
-            return value
+def _setting(config, *names, otherwise=None):
+    """The first of these settings that the configuration has, or one inside it."""
+    inner = [getattr(config, part, None) for part in ("vision_config", "encoder_config",
+                                                      "audio_config")]
+    for name in names:
+        for owner in (config, *inner):
+            value = getattr(owner, name, None)
+            if value is not None:
+                return value
     return otherwise
 
 
-def _text_and_more(model, draw):
+def _image_dims(config):
+    """Pictures, or a number of them where the model reads films."""
+    size = _setting(config, "image_size", "crop_size", otherwise=224)
+    if isinstance(size, dict):
+        size = (size["height"], size["width"])
+    height, width = size if isinstance(size, (list, tuple)) else (size, size)
+    frames = _setting(config, "num_frames", "frames_per_clip")
+    return ("batch", *([frames] if isinstance(frames, int) else ()),
+            _setting(config, "num_channels", "in_chans", otherwise=3), height, width)
+
+
+def _sound_dims(config, name):
+    """Samples, or the spectrogram that the configuration asks for."""
+    bins = _setting(config, "num_mel_bins", otherwise=80)
+    wide = _setting(config, "input_feat_per_channel", "feature_projection_input_dim")
+    if name == "input_values":
+        length = _setting(config, "max_length")
+        picture = config.model_type == "audio-spectrogram-transformer"
+        channels = _setting(config, "audio_channels")
+        return ("batch", length, bins) if picture else (
+            ("batch", channels, "samples") if channels else ("batch", "samples"))
+    fixed = _setting(config, "max_source_positions")
+    if fixed and not wide:  # of Whisper
+        return ("batch", bins, 2 * fixed)
+    return ("batch", "frames", wide or bins)
+
+
+def _is_classifier(model):
+    """Whether its decoder reads the text of its encoder, and needs one mark of its end."""
+    return type(model).__name__.endswith("ForSequenceClassification")
+
+
+def _end_once(ids, config):
+    """One mark of the end in each text, at its end."""
+    end = getattr(config, "eos_token_id", None)
+    if isinstance(end, int):
+        ids[ids == end] = end - 1 if end else 1
+        ids[:, -1] = end
+
+
+def _text(model, draw, takes):
+    config = model.config
+    two = getattr(config, "is_encoder_decoder", False)
+    draw.ids("input_ids", ("batch", "seq"), _vocabulary(config))
+    if two and _is_classifier(model):
+        _end_once(draw.arguments["input_ids"], config)
+    if "attention_mask" in takes:
+        draw.mask("attention_mask", ("batch", "seq"))
+
+
+def _inputs(model, draw):
     """The inputs of a whole model, as its forward names them."""
     config, takes = model.config, inspect.signature(model.forward).parameters
     main = model.main_input_name
-    if "input_ids" in takes and main == "input_ids":
-        draw.ids("input_ids", ("batch", "seq"), _vocabulary(config))
-        if "attention_mask" in takes:
-            draw.mask("attention_mask", ("batch", "seq"))
-    if main == "pixel_values" or "pixel_values" in takes and hasattr(config, "vision_config"):
-        size = _side(config, "image_size", 224)
-        height, width = size if isinstance(size, (list, tuple)) else (size, size)
-        dims = ("batch", _side(config, "num_channels", 3), height, width)
-        draw.add("pixel_values", draw.floats(dims), dims)
-    if main == "input_values":
-        draw.add("input_values", draw.floats(("batch", "samples")), ("batch", "samples"))
-    if main == "input_features":
-        frames = 2 * getattr(config, "max_source_positions", 32)
-        dims = ("batch", getattr(config, "num_mel_bins", 80), frames)
-        draw.add("input_features", draw.floats(dims), dims)
-    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in takes:
+    needed = {name for name, one in takes.items() if one.default is one.empty
+              and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+    if "input_ids" in takes and (main == "input_ids" or "input_ids" in needed):
+        _text(model, draw, takes)
+    for name in ("pixel_values", "pixel_values_videos"):
+        sees = name == main or name == "pixel_values" and (
+            hasattr(config, "vision_config") or hasattr(config, "image_size"))
+        if name in needed or name in takes and sees:
+            dims = _image_dims(config)
+            draw.add(name, draw.floats(dims), dims)
+    for name in ("input_values", "input_features"):
+        if name == main and name in takes:
+            dims = _sound_dims(config, name)
+            draw.add(name, draw.floats(dims), dims)
+    if "noise" in takes and hasattr(config, "mask_ratio"):  # which patches are hidden
+        dims = ("batch", (config.image_size // config.patch_size) ** 2)
+        draw.add("noise", draw.floats(dims), dims)
+    if main == "past_values" and hasattr(config, "num_input_channels"):
+        dims = ("batch", config.context_length, config.num_input_channels)
+        draw.add(main, draw.floats(dims), dims)
+    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in takes \
+            and not _is_classifier(model):
         draw.ids("decoder_input_ids", ("batch", "target"), _vocabulary(config))
-    if not draw.arguments:
-        raise UnsupportedError(f"{type(model).__name__} takes '{main}', which the converter "
-                               "cannot make up: give the inputs with --example")
+    lacks = sorted(needed - set(draw.arguments))
+    if lacks or not draw.arguments:
+        raise UnsupportedError(f"{type(model).__name__} takes '{(lacks or [main])[0]}', which the "
+                               "converter cannot make up: give its inputs with --example")
 
 
 class _Part(torch.nn.Module):
@@ -243,12 +315,13 @@ class Decoder(_Part):
     """The decoder of a model with two parts: its own cache as inputs and outputs; the keys
     and values of the encoder's results are computed in each step."""
 
-    def forward(self, decoder_input_ids, encoder_hidden_states, attention_mask, past):
+    def forward(self, decoder_input_ids, encoder_hidden_states, past, attention_mask=None):
         from transformers import DynamicCache, EncoderDecoderCache
         from transformers.modeling_outputs import BaseModelOutput
         own = _filled(past, len(past) // 2)
+        seen = {} if attention_mask is None else {"attention_mask": attention_mask}
         made = self.model(
-            decoder_input_ids=decoder_input_ids, attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids, **seen,
             encoder_outputs=BaseModelOutput(last_hidden_state=encoder_hidden_states),
             past_key_values=EncoderDecoderCache(own, DynamicCache()), use_cache=True)
         return {"logits": made.logits, "present": _emptied(own, len(past) // 2)}
@@ -295,17 +368,19 @@ def _decoder(model, draw):
     wide = _first_of(config, "d_model", "hidden_size")
     draw.ids("decoder_input_ids", ("batch", "target"), rows)
     dims = ("batch", "seq", wide)
-    draw.add("encoder_hidden_states", draw.floats(dims, model.dtype), dims)
-    draw.mask("attention_mask", ("batch", "seq"))
-    ids = torch.full(draw.shape(("batch", "seq")), rows - 1)
-    _cache(model, draw, {"input_ids": ids,
+    read = draw.floats(dims, model.dtype)
+    draw.add("encoder_hidden_states", read, dims)
+    if model.main_input_name == "input_ids":  # sound and pictures have no padding here
+        draw.mask("attention_mask", ("batch", "seq"))
+    from transformers.modeling_outputs import BaseModelOutput
+    _cache(model, draw, {"encoder_outputs": BaseModelOutput(last_hidden_state=read),
                          "decoder_input_ids": draw.arguments["decoder_input_ids"]})
     return Decoder(model)
 
 
 def _part_of(model, part, draw):
     if part == "whole":
-        _text_and_more(model, draw)
+        _inputs(model, draw)
         return model
     two = getattr(model.config, "is_encoder_decoder", False)
     if part == "encoder":
@@ -322,8 +397,9 @@ def _part_of(model, part, draw):
     return _decoder(model, draw)
 
 
-def of_transformers(spec, part, sizes, seed, say):
-    """(module, arguments, axes) of CLASS:config.json, CLASS:FOLDER or FOLDER."""
+def of_transformers(spec, part, sizes, seed, say, inputs=True):
+    """(module, arguments, axes) of CLASS:config.json, CLASS:FOLDER or FOLDER; `inputs`: whether
+    they are made up here."""
     name, colon, place = spec.partition(":")
     if not colon or Path(spec).exists():
         name, place = "", spec
@@ -335,6 +411,8 @@ def of_transformers(spec, part, sizes, seed, say):
     kind = _class_of(name, given)
     model = _made(kind, path, given, seed, say).eval()
     _demand(model.config)
+    if part == "whole" and not inputs:
+        return model, {}, {}
     draw = _Draw(sizes, seed)
     module = _part_of(model, part, draw).eval()
     return module, draw.arguments, draw.dynamic
@@ -351,10 +429,9 @@ def _image(module, channels, height, width, sizes, seed):
 
 def of_timm(name, sizes, seed, say):
     timm = _package("timm", without=("torchvision", "PIL"))
-    if name not in timm.list_models():
-        near = timm.list_models(f"*{name}*")[:6] or timm.list_models()[:6]
-        raise UsageError(f"timm {timm.__version__} has no model '{name}'; it has "
-                         f"{', '.join(near)}, …")
+    known = timm.list_models()
+    if name.partition(".")[0] not in known:  # after the point, whose weights
+        raise UsageError(f"timm {timm.__version__} has no model '{name}'{nearest(name, known)}")
     torch.manual_seed(seed)
     module = timm.create_model(name, pretrained=False, exportable=True).eval()
     say(f"the weights of {name} are random (seed {seed}); for other weights, use a factory")
@@ -364,10 +441,9 @@ def of_timm(name, sizes, seed, say):
 
 def of_torchvision(name, sizes, seed, say):
     models = _package("torchvision").models
-    if name not in models.list_models(module=models):
-        near = [n for n in models.list_models(module=models) if name in n][:6]
-        raise UsageError(f"torchvision has no model of images '{name}'; it has "
-                         f"{', '.join(near or models.list_models(module=models)[:6])}, …")
+    known = models.list_models(module=models)
+    if name not in known:
+        raise UsageError(f"torchvision has no model of images '{name}'{nearest(name, known)}")
     torch.manual_seed(seed)
     module = models.get_model(name, weights=None).eval()
     say(f"the weights of {name} are random (seed {seed}); for other weights, use a factory")

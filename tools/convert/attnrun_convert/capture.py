@@ -257,14 +257,33 @@ def _from_data(error):
     cause, where = innermost(error), place(error)
     at = f" (at {where})" if where else ""
     if "DataDependent" in type(cause).__name__:
+        advice = ("compute both results and choose with torch.where, or use settings and sizes of "
+                  "tensors instead")
+        if _installed(where):
+            advice = ("that code is of an installed package, so convert a part of the model that "
+                      "does without it, from a factory")
         return (f"its code makes a decision or a size from numbers that a tensor holds{at}, as an "
                 "'if', an assert, a loop, int() or .item() does, which an exported graph cannot: "
-                "compute both results and choose with torch.where, or use settings and sizes of "
-                "tensors instead")
+                f"{advice}")
     if ".numpy() is not supported" in str(cause):
         return (f"its code takes a tensor out of PyTorch as a NumPy array{at}, which an exported "
                 "graph cannot: use operations of torch there")
     return ""
+
+
+def _without_operator(error):
+    """A sentence where the exporter has no ONNX for an operation of torch; else ""."""
+    found = re.search(r"No ONNX function found for <OpOverload\(op='([\w.:]+)'",
+                      str(innermost(error)))
+    if not found:
+        return ""
+    where, name = place(error) or _place_of_node(error), found[1].replace("::", ".")
+    at = f" (at {where})" if where else ""
+    return (f"its code calls {name}{at}, for which PyTorch's exporter has no ONNX: "
+            + ("compute the same from other operations of torch"
+               if name.startswith("aten.") else
+               "compute the same from operations of torch, or, if attnrun has that operator, "
+               "with attnrun_convert.call"))
 
 
 def exported(module, given, dynamic):
@@ -298,9 +317,28 @@ def _copy_before_reshapes(program):
     program.graph_module.recompile()
 
 
+def _floats_before_subtractions(program):
+    """1.0 - mask, of whole numbers: the exporter finds no operator for a float less an integer
+    (XLNet), but for a float less a float."""
+    aten = torch.ops.aten
+    graph = program.graph_module.graph
+    for node in list(graph.nodes):
+        if node.target is not aten.rsub.Scalar:
+            continue
+        given, dtype = node.args[0].meta["val"], node.meta["val"].dtype
+        if dtype.is_floating_point and not given.dtype.is_floating_point:
+            with graph.inserting_before(node):
+                cast = graph.call_function(aten._to_copy.default, (node.args[0],),
+                                           {"dtype": dtype})
+            cast.meta = {**node.args[0].meta, "val": given.to(dtype)}
+            node.replace_input_with(node.args[0], cast)
+    program.graph_module.recompile()
+
+
 def translated(program, opset, input_names, output_names):
     """The onnx_ir model of an ExportedProgram, optimised without inlining."""
     _copy_before_reshapes(program)
+    _floats_before_subtractions(program)
     try:
         with quiet():
             made = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False,
@@ -310,7 +348,7 @@ def translated(program, opset, input_names, output_names):
             onnxscript.optimizer.optimize_ir(made, inline=False)
     except Exception as error:
         raise CaptureError(f"the exported program cannot be written as ONNX: "
-                           f"{sentence(error)}") from error
+                           f"{_without_operator(error) or sentence(error)}") from error
     return made
 
 

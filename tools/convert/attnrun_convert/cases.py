@@ -12,7 +12,7 @@ import numpy
 import torch
 from torch.utils import _pytree
 
-from .errors import UsageError, first_line
+from .errors import UsageError, demand_known, first_line
 from .extent import far_sizes, farthest, is_prime
 from .verify import Case
 
@@ -84,6 +84,16 @@ def trials(sizes, dynamic):
     return [dict(sizes)] + [t for t in above if t != sizes]
 
 
+def _end_of(tensor):
+    """The mark that ends each row of ids and stands nowhere else, as some heads of texts need;
+    None where there is none."""
+    if tensor.is_floating_point() or tensor.dim() < 2 or tensor.shape[-1] < 2:
+        return None
+    end = tensor.flatten()[-1]
+    only = bool((tensor[..., -1] == end).all()) and not bool((tensor[..., :-1] == end).any())
+    return end if only else None
+
+
 def resampled(tensor, shape, generator):
     """A tensor of another shape with values of this one."""
     flat = tensor.reshape(-1)
@@ -93,7 +103,13 @@ def resampled(tensor, shape, generator):
         for axis, size in enumerate(shape):
             tensor = tensor.index_select(axis, torch.arange(size) % tensor.shape[axis])
         return tensor
-    return flat[torch.randint(flat.numel(), tuple(shape), generator=generator)]
+    end = _end_of(tensor)
+    if end is not None:
+        flat = tensor[..., :-1].reshape(-1)
+    made = flat[torch.randint(flat.numel(), tuple(shape), generator=generator)]
+    if end is not None:
+        made[..., -1:] = end
+    return made
 
 
 def _arguments(given, names, dynamic, sizes, seed):
@@ -120,6 +136,25 @@ def _case(function, label, arguments, names, sizes):
     with torch.no_grad():
         results = function(*arguments[0], **arguments[1])
     return Case(label, feeds, [array_of(y) for y in tensors_in(results)], sizes)
+
+
+def _tables(function):
+    """[(attributes of a module, name, tensor)] of what is no weight of it."""
+    if not isinstance(function, torch.nn.Module):
+        return []
+    return [(held, name, x) for part in function.modules()
+            for held in (part._buffers, vars(part)) for name, x in held.items()
+            if isinstance(x, torch.Tensor)]
+
+
+def _grew(tables):
+    """Whether a run made a table of the module longer, as some do with positions; it gets the
+    old one back."""
+    changed = [(held, name, x) for held, name, x in tables
+               if getattr(held.get(name), "shape", None) != x.shape]
+    for held, name, x in changed:
+        held[name] = x
+    return bool(changed)
 
 
 @dataclass
@@ -150,6 +185,7 @@ def make(function, given, names, dynamic, wanted_sizes=None, seed=0, say=print,
     sizes = sizes_of(example, dynamic)
     tries = trials(sizes, dynamic) if sizes else [{}] * COUNT
     if wanted_sizes:
+        demand_known("--at", {word for wanted in wanted_sizes for word in wanted}, sizes)
         tries = [dict(sizes)] + [{**sizes, **wanted} for wanted in wanted_sizes]
     cases, count = [], len(tries) if wanted_sizes else COUNT
     for number, trial in enumerate(tries):
@@ -167,13 +203,16 @@ def make(function, given, names, dynamic, wanted_sizes=None, seed=0, say=print,
             say(f"{label}: the model itself refuses it "
                 f"({first_line(error)[:100]})")
     if not wanted_sizes and sizes:
+        tables = _tables(function)
+
         def attempt(trial):
             label = " ".join(f"{word}={n}" for word, n in trial.items())
             try:
-                return _case(function, label, _arguments(given, names, dynamic, trial,
+                case = _case(function, label, _arguments(given, names, dynamic, trial,
                                                          seed + COUNT), names, trial)
             except Exception:  # noqa: BLE001 - a length that the model does not take
                 return None
+            return None if _grew(tables) else case  # a file has the table that it has
         case = _long_case(reach, sizes, dynamic, [c.sizes for c in cases], attempt, say)
         cases += [case] if case is not None else []
     return cases

@@ -9,7 +9,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from .errors import ConvertError, FileError, UsageError
+from .errors import ConvertError, FileError, UsageError, demand_known, nearest
 
 USAGE = """\
 Exports a PyTorch module to an ONNX file. Attention modules that the converter
@@ -29,8 +29,13 @@ The options --hf, --timm and --torchvision take the place of SOURCE.
 NEEDED = "torch, onnx, onnxscript, onnx-ir and numpy"
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise UsageError(f"{message} (see --help)")
+
+
 def parser():
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog="attnrun convert", description=USAGE,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("source", metavar="SOURCE", nargs="?")
@@ -164,7 +169,8 @@ def _import(place):
     except FileError:
         raise
     except Exception as error:
-        raise UsageError(f"cannot import {place}: {type(error).__name__}: {error}") from error
+        from .capture import sentence
+        raise UsageError(f"cannot import {place}: {sentence(error)}") from error
 
 
 def from_factory(source):
@@ -173,9 +179,11 @@ def from_factory(source):
 
     from .capture import at_code, sentence
     place, _, name = source.rpartition(":")
-    factory = getattr(_import(place), name, None)
+    module = _import(place)
+    factory = getattr(module, name, None)
     if not callable(factory):
-        raise UsageError(f"{place} has no function '{name}'")
+        functions = [other for other, what in vars(module).items() if callable(what)]
+        raise UsageError(f"{place} has no function '{name}'{nearest(name, functions)}")
     try:
         made = factory()
     except Exception as error:
@@ -216,6 +224,7 @@ def _convert_factory(args, given):
         example, dynamic = arguments, axes
     for name, more in _axes(args.dynamic).items():
         dynamic.setdefault(name, {}).update(more)
+    demand_known("--size", _sizes(args), _words(dynamic))
     if args.fix:
         dynamic = _fixed(example, dynamic, args.fix.split(","))
     if args.dtype:
@@ -223,6 +232,12 @@ def _convert_factory(args, given):
     if args.explain:
         return _explain(module, example, given)
     return pipeline.convert(module, example, dynamic=dynamic, **given)
+
+
+def _words(dynamic):
+    """Names of sizes; "past+seq" has two."""
+    return {part for axes in dynamic.values() for word in axes.values()
+            for part in word.split("+")}
 
 
 def _module(args):
@@ -235,7 +250,8 @@ def _module(args):
     if args.part != "whole" and not args.hf:
         raise UsageError("--part needs a model of --hf")
     if args.hf:
-        return by_name.of_transformers(args.hf, args.part, _sizes(args), args.seed, say)
+        return by_name.of_transformers(args.hf, args.part, _sizes(args), args.seed, say,
+                                       not args.example)
     if args.timm:
         return by_name.of_timm(args.timm, _sizes(args), args.seed, say)
     if args.torchvision:
@@ -248,10 +264,7 @@ def _fixed(example, dynamic, words):
     arguments = example if isinstance(example, dict) else {}
     tensors = dict(zip(capture.flat_names(arguments), cases.tensors_in(arguments)))
     sizes = cases.sizes_of(tensors, dynamic)
-    for word in words:
-        if word not in sizes:
-            raise UsageError(f"--fix names '{word}', but the free sizes are "
-                             f"{', '.join(sorted(sizes)) or 'none'}")
+    demand_known("--fix", words, sizes)
     return cases.with_fixed(dynamic, {word: sizes[word] for word in words})
 
 
@@ -310,8 +323,9 @@ def _wrote(path, args):
 
 
 def main(argv=None):
-    args = parser().parse_args(argv)
+    args = None
     try:
+        args = parser().parse_args(argv)
         run(args)
         return 0
     except ConvertError as error:
@@ -325,7 +339,7 @@ def main(argv=None):
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001 - the last place that can say it
-        if args.verbose:
+        if args is not None and args.verbose:
             raise
         print(f"attnrun convert: a fault of the converter: {type(error).__name__}: {error} "
               "(--verbose shows where)", file=sys.stderr)

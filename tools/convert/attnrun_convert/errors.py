@@ -1,4 +1,5 @@
 """What ends a conversion: one sentence and the exit code of the command line."""
+import difflib
 
 
 class ConvertError(Exception):
@@ -47,6 +48,28 @@ def first_line(error):
     """The first line of what the first cause says."""
     cause = innermost(error)
     return first_line_of(str(cause), type(cause).__name__)
+
+
+def nearest(name, names):
+    """"; the nearest names are a, b" of `names`, whatever their case; "" where none is near."""
+    by_lower = {}
+    for other in sorted(names):
+        by_lower.setdefault(other.lower(), []).append(other)
+    found = [other for lower in difflib.get_close_matches(name.lower(), by_lower, n=4)
+             for other in by_lower[lower]]
+    said = f"{'names are' if len(found) > 1 else 'name is'} {', '.join(found)}"
+    return f"; the nearest {said}" if found else ""
+
+
+def demand_known(option, words, known, source=""):
+    """Raises where an option names a size that the source has not."""
+    unknown = sorted(set(words) - set(known))
+    if unknown and not known:
+        raise UsageError(f"{option} names '{unknown[0]}', but {source or 'the model'} has no "
+                         "free sizes")
+    if unknown:
+        raise UsageError(f"{option} names '{unknown[0]}', but the free sizes"
+                         f"{source and ' of ' + source} are {', '.join(sorted(known))}")
 
 
 def plural(n, noun):

@@ -55,8 +55,10 @@ def _values(dtype, shape, how, generator):
 def _from_file(path):
     try:
         return torch.from_numpy(numpy.load(path, allow_pickle=False))
-    except (OSError, ValueError) as error:
-        raise FileError(f"--example: cannot read {path}: {error}") from error
+    except OSError as error:
+        raise FileError(f"--example: cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError, TypeError) as error:
+        raise FileError(f"--example: {path} is not a .npy file of numbers") from error
 
 
 def parse(lines, sizes, seed=0):

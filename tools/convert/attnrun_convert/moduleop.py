@@ -20,7 +20,7 @@ import torch
 
 from . import operators
 from .call import call
-from .errors import UnsupportedError, UsageError, plural
+from .errors import UnsupportedError, UsageError, nearest, plural
 from .registry import Adapter, need
 
 FORM = "pkg.Class=attnrun::Op(operand, name=value)"
@@ -196,8 +196,8 @@ def adapter(text):
     """The adapter class of one --moduleop."""
     name, operator, tree = _parsed(text)
     if operator not in operators.load():
-        raise UsageError(f"--moduleop '{text}': there is no operator attnrun::{operator}; "
-                         f"known are {', '.join(sorted(operators.load()))}")
+        raise UsageError(f"--moduleop '{text}': there is no operator attnrun::{operator}"
+                         f"{nearest(operator, operators.load())} (attnrun ops lists all)")
     kind = type("ModuleOp_" + operator, (ModuleOp,), {})
     kind.names, kind.operator, kind.text, kind.tree = (name,), operator, text, tree
     return kind

@@ -9,7 +9,7 @@ import onnx_ir
 from onnx_ir.passes.common import ShapeInferencePass
 
 from . import extent, fuse, pipeline, provenance
-from .errors import FileError, UnsupportedError, UsageError, VerifyError
+from .errors import FileError, UnsupportedError, VerifyError, demand_known
 from .extent import far_sizes, farthest
 from .verify import ENGINES, Case, available
 
@@ -29,6 +29,8 @@ def _load(path):
         return onnx_ir.load(path)
     except (OSError, onnx.checker.ValidationError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        if "Unable to parse proto" in reason:
+            reason = "it is not an ONNX file"
         raise FileError(f"cannot read {path}: {reason}") from error
     except Exception as error:  # noqa: BLE001 - protobuf's own kind of error
         raise FileError(f"cannot read {path}: it is not an ONNX file") from error
@@ -114,12 +116,9 @@ class OnnxSource:
 
     def _demand_sizes(self):
         known = {word for axes in self.dynamic.values() for word in axes.values()}
-        unknown = sorted(set(self.options.sizes or {}) - known)
-        if unknown and not known:
-            raise UsageError(f"--size names '{unknown[0]}', but {self.path} has no free sizes")
-        if unknown:
-            raise UsageError(f"--size names '{unknown[0]}', but the free sizes of {self.path} "
-                             f"are {', '.join(sorted(known))}")
+        demand_known("--size", self.options.sizes or (), known, str(self.path))
+        demand_known("--at", {word for sizes in self.options.trials or () for word in sizes},
+                     known, str(self.path))
 
     def _long_case(self, cases, attempt):
         """A case beyond all numbers of the model; None where there is one already."""

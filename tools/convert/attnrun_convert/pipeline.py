@@ -88,6 +88,7 @@ def write(source, options):
         with progress.step("exporting", options.quiet):
             model = source.model()
         refuse_random(model, options)
+        _demand_opset(model, options)
         _sign(model, source, options)
         return finish(model, source, options, engines)
     finally:
@@ -127,6 +128,14 @@ def refuse_random(model, options):
                 f"the exported model makes random numbers (node '{node.name}', "
                 f"{node.op_type}), so its results are never the same; take them as an input "
                 "or fix them as a buffer, or use --allow-random")
+
+
+def _demand_opset(model, options):
+    """The exporter writes another opset where it does not know the one that it is asked for."""
+    written = model.graph.opset_imports.get("", 0)
+    if options.opset not in (OPSET, written):
+        raise UsageError(f"--opset {options.opset}: the file would have opset "
+                         f"{written}; leave --opset out, or give another")
 
 
 def _sign(model, source, options):

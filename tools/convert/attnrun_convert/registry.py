@@ -395,7 +395,7 @@ class Plan:
         try:
             for entry in self.taken:
                 _replace(undo, entry.module, "forward",
-                         _with_signature(entry.module, entry.adapter.forward))
+                         with_signature(entry.module, entry.adapter.forward))
             for module, patch in self._companions():
                 _replace(undo, module, patch.method, patch.function.__get__(module))
             yield
@@ -428,7 +428,7 @@ def _replace(undo, module, name, function):
     undo.append((module, name))
 
 
-def _with_signature(module, function):
+def with_signature(module, function):
     """`function` with the parameters of the module's forward: the exporter binds the sizes of a
     model's inputs by those names, and the module may be the model itself."""
     def forward(*args, **kwargs):

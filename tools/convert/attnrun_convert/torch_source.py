@@ -46,6 +46,39 @@ def output_names(results):
     return found
 
 
+def _others(results):
+    """Types of what a forward returns beside tensors."""
+    return ", ".join(sorted({type(leaf).__name__ for leaf in _pytree.tree_leaves(results)
+                             if leaf is not None and not isinstance(leaf, torch.Tensor)}))
+
+
+def _demand_results(results, tensors, at):
+    """Raises where a model returns nothing that an output of a file can be."""
+    if not tensors:
+        raise UnsupportedError(f"the model returns no tensor, but {_others(results) or 'nothing'}"
+                               f"{at}")
+    if any(x.is_complex() for x in tensors):
+        raise UnsupportedError(f"the model returns complex numbers{at}, which attnrun has not: "
+                               "return torch.view_as_real of them")
+
+
+@contextlib.contextmanager
+def _tensors_alone(module, others):
+    """The module without what it returns beside tensors."""
+    if not others:
+        yield
+        return
+    kept, original = vars(module).get("forward"), module.forward
+    module.forward = registry.with_signature(
+        module, lambda *args, **kwargs: cases.tensors_in(original(*args, **kwargs)))
+    try:
+        yield
+    finally:
+        del module.forward
+        if kept is not None:
+            module.forward = kept
+
+
 class Source:
     """What both kinds share."""
 
@@ -56,10 +89,7 @@ class Source:
     def _names(self, results, inputs):
         names = self.options.output_names or output_names(results)
         tensors = cases.tensors_in(results)
-        if not tensors:
-            given = {type(leaf).__name__ for leaf in _pytree.tree_leaves(results)} or {"nothing"}
-            raise UnsupportedError(f"the model returns no tensor, but {', '.join(sorted(given))}"
-                                   f"{capture.at_code(getattr(self, 'module', None))}")
+        _demand_results(results, tensors, capture.at_code(getattr(self, "module", None)))
         if len(names) != len(tensors):
             raise UsageError(f"the model returns {plural(len(tensors), 'tensor')}, but "
                              f"--output-names has {plural(len(names), 'name')}")
@@ -150,11 +180,14 @@ class ModuleSource(Source):
             if not self.options.allow_random:
                 with plan.referenced():
                     steady.demand(self.module, self.given.args, self.given.kwargs)
-            names = self._names(plan.results, self.names)
+            names, others = self._names(plan.results, self.names), _others(plan.results)
+            if others:
+                self.options.say(f"what the model returns beside tensors ({others}) is left out")
             plan.results = None
             self.replaced = {e.path or "(model)": e.adapter.operator for e in plan.taken}
             self.plan_lines = plan.lines()
-            with plan.applied(), longformer.unfolded(self.module):
+            with plan.applied(), longformer.unfolded(self.module), \
+                    _tensors_alone(self.module, others):
                 model, calls, bounds = capture.captured(
                     self.module, self.given, self.dynamic, self.options.opset, names)
             return self._finish(model, calls, bounds | extent.of_module(self.module))
@@ -208,7 +241,10 @@ class ProgramSource(Source):
     def model(self):
         with torch.no_grad():
             results = self.function(*self.given.args, **self.given.kwargs)
-        names = self._names(results, self.names)
+        names, others = self._names(results, self.names), _others(results)
+        if others:
+            raise UnsupportedError(f"the exported program returns {others} beside its tensors, "
+                                   "which no output of a file can be: return tensors alone")
         model = capture.translated(self.program, self.options.opset, self.names, names)
         capture.name_axes(model, self.dynamic)
         return self._finish(model, [], capture.bounds_of(self.program))
