@@ -18,6 +18,8 @@
 #include "product.h"
 #include "write_mask.h"
 
+enum { MAX_WAITING = 64 }; /* values that say_why() looks at */
+
 /* A mask's last dim must be the number of keys: Attention reads a shorter one
  * otherwise. */
 static bool mask_fits(const struct attn_graph *graph,
@@ -224,15 +226,65 @@ static bool multiplies(const struct attn_node *node)
            node_is_of(node, "com.microsoft", "FusedMatMul");
 }
 
-/* A softmax between two products, beside scalars and masks: someone's attention. */
-static bool is_candidate(const struct attn_graph *graph, const struct attn_node *softmax)
+/* What may be between products and a softmax. */
+static bool is_between(const struct attn_node *node)
 {
-    const struct attn_use *use = graph->values[softmax->out[0]].uses;
-    const int32_t rank = graph->values[softmax->in[0]].type.rank;
-    while (use != NULL && !multiplies(use->node))
-        use = use->next;
-    return use != NULL && (rank == 3 || rank == 4) &&
-           attn_product_behind(graph, softmax->in[0]) != NULL;
+    static const char *const names[] = { "Add",     "Sub",       "Mul",      "Div",
+                                         "Where",   "Tanh",      "Neg",      "Max",
+                                         "Min",     "Clip",      "Cast",     "Identity",
+                                         "Slice",   "Pad",       "Concat",   "Exp",
+                                         "Reshape", "Transpose", "Squeeze",  "Unsqueeze",
+                                         "Split",   "Log",       "ScatterND" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (node_is(node, names[i]))
+            return true;
+    return false;
+}
+
+/* Whether a value is made of a product of two operands that are computed. */
+static bool is_of_product(const struct attn_graph *graph, int32_t value)
+{
+    int32_t waiting[MAX_WAITING] = { value };
+    for (int n = 1, steps = 0; n > 0 && steps < MAX_WAITING; steps++) {
+        const struct attn_node *node = attn_graph_producer(graph, waiting[--n]);
+        if (node != NULL && multiplies(node) && node->pub.n_in > 1 &&
+            !match_is_constant(graph, node->in[0]) &&
+            !match_is_constant(graph, node->in[1]))
+            return true;
+        for (int32_t i = 0; is_between(node) && i < node->pub.n_in; i++)
+            if (node->in[i] >= 0 && n < MAX_WAITING)
+                waiting[n++] = node->in[i];
+    }
+    return false;
+}
+
+/* Whether a product reads what is made of a value. */
+static bool is_multiplied(const struct attn_graph *graph, int32_t value)
+{
+    int32_t waiting[MAX_WAITING] = { value };
+    int steps = 0;
+    for (int n = 1; n > 0;)
+        for (const struct attn_use *use = graph->values[waiting[--n]].uses;
+             use != NULL && steps < MAX_WAITING; use = use->next, steps++) {
+            const struct attn_node *node = use->node;
+            if (node != NULL && multiplies(node))
+                return true;
+            if (is_between(node) && node->out[0] >= 0 && n < MAX_WAITING)
+                waiting[n++] = node->out[0];
+        }
+    return false;
+}
+
+/* Says why a softmax between two products, someone's attention, is left, where no pass did. */
+static attn_status say_why(struct attn_graph *graph, const struct attn_node *softmax,
+                           const char *why)
+{
+    const bool scores = attn_product_behind(graph, softmax->in[0]) != NULL ||
+                        is_of_product(graph, softmax->in[0]);
+    return scores && is_multiplied(graph, softmax->out[0]) &&
+                   !attn_graph_has_note(graph, softmax)
+               ? attn_graph_note(graph, softmax, "attention", why)
+               : ATTNRUN_OK;
 }
 
 static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softmax,
@@ -241,9 +293,9 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     struct attn_attention_match found = { .softmax = softmax };
     struct attn_mask_written program;
     bool done;
-    if (!attn_match_is_f32(graph, softmax->in[0]))
-        return ATTNRUN_OK;
-    const char *why = attn_attention_read(graph, &found);
+    const char *why = attn_match_is_f32(graph, softmax->in[0])
+                          ? attn_attention_read(graph, &found)
+                          : "its scores are not f32";
     if (why == NULL) {
         const bool fit = masks_fit(graph, &found);
         TRY(write_program(graph, &found, &program, &done));
@@ -252,9 +304,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
             why = "its mask is not known to mask scores, or to have their size";
     }
     if (why != NULL)
-        return is_candidate(graph, softmax)
-                   ? attn_graph_note(graph, softmax, "attention", why)
-                   : ATTNRUN_OK;
+        return say_why(graph, softmax, why);
     TRY(attn_graph_note(graph, softmax, "attention", NULL));
     if (found.k_form == K_AS_GIVEN && found.rank == 4 && !found.by_dim)
         attn_match_share_heads(graph, &found.k, &found.v);
