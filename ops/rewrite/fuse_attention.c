@@ -42,28 +42,29 @@ static attn_status add_before(struct attn_graph *graph,
     return attn_match_add(graph, found->softmax, op_type, n_in, in, n_attrs, attrs, out);
 }
 
-/* All that is added to the scores as one mask: Where(keep, 0, filling) + mask + mask2. */
+/* All that is added to the scores as one mask, *mask: Where(keep, 0, filling) and the others; -1:
+ * nothing is. */
 static attn_status join_masks(struct attn_graph *graph,
-                              struct attn_attention_match *found)
+                              const struct attn_attention_match *found, int32_t *mask)
 {
     int32_t zero;
     void *data;
+    *mask = -1;
     if (found->keep >= 0 && !found->filled_last) {
         TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 0, NULL, &zero, &data));
-        int32_t in[3] = { found->keep, zero, found->keep_fill };
-        int32_t *free_place = found->mask < 0 ? &found->mask : &found->keep_fill;
-        TRY(add_before(graph, found, "Where", 3, in, 0, NULL, free_place));
-        if (free_place == &found->keep_fill) {
-            int32_t both[2] = { found->keep_fill, found->mask };
-            TRY(add_before(graph, found, "Add", 2, both, 0, NULL, &found->mask));
-        }
+        const int32_t in[3] = { found->keep, zero, found->keep_fill };
+        TRY(add_before(graph, found, "Where", 3, in, 0, NULL, mask));
     }
-    const int32_t both[2] = { found->mask2, found->mask };
-    if (found->mask2 >= 0)
-        TRY(add_before(graph, found, "Add", 2, both, 0, NULL, &found->mask));
-    const int32_t filled[3] = { found->keep, found->mask, found->keep_fill };
+    for (int k = 0; k < MASK_ADDS && found->added[k] >= 0; k++) {
+        const int32_t both[2] = { *mask, found->added[k] };
+        if (*mask < 0)
+            *mask = found->added[k];
+        else
+            TRY(add_before(graph, found, "Add", 2, both, 0, NULL, mask));
+    }
+    const int32_t filled[3] = { found->keep, *mask, found->keep_fill };
     return found->filled_last
-               ? add_before(graph, found, "Where", 3, filled, 0, NULL, &found->mask)
+               ? add_before(graph, found, "Where", 3, filled, 0, NULL, mask)
                : ATTNRUN_OK;
 }
 
@@ -150,15 +151,17 @@ static attn_status replace_attention(struct attn_graph *graph,
                                      struct attn_attention_match *found,
                                      const struct attn_mask_written *program)
 {
-    int32_t axis = -1, y, in[MASK_LEAF + MASK_MAX_LEAVES], n_in = 3;
-    struct attn_attr attrs[3 + MASK_ATTRS] = { MATCH_FLOAT("scale", (float)found->scale),
+    int32_t axis = -1, mask = -1, y, in[MASK_LEAF + MASK_MAX_LEAVES], n_in = 3;
+    struct attn_attr attrs[4 + MASK_ATTRS] = { MATCH_FLOAT("scale", (float)found->scale),
                                                MATCH_INT("nan_rows", found->nan_rows) };
     int32_t n_attrs = program != NULL ? 2 + MASK_ATTRS : 2;
     if (found->softcap > 0)
         attrs[n_attrs++] =
             (struct attn_attr)MATCH_FLOAT("softcap", (float)found->softcap);
+    if (found->windows > 1)
+        attrs[n_attrs++] = (struct attn_attr)MATCH_INT("windows", found->windows);
     if (program == NULL)
-        TRY(join_masks(graph, found));
+        TRY(join_masks(graph, found, &mask));
     else
         TRY(attn_mask_attrs(graph, program, attrs + 2));
     TRY(transpose_k(graph, found));
@@ -171,8 +174,8 @@ static attn_status replace_attention(struct attn_graph *graph,
     in[2] = found->v;
     if (program != NULL)
         n_in = attn_mask_inputs(program, in);
-    else if (found->mask >= 0)
-        in[n_in++] = found->mask;
+    else if (mask >= 0)
+        in[n_in++] = mask;
     TRY(attn_graph_add_value(graph, NULL, &y));
     if (found->rank == 4 && !found->by_dim)
         graph->values[y].type = graph->values[found->result].type;
@@ -188,9 +191,10 @@ static attn_status replace_attention(struct attn_graph *graph,
 static bool masks_fit(const struct attn_graph *graph,
                       const struct attn_attention_match *found)
 {
-    return mask_fits(graph, found, found->mask) &&
-           mask_fits(graph, found, found->mask2) &&
-           mask_fits(graph, found, found->keep) &&
+    for (int k = 0; k < MASK_ADDS; k++)
+        if (!mask_fits(graph, found, found->added[k]))
+            return false;
+    return found->windows == 0 && mask_fits(graph, found, found->keep) &&
            attn_match_same_shape(graph, found->scores, found->softmax->in[0]);
 }
 
@@ -199,24 +203,26 @@ static attn_status write_program(const struct attn_graph *graph,
                                  const struct attn_attention_match *found,
                                  struct attn_mask_written *program, bool *done)
 {
-    const struct attn_mask_source source = {
+    const bool grouped = found->windows > 0;
+    struct attn_mask_source source = {
         .keep = { found->keep, -1, -1, -1 },
-        .add = { found->mask, found->mask2 },
         .fill = found->keep >= 0 ? (float)found->fill : 0.0f,
         .drops = { found->drops },
         .filled_last = found->filled_last,
-        .axes = attn_mask_axes_of_heads,
-        .rank = 4,
-        .dims = { dim_of(1), attn_attention_dim(graph, found->q, 0),
+        .axes = grouped ? attn_mask_axes_of_blocks : attn_mask_axes_of_heads,
+        .rank = grouped ? MASK_AXES : 4,
+        .dims = { grouped ? dim_of(found->windows) : dim_of(1),
+                  grouped ? found->samples : attn_attention_dim(graph, found->q, 0),
                   attn_attention_dim(graph, found->q, 1),
                   attn_attention_dim(graph, found->q, 2),
                   attn_attention_k_dim(graph, found, 2) }
     };
+    memcpy(source.add, found->added, sizeof source.add);
     *done = false;
-    if (found->keep < 0 && found->mask < 0)
+    if (found->keep < 0 && found->added[0] < 0)
         return ATTNRUN_OK;
     TRY(attn_mask_write(graph, &source, program, done));
-    *done = *done && !program->trivial;
+    *done = *done && (grouped || !program->trivial);
     return ATTNRUN_OK;
 }
 
