@@ -18,7 +18,7 @@
 #include "product.h"
 #include "write_mask.h"
 
-enum { MAX_WAITING = 64 }; /* values that say_why() looks at */
+enum { MAX_WAITING = 128 }; /* values that say_why() looks at */
 
 /* A mask's last dim must be the number of keys: Attention reads a shorter one
  * otherwise. */
@@ -232,19 +232,38 @@ static bool multiplies(const struct attn_node *node)
            node_is_of(node, "com.microsoft", "FusedMatMul");
 }
 
-/* What may be between products and a softmax. */
-static bool is_between(const struct attn_node *node)
+/* Whether the name of an operator of ai.onnx is in a list, between blanks. */
+static bool is_listed(const struct attn_node *node, const char *list)
 {
-    static const char *const names[] = { "Add",     "Sub",       "Mul",      "Div",
-                                         "Where",   "Tanh",      "Neg",      "Max",
-                                         "Min",     "Clip",      "Cast",     "Identity",
-                                         "Slice",   "Pad",       "Concat",   "Exp",
-                                         "Reshape", "Transpose", "Squeeze",  "Unsqueeze",
-                                         "Split",   "Log",       "ScatterND" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (node_is(node, names[i]))
+    if (node == NULL || !node_is(node, node->pub.op_type))
+        return false;
+    const size_t n = strlen(node->pub.op_type);
+    for (const char *at = strstr(list, node->pub.op_type); at != NULL && n > 0;
+         at = strstr(at + n, node->pub.op_type))
+        if (at[-1] == ' ' && at[n] == ' ')
             return true;
     return false;
+}
+
+/* How many inputs of a node, which may be between products and a softmax, are numbers that it
+ * computes with or moves: all, or the first; 0 for any other node. */
+static int32_t moved_inputs(const struct attn_node *node)
+{
+    static const char all[] = " Add Sub Mul Div Where Max Min Concat Tanh Neg ScatterND ";
+    static const char first[] =
+        " Clip Cast Identity Slice Pad Exp Log Reshape Transpose Squeeze Unsqueeze Split "
+        "Expand Dropout Pow Sqrt Gather GatherElements Sigmoid ";
+    return is_listed(node, all) ? node->pub.n_in : is_listed(node, first);
+}
+
+/* Heads that talk: a constant matrix mixes the last axis, where a Transpose put heads. */
+static bool mixes_heads(const struct attn_graph *graph, const struct attn_node *node)
+{
+    if (!node_is(node, "MatMul") || !match_is_constant(graph, node->in[1]) ||
+        attn_match_in(graph, node, 0, "Transpose") == NULL)
+        return false;
+    const attnrun_type *t = match_type(graph, node->in[1]);
+    return t->rank == 2 && dim_equal(t->dims[0], t->dims[1]);
 }
 
 /* Whether a value is made of a product of two operands that are computed. */
@@ -257,8 +276,11 @@ static bool is_of_product(const struct attn_graph *graph, int32_t value)
             !match_is_constant(graph, node->in[0]) &&
             !match_is_constant(graph, node->in[1]))
             return true;
-        for (int32_t i = 0; is_between(node) && i < node->pub.n_in; i++)
-            if (node->in[i] >= 0 && n < MAX_WAITING)
+        if (mixes_heads(graph, node))
+            waiting[n++] = node->in[0];
+        for (int32_t i = moved_inputs(node) - 1; i >= 0; i--)
+            if (i < node->pub.n_in && node->in[i] >= 0 && n < MAX_WAITING &&
+                !(i == 1 && node_is(node, "ScatterND")))
                 waiting[n++] = node->in[i];
     }
     return false;
@@ -275,7 +297,7 @@ static bool is_multiplied(const struct attn_graph *graph, int32_t value)
             const struct attn_node *node = use->node;
             if (node != NULL && multiplies(node))
                 return true;
-            if (is_between(node) && node->out[0] >= 0 && n < MAX_WAITING)
+            if (moved_inputs(node) > 0 && node->out[0] >= 0 && n < MAX_WAITING)
                 waiting[n++] = node->out[0];
         }
     return false;
