@@ -288,6 +288,8 @@ attn_status attn_graph_rewrite(struct attn_graph *graph);
  * `why` NULL: it did not leave it. Texts live as long as the program. The first 64 are kept. */
 attn_status attn_graph_note(struct attn_graph *graph, const struct attn_node *node,
                             const char *pass, const char *why);
+/* Whether a pass said why it left a node. */
+bool attn_graph_has_note(const struct attn_graph *graph, const struct attn_node *node);
 
 /* The node that produces a value, or NULL. */
 struct attn_node *attn_graph_producer(const struct attn_graph *graph, int32_t value);

@@ -50,6 +50,14 @@ const char *attnrun_get_pass(int32_t index)
     return NULL;
 }
 
+bool attn_graph_has_note(const struct attn_graph *graph, const struct attn_node *node)
+{
+    for (int32_t k = 0; k < graph->model->n_notes; k++)
+        if (strcmp(graph->model->notes[k].node, node->pub.name) == 0)
+            return true;
+    return false;
+}
+
 attn_status attn_graph_note(struct attn_graph *graph, const struct attn_node *node,
                             const char *pass, const char *why)
 {

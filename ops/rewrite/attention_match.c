@@ -160,11 +160,67 @@ static void take_row_factor(const struct attn_graph *graph, int32_t *value,
         }
 }
 
+/* ---- windows ---- */
+
+/* Whether two values have the same last three dims. */
+static bool same_pairs(const struct attn_graph *graph, int32_t four, int32_t five)
+{
+    for (int axis = 1; axis < 4; axis++)
+        if (!dim_equal(dim_at(graph, four, axis), dim_at(graph, five, axis + 1)))
+            return false;
+    return true;
+}
+
+/* Whether masks outside of the windows are the same for all samples and windows. */
+static bool masks_are_shared(const struct attn_graph *graph,
+                             const struct attn_attention_match *found)
+{
+    for (int k = 0; k <= MASK_ADDS; k++) {
+        const int32_t mask = k < MASK_ADDS ? found->added[k] : found->keep;
+        const bool inside =
+            k < MASK_ADDS ? found->added_in_windows[k] : found->keep_in_windows;
+        if (mask >= 0 && !inside && match_type(graph, mask)->rank >= 4 &&
+            !dim_is(dim_at(graph, mask, 0), 1))
+            return false;
+    }
+    return true;
+}
+
+/* Scores (batch, heads, …) that a Reshape, which only splits the batch or joins it again, makes
+ * of scores that are read once: *value becomes what it reads. From the softmax on the batch is
+ * joined first, and split before that. */
+static void take_reshape(const struct attn_graph *graph, int32_t *value,
+                         struct attn_attention_match *found)
+{
+    struct attn_node *node = attn_graph_producer(graph, *value);
+    const int rank = found->in_windows ? 5 : 4;
+    if (!node_is(node, "Reshape") || !match_read_once(graph, *value) ||
+        (!found->in_windows && found->windows > 0) ||
+        !attn_match_is_f32_of(graph, *value, rank) ||
+        !attn_match_is_f32_of(graph, node->in[0], 9 - rank))
+        return;
+    const int32_t four = rank == 4 ? *value : node->in[0],
+                  five = rank == 4 ? node->in[0] : *value;
+    const attnrun_dim windows = dim_at(graph, five, 1);
+    if (!same_pairs(graph, four, five) || !dim_is_const(windows) || windows.value < 1 ||
+        (found->in_windows && windows.value != found->windows))
+        return;
+    found->in_windows = !found->in_windows;
+    found->windows = windows.value;
+    found->samples = dim_at(graph, five, 0);
+    *value = node->in[0];
+}
+
+/* ---- the scores and what is between them and the softmax ---- */
+
 /* MatMul(Q, K') times scalars. */
 static bool read_scores(const struct attn_graph *graph, int32_t value,
                         struct attn_attention_match *found)
 {
     bool transposed;
+    take_reshape(graph, &value, found);
+    if (found->in_windows)
+        return false;
     found->scale = 1;
     take_softcap(graph, &value, found);
     value = strip_scalars(graph, value, &found->scale, true);
@@ -199,6 +255,7 @@ static bool take_where(const struct attn_graph *graph, int32_t *value,
     if ((!found->drops && !attn_value_scalar(graph, where->in[2], &found->fill)) ||
         isnan(found->fill))
         return false;
+    found->keep_in_windows = found->in_windows;
     found->keep = where->in[0];
     found->keep_fill = where->in[found->drops ? 1 : 2];
     *value = where->in[found->drops ? 2 : 1];
@@ -210,34 +267,47 @@ static bool read_kept(const struct attn_graph *graph, int32_t value,
                       struct attn_attention_match *found)
 {
     found->keep = found->keep_fill = -1;
+    take_reshape(graph, &value, found);
     if (!found->filled_last && node_is(attn_graph_producer(graph, value), "Where") &&
         !take_where(graph, &value, found))
         return false;
     return read_scores(graph, value, found);
 }
 
-/* scores + mask, or scores + mask + mask2 as a chain of two Adds. */
+/* Whether a value is a sum, behind a Reshape or not. */
+static bool is_sum(const struct attn_graph *graph, int32_t value,
+                   const struct attn_attention_match *found)
+{
+    struct attn_attention_match trial = *found;
+    take_reshape(graph, &value, &trial);
+    return node_is(attn_graph_producer(graph, value), "Add");
+}
+
+/* scores + mask, or a chain of sums of scores and masks. */
 static bool read_added(const struct attn_graph *graph, int32_t value,
                        struct attn_attention_match *found)
 {
-    int32_t *const masks[] = { &found->mask, &found->mask2 };
-    found->mask = found->mask2 = -1;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < MASK_ADDS; k++)
+        found->added[k] = -1;
+    for (int k = 0; k < MASK_ADDS; k++) {
+        take_reshape(graph, &value, found);
         struct attn_node *add = attn_graph_producer(graph, value);
         if (!node_is(add, "Add") || !match_read_once(graph, value))
-            break;
-        for (int in = 0; in < 2; in++)
+            return k == 0 && read_kept(graph, value, found);
+        found->added_in_windows[k] = found->in_windows;
+        const struct attn_attention_match before = *found;
+        for (int in = 0; in < 2; in++, *found = before)
             if (read_kept(graph, add->in[in], found)) {
-                *masks[k] = add->in[1 - in];
-                return attn_match_is_f32(graph, *masks[k]);
+                found->added[k] = add->in[1 - in];
+                return attn_match_is_f32(graph, found->added[k]);
             }
-        int scores = node_is(attn_graph_producer(graph, add->in[0]), "Add") ? 0 : 1;
-        *masks[k] = add->in[1 - scores];
-        if (k == 1 || !attn_match_is_f32(graph, *masks[k]))
+        const int scores = is_sum(graph, add->in[0], found) ? 0 : 1;
+        found->added[k] = add->in[1 - scores];
+        if (!attn_match_is_f32(graph, found->added[k]))
             return false;
         value = add->in[scores];
     }
-    return found->mask < 0 && read_kept(graph, value, found);
+    return false;
 }
 
 /* Scores and what is added to them; a Where behind the sum takes both away. */
@@ -246,12 +316,15 @@ static bool read_masked(const struct attn_graph *graph, int32_t value,
 {
     struct attn_attention_match outer = *found;
     int32_t sum = value;
-    found->filled_last = take_where(graph, &sum, &outer) &&
-                         node_is(attn_graph_producer(graph, sum), "Add");
-    if (!read_added(graph, found->filled_last ? sum : value, found))
+    take_reshape(graph, &sum, &outer);
+    outer.filled_last = take_where(graph, &sum, &outer) && is_sum(graph, sum, &outer);
+    if (outer.filled_last)
+        *found = outer;
+    if (!read_added(graph, outer.filled_last ? sum : value, found))
         return false;
-    if (found->filled_last) {
+    if (outer.filled_last) {
         found->keep = outer.keep;
+        found->keep_in_windows = outer.keep_in_windows;
         found->keep_fill = outer.keep_fill;
         found->fill = outer.fill;
         found->drops = outer.drops;
@@ -374,6 +447,10 @@ const char *attn_attention_read(const struct attn_graph *graph,
     if (!read_masked(graph, found->softmax->in[0], found))
         return "its scores are not a product that is scaled and masked, or other nodes "
                "read them";
+    if (found->added[0] < 0 && found->keep < 0)
+        found->windows = 0;
+    if (found->windows > 0 && !masks_are_shared(graph, found))
+        return "masks of samples are beside masks of windows";
     if (!read_product(graph, found))
         return "other nodes read its weights, or the weights do not multiply values";
     return operands_fit(graph, found)

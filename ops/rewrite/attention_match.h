@@ -3,7 +3,7 @@
 #ifndef ATTN_ATTENTION_MATCH_H
 #define ATTN_ATTENTION_MATCH_H
 
-#include "match.h"
+#include "write_mask.h"
 
 /* k is (batch, heads, tokens, dim), (batch, tokens, heads, dim), (batch, heads, dim,
  * tokens). */
@@ -13,7 +13,7 @@ struct attn_attention_match {
     struct attn_node *softmax;
     int rank; /* of the operands: 4, or 3 without heads */
     int32_t q, k, v;
-    int32_t mask, mask2; /* added to the scores; -1: none */
+    int32_t added[MASK_ADDS]; /* to the scores, from the softmax on; -1: none */
     enum attn_k_form k_form;
     int32_t scores;          /* the product */
     int32_t keep, keep_fill; /* Where's condition and filling, or -1 */
@@ -26,6 +26,12 @@ struct attn_attention_match {
     int32_t result;
     bool nan_rows;
     bool by_dim; /* V and the result are (…, dim, tokens): V' P' */
+    /* Between two Reshapes the scores are (samples, windows, heads, queries, keys), and so are the
+     * masks there; the other masks are the same for all samples and windows. */
+    int64_t windows; /* 0: none */
+    attnrun_dim samples;
+    bool in_windows; /* where the walk is; where a mask was found: */
+    bool keep_in_windows, added_in_windows[MASK_ADDS];
 };
 
 static const int64_t match_swap3[] = { 0, 2, 1 }, match_swap4[] = { 0, 1, 3, 2 };

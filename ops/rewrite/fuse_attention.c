@@ -18,6 +18,8 @@
 #include "product.h"
 #include "write_mask.h"
 
+enum { MAX_WAITING = 128 }; /* values that say_why() looks at */
+
 /* A mask's last dim must be the number of keys: Attention reads a shorter one
  * otherwise. */
 static bool mask_fits(const struct attn_graph *graph,
@@ -40,28 +42,29 @@ static attn_status add_before(struct attn_graph *graph,
     return attn_match_add(graph, found->softmax, op_type, n_in, in, n_attrs, attrs, out);
 }
 
-/* All that is added to the scores as one mask: Where(keep, 0, filling) + mask + mask2. */
+/* All that is added to the scores as one mask, *mask: Where(keep, 0, filling) and the others; -1:
+ * nothing is. */
 static attn_status join_masks(struct attn_graph *graph,
-                              struct attn_attention_match *found)
+                              const struct attn_attention_match *found, int32_t *mask)
 {
     int32_t zero;
     void *data;
+    *mask = -1;
     if (found->keep >= 0 && !found->filled_last) {
         TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 0, NULL, &zero, &data));
-        int32_t in[3] = { found->keep, zero, found->keep_fill };
-        int32_t *free_place = found->mask < 0 ? &found->mask : &found->keep_fill;
-        TRY(add_before(graph, found, "Where", 3, in, 0, NULL, free_place));
-        if (free_place == &found->keep_fill) {
-            int32_t both[2] = { found->keep_fill, found->mask };
-            TRY(add_before(graph, found, "Add", 2, both, 0, NULL, &found->mask));
-        }
+        const int32_t in[3] = { found->keep, zero, found->keep_fill };
+        TRY(add_before(graph, found, "Where", 3, in, 0, NULL, mask));
     }
-    const int32_t both[2] = { found->mask2, found->mask };
-    if (found->mask2 >= 0)
-        TRY(add_before(graph, found, "Add", 2, both, 0, NULL, &found->mask));
-    const int32_t filled[3] = { found->keep, found->mask, found->keep_fill };
+    for (int k = 0; k < MASK_ADDS && found->added[k] >= 0; k++) {
+        const int32_t both[2] = { *mask, found->added[k] };
+        if (*mask < 0)
+            *mask = found->added[k];
+        else
+            TRY(add_before(graph, found, "Add", 2, both, 0, NULL, mask));
+    }
+    const int32_t filled[3] = { found->keep, *mask, found->keep_fill };
     return found->filled_last
-               ? add_before(graph, found, "Where", 3, filled, 0, NULL, &found->mask)
+               ? add_before(graph, found, "Where", 3, filled, 0, NULL, mask)
                : ATTNRUN_OK;
 }
 
@@ -148,15 +151,17 @@ static attn_status replace_attention(struct attn_graph *graph,
                                      struct attn_attention_match *found,
                                      const struct attn_mask_written *program)
 {
-    int32_t axis = -1, y, in[MASK_LEAF + MASK_MAX_LEAVES], n_in = 3;
-    struct attn_attr attrs[3 + MASK_ATTRS] = { MATCH_FLOAT("scale", (float)found->scale),
+    int32_t axis = -1, mask = -1, y, in[MASK_LEAF + MASK_MAX_LEAVES], n_in = 3;
+    struct attn_attr attrs[4 + MASK_ATTRS] = { MATCH_FLOAT("scale", (float)found->scale),
                                                MATCH_INT("nan_rows", found->nan_rows) };
     int32_t n_attrs = program != NULL ? 2 + MASK_ATTRS : 2;
     if (found->softcap > 0)
         attrs[n_attrs++] =
             (struct attn_attr)MATCH_FLOAT("softcap", (float)found->softcap);
+    if (found->windows > 1)
+        attrs[n_attrs++] = (struct attn_attr)MATCH_INT("windows", found->windows);
     if (program == NULL)
-        TRY(join_masks(graph, found));
+        TRY(join_masks(graph, found, &mask));
     else
         TRY(attn_mask_attrs(graph, program, attrs + 2));
     TRY(transpose_k(graph, found));
@@ -169,8 +174,8 @@ static attn_status replace_attention(struct attn_graph *graph,
     in[2] = found->v;
     if (program != NULL)
         n_in = attn_mask_inputs(program, in);
-    else if (found->mask >= 0)
-        in[n_in++] = found->mask;
+    else if (mask >= 0)
+        in[n_in++] = mask;
     TRY(attn_graph_add_value(graph, NULL, &y));
     if (found->rank == 4 && !found->by_dim)
         graph->values[y].type = graph->values[found->result].type;
@@ -186,9 +191,10 @@ static attn_status replace_attention(struct attn_graph *graph,
 static bool masks_fit(const struct attn_graph *graph,
                       const struct attn_attention_match *found)
 {
-    return mask_fits(graph, found, found->mask) &&
-           mask_fits(graph, found, found->mask2) &&
-           mask_fits(graph, found, found->keep) &&
+    for (int k = 0; k < MASK_ADDS; k++)
+        if (!mask_fits(graph, found, found->added[k]))
+            return false;
+    return found->windows == 0 && mask_fits(graph, found, found->keep) &&
            attn_match_same_shape(graph, found->scores, found->softmax->in[0]);
 }
 
@@ -197,24 +203,26 @@ static attn_status write_program(const struct attn_graph *graph,
                                  const struct attn_attention_match *found,
                                  struct attn_mask_written *program, bool *done)
 {
-    const struct attn_mask_source source = {
+    const bool grouped = found->windows > 0;
+    struct attn_mask_source source = {
         .keep = { found->keep, -1, -1, -1 },
-        .add = { found->mask, found->mask2 },
         .fill = found->keep >= 0 ? (float)found->fill : 0.0f,
         .drops = { found->drops },
         .filled_last = found->filled_last,
-        .axes = attn_mask_axes_of_heads,
-        .rank = 4,
-        .dims = { dim_of(1), attn_attention_dim(graph, found->q, 0),
+        .axes = grouped ? attn_mask_axes_of_blocks : attn_mask_axes_of_heads,
+        .rank = grouped ? MASK_AXES : 4,
+        .dims = { grouped ? dim_of(found->windows) : dim_of(1),
+                  grouped ? found->samples : attn_attention_dim(graph, found->q, 0),
                   attn_attention_dim(graph, found->q, 1),
                   attn_attention_dim(graph, found->q, 2),
                   attn_attention_k_dim(graph, found, 2) }
     };
+    memcpy(source.add, found->added, sizeof source.add);
     *done = false;
-    if (found->keep < 0 && found->mask < 0)
+    if (found->keep < 0 && found->added[0] < 0)
         return ATTNRUN_OK;
     TRY(attn_mask_write(graph, &source, program, done));
-    *done = *done && !program->trivial;
+    *done = *done && (grouped || !program->trivial);
     return ATTNRUN_OK;
 }
 
@@ -224,15 +232,87 @@ static bool multiplies(const struct attn_node *node)
            node_is_of(node, "com.microsoft", "FusedMatMul");
 }
 
-/* A softmax between two products, beside scalars and masks: someone's attention. */
-static bool is_candidate(const struct attn_graph *graph, const struct attn_node *softmax)
+/* Whether the name of an operator of ai.onnx is in a list, between blanks. */
+static bool is_listed(const struct attn_node *node, const char *list)
 {
-    const struct attn_use *use = graph->values[softmax->out[0]].uses;
-    const int32_t rank = graph->values[softmax->in[0]].type.rank;
-    while (use != NULL && !multiplies(use->node))
-        use = use->next;
-    return use != NULL && (rank == 3 || rank == 4) &&
-           attn_product_behind(graph, softmax->in[0]) != NULL;
+    if (node == NULL || !node_is(node, node->pub.op_type))
+        return false;
+    const size_t n = strlen(node->pub.op_type);
+    for (const char *at = strstr(list, node->pub.op_type); at != NULL && n > 0;
+         at = strstr(at + n, node->pub.op_type))
+        if (at[-1] == ' ' && at[n] == ' ')
+            return true;
+    return false;
+}
+
+/* How many inputs of a node, which may be between products and a softmax, are numbers that it
+ * computes with or moves: all, or the first; 0 for any other node. */
+static int32_t moved_inputs(const struct attn_node *node)
+{
+    static const char all[] = " Add Sub Mul Div Where Max Min Concat Tanh Neg ScatterND ";
+    static const char first[] =
+        " Clip Cast Identity Slice Pad Exp Log Reshape Transpose Squeeze Unsqueeze Split "
+        "Expand Dropout Pow Sqrt Gather GatherElements Sigmoid ";
+    return is_listed(node, all) ? node->pub.n_in : is_listed(node, first);
+}
+
+/* Heads that talk: a constant matrix mixes the last axis, where a Transpose put heads. */
+static bool mixes_heads(const struct attn_graph *graph, const struct attn_node *node)
+{
+    if (!node_is(node, "MatMul") || !match_is_constant(graph, node->in[1]) ||
+        attn_match_in(graph, node, 0, "Transpose") == NULL)
+        return false;
+    const attnrun_type *t = match_type(graph, node->in[1]);
+    return t->rank == 2 && dim_equal(t->dims[0], t->dims[1]);
+}
+
+/* Whether a value is made of a product of two operands that are computed. */
+static bool is_of_product(const struct attn_graph *graph, int32_t value)
+{
+    int32_t waiting[MAX_WAITING] = { value };
+    for (int n = 1, steps = 0; n > 0 && steps < MAX_WAITING; steps++) {
+        const struct attn_node *node = attn_graph_producer(graph, waiting[--n]);
+        if (node != NULL && multiplies(node) && node->pub.n_in > 1 &&
+            !match_is_constant(graph, node->in[0]) &&
+            !match_is_constant(graph, node->in[1]))
+            return true;
+        if (mixes_heads(graph, node))
+            waiting[n++] = node->in[0];
+        for (int32_t i = moved_inputs(node) - 1; i >= 0; i--)
+            if (i < node->pub.n_in && node->in[i] >= 0 && n < MAX_WAITING &&
+                !(i == 1 && node_is(node, "ScatterND")))
+                waiting[n++] = node->in[i];
+    }
+    return false;
+}
+
+/* Whether a product reads what is made of a value. */
+static bool is_multiplied(const struct attn_graph *graph, int32_t value)
+{
+    int32_t waiting[MAX_WAITING] = { value };
+    int steps = 0;
+    for (int n = 1; n > 0;)
+        for (const struct attn_use *use = graph->values[waiting[--n]].uses;
+             use != NULL && steps < MAX_WAITING; use = use->next, steps++) {
+            const struct attn_node *node = use->node;
+            if (node != NULL && multiplies(node))
+                return true;
+            if (moved_inputs(node) > 0 && node->out[0] >= 0 && n < MAX_WAITING)
+                waiting[n++] = node->out[0];
+        }
+    return false;
+}
+
+/* Says why a softmax between two products, someone's attention, is left, where no pass did. */
+static attn_status say_why(struct attn_graph *graph, const struct attn_node *softmax,
+                           const char *why)
+{
+    const bool scores = attn_product_behind(graph, softmax->in[0]) != NULL ||
+                        is_of_product(graph, softmax->in[0]);
+    return scores && is_multiplied(graph, softmax->out[0]) &&
+                   !attn_graph_has_note(graph, softmax)
+               ? attn_graph_note(graph, softmax, "attention", why)
+               : ATTNRUN_OK;
 }
 
 static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softmax,
@@ -241,9 +321,9 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     struct attn_attention_match found = { .softmax = softmax };
     struct attn_mask_written program;
     bool done;
-    if (!attn_match_is_f32(graph, softmax->in[0]))
-        return ATTNRUN_OK;
-    const char *why = attn_attention_read(graph, &found);
+    const char *why = attn_match_is_f32(graph, softmax->in[0])
+                          ? attn_attention_read(graph, &found)
+                          : "its scores are not f32";
     if (why == NULL) {
         const bool fit = masks_fit(graph, &found);
         TRY(write_program(graph, &found, &program, &done));
@@ -252,9 +332,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
             why = "its mask is not known to mask scores, or to have their size";
     }
     if (why != NULL)
-        return is_candidate(graph, softmax)
-                   ? attn_graph_note(graph, softmax, "attention", why)
-                   : ATTNRUN_OK;
+        return say_why(graph, softmax, why);
     TRY(attn_graph_note(graph, softmax, "attention", NULL));
     if (found.k_form == K_AS_GIVEN && found.rank == 4 && !found.by_dim)
         attn_match_share_heads(graph, &found.k, &found.v);

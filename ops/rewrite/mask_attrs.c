@@ -3,6 +3,8 @@
  * behind the operands. */
 #include "write_mask.h"
 
+const int8_t attn_mask_axes_of_blocks[MASK_AXES] = { MASK_BATCH, MASK_BLOCK, MASK_HEAD,
+                                                     MASK_QUERY, MASK_KEY };
 const int8_t attn_mask_axes_of_heads[4] = { MASK_BATCH, MASK_HEAD, MASK_QUERY, MASK_KEY };
 
 static int64_t placed(const struct attn_mask_written *out, int64_t operand)

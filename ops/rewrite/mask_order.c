@@ -15,7 +15,8 @@ bool attn_block_masks_order(const struct attn_block_mask *masks, int n_masks,
                             struct attn_mask_source *source)
 {
     int n_keep = 0, n_add = 0;
-    source->add[0] = source->add[1] = -1;
+    for (int i = 0; i < MASK_ADDS; i++)
+        source->add[i] = -1;
     source->many_fills = false;
     for (int i = 0; i < MASK_KEEPS; i++)
         source->keep[i] = -1;
@@ -23,7 +24,7 @@ bool attn_block_masks_order(const struct attn_block_mask *masks, int n_masks,
         const struct attn_block_mask *mask = &masks[m];
         const bool changed = m > 0 && mask->added != masks[m - 1].added;
         if ((changed && m > 1 && mask->added == masks[0].added) ||
-            (mask->added ? n_add == 2 : n_keep == MASK_KEEPS))
+            (mask->added ? n_add == MASK_ADDS : n_keep == MASK_KEEPS))
             return false;
         if (mask->added) {
             source->add[n_add++] = mask->value;

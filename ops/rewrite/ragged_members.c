@@ -219,6 +219,7 @@ bool attn_region_attends(const struct region *r, const struct attn_node *node)
     return takes_mask(r, node) && attn_match_int(node, "is_causal", 0) == 0 &&
            attn_match_int(node, "left_window_size", -1) < 0 &&
            attn_match_int(node, "right_window_size", -1) < 0 &&
+           attn_match_int(node, "windows", 1) == 1 &&
            !(attn_match_float(node, "softcap", 0) > 0);
 }
 

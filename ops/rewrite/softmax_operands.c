@@ -2,11 +2,13 @@
  * fuse_attention.c recognises. It runs before that pass, and fuse_block_attention.c before it.
  *
  *   before                      after
- *   Softmax(S - max S)          Softmax(S), which subtracts the max itself
+ *   Softmax(c (S - max S))      Softmax(c S), which subtracts the max itself; so does CogView, with
+ *                               c = 32 and S = scores / c
  *   Einsum of two operands      MatMul of their Transposes
  *   scores + mask, of (…, ?)    scores + Expand(mask, the number of keys), a view where it has them
  *   c (scores + mask)           c scores + c mask, as CodeGen scales them; the same of Where
  *   scores - mask               scores + -mask
+ *   mask * scores               Where(mask, scores, 0), of a mask of zeros and ones (OpenAI's GPT)
  *
  * einsum_matmul.c says which Einsum is rewritten.
  *
@@ -15,25 +17,11 @@
  * bits, where a product adds in another order. */
 #include "product.h"
 
-enum { MAX_SUMS = 4 };
+#include <math.h>
 
-/* ---- the max ---- */
+#include "../../runtime/poll.h"
 
-static attn_status drop_max(struct attn_graph *graph, struct attn_node *softmax,
-                            int32_t *applied)
-{
-    const struct attn_node *sub = attn_match_in(graph, softmax, 0, "Sub");
-    const struct attn_node *max = sub ? attn_match_in(graph, sub, 1, "ReduceMax") : NULL;
-    if (max == NULL || max->in[0] != sub->in[0] || !attn_match_reduces_last(graph, max) ||
-        !attn_match_is_f32(graph, sub->in[0]) ||
-        !attn_match_same_shape(graph, sub->in[0], sub->out[0]))
-        return ATTNRUN_OK;
-    attn_node_set_input(graph, softmax, 0, sub->in[0]);
-    ++*applied;
-    return ATTNRUN_OK;
-}
-
-/* ---- scalars and signs of what is added ---- */
+enum { MAX_SUMS = 4, MAX_SLICES = 8 };
 
 /* Which input of a sum or a choice is made of the scores; -1: none, or several. */
 static int side_of_scores(const struct attn_graph *graph, const struct attn_node *node)
@@ -51,6 +39,121 @@ static int side_of_scores(const struct attn_graph *graph, const struct attn_node
     }
     return side;
 }
+
+/* ---- the max ---- */
+
+/* Whether a value is the max of each row of `of`. */
+static bool is_max_of_rows(const struct attn_graph *graph, int32_t value, int32_t of)
+{
+    double at;
+    int axis;
+    const int last = match_type(graph, of)->rank - 1;
+    const struct attn_node *max = attn_graph_producer(graph, value);
+    const bool apart = node_is(max, "Unsqueeze");
+    if (apart) {
+        if (max->pub.n_in < 2 || !attn_value_scalar(graph, max->in[1], &at) ||
+            (at != -1 && at != last))
+            return false;
+        max = attn_graph_producer(graph, max->in[0]);
+    }
+    return node_is(max, "ReduceMax") && max->in[0] == of &&
+           attn_match_axis(graph, max, &axis) && axis == last &&
+           attn_match_int(max, "keepdims", 1) == !apart;
+}
+
+static attn_status drop_max(struct attn_graph *graph, struct attn_node *softmax,
+                            int32_t *applied)
+{
+    double factor = 1;
+    const struct attn_node *sub = attn_graph_producer(
+        graph, attn_match_strip_scale(graph, softmax->in[0], &factor));
+    if (!node_is(sub, "Sub") || !is_max_of_rows(graph, sub->in[1], sub->in[0]) ||
+        !attn_match_is_f32(graph, sub->in[0]) ||
+        !attn_match_same_shape(graph, sub->in[0], sub->out[0]) ||
+        !(fabs(factor) > 1e-6 && fabs(factor) < 1e6))
+        return ATTNRUN_OK;
+    double whole = factor;
+    int32_t in[2] = { sub->in[0], -1 };
+    const int32_t scores = attn_match_strip_scale(graph, in[0], &whole);
+    if (fabs(whole - 1) <= 1e-6)
+        in[0] = scores;
+    else if (fabs(factor - 1) > 0) {
+        void *data;
+        TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 0, NULL, &in[1], &data));
+        *(float *)data = (float)factor;
+        TRY(attn_match_add(graph, softmax, "Mul", 2, in, 0, NULL, &in[0]));
+    }
+    attn_node_set_input(graph, softmax, 0, in[0]);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+/* ---- masks of zeros and ones ---- */
+
+/* Where a factor is 1, of one that has nothing but zeros and ones: what a Cast makes of conditions,
+ * or a constant, or a part of one. *keep: -1 for any other factor. */
+static attn_status read_ones(struct attn_graph *graph, struct attn_node *before,
+                             int32_t factor, int32_t *keep)
+{
+    static const struct attn_attr to = MATCH_INT("to", ATTNRUN_BOOL);
+    const struct attn_node *node = attn_graph_producer(graph, factor);
+    int32_t whole = factor;
+    *keep = -1;
+    if (node_is(node, "Cast") && match_type(graph, node->in[0])->dtype == ATTNRUN_BOOL) {
+        *keep = node->in[0];
+        return ATTNRUN_OK;
+    }
+    for (int k = 0; k < MAX_SLICES && node_is(node, "Slice"); k++) {
+        whole = node->in[0];
+        node = attn_graph_producer(graph, whole);
+    }
+    if (!match_is_constant(graph, whole) || !attn_match_is_f32(graph, whole) ||
+        match_type(graph, whole)->rank < 2)
+        return ATTNRUN_OK;
+    const attnrun_tensor *x = &graph->values[whole].data;
+    const int64_t n = tensor_count(x);
+    for (int64_t i = 0; i < n; i++) {
+        const float one = match_f32_at(x, i);
+        if (one != 0.0f && one != 1.0f)
+            return ATTNRUN_OK;
+        if (i % 65536 == 0)
+            TRY(attn_poll_work(65536));
+    }
+    return attn_match_add(graph, before, "Cast", 1, &factor, 1, &to, keep);
+}
+
+/* A factor of zeros and ones in front of the scores, behind which others are added. */
+static attn_status choose_scores(struct attn_graph *graph, struct attn_node *softmax,
+                                 int32_t *applied)
+{
+    struct attn_node *reader = softmax;
+    for (int k = 0, side = 0; k <= MAX_SUMS && side >= 0; k++) {
+        struct attn_node *node = attn_graph_producer(graph, reader->in[side]);
+        if (node == NULL || !match_read_once(graph, reader->in[side]))
+            return ATTNRUN_OK;
+        for (int i = 0; i < 2 && node_is(node, "Mul"); i++) {
+            int32_t in[3] = { -1, node->in[i], -1 }, out;
+            void *zero;
+            if (attn_product_behind(graph, in[1]) == NULL ||
+                !attn_match_same_shape(graph, in[1], node->out[0]))
+                continue;
+            TRY(read_ones(graph, node, node->in[1 - i], &in[0]));
+            if (in[0] < 0)
+                continue;
+            TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 0, NULL, &in[2], &zero));
+            TRY(attn_match_add(graph, node, "Where", 3, in, 0, NULL, &out));
+            graph->values[out].type = graph->values[node->out[0]].type;
+            attn_node_set_input(graph, reader, side, out);
+            ++*applied;
+            return ATTNRUN_OK;
+        }
+        reader = node;
+        side = node_is(node, "Add") ? side_of_scores(graph, node) : -1;
+    }
+    return ATTNRUN_OK;
+}
+
+/* ---- scalars and signs of what is added ---- */
 
 /* Input `k` of a node, which is a scalar times a sum or a choice, becomes that of what the scalar
  * multiplies; *inner: the new node, and *side which of its inputs is made of the scores. NULL where
@@ -176,6 +279,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     struct attn_node *scores = attn_product_behind(graph, softmax->in[0]);
     if (scores == NULL || (!node_is(user, "Einsum") && !node_is(user, "MatMul")))
         return ATTNRUN_OK; /* a softmax of features, as linear attention has it */
+    TRY(choose_scores(graph, softmax, applied));
     TRY(spread_scalars(graph, softmax, applied));
     TRY(add_negative(graph, softmax, applied));
     TRY(expand_all_added(graph, softmax, applied));

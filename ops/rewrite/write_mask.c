@@ -509,6 +509,16 @@ static attn_status write_keep(struct mask_writer *w, int i, int64_t *own, int64_
     return ATTNRUN_OK;
 }
 
+/* *add, the sum of what is added to scores, and one more value. */
+static attn_status write_added(struct mask_writer *w, int32_t value, int64_t *add)
+{
+    int64_t own;
+    TRY(write_value(w, value, &own));
+    if (!w->failed && own >= 0)
+        *add = *add < 0 ? own : write_mask_put(w, MASK_ADD, *add, own, 0);
+    return ATTNRUN_OK;
+}
+
 static int64_t put_float(struct mask_writer *w, float x)
 {
     uint32_t bits;
@@ -548,13 +558,13 @@ attn_status attn_mask_write(const struct attn_graph *graph,
     struct mask_writer w = {
         .graph = graph, .source = source, .out = out, .max = { -1, -1 }, .fits = true
     };
-    int64_t keep = -1, own[MASK_KEEPS], add[2];
+    int64_t keep = -1, own[MASK_KEEPS], add = -1;
     *out = (struct attn_mask_written){ .n_leaves = 0 };
     *done = false;
     for (int i = 0; i < MASK_KEEPS && !w.failed; i++)
         TRY(write_keep(&w, i, &own[i], &keep));
-    for (int i = 0; i < 2 && !w.failed; i++)
-        TRY(write_value(&w, source->add[i], &add[i]));
+    for (int i = 0; i < MASK_ADDS && !w.failed; i++)
+        TRY(write_added(&w, source->add[i], &add));
     if (w.failed)
         return ATTNRUN_OK;
     if (source->causal) {
@@ -562,19 +572,15 @@ attn_status attn_mask_write(const struct attn_graph *graph,
                                             put_int(&w, 0, ATTNRUN_I64), 0);
         keep = keep < 0 ? seen : write_mask_put(&w, MASK_AND, keep, seen, 0);
     }
-    if (add[0] < 0)
-        add[0] = add[1];
-    else if (add[1] >= 0)
-        add[0] = write_mask_put(&w, MASK_ADD, add[0], add[1], 0);
-    if (source->filled_last && keep >= 0 && add[0] >= 0)
-        add[0] = write_mask_put(&w, MASK_WHERE, keep, add[0], put_float(&w, 0.0f));
+    if (source->filled_last && keep >= 0 && add >= 0)
+        add = write_mask_put(&w, MASK_WHERE, keep, add, put_float(&w, 0.0f));
     if (source->many_fills)
-        add[0] = put_fills(&w, own);
+        add = put_fills(&w, own);
     const float fill = source->many_fills ? 0.0f : source->fill;
     uint32_t bits;
     memcpy(&bits, &fill, sizeof bits);
     out->mask[MASK_FACT_KEEP] = keep;
-    out->mask[MASK_FACT_ADD] = add[0];
+    out->mask[MASK_FACT_ADD] = add;
     out->mask[MASK_FACT_FILL] = bits;
     out->mask[MASK_FACT_QUERIES] = w.max[0];
     out->mask[MASK_FACT_KEYS] = w.max[1];

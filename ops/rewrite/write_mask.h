@@ -6,13 +6,13 @@
 #include "../attention/core/mask_code.h"
 #include "match.h"
 
-/* score where(all of keep, score, fill) + add[0] + add[1], or `fill` without what is added
+/* score where(all of keep, score, fill) + all of add, or `fill` without what is added
  * where it is `filled_last`; where there are several fills and nothing is added, where(keep[0],
  * where(keep[1], … score …, fills[1]), fills[0]). Values of the graph, which are broadcast to the
  * scores; -1: absent. */
-enum { MASK_KEEPS = 4 };
+enum { MASK_KEEPS = 4, MASK_ADDS = 3 };
 struct attn_mask_source {
-    int32_t keep[MASK_KEEPS], add[2];
+    int32_t keep[MASK_KEEPS], add[MASK_ADDS];
     float fill;
     float fills[MASK_KEEPS];
     bool many_fills;
@@ -23,8 +23,8 @@ struct attn_mask_source {
     const int8_t *axes;          /* of the scores, `rank` of them: which one each is */
     int32_t rank;
 };
-/* Scores (batch, heads, queries, keys). */
-extern const int8_t attn_mask_axes_of_heads[4];
+/* Scores (batch, blocks, heads, queries, keys), and those of one block without that axis. */
+extern const int8_t attn_mask_axes_of_blocks[MASK_AXES], attn_mask_axes_of_heads[4];
 
 struct attn_mask_written {
     int32_t leaves[MASK_MAX_LEAVES], n_leaves;

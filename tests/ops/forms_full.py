@@ -153,6 +153,8 @@ FORMS = {
     "electra": model("Electra", embedding_size=32),
     "albert": model("Albert", embedding_size=32),
     "gpt2": decoder("GPT2", n_embd=32, n_layer=2, n_head=4, n_positions=512),
+    "openai_gpt": model("OpenAIGPT", attention="eager", n_embd=32, n_layer=2, n_head=4,
+                        n_positions=512),
     "gpt_neox": decoder("GPTNeoX"),
     "opt": decoder("OPT", ffn_dim=48, word_embed_proj_dim=32, do_layer_norm_before=True),
     "llama": decoder("Llama", num_key_value_heads=2),

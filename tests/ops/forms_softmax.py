@@ -87,6 +87,53 @@ def minus_log_sum_of_queries(q, k, v):
     return torch.exp(scores - torch.logsumexp(scores, -2, keepdim=True)) @ v
 
 
+def relaxed(q, k, v):
+    """CogView's softmax, as transformers' LayoutLMv3 has it."""
+    scores = (q @ k.transpose(-1, -2) + v[..., :1].transpose(-1, -2)) / 32
+    return ((scores - scores.amax(-1).unsqueeze(-1)) * 32).softmax(-1) @ v
+
+
+def relaxed_scaled(q, k, v):
+    scores = q @ k.transpose(-1, -2) / 32
+    return ((scores - scores.amax(-1, keepdim=True)) * 8).softmax(-1) @ v
+
+
+def relaxed_by_key(q, k, v):
+    scores = q @ k.transpose(-1, -2) / 32
+    return ((scores - scores.amax(-2).unsqueeze(-2)) * 32).softmax(-1) @ v
+
+
+def relaxed_by_other(q, k, v):
+    scores = q @ k.transpose(-1, -2) / 32
+    return ((scores - v.sum(-1)[..., None, :].amax(-2).unsqueeze(-2)) * 32).softmax(-1) @ v
+
+
+ONES = torch.ones(1, 1, 512, 512).tril()
+
+
+def multiplied(q, k, v):
+    """OpenAI's GPT."""
+    b = ONES[:, :, :q.shape[2], :q.shape[2]]
+    scores = q @ k.transpose(-1, -2) * b + -1e4 * (1 - b)
+    return (scores + v[..., :1].transpose(-1, -2)).softmax(-1) @ v
+
+
+def multiplied_by_condition(q, k, v):
+    b = (v[:, :, None, :, 0] < 1).float()
+    return ((q @ k.transpose(-1, -2) * 2) * b - 1e9 * (1 - b)).softmax(-1) @ v
+
+
+def multiplied_only(q, k, v):
+    """Hides nothing: the scores are 0."""
+    b = ONES[:, :, :q.shape[2], :q.shape[2]]
+    return (q @ k.transpose(-1, -2) * b).softmax(-1) @ v
+
+
+def multiplied_by_parts(q, k, v):
+    b = (ONES + 1)[:, :, :q.shape[2], :q.shape[2]] / 2
+    return (q @ k.transpose(-1, -2) * b + -1e4 * (1 - b)).softmax(-1) @ v
+
+
 def capped(q, k, v):
     """transformers' Gemma 2."""
     return (torch.tanh(q @ k.transpose(-1, -2) / 3) * 3).softmax(-1) @ v
@@ -266,6 +313,11 @@ FORMS = {
     "minus_max": on_heads(minus_max),
     "minus_max_of_products": on_heads(minus_max_of_products),
     "minus_log_sum": on_heads(minus_log_sum),
+    "relaxed": on_heads(relaxed),
+    "relaxed_scaled": on_heads(relaxed_scaled),
+    "multiplied": on_heads(multiplied),
+    "multiplied_by_condition": on_heads(multiplied_by_condition),
+    "multiplied_only": on_heads(multiplied_only),
     "causal": on_heads(causal),
     "cosine": on_heads(cosine),
     "divided_by_query": on_heads(divided_by_query),
@@ -282,6 +334,9 @@ FORMS = {
     "over_queries": on_heads(over_queries, None),
     "scores_read": on_heads(scores_read, None),
     "minus_mean": on_heads(minus_mean, None),
+    "relaxed_by_key": on_heads(relaxed_by_key, None),
+    "relaxed_by_other": on_heads(relaxed_by_other, None),
+    "multiplied_by_parts": on_heads(multiplied_by_parts, None),
     "minus_log_sum_of_queries": on_heads(minus_log_sum_of_queries, None),
     "one_dim_of_keys": on_heads(one_dim_of_keys, None),
     "diagonal": on_heads(diagonal, None),

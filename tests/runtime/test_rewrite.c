@@ -46,6 +46,9 @@ static void write_shapes(struct onnx_writer *w)
                    { "j_s", 3, { -1, 6, 7 } },
                    { "p_y", 4, { -1, 2, 6, 4 } },
                    { "p_1", 4, { -1, 1, 6, 7 } },
+                   { "w_s", 5, { -1, 3, 2, 6, 7 } },
+                   { "w_1", 5, { -1, 1, 2, 6, 7 } },
+                   { "w_h", 5, { -1, 6, 1, 6, 7 } },
                    { "p_t", 4, { -1, 2, 7, 6 } } };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         onnx_ints(w, shapes[i].name, shapes[i].n, shapes[i].x);

@@ -40,6 +40,33 @@ tokens_of(const struct attn_masked *m, const struct attn_masked_operands *o, int
                          : (struct attn_ragged_sample){ 0, 0, m->s.q_len };
 }
 
+/* ---- a batch of blocks ---- */
+
+attn_status attn_masked_sizes(const attnrun_step *step, const struct attn_sdpa *s,
+                              int64_t windows, int64_t sizes[MASK_AXES])
+{
+    if (windows < 1 || s->batch % windows != 0)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "windows is %lld, expected a divisor of the batch, %lld",
+                       (long long)windows, (long long)s->batch);
+    sizes[MASK_BLOCK] = windows;
+    sizes[MASK_BATCH] = s->batch / windows;
+    sizes[MASK_HEAD] = s->q_heads;
+    sizes[MASK_QUERY] = s->q_len;
+    sizes[MASK_KEY] = s->kv_len;
+    return ATTNRUN_OK;
+}
+
+void attn_masked_split_batch(struct attn_masked *m)
+{
+    struct attn_heads *const strides[] = { &m->s.q, &m->s.k, &m->s.v, &m->s.y };
+    int64_t *const windows[] = { &m->q_window, &m->k_window, &m->v_window, &m->y_window };
+    for (int i = 0; i < 4; i++) {
+        *windows[i] = strides[i]->batch;
+        strides[i]->batch *= m->windows;
+    }
+}
+
 /* ---- plan ---- */
 
 /* The number of queries of a task: whole groups. */

@@ -50,6 +50,13 @@ struct attn_masked_operands {
     const struct attn_ragged_sample *samples; /* of a ragged batch, which fit; or NULL */
 };
 
+/* The sizes for attn_mask_plan() where the batch of `s` has `windows` blocks of each sample, one
+ * after the other. */
+attn_status attn_masked_sizes(const attnrun_step *step, const struct attn_sdpa *s,
+                              int64_t windows, int64_t sizes[MASK_AXES]);
+/* For a run: the strides of the operands, which are those of such a batch, become those of samples
+ * and blocks. */
+void attn_masked_split_batch(struct attn_masked *m);
 attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m);
 attn_status attn_masked_run(const attnrun_step *step, const struct attn_masked *m,
                             const struct attn_masked_operands *o,

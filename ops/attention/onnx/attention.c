@@ -20,7 +20,7 @@
 
 struct attention_args {
     int64_t is_causal, kv_num_heads, q_num_heads, qk_matmul_output_mode;
-    int64_t left_window_size, right_window_size, nan_rows, softmax_precision;
+    int64_t left_window_size, right_window_size, nan_rows, softmax_precision, windows;
     float scale, softcap;
     /* FusedAttention only; v NULL: by rank. See fused_attention_attrs. */
     attnrun_ints layouts, columns;
@@ -269,12 +269,13 @@ static attn_status plan_masked(attnrun_step *step, const struct attn_sdpa *s,
                                struct attn_masked *m)
 {
     const struct attention_args *args = step->args;
-    const int64_t sizes[MASK_AXES] = { 1, s->batch, s->q_heads, s->q_len, s->kv_len };
+    int64_t sizes[MASK_AXES];
+    TRY(attn_masked_sizes(step, s, args->windows, sizes));
     if (op_has_in(step, MASK) || s->causal || s->left >= 0 || s->right >= 0)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "a mask program (code, mask, axes) excludes attn_mask, is_causal "
                        "and windows");
-    *m = (struct attn_masked){ .s = *s, .windows = 1 };
+    *m = (struct attn_masked){ .s = *s, .windows = args->windows };
     TRY(attn_mask_plan(step, LEAVES, args->code, args->mask, args->axes, sizes,
                        &m->program));
     return attn_masked_plan(step, m);
@@ -500,8 +501,8 @@ static attn_status run_masked(const attnrun_step *step, const struct attn_sdpa *
                                             .v = operand_data(step, V),
                                             .y = step->y[Y].data,
                                             .leaves = step->x + LEAVES };
-    m.s.k = s->k;
-    m.s.v = s->v;
+    m.s = *s;
+    attn_masked_split_batch(&m);
     return attn_masked_run(step, &m, &o, work);
 }
 
@@ -561,7 +562,7 @@ const attnrun_op_def op_attention_23 = {
 /* What rewrite passes make of decomposed attention: `scale` as it is; nan_rows; operands
  * where they lie. layouts: of Q, K, V, Y, see the enum above. columns: for operands of
  * rank 3, the first column of Q, K and V, and the dims of a head of Q and of V. code, mask,
- * axes: in place of attn_mask a program over leaves, see mask_program.h. */
+ * axes: in place of attn_mask a program over leaves, see mask_program.h; windows: see masked.h. */
 static const attnrun_attr_def fused_attention_attrs[] = {
     ATTR_FLAG(struct attention_args, is_causal, 0),
     ATTR_INT(struct attention_args, kv_num_heads, 0),
@@ -573,6 +574,7 @@ static const attnrun_attr_def fused_attention_attrs[] = {
     ATTR_FLOAT(struct attention_args, softcap, 0.0f),
     ATTR_INTS(struct attention_args, layouts),
     ATTR_INTS(struct attention_args, columns),
+    ATTR_INT(struct attention_args, windows, 1),
     ATTR_INTS(struct attention_args, code),
     ATTR_INTS(struct attention_args, mask),
     ATTR_INTS(struct attention_args, axes),
