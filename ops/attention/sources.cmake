@@ -2,6 +2,7 @@
 set(ATTN_OPS_ATTENTION
   ops/attention/core/sdpa.c
   ops/attention/core/sdpa_plan.c
+  ops/attention/core/sdpa_mask.c
   ops/attention/core/stream.c
   ops/attention/core/bounded_scores.c
   ops/attention/core/mask_plan.c

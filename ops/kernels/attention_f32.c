@@ -85,6 +85,25 @@ void K(add_mask_f32)(float *s, const float *mask, size_t n)
     }
 }
 
+void K(add_map_f32)(float *s, const float *rows, const float *columns, size_t width,
+                    size_t first, size_t n)
+{
+    size_t column = first % width;
+    rows += first / width;
+    while (n > 0) {
+        const size_t run = n < width - column ? n : width - column;
+        const v_f32 row = v_set(*rows++);
+        for (size_t i = 0; i < run; i += VF)
+            v_store_part(s + i,
+                         v_load_part(s + i, run - i, 0.0f) +
+                             (row + v_load_part(columns + column + i, run - i, 0.0f)),
+                         run - i);
+        s += run;
+        n -= run;
+        column = 0;
+    }
+}
+
 void K(keep_mask_f32)(float *s, const uint8_t *keep, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -321,7 +321,8 @@ static int32_t copy_attrs(const struct attn_graph *graph, const struct attn_node
                                          "code",
                                          "mask",
                                          "axes",
-                                         "windows" };
+                                         "windows",
+                                         "key_columns" };
     int32_t n = 0;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const struct attn_attr *attr = attn_node_attr(node, words[i]);

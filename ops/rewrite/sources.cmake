@@ -55,6 +55,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/layer_norm.c
   ops/rewrite/ragged_pass.c
   ops/rewrite/ragged_members.c
+  ops/rewrite/relative_bias.c
   ops/rewrite/residual_relu.c
   ops/rewrite/linear_batch_norm.c
   ops/rewrite/linear_heads.c

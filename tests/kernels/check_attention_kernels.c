@@ -328,6 +328,29 @@ void check_add_mask_f32(struct check *c)
     }
 }
 
+void check_add_map_f32(struct check *c)
+{
+    static const size_t widths[] = { 1, 2, 7, 14, 16, 64, 1500 }, from[] = { 0, 3, 64 };
+    CHECK_SIZES(c, n)
+    {
+        const size_t width = widths[n % 7], first = from[n / 7 % 3];
+        const size_t n_rows = (first + n + width - 1) / width;
+        float *s = check_edge_f32(c, n), old[1000];
+        float *rows = check_memory(c, n_rows * sizeof *rows),
+              *columns = check_memory(c, width * sizeof *columns);
+        fill_scores(c, rows, n_rows);
+        fill_scores(c, columns, width);
+        for (size_t i = 0; i < n; i++)
+            old[i] = s[i];
+        c->k->add_map_f32(s, rows, columns, width, first, n);
+        for (size_t i = 0; i < n; i++)
+            check_f32(c, i, s[i],
+                      (double)(old[i] + (rows[(first + i) / width] +
+                                         columns[(first + i) % width])),
+                      0);
+    }
+}
+
 void check_keep_mask_f32(struct check *c)
 {
     CHECK_SIZES(c, n)

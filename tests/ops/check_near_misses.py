@@ -23,6 +23,7 @@ ELSEWHERE = {  # pass: the file that has its near misses
     "softmax_features": "forms_features", "performer": "forms_features",
     "linear_heads": "forms_layers", "fourier_mix": "forms_mixing",
     "external_attention": "forms_gates", "map_gates": "forms_gates",
+    "relative_scores": "forms_relative", "relative_bias": "forms_relative",
     "selective_kernel": "forms_gates", "quantized": "check_qdq", "blocked_layout": "check_blocked",
     "blocked_epilogue": "check_blocked", "blocked_separable": "check_blocked_separable",
     "ragged": "../models/check_ragged", "integer_to_float": "check_integer_to_float",

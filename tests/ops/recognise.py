@@ -14,10 +14,10 @@ EXPORTERS = {"s": False, "d": True}  # torch.onnx.export(dynamo=…)
 def check_form(program, folder, name, module, names, shape, dynamic, lengths, dynamo, known,
                operator, seed, by_torch=False,
                options=((), ("--no-fusion",), ("--isa", "base"))):
-    """The operators of `known` that the file becomes are [operator], or none for None. `dynamic`:
-    {axis: symbol} of every input, whose sizes are the lengths. `by_torch`: the module itself, not
-    ONNX Runtime, says what the file gives. Returns failures and what `inspect` says of what was
-    left."""
+    """The operators of `known` that the file becomes, or the passes that change it, are [operator],
+    or none for None. `dynamic`: {axis: symbol} of every input, whose sizes are the lengths.
+    `by_torch`: the module itself, not ONNX Runtime, says what the file gives. Returns failures and
+    what `inspect` says of what was left."""
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
     for parameter in module.parameters():
@@ -39,6 +39,7 @@ def check_form(program, folder, name, module, names, shape, dynamic, lengths, dy
                 why is not None)
     told = json.loads(attnrun(program, "inspect", "--json", model).stdout)
     found = {row["op_type"] for row in told["ops"]}
+    found |= {name for name, times in told["passes"].items() if times > 0}
     there = [op for op in known if op in found]
     if there != ([operator] if operator else []):
         failures.append(f"{model.name}: became {there}, expected {operator}\n"

@@ -86,7 +86,7 @@ if(ATTNRUN_TESTS_FULL)
   set(all_forms --full)
 endif()
 foreach(group mechanisms windows sliding parts features layers full maps sorted mixing gates
-        softmax rows shifted)
+        softmax rows shifted relative)
   add_python_test(ops.${group} ops/check_forms.py $<TARGET_FILE:attnrun> forms_${group}
     ${all_forms})
 endforeach()

@@ -308,6 +308,7 @@ static const struct rewrite_case rewrite_cases[] = {
 #define CASE(pass, applied, text, outputs) { pass, applied, text, outputs },
 #include "attention_cases.def"
 #include "map_cases.def"
+#include "relative_cases.def"
 };
 
 #endif

@@ -19,7 +19,7 @@ static void write_shapes(struct onnx_writer *w)
     static const struct {
         const char *name;
         int n;
-        int64_t x[5];
+        int64_t x[6];
     } shapes[] = { { "sh_q", 4, { 0, 0, 2, 4 } },
                    { "sh_y", 3, { 0, 0, -1 } },
                    { "sh_5", 5, { 0, 0, 3, 2, 4 } },
@@ -49,7 +49,13 @@ static void write_shapes(struct onnx_writer *w)
                    { "w_s", 5, { -1, 3, 2, 6, 7 } },
                    { "w_1", 5, { -1, 1, 2, 6, 7 } },
                    { "w_h", 5, { -1, 6, 1, 6, 7 } },
-                   { "p_t", 4, { -1, 2, 7, 6 } } };
+                   { "p_t", 4, { -1, 2, 7, 6 } },
+                   { "sh_m", 6, { -1, 2, 2, 3, 2, 3 } },
+                   { "sh_k", 4, { -1, 2, 6, 6 } },
+                   { "sh_8", 3, { -1, 6, 6 } },
+                   { "sh_1", 4, { -1, 1, 6, 6 } },
+                   { "ax4", 1, { 4 } },
+                   { "ax5", 1, { 5 } } };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         onnx_ints(w, shapes[i].name, shapes[i].n, shapes[i].x);
     onnx_int(w, "i0", 0);
@@ -71,7 +77,8 @@ static void write_constants(struct onnx_writer *w)
                     { "col6", "6,1" },    { "se1", "2,4" },      { "se2", "4,2" },
                     { "w5", "4,5,3,3" },  { "ws", "1,2,3,3" },   { "img1", "1,4,9,9" },
                     { "sel", "2,4,2" },   { "sw1", "1,2" },      { "c1411", "1,4,1,1" },
-                    { "w41", "4,4,1,1" }, { "w413", "4,4,1,3" }, { "w41g", "4,2,1,1" } };
+                    { "w41", "4,4,1,1" }, { "w413", "4,4,1,3" }, { "w41g", "4,2,1,1" },
+                    { "row6", "6" } };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         fill_floats(&seed, data, 4 * 81);
         onnx_constant(w, tensors[i].name, ATTNRUN_F32, tensors[i].dims, data);
@@ -123,7 +130,7 @@ static void write_statement(struct onnx_writer *w, char *statement)
 
 static struct onnx_writer *write_case(const struct rewrite_case *c)
 {
-    struct onnx_writer *w = onnx_begin(17);
+    struct onnx_writer *w = onnx_begin(strstr(c->text, "; Attention ") != NULL ? 23 : 17);
     onnx_domain(w, "com.microsoft");
     onnx_domain(w, "attnrun");
     char text[600], *rest = text, *word;

@@ -128,11 +128,16 @@ static int64_t head_of(const struct queries *t, int64_t r)
     return t->head + (t->row + r) / t->s->q_len - t->row / t->s->q_len;
 }
 
+/* Where the numbers of row r begin. */
+static int64_t row_at(const struct queries *t, const struct attn_heads *at, int64_t r)
+{
+    return t->b * at->batch + head_of(t, r) * at->head +
+           (t->row + r) % t->s->q_len * at->row;
+}
+
 static int64_t mask_at(const struct queries *t, int64_t r, int64_t key)
 {
-    const struct attn_heads *mask = &t->s->mask;
-    return t->b * mask->batch + head_of(t, r) * mask->head +
-           (t->row + r) % t->s->q_len * mask->row + t->mask_from + key;
+    return row_at(t, &t->s->mask, r) + t->mask_from + key;
 }
 
 /* Numbers at … at + n - 1 of the mask, n <= KEYS, as floats: those of 16 bits in `room`. */
@@ -156,6 +161,12 @@ static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t 
     float room[KEYS];
     if (s->mask_kind == ATTN_MASK_NONE)
         return;
+    if (s->mask_kind == ATTN_MASK_MAP) {
+        kernels->add_map_f32(scores, (const float *)t->o->mask + row_at(t, &s->mask, r),
+                             t->o->columns + row_at(t, &s->columns, r),
+                             (size_t)s->columns.row, (size_t)first, (size_t)n);
+        return;
+    }
     const int64_t at = mask_at(t, r, first);
     n = min64(n, s->mask_len - t->mask_from - first);
     if (n <= 0)

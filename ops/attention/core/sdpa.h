@@ -17,7 +17,13 @@
 #include "../../../runtime/op.h"
 #include "../../storage.h"
 
-enum attn_mask_kind { ATTN_MASK_NONE, ATTN_MASK_KEEP, ATTN_MASK_ADD, ATTN_MASK_INTS };
+enum attn_mask_kind {
+    ATTN_MASK_NONE,
+    ATTN_MASK_KEEP,
+    ATTN_MASK_ADD,
+    ATTN_MASK_INTS,
+    ATTN_MASK_MAP /* keys are a map: numbers of its rows and of its columns are added */
+};
 static inline int32_t attn_mask_kind_of(int32_t dtype)
 {
     return dtype == ATTNRUN_BOOL                               ? ATTN_MASK_KEEP
@@ -57,9 +63,11 @@ struct attn_sdpa {
     int64_t left, right; /* -1: without bound */
     int32_t mask_kind, scores_mode;
     int32_t mask_dtype; /* of numbers that are added: f16, bf16, or any other for f32 */
-    struct attn_heads mask; /* 0 where broadcast */
-    int64_t mask_len;       /* keys from there on are not seen */
-    int64_t scores_len;     /* keys of a row of the scores; 0: kv_len */
+    struct attn_heads mask; /* 0 where broadcast; MAP: of the numbers of rows */
+    struct attn_heads
+        columns;        /* MAP: of the numbers of columns; a row of them is dense */
+    int64_t mask_len;   /* keys from there on are not seen */
+    int64_t scores_len; /* keys of a row of the scores; 0: kv_len */
     /* By attn_sdpa_plan(): */
     int64_t rows, block,
         blocks;    /* rows of one K: those of all its heads where they are joined */
@@ -76,7 +84,8 @@ struct attn_sdpa_operands {
     /* Given instead of k and v; not together with key_keep and key_ends. */
     attn_sdpa_promote promote;
     const void *promote_arg;
-    const void *mask;           /* u8 (KEEP) or mask_dtype (ADD) */
+    const void *mask;           /* u8 (KEEP), mask_dtype (ADD) or f32 (MAP) */
+    const float *columns;       /* MAP */
     const int64_t *mask_from;   /* per sample, the mask's column of key 0, or NULL: 0 */
     const attnrun_tensor *ints; /* INTS: they are added */
     /* `masked` is added to the scores of some keys: where key_keep is 0 (samples and
@@ -102,6 +111,13 @@ struct attn_sdpa_operands {
  * 0. */
 attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t heads,
                            int64_t q_len, int64_t kv_len, int64_t dim);
+/* Describes the mask in input `in`, where there is one. */
+attn_status attn_sdpa_plan_mask(const attnrun_step *step, int in, struct attn_sdpa *s);
+/* Input `rows` has a number for each query and row of a map of keys, which has so many columns,
+ * and the next input one for each query and column: f32 (batch, heads, queries, rows or columns),
+ * in whatever shape. Their sum is added to the score. There is no other mask, in input `mask`. */
+attn_status attn_sdpa_plan_map(const attnrun_step *step, int mask, int rows,
+                               int64_t columns, struct attn_sdpa *s);
 attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s);
 /* Calls attn_sdpa_plan() and states the tasks of `phase`, which is the attention, and of
  * the next one. Where few heads and queries see many keys (decoding), the keys are split

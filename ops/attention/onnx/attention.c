@@ -25,6 +25,7 @@ struct attention_args {
     /* FusedAttention only; v NULL: by rank. See fused_attention_attrs. */
     attnrun_ints layouts, columns;
     attnrun_ints code, mask, axes; /* of its mask program */
+    int64_t key_columns;
 };
 static const attnrun_attr_def attention_attrs[] = {
     ATTR_FLAG(struct attention_args, is_causal, 0),
@@ -236,34 +237,6 @@ static struct attn_heads y_strides(const attnrun_step *step, const struct attn_s
     }
 }
 
-static attn_status plan_mask(const attnrun_step *step, struct attn_sdpa *s)
-{
-    if (!op_has_in(step, MASK))
-        return ATTNRUN_OK;
-    const attnrun_type *t = &step->in[MASK];
-    TRY(op_need_rank_between(step, MASK, 1, 4));
-    const int64_t want[3] = { s->batch, s->q_heads, s->q_len };
-    int64_t strides[3] = { 0, 0, 0 }, stride = t->dims[t->rank - 1].value;
-    s->mask_len = stride;
-    for (int i = 2, at = t->rank - 2; at >= 0; i--, at--) {
-        int64_t dim = t->dims[at].value;
-        if (dim != 1 && dim != want[i])
-            return op_fail_input(step, MASK, ATTNRUN_E_SHAPE,
-                                 "dim %d cannot be broadcast to %lld", at,
-                                 (long long)want[i]);
-        strides[i] = dim == 1 ? 0 : stride;
-        if (dim > 0) /* an empty mask is not read */
-            stride *= dim;
-    }
-    if (s->mask_len > s->kv_len)
-        return op_fail_input(step, MASK, ATTNRUN_E_SHAPE, "expected at most %s",
-                             attn_plural(s->kv_len, "key"));
-    s->mask = (struct attn_heads){ strides[0], strides[1], strides[2] };
-    s->mask_kind = attn_mask_kind_of(t->dtype);
-    s->mask_dtype = t->dtype;
-    return ATTNRUN_OK;
-}
-
 /* Plans FusedAttention with a mask program. */
 static attn_status plan_masked(attnrun_step *step, const struct attn_sdpa *s,
                                struct attn_masked *m)
@@ -314,7 +287,9 @@ static attn_status plan_core(attnrun_step *step, int64_t total, const struct qkv
     s->y = y_strides(step, s);
     if (args->mask.v != NULL)
         return plan_masked(step, s, &state->masked);
-    TRY(plan_mask(step, s));
+    TRY(args->key_columns > 0
+            ? attn_sdpa_plan_map(step, MASK, LEAVES, args->key_columns, s)
+            : attn_sdpa_plan_mask(step, MASK, s));
     if (!op_has_out(step, Y) && op_has_out(step, SCORES))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
                        "output qk_matmul_output needs output Y");
@@ -519,7 +494,8 @@ static attn_status attention_run(const attnrun_step *step, const attnrun_work *w
         .v = operand_data(step, V),
         .past_k = op_in_data(step, PAST_K),
         .past_v = op_in_data(step, PAST_V),
-        .mask = op_in_data(step, MASK),
+        .mask = op_in_data(step, args->key_columns > 0 ? LEAVES : MASK),
+        .columns = args->key_columns > 0 ? step->x[LEAVES + 1].data : NULL,
         .ints = op_has_in(step, MASK) ? &step->x[MASK] : NULL,
         .lens = op_has_in(step, LENS) ? &step->x[LENS] : NULL,
         .lens_position = true,
@@ -562,7 +538,9 @@ const attnrun_op_def op_attention_23 = {
 /* What rewrite passes make of decomposed attention: `scale` as it is; nan_rows; operands
  * where they lie. layouts: of Q, K, V, Y, see the enum above. columns: for operands of
  * rank 3, the first column of Q, K and V, and the dims of a head of Q and of V. code, mask,
- * axes: in place of attn_mask a program over leaves, see mask_program.h; windows: see masked.h. */
+ * axes: in place of attn_mask a program over leaves, see mask_program.h; windows: see masked.h.
+ * key_columns, above 0: keys are a map of so many columns, and two leaves are added, see
+ * attn_sdpa_plan_map(). */
 static const attnrun_attr_def fused_attention_attrs[] = {
     ATTR_FLAG(struct attention_args, is_causal, 0),
     ATTR_INT(struct attention_args, kv_num_heads, 0),
@@ -578,6 +556,7 @@ static const attnrun_attr_def fused_attention_attrs[] = {
     ATTR_INTS(struct attention_args, code),
     ATTR_INTS(struct attention_args, mask),
     ATTR_INTS(struct attention_args, axes),
+    ATTR_INT(struct attention_args, key_columns, 0),
     ATTR_END,
 };
 
