@@ -1156,7 +1156,8 @@ ATTNRUN_API attnrun_dim attnrun_dim_unknown(const attnrun_step *step);
  * if they are not all within the input. */
 ATTNRUN_API void attnrun_step_view(attnrun_step *step, int32_t out, int32_t in,
                                    int64_t byte_offset);
-/* infer: output `out` may overwrite input `in` if nothing reads that input later. */
+/* infer: output `out` may overwrite input `in` if nothing reads that input later, and if no other
+ * input of the node shares its memory. Inputs from 64 on are never overwritten. */
 ATTNRUN_API void attnrun_step_inplace(attnrun_step *step, int32_t out, int32_t in);
 /* infer: output `out` is input `in` with more elements after it along `axis`; both have the same
  * dtype. Returns 1 if the plan has put them into one buffer (infer() is then called again): in

@@ -371,8 +371,8 @@ void attnrun_step_view(attnrun_step *step, int32_t out, int32_t in, int64_t byte
 
 void attnrun_step_inplace(attnrun_step *step, int32_t out, int32_t in)
 {
-    if (step != NULL && is_place(out, step->n_out) && is_place(in, step->n_in))
-        step_of(step)->known_outputs[out].inplace |= UINT64_C(1) << (in & 63);
+    if (step != NULL && is_place(out, step->n_out) && is_place(in, min64(step->n_in, 64)))
+        step_of(step)->known_outputs[out].inplace |= UINT64_C(1) << in;
 }
 
 int32_t attnrun_step_append(attnrun_step *step, int32_t out, int32_t in, int32_t axis)

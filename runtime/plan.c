@@ -282,17 +282,16 @@ static bool place_view(struct planning *planning, struct attn_step *step, int32_
     return true;
 }
 
-/* No other input of the step reads the same block in another way. */
+/* No other input of the step reads the same block: ScatterND(x, i, x) and
+ * x @ w + x would overwrite elements of x that they read later. */
 static bool alone_in_block(const struct attn_plan *plan, const struct attn_step *step,
                            int32_t in)
 {
-    int32_t id = step->node->in[in];
+    int32_t root = plan->values[step->node->in[in]].root;
     for (int32_t i = 0; i < step->pub.n_in; i++) {
         int32_t other = step->node->in[i];
-        if (i == in || other < 0 || plan->values[other].place != ATTN_PLACE_ARENA ||
-            plan->values[other].root != plan->values[id].root)
-            continue;
-        if (other != id)
+        if (i != in && other >= 0 && plan->values[other].place == ATTN_PLACE_ARENA &&
+            plan->values[other].root == root)
             return false;
     }
     return true;

@@ -20,10 +20,6 @@ void op_elementwise_inplace(attnrun_step *step, int in)
     if (dtype_bits(step->in[in].dtype) != dtype_bits(step->out[0].dtype) ||
         !op_elementwise_same_dims(step, in))
         return;
-    const char *const *names = step->node->inputs;
-    for (int i = 0; i < step->n_in; i++)
-        if (i != in && i < step->node->n_in && strcmp(names[i], names[in]) == 0)
-            return;
     attnrun_step_inplace(step, 0, in);
 }
 

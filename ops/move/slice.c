@@ -71,8 +71,31 @@ static attnrun_dim slice_place(const attnrun_step *step, attnrun_dim n, attnrun_
     return bound.value == 0 ? bound : attnrun_dim_min(step, bound, n);
 }
 
-/* The extent of a slice of a symbolic extent. Bounds past the end and starts behind the
- * end of a short axis are settled once the extent is a constant. */
+/* The elements between both bounds of a slice forwards. The expression is exact for short axes,
+ * too, where bounds are clamped (x[5:] of three elements is empty, x[-5:-1] has two): the extents
+ * of a sum of such expressions may cancel, and a constant is computed at load. */
+static attnrun_dim symbolic_span(const attnrun_step *step, attnrun_dim n,
+                                 const struct bounds *b)
+{
+    attnrun_dim end = slice_place(step, n, b->end),
+                start = slice_place(step, n, b->start);
+    bool whole = dim_equal(end, n);
+    if (whole && counts_from_end(step, b->start))
+        return attnrun_dim_min(step, n, attnrun_dim_sub(step, dim_of(0), b->start));
+    if (whole && dim_is_const(b->start))
+        start = b->start;
+    if (counts_from_end(step, b->start) && !counts_from_end(step, b->end))
+        start = attnrun_dim_max(step, start, dim_of(0));
+    attnrun_dim span = attnrun_dim_sub(step, end, start);
+    if (dim_is_const(b->start) && dim_is_const(b->end) && b->start.value >= 0 &&
+        b->end.value >= b->start.value && !whole)
+        return span;
+    if (dim_is_const(span))
+        span = attnrun_dim_min(step, span, end);
+    return attnrun_dim_max(step, span, dim_of(0));
+}
+
+/* The extent of a slice of a symbolic extent. */
 static attnrun_dim symbolic_extent(const attnrun_step *step, attnrun_dim n,
                                    const struct bounds *b)
 {
@@ -84,15 +107,7 @@ static attnrun_dim symbolic_extent(const attnrun_step *step, attnrun_dim n,
                    dim_is_const(b->end) && b->end.value < -ATTN_MAX_DIM;
         return all && b->step == -1 ? n : attnrun_dim_unknown(step);
     }
-    attnrun_dim end = slice_place(step, n, b->end),
-                start = slice_place(step, n, b->start);
-    if (dim_is_const(b->start) && b->start.value > 0 && dim_equal(end, n))
-        start = b->start;
-    if (counts_from_end(step, b->start) && dim_equal(end, n) && b->step == 1)
-        return attnrun_dim_min(step, n, attnrun_dim_sub(step, dim_of(0), b->start));
-    attnrun_dim span = attnrun_dim_sub(step, end, start);
-    if (dim_is_const(span) && span.value < 0)
-        span = dim_of(0);
+    attnrun_dim span = symbolic_span(step, n, b);
     if (b->step == 1)
         return span;
     return attnrun_dim_div(step, attnrun_dim_add(step, span, dim_of(b->step - 1)),

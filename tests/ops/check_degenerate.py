@@ -3,8 +3,8 @@
 
 usage: check_degenerate.py ATTNRUN [SEED]
 
-Scores of attention whose values have no columns, products with a constant NaN, and factors of one.
-Memory holds other bytes than zeros at first.
+Scores of attention whose values have no columns, products with a constant NaN, factors of one, and
+nodes that read a value twice. Memory holds other bytes than zeros at first.
 """
 import os
 import subprocess
@@ -63,11 +63,39 @@ def factor_case(op, x):
     return f"{op} {x}", nodes, {"a": given}, {"c": np.array(x, "f4")}, "y", want
 
 
+def twice_case(op, want, **more):
+    """x, which nothing reads later, is two operands of the node(s) that make y."""
+    nodes = [helper.make_node("Neg", ["a"], ["x"]), *op, helper.make_node("Neg", ["y"], ["z"])]
+    x = random.standard_normal((5, 64)).astype("f4")
+    inputs = {"a": -x, **{name: value for name, value in more.items() if name != "w"}}
+    constants = {"w": more["w"]} if "w" in more else {}
+    return f"{op[0].op_type} of a value twice", nodes, inputs, constants, "z", -want(x)
+
+
+def twice_cases():
+    w = random.standard_normal((64, 64)).astype("f4") / 8
+    order = np.array([[4], [0], [1], [2], [3]])
+    elements = (np.arange(5)[:, None] + np.arange(64) + 1) % 5
+    node = helper.make_node
+
+    def scattered(x):
+        found = np.empty_like(x)
+        np.put_along_axis(found, elements, x, 0)
+        return found
+    return [
+        twice_case([node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "x"], ["y"])],
+                   lambda x: x @ w + x, w=w),
+        twice_case([node("ScatterND", ["x", "i", "x"], ["y"])],
+                   lambda x: x[np.argsort(order[:, 0])], i=order),
+        twice_case([node("ScatterElements", ["x", "i", "x"], ["y"])], scattered, i=elements)]
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
              for queries, keys, heads in ((1, 3, 2), (5, 300, 4), (70, 90, 2)) for mode in (0, 3)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
+    cases += twice_cases()
     with tempfile.TemporaryDirectory() as folder:
         for name, nodes, inputs, constants, output, want in cases:
             for options in ([], ["--no-fusion"], ["--isa", "base"]):

@@ -74,6 +74,7 @@ add_python_test(ops.window_scores ops/check_window_scores.py $<TARGET_FILE:attnr
 add_python_test(ops.sliding_mutants ops/check_sliding.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.stock_modules ops/stock.py)
 add_python_test(ops.symbolic_sizes ops/check_symbolic.py $<TARGET_FILE:attnrun>)
+add_python_test(ops.short_axes ops/check_short_axes.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.near_misses ops/check_near_misses.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.windows_of_batch ops/check_windows_of_batch.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.pairs ops/check_pairs.py $<TARGET_FILE:attnrun>)
