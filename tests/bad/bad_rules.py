@@ -96,6 +96,16 @@ def nonpad_f64(end, number, exits):
                      out=(TensorProto.DOUBLE,), **order)
 
 
+def key_map(end, exits, says="key_columns", columns=3, order="qkv    rc", **changed):
+    """FusedAttention over a map of 2 x 3 keys."""
+    operands = {"q": Q4, "k": f32(1, 2, 6, 4), "v": f32(1, 2, 6, 4), "r": f32(1, 2, 3, 2),
+                "c": f32(1, 2, 3, 3), **changed}
+    order = [name.strip() for name in order]
+    return node_case(f"H_key_map_{end}", f"FusedAttention, key_columns {columns}", exits, says,
+                     "FusedAttention", {name: operands[name] for name in order if name},
+                     order=order, domain="attnrun.fused", key_columns=columns)
+
+
 def rotary(name, exits, x, domain="", **attributes):
     inputs = {"x": x, "c": f32(8, 2), "s": f32(8, 2), "p": i64([0, 1, 2])}
     order = ["x", "p", "c", "s"] if domain else ["x", "c", "s", "p"]
@@ -152,6 +162,12 @@ ATTENTION = [
     nonpad_f64("below", -1, (5, 7)), nonpad_f64("above", 4, (5, 7)),
     nonpad_f64("all_ok", 3, 0),
     rotary("H_rotary_rank3", 5, Q3), rotary("H_rotary_rank3_ok", 0, Q3, num_heads=2),
+    key_map("ok", 0), key_map("negative", 5, columns=-3), key_map("no_divisor", 5, columns=4),
+    key_map("no_columns", 5, order="qkv    r"), key_map("mask", 5, order="qkvm   rc",
+                                                        m=f32(3, 6)),
+    key_map("rows", 5, "input 7.*expected f32 with 2 for each of 6 queries", r=f32(1, 2, 3, 3)),
+    key_map("columns", 5, "input 8.*with 3 for each of 6", c=i64(*range(18))),
+    key_map("absent", 3, "input 7 is missing", order="qkv     c"),
     rotary("H_rotary_rank4_ok", 0, Q4), rotary("H_rotary_ms_ok", 0, Q3, domain=MS),
     multi_head("H_mha_q4", 5, Q4, Q4, Q4), multi_head("H_mha_k3_v4", 5, Q3, Q3, Q4),
     multi_head("H_mha_k4_v3", 5, Q3, Q4, Q3), multi_head("H_mha_ok", 0, Q3, Q3, Q3),

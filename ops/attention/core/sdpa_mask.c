@@ -47,7 +47,7 @@ static attn_status need_numbers(const attnrun_step *step, int in,
     for (int i = 0; i < t->rank; i++)
         if (!ck_mul(count, t->dims[i].value, &count))
             count = -1;
-    if (t->dtype == ATTNRUN_F32 && count == queries * n)
+    if (op_has_in(step, in) && t->dtype == ATTNRUN_F32 && count == queries * n)
         return ATTNRUN_OK;
     return op_fail_input(step, in, ATTNRUN_E_SHAPE,
                          "expected f32 with %lld for each of %s", (long long)n,
@@ -57,7 +57,8 @@ static attn_status need_numbers(const attnrun_step *step, int in,
 attn_status attn_sdpa_plan_map(const attnrun_step *step, int mask, int rows,
                                int64_t columns, struct attn_sdpa *s)
 {
-    if (step->n_in != rows + 2 || op_has_in(step, mask) || s->kv_len % columns != 0)
+    if (columns < 1 || step->n_in != rows + 2 || op_has_in(step, mask) ||
+        s->kv_len % columns != 0)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "key_columns is %lld, expected a divisor of %s, no attn_mask, and "
                        "2 leaves",

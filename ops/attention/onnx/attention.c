@@ -287,7 +287,7 @@ static attn_status plan_core(attnrun_step *step, int64_t total, const struct qkv
     s->y = y_strides(step, s);
     if (args->mask.v != NULL)
         return plan_masked(step, s, &state->masked);
-    TRY(args->key_columns > 0
+    TRY(args->key_columns != 0
             ? attn_sdpa_plan_map(step, MASK, LEAVES, args->key_columns, s)
             : attn_sdpa_plan_mask(step, MASK, s));
     if (!op_has_out(step, Y) && op_has_out(step, SCORES))
@@ -494,8 +494,8 @@ static attn_status attention_run(const attnrun_step *step, const attnrun_work *w
         .v = operand_data(step, V),
         .past_k = op_in_data(step, PAST_K),
         .past_v = op_in_data(step, PAST_V),
-        .mask = op_in_data(step, args->key_columns > 0 ? LEAVES : MASK),
-        .columns = args->key_columns > 0 ? step->x[LEAVES + 1].data : NULL,
+        .mask = op_in_data(step, args->key_columns != 0 ? LEAVES : MASK),
+        .columns = args->key_columns != 0 ? step->x[LEAVES + 1].data : NULL,
         .ints = op_has_in(step, MASK) ? &step->x[MASK] : NULL,
         .lens = op_has_in(step, LENS) ? &step->x[LENS] : NULL,
         .lens_position = true,
@@ -539,7 +539,7 @@ const attnrun_op_def op_attention_23 = {
  * where they lie. layouts: of Q, K, V, Y, see the enum above. columns: for operands of
  * rank 3, the first column of Q, K and V, and the dims of a head of Q and of V. code, mask,
  * axes: in place of attn_mask a program over leaves, see mask_program.h; windows: see masked.h.
- * key_columns, above 0: keys are a map of so many columns, and two leaves are added, see
+ * key_columns, not 0: keys are a map of so many columns, and two leaves are added, see
  * attn_sdpa_plan_map(). */
 static const attnrun_attr_def fused_attention_attrs[] = {
     ATTR_FLAG(struct attention_args, is_causal, 0),
