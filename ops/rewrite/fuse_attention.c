@@ -233,14 +233,14 @@ static bool multiplies(const struct attn_node *node)
 }
 
 /* Whether the name of an operator of ai.onnx is in a list, between blanks. */
-static bool is_listed(const struct attn_node *node, const char *list)
+static bool has_name_of(const struct attn_node *node, const char *list)
 {
     if (node == NULL || !node_is(node, node->pub.op_type))
         return false;
     const size_t n = strlen(node->pub.op_type);
     for (const char *at = strstr(list, node->pub.op_type); at != NULL && n > 0;
          at = strstr(at + n, node->pub.op_type))
-        if (at[-1] == ' ' && at[n] == ' ')
+        if (at > list && at[-1] == ' ' && at[n] == ' ')
             return true;
     return false;
 }
@@ -253,7 +253,7 @@ static int32_t moved_inputs(const struct attn_node *node)
     static const char first[] =
         " Clip Cast Identity Slice Pad Exp Log Reshape Transpose Squeeze Unsqueeze Split "
         "Expand Dropout Pow Sqrt Gather GatherElements Sigmoid ";
-    return is_listed(node, all) ? node->pub.n_in : is_listed(node, first);
+    return has_name_of(node, all) ? node->pub.n_in : has_name_of(node, first);
 }
 
 /* Heads that talk: a constant matrix mixes the last axis, where a Transpose put heads. */

@@ -154,6 +154,13 @@ static bool read_relative_sum(const struct attn_graph *graph, const struct attn_
     return found->rows.value >= 0 && found->columns.value >= 0;
 }
 
+/* Whether a sum that is not such a one has a term that is: another sum, such as that of Swin's
+ * scores and masks of windows, is no candidate. */
+static bool is_near(const struct relative_sum *found)
+{
+    return found->rows.value >= 0 || found->columns.value >= 0;
+}
+
 /* ---- before the attention is recognised ---- */
 
 /* The scores, of which `value` is a view with axes of a map, where nothing else reads them; -1:
@@ -273,6 +280,8 @@ static attn_status try_scores(struct attn_graph *graph, struct attn_node *softma
                    : try_added(graph, softmax, join, applied);
     const bool known = read_relative_sum(graph, add, &found);
     int32_t in[2] = { known ? scores_behind(graph, found.scores.value, like) : -1, -1 };
+    if (!known && !is_near(&found))
+        return ATTNRUN_OK;
     if (in[0] < 0 || !sole)
         return attn_graph_note(graph, softmax, "relative_scores",
                                !known ? other_terms
@@ -359,8 +368,9 @@ static attn_status try_bias(struct attn_graph *graph, struct attn_node *node,
     int64_t keys;
     if (!read_relative_sum(graph, add, &found) || found.scores.value >= 0 ||
         !ck_mul(map[0].value, map[1].value, &keys) || !is_of_all_pairs(graph, node, keys))
-        return sum->rank < 5 ? ATTNRUN_OK
-                             : attn_graph_note(graph, node, "relative_bias", other_terms);
+        return sum->rank < 5 || !is_near(&found)
+                   ? ATTNRUN_OK
+                   : attn_graph_note(graph, node, "relative_bias", other_terms);
     if (!sole)
         return attn_graph_note(graph, node, "relative_bias", other_readers);
     int32_t in[LEAVES + 2] = { node->in[0], node->in[1], node->in[2], -1, -1, -1, -1 };
