@@ -256,9 +256,13 @@ static int32_t moved_inputs(const struct attn_node *node)
     return is_listed(node, all) ? node->pub.n_in : is_listed(node, first);
 }
 
-/* Heads that talk: a constant matrix mixes the last axis, where a Transpose put heads. */
+/* Heads that talk: as many are made of all of them, by a constant matrix where a Transpose put
+ * heads last, or by a convolution of one tap. */
 static bool mixes_heads(const struct attn_graph *graph, const struct attn_node *node)
 {
+    int64_t rows;
+    if (node_is(node, "Conv") && attn_match_pointwise(graph, node, &rows))
+        return dim_is(match_type(graph, node->in[1])->dims[1], rows);
     if (!node_is(node, "MatMul") || !match_is_constant(graph, node->in[1]) ||
         attn_match_in(graph, node, 0, "Transpose") == NULL)
         return false;
@@ -297,7 +301,8 @@ static bool is_multiplied(const struct attn_graph *graph, int32_t value)
             const struct attn_node *node = use->node;
             if (node != NULL && multiplies(node))
                 return true;
-            if (moved_inputs(node) > 0 && node->out[0] >= 0 && n < MAX_WAITING)
+            if ((moved_inputs(node) > 0 || mixes_heads(graph, node)) &&
+                node->out[0] >= 0 && n < MAX_WAITING)
                 waiting[n++] = node->out[0];
         }
     return false;
