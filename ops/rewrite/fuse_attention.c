@@ -233,7 +233,7 @@ static bool multiplies(const struct attn_node *node)
 }
 
 /* Whether the name of an operator of ai.onnx is in a list, between blanks. */
-static bool is_listed(const struct attn_node *node, const char *list)
+static bool is_one_of(const struct attn_node *node, const char *list)
 {
     if (node == NULL || !node_is(node, node->pub.op_type))
         return false;
@@ -253,7 +253,7 @@ static int32_t moved_inputs(const struct attn_node *node)
     static const char first[] =
         " Clip Cast Identity Slice Pad Exp Log Reshape Transpose Squeeze Unsqueeze Split "
         "Expand Dropout Pow Sqrt Gather GatherElements Sigmoid ";
-    return is_listed(node, all) ? node->pub.n_in : is_listed(node, first);
+    return is_one_of(node, all) ? node->pub.n_in : is_one_of(node, first);
 }
 
 /* Heads that talk: as many are made of all of them, by a constant matrix where a Transpose put
