@@ -233,7 +233,7 @@ static bool multiplies(const struct attn_node *node)
 }
 
 /* Whether the name of an operator of ai.onnx is in a list, between blanks. */
-static bool has_name_of(const struct attn_node *node, const char *list)
+static bool is_one_of(const struct attn_node *node, const char *list)
 {
     if (node == NULL || !node_is(node, node->pub.op_type))
         return false;
@@ -253,12 +253,16 @@ static int32_t moved_inputs(const struct attn_node *node)
     static const char first[] =
         " Clip Cast Identity Slice Pad Exp Log Reshape Transpose Squeeze Unsqueeze Split "
         "Expand Dropout Pow Sqrt Gather GatherElements Sigmoid ";
-    return has_name_of(node, all) ? node->pub.n_in : has_name_of(node, first);
+    return is_one_of(node, all) ? node->pub.n_in : is_one_of(node, first);
 }
 
-/* Heads that talk: a constant matrix mixes the last axis, where a Transpose put heads. */
+/* Heads that talk: as many are made of all of them, by a constant matrix where a Transpose put
+ * heads last, or by a convolution of one tap. */
 static bool mixes_heads(const struct attn_graph *graph, const struct attn_node *node)
 {
+    int64_t rows;
+    if (node_is(node, "Conv") && attn_match_pointwise(graph, node, &rows))
+        return dim_is(match_type(graph, node->in[1])->dims[1], rows);
     if (!node_is(node, "MatMul") || !match_is_constant(graph, node->in[1]) ||
         attn_match_in(graph, node, 0, "Transpose") == NULL)
         return false;
@@ -297,7 +301,8 @@ static bool is_multiplied(const struct attn_graph *graph, int32_t value)
             const struct attn_node *node = use->node;
             if (node != NULL && multiplies(node))
                 return true;
-            if (moved_inputs(node) > 0 && node->out[0] >= 0 && n < MAX_WAITING)
+            if ((moved_inputs(node) > 0 || mixes_heads(graph, node)) &&
+                node->out[0] >= 0 && n < MAX_WAITING)
                 waiting[n++] = node->out[0];
         }
     return false;

@@ -15,8 +15,7 @@ TRANSPOSED = {0: (0, 1, 2, 3), 1: (0, 2, 1, 3), 2: (2, 0, 1, 3)}  # layouts of (
 
 
 def draw(random):
-    """Operands (batch, heads, tokens, dim), a bias, a mask (samples, windows, 1 or heads, …) and
-    the number of windows."""
+    """Operands (batch, heads, tokens, dim), a bias, a mask (samples, windows, …), windows."""
     samples, windows, heads = (int(random.integers(1, 5)) for _ in range(3))
     n, keys = (int(x) for x in random.choice([1, 5, 49, 64, 70, 130], 2))
     dim, v_dim = (int(x) for x in random.choice([4, 8, 20], 2))

@@ -66,6 +66,24 @@ class Whitened(nn.Module):
         return weights ** self.power @ self.v(x)
 
 
+class Talking(nn.Module):
+    """Heads that talk, of CaiT and EfficientFormerV2: scores of one are made of those of all."""
+
+    def __init__(self, talk):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(32, 32) for _ in range(3))
+        self.talk, self.by_map = talk, isinstance(talk, nn.Conv2d)
+
+    def forward(self, x):
+        q, k, v = (f(x).unflatten(2, (4, 8)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        scores = q @ k.transpose(2, 3)
+        if self.by_map:
+            scores = self.talk(scores)
+        else:
+            scores = self.talk(scores.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
 class Last(nn.Module):
     """The last n of n tokens, and a mask that is expanded to the scores, as XLM has them."""
 
@@ -209,6 +227,8 @@ FORMS = {
     "joined_rows": on_tokens(Joined(lambda scores, q, k: scores + q.sum(-1, keepdim=True)), None),
     "joined_matrix": on_tokens(Joined(lambda scores, q, k: scores + k[0] @ k[0].T), None),
     "joined_other_way": on_tokens(Joined(slopes, lambda batch: (4, batch)), None),
+    "talking": on_tokens(Talking(nn.Linear(4, 4)), None),
+    "talking_maps": on_tokens(Talking(nn.Conv2d(4, 4, 1)), None),
     "squared_weights": on_tokens(Whitened(power=2), None),
 }
 SHORT = {name: form[5][i % len(form[5])]
