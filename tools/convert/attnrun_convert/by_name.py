@@ -411,6 +411,10 @@ def of_transformers(spec, part, sizes, seed, say, inputs=True):
     kind = _class_of(name, given)
     model = _made(kind, path, given, seed, say).eval()
     _demand(model.config)
+    if getattr(model.config, "use_mems_eval", False):  # XLNet's, cut at a length
+        model.config.use_mems_eval = False
+        say("the model gives memories of its text, which no input takes here: converted with "
+            "config.use_mems_eval=False")
     if part == "whole" and not inputs:
         return model, {}, {}
     draw = _Draw(sizes, seed)
