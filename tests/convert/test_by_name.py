@@ -132,6 +132,17 @@ def test_pegasus_becomes_block_sparse(folder):
     assert operators_of(out) == ["BigBirdAttention"], operators_of(out)
 
 
+def test_big_bird_is_sparse_in_its_example(folder):
+    """A shorter text would make the model attend to all tokens for good."""
+    path, out = folder / "config.json", folder / "m.onnx"
+    path.write_text(json.dumps({**SMALL, "attention_type": "block_sparse", "block_size": 16,
+                                "num_random_blocks": 1, "max_position_embeddings": 200}))
+    code, said, err = run("--hf", f"BigBirdModel:{path}", "-o", out, "--at", "seq=131")
+    assert code == 0 and operators_of(out) == ["BigBirdAttention"], said + err
+    assert "of a text of at most 112: the example has 117" in said, said
+    assert "at most 112 if its first one is that short" in said, said
+
+
 def test_reformer_chooses_its_buckets_once(folder):
     """A configuration without num_buckets, whose model sets them at its first long text: by name
     they are those of its longest one; a model of a factory is refused, for any text."""

@@ -165,6 +165,17 @@ def _settle(model, say):
             f"has them for {model.config.max_position_embeddings} tokens")
 
 
+def _long_enough(config, sizes, say):
+    """Sizes at which BigBird is sparse: at its first short text it becomes full for good."""
+    if getattr(config, "attention_type", "") != "block_sparse" or "seq" in sizes:
+        return sizes
+    full = (5 + 2 * config.num_random_blocks) * config.block_size
+    if SIZES["seq"] > full or full + 5 > config.max_position_embeddings:
+        return sizes
+    say(f"the model attends to all tokens of a text of at most {full}: the example has {full + 5}")
+    return {**sizes, "seq": full + 5}
+
+
 def _vocabulary(config):
     for owner in (config, getattr(config, "text_config", None)):
         size = getattr(owner, "vocab_size", None)
@@ -417,7 +428,7 @@ def of_transformers(spec, part, sizes, seed, say, inputs=True):
             "config.use_mems_eval=False")
     if part == "whole" and not inputs:
         return model, {}, {}
-    draw = _Draw(sizes, seed)
+    draw = _Draw(_long_enough(model.config, sizes, say), seed)
     module = _part_of(model, part, draw).eval()
     return module, draw.arguments, draw.dynamic
 
