@@ -90,6 +90,9 @@ CASES = {
              ""),
     "xlnet": ("XLNetModel", {"vocab_size": 60, "d_model": 16, "n_layer": 1, "n_head": 2,
                              "d_inner": 24}, "", ANY, 0, ""),
+    "canine": ("CanineModel", {**BERT, "downsampling_rate": 4, "local_transformer_stride": 16},
+               "--fix seq", ONE, 0, ""),
+    "choice": ("MPNetForMultipleChoice", BERT, "", ANY, 0, ""),
     "led": ("LEDModel", LED, "", ANY, 0, ""),
     "led_decoder": ("LEDForConditionalGeneration", LED, "--part decoder", ANY, 0, ""),
 }
