@@ -325,7 +325,8 @@ def _one_head_for_all(program):
     """Keys of one head for all heads of queries, which eager attention broadcasts (Falcon): the
     exporter takes them with enable_gqa alone."""
     for node in program.graph_module.graph.nodes:
-        if node.target is not torch.ops.aten.scaled_dot_product_attention.default:
+        if node.target is not torch.ops.aten.scaled_dot_product_attention.default \
+                or len(node.args) < 3:
             continue
         q, k, v = (x.meta["val"].shape for x in node.args[:3])
         if len(q) == len(k) == len(v) == 4 and k[1] == v[1] == 1 and q[1] != 1:
