@@ -107,11 +107,40 @@ def test_texts_keep_the_mark_of_their_end(folder):
     assert len(free[:, -1].unique()) > 1, free
 
 
+def test_mixtures_run_the_chosen_experts(folder):
+    """As one operator, with the weights of the router; the module stays as it was."""
+    from transformers import MixtralConfig, MixtralModel
+    torch.manual_seed(1)
+    model = MixtralModel(MixtralConfig(**SMALL, num_key_value_heads=1, num_local_experts=5,
+                                       num_experts_per_tok=3, use_cache=False)).eval()
+    path, ids = folder / "m.onnx", torch.randint(0, 60, (2, 7))
+    convert(model, {"input_ids": ids}, output=path, attnrun=common.ATTNRUN, quiet=True,
+            dynamic={"input_ids": {0: "batch", 1: "seq"}})
+    nodes = [n for n in onnx.load(path).graph.node if n.domain == "com.microsoft"]
+    assert [n.op_type for n in nodes] == ["MoE"], nodes
+    layer = model.layers[0].mlp.experts
+    assert "forward" not in vars(layer) and not layer._buffers
+    ids = torch.randint(0, 60, (3, 13))
+    common.close(common.in_attnrun(path, {"input_ids": ids}, ["last_hidden_state"]),
+                 [model(ids).last_hidden_state])
+
+
 def test_pegasus_becomes_block_sparse(folder):
     path, out = configured(folder, **PEGASUS), folder / "m.onnx"
     code, _, err = run("--hf", f"BigBirdPegasusModel:{path}", "--part", "encoder", "-o", out)
     assert code == 0, err
     assert operators_of(out) == ["BigBirdAttention"], operators_of(out)
+
+
+def test_big_bird_is_sparse_in_its_example(folder):
+    """A shorter text would make the model attend to all tokens for good."""
+    path, out = folder / "config.json", folder / "m.onnx"
+    path.write_text(json.dumps({**SMALL, "attention_type": "block_sparse", "block_size": 16,
+                                "num_random_blocks": 1, "max_position_embeddings": 200}))
+    code, said, err = run("--hf", f"BigBirdModel:{path}", "-o", out, "--at", "seq=131")
+    assert code == 0 and operators_of(out) == ["BigBirdAttention"], said + err
+    assert "of a text of at most 112: the example has 117" in said, said
+    assert "at most 112 if its first one is that short" in said, said
 
 
 def test_reformer_chooses_its_buckets_once(folder):
@@ -416,6 +445,13 @@ def test_moduleop_reads_maps_and_lists(folder):
                 attnrun=common.ATTNRUN, dynamic={"x": {0: "batch", 2: "h", 3: "w"}},
                 moduleop=[f"{__name__}.Maps={spec}"])
         assert operators_of(path) == ["LongformerAttention"]
+    try:
+        convert(model, torch.randn(2, 16, 4, 5), output=path, quiet=True,
+                moduleop=[f"{__name__}.Maps=attnrun::Boom(open('x'))"])
+    except UnsupportedError as error:  # what the user wrote, and nothing of Python's parser
+        assert "kept, --moduleop: 'open('x')' is neither a constant" in str(error), error
+    else:
+        raise AssertionError("open is taken")
     for given, words in ((f"{tokens}, q_num_heads=4",
                           "LongformerAttention needs attribute window"),
                          (f"{tokens}, windows=3", "has no attribute windows; it has dilation, ")):

@@ -188,6 +188,37 @@ def test_failures_name_a_line_of_the_user(folder):
     assert written == "", written
 
 
+class Cuts(nn.Module):
+    def forward(self, x):
+        return {"y": x * 2, "last": x[:, -30:] if x.shape[1] > 30 else x}
+
+
+def test_a_cut_at_a_length_is_said(folder):
+    """The export keeps one side of it: the output and what to fix are named."""
+    error, _ = failure(Cuts().eval(), torch.randn(2, 20), folder / "m.onnx",
+                       dynamic={"x": {0: "b", 1: "n"}})
+    assert "gives 'last' [1, 31] at b=1 n=31, where the model gives [1, 30]" in str(error) or \
+        "gives 'last' [3, 31] at b=3 n=31, where the model gives [3, 30]" in str(error), error
+    assert "--fix b,n" in str(error), error
+
+
+class Fixes(nn.Module):
+    def forward(self, x):
+        return x + self.row(x)
+
+    def row(self, x):
+        return torch.ones(8) if x.shape[1] == 8 else x  # the line that fixes
+
+
+def test_the_line_that_fixes_a_size_is_of_the_model(folder):
+    """Not that of the caller of the converter."""
+    lines = open(__file__, encoding="utf-8").read().splitlines()
+    line = next(i for i, text in enumerate(lines, 1) if "the line that" + " fixes" in text)
+    error, _ = failure(Fixes().eval(), torch.randn(2, 8), folder / "m.onnx",
+                       dynamic={"x": {1: "n"}})
+    assert f"the free size 'n' the number 8 (at {__file__}:{line})" in str(error), error
+
+
 def test_kept_lines_are_of_known_packages(folder):
     """A class that is only called like one of another package is not looked at, one of the
     package is, once, with the reason."""

@@ -37,6 +37,8 @@ WHISPER = {**TWO, "num_mel_bins": 8, "max_source_positions": 20, "max_target_pos
            "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3}
 SOUND = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
          "intermediate_size": 24, "feature_projection_input_dim": 8}
+MIXTURE = {**BERT, "num_key_value_heads": 1, "num_local_experts": 4, "num_experts_per_tok": 2}
+FALCON = {**BERT, "ffn_hidden_size": 24, "new_decoder_architecture": False, "multi_query": True}
 ANY, ONE = "works, with free sizes", "works at one length"
 
 # name: (class, configuration, options, what the table says, exit code, words of what is said)
@@ -80,6 +82,17 @@ CASES = {
     "vilt": ("ViltModel", {**BERT, **IMAGE}, "",
              "refused: its code chooses patches by what a mask holds", 70,
              "of an installed package, so convert a part of the model that does without it"),
+    "mixtral": ("MixtralForCausalLM", MIXTURE, "", ANY, 0, ""),
+    "gpt_oss": ("GptOssForCausalLM", {**MIXTURE, "head_dim": 8}, "", ANY, 0, ""),
+    "falcon_decoder": ("FalconForCausalLM", FALCON, "--part decoder", ANY, 0, ""),
+    "xglm": ("XGLMForCausalLM", {"vocab_size": 60, "d_model": 16, "num_layers": 1, "ffn_dim": 24,
+                                 "attention_heads": 2, "max_position_embeddings": 150}, "", ANY, 0,
+             ""),
+    "xlnet": ("XLNetModel", {"vocab_size": 60, "d_model": 16, "n_layer": 1, "n_head": 2,
+                             "d_inner": 24}, "", ANY, 0, ""),
+    "canine": ("CanineModel", {**BERT, "downsampling_rate": 4, "local_transformer_stride": 16},
+               "--fix seq", ONE, 0, ""),
+    "choice": ("MPNetForMultipleChoice", BERT, "", ANY, 0, ""),
     "led": ("LEDModel", LED, "", ANY, 0, ""),
     "led_decoder": ("LEDForConditionalGeneration", LED, "--part decoder", ANY, 0, ""),
 }

@@ -79,9 +79,9 @@ class _Draw:
     def mask(self, name, dims, side="right"):
         """Ones; the second text of the batch is shorter."""
         mask = torch.ones(self.shape(dims), dtype=torch.long)
-        short = mask.shape[1] // 8
+        short = mask.shape[-1] // 8
         if mask.shape[0] > 1 and short:
-            mask[1, slice(-short, None) if side == "right" else slice(short)] = 0
+            mask[1, ..., slice(-short, None) if side == "right" else slice(short)] = 0
         self.add(name, mask, dims)
 
 
@@ -165,11 +165,24 @@ def _settle(model, say):
             f"has them for {model.config.max_position_embeddings} tokens")
 
 
+def _long_enough(config, sizes, say):
+    """Sizes at which BigBird is sparse: at its first short text it becomes full for good."""
+    if getattr(config, "attention_type", "") != "block_sparse" or "seq" in sizes:
+        return sizes
+    full = (5 + 2 * config.num_random_blocks) * config.block_size
+    if SIZES["seq"] > full or full + 5 > config.max_position_embeddings:
+        return sizes
+    say(f"the model attends to all tokens of a text of at most {full}: the example has {full + 5}")
+    return {**sizes, "seq": full + 5}
+
+
 def _vocabulary(config):
     for owner in (config, getattr(config, "text_config", None)):
         size = getattr(owner, "vocab_size", None)
         if isinstance(size, int):
             return size
+    if config.model_type == "canine":  # hashes characters
+        return 1 << 16
     raise UnsupportedError("the configuration has no vocab_size: give the inputs with --example")
 
 
@@ -225,14 +238,24 @@ def _end_once(ids, config):
         ids[:, -1] = end
 
 
+def _reads_text(model):
+    """Of Perceiver, whose inputs are anything."""
+    return type(model).__name__.endswith(("ForMaskedLM", "ForSequenceClassification")) \
+        and hasattr(model.config, "vocab_size")
+
+
 def _text(model, draw, takes):
+    """Ids and their mask; two texts to choose from for each row of a head that chooses."""
     config = model.config
     two = getattr(config, "is_encoder_decoder", False)
-    draw.ids("input_ids", ("batch", "seq"), _vocabulary(config))
+    chooses = type(model).__name__.endswith("ForMultipleChoice")
+    name, dims = "inputs" if "inputs" in takes else "input_ids", ("batch", "seq")
+    dims = ("batch", 2, "seq") if chooses else dims
+    draw.ids(name, dims, _vocabulary(config))
     if two and _is_classifier(model):
-        _end_once(draw.arguments["input_ids"], config)
+        _end_once(draw.arguments[name], config)
     if "attention_mask" in takes:
-        draw.mask("attention_mask", ("batch", "seq"))
+        draw.mask("attention_mask", dims)
 
 
 def _inputs(model, draw):
@@ -241,7 +264,8 @@ def _inputs(model, draw):
     main = model.main_input_name
     needed = {name for name, one in takes.items() if one.default is one.empty
               and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
-    if "input_ids" in takes and (main == "input_ids" or "input_ids" in needed):
+    reads = main == "input_ids" or "input_ids" in needed
+    if "input_ids" in takes and reads or main == "inputs" and _reads_text(model):
         _text(model, draw, takes)
     for name in ("pixel_values", "pixel_values_videos"):
         sees = name == main or name == "pixel_values" and (
@@ -411,9 +435,13 @@ def of_transformers(spec, part, sizes, seed, say, inputs=True):
     kind = _class_of(name, given)
     model = _made(kind, path, given, seed, say).eval()
     _demand(model.config)
+    if getattr(model.config, "use_mems_eval", False):  # XLNet's, cut at a length
+        model.config.use_mems_eval = False
+        say("the model gives memories of its text, which no input takes here: converted with "
+            "config.use_mems_eval=False")
     if part == "whole" and not inputs:
         return model, {}, {}
-    draw = _Draw(sizes, seed)
+    draw = _Draw(_long_enough(model.config, sizes, say), seed)
     module = _part_of(model, part, draw).eval()
     return module, draw.arguments, draw.dynamic
 

@@ -20,7 +20,7 @@ import torch
 from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils import _pytree
 
-from . import recurrent
+from . import experts, recurrent
 from .call import recording
 from .errors import CaptureError, UnsupportedError, UsageError, first_line, innermost
 
@@ -220,7 +220,10 @@ def watched():
 
     def noting(self, symbol, target, *args, **kwargs):
         if getattr(target, "is_number", False) and str(target) not in found:
-            found[str(target)] = _place_of(traceback.extract_stack())
+            frames = traceback.extract_stack()
+            inside = [i for i, f in enumerate(frames)
+                      if (f.filename, f.name) == (__file__, "exported")]
+            found[str(target)] = _place_of(frames[inside[-1] + 1 if inside else 0:])
         return original(self, symbol, target, *args, **kwargs)
     if original is not None:
         ShapeEnv._set_replacement = noting
@@ -290,7 +293,8 @@ def exported(module, given, dynamic):
     """The ExportedProgram of one call; `given`: bound arguments."""
     places = {}
     try:
-        with quiet(), torch.no_grad(), recurrent.as_nodes(module), watched() as places:
+        with quiet(), torch.no_grad(), recurrent.as_nodes(module), experts.as_nodes(module), \
+                watched() as places:
             return torch.export.export(module, given.args, given.kwargs, strict=False,
                                        dynamic_shapes=_signature_tree(given, dynamic))
     except (UsageError, UnsupportedError):
@@ -317,6 +321,18 @@ def _copy_before_reshapes(program):
     program.graph_module.recompile()
 
 
+def _one_head_for_all(program):
+    """Keys of one head for all heads of queries, which eager attention broadcasts (Falcon): the
+    exporter takes them with enable_gqa alone."""
+    for node in program.graph_module.graph.nodes:
+        if node.target is not torch.ops.aten.scaled_dot_product_attention.default \
+                or len(node.args) < 3:
+            continue
+        q, k, v = (x.meta["val"].shape for x in node.args[:3])
+        if len(q) == len(k) == len(v) == 4 and k[1] == v[1] == 1 and q[1] != 1:
+            node.kwargs = {**node.kwargs, "enable_gqa": True}
+
+
 def _floats_before_subtractions(program):
     """1.0 - mask, of whole numbers: the exporter finds no operator for a float less an integer
     (XLNet), but for a float less a float."""
@@ -339,6 +355,7 @@ def translated(program, opset, input_names, output_names):
     """The onnx_ir model of an ExportedProgram, optimised without inlining."""
     _copy_before_reshapes(program)
     _floats_before_subtractions(program)
+    _one_head_for_all(program)
     try:
         with quiet():
             made = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils import _pytree
 
-from .errors import UnsupportedError, innermost, plural
+from .errors import ConvertError, UnsupportedError, innermost, plural
 
 TOLERANCE = 1e-4  # of max(1, largest result), in the probe
 SHORT = {torch.float32, torch.float16, torch.bfloat16}
@@ -309,6 +309,8 @@ class _Probe:
                 need(error <= TOLERANCE, f"the probe differs by {error:.1e}")
                 self.errors[number] = max(self.errors[number], error)
             except Mismatch as reason:
+                entry.failures[number] = str(reason)
+            except ConvertError as reason:  # what the user wrote
                 entry.failures[number] = str(reason)
             except Exception as reason:  # noqa: BLE001 - operands of other shapes
                 entry.failures[number] = f"the probe fails: {innermost(reason)}"

@@ -4,7 +4,8 @@ import contextlib
 import torch
 from torch.utils import _pytree
 
-from . import attach, capture, cases, extent, fuse, gates, provenance, registry, steady
+from . import (attach, capture, cases, experts, extent, fuse, gates, provenance, registry,
+               steady)
 from .adapters import longformer
 from .errors import CaptureError, UnsupportedError, UsageError, plural
 
@@ -176,7 +177,7 @@ class ModuleSource(Source):
         plan = self._without_cache(self.plan())
         try:
             self.used = plan
-            self.options.say(*plan.lines())
+            self.options.say(*plan.lines(), *experts.lines(self.module))
             if not self.options.allow_random:
                 with plan.referenced():
                     steady.demand(self.module, self.given.args, self.given.kwargs)

@@ -206,6 +206,18 @@ def _results(engine, case, example, outputs):
             f"example a size that is not a multiple of them (--size) ({error})") from error
 
 
+def _demand_shape(got, case, example, output, want):
+    """A shape that the model's code chose by a size, as a cut at a length is."""
+    if got.shape == want.shape or case is example:
+        return
+    words = ",".join(word for word, n in case.sizes.items() if example.sizes.get(word) != n)
+    raise VerifyError(
+        f"the file made at {example.label} gives '{output}' {list(got.shape)} at {case.label}, "
+        f"where the model gives {list(want.shape)}, because the export kept what the model's code "
+        "chooses at the sizes of the example: keep them"
+        + (f" with --fix {words}" if words else ""))
+
+
 def compare(path, cases, outputs, engines, rtol=RTOL, atol=ATOL, executable=None, say=print):
     """All rows; each is said as it is known."""
     rows = []
@@ -216,6 +228,7 @@ def compare(path, cases, outputs, engines, rtol=RTOL, atol=ATOL, executable=None
             for output, a, b in zip(outputs, got, case.wanted):
                 if b.dtype.name == "bfloat16" and a.dtype == numpy.float32:
                     a = a.astype(b.dtype)  # npz has no such type
+                _demand_shape(a, case, cases[0], output, b)
                 error, relative = differences(a, b)
                 rows.append(Row(case.label, output, name, b.shape, error, relative,
                                 within(a, b, rtol, atol)))
