@@ -747,7 +747,7 @@ ATTNRUN_API attnrun_status attnrun_add_state(attnrun_context *context, int32_t i
  * Returns E_USAGE if there is no such state, axis or length. */
 ATTNRUN_API attnrun_status attnrun_truncate_state(attnrun_context *context, int32_t input,
                                                   int64_t length);
-/* Forgets the content of all states. */
+/* Forgets the content of all states of the selected sequence (attnrun_select_sequence()). */
 ATTNRUN_API void attnrun_reset_states(attnrun_context *context);
 /* A context holds the states of any number of sequences, of any lengths. Runs, cuts and the calls
  * below use the states of the selected sequence, which is 0 at first. A sequence begins empty: its

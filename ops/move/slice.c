@@ -55,43 +55,35 @@ static bool counts_from_end(const attnrun_step *step, attnrun_dim bound)
                                : dim_is(attnrun_dim_max(step, bound, dim_of(0)), 0);
 }
 
-/* A bound as a distance from the start of a symbolic extent n. */
+/* A bound as a distance from the start of a symbolic extent n, exact for short axes, too: the end
+ * of x[:-5] is n - min(5, n). The parts of an axis then add up to n: x[:-5] and x[-5:]. */
 static attnrun_dim slice_place(const attnrun_step *step, attnrun_dim n, attnrun_dim bound)
 {
-    if (!dim_is_const(bound))
-        return counts_from_end(step, bound) ? attnrun_dim_add(step, n, bound)
-               : dim_equal(n, bound)        ? n
-                                            : attnrun_dim_min(step, bound, n);
-    if (bound.value >= ATTN_MAX_DIM)
-        return n;
-    if (bound.value < -ATTN_MAX_DIM)
+    if (dim_is_const(bound) && bound.value < -ATTN_MAX_DIM)
         return dim_of(0);
-    if (bound.value < 0)
-        return attnrun_dim_add(step, n, bound);
-    return bound.value == 0 ? bound : attnrun_dim_min(step, bound, n);
+    if (counts_from_end(step, bound)) {
+        attnrun_dim back = attnrun_dim_sub(step, dim_of(0), bound);
+        return attnrun_dim_sub(step, n, attnrun_dim_min(step, n, back));
+    }
+    if (dim_equal(n, bound) || (dim_is_const(bound) && bound.value >= ATTN_MAX_DIM))
+        return n;
+    return dim_is(bound, 0) ? bound : attnrun_dim_min(step, bound, n);
 }
 
-/* The elements between both bounds of a slice forwards. The expression is exact for short axes,
- * too, where bounds are clamped (x[5:] of three elements is empty, x[-5:-1] has two): the extents
- * of a sum of such expressions may cancel, and a constant is computed at load. */
+/* The elements between both bounds of a slice forwards. It must not be wrong for any size: where
+ * symbols cancel in a sum of extents, the constant that is left is computed with at load. */
 static attnrun_dim symbolic_span(const attnrun_step *step, attnrun_dim n,
                                  const struct bounds *b)
 {
     attnrun_dim end = slice_place(step, n, b->end),
-                start = slice_place(step, n, b->start);
-    bool whole = dim_equal(end, n);
-    if (whole && counts_from_end(step, b->start))
-        return attnrun_dim_min(step, n, attnrun_dim_sub(step, dim_of(0), b->start));
-    if (whole && dim_is_const(b->start))
-        start = b->start;
-    if (counts_from_end(step, b->start) && !counts_from_end(step, b->end))
-        start = attnrun_dim_max(step, start, dim_of(0));
-    attnrun_dim span = attnrun_dim_sub(step, end, start);
-    if (dim_is_const(b->start) && dim_is_const(b->end) && b->start.value >= 0 &&
-        b->end.value >= b->start.value && !whole)
+                start = slice_place(step, n, b->start),
+                span = attnrun_dim_sub(step, end, start);
+    bool known = dim_is_const(b->start) && dim_is_const(b->end);
+    if (dim_equal(end, n) || (known && dim_is(start, 0)))
         return span;
-    if (dim_is_const(span))
-        span = attnrun_dim_min(step, span, end);
+    if (known &&
+        (b->start.value < 0) == (b->end.value < 0)) /* of one side: in order, or empty */
+        return b->start.value <= b->end.value ? span : dim_of(0);
     return attnrun_dim_max(step, span, dim_of(0));
 }
 

@@ -250,7 +250,7 @@ class Context:
         self._context._copy_states((other or self)._context, sequence)
 
     def reset_states(self) -> None:
-        """Forgets the content of all states: the next run takes them from its feeds again."""
+        """Forgets the states of the selected sequence: its next run takes them from its feeds."""
         self._context._reset(False)
 
     def trim(self) -> None:
