@@ -18,6 +18,8 @@ if(TARGET attnrun)
   add_python_test(ops.batch_walk ops/check_batch_walk.py $<TARGET_FILE:attnrun>
     ${ATTNRUN_TEST_DATA}/cases/node ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden
     ${batch_cases})
+  add_python_test(ops.inner_values ops/check_inner_values.py ${ATTNRUN_TEST_DATA}/cases/node
+    ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${batch_cases})
 endif()
 if(TARGET attnrun)
   add_python_test(python.ort_ops python/test_ort_ops.py
@@ -34,8 +36,8 @@ if(ATTNRUN_PYTHON)
       "${python_environment};ATTNRUN=$<TARGET_FILE:attnrun>")
     set_tests_properties(${batch_tests} PROPERTIES ENVIRONMENT "ATTNRUN_BATCH_CASES=${batch_cases}"
       FIXTURES_SETUP batch_cases)
-    set_tests_properties(ops.batch_walk PROPERTIES ENVIRONMENT "${python_environment}"
-      FIXTURES_REQUIRED "batch_cases;conformance_cases")
+    set_tests_properties(ops.batch_walk ops.inner_values PROPERTIES
+      ENVIRONMENT "${python_environment}" FIXTURES_REQUIRED "batch_cases;conformance_cases")
   endif()
   set_tests_properties(python.compile PROPERTIES ENVIRONMENT
     "${python_environment}:${CMAKE_CURRENT_SOURCE_DIR}/tools/convert")
