@@ -11,6 +11,8 @@ if(ATTNRUN_TESTS_FULL)
 endif()
 add_test(NAME oracle.golden COMMAND oracle ${oracle_ways}
   ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden)
+add_python_test(runtime.bits_of_processes runtime/check_bits.py $<TARGET_FILE:oracle>
+  ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden)
 if(ATTNRUN_PYTHON)
   add_test(NAME oracle.conformance COMMAND oracle ${oracle_ways} ${cases})
   add_test(NAME oracle.families COMMAND oracle ${oracle_parts} ${families})

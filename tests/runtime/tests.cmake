@@ -34,5 +34,3 @@ add_executable(pack_counts tests/runtime/pack_counts.c)
 target_link_libraries(pack_counts PRIVATE attn_flags attnrun_static Threads::Threads)
 target_include_directories(pack_counts PRIVATE runtime)
 add_python_test(runtime.pack_counts runtime/check_packing.py $<TARGET_FILE:pack_counts>)
-add_python_test(runtime.bits_of_processes runtime/check_bits.py $<TARGET_FILE:oracle>
-  ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden)
