@@ -139,6 +139,14 @@ static attn_status bnb4_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     return bnb4_fill(pack->node, &l, pack->x, 0, l.panels, packed);
 }
 
+static attn_status bnb4_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                     const void *packed)
+{
+    struct attn_nbits_layout l;
+    const bool known = layout_of(pack->args, pack->kernels, &l);
+    return attn_nbits_check_packed(known ? &l : NULL, pack, bytes, packed);
+}
+
 static attn_status bnb4_run(const attnrun_step *step, const attnrun_work *work)
 {
     return attn_nbits_op_run(step, work, bnb4_fill, 0.0f, NULL);
@@ -156,7 +164,7 @@ const attnrun_op_def op_matmul_bnb4_1 = {
     .attrs = bnb4_attrs,
     .infer = bnb4_infer,
     .pack = bnb4_pack,
-    .check_packed = op_packed_is_data,
+    .check_packed = bnb4_check_packed,
     .run = bnb4_run,
     .cost = "O(m n k)",
     .source = "ONNX Runtime contrib operators; arXiv:2305.14314",

@@ -185,22 +185,13 @@ static attn_status nbits_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     return nbits_fill(pack->node, &l, pack->x, 0, l.panels, packed);
 }
 
-/* Numbers, but for the blocks that g_idx names. */
 static attn_status nbits_check_packed(const attnrun_pack *pack, int64_t bytes,
                                       const void *packed)
 {
     struct attn_nbits_layout l;
-    bool right = layout_of(pack->args, pack->kernels, pack->in, pack->n_in, false, &l) &&
-                 l.bytes == bytes;
-    for (int64_t k = 0; right && l.by_group && k < l.k; k++) {
-        int32_t group;
-        memcpy(&group, (const char *)packed + l.group_at + k * 4, sizeof group);
-        right = group >= 0 && group < l.blocks;
-    }
-    return right ? ATTNRUN_OK
-                 : attn_fail_node(
-                       ATTNRUN_E_MODEL, pack->node,
-                       "its packed weights refer to a block that does not exist");
+    const bool known =
+        layout_of(pack->args, pack->kernels, pack->in, pack->n_in, false, &l);
+    return attn_nbits_check_packed(known ? &l : NULL, pack, bytes, packed);
 }
 
 static attn_status nbits_run(const attnrun_step *step, const attnrun_work *work)

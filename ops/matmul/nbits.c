@@ -100,6 +100,22 @@ struct attn_nbits attn_nbits_at(const struct attn_nbits_layout *l, const void *p
 
 /* ---- panels ---- */
 
+attn_status attn_nbits_check_packed(const struct attn_nbits_layout *l,
+                                    const attnrun_pack *pack, int64_t bytes,
+                                    const void *packed)
+{
+    bool right = l != NULL && l->bytes == bytes;
+    for (int64_t k = 0; right && l->by_group && k < l->k; k++) {
+        int32_t group;
+        memcpy(&group, (const char *)packed + l->group_at + k * 4, sizeof group);
+        right = group >= 0 && group < l->blocks;
+    }
+    return right ? ATTNRUN_OK
+                 : attn_fail_node(
+                       ATTNRUN_E_MODEL, pack->node,
+                       "its packed weights refer to a block that does not exist");
+}
+
 void attn_nbits_clear(const struct attn_nbits_layout *l, int64_t begin, int64_t end,
                       uint8_t *to)
 {

@@ -204,5 +204,32 @@ class Pack(unittest.TestCase):
                           self.refused(3, *command, self.packed))
 
 
+    def test_indices_in_packed_weights(self):
+        """MatMulBnb4 and MatMulNBits hold the block of each row where blocks begin within a word."""
+        rows, columns, block = 34, 5, 16
+        cases = (("MatMulBnb4", ["b", "s"], {"quant_type": 1}, numpy.arange(rows) // 2,
+                  [("b", numpy.ones(rows * columns // 2, "u1")),
+                   ("s", numpy.ones(-(-rows * columns // block), "f"))]),
+                 ("MatMulNBits", ["b", "s", "", "g"], {"bits": 4}, numpy.arange(rows) % 3,
+                  [("b", numpy.ones((columns, 3, block // 2), "u1")),
+                   ("s", numpy.ones(columns * 3, "f")),
+                   ("g", numpy.arange(rows, dtype="i4") % 3)]))
+        for op, names, attrs, groups, constants in cases:
+            nodes = [helper.make_node(op, ["a", *names], ["y"], domain="com.microsoft", K=rows,
+                                      N=columns, block_size=block, **attrs)]
+            model = cli_models.save(self.dir / f"{op}.onnx", nodes,
+                                    [("a", TensorProto.FLOAT, [8, rows])],
+                                    [("y", TensorProto.FLOAT, [8, columns])], constants)
+            good = self.pack(model).read_bytes()
+            self.attnrun("run", self.packed)
+            at = good.index(groups.astype("i4").tobytes())
+            for wrong in (-1, max(groups) + 1, 1 << 30):
+                data = bytearray(good)
+                data[at + 20:at + 24] = numpy.int32(wrong).tobytes()
+                self.packed.write_bytes(data)
+                self.assertIn("refer to a block that does not exist",
+                              self.refused(3, "run", self.packed), (op, wrong))
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
