@@ -53,8 +53,8 @@ static inline void attn_nbits_put(const struct attn_nbits_layout *l, uint8_t *pa
     const int64_t word = (j / l->width * words + k / per) * l->width + j % l->width;
     packed[word * 4 + k % per * l->bits / 8] |= (uint8_t)(q << k * l->bits % 8);
 }
-/* check_packed() of an operator; `l` NULL: its layout cannot be. All are numbers, but for the blocks
- * of rows, where the layout is by_group. E_MODEL. */
+/* check_packed() of an operator; `l` NULL: its layout cannot be. All are numbers, but for the
+ * blocks of rows, where the layout is by_group. E_MODEL. */
 attn_status attn_nbits_check_packed(const struct attn_nbits_layout *l,
                                     const attnrun_pack *pack, int64_t bytes,
                                     const void *packed);

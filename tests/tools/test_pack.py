@@ -205,7 +205,7 @@ class Pack(unittest.TestCase):
 
 
     def test_indices_in_packed_weights(self):
-        """MatMulBnb4 and MatMulNBits hold the block of each row where blocks begin within a word."""
+        """Weights of few bits hold the block of each row where blocks begin within a word."""
         rows, columns, block = 34, 5, 16
         cases = (("MatMulBnb4", ["b", "s"], {"quant_type": 1}, numpy.arange(rows) // 2,
                   [("b", numpy.ones(rows * columns // 2, "u1")),
