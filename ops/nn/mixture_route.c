@@ -71,6 +71,9 @@ static void route_token(const struct mixture_args *args, const struct mixture_st
         memcpy(c->values, logits, (size_t)c->experts * sizeof *logits);
     else
         mixture_route_softmax(c->values, logits, c->experts);
+    /* Logits of infinity choose, too, where other numbers weigh. */
+    if (mix != NULL && isnan(c->values[0]))
+        memcpy(c->values, logits, (size_t)c->experts * sizeof *logits);
     for (int64_t j = 0; j < s->k && attn_poll_work(8 * c->experts) == ATTNRUN_OK; j++) {
         const int64_t best = greatest(c, sparse);
         expert[j] = (int32_t)best;

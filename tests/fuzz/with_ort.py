@@ -53,7 +53,7 @@ KNOWN = [
     (r".*MultiHeadAttention", r"numbers .*\(last query\)",
      "ONNX Runtime masks all queries but the last, which sees later keys where keys are more"),
     (r"Gather", r"strings '.*' and ''", "ONNX Runtime leaves texts out; onnx.reference does not"),
-    (r"Squeeze", r"shapes", "axes that are empty name none, as in onnx.reference"),
+    (r"(\w+ )*Squeeze", r"shapes", "axes that are empty name none, as in onnx.reference"),
     (r".*CDist", r"numbers 0j and \((0\.00|\d\.?\d*e-|.*\(wild\))", "a row is at 0 from itself"),
     (r"LpNormalization", r"numbers .* and -?0j .*\(wild\)",
      "the squares are added as doubles, which do not overflow"),

@@ -44,9 +44,10 @@ def route(attributes, logits, mix=None):
     """The experts of each token and their weights."""
     if attributes.get("use_sparse_mixer", 0):
         return sparse_weights(logits)
-    soft = np.exp(logits - logits.max(-1, keepdims=True).astype("f8"))
+    with np.errstate(invalid="ignore"):
+        soft = np.exp(logits - logits.max(-1, keepdims=True).astype("f8"))
     soft /= soft.sum(-1, keepdims=True)
-    chosen = np.argsort(-soft, -1)[:, :attributes.get("k", 1)]
+    chosen = np.argsort(-(soft if mix is None else logits), -1)[:, :attributes.get("k", 1)]
     weights = np.take_along_axis(soft if mix is None else mix, chosen, -1)
     if attributes.get("normalize_routing_weights", 0):
         weights = weights / weights.sum(-1, keepdims=True)
@@ -215,6 +216,8 @@ def qmoe_case(number, native, rounded=False):
     w3 = quantized(each[2], block, experts, inner, hidden, zeros_3) if fc3 else (None,) * 4
     x, logits = normal(*shape, hidden), normal(int(np.prod(shape)), experts)
     mix = abs(normal(*logits.shape)) if number % 7 == 3 else None
+    if mix is not None:  # where it chooses alone, a logit may be infinite
+        logits[0, random.integers(experts)] = np.inf
     b1, b2 = some_bias(number, experts, fused * inner), some_bias(number, experts, hidden)
     b3 = some_bias(number, experts, inner) if fc3 else None
     inputs = list(zip(("x", "r", "w1", "s1", "b1", "w2", "s2", "b2", "w3", "s3", "b3", "z1", "z2",
