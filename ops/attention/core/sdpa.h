@@ -64,8 +64,8 @@ struct attn_sdpa {
     int32_t mask_kind, scores_mode;
     int32_t mask_dtype; /* of numbers that are added: f16, bf16, or any other for f32 */
     struct attn_heads mask; /* 0 where broadcast; MAP: of the numbers of rows */
-    struct attn_heads
-        columns;        /* MAP: of the numbers of columns; a row of them is dense */
+    /* MAP: of the numbers of columns, of which a row is dense. */
+    struct attn_heads columns;
     int64_t mask_len;   /* keys from there on are not seen */
     int64_t scores_len; /* keys of a row of the scores; 0: kv_len */
     /* By attn_sdpa_plan(): */

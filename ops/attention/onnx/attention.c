@@ -20,12 +20,12 @@
 
 struct attention_args {
     int64_t is_causal, kv_num_heads, q_num_heads, qk_matmul_output_mode;
-    int64_t left_window_size, right_window_size, nan_rows, softmax_precision, windows;
+    int64_t left_window_size, right_window_size, nan_rows, softmax_precision;
     float scale, softcap;
     /* FusedAttention only; v NULL: by rank. See fused_attention_attrs. */
     attnrun_ints layouts, columns;
     attnrun_ints code, mask, axes; /* of its mask program */
-    int64_t key_columns;
+    int64_t windows, key_columns;
 };
 static const attnrun_attr_def attention_attrs[] = {
     ATTR_FLAG(struct attention_args, is_causal, 0),
