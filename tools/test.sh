@@ -15,6 +15,8 @@
 #   msan      MemorySanitizer (clang; OpenBLAS is left out, other libraries are compiled for it):
 #             unit tests, kernels, operators, bad inputs, a part of conformance and of fuzzing;
 #             only with --full or by name
+#   fuzz      clang's libFuzzer looks for bytes of a model that the loader does not stand; only with
+#             --full or by name
 #   tsan      ThreadSanitizer: the tests labelled "threads"; with --full 300,000 runs of one model
 #   valgrind  a few runs without an error or a leak
 #   aarch64   gcc builds for AArch64; unit tests, kernels, attention, conformance and programs
@@ -43,17 +45,17 @@ for argument in "$@"; do
     case $argument in
     --full) full=1 ;;
     --build) tests=0 ;;
-    style | release | clang | asan | clang-asan | msan | tsan | valgrind | aarch64 | packages | \
-        scale | wheels) steps+=("$argument") ;;
+    style | release | clang | asan | clang-asan | msan | fuzz | tsan | valgrind | aarch64 | \
+        packages | scale | wheels) steps+=("$argument") ;;
     *)
-        sed -n '2,34s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,36s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
     esac
 done
 if [ ${#steps[@]} -eq 0 ]; then
     steps=(style release clang asan tsan valgrind)
-    [ $full -eq 1 ] && steps=(style release clang asan clang-asan msan tsan valgrind aarch64 \
+    [ $full -eq 1 ] && steps=(style release clang asan clang-asan msan fuzz tsan valgrind aarch64 \
         packages scale wheels)
 fi
 
@@ -197,6 +199,17 @@ run_msan() {
         -DZLIB_INCLUDE_DIR="$PWD/$libraries/include" || return
     run_ctest msan build/msan -LE slow -R \
         '^(runtime|loaders|embed|kernels|attention|bad|fuzz|oracle.golden|conformance.sample)'
+}
+
+build_loader_fuzz() {
+    configure "$@" && cmake --build "$1" --target fuzz_loader
+}
+
+run_fuzz() {
+    local options=(-DATTNRUN_FUZZ=ON -DATTNRUN_ASAN=ON -DCMAKE_C_COMPILER=clang-14)
+    [ "$(uname -m)" = x86_64 ] && options+=(-DATTNRUN_ISAS=avx2)
+    step fuzz-build build_loader_fuzz build/fuzz "${options[@]}" || return
+    run_ctest fuzz build/fuzz -R '^fuzz\.loader$'
 }
 
 # The library and the tests labelled "threads", whose programs bear their names.

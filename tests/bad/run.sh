@@ -143,7 +143,7 @@ coverage() {
 
 export -f built cases mutants tests fuzz bits mutants_of_code coverage
 if [ $full -eq 1 ]; then
-    for build in asan msan tsan; do
+    for build in asan msan tsan fuzz; do
         row "build, $build" 90 '^build' built $build
     done
 fi
@@ -158,7 +158,7 @@ row 'threads' 10 '^sum' tests release '^runtime\.(concurrent|threads|idle|soak)$
 row 'bits: threads and processes' 10 '^sum' tests release '^runtime\.bits'
 row 'plan and memory' 10 '^sum' tests release \
     '^(runtime\.(plan|packing|side_heap)|embed\.(memory|arena)|tools_budget)$'
-for target in graphs packed operators faults guard api files; do
+for target in graphs packed operators faults guard api files paths plan; do
     if [ $full -eq 1 ]; then
         row "fuzz $target" 40 '^sum' fuzz $target "$hours"
     else
@@ -166,6 +166,7 @@ for target in graphs packed operators faults guard api files; do
     fi
 done
 if [ $full -eq 1 ]; then
+    row 'fuzz loader' 40 '^sum' fuzz loader "$hours"
     row 'differences from ONNX Runtime' 40 '^sum' fuzz ort "$hours"
     for build in asan msan; do
         row "cases by class, $build" 20 'passed,' cases $build

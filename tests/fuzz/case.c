@@ -8,6 +8,7 @@
 #include "../../tools/io/value.h"
 #include "guard.h"
 #include "keep.h"
+#include "plan_look.h"
 #include "results.h"
 
 #include <stdio.h>
@@ -230,6 +231,11 @@ static attnrun_status run_context(struct fuzz_case *c, attnrun_model *model,
     }
     if (status == ATTNRUN_OK && c->keep != NULL)
         fuzz_keep(c, context, &info);
+    if (status == ATTNRUN_OK && c->seed % 4 == 0 && !c->faults) {
+        const char *what = fuzz_look_at_plan(context);
+        if (what != NULL)
+            wrong(c, what);
+    }
     return status;
 }
 

@@ -1,5 +1,5 @@
-# libFuzzer targets, with clang: cmake -DATTNRUN_FUZZ=ON -DATTNRUN_ASAN=ON
-# -DCMAKE_C_COMPILER=clang. Run one by hand: fuzz_loader CORPUS -max_total_time=300.
+# libFuzzer targets, with clang: bash tools/test.sh --build fuzz makes build/fuzz. Run one by hand:
+# fuzz_loader CORPUS -max_total_time=300.
 option(ATTNRUN_FUZZ "Build the fuzz targets (clang only)" OFF)
 set(ATTNRUN_FUZZ_SECONDS 20 CACHE STRING "How long each fuzz test runs")
 if(ATTNRUN_FUZZ)

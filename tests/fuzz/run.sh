@@ -10,35 +10,39 @@
 # that ends at pages nobody may touch), faults (operators, with allocations that fail and budgets
 # that are too small), api (sequences of calls of the C interface: fuzz_api.c), files (npy, npz,
 # test data, configurations and packed files through the readers of the command line:
-# fuzz_files.c), ort (operators, compared with ONNX Runtime: with_ort.py).
+# fuzz_files.c), paths (files that models name: fuzz_paths.c), plan (blocks in an arena:
+# fuzz_plan.c), ort (operators, compared with ONNX Runtime: with_ort.py), loader (any bytes as a
+# model, guided by the coverage of clang's libFuzzer: fuzz_loader.c).
 # They run in build/asan and build/msan where those are built, and in build/release; guard and ort
-# in build/release alone. --target operators takes one of them in all builds, operators-release in
-# one; it may be given again. N hours are shared by all of these. One process, at the lowest
-# priority. The cases of com.microsoft are those that tests of its operators have made in
-# build/release; these tests run first where there are none.
+# in build/release alone, loader in build/fuzz alone (fuzz.cmake says how to make it). --target
+# operators takes one of them in all builds, operators-release in one; it may be given again. N
+# hours are shared by all of these. One process, at the lowest priority. The cases of com.microsoft
+# are those that tests of its operators have made in build/release; these tests run first where
+# there are none.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 hours=0.1
-all_targets=(graphs packed operators faults guard api files ort)
+all_targets=(graphs packed operators faults guard api files paths plan ort loader)
 targets=()
 while [ $# -gt 0 ]; do
     case $1 in
     --hours) hours=${2:?} && shift 2 ;;
     --target) targets+=("${2:?}") && shift 2 ;;
-    *) sed -n '2,19s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+    *) sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
     esac
 done
 [ ${#targets[@]} -gt 0 ] || targets=("${all_targets[@]}")
 declare -A options=([graphs]="" [packed]=--packed [operators]=--operators
     [guard]="--operators --guard" [ort]="" [api]="" [files]=""
-    [faults]="--operators --faults")
+    [faults]="--operators --faults" [paths]="" [plan]="" [loader]="")
 
 counts=tests/fuzz/COUNTS.md
 builds=()
 for build in asan msan release; do
     [ -x build/$build/fuzz_graphs ] && builds+=($build)
 done
+[ -x build/fuzz/fuzz_loader ] && builds+=(fuzz)
 [ ${#builds[@]} -gt 0 ] || { echo "run.sh: build fuzz_graphs in build/release first" >&2; exit 1; }
 runs=()
 for wanted in "${targets[@]}"; do
@@ -47,6 +51,7 @@ for wanted in "${targets[@]}"; do
     for build in "${builds[@]}"; do
         run=${wanted%-*}-$build
         [[ $run =~ ^(guard|ort)-[am]san$ ]] && continue
+        [[ $run == loader-* || $build == fuzz ]] && [ "$run" != loader-fuzz ] && continue
         [[ $wanted == *-* && $wanted != "$run" ]] || runs+=("$run")
     done
 done
@@ -66,13 +71,20 @@ for run in "${runs[@]}"; do
     target=${run%-*} build=${run##*-} log=build/logs/fuzz-$run.log
     seed=$(python3 tests/fuzz/counts.py $counts next "$run") || exit 1
     program=fuzz_graphs
-    [[ $target =~ ^(api|files)$ ]] && program=fuzz_$target
+    [[ $target =~ ^(api|files|paths|plan|loader)$ ]] && program=fuzz_$target
     # shellcheck disable=SC2206 # the options of a target are words
     command=(build/"$build"/$program ${options[$target]})
     [ "$target" = ort ] &&
         command=(build/venv/bin/python tests/fuzz/with_ort.py "${command[@]}")
-    { time nice -n 19 "${command[@]}" --seconds "$seconds" --seed "$seed" "${corpus[@]}" \
-        >"$log" 2>&1 || code=1; } 2>"$log.time"
+    command+=(--seconds "$seconds" --seed "$seed")
+    [[ $target =~ ^(paths|plan)$ ]] || command+=("${corpus[@]}")
+    if [ "$target" = loader ]; then
+        mkdir -p build/fuzz/loader build/fuzz/bad
+        command=(build/fuzz/fuzz_loader build/fuzz/loader build/fuzz/bad "${corpus[@]:0:2}"
+            "-max_total_time=$seconds" "-seed=$seed" -timeout=20 -rss_limit_mb=2048
+            -artifact_prefix=build/fuzz/ -verbosity=0 -use_value_profile=1)
+    fi
+    { time nice -n 19 "${command[@]}" >"$log" 2>&1 || code=1; } 2>"$log.time"
     python3 tests/fuzz/counts.py $counts add "$run" "$log" \
         "$(awk '{ print $1 + $2 }' "$log.time")" || code=1
     tail -n 1 "$log" | sed "s/^/$run: /"

@@ -4,8 +4,8 @@ include(tests/fuzz/fuzz.cmake)
 # longer: fuzz_graphs --seconds 3600 FOLDER... (see its head).
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
 set(fuzz_sources tests/fuzz/case.c tests/fuzz/children.c tests/fuzz/guard.c tests/fuzz/inputs.c
-  tests/fuzz/keep.c tests/fuzz/mutate.c tests/fuzz/packed.c tests/fuzz/results.c tools/io/value.c
-  tools/io/fail.c)
+  tests/fuzz/keep.c tests/fuzz/mutate.c tests/fuzz/packed.c tests/fuzz/plan_look.c
+  tests/fuzz/results.c tools/io/value.c tools/io/fail.c)
 add_executable(fuzz_graphs tests/fuzz/fuzz_graphs.c tests/fuzz/make.c ${fuzz_sources})
 # Calls of the C interface; files and configurations, through the readers of the command line.
 add_executable(fuzz_api tests/fuzz/fuzz_api.c tests/fuzz/api_args.c tests/fuzz/api_calls.c
@@ -17,7 +17,14 @@ add_executable(fuzz_files tests/fuzz/fuzz_files.c tests/fuzz/files_make.c ${fuzz
   tools/io/zip_write.c tools/cli/config.c tools/cli/files.c tools/cli/given_words.c
   tools/cli/limit.c tools/cli/option_texts.c tools/cli/options.c tools/cli/screen.c)
 target_link_libraries(fuzz_files PRIVATE attn_runtime_harness PkgConfig::YAML ZLIB::ZLIB m)
-foreach(name graphs api files)
+# Files that a model names, in random trees; blocks in an arena.
+add_executable(fuzz_paths tests/fuzz/fuzz_paths.c tests/fuzz/tree.c tests/fuzz/children.c)
+add_executable(fuzz_plan tests/fuzz/fuzz_plan.c tests/fuzz/children.c)
+foreach(name paths plan)
+  target_link_libraries(fuzz_${name} PRIVATE attn_runtime_harness)
+  add_test(NAME fuzz.${name} COMMAND fuzz_${name} --seconds 5)
+endforeach()
+foreach(name graphs api files paths plan)
   target_link_libraries(fuzz_${name} PRIVATE attn_flags attnrun_static PkgConfig::PROTOBUF_C
     Threads::Threads)
   target_include_directories(fuzz_${name} PRIVATE runtime ${generated})
