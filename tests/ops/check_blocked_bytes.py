@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import blocked_networks
 from blocked_networks import SEED, between, chance, random, run
+from exact_bytes import exact_weights
 
 NETWORKS = 30
 
@@ -59,6 +60,8 @@ class Network(blocked_networks.Maps):
         dtype = np.int8 if self.dtype == np.int8 or chance(0.6) else np.uint8
         middle = 0 if dtype == np.int8 else 128
         w = random.integers(-128, 128, shape) + middle
+        if dtype == np.int8:
+            w = exact_weights(w.astype(dtype))
         many = not self.symmetric and chance(0.5) and dtype == np.uint8
         zero = np.full(channels, middle)
         if many:
@@ -244,7 +247,8 @@ def check_pad(folder):
         nodes = [nodes[i] for i in (0, 3, 7, 1, 4, 6, 8, 2, 5)]
         constants = [constant("s", np.float32(0.05)), constant("z", dtype(17)),
                      constant("ws", np.float32(0.01)), constant("none", np.float32(0)),
-                     constant("w", random.integers(-127, 128, (20, 5, 3, 3)).astype("i1")),
+                     constant("w", exact_weights(
+                         random.integers(-127, 128, (20, 5, 3, 3)).astype("i1"))),
                      constant("pads", np.array([0, 0, 0, 1, 0, 0, 1, 2]))]
         graph = helper.make_graph(nodes, "net", [helper.make_tensor_value_info(
             "x", TensorProto.FLOAT, [1, 5, 9, 8])], [helper.make_tensor_value_info(

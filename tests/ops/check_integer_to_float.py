@@ -12,6 +12,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from cases import check, write_case
+from exact_bytes import exact_weights
 from ms import any_bytes, between, normal, pick, SEED
 
 ATTNRUN = sys.argv[1]
@@ -29,9 +30,11 @@ class Product:
         one = () if change or between(0, 1) else (1,)
         zero = [self.constant(any_bytes(*([n] if by_column else one), kind=kind))]
         scale = self.constant(np.abs(normal(*([n] if by_column else one))) + np.float32(0.01))
-        b = self.constant(any_bytes(k, n, kind=kind))
+        count = 2 if change == "computed" else 1
+        terms = [exact_weights(any_bytes(k, n, kind=kind), count) for _ in range(count)]
+        b = self.constant(terms[0])
         if change == "computed":
-            b = self.node("Add", [b, self.feed(any_bytes(k, n, kind=kind))])
+            b = self.node("Add", [b, self.feed(terms[1])])
         product = self.node("MatMulInteger", [
             "a", b, a_zero, *(zero if change == "" and between(0, 2) else [])])
         real = self.node("Cast", [product], to=KINDS["f8" if change == "double" else "f4"])

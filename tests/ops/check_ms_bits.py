@@ -6,6 +6,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 
+from exact_bytes import exact_weights
 from ms import any_bytes, between, compare, normal, pick, random
 
 
@@ -141,7 +142,7 @@ def gemm_cases():
         c = random.integers(-999, 999, pick((n,), (m, n), (1, n), (m, 1))).astype("i4")
         inputs = [("a", bytes_of(kind, *((k, m) if turned[0] else (m, k)))),
                   ("as", quantizer(kind)[0]), ("az", quantizer(kind)[1]),
-                  ("b", bytes_of(other, *((n, k) if turned[1] else (k, n)))),
+                  ("b", exact_weights(bytes_of(other, *((n, k) if turned[1] else (k, n))))),
                   ("bs", np.asarray(random.uniform(0.01, 0.1, some), "f4")),
                   ("bz", bytes_of(other, *some)), ("c", c if number % 3 else None),
                   ("ys", np.asarray(random.uniform(0.5, 2), "f4") if number % 4 else None),
@@ -186,7 +187,7 @@ def image_cases():
         outer *= group
         yield ("QLinearConv", [
             ("x", bytes_of(kind, *shape)), *ends[:2],
-            ("w", bytes_of("i1", outer, channels // group, *kernel)),
+            ("w", exact_weights(bytes_of("i1", outer, channels // group, *kernel))),
             ("ws", np.asarray(random.uniform(0.005, 0.01, (outer,) * (number % 3 == 0)), "f4")),
             ("wz", np.zeros((outer,) * (number % 3 == 0), "i1")),
             ("ys", np.asarray(0.5, "f4")), ends[3],

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 
+from exact_bytes import exact_weights
 from ms import Case, answer, any_bytes, between, compare, normal, pick, random
 
 # Bounded ones, whose errors do not grow from step to step; the last one of three may be any.
@@ -25,7 +26,7 @@ def quantized_weights(kind, number, directions, rows, columns):
         zero = np.full(some, between(100, 150), kind)
     else:
         zero = np.zeros(some, kind)
-    return any_bytes(directions, rows, columns, kind=kind), scale, zero
+    return exact_weights(any_bytes(directions, rows, columns, kind=kind)), scale, zero
 
 
 def lstm_case(number, batch):
