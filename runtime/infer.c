@@ -298,12 +298,24 @@ static attn_status infer_node(struct inference *inference, struct attn_node *nod
     return store_outputs(inference, step);
 }
 
-/* A node without an operator (inspection only): nothing is known of its outputs. */
+/* Nothing is known of its outputs but what the file declares. */
 static void forget_outputs(struct attn_graph *graph, const struct attn_node *node)
 {
     for (int32_t i = 0; i < node->pub.n_out; i++)
         if (node->out[i] >= 0 && graph->values[node->out[i]].type.kind == ATTNRUN_ABSENT)
             graph->values[node->out[i]].type = (attnrun_type){ .rank = -1 };
+}
+
+/* Whether it reads a value of no known type, which comes from a node without an operator (the model
+ * is open for inspection only). */
+static bool reads_unknown(const struct attn_graph *graph, const struct attn_node *node)
+{
+    if (graph->model->n_missing == 0)
+        return false;
+    for (int32_t i = 0; i < node->pub.n_in + node->n_captures; i++)
+        if (node->in[i] >= 0 && graph->values[node->in[i]].type.kind == ATTNRUN_ABSENT)
+            return true;
+    return false;
 }
 
 static attn_status infer_nodes(struct inference *inference)
@@ -316,7 +328,7 @@ static attn_status infer_nodes(struct inference *inference)
         TRY(attn_poll_work(NODE_BYTES));
         graph->model->counts.inferred++;
         attn_graph_rename(graph, node);
-        if (node->pub.op == NULL)
+        if (node->pub.op == NULL || reads_unknown(graph, node))
             forget_outputs(graph, node);
         else
             TRY(infer_node(inference, node));

@@ -369,6 +369,53 @@ static void test_missing_rows_are_told(void **state)
     attnrun_model_release(model);
 }
 
+/* Readers of what a missing operator makes are of no known type, and no error. */
+static void test_readers_of_missing_rows(void **state)
+{
+    static const char *const ops[][3] = { { "MatMul", "u,w" },
+                                          { "Gemm", "u,w" },
+                                          { "Add", "u,w" },
+                                          { "Conv", "u,w" },
+                                          { "Concat", "u,u", "axis=0" },
+                                          { "LayerNormalization", "u,w" },
+                                          { "Relu", "u" },
+                                          { "Transpose", "u" },
+                                          { "GlobalAveragePool", "u" },
+                                          { "Gather", "w,u" },
+                                          { "Reshape", "x,u" },
+                                          { "Expand", "x,u" },
+                                          { "Tile", "x,u" },
+                                          { "Where", "u,w,w" },
+                                          { "TopK", "w,u" },
+                                          { "Softmax", "u" },
+                                          { "Attention", "u,u,u" } };
+    (void)state;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        attnrun_model *model;
+        attnrun_context *context = NULL;
+        attnrun_value_info value = { .struct_size = sizeof value };
+        float w_data[4] = { 1, 2, 3, 4 };
+        struct onnx_writer *w = onnx_begin(23);
+        onnx_domain(w, "somewhere");
+        onnx_input(w, "x", ATTNRUN_F32, "N");
+        onnx_constant(w, "w", ATTNRUN_F32, "2,2", w_data);
+        onnx_node(w, "somewhere::Unknown", "x", "u");
+        onnx_node(w, ops[i][0], ops[i][1], "r");
+        if (ops[i][2] != NULL)
+            onnx_attrs(w, ops[i][2]);
+        onnx_node(w, "Mul", "r,w", "y");
+        onnx_output(w, "y", ATTNRUN_F32, "2,2");
+        model = open_model(runtime, w, ATTNRUN_ALLOW_MISSING);
+        OK(attnrun_model_value(model, "r", &value));
+        assert_int_equal(value.dtype, 0);
+        OK(attnrun_model_output(model, 0, &value)); /* what the file says */
+        assert_int_equal(value.dtype, ATTNRUN_F32);
+        FAILS(ATTNRUN_E_UNSUPPORTED, "somewhere.Unknown",
+              attnrun_context_create(model, &context));
+        attnrun_model_release(model);
+    }
+}
+
 /* ---- rows of a runtime ---- */
 
 static void count_release(void *user) { ++*(int *)user; }
@@ -462,6 +509,7 @@ int main(void)
         cmocka_unit_test(test_an_output_in_the_memory_of_an_input),
         cmocka_unit_test(test_subgraphs_and_attributes_are_told),
         cmocka_unit_test(test_missing_rows_are_told),
+        cmocka_unit_test(test_readers_of_missing_rows),
         cmocka_unit_test(test_rows_of_a_runtime),
         cmocka_unit_test(test_levels_of_the_log),
     };
