@@ -80,10 +80,17 @@ for run in "${runs[@]}"; do
     [[ $target =~ ^(paths|plan)$ ]] || command+=("${corpus[@]}")
     if [ "$target" = loader ]; then
         mkdir -p build/fuzz/loader build/fuzz/bad
+        words=build/fuzz/words.txt # names of operators, of attributes, and of domains
+        build/release/attnrun ops --json | python3 -c '
+import json, sys
+ops = json.load(sys.stdin)["ops"]
+names = {name for op in ops for name in (op["domain"], op["name"],
+                                         *(each["name"] for each in op["attributes"]))}
+print(*(json.dumps(name) for name in sorted(names - {""})), sep="\n")' >$words
         command=(build/fuzz/fuzz_loader build/fuzz/loader build/fuzz/bad "${corpus[@]:0:2}"
             "-max_total_time=$seconds" "-seed=$seed" -timeout=20 -rss_limit_mb=2048
             -max_len=65536 -artifact_prefix=build/fuzz/ -verbosity=0 -use_value_profile=1
-            -print_final_stats=1)
+            -print_final_stats=1 -dict=$words)
     fi
     { time nice -n 19 "${command[@]}" >"$log" 2>&1 || code=1; } 2>"$log.time"
     # libFuzzer ends at its first finding, which it leaves in build/fuzz, and says no sums.
