@@ -46,6 +46,20 @@ struct attn_graph *attn_graph_create(struct attn_model *model, struct attn_graph
     return graph;
 }
 
+/* Room for values, behind one that stands for absent operands: values[-1] has no type, is made and
+ * read by no node, and no constant. */
+static struct attn_value *room_for_values(struct attn_pool *pool, int64_t room)
+{
+    struct attn_value *values =
+        attn_pool_room(pool, (room + 1) * (int64_t)sizeof *values);
+    if (values == NULL)
+        return NULL;
+    *values = (struct attn_value){
+        .name = "", .producer = -1, .outer = -1, .type = { .rank = -1 }
+    };
+    return values + 1;
+}
+
 attn_status attn_graph_reserve(struct attn_graph *graph, int64_t n_values,
                                int64_t n_nodes)
 {
@@ -53,7 +67,7 @@ attn_status attn_graph_reserve(struct attn_graph *graph, int64_t n_values,
     if (graph->n_values == 0 && n_values > 0 && n_values < INT32_MAX) {
         const int64_t room = n_values + n_values / RESERVE_MORE;
         TRY(attn_names_reserve(graph, n_values));
-        graph->values = attn_pool_room(pool, room * (int64_t)sizeof *graph->values);
+        graph->values = room_for_values(pool, room);
         graph->values_capacity = graph->values != NULL ? room : 0;
     }
     if (graph->n_nodes == 0 && n_nodes > 0 && n_nodes < INT32_MAX) {
@@ -64,6 +78,19 @@ attn_status attn_graph_reserve(struct attn_graph *graph, int64_t n_values,
     return pool->failed != 0 ? ATTNRUN_E_MEMORY : ATTNRUN_OK;
 }
 
+static attn_status grow_values(struct attn_graph *graph)
+{
+    const int64_t n = graph->n_values, room = n + n / 2 + 8;
+    struct attn_value *grown = room_for_values(&graph->model->pool, room);
+    if (grown == NULL)
+        return ATTNRUN_E_MEMORY;
+    if (n > 0)
+        memcpy(grown, graph->values, (size_t)n * sizeof *grown);
+    graph->values = grown;
+    graph->values_capacity = room;
+    return ATTNRUN_OK;
+}
+
 attn_status attn_graph_add_value(struct attn_graph *graph, const char *name, int32_t *id)
 {
     struct attn_pool *pool = &graph->model->pool;
@@ -71,8 +98,7 @@ attn_status attn_graph_add_value(struct attn_graph *graph, const char *name, int
         return attn_fail(ATTNRUN_E_LIMIT, "the graph has more than %d values",
                          INT32_MAX - 1);
     if (graph->n_values == graph->values_capacity)
-        TRY(attn_pool_grow(pool, (void **)&graph->values, &graph->values_capacity,
-                           graph->n_values, (int64_t)sizeof *graph->values));
+        TRY(grow_values(graph));
     TRY(attn_names_reserve(graph, graph->n_values + 1));
     const char *own = NULL;
     if (name != NULL && name[0] != 0)

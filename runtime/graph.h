@@ -114,7 +114,7 @@ struct attn_graph {
     struct attn_model *model;
     struct attn_graph *outer; /* NULL: the main graph */
     const char *name;
-    struct attn_value *values;
+    struct attn_value *values; /* [-1] stands for absent operands */
     struct attn_node **nodes;  /* in an order of execution; NULL entries were removed */
     int32_t *inputs, *outputs; /* value ids */
     int64_t n_values, n_nodes, values_capacity, nodes_capacity;

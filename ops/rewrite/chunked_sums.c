@@ -45,10 +45,11 @@ static struct chunk_value *find_value(struct chunks *c, int32_t first)
 
 /* ---- the first chunk ---- */
 
+/* Of a Split or a Concat; a Split may have no first output. */
 static int64_t axis_of(const struct chunks *c, const struct attn_node *node)
 {
     const int64_t axis = attn_match_int(node, "axis", 0);
-    return axis < 0 ? axis + match_type(c->graph, node->out[0])->rank : axis;
+    return axis < 0 ? axis + match_type(c->graph, node->in[0])->rank : axis;
 }
 
 /* Whether a node is arithmetic on operands of one rank and constants of one element. */

@@ -383,6 +383,31 @@ static void test_rewrite_inlines_a_constant_if(void **state)
     }
 }
 
+/* A Split has no first output where no node reads it; a Concat of as many parts looks at it. */
+static void test_rewrite_of_a_split_without_its_first_output(void **state)
+{
+    (void)state;
+    float x[8] = { 0, 1, 2, -3, 4, 5, -6, 7 };
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input(w, "x", ATTNRUN_F32, "N,4");
+    onnx_node(w, "Split", "x", "a,b");
+    onnx_attrs(w, "axis=-1 num_outputs=2");
+    onnx_node(w, "Relu", "b", "r");
+    onnx_node(w, "Concat", "b,r", "y");
+    onnx_attrs(w, "axis=-1");
+    onnx_output(w, "y", ATTNRUN_F32, "N,4");
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model = open_model(runtime, w, 0);
+    attnrun_context *context = make_context(model);
+    set_input(context, 0, ATTNRUN_F32, "2,4", x);
+    OK(attnrun_run(context, NULL));
+    const float expected[8] = { 2, -3, 2, 0, -6, 7, 0, 7 };
+    assert_memory_equal(get_output(context, 0).data, expected, sizeof expected);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_rewrite_applies_where_it_must),
         cmocka_unit_test(test_rewrite_passes_can_be_switched_off),
         cmocka_unit_test(test_rewrite_takes_in_a_large_transpose),
+        cmocka_unit_test(test_rewrite_of_a_split_without_its_first_output),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
