@@ -79,7 +79,7 @@ static attn_status range_symbolic(attnrun_step *step)
     for (int i = 0; i < 3; i++)
         known = known && part_value(step, i, &v[i]);
     if (known && dim_is_const(v[2]) && v[2].value == 1)
-        n = attnrun_dim_sub(step, v[1], v[0]);
+        n = attnrun_dim_max(step, dim_of(0), attnrun_dim_sub(step, v[1], v[0]));
     else if (known && dim_is_const(v[2]) && v[2].value > 1 && v[2].value < ATTN_MAX_DIM) {
         const attnrun_dim span = attnrun_dim_add(step, attnrun_dim_sub(step, v[1], v[0]),
                                                  dim_of(v[2].value - 1));

@@ -55,6 +55,19 @@ static bool counts_from_end(const attnrun_step *step, attnrun_dim bound)
                                : dim_is(attnrun_dim_max(step, bound, dim_of(0)), 0);
 }
 
+/* The place of a bound that counts from the end for some sizes only: T - 5 does so where T < 5. It
+ * is the bound, with n added to it where min(1, max(0, -bound)) is 1 and not 0. */
+static attnrun_dim either_place(const attnrun_step *step, attnrun_dim n,
+                                attnrun_dim bound)
+{
+    const attnrun_dim back = attnrun_dim_sub(step, dim_of(0), bound);
+    const attnrun_dim from_end =
+        attnrun_dim_min(step, dim_of(1), attnrun_dim_max(step, dim_of(0), back));
+    const attnrun_dim place =
+        attnrun_dim_add(step, bound, attnrun_dim_mul(step, n, from_end));
+    return attnrun_dim_max(step, dim_of(0), attnrun_dim_min(step, place, n));
+}
+
 /* A bound as a distance from the start of a symbolic extent n, exact for short axes, too: the end
  * of x[:-5] is n - min(5, n). The parts of an axis then add up to n: x[:-5] and x[-5:]. */
 static attnrun_dim slice_place(const attnrun_step *step, attnrun_dim n, attnrun_dim bound)
@@ -67,6 +80,8 @@ static attnrun_dim slice_place(const attnrun_step *step, attnrun_dim n, attnrun_
     }
     if (dim_equal(n, bound) || (dim_is_const(bound) && bound.value >= ATTN_MAX_DIM))
         return n;
+    if (!dim_is(attnrun_dim_min(step, bound, dim_of(0)), 0))
+        return either_place(step, n, bound);
     return dim_is(bound, 0) ? bound : attnrun_dim_min(step, bound, n);
 }
 

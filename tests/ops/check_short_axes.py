@@ -5,8 +5,10 @@ usage: check_short_axes.py ATTNRUN
 
 One model slices x with all pairs of some bounds and some steps, and gives for each slice the size
 of x minus that of the slice: where an expression of the extent is not exact, the symbol may cancel,
-and the difference becomes a constant. It runs with axes that are shorter and longer than the
-bounds; the expected numbers are those of Python's slices.
+and the difference becomes a constant. Bounds are numbers, or sums with the sizes S of x and T of
+another input, which are below 0 for some sizes: x[S - 5:] counts from the end where S < 5. It runs
+with axes that are shorter and longer than the bounds; the expected numbers are those of Python's
+slices.
 """
 import itertools
 import os
@@ -19,23 +21,45 @@ import onnx
 from onnx import helper, numpy_helper
 
 DEADLINE_S = 120
-BOUNDS = [0, 1, 2, 5, 100, 2**62, -1, -2, -5, -100, -2**62]
+NUMBERS = [0, 1, 2, 5, 100, 2**62, -1, -2, -5, -100, -2**62]
+SUMS = [(1, 0, -1), (1, 0, -5), (1, 0, -100), (-1, 0, 5), (2, 0, -5), (1, 0, 3), (-1, 0, -1),
+        (0, 1, 0), (0, -1, 0), (0, 1, -5), (0, -1, 5), (1, -1, 0), (-1, 1, 0)]  # of S, T and 1
+BOUNDS = [(0, 0, number) for number in NUMBERS] + SUMS
 STEPS = [1, 2, 3]
-SIZES = [0, 1, 2, 3, 4, 6, 99, 102, 300]
+SIZES = [(0, 3), (1, 0), (2, 2), (3, 3), (4, 100), (6, 4), (99, 102), (102, 3), (300, 5)]
 SLICES = list(itertools.product(BOUNDS, BOUNDS, STEPS))
 
 
+def name_of(bound):
+    return "b" + "_".join(map(str, bound)).replace("-", "m")
+
+
+def bound_nodes(bound):
+    """The sum of a bound, of what Shape gives."""
+    of_s, of_t, number = (f"i{value}" for value in bound)
+    name = name_of(bound)
+    return [helper.make_node("Mul", ["size", of_s], [name + "s"]),
+            helper.make_node("Mul", ["other", of_t], [name + "t"]),
+            helper.make_node("Add", [name + "s", name + "t"], [name + "st"]),
+            helper.make_node("Add", [name + "st", number], [name])]
+
+
 def slices_model():
-    ints = {f"i{value}": np.array([value]) for value in {*BOUNDS, *STEPS}}
-    nodes = [helper.make_node("Shape", ["x"], ["size"])]
+    ints = {f"i{value}": np.array([value]) for value in {*itertools.chain(*BOUNDS), *STEPS}}
+    nodes = [helper.make_node("Shape", ["x"], ["size"]),
+             helper.make_node("Shape", ["t"], ["other"])]
+    for bound in BOUNDS:
+        nodes += bound_nodes(bound)
     for k, (start, end, step) in enumerate(SLICES):
         nodes += [
-            helper.make_node("Slice", ["x", f"i{start}", f"i{end}", "i0", f"i{step}"], [f"s{k}"]),
+            helper.make_node("Slice", ["x", name_of(start), name_of(end), "i0", f"i{step}"],
+                             [f"s{k}"]),
             helper.make_node("Shape", [f"s{k}"], [f"n{k}"]),
             helper.make_node("Sub", ["size", f"n{k}"], [f"d{k}"])]
     nodes.append(helper.make_node("Concat", [f"d{k}" for k in range(len(SLICES))], ["y"], axis=0))
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["S"])],
+        nodes, "g", [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["S"]),
+                     helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT, ["T"])],
         [helper.make_tensor_value_info("y", onnx.TensorProto.INT64, None)],
         [numpy_helper.from_array(value, name) for name, value in ints.items()])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -45,16 +69,18 @@ def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     with tempfile.TemporaryDirectory() as folder:
         onnx.save(slices_model(), os.path.join(folder, "model.onnx"))
-        for size in SIZES:
+        for size, other in SIZES:
             np.save(os.path.join(folder, "x.npy"), np.zeros(size, "f4"))
-            subprocess.run([attnrun, "run", "model.onnx", "-q", "-n", "1", "-i", "x=x.npy", "-o",
-                            "y.npy"], cwd=folder, check=True, timeout=DEADLINE_S)
+            np.save(os.path.join(folder, "t.npy"), np.zeros(other, "f4"))
+            subprocess.run([attnrun, "run", "model.onnx", "-q", "-n", "1", "-i", "x=x.npy", "-i",
+                            "t=t.npy", "-o", "y.npy"], cwd=folder, check=True, timeout=DEADLINE_S)
             found = np.load(os.path.join(folder, "y.npy"))
-            for bounds, left in zip(SLICES, found.tolist(), strict=True):
-                want = size - len(range(size)[slice(*bounds)])
+            for (start, end, step), left in zip(SLICES, found.tolist(), strict=True):
+                first, last = (np.dot(bound, (size, other, 1)) for bound in (start, end))
+                want = size - len(range(size)[slice(first, last, step)])
                 if left != want:
                     bad += 1
-                    print(f"FAIL x[{bounds[0]}:{bounds[1]}:{bounds[2]}] of {size} elements: "
+                    print(f"FAIL x[{start}:{end}:{step}], sums of S {size}, T {other} and 1: "
                           f"{size} - {size - left}, expected {size} - {size - want}")
     print(f"{len(SLICES)} slices of {len(SIZES)} sizes, {bad} wrong")
     return 1 if bad else 0
