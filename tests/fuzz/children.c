@@ -1,5 +1,6 @@
 /* children.c - in: what makes a case of a seed; out: the seeds of the cases that ended their
- * process or took more than HANG_S seconds. See children.h. */
+ * process or hang: they took more than HANG_S seconds, of which the processor worked on them for a
+ * quarter, or WAIT_S seconds (other programs may have the processors). See children.h. */
 #include "children.h"
 
 #include <errno.h>
@@ -14,12 +15,22 @@
 
 #include "io.h"
 
-enum { HANG_S = 60, MAX_FINDINGS = 20 };
+enum { HANG_S = 60, WAIT_S = 600, MAX_FINDINGS = 20 };
 
 static double now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Seconds of the processor that a process has used. */
+static double used_by(pid_t pid)
+{
+    clockid_t clock;
+    struct timespec t;
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &t) != 0)
+        return 0;
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
@@ -46,7 +57,7 @@ static void child(const struct fuzz_cases *cases, struct fuzz_progress *progress
 static bool wait_for(pid_t pid, const struct fuzz_progress *progress)
 {
     uint64_t seen = UINT64_MAX;
-    double since = now();
+    double since = now(), used = used_by(pid);
     for (;;) {
         int status;
         const struct timespec pause = { .tv_nsec = 20000000 };
@@ -62,10 +73,12 @@ static bool wait_for(pid_t pid, const struct fuzz_progress *progress)
         if (seed != seen) {
             seen = seed;
             since = now();
+            used = used_by(pid);
         }
-        if (now() - since > HANG_S) {
-            fprintf(stderr, "seed %llu: still running after %d s\n",
-                    (unsigned long long)seed, HANG_S);
+        const double waited = now() - since;
+        if (waited > WAIT_S || (waited > HANG_S && used_by(pid) - used > HANG_S / 4)) {
+            fprintf(stderr, "seed %llu: still running after %.0f s\n",
+                    (unsigned long long)seed, waited);
             kill(pid, SIGKILL);
             waitpid(pid, &status, 0);
             return false;

@@ -2,7 +2,7 @@
  *
  * usage: fuzz_plan [--seconds N] [--seed N] [--only N]
  *
- * A case is a seed: up to 300 blocks (in one of 500 cases up to 12,000) like those of networks, or
+ * A case is a seed: up to 300 blocks (in one of 500 cases up to 9,000) like those of networks, or
  * at random, some empty, some so large that their sum is no int64_t. It is wrong when
  *   - two blocks that are alive at one step overlap, or one is not in the arena or not aligned;
  *   - the arena is not as long as its blocks need, or longer than all of them, or the lower bound
@@ -20,7 +20,7 @@
 #include "fuzz_random.h"
 #include "offsets.h"
 
-enum { MANY = 12000, UNIT = ATTN_ARENA_ALIGN };
+enum { MANY = 9000, UNIT = ATTN_ARENA_ALIGN };
 
 static void one_case(struct fuzz_progress *progress);
 static struct fuzz_cases cases = {
