@@ -57,6 +57,9 @@ KNOWN = [
     (r"Gather", r"strings '.*' and ''", "ONNX Runtime leaves texts out; onnx.reference does not"),
     (r"(\w+ )*Squeeze", r"shapes", "axes that are empty name none, as in onnx.reference"),
     (r".*CDist", r"numbers 0j and \((0\.00|\d\.?\d*e-|.*\(wild\))", "a row is at 0 from itself"),
+    (r"CastLike", r"output 2: numbers",
+     "of an input that is an output, too, ONNX Runtime gives other numbers in each run"),
+    (r"LRN", r"numbers .*\(wild\)", "sums that go along the channels keep what is left of 1e30"),
     (r"LpNormalization", r"numbers .* and \(?-?0(\+0)?j.*\(wild\)",
      "the squares are added as doubles, which do not overflow"),
     (r"ReduceLogSumExp", r"numbers .* and \(inf", "the largest is taken out, as NumPy does"),
@@ -82,7 +85,8 @@ KNOWN = [
     (r".*\.QMoE", r"numbers .*\(exchanged\)",
      "ONNX Runtime reads the same weights in another order where they are constants"),
     (r".*\.QMoE", r"numbers .*\(wild\)", "ONNX Runtime rounds what stands beside 1e30 to bytes"),
-    (r".*\.GroupQueryAttention", r"numbers .*\(padding\)", "rows of padding have no meaning"),
+    (r".*\.GroupQueryAttention", r"numbers .*\(padding\)",
+     "rows of padding have no meaning, and none has one where the total is too small"),
     (r".*\.DynamicQuantizeLSTM", r"numbers .*\(batch\)",
      "ONNX Runtime rounds the states of all sequences by one range, which depends on its threads"),
 ]
@@ -288,8 +292,10 @@ def tag(folder, model, ours):
     if node.op_type.endswith("Pool") and skips(attributes):
         return " (skips)"
     if node.op_type == "GroupQueryAttention" and len(of[0]) == 3:
-        last = values_of(folder, model)[node.input[5]]
-        return " (padding)" if last.min() + 1 < of[0][1] else ""
+        values = values_of(folder, model)
+        last, total = values[node.input[5]], values[node.input[6]]
+        odd = last.min() + 1 < of[0][1] or total.max() < last.max() + 1
+        return " (padding)" if odd else ""
     if node.op_type == "MultiHeadAttention" and attributes.get("unidirectional") == 1 and \
             len(of) > 1 and len(of[0]) == len(of[1]) == 3 and of[1][1] > of[0][1]:
         return " (last query)"
