@@ -86,20 +86,12 @@ static int disturbed_fstat(int fd, struct stat *st)
 
 /* ---- the model ---- */
 
-static void add_text(struct pb *tensor, const char *key, const char *value)
-{
-    struct pb entry = { 0 };
-    pb_string(&entry, 1, key);
-    pb_string(&entry, 2, value);
-    pb_message(tensor, 13, &entry);
-}
-
 static void add_number(struct pb *tensor, const char *key, int64_t value)
 {
     char text[32];
     snprintf(text, sizeof text, "%" PRId64, value);
     if (value >= 0)
-        add_text(tensor, key, text);
+        pb_entry(tensor, 13, key, text);
 }
 
 /* y = x + w0 + w1 + ...: each tensor is read. */
@@ -113,7 +105,7 @@ static struct pb make_model(const struct paths_case *c)
         pb_int(&tensor, 1, WANTED / 4);
         pb_int(&tensor, 2, 1);
         pb_string(&tensor, 8, name);
-        add_text(&tensor, "location", c->places[i].location);
+        pb_entry(&tensor, 13, "location", c->places[i].location);
         add_number(&tensor, "offset", c->places[i].offset);
         add_number(&tensor, "length", c->places[i].length);
         pb_int(&tensor, 14, 1);

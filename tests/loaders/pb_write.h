@@ -100,6 +100,16 @@ static inline void pb_add_node(struct pb *m, uint32_t field, const char *domain,
     pb_message(m, field, &node);
 }
 
+/* A StringStringEntryProto, as of external data and metadata. */
+static inline void pb_entry(struct pb *m, uint32_t field, const char *key,
+                            const char *value)
+{
+    struct pb entry = { 0 };
+    pb_string(&entry, 1, key);
+    pb_string(&entry, 2, value);
+    pb_message(m, field, &entry);
+}
+
 /* A ValueInfoProto of a type. */
 static inline void pb_value_of(struct pb *m, uint32_t field, const char *name,
                                struct pb type)

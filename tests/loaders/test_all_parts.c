@@ -213,14 +213,6 @@ static void add_if(struct pb *to, uint32_t field, const char *out, const char *f
     pb_message(to, field, &node);
 }
 
-static void put_entry(struct pb *to, uint32_t field, const char *key, const char *value)
-{
-    struct pb entry = { 0 };
-    pb_string(&entry, 1, key);
-    pb_string(&entry, 2, value);
-    pb_message(to, field, &entry);
-}
-
 static void add_initializers(struct pb *graph, bool external)
 {
     static float large[2000];
@@ -234,10 +226,10 @@ static void add_initializers(struct pb *graph, bool external)
         pb_int(&tensor, 1, 4);
         pb_int(&tensor, 2, ATTNRUN_F32);
         pb_string(&tensor, 8, i == 0 ? "far" : "farther");
-        put_entry(&tensor, 13, "location", "weights.bin");
-        put_entry(&tensor, 13, "offset", i == 0 ? "0" : "16");
-        put_entry(&tensor, 13, "length", "16");
-        put_entry(&tensor, 13, "checksum", "none");
+        pb_entry(&tensor, 13, "location", "weights.bin");
+        pb_entry(&tensor, 13, "offset", i == 0 ? "0" : "16");
+        pb_entry(&tensor, 13, "length", "16");
+        pb_entry(&tensor, 13, "checksum", "none");
         pb_int(&tensor, 14, 1);
         pb_message(graph, 5, &tensor);
     }
@@ -308,8 +300,8 @@ static struct pb all_parts(bool external, bool unknown)
     pb_string(&model, 2, "test_all_parts");
     pb_string(&model, 3, "1");
     pb_string(&model, 6, "a doc");
-    put_entry(&model, 14, "key", "value");
-    put_entry(&model, 14, "other", "");
+    pb_entry(&model, 14, "key", "value");
+    pb_entry(&model, 14, "other", "");
     add_functions(&model);
     return model;
 }

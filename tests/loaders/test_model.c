@@ -366,14 +366,6 @@ static void versions(void **state)
 
 /* ---- external data ---- */
 
-static void external_entry(struct pb *tensor, const char *key, const char *value)
-{
-    struct pb entry = { 0 };
-    pb_string(&entry, 1, key);
-    pb_string(&entry, 2, value);
-    pb_message(tensor, 13, &entry);
-}
-
 static struct pb external_model(const char *location, const char *offset,
                                 const char *length)
 {
@@ -382,12 +374,12 @@ static struct pb external_model(const char *location, const char *offset,
     pb_int(&tensor, 2, 1);
     pb_string(&tensor, 8, "w");
     if (location != NULL)
-        external_entry(&tensor, "location", location);
+        pb_entry(&tensor, 13, "location", location);
     if (offset != NULL)
-        external_entry(&tensor, "offset", offset);
+        pb_entry(&tensor, 13, "offset", offset);
     if (length != NULL)
-        external_entry(&tensor, "length", length);
-    external_entry(&tensor, "checksum", "ignored");
+        pb_entry(&tensor, 13, "length", length);
+    pb_entry(&tensor, 13, "checksum", "ignored");
     pb_int(&tensor, 14, 1);
     pb_message(&graph, 5, &tensor);
     pb_value(&graph, 11, "x", 2);

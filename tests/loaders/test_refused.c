@@ -169,14 +169,6 @@ static void test_numbers_that_end_early(void **state)
 
 /* ---- data in other files ---- */
 
-static void put_entry(struct pb *tensor, const char *key, const char *value)
-{
-    struct pb entry = { 0 };
-    pb_string(&entry, 1, key);
-    pb_string(&entry, 2, value);
-    pb_message(tensor, 13, &entry);
-}
-
 static struct pb outside(int32_t dtype, const char *location, const char *offset)
 {
     struct pb tensor = { 0 };
@@ -184,9 +176,9 @@ static struct pb outside(int32_t dtype, const char *location, const char *offset
     pb_int(&tensor, 2, dtype);
     pb_string(&tensor, 8, "t");
     pb_int(&tensor, 14, EXTERNAL);
-    put_entry(&tensor, "location", location);
+    pb_entry(&tensor, 13, "location", location);
     if (offset != NULL)
-        put_entry(&tensor, "offset", offset);
+        pb_entry(&tensor, 13, "offset", offset);
     return tensor;
 }
 
@@ -225,10 +217,10 @@ static void test_data_in_other_files(void **state)
     expect_outside(outside(ATTNRUN_STRING, "w", NULL), folder, ATTNRUN_E_MODEL,
                    "strings cannot be external");
     struct pb tensor = outside(F32, "w", "0");
-    put_entry(&tensor, "offset", "0");
+    pb_entry(&tensor, 13, "offset", "0");
     expect_outside(tensor, folder, ATTNRUN_E_MODEL, "two entries 'offset'");
     tensor = outside(F32, "w", NULL);
-    put_entry(&tensor, "location", "w");
+    pb_entry(&tensor, 13, "location", "w");
     expect_outside(tensor, folder, ATTNRUN_E_PATH, "two entries 'location'");
     tensor = outside(F32, "w", NULL);
     pb_bytes(&tensor, 9, "0123456789abcdef", 16);

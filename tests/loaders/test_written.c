@@ -107,7 +107,7 @@ static void put_function(struct pb *model)
 static struct pb whole_model(void)
 {
     static float big[BIG], few[300];
-    struct pb graph = { 0 }, tensor, entry = { 0 };
+    struct pb graph = { 0 }, tensor;
     for (int i = 0; i < BIG; i++)
         big[i] = (float)(i % 1013);
     for (int i = 0; i < 300; i++)
@@ -135,9 +135,7 @@ static struct pb whole_model(void)
     pb_string(&model, 4, "org.example");
     pb_int(&model, 5, 42);
     pb_string(&model, 6, "the doc of the model");
-    pb_string(&entry, 1, "key");
-    pb_string(&entry, 2, "value");
-    pb_message(&model, 14, &entry);
+    pb_entry(&model, 14, "key", "value");
     put_function(&model);
     return model;
 }
