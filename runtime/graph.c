@@ -47,7 +47,7 @@ struct attn_graph *attn_graph_create(struct attn_model *model, struct attn_graph
 }
 
 /* Room for values, behind one that stands for absent operands: values[-1] has no type, is made and
- * read by no node, and no constant. */
+ * read by no node, and is no constant. */
 static struct attn_value *room_for_values(struct attn_pool *pool, int64_t room)
 {
     struct attn_value *values =
