@@ -45,7 +45,7 @@ attn_status attn_file_open(struct attn_memory *memory, const char *path,
                            struct attn_file *file);
 /* The same for `location`, a relative path that a model names, beneath directory `dir`:
  * no absolute path, no "..", no symbolic link in any component, no hard link elsewhere
- * (link count 1), regular files only; the opened file is the checked one. E_PATH
+ * (link count 1 once it is open), regular files only; the opened file is the checked one. E_PATH
  * otherwise. */
 attn_status attn_file_open_beneath(struct attn_memory *memory, const char *dir,
                                    const char *location, struct attn_file_limit limit,

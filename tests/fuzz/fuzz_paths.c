@@ -8,7 +8,8 @@
  *   - the status is another one than the rules give (where nothing is replaced), or a sentence is
  *     missing or has control characters;
  *   - a tensor has other bytes than the file that the rules give, or, where an entry is replaced,
- *     bytes of a file outside of the folder;
+ *     bytes of a file outside of the folder that had no second name in it: one whose second name
+ *     goes away between open and fstat is as any other;
  *   - memory, or a file, is held afterwards.
  * Cases run in child processes (children.h). Exit code 1 where one is a finding. */
 #include <errno.h>
@@ -192,7 +193,7 @@ static void check_bytes(const struct paths_case *c, attnrun_model *model, bool d
             wrong(c, "a tensor has no bytes");
         const uint8_t *got = info.constant->data;
         for (int64_t k = 0; k < WANTED; k++) {
-            if (got[k] & 0x80)
+            if ((got[k] & 0x80) && !(disturbed && tree_links_secret(&c->tree)))
                 wrong(c, "bytes of a file outside of the folder");
             if (!disturbed && got[k] != tree_byte(c->tree.entries[p->entry].content,
                                                   (p->offset < 0 ? 0 : p->offset) + k))

@@ -392,6 +392,14 @@ attnrun_status tree_expect(const struct tree *t, const char *location, int *entr
                                                                          : ATTNRUN_E_PATH;
 }
 
+bool tree_links_secret(const struct tree *t)
+{
+    for (int i = TREE_FIRST; i < t->n; i++)
+        if (t->entries[i].content == TREE_SECRET)
+            return true;
+    return false;
+}
+
 /* ---- another program ---- */
 
 void tree_disturb(const struct tree *t, struct fuzz_random *r)

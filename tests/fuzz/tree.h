@@ -40,6 +40,8 @@ void tree_location(const struct tree *t, struct fuzz_random *r, char text[TREE_L
 /* What opening it must give by the rules of attn_file_open_beneath(), and the entry with its
  * bytes. */
 attnrun_status tree_expect(const struct tree *t, const char *location, int *entry);
+/* Whether a file of the folder is a hard link to the secret. */
+bool tree_links_secret(const struct tree *t);
 /* The byte `at` of the content of an entry. None inside is one of a secret. */
 uint8_t tree_byte(int content, int64_t at);
 
