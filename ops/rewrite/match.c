@@ -47,15 +47,11 @@ bool attn_match_scalar(const struct attn_graph *graph, const struct attn_node *n
 {
     if (node == NULL || node->pub.n_in != 2)
         return false;
-    if (attn_value_scalar(graph, node->in[1], x)) {
-        *other = node->in[0];
-        return *other >= 0;
-    }
-    if (commutes && attn_value_scalar(graph, node->in[0], x)) {
-        *other = node->in[1];
-        return *other >= 0;
-    }
-    return false;
+    const bool second = attn_value_scalar(graph, node->in[1], x);
+    if (!second && !(commutes && attn_value_scalar(graph, node->in[0], x)))
+        return false;
+    *other = node->in[second ? 0 : 1];
+    return *other >= 0 && isfinite((float)*x);
 }
 
 int32_t attn_match_strip_scale(const struct attn_graph *graph, int32_t value,
@@ -79,6 +75,8 @@ int32_t attn_match_strip_scale(const struct attn_graph *graph, int32_t value,
 /* A constant of an f16 or bf16 file is the number rounded to that type. */
 bool attn_match_near(double a, double b)
 {
+    if (!isfinite(a) || !isfinite(b))
+        return a == b;
     const float f16 = attn_f16_to_f32(attn_f32_to_f16((float)b));
     const float bf16 = attn_bf16_to_f32(attn_f32_to_bf16((float)b));
     return fabs(a - b) <= 1e-4 * fabs(b) || a == (double)f16 || a == (double)bf16;

@@ -20,8 +20,8 @@ struct attn_node *attn_match_sole_in(const struct attn_graph *graph,
 struct attn_node *attn_match_either(const struct attn_graph *graph,
                                     const struct attn_node *node, const char *op_type,
                                     int32_t *other);
-/* For a node with two inputs, of which one is a constant of one element: that number, and
- * the other value. `commutes` false: the constant must be input 1. */
+/* For a node with two inputs, of which one is a constant of one element: that number, which is
+ * finite in f32, and the other value. `commutes` false: the constant must be input 1. */
 bool attn_match_scalar(const struct attn_graph *graph, const struct attn_node *node,
                        bool commutes, double *x, int32_t *other);
 /* The same where the number is about `x`. */
