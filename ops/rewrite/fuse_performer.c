@@ -106,6 +106,14 @@ static attn_status as_projection(struct attn_graph *graph, struct attn_node *bef
     return attn_match_add(graph, before, "Transpose", 1, value, 1, &perm, value);
 }
 
+/* The samples, heads and tokens of x are those of its product: those of W do not repeat them. */
+static bool not_repeated(const struct attn_graph *graph, int32_t x, int32_t product)
+{
+    const attnrun_type *a = match_type(graph, x), *b = match_type(graph, product);
+    return a->rank == 4 && b->rank == 4 && dim_equal(a->dims[0], b->dims[0]) &&
+           dim_equal(a->dims[1], b->dims[1]) && dim_equal(a->dims[2], b->dims[2]);
+}
+
 /* u = s x W' of rank 4. */
 static bool read_projected(const struct attn_graph *graph, int32_t value,
                            struct features *f)
@@ -134,7 +142,7 @@ static bool read_projected(const struct attn_graph *graph, int32_t value,
         f->scale = scale;
         f->n = graph->values[f->w]
                    .data.dims[graph->values[f->w].data.rank - 2 + f->transposed];
-        return attn_match_is_f32(graph, f->x) && match_type(graph, f->x)->rank == 4;
+        return attn_match_is_f32(graph, f->x) && not_repeated(graph, f->x, value);
     }
     return false;
 }
@@ -323,7 +331,7 @@ static const char *performer_compare(const struct attn_graph *graph,
     const int32_t token = by_token ? 1 : 2, head = 3 - token;
     if (q->map != k->map || q->transposed != k->transposed ||
         !same_directions(graph, q->w, k->w) || !attn_match_near(q->scale, k->scale) ||
-        !attn_match_near(q->epsilon + 1, k->epsilon + 1))
+        !attn_match_near(q->epsilon, k->epsilon))
         return "the features of queries are not those of keys";
     if (q->map < 0 && (q->stable != k->stable ||
                        (q->stable && (!q->by_query || k->by_query || by_token))))

@@ -29,7 +29,7 @@ class Features(nn.Module):
 
     def __init__(self, form="heads", stable=True, epsilon=1e-4, ratio=None, norms=0.5,
                  key_axes=(-1, -2), other_directions=False, quotient=0.0, function=None,
-                 minus=False):
+                 minus=False, key_epsilon=None, one_key_head=False):
         super().__init__()
         torch.manual_seed(4)
         self.register_buffer("w", torch.randn(24, 8))
@@ -37,21 +37,26 @@ class Features(nn.Module):
         self.form, self.stable, self.epsilon, self.norms = form, stable, epsilon, norms
         self.ratio, self.key_axes, self.quotient = ratio, key_axes, quotient
         self.function, self.minus = function, minus
+        self.key_epsilon = epsilon if key_epsilon is None else key_epsilon
+        self.one_key_head = one_key_head
+        if one_key_head:  # its features have as many heads as the directions
+            self.w = self.w_keys = self.w.repeat(1, 3, 1, 1)
 
-    def features(self, x, w, axes):
+    def features(self, x, w, axes, epsilon):
         x = x * 8 ** -0.25
-        u = x @ w.t()
+        u = x @ w.transpose(-1, -2)
         if self.function is not None:
-            return self.function(u) + self.epsilon
+            return self.function(u) + epsilon
         at = u - self.norms * (x * x).sum(-1, keepdim=True)
         if self.stable:
             at = at - torch.amax(u, dim=axes, keepdim=True)
-        y = torch.exp(-at if self.minus else at) + self.epsilon
+        y = torch.exp(-at if self.minus else at) + epsilon
         return y if self.ratio is None else y * self.ratio
 
     def forward(self, q, k, v):
-        q = self.features(q, self.w, -1)
-        k = self.features(k, self.w_keys, self.key_axes)
+        q = self.features(q, self.w, -1, self.epsilon)
+        k = k[:, :1] if self.one_key_head else k
+        k = self.features(k, self.w_keys, self.key_axes, self.key_epsilon)
         if self.form == "tokens":
             z = torch.einsum("nlhd,nhd->nlh", q, k.sum(1))
             return torch.einsum("nlhd,nhdm->nlhm", q, torch.einsum(
@@ -189,7 +194,7 @@ SHORT = {"stock": "d", "relu": "s", "quotient": "d", "norm_of_one": "s", "minus"
          "causal_rows": "s", "causal_columns": "d", "causal_uneven_chunks": "d",
          "stock_causal": "d", "chunks_first_token": "d",
          "by_key": "d", "softmax_stock": "d", "softmax_tokens": "s", "softmax_dims": "d",
-         "softmax_over_slots": "s"}
+         "softmax_over_slots": "s", "other_epsilon": "s", "one_key_head": "s"}
 FORMS = {
     "stock": (Stock(), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
     "stock_relu": (Stock(generalized_attention=True), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
@@ -239,6 +244,9 @@ FORMS = {
     "chunks_own_weights": (Causal(partial(in_chunks, carries_keys=False)), "qkv", SHAPE, 2, (),
                            "sd", None),
     "norm_of_one": (Features(norms=1.0), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "infinite_quotient": (Features(quotient=float("inf")), "qkv", SHAPE, 2, MANY, "sd", None),
+    "one_key_head": (Features(one_key_head=True), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "other_epsilon": (Features(key_epsilon=0.0), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     "key_by_key": (Features(key_axes=-1), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     "all_heads": (Features(key_axes=(-1, -2, -3)), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     "other_directions": (Features(other_directions=True), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
