@@ -258,7 +258,7 @@ static bool make_packed(struct files_case *c, struct fuzz_random *r)
 {
     struct fuzz_case *p = &c->packed;
     p->seed = c->seed;
-    if (!fuzz_mutate(p, r, &corpus, 0) || !fuzz_pack(p, r))
+    if (!fuzz_mutate(p, r, &corpus, (struct fuzz_changes){ 0 }) || !fuzz_pack(p, r))
         return false;
     pb_put(&c->file, p->model, p->bytes);
     return true;

@@ -1,14 +1,17 @@
 /* fuzz_graphs.c - models around sequences, optionals, subgraphs and attention, made from
  * operator rows or by changing valid ones, opened and run with good and hostile inputs.
  *
- * usage: fuzz_graphs [--packed] [--operators] [--guard] [--faults] [--seconds N] [--cases N]
- *                    [--seed N] [--only N] [--save FILE] [--keep FOLDER] [CORPUS...]
+ * usage: fuzz_graphs [--packed] [--operators] [--guard] [--faults] [--forms] [--seconds N]
+ *                    [--cases N] [--seed N] [--only N] [--save FILE] [--keep FOLDER] [CORPUS...]
  *
  * With --operators a case is one node: each row of the registry in turn, with operands,
  * attributes and values that mostly fit, and every third one a model of CORPUS with up to two
  * changes; at the end the operators are printed of which none ran. With --guard all memory ends
  * at a page that nobody may touch, which finds in a release build what a sanitizer would.
  * With --faults what runs is run again with allocations that fail and budgets that are too small.
+ * With --forms a case is a model of CORPUS with up to three changes of its graph, and what runs is
+ * compared with other ways of running it: a rewrite pass must not apply to what is only nearly what
+ * it looks for.
  * With --packed the cases are packed files of models that can be opened, changed in a few
  * places.
  * A case is a seed: --only N runs that one alone, --save writes its model, --keep writes each
@@ -42,7 +45,7 @@ static struct fuzz_cases cases = { .seconds = 20,
                                    .one_case = one_case,
                                    .end = end_process };
 static struct options {
-    bool packed, operators, guard, faults;
+    bool packed, operators, guard, faults, forms;
     const char *save, *keep;
 } options;
 
@@ -104,7 +107,7 @@ static void one_case(struct fuzz_progress *base)
     c.seed = base->seed;
     c.random.state = fuzz_next(&r);
     c.guard = options.guard;
-    c.oracle = options.operators;
+    c.oracle = options.operators || options.forms;
     c.faults = options.faults;
     c.keep = options.keep;
     const bool as_it_is = options.packed && fuzz_chance(&r, 85);
@@ -113,11 +116,16 @@ static void one_case(struct fuzz_progress *base)
         options.operators && !changed ? (int)(c.seed % (uint64_t)fuzz_rows()) : -1;
     if (row >= 0)
         fuzz_make_row(&c, &r, row);
-    else if (changed)
-        progress->unmade += !fuzz_mutate(&c, &r, &corpus, 2);
+    else if (options.forms) {
+        c.forms = true;
+        c.tame = fuzz_chance(&r, 90);
+        progress->unmade +=
+            !fuzz_mutate(&c, &r, &corpus, (struct fuzz_changes){ fuzz_chance(&r, 5), 3 });
+    } else if (changed)
+        progress->unmade += !fuzz_mutate(&c, &r, &corpus, (struct fuzz_changes){ 2, 0 });
     else if (corpus.n == 0 || (!as_it_is && fuzz_chance(&r, 45)))
         fuzz_make(&c, &r);
-    else if (!fuzz_mutate(&c, &r, &corpus, as_it_is ? 0 : 3))
+    else if (!fuzz_mutate(&c, &r, &corpus, (struct fuzz_changes){ as_it_is ? 0 : 3, 0 }))
         progress->unmade++;
     if (c.model != NULL && options.packed && !fuzz_pack(&c, &r)) {
         progress->unmade++;
@@ -153,8 +161,8 @@ static bool read_options(int argc, char **argv)
             options.packed = true;
             continue;
         }
-        if (strcmp(argv[i], "--faults") == 0) {
-            options.faults = true;
+        if (strcmp(argv[i], "--faults") == 0 || strcmp(argv[i], "--forms") == 0) {
+            *(argv[i][3] == 'a' ? &options.faults : &options.forms) = true;
             continue;
         }
         if (strcmp(argv[i], "--operators") == 0 || strcmp(argv[i], "--guard") == 0) {
@@ -180,7 +188,8 @@ int main(int argc, char **argv)
     if (!read_options(argc, argv)) {
         fprintf(stderr,
                 "usage: fuzz_graphs [--packed] [--operators] [--guard] [--faults] "
-                "[--seconds N] [--cases N] [--seed N] [--only N] [--save FILE] [--keep "
+                "[--forms] [--seconds N] [--cases N] [--seed N] [--only N] [--save FILE] "
+                "[--keep "
                 "FOLDER] "
                 "[CORPUS...]\n");
         return 2;

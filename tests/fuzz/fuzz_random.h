@@ -41,6 +41,12 @@ static inline int64_t fuzz_int(struct fuzz_random *r)
     return fuzz_chance(r, 30) ? fuzz_below(r, 20) - 6 : fuzz_below(r, 5) - 1;
 }
 
+/* -2 to 2, in thousandths. */
+static inline float fuzz_small_float(struct fuzz_random *r)
+{
+    return (float)(fuzz_below(r, 4001) - 2000) / 1000.0f;
+}
+
 static inline float fuzz_float(struct fuzz_random *r)
 {
     static const float borders[] = { 0.0f,
@@ -58,7 +64,7 @@ static inline float fuzz_float(struct fuzz_random *r)
                                      __builtin_nanf("") };
     if (fuzz_chance(r, 5))
         return borders[fuzz_below(r, (int64_t)(sizeof borders / sizeof borders[0]))];
-    return (float)(fuzz_below(r, 4001) - 2000) / 1000.0f;
+    return fuzz_small_float(r);
 }
 
 #endif

@@ -28,7 +28,7 @@ void fuzz_fill(struct fuzz_case *c, struct fuzz_random *r, attnrun_tensor *t)
     }
     for (int64_t i = 0; i < n; i++) {
         char *at = (char *)t->data + i * (bits / 8);
-        float x = fuzz_float(r);
+        float x = c->tame ? fuzz_small_float(r) : fuzz_float(r);
         double wide = (double)x;
         switch (t->dtype) {
         case ATTNRUN_F32:

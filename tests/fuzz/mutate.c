@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "onnx.pb-c.h"
+#include "rewire.h"
 
 #define PB(message) Attnrun__Onnx__##message
 
@@ -316,7 +317,7 @@ static void change(struct fuzz_random *r, PB(ModelProto) * model)
 }
 
 bool fuzz_mutate(struct fuzz_case *c, struct fuzz_random *r,
-                 const struct fuzz_corpus *corpus, int64_t max)
+                 const struct fuzz_corpus *corpus, struct fuzz_changes max)
 {
     const char *folder = corpus->folders[fuzz_below(r, corpus->n)];
     char path[PATH_ROOM];
@@ -331,10 +332,14 @@ bool fuzz_mutate(struct fuzz_case *c, struct fuzz_random *r,
     read_inputs(c, model->graph, folder);
     for (size_t k = 0; k < model->graph->n_output;
          k++) /* else every change of type fails */
-        if (model->graph->output[k]->type != NULL && max > 0 && fuzz_chance(r, 70))
+        if (model->graph->output[k]->type != NULL && max.fields > 0 && fuzz_chance(r, 70))
             forget_type(model->graph->output[k]);
-    for (int64_t n = fuzz_below(r, max + 1); n > 0; n--)
+    for (int64_t n = fuzz_below(r, max.fields + 1); n > 0; n--)
         change(r, model);
+    for (size_t k = 0; k < model->graph->n_output && max.graph > 0; k++)
+        forget_type(model->graph->output[k]);
+    for (int64_t n = max.graph > 0 ? 1 + fuzz_below(r, max.graph) : 0; n > 0; n--)
+        fuzz_rewire(r, model);
     c->bytes = attnrun__onnx__model_proto__get_packed_size(model);
     c->model = malloc(c->bytes + 1);
     if (c->model == NULL)

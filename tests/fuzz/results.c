@@ -276,6 +276,7 @@ static bool floats_agree(const attnrun_tensor *a, const attnrun_tensor *b,
         const double x = value_get(a, i), y = value_get(b, i);
         if ((isnan(x) && isnan(y)) || x == y || more == HUGE_VAL ||
             (room.nan_of_nothing && isnan(x) != isnan(y)) ||
+            (room.in_between && !isfinite(x) && !isfinite(y)) ||
             (isfinite(x) && isfinite(y) &&
              fabs(x - y) <= relative * (scale + 1e-3) + more))
             continue;

@@ -71,6 +71,9 @@ struct fuzz_room {
     bool nan_of_nothing; /* a NaN of one way may be a number of the other */
     bool rounds; /* numbers on the way are rounded to 8 bits; so are those of `near` */
     bool tall;   /* attention of scores of 1e4 and more */
+    bool
+        in_between; /* inner values may overflow, and their sums in another order are NaN for
+                      * infinite */
 };
 /* Whether both agree within the rounding of floats; else `why` says what differs. Integers are
  * compared, text and lists are not: a rounding may choose another one. */

@@ -11,7 +11,8 @@
 # that are too small), api (sequences of calls of the C interface: fuzz_api.c), files (npy, npz,
 # test data, configurations and packed files through the readers of the command line:
 # fuzz_files.c), paths (files that models name: fuzz_paths.c), plan (blocks in an arena:
-# fuzz_plan.c), ort (operators, compared with ONNX Runtime: with_ort.py), loader (any bytes as a
+# fuzz_plan.c), ort (operators, compared with ONNX Runtime: with_ort.py), forms (graphs that rewrite
+# passes change, changed a little, compared as operators are: forms.py), loader (any bytes as a
 # model, guided by the coverage of clang's libFuzzer: fuzz_loader.c).
 # They run in build/asan and build/msan where those are built, and in build/release; guard and ort
 # in build/release alone, loader in build/fuzz alone (fuzz.cmake says how to make it). --target
@@ -23,19 +24,20 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 hours=0.1
-all_targets=(graphs packed operators faults guard api files paths plan ort loader)
+all_targets=(graphs packed operators faults guard api files paths plan ort forms loader)
 targets=()
 while [ $# -gt 0 ]; do
     case $1 in
     --hours) hours=${2:?} && shift 2 ;;
     --target) targets+=("${2:?}") && shift 2 ;;
-    *) sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+    *) sed -n '2,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
     esac
 done
 [ ${#targets[@]} -gt 0 ] || targets=("${all_targets[@]}")
 declare -A options=([graphs]="" [packed]=--packed [operators]=--operators
     [guard]="--operators --guard" [ort]="" [api]="" [files]=""
-    [faults]="--operators --faults" [paths]="" [plan]="" [loader]="")
+    [faults]="--operators --faults" [paths]="" [plan]="" [loader]=""
+    [forms]=--forms)
 
 counts=tests/fuzz/COUNTS.md
 builds=()
@@ -63,6 +65,9 @@ if [ ! -e ${corpus[1]}/stamp.txt ] || [ ! -d ${corpus[2]}/check_ms_paged.py ]; t
     ctest --test-dir build/release -R '^ops\.batch_walk$' --no-tests=error >/dev/null ||
         { echo "run.sh: ctest -R ops.batch_walk does not make the cases" >&2; exit 1; }
 fi
+if [[ " ${runs[*]} " == *" forms-"* ]]; then
+    build/venv/bin/python tests/fuzz/forms.py build/data/forms >/dev/null || exit 1
+fi
 
 code=0
 TIMEFORMAT='%U %S' # the time of processors, not of the clock
@@ -77,7 +82,11 @@ for run in "${runs[@]}"; do
     [ "$target" = ort ] &&
         command=(build/venv/bin/python tests/fuzz/with_ort.py "${command[@]}")
     command+=(--seconds "$seconds" --seed "$seed")
-    [[ $target =~ ^(paths|plan)$ ]] || command+=("${corpus[@]}")
+    if [ "$target" = forms ]; then
+        command+=(build/data/forms)
+    elif [[ ! $target =~ ^(paths|plan)$ ]]; then
+        command+=("${corpus[@]}")
+    fi
     if [ "$target" = loader ]; then
         mkdir -p build/fuzz/loader build/fuzz/bad
         words=build/fuzz/words.txt # names of operators, of attributes, and of domains

@@ -36,15 +36,15 @@ static bool agree(float *x, float *y, int64_t n, struct fuzz_room room)
 static void test_results_differ_by_rounding_only(void **state)
 {
     (void)state;
-    const struct fuzz_room none = { NULL, false, false, false };
+    const struct fuzz_room none = { .near = NULL };
     float x[] = { 1, -2, NAN }, near[] = { 1.0001f, -2, NAN },
           far[] = { 1.001f, -2, NAN };
     assert_true(agree(x, near, 3, none));
     assert_false(agree(x, far, 3, none));
     /* Where scores are of 1e4, by some of the weights' errors. */
     float wrong[] = { 1.1f, -2, NAN };
-    assert_true(agree(x, far, 3, (struct fuzz_room){ NULL, false, false, true }));
-    assert_false(agree(x, wrong, 3, (struct fuzz_room){ NULL, false, false, true }));
+    assert_true(agree(x, far, 3, (struct fuzz_room){ .tall = true }));
+    assert_false(agree(x, wrong, 3, (struct fuzz_room){ .tall = true }));
 }
 
 /* Where numbers on the way are rounded to 8 bits, by four times what such a move of the inputs
@@ -58,12 +58,12 @@ static void test_results_differ_by_codes(void **state)
     const attnrun_tensor of_moved = vector(moved, 3), of_still = vector(x, 3);
     fuzz_results_add(&near, &of_moved);
     fuzz_results_add(&still, &of_still);
-    assert_false(agree(x, far, 3, (struct fuzz_room){ NULL, false, true, false }));
-    assert_true(agree(x, far, 3, (struct fuzz_room){ &near, false, true, false }));
-    assert_false(agree(x, wrong, 3, (struct fuzz_room){ &near, false, true, false }));
-    assert_true(agree(x, wrong, 3, (struct fuzz_room){ &near, false, false, false }));
-    assert_true(agree(x, wrong, 3, (struct fuzz_room){ &still, false, true, false }));
-    assert_false(agree(x, most, 3, (struct fuzz_room){ &still, false, true, false }));
+    assert_false(agree(x, far, 3, (struct fuzz_room){ .rounds = true }));
+    assert_true(agree(x, far, 3, (struct fuzz_room){ .near = &near, .rounds = true }));
+    assert_false(agree(x, wrong, 3, (struct fuzz_room){ .near = &near, .rounds = true }));
+    assert_true(agree(x, wrong, 3, (struct fuzz_room){ .near = &near }));
+    assert_true(agree(x, wrong, 3, (struct fuzz_room){ .near = &still, .rounds = true }));
+    assert_false(agree(x, most, 3, (struct fuzz_room){ .near = &still, .rounds = true }));
     fuzz_results_free(&near);
     fuzz_results_free(&still);
 }
@@ -102,10 +102,14 @@ static void test_nan_is_no_number_without_room(void **state)
 {
     (void)state;
     float x[] = { 1, NAN }, y[] = { 1, -1e6f };
-    assert_false(agree(x, y, 2, (struct fuzz_room){ NULL, false, false, false }));
-    assert_true(agree(x, y, 2, (struct fuzz_room){ NULL, true, false, false }));
+    assert_false(agree(x, y, 2, (struct fuzz_room){ .near = NULL }));
+    assert_true(agree(x, y, 2, (struct fuzz_room){ .nan_of_nothing = true }));
+    float infinite[] = { 1, HUGE_VALF };
+    assert_false(agree(x, infinite, 2, (struct fuzz_room){ .near = NULL }));
+    assert_true(agree(x, infinite, 2, (struct fuzz_room){ .in_between = true }));
+    assert_false(agree(x, y, 2, (struct fuzz_room){ .in_between = true }));
     float wrong[] = { 2, -1e6f };
-    assert_false(agree(x, wrong, 2, (struct fuzz_room){ NULL, true, false, false }));
+    assert_false(agree(x, wrong, 2, (struct fuzz_room){ .nan_of_nothing = true }));
 }
 
 /* Rows that lie apart become rows one behind the other, each number one unit away. */

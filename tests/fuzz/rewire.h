@@ -1,0 +1,15 @@
+/* rewire.h - changes what a graph computes, and leaves it a graph: what a rewrite pass looks for
+ * is nearly there afterwards. */
+#ifndef ATTN_FUZZ_REWIRE_H
+#define ATTN_FUZZ_REWIRE_H
+
+#include "fuzz_random.h"
+#include "onnx.pb-c.h"
+
+/* One change of the main graph: an operator becomes another of its kind, an operand another value,
+ * a value an output of the graph, a number another one; two axes or operands change places; a node
+ * is put in front of an operand or is left out; an axis of an input becomes a symbol or a number.
+ */
+void fuzz_rewire(struct fuzz_random *r, Attnrun__Onnx__ModelProto *model);
+
+#endif
