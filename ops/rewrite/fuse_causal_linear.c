@@ -155,7 +155,7 @@ static bool read_denominator(const struct attn_graph *graph,
         else if (node_is(node, "Reciprocal") && factor) {
             value = node->in[0];
             factor = false;
-        } else if (node_is(node, "Add") && found->epsilon <= 0 &&
+        } else if (!factor && node_is(node, "Add") && found->epsilon == 0 &&
                    attn_match_scalar(graph, node, true, &found->epsilon, &other) &&
                    attn_match_same_rank(graph, other, value))
             value = other;

@@ -89,9 +89,12 @@ def causal_heads(q, k, v, weights=lambda k: k.cumsum(2)):
         (q * weights(k)).sum(-1, keepdim=True) + 1e-5)
 
 
-def causal_dots(q, k, v):
-    """lucidrains' performer-pytorch, causal_linear_attention_noncuda, in one chunk."""
-    d_inv = 1. / torch.einsum("...nd,...nd->...n", q, k.cumsum(dim=-2))
+def causal_dots(q, k, v, before=0, behind=0):
+    """lucidrains' performer-pytorch, causal_linear_attention_noncuda, in one chunk; a near miss
+    adds numbers before the quotient, in two steps, or behind it."""
+    z = torch.einsum("...nd,...nd->...n", q, k.cumsum(dim=-2))
+    d_inv = 1. / (z + 2 * before + -before if before else z)
+    d_inv = d_inv + behind if behind else d_inv
     context = torch.einsum("...nd,...ne->...nde", k, v).cumsum(dim=-3)
     return torch.einsum("...nde,...nd,...n->...ne", context, q, d_inv)
 
@@ -194,7 +197,8 @@ SHORT = {"stock": "d", "relu": "s", "quotient": "d", "norm_of_one": "s", "minus"
          "causal_rows": "s", "causal_columns": "d", "causal_uneven_chunks": "d",
          "stock_causal": "d", "chunks_first_token": "d",
          "by_key": "d", "softmax_stock": "d", "softmax_tokens": "s", "softmax_dims": "d",
-         "softmax_over_slots": "s", "other_epsilon": "s", "one_key_head": "s"}
+         "softmax_over_slots": "s", "other_epsilon": "s", "one_key_head": "s",
+         "behind_quotient": "s", "two_sums": "s"}
 FORMS = {
     "stock": (Stock(), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
     "stock_relu": (Stock(generalized_attention=True), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
@@ -233,6 +237,8 @@ FORMS = {
     "softmax_dims": (Softmaxes("dims", of_q=-2, of_k=-1), "qkv", (2, 3, 8, 40), 3, MANY, "sd",
                      LINEAR),
     # near misses
+    "behind_quotient": (Causal(partial(causal_dots, behind=0.01)), "qkv", SHAPE, 2, MANY, "sd", None),
+    "two_sums": (Causal(partial(causal_dots, before=0.5)), "qkv", SHAPE, 2, MANY, "sd", None),
     "softmax_read": (Softmaxes(read=True), "qkv", SHAPE, 2, MANY, "sd", None),
     "softmax_over_slots": (Plain(over_slots), "qkv", SHAPE, 2, MANY, "sd", None),
     "softmax_over_heads": (Softmaxes(of_k=1), "qkv", SHAPE, 2, MANY, "sd", None),
