@@ -33,6 +33,8 @@ struct fuzz_case {
     void *held[FUZZ_HELD]; /* freed by fuzz_case_end() */
     size_t held_bytes[FUZZ_HELD];
     int n_held;
+    bool watches;                 /* inner values of the run are kept and looked at */
+    bool overflows;               /* out: one of them is no number, or above 1e12 */
     struct fuzz_results *results; /* of the run under way, or NULL */
     int nudged;                   /* inputs are one unit of the last place away; which */
     const char *keep;             /* folder for what runs (keep.h), or NULL */

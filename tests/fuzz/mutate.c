@@ -338,6 +338,8 @@ bool fuzz_mutate(struct fuzz_case *c, struct fuzz_random *r,
         change(r, model);
     for (size_t k = 0; k < model->graph->n_output && max.graph > 0; k++)
         forget_type(model->graph->output[k]);
+    for (size_t k = 0; k < model->graph->n_value_info && max.graph > 0; k++)
+        forget_type(model->graph->value_info[k]); /* passes believe what a file says */
     for (int64_t n = max.graph > 0 ? 1 + fuzz_below(r, max.graph) : 0; n > 0; n--)
         fuzz_rewire(r, model);
     c->bytes = attnrun__onnx__model_proto__get_packed_size(model);
