@@ -24,8 +24,8 @@ static bool softmax_row(const struct sizes *s, const float *q, const float *k, i
         p[j] = 0;
         for (int64_t d = 0; d < s->dim; d++)
             p[j] += (double)row[d] * (double)key[d];
-        const bool hidden = (s->causal && j > i) || (s->left >= 0 && j < i - s->left) ||
-                            (s->right >= 0 && j > i + s->right);
+        const bool hidden = (s->causal && j > i) || (s->left >= 0 && i - j > s->left) ||
+                            (s->right >= 0 && j - i > s->right);
         p[j] *= s->scaled ? (double)s->scale : 1 / sqrt((double)s->dim);
         if (s->masked)
             p[j] += s->mask[i * s->kv_len + j];
@@ -137,6 +137,17 @@ void check_attention(struct check *c)
             s.left = check_between(c, 0, 300);
         if (check_chance(c, 60))
             s.right = check_between(c, 0, 300);
+        build(c, &s);
+        check_run(c, CHECK_A);
+    }
+    /* Windows as wide as an attribute can say, which bound nothing. */
+    for (int side = 0; side < 4; side++) {
+        struct sizes s = {
+            1, 0, 0, 2, 2, 4, 3, side == 3, -1, -1, false, 0, false, NULL
+        };
+        s.q_len = s.kv_len = 300;
+        s.left = side == 1 ? 5 : INT64_MAX - side;
+        s.right = side == 2 ? 3 : INT64_MAX;
         build(c, &s);
         check_run(c, CHECK_A);
     }

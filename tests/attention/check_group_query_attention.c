@@ -225,5 +225,10 @@ void check_group_query_attention(struct check *c)
             g.lens[b] = (int32_t)(g.tokens + check_between(c, 0, g.past));
         random_case(c, &g);
     }
+    struct grouped wide = {
+        .batch = 1, .tokens = 300, .kv_heads = 1, .heads = 2, .dim = 4
+    };
+    wide.bits = 8, wide.window = INT64_MAX, wide.lens[0] = 300;
+    random_case(c, &wide);
     refusals(c);
 }

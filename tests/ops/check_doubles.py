@@ -58,6 +58,8 @@ def draw():
     for side in ("left", "right"):
         if random.integers(3) == 0:
             attributes[side + "_window_size"] = int(random.integers(0, 40 if large else 5))
+            if random.integers(8) == 0:
+                attributes[side + "_window_size"] = 2**63 - 1
     if random.integers(2):
         attributes.update(q_num_heads=heads, kv_num_heads=kv_heads)
         for name in "QKV":

@@ -29,6 +29,7 @@ static attn_status plan_blocks(const attnrun_step *step, struct attn_sdpa *s)
     int64_t sums;
     s->blocks = s->parts = 1;
     s->n_tasks = 0;
+    attn_sdpa_limit_window(s);
     if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0)
         return ATTNRUN_OK;
     s->heads = s->q_heads;

@@ -302,11 +302,10 @@ static void sdpa_prepare(void *arg, float *scores, int64_t row, int64_t rows,
 static void set_band(const struct queries *t, struct attn_keys *keys)
 {
     const struct attn_sdpa *s = t->s;
-    const int64_t far = INT64_C(1) << 60; /* further than any two are apart */
     const int64_t own = t->offset + t->row % s->q_len - t->first;
     keys->band = true;
-    keys->first = s->left >= 0 ? own - s->left : -far;
-    keys->last = s->right >= 0 ? own + s->right : far;
+    keys->first = s->left >= 0 ? own - s->left : -ATTN_SDPA_FAR;
+    keys->last = s->right >= 0 ? own + s->right : ATTN_SDPA_FAR;
     if (s->causal)
         keys->last = min64(keys->last, own);
 }

@@ -52,6 +52,9 @@ enum {
     ATTN_SDPA_GROUP = 64
 }; /* rows of a window that are cut to the keys that they see */
 
+/* Further than any two positions are apart: sums of it and of positions do not overflow. */
+#define ATTN_SDPA_FAR (INT64_C(1) << 60)
+
 struct attn_sdpa {
     int64_t batch, q_heads, kv_heads, q_len, past_len, kv_len; /* kv_len: with past */
     int64_t head_dim, v_dim;
@@ -60,7 +63,7 @@ struct attn_sdpa {
     bool causal;
     bool nan_rows; /* a query that sees no key gives NaN, as a plain Softmax would */
     bool promotes; /* keys and values come by `promote` of the operands */
-    int64_t left, right; /* -1: without bound */
+    int64_t left, right; /* -1: without bound; plans limit them to ATTN_SDPA_FAR */
     int32_t mask_kind, scores_mode;
     int32_t mask_dtype; /* of numbers that are added: f16, bf16, or any other for f32 */
     struct attn_heads mask; /* 0 where broadcast; MAP: of the numbers of rows */
@@ -111,6 +114,12 @@ struct attn_sdpa_operands {
  * 0. */
 attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t heads,
                            int64_t q_len, int64_t kv_len, int64_t dim);
+/* Limits the window to what any positions can be added to. */
+static inline void attn_sdpa_limit_window(struct attn_sdpa *s)
+{
+    s->left = s->left < ATTN_SDPA_FAR ? s->left : ATTN_SDPA_FAR;
+    s->right = s->right < ATTN_SDPA_FAR ? s->right : ATTN_SDPA_FAR;
+}
 /* Describes the mask in input `in`, where there is one. */
 attn_status attn_sdpa_plan_mask(const attnrun_step *step, int in, struct attn_sdpa *s);
 /* Input `rows` has a number for each query and row of a map of keys, which has so many columns,

@@ -44,6 +44,7 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
 {
     const bool empty = s->batch == 0 || s->q_heads == 0 || s->q_len == 0;
     s->blocks = s->block = s->heads = s->parts = 1;
+    attn_sdpa_limit_window(s);
     if (empty)
         return ATTNRUN_OK;
     int64_t group = s->q_heads / s->kv_heads;
