@@ -293,6 +293,15 @@ static bool is_attention(const struct attn_node *node)
             attn_node_attr(node, "layouts") == NULL);
 }
 
+/* Whether FusedAttention takes the mask of an Attention, where it has one: not one of integers. */
+static bool takes_mask(const struct attn_graph *graph, const struct attn_node *node)
+{
+    if (!node_is(node, "Attention") || node->pub.n_in <= 3 || node->in[3] < 0)
+        return true;
+    return attn_match_is_f32(graph, node->in[3]) ||
+           match_type(graph, node->in[3])->dtype == ATTNRUN_BOOL;
+}
+
 /* Whether an Attention has operands of rank 4, no past, no present and no scores. */
 static bool plain(const struct attn_graph *graph, const struct attn_node *node)
 {
@@ -305,7 +314,7 @@ static bool plain(const struct attn_graph *graph, const struct attn_node *node)
     for (int32_t i = 0; i < 3; i++)
         if (rank_of(graph, node->in[i]) != 4 || !attn_match_is_f32(graph, node->in[i]))
             return false;
-    return attn_match_is_f32(graph, node->out[0]);
+    return attn_match_is_f32(graph, node->out[0]) && takes_mask(graph, node);
 }
 
 /* Copies the attributes that both operators have, and returns their number. */

@@ -96,6 +96,10 @@ k = Transpose <perm = [0, 1, 3, 2]> (q)
 s = MatMul (q, k)
 p = Softmax <axis = -1> (s)
 y = MatMul (p, q)"""
+MASKED = """r = Reshape (x, apart)
+q = Transpose <perm = [0, 2, 1, 3]> (r)
+m = Cast <to = TYPE> (up_to_8)
+y = Attention (q, q, q, m)"""
 LINEAR_NORM = """m = MatMul (x, w)
 s = Add (m, b)
 r = Reshape (s, rows)
@@ -181,8 +185,11 @@ ROWS = {
         + BRANCHES.replace("CONDITION", "g")]),
     "shape_source": (("n", 16), "e = Exp (x)\n" + SHAPED, [
         "n = NonZero (x)\ne = Cast <to = 1> (n)\n" + SHAPED]),
-    "attention_heads": (TOKENS, SPLIT.replace("ORDER", "0, 2, 1, 3"), [
-        SPLIT.replace("ORDER", "0, 1, 2, 3"), SPLIT.replace("ORDER", "1, 2, 0, 3")]),
+    "attention_heads": (TOKENS, (
+        SPLIT.replace("ORDER", "0, 2, 1, 3"), MASKED.replace("TYPE", "1"),
+        MASKED.replace("TYPE", "9")), [
+            SPLIT.replace("ORDER", "0, 1, 2, 3"), SPLIT.replace("ORDER", "1, 2, 0, 3"),
+            MASKED.replace("TYPE", "3"), MASKED.replace("TYPE", "7")]),
     "pixel_mean": (MAP, "m = ReduceMean <keepdims = 0> (x, pixels)\ny = Exp (m)", [
         "m = ReduceMean <keepdims = 1> (x, pixels)\ny = Exp (m)",
         "m = ReduceMean <keepdims = 0> (x, lines)\ny = Exp (m)",
@@ -319,8 +326,9 @@ def write(path, shape, text, numbers):
         nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [constant for constant in constants if constant.name in read])
+    opset = 23 if "= Attention" in text else 18
     onnx.save(helper.make_model(graph, opset_imports=[
-        helper.make_opsetid("", 18), helper.make_opsetid("attnrun", 1)], ir_version=8), path)
+        helper.make_opsetid("", opset), helper.make_opsetid("attnrun", 1)], ir_version=8), path)
 
 
 def check(program, folder, name, shape, text, changes, numbers):
