@@ -293,13 +293,20 @@ static bool is_attention(const struct attn_node *node)
             attn_node_attr(node, "layouts") == NULL);
 }
 
-/* Whether FusedAttention takes the mask of an Attention, where it has one: not one of integers. */
+/* Whether FusedAttention takes the mask of an Attention, where it has one: not one of integers, or
+ * one that may have a single key that is broadcast to all keys, as before version 24. */
 static bool takes_mask(const struct attn_graph *graph, const struct attn_node *node)
 {
     if (!node_is(node, "Attention") || node->pub.n_in <= 3 || node->in[3] < 0)
         return true;
-    return attn_match_is_f32(graph, node->in[3]) ||
-           match_type(graph, node->in[3])->dtype == ATTNRUN_BOOL;
+    const attnrun_type *mask = match_type(graph, node->in[3]);
+    if (!attn_match_is_f32(graph, node->in[3]) && mask->dtype != ATTNRUN_BOOL)
+        return false;
+    if (node->pub.opset >= 24)
+        return true;
+    const attnrun_dim keys = dims_of(graph, node->in[1])[2],
+                      last = mask->rank > 0 ? mask->dims[mask->rank - 1] : dim_of(1);
+    return dim_equal(last, keys) || (dim_is_const(last) && last.value != 1);
 }
 
 /* Whether an Attention has operands of rank 4, no past, no present and no scores. */

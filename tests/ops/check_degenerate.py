@@ -3,8 +3,9 @@
 
 usage: check_degenerate.py ATTNRUN [SEED]
 
-Scores of attention whose values have no columns, products with a constant NaN, factors of one, and
-nodes that read a value twice. Memory holds other bytes than zeros at first.
+Scores of attention whose values have no columns, masks of one key, which Attention-23 broadcasts,
+products with a constant NaN, factors of one, and nodes that read a value twice. Memory holds other
+bytes than zeros at first.
 """
 import os
 import subprocess
@@ -55,6 +56,24 @@ def scores_case(dtype, queries, keys, heads, mode):
     return f"scores {dtype} {q.shape} {keys} mode {mode}", [node], inputs, {}, "s", want
 
 
+def one_key_case(dtype, kind, queries, keys, shape):
+    """A mask with one number for all keys of a query, and the scores with it."""
+    q, k, v = (random.standard_normal((2, 4, n, 8)).astype(dtype) for n in (queries, keys, keys))
+    mask = random.integers(-2, 3, (*shape, 1)).astype(kind if kind != "f" else dtype)
+    if kind == "f":
+        mask[random.integers(0, 3, mask.shape) == 0] = -np.inf
+    node = helper.make_node("Attention", ["q", "k", "v", "m"], ["y", "", "", "s"],
+                            qk_matmul_output_mode=2)
+    added = np.where(mask, 0, -np.inf) if kind == "?" else mask
+    scores = q @ k.swapaxes(2, 3) / np.sqrt(8) + added
+    weights = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), -1e30))
+    y = weights @ v / np.maximum(weights.sum(-1, keepdims=True), 1e-30)
+    inputs = {"q": q, "k": k, "v": v, "m": mask}
+    name = f"mask {dtype} {kind} {mask.shape} of {keys} keys"
+    return [(f"{name} {output}", [node], inputs, {}, output, want)
+            for output, want in (("y", y), ("s", scores))]
+
+
 def factor_case(op, x):
     given = random.standard_normal((3, 5)).astype("f4")
     want = given * np.float32(x) if op == "Mul" else given / np.float32(x)
@@ -94,6 +113,9 @@ def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
              for queries, keys, heads in ((1, 3, 2), (5, 300, 4), (70, 90, 2)) for mode in (0, 3)]
+    cases += [case for dtype in ("f4", "f8") for kind in "f?i" for queries, keys, shape in (
+        (1, 700, ()), (5, 3, (5,)), (70, 300, (2, 1, 70)), (70, 300, (2, 4, 1)), (9, 1, (4, 9)))
+              for case in one_key_case(dtype, kind, queries, keys, shape)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases()
     with tempfile.TemporaryDirectory() as folder:

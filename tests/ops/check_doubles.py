@@ -47,7 +47,7 @@ def draw():
     kind = random.choice(["none", "bool", "int", "float", "double"])
     if kind != "none":
         given["m"] = mask_of(kind, batch, heads, tokens, keys)
-        if form < 2 and random.integers(4) == 0:  # a shorter one hides the rest
+        if form < 2 and random.integers(4) == 0:  # a shorter one hides the rest, from 24 on
             given["m"] = np.ascontiguousarray(given["m"][..., :max(keys - 2, 1)])
     attributes = {"is_causal": int(random.integers(2)),
                   "qk_matmul_output_mode": int(random.integers(4))}
@@ -76,7 +76,7 @@ def reference_model():
     if shows:
         outputs = ["Y", "key", "value", "qk"]
     windows = any("window" in name for name in attributes)
-    opset = 25 if windows else 24 if given["n"] is not None else 23
+    opset = 25 if windows else 23 if given["n"] is None and given["m"] is None else 24
     if shows and opset < 25:  # 23 and 24 number the stages otherwise
         opset = 25
     if not shows:
@@ -124,7 +124,7 @@ def torch_model():
         q, k, v, attn_mask=bias, scale=attributes.get("scale"), enable_gqa=True)
     y[torch.isneginf(bias).all(-1)] = 0
     del attributes["qk_matmul_output_mode"]
-    model, inputs = one_node_model("Attention", list(given.items()), ["Y"], opset=23, **attributes)
+    model, inputs = one_node_model("Attention", list(given.items()), ["Y"], opset=24, **attributes)
     return model, inputs, [("Y", y.numpy())]
 
 

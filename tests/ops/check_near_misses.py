@@ -98,7 +98,7 @@ p = Softmax <axis = -1> (s)
 y = MatMul (p, q)"""
 MASKED = """r = Reshape (x, apart)
 q = Transpose <perm = [0, 2, 1, 3]> (r)
-m = Cast <to = TYPE> (up_to_8)
+m = Cast <to = TYPE> (MASK)
 y = Attention (q, q, q, m)"""
 LINEAR_NORM = """m = MatMul (x, w)
 s = Add (m, b)
@@ -186,10 +186,11 @@ ROWS = {
     "shape_source": (("n", 16), "e = Exp (x)\n" + SHAPED, [
         "n = NonZero (x)\ne = Cast <to = 1> (n)\n" + SHAPED]),
     "attention_heads": (TOKENS, (
-        SPLIT.replace("ORDER", "0, 2, 1, 3"), MASKED.replace("TYPE", "1"),
-        MASKED.replace("TYPE", "9")), [
+        SPLIT.replace("ORDER", "0, 2, 1, 3"),
+        *(MASKED.replace("TYPE", dtype).replace("MASK", "up_to_8") for dtype in "19")), [
             SPLIT.replace("ORDER", "0, 1, 2, 3"), SPLIT.replace("ORDER", "1, 2, 0, 3"),
-            MASKED.replace("TYPE", "3"), MASKED.replace("TYPE", "7")]),
+            *(MASKED.replace("TYPE", dtype).replace("MASK", "up_to_8") for dtype in "37"),
+            *(MASKED.replace("TYPE", dtype).replace("MASK", "middle") for dtype in "19")]),
     "pixel_mean": (MAP, "m = ReduceMean <keepdims = 0> (x, pixels)\ny = Exp (m)", [
         "m = ReduceMean <keepdims = 1> (x, pixels)\ny = Exp (m)",
         "m = ReduceMean <keepdims = 0> (x, lines)\ny = Exp (m)",

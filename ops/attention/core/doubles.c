@@ -80,7 +80,8 @@ static double masked(const struct doubles_block *t, double score, int64_t i, int
     const attnrun_tensor *mask = t->o->mask;
     if (mask == NULL)
         return score;
-    const int64_t k = t->b * at->batch + t->head * at->head + i * at->row + j;
+    const int64_t k =
+        t->b * at->batch + t->head * at->head + i * at->row + (t->s->mask_one ? 0 : j);
     switch (mask->dtype) {
     case ATTNRUN_BOOL:
         return ((const uint8_t *)mask->data)[k] != 0 ? score : (double)-INFINITY;

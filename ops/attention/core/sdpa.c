@@ -152,6 +152,20 @@ static const float *mask_floats(const struct queries *t, int64_t at, int64_t n,
     return room;
 }
 
+/* Adds the one number that the mask has for row r to n scores of it. */
+static void mask_whole_row(const struct queries *t, float *scores, int64_t r, int64_t n)
+{
+    const int32_t kind = t->s->mask_kind;
+    const int64_t at = row_at(t, &t->s->mask, r);
+    float room[1];
+    const float x = kind == ATTN_MASK_INTS ? (float)tensor_get_int(t->o->ints, at)
+                    : kind == ATTN_MASK_ADD
+                        ? *mask_floats(t, at, 1, room)
+                        : (((const uint8_t *)t->o->mask)[at] != 0 ? 0.0f : -INFINITY);
+    for (int64_t j = 0; j < n; j++)
+        scores[j] = x == -INFINITY ? -INFINITY : scores[j] + x;
+}
+
 /* Adds the mask of keys first … first + n - 1 to the scores of row r. */
 static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t first,
                      int64_t n)
@@ -165,6 +179,10 @@ static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t 
         kernels->add_map_f32(scores, (const float *)t->o->mask + row_at(t, &s->mask, r),
                              t->o->columns + row_at(t, &s->columns, r),
                              (size_t)s->columns.row, (size_t)first, (size_t)n);
+        return;
+    }
+    if (s->mask_one) {
+        mask_whole_row(t, scores, r, n);
         return;
     }
     const int64_t at = mask_at(t, r, first);
@@ -257,8 +275,8 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
 static bool mask_is_empty(const struct queries *t, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = t->s;
-    if (s->mask_kind == ATTN_MASK_INTS || s->mask.row != 0 || s->mask.head != 0 ||
-        first + n > s->mask_len || t->mask_from != 0)
+    if (s->mask_kind == ATTN_MASK_INTS || s->mask_one || s->mask.row != 0 ||
+        s->mask.head != 0 || first + n > s->mask_len || t->mask_from != 0)
         return false;
     int64_t at = t->b * s->mask.batch + first, j = 0;
     if (s->mask_kind == ATTN_MASK_KEEP)

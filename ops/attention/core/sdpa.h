@@ -67,6 +67,7 @@ struct attn_sdpa {
     int32_t mask_kind, scores_mode;
     int32_t mask_dtype; /* of numbers that are added: f16, bf16, or any other for f32 */
     struct attn_heads mask; /* 0 where broadcast; MAP: of the numbers of rows */
+    bool mask_one;          /* a row of the mask has one number, for all keys */
     /* MAP: of the numbers of columns, of which a row is dense. */
     struct attn_heads columns;
     int64_t mask_len;   /* keys from there on are not seen */

@@ -3,7 +3,7 @@
  * Q, K, V    f32 or f64 (batch, heads, tokens, dim), or (batch, tokens, heads * dim) with
  *            q_num_heads and kv_num_heads; groups of query heads may share a key head
  * attn_mask  b8 (true: seen), or floats or integers that are added, broadcast to (batch, heads, q,
- *            total); a shorter last dim masks the rest
+ *            total); a shorter last dim masks the rest, but before version 24 one key is broadcast
  * past_key, past_value  (batch, kv_heads, past, dim); present_key and _value: past and new tokens
  * nonpad_kv_seqlen      i64 (batch): the number of keys of each sample
  *
@@ -254,6 +254,17 @@ static attn_status plan_masked(attnrun_step *step, const struct attn_sdpa *s,
     return attn_masked_plan(step, m);
 }
 
+/* Before version 24 a mask of one key is broadcast to all keys; since then it hides the others. */
+static void broadcast_mask(const attnrun_step *step, struct attn_sdpa *s)
+{
+    const attnrun_node *node = step->node;
+    if (s->mask_kind == ATTN_MASK_NONE || s->mask_len != 1 || node->op->domain[0] != 0 ||
+        node->opset >= 24)
+        return;
+    s->mask_one = true;
+    s->mask_len = s->kv_len;
+}
+
 static attn_status plan_core(attnrun_step *step, int64_t total, const struct qkv_dims *q,
                              const struct qkv_dims *k, const struct qkv_dims *v)
 {
@@ -290,6 +301,7 @@ static attn_status plan_core(attnrun_step *step, int64_t total, const struct qkv
     TRY(args->key_columns != 0
             ? attn_sdpa_plan_map(step, MASK, LEAVES, args->key_columns, s)
             : attn_sdpa_plan_mask(step, MASK, s));
+    broadcast_mask(step, s);
     if (!op_has_out(step, Y) && op_has_out(step, SCORES))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
                        "output qk_matmul_output needs output Y");
