@@ -4,8 +4,8 @@
 usage: check_degenerate.py ATTNRUN [SEED]
 
 Scores of attention whose values have no columns, masks of one key, which Attention-23 broadcasts,
-products with a constant NaN, factors of one, and nodes that read a value twice. Memory holds other
-bytes than zeros at first.
+rows that see no key, products with a constant NaN, factors of one, and nodes that read a value
+twice. Memory holds other bytes than zeros at first.
 """
 import os
 import subprocess
@@ -74,6 +74,20 @@ def one_key_case(dtype, kind, queries, keys, shape):
             for output, want in (("y", y), ("s", scores))]
 
 
+def hidden_case(dtype, what):
+    """A query that sees no key gives zeros, whatever its scores are."""
+    q, k, v = (random.standard_normal((1, 1, 4, 8)).astype(dtype) for _ in range(3))
+    mask = np.zeros((4, 4), dtype)
+    mask[1] = -np.inf
+    scores = (q @ k.swapaxes(2, 3) / np.sqrt(8) + mask)[0, 0, [0, 2, 3]]
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    want = np.zeros((1, 1, 4, 8), dtype)
+    want[0, 0, [0, 2, 3]] = weights / weights.sum(-1, keepdims=True) @ v[0, 0]
+    q[0, 0, 1, 3] = what
+    node = helper.make_node("Attention", ["q", "k", "v", "m"], ["y"])
+    return f"hidden {dtype} {what}", [node], {"q": q, "k": k, "v": v, "m": mask}, {}, "y", want
+
+
 def factor_case(op, x):
     given = random.standard_normal((3, 5)).astype("f4")
     want = given * np.float32(x) if op == "Mul" else given / np.float32(x)
@@ -116,6 +130,7 @@ def main():
     cases += [case for dtype in ("f4", "f8") for kind in "f?i" for queries, keys, shape in (
         (1, 700, ()), (5, 3, (5,)), (70, 300, (2, 1, 70)), (70, 300, (2, 4, 1)), (9, 1, (4, 9)))
               for case in one_key_case(dtype, kind, queries, keys, shape)]
+    cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases()
     with tempfile.TemporaryDirectory() as folder:

@@ -72,26 +72,32 @@ static const double *token_at(const struct doubles_block *t, int64_t j, bool val
            (j - (past ? 0 : s->past_len)) * at->row;
 }
 
-/* Adds the mask to the score of query i and key j < mask_len; false where it masks the
- * key. */
-static double masked(const struct doubles_block *t, double score, int64_t i, int64_t j)
+/* What the mask adds for query i and key j < mask_len. */
+static double added(const struct doubles_block *t, int64_t i, int64_t j)
 {
     const struct attn_heads *at = &t->s->mask;
     const attnrun_tensor *mask = t->o->mask;
-    if (mask == NULL)
-        return score;
     const int64_t k =
         t->b * at->batch + t->head * at->head + i * at->row + (t->s->mask_one ? 0 : j);
     switch (mask->dtype) {
     case ATTNRUN_BOOL:
-        return ((const uint8_t *)mask->data)[k] != 0 ? score : (double)-INFINITY;
+        return ((const uint8_t *)mask->data)[k] != 0 ? 0.0 : (double)-INFINITY;
     case ATTNRUN_F64:
-        return score + ((const double *)mask->data)[k];
+        return ((const double *)mask->data)[k];
     case ATTNRUN_F32:
-        return score + (double)((const float *)mask->data)[k];
+        return (double)((const float *)mask->data)[k];
     default:
-        return score + (double)tensor_get_int(mask, k);
+        return (double)tensor_get_int(mask, k);
     }
+}
+
+/* Adds the mask to a score; what gets -infinity is masked, whatever its score is. */
+static double masked(const struct doubles_block *t, double score, int64_t i, int64_t j)
+{
+    if (t->o->mask == NULL)
+        return score;
+    const double x = added(t, i, j);
+    return x == (double)-INFINITY ? x : score + x;
 }
 
 static double *scores_out(const struct doubles_block *t, int64_t i)
