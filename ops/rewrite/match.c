@@ -312,8 +312,7 @@ bool attn_match_zero_pads(const struct attn_graph *graph, const struct attn_node
                           int32_t rank, int64_t pads[2 * ATTNRUN_MAX_RANK])
 {
     double value;
-    return attn_match_pads(graph, pad, rank, pads, &value) && !(value < 0) &&
-           !(value > 0);
+    return attn_match_pads(graph, pad, rank, pads, &value) && value == 0;
 }
 
 attn_status attn_match_add(struct attn_graph *graph, struct attn_node *before,

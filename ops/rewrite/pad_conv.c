@@ -24,8 +24,7 @@ static attn_status sum_of_pads(struct attn_graph *graph, const struct attn_node 
     *sums = NULL;
     if (node_is(conv, "QLinearConv") && !attn_value_scalar(graph, conv->in[2], &zero))
         return ATTNRUN_OK;
-    if (rank < 3 || !attn_match_pads(graph, pad, rank, pads, &value) || value < zero ||
-        value > zero ||
+    if (rank < 3 || !attn_match_pads(graph, pad, rank, pads, &value) || value != zero ||
         (own != NULL && (own->kind != ATTN_ATTR_INTS || own->ints.n != 2 * axes)))
         return ATTNRUN_OK;
     for (int32_t side = 0; side < 2; side++)

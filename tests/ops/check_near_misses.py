@@ -30,7 +30,7 @@ ELSEWHERE = {  # pass: the file that has its near misses
 }
 TOKENS, HEADS, MAP = (2, 8, 16), (2, 3, 8, 16), (1, 4, 9, 9)
 NUMBERS = {"half": 0.5, "one": 1.0, "two": 2.0, "root": 2.0 ** 0.5, "small": 1e-5,
-           "third": 1 / 3, "nought": 0.0, "sixteen": 16.0}
+           "third": 1 / 3, "nought": 0.0, "sixteen": 16.0, "nan": float("nan")}
 INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "pads": [0, 0, 1, 1, 0, 0, 1, 1], "zero": [0],
         "far": [2 ** 63 - 1], "at8": [8], "at7": [7], "joined": [6, 8, 16],
@@ -222,6 +222,7 @@ ROWS = {
         "y = Conv <auto_pad = \"NOTSET\", pads = [1, 1, 1, 1]> (x, kernel, scale)"]),
     "pad_conv": (MAP, "p = Pad (x, pads)\ny = Conv (p, kernel, scale)", [
         "p = Pad (x, pads, half)\ny = Conv (p, kernel, scale)",
+        "p = Pad (x, pads, nan)\ny = Conv (p, kernel, scale)",
         "p = Pad <mode = \"edge\"> (x, pads)\ny = Conv (p, kernel, scale)"]),
     "conv_batch_norm": (MAP, NORM_OF_CONV + "y = Tanh (n)", [
         NORM_OF_CONV + "e = Tanh (n)\ny = Add (e, c)"]),
