@@ -355,7 +355,7 @@ static attn_status quantized_try_softmax(struct fuse_quantized_place *p, bool *d
  * between the mean and QuantizeLinear follows after that. */
 static attn_status try_mean(struct fuse_quantized_place *p, bool *done)
 {
-    static const int64_t dims[2] = { 0, -1 };
+    static const int64_t dims[2] = { 0, 0 };
     struct attn_graph *graph = p->graph;
     const struct attn_node *view = p->view;
     struct attn_node *made;

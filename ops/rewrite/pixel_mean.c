@@ -30,7 +30,7 @@ bool attn_match_pixel_mean(const struct attn_graph *graph, const struct attn_nod
 static attn_status try_pixel_mean(struct attn_graph *graph, struct attn_node *node,
                                   int32_t *applied)
 {
-    static const int64_t axes[2] = { 2, 3 }, dims[2] = { 0, -1 };
+    static const int64_t axes[2] = { 2, 3 }, dims[2] = { 0, 0 };
     const struct attn_attr keepdims = MATCH_INT("keepdims", 1);
     int32_t in[2] = { node->in[0] }, value;
     if (attn_match_int(node, "keepdims", 1) != 0 || !attn_match_pixel_mean(graph, node) ||

@@ -4,8 +4,9 @@
 usage: check_degenerate.py ATTNRUN [SEED]
 
 Scores of attention whose values have no columns, masks of one key, which Attention-23 broadcasts,
-rows that see no key, products with a constant NaN, factors of one, and nodes that read a value
-twice. Memory holds other bytes than zeros at first.
+rows that see no key, products with a constant NaN, factors of one, nodes that read a value twice,
+sums of old opsets, batches of nothing, and numbers at the ends of a type. Memory holds other bytes
+than zeros at first.
 """
 import os
 import subprocess
@@ -27,7 +28,7 @@ def run(attnrun, folder, nodes, inputs, constants, output, options):
     graph = helper.make_graph(
         nodes, "g", [info(*item, item[1].shape) for item in inputs.items()],
         [info(output, next(iter(inputs.values())), None)],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()])
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()])
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
     with open(os.path.join(folder, "model.onnx"), "wb") as file:
         file.write(made.SerializeToString())
@@ -123,6 +124,19 @@ def twice_cases():
         twice_case([node("ScatterElements", ["x", "i", "x"], ["y"])], scattered, i=elements)]
 
 
+def mean_cases():
+    """Batches of nothing, of floats and of bytes."""
+    mean = helper.make_node("ReduceMean", ["a", "axes"], ["m"], keepdims=0)
+    ends = [helper.make_node("DequantizeLinear", ["x", "s"], ["a"]), mean,
+            helper.make_node("QuantizeLinear", ["m", "s", "zero"], ["y"])]
+    axes = {"axes": np.array([2, 3])}
+    bytes_too = {"s": np.float32(0.5), "zero": np.int8(0), **axes}
+    return [("mean of no maps", [mean], {"a": np.zeros((0, 4, 5, 5), "f4")}, axes, "m",
+             np.zeros((0, 4), "f4")),
+            ("mean of no maps of bytes", ends, {"x": np.zeros((0, 4, 5, 5), "i1")}, bytes_too, "y",
+             np.zeros((0, 4), "i1"))]
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
@@ -132,7 +146,7 @@ def main():
               for case in one_key_case(dtype, kind, queries, keys, shape)]
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
-    cases += twice_cases()
+    cases += twice_cases() + mean_cases()
     with tempfile.TemporaryDirectory() as folder:
         for name, nodes, inputs, constants, output, want in cases:
             for options in ([], ["--no-fusion"], ["--isa", "base"]):
