@@ -13,7 +13,7 @@
  *                            the same on bytes, where scale and zero point of operand and
  *                            result are equal; Pad by 0, too
  *
- * Operands and results are u8 or i8 with one constant scale. Weights may have a scale for
+ * Operands and results are u8 or i8 with one constant scale above 0. Weights may have a scale for
  * each output channel. A bias is i32, and its scale is the product of the scales of
  * operand and weights. Constants that were the result of DequantizeLinear at load are
  * replaced by their bytes again (attn_value.folded_by). Results are within one step of
@@ -89,10 +89,17 @@ static bool find_quantized(const struct attn_graph *graph, int32_t value,
 
 static bool is_byte(int32_t dtype) { return dtype == ATTNRUN_U8 || dtype == ATTNRUN_I8; }
 
+/* One scale, above 0, so that the order of the bytes is that of what they stand for. */
+static bool has_one_scale(const struct attn_graph *graph, const struct quantized *x)
+{
+    return x->n == 1 && float_at(graph, x->scale, 0) > 0;
+}
+
 /* A value of bytes with one scale. */
 static bool find_bytes(const struct attn_graph *graph, int32_t value, struct quantized *x)
 {
-    return find_quantized(graph, value, x) && is_byte(x->dtype) && x->n == 1;
+    return find_quantized(graph, value, x) && is_byte(x->dtype) &&
+           has_one_scale(graph, x);
 }
 
 /* Operators on bytes want zero points: 0 where none is given. */
@@ -153,7 +160,7 @@ static bool find_last(struct fuse_quantized_place *p)
         user = attn_graph_only_user(graph, *result);
     }
     if (!is_either(user, "QuantizeLinear") || !take_pair(graph, user, &p->y) ||
-        p->y.n != 1)
+        !has_one_scale(graph, &p->y))
         return false;
     p->last = user;
     p->y.dtype = graph->values[user->out[0]].type.dtype;

@@ -229,10 +229,23 @@ def apart_graphs():
     yield graph, graph.node("Add", [y, z]), "f4"
 
 
-def apart_cases(folder):
+def negative_graphs():
+    """Scales below 0, whose largest byte is the least number: these stay as they are, too."""
+    graph = Graph()
+    x = graph.real("u1", 1, 2, 4, 4, pair=graph.pair("u1", 0.02))
+    w = graph.weights("i1", (3, 2, 2, 2), 0, np.asarray(0.01, "f4"))
+    y = graph.node("Relu", [graph.node("Conv", [x, w])])
+    yield graph, graph.node("QuantizeLinear", [y, *graph.pair("u1", -0.1, 0)]), "u1"
+    graph = Graph()
+    y = graph.node("MaxPool", [graph.real("i1", 1, 2, 4, 4, pair=graph.pair("i1", -0.02, 3))],
+                   kernel_shape=[2, 2])
+    yield graph, graph.node("QuantizeLinear", [y, *graph.pair("i1", -0.02, 3)]), "i1"
+
+
+def apart_cases(folder, graphs):
     failed = 0
-    for number, (graph, y, kind) in enumerate(apart_graphs()):
-        path = f"{folder}/apart_{number}"
+    for number, (graph, y, kind) in enumerate(graphs()):
+        path = f"{folder}/{graphs.__name__}_{number}"
         write(path, graph.model(y, kind), graph.feeds, "1e-4 1e-4" if kind == "f4" else "0 1")
         count, text = passes(f"{path}/model.onnx")
         if count:
@@ -300,6 +313,7 @@ print("seed", SEED)
 with tempfile.TemporaryDirectory() as top:
     cases = f"{top}/cases"
     os.mkdir(cases)
-    if single_cases(cases) + apart_cases(cases) + net_cases(cases):
+    if single_cases(cases) + apart_cases(cases, apart_graphs) + net_cases(cases) + \
+            apart_cases(cases, negative_graphs):
         sys.exit(1)
     check(ATTNRUN, cases)
