@@ -26,7 +26,7 @@ static const char *microsoft_word(const struct attn_node *node)
     if (node_is_of(node, "com.microsoft", "Gelu"))
         return "gelu";
     bool silu = node_is_of(node, "com.microsoft", "QuickGelu") &&
-                attn_match_near((double)attn_match_float(node, "alpha", 1.702f), 1);
+                attn_match_float(node, "alpha", 1.702f) == 1.0f;
     return silu ? "silu" : NULL;
 }
 
@@ -50,8 +50,7 @@ bool attn_match_activation(const struct attn_graph *graph, const struct attn_nod
     if (node_is(node, "Gelu"))
         epilogue->activation =
             attn_match_string(node, "approximate", "tanh") ? "gelu_tanh" : "gelu";
-    if (node_is(node, "Swish") &&
-        attn_match_near((double)attn_match_float(node, "alpha", 1), 1))
+    if (node_is(node, "Swish") && attn_match_float(node, "alpha", 1.0f) == 1.0f)
         epilogue->activation = "silu";
     if (node_is(node, "LeakyRelu"))
         *epilogue =

@@ -124,8 +124,7 @@ static struct attn_node *inverse_root(const struct attn_graph *graph,
     double one;
     if (node_is(node, "Reciprocal"))
         return attn_match_in(graph, node, 0, "Sqrt");
-    if (node_is(node, "Div") && attn_value_scalar(graph, node->in[0], &one) &&
-        attn_match_near(one, 1))
+    if (node_is(node, "Div") && attn_value_scalar(graph, node->in[0], &one) && one == 1)
         return attn_match_in(graph, node, 1, "Sqrt");
     return NULL;
 }

@@ -39,8 +39,8 @@ static bool read_weights(const struct attn_graph *graph, struct linear_norm *fou
     found->by_row = gemm && attn_match_int(node, "transB", 0) != 0;
     return w->dtype == ATTNRUN_F32 && w->rank == 2 &&
            w->dims[!found->by_row] == found->norm.channels &&
-           (!gemm || (attn_match_near((double)attn_match_float(node, "alpha", 1), 1) &&
-                      attn_match_near((double)attn_match_float(node, "beta", 1), 1) &&
+           (!gemm || (attn_match_float(node, "alpha", 1.0f) == 1.0f &&
+                      attn_match_float(node, "beta", 1.0f) == 1.0f &&
                       read_added(graph, node->pub.n_in > 2 ? node->in[2] : -1, found)));
 }
 

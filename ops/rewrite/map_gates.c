@@ -257,7 +257,7 @@ static const char *gate_word(const struct attn_node *node)
         return "sigmoid";
     if (node_is(node, "HardSigmoid") &&
         attn_match_near((double)attn_match_float(node, "alpha", 0.2f), 1.0 / 6) &&
-        attn_match_near((double)attn_match_float(node, "beta", 0.5f), 0.5))
+        attn_match_float(node, "beta", 0.5f) == 0.5f)
         return "hard_sigmoid";
     return NULL;
 }

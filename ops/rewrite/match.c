@@ -86,8 +86,9 @@ bool attn_match_number(const struct attn_graph *graph, const struct attn_node *n
                        bool commutes, double x, int32_t *other)
 {
     double found;
+    const float bf16 = attn_bf16_to_f32(attn_f32_to_bf16((float)x));
     return attn_match_scalar(graph, node, commutes, &found, other) &&
-           attn_match_near(found, x);
+           (x == (double)bf16 ? found == x : attn_match_near(found, x));
 }
 
 struct attn_node *attn_match_user(const struct attn_graph *graph,

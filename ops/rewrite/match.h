@@ -24,7 +24,8 @@ struct attn_node *attn_match_either(const struct attn_graph *graph,
  * finite in f32, and the other value. `commutes` false: the constant must be input 1. */
 bool attn_match_scalar(const struct attn_graph *graph, const struct attn_node *node,
                        bool commutes, double *x, int32_t *other);
-/* The same where the number is about `x`. */
+/* The same where the number is `x`; or about `x`, where that is one which exporters round, as
+ * sqrt 2. All types hold 0.5, 1, 2 or 3 as they are. */
 bool attn_match_number(const struct attn_graph *graph, const struct attn_node *node,
                        bool commutes, double x, int32_t *other);
 bool attn_match_near(double a, double b);

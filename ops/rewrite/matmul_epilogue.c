@@ -57,8 +57,8 @@ static bool read_root(const struct attn_graph *graph, struct attn_node *node,
     if (node_is(node, "MatMul"))
         return true;
     if (!node_is(node, "Gemm") || attn_match_int(node, "transA", 0) != 0 ||
-        !attn_match_near((double)attn_match_float(node, "alpha", 1), 1) ||
-        !attn_match_near((double)attn_match_float(node, "beta", 1), 1))
+        attn_match_float(node, "alpha", 1.0f) != 1.0f ||
+        attn_match_float(node, "beta", 1.0f) != 1.0f)
         return false;
     product->transposed_b = attn_match_int(node, "transB", 0) != 0;
     if (node->pub.n_in < 3 || node->in[2] < 0)

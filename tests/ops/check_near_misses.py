@@ -30,7 +30,8 @@ ELSEWHERE = {  # pass: the file that has its near misses
 }
 TOKENS, HEADS, MAP = (2, 8, 16), (2, 3, 8, 16), (1, 4, 9, 9)
 NUMBERS = {"half": 0.5, "one": 1.0, "two": 2.0, "root": 2.0 ** 0.5, "small": 1e-5,
-           "third": 1 / 3, "nought": 0.0, "sixteen": 16.0, "nan": float("nan")}
+           "third": 1 / 3, "nought": 0.0, "sixteen": 16.0, "nan": float("nan"),
+           "about_one": 1.00006, "about_two": 2.0001}
 INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "pads": [0, 0, 1, 1, 0, 0, 1, 1], "zero": [0],
         "far": [2 ** 63 - 1], "at8": [8], "at7": [7], "joined": [6, 8, 16],
@@ -246,6 +247,7 @@ ROWS = {
         CONV + "d = Conv (x, pointwise)\ns = Add (c, d)\nt = Tanh (d)\ny = Add (s, t)"]),
     "layer_norm": (TOKENS, NORM.replace("AXIS", "last"), [
         NORM.replace("AXIS", "middle"),
+        NORM.replace("AXIS", "last").replace("Mul (d, d)", "Pow (d, about_two)"),
         NORM.replace("AXIS", "last").replace("Mul (d, d)", "Mul (d, x)")]),
     "head_groups": (HEADS, BATCHED.replace("SHAPE", "split"), [
         BATCHED.replace("SHAPE", "swapped")]),
@@ -266,8 +268,10 @@ ROWS = {
         "e = Neg (x)\ny = Einsum <equation = \"bi,bj->jbi\"> (x, e)",
         "e = Neg (x)\ny = Einsum <equation = \"bi,bj->ij\"> (x, e)"]),
     "gelu": (TOKENS, GELU.replace("FACTOR", "half"), [
+        GELU.replace("FACTOR", "half").replace("one", "about_one"),
         GELU.replace("FACTOR", "third"), GELU.replace("FACTOR", "half").replace("root", "two")]),
     "matmul_epilogue": (TOKENS, "p = MatMul (x, w)\ns = Add (p, b)\ny = Relu (s)", [
+        "m = Reshape (x, rows)\np = Gemm <alpha = 1.00006> (m, w, b)\ny = Relu (p)",
         "p = MatMul (x, w)\ne = Exp (p)\ny = Add (p, e)"]),
     "softmax_operands": (TOKENS, (ADDED.replace("KEYS", "sixteen"), ADDED.replace("KEYS", "one")), [
         ADDED.replace("KEYS", "one").replace("(s, m)", "(s, b)"),
