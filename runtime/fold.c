@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "align.h"
+#include "hash.h"
 #include "poll.h"
 
 enum {
@@ -138,14 +139,18 @@ static const attnrun_tensor *input_of(const struct attn_graph *graph,
     return node->in[i] < 0 ? NULL : &graph->values[node->in[i]].data;
 }
 
-static uint64_t hash_node(const struct attn_graph *graph, const struct attn_node *node)
+/* False where no other node gives the same. */
+static bool hash_node(const struct attn_graph *graph, const struct attn_node *node,
+                      uint64_t *hash)
 {
-    uint64_t hash = (uintptr_t)node->pub.op;
+    *hash = (uintptr_t)node->pub.op;
     for (int32_t i = 0; i < node->pub.n_in; i++) {
         const attnrun_tensor *x = input_of(graph, node, i);
-        hash = hash * UINT64_C(0x9E3779B97F4A7C15) + (x ? (uintptr_t)x->data : 1);
+        *hash = *hash * UINT64_C(0x9E3779B97F4A7C15) + (x ? (uintptr_t)x->data : 1);
     }
-    return hash ^ hash >> 31;
+    const bool may_repeat = attn_attrs_hash(node, hash);
+    *hash ^= *hash >> 31;
+    return may_repeat;
 }
 
 bool attn_tensor_is_same(const attnrun_tensor *a, const attnrun_tensor *b)
@@ -155,37 +160,56 @@ bool attn_tensor_is_same(const attnrun_tensor *a, const attnrun_tensor *b)
            memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
 }
 
-static bool same_bytes(const void *a, const void *b, int64_t n, size_t size)
+/* What an attribute holds, and its size; -1: it is taken as different from all others. */
+static const void *bytes_of(const struct attn_attr *attr, int64_t *n)
 {
-    return n == 0 || memcmp(a, b, (size_t)n * size) == 0;
+    switch (attr->kind) {
+    case ATTN_ATTR_INT:
+        *n = sizeof attr->i;
+        return &attr->i;
+    case ATTN_ATTR_FLOAT:
+        *n = sizeof attr->f;
+        return &attr->f;
+    case ATTN_ATTR_STRING:
+        *n = attr->s.n;
+        return attr->s.data;
+    case ATTN_ATTR_INTS:
+        *n = attr->ints.n * (int64_t)sizeof *attr->ints.v;
+        return attr->ints.v;
+    case ATTN_ATTR_FLOATS:
+        *n = attr->floats.n * (int64_t)sizeof *attr->floats.v;
+        return attr->floats.v;
+    default:
+        *n = -1;
+        return NULL;
+    }
 }
 
 bool attn_attr_is_same(const struct attn_attr *a, const struct attn_attr *b)
 {
-    if (a->kind != b->kind || strcmp(a->name, b->name) != 0)
-        return false;
-    switch (a->kind) {
-    case ATTN_ATTR_INT:
-        return a->i == b->i;
-    case ATTN_ATTR_FLOAT:
-        return memcmp(&a->f, &b->f, sizeof a->f) == 0;
-    case ATTN_ATTR_STRING:
-        return a->s.n == b->s.n && same_bytes(a->s.data, b->s.data, a->s.n, 1);
-    case ATTN_ATTR_INTS:
-        return a->ints.n == b->ints.n &&
-               same_bytes(a->ints.v, b->ints.v, a->ints.n, sizeof *a->ints.v);
-    case ATTN_ATTR_FLOATS:
-        return a->floats.n == b->floats.n &&
-               same_bytes(a->floats.v, b->floats.v, a->floats.n, sizeof *a->floats.v);
-    default:
-        return false;
+    int64_t n, n_b;
+    const void *x = bytes_of(a, &n), *y = bytes_of(b, &n_b);
+    return a->kind == b->kind && n >= 0 && n == n_b && strcmp(a->name, b->name) == 0 &&
+           (n == 0 || memcmp(x, y, (size_t)n) == 0);
+}
+
+bool attn_attrs_hash(const struct attn_node *node, uint64_t *hash)
+{
+    for (int32_t i = 0; i < node->n_attrs; i++) {
+        int64_t n;
+        const void *bytes = bytes_of(&node->attrs[i], &n);
+        if (n < 0)
+            return false;
+        *hash = attn_hash_bytes(*hash, bytes, n);
     }
+    return true;
 }
 
 static bool same_node(const struct fold_entry *entry, const struct attn_graph *graph,
                       const struct attn_node *node)
 {
     const struct attn_node *other = entry->node;
+    graph->model->counts.compared++;
     if (other->pub.op != node->pub.op || other->pub.n_in != node->pub.n_in ||
         other->pub.n_out != node->pub.n_out || other->n_attrs != node->n_attrs)
         return false;
@@ -280,8 +304,9 @@ static attn_status note_folded(struct attn_graph *graph, const struct attn_node 
 attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step, bool *done)
 {
     struct attn_model *model = graph->model;
-    uint64_t hash = hash_node(graph, step->node);
-    *done = fold_again(graph, step->node, hash);
+    uint64_t hash;
+    const bool may_repeat = hash_node(graph, step->node, &hash);
+    *done = may_repeat && fold_again(graph, step->node, hash);
     if (*done)
         return ATTNRUN_OK;
     struct attn_pool scratch; /* for inputs that a mapped file has at odd addresses */
@@ -302,7 +327,7 @@ attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step, boo
         if (step->node->out[i] >= 0 && step->known_outputs[i].view_of < 0)
             model->folded_bytes += tensor_bytes(&step->pub.y[i]);
     }
-    return note_folded(graph, step->node, hash);
+    return may_repeat ? note_folded(graph, step->node, hash) : ATTNRUN_OK;
 }
 
 /* ---- after packing ---- */

@@ -139,6 +139,7 @@ struct attn_load_counts {
     int64_t inferred; /* nodes */
     int64_t placed;   /* nodes in an order */
     int64_t moved;    /* users that read another value */
+    int64_t compared; /* pairs of nodes, whether they give the same */
 };
 
 struct attn_file;

@@ -3,28 +3,35 @@
  * layer. In: a graph. Out: the graph with fewer nodes. Exact. Cost: linear in the number
  * of nodes, by a table of hashes. */
 #include "../../runtime/fold.h"
+#include "../../runtime/hash.h"
 #include "../../runtime/poll.h"
 #include "match.h"
+
+enum { SMALL_BYTES = 256 };
+
+/* A constant that is known by its bytes; other values are known by their id. */
+static bool is_small(const attnrun_tensor *t)
+{
+    if (t->data == NULL || t->kind != ATTNRUN_TENSOR || t->dtype == ATTNRUN_STRING)
+        return false;
+    const int64_t bytes = tensor_bytes(t);
+    return bytes >= 0 && bytes <= SMALL_BYTES;
+}
 
 /* Whether two values are the same: one id, or small equal constants. */
 static bool same_value(const struct attn_graph *graph, int32_t a, int32_t b)
 {
-    if (a == b)
-        return true;
-    if (a < 0 || b < 0)
-        return false;
     const attnrun_tensor *x = &graph->values[a].data, *y = &graph->values[b].data;
-    if (x->data == NULL || y->data == NULL || x->kind != ATTNRUN_TENSOR ||
-        x->dtype != y->dtype || x->rank != y->rank || x->dtype == ATTNRUN_STRING ||
-        memcmp(x->dims, y->dims, (size_t)x->rank * sizeof x->dims[0]) != 0)
-        return false;
-    int64_t bytes = tensor_bytes(x);
-    return bytes >= 0 && bytes <= 256 && memcmp(x->data, y->data, (size_t)bytes) == 0;
+    return a == b ||
+           (is_small(x) && is_small(y) && x->dtype == y->dtype && x->rank == y->rank &&
+            memcmp(x->dims, y->dims, (size_t)x->rank * sizeof x->dims[0]) == 0 &&
+            memcmp(x->data, y->data, (size_t)tensor_bytes(x)) == 0);
 }
 
 static bool same_node(const struct attn_graph *graph, const struct attn_node *a,
                       const struct attn_node *b)
 {
+    graph->model->counts.compared++;
     if (a->pub.op != b->pub.op || a->pub.n_in != b->pub.n_in ||
         a->pub.n_out != b->pub.n_out || a->n_attrs != b->n_attrs)
         return false;
@@ -52,18 +59,20 @@ static bool mergeable(const struct attn_graph *graph, const struct attn_node *no
     return true;
 }
 
-/* The hash of the operator and of the inputs that are not constants. Equal nodes have
- * equal hashes. */
-static uint64_t node_hash(const struct attn_graph *graph, const struct attn_node *node)
+/* The hash of the operator, the inputs and the attributes. Equal nodes have equal hashes; many that
+ * differ, of one hash, would take time for each pair. False where no other node is the same. */
+static bool hash_node(const struct attn_graph *graph, const struct attn_node *node,
+                      uint64_t *hash)
 {
-    uint64_t hash = (uint64_t)(uintptr_t)node->pub.op;
+    *hash = attn_hash_bytes(ATTN_HASH_SEED, &node->pub.op, sizeof node->pub.op);
     for (int32_t i = 0; i < node->pub.n_in; i++) {
-        int32_t id = node->in[i];
-        bool plain = id >= 0 && graph->values[id].data.data == NULL;
-        hash = (hash ^ (plain ? (uint64_t)id + 1 : 0)) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 29;
+        const attnrun_tensor *t = &graph->values[node->in[i]].data;
+        *hash = is_small(t) ? attn_hash_bytes(*hash, t->data, tensor_bytes(t))
+                            : attn_hash_bytes(*hash, &node->in[i], sizeof node->in[i]);
     }
-    return hash;
+    const bool may_repeat = attn_attrs_hash(node, hash);
+    *hash = attn_hash_slot(*hash);
+    return may_repeat;
 }
 
 static void merge(struct attn_graph *graph, struct attn_node *first,
@@ -80,9 +89,9 @@ static void merge_all(struct attn_graph *graph, int32_t *table, uint64_t mask,
 {
     for (int64_t n = 0; n < graph->n_nodes && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
-        if (!mergeable(graph, node))
+        uint64_t at;
+        if (!mergeable(graph, node) || !hash_node(graph, node, &at))
             continue;
-        uint64_t at = node_hash(graph, node);
         for (;; at++) {
             int32_t *slot = &table[at & mask];
             if (*slot == 0) {

@@ -451,6 +451,45 @@ static void test_load_infers_what_changed(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* Nodes that differ in an attribute or in a small constant: operators on x and on constants. */
+static void test_load_compares_few_nodes(void **state)
+{
+    enum { MANY = 2000 };
+    (void)state;
+    const float four[] = { 1, 2, 3, 4 };
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, "N,4");
+    onnx_constant(w, "c", ATTNRUN_F32, "4", four);
+    onnx_node(w, "Exp", "x", "a0");
+    for (int i = 0; i < MANY; i++) {
+        const float number = (float)(i + 2) / 7;
+        char k[16], elu[16], relu[16], sum[16], sums[16], all[32];
+        snprintf(k, sizeof k, "k%d", i);
+        snprintf(elu, sizeof elu, "e%d", i);
+        snprintf(relu, sizeof relu, "r%d", i);
+        snprintf(sum, sizeof sum, "x,k%d", i);
+        snprintf(sums, sizeof sums, "s%d", i);
+        snprintf(all, sizeof all, "a%d,e%d,r%d,s%d", i, i, i, i);
+        onnx_constant(w, k, ATTNRUN_F32, "1", &number);
+        onnx_node(w, "Elu", "x", elu);
+        onnx_attr_float(w, "alpha", number);
+        onnx_node(w, "LeakyRelu", "c", relu);
+        onnx_attr_float(w, "alpha", number);
+        onnx_node(w, "Mod", sum, sums);
+        onnx_attr_int(w, "fmod", 1);
+        snprintf(sum, sizeof sum, "a%d", i + 1);
+        onnx_node(w, "Sum", all, sum);
+    }
+    onnx_node(w, "Neg", "a2000", "y");
+    onnx_output(w, "y", ATTNRUN_F32, "N,4");
+    attnrun_model *model = open_model(runtime, w, 0);
+    const struct attn_model *inner = (const struct attn_model *)model;
+    assert_in_range(inner->counts.compared, 0, 3 * MANY);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
 /* c ? x : x, and in one branch a node that gives nothing: it stays, since its inputs do not fit and
  * nothing of that branch is swept. What lies behind its operands is a name of the file. */
 static struct onnx_writer *write_useless(const char *inputs)
@@ -496,6 +535,7 @@ int main(void)
         cmocka_unit_test(test_load_does_work_for_nodes),
         cmocka_unit_test(test_nodes_share_names_of_operators),
         cmocka_unit_test(test_load_infers_what_changed),
+        cmocka_unit_test(test_load_compares_few_nodes),
         cmocka_unit_test(test_node_without_outputs_has_no_first_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
