@@ -4,11 +4,14 @@
  *       lists the types
  *
  * In opset 1 and 6, with `broadcast`, b lies over the dims of a from `axis` on (the last
- * ones by default). Integer Div and Mod by zero fail with E_RANGE. f32 uses the kernels
- * of ops/kernels/binary_f32.def where there is one. Cost: one pass. Source: ONNX. */
+ * ones by default). Where these are not the last ones, a formula gives b dims of 1 behind
+ * its own, so that passes see numpy's broadcasting alone. Integer Div and Mod by zero fail
+ * with E_RANGE. f32 uses the kernels of ops/kernels/binary_f32.def where there is one.
+ * Cost: one pass. Source: ONNX. */
 #include "binary.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #define FOR_EACH_FLOAT    1
 #define FOR_EACH_SINT     1
@@ -150,6 +153,23 @@ attn_status attn_binary_old_infer(attnrun_step *step, int32_t dtype, int32_t *ap
     return op_out(step, 0, dtype, a->rank, a->dims);
 }
 
+attn_status attn_binary_old_expand(const attnrun_step *step, attnrun_body *body)
+{
+    const struct binary_state *state = step->state;
+    int64_t axes[ATTNRUN_MAX_RANK];
+    char formula[64];
+    for (int32_t k = 0; k < state->append; k++)
+        axes[k] = step->in[1].rank + k;
+    if (state->append == 0)
+        return ATTNRUN_OK;
+    snprintf(formula, sizeof formula, "z = %s(a, Unsqueeze(b, axes))",
+             step->node->op_type);
+    attnrun_body_input(body, "a", 0);
+    attnrun_body_input(body, "b", 1);
+    attnrun_body_ints(body, "axes", state->append, axes);
+    return attnrun_body_add(body, formula);
+}
+
 void attn_binary_append(attnrun_tensor *b, int32_t append)
 {
     for (; append > 0; append--)
@@ -275,7 +295,8 @@ static const attnrun_attr_def bit_shift_attrs[] = { { .name = "direction",
 #define OUT_B8         "b8"
 #define IS_SAME        false
 #define IS_B8          true
-#define BINARY_ROW(snake, Name, first, group_types, z, attributes, infer_function)       \
+#define BINARY_ROW(snake, Name, first, group_types, z, attributes, infer_function,       \
+                   expand_function)                                                      \
     const attnrun_op_def op_##snake##_##first = {                                        \
         OP_ROW,                                                                          \
         .name = #Name,                                                                   \
@@ -287,6 +308,7 @@ static const attnrun_attr_def bit_shift_attrs[] = { { .name = "direction",
         .state_bytes = sizeof(struct binary_state),                                      \
         .attrs = attributes,                                                             \
         .infer = infer_function,                                                         \
+        .expand = expand_function,                                                       \
         .run = binary_run,                                                               \
         .user = (void *)&attn_binary_##snake,                                            \
     };
@@ -294,16 +316,17 @@ static const attnrun_attr_def bit_shift_attrs[] = { { .name = "direction",
     const struct binary attn_binary_##name = {                                           \
         { LOOPS_##group(name##_loop) }, 0, cost, IS_##out, known                         \
     };                                                                                   \
-    BINARY_ROW(name, Name, since, TYPES_##group, OUT_##out, attrs, binary_infer)
+    BINARY_ROW(name, Name, since, TYPES_##group, OUT_##out, attrs, binary_infer, NULL)
 #define BINARY_K(name, Name, since, group, attrs, out, known, cost, f)                   \
     const struct binary attn_binary_##name = {                                           \
         { LOOPS_K_##group(name##_loop) }, KERNEL_AT(name##_f32), cost, IS_##out, known   \
     };                                                                                   \
-    BINARY_ROW(name, Name, since, TYPES_##group, OUT_##out, attrs, binary_infer)
+    BINARY_ROW(name, Name, since, TYPES_##group, OUT_##out, attrs, binary_infer, NULL)
 #define BINARY_LOOPS(name, group, known, f)                                              \
     const struct binary attn_binary_##name = {                                           \
         { LOOPS_K_##group(name##_loop) }, KERNEL_AT(name##_f32), 100, false, known       \
     };
 #define BINARY_OLD(name, Name, group, out)                                               \
-    BINARY_ROW(name, Name, 1, TYPES_##group, OUT_##out, old_attrs, binary_old_infer)
+    BINARY_ROW(name, Name, 1, TYPES_##group, OUT_##out, old_attrs, binary_old_infer,     \
+               attn_binary_old_expand)
 #include "binary.def"

@@ -173,5 +173,6 @@ static const attnrun_attr_def pow_1_attrs[] = {
         .args_bytes = sizeof(struct binary_args),                                        \
         .state_bytes = sizeof(struct binary_state), .run = pow_run
 const attnrun_op_def op_pow_1 = { POW_ROW, .since = 1, .attrs = pow_1_attrs,
-                                  .infer = pow_old_infer };
+                                  .infer = pow_old_infer,
+                                  .expand = attn_binary_old_expand };
 const attnrun_op_def op_pow_7 = { POW_ROW, .since = 7, .infer = pow_infer };

@@ -107,6 +107,9 @@ static attn_status try_linear_norm(struct attn_graph *graph, struct attn_node *b
     struct linear_norm found = { .bn = bn };
     int32_t in[3] = { -1, -1, -1 }, y;
     struct attn_node *made;
+    if (bn->pub.opset <
+        7) /* Add broadcast otherwise, and files that are written say so */
+        return ATTNRUN_OK;
     if (!read_linear(graph, &found))
         return replace_by_sum(graph, bn, applied);
     const struct attn_node *product = found.product;

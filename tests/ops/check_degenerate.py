@@ -21,7 +21,7 @@ SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
 random = np.random.default_rng(SEED)
 
 
-def run(attnrun, folder, nodes, inputs, constants, output, options):
+def run(attnrun, folder, nodes, inputs, constants, output, options, opset=23):
     def info(name, array, shape):
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype),
                                              shape)
@@ -29,7 +29,7 @@ def run(attnrun, folder, nodes, inputs, constants, output, options):
         nodes, "g", [info(*item, item[1].shape) for item in inputs.items()],
         [info(output, next(iter(inputs.values())), None)],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     with open(os.path.join(folder, "model.onnx"), "wb") as file:
         file.write(made.SerializeToString())
     given = []
@@ -137,6 +137,23 @@ def mean_cases():
              np.zeros((0, 4), "i1"))]
 
 
+def old_cases():
+    """Square matrices, so that a vector fits along each axis."""
+    x, w = (random.standard_normal((4, 4)).astype("f4") for _ in range(2))
+    vectors = {name: random.uniform(0.5, 2, 4).astype("f4") for name in "bsmv"}
+    b, s, m, v = vectors.values()
+    want = x @ w + b[:, None]
+    product = helper.make_node("MatMul", ["x", "w"], ["p"])
+    total = helper.make_node("Add", ["p", "b"], ["t"], broadcast=1, axis=0)
+    norm = helper.make_node("BatchNormalization", ["t", "s", "b", "m", "v"], ["y"], is_test=1)
+    given = {"x": x}, {"w": w, **vectors}
+    return [("Add of opset 6", [product, total], *given, "t", want, 6),
+            ("Relu of Add of opset 6", [product, total, helper.make_node("Relu", ["t"], ["y"])],
+             *given, "y", np.maximum(want, 0), 6),
+            ("BatchNormalization of Add of opset 6", [product, total, norm], *given, "y",
+             (want - m) / np.sqrt(v + np.float32(1e-5)) * s + b, 6)]
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
@@ -146,11 +163,11 @@ def main():
               for case in one_key_case(dtype, kind, queries, keys, shape)]
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
-    cases += twice_cases() + mean_cases()
+    cases += twice_cases() + mean_cases() + old_cases()
     with tempfile.TemporaryDirectory() as folder:
-        for name, nodes, inputs, constants, output, want in cases:
+        for name, nodes, inputs, constants, output, want, *opset in cases:
             for options in ([], ["--no-fusion"], ["--isa", "base"]):
-                found = run(attnrun, folder, nodes, inputs, constants, output, options)
+                found = run(attnrun, folder, nodes, inputs, constants, output, options, *opset)
                 good = found.shape == want.shape and \
                     np.allclose(found, want, 1e-5, 1e-5, equal_nan=True)
                 bad += not good

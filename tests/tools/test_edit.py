@@ -279,6 +279,22 @@ class Edit(unittest.TestCase):
         self.assertLessEqual((self.dir / "out.onnx").stat().st_size, path.stat().st_size + 200)
         self.same(path, {"ids": numpy.array([3, 0, 299])}, 1e-4)
 
+    def test_a_sum_of_opset_6(self):
+        """Its vector lies over the rows, so that weights by column cannot take what follows."""
+        vectors = [(name, self.draw.uniform(0.5, 2, 4).astype("f")) for name in "bsmv"]
+        graph = helper.make_graph(
+            [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["t"], broadcast=1, axis=0),
+             node("BatchNormalization", ["t", "s", "b", "m", "v"], ["y"], is_test=1)],
+            "g", [value("x", F, [4, 4])], [value("y", F, [4, 4])],
+            [onnx.numpy_helper.from_array(numpy.ones((4, 4), "f"), "w"),
+             *(onnx.numpy_helper.from_array(array, name) for name, array in vectors)])
+        path = self.dir / "m.onnx"
+        onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[
+            helper.make_opsetid("", 6)]), path)
+        self.attnrun("optimize", path, "-o", "out.onnx", "-q")
+        self.assertEqual([n.op_type for n in onnx.load(self.dir / "out.onnx").graph.node],
+                         ["MatMul", "Add", "BatchNormalization"])
+
     def test_a_branch_that_fails(self):
         """One whose second node does not fit, after the first one was computed."""
         broken = helper.make_graph([node("Neg", ["w"], ["u"]), node("MatMul", ["u", "v3"], ["t"])],
