@@ -255,6 +255,8 @@ ROWS = {
         ROTARY.replace("CUT", "at7"), ROTARY.replace("CUT", "at8").replace("(n, l)", "(l, n)")]),
     "exp_softmax": (TOKENS, LOG_SUMS.replace("AXIS", "last"), [
         LOG_SUMS.replace("AXIS", "middle"), LOG_SUMS.replace("AXIS", "last").replace(
+            "y = MatMul (e, w)", "t = Transpose <perm = [0, 2, 1]> (x)\ny = MatMul (t, e)"),
+        LOG_SUMS.replace("AXIS", "last").replace(
             "Sub (x, l)", "Sub (l, x)")]),
     "einsum_sums": (TOKENS, EINSUM.replace("EQUATION", "bnd,bmd->bn"), [
         EINSUM.replace("EQUATION", "bnd,bmd->bnm"), EINSUM.replace("EQUATION", "bnd,bnd->bn")]),
