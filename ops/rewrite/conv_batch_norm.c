@@ -142,7 +142,7 @@ static attn_status try_bias(struct attn_graph *graph, struct attn_node *conv, in
     TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 1, &norm.channels, &in[2], &bias));
     memcpy(bias, graph->values[other].data.data, (size_t)norm.channels * sizeof(float));
     for (int64_t c = 0; norm.conv_bias != NULL && c < norm.channels; c++)
-        ((float *)bias)[c] += norm.conv_bias[c];
+        ((float *)bias)[c] += match_f32_at(&graph->values[conv->in[2]].data, c);
     struct attn_node *made;
     TRY(attn_match_make(graph, conv, "", conv->pub.op_type, 3, in, add->out[0],
                         conv->n_attrs, conv->attrs, &made));

@@ -154,6 +154,18 @@ def old_cases():
              (want - m) / np.sqrt(v + np.float32(1e-5)) * s + b, 6)]
 
 
+def odd_cases():
+    """Terms of a Conv that are large enough to stay where the file has them, at any address."""
+    x = random.standard_normal((1, 1, 1, 1)).astype("f4")
+    w, b, more = (random.standard_normal(20000).astype("f4") for _ in range(3))
+    given = {"w": w.reshape(-1, 1, 1, 1), "more": more.reshape(1, -1, 1, 1)}
+    total = helper.make_node("Add", ["c", "more"], ["y"])
+    want = (w * x.ravel() + b + more).reshape(1, -1, 1, 1)
+    return [(f"a bias behind a name of {len(name)} letters",
+             [helper.make_node("Conv", ["x", "w", name], ["c"]), total], {"x": x},
+             {**given, name: b}, "y", want) for name in ("b", "bb", "bbb", "bbbb")]
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
@@ -163,7 +175,7 @@ def main():
               for case in one_key_case(dtype, kind, queries, keys, shape)]
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
-    cases += twice_cases() + mean_cases() + old_cases()
+    cases += twice_cases() + mean_cases() + old_cases() + odd_cases()
     with tempfile.TemporaryDirectory() as folder:
         for name, nodes, inputs, constants, output, want, *opset in cases:
             for options in ([], ["--no-fusion"], ["--isa", "base"]):
