@@ -4,10 +4,10 @@
  *       lists the types
  *
  * In opset 1 and 6, with `broadcast`, b lies over the dims of a from `axis` on (the last
- * ones by default). Where these are not the last ones, a formula gives b dims of 1 behind
- * its own, so that passes see numpy's broadcasting alone. Integer Div and Mod by zero fail
- * with E_RANGE. f32 uses the kernels of ops/kernels/binary_f32.def where there is one.
- * Cost: one pass. Source: ONNX. */
+ * ones by default). Where the ranks are known, these forms are formulas over the newest
+ * ones, with dims of 1 behind those of b: passes see numpy's broadcasting alone, and no
+ * attributes. Integer Div and Mod by zero fail with E_RANGE. f32 uses the kernels of
+ * ops/kernels/binary_f32.def where there is one. Cost: one pass. Source: ONNX. */
 #include "binary.h"
 
 #include <math.h>
@@ -158,12 +158,12 @@ attn_status attn_binary_old_expand(const attnrun_step *step, attnrun_body *body)
     const struct binary_state *state = step->state;
     int64_t axes[ATTNRUN_MAX_RANK];
     char formula[64];
+    if (step->in[0].rank < 0 || step->in[1].rank < 0)
+        return ATTNRUN_OK;
     for (int32_t k = 0; k < state->append; k++)
         axes[k] = step->in[1].rank + k;
-    if (state->append == 0)
-        return ATTNRUN_OK;
-    snprintf(formula, sizeof formula, "z = %s(a, Unsqueeze(b, axes))",
-             step->node->op_type);
+    snprintf(formula, sizeof formula, "z = %s(a, %s)", step->node->op_type,
+             state->append > 0 ? "Unsqueeze(b, axes)" : "b");
     attnrun_body_input(body, "a", 0);
     attnrun_body_input(body, "b", 1);
     attnrun_body_ints(body, "axes", state->append, axes);

@@ -47,7 +47,8 @@ void attn_binary_apply(const struct binary *binary, const struct attn_kernels *k
 /* The forms of opset 1 and 6: output 0 has the dims of a; *append as in the state. The
  * args are a struct binary_args. */
 attn_status attn_binary_old_infer(attnrun_step *step, int32_t dtype, int32_t *append);
-/* What they are in the newest forms: dims of 1 behind those of b. Nothing where there are none. */
+/* What they are in the newest forms, with dims of 1 behind those of b; nothing while the ranks are
+ * unknown. */
 attn_status attn_binary_old_expand(const attnrun_step *step, attnrun_body *body);
 /* Appends dims of 1, where b's rank allows it. */
 void attn_binary_append(attnrun_tensor *b, int32_t append);

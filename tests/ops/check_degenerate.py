@@ -147,7 +147,15 @@ def old_cases():
     total = helper.make_node("Add", ["p", "b"], ["t"], broadcast=1, axis=0)
     norm = helper.make_node("BatchNormalization", ["t", "s", "b", "m", "v"], ["y"], is_test=1)
     given = {"x": x}, {"w": w, **vectors}
-    return [("Add of opset 6", [product, total], *given, "t", want, 6),
+    heads = {name: random.standard_normal((2, 3, 4, 5, 5)).astype("f4") for name in "qkv"}
+    weights = np.exp(heads["q"] @ heads["k"] * np.float32(0.3))
+    attention = [helper.make_node("MatMul", ["q", "k"], ["s"]),
+                 helper.make_node("Mul", ["s", "c"], ["t"], broadcast=1),
+                 helper.make_node("Softmax", ["t"], ["p"], axis=4),
+                 helper.make_node("MatMul", ["p", "v"], ["y"])]
+    return [("Mul of opset 6 by a number", attention, heads, {"c": np.float32(0.3)}, "y",
+             weights / weights.sum(-1, keepdims=True) @ heads["v"], 6),
+            ("Add of opset 6", [product, total], *given, "t", want, 6),
             ("Relu of Add of opset 6", [product, total, helper.make_node("Relu", ["t"], ["y"])],
              *given, "y", np.maximum(want, 0), 6),
             ("BatchNormalization of Add of opset 6", [product, total, norm], *given, "y",
