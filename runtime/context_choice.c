@@ -21,9 +21,12 @@ attn_status attn_context_choose_outputs(struct attnrun_context *context,
     return ATTNRUN_OK;
 }
 
-/* Not so once a rewrite pass has taken in the node that gave it. */
+/* Not so once a rewrite pass has taken in the node that gave it, or where only the packed form of a
+ * constant is left. */
 static bool is_given(const struct attn_value *value)
 {
+    if (value->flags & ATTN_VALUE_RELEASED)
+        return false;
     return value->producer >= 0 || value->data.kind != ATTNRUN_ABSENT ||
            (value->flags & ATTN_VALUE_INPUT) != 0;
 }

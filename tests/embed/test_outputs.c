@@ -234,6 +234,26 @@ static void test_what_is_fused_is_no_value(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* What was computed at load and packed for a product is freed when the first context exists. */
+static void test_what_is_only_packed_is_no_value(void **state)
+{
+    static const float c[4] = { 1, 2, 3, 4 };
+    struct onnx_writer *writer = onnx_begin(17);
+    onnx_input(writer, "x", ATTNRUN_F32, "N,2");
+    onnx_constant(writer, "c", ATTNRUN_F32, "2,2", c);
+    onnx_node(writer, "Add", "c,c", "w");
+    onnx_node(writer, "MatMul", "x,w", "y");
+    onnx_output(writer, "y", ATTNRUN_F32, "N,2");
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model = open_model(runtime, writer, 0);
+    attnrun_context *context = make_context(model);
+    (void)state;
+    FAILS(ATTNRUN_E_USAGE, "there is no value 'w'", attnrun_watch(context, "w"));
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
 static void test_inner_values_are_read_by_name(void **state)
 {
     (void)state;
@@ -289,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_outputs_that_do_not_fit_are_refused_unwritten),
         cmocka_unit_test(test_outputs_that_are_not_chosen_cost_nothing),
         cmocka_unit_test(test_what_is_fused_is_no_value),
+        cmocka_unit_test(test_what_is_only_packed_is_no_value),
         cmocka_unit_test(test_inner_values_are_read_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
