@@ -677,7 +677,7 @@ ATTNRUN_API attnrun_status attnrun_choose_outputs(attnrun_context *context,
  * E_USAGE where there is no such value. */
 ATTNRUN_API attnrun_status attnrun_watch(attnrun_context *context, const char *name);
 /* A view of a watched value of the last successful run, valid until the next run. For an input it
- * is the caller's memory. */
+ * is the caller's memory, and for that of a state a copy of what the run began with. */
 ATTNRUN_API attnrun_status attnrun_value(attnrun_context *context, const char *name,
                                          attnrun_tensor *tensor);
 

@@ -199,6 +199,19 @@ bool attn_selection_fits(const struct attn_frame *frame, const struct attn_plan 
             memcmp(plan->modes, selection->modes, (size_t)frame->graph->n_outputs) == 0);
 }
 
+/* What a state holds is gone when the run ends: its memory then holds what the run made. */
+static void copy_state(const struct attn_frame *frame, struct attn_plan *plan, int32_t id)
+{
+    const struct attn_plan_value *value = &plan->values[id];
+    const int32_t input = value->input;
+    for (const struct attn_state *s = frame->states; s != NULL; s = s->next)
+        if (value->place == ATTN_PLACE_INPUT && value->type.kind == ATTNRUN_TENSOR &&
+            s->input == input) {
+            attn_plan_copy_input(plan, input, id);
+            plan->key[input].strides[0] = ATTN_KEY_ANY;
+        }
+}
+
 void attn_selection_keep(const struct attn_frame *frame, struct attn_plan *plan)
 {
     for (int32_t i = 0; frame->selection != NULL && i < frame->selection->n_watched;
@@ -206,6 +219,7 @@ void attn_selection_keep(const struct attn_frame *frame, struct attn_plan *plan)
         struct attn_plan_value *value = &plan->values[frame->selection->watched[i]];
         value->last_use = plan->n_steps;
         value->keep = true;
+        copy_state(frame, plan, frame->selection->watched[i]);
     }
 }
 

@@ -70,6 +70,29 @@ static void test_state_grows_by_each_run(void **state)
     stop(&bench);
 }
 
+/* The run itself writes the memory of the state, or frees it. */
+static void test_what_a_run_began_with_is_kept(void **state)
+{
+    struct bench bench;
+    float x[2 * MAX];
+    attnrun_tensor past;
+    (void)state;
+    start(&bench);
+    OK(attnrun_add_state(bench.context, 0, 0, 0));
+    OK(attnrun_watch(bench.context, "past"));
+    set_input(bench.context, 0, ATTNRUN_F32, "0,2", x);
+    for (int i = 0; i < 2 * MAX; i++)
+        x[i] = (float)i;
+    for (int row = 0; row < MAX; row++) {
+        feed(&bench, x + 2 * row, 1);
+        OK(attnrun_value(bench.context, "past", &past));
+        assert_int_equal(past.dims[0], row);
+        assert_memory_equal(past.data, x, (size_t)row * 2 * sizeof *x);
+        assert_int_equal(get_output(bench.context, 0).dims[0], row + 1);
+    }
+    stop(&bench);
+}
+
 static void test_capacity_makes_later_growth_free(void **state)
 {
     struct bench bench;
@@ -435,6 +458,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_state_grows_by_each_run),
+        cmocka_unit_test(test_what_a_run_began_with_is_kept),
         cmocka_unit_test(test_capacity_makes_later_growth_free),
         cmocka_unit_test(test_growth_respects_the_budget),
         cmocka_unit_test(test_reset_asks_for_the_input_again),
