@@ -745,7 +745,8 @@ ATTNRUN_API attnrun_status attnrun_add_state(attnrun_context *context, int32_t i
                                              int32_t output, int64_t capacity_bytes);
 /* Cuts the state that becomes input `input` to its first `length` elements along the axis on which
  * runs extend it, for example to compute tokens again or to drop tokens that were guessed wrongly.
- * Returns E_USAGE if there is no such state, axis or length. */
+ * Returns E_USAGE if there is no such state, axis or length, or if elements share bytes and the
+ * axis is not the first. */
 ATTNRUN_API attnrun_status attnrun_truncate_state(attnrun_context *context, int32_t input,
                                                   int64_t length);
 /* Forgets the content of all states of the selected sequence (attnrun_select_sequence()). */

@@ -276,6 +276,9 @@ attn_status attn_context_truncate_state(struct attnrun_context *context, int32_t
     if (length < 0 || length > s->tensor.dims[s->axis])
         return attn_fail(ATTNRUN_E_USAGE, "the length %lld is not in 0..%lld",
                          (long long)length, (long long)s->tensor.dims[s->axis]);
+    if (dtype_bits(s->tensor.dtype) < 8 &&
+        tensor_dims_product(&s->tensor, 0, s->axis) != 1)
+        return attn_fail(ATTNRUN_E_USAGE, "elements of state %d share bytes", input);
     s->tensor.dims[s->axis] = length;
     return ATTNRUN_OK;
 }

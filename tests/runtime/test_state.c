@@ -110,6 +110,47 @@ static void test_capacity_makes_later_growth_free(void **state)
     stop(&bench);
 }
 
+/* present = Concat(past, x) along axis 1, of elements of 4 bits */
+static void test_elements_that_share_bytes_are_not_cut_apart(void **state)
+{
+    (void)state;
+    struct onnx_writer *w = onnx_begin(21);
+    uint8_t x[2] = { 0x31, 0 };
+    onnx_input(w, "past", ATTNRUN_U4, "B,P");
+    onnx_input(w, "x", ATTNRUN_U4, "B,N");
+    onnx_output(w, "present", ATTNRUN_U4, "B,T");
+    onnx_node(w, "Cast", "past", "p");
+    onnx_attr_int(w, "to", ATTNRUN_F32);
+    onnx_node(w, "Cast", "x", "n");
+    onnx_attr_int(w, "to", ATTNRUN_F32);
+    onnx_node(w, "Concat", "p,n", "t");
+    onnx_attr_int(w, "axis", 1);
+    onnx_node(w, "Cast", "t", "present");
+    onnx_attr_int(w, "to", ATTNRUN_U4);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model = open_model(runtime, w, 0);
+    for (int rows = 1; rows <= 2; rows++) {
+        attnrun_context *context = make_context(model);
+        OK(attnrun_add_state(context, 0, 0, 0));
+        set_input(context, 0, ATTNRUN_U4, rows == 1 ? "1,0" : "2,0", x);
+        set_input(context, 1, ATTNRUN_U4, rows == 1 ? "1,1" : "2,1", x);
+        OK(attnrun_run(context, NULL));
+        OK(attnrun_run(context, NULL));
+        if (rows == 1)
+            OK(attnrun_truncate_state(context, 0, 1));
+        else
+            FAILS(ATTNRUN_E_USAGE, "share bytes", attnrun_truncate_state(context, 0, 1));
+        OK(attnrun_run(context, NULL));
+        const uint8_t *y = get_output(context, 0).data;
+        assert_int_equal(y[0], 0x11); /* 1,1 of the only row, or of 1,1,1 and 3,3,3 */
+        if (rows == 2)
+            assert_int_equal(y[1], 0x31);
+        attnrun_context_destroy(context);
+    }
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
 /* Growth takes twice what is needed while the budget has that, then only what is needed;
  * a state that finds no room stays, and goes on where something is cut off. */
 static void test_growth_respects_the_budget(void **state)
@@ -460,6 +501,7 @@ int main(void)
         cmocka_unit_test(test_state_grows_by_each_run),
         cmocka_unit_test(test_what_a_run_began_with_is_kept),
         cmocka_unit_test(test_capacity_makes_later_growth_free),
+        cmocka_unit_test(test_elements_that_share_bytes_are_not_cut_apart),
         cmocka_unit_test(test_growth_respects_the_budget),
         cmocka_unit_test(test_reset_asks_for_the_input_again),
         cmocka_unit_test(test_pairs_that_do_not_fit_are_refused),
