@@ -199,7 +199,7 @@ attn_status attn_state_copy(struct attn_memory *memory,
     copy.data = attn_alloc(memory, ATTN_MEM_HEAP, capacity);
     if (copy.data == NULL)
         return ATTNRUN_E_MEMORY;
-    if (tensor_is_dense(from->tensor))
+    if (tensor_is_dense(from->tensor) || from->append_axis < 0)
         tensor_set_dense(&copy);
     else
         state_lay_out(&copy, from->append_axis, capacity);

@@ -403,6 +403,37 @@ static void test_rows_that_are_not_there_are_refused(void **state)
     stop(&bench);
 }
 
+/* A state with room behind an axis on which no run has made it longer yet. */
+static void test_states_that_have_not_grown_are_copied(void **state)
+{
+    (void)state;
+    struct onnx_writer *w = onnx_begin(18);
+    float x[4] = { 1, 2, 3, 4 };
+    onnx_input(w, "past", ATTNRUN_F32, "2,P");
+    onnx_input(w, "x", ATTNRUN_F32, "2,N");
+    onnx_output(w, "present", ATTNRUN_F32, "2,T");
+    onnx_node(w, "Concat", "past,x", "present");
+    onnx_attr_int(w, "axis", 1);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model = open_model(runtime, w, 0);
+    attnrun_context *context = make_context(model);
+    OK(attnrun_add_state(context, 0, 0, 4096));
+    set_input(context, 0, ATTNRUN_F32, "2,2", x);
+    set_input(context, 1, ATTNRUN_F32, "2,0", x);
+    OK(attnrun_run(context, NULL));
+    OK(attnrun_reorder_states(context, 0, 0, (int64_t[]){ 1, 0 }, 2));
+    set_input(context, 1, ATTNRUN_F32, "2,1", x);
+    OK(attnrun_run(context, NULL));
+    attnrun_tensor y = get_output(context, 0);
+    for (int row = 0; row < 2; row++)
+        assert_memory_equal((char *)y.data + row * y.strides[0],
+                            row == 0 ? ((float[]){ 3, 4, 1 }) : ((float[]){ 1, 2, 2 }),
+                            12);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
 static void test_sequences_are_kept_apart(void **state)
 {
     (void)state;
@@ -508,6 +539,7 @@ int main(void)
         cmocka_unit_test(test_state_of_a_failed_run_stays),
         cmocka_unit_test(test_rows_are_reordered),
         cmocka_unit_test(test_rows_that_are_not_there_are_refused),
+        cmocka_unit_test(test_states_that_have_not_grown_are_copied),
         cmocka_unit_test(test_sequences_are_kept_apart),
         cmocka_unit_test(test_states_are_copied_between_contexts),
         cmocka_unit_test(test_changes_without_memory_change_nothing),
