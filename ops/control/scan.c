@@ -127,11 +127,21 @@ static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
                           step->n_out);
 }
 
+/* All states and scanned inputs have the batch dim of those before, where that is known. */
+static attn_status scan_check_batch(const attnrun_step *step, int in, attnrun_dim *batch)
+{
+    TRY(op_need_dim(step, in, 0, *batch, "the batch of the inputs before"));
+    if (!dim_is_const(*batch))
+        *batch = step->in[in].dims[0];
+    return ATTNRUN_OK;
+}
+
 /* Types of the body's inputs; *iterations: the extent of the scanned axes. */
 static attn_status body_inputs(const attnrun_step *step, const struct scan *scan,
                                attnrun_type *types, attnrun_dim *iterations)
 {
     const struct scan_args *args = step->args;
+    attnrun_dim batch = attnrun_dim_unknown(step);
     *iterations = attnrun_dim_unknown(step);
     for (int i = 0; i < scan->n_states + scan->n_scanned; i++) {
         int in = scan->first + i, axis = 0;
@@ -152,8 +162,10 @@ static attn_status body_inputs(const attnrun_step *step, const struct scan *scan
         }
         if (scan->batched && types[i].rank < 1)
             return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected a batch dim");
-        if (scan->batched)
+        if (scan->batched) {
+            TRY(scan_check_batch(step, in, &batch));
             drop_dim(&types[i], 0);
+        }
     }
     return ATTNRUN_OK;
 }

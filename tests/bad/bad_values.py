@@ -400,6 +400,19 @@ def scan_lengths(folder):
                                       value("z", FLOAT, [None, None])], [value("y")]))
 
 
+def scan_batches(folder):
+    """Scan-8: a state of batch 1, which is not read as an output, and slices of batch 4."""
+    body = graph_of([helper.make_node("Add", ["a", "b"], ["s"]),
+                     helper.make_node("Identity", ["s"], ["o"])],
+                    [value("a"), value("b")], [value("s"), value("o")])
+    np.save(f"{folder}/x.npy", f32(1, 64))
+    np.save(f"{folder}/z.npy", f32(4, 3, 64))
+    node = helper.make_node("Scan", ["", "x", "z"], ["", "y"], body=body, num_scan_inputs=1)
+    return model_of(graph_of([node], [value("x", FLOAT, [None, 64]),
+                                      value("z", FLOAT, [None, None, 64])], [value("y")]),
+                    opset=8)
+
+
 def input_is_init():
     body = loop_body([helper.make_node("Identity", ["v"], ["w"])], "w",
                      consts={"v": f32(4)})
@@ -421,6 +434,8 @@ LOOPS = [
     loop_case("RM1_loop_input_is_init", "a body input is a body initializer", (0, 3, 5),
               "'v'", 1, input_is_init()),
     model_case("RM2_scan_len", "Scan inputs of length 2 and 9", 5, "Scan", scan_lengths,
+               ["-i", "x=x.npy", "-i", "z=z.npy"]),
+    model_case("RM3_scan_batch", "Scan-8 inputs of batch 1 and 4", 5, "batch", scan_batches,
                ["-i", "x=x.npy", "-i", "z=z.npy"]),
     model_case("M71_fold_loop", "a Loop over constants, 2^62 turns", (124,), "time",
                lambda f: simple([helper.make_node("Loop", ["m", "", "c0"], ["t"],
