@@ -120,9 +120,14 @@ static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
                         scan->n_stacked));
     TRY(scan_check_list(step, "scan_output_directions", args->scan_output_directions,
                         scan->n_stacked));
-    for (int in = scan->first; in < step->n_in; in++)
+    for (int in = scan->first; in < step->n_in; in++) {
+        const bool sliced = scan->batched || in >= scan->first + scan->n_states;
         if (step->in[in].kind != ATTNRUN_TENSOR)
             return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected a tensor");
+        if (sliced && step->in[in].dtype != 0 && dtype_bits(step->in[in].dtype) < 8)
+            return op_fail_input(step, in, ATTNRUN_E_UNSUPPORTED,
+                                 "expected elements of whole bytes");
+    }
     return op_graph_check(step, args->body, scan->n_states + scan->n_scanned,
                           step->n_out);
 }

@@ -413,6 +413,16 @@ def scan_batches(folder):
                     opset=8)
 
 
+def scan_nibbles(folder):
+    """Slices of three elements of 4 bits begin within a byte."""
+    body = graph_of([helper.make_node("Cast", ["a"], ["s"], to=FLOAT)],
+                    [value("a", TensorProto.UINT4, [3])], [value("s")])
+    np.save(f"{folder}/x.npy", f32(4, 3))
+    nodes = [helper.make_node("Cast", ["x"], ["z"], to=TensorProto.UINT4),
+             helper.make_node("Scan", ["z"], ["y"], body=body, num_scan_inputs=1)]
+    return model_of(graph_of(nodes, [value("x", FLOAT, [None, 3])], [value("y")]), opset=21)
+
+
 def input_is_init():
     body = loop_body([helper.make_node("Identity", ["v"], ["w"])], "w",
                      consts={"v": f32(4)})
@@ -437,6 +447,8 @@ LOOPS = [
                ["-i", "x=x.npy", "-i", "z=z.npy"]),
     model_case("RM3_scan_batch", "Scan-8 inputs of batch 1 and 4", 5, "batch", scan_batches,
                ["-i", "x=x.npy", "-i", "z=z.npy"]),
+    model_case("RM4_scan_nibbles", "Scan of elements of 4 bits", 4, "whole bytes",
+               scan_nibbles, ["-i", "x=x.npy"]),
     model_case("M71_fold_loop", "a Loop over constants, 2^62 turns", (124,), "time",
                lambda f: simple([helper.make_node("Loop", ["m", "", "c0"], ["t"],
                                                   body=add_one()),
