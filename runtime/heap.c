@@ -77,6 +77,17 @@ void attn_heap_release(struct attn_heap *heap, struct attn_heap_list *list)
     }
 }
 
+void attn_heap_release_from(struct attn_heap *heap, struct attn_heap_list *list,
+                            const struct attn_heap_block *mark)
+{
+    struct attn_heap_block **at = &list->first;
+    while (*at != NULL && *at != mark)
+        at = &(*at)->next;
+    struct attn_heap_list old = { *at };
+    *at = NULL;
+    attn_heap_release(heap, &old);
+}
+
 void attn_heap_move(struct attn_heap_list *to, struct attn_heap_list *from)
 {
     while (from->first != NULL) {

@@ -29,6 +29,9 @@ struct attn_heap_list {
 /* 64-byte aligned; NULL with the error recorded. */
 void *attn_heap_alloc(struct attn_heap *heap, struct attn_heap_list *list, int64_t bytes);
 void attn_heap_release(struct attn_heap *heap, struct attn_heap_list *list);
+/* Releases the blocks that were in the list when `mark` was its first one. */
+void attn_heap_release_from(struct attn_heap *heap, struct attn_heap_list *list,
+                            const struct attn_heap_block *mark);
 /* Releases the blocks for which keep(arg, first byte, end) says no. */
 void attn_heap_sweep(struct attn_heap *heap, struct attn_heap_list *list,
                      bool (*keep)(const void *arg, const char *first, const char *end),

@@ -263,6 +263,9 @@ void *op_heap(const attnrun_step *step, int out, int64_t bytes);
 attn_status op_heap_copy(const attnrun_step *step, int out, const attnrun_tensor *from,
                          attnrun_tensor *to);
 attn_status op_heap_strings(const attnrun_step *step, int out, attnrun_tensor *tensor);
+/* op_heap_release() gives back the memory of the output that was taken before op_heap_mark(). */
+const void *op_heap_mark(const attnrun_step *step, int out);
+void op_heap_release(const attnrun_step *step, int out, const void *mark);
 /* Makes output `out` a sequence of n tensors, all absent at first; step->y[out].data is
  * the array to fill. Elements come from op_heap_tensor(). */
 attn_status op_sequence(const attnrun_step *step, int out, int64_t n);

@@ -16,6 +16,16 @@ attn_status op_heap_copy(const attnrun_step *step, int out, const attnrun_tensor
     return attn_value_own(step_of(step)->heap, &step_of(step)->lists[out], from, to);
 }
 
+const void *op_heap_mark(const attnrun_step *step, int out)
+{
+    return step_of(step)->lists[out].first;
+}
+
+void op_heap_release(const attnrun_step *step, int out, const void *mark)
+{
+    attn_heap_release_from(step_of(step)->heap, &step_of(step)->lists[out], mark);
+}
+
 attn_status op_heap_strings(const attnrun_step *step, int out, attnrun_tensor *tensor)
 {
     return attn_strings_own(step_of(step)->heap, &step_of(step)->lists[out], tensor);

@@ -1,10 +1,17 @@
 /* control.c - values between iterations of a subgraph. control.h has the interface. */
 #include "control.h"
 
+/* Values that are copied deeply; others have two buffers. */
+static bool carry_is_deep(const attnrun_tensor *value)
+{
+    return value->kind != ATTNRUN_TENSOR || value->dtype == ATTNRUN_STRING;
+}
+
 attn_status op_carry_set(const attnrun_step *step, int out, struct op_carry *carry,
                          const attnrun_tensor *from)
 {
-    if (from->kind != ATTNRUN_TENSOR || from->dtype == ATTNRUN_STRING)
+    carry->mark = op_heap_mark(step, out);
+    if (carry_is_deep(from))
         return op_heap_copy(step, out, from, &carry->now);
     if (from->data == carry->now.data && carry->now.data != NULL &&
         tensor_is_dense(from)) {
@@ -29,6 +36,14 @@ attn_status op_carry_set(const attnrun_step *step, int out, struct op_carry *car
     carry->now = to;
     carry->last = next;
     return ATTNRUN_OK;
+}
+
+void op_carry_release(const attnrun_step *step, int out, struct op_carry *carry)
+{
+    if (!carry_is_deep(&carry->now))
+        return;
+    op_heap_release(step, out, carry->mark);
+    memset(carry->buffer, 0, sizeof carry->buffer); /* of a tensor that it was before */
 }
 
 static attn_status check_item(const attnrun_step *step, int out,

@@ -17,6 +17,7 @@ struct op_carry {
     void *buffer[2];
     int64_t bytes[2];
     int32_t last;
+    const void *mark; /* op_heap_mark() before the copy of a sequence or of strings */
 };
 
 /* Results of a subgraph's iteration that are stacked along a new first axis. */
@@ -29,6 +30,9 @@ struct op_stack {
 /* Takes over `from`, a result of the subgraph; memory is of output `out`. */
 attn_status op_carry_set(const attnrun_step *step, int out, struct op_carry *carry,
                          const attnrun_tensor *from);
+/* Gives back the copy of the iteration before, once all values are taken over: they may have
+ * changed places. */
+void op_carry_release(const attnrun_step *step, int out, struct op_carry *carry);
 /* Adds a copy. `expected`: the number of iterations where it is known, else 0. */
 attn_status op_stack_push(const attnrun_step *step, int out, struct op_stack *stack,
                           const attnrun_tensor *from, int64_t expected);

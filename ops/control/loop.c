@@ -129,6 +129,8 @@ static attn_status loop_iteration(const attnrun_step *step, const attnrun_work *
         if (op_has_out(step, i))
             TRY(op_stack_push(step, i, &loop->stacks[i - loop->n_carried],
                               &loop->outputs[1 + i], iterations));
+    for (int i = 0; i < loop->n_carried; i++)
+        op_carry_release(step, i, &loop->carries[i]);
     return ATTNRUN_OK;
 }
 

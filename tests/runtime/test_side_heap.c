@@ -250,6 +250,55 @@ static void test_side_heap_of_subgraphs(void **state)
     stop(&bench);
 }
 
+/* What a Loop carries is held once for each iteration at most, also where values change places. */
+static void test_side_heap_of_carried_lists(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 100 };
+    static float x[N];
+    int64_t n = ROUNDS;
+    struct bench bench;
+    for (int i = 0; i < N; i++)
+        x[i] = (float)i;
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "n", ATTNRUN_I64, "");
+    onnx_input(w, "x", ATTNRUN_F32, "N");
+    onnx_node(w, "SequenceEmpty", "", "none");
+    onnx_node(w, "Loop", "n,,none,none", "a,b");
+    onnx_graph(w, "body");
+    onnx_input(w, "i", ATTNRUN_I64, "");
+    onnx_input(w, "c", ATTNRUN_BOOL, "");
+    onnx_input_of(w, "p", ATTNRUN_SEQUENCE, ATTNRUN_F32);
+    onnx_input_of(w, "q", ATTNRUN_SEQUENCE, ATTNRUN_F32);
+    onnx_node(w, "SequenceInsert", "p,x", "longer");
+    onnx_node(w, "Identity", "c", "go");
+    onnx_output(w, "go", ATTNRUN_BOOL, "");
+    onnx_output(w, "q", ATTNRUN_UNDEFINED, NULL);
+    onnx_output(w, "longer", ATTNRUN_UNDEFINED, NULL);
+    onnx_graph_end(w);
+    onnx_node(w, "ConcatFromSequence", "a", "y");
+    onnx_attr_int(w, "axis", 0);
+    onnx_node(w, "ConcatFromSequence", "b", "z");
+    onnx_attr_int(w, "axis", 0);
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    onnx_output(w, "z", ATTNRUN_F32, NULL);
+    start(&bench, w);
+    give(&bench, ATTNRUN_I64, "", &n);
+    give(&bench, ATTNRUN_F32, "3000", x);
+    OK(attnrun_run(bench.context, NULL));
+    for (int out = 0; out < 2; out++) {
+        attnrun_tensor y = get_output(bench.context, out);
+        assert_int_equal(y.dims[0], ROUNDS / 2 * N);
+        for (int k = 0; k < ROUNDS / 2; k++)
+            assert_memory_equal((float *)y.data + k * N, x, sizeof x);
+    }
+    /* Both lists before and after an iteration, and the one that the body makes: or the lists and
+     * what they become. */
+    assert_in_range(memory_of(&bench).side_heap_bytes, ROUNDS * sizeof x,
+                    3 * ROUNDS * sizeof x);
+    stop(&bench);
+}
+
 /* A step whose branches take no memory has a bound: that. */
 static void test_side_heap_of_branches_without_memory(void **state)
 {
@@ -287,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_side_heap_bound_of_boxes_and_lists),
         cmocka_unit_test(test_side_heap_without_a_bound),
         cmocka_unit_test(test_side_heap_of_subgraphs),
+        cmocka_unit_test(test_side_heap_of_carried_lists),
         cmocka_unit_test(test_side_heap_of_branches_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
