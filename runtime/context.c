@@ -508,7 +508,7 @@ attn_status attn_context_plan(struct attnrun_context *context,
     attn_poll_leave(before);
     TRY(status);
     if (plan != context->frame->current)
-        context->frame->current = NULL; /* blocks are of this plan; outputs are gone */
+        attn_frame_forget(context->frame); /* blocks are of this plan; outputs are gone */
     context->frame->shown = plan;
     return info ? give_plan_info(context, plan, info) : ATTNRUN_OK;
 }

@@ -299,6 +299,33 @@ static void test_side_heap_of_carried_lists(void **state)
     stop(&bench);
 }
 
+/* What the run before left in the side heap is gone with its outputs. */
+static void test_side_heap_is_given_back_by_a_plan(void **state)
+{
+    (void)state;
+    static float x[N];
+    struct bench bench;
+    for (int i = 0; i < N; i++)
+        x[i] = 1;
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, "N");
+    onnx_node(w, "NonZero", "x", "y");
+    onnx_output(w, "y", ATTNRUN_I64, NULL);
+    start(&bench, w);
+    give(&bench, ATTNRUN_F32, "3000", x);
+    OK(attnrun_run(bench.context, NULL));
+    for (int n = N - 1; n > N - 5; n--) {
+        char dims[16];
+        snprintf(dims, sizeof dims, "%d", n);
+        bench.inputs[0] = tensor_of(ATTNRUN_F32, dims, x);
+        OK(attnrun_plan(bench.context, bench.inputs, NULL));
+        OK(attnrun_set_input(bench.context, 0, &bench.inputs[0]));
+        OK(attnrun_run(bench.context, NULL));
+        assert_in_range(memory_of(&bench).side_heap_bytes, n * 8, N * 8 + 1000);
+    }
+    stop(&bench);
+}
+
 /* A step whose branches take no memory has a bound: that. */
 static void test_side_heap_of_branches_without_memory(void **state)
 {
@@ -337,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_side_heap_without_a_bound),
         cmocka_unit_test(test_side_heap_of_subgraphs),
         cmocka_unit_test(test_side_heap_of_carried_lists),
+        cmocka_unit_test(test_side_heap_is_given_back_by_a_plan),
         cmocka_unit_test(test_side_heap_of_branches_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
