@@ -174,7 +174,9 @@ static attn_status take_attr_value(struct formula *f, int32_t kind,
         const struct body_name *name = attn_body_find(f->body, word);
         if (name == NULL || (name->kind != BODY_INTS && name->kind != BODY_NUMBER))
             return fail(f, "the name is neither a number nor a list");
-        if (name->kind == BODY_INTS && name->n <= MAX_INTS)
+        if (name->kind == BODY_INTS && (name->n < 0 || name->n > MAX_INTS))
+            return fail(f, "the list is too long");
+        if (name->kind == BODY_INTS && name->n > 0)
             memcpy(values, name->ints, (size_t)name->n * sizeof *values);
         if (name->kind == BODY_INTS)
             return set_ints(f, kind == ATTNRUN_ATTR_INT, name->n, values, attr);

@@ -14,9 +14,11 @@ static attnrun_status same_infer(attnrun_step *step)
 
 static attnrun_status user_expand(const attnrun_step *step, attnrun_body *body)
 {
-    static const int64_t list[] = { 1, 0 };
+    static const int64_t list[] = { 1, 0 }, many[1000];
     attnrun_body_number(body, "tenth", 0.125);
     attnrun_body_ints(body, "list", 2, list);
+    attnrun_body_ints(body, "long", 1000, many);
+    attnrun_body_ints(body, "negative", -1, many);
     return attnrun_body_add(body, step->node->op->user);
 }
 
@@ -142,6 +144,8 @@ static void test_formula_that_is_malformed_is_refused(void **state)
         "y = LeakyRelu<alpha=nothing>(x)",
         "y = LeakyRelu<alpha=x>(x)",
         "y = Transpose<perm=x>(x)",
+        "y = Transpose<perm=long>(x)",
+        "y = Transpose<perm=negative>(x)",
         "y = Neg<a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1,i=1>(x)",
         "a, b, c, d, e, f, g, h, i = Neg(x); y = a",
         "y = Neg x",
