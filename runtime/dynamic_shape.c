@@ -17,6 +17,8 @@ static void load_dynamic(struct attn_plan *plan, struct attn_step *step)
             continue;
         attn_step_x(step)[i] = plan->values[id].tensor;
         attn_tensor_to_type(&step->pub.x[i], &attn_step_in(step)[i]);
+        if (attn_step_is_replaced(step, i))
+            attn_step_x(step)[i].data = NULL;
         step->known[i] = NULL;
     }
     for (int32_t i = 0; i < step->pub.n_out; i++)

@@ -542,6 +542,11 @@ void op_flops(const attnrun_step *step, double flops)
 
 /* ---- packed weights ---- */
 
+bool op_is_replaced(const attnrun_step *step, int in)
+{
+    return attn_step_is_replaced(step_of(step), in);
+}
+
 attn_status op_packed_is_data(const attnrun_pack *pack, int64_t bytes, const void *packed)
 {
     (void)pack;

@@ -141,6 +141,8 @@ static inline bool op_known(const attnrun_step *step, int in)
 {
     return in < step->n_in && step->x[in].data != NULL;
 }
+/* Its packed form has taken the place of constant input `in`, whose data is NULL. */
+bool op_is_replaced(const attnrun_step *step, int in);
 
 /* ---- infer: shapes. The rank helpers fail with a sentence that names the input. ---- */
 /* Wraps a negative axis: 0 <= *wrapped < rank (rank itself too where `one_past`). */

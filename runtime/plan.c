@@ -94,7 +94,7 @@ static void load_step(struct planning *planning, struct attn_step *step)
         const struct attn_plan_value *value = &planning->plan->values[id];
         attn_step_in(step)[i] = value->type;
         attn_step_x(step)[i] = value->tensor;
-        if (value->place != ATTN_PLACE_CONST)
+        if (value->place != ATTN_PLACE_CONST || attn_step_is_replaced(step, i))
             attn_step_x(step)[i].data = NULL;
         step->known[i] = value->known;
         step->n_known[i] = value->n_known;
@@ -111,7 +111,8 @@ static bool foldable(const struct attn_step *step)
         step->dynamic)
         return false;
     for (int32_t i = 0; i < step->pub.n_in; i++)
-        if (step->node->in[i] >= 0 && step->pub.x[i].data == NULL)
+        if (step->node->in[i] >= 0 && step->pub.x[i].data == NULL &&
+            !attn_step_is_replaced(step, i))
             return false;
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         const attnrun_type *type = &step->pub.out[i];

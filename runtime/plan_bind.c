@@ -41,8 +41,8 @@ static void collect_patches(struct attn_plan *plan, bool moving)
             if (step->node->in[i] >= 0) {
                 x[i] = plan->values[step->node->in[i]].tensor;
                 patch_operand(plan, step->node->in[i], &x[i], moving);
-                if (i < 32 && (step->node->pack_replaces >> i & 1))
-                    x[i].data = NULL; /* it may be gone */
+                if (attn_step_is_replaced(step, i))
+                    x[i].data = NULL;
             }
         for (int32_t i = 0; i < step->pub.n_out; i++)
             if (step->node->out[i] >= 0) {

@@ -85,6 +85,12 @@ attn_status attn_type_to_tensor(const attnrun_type *type, attnrun_tensor *tensor
 void attn_tensor_to_type(const attnrun_tensor *tensor, attnrun_type *type);
 bool attn_type_is_concrete(const attnrun_type *type);
 
+/* Input `in` is a constant of which the step reads the packed form: the constant may be gone. */
+static inline bool attn_step_is_replaced(const struct attn_step *step, int32_t in)
+{
+    return in < 32 && (step->node->pack_replaces >> in & 1);
+}
+
 static inline struct attn_step *step_of(const attnrun_step *step)
 {
     return (struct attn_step *)(uintptr_t)step;

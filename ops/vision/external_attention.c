@@ -150,11 +150,10 @@ static int64_t external_gemm_floats(const struct attn_external *s)
 /* The floats of panels of the right operand, where it is not packed at load. */
 static int64_t panel_floats(const attnrun_step *step, const struct attn_external *s)
 {
-    const bool packed = step->node->packed != NULL; /* those that are constant */
     int64_t floats = 0;
-    if (s->tokens && (!packed || step->x[MK].data == NULL))
+    if (s->tokens && !op_is_replaced(step, MK))
         floats = op_packed_elements(step->kernels, s->ch, s->slots);
-    if (s->tokens && (!packed || step->x[MV].data == NULL)) {
+    if (s->tokens && !op_is_replaced(step, MV)) {
         const int64_t mv = op_packed_elements(step->kernels, s->slots, s->co);
         floats = mv > floats ? mv : floats;
     }

@@ -126,6 +126,76 @@ static void test_each_worker_gives_back_before_the_next(void **state)
     unlink(path);
 }
 
+/* ---- what is packed is not shown any more ---- */
+
+static void assert_replaced(const attnrun_step *step)
+{
+    if (step->node->packed != NULL)
+        assert_null(step->x[1].data);
+    assert_int_equal(step->in[1].dtype, ATTNRUN_F32);
+}
+
+static attnrun_status four_infer(attnrun_step *step)
+{
+    const bool dynamic = (step->node->op->flags & ATTNRUN_OP_DYNAMIC) != 0;
+    assert_replaced(step);
+    step->out[0] = step->in[1];
+    if (dynamic)
+        step->out[0].dims[0] = attnrun_dim_unknown(step);
+    return ATTNRUN_OK;
+}
+
+static attnrun_status four_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    *bytes = 16;
+    pack->replaces = 2;
+    if (packed != NULL)
+        memcpy(packed, pack->x[1].data, 16);
+    return ATTNRUN_OK;
+}
+
+static attnrun_status four_run(const attnrun_step *step, const attnrun_work *work)
+{
+    (void)work;
+    assert_replaced(step);
+    OK(attnrun_step_alloc(step, 0, ATTNRUN_F32, 1, step->x[1].dims));
+    memcpy(step->y[0].data, step->node->packed, 16);
+    return ATTNRUN_OK;
+}
+
+/* A constant that was computed at load is freed then, so nobody sees it: not run() and not infer(),
+ * of planned steps and of those whose shapes depend on data. */
+static void test_what_is_packed_is_not_shown(void **state)
+{
+    (void)state;
+    static const float c[4] = { 1, 2, 3, 4 };
+    for (uint32_t flags = 0; flags <= ATTNRUN_OP_DYNAMIC; flags += ATTNRUN_OP_DYNAMIC) {
+        float x[4] = { 0 };
+        attnrun_op_def op = copied;
+        op.flags = flags;
+        op.infer = four_infer;
+        op.pack = four_pack;
+        op.run = four_run;
+        struct onnx_writer *w = onnx_begin(17);
+        onnx_domain(w, "test");
+        onnx_input(w, "x", ATTNRUN_F32, "4");
+        onnx_constant(w, "c", ATTNRUN_F32, "4", c);
+        onnx_node(w, "Add", "c,c", "w");
+        onnx_node(w, "test::Copied", "x,w", "y");
+        onnx_output(w, "y", ATTNRUN_F32, NULL);
+        attnrun_runtime *runtime = make_runtime(NULL, 1);
+        OK(attnrun_register_op(runtime, &op));
+        attnrun_model *model = open_model(runtime, w, 0);
+        attnrun_context *context = make_context(model);
+        set_input(context, 0, ATTNRUN_F32, "4", x);
+        OK(attnrun_run(context, NULL));
+        assert_memory_equal(get_output(context, 0).data, ((float[]){ 2, 4, 6, 8 }), 16);
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+        attnrun_runtime_destroy(runtime);
+    }
+}
+
 /* What is mapped is the old file, whose name is another's by then, or nobody's. */
 static void test_a_mapped_file_may_be_replaced_and_deleted(void **state)
 {
@@ -235,6 +305,7 @@ static void test_a_cancel_reaches_who_waits_though_the_clock_is_set_back(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_packed_is_not_shown),
         cmocka_unit_test(test_each_worker_gives_back_before_the_next),
         cmocka_unit_test(test_a_mapped_file_may_be_replaced_and_deleted),
         cmocka_unit_test(test_a_cancel_reaches_who_waits_though_the_clock_is_set_back),
