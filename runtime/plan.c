@@ -283,16 +283,25 @@ static bool place_view(struct planning *planning, struct attn_step *step, int32_
     return true;
 }
 
-/* No other input of the step reads the same block: ScatterND(x, i, x) and
+static bool is_in_block(const struct attn_plan *plan, int32_t id, int32_t root)
+{
+    return id >= 0 && plan->values[id].place == ATTN_PLACE_ARENA &&
+           plan->values[id].root == root;
+}
+
+/* No other input of the step reads the same block, and no output shows it: ScatterND(x, i, x) and
  * x @ w + x would overwrite elements of x that they read later. */
 static bool alone_in_block(const struct attn_plan *plan, const struct attn_step *step,
                            int32_t in)
 {
     int32_t root = plan->values[step->node->in[in]].root;
-    for (int32_t i = 0; i < step->pub.n_in; i++) {
-        int32_t other = step->node->in[i];
-        if (i != in && other >= 0 && plan->values[other].place == ATTN_PLACE_ARENA &&
-            plan->values[other].root == root)
+    for (int32_t i = 0; i < step->pub.n_in; i++)
+        if (i != in && is_in_block(plan, step->node->in[i], root))
+            return false;
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        const int32_t shown = step->known_outputs[i].view_of;
+        if (shown >= 0 && step->node->out[i] >= 0 &&
+            is_in_block(plan, step->node->in[shown], root))
             return false;
     }
     return true;

@@ -147,6 +147,54 @@ static void test_registry_runs_a_callers_operator(void **state)
     stop(&bench);
 }
 
+static attnrun_status both_infer(attnrun_step *step)
+{
+    step->out[0] = step->out[1] = step->in[0];
+    attnrun_step_inplace(step, 0, 0);
+    attnrun_step_view(step, 1, 0, 0);
+    return ATTNRUN_OK;
+}
+
+static attnrun_status both_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const float *x = step->x[0].data;
+    (void)work;
+    for (int i = 0; i < 2; i++) {
+        const float x_i = x[i];
+        ((float *)step->y[1].data)[i] = x_i;
+        ((float *)step->y[0].data)[i] = -x_i;
+    }
+    return ATTNRUN_OK;
+}
+
+/* One output may overwrite the input, and the other one shows it. */
+static void test_registry_a_view_is_not_overwritten(void **state)
+{
+    (void)state;
+    struct bench bench;
+    attnrun_op_def op = affine;
+    attnrun_model *model;
+    float y[2];
+    op.attrs = NULL;
+    op.outputs = "y:T z:T";
+    op.infer = both_infer;
+    op.run = both_run;
+    start(&bench);
+    OK(attnrun_register_op(bench.runtime, &op));
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_domain(w, "test");
+    onnx_input(w, "x", ATTNRUN_F32, "2");
+    onnx_node(w, "Exp", "x", "e");
+    onnx_node(w, "test::Affine", "e", "m,p");
+    onnx_node(w, "Sub", "p,m", "y");
+    onnx_output(w, "y", ATTNRUN_F32, "2");
+    model = open_model(bench.runtime, w, 0);
+    OK(run_one(model, 0, 0, y));
+    check_y(y, 2, 2);
+    attnrun_model_release(model);
+    stop(&bench);
+}
+
 static void test_registry_checks_attributes_of_nodes(void **state)
 {
     (void)state;
@@ -436,6 +484,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_registry_runs_a_callers_operator),
+        cmocka_unit_test(test_registry_a_view_is_not_overwritten),
         cmocka_unit_test(test_registry_checks_attributes_of_nodes),
         cmocka_unit_test(test_registry_callers_rows_win),
         cmocka_unit_test(test_registry_refuses_malformed_rows),
