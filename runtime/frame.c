@@ -342,11 +342,11 @@ attn_status attn_frame_run_step(struct attn_frame *frame, struct attn_step *step
 
 /* ---- the loop ---- */
 
-/* A step has copied what its subgraphs left. */
-static void release_children(struct attn_frame *frame, const struct attn_step *step)
+/* A node has copied what its subgraphs left; NULL: nobody will. */
+static void release_children(struct attn_frame *frame, const struct attn_node *node)
 {
     for (struct attn_frame *child = frame->children; child != NULL; child = child->next) {
-        if (child->node != step->node || child->current == NULL)
+        if ((node != NULL && child->node != node) || child->current == NULL)
             continue;
         release_all_dynamic(child, child->current);
         child->current = NULL;
@@ -380,7 +380,7 @@ static attn_status run_steps(struct attn_frame *frame, struct attn_plan *plan)
                           : attn_frame_run_planned(frame, plan, step));
         clear_padding(plan, step);
         if (step->pub.node->op->flags & ATTNRUN_OP_GRAPHS)
-            release_children(frame, step);
+            release_children(frame, step->node);
         if (plan->has_dynamic)
             attn_frame_release_dynamic(frame, plan, step);
         if (profiling != NULL)
@@ -460,6 +460,7 @@ attn_status attn_frame_run_plan(struct attn_frame *frame, struct attn_plan *plan
     attn_status status = run_steps(frame, plan);
     frame->profiling = NULL;
     if (status != ATTNRUN_OK) {
+        release_children(frame, NULL);
         release_all_dynamic(frame, plan);
         return status;
     }

@@ -326,6 +326,43 @@ static void test_side_heap_is_given_back_by_a_plan(void **state)
     stop(&bench);
 }
 
+/* A Loop that fails leaves nothing of its body: the rows that it stacks have other lengths. */
+static void test_side_heap_of_a_body_is_given_back_by_a_failure(void **state)
+{
+    (void)state;
+    static float x[N];
+    int64_t n = 1;
+    struct bench bench;
+    for (int i = 0; i < N; i++)
+        x[i] = i < N - 1;
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "n", ATTNRUN_I64, "");
+    onnx_input(w, "x", ATTNRUN_F32, "N");
+    onnx_node(w, "Loop", "n,,x", "v,y");
+    onnx_graph(w, "body");
+    onnx_input(w, "i", ATTNRUN_I64, "");
+    onnx_input(w, "c", ATTNRUN_BOOL, "");
+    onnx_input(w, "a", ATTNRUN_F32, "N");
+    onnx_node(w, "NonZero", "a", "places");
+    onnx_node(w, "Cos", "a", "b");
+    onnx_node(w, "Identity", "c", "go");
+    onnx_output(w, "go", ATTNRUN_BOOL, "");
+    onnx_output(w, "b", ATTNRUN_F32, "N");
+    onnx_output(w, "places", ATTNRUN_I64, NULL);
+    onnx_graph_end(w);
+    onnx_output(w, "y", ATTNRUN_I64, NULL);
+    start(&bench, w);
+    give(&bench, ATTNRUN_I64, "", &n);
+    give(&bench, ATTNRUN_F32, "3000", x);
+    OK(attnrun_run(bench.context, NULL));
+    n = 2;
+    FAILS(ATTNRUN_E_SHAPE, "differs", attnrun_run(bench.context, NULL));
+    const int64_t live = atomic_load(&bench.memory.live_bytes);
+    attnrun_trim(bench.context); /* plans and arenas are less than the places of a row */
+    assert_in_range(live - atomic_load(&bench.memory.live_bytes), 0, 2 * N * 8);
+    stop(&bench);
+}
+
 /* A step whose branches take no memory has a bound: that. */
 static void test_side_heap_of_branches_without_memory(void **state)
 {
@@ -365,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_side_heap_of_subgraphs),
         cmocka_unit_test(test_side_heap_of_carried_lists),
         cmocka_unit_test(test_side_heap_is_given_back_by_a_plan),
+        cmocka_unit_test(test_side_heap_of_a_body_is_given_back_by_a_failure),
         cmocka_unit_test(test_side_heap_of_branches_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
