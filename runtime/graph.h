@@ -250,6 +250,12 @@ void attn_graph_rename(const struct attn_graph *graph, struct attn_node *node);
  * change; folds nodes whose inputs are all constant (and small enough); takes out what
  * nobody reads. The nodes are in order, before and after. */
 attn_status attn_graph_infer(struct attn_graph *graph);
+/* Not so of a branch that is never taken, or whose shapes do not fit: it stays as it is in the
+ * file, since inference says so again after each edit. */
+static inline bool attn_graph_is_inferred(const struct attn_graph *graph)
+{
+    return graph->n_stale == 0;
+}
 /* Folds what was postponed until rewrite passes had taken what they know; *changed: there was
  * something. */
 attn_status attn_graph_fold_rest(struct attn_graph *graph, bool *changed);

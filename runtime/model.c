@@ -269,7 +269,8 @@ static attn_status expand_all(struct attn_graph *graph, bool *changed)
     TRY(attn_graph_expand(graph, changed));
     for (int64_t n = 0; n < graph->n_nodes; n++)
         for (int32_t g = 0; g < graph->nodes[n]->n_graphs; g++)
-            TRY(expand_all(graph->nodes[n]->graphs[g], changed));
+            if (attn_graph_is_inferred(graph->nodes[n]->graphs[g]))
+                TRY(expand_all(graph->nodes[n]->graphs[g], changed));
     return ATTNRUN_OK;
 }
 

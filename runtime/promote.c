@@ -409,7 +409,8 @@ attn_status attn_graph_read_borders(struct attn_graph *graph)
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         struct attn_node *node = graph->nodes[n];
         for (int32_t g = 0; g < node->n_graphs; g++)
-            TRY(attn_graph_read_borders(node->graphs[g]));
+            if (attn_graph_is_inferred(node->graphs[g]))
+                TRY(attn_graph_read_borders(node->graphs[g]));
         for (int32_t i = 0; node->pub.op != NULL && node->pub.op->storage_in != 0 &&
                             i < node->pub.n_in && i < 32;
              i++) {

@@ -150,7 +150,8 @@ static attn_status rewrite_inner(struct attn_graph *graph)
 {
     for (int64_t n = 0; n < graph->n_nodes; n++)
         for (int32_t g = 0; g < graph->nodes[n]->n_graphs; g++)
-            TRY(attn_graph_rewrite(graph->nodes[n]->graphs[g]));
+            if (attn_graph_is_inferred(graph->nodes[n]->graphs[g]))
+                TRY(attn_graph_rewrite(graph->nodes[n]->graphs[g]));
     return ATTNRUN_OK;
 }
 
