@@ -27,6 +27,27 @@ static void load_dynamic(struct attn_plan *plan, struct attn_step *step)
             step->pub.y[i] = (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
 }
 
+/* Its run() makes its outputs, and attnrun_step_alloc() compares them with what was planned. */
+static bool makes_outputs(const struct attn_step *step)
+{
+    return (step->pub.node->op->flags & (ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_GRAPHS)) != 0;
+}
+
+/* What infer() says of a planned output now; `open`: it need not know the dims. */
+static bool is_as_planned(const attnrun_type *type, const attnrun_type *planned,
+                          bool open)
+{
+    if (type->kind != planned->kind || type->dtype != planned->dtype)
+        return false;
+    if (type->rank != planned->rank)
+        return open && type->rank < 0;
+    for (int d = 0; d < planned->rank; d++)
+        if (!dim_is(type->dims[d], planned->dims[d].value) &&
+            !(open && type->dims[d].expr == ATTN_DIM_UNKNOWN))
+            return false;
+    return true;
+}
+
 /* The outputs that have a place in the arena are what they were planned as. */
 static attn_status check_planned(const struct attn_plan *plan,
                                  const struct attn_step *step)
@@ -37,11 +58,7 @@ static attn_status check_planned(const struct attn_plan *plan,
         if (id < 0 || plan->values[id].place == ATTN_PLACE_DYNAMIC)
             continue;
         const attnrun_type *planned = &plan->values[id].type;
-        bool same = type->kind == planned->kind && type->dtype == planned->dtype &&
-                    type->rank == planned->rank;
-        for (int d = 0; same && d < planned->rank; d++)
-            same = dim_is(type->dims[d], planned->dims[d].value);
-        if (!same)
+        if (!is_as_planned(type, planned, makes_outputs(step)))
             return op_fail(&step->pub, ATTNRUN_E_SHAPE,
                            "output %d is %s with the given values, but was planned as %s",
                            i, attn_type_format(NULL, type),
@@ -53,8 +70,6 @@ static attn_status check_planned(const struct attn_plan *plan,
 static attn_status allocate_dynamic(struct attn_frame *frame, struct attn_plan *plan,
                                     struct attn_step *step)
 {
-    bool own =
-        (step->pub.node->op->flags & (ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_GRAPHS)) != 0;
     TRY(check_planned(plan, step));
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         int32_t id = step->node->out[i];
@@ -62,7 +77,7 @@ static attn_status allocate_dynamic(struct attn_frame *frame, struct attn_plan *
         if (id < 0 || plan->values[id].place != ATTN_PLACE_DYNAMIC)
             continue;
         if (!attn_type_is_concrete(type)) {
-            if (!own)
+            if (!makes_outputs(step))
                 return op_fail(&step->pub, ATTNRUN_E_INTERNAL,
                                "output %d has no known shape", i);
             continue;
