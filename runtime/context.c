@@ -369,7 +369,7 @@ static bool all_finite(const attnrun_tensor *t)
 }
 
 /* What was not written in place is copied once all outputs are as they should be. */
-static attn_status finish_outputs(struct attnrun_context *context, bool validate)
+static attn_status give_outputs(struct attnrun_context *context, bool validate)
 {
     attnrun_tensor made;
     const uint8_t *modes = context->frame->current->modes;
@@ -391,6 +391,17 @@ static attn_status finish_outputs(struct attnrun_context *context, bool validate
             tensor_copy(&context->outputs[i], &made);
     }
     return ATTNRUN_OK;
+}
+
+/* The outputs of a run that fails here are none of a successful one. */
+static attn_status finish_run(struct attnrun_context *context, bool validate)
+{
+    attn_status status = give_outputs(context, validate);
+    if (status == ATTNRUN_OK)
+        status = attn_context_keep_states(context);
+    if (status != ATTNRUN_OK)
+        attn_frame_forget(context->frame);
+    return status;
 }
 
 /* What was cancelled before is over: a cancel that came too late ends no other call. */
@@ -451,9 +462,7 @@ attn_status attn_context_run(struct attnrun_context *context,
             status = attn_frame_run_plan(context->frame, plan, context->bound);
     }
     if (status == ATTNRUN_OK)
-        status = finish_outputs(context, context->options.validate != 0);
-    if (status == ATTNRUN_OK)
-        status = attn_context_keep_states(context);
+        status = finish_run(context, context->options.validate != 0);
     attn_poll_leave(before);
     context->control.options = NULL;
     return status;

@@ -469,11 +469,13 @@ static void test_context_validates_on_demand(void **state)
 {
     (void)state;
     float x[3] = { 1, INFINITY, 2 };
+    attnrun_tensor y;
     attnrun_run_options options = { .struct_size = sizeof options, .validate = 1 };
     struct bench *bench = start(write_plus_one(), 1);
     set_input(bench->context, 0, ATTNRUN_F32, "1,3", x);
     OK(attnrun_run(bench->context, NULL));
     FAILS(ATTNRUN_E_NONFINITE, "'y'", attnrun_run(bench->context, &options));
+    FAILS(ATTNRUN_E_USAGE, "no successful run", attnrun_output(bench->context, 0, &y));
     x[1] = 0;
     OK(attnrun_run(bench->context, &options));
     stop(bench);
