@@ -447,6 +447,8 @@ const char *attn_attention_read(const struct attn_graph *graph,
     if (!read_masked(graph, found->softmax->in[0], found))
         return "its scores are not a product that is scaled and masked, or other nodes "
                "read them";
+    if (!attn_match_same_rank(graph, found->scores, found->softmax->in[0]))
+        return "its mask raises the rank of its scores";
     if (found->added[0] < 0 && found->keep < 0)
         found->windows = 0;
     if (found->windows > 0 && !masks_are_shared(graph, found))

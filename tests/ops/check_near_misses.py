@@ -31,7 +31,8 @@ ELSEWHERE = {  # pass: the file that has its near misses
 TOKENS, HEADS, MAP = (2, 8, 16), (2, 3, 8, 16), (1, 4, 9, 9)
 NUMBERS = {"half": 0.5, "one": 1.0, "two": 2.0, "root": 2.0 ** 0.5, "small": 1e-5,
            "third": 1 / 3, "nought": 0.0, "sixteen": 16.0, "nan": float("nan"),
-           "about_one": 1.00006, "about_two": 2.0001}
+           "about_one": 1.00006, "about_two": 2.0001,
+           "low": -1e4, "low_of_5": [[[[[-1e4]]]]]}
 INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "pads": [0, 0, 1, 1, 0, 0, 1, 1], "zero": [0],
         "far": [2 ** 63 - 1], "at8": [8], "at7": [7], "joined": [6, 8, 16],
@@ -97,7 +98,7 @@ k = Transpose <perm = [0, 1, 3, 2]> (q)
 s = MatMul (q, k)
 p = Softmax <axis = -1> (s)
 y = MatMul (p, q)"""
-MASKED = """r = Reshape (x, apart)
+OWN_MASK = """r = Reshape (x, apart)
 q = Transpose <perm = [0, 2, 1, 3]> (r)
 m = Cast <to = TYPE> (MASK)
 y = Attention (q, q, q, m)"""
@@ -179,6 +180,13 @@ t = Add (s, m)
 p = Softmax <axis = -1> (t)
 y = MatMul (p, w)"""
 
+# x gives keys, values, and queries; of 16 keys it also masks some.
+MASKED = """t = Transpose <perm = [0, 1, 3, 2]> (x)
+s = MatMul (x, t)
+m = Where (KEEP, s, FILL)
+p = Softmax <axis = -1> (m)
+y = MatMul (p, x)"""
+
 # pass: (shape of x, a graph that it changes or several, graphs that it leaves alone)
 ROWS = {
     "constant_if": (TOKENS, BRANCHES.replace("CONDITION", "yes"), [
@@ -188,10 +196,12 @@ ROWS = {
         "n = NonZero (x)\ne = Cast <to = 1> (n)\n" + SHAPED]),
     "attention_heads": (TOKENS, (
         SPLIT.replace("ORDER", "0, 2, 1, 3"),
-        *(MASKED.replace("TYPE", dtype).replace("MASK", "up_to_8") for dtype in "19")), [
+        *(OWN_MASK.replace("TYPE", dtype).replace("MASK", "up_to_8") for dtype in "19")), [
             SPLIT.replace("ORDER", "0, 1, 2, 3"), SPLIT.replace("ORDER", "1, 2, 0, 3"),
-            *(MASKED.replace("TYPE", dtype).replace("MASK", "up_to_8") for dtype in "37"),
-            *(MASKED.replace("TYPE", dtype).replace("MASK", "middle") for dtype in "19")]),
+            *(OWN_MASK.replace("TYPE", dtype).replace("MASK", "up_to_8") for dtype in "37"),
+            *(OWN_MASK.replace("TYPE", dtype).replace("MASK", "middle") for dtype in "19")]),
+    "attention": ((2, 3, 16, 16), MASKED.replace("KEEP", "some").replace("FILL", "low"), [
+        MASKED.replace("KEEP", "some").replace("FILL", "low_of_5")]),
     "pixel_mean": (MAP, "m = ReduceMean <keepdims = 0> (x, pixels)\ny = Exp (m)", [
         "m = ReduceMean <keepdims = 1> (x, pixels)\ny = Exp (m)",
         "m = ReduceMean <keepdims = 0> (x, lines)\ny = Exp (m)",
