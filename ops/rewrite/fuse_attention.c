@@ -15,6 +15,7 @@
  * tensor of all pairs becomes a program of the node
  * (write_mask.c), and its nodes go. */
 #include "attention_match.h"
+#include "block_window.h"
 #include "product.h"
 #include "write_mask.h"
 
@@ -333,7 +334,9 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
         const bool fit = masks_fit(graph, &found);
         TRY(write_program(graph, &found, &program, &done));
         done = done && (fit || program.fits);
-        if (!done && (!fit || (found.keep >= 0 && (found.drops || found.fill > -1e4))))
+        /* Without a program the filling is added, and must absorb the score. */
+        if (!done && (!fit || (found.keep >= 0 &&
+                               (found.drops || found.fill > (double)ATTN_BLOCK_LOST))))
             why = "its mask is not known to mask scores, or to have their size";
     }
     if (why != NULL)
