@@ -174,32 +174,12 @@ static int read_terms(const struct attn_graph *graph, int32_t value, struct term
     return n;
 }
 
-/* The axes of a reduction, as bits. */
-static uint32_t axes_of(const struct attn_graph *graph, const struct attn_node *node)
-{
-    uint32_t bits = 0;
-    const int64_t rank = match_type(graph, node->in[0])->rank;
-    const struct attn_attr *attr = attn_node_attr(node, "axes");
-    const bool given = node->pub.n_in > 1 && match_is_constant(graph, node->in[1]);
-    const attnrun_tensor *t = given ? &graph->values[node->in[1]].data : NULL;
-    const int64_t n = attr != NULL && attr->kind == ATTN_ATTR_INTS ? attr->ints.n
-                      : given                                      ? tensor_count(t)
-                                                                   : 0;
-    for (int64_t i = 0; i < n && i < 8; i++) {
-        int64_t axis = attr != NULL ? attr->ints.v[i] : tensor_get_int(t, i);
-        axis = axis < 0 ? axis + rank : axis;
-        if (axis < 0 || axis >= rank)
-            return 0;
-        bits |= UINT32_C(1) << axis;
-    }
-    return bits;
-}
-
 /* Half of s^2 |x|^2 over the last axis, which stays as one of 1. */
 static bool is_q_norm(const struct attn_graph *graph, int32_t value,
                       const struct features *f)
 {
     double factor = 1, two = 2, scale = 1;
+    uint32_t axes;
     const attnrun_type *t = match_type(graph, value);
     int32_t x = -1;
     if (t->rank != 4 || !dim_is(t->dims[3], 1))
@@ -212,7 +192,8 @@ static bool is_q_norm(const struct attn_graph *graph, int32_t value,
     }
     if (!node_is(node, "ReduceSum") && !node_is(node, "ReduceSumSquare"))
         return false;
-    if (match_type(graph, node->in[0])->rank != 4 || axes_of(graph, node) != 8)
+    if (match_type(graph, node->in[0])->rank != 4 ||
+        !attn_match_axes(graph, node, &axes) || axes != 8)
         return false;
     for (int i = 0; i < 3; i++) /* an Unsqueeze or Reshape moved no axis */
         if (!dim_equal(t->dims[i], match_type(graph, node->in[0])->dims[i]))
@@ -235,15 +216,17 @@ static bool is_q_norm(const struct attn_graph *graph, int32_t value,
 static bool is_largest(const struct attn_graph *graph, int32_t value, int32_t u,
                        struct features *f)
 {
+    uint32_t axes, more;
     const struct attn_node *node = attn_graph_producer(graph, value);
     const bool outer = node_is(node, "ReduceMax") && node->in[0] != u;
     const struct attn_node *inner =
         outer ? attn_match_in(graph, node, 0, "ReduceMax") : node;
     if (!node_is(inner, "ReduceMax") || inner->in[0] != u ||
         attn_match_int(inner, "keepdims", 1) == 0 ||
-        attn_match_int(node, "keepdims", 1) == 0)
+        attn_match_int(node, "keepdims", 1) == 0 ||
+        !attn_match_axes(graph, inner, &axes) || !attn_match_axes(graph, node, &more))
         return false;
-    const uint32_t axes = axes_of(graph, inner) | axes_of(graph, node);
+    axes |= more;
     f->stable = true;
     f->by_query = axes == 8;
     return axes == 8 || axes == 12;
