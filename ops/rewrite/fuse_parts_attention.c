@@ -120,7 +120,8 @@ static bool read_product(const struct attn_graph *graph, int32_t value,
         struct attn_labelled q = p.in[side], k = p.in[1 - side];
         attn_labelled_untranspose(graph, &q);
         attn_labelled_untranspose(graph, &k);
-        if (!has_names(&q, names, "BHWQD") || !are_keys(&k, names))
+        if (!has_names(&q, names, "BHWQD") || !are_keys(&k, names) ||
+            q.labels[RANK - 1] != k.labels[k.n - 1])
             continue;
         const bool first = found->q < 0;
         found->q = first ? q.value : found->q;
