@@ -61,13 +61,15 @@ static int32_t by_token(const struct attn_graph *graph, int32_t value)
 }
 
 /* Whether the operands have the axes of batch and heads that they had before their Reshapes, or all
- * have the same ones: heads may be samples then, and samples heads. */
+ * have the same ones: heads may be samples then, and samples heads. Of other inputs only directions
+ * (features, dim) are those of all samples and heads. */
 static bool heads_fit(const struct attn_graph *graph, const struct linear_heads *found)
 {
     const attnrun_dim *q = dims_of(graph, found->in[0]);
-    for (int i = 0; i < 3 && found->reshaped; i++) {
-        const attnrun_dim *d = dims_of(graph, found->in[i]);
-        if (!dim_equal(d[0], q[0]) || !dim_equal(d[2], q[2]))
+    for (int i = 0; i < found->node->pub.n_in && found->reshaped; i++) {
+        const attnrun_dim *d = found->in[i] >= 0 ? dims_of(graph, found->in[i]) : NULL;
+        if (i < 3 ? !dim_equal(d[0], q[0]) || !dim_equal(d[2], q[2])
+                  : d != NULL && !attn_match_is_f32_of(graph, found->in[i], 2))
             return false;
     }
     return true;
