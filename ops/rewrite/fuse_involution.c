@@ -18,7 +18,7 @@
 struct involution_match {
     int32_t x, kernel, result;
     int64_t size, stride, groups;
-    attnrun_dim dims[4]; /* of the result */
+    attnrun_dim n[2]; /* rows and columns of windows */
 };
 
 /* The value of that rank from which Reshape and Unsqueeze made `value`, with its elements
@@ -151,6 +151,8 @@ static bool read_unfold(const struct attn_graph *graph, int32_t value,
         return false;
     found->size = down.size;
     found->stride = down.stride;
+    found->n[0] = down.n;
+    found->n[1] = along.n;
     const attnrun_dim *x = match_type(graph, found->x)->dims;
     return covers(graph, &down, x[2]) && covers(graph, &along, x[3]);
 }
@@ -185,6 +187,7 @@ static bool sizes_fit(const struct attn_graph *graph, int32_t neighbours, int32_
            dim_equal(u[0], x[0]) && dim_equal(u[0], k[0]) &&
            dim_is(u[1], found->groups) && dim_is(u[2], x[1].value / found->groups) &&
            dim_equal(u[3], k[3]) && dim_equal(u[4], k[4]) && dim_equal(u[5], k[5]) &&
+           dim_equal(u[4], found->n[0]) && dim_equal(u[5], found->n[1]) &&
            dim_equal(y[0], x[0]) && dim_equal(y[1], x[1]) && dim_equal(y[2], u[4]) &&
            dim_equal(y[3], u[5]);
 }
