@@ -173,17 +173,13 @@ struct index_terms {
     int64_t at[MAX_TERMS], step[MAX_TERMS][2];
 };
 
-static bool read_terms(const struct moved_question *q, int32_t value,
-                       const struct moved_shape *x, int axis, struct index_terms *terms)
+static bool read_term(const struct moved_question *q, int32_t value,
+                      const struct moved_shape *x, int axis, struct index_terms *terms)
 {
     const struct attn_graph *graph = q->p->graph;
-    const struct attn_node *add = attn_graph_producer(graph, value);
-    if (!match_is_constant(graph, value))
-        return node_is(add, "Add") && read_terms(q, add->in[0], x, axis, terms) &&
-               read_terms(q, add->in[1], x, axis, terms);
     struct moved_shape s;
     const attnrun_tensor *t = &graph->values[value].data;
-    if (terms->n == MAX_TERMS || !attn_moved_shape(graph, value, &s) ||
+    if (!match_is_constant(graph, value) || !attn_moved_shape(graph, value, &s) ||
         s.rank > x->rank || !moved_are_indices(t))
         return false;
     const int more = x->rank - s.rank, k = terms->n++;
@@ -196,6 +192,23 @@ static bool read_terms(const struct moved_question *q, int32_t value,
         for (int d = 0; d < 2; d++)
             if (q->at.axis[d] == out)
                 terms->step[k][d] = q->at.by[d] * stride;
+    }
+    return true;
+}
+
+/* A list replaces recursion: a file may have a sum of any depth. */
+static bool read_terms(const struct moved_question *q, int32_t value,
+                       const struct moved_shape *x, int axis, struct index_terms *terms)
+{
+    int32_t values[MAX_TERMS] = { value };
+    for (int n = 1; terms->n < n;) {
+        const struct attn_node *add = attn_graph_producer(q->p->graph, values[terms->n]);
+        if (read_term(q, values[terms->n], x, axis, terms))
+            continue;
+        if (!node_is(add, "Add") || n == MAX_TERMS)
+            return false;
+        values[terms->n] = add->in[0];
+        values[n++] = add->in[1];
     }
     return true;
 }

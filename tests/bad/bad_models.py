@@ -184,6 +184,18 @@ def chain(folder):
     return simple([node("Identity", [a], [b]) for a, b in zip(names, names[1:])])
 
 
+def index_sum(folder):
+    """Scores are gathered by a sum of 60000 terms, which a pass follows."""
+    names = ["i"] + [f"t{k}" for k in range(60000)]
+    nodes = [node("Cast", ["x"], ["i"], to=INT64)]
+    nodes += [node("Mul", ["i", "zero"], ["t0"])]
+    nodes += [node("Add", [a, "t0"], [b]) for a, b in zip(names[1:], names[2:])]
+    nodes += [node("Gather", ["scores", names[-1]], ["s"], axis=3),
+              node("Softmax", ["s"], ["y"], axis=-1)]
+    return simple(nodes, consts={"zero": np.zeros(1, np.int64),
+                                 "scores": np.ones((1, 16, 2, 8), np.float32)})
+
+
 def fold_bomb(folder):
     nodes = [node("Concat", [f"c{k}", f"c{k}"], [f"c{k + 1}"], axis=0) for k in range(40)]
     nodes.append(node("ReduceMax", ["c40"], ["m"]))
@@ -320,6 +332,7 @@ GRAPH = [
     model_case("M56_fn_laughs", "30 functions, 2^30 nodes", (3, 6), "function|nodes|limit",
                laughs),
     model_case("M61_chain_20k", "20000 nodes in a row", 0, "", chain),
+    model_case("M62_index_sum", "indices that are a sum 60000 deep", 0, "", index_sum),
     model_case("M69_fn_deep_3000", "3000 functions, each calls the next", (0, 3, 6),
                "function|nest|deep|depth", deep_functions),
     model_case("M70_fold_bomb", "Concat(c, c) 40 times", 6, "memory|bytes|limit",
