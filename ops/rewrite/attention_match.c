@@ -381,14 +381,14 @@ static bool read_product(const struct attn_graph *graph,
                          struct attn_attention_match *found)
 {
     int32_t p = found->softmax->out[0];
-    found->nan_rows = true;
+    found->nan_rows = 1;
     struct attn_node *user = attn_graph_only_user(graph, p);
     if (user == NULL && graph->values[p].n_uses == 2 &&
         !(graph->values[p].flags & ATTN_VALUE_OUTPUT)) {
         user = zeroes_nan_rows(graph, p);
         if (user == NULL)
             return false;
-        found->nan_rows = false;
+        found->nan_rows = -1;
         p = user->out[0];
         user = attn_graph_only_user(graph, p);
     }

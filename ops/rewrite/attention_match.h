@@ -24,8 +24,8 @@ struct attn_attention_match {
     int32_t q_factor;      /* of each head or query; -1: none */
     const char *q_with;    /* Mul or Div of q and q_factor */
     int32_t result;
-    bool nan_rows;
-    bool by_dim; /* V and the result are (…, dim, tokens): V' P' */
+    int64_t nan_rows; /* 1; -1: rows of NaN become zeros */
+    bool by_dim;      /* V and the result are (…, dim, tokens): V' P' */
     /* Between two Reshapes the scores are (samples, windows, heads, queries, keys), and so are the
      * masks there; the other masks are the same for all samples and windows. */
     int64_t windows; /* 0: none */

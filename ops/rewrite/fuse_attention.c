@@ -9,11 +9,11 @@
  * com.microsoft FusedMatMul as a product; V' and the scores transposed, as maps have them;
  * Where(keep, scores, filling) and Where(drop, filling, scores) as masks, before or behind masks
  * that are added; cap * Tanh(scores / cap) in front of the masks; key and value heads repeated by
- * Unsqueeze, Expand, Reshape; IsNaN and Where behind the Softmax, which make zeros of rows without
- * a key. Without the last, such rows stay NaN (nan_rows). If another node reads the scores, the
- * pass leaves the nodes alone, since nothing is gained. A mask that is made of data and is not one
- * tensor of all pairs becomes a program of the node
- * (write_mask.c), and its nodes go. */
+ * Unsqueeze, Expand, Reshape; IsNaN and Where behind the Softmax, which make zeros of rows of NaN,
+ * such as those without a key. Without the last, such rows stay NaN (nan_rows). If another node
+ * reads the scores, the pass leaves the nodes alone, since nothing is gained. A mask that is made
+ * of data and is not one tensor of all pairs becomes a program of the node (write_mask.c), and its
+ * nodes go. */
 #include "attention_match.h"
 #include "block_window.h"
 #include "product.h"

@@ -146,7 +146,8 @@ static attn_status try_sagan(struct attn_graph *graph, struct attn_node *attenti
     if (!node_is_of(attention, "attnrun.fused", "FusedAttention"))
         return ATTNRUN_OK;
     const struct attn_node *map = map_behind(graph, attention);
-    if (attention->pub.n_in != 3 || map == NULL || attention->n_attrs != 2)
+    if (attention->pub.n_in != 3 || map == NULL || attention->n_attrs != 2 ||
+        attn_match_int(attention, "nan_rows", 0) < 0)
         return ATTNRUN_OK;
     for (int i = 0; i < 3; i++)
         if (!read_projection(graph, attention, i, &found))

@@ -557,6 +557,8 @@ static attn_status masked_attend(const attnrun_step *step, const struct attn_mas
     TRY(walk(&t, groups, norms, work));
     if (m->ragged > 0)
         TRY(check_hidden(step, &t, groups));
+    if (s->zero_nan)
+        attn_stream_clear_nan(&t.stream, t.absent, there);
     attn_stream_store_rows(&t.stream, t.absent, there,
                            o->y + t.place.b * s->y.batch + t.place.w * m->y_window +
                                t.place.h * s->y.head + row * s->y.row,

@@ -344,6 +344,8 @@ static void finish_rows(struct queries *t)
     const struct attn_sdpa *s = t->s;
     const float empty = s->nan_rows && s->kv_len > 0 ? NAN : 0.0f;
     add_sinks(t);
+    if (s->zero_nan)
+        attn_stream_clear_nan(&t->stream, 0, t->stream.n);
     attn_stream_store_rows(&t->stream, 0, t->stream.n,
                            t->o->y + t->b * s->y.batch + t->head * s->y.head +
                                t->row % s->q_len * s->y.row,

@@ -62,6 +62,7 @@ struct attn_sdpa {
     float scale, softcap; /* softcap 0: none */
     bool causal;
     bool nan_rows; /* a query that sees no key gives NaN, as a plain Softmax would */
+    bool zero_nan; /* a query whose weights are NaN gives zeros */
     bool promotes; /* keys and values come by `promote` of the operands */
     int64_t left, right; /* -1: without bound; plans limit them to ATTN_SDPA_FAR */
     int32_t mask_kind, scores_mode;

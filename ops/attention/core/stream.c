@@ -447,6 +447,15 @@ void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int6
     s->kernels->query_tile_f32(&whole);
 }
 
+void attn_stream_clear_nan(struct attn_stream *s, int64_t row, int64_t rows)
+{
+    for (int64_t r = row; r < row + rows; r++)
+        if (isnan(s->state[r].sum)) {
+            s->state[r].sum = 0.0f;
+            memset(s->sums + r * s->v_dim, 0, (size_t)s->v_dim * sizeof *s->sums);
+        }
+}
+
 void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, float *y,
                             int64_t y_row, float empty)
 {

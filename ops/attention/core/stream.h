@@ -114,6 +114,8 @@ void attn_stream_pack(struct attn_stream *s, const struct attn_keys *keys);
 void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys, int64_t row,
                       int64_t rows, int64_t from, int64_t to, attn_stream_mask mask,
                       void *arg);
+/* Rows whose weights are NaN become rows that saw no key. */
+void attn_stream_clear_nan(struct attn_stream *s, int64_t row, int64_t rows);
 /* y[v_dim] = the result of a row, or `empty` where it saw no key.
  * attn_stream_store_rows() stores `rows` rows, y_row elements apart. */
 void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, float *y,

@@ -283,7 +283,8 @@ static attn_status plan_core(attnrun_step *step, int64_t total, const struct qkv
                              .v_dim = v->dim.value,
                              .softcap = args->softcap,
                              .causal = args->is_causal != 0,
-                             .nan_rows = args->nan_rows != 0,
+                             .nan_rows = args->nan_rows > 0,
+                             .zero_nan = args->nan_rows < 0,
                              .left = args->left_window_size,
                              .right = args->right_window_size,
                              .scores_mode = (int32_t)args->qk_matmul_output_mode };
@@ -547,19 +548,19 @@ const attnrun_op_def op_attention_23 = {
     .source = "Vaswani 2017, arXiv:1706.03762",
 };
 
-/* What rewrite passes make of decomposed attention: `scale` as it is; nan_rows; operands
- * where they lie. layouts: of Q, K, V, Y, see the enum above. columns: for operands of
- * rank 3, the first column of Q, K and V, and the dims of a head of Q and of V. code, mask,
- * axes: in place of attn_mask a program over leaves, see mask_program.h; windows: see masked.h.
- * key_columns, not 0: keys are a map of so many columns, and two leaves are added, see
- * attn_sdpa_plan_map(). */
+/* What rewrite passes make of decomposed attention: `scale` as it is; nan_rows: a query that sees
+ * no key gives NaN (1) or zeros (0; -1: so does one whose weights are NaN); operands where they
+ * lie. layouts: of Q, K, V, Y, see the enum above. columns: for operands of rank 3, the first
+ * column of Q, K and V, and the dims of a head of Q and of V. code, mask, axes: in place of
+ * attn_mask a program over leaves, see mask_program.h; windows: see masked.h. key_columns, not 0:
+ * keys are a map of so many columns, and two leaves are added, see attn_sdpa_plan_map(). */
 static const attnrun_attr_def fused_attention_attrs[] = {
     ATTR_FLAG(struct attention_args, is_causal, 0),
     ATTR_INT(struct attention_args, kv_num_heads, 0),
     ATTR_INT(struct attention_args, q_num_heads, 0),
     ATTR_INT(struct attention_args, left_window_size, -1),
     ATTR_INT(struct attention_args, right_window_size, -1),
-    ATTR_FLAG(struct attention_args, nan_rows, 0),
+    ATTR_INT(struct attention_args, nan_rows, 0),
     ATTR_FLOAT(struct attention_args, scale, 1.0f),
     ATTR_FLOAT(struct attention_args, softcap, 0.0f),
     ATTR_INTS(struct attention_args, layouts),

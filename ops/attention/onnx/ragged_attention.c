@@ -25,7 +25,7 @@ struct ragged_attention_args {
 static const attnrun_attr_def ragged_attention_attrs[] = {
     ATTR_INT_REQUIRED(struct ragged_attention_args, kv_num_heads),
     ATTR_INT_REQUIRED(struct ragged_attention_args, q_num_heads),
-    ATTR_FLAG(struct ragged_attention_args, nan_rows, 0),
+    ATTR_INT(struct ragged_attention_args, nan_rows, 0),
     ATTR_FLOAT(struct ragged_attention_args, scale, 1.0f),
     ATTR_INTS_REQUIRED(struct ragged_attention_args, columns),
     ATTR_INTS(struct ragged_attention_args, code),
@@ -88,7 +88,8 @@ static attn_status plan_ragged(attnrun_step *step)
                              .head_dim = dim,
                              .v_dim = v_dim,
                              .scale = args->scale,
-                             .nan_rows = args->nan_rows != 0,
+                             .nan_rows = args->nan_rows > 0,
+                             .zero_nan = args->nan_rows < 0,
                              .left = -1,
                              .right = -1 };
     s->q = (struct attn_heads){ 0, dim, step->in[Q].dims[2].value };
