@@ -154,7 +154,8 @@ static bool is_of_rows(const struct region *r, const struct attn_node *node)
 bool attn_region_takes(const struct region *r, const struct attn_node *node)
 {
     bool rows = false;
-    if (node->n_graphs > 0 || node->pub.n_out < 1 || !region_has_rows(r, node->out[0]))
+    if (node->n_graphs > 0 || node->pub.n_out < 1 || node->pub.n_in > REGION_MAX_IN ||
+        !region_has_rows(r, node->out[0]))
         return false;
     for (int32_t o = 1; o < node->pub.n_out; o++)
         if (node->out[o] >= 0 && r->graph->values[node->out[o]].n_uses > 0)

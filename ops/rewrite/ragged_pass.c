@@ -204,11 +204,11 @@ static attn_status pack(struct region *r, struct attn_node *before, int32_t valu
 
 static attn_status pack_inputs(struct region *r, struct attn_node *node)
 {
-    enum region_operand how[MASK_MAX_LEAVES + REGION_LEAVES];
+    enum region_operand how[REGION_MAX_IN];
     const int32_t n = node->pub.n_in;
-    for (int32_t i = 0; i < n && i < MASK_MAX_LEAVES + REGION_LEAVES; i++)
+    for (int32_t i = 0; i < n; i++)
         how[i] = attn_region_operand(r, node, i);
-    for (int32_t i = 0; i < n && i < MASK_MAX_LEAVES + REGION_LEAVES; i++) {
+    for (int32_t i = 0; i < n; i++) {
         int32_t packed;
         if (how[i] != REGION_PACKED)
             continue;

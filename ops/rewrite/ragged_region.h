@@ -21,6 +21,8 @@ enum region_operand {
     REGION_PACKED /* its rows are tokens: (batch, tokens, …), one of the first dims may be 1 */
 };
 
+enum { REGION_MAX_IN = 32 }; /* inputs of a node of the region */
+
 /* Whether each row of the node's output depends only on the same rows of its inputs. */
 bool attn_region_takes(const struct region *r, const struct attn_node *node);
 enum region_operand attn_region_operand(const struct region *r,

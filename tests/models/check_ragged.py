@@ -254,6 +254,29 @@ def check_far_padding(program, folder, rng, seed):
         close(got[mask != 0], want[mask != 0], ("far", first, "seed", seed))
 
 
+def check_many_operands(program, folder, rng, seed):
+    """The largest of n values of each token, of which each is another multiple of x."""
+    path = Path(folder) / "many.onnx"
+    for n in (2, 17, 18, 32, 33, 60):
+        attention_model(path, additive("low"))
+        model = onnx.load(path)
+        del model.graph.node[-1]
+        for k in range(1, n):
+            factor = rng.standard_normal(8).astype(np.float32)
+            model.graph.initializer.append(numpy_helper.from_array(factor, f"factor{k}"))
+            model.graph.node.append(helper.make_node("Mul", ["x", f"factor{k}"], [f"x{k}"]))
+        names = ["y3", *(f"x{k}" for k in range(1, n))]
+        model.graph.node.append(helper.make_node("Max", names, ["y"]))
+        onnx.save(model, path)
+        assert program.passes(path, "--ragged", "on") == 1
+        for mask in ([[0, 0, 1, 1, 1]], [[1, 1, 0], [0, 1, 1]]):
+            feed = {"x": rng.standard_normal((*np.shape(mask), 8)).astype(np.float32),
+                    "attention_mask": np.array(mask)}
+            got = program.run(path, feed, "--ragged", "on")["y"]
+            want, there = session(path).run(None, feed)[0], np.array(mask) != 0
+            close(got[there], want[there], ("many", n, mask, "seed", seed))
+
+
 def main():
     program_path, families = sys.argv[1], Path(sys.argv[2])
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else 11
@@ -271,6 +294,7 @@ def main():
         check_auto(program, families / "distilbert_d20/model.onnx", folder, rng, seed)
         check_masks(program, folder, rng, seed)
         check_far_padding(program, folder, rng, seed)
+        check_many_operands(program, folder, rng, seed)
     print(f"{len(ENCODERS)} encoders, 0 failed, seed {seed}")
 
 
