@@ -1,8 +1,9 @@
 /* reshape.c - Reshape: the same elements under another shape.
  *
  * data   any type and shape
- * shape  up to 8 integers, each a size; -1 (once): the size that is left; 0: the size of
- *        data at that place, or, with allowzero, an empty dim
+ * shape  up to 8 integers, each a size; -1 (once): the size that is left, also beside an
+ *        empty dim of data that is kept; 0: the size of data at that place, or, with
+ *        allowzero, an empty dim
  * y      a view of data
  *
  * Cost: none. Source: ONNX Reshape-1 (attribute), 5, 14. */
@@ -90,10 +91,14 @@ static attn_status find_left(const attnrun_step *step, struct reshape_target *t)
         if (i != t->left)
             rest = attnrun_dim_mul(step, rest, t->dims[i]);
     attnrun_dim all = op_dims_product(step, in->dims, 0, in->rank);
-    if (dim_is(rest, 0))
+    if (dim_is(rest, 0)) { /* which is a dim of data: what is beside it is left */
+        t->dims[t->left] = divide_left(step, t);
+        if (dim_is_const(t->dims[t->left]))
+            return ATTNRUN_OK;
         return op_fail(
             step, ATTNRUN_E_SHAPE,
             "the shape has both -1 and a dim of 0, so -1 could stand for any size");
+    }
     if (dim_is_const(rest) && dim_is_const(all) && all.value % rest.value != 0)
         return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
                              "expected a number of elements that is divisible by %lld, "

@@ -174,6 +174,13 @@ def odd_cases():
              {**given, name: b}, "y", want) for name in ("b", "bb", "bbb", "bbbb")]
 
 
+def kept_case(shape, wanted, sizes):
+    """An empty dim is kept, and -1 is what the others leave."""
+    x = np.zeros(shape, "f4")
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"])]
+    return f"{shape} as {wanted}", nodes, {"x": x}, {"s": np.array(wanted)}, "y", x.reshape(sizes)
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
@@ -184,6 +191,9 @@ def main():
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases() + mean_cases() + old_cases() + odd_cases()
+    cases += [kept_case(*case) for case in (
+        ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
+        ((0, 4, 3), [0, 2, -1], (0, 2, 6)), ((2, 0, 4), [0, 0, 2, -1], (2, 0, 2, 2)))]
     with tempfile.TemporaryDirectory() as folder:
         for name, nodes, inputs, constants, output, want, *opset in cases:
             for options in ([], ["--no-fusion"], ["--isa", "base"]):
