@@ -47,7 +47,8 @@ static bool samples_agree(const attnrun_tensor *w)
     return true;
 }
 
-/* The same of (samples, heads, features, dim): whether all heads hold what the first one does. */
+/* The same of (samples, heads, features, dim): whether all heads hold what the first one does.
+ * Where heads are behind tokens, that axis is one of tokens. */
 static bool heads_agree(const attnrun_tensor *w)
 {
     const int64_t bytes = (int64_t)sizeof(float) * w->dims[2] * w->dims[3];
@@ -327,7 +328,8 @@ static const char *performer_compare(const struct attn_graph *graph,
     const attnrun_type *x = match_type(graph, q->x);
     if (!dim_is(x->dims[3], w->dims[w->rank - 1 - q->transposed]) ||
         !dim_is_const(x->dims[head]) ||
-        (w->rank == 4 && w->dims[1] != 1 && w->dims[1] != x->dims[head].value))
+        (w->rank == 4 && w->dims[1] != 1 &&
+         (by_token ? !heads_agree(w) : w->dims[1] != x->dims[head].value)))
         return "its projection has a different size";
     return NULL;
 }
