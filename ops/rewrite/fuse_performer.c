@@ -286,14 +286,19 @@ static bool read_features(const struct attn_graph *graph, int32_t value,
 /* ---- the whole ---- */
 
 /* What a LinearAttention reads as (batch, heads, tokens, features), or, where the heads are
- * behind the tokens, what a Reshape made of those axes. */
+ * behind the tokens, what a Reshape made of those axes; -1: of others. */
 static int32_t operand(const struct attn_graph *graph, const struct attn_node *node,
                        int in, bool by_token)
 {
     if (!by_token)
         return node->in[in];
     const struct attn_node *reshape = attn_match_in(graph, node, in, "Reshape");
-    return reshape != NULL && match_type(graph, reshape->in[0])->rank == 4
+    if (reshape == NULL || match_type(graph, reshape->in[0])->rank != 4)
+        return -1;
+    const attnrun_dim *four = match_type(graph, reshape->in[0])->dims,
+                      *three = match_type(graph, node->in[in])->dims;
+    return dim_equal(four[0], three[0]) && dim_equal(four[1], three[1]) &&
+                   dim_is(four[2], attn_match_int(node, "q_num_heads", 0))
                ? reshape->in[0]
                : -1;
 }
