@@ -52,12 +52,15 @@ bool attn_quotient_read(const struct attn_graph *graph, const struct attn_node *
 const char *attn_linear_map_of(const struct attn_graph *graph, int32_t *value)
 {
     int32_t other;
+    double one;
     const struct attn_node *node = attn_graph_producer(graph, *value);
     if (node_is(node, "Relu")) {
         *value = node->in[0];
         return "relu";
     }
-    if (node_is(node, "Add") && attn_match_number(graph, node, true, 1.0, &other)) {
+    /* Not nearly 1: Elu of small numbers is nearly -1. */
+    if (node_is(node, "Add") && attn_match_scalar(graph, node, true, &one, &other) &&
+        one == 1) {
         const struct attn_node *elu = attn_graph_producer(graph, other);
         const float alpha =
             node_is(elu, "Elu") ? attn_match_float(elu, "alpha", 1.0f) : 0.0f;
