@@ -35,13 +35,13 @@ static attn_status plan_pool(attnrun_step *step, struct blocked_pool_state *s)
     const struct blocked_pool_args *args = step->args;
     const struct window *w = &s->w;
     const int64_t in = op_count(&step->in[0], 0, 5), out = op_count(&step->out[0], 0, 5);
-    int64_t planes = op_count(&step->out[0], 0, 2), all;
-    if (in < 0 || out < 0 || in > ATTN_MAX_ELEMENTS || out > ATTN_MAX_ELEMENTS ||
-        !ck_mul(w->kernel[1], w->kernel[2], &all) || all > ATTN_MAX_ELEMENTS)
-        return op_fail_size(
-            step, "the number of elements of the image, of the result or of the kernel",
-            "2^46");
-    const double line = (double)w->out[2] * (double)all * 1.0 + 20.0;
+    int64_t planes = op_count(&step->out[0], 0, 2);
+    if (in < 0 || out < 0 || in > ATTN_MAX_ELEMENTS || out > ATTN_MAX_ELEMENTS)
+        return op_fail_size(step, "the number of elements of the image or of the result",
+                            "2^46");
+    const double taps = (double)min64(w->kernel[1], w->in[1]) *
+                        (double)min64(w->kernel[2], w->in[2]); /* that see the map */
+    const double line = (double)w->out[2] * taps + 20.0;
     const double lines = TASK_NS / line;
     s->planes = out > 0 ? planes : 0;
     s->lines = lines < 1.0 ? 1 : lines > 1e6 ? 1000000 : (int64_t)lines;
@@ -96,10 +96,15 @@ static void find_shares(const attnrun_step *step, float *shares)
 static void max_of_bytes(const attnrun_step *step, const struct window *w,
                          const uint8_t *x, uint8_t *y, int64_t row)
 {
+    int64_t i, rows, first, columns;
+    attn_pool_taps(w, 1, row, row, &i, &rows);
+    attn_pool_taps(w, 2, 0, w->out[2] - 1, &first, &columns);
     memset(y, 0, (size_t)(w->out[2] * ATTN_BLOCK));
-    for (int64_t i = 0; i < w->kernel[1]; i++) {
+    for (; i < rows; i++) {
         const int64_t line = row * w->stride[1] - w->before[1] + i * w->dilation[1];
-        for (int64_t j = 0; line >= 0 && line < w->in[1] && j < w->kernel[2]; j++) {
+        if (attn_poll_work((columns - first) * w->out[2] * ATTN_BLOCK) != ATTNRUN_OK)
+            return;
+        for (int64_t j = first; j < columns; j++) {
             int64_t from, to;
             window_valid(w, 2, j * w->dilation[2], &from, &to);
             const int64_t column =

@@ -8,7 +8,7 @@
  * of kernel rows and columns, whatever the tile. Cost: 2 taps FLOPs an element. */
 #include "isa.h"
 
-enum { TILE = 7 };
+enum { TILE = 7, MANY = 256 /* taps of a pixel: it polls for itself */ };
 #define UNROLL_ALL _Pragma("GCC unroll 32")
 
 /* A tile of n pixels from column `at` of output row `row` on; lanes from `lane` on. Rows from …
@@ -17,16 +17,26 @@ struct place {
     int64_t row, at, n, lane, from, to;
 };
 
+/* The taps [from, to) of a kernel that see the map along an axis, the first of them at `first`. */
+struct seen {
+    int64_t from, to;
+};
+static __attribute__((noinline)) struct seen seen_of(const struct attn_blocked_rows *d,
+                                                     int axis, int64_t first)
+{
+    const int64_t dilation = d->dilation[axis], last = d->in[axis] - 1 - first;
+    const int64_t i = first < 0 ? (-first + dilation - 1) / dilation : 0;
+    const int64_t end = last < 0 ? 0 : last / dilation + 1;
+    const int64_t to = end < d->kernel[axis] ? end : d->kernel[axis];
+    return (struct seen){ i < to ? i : to, to };
+}
+
 /* The first tile of a row of the output. */
 static inline struct place place_of(const struct attn_blocked_rows *d, int64_t row,
                                     int64_t lane)
 {
-    const int64_t dilation = d->dilation[0], first = row * d->stride[0] - d->before[0];
-    const int64_t i = first < 0 ? (-first + dilation - 1) / dilation : 0;
-    const int64_t last = d->in[0] - 1 - first;
-    const int64_t end = last < 0 ? 0 : last / dilation + 1;
-    const int64_t to = end < d->kernel[0] ? end : d->kernel[0];
-    return (struct place){ .row = row, .lane = lane, .from = i < to ? i : to, .to = to };
+    const struct seen rows = seen_of(d, 0, row * d->stride[0] - d->before[0]);
+    return (struct place){ .row = row, .lane = lane, .from = rows.from, .to = rows.to };
 }
 
 static ALWAYS_INLINE const float *map_row(const struct attn_blocked_rows *d,
@@ -186,15 +196,15 @@ void K(blocked_depthwise_f32)(const struct attn_blocked_rows *d)
 static ALWAYS_INLINE v_f32 pool_pixel(const struct attn_blocked_rows *d,
                                       const struct place *p, const bool mean)
 {
-    const int64_t column = p->at * d->stride[1] - d->before[1];
+    const int64_t column = p->at * d->stride[1] - d->before[1], step = d->dilation[1];
+    struct seen columns = { 0, d->kernel[1] };
     v_f32 acc = v_set(mean ? 0.0f : -INFINITY);
+    if (column < 0 || column + (columns.to - 1) * step >= d->in[1])
+        columns = seen_of(d, 1, column);
     for (int64_t i = p->from; i < p->to; i++) {
         const float *x = map_row(d, p, i);
-        for (int64_t j = 0; j < d->kernel[1]; j++) {
-            const int64_t c = column + j * d->dilation[1];
-            if ((uint64_t)c >= (uint64_t)d->in[1])
-                continue;
-            const v_f32 input = v_load(x + c * ATTN_BLOCK);
+        for (int64_t j = columns.from; j < columns.to; j++) {
+            const v_f32 input = v_load(x + (column + j * step) * ATTN_BLOCK);
             if (mean)
                 acc += input;
             else
@@ -204,11 +214,25 @@ static ALWAYS_INLINE v_f32 pool_pixel(const struct attn_blocked_rows *d,
     return acc;
 }
 
+/* The largest number of taps that a pixel of a row sees; a kernel may have far more. */
+static inline int64_t most_taps(const struct attn_blocked_rows *d, const struct place *p)
+{
+    return (p->to - p->from) * (d->kernel[1] < d->in[1] ? d->kernel[1] : d->in[1]);
+}
+
+static __attribute__((noinline)) bool pool_stops(int64_t taps)
+{
+    return attn_poll_work(taps * VF) != ATTNRUN_OK;
+}
+
 static ALWAYS_INLINE void pool_line(const struct attn_blocked_rows *d, struct place p,
                                     const bool mean)
 {
     float *y = d->y + (p.row - d->row) * d->columns * ATTN_BLOCK + p.lane;
+    const int64_t taps = most_taps(d, &p);
     for (p.at = 0; p.at < d->columns; p.at++) {
+        if (taps > MANY && pool_stops(taps))
+            return;
         v_f32 v = pool_pixel(d, &p, mean);
         if (mean)
             v /= v_set(d->row_share[p.row] * d->column_share[p.at]);
@@ -219,11 +243,10 @@ static ALWAYS_INLINE void pool_line(const struct attn_blocked_rows *d, struct pl
 void K(blocked_pool_f32)(const struct attn_blocked_rows *d)
 {
     for (int64_t row = d->row; row < d->row + d->rows; row++) {
-        const int64_t taps = d->kernel[0] * d->kernel[1];
-        if (attn_poll_work(d->columns * ATTN_BLOCK * taps) != ATTNRUN_OK)
+        struct place p = place_of(d, row, 0);
+        if (attn_poll_work(d->columns * ATTN_BLOCK * most_taps(d, &p)) != ATTNRUN_OK)
             return;
-        for (int64_t lane = 0; lane < ATTN_BLOCK; lane += VF) {
-            const struct place p = place_of(d, row, lane);
+        for (; p.lane < ATTN_BLOCK; p.lane += VF) {
             if (d->row_share != NULL)
                 pool_line(d, p, true);
             else

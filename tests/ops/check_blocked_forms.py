@@ -179,6 +179,30 @@ def check_old_resizes(folder):
     return wrong
 
 
+def check_wide_pools(folder):
+    """Pools whose kernel is far wider than the map: only the taps that see it cost time."""
+    options = onnxruntime.SessionOptions()  # its own blocks take a turn for each tap of the kernel
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    wrong, kernel, pads = 0, [3, 2**31 - 1], [1, 2**30 - 1] * 2
+    for op in ("MaxPool", "AveragePool"):
+        network = Network()
+        network.shape, network.sizes["x"] = [1, 16, 20, 24], (16, 20, 24)
+        x = network.conv(network.conv("x", 24, (3, 3), 1, True), 24, (3, 3), 1, True)
+        y = network.add(op, [x], (24, 20, 24), kernel_shape=kernel, pads=pads)
+        network.save(y, folder)
+        x = random.standard_normal(network.shape, dtype=np.float32)
+        np.save(f"{folder}/x.npy", x)
+        session = onnxruntime.InferenceSession(f"{folder}/net.onnx", options,
+                                               providers=["CPUExecutionProvider"])
+        why = compare({y: session.run(None, {"x": x})[0]}, run([], folder))
+        if not why and "BlockedPool" not in blocked_networks.operators(folder):
+            why = f"no BlockedPool: {blocked_networks.operators(folder)}"
+        if why:
+            wrong += 1
+            print(f"seed {SEED}, {op} with a wide kernel: {why}")
+    return wrong
+
+
 def check_pyramid(folder):
     """A feature pyramid of any height and width: the sizes of its sum are equal or 1, which is
     known at run only, and blocks stay blocks."""
@@ -222,6 +246,7 @@ def main():
         failed = check_dense(folder) + check_last(folder, [1, 3, 20, 24])
         failed += check_last(folder, ["N", 3, "H", "W"]) + check_spread(folder)
         failed += check_old_resizes(folder) + check_pyramid(folder) + check_dilated(folder, isas)
+        failed += check_wide_pools(folder)
     print(f"{failed} failures")
     sys.exit(1 if failed else 0)
 
