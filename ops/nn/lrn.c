@@ -6,7 +6,8 @@
  *     (size-1)/2 rounded up, as far as they exist; Y has the same dims
  *
  * The defaults are alpha 1e-4, beta 0.75 and bias 1. The row is a formula: the sum is an
- * average pool along the channels. Cost: O(n size). Source: ONNX LRN-13. */
+ * average pool along the channels; an empty X is a batch of none. Cost: O(n size). Source:
+ * ONNX LRN-13. */
 #include "../../runtime/op.h"
 
 struct lrn_args {
@@ -44,10 +45,11 @@ static attn_status lrn_expand(const attnrun_step *step, attnrun_body *body)
     attnrun_body_ints(body, "pads", 4, pads);
     TRY(attnrun_body_add(
         body,
-        "batch = Shape<start=0, end=1>(X); channels = Shape<start=1, end=2>(X);"
-        "maps = Reshape(X * X, Concat<axis=0>(batch, [1], channels, [-1]));"
+        "channels = Max(Shape<start=1, end=2>(X), [1]);"
+        "rest = Max(ReduceProd(Shape<start=2>(X)), [1]);"
+        "maps = Reshape(X * X, Concat<axis=0>([-1], [1], channels, rest));"
         "mean = AveragePool<kernel_shape=kernel, pads=pads, count_include_pad=1>(maps);"
-        "base = bias + alpha * Reshape(mean, Shape(X))"));
+        "base = bias + alpha * Reshape<allowzero=1>(mean, Shape(X))"));
     const bool positive =
         args->bias > 0 && args->alpha >= 0; /* and so the base is, too */
     return attnrun_body_add(body, positive ? "Y = X * Exp(-beta * Log(base))"

@@ -100,6 +100,8 @@ def norm_cases(dtype):
     y = np.where(norm == 0, 0, x.astype("f8") / np.where(norm == 0, 1, norm))
     yield "LpNormalization", [("x", x)], [("y", y)], "", 1, {"axis": axis, "p": p}
     x, size = normal(dtype, *sizes(3, 5)), some(1, 3, 5, 1001)  # torch has other even ones
+    empty = np.take(x, [], axis=int(random.integers(x.ndim)))
+    yield "LRN", [("x", empty)], [("y", empty)], "", 13, {"size": size}
     options = {"size": size, "alpha": some(number(), 8.0), "beta": some(0.75, number()),
                "bias": 1 + some(0.0, 0.25, -0.5)}
     y = torch.nn.functional.local_response_norm(double(x), size, options["alpha"],
