@@ -18,6 +18,9 @@ static inline int64_t blocked_panel(const struct attn_kernels *kernels)
 
 /* Input `in` has rank 5 and ends with 16. */
 attn_status attn_blocked_check(const attnrun_step *step, int in);
+/* An attribute that is a byte: a zero point, or a limit of bytes. */
+attn_status attn_blocked_check_byte(const attnrun_step *step, const char *name,
+                                    int64_t byte);
 /* Outputs of rank 5: blocks of `channels`, height and width. */
 attn_status attn_blocked_out(attnrun_step *step, attnrun_dim batch, attnrun_dim blocks,
                              attnrun_dim height, attnrun_dim width);

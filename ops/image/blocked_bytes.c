@@ -40,9 +40,7 @@ static attn_status check_bytes(const attnrun_step *step)
     static const char *const names[] = { "x_zero",   "y_zero", "z_zero",
                                          "sum_zero", "low",    "high" };
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
-        if (bytes[i] < 0 || bytes[i] > 255)
-            return op_fail(step, ATTNRUN_E_ATTR, "%s is %lld, expected 0 to 255",
-                           names[i], (long long)bytes[i]);
+        TRY(attn_blocked_check_byte(step, names[i], bytes[i]));
     if (!op_rank_known(step, W)) /* no constant */
         return ATTNRUN_OK;
     TRY(op_need_rank(step, FACTOR, 1));

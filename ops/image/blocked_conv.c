@@ -41,6 +41,15 @@ attn_status attn_blocked_check(const attnrun_step *step, int in)
     return op_need_dim(step, in, 4, dim_of(ATTN_BLOCK), "channels of a block");
 }
 
+attn_status attn_blocked_check_byte(const attnrun_step *step, const char *name,
+                                    int64_t byte)
+{
+    if (byte < 0 || byte > 255)
+        return op_fail(step, ATTNRUN_E_ATTR, "%s is %lld, expected 0 to 255", name,
+                       (long long)byte);
+    return ATTNRUN_OK;
+}
+
 attn_status attn_blocked_out(attnrun_step *step, attnrun_dim batch, attnrun_dim blocks,
                              attnrun_dim height, attnrun_dim width)
 {

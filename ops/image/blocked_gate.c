@@ -28,8 +28,12 @@ struct gate_state {
 
 static attn_status blocked_gate_infer(attnrun_step *step)
 {
+    const struct gate_args *args = step->args;
     struct gate_state *s = step->state;
     const attnrun_dim *x = step->in[0].dims, *gate = step->in[1].dims;
+    TRY(attn_blocked_check_byte(step, "x_zero", args->x_zero));
+    TRY(attn_blocked_check_byte(step, "gate_zero", args->gate_zero));
+    TRY(attn_blocked_check_byte(step, "y_zero", args->y_zero));
     if (!op_rank_known(step, 0) || !op_rank_known(step, 1))
         return op_out(step, 0, step->in[0].dtype, -1, NULL);
     TRY(attn_blocked_check(step, 0));

@@ -184,10 +184,13 @@ static const attnrun_attr_def mean_attrs[] = {
 
 static attn_status blocked_mean_infer(attnrun_step *step)
 {
+    const struct mean_args *args = step->args;
     const attnrun_dim *x = step->in[0].dims;
     if (!op_rank_known(step, 0))
         return op_out(step, 0, step->in[0].dtype, -1, NULL);
     TRY(attn_blocked_check(step, 0));
+    TRY(attn_blocked_check_byte(step, "x_zero", args->x_zero));
+    TRY(attn_blocked_check_byte(step, "y_zero", args->y_zero));
     TRY(attn_blocked_out(step, x[0], x[1], dim_of(1), dim_of(1)));
     if (!step->concrete)
         return ATTNRUN_OK;

@@ -352,9 +352,14 @@ def named_by_file():
     yield named(alone, {**of_two, "strides": [-5, -5]}, 5, ("u1", "?", 1, 2, 9, 9, 16))
     yield named(alone, {**of_two, "strides": [4, 4]}, 4, two)
     yield named(alone, {**of_two, "dilations": [2, 2]}, 4, two)
+    map_, gate = ("u1", 1, 2, 9, 9, 16), ("u1", 1, 2, 1, 1, 16)
+    for zero, code in ((255, 0), (256, 5), (-1, 5), (2**62, 5)):
+        for name in ("x_zero", "y_zero"):
+            yield "BlockedMean", [map_], {name: zero}, code
+            yield "BlockedGate", [map_, gate], {name: zero}, code
+        yield "BlockedGate", [map_, gate], {"gate_zero": zero}, code
     wide, pad = 2**31 - 1, 2**30 - 1  # only the taps that see the map cost time
-    yield "BlockedPool", [("u1", 1, 2, 9, 9, 16)], {"kernel_shape": [wide, wide],
-                                                    "pads": [pad] * 4}, 0
+    yield "BlockedPool", [map_], {"kernel_shape": [wide, wide], "pads": [pad] * 4}, 0
     plain = ("u1", 1, 2, 8, 8, 4)
     yield named(np.ones((16, 5, 3, 3), "i1"), {"channels": 5, "plain": 1}, 5, plain)
 
