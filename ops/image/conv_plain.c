@@ -21,10 +21,12 @@ static void plain_add_row(double *sum, const double *x, const double *w,
         int64_t kd = tap / (win->kernel[2] * win->kernel[1]) % win->kernel[0];
         int64_t d = row[0] * win->stride[0] - win->before[0] + kd * win->dilation[0];
         int64_t h = row[1] * win->stride[1] - win->before[1] + kh * win->dilation[1];
-        if (d < 0 || d >= win->in[0] || h < 0 || h >= win->in[1])
-            continue;
         int64_t offset = kw * win->dilation[2], from, to;
         window_valid(win, 2, offset, &from, &to);
+        if (attn_poll_work(8 * (to - from) + 4) != ATTNRUN_OK)
+            return;
+        if (d < 0 || d >= win->in[0] || h < 0 || h >= win->in[1])
+            continue;
         const double *at =
             x + ((tap / s->taps * win->in[0] + d) * win->in[1] + h) * win->in[2];
         int64_t stride = win->stride[2], shift = offset - win->before[2];

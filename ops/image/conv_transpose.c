@@ -450,7 +450,7 @@ static void run_plane_f64(const attnrun_step *step, const struct conv_shape *s,
     int64_t group = channel, row = op_take(&group, s->rows);
     const double *bias = op_in_data(step, bias_input(step->node));
     double *y = (double *)step->y[0].data + task * s->pixels;
-    for (int64_t i = 0; i < s->pixels; i++)
+    for (int64_t i = 0; i < s->pixels && !attn_stops(i); i++)
         y[i] = bias != NULL ? bias[channel] : 0.0;
     int64_t n_rows = s->w.in[0] * s->w.in[1];
     for (int64_t c = 0; c < s->channels; c++) {
@@ -463,6 +463,8 @@ static void run_plane_f64(const attnrun_step *step, const struct conv_shape *s,
             struct landing l = tap_landing(&s->w, tap);
             for (int64_t r = 0; r < n_rows; r++) {
                 int64_t at;
+                if (attn_poll_work(8 * (l.to - l.from) + 4) != ATTNRUN_OK)
+                    return;
                 if (!landing_row(&s->w, &l, r / s->w.in[1], r % s->w.in[1], &at))
                     continue;
                 for (int64_t i = l.from; i < l.to; i++)

@@ -117,7 +117,7 @@ static int64_t find_largest(const attnrun_tensor *x, const struct window *w,
     struct pool_rows rows = attn_pool_rows(w, at);
     int64_t found = -1;
     double best = 0.0;
-    while (attn_pool_next(&rows))
+    while (attn_pool_next(&rows) && attn_poll_work(4 * rows.n + 4) == ATTNRUN_OK)
         for (int64_t i = 0; i < rows.n; i++) {
             const int64_t place = rows.from + i * rows.step, line = place / w->in[2];
             const double v = element(x, plane + place);
