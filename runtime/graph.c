@@ -100,12 +100,12 @@ attn_status attn_graph_add_value(struct attn_graph *graph, const char *name, int
     if (graph->n_values == graph->values_capacity)
         TRY(grow_values(graph));
     TRY(attn_names_reserve(graph, graph->n_values + 1));
-    const char *own = NULL;
-    if (name != NULL && name[0] != 0)
-        own = attn_pool_string(pool, name);
-    else
-        own =
-            attn_pool_printf(pool, "%%%d.%lld", graph->depth, (long long)graph->n_values);
+    const bool named = name != NULL && name[0] != 0;
+    const char *own = named ? attn_pool_string(pool, name)
+                            : attn_pool_printf(pool, "%%%d.%lld", graph->depth,
+                                               (long long)graph->n_values);
+    while (!named && own != NULL && attn_graph_find(graph, own) >= 0)
+        own = attn_pool_printf(pool, "%s~", own); /* the file may have such a name */
     if (own == NULL)
         return ATTNRUN_E_MEMORY;
     int32_t made = (int32_t)graph->n_values++;

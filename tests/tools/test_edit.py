@@ -221,6 +221,19 @@ class Edit(unittest.TestCase):
             self.assertEqual((made.HasField("model_version"), made.model_version),
                              (version is not None, version or 0))
 
+    def test_names_like_those_that_are_made(self):
+        """A file that attnrun wrote has names of its values that no node of the source had."""
+        for number in range(12, 18):
+            name = f"%0.{number}"
+            path = convolution(self.dir / "conv.onnx")
+            model = onnx.load(path)
+            for at in model.graph.node:
+                at.input[:] = [name if n == "x" else n for n in at.input]
+            model.graph.input[0].name = name
+            onnx.save(model, path)
+            self.edited("optimize", path)
+            self.same(path, {name: self.draw.normal(size=(1, 3, 4, 4)).astype("f")}, 1e-4)
+
     def test_weights_stay_quantized(self):
         path = Path(quantized(self.dir / "m.onnx"))
         model = self.edited("optimize", path)
