@@ -11,7 +11,7 @@
 
 #include "onnx_load.h"
 
-enum { MAX_PREFIX = 200, MAX_OPSETS = 256 };
+enum { MAX_PREFIX = 200 };
 
 /* ---- opsets ---- */
 
@@ -36,10 +36,10 @@ attn_status attn_read_opsets(struct attn_load *load, size_t n,
                              const struct attn_opset **opsets, int32_t *n_opsets)
 {
     struct attn_pool *pool = &load->model->pool;
-    if (n > MAX_OPSETS)
+    if (n > ATTN_LOAD_OPSETS)
         return attn_fail(ATTNRUN_E_LIMIT,
                          "there are %zu opset imports, expected at most %d", n,
-                         MAX_OPSETS);
+                         ATTN_LOAD_OPSETS);
     struct attn_opset *list =
         attn_pool_alloc(pool, ((int64_t)n + 1) * (int64_t)sizeof *list);
     if (list == NULL)

@@ -15,7 +15,8 @@ enum {
     /* Nodes and calls that come out of function bodies: the limit, and so many for each node
      * of the file. A node costs about 5 kB. */
     ATTN_LOAD_EXPANDED_EACH = 32,
-    ATTN_LOAD_OPSET = 28, /* the newest known of ai.onnx */
+    ATTN_LOAD_OPSET = 28,   /* the newest known of ai.onnx */
+    ATTN_LOAD_OPSETS = 256, /* domains that a model or a function imports */
     ATTN_LOAD_IR = 14
 };
 

@@ -11,9 +11,13 @@
 
 #include "../runtime/dim_table.h"
 #include "../runtime/poll.h"
+#include "onnx_load.h"
 #include "save_onnx.h"
 
-enum { TENSOR_STRING_DATA = 6 };
+enum {
+    TENSOR_STRING_DATA = 6,
+    IDENTITY_OPSET = 16 /* has one of all kinds: the node that the loader makes */
+};
 
 /* ---- types ---- */
 
@@ -205,24 +209,46 @@ static attn_status put_attr(struct wire_buffer *b, const struct attn_graph *grap
     return status;
 }
 
+/* Nodes of a body may be of a domain that the model does not import; that of com.microsoft is
+ * implied. */
+static attn_status add_opset(struct attn_model *model, const char *domain,
+                             int64_t version)
+{
+    const int32_t n = model->n_opsets;
+    if (n >= ATTN_LOAD_OPSETS)
+        return attn_fail(ATTNRUN_E_LIMIT, "there are nodes of more than %d domains",
+                         ATTN_LOAD_OPSETS);
+    struct attn_opset *opsets =
+        attn_pool_alloc(&model->pool, (n + 1) * (int64_t)sizeof *opsets);
+    if (opsets == NULL)
+        return ATTNRUN_E_MEMORY;
+    if (n > 0)
+        memcpy(opsets, model->opsets, (size_t)n * sizeof *opsets);
+    opsets[n] = (struct attn_opset){ domain, version };
+    model->opsets = opsets;
+    model->n_opsets = n + 1;
+    return ATTNRUN_OK;
+}
+
 /* A model has one opset of a domain; nodes that come out of bodies may have another one. */
 static attn_status check_opset(const struct attn_graph *graph,
                                const struct attn_node *node)
 {
-    const struct attn_model *model = graph->model;
-    for (int32_t i = 0; i < model->n_opsets; i++) {
-        const struct attn_opset *opset = &model->opsets[i];
-        if (strcmp(opset->domain, node->pub.domain) != 0 || node->internal ||
-            opset->version == node->pub.opset || node->pub.op == NULL)
-            continue;
-        if (attn_runtime_find_op(model->runtime, node->pub.domain, node->pub.op_type,
-                                 opset->version) != node->pub.op)
-            return attn_fail_node(ATTNRUN_E_UNSUPPORTED, &node->pub,
-                                  "the node is of opset %d and the model of opset %lld, "
-                                  "which defines this operator differently",
-                                  node->pub.opset, (long long)opset->version);
-    }
-    return ATTNRUN_OK;
+    struct attn_model *model = graph->model;
+    const int64_t version =
+        attn_load_opset(model->opsets, model->n_opsets, node->pub.domain);
+    if (node->internal)
+        return ATTNRUN_OK;
+    if (version == 0)
+        return add_opset(model, node->pub.domain, node->pub.opset);
+    if (version == node->pub.opset || node->pub.op == NULL ||
+        attn_runtime_find_op(model->runtime, node->pub.domain, node->pub.op_type,
+                             version) == node->pub.op)
+        return ATTNRUN_OK;
+    return attn_fail_node(ATTNRUN_E_UNSUPPORTED, &node->pub,
+                          "the node is of opset %d and the model of opset %lld, "
+                          "which defines this operator differently",
+                          node->pub.opset, (long long)version);
 }
 
 static attn_status save_node(struct wire_buffer *b, const struct attn_graph *graph,
@@ -320,7 +346,8 @@ static const attnrun_type *output_type(const struct attn_onnx_save *save, int32_
 
 attn_status attn_save_graph(struct attn_onnx_save *save)
 {
-    const struct attn_graph *graph = save->model->graph;
+    struct attn_model *model = save->model;
+    const struct attn_graph *graph = model->graph;
     struct wire_buffer *b = &save->graph;
     wire_text(b, WIRE_GRAPH_NAME, graph->name[0] != 0 ? graph->name : "graph");
     if (graph->model->graph_doc[0] != 0)
@@ -337,5 +364,7 @@ attn_status attn_save_graph(struct attn_onnx_save *save)
     for (int32_t i = 0; i < save->n_outputs; i++)
         put_value(b, WIRE_GRAPH_OUTPUT, graph, name_of(graph, save->outputs[i]),
                   output_type(save, i));
+    if (attn_load_opset(model->opsets, model->n_opsets, "") == 0)
+        TRY(add_opset(model, "", IDENTITY_OPSET));
     return b->failed ? ATTNRUN_E_MEMORY : ATTNRUN_OK;
 }

@@ -291,7 +291,7 @@ static bool is_text(const uint8_t *data, uint64_t n, const char *text)
     return data != NULL && n == strlen(text) && memcmp(data, text, n) == 0;
 }
 
-/* What a node is asked for: its domain, and its operator unless that is NULL. */
+/* What a node is asked for: its domain and its operator. */
 struct wanted {
     const uint8_t *name, *domain;
     uint64_t name_bytes, domain_bytes;
@@ -307,8 +307,7 @@ static attn_status find_node(const struct attn_graph *graph, const bool *live,
         if (node == NULL || (live != NULL && !live[i]))
             continue;
         *found = is_text(wanted->domain, wanted->domain_bytes, node->pub.domain) &&
-                 (wanted->name == NULL ||
-                  is_text(wanted->name, wanted->name_bytes, attn_node_file_type(node)));
+                 is_text(wanted->name, wanted->name_bytes, attn_node_file_type(node));
         for (int32_t g = 0; g < node->n_graphs && !*found; g++)
             TRY(find_node(node->graphs[g], NULL, wanted, found));
         TRY(attn_poll_work(16));
@@ -372,25 +371,6 @@ static void put_opset(struct wire_buffer *head, const char *domain, int64_t vers
     wire_message(head, WIRE_MODEL_OPSET_IMPORT, &opset);
 }
 
-/* The opsets of the file, and the one domain that nodes may have without it. */
-static attn_status put_opsets(const struct attn_onnx_save *save, struct wire_buffer *head)
-{
-    static const char implied[] = "com.microsoft";
-    const struct wanted wanted = { .domain = (const uint8_t *)implied,
-                                   .domain_bytes = sizeof implied - 1 };
-    const struct attn_model *model = save->model;
-    bool found = false, used = false;
-    for (int32_t i = 0; i < model->n_opsets; i++) {
-        put_opset(head, model->opsets[i].domain, model->opsets[i].version);
-        found = found || strcmp(model->opsets[i].domain, implied) == 0;
-    }
-    if (!found)
-        TRY(find_node(model->graph, save->live, &wanted, &used));
-    if (used)
-        put_opset(head, implied, 1);
-    return ATTNRUN_OK;
-}
-
 static attn_status put_head(const struct attn_onnx_save *save, struct wire_buffer *head)
 {
     enum { PRODUCER = 2, PRODUCER_VERSION, DOMAIN, MODEL_VERSION, DOC, METADATA = 14 };
@@ -398,7 +378,8 @@ static attn_status put_head(const struct attn_onnx_save *save, struct wire_buffe
     const struct attn_model *model = save->model;
     wire_int(head, WIRE_MODEL_IR_VERSION,
              model->ir_version > IR_INITIALIZERS ? model->ir_version : IR_INITIALIZERS);
-    TRY(put_opsets(save, head));
+    for (int32_t i = 0; i < model->n_opsets; i++)
+        put_opset(head, model->opsets[i].domain, model->opsets[i].version);
     wire_text(head, PRODUCER, model->producer);
     wire_text(head, PRODUCER_VERSION, model->producer_version);
     if (model->domain[0] != 0)

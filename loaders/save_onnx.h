@@ -37,7 +37,8 @@ struct attn_onnx_save {
 
 /* save_share.c: large constants of subgraphs become constants of the main graph, each once. */
 attn_status attn_save_share(struct attn_model *model, struct attn_pool *scratch);
-/* save_graph.c: fills `graph` with all of the main graph but its constants. */
+/* save_graph.c: fills `graph` with all of the main graph but its constants. What its nodes need is
+ * among the opsets of the model then. */
 attn_status attn_save_graph(struct attn_onnx_save *save);
 /* One constant as a TensorProto, without its bytes where `apart`. */
 void attn_save_tensor(struct wire_buffer *b, const attnrun_tensor *tensor,

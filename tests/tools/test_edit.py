@@ -347,6 +347,25 @@ class Edit(unittest.TestCase):
                              ["Relu", "FourierMix__0a1b2c3d"])
             self.assertEqual([f.name for f in made.functions], ["FourierMix__0a1b2c3d"])
 
+    def test_opsets_of_bodies(self):
+        """A body imports domains that the model does not: its nodes stand in the model now."""
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+        for body in ([node("Scaler", ["X"], ["Y"], domain="ai.onnx.ml", offset=[1.0],
+                           scale=[2.0])], [node("Abs", ["X"], ["Y"])]):
+            graph = helper.make_graph([node("Mine", ["x"], ["y"], domain="mine")], "g",
+                                      [value("x", F, [2, 3])], [value("y", F, [2, 3])])
+            path = self.dir / "model.onnx"
+            onnx.save(helper.make_model(
+                graph, ir_version=9, opset_imports=[helper.make_opsetid("mine", 1)],
+                functions=[helper.make_function("mine", "Mine", ["X"], ["Y"], body, opsets)]),
+                path)
+            feeds = {"x": self.draw.normal(size=(2, 3)).astype("f")}
+            for command in (["optimize", path], ["extract", path, "--outputs", "y"]):
+                made = self.edited(*command)
+                self.assertTrue({n.domain for n in made.graph.node} <=
+                                {opset.domain for opset in made.opset_import})
+                self.same(path, feeds)
+
     def test_extract(self):
         path = shapes(self.dir / "m.onnx")
         model = self.edited("extract", path, "--inputs", "p,length", "--outputs", "y")
