@@ -1,4 +1,5 @@
-/* save_share.c - constants of subgraphs become constants of the main graph, each once.
+/* save_share.c - constants of subgraphs become constants of the main graph, each once, and no name
+ * of a subgraph hides one that is around it.
  *
  * In: a model that is opened to be written. Out: the same model, in which a subgraph takes its
  * large constants from around it, as the standard allows:
@@ -11,8 +12,10 @@
  * new file holds it once. Constants of the main graph can also lie in a file beside the model.
  *
  * Names within a subgraph hide those around it, so the name of a constant that moves is one that
- * no graph has, but for the one that it comes from. */
+ * no graph has, but for the one that it comes from. So it is with values of a subgraph whose name
+ * a graph around it has, too: bodies of functions make names that the file does not have. */
 #include "../runtime/fold.h"
+#include "../runtime/graph_names.h"
 #include "../runtime/poll.h"
 #include "save_onnx.h"
 
@@ -141,11 +144,40 @@ static attn_status share_values(struct sharing *s, struct attn_graph *graph)
     return attn_poll_work(16 * n);
 }
 
+/* A copy of a constant may have its name. */
+static bool hides_another(const struct attn_graph *graph, const struct attn_value *value)
+{
+    bool hides = false;
+    for (graph = graph->outer; graph != NULL && !hides; graph = graph->outer) {
+        const int32_t id = attn_graph_find(graph, value->name);
+        hides = id >= 0 && (value->data.data == NULL ||
+                            !attn_tensor_is_same(&graph->values[id].data, &value->data));
+    }
+    return hides;
+}
+
+static attn_status rename_values(struct sharing *s, struct attn_graph *graph)
+{
+    bool renamed = false;
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        struct attn_value *value = &graph->values[v];
+        if ((value->flags & ATTN_VALUE_CAPTURE) || !hides_another(graph, value))
+            continue;
+        const char *name;
+        TRY(free_name(s, value->name, &name));
+        value->name = name;
+        renamed = true;
+    }
+    TRY(attn_poll_work(16 * graph->n_values));
+    return renamed ? attn_names_renew(graph) : ATTNRUN_OK;
+}
+
 static attn_status share_inner(struct sharing *s, struct attn_graph *graph)
 {
     for (int64_t i = 0; i < graph->n_nodes; i++)
         for (int32_t g = 0; graph->nodes[i] && g < graph->nodes[i]->n_graphs; g++) {
             TRY(share_values(s, graph->nodes[i]->graphs[g]));
+            TRY(rename_values(s, graph->nodes[i]->graphs[g]));
             TRY(share_inner(s, graph->nodes[i]->graphs[g]));
         }
     return attn_poll_work(16 * graph->n_nodes);

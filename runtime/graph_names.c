@@ -48,6 +48,12 @@ attn_status attn_names_reserve(struct attn_graph *graph, int64_t n_values)
     return ATTNRUN_OK;
 }
 
+attn_status attn_names_renew(struct attn_graph *graph)
+{
+    graph->names->capacity = 0;
+    return attn_names_reserve(graph, graph->n_values);
+}
+
 static int32_t *slot_of(const struct attn_graph *graph, int32_t id)
 {
     const struct attn_names *names = graph->names;

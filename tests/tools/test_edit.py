@@ -347,6 +347,32 @@ class Edit(unittest.TestCase):
                              ["Relu", "FourierMix__0a1b2c3d"])
             self.assertEqual([f.name for f in made.functions], ["FourierMix__0a1b2c3d"])
 
+    def test_names_of_bodies(self):
+        """A body in a branch makes a name that a value around it has, which the branch reads; and
+        a body around it makes one that a value of the branch has."""
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("mine", 1)]
+        mine = helper.make_function(
+            "mine", "Mine", ["p"], ["q"],
+            [node("Add", ["p", "p"], ["t"]), node("Identity", ["t"], ["q"])], opsets[:1])
+        call = node("Mine", ["x"], ["u"], name="b", domain="mine")
+        branches = ([node("Exp", ["x"], ["b/t"])], [call, node("Sub", ["u", "b/t"], ["y1"])]), (
+            [call], [node("Exp", ["x"], ["b/t"]), node("Sub", ["u", "b/t"], ["y1"])])
+        for around, within in branches:
+            other = [node("Abs", ["x"], ["y2"])]
+            graph = helper.make_graph(
+                [*around, node("If", ["c"], ["y"],
+                               then_branch=helper.make_graph(within, "a", [], [value("y1")]),
+                               else_branch=helper.make_graph(other, "b", [], [value("y2")]))],
+                "g", [value("x", F, [4]), value("c", TensorProto.BOOL, [])],
+                [value("y", F, [4])])
+            path = self.dir / "model.onnx"
+            onnx.save(helper.make_model(graph, ir_version=9, opset_imports=opsets,
+                                        functions=[mine]), path)
+            feeds = {"x": self.draw.normal(size=4).astype("f"), "c": numpy.array(True)}
+            for command in (["optimize", path], ["extract", path, "--outputs", "y"]):
+                self.edited(*command)
+                self.same(path, feeds)
+
     def test_opsets_of_bodies(self):
         """A body imports domains that the model does not: its nodes stand in the model now."""
         opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
