@@ -127,10 +127,10 @@ static attn_status load_bytes(struct attn_model *model, const attnrun_source *so
                               attn_fail(ATTNRUN_E_UNSUPPORTED,
                                         "this is a packed file, expected an ONNX model"),
                               source);
-    if (model->origin != NULL)
-        *model->origin = (struct attn_origin){ .data = file.data,
-                                               .bytes = file.bytes,
-                                               .keep_nodes = model->origin->keep_nodes };
+    if (model->origin != NULL) {
+        model->origin->data = file.data;
+        model->origin->bytes = file.bytes;
+    }
     return packed ? load_packed(model, source, &file)
                   : attn_onnx_open(model, source, &file);
 }
@@ -203,11 +203,11 @@ static attn_status open_source(attnrun_runtime *runtime, const attnrun_source *s
 }
 
 attn_status attn_model_open_to_write(attnrun_runtime *runtime,
-                                     const attnrun_source *source, bool keep_nodes,
+                                     const attnrun_source *source,
+                                     const struct attn_origin *origin,
                                      struct attn_model **opened)
 {
-    const struct attn_origin origin = { .keep_nodes = keep_nodes };
-    return open_source(runtime, source, &origin, opened);
+    return open_source(runtime, source, origin, opened);
 }
 
 attnrun_status attnrun_model_open(attnrun_runtime *runtime, const attnrun_source *source,

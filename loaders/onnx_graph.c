@@ -62,7 +62,7 @@ static attn_status is_initializer(const struct attn_load_scope *scope, const cha
                                   bool *given)
 {
     const int64_t *known = attn_map_find(&scope->names, name, (int64_t)strlen(name));
-    *given = known != NULL && scope->place->graph->values[*known].data.data != NULL;
+    *given = known != NULL; /* as yet the scope has nothing else */
     if (*given && scope->place->owner != NULL)
         return attn_fail(ATTNRUN_E_MODEL,
                          "'%s' is an input and an initializer of a subgraph",

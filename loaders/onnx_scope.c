@@ -62,11 +62,25 @@ int64_t attn_load_opset(const struct attn_opset *opsets, int32_t n_opsets,
     return 0;
 }
 
+/* Whether the value becomes an input, so that nothing is to be known of it. */
+static bool is_input_of_part(const struct attn_graph *graph, const char *name)
+{
+    const struct attn_origin *origin = graph->model->origin;
+    const int64_t n = origin != NULL && graph->outer == NULL ? origin->n_inputs : 0;
+    for (int64_t k = 0; k < n; k++)
+        if (strcmp(origin->inputs[k], name) == 0)
+            return true;
+    return false;
+}
+
 void attn_load_set_constant(struct attn_graph *graph, int32_t id,
                             const attnrun_tensor *data)
 {
     struct attn_value *value = &graph->values[id];
-    value->data = *data;
+    if (is_input_of_part(graph, value->name))
+        value->flags |= ATTN_VALUE_INPUT;
+    else
+        value->data = *data;
     value->type =
         (attnrun_type){ .kind = data->kind, .dtype = data->dtype, .rank = data->rank };
     for (int32_t k = 0; k < data->rank; k++)

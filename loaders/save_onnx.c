@@ -519,8 +519,12 @@ static attn_status open_source(struct attn_onnx_save *save, attnrun_runtime *run
     given.struct_size = sizeof given; /* a copy, of this library's size */
     given.more_outputs = names;
     given.n_more_outputs = n;
-    return attn_model_open_to_write(
-        runtime, &given, (edit->flags & ATTNRUN_ONNX_SIMPLIFY) == 0, &save->model);
+    const struct attn_origin origin = {
+        .keep_nodes = (edit->flags & ATTNRUN_ONNX_SIMPLIFY) == 0,
+        .inputs = edit->inputs,
+        .n_inputs = edit->n_inputs,
+    };
+    return attn_model_open_to_write(runtime, &given, &origin, &save->model);
 }
 
 static attn_status save_source(attnrun_runtime *runtime, const attnrun_source *source,

@@ -7,10 +7,10 @@
 #include "wire_write.h"
 
 /* model_open.c: opens a model to be written, not to be run: nothing is promoted or expanded,
- * and no pass runs that writes what only this library knows. `keep_nodes`: no node is
- * computed or changed either. */
+ * and no pass runs that writes what only this library knows. `origin`: what of it stays. */
 attn_status attn_model_open_to_write(attnrun_runtime *runtime,
-                                     const attnrun_source *source, bool keep_nodes,
+                                     const attnrun_source *source,
+                                     const struct attn_origin *origin,
                                      struct attn_model **opened);
 
 /* A constant of the main graph: its message but for the bytes, which follow. */

@@ -164,6 +164,9 @@ struct attn_origin {
     int32_t n_outputs;
     attnrun_type *output_types;
     bool keep_nodes; /* no node is computed or changed */
+    /* Values of the main graph where a part of it begins: they are no constants. */
+    const char *const *inputs;
+    int64_t n_inputs;
 };
 
 /* The object behind attnrun_model. */

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parent))
 import cli_models  # noqa: E402
@@ -391,6 +391,33 @@ class Edit(unittest.TestCase):
                 self.assertTrue({n.domain for n in made.graph.node} <=
                                 {opset.domain for opset in made.opset_import})
                 self.same(path, feeds)
+
+    def test_a_constant_becomes_an_input(self):
+        """A branch, too, reads what the caller gives then, whichever way the constant comes."""
+        tensor = numpy_helper.from_array(numpy.float32([1, 2, 3]), "w")
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("mine", 1)]
+        constant = helper.make_function("mine", "Mine", [], ["q"],
+                                        [node("Constant", [], ["q"], value=tensor)], opsets[:1])
+        then = helper.make_graph([node("Mul", ["x", "w"], ["t"])], "a", [], [value("t")])
+        other = helper.make_graph([node("Sub", ["x", "w"], ["e"])], "b", [], [value("e")])
+        choice = node("If", ["c"], ["i"], then_branch=then, else_branch=other)
+        given = [value("x", F, [3]), value("c", TensorProto.BOOL, [])]
+        for before, inputs, weights in (([], given, [tensor]),
+                                        ([], [*given, value("w", F, [3])], [tensor]),
+                                        ([node("Constant", [], ["w"], value=tensor)], given, []),
+                                        ([node("Mine", [], ["w"], domain="mine")], given, [])):
+            graph = helper.make_graph([*before, choice, node("Add", ["i", "w"], ["y"])], "g",
+                                      inputs, [value("y", F, [3])], weights)
+            path = self.dir / "model.onnx"
+            onnx.save(helper.make_model(graph, ir_version=9, opset_imports=opsets,
+                                        functions=[constant]), path)
+            made = self.edited("extract", path, "--inputs", "x,c,w", "--outputs", "y")
+            self.assertEqual([i.name for i in made.graph.input], ["x", "c", "w"])
+            x, w = self.draw.normal(size=(2, 3)).astype("f")
+            for c in (True, False):
+                feeds = {"x": x, "w": w, "c": numpy.array(c)}
+                numpy.testing.assert_allclose(run(self.dir / "out.onnx", feeds)[0],
+                                              (x * w if c else x - w) + w, 1e-6)
 
     def test_extract(self):
         path = shapes(self.dir / "m.onnx")
