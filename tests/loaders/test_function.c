@@ -470,6 +470,40 @@ static void captures_in_a_function(void **state)
     check(&model, 0, -4, 12);
 }
 
+/* f.Pick{branch}(cond) = If(cond){ then: @branch, else: @branch }, whose second output has no
+ * name: the branch has two. */
+static void graphs_of_the_call(void **state)
+{
+    (void)state;
+    struct pb branch = { 0 }, attr = { 0 }, cond = { 0 };
+    pb_add_node(&branch, 1, "", "Abs", "x", "a");
+    pb_add_node(&branch, 1, "", "Neg", "x", "b");
+    pb_value(&branch, 12, "a", -1);
+    pb_value(&branch, 12, "b", -1);
+    pb_string(&attr, 1, "branch");
+    pb_int(&attr, 20, 5);
+    pb_message(&attr, 6, &branch);
+    struct pb call = pb_node("f", "Pick", "yes", "y");
+    pb_message(&call, 5, &attr);
+    struct pb graph = { 0 };
+    pb_value(&graph, 11, "x", 2);
+    pb_value(&graph, 12, "y", -1);
+    pb_int(&cond, 2, 9);
+    pb_string(&cond, 8, "yes");
+    pb_bytes(&cond, 9, "\x01", 1);
+    pb_message(&graph, 5, &cond);
+    pb_message(&graph, 1, &call);
+    struct pb model = pb_model(&graph);
+    struct pb f = function("f", "Pick", "cond", "q", 18);
+    struct pb node = pb_node("", "If", "cond", "q");
+    pb_string(&node, 2, "");
+    attribute_ref(&node, "then_branch", "branch", 5);
+    attribute_ref(&node, "else_branch", "branch", 5);
+    pb_message(&f, F_NODE, &node);
+    pb_message(&model, FUNCTIONS, &f);
+    check(&model, 0, 1, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -487,6 +521,7 @@ int main(void)
         cmocka_unit_test(hashed_names),
         cmocka_unit_test(captures),
         cmocka_unit_test(captures_in_a_function),
+        cmocka_unit_test(graphs_of_the_call),
     };
     return cmocka_run_group_tests(tests, start_runtime, stop_runtime);
 }
