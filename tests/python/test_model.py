@@ -181,6 +181,20 @@ class Types(unittest.TestCase):
             np.testing.assert_array_equal(x.astype("f8" if dtype.kind != "c" else "c16"),
                                           y.astype("f8" if dtype.kind != "c" else "c16"))
 
+    def test_bits_stand_for_types_that_numpy_lacks(self):
+        """So outputs go in again where ml_dtypes is not installed."""
+        for number, dtype, bits in ((TensorProto.BFLOAT16, ml_dtypes.bfloat16, "u2"),
+                                    (TensorProto.FLOAT8E4M3FN, ml_dtypes.float8_e4m3fn, "u1"),
+                                    (TensorProto.INT4, ml_dtypes.int4, "u1")):
+            x = np.arange(-6, 7).astype(dtype)
+            model = attnrun.Model(models.identity(number))
+            for given in (x.view(bits), np.repeat(x.view(bits), 2)[::2]):
+                y = model(x=given)["y"]
+                self.assertEqual(y.dtype, np.dtype(dtype))
+                np.testing.assert_array_equal(x.astype("f"), y.astype("f"))
+            with self.assertRaises(attnrun.Error):
+                model(x=np.zeros(3, "u1" if bits == "u2" else "u2"))
+
     def test_strings(self):
         model = attnrun.Model(models.identity(TensorProto.STRING, (2, 2)))
         given = np.array([["", "a\0b"], ["größer", "x" * 999]], object)

@@ -235,12 +235,25 @@ static int bind_native(PyObject *native, int32_t kind, int32_t dtype,
                        &bound->tensor);
 }
 
+/* Bytes or words for a model that takes a type that numpy lacks: to_native() knows how its
+ * elements lie in them. */
+static bool holds_codes(const struct bound_value *bound, int32_t dtype)
+{
+    const int32_t given = bound->tensor.dtype;
+    return dtype > 0 && (given == ATTNRUN_U8 || given == ATTNRUN_U16) &&
+           PyTuple_GetItem(binding_hooks.dtypes, dtype) == Py_None;
+}
+
 int value_bind(PyObject *value, int32_t kind, int32_t dtype, struct bound_value *bound)
 {
     memset(bound, 0, sizeof *bound);
     int done = 0;
     if (kind <= ATTNRUN_TENSOR && dtype != ATTNRUN_STRING) {
         done = bind_buffer(value, bound);
+        if (done == 1 && holds_codes(bound, dtype)) {
+            value_release(bound);
+            done = 0;
+        }
         if (done == 0 && PyObject_CheckBuffer(value) == 0)
             done = dlpack_bind(value, bound);
     }
