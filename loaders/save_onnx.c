@@ -142,6 +142,22 @@ static attn_status check_type(const struct attn_graph *graph, int32_t id)
                      attn_quote(value->name));
 }
 
+/* A node that is written for its other outputs gives a value that is an input now: there it gets
+ * another name. */
+static attn_status part_from_nodes(struct attn_onnx_save *save)
+{
+    struct attn_graph *graph = save->model->graph;
+    for (int64_t i = 0; i < save->edit->n_inputs; i++) {
+        const int32_t id = save->inputs[i], producer = graph->values[id].producer;
+        const struct attn_node *node =
+            producer >= 0 && save->live[producer] ? graph->nodes[producer] : NULL;
+        for (int32_t k = 0; node != NULL && k < node->pub.n_out; k++)
+            if (node->out[k] == id)
+                TRY(attn_graph_add_value(graph, NULL, &node->out[k]));
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status choose(struct attn_onnx_save *save)
 {
     const struct attn_graph *graph = save->model->graph;
@@ -149,10 +165,11 @@ static attn_status choose(struct attn_onnx_save *save)
     const bool all = edit->n_outputs == 0;
     struct attn_pool *pool = &save->pool;
     const int64_t n_outputs = all ? save->model->origin->n_outputs : edit->n_outputs,
-                  n_inputs = edit->n_inputs > 0 ? edit->n_inputs : graph->n_inputs;
+                  n_inputs = edit->n_inputs > 0 ? edit->n_inputs : graph->n_inputs,
+                  n_values = graph->n_values + edit->n_inputs; /* part_from_nodes() */
     save->live = attn_pool_alloc(pool, graph->n_nodes + 1);
-    save->cut = attn_pool_alloc(pool, graph->n_values + 1);
-    save->kept = attn_pool_alloc(pool, graph->n_values + 1);
+    save->cut = attn_pool_alloc(pool, n_values + 1);
+    save->kept = attn_pool_alloc(pool, n_values + 1);
     save->inputs = attn_pool_alloc(pool, (n_inputs + 1) * (int64_t)sizeof(int32_t));
     save->outputs = attn_pool_alloc(pool, (n_outputs + 1) * (int64_t)sizeof(int32_t));
     if (!save->live || !save->cut || !save->kept || !save->inputs || !save->outputs)
@@ -168,7 +185,7 @@ static attn_status choose(struct attn_onnx_save *save)
     }
     TRY(find_live(save));
     choose_inputs(save);
-    return ATTNRUN_OK;
+    return part_from_nodes(save);
 }
 
 /* ---- constants ---- */

@@ -419,6 +419,16 @@ class Edit(unittest.TestCase):
                 numpy.testing.assert_allclose(run(self.dir / "out.onnx", feeds)[0],
                                               (x * w if c else x - w) + w, 1e-6)
 
+    def test_one_output_of_a_node_becomes_an_input(self):
+        path = cli_models.save(
+            self.dir / "model.onnx", [node("Split", ["x"], ["a", "b"], num_outputs=2),
+                                      node("Sub", ["a", "b"], ["y"])],
+            [("x", F, [4])], [("y", F, [2])])
+        made = self.edited("extract", path, "--inputs", "x,a", "--outputs", "y")
+        self.assertEqual([i.name for i in made.graph.input], ["x", "a"])
+        feeds = {"x": numpy.float32([1, 2, 3, 4]), "a": numpy.float32([10, 20])}
+        self.assertEqual(run(self.dir / "out.onnx", feeds)[0].tolist(), [7, 16])
+
     def test_extract(self):
         path = shapes(self.dir / "m.onnx")
         model = self.edited("extract", path, "--inputs", "p,length", "--outputs", "y")
