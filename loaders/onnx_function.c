@@ -273,6 +273,7 @@ attn_status attn_load_call(struct attn_load *load, struct attn_load_scope *calle
                            const int32_t *out)
 {
     TRY(check_call(load, caller, function, n_in, n_out));
+    TRY(attn_load_count(load, 0, function->pb->n_input));
     struct attn_load_scope *scope = attn_load_scope(load, caller->place, NULL);
     if (scope == NULL)
         return ATTNRUN_E_MEMORY;

@@ -202,16 +202,31 @@ static attn_status set_hints(struct attn_load *load, struct attn_load_scope *sco
 
 /* ---- a whole graph ---- */
 
+attn_status attn_load_count(struct attn_load *load, size_t nodes, size_t parts)
+{
+    const int64_t max = attn_load_max_expanded(load);
+    load->made_nodes += (int64_t)nodes;
+    load->made_parts += (int64_t)parts;
+    return load->made_nodes <= load->reader.scan->n_nodes + max &&
+                   load->made_parts <= load->file_parts + ATTN_LOAD_PARTS_EACH * max
+               ? ATTNRUN_OK
+               : attn_fail_limit(ATTN_LIMIT_EXPANDED_NODES,
+                                 "functions expand to more than %lld nodes of %d parts",
+                                 (long long)max, ATTN_LOAD_PARTS_EACH);
+}
+
 attn_status attn_load_push(struct attn_load *load, struct attn_load_scope *scope,
                            PB(NodeProto) *const *nodes, size_t n,
                            const PB(GraphProto) * graph)
 {
     /* A graph that is an attribute of calls comes again with each use of it in a body. */
-    load->made_nodes += (int64_t)n;
-    int64_t max = attn_load_max_expanded(load);
-    if (load->made_nodes > load->reader.scan->n_nodes + max)
-        return attn_fail(ATTNRUN_E_LIMIT, "functions expand to more than %lld nodes",
-                         (long long)max);
+    size_t parts = graph == NULL
+                       ? 0
+                       : graph->n_input + graph->n_output + graph->n_initializer +
+                             graph->n_sparse_initializer + graph->n_value_info;
+    for (size_t k = 0; k < n; k++)
+        parts += nodes[k]->n_input + nodes[k]->n_output + nodes[k]->n_attribute;
+    TRY(attn_load_count(load, n, parts));
     if (load->n_works == load->works_capacity)
         TRY(attn_pool_grow(load->pool, (void **)&load->works, &load->works_capacity,
                            load->n_works, (int64_t)sizeof *load->works));

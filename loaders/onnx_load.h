@@ -15,6 +15,8 @@ enum {
     /* Nodes and calls that come out of function bodies: the limit, and so many for each node
      * of the file. A node costs about 5 kB. */
     ATTN_LOAD_EXPANDED_EACH = 32,
+    ATTN_LOAD_PARTS_EACH =
+        16,                 /* operands, attributes and values for each of these nodes */
     ATTN_LOAD_OPSET = 28,   /* the newest known of ai.onnx */
     ATTN_LOAD_OPSETS = 256, /* domains that a model or a function imports */
     ATTN_LOAD_IR = 14
@@ -76,8 +78,9 @@ struct attn_load {
     struct attn_name_map by_name; /* function_key() -> index */
     struct attn_load_work *works;
     int64_t n_works, works_capacity;
-    int64_t expanded, made_nodes, made_names;
-    int32_t at; /* number of the node in its list, for errors */
+    int64_t expanded, made_nodes, made_parts, made_names;
+    int64_t file_parts; /* at most so many parts are in the file itself */
+    int32_t at;         /* number of the node in its list, for errors */
     struct attn_attr
         *attrs; /* room for those of one node, made larger where one has more */
     size_t attrs_room;
@@ -118,6 +121,8 @@ int64_t attn_load_opset(const struct attn_opset *opsets, int32_t n_opsets,
                         const char *domain);
 
 /* onnx_graph.c */
+/* Notes what comes of a body once more: its nodes, and parts of nodes and graphs. E_LIMIT. */
+attn_status attn_load_count(struct attn_load *load, size_t nodes, size_t parts);
 attn_status attn_load_main(struct attn_load *load, const PB(GraphProto) * pb,
                            const struct attn_opset *opsets, int32_t n_opsets);
 /* Enters the outputs of nodes into the scope and makes Constant nodes constants. */

@@ -155,6 +155,7 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
     if (status != ATTNRUN_OK)
         return fail_bytes(&load, status, source, file);
     const PB(ModelProto) *pb = (const PB(ModelProto) *)message;
+    load.file_parts = scan->copy_bytes; /* each has two bytes or more */
     attn_free(scan->memory, ATTN_MEM_MODEL, scan->copy, scan->copy_capacity);
     scan->copy = NULL;
     scan->copy_capacity = scan->copy_bytes = 0;

@@ -280,6 +280,37 @@ static attnrun_status list_of_graphs(int n)
     return run_model(&model, 0, input, 2, y);
 }
 
+/* Calls with one input, of a function that has `width` of them: y = |x|. */
+static attnrun_status wide_calls(int width, int calls)
+{
+    struct pb graph = { 0 };
+    char name[16];
+    float y[2];
+    pb_value(&graph, 11, "x", 2);
+    pb_value(&graph, 12, "v0", -1);
+    for (int k = 0; k < calls; k++) {
+        snprintf(name, sizeof name, "v%d", k);
+        pb_add_node(&graph, 1, "f", "Wide", "x", name);
+    }
+    struct pb model = pb_model(&graph), f = function("f", "Wide", "a", "b", 18);
+    for (int k = 1; k < width; k++) {
+        snprintf(name, sizeof name, "a%d", k);
+        pb_string(&f, 4, name);
+    }
+    pb_add_node(&f, F_NODE, "", "Abs", "a", "b");
+    pb_message(&model, FUNCTIONS, &f);
+    return run_model(&model, 0, input, 2, y);
+}
+
+static void absent_inputs_of_calls(void **state)
+{
+    (void)state;
+    assert_int_equal(wide_calls(20000, 2), ATTNRUN_OK);
+    assert_int_equal(wide_calls(200, 400), ATTNRUN_OK);
+    assert_int_equal(wide_calls(20000, 100), ATTNRUN_E_LIMIT);
+    assert_non_null(strstr(attnrun_last_error()->hint, "expanded_nodes"));
+}
+
 /* No operator has such a list; all of it counts before that is said. */
 static void lists_of_subgraphs(void **state)
 {
@@ -515,6 +546,7 @@ int main(void)
         cmocka_unit_test(calls_of_itself),
         cmocka_unit_test(domains_that_are_not_imported),
         cmocka_unit_test(deep_and_wide),
+        cmocka_unit_test(absent_inputs_of_calls),
         cmocka_unit_test(lists_of_subgraphs),
         cmocka_unit_test(names_of_the_main_graph),
         cmocka_unit_test(native_wins),
