@@ -54,7 +54,8 @@ static attn_status place_of(const char *name, const attnrun_tensor *indices,
         int64_t at = index[k * dense->rank + axis];
         if (at < 0 || at >= dense->dims[axis])
             return fail_index(name, k, at, dense->dims[axis]);
-        *place = *place * dense->dims[axis] + at; /* below the count, which was checked */
+        /* Below the count, which was checked; where that is 0, an index fails later. */
+        *place = (int64_t)((uint64_t)*place * (uint64_t)dense->dims[axis] + (uint64_t)at);
     }
     return ATTNRUN_OK;
 }

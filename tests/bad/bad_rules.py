@@ -425,7 +425,7 @@ DECLARED = [
 # ---- sparse constants ----
 
 
-def sparse(name, exits, indices, flat=True):
+def sparse(name, exits, indices, dims=(2, 3)):
     def build(folder):
         numbers = helper.make_tensor("c", FLOAT, [len(indices)],
                                      [float(k + 1) for k in range(len(indices))])
@@ -433,7 +433,7 @@ def sparse(name, exits, indices, flat=True):
         at = helper.make_tensor("", INT64, places.shape, places.flatten())
         model = simple([helper.make_node("Add", ["x", "c"], ["y"])], shape=(2, 3))
         model.graph.sparse_initializer.append(
-            helper.make_sparse_tensor(numbers, at, [2, 3]))
+            helper.make_sparse_tensor(numbers, at, dims))
         return model
     return model_case(name, f"sparse indices {indices}", exits, "sparse", build)
 
@@ -447,6 +447,7 @@ SPARSE = [
     sparse("Z_below", 3, [-1, 5]), sparse("Z_above", 3, [0, 6]),
     sparse("Z_row_below", 3, [[-1, 2], [1, 0]]), sparse("Z_row_above", 3, [[0, 0], [2, 0]]),
     sparse("Z_column_below", 3, [[0, 0], [1, -1]]), sparse("Z_column_above", 3, [[0, 3], [1, 2]]),
+    sparse("Z_none_wraps", 3, [[2**47 - 1, 2**47 - 1, 0]], (2**47, 2**47, 0)),
 ]
 
 # ---- opsets ----
