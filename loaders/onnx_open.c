@@ -133,6 +133,7 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
                               struct attn_scan *scan)
 {
     struct attn_external external = { .model = model, .by_location = { .pool = pool } };
+    struct attn_name_map made = { .pool = pool };
     struct attn_load load = { .model = model,
                               .pool = pool,
                               .source = source,
@@ -155,6 +156,7 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
     if (status != ATTNRUN_OK)
         return fail_bytes(&load, status, source, file);
     const PB(ModelProto) *pb = (const PB(ModelProto) *)message;
+    load.reader.made = pb->n_functions > 0 ? &made : NULL;
     load.file_parts = scan->copy_bytes; /* each has two bytes or more */
     attn_free(scan->memory, ATTN_MEM_MODEL, scan->copy, scan->copy_capacity);
     scan->copy = NULL;

@@ -65,6 +65,8 @@ attn_status attn_read_sparse(struct attn_tensor_reader *reader,
 {
     if (pb->values == NULL || pb->indices == NULL)
         return attn_fail(ATTNRUN_E_MODEL, "a sparse tensor has no values or no indices");
+    if (attn_tensor_made(reader, pb, tensor))
+        return ATTNRUN_OK;
     const char *name = attn_quote(pb_text(pb->values->name));
     struct attn_tensor_reader aligned = *reader;
     aligned.unaligned_above = INT64_MAX;
@@ -95,5 +97,5 @@ attn_status attn_read_sparse(struct attn_tensor_reader *reader,
                              name, (long long)k);
         memcpy(dense + place * item, (const char *)values.data + k * item, (size_t)item);
     }
-    return ATTNRUN_OK;
+    return attn_tensor_keep(reader, pb, tensor);
 }

@@ -29,6 +29,8 @@ enum { /* field numbers of TensorProto */
        UINT64_DATA = 11
 };
 
+enum { MADE_BYTES = 1024 }; /* smaller tensors are read again and again */
+
 /* Where the elements are: bytes as in the file, or numbers already unpacked. */
 struct elements {
     uint32_t field;       /* 0: nowhere */
@@ -405,8 +407,8 @@ static attn_status read_external(struct attn_tensor_reader *reader,
     return take_bytes(reader, bytes, tensor_bytes(tensor), true, tensor);
 }
 
-attn_status attn_read_tensor(struct attn_tensor_reader *reader,
-                             const PB(TensorProto) * pb, attnrun_tensor *tensor)
+static attn_status read_tensor(struct attn_tensor_reader *reader,
+                               const PB(TensorProto) * pb, attnrun_tensor *tensor)
 {
     const char *name = pb_text(pb->name);
     bool external =
@@ -428,4 +430,43 @@ attn_status attn_read_tensor(struct attn_tensor_reader *reader,
                          "tensor '%s': data_location %d, expected 0 or 1",
                          attn_quote(name), (int)pb->data_location);
     return read_inner(reader, pb, tensor);
+}
+
+/* A tensor by the message that it was made of. */
+struct made_tensor {
+    const void *message;
+    attnrun_tensor tensor;
+};
+
+bool attn_tensor_made(const struct attn_tensor_reader *reader, const void *message,
+                      attnrun_tensor *tensor)
+{
+    const int64_t *made = reader->made != NULL ? attn_map_find(reader->made, &message,
+                                                               (int64_t)sizeof message)
+                                               : NULL;
+    if (made != NULL)
+        *tensor = ((const struct made_tensor *)(intptr_t)*made)->tensor;
+    return made != NULL;
+}
+
+attn_status attn_tensor_keep(struct attn_tensor_reader *reader, const void *message,
+                             const attnrun_tensor *tensor)
+{
+    if (reader->made == NULL || tensor_bytes(tensor) < MADE_BYTES)
+        return ATTNRUN_OK;
+    struct made_tensor *made = attn_pool_alloc(reader->made->pool, (int64_t)sizeof *made);
+    if (made == NULL)
+        return ATTNRUN_E_MEMORY;
+    *made = (struct made_tensor){ message, *tensor };
+    return attn_map_add(reader->made, &made->message, (int64_t)sizeof message,
+                        (int64_t)(intptr_t)made);
+}
+
+attn_status attn_read_tensor(struct attn_tensor_reader *reader,
+                             const PB(TensorProto) * pb, attnrun_tensor *tensor)
+{
+    if (attn_tensor_made(reader, pb, tensor))
+        return ATTNRUN_OK;
+    TRY(read_tensor(reader, pb, tensor));
+    return attn_tensor_keep(reader, pb, tensor);
 }

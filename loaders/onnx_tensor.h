@@ -33,6 +33,9 @@ struct attn_tensor_reader {
      * more bytes than this. */
     int64_t unaligned_above;
     bool copy; /* no views of the file at all */
+    /* What was made of large messages: a body is read once for each call. NULL: nothing is read
+     * twice. */
+    struct attn_name_map *made;
 };
 
 /* E_MODEL, E_LIMIT, E_IO, E_PATH, E_UNSUPPORTED. Data is never NULL, dense, and of
@@ -42,6 +45,11 @@ attn_status attn_read_tensor(struct attn_tensor_reader *reader,
 /* The same as a dense tensor. */
 attn_status attn_read_sparse(struct attn_tensor_reader *reader,
                              const PB(SparseTensorProto) * pb, attnrun_tensor *tensor);
+/* What was made of this message before; and notes that, if it is large. */
+bool attn_tensor_made(const struct attn_tensor_reader *reader, const void *message,
+                      attnrun_tensor *tensor);
+attn_status attn_tensor_keep(struct attn_tensor_reader *reader, const void *message,
+                             const attnrun_tensor *tensor);
 /* Checks dtype and dims and makes a view without data. */
 attn_status attn_read_shape(const attnrun_limits *limits, const char *name, int32_t dtype,
                             size_t rank, const int64_t *dims, attnrun_tensor *tensor);

@@ -311,6 +311,40 @@ static void absent_inputs_of_calls(void **state)
     assert_non_null(strstr(attnrun_last_error()->hint, "expanded_nodes"));
 }
 
+/* 100,000 numbers of a byte become 8 bytes each, for all calls of the body together. */
+static void constants_of_bodies(void **state)
+{
+    enum { N = 100000, CALLS = 50 };
+    (void)state;
+    struct pb graph = { 0 }, tensor = { 0 }, attr = { 0 };
+    struct pb node = pb_node("", "Constant", "", "k");
+    static const uint8_t zeros[N];
+    const uint64_t before = memory_in_use();
+    char name[16];
+    attnrun_model *model;
+    pb_value(&graph, 11, "x", 2);
+    pb_value(&graph, 12, "v0", -1);
+    for (int k = 0; k < CALLS; k++) {
+        snprintf(name, sizeof name, "v%d", k);
+        pb_add_node(&graph, 1, "f", "Large", "x", name);
+    }
+    pb_int(&tensor, 1, N);
+    pb_int(&tensor, 2, 7);
+    pb_bytes(&tensor, 7, zeros, N);
+    pb_string(&attr, 1, "value");
+    pb_int(&attr, 20, 4);
+    pb_message(&attr, 5, &tensor);
+    pb_message(&node, 5, &attr);
+    struct pb file = pb_model(&graph), f = function("f", "Large", "a", "b", 18);
+    pb_message(&f, F_NODE, &node);
+    pb_add_node(&f, F_NODE, "", "Abs", "a", "b");
+    pb_message(&file, FUNCTIONS, &f);
+    assert_int_equal(open_bytes(file.data, file.bytes, 0, &model), ATTNRUN_OK);
+    assert_true(memory_in_use() - before < 4 * N * sizeof(int64_t));
+    attnrun_model_release(model);
+    pb_free(&file);
+}
+
 /* No operator has such a list; all of it counts before that is said. */
 static void lists_of_subgraphs(void **state)
 {
@@ -547,6 +581,7 @@ int main(void)
         cmocka_unit_test(domains_that_are_not_imported),
         cmocka_unit_test(deep_and_wide),
         cmocka_unit_test(absent_inputs_of_calls),
+        cmocka_unit_test(constants_of_bodies),
         cmocka_unit_test(lists_of_subgraphs),
         cmocka_unit_test(names_of_the_main_graph),
         cmocka_unit_test(native_wins),
