@@ -68,6 +68,22 @@ class Use(unittest.TestCase):
         self.ok("run", self.matmul, "-c", "run.yaml", "-i", "a=[[1,1,1]]", "-o", "y.npy")
         self.assertEqual(numpy.load(self.dir / "y.npy").tolist(), [[3, 3]])
 
+    def test_texts_in_a_configuration_file(self):
+        """Lists of YAML are inputs of strings: what is quoted is one string."""
+        model = cli_models.save(
+            self.dir / "m.onnx", [helper.make_node("Identity", ["s"], ["y"])],
+            [("s", TensorProto.STRING, ["N"])], [("y", TensorProto.STRING, ["N"])])
+        config = self.dir / "run.yaml"
+        given = ["a,b", 'c"]', "d\\", "e"]
+        for lines in (json.dumps(given), "\n" + "".join(f"    - '{text}'\n" for text in given)):
+            config.write_text(f"input:\n  s: {lines}\n")
+            self.ok("run", model, "-c", config, "-o", "y.npy")
+            made = numpy.load(self.dir / "y.npy")
+            self.assertEqual([text.decode() for text in made], given)
+        config.write_text("input: {a: '[[1, 2]]', b: [[3], [4]]}\nshape: {a: [1, 2]}\n")
+        self.ok("run", self.matmul, "-c", config, "-o", "y.npy")
+        self.assertEqual(numpy.load(self.dir / "y.npy").tolist(), [[11]])
+
     def test_names_with_an_equals_sign(self):
         path = cli_models.save(
             self.dir / "m.onnx",

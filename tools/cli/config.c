@@ -101,6 +101,23 @@ static attnrun_status scalar_text(struct config *config, const char **text)
                          : tool_fail(ATTNRUN_E_MEMORY, "no memory for a value");
 }
 
+/* What stands in a list, as JSON: a text in quotes is a string there, too. `to` has room, for twice
+ * the text and two bytes more if it is `quoted`; returns the bytes. */
+static size_t put_item(char *to, const char *text, bool quoted)
+{
+    size_t n = 0;
+    if (quoted)
+        to[n++] = '"';
+    for (; *text != 0; text++) {
+        if (quoted && (*text == '"' || *text == '\\'))
+            to[n++] = '\\';
+        to[n++] = *text;
+    }
+    if (quoted)
+        to[n++] = '"';
+    return n;
+}
+
 /* Inner lists ([[1,2]] as an input, [1,3] as a shape) become the text they were written
  * as. */
 static attnrun_status flow_text(struct config *config, const char **text)
@@ -112,6 +129,7 @@ static attnrun_status flow_text(struct config *config, const char **text)
     do {
         yaml_event_type_t type = config->event.type;
         const char *part = (const char *)config->event.data.scalar.value;
+        bool quoted = false;
         if (type == YAML_SEQUENCE_END_EVENT) {
             part = "]";
             open--;
@@ -123,13 +141,15 @@ static attnrun_status flow_text(struct config *config, const char **text)
                                     line_of(config));
         } else {
             TRY(check_scalar(config));
+            quoted =
+                open > 0 && config->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
         }
-        bool separate = comma && type != YAML_SEQUENCE_END_EVENT;
-        if (n + strlen(part) + 2 > sizeof flow)
+        if (n + (quoted ? 2 : 1) * strlen(part) + 3 > sizeof flow)
             return tool_fail(ATTNRUN_E_LIMIT, "%s:%lu: the list has more than %zu bytes",
                              config->path, line_of(config), sizeof flow);
-        n += (size_t)snprintf(flow + n, sizeof flow - n, "%s%s", separate ? "," : "",
-                              part);
+        if (comma && type != YAML_SEQUENCE_END_EVENT)
+            flow[n++] = ',';
+        n += put_item(flow + n, part, quoted);
         comma = type != YAML_SEQUENCE_START_EVENT;
         if (open > 0)
             TRY(next_event(config));
