@@ -68,6 +68,16 @@ class Use(unittest.TestCase):
         self.ok("run", self.matmul, "-c", "run.yaml", "-i", "a=[[1,1,1]]", "-o", "y.npy")
         self.assertEqual(numpy.load(self.dir / "y.npy").tolist(), [[3, 3]])
 
+    def test_the_largest_numbers(self):
+        model = cli_models.save(
+            self.dir / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])],
+            [("x", TensorProto.UINT64, ["N"])], [("y", TensorProto.UINT64, ["N"])])
+        given = [2**64 - 1, 2**63, 2**63 - 1, 0]
+        self.ok("run", model, "-i", f"x={given}", "-o", "y.npy")
+        self.assertEqual(numpy.load(self.dir / "y.npy").tolist(), given)
+        for number in (2**64, -1, -2**63 - 1):
+            self.assertIn("does not fit u64", self.refused(5, "run", model, "-i", f"x={number}"))
+
     def test_texts_in_a_configuration_file(self):
         """Lists of YAML are inputs of strings: what is quoted is one string."""
         model = cli_models.save(

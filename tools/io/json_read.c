@@ -32,6 +32,19 @@ static void skip_spaces(struct json_reader *reader)
         reader->at++;
 }
 
+/* A whole number above those of i64, for a tensor of u64. */
+static bool store_large(const attnrun_tensor *tensor, int64_t k, const char *word)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long whole = strtoull(word, &end, 10);
+    const bool good =
+        tensor->dtype == ATTNRUN_U64 && word[0] != '-' && *end == 0 && errno == 0;
+    if (good)
+        ((uint64_t *)tensor->data)[k] = whole;
+    return good;
+}
+
 /* Four hex digits as UTF-8; surrogates are refused. */
 static attnrun_status read_unicode(struct json_reader *reader, char *out, int *n)
 {
@@ -126,7 +139,7 @@ static attnrun_status store_number(struct json_reader *reader, const char *word,
     else if (*end == 0 && errno == 0)
         good = value_set_int(tensor, reader->n, whole);
     else
-        good = value_set(tensor, reader->n, real);
+        good = store_large(tensor, reader->n, copy) || value_set(tensor, reader->n, real);
     if (good)
         return ATTNRUN_OK;
     return tool_fail(ATTNRUN_E_INPUT, "%s does not fit %s", tool_quote(copy),
