@@ -236,6 +236,11 @@ static attn_status onnx_add_node(struct attn_load *load, struct attn_load_scope 
         if (node->file_type == NULL)
             return ATTNRUN_E_MEMORY;
     }
+    if (pb_text(pb->overload)[0] != 0) {
+        node->overload = attn_pool_string(&load->model->pool, pb->overload);
+        if (node->overload == NULL)
+            return ATTNRUN_E_MEMORY;
+    }
     return add_attrs(load, scope, pb, node);
 }
 

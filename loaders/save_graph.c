@@ -265,6 +265,8 @@ static attn_status save_node(struct wire_buffer *b, const struct attn_graph *gra
     wire_text(&message, WIRE_NODE_OP_TYPE, attn_node_file_type(node));
     if (node->pub.domain[0] != 0)
         wire_text(&message, WIRE_NODE_DOMAIN, node->pub.domain);
+    if (node->overload != NULL)
+        wire_text(&message, WIRE_NODE_OVERLOAD, node->overload);
     for (int32_t i = 0; i < node->n_attrs && status == ATTNRUN_OK; i++)
         status = put_attr(&message, graph, node, &node->attrs[i]);
     wire_message(b, WIRE_GRAPH_NODE, &message);

@@ -96,7 +96,8 @@ struct attn_node {
     struct attn_attr *attrs;
     int32_t n_attrs;
     const char
-        *file_type; /* of the file, a function "Op__hash" of its own; NULL: op_type */
+        *file_type, /* of the file, a function "Op__hash" of its own; NULL: op_type */
+        *overload;  /* of the file, where it has one; else NULL */
     struct attn_graph **graphs; /* of graph attributes, in the order of attrs */
     int32_t n_graphs;
     uint32_t pack_replaces;

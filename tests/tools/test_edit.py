@@ -328,6 +328,21 @@ class Edit(unittest.TestCase):
         model = self.edited("extract", path, "--outputs", "t")
         self.assertEqual(len(model.functions), 0)
 
+    def test_overloads(self):
+        """The node calls the same one of two functions in runtimes without the operator."""
+        opsets = [helper.make_opsetid("", 18)]
+        bodies = [helper.make_function("attnrun", "FourierMix", ["X"], ["Y"],
+                                       [node(op, ["X", "X"], ["Y"])], opsets, overload=overload)
+                  for op, overload in (("Mul", "first"), ("Add", "second"))]
+        graph = helper.make_graph(
+            [node("FourierMix", ["x"], ["y"], domain="attnrun", overload="second")], "g",
+            [value("x", F, [1, 8, 4])], [value("y", F, [1, 8, 4])])
+        path = self.dir / "model.onnx"
+        onnx.save(helper.make_model(graph, functions=bodies, ir_version=10, opset_imports=[
+            *opsets, helper.make_opsetid("attnrun", 1)]), path)
+        self.edited("optimize", path)
+        self.same(path, {"x": self.draw.normal(size=(1, 8, 4)).astype("f")})
+
     def test_functions_of_a_hash(self):
         """"Op__hash" of the file runs as Op; the new file calls its function by the name it has."""
         twice = helper.make_function("attnrun", "FourierMix__0a1b2c3d", ["X"], ["Y"],
