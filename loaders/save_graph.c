@@ -251,8 +251,22 @@ static attn_status check_opset(const struct attn_graph *graph,
                           node->pub.opset, (long long)version);
 }
 
+/* Nodes of a body without names are called after their operators; other runtimes want no two nodes
+ * of a graph to have one name. `names`: those of the nodes before. */
+static attn_status put_node_name(struct wire_buffer *message,
+                                 const struct attn_node *node,
+                                 struct attn_name_map *names)
+{
+    const char *name = node->pub.name;
+    const int64_t length = (int64_t)strlen(name);
+    if (length == 0 || attn_map_find(names, name, length) != NULL)
+        return ATTNRUN_OK;
+    wire_text(message, WIRE_NODE_NAME, name);
+    return attn_map_add(names, name, length, 1);
+}
+
 static attn_status save_node(struct wire_buffer *b, const struct attn_graph *graph,
-                             const struct attn_node *node)
+                             const struct attn_node *node, struct attn_name_map *names)
 {
     struct wire_buffer message = wire_beside(b);
     attn_status status = check_opset(graph, node);
@@ -260,8 +274,8 @@ static attn_status save_node(struct wire_buffer *b, const struct attn_graph *gra
         wire_text(&message, WIRE_NODE_INPUT, name_of(graph, node->in[i]));
     for (int32_t i = 0; i < node->pub.n_out; i++)
         wire_text(&message, WIRE_NODE_OUTPUT, name_of(graph, node->out[i]));
-    if (node->pub.name[0] != 0)
-        wire_text(&message, WIRE_NODE_NAME, node->pub.name);
+    if (status == ATTNRUN_OK)
+        status = put_node_name(&message, node, names);
     wire_text(&message, WIRE_NODE_OP_TYPE, attn_node_file_type(node));
     if (node->pub.domain[0] != 0)
         wire_text(&message, WIRE_NODE_DOMAIN, node->pub.domain);
@@ -314,6 +328,7 @@ static attn_status put_subgraph(struct wire_buffer *b, int field,
                                 const struct attn_graph *graph)
 {
     struct wire_buffer message = wire_beside(b);
+    struct attn_name_map names = { .pool = &graph->model->pool };
     attn_status status = ATTNRUN_OK;
     wire_text(&message, WIRE_GRAPH_NAME, graph->name[0] != 0 ? graph->name : "graph");
     for (int32_t i = 0; i < graph->n_inputs; i++)
@@ -327,7 +342,7 @@ static attn_status put_subgraph(struct wire_buffer *b, int field,
     }
     for (int64_t n = 0; n < graph->n_nodes && status == ATTNRUN_OK; n++)
         if (graph->nodes[n] != NULL)
-            status = save_node(&message, graph, graph->nodes[n]);
+            status = save_node(&message, graph, graph->nodes[n], &names);
     for (int32_t k = 0; k < graph->n_outputs; k++)
         put_inner_output(&message, graph, k);
     wire_message(b, field, &message);
@@ -351,6 +366,7 @@ attn_status attn_save_graph(struct attn_onnx_save *save)
     struct attn_model *model = save->model;
     const struct attn_graph *graph = model->graph;
     struct wire_buffer *b = &save->graph;
+    struct attn_name_map names = { .pool = &save->pool };
     wire_text(b, WIRE_GRAPH_NAME, graph->name[0] != 0 ? graph->name : "graph");
     if (graph->model->graph_doc[0] != 0)
         wire_text(b, WIRE_GRAPH_DOC, graph->model->graph_doc);
@@ -360,7 +376,7 @@ attn_status attn_save_graph(struct attn_onnx_save *save)
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         if (!save->live[n])
             continue;
-        TRY(save_node(b, graph, graph->nodes[n]));
+        TRY(save_node(b, graph, graph->nodes[n], &names));
         save->n_nodes++;
     }
     for (int32_t i = 0; i < save->n_outputs; i++)

@@ -362,6 +362,25 @@ class Edit(unittest.TestCase):
                              ["Relu", "FourierMix__0a1b2c3d"])
             self.assertEqual([f.name for f in made.functions], ["FourierMix__0a1b2c3d"])
 
+    def test_nodes_of_bodies_without_names(self):
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("mine", 1)]
+        mine = helper.make_function(
+            "mine", "Mine", ["p"], ["q"],
+            [node("Add", ["p", "p"], ["s"]), node("Add", ["s", "p"], ["t"]),
+             node("Add", ["t", "s"], ["q"], name="last")], opsets[:1])
+        graph = helper.make_graph(
+            [node("Mine", ["x"], ["u"], domain="mine", name="a"),
+             node("Mine", ["u"], ["y"], domain="mine", name="b")], "g",
+            [value("x", F, [4])], [value("y", F, [4])])
+        path = self.dir / "model.onnx"
+        onnx.save(helper.make_model(graph, ir_version=9, opset_imports=opsets,
+                                    functions=[mine]), path)
+        for command in (["optimize", path], ["extract", path, "--outputs", "y"]):
+            made = self.edited(*command)
+            names = [n.name for n in made.graph.node if n.name]
+            self.assertEqual(sorted(names), ["a/Add", "a/last", "b/Add", "b/last"])
+            self.same(path, {"x": self.draw.normal(size=4).astype("f")})
+
     def test_names_of_bodies(self):
         """A body in a branch makes a name that a value around it has, which the branch reads; and
         a body around it makes one that a value of the branch has."""
