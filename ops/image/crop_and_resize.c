@@ -80,7 +80,8 @@ struct ends {
     float part;
 };
 
-static struct ends ends_of(float at, bool nearest)
+/* `at` may be above in - 1, which floats round from 2^24 on. */
+static struct ends ends_of(float at, int64_t in, bool nearest)
 {
     struct ends e;
     if (nearest) {
@@ -91,6 +92,8 @@ static struct ends ends_of(float at, bool nearest)
         e.high = (int64_t)ceilf(at);
         e.part = at - (float)e.low;
     }
+    e.low = min64(e.low, in - 1);
+    e.high = min64(e.high, in - 1);
     return e;
 }
 
@@ -109,14 +112,14 @@ static void crop_row(const attnrun_step *step, int64_t roi, int64_t channel, int
         (const float *)step->x[0].data + (image * step->x[0].dims[1] + channel) * h * w;
     const float at = crop_and_resize_place(box[0], box[2], h, row, height);
     const bool there = inside(at, h);
-    const struct ends v = there ? ends_of(at, nearest) : (struct ends){ 0, 0, 0.0f };
+    const struct ends v = there ? ends_of(at, h, nearest) : (struct ends){ 0, 0, 0.0f };
     for (int64_t i = 0; i < width; i++) {
         const float across = crop_and_resize_place(box[1], box[3], w, i, width);
         if (!there || !inside(across, w)) {
             y[i] = args->extrapolation_value;
             continue;
         }
-        const struct ends u = ends_of(across, nearest);
+        const struct ends u = ends_of(across, w, nearest);
         const float *above = x + v.low * w, *below = x + v.high * w;
         const float top = above[u.low] + (above[u.high] - above[u.low]) * u.part;
         const float bottom = below[u.low] + (below[u.high] - below[u.low]) * u.part;
