@@ -114,7 +114,9 @@ static int64_t nms_choose(const struct nms *c, int32_t *heap, int32_t *chosen,
                           const attnrun_work *work)
 {
     int64_t n = 0, found = 0;
-    for (int64_t i = 0; i < c->n; i++)
+    if (OP_CANCELLED_AFTER(work, c->n * 4))
+        return -1;
+    for (int64_t i = 0; i < c->n && !attn_stops(i); i++)
         if (!isnan(c->score[i]) && (!c->limited || (double)c->score[i] > c->min))
             heap[n++] = (int32_t)i;
     for (int64_t i = n / 2 - 1; i >= 0; i--)
@@ -151,8 +153,9 @@ static attn_status nms_run(const attnrun_step *step, const attnrun_work *work)
         return op_fail(step, ATTNRUN_E_RANGE, "iou_threshold is %g, expected 0 to 1",
                        c.overlap);
     int32_t *heap = work->scratch, *chosen = heap + n;
-    int64_t total = 0;
-    for (int64_t k = 0; k < images * classes; k++) {
+    /* Without a box, any number of classes takes no memory. */
+    int64_t total = 0, lists = n > 0 ? images * classes : 0;
+    for (int64_t k = 0; k < lists; k++) {
         c.boxes = (const float *)step->x[0].data + k / classes * n * 4;
         c.score = (const float *)step->x[1].data + k * n;
         int64_t found = nms_choose(&c, heap, chosen + k * n, work);
@@ -164,7 +167,7 @@ static attn_status nms_run(const attnrun_step *step, const attnrun_work *work)
     }
     TRY(attnrun_step_alloc(step, 0, ATTNRUN_I64, 2, (int64_t[]){ total, 3 }));
     int64_t *y = step->y[0].data;
-    for (int64_t k = 0; y != NULL && k < images * classes; k++)
+    for (int64_t k = 0; y != NULL && k < lists; k++)
         for (int64_t i = 0; i < n && chosen[k * n + i] >= 0; i++) {
             *y++ = k / classes;
             *y++ = k % classes;

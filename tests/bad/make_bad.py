@@ -23,6 +23,7 @@ import bad_models  # noqa: E402
 import bad_rules  # noqa: E402
 import bad_types  # noqa: E402
 import bad_values  # noqa: E402
+import bad_work  # noqa: E402
 
 
 def main():
@@ -33,8 +34,8 @@ def main():
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
     cases = []
-    for module in (bad_models, bad_values, bad_inputs, bad_rules, bad_types,
-                   bad_limits):
+    for module in (bad_models, bad_values, bad_inputs, bad_rules, bad_types, bad_limits,
+                   bad_work):
         for case in module.CASES:
             folder = os.path.join(out, case.name)
             os.makedirs(folder)
