@@ -246,8 +246,8 @@ static attn_status ensemble_infer(attnrun_step *step)
 
 /* ---- rows ---- */
 
-static attn_status ensemble_row(const attnrun_step *step, const struct trees *trees,
-                                int64_t row, double *scores)
+static attn_status ensemble_row(const attnrun_step *step, const attnrun_work *work,
+                                const struct trees *trees, int64_t row, double *scores)
 {
     const struct ensemble_args *args = step->args;
     const attnrun_tensor *x = &step->x[0];
@@ -258,6 +258,8 @@ static attn_status ensemble_row(const attnrun_step *step, const struct trees *tr
     for (int64_t tree = 0; tree < trees->n_roots; tree++) {
         int64_t leaf = op_trees_leaf(trees, trees->roots[tree], x, row * x->dims[1],
                                      &args->membership_values);
+        if (leaf < 0 && OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
         if (leaf < 0)
             return op_fail(step, ATTNRUN_E_MODEL, "the nodes of tree %lld form a cycle",
                            (long long)tree);
@@ -290,7 +292,7 @@ static attn_status ensemble_run(const attnrun_step *step, const attnrun_work *wo
     for (; step->y[0].data != NULL && row < end; row++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        TRY(ensemble_row(step, &trees, row, scores));
+        TRY(ensemble_row(step, work, &trees, row, scores));
         for (int64_t t = 0; t < args->n_targets; t++) {
             int64_t at = row * args->n_targets + t;
             if (step->y[0].dtype == ATTNRUN_F64)

@@ -324,6 +324,8 @@ static attn_status vote(const attnrun_step *step, const attnrun_work *work,
             double *scores = rows->scores + r * state->n_targets;
             int64_t leaf = op_trees_leaf(trees, trees->roots[tree], x,
                                          (rows->first + r) * features, NULL);
+            if (leaf < 0 && OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
             if (leaf < 0)
                 return op_fail(step, ATTNRUN_E_MODEL,
                                "the nodes of tree %d form a cycle, or one is missing",

@@ -4,6 +4,8 @@
 #include <float.h>
 #include <math.h>
 
+enum { VISIT_BYTES = 32 }; /* of a node and of its feature */
+
 static char *trees_take(char **at, int64_t bytes)
 {
     char *part = *at;
@@ -31,6 +33,8 @@ int64_t op_trees_layout(struct trees *trees, void *memory)
 static bool is_member(const struct tree_node *node, const attnrun_tensor *members,
                       double x)
 {
+    const int64_t bytes = node->n_members * (int64_t)sizeof(float);
+    (void)attn_poll_work(bytes); /* op_trees_leaf() sees it */
     for (int32_t k = 0; k < node->n_members; k++)
         if (tensor_get_real(members, node->first_member + k) == x)
             return true;
@@ -63,17 +67,15 @@ static bool goes_yes(const struct tree_node *node, const attnrun_tensor *members
 int64_t op_trees_leaf(const struct trees *trees, int64_t root, const attnrun_tensor *x,
                       int64_t first, const attnrun_tensor *members)
 {
-    int64_t at = root;
-    for (int64_t visit = 0; visit <= trees->n_nodes; visit++) {
-        if (at < 0)
+    int64_t at = root, visit = 0;
+    for (; at >= 0 && trees->nodes[at].mode != TREE_LEAF; visit++) {
+        if (visit > trees->n_nodes || attn_stops(visit))
             return -1;
         const struct tree_node *node = &trees->nodes[at];
-        if (node->mode == TREE_LEAF)
-            return at;
         double value = tensor_get_real(x, first + node->feature);
         at = goes_yes(node, members, value) ? node->yes : node->no;
     }
-    return -1;
+    return attn_poll_work(visit * VISIT_BYTES) == ATTNRUN_OK ? at : -1;
 }
 
 double op_trees_start(int32_t sum, bool f64)

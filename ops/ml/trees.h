@@ -40,7 +40,7 @@ struct trees {
 /* Bytes of the parts for these counts; sets the pointers where `memory` is not NULL. */
 int64_t op_trees_layout(struct trees *trees, void *memory);
 /* The leaf that x reaches: features at element `first` on; -1 where the nodes are a
- * circle, or one is missing (-1). */
+ * circle, one is missing (-1), or the call is to end. */
 int64_t op_trees_leaf(const struct trees *trees, int64_t root, const attnrun_tensor *x,
                       int64_t first, const attnrun_tensor *members);
 

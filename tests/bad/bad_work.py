@@ -1,13 +1,36 @@
 """bad_work.py - small files and empty inputs that ask for much work."""
-from bad_case import INT64, node_case, np
+from bad_case import INT64, helper, loaded, model_case, node_case, np, simple
 
 
 def f32(*shape):
     return np.ones(shape, np.float32)
 
 
+def ml_case(name, what, exits, says, op, opset, x, **attributes):
+    def build(folder):
+        np.save(f"{folder}/x.npy", x)
+        node = helper.make_node(op, ["x"], ["y"], domain="ai.onnx.ml", **attributes)
+        model = simple([node], x.shape)
+        model.graph.input[0].type.tensor_type.elem_type = loaded(x).data_type
+        model.opset_import.append(helper.make_opsetid("ai.onnx.ml", opset))
+        return model
+    return model_case(name, what, exits, says, build, ["-i", "x=x.npy", "--timeout", "1s"])
+
+
+def long_trees(n):
+    """n roots of one tree, a chain of n branches."""
+    return ml_case("W02_trees", f"{n} trees that are {n} branches deep", 124, "time limit",
+                   "TreeEnsemble", 5, np.zeros((1, 1), np.float32), n_targets=1,
+                   nodes_featureids=[0] * n, nodes_truenodeids=[*range(1, n), 0],
+                   nodes_falsenodeids=[0] * n, nodes_trueleafs=[0] * (n - 1) + [1],
+                   nodes_falseleafs=[1] * n, tree_roots=[0] * n, leaf_targetids=[0],
+                   nodes_modes=loaded(np.zeros(n, np.uint8)), nodes_splits=loaded(f32(n)),
+                   leaf_weights=loaded(f32(1)))
+
+
 CASES = [
     node_case("W01_nms_classes_ok", "NonMaxSuppression of 2^40 classes and no box", 0, "",
               "NonMaxSuppression", {"b": f32(1, 0, 4), "s": f32(1, 2**40, 0)},
               {"m": np.array(1)}, out=(INT64,)),
+    long_trees(100000),
 ]
