@@ -57,7 +57,8 @@ static const attnrun_attr_def mapper_attrs[] = {
     ATTR_STRING(struct mapper_args, default_string, "_Unused"), ATTR_END
 };
 
-enum { LINEAR = 8, MAX_KEYS = 1 << 29 }; /* LINEAR: fewer keys are searched in order */
+/* LINEAR: fewer keys are searched in order. SLOT_BYTES: with the key that it is compared by. */
+enum { LINEAR = 8, MAX_KEYS = 1 << 29, SLOT_BYTES = 32 };
 
 /* n elements; data NULL: their own indexes as i64. */
 struct column {
@@ -218,12 +219,13 @@ static int64_t table_slots(int64_t n)
     return slots;
 }
 
-/* The slot of this key, or the empty one where it belongs. */
+/* The slot of this key, or the empty one where it belongs; any one where the call is to end. */
 static int32_t *table_slot(int32_t *table, int64_t slots, const struct column *keys,
                            const void *element)
 {
     uint64_t at = hash_of(keys->dtype, element) & (uint64_t)(slots - 1);
-    while (table[at] != 0 && !key_equals(keys, table[at] - 1, element))
+    while (table[at] != 0 && !key_equals(keys, table[at] - 1, element) &&
+           attn_poll_work(SLOT_BYTES) == ATTNRUN_OK)
         at = (at + 1) & (uint64_t)(slots - 1);
     return &table[at];
 }

@@ -184,6 +184,7 @@ static attn_status check_votes(const attnrun_step *step, int64_t n_targets)
 /* ---- packing ----
  * A slot holds node + 1, found by its ids, or -(node + 1) for the first node of a tree.
  * roots[0] is how many roots follow. */
+enum { SLOT_BYTES = 32 }; /* with the ids that it is compared by */
 
 static void count_parts(const struct votes_args *args, struct trees *trees)
 {
@@ -196,17 +197,21 @@ static void count_parts(const struct votes_args *args, struct trees *trees)
         trees->n_slots *= 2;
 }
 
-/* The slot of a node (`root`: of the first of the tree), or the empty one for it. */
+/* The slot of a node (`root`: of the first of the tree), or the empty one for it; any one where
+ * the call is to end. */
 static int32_t *vote_slot(const struct votes_args *args, const struct trees *trees,
                           int64_t tree, int64_t id, bool root)
 {
-    uint64_t hash =
-        ((uint64_t)tree * 31 + (root ? 7 : (uint64_t)id)) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t hash = (uint64_t)tree * UINT64_C(0xbf58476d1ce4e5b9);
+    hash =
+        ((hash ^ hash >> 32) + (root ? 7 : (uint64_t)id)) * UINT64_C(0x9e3779b97f4a7c15);
     for (uint64_t at = hash ^ hash >> 29;; at++) {
         int32_t *slot = &trees->slots[at & (uint64_t)(trees->n_slots - 1)];
         int64_t node = *slot < 0 ? -(int64_t)*slot - 1 : (int64_t)*slot - 1;
-        if (*slot == 0 || ((*slot < 0) == root && args->tree_ids.v[node] == tree &&
-                           (root || args->node_ids.v[node] == id)))
+        if (*slot == 0 ||
+            ((*slot < 0) == root && args->tree_ids.v[node] == tree &&
+             (root || args->node_ids.v[node] == id)) ||
+            attn_poll_work(SLOT_BYTES) != ATTNRUN_OK)
             return slot;
     }
 }
@@ -245,7 +250,7 @@ static void compile(const struct votes_args *args, struct trees *trees, void *me
     for (int64_t i = trees->n_votes - 1; i >= 0; i--) {
         int32_t node =
             *vote_slot(args, trees, args->vote_trees.v[i], args->vote_nodes.v[i], false);
-        if (node == 0 || trees->nodes[node - 1].mode != TREE_LEAF)
+        if (node <= 0 || trees->nodes[node - 1].mode != TREE_LEAF)
             continue;
         trees->next[i] = trees->nodes[node - 1].yes;
         trees->nodes[node - 1].yes = (int32_t)i;

@@ -14,7 +14,27 @@ def ml_case(name, what, exits, says, op, opset, x, **attributes):
         model.graph.input[0].type.tensor_type.elem_type = loaded(x).data_type
         model.opset_import.append(helper.make_opsetid("ai.onnx.ml", opset))
         return model
-    return model_case(name, what, exits, says, build, ["-i", "x=x.npy", "--timeout", "1s"])
+    limit = ["--timeout", "1s"] if exits == 124 else []
+    return model_case(name, what, exits, says, build, ["-i", "x=x.npy", *limit])
+
+
+def crowded_keys(n):
+    """Keys of one slot: the hash of a number is a product, and its halves are added."""
+    inverse = pow(0x9e3779b97f4a7c15, -1, 2**64)
+    keys = [(k << 32 | k) * inverse % 2**64 for k in range(n)]
+    return ml_case("W03_keys", f"{n} keys of LabelEncoder in one slot", 124, "time limit",
+                   "LabelEncoder", 2, np.zeros((1, 1), np.int64), values_floats=[0.0] * n,
+                   keys_int64s=[key - 2**64 if key >= 2**63 else key for key in keys])
+
+
+def crowded_nodes(n):
+    """Leaves by (tree, node): the sums 31 tree + node are one number."""
+    return ml_case("W04_nodes_ok", f"{n} trees whose ids make one sum", 0, "",
+                   "TreeEnsembleRegressor", 3, np.zeros((1, 1), np.float32), n_targets=1,
+                   nodes_treeids=list(range(n)), nodes_nodeids=list(range(31 * n, 0, -31)),
+                   nodes_featureids=[0] * n, nodes_truenodeids=[0] * n, nodes_values=[0.0] * n,
+                   nodes_falsenodeids=[0] * n, nodes_modes=["LEAF"] * n, target_treeids=[0],
+                   target_nodeids=[31 * n], target_ids=[0], target_weights=[1.0])
 
 
 def long_trees(n):
@@ -33,4 +53,6 @@ CASES = [
               "NonMaxSuppression", {"b": f32(1, 0, 4), "s": f32(1, 2**40, 0)},
               {"m": np.array(1)}, out=(INT64,)),
     long_trees(100000),
+    crowded_keys(200000),
+    crowded_nodes(200000),
 ]
