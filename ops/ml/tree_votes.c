@@ -154,7 +154,7 @@ static attn_status check_nodes(const attnrun_step *step, attnrun_dim features)
             (args->features.v[i] < 0 || args->features.v[i] >= limit))
             return op_fail(
                 step, ATTNRUN_E_RANGE, "node %lld tests feature %lld, expected 0 to %lld",
-                (long long)args->features.v[i], (long long)i, (long long)limit - 1);
+                (long long)i, (long long)args->features.v[i], (long long)limit - 1);
     }
     return ATTNRUN_OK;
 }

@@ -498,6 +498,12 @@ def member_tree(**others):
 
 
 TREES = [
+    node_case("T00_feature", "a tree that tests feature 9 of 2", 7, "node 0 tests feature 9",
+              "TreeEnsembleRegressor", {"x": f32(1, 2)}, domain="ai.onnx.ml", nodes_treeids=[0] * 3,
+              nodes_nodeids=[0, 1, 2], nodes_featureids=[9, 0, 0], nodes_values=[0.0] * 3,
+              nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0],
+              nodes_falsenodeids=[2, 0, 0], target_treeids=[0], target_nodeids=[1],
+              target_ids=[0], target_weights=[1.0]),
     tree_case("T01_votes_without_trees", "TreeEnsembleClassifier", class_ids=[0, 1, 2],
               classlabels_int64s=[0, 1]),
     tree_case("T02_nodes_without_lists", "TreeEnsembleClassifier", nodes_nodeids=[0, 1],
