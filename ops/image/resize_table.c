@@ -23,10 +23,17 @@ int64_t attn_resize_taps(const struct resize_args *args, double scale)
     return args->mode == RESIZE_LINEAR ? 2 : 4;
 }
 
+/* The length that the scale gives: a whole one where only the rounding of the scale is between. */
+static double scaled_length(const struct resize_axis *a)
+{
+    double length = a->scale * (double)a->in, whole = (double)a->out;
+    return fabs(length - whole) <= 1e-6 * whole ? whole : length;
+}
+
 static double source_position(const struct resize_args *args, const struct resize_axis *a,
                               const double roi[2], int64_t i)
 {
-    double x = (double)i, in = (double)a->in, out = a->scale * in;
+    double x = (double)i, in = (double)a->in, out = scaled_length(a);
     switch (args->coordinate_transformation_mode) {
     case RESIZE_ALIGN_CORNERS:
         return out == 1.0 ? 0.0 : x * (in - 1.0) / (out - 1.0);
@@ -39,9 +46,9 @@ static double source_position(const struct resize_args *args, const struct resiz
     case RESIZE_HALF_PIXEL_SYMMETRIC:
         return in / 2.0 * (1.0 - (double)a->out / out) + (x + 0.5) / a->scale - 0.5;
     case RESIZE_TF_CROP_AND_RESIZE: {
-        double span = (roi[1] - roi[0]) * (in - 1.0);
-        double at = out == 1.0 ? span / 2.0 : x * span / (out - 1.0);
-        return at + roi[0] * (in - 1.0);
+        double left = out == 1.0 ? 0.5 : out - 1.0 - x, right = out == 1.0 ? 0.5 : x;
+        /* exact at both ends: a place behind the last pixel is extrapolated */
+        return (left * roi[0] + right * roi[1]) * (in - 1.0) / (left + right);
     }
     default:
         return (x + 0.5) / a->scale - 0.5;
