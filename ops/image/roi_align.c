@@ -99,6 +99,21 @@ static attn_status check_image(const attnrun_step *step, int64_t roi, int64_t im
                    (long long)image, (long long)n - 1);
 }
 
+/* What is counted or rounded follows the arithmetic of the regions' type: 1.7 - 0.7 is one pixel
+ * of f32, and more than one of f64. */
+static double as_type(int32_t dtype, double v)
+{
+    return dtype == ATTNRUN_F32 ? (double)(float)v : v;
+}
+
+/* Number `i` of the regions, in pixels. */
+static double scaled(const attnrun_step *step, int64_t i)
+{
+    const struct roi_args *args = step->args;
+    return as_type(step->x[1].dtype,
+                   real_get(&step->x[1], i) * (double)args->spatial_scale);
+}
+
 /* ---- RoiAlign ---- */
 
 /* One region of one plane of X. */
@@ -112,17 +127,21 @@ static attn_status region_of(const attnrun_step *step, int64_t roi,
 {
     const struct roi_args *args = step->args;
     const struct roi_state *state = step->state;
-    double scale = (double)args->spatial_scale, shift = args->half_pixel ? 0.5 : 0.0;
-    r->left = real_get(&step->x[1], roi * 4) * scale - shift;
-    r->top = real_get(&step->x[1], roi * 4 + 1) * scale - shift;
-    double width = real_get(&step->x[1], roi * 4 + 2) * scale - shift - r->left;
-    double height = real_get(&step->x[1], roi * 4 + 3) * scale - shift - r->top;
+    const int32_t dtype = step->x[1].dtype;
+    double corner[4];
+    for (int i = 0; i < 4; i++)
+        corner[i] =
+            as_type(dtype, scaled(step, roi * 4 + i) - (args->half_pixel ? 0.5 : 0.0));
+    r->left = corner[0];
+    r->top = corner[1];
+    double width = as_type(dtype, corner[2] - r->left);
+    double height = as_type(dtype, corner[3] - r->top);
     if (!args->half_pixel) {
         width = width > 1.0 ? width : 1.0;
         height = height > 1.0 ? height : 1.0;
     }
-    r->bin_h = height / (double)state->down;
-    r->bin_w = width / (double)state->across;
+    r->bin_h = as_type(dtype, height / (double)state->down);
+    r->bin_w = as_type(dtype, width / (double)state->across);
     r->samples_h = r->samples_w = args->sampling_ratio;
     if (args->sampling_ratio <= 0) {
         if (!(fabs(r->bin_h) < 1e6 && fabs(r->bin_w) < 1e6))
@@ -289,23 +308,20 @@ static attn_status max_roi_pool_infer(attnrun_step *step)
 static void bin_range(double first, double last, int64_t bin, int64_t bins, int64_t n,
                       int64_t *from, int64_t *to)
 {
-    double size = last - first + 1.0;
-    size = (size > 1.0 ? size : 1.0) / (double)bins;
-    double lo = first + floor((double)bin * size),
-           hi = first + ceil((double)(bin + 1) * size);
+    double size = last - first + 1.0 > 1.0 ? last - first + 1.0 : 1.0;
+    double lo = first + floor((double)bin * size / (double)bins),
+           hi = first + ceil((double)(bin + 1) * size / (double)bins);
     *to = hi < (double)n ? (hi > 0.0 ? (int64_t)hi : 0) : n;
     *from = lo > 0.0 ? (lo < (double)*to ? (int64_t)lo : *to) : 0;
 }
 
 static double largest(const attnrun_step *step, int64_t plane, int64_t roi, int64_t bin)
 {
-    const struct roi_args *args = step->args;
     const struct roi_state *state = step->state;
     double corner[4];
     int64_t h0, h1, w0, w1;
     for (int i = 0; i < 4; i++)
-        corner[i] =
-            round(real_get(&step->x[1], roi * 5 + 1 + i) * (double)args->spatial_scale);
+        corner[i] = round(scaled(step, roi * 5 + 1 + i));
     bin_range(corner[1], corner[3], bin / state->across, state->down, state->height, &h0,
               &h1);
     bin_range(corner[0], corner[2], bin % state->across, state->across, state->width, &w0,

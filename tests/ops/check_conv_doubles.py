@@ -69,22 +69,28 @@ def conv_transpose(number):
 
 def bin_range(first, last, k, bins, size):
     """The pixels of bin k of a region."""
-    each = max(last - first + 1, 1) / bins
-    low, high = first + math.floor(k * each), first + math.ceil((k + 1) * each)
+    pixels = int(max(last - first + 1, 1))
+    low, high = first + k * pixels // bins, first - (-(k + 1) * pixels // bins)
     return max(low, 0), min(max(high, 0), size)
 
 
-def max_roi_pool(dtype):
-    scale = float(random.choice([0.5, 1.0]))
+def max_roi_pool(number):
+    dtype = "f4" if number % 2 else "f8"
+    scale = float(random.choice([0.5, 0.7, 1.0]))  # f32(0.7) * 5 is 3.5, but less in f64
     images, channels, height, width = (int(x) for x in random.integers(1, 9, 4))
     shape = [int(s) for s in random.integers(1, 5, 2)]
+    if number < 2:  # (29 / 7) * 7 is above 29 in f64, (25 / 11) * 11 above 25
+        scale, height, width, shape = 1.0, 32, 32, [7, 11]
     x = normal(images, channels, height, width).astype(dtype)
     corners = np.sort(random.integers(-2, 14, (6, 2, 2)), axis=1).reshape(6, 4)
+    if number < 2:
+        corners[:] = 0, 0, 24, 28
     rois = np.concatenate([random.integers(0, images, (6, 1)), corners], 1).astype(dtype)
     y = np.zeros((6, channels, *shape), dtype)
     for r, (image, *corner) in enumerate(rois):
+        factor = rois.dtype.type(np.float32(scale))
         # Halves are rounded away from zero.
-        x0, y0, x1, y1 = (math.copysign(math.floor(abs(c * scale) + 0.5), c) for c in corner)
+        x0, y0, x1, y1 = (math.copysign(math.floor(abs(c * factor) + 0.5), c) for c in corner)
         for i in range(shape[0]):
             h0, h1 = (int(v) for v in bin_range(y0, y1, i, shape[0], height))
             for k in range(shape[1]):
@@ -102,8 +108,7 @@ def main():
             write_case(f"{folder}/{number:03}_Conv", *conv(number), "1e-12 1e-12")
             write_case(f"{folder}/{number:03}_ConvTranspose", *conv_transpose(number),
                        "1e-12 1e-12")
-            write_case(f"{folder}/{number:03}_MaxRoiPool", *max_roi_pool("f4" if number % 2 else
-                                                                        "f8"), "0 0")
+            write_case(f"{folder}/{number:03}_MaxRoiPool", *max_roi_pool(number), "0 0")
         check(sys.argv[1], folder)
 
 

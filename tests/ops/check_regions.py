@@ -13,7 +13,7 @@ from cases import check, one_node_model, write_case
 
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 5
 random = np.random.default_rng(SEED)
-SIZES = (0.5, 1.3, 3.4, 8.7, 40.1, 301.3)  # no bin of a whole number: that rounds to two counts
+SIZES = (0.5, 1.3, 3.4, 8.7, 40.1, 301.3)
 
 
 def regions():
@@ -24,6 +24,8 @@ def regions():
             x, y = random.uniform(-1, 1, 2) * (width + 6, height + 8)
             made.append((x, y, x + width, y + height))
     made += [(-500, -500, -480, -479), (100, 2, 140, 5), (-1, -1, 8.5, 10), (3, 3, 3, 3)]
+    # Bins of a whole number in f32, and of a little more in f64.
+    made += [(0.7, 0.7, 3.7, 2.7), (0.7, 2.7, 6.7, 6.7), (1.4, 0.7, 4.4, 4.7)]
     return np.array(made, np.float32)
 
 
