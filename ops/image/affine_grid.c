@@ -58,7 +58,7 @@ static attn_status affine_infer(attnrun_step *step)
     int64_t tasks = op_count(&step->out[0], 0, axes);
     if (tasks < 0)
         return op_fail_size(step, "the number of lines of the grid", "2^63 - 1");
-    op_tasks(step, 0, tasks, state->size[2] * 10 + 20);
+    op_tasks(step, 0, state->size[2] > 0 ? tasks : 0, state->size[2] * 10 + 20);
     return ATTNRUN_OK;
 }
 

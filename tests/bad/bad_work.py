@@ -52,6 +52,8 @@ CASES = [
     node_case("W01_nms_classes_ok", "NonMaxSuppression of 2^40 classes and no box", 0, "",
               "NonMaxSuppression", {"b": f32(1, 0, 4), "s": f32(1, 2**40, 0)},
               {"m": np.array(1)}, out=(INT64,)),
+    node_case("W05_grid_ok", "AffineGrid of 2^40 lines of no place", 0, "", "AffineGrid",
+              {"t": f32(1, 2, 3)}, {"s": np.array([1, 1, 2**40, 0])}, opset=20),
     long_trees(100000),
     crowded_keys(200000),
     crowded_nodes(200000),
