@@ -33,7 +33,7 @@ struct grid_state {
 };
 
 struct grid_tap {
-    int64_t at;
+    int64_t at; /* -1: a zero outside of the image */
     double weight;
 };
 
@@ -206,8 +206,8 @@ static void place_taps(const attnrun_step *step, int64_t place, struct grid_tap 
             const struct grid_tap *tap = &axis[a][rest / scale];
             rest %= scale;
             scale = scale > 1 ? scale / s->taps_axis : 1;
-            weight = tap->at < 0 ? 0.0 : weight * tap->weight;
-            at = at * s->in[a] + (tap->at < 0 ? 0 : tap->at);
+            weight *= tap->weight;
+            at = tap->at < 0 || at < 0 ? -1 : at * s->in[a] + tap->at;
         }
         taps[t].at = at;
         taps[t].weight = weight;
@@ -221,7 +221,7 @@ static void run_channel(const attnrun_step *step, const struct grid_tap *taps,
     for (int64_t i = 0; i < s->width; i++, taps += s->taps) {
         double sum = 0.0;
         for (int t = 0; t < s->taps; t++)
-            if (taps[t].weight != 0.0)
+            if (taps[t].at >= 0) /* 0 times a pixel that is NaN is NaN, too */
                 sum += taps[t].weight * real_get(&step->x[0], plane + taps[t].at);
         real_put(&step->y[0], out + i, sum);
     }
