@@ -5,7 +5,7 @@
  * Y      [N, H, W, 2] or [N, D, H, W, 3]: theta times (x, y, 1) or (x, y, z, 1)
  *
  * x, y and z run over the pixel centres of [-1, 1], with align_corners from corner to
- * corner.
+ * corner; a single pixel is then at the first corner, as in the reference.
  * A task is a line of the grid. Cost: 3 or 4 terms for each number of Y. Source: ONNX
  * AffineGrid-20. */
 #include "real_pixels.h"
@@ -65,7 +65,7 @@ static attn_status affine_infer(attnrun_step *step)
 static double centre(int64_t i, int64_t n, bool align)
 {
     if (align)
-        return n > 1 ? -1.0 + 2.0 * (double)i / (double)(n - 1) : 0.0;
+        return n > 1 ? -1.0 + 2.0 * (double)i / (double)(n - 1) : -1.0;
     return (2.0 * (double)i + 1.0) / (double)n - 1.0;
 }
 
