@@ -82,7 +82,7 @@ static attn_status affine_run(const attnrun_step *step, const attnrun_work *work
         double at[4] = { 0.0, centre(row, s->size[1], align),
                          centre(plane, s->size[0], align), 1.0 };
         at[s->axes] = 1.0;
-        for (int64_t i = 0; i < s->size[2]; i++) {
+        for (int64_t i = 0; i < s->size[2] && !attn_stops(i); i++) {
             at[0] = centre(i, s->size[2], align);
             for (int64_t r = 0; r < s->axes; r++) {
                 double sum = 0.0;

@@ -467,6 +467,8 @@ static void run_plane_f64(const attnrun_step *step, const struct conv_shape *s,
                     return;
                 if (!landing_row(&s->w, &l, r / s->w.in[1], r % s->w.in[1], &at))
                     continue;
+                if (attn_poll_work(s->w.in[2] * 16) != ATTNRUN_OK)
+                    return;
                 for (int64_t i = l.from; i < l.to; i++)
                     y[at + i * s->w.stride[2]] += w[tap] * x[r * s->w.in[2] + i];
             }

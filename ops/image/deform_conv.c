@@ -116,7 +116,7 @@ static void gather_taps(const attnrun_step *step, attnrun_tensor *columns, int64
         int64_t kh = tap / w->kernel[2], kw = tap % w->kernel[2];
         int64_t plane = (image * s->groups * s->channels + channel) * s->inputs;
         int64_t set = (image * args->offset_group + channel / per_offset) * s->taps + tap;
-        for (int64_t i = 0; i < w->out[2]; i++) {
+        for (int64_t i = 0; i < w->out[2] && attn_poll_work(64) == ATTNRUN_OK; i++) {
             int64_t pixel = oh * w->out[2] + i;
             double row = real_get(&step->x[DEFORM_OFFSET], 2 * set * s->pixels + pixel);
             double column =
@@ -160,7 +160,7 @@ static void deform_conv_multiply(const attnrun_step *step, const attnrun_tensor 
         return;
     }
     for (int64_t m = 0; m < s->rows; m++)
-        for (int64_t i = 0; i < width; i++) {
+        for (int64_t i = 0; i < width && attn_poll_work(s->k * 16) == ATTNRUN_OK; i++) {
             double sum = biased ? real_get(&step->x[DEFORM_B], row + m) : 0.0;
             for (int64_t k = 0; k < s->k; k++)
                 sum += real_get(&step->x[DEFORM_W], (row + m) * s->k + k) *

@@ -218,7 +218,7 @@ static void run_channel(const attnrun_step *step, const struct grid_tap *taps,
                         int64_t plane, int64_t out)
 {
     const struct grid_state *s = step->state;
-    for (int64_t i = 0; i < s->width; i++, taps += s->taps) {
+    for (int64_t i = 0; i < s->width && !attn_stops(i); i++, taps += s->taps) {
         double sum = 0.0;
         for (int t = 0; t < s->taps; t++)
             if (taps[t].at >= 0) /* 0 times a pixel that is NaN is NaN, too */
@@ -235,9 +235,10 @@ static attn_status grid_run(const attnrun_step *step, const attnrun_work *work)
         int64_t image = task, line = op_take(&image, s->lines);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        for (int64_t i = 0; i < s->width; i++)
+        for (int64_t i = 0; i < s->width && !attn_stops(i); i++)
             place_taps(step, task * s->width + i, taps + i * s->taps);
-        for (int64_t c = 0; c < s->channels; c++) {
+        const int64_t bytes = s->width * s->taps * (int64_t)sizeof(struct grid_tap);
+        for (int64_t c = 0; c < s->channels && attn_poll_work(bytes) == ATTNRUN_OK; c++) {
             int64_t plane = image * s->channels + c;
             run_channel(step, taps, plane * s->pixels,
                         plane * s->places + line * s->width);
