@@ -6,7 +6,8 @@
  *
  * Bytes: weights are rounded to 2^-22 (halves away from zero), and sums to the nearest
  * byte (halves up). Other integers: sums are doubles, rounded with halves away from zero.
- * All results are clamped. A task is one line behind the axis, or all positions of the
+ * All results are clamped. Positions outside of the image are filled; in later passes the weights
+ * of a sum, which is 1, keep them. A task is one line behind the axis, or all positions of the
  * last axis. Cost: the taps of an axis for each element between two axes.
  * Source: compared with onnxruntime 1.32.0 and torch 2.13.0. */
 #include <math.h>
@@ -106,6 +107,7 @@ struct line {
     const int64_t *index;
     const double *weight;
     int64_t taps;
+    double outside; /* extrapolation_value as an integer */
 };
 
 /* Computes element `to` of the result: the taps of one position. */
@@ -134,7 +136,9 @@ static double sum_real(const struct line *l, int64_t at)
 static void run_position(const struct line *l, int64_t to)
 {
     for (int64_t i = 0; i < l->inner; i++) {
-        if (l->x->dtype == ATTNRUN_U8) {
+        if (l->index[0] < 0) {
+            attn_resize_put_int(l->x->dtype, l->to, to + i, l->outside);
+        } else if (l->x->dtype == ATTNRUN_U8) {
             int64_t v = sum_u8_taps(l, i);
             ((uint8_t *)l->to)[to + i] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
         } else if (l->x->dtype == ATTNRUN_I8) {
@@ -148,12 +152,14 @@ static void run_position(const struct line *l, int64_t to)
 
 attn_status attn_resize_pass(const attnrun_step *step, const attnrun_work *work)
 {
+    const struct resize_args *args = step->args;
     const struct resize_state *state = step->state;
     const int pass = work->phase - 1, last = state->n_passes - 1;
     const struct resize_axis *axis = &state->axes[state->pass_axis[pass]];
     uint8_t *shared = work->shared;
     int64_t outer, inner;
     struct line l = { .x = &step->x[0], .taps = axis->taps };
+    l.outside = trunc((double)args->extrapolation_value);
     (void)around(state, state->pass_axis[pass], &outer, &inner);
     l.inner = inner;
     l.from = pass == 0 ? step->x[0].data : shared + state->between[(pass - 1) % 2];
