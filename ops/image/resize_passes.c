@@ -43,8 +43,12 @@ static bool is_byte(int32_t dtype) { return dtype == ATTNRUN_U8 || dtype == ATTN
 void attn_resize_round_weights(const attnrun_step *step, const struct resize_axis *axis,
                                double *weight)
 {
-    for (int64_t i = 0; is_byte(step->x[0].dtype) && i < axis->out * axis->taps; i++)
-        weight[i] = round(weight[i] * (double)(1 << WEIGHT_BITS));
+    const double max =
+        1 << 30; /* cubic_coeff_a may be anything: sums must not overflow */
+    for (int64_t i = 0; is_byte(step->x[0].dtype) && i < axis->out * axis->taps; i++) {
+        double w = round(weight[i] * (double)(1 << WEIGHT_BITS));
+        weight[i] = w > -max ? (w < max ? w : max) : -max;
+    }
 }
 
 /* ---- plan ---- */

@@ -285,6 +285,10 @@ SIZES = [
     limited("RA2_resize_scale_huge", "Resize scales 1e18", TOO_BIG, "Resize|memory|scale",
             "Resize", {"x": X4, "s": np.array([1, 1, 1e18, 1], np.float32)},
             order=["x", "", "s"]),
+    node_case("RA3_resize_cubic_ok", "Resize of bytes, cubic_coeff_a 1e30", 0, "", "Resize",
+              {"x": np.ones((1, 1, 6, 6), np.uint8)}, {"s": i64(1, 1, 3, 3)},
+              out=(TensorProto.UINT8,), order=["x", "", "", "s"], opset=19, mode="cubic",
+              antialias=1, cubic_coeff_a=1e30),
     node_case("RA3_resize_size_neg", "Resize sizes -4", RANGE, "Resize|size", "Resize",
               {"x": X4, "s": i64(1, 4, -4, 8)}, order=["x", "", "", "s"]),
 ]
