@@ -5,8 +5,8 @@ usage: check_degenerate.py ATTNRUN [SEED]
 
 Scores of attention whose values have no columns, masks of one key, which Attention-23 broadcasts,
 rows that see no key, products with a constant NaN, factors of one, nodes that read a value twice,
-sums of old opsets, batches of nothing, and numbers at the ends of a type. Memory holds other bytes
-than zeros at first.
+sums of old opsets, batches of nothing, numbers at the ends of a type, and places at the ends of an
+image. Memory holds other bytes than zeros at first.
 """
 import os
 import subprocess
@@ -181,6 +181,67 @@ def kept_case(shape, wanted, sizes):
     return f"{shape} as {wanted}", nodes, {"x": x}, {"s": np.array(wanted)}, "y", x.reshape(sizes)
 
 
+def crop_case(mode):
+    """The last pixel of the first of two rows of 2^24 + 4 pixels: floats round its place up."""
+    node = helper.make_node
+    nodes = [node("ConstantOfShape", ["s"], ["zeros"]),
+             node("Concat", ["zeros", "a"], ["x"], axis=3),
+             node("CropAndResize", ["x", "r", "b", "c"], ["y"], domain="com.microsoft", mode=mode)]
+    constants = {"s": np.array([1, 1, 2, 2**24 + 3]), "r": np.array([[0, 1, 0, 1]], "f4"),
+                 "b": np.zeros(1, "i4"), "c": np.ones(2, "i4")}
+    last = np.array([5, 7], "f4").reshape(1, 1, 2, 1)
+    return f"CropAndResize {mode}", nodes, {"a": last}, constants, "y", last[:, :, :1]
+
+
+def grid_case(mode, reach):
+    """GridSample at the pixels themselves; a NaN has a weight, if only 0, in `reach`."""
+    x = random.standard_normal((1, 1, 5, 5)).astype("f4")
+    x[0, 0, 2, 2] = np.nan
+    places = np.meshgrid(*2 * [np.linspace(-1, 1, 5)])
+    want = x.copy()
+    want[0, 0, reach, reach] = np.nan
+    node = helper.make_node("GridSample", ["x", "g"], ["y"], mode=mode, align_corners=1)
+    grid = np.stack(places, -1)[None].astype("f4")
+    return f"GridSample {mode}", [node], {"x": x}, {"g": grid}, "y", want
+
+
+def line_case(size):
+    """AffineGrid of one pixel along an axis, which is at the first corner."""
+    theta = random.standard_normal((2, 2, 3)).astype("f4")
+    node = helper.make_node("AffineGrid", ["t", "s"], ["y"], align_corners=1)
+    y, x = np.meshgrid(*(np.linspace(-1, 1, n) for n in size), indexing="ij")
+    want = np.stack([x, y, np.ones(size)], -1) @ theta.transpose(0, 2, 1)[:, None]
+    return (f"AffineGrid {size}", [node], {"t": theta}, {"s": np.array([2, 3, *size])}, "y",
+            want.astype("f4"))
+
+
+def outside_case(dtype, mode):
+    """Resize with antialias to 3 x 3 positions, of which the middle one is in the image."""
+    x = np.full((1, 4, 6), 50, dtype)
+    node = helper.make_node("Resize", ["x", "r", "", "s"], ["y"], mode=mode, antialias=1,
+                            coordinate_transformation_mode="tf_crop_and_resize",
+                            extrapolation_value=9.7)
+    want = np.full((1, 3, 3), 9 if dtype != "f4" else 9.7, dtype)
+    want[0, 1, 1] = 50
+    constants = {"s": np.array([1, 3, 3]), "r": np.array([0, -1, -1, 1, 2, 2], "f4")}
+    return f"Resize {dtype} {mode}", [node], {"x": x}, constants, "y", want
+
+
+def corners_case(transformation, n, size, by_scale):
+    """Resize of n pixels from corner to corner: the places are i (n - 1) / (size - 1)."""
+    crop = transformation == "tf_crop_and_resize"
+    node = helper.make_node("Resize", ["x", "r" if crop else "", "s" if by_scale else "",
+                                       "" if by_scale else "s"], ["y"], mode="nearest",
+                            nearest_mode="floor", extrapolation_value=-1.0,
+                            coordinate_transformation_mode=transformation)
+    x = random.standard_normal((1, n)).astype("f4")
+    constants = {"s": np.array([1, size / n], "f4") if by_scale else np.array([1, size])}
+    if crop:
+        constants["r"] = np.array([0, 0, 1, 1], "f4")
+    want = x[:, [(n - 1) // 2 if size == 1 else i * (n - 1) // (size - 1) for i in range(size)]]
+    return f"{transformation} {n} to {size}", [node], {"x": x}, constants, "y", want
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
@@ -194,6 +255,16 @@ def main():
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
         ((0, 4, 3), [0, 2, -1], (0, 2, 6)), ((2, 0, 4), [0, 0, 2, -1], (2, 0, 2, 2)))]
+    cases += [crop_case(mode) for mode in ("bilinear", "nearest")]
+    cases += [outside_case(dtype, mode) for dtype in ("u1", "i1", "i4", "f4")
+              for mode in ("linear", "cubic")]
+    cases += [line_case(size) for size in ((1, 5), (4, 1), (1, 1), (3, 2))]
+    cases += [grid_case("nearest", slice(2, 3)), grid_case("linear", slice(1, 3)),
+              grid_case("cubic", slice(0, 4))]
+    cases += [corners_case("tf_crop_and_resize", *sizes) for sizes in (
+        (11, 15, False), (13, 30, False), (10, 7, True), (3, 1, True), (7, 1, True), (1, 4, False))]
+    cases += [corners_case("align_corners", *sizes) for sizes in (
+        (11, 15, False), (43, 29, False), (31, 7, True), (99, 15, False))]
     with tempfile.TemporaryDirectory() as folder:
         for name, nodes, inputs, constants, output, want, *opset in cases:
             for options in ([], ["--no-fusion"], ["--isa", "base"]):
