@@ -246,6 +246,7 @@ static attn_status slice_infer(attnrun_step *step)
     attnrun_dim dims[ATTNRUN_MAX_RANK];
     uint32_t seen = 0;
     bool planned = step->concrete != 0;
+    bool placed = true; /* first and paces are right for all axes */
     TRY(slice_length(step, args, &n));
     if (in->rank < 0 || n < 0)
         return op_move_unknown(step, 0, in->dtype, in->rank);
@@ -269,11 +270,11 @@ static attn_status slice_infer(attnrun_step *step)
             paces[i] = b->step;
         } else {
             dims[i] = symbolic_extent(step, dims[i], b);
-            planned = false;
+            planned = placed = false;
         }
     }
     TRY(op_out(step, 0, in->dtype, in->rank, dims));
-    if (in->rank == 1)
+    if (in->rank == 1 && placed)
         slice_values(step, first[0], paces[0]);
     return planned && op_move_planned(step, 0) ? slice_plan(step, first, paces)
                                                : ATTNRUN_OK;

@@ -8,7 +8,8 @@ of x minus that of the slice: where an expression of the extent is not exact, th
 and the difference becomes a constant. Bounds are numbers, or sums with the sizes S of x and T of
 another input, which are below 0 for some sizes: x[S - 5:] counts from the end where S < 5. It runs
 with axes that are shorter and longer than the bounds; the expected numbers are those of Python's
-slices.
+slices. The model also slices a list of constants, and gives the sums: x[1:S + 5] of four elements
+has three for all sizes.
 """
 import itertools
 import os
@@ -25,9 +26,12 @@ NUMBERS = [0, 1, 2, 5, 100, 2**62, -1, -2, -5, -100, -2**62]
 SUMS = [(1, 0, -1), (1, 0, -5), (1, 0, -100), (-1, 0, 5), (2, 0, -5), (1, 0, 3), (-1, 0, -1),
         (0, 1, 0), (0, -1, 0), (0, 1, -5), (0, -1, 5), (1, -1, 0), (-1, 1, 0)]  # of S, T and 1
 BOUNDS = [(0, 0, number) for number in NUMBERS] + SUMS
+LIST, BEHIND = [1, 20, 300, 4000], [(1, 0, 4), (0, 1, 5)]  # of T, S and 1: behind the list
 STEPS = [1, 2, 3]
 SIZES = [(0, 3), (1, 0), (2, 2), (3, 3), (4, 100), (6, 4), (99, 102), (102, 3), (300, 5)]
 SLICES = list(itertools.product(BOUNDS, BOUNDS, STEPS))
+LISTS = list(itertools.product([*BOUNDS, *BEHIND], [*BOUNDS, *BEHIND], STEPS))
+OUTPUTS = [("sizes", "d", len(SLICES)), ("sums", "sum", len(LISTS))]
 
 
 def name_of(bound):
@@ -44,25 +48,50 @@ def bound_nodes(bound):
             helper.make_node("Add", [name + "st", number], [name])]
 
 
+def list_nodes(k, start, end, step):
+    return [helper.make_node("Slice", ["list", name_of(start), name_of(end), "i0", f"i{step}"],
+                             [f"part{k}"]),
+            helper.make_node("ReduceSum", [f"part{k}", "i0"], [f"sum{k}"])]
+
+
 def slices_model():
-    ints = {f"i{value}": np.array([value]) for value in {*itertools.chain(*BOUNDS), *STEPS}}
+    ints = {f"i{value}": np.array([value])
+            for value in {*itertools.chain(*BOUNDS, *BEHIND), *STEPS}}
+    ints["list"] = np.array(LIST)
     nodes = [helper.make_node("Shape", ["x"], ["size"]),
              helper.make_node("Shape", ["t"], ["other"])]
-    for bound in BOUNDS:
+    for bound in [*BOUNDS, *BEHIND]:
         nodes += bound_nodes(bound)
+    for k, (start, end, step) in enumerate(LISTS):
+        nodes += list_nodes(k, start, end, step)
     for k, (start, end, step) in enumerate(SLICES):
         nodes += [
             helper.make_node("Slice", ["x", name_of(start), name_of(end), "i0", f"i{step}"],
                              [f"s{k}"]),
             helper.make_node("Shape", [f"s{k}"], [f"n{k}"]),
             helper.make_node("Sub", ["size", f"n{k}"], [f"d{k}"])]
-    nodes.append(helper.make_node("Concat", [f"d{k}" for k in range(len(SLICES))], ["y"], axis=0))
+    for name, of, n in OUTPUTS:
+        nodes.append(helper.make_node("Concat", [f"{of}{k}" for k in range(n)], [name], axis=0))
     graph = helper.make_graph(
         nodes, "g", [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["S"]),
                      helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT, ["T"])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.INT64, None)],
+        [helper.make_tensor_value_info(name, onnx.TensorProto.INT64, None)
+         for name, _, _ in OUTPUTS],
         [numpy_helper.from_array(value, name) for name, value in ints.items()])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def wanted(size, other):
+    """By output: what is asked, and the number."""
+    def place(bound):
+        return int(np.dot(bound, (size, other, 1)))
+
+    def part(of, start, end, step):
+        return of[slice(place(start), place(end), step)]
+
+    return {
+        "sizes": [(each, size - len(part(range(size), *each))) for each in SLICES],
+        "sums": [(each, sum(part(LIST, *each))) for each in LISTS]}
 
 
 def main():
@@ -73,17 +102,16 @@ def main():
             np.save(os.path.join(folder, "x.npy"), np.zeros(size, "f4"))
             np.save(os.path.join(folder, "t.npy"), np.zeros(other, "f4"))
             subprocess.run([attnrun, "run", "model.onnx", "-q", "-n", "1", "-i", "x=x.npy", "-i",
-                            "t=t.npy", "-o", "y.npy"], cwd=folder, check=True, timeout=DEADLINE_S)
-            found = np.load(os.path.join(folder, "y.npy"))
-            for (start, end, step), left in zip(SLICES, found.tolist(), strict=True):
-                first, last = (np.dot(bound, (size, other, 1)) for bound in (start, end))
-                want = size - len(range(size)[slice(first, last, step)])
-                if left != want:
-                    bad += 1
-                    print(f"FAIL x[{start}:{end}:{step}], sums of S {size}, T {other} and 1: "
-                          f"{size} - {size - left}, expected {size} - {size - want}")
-    print(f"{len(SLICES)} slices of {len(SIZES)} sizes, {bad} wrong")
-    return 1 if bad else 0
+                            "t=t.npy", "-o", "y.npz"], cwd=folder, check=True, timeout=DEADLINE_S)
+            found = np.load(os.path.join(folder, "y.npz"))
+            for name, pairs in wanted(size, other).items():
+                for (what, want), number in zip(pairs, found[name].tolist(), strict=True):
+                    if number != want:
+                        print(f"{name} {what} for S = {size}, T = {other}: {number}, not {want}")
+                        bad += 1
+    print(f"{len(SLICES) + len(LISTS)} expressions, {len(SIZES)} pairs of sizes: "
+          f"{bad} wrong")
+    return int(bad > 0)
 
 
 if __name__ == "__main__":
