@@ -36,13 +36,30 @@ static void equal_strings(void *to, const char *pa, int64_t a_step, const char *
 
 static const attnrun_dim unknown = { .expr = ATTN_DIM_UNKNOWN };
 
+/* Not negative, whatever the symbols are. */
+static bool is_size(const attnrun_step *step, attnrun_dim a)
+{
+    return dim_equal(attnrun_dim_max(step, a, dim_of(0)), a);
+}
+
 static attnrun_dim known_div(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
 {
     if (dim_is(b, 0) || dim_is(b, -1))
         return unknown;
     if (dim_is_const(a) && dim_is_const(b))
         return dim_of(a.value / b.value);
-    return attnrun_dim_div(step, a, b); /* sizes are not negative */
+    if (!is_size(step, b))
+        return unknown;
+    if (is_size(step, a))
+        return attnrun_dim_div(step, a, b);
+    /* S - 8 may be negative. It is divided towards zero, while dims are rounded down. */
+    const attnrun_dim zero = dim_of(0), minus = attnrun_dim_sub(step, zero, a);
+    const attnrun_dim up = attnrun_dim_div(step, attnrun_dim_max(step, a, zero), b);
+    const attnrun_dim down = attnrun_dim_max(step, minus, zero);
+    return is_size(step,
+                   attnrun_dim_sub(step, attnrun_dim_sub(step, b, minus), dim_of(1)))
+               ? up
+               : attnrun_dim_sub(step, up, attnrun_dim_div(step, down, b));
 }
 
 static attnrun_dim known_mod(const attnrun_step *step, attnrun_dim a, attnrun_dim b)

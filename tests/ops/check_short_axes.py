@@ -9,7 +9,8 @@ and the difference becomes a constant. Bounds are numbers, or sums with the size
 another input, which are below 0 for some sizes: x[S - 5:] counts from the end where S < 5. It runs
 with axes that are shorter and longer than the bounds; the expected numbers are those of Python's
 slices. The model also slices a list of constants, and gives the sums: x[1:S + 5] of four elements
-has three for all sizes.
+has three for all sizes. And it gives for each bound b and some numbers d the difference b / d -
+((b + d) / d - 1), which is 0 or 1 as quotients are rounded towards zero.
 """
 import itertools
 import os
@@ -31,7 +32,9 @@ STEPS = [1, 2, 3]
 SIZES = [(0, 3), (1, 0), (2, 2), (3, 3), (4, 100), (6, 4), (99, 102), (102, 3), (300, 5)]
 SLICES = list(itertools.product(BOUNDS, BOUNDS, STEPS))
 LISTS = list(itertools.product([*BOUNDS, *BEHIND], [*BOUNDS, *BEHIND], STEPS))
-OUTPUTS = [("sizes", "d", len(SLICES)), ("sums", "sum", len(LISTS))]
+QUOTIENTS = list(itertools.product(BOUNDS, [2, 3, 8]))
+OUTPUTS = [("sizes", "d", len(SLICES)), ("sums", "sum", len(LISTS)),
+           ("quotients", "q", len(QUOTIENTS))]
 
 
 def name_of(bound):
@@ -54,9 +57,17 @@ def list_nodes(k, start, end, step):
             helper.make_node("ReduceSum", [f"part{k}", "i0"], [f"sum{k}"])]
 
 
+def quotient_nodes(k, bound, divisor):
+    return [helper.make_node("Div", [name_of(bound), f"i{divisor}"], [f"less{k}"]),
+            helper.make_node("Add", [name_of(bound), f"i{divisor}"], [f"above{k}"]),
+            helper.make_node("Div", [f"above{k}", f"i{divisor}"], [f"more{k}"]),
+            helper.make_node("Sub", [f"more{k}", "i1"], [f"same{k}"]),
+            helper.make_node("Sub", [f"less{k}", f"same{k}"], [f"q{k}"])]
+
+
 def slices_model():
     ints = {f"i{value}": np.array([value])
-            for value in {*itertools.chain(*BOUNDS, *BEHIND), *STEPS}}
+            for value in {*itertools.chain(*BOUNDS, *BEHIND), *STEPS, 8}}
     ints["list"] = np.array(LIST)
     nodes = [helper.make_node("Shape", ["x"], ["size"]),
              helper.make_node("Shape", ["t"], ["other"])]
@@ -64,6 +75,8 @@ def slices_model():
         nodes += bound_nodes(bound)
     for k, (start, end, step) in enumerate(LISTS):
         nodes += list_nodes(k, start, end, step)
+    for k, (bound, divisor) in enumerate(QUOTIENTS):
+        nodes += quotient_nodes(k, bound, divisor)
     for k, (start, end, step) in enumerate(SLICES):
         nodes += [
             helper.make_node("Slice", ["x", name_of(start), name_of(end), "i0", f"i{step}"],
@@ -89,9 +102,14 @@ def wanted(size, other):
     def part(of, start, end, step):
         return of[slice(place(start), place(end), step)]
 
+    def toward_zero(number, divisor):
+        return abs(number) // divisor * (1 if number > 0 else -1)
+
     return {
         "sizes": [(each, size - len(part(range(size), *each))) for each in SLICES],
-        "sums": [(each, sum(part(LIST, *each))) for each in LISTS]}
+        "sums": [(each, sum(part(LIST, *each))) for each in LISTS],
+        "quotients": [((bound, d), toward_zero(place(bound), d)
+                       - toward_zero(place(bound) + d, d) + 1) for bound, d in QUOTIENTS]}
 
 
 def main():
@@ -109,7 +127,7 @@ def main():
                     if number != want:
                         print(f"{name} {what} for S = {size}, T = {other}: {number}, not {want}")
                         bad += 1
-    print(f"{len(SLICES) + len(LISTS)} expressions, {len(SIZES)} pairs of sizes: "
+    print(f"{len(SLICES) + len(LISTS) + len(QUOTIENTS)} expressions, {len(SIZES)} pairs of sizes: "
           f"{bad} wrong")
     return int(bad > 0)
 
