@@ -75,8 +75,8 @@ static attn_status one_hot_infer(attnrun_step *step)
 static int64_t index_at(const attnrun_tensor *t, int64_t k, int64_t depth)
 {
     if (dtype_in(t->dtype, ATTN_DT_SINT | ATTN_DT_UINT)) {
-        int64_t i = tensor_get_int(t, k);
-        return i < 0 ? i + depth : i;
+        int64_t i = tensor_get_int(t, k); /* below 0 for u64 from 2^63 on */
+        return i < 0 && t->dtype != ATTNRUN_U64 ? i + depth : i;
     }
     double real = tensor_get_real(t, k); /* towards zero, as a cast to i64 */
     if (!(real > (double)-depth - 1 && real < (double)depth))
