@@ -17,6 +17,9 @@ static inline T N(shrink_of)(T x, float lambd, float bias)
 }
 
 #if T_FLOAT
+/* Cut to [0, 1]; NaN stays. */
+static inline T N(unit_of)(T x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
+
 static inline T N(gelu_of)(T x, bool with_tanh)
 {
     if (with_tanh) {

@@ -101,7 +101,8 @@ double attn_recurrent_function_f64(const struct recurrent_function *f, double x)
     case F_SCALED_TANH:
         return alpha * tanh(beta * x);
     case F_HARD_SIGMOID:
-        return fmax(0.0, fmin(1.0, alpha * x + beta));
+        x = alpha * x + beta; /* NaN stays */
+        return x < 0.0 ? 0.0 : x > 1.0 ? 1.0 : x;
     case F_ELU:
         return x < 0.0 ? alpha * expm1(x) : x;
     case F_SOFTSIGN:
