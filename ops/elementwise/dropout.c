@@ -48,24 +48,24 @@ static attn_status read_scalar(const attnrun_step *step, int in, double *value)
 
 static void drop(const attnrun_step *step, const attnrun_work *work, double ratio)
 {
+    const struct convert_rule rule = { true, ROUND_UP };
     const struct dropout_args *args = step->args;
     const attnrun_tensor *x = &step->x[0];
     int64_t count = tensor_count(x);
-    float run[CONVERT_RUN], scale = (float)(1.0 / (1.0 - ratio));
+    double run[CONVERT_RUN], scale = 1.0 / (1.0 - ratio);
     int64_t seed = args->seed == OP_INT_ABSENT ? step->node->index : args->seed;
     uint8_t *mask = op_has_out(step, 1) ? step->y[1].data : NULL;
     for (int64_t k = 0; k < count && !OP_CANCELLED_AFTER(work, 4 * CONVERT_RUN);
          k += CONVERT_RUN) {
         int64_t n = count - k < CONVERT_RUN ? count - k : CONVERT_RUN;
-        attn_convert_load_f32(run, x->dtype, x->data, k, n);
         for (int64_t i = 0; i < n; i++) {
             bool keep = random_unit((uint64_t)seed, (uint64_t)(k + i)) >= ratio;
-            run[i] = keep ? run[i] * scale : 0.0f;
+            run[i] = keep ? tensor_get_real(x, k + i) * scale : 0.0;
             if (mask != NULL)
                 mask[k + i] = keep;
         }
         if (step->y[0].data != NULL)
-            attn_convert_store_f32(x->dtype, step->y[0].data, k, n, run);
+            attn_convert_store(x->dtype, step->y[0].data, k, n, ATTNRUN_F64, run, &rule);
     }
 }
 
