@@ -206,7 +206,7 @@ static attn_status gemm_run(const attnrun_step *step, const attnrun_work *work)
                                       .beta = (double)args->beta,
                                       .c0_row = state->c_row,
                                       .c0_col = state->c_col };
-    const void *c = op_in_data(step, 2);
+    const void *c = args->beta != 0.0f ? op_in_data(step, 2) : NULL; /* 0 * NaN is NaN */
     if (work->phase == 0 && plain.dtype == ATTNRUN_F32)
         return attn_gemm_run(&state->gemm, step->kernels, &o, work);
     for (int64_t task = work->begin; task < work->end; task++) {
