@@ -2,6 +2,7 @@
  * on a stack), and the expression becomes a graph of states. A text is then read once,
  * while the set of possible states is kept. regex.h describes the syntax and the cost.
  * Source: Thompson, CACM 1968. */
+#include "../../runtime/poll.h"
 #include "regex_text.h"
 
 #include <string.h>
@@ -415,8 +416,12 @@ const char *op_regex_compile(struct op_regex *r, const char *pattern, int64_t by
     bool after = false;
     r->n_tokens = r->n_states = r->n_ranges = r->n_classes = 0;
     r->n_waiting = r->n_operands = 0;
-    while (wrong == NULL && t.at < t.end)
+    while (wrong == NULL && t.at < t.end) {
         wrong = parse_one(r, &t, &after);
+        /* A repetition may have copied all tokens. */
+        if (attn_poll_work(64 + 8 * (int64_t)r->n_tokens) != ATTNRUN_OK)
+            return "the call is to end";
+    }
     if (wrong == NULL && !after)
         wrong = emit(r, EMPTY, 0);
     if (wrong == NULL)

@@ -46,17 +46,16 @@ struct op_regex {
     int64_t starts[2][2 * REGEX_TOKENS + 2];
 };
 
-/* NULL, or what is wrong with the pattern. */
+/* NULL, or what is wrong with the pattern. It polls: the caller does so before it uses either. */
 const char *op_regex_compile(struct op_regex *regex, const char *pattern, int64_t bytes);
 /* The second half of compiling: tokens to states. */
 void op_regex_build(struct op_regex *regex);
-/* Whether the whole text matches. `stop` nonzero ends early with false. */
-bool op_regex_match(struct op_regex *regex, const char *text, int64_t bytes,
-                    const int32_t *stop);
+/* Whether the whole text matches. It polls: where the call is to end, the result is not right. */
+bool op_regex_match(struct op_regex *regex, const char *text, int64_t bytes);
 /* The first match that begins at byte `from` or later, and of those that begin there the
- * longest: bytes [*begin, *end) of the text. False where there is none, or `stop` is
- * nonzero. */
+ * longest: bytes [*begin, *end) of the text. False where there is none, or the call is to
+ * end. */
 bool op_regex_find(struct op_regex *regex, const char *text, int64_t bytes, int64_t from,
-                   const int32_t *stop, int64_t *begin, int64_t *end);
+                   int64_t *begin, int64_t *end);
 
 #endif

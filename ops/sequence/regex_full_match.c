@@ -28,11 +28,12 @@ static attn_status regex_run(const attnrun_step *step, const attnrun_work *work)
     uint8_t *y = step->y[0].data;
     int64_t n = y != NULL ? tensor_count(&step->x[0]) : 0;
     const char *wrong = op_regex_compile(regex, args->pattern.data, args->pattern.n);
+    TRY(attn_poll());
     if (wrong != NULL)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the pattern is not supported: %s",
                        wrong);
     for (int64_t i = 0; i < n; i++) {
-        y[i] = op_regex_match(regex, x[i].data, x[i].n, work->cancel);
+        y[i] = op_regex_match(regex, x[i].data, x[i].n);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
     }

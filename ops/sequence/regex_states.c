@@ -1,6 +1,7 @@
 /* regex_states.c - the graph of states of a postfix expression, and the reading of a text
  * with the set of all states that it may be in, as a whole or in search of the first
  * match. regex.h has the cost. Source: Thompson, CACM 1968. */
+#include "../../runtime/poll.h"
 #include "regex_text.h"
 
 #include <string.h>
@@ -120,14 +121,20 @@ static bool reads(const struct op_regex *r, const struct op_regex_state *s, uint
 
 static int64_t peek(struct text t) { return t.at < t.end ? (int64_t)regex_take(&t) : -1; }
 
-bool op_regex_match(struct op_regex *r, const char *text, int64_t bytes,
-                    const int32_t *stop)
+/* After a character: a state looks at a class at most, and follows some edges. False where the
+ * call is to end. */
+static bool goes_on(const struct op_regex *r, int32_t states)
+{
+    return attn_poll_work((int64_t)(states + 1) * (8 + r->n_ranges / 8)) == ATTNRUN_OK;
+}
+
+bool op_regex_match(struct op_regex *r, const char *text, int64_t bytes)
 {
     struct text t = { (const unsigned char *)text, (const unsigned char *)text + bytes };
     int32_t *now = r->sets[0], *next = r->sets[1], n, m;
     memset(r->places, 0, (size_t)r->n_states * sizeof r->places[0]);
     n = add_closure(r, now, 0, r->start, (struct regex_states_place){ -1, peek(t) });
-    while (t.at < t.end && n > 0 && __atomic_load_n(stop, __ATOMIC_RELAXED) == 0) {
+    while (t.at < t.end && n > 0 && goes_on(r, n)) {
         uint32_t c = regex_take(&t);
         struct regex_states_place p = { (int64_t)c, peek(t) };
         m = 0;
@@ -205,25 +212,28 @@ static void read_one(struct op_regex *r, struct search *s, uint32_t c,
 }
 
 bool op_regex_find(struct op_regex *r, const char *text, int64_t bytes, int64_t from,
-                   const int32_t *stop, int64_t *begin, int64_t *end)
+                   int64_t *begin, int64_t *end)
 {
     const unsigned char *first = (const unsigned char *)text;
     struct text t = { first + from, first + bytes };
     struct search s = { r->sets[0], r->sets[1], 0, r->starts[0], r->starts[1], -1, -1 };
     struct regex_states_place p = { peek_back(first, t.at), peek(t) };
+    if (attn_poll_work(r->n_states * (int64_t)sizeof r->places[0]) != ATTNRUN_OK)
+        return false;
     memset(r->places, 0, (size_t)r->n_states * sizeof r->places[0]);
     for (;;) {
         if (s.begin < 0)
             s.n = add_from(r, s.now, s.starts, s.n, r->start, t.at - first, p);
         see_match(r, &s, t.at - first);
-        if (t.at == t.end || (s.n == 0 && s.begin >= 0) ||
-            __atomic_load_n(stop, __ATOMIC_RELAXED) != 0)
+        if (t.at == t.end || (s.n == 0 && s.begin >= 0))
             break;
+        if (!goes_on(r, s.n))
+            return false;
         uint32_t c = regex_take(&t);
         p = (struct regex_states_place){ (int64_t)c, peek(t) };
         read_one(r, &s, c, p);
     }
     *begin = s.begin;
     *end = s.end;
-    return s.begin >= 0 && __atomic_load_n(stop, __ATOMIC_RELAXED) == 0;
+    return s.begin >= 0;
 }

@@ -139,7 +139,7 @@ static int64_t width_of(char c)
 /* Only complete characters of the right bytes: the searches below rely on it. */
 static bool is_utf8(const attnrun_string *s)
 {
-    for (int64_t i = 0; i < s->n;) {
+    for (int64_t i = 0; i < s->n && !attn_stops(i);) {
         unsigned char c = (unsigned char)s->data[i];
         int64_t width = width_of(s->data[i]);
         if (c > 0xf4 || (c >= 0x80 && c < 0xc2) || width > s->n - i)
@@ -161,12 +161,10 @@ static bool has_characters(const attnrun_string *s, int64_t wanted)
 
 /* ---- tokens of one string ---- */
 
-static bool find_separator(const struct tokens *t, struct level *level, int64_t *begin,
-                           int64_t *end)
+static bool find_separator(struct level *level, int64_t *begin, int64_t *end)
 {
     if (level->regex != NULL)
-        return op_regex_find(level->regex, level->text, level->n, level->at,
-                             t->work->cancel, begin, end);
+        return op_regex_find(level->regex, level->text, level->n, level->at, begin, end);
     const char *found =
         level->n - level->at < level->plain.n
             ? NULL
@@ -189,13 +187,12 @@ static void pass_match(struct level *level, int64_t begin, int64_t end)
 }
 
 /* The next part that a separator leaves; false where its part is used up. */
-static bool next_segment(const struct tokens *t, struct level *level,
-                         attnrun_string *segment)
+static bool next_segment(struct level *level, attnrun_string *segment)
 {
     int64_t begin, end, from = level->at;
     if (from > level->n)
         return false;
-    if (find_separator(t, level, &begin, &end)) {
+    if (find_separator(level, &begin, &end)) {
         pass_match(level, begin, end);
     } else {
         begin = level->n;
@@ -209,7 +206,7 @@ static bool next_between(const struct tokens *t, int64_t min, attnrun_string *to
 {
     int64_t k = t->n_levels - 1;
     while (k >= 0 && !OP_CANCELLED(t->work)) {
-        if (!next_segment(t, &t->levels[k], token)) {
+        if (!next_segment(&t->levels[k], token)) {
             k--;
             continue;
         }
@@ -229,7 +226,7 @@ static bool next_match(const struct tokens *t, int64_t min, attnrun_string *toke
 {
     struct level *level = &t->levels[0];
     int64_t begin, end;
-    while (level->at <= level->n && find_separator(t, level, &begin, &end)) {
+    while (level->at <= level->n && find_separator(level, &begin, &end)) {
         pass_match(level, begin, end);
         *token = (attnrun_string){ level->text + begin, end - begin };
         if (end > begin && has_characters(token, min))
@@ -286,6 +283,7 @@ static attn_status tokenizer_prepare(const attnrun_step *step, const attnrun_wor
         room += REGEX_BYTES;
         const char *wrong =
             op_regex_compile(t->levels[k].regex, pattern->data, pattern->n);
+        TRY(attn_poll());
         if (wrong != NULL)
             return op_fail(step, ATTNRUN_E_UNSUPPORTED, "%s is not supported: %s",
                            t->mode == BY_EXPRESSION ? "tokenexp" : "a separator", wrong);
@@ -305,7 +303,7 @@ static attn_status count_tokens(const struct tokens *t, int64_t *max)
             return op_fail(t->step, ATTNRUN_E_RANGE, "string %lld is not UTF-8",
                            (long long)i);
         begin_text(t, &x[i]);
-        while (next_token(t, &token))
+        while (next_token(t, &token) && !attn_stops(count))
             count++;
         if (OP_CANCELLED(t->work))
             return ATTNRUN_E_CANCELLED;
@@ -325,7 +323,8 @@ static attn_status write_tokens(const struct tokens *t, attnrun_string *y, int64
         if (args->mark != 0)
             y[k++] = (attnrun_string){ &marks[0], 1 };
         begin_text(t, &x[i]);
-        while (k < (i + 1) * width - (args->mark != 0) && next_token(t, &y[k]))
+        while (k < (i + 1) * width - (args->mark != 0) && next_token(t, &y[k]) &&
+               !attn_stops(k))
             k++;
         if (OP_CANCELLED(t->work))
             return ATTNRUN_E_CANCELLED;

@@ -5,8 +5,8 @@
  * A line for each model: its path, then for opening, planning and running the reads of
  * the clock, the basic blocks in all, the most blocks between two reads (0 where they are
  * not counted) and the most milliseconds between two reads. Inputs are made up from their
- * names: "x%N" is of integers below N, "x=N" is N everywhere, other reals are in (-1, 1),
- * other integers are 0 or 1.
+ * names: "x%N" is of integers below N, or of strings of N letters, "x=N" is N everywhere, other
+ * reals are in (-1, 1), other integers are 0 or 1.
  *
  * -d READ: at that read of the clock, the deadline is over; the line is the path, what
  * was done then, the status, and how often the clock was read later. */
@@ -76,11 +76,22 @@ static void end(const char *what)
 
 /* ---- inputs ---- */
 
-static void fill_string(attnrun_tensor *t, char *bytes)
+static size_t string_bytes(const char *name)
 {
+    const char *mark = strchr(name, '%');
+    return mark != NULL ? (size_t)atoll(mark + 1) : STRING_BYTES;
+}
+
+static void fill_string(attnrun_tensor *t, const char *name, char *bytes)
+{
+    const size_t room = string_bytes(name);
     for (int64_t k = 0; k < attnrun_tensor_count(t); k++) {
-        char *text = bytes + k * STRING_BYTES;
-        int n = snprintf(text, STRING_BYTES, "%d.5 ab", (int)(k * 7919 % 1000));
+        char *text = bytes + (size_t)k * room;
+        int n = (int)room;
+        if (strchr(name, '%') != NULL)
+            memset(text, 'a', room);
+        else
+            n = snprintf(text, room, "%d.5 ab", (int)(k * 7919 % 1000));
         ((attnrun_string *)t->data)[k] = (attnrun_string){ text, n };
     }
 }
@@ -135,11 +146,12 @@ static void *make_input(const attnrun_model *model, int32_t index, attnrun_tenso
         attnrun_tensor_make(info.dtype, info.rank, info.dims, NULL, t) != ATTNRUN_OK)
         return NULL;
     size_t bytes = (size_t)attnrun_tensor_bytes(t);
-    size_t text =
-        info.dtype == ATTNRUN_STRING ? (size_t)attnrun_tensor_count(t) * STRING_BYTES : 0;
+    size_t text = info.dtype == ATTNRUN_STRING
+                      ? (size_t)attnrun_tensor_count(t) * string_bytes(info.name)
+                      : 0;
     t->data = calloc(1, bytes + text + 1);
     if (t->data != NULL && text > 0)
-        fill_string(t, (char *)t->data + bytes);
+        fill_string(t, info.name, (char *)t->data + bytes);
     else if (t->data != NULL)
         fill(t, info.name);
     return t->data;
