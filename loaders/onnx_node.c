@@ -2,7 +2,6 @@
  *
  * In: a node and the scope in which its names mean values. Out: a node of the graph; of a
  * Constant node nothing is left, and the nodes of a function's body are put on the stack. */
-#include <ctype.h>
 #include <string.h>
 
 #include "../runtime/operator.h"
@@ -60,7 +59,7 @@ static bool base_name(const char *domain, const char *op_type, char *base, size_
     if (op_type[at] != '_' || op_type[at + 1] != '_')
         return false;
     for (size_t k = at + 2; k < length; k++)
-        if (!isdigit((unsigned char)op_type[k]) &&
+        if (!(op_type[k] >= '0' && op_type[k] <= '9') &&
             !(op_type[k] >= 'a' && op_type[k] <= 'f'))
             return false;
     memcpy(base, op_type, at);

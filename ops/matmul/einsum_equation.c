@@ -5,8 +5,6 @@
  * and of the output, or a sentence that says what is wrong. Source: ONNX Einsum-12. */
 #include "einsum_equation.h"
 
-#include <ctype.h>
-
 enum { LABELS = 128 };
 
 struct equation_reader {
@@ -23,6 +21,9 @@ static attn_status malformed(const struct equation_reader *r, const char *what)
     return op_fail(r->step, ATTNRUN_E_ATTR, "equation '%.100s': %s", attn_quote(r->text),
                    what);
 }
+
+/* Of ASCII, in any locale: letters count the places of label_of. */
+static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 static const char *equation_skip_spaces(const char *at)
 {
@@ -44,7 +45,7 @@ static attn_status read_term(const struct equation_reader *r, const char **at,
     *term = (struct term){ .ellipsis = -1 };
     for (*at = equation_skip_spaces(*at); **at != 0 && **at != ',' && **at != '-';
          *at = equation_skip_spaces(*at)) {
-        if (isalpha((unsigned char)**at)) {
+        if (is_letter(**at)) {
             if (term->n == ATTNRUN_MAX_RANK)
                 return malformed(r, "an operand has too many labels");
             term->labels[term->n++] = *(*at)++;
