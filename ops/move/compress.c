@@ -63,9 +63,9 @@ static attn_status compress_run(const attnrun_step *step, const attnrun_work *wo
             return ATTNRUN_E_CANCELLED;
         for (int64_t k = 0; k < length; k++)
             if (condition[k] != 0) {
-                if (OP_CANCELLED_AFTER(work, bytes + 4))
+                if (OP_CANCELLED_AFTER(work, 4))
                     return ATTNRUN_E_CANCELLED;
-                memcpy(y, from + k * bytes, (size_t)bytes);
+                TRY(attn_poll_copy(y, from + k * bytes, bytes));
                 y += bytes;
             }
     }

@@ -242,12 +242,13 @@ static attn_status concat_run(const attnrun_step *step, const attnrun_work *work
                     n = left < end - at ? left : end - at;
             const char *from = find_byte(&segment.x, row * segment.row_bytes + skip, &n);
             char *to = find_byte(&y, at + (row + 1) * state->kept_bytes, &n);
+            n = min64(n, ATTN_POLL_BYTES);
             memcpy(to, from, (size_t)n);
             at += n;
             skip += n;
+            if (OP_CANCELLED_AFTER(work, n))
+                return ATTNRUN_E_CANCELLED;
         }
-        if ((row & 63) == 0 && OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
     }
     return ATTNRUN_OK;
 }

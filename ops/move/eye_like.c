@@ -64,7 +64,7 @@ static attn_status eye_run(const attnrun_step *step, const attnrun_work *work)
     TRY(one_of(step, y->dtype, one));
     for (int64_t row = work->begin; row < work->end && y->data != NULL; row++) {
         char *to = (char *)y->data + row * y->dims[1] * bytes;
-        memset(to, 0, (size_t)(y->dims[1] * bytes));
+        TRY(attn_poll_fill(to, 0, y->dims[1] * bytes));
         if (ck_add(row, args->k, &at) && at >= 0 && at < y->dims[1])
             memcpy(to + at * bytes, one, (size_t)bytes);
     }

@@ -67,10 +67,11 @@ static attn_status gather_nd_run(const attnrun_step *step, const attnrun_work *w
     const char *x = step->x[0].data;
     char *y = step->y[0].data;
     for (int64_t k = begin; k < end && y != NULL; k++) {
-        if (OP_CANCELLED_AFTER(work, t->slice_bytes + 16))
+        if (OP_CANCELLED_AFTER(work, 16))
             return ATTNRUN_E_CANCELLED;
-        memcpy(y + k * t->slice_bytes, x + op_tuples_slice(step, t, k) * t->slice_bytes,
-               (size_t)t->slice_bytes);
+        TRY(attn_poll_copy(y + k * t->slice_bytes,
+                           x + op_tuples_slice(step, t, k) * t->slice_bytes,
+                           t->slice_bytes));
     }
     return ATTNRUN_OK;
 }

@@ -177,6 +177,7 @@ void op_move_copy_chunks(void *to, const void *from, int64_t bytes, int64_t begi
     int64_t first = begin * OP_MOVE_CHUNK, last = end * OP_MOVE_CHUNK;
     if (last > bytes)
         last = bytes;
-    if (to != NULL && to != from && first < last)
-        memcpy((char *)to + first, (const char *)from + first, (size_t)(last - first));
+    if (to != NULL && to != from && first < last) /* a stop is seen by the runtime */
+        (void)attn_poll_copy((char *)to + first, (const char *)from + first,
+                             last - first);
 }

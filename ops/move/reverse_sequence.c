@@ -68,9 +68,9 @@ static attn_status reverse_run(const attnrun_step *step, const attnrun_work *wor
         int64_t from = t < n ? n - 1 - t : t;
         int64_t source =
             args->batch_axis == 0 ? batch * second + from : from * second + batch;
-        memcpy((char *)step->y[0].data + r * bytes,
-               (const char *)x->data + source * bytes, (size_t)bytes);
-        if ((r & 255) == 0 && OP_CANCELLED(work))
+        TRY(attn_poll_copy((char *)step->y[0].data + r * bytes,
+                           (const char *)x->data + source * bytes, bytes));
+        if (OP_CANCELLED_AFTER(work, 64))
             return ATTNRUN_E_CANCELLED;
     }
     return ATTNRUN_OK;

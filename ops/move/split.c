@@ -197,13 +197,13 @@ static attn_status split_run(const attnrun_step *step, const attnrun_work *work)
             int64_t n = bytes - skip < end - at ? bytes - skip : end - at;
             char *to = step->y[i].data;
             if (to != NULL && to + row * bytes + skip != x + at)
-                memcpy(to + row * bytes + skip, x + at, (size_t)n);
+                TRY(attn_poll_copy(to + row * bytes + skip, x + at, n));
             at += n;
             skip = 0;
         }
         if (at < row_end && at < end)
             at = row_end; /* parts that num_outputs names and the node does not list */
-        if ((row & 63) == 0 && OP_CANCELLED(work))
+        if (OP_CANCELLED_AFTER(work, 64))
             return ATTNRUN_E_CANCELLED;
     }
     return ATTNRUN_OK;

@@ -101,9 +101,9 @@ static attn_status tensor_scatter_run(const attnrun_step *step, const attnrun_wo
             at = ((const int64_t *)step->x[2].data)[p / (s->prefixes / s->batch)] %
                  s->room;
         int64_t first = s->room - at < s->length ? s->room - at : s->length;
-        memcpy(to + at * s->row_bytes, from, (size_t)(first * s->row_bytes));
-        memcpy(to, from + first * s->row_bytes,
-               (size_t)((s->length - first) * s->row_bytes));
+        TRY(attn_poll_copy(to + at * s->row_bytes, from, first * s->row_bytes));
+        TRY(attn_poll_copy(to, from + first * s->row_bytes,
+                           (s->length - first) * s->row_bytes));
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
     }

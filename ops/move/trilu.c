@@ -32,6 +32,23 @@ static attn_status trilu_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
+/* Bytes [keep, end) of a row of n bytes; the others are zero. */
+static attn_status trilu_row(char *to, const char *from, int64_t keep, int64_t end,
+                             int64_t n)
+{
+    if (n <= ATTN_POLL_BYTES) {
+        if (to != from)
+            memcpy(to + keep, from + keep, (size_t)(end - keep));
+        memset(to, 0, (size_t)keep);
+        memset(to + end, 0, (size_t)(n - end));
+        return attn_poll_work(n + 16);
+    }
+    if (to != from)
+        TRY(attn_poll_copy(to + keep, from + keep, end - keep));
+    TRY(attn_poll_fill(to, 0, keep));
+    return attn_poll_fill(to + end, 0, n - end);
+}
+
 static attn_status trilu_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct trilu_args *args = step->args;
@@ -48,11 +65,7 @@ static attn_status trilu_run(const attnrun_step *step, const attnrun_work *work)
             begin = n;
         begin = begin < 0 ? 0 : begin > n ? n : begin;
         int64_t keep = args->upper != 0 ? begin : 0, end = args->upper != 0 ? n : begin;
-        if (to != from)
-            memcpy(to + keep * bytes, from + keep * bytes,
-                   (size_t)((end - keep) * bytes));
-        memset(to, 0, (size_t)(keep * bytes));
-        memset(to + end * bytes, 0, (size_t)((n - end) * bytes));
+        TRY(trilu_row(to, from, keep * bytes, end * bytes, n * bytes));
     }
     return ATTNRUN_OK;
 }
