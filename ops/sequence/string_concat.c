@@ -81,10 +81,8 @@ static attn_status string_concat_run(const attnrun_step *step, const attnrun_wor
         char *text = op_heap(step, 0, bytes);
         if (text == NULL)
             return ATTNRUN_E_MEMORY;
-        if (x->n > 0)
-            memcpy(text, x->data, (size_t)x->n);
-        if (y->n > 0)
-            memcpy(text + x->n, y->data, (size_t)y->n);
+        TRY(attn_poll_copy(text, x->data, x->n));
+        TRY(attn_poll_copy(text + x->n, y->data, y->n));
         z[i] = (attnrun_string){ text, bytes };
     }
     return ATTNRUN_OK;
