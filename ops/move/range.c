@@ -62,7 +62,8 @@ static attn_status range_counted(attnrun_step *step, int64_t n)
             "start, limit and delta do not give a number of elements below 2^47");
     TRY(op_out(step, 0, step->in[0].dtype, 1, &dim));
     op_unit_tasks(step, 0, n, OP_CHUNK, 1);
-    if (n > 64 || !part_value(step, 0, &start) || !part_value(step, 2, &delta))
+    if (n > 64 || !is_int(step->in[0].dtype) || !part_value(step, 0, &start) ||
+        !part_value(step, 2, &delta))
         return ATTNRUN_OK;
     for (int64_t k = 0; k < n; k++)
         values[k] = dim_of(

@@ -9,8 +9,9 @@ and the difference becomes a constant. Bounds are numbers, or sums with the size
 another input, which are below 0 for some sizes: x[S - 5:] counts from the end where S < 5. It runs
 with axes that are shorter and longer than the bounds; the expected numbers are those of Python's
 slices. The model also slices a list of constants, and gives the sums: x[1:S + 5] of four elements
-has three for all sizes. And it gives for each bound b and some numbers d the difference b / d -
-((b + d) / d - 1), which is 0 or 1 as quotients are rounded towards zero.
+has three for all sizes. It gives for each bound b and some numbers d the difference b / d -
+((b + d) / d - 1), which is 0 or 1 as quotients are rounded towards zero. And it counts the equal
+elements of the ranges 0.0 … S - 1 and 1.0 … S: there are none.
 """
 import itertools
 import os
@@ -34,7 +35,7 @@ SLICES = list(itertools.product(BOUNDS, BOUNDS, STEPS))
 LISTS = list(itertools.product([*BOUNDS, *BEHIND], [*BOUNDS, *BEHIND], STEPS))
 QUOTIENTS = list(itertools.product(BOUNDS, [2, 3, 8]))
 OUTPUTS = [("sizes", "d", len(SLICES)), ("sums", "sum", len(LISTS)),
-           ("quotients", "q", len(QUOTIENTS))]
+           ("quotients", "q", len(QUOTIENTS)), ("equal", "equal", 1)]
 
 
 def name_of(bound):
@@ -65,10 +66,21 @@ def quotient_nodes(k, bound, divisor):
             helper.make_node("Sub", [f"less{k}", f"same{k}"], [f"q{k}"])]
 
 
+def range_nodes():
+    return [helper.make_node("Squeeze", ["size"], ["rows"]),
+            helper.make_node("Cast", ["rows"], ["end"], to=onnx.TensorProto.FLOAT),
+            helper.make_node("Add", ["end", "one"], ["behind"]),
+            helper.make_node("Range", ["zero", "end", "one"], ["places"]),
+            helper.make_node("Range", ["one", "behind", "one"], ["next"]),
+            helper.make_node("Equal", ["places", "next"], ["same"]),
+            helper.make_node("Cast", ["same"], ["ones"], to=onnx.TensorProto.INT64),
+            helper.make_node("ReduceSum", ["ones", "i0"], ["equal0"])]
+
+
 def slices_model():
     ints = {f"i{value}": np.array([value])
             for value in {*itertools.chain(*BOUNDS, *BEHIND), *STEPS, 8}}
-    ints["list"] = np.array(LIST)
+    ints.update(list=np.array(LIST), zero=np.float32(0), one=np.float32(1))
     nodes = [helper.make_node("Shape", ["x"], ["size"]),
              helper.make_node("Shape", ["t"], ["other"])]
     for bound in [*BOUNDS, *BEHIND]:
@@ -83,6 +95,7 @@ def slices_model():
                              [f"s{k}"]),
             helper.make_node("Shape", [f"s{k}"], [f"n{k}"]),
             helper.make_node("Sub", ["size", f"n{k}"], [f"d{k}"])]
+    nodes += range_nodes()
     for name, of, n in OUTPUTS:
         nodes.append(helper.make_node("Concat", [f"{of}{k}" for k in range(n)], [name], axis=0))
     graph = helper.make_graph(
@@ -109,7 +122,8 @@ def wanted(size, other):
         "sizes": [(each, size - len(part(range(size), *each))) for each in SLICES],
         "sums": [(each, sum(part(LIST, *each))) for each in LISTS],
         "quotients": [((bound, d), toward_zero(place(bound), d)
-                       - toward_zero(place(bound) + d, d) + 1) for bound, d in QUOTIENTS]}
+                       - toward_zero(place(bound) + d, d) + 1) for bound, d in QUOTIENTS],
+        "equal": [("elements", 0)]}
 
 
 def main():
