@@ -51,6 +51,15 @@ static attn_status even_part(const attnrun_step *step, attnrun_dim n, int i,
     return ATTNRUN_OK;
 }
 
+/* The extent of part i, of numbers or, in opset 1, of floats. */
+static int64_t split_extent_of(const attnrun_tensor *split, int i)
+{
+    if (!dtype_in(split->dtype, ATTN_DT_FLOAT))
+        return tensor_get_int(split, i);
+    const double real = tensor_get_real(split, i);
+    return real >= 0 && real <= (double)ATTN_MAX_DIM ? (int64_t)real : -1;
+}
+
 /* The extents of all parts; n_out of them. `whole` is their sum where all are known. */
 static attn_status stated_part(const attnrun_step *step, attnrun_dim n, int i,
                                attnrun_dim *part)
@@ -71,6 +80,8 @@ static attn_status stated_part(const attnrun_step *step, attnrun_dim n, int i,
                        attn_plural(stated, "element"), step->n_out);
     if (args->split.v != NULL)
         *part = dim_of(args->split.v[i]);
+    else if (op_known(step, 1))
+        *part = dim_of(split_extent_of(&step->x[1], i));
     else
         known = stated >= 0 && op_move_value(step, 1, i, part);
     if (!known)
@@ -91,7 +102,7 @@ static int64_t part_at_run(const attnrun_step *step, int i)
     if (args->split.v != NULL)
         return args->split.v[i];
     if (op_has_in(step, 1))
-        return tensor_get_int(&step->x[1], i);
+        return split_extent_of(&step->x[1], i);
     (void)even_part(step, step->in[0].dims[state->axis], i, &part);
     return part.value;
 }
