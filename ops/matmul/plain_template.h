@@ -6,10 +6,12 @@ static attn_status N(plain_row)(const struct attn_gemm *g, const struct attn_pla
 {
     for (int64_t j = 0; j < g->n; j++)
         c[j] = 0;
+    const int64_t each = g->n > 4096 ? 1 : 64; /* terms between two polls */
     for (int64_t k = 0; k < g->k; k++) {
         T x = a[k * g->a_col];
         const T *row = b + k * g->b_row;
-        if (k % 64 == 63 && OP_CANCELLED(work))
+        if ((k & (each - 1)) == each - 1 &&
+            OP_CANCELLED_AFTER(work, each * g->n * (int64_t)sizeof(T)))
             return ATTNRUN_E_CANCELLED;
         for (int64_t j = 0; j < g->n; j++)
             c[j] = (T)(c[j] + x * row[j * g->b_col]);

@@ -44,12 +44,13 @@ static double product(const double *a, const double *b, int64_t n)
     return sum;
 }
 
-/* x W' + h R' + both biases for rows from … to - 1 of the gates. */
+/* x W' + h R' + both biases for rows from … to - 1 of the gates; the caller polls, too. */
 static void make_gates(const struct recurrent_f64_walk *k, const double *h, int64_t from,
                        int64_t to)
 {
     const struct recurrent_state *s = k->state;
-    for (int64_t row = from; row < to; row++)
+    const int64_t bytes = (s->inputs + s->hidden) * (int64_t)sizeof(double);
+    for (int64_t row = from; row < to && attn_poll_work(bytes) == ATTNRUN_OK; row++)
         k->gates[row] = product(k->x, k->w + row * s->inputs, s->inputs) +
                         product(h, k->r + row * s->hidden, s->hidden) +
                         bias_of(k, row, false) + bias_of(k, row, true);
