@@ -114,7 +114,8 @@ static attn_status normalizer_run(const attnrun_step *step, const attnrun_work *
         return ATTNRUN_OK;
     if (kept == 0)
         y[0] = (attnrun_string){ "", 0 };
-    for (int64_t i = 0, k = 0; i < n; i++) {
+    /* A stop ends the search for a stopword: more words are left than were counted. */
+    for (int64_t i = 0, k = 0; i < n && k < kept; i++) {
         if (OP_CANCELLED_AFTER(work, words[i].n + 64))
             return ATTNRUN_E_CANCELLED;
         if (!is_stopword(args, &words[i])) {

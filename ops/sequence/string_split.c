@@ -96,7 +96,8 @@ static attn_status split_run(const attnrun_step *step, const attnrun_work *work)
         int64_t at = 0, parts = 0;
         if (OP_CANCELLED_AFTER(work, from[i].n + max * 16))
             return ATTNRUN_E_CANCELLED;
-        while (next_part(step->args, &from[i], &at, parts, &part))
+        /* A part that a stop ends early leaves more parts than were counted. */
+        while (parts < max && next_part(step->args, &from[i], &at, parts, &part))
             y[i * max + parts++] = part;
         for (; parts < max; parts++)
             y[i * max + parts] = (attnrun_string){ "", 0 };

@@ -299,7 +299,9 @@ static attn_status count_tokens(const struct tokens *t, int64_t *max)
     *max = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t count = 0;
-        if (!is_utf8(&x[i]))
+        const bool right = is_utf8(&x[i]);
+        TRY(attn_poll_work(0)); /* else not all of it was looked at */
+        if (!right)
             return op_fail(t->step, ATTNRUN_E_RANGE, "string %lld is not UTF-8",
                            (long long)i);
         begin_text(t, &x[i]);

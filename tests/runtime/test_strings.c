@@ -1,9 +1,11 @@
 /* test_strings.c - strings, sequences and optionals of a caller: looked at before a run,
  * and copied where an output may show them, so that outputs outlive the caller's memory.
  */
+#include "deadlines.h"
 #include "harness.h"
 
 #include "own.h"
+#include "poll.h"
 
 enum { MAX = 64 };
 
@@ -197,6 +199,69 @@ static void test_strings_are_copied_deeply(void **state)
     test_memory_check(&memory);
 }
 
+/* ---- stopped between counting and writing ---- */
+
+enum { LETTERS = 1 << 20, STOPWORDS = 1 << 15, KEPT = 8 };
+
+static attnrun_status run_timed(void *context)
+{
+    const attnrun_run_options options = { .struct_size = sizeof options,
+                                          .timeout_us = 1000000 };
+    return attnrun_run(context, &options);
+}
+
+static void stop_at_each_poll(struct onnx_writer *writer, attnrun_tensor *x)
+{
+    struct test_memory memory;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 1);
+    attnrun_model *model = open_model(runtime, writer, 0);
+    attnrun_context *context = make_context(model);
+    OK(attnrun_set_input(context, 0, x));
+    assert_true(stop_at_polls(run_timed, context, 1, 0) > 0);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+}
+
+/* A word that a stop ends early is more words than were counted. */
+static void test_split_stops_within_what_it_counted(void **state)
+{
+    (void)state;
+    char *text = malloc(LETTERS);
+    memset(text, 'a', LETTERS);
+    attnrun_string string = { text, LETTERS };
+    attnrun_tensor x = strings_of("1", &string);
+    struct onnx_writer *w = onnx_begin(20);
+    onnx_input(w, "x", ATTNRUN_STRING, "N");
+    onnx_node(w, "StringSplit", "x", "y,z");
+    onnx_output(w, "y", ATTNRUN_STRING, "N,M");
+    onnx_output(w, "z", ATTNRUN_I64, "N");
+    stop_at_each_poll(w, &x);
+    free(text);
+}
+
+/* The last stopword drops the last string, unless a stop ends the search. */
+static void test_normalizer_stops_within_what_it_counted(void **state)
+{
+    (void)state;
+    const char **words = malloc(STOPWORDS * sizeof *words);
+    attnrun_string strings[KEPT + 1];
+    for (int i = 0; i < STOPWORDS; i++)
+        words[i] = i + 1 < STOPWORDS ? "a" : "drop";
+    for (int i = 0; i <= KEPT; i++)
+        strings[i] = (attnrun_string){ i < KEPT ? "keep" : "drop", 4 };
+    attnrun_tensor x = strings_of("9", strings);
+    struct onnx_writer *w = onnx_begin(20);
+    onnx_input(w, "x", ATTNRUN_STRING, "N");
+    onnx_node(w, "StringNormalizer", "x", "y");
+    onnx_attr_strings(w, "stopwords", STOPWORDS, words);
+    onnx_output(w, "y", ATTNRUN_STRING, "M");
+    stop_at_each_poll(w, &x);
+    free(words);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +269,8 @@ int main(void)
         cmocka_unit_test(test_strings_that_are_malformed_are_refused),
         cmocka_unit_test(test_strings_inside_of_sequences_are_checked),
         cmocka_unit_test(test_strings_are_copied_deeply),
+        cmocka_unit_test(test_split_stops_within_what_it_counted),
+        cmocka_unit_test(test_normalizer_stops_within_what_it_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
