@@ -242,6 +242,35 @@ def corners_case(transformation, n, size, by_scale):
     return f"{transformation} {n} to {size}", [node], {"x": x}, constants, "y", want
 
 
+def number_cases():
+    """Numbers at the ends of a type, and those that are none."""
+    node = helper.make_node
+    return [
+        ("OneHot u64", [node("OneHot", ["i", "d", "v"], ["y"])],
+         {"i": np.array([1, 2**64 - 1, 2**63, 3], "u8")},
+         {"d": np.array(3), "v": np.array([5, 6], "u8")}, "y",
+         np.array([[5, 6, 5], [5, 5, 5], [5, 5, 5], [5, 5, 5]], "u8")),
+        *[(f"Gemm {dtype} without C", [node("Gemm", ["a", "b", "c"], ["y"], beta=0.0)],
+           {"a": np.ones((2, 3), dtype)}, {"b": np.ones((3, 2), dtype),
+                                           "c": np.array([np.nan, np.inf], dtype)},
+           "y", np.full((2, 2), 3, dtype)) for dtype in ("f4", "f8")],
+        ("Split by floats", [node("Split", ["x", "n"], ["a", "y"], axis=0)],
+         {"x": np.arange(4, dtype="f4")}, {"n": np.array([1, 3], "f4")}, "y",
+         np.arange(1, 4, dtype="f4"), 1),
+        # A ratio at which no element is dropped in training.
+        ("Dropout f8", [node("Dropout", ["x", "r", "t"], ["y"])],
+         {"x": np.array([1e300, 0.1, -7])}, {"r": np.array(1e-30, "f4"), "t": np.array(True)},
+         "y", np.array([1e300, 0.1, -7])),
+        *[(f"{op} {dtype} of NaN", [node(op, ["x"], ["y"])],
+           {"x": np.array([np.nan, 3, -9, 0], dtype)}, {}, "y",
+           np.array([np.nan, 1 if op == "HardSigmoid" else 3, 0, middle], dtype))
+          for op, middle in (("HardSigmoid", 0.5), ("HardSwish", 0)) for dtype in ("f4", "f8")],
+        *[(f"RNN {dtype} of NaN",
+           [node("RNN", ["x", "w", "w"], ["y"], hidden_size=1, activations=["HardSigmoid"])],
+           {"x": np.full((1, 1, 1), np.nan, dtype)}, {"w": np.ones((1, 1, 1), dtype)}, "y",
+           np.full((1, 1, 1, 1), np.nan, dtype)) for dtype in ("f4", "f8")]]
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
@@ -251,7 +280,7 @@ def main():
               for case in one_key_case(dtype, kind, queries, keys, shape)]
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
-    cases += twice_cases() + mean_cases() + old_cases() + odd_cases()
+    cases += twice_cases() + mean_cases() + old_cases() + odd_cases() + number_cases()
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
         ((0, 4, 3), [0, 2, -1], (0, 2, 6)), ((2, 0, 4), [0, 0, 2, -1], (2, 0, 2, 2)))]
