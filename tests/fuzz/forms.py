@@ -1,7 +1,7 @@
-"""Models that rewrite passes change, or nearly so, as a corpus of fuzz_graphs --forms: the graphs of
-tests/ops/check_near_misses.py, and the forms of tests/ops/forms_*.py by both exporters. Each is a
-folder with a model.onnx; what is there already is kept. A MODULE is near_misses, or forms_windows,
-forms_features, …; without any it is all of them, which takes some minutes.
+"""Models that rewrite passes change, or nearly so, as a corpus of fuzz_graphs --forms: the graphs
+of tests/ops/check_near_misses.py, and the forms of tests/ops/forms_*.py by both exporters. Each is
+a folder with a model.onnx; what is there already is kept. A MODULE is near_misses, forms_windows,
+forms_features, or another one; without any it is all of them, which takes some minutes.
 Usage: forms.py FOLDER [MODULE...]"""
 import importlib
 import sys
@@ -46,8 +46,9 @@ def exported(folder, forms):
         for exporter in exporters:
             yield small_file(
                 folder / f"{name}_{exporter}" / "model.onnx",
-                lambda path: export_module(module.eval(), tuple(map(torch.randn, [shape] * len(axes))),
-                                           str(path), EXPORTERS[exporter], axes, ["y"]))
+                lambda path: export_module(
+                    module.eval(), tuple(map(torch.randn, [shape] * len(axes))), str(path),
+                    EXPORTERS[exporter], axes, ["y"]))
 
 
 def main():

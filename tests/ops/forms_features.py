@@ -237,7 +237,8 @@ FORMS = {
     "softmax_dims": (Softmaxes("dims", of_q=-2, of_k=-1), "qkv", (2, 3, 8, 40), 3, MANY, "sd",
                      LINEAR),
     # near misses
-    "behind_quotient": (Causal(partial(causal_dots, behind=0.01)), "qkv", SHAPE, 2, MANY, "sd", None),
+    "behind_quotient": (Causal(partial(causal_dots, behind=0.01)), "qkv", SHAPE, 2, MANY, "sd",
+                        None),
     "two_sums": (Causal(partial(causal_dots, before=0.5)), "qkv", SHAPE, 2, MANY, "sd", None),
     "softmax_read": (Softmaxes(read=True), "qkv", SHAPE, 2, MANY, "sd", None),
     "softmax_over_slots": (Plain(over_slots), "qkv", SHAPE, 2, MANY, "sd", None),
