@@ -463,12 +463,10 @@ static void run_plane_f64(const attnrun_step *step, const struct conv_shape *s,
             struct landing l = tap_landing(&s->w, tap);
             for (int64_t r = 0; r < n_rows; r++) {
                 int64_t at;
-                if (attn_poll_work(8 * (l.to - l.from) + 4) != ATTNRUN_OK)
+                if (attn_poll_work(s->w.in[2] * 16 + 4) != ATTNRUN_OK)
                     return;
                 if (!landing_row(&s->w, &l, r / s->w.in[1], r % s->w.in[1], &at))
                     continue;
-                if (attn_poll_work(s->w.in[2] * 16) != ATTNRUN_OK)
-                    return;
                 for (int64_t i = l.from; i < l.to; i++)
                     y[at + i * s->w.stride[2]] += w[tap] * x[r * s->w.in[2] + i];
             }
