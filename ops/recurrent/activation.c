@@ -97,7 +97,7 @@ double attn_recurrent_function_f64(const struct recurrent_function *f, double x)
     case F_LEAKY_RELU:
         return x < 0.0 ? alpha * x : x;
     case F_THRESHOLDED_RELU:
-        return x <= alpha ? 0.0 : x;
+        return x > alpha ? x : 0.0;
     case F_SCALED_TANH:
         return alpha * tanh(beta * x);
     case F_HARD_SIGMOID:

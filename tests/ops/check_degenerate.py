@@ -265,6 +265,15 @@ def number_cases():
            {"x": np.array([np.nan, 3, -9, 0], dtype)}, {}, "y",
            np.array([np.nan, 1 if op == "HardSigmoid" else 3, 0, middle], dtype))
           for op, middle in (("HardSigmoid", 0.5), ("HardSwish", 0)) for dtype in ("f4", "f8")],
+        # What is neither above nor below a bound is "otherwise", a NaN too.
+        *[(f"ThresholdedRelu {dtype} of NaN", [node("ThresholdedRelu", ["x"], ["y"])],
+           {"x": np.array([np.nan, 3, -9, 1, np.inf, -np.inf], dtype)}, {}, "y",
+           np.array([0, 3, 0, 0, np.inf, 0], dtype)) for dtype in ("f2", "f4", "f8")],
+        *[(f"RNN {dtype} of NaN, by ThresholdedRelu",
+           [node("RNN", ["x", "w", "w"], ["y"], hidden_size=1, activations=["ThresholdedRelu"])],
+           {"x": np.array([np.nan, 2], dtype).reshape(2, 1, 1)},
+           {"w": np.ones((1, 1, 1), dtype)}, "y",
+           np.array([0, 2], dtype).reshape(2, 1, 1, 1)) for dtype in ("f4", "f8")],
         *[(f"RNN {dtype} of NaN",
            [node("RNN", ["x", "w", "w"], ["y"], hidden_size=1, activations=["HardSigmoid"])],
            {"x": np.full((1, 1, 1), np.nan, dtype)}, {"w": np.ones((1, 1, 1), dtype)}, "y",
