@@ -1,5 +1,7 @@
 /* unary_template.h - the loops of unary.def for one element type. for_each_dtype.h
  * describes the parameters. There is no include guard. */
+
+/* What is neither below -lambd nor above lambd is 0, NaN too. */
 static inline T N(shrink_of)(T x, float lambd, float bias)
 {
     double wide = (double)x, moved = 0;
@@ -7,8 +9,6 @@ static inline T N(shrink_of)(T x, float lambd, float bias)
         moved = wide + (double)bias;
     else if (wide > (double)lambd)
         moved = wide - (double)bias;
-    else if (wide != wide)
-        moved = wide;
 #if T_FLOAT
     return (T)moved;
 #else
