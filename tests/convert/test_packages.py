@@ -242,6 +242,18 @@ def test_reformer_of_transformers(folder):
           {"ReformerAttention": 1, "ChunkedLocalAttention": 1}, ["last_hidden_state"])
 
 
+def test_reformer_of_transformers_pads_as_much_as_it_must(folder):
+    """A text of whole chunks gets no more of them, also where that of the example is padded."""
+    from transformers import ReformerConfig, ReformerModel
+    model = ReformerModel(ReformerConfig(
+        vocab_size=100, hidden_size=32, attention_head_size=8, num_attention_heads=4,
+        feed_forward_size=48, attn_layers=["lsh", "local"], lsh_attn_chunk_length=8,
+        local_attn_chunk_length=8, num_hashes=2, num_buckets=[2, 4], hash_seed=5,
+        axial_pos_embds=False, max_position_embeddings=8192, is_decoder=False, use_cache=False))
+    check(folder, randomised(Read(model)), sentences, [(2, 43), (3, 48), (1, 27)], IDS,
+          {"ReformerAttention": 1, "ChunkedLocalAttention": 1}, ["last_hidden_state"])
+
+
 def test_big_bird_of_transformers(folder):
     from transformers import BigBirdConfig, BigBirdModel
     model = BigBirdModel(BigBirdConfig(

@@ -117,10 +117,10 @@ class Adapter:
 @dataclass(frozen=True)
 class Companion:
     """A method of a surrounding module that is replaced, too, when all modules of
-    `adapter` inside it are."""
+    `adapter`, one or a tuple of them, inside it are."""
     name: str
     method: str
-    adapter: type
+    adapter: type | tuple
     function: object
 
 

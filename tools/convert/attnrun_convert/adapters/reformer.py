@@ -2,8 +2,8 @@
 
 The rotations are drawn once and stored, so a file holds no random numbers: transformers'
 from config.hash_seed, or from seed 0 where it has none; the module is compared with itself
-under the same seed. The surrounding model pads to whole chunks; the operators take any
-length, so an example of whole chunks exports a file for all lengths.
+under the same seed. The surrounding model pads to whole chunks; an export of a text that is
+padded keeps that for all lengths, and adds nothing where the chunks are whole.
 """
 import contextlib
 import types
@@ -12,7 +12,7 @@ import torch
 
 from ..call import call, exporting
 from ..errors import UnsupportedError
-from ..registry import Adapter, need, need_linear
+from ..registry import Adapter, companion, need, need_linear
 
 TRANSFORMERS = "transformers.models.reformer.modeling_reformer."
 
@@ -118,6 +118,15 @@ class LocalSelfAttention(Adapter):
 
     def results(self, output):
         return output.hidden_states
+
+
+@companion(TRANSFORMERS + "ReformerModel", "_pad_to_mult_of_chunk_length",
+           (LSHSelfAttention, LocalSelfAttention))
+def _pads_to_whole_chunks(self, *args, input_shape, padding_length, padded_seq_length, **kwargs):
+    """Upstream does not come here with whole chunks, and would add one; a file does."""
+    return type(self)._pad_to_mult_of_chunk_length(
+        self, *args, input_shape=input_shape, padding_length=-input_shape[-1] % padded_seq_length,
+        padded_seq_length=padded_seq_length, **kwargs)
 
 
 class AxialPositionEmbeddings(Adapter):
