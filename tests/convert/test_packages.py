@@ -207,6 +207,23 @@ def test_reformer_pytorch_for_one_length(folder):
     assert len(plan.taken) == 1, plan.lines()
 
 
+def test_reformer_pytorch_with_a_mask(folder):
+    """What its mask hides stays where its bucket is, whatever the mask of the example hides."""
+    from reformer_pytorch.reformer_pytorch import LSHAttention
+    x, v = tokens(2, 24)["x"], tokens(2, 24)["x"].flip(-1)
+    for causal in (False, True):
+        model = LSHAttention(bucket_size=4, n_hashes=2, causal=causal).eval()
+        shown = torch.ones(2, 24, dtype=torch.bool)
+        plan = registry.plan(model, (x, v), {"input_mask": shown})
+        mask = shown.clone()
+        mask[-1, :7] = False
+        with plan.referenced(), torch.no_grad():
+            want = model(x, v, input_mask=mask)[0]
+            got = plan.taken[0].adapter.forward(x, v, input_mask=mask)[0]
+        plan.close()
+        common.close([(got * mask[..., None]).numpy()], [want * mask[..., None]], 1e-2, 1e-2)
+
+
 def sentences(batch, length):
     generator = torch.Generator().manual_seed(length)
     ids = torch.randint(3, 90, (batch, length), generator=generator)

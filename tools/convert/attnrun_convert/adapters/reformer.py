@@ -147,6 +147,12 @@ class AxialPositionEmbeddings(Adapter):
                           self.tensor("axis1")[position_ids - row * width]], dim=-1)
 
 
+def _hashed(x, rotations):
+    """Buckets (B, 1, rounds, N) of x (B, N, D) by rotations (D, rounds, buckets / 2)."""
+    turned = torch.einsum("bnd,dtf->btnf", x, rotations)
+    return torch.cat([turned, -turned], dim=-1).argmax(-1)[:, None]
+
+
 class LSHAttention(Adapter):
     """reformer-pytorch's: qk and v (B * heads, N, D). It hashes into N / bucket_size buckets,
     so the file is for one length."""
@@ -171,9 +177,11 @@ class LSHAttention(Adapter):
         need(input_attn_mask is None, "input_attn_mask is a table of its own")
         need(pos_emb is None, "pos_emb turns the queries (rotary positions)")
         need(n % (2 * m.bucket_size) == 0, "its length is not a multiple of two buckets")
-        rotations = drawn(self.seed, 1, width, m.n_hashes, n // m.bucket_size // 2)
-        y = call("ReformerAttention", qk[:, None], v[:, None], rotations.to(qk.dtype), None,
-                 input_mask,
+        rotations = drawn(self.seed, 1, width, m.n_hashes, n // m.bucket_size // 2).to(qk.dtype)
+        buckets = None
+        if input_mask is not None:  # with rotations, what it hides would come behind the rest
+            rotations, buckets = None, _hashed(qk, rotations[0])
+        y = call("ReformerAttention", qk[:, None], v[:, None], rotations, buckets, input_mask,
                  num_hashes=m.n_hashes, num_buckets=[n // m.bucket_size],
                  chunk_length=m.bucket_size, scale=width ** -0.5, key_norm="l2",
                  self_value=-5e4, is_causal=int(m.causal),
