@@ -140,6 +140,19 @@ def test_sinkhorn_causal(folder):
         "SinkhornAttention", [(2, 24), (3, 24)], ONE_LENGTH)
 
 
+def test_sinkhorn_causal_with_a_mask(folder):
+    """Its mask takes two buckets to be before the first one, however many there are."""
+    from sinkhorn_transformer.sinkhorn_transformer import SinkhornCausalAttention
+    mask = torch.ones(2, 24, dtype=torch.bool)
+    q, k, v = (torch.randn(2, HEADS, 24, WIDTH // HEADS) for _ in range(3))
+    for tops, kept in ((2, False), (1, True)):
+        attention = SinkhornCausalAttention(6, WIDTH, WIDTH // HEADS, HEADS, 24,
+                                            n_top_buckets=tops)
+        plan = registry.plan(attention.eval(), (q, k, v), {"q_mask": mask})
+        plan.close()
+        assert [bool(entry.reason) for entry in plan.entries] == [kept], plan.lines()
+
+
 def test_compressed(folder):
     from memory_compressed_attention import MemoryCompressedAttention
     one(folder, MemoryCompressedAttention(WIDTH, HEADS, causal=True, compression_factor=4),

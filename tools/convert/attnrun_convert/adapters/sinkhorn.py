@@ -46,6 +46,8 @@ class SinkhornCausalAttention(Adapter):
     def forward(self, q, k, v, q_mask=None, kv_mask=None):
         m = self.module
         mask = kv_mask if kv_mask is not None else q_mask
+        need(mask is None or m.n_top_buckets == 2,
+             "a mask with n_top_buckets other than 2, for which its code hides other buckets")
         return call("SinkhornAttention", q, k, v, None, None, self.tensor("null_k"),
                     self.tensor("null_v"), mask, bucket_size=m.bucket_size, is_causal=1,
                     top_buckets=m.n_top_buckets, temperature=float(m.sort_net.temperature))
