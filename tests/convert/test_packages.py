@@ -122,6 +122,13 @@ def test_routing_causal(folder):
     one(folder, kmeans(causal=True, shared_qk=True), "RoutingAttention")
 
 
+def test_routing_gives_the_loss(folder):
+    """Small numbers, which the tolerance of a proof hides."""
+    layer = kmeans()
+    layer.first = lambda y: y[0] + 1e6 * y[1]
+    one(folder, layer, "RoutingAttention")
+
+
 def test_routing_without_means_stays(folder):
     layer = kmeans()
     layer.attention.kmeans.initted.fill_(False)

@@ -1,4 +1,7 @@
-"""KmeansAttention of routing-transformer. Its second result, a loss of training, is zero."""
+"""KmeansAttention of routing-transformer. Its second result, a loss of training, is computed where
+somebody reads it."""
+import torch
+
 from ..call import call
 from ..registry import Adapter, need
 
@@ -24,7 +27,12 @@ class KmeansAttention(Adapter):
                  key_mask, query_mask, window=m.window_size, shared_qk=int(m.shared_qk),
                  is_causal=int(m.causal),
                  context_window=m.context_window_size if m.receives_context else None)
-        return y, q.new_zeros(())
+        return y, self._loss(q if m.shared_qk else torch.cat([q, k], dim=2))
 
-    def results(self, output):
-        return output[0]
+    def _loss(self, x):
+        """How far unit vectors are from the nearest means."""
+        kmeans = self.module.kmeans
+        x = torch.nn.functional.normalize(x, dim=-1)
+        nearest = torch.einsum("bhnd,hcd->bhnc", x, kmeans.means).argmax(-1)
+        heads = torch.arange(x.shape[1])[:, None]
+        return (x - kmeans.means[heads, nearest]).square().mean() * kmeans.commitment
