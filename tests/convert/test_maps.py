@@ -298,6 +298,33 @@ def test_bam_that_stays(folder):
     stays(gates, "it has a SiLU among its layers", (2, 9, 9))
 
 
+class SelfAttn(nn.Module):
+    """SAGAN's attention, which gives its map of weights, too."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.query_conv, self.key_conv = (nn.Conv2d(channels, 3, 1) for _ in range(2))
+        self.value_conv = nn.Conv2d(channels, channels, 1)
+        self.gamma = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        q, k, v = (layer(x).flatten(2)
+                   for layer in (self.query_conv, self.key_conv, self.value_conv))
+        weights = torch.softmax(q.transpose(1, 2) @ k, -1)
+        y = (v @ weights.transpose(1, 2)).unflatten(2, x.shape[2:])
+        return self.gamma * y + x, weights
+
+
+def test_sagan(folder):
+    one(folder, SelfAttn(12), "SAGANAttention", run=lambda m, x: m(x)[0])
+
+
+def test_sagan_with_its_weights(folder):
+    model = randomised(Named(SelfAttn(12)))
+    check(folder, model, maps(12), [(2, 9, 7), (3, 6, 11)], AXES, {"SAGANAttention": 1},
+          ["y", "weights"])
+
+
 def test_selective_kernel(folder):
     from fightingcv_attention.attention.SKAttention import SKAttention
     one(folder, SKAttention(12, [1, 3, 5], 4, 2, 4), "SKSelect")

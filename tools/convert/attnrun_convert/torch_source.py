@@ -63,6 +63,13 @@ def _demand_results(results, tensors, at):
                                "return torch.view_as_real of them")
 
 
+def _demand_outputs(have, wanted):
+    """Raises where a module was replaced by less than it gives."""
+    if have != wanted:
+        raise CaptureError(f"the file would have {plural(have, 'output')}, but the model returns "
+                           f"{plural(wanted, 'tensor')}: convert it with --no-swap")
+
+
 @contextlib.contextmanager
 def _tensors_alone(module, others):
     """The module without what it returns beside tensors."""
@@ -191,6 +198,7 @@ class ModuleSource(Source):
                     _tensors_alone(self.module, others):
                 model, calls, bounds = capture.captured(
                     self.module, self.given, self.dynamic, self.options.opset, names)
+            _demand_outputs(len(model.graph.outputs), len(names))
             return self._finish(model, calls, bounds | extent.of_module(self.module))
         except CaptureError as error:
             raise CaptureError(_with_reasons(error, plan)) from error

@@ -118,8 +118,8 @@ class SelectiveKernel(Adapter):
 
 
 class SelfAttn(Adapter):
-    """SAGAN's in the common PyTorch port; its second result, the attention map, is not
-    there."""
+    """SAGAN's in the common PyTorch port; its second result, the attention map, is computed where
+    somebody reads it."""
     names = ("Self_Attn", "SelfAttn")
     shapes = (("query_conv", "key_conv", "value_conv", "gamma"),)
     operator = "SAGANAttention"
@@ -137,10 +137,10 @@ class SelfAttn(Adapter):
         have = self.tensors()
         operands = [self.tensor(n) if n in have else None
                     for n in ("wq", "bq", "wk", "bk", "wv", "bv")]
-        return call("SAGANAttention", x, *operands, self.module.gamma), None
-
-    def results(self, output):
-        return output[0]
+        m = self.module
+        q, k = (layer(x).flatten(2) for layer in (m.query_conv, m.key_conv))
+        return (call("SAGANAttention", x, *operands, m.gamma),
+                torch.softmax(q.transpose(1, 2) @ k, dim=-1))
 
 
 class ExternalAttention(Adapter):
