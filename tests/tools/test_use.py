@@ -68,6 +68,13 @@ class Use(unittest.TestCase):
         self.ok("run", self.matmul, "-c", "run.yaml", "-i", "a=[[1,1,1]]", "-o", "y.npy")
         self.assertEqual(numpy.load(self.dir / "y.npy").tolist(), [[3, 3]])
 
+    def test_a_configuration_in_any_form(self):
+        (self.dir / "run.yaml").write_text("threads: 1\nset: { M: 2, N: 5 }\n")
+        for words in (("-c", "run.yaml"), ("-crun.yaml",), ("-qcrun.yaml",), ("-qc", "run.yaml"),
+                      ("--config=run.yaml",)):
+            run = self.json("run", *words, self.matmul)
+            self.assertEqual((run["threads"], run["outputs"][0]["shape"]), (1, [2, 5]), words)
+
     def test_the_largest_numbers(self):
         model = cli_models.save(
             self.dir / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])],

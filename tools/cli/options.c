@@ -528,20 +528,20 @@ static attnrun_status check_paths(const struct cli *cli)
     return ATTNRUN_OK;
 }
 
-/* What the command line gives twice wins over the file: that is read first. */
+/* What the command line gives twice wins over the file: that is read first. An argument may be
+ * "--config=FILE", "-cFILE" or "-qcFILE", or FILE follows it. */
 static attnrun_status read_config_first(struct cli *cli, int argc, char **argv)
 {
-    const char *path = NULL;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--") == 0)
-            break;
-        if (strncmp(argv[i], "--config=", 9) == 0)
-            path = argv[i] + 9;
-        else if ((strcmp(argv[i], "--config") == 0 || strcmp(argv[i], "-c") == 0) &&
-                 i + 1 < argc)
-            path = argv[i + 1];
-    }
     const struct cli_option *o = cli_find_option("config");
+    const char *path = NULL;
+    bool next;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i += 1 + next) {
+        const bool config = cli_option_of(argv[i], &next) == o;
+        if (config && next && i + 1 < argc)
+            path = argv[i + 1];
+        else if (config && !next)
+            path = strchr(argv[i], argv[i][1] == '-' ? '=' : o->letter) + 1;
+    }
     if (path == NULL || (o->commands & cli->command->bit) == 0)
         return ATTNRUN_OK;
     return cli_read_config(cli, path);
