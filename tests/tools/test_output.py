@@ -7,6 +7,7 @@ usage: test_output.py ATTNRUN
 Device nodes are nodes of the null device made in a temporary folder, never the system's.
 """
 import io
+import json
 import os
 import stat
 import subprocess
@@ -18,6 +19,7 @@ import xml.dom.minidom
 from pathlib import Path
 
 import numpy
+import onnx
 from onnx import TensorProto, helper
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -191,6 +193,37 @@ class Output(unittest.TestCase):
         self.write(path)
         self.holds_outputs(path.read_bytes())
         self.nothing_left()
+
+    def test_names_of_tensors_of_a_sequence(self):
+        def model(*names):
+            outputs = [helper.make_tensor_sequence_value_info(names[0], TensorProto.FLOAT, ["N"])]
+            outputs += [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"])
+                        for name in names[1:]]
+            nodes = [helper.make_node("SequenceConstruct", ["x", "x"], [names[0]])]
+            nodes += [helper.make_node("Neg", ["x"], [name]) for name in names[1:]]
+            graph = helper.make_graph(
+                nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N"])], outputs)
+            onnx.save(helper.make_model(graph, ir_version=9,
+                                        opset_imports=[helper.make_opsetid("", 18)]),
+                      self.dir / "s.onnx")
+            return self.dir / "s.onnx"
+
+        long = "y" * 300
+        for names in (("y", "y.2", "y.01", "y.x", "y.0.0"), (long, long + ".2")):
+            path = model(*names)
+            for place in ("s.npz", "s/"):
+                self.attnrun("run", path, "-q", "-i", "x=[1]", "-o", f"{self.dir}/{place}")
+            with numpy.load(self.dir / "s.npz") as arrays:
+                self.assertEqual(set(arrays), {f"{names[0]}.0", f"{names[0]}.1", *names[1:]})
+        path = model("y", "y.1")
+        for place in ("t.npz", "t/"):
+            failed = self.attnrun("run", path, "-q", "-i", "x=[1]", "-o", f"{self.dir}/{place}",
+                                  code=2)
+            self.assertIn(b"'y.1' has the name of a tensor of the sequence 'y'", failed.stderr)
+            self.assertFalse((self.dir / place).exists())
+        self.attnrun("run", path, "-q", "-i", "x=[1]", "-o", self.dir / "t.json")
+        self.assertEqual(json.loads((self.dir / "t.json").read_text()),
+                         {"y": [[1], [1]], "y.1": [-1]})
 
     # ---- "-" ----
     def test_standard_output(self):

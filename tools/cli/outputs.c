@@ -134,12 +134,16 @@ static attnrun_status visit_value(const char *name, const attnrun_tensor *value,
     if (value->kind != ATTNRUN_SEQUENCE)
         return visit(user, name, value);
     const attnrun_tensor *items = value->data;
-    for (int64_t i = 0; i < value->dims[0]; i++) {
-        char item[320];
-        snprintf(item, sizeof item, "%.280s.%" PRId64, name, i);
-        TRY(visit(user, item, &items[i]));
+    const size_t bytes = strlen(name) + 24;
+    char *item = malloc(bytes);
+    attnrun_status status =
+        item != NULL ? ATTNRUN_OK : tool_fail(ATTNRUN_E_MEMORY, "no memory for a name");
+    for (int64_t i = 0; i < value->dims[0] && status == ATTNRUN_OK; i++) {
+        snprintf(item, bytes, "%s.%" PRId64, name, i);
+        status = visit(user, item, &items[i]);
     }
-    return ATTNRUN_OK;
+    free(item);
+    return status;
 }
 
 static attnrun_status visit_outputs(struct job *job, output_visit *visit, void *user)
@@ -388,6 +392,43 @@ static attnrun_status note_wider(void *user, const char *name,
     return ATTNRUN_OK;
 }
 
+/* Whether `name` is that of a tensor of the sequence `value`, whose name is `sequence`. */
+static bool names_item(const char *name, const char *sequence,
+                       const attnrun_tensor *value)
+{
+    const size_t n = strlen(sequence);
+    char digits[24], *end;
+    if (strncmp(name, sequence, n) != 0 || name[n] != '.')
+        return false;
+    const long long i = strtoll(name + n + 1, &end, 10);
+    snprintf(digits, sizeof digits, "%lld", i);
+    return i >= 0 && i < value->dims[0] && strcmp(name + n + 1, digits) == 0;
+}
+
+/* The tensors of a sequence 'y' are called y.0, y.1, ...: no other output may be. */
+static attnrun_status check_names(struct job *job)
+{
+    for (int32_t s = 0; s < job->info.n_outputs; s++) {
+        attnrun_value_info sequence = { .struct_size = sizeof sequence };
+        attnrun_tensor value;
+        TRY_LIB(attnrun_model_output(job->model, s, &sequence));
+        TRY_LIB(attnrun_output(job->context, s, &value));
+        const attnrun_tensor *items = unwrap(&value);
+        for (int32_t i = 0; items->kind == ATTNRUN_SEQUENCE && i < job->info.n_outputs;
+             i++) {
+            attnrun_value_info info = { .struct_size = sizeof info };
+            TRY_LIB(attnrun_model_output(job->model, i, &info));
+            if (names_item(info.name, sequence.name, items))
+                return tool_fail(
+                    ATTNRUN_E_USAGE,
+                    "output '%s' has the name of a tensor of the sequence '%s': "
+                    "-o out.json holds both",
+                    tool_quote(info.name), tool_quote(sequence.name));
+        }
+    }
+    return ATTNRUN_OK;
+}
+
 static attnrun_status write_folder(struct job *job, const char *path)
 {
     char folder[4096];
@@ -403,6 +444,7 @@ attnrun_status outputs_write(struct job *job, const char *path)
     char where[4096];
     if (form == FORM_JSON)
         return outputs_save_json(job, path);
+    TRY(check_names(job));
     TRY(form == FORM_FOLDER ? write_folder(job, path)
         : form == FORM_NPZ  ? write_archive(job, path)
                             : write_single(job, path));
