@@ -230,13 +230,26 @@ class Output(unittest.TestCase):
         given = ("-i", "x=[-1,2]")
         for path in ("-", "/dev/stdout"):
             self.holds_outputs(self.attnrun("run", self.two, *given, "-o", path, "-q").stdout)
-        self.holds_outputs(self.attnrun("run", self.two, *given, "-o", "-").stdout)
+            self.holds_outputs(self.attnrun("run", self.two, *given, "-o", path).stdout)
+            with open(self.dir / "redirected", "wb") as file:
+                subprocess.run([ATTNRUN, "run", self.two, *given, "-o", path], stdout=file,
+                               timeout=60, check=True)
+            self.holds_outputs((self.dir / "redirected").read_bytes())
+            packed = self.attnrun("pack", self.two, "-o", path).stdout
+            (self.dir / "p.attnpack").write_bytes(packed)
+            self.attnrun("run", self.dir / "p.attnpack", *given, "--verify")
+            svg = self.attnrun("bench", self.two, "--set", "N=1,2", "--svg", path).stdout
+            xml.dom.minidom.parseString(svg)
         one = self.attnrun("run", self.relu, "-i", "x=ones", "-o", "-").stdout
         self.assertEqual(numpy.load(io.BytesIO(one)).tolist(), [[1] * 3] * 2)
         xml.dom.minidom.parseString(self.attnrun("plan", self.two, "--svg", "-").stdout)
         self.assertFalse(Path("-").exists())
         for more in (["run", self.two, "-o", "-", "--json"],
                      ["run", self.two, "-o", "-", "--print", "full"],
+                     ["run", self.two, "-o", "/dev/stdout", "--json"],
+                     ["pack", self.two, "-o", "-", "--json"],
+                     ["optimize", self.two, "-o", "-", "--json"],
+                     ["bench", self.two, "--set", "N=1,2", "--svg", "-", "--json"],
                      ["plan", self.two, "--svg", "-", "--json"]):
             self.assertIn(b"standard output", self.attnrun(*more, code=2).stderr)
 

@@ -262,7 +262,7 @@ static attnrun_status check_options(const struct cli *cli)
                                           "--against compares two");
     if (!sizes && cli->svg != NULL)
         return tool_fail(ATTNRUN_E_USAGE, "--svg needs a list of sizes: --set S=128,256");
-    return ATTNRUN_OK;
+    return cli_check_stdout(cli, "--svg", cli->svg);
 }
 
 attnrun_status command_bench(struct cli *cli, int *exit_code)

@@ -188,6 +188,9 @@ int cli_report(const struct cli *cli);
  * failure to write. */
 FILE *cli_json_stream(void);
 int cli_json_end(attnrun_status *status);
+/* E_USAGE where both --json and the file of `option`, NULL: none, would go to standard output. */
+attnrun_status cli_check_stdout(const struct cli *cli, const char *option,
+                                const char *path);
 
 /* ---- progress.c: a line on the terminal for what takes longer than a second; one at a
  * time */

@@ -251,7 +251,7 @@ attnrun_status command_compile(struct cli *cli, int *exit_code)
                         .models = calloc(n, sizeof(attnrun_model *)),
                         .names = calloc(n, sizeof *c.names) };
     const attnrun_status status = write_c(&c, cli);
-    if (status == ATTNRUN_OK && !cli->quiet && !file_is_stream(cli->output))
+    if (status == ATTNRUN_OK && !cli->quiet && !file_is_stdout(cli->output))
         say(&c, cli);
     for (size_t i = 0; c.models != NULL && i < n; i++)
         attnrun_model_release(c.models[i]);

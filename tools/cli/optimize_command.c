@@ -171,6 +171,7 @@ static attnrun_status write_edited(struct cli *cli, struct edit *edit)
     if (cli->output == NULL)
         return tool_fail(ATTNRUN_E_USAGE, "-o FILE is missing: attnrun %s %s",
                          cli->command->name, cli->command->arguments);
+    TRY(cli_check_stdout(cli, "-o", cli->output));
     edit->external = cli->external != 0;
     for (int64_t i = 0; i < cli->sets.n;
          i++) /* a file has no other sizes than fixed ones */

@@ -37,7 +37,7 @@ static void print(const struct cli *cli, const attnrun_model_info *info, const c
         json_text(&json, "precision", info->precision);
         json_int(&json, "nodes", info->n_nodes);
         json_close(&json, '}');
-    } else if (!cli->quiet) {
+    } else if (!cli->quiet && !file_is_stdout(cli->output)) {
         printf("%s: %s for %s, precision %s, %s\n", tool_quote(cli->output),
                text_bytes(bytes), isa, info->precision,
                tool_plural(info->n_nodes, "node"));
@@ -67,6 +67,7 @@ attnrun_status command_pack(struct cli *cli, int *exit_code)
     if (cli->output == NULL)
         return tool_fail(ATTNRUN_E_USAGE, "-o FILE is missing: attnrun "
                                           "pack model.onnx -o model.attnpack");
+    TRY(cli_check_stdout(cli, "-o", cli->output));
     progress_start(cli, "loading");
     attnrun_status status = cli_open_model(cli, cli->paths.v[0], 0, &model);
     if (status == ATTNRUN_OK) {

@@ -189,7 +189,7 @@ attnrun_status command_plan(struct cli *cli, int *exit_code)
     struct blocks blocks = { 0 };
     struct workers workers = { 0 };
     struct speedup speedup = { 0 };
-    bool drawn = cli->svg != NULL && file_is_stream(cli->svg);
+    bool drawn = cli->svg != NULL && file_is_stdout(cli->svg);
     *exit_code = 0;
     if (drawn && cli->json)
         return tool_fail(

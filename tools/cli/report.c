@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../io/file.h"
 #include "../io/text_stream.h"
 #include "cli.h"
 
@@ -31,6 +32,16 @@ int cli_json_end(attnrun_status *status)
         failed = errno;
     text_stream_free(&stream);
     return failed;
+}
+
+attnrun_status cli_check_stdout(const struct cli *cli, const char *option,
+                                const char *path)
+{
+    if (!cli->json || path == NULL || !file_is_stdout(path))
+        return ATTNRUN_OK;
+    return tool_fail(ATTNRUN_E_USAGE,
+                     "%s %s writes the file to standard output, so --json cannot be used",
+                     option, tool_path(path));
 }
 
 static void json_error(int code)

@@ -259,8 +259,8 @@ static attnrun_status show(struct job *job, const struct profile *profile)
         TRY(outputs_print(job));
         return print_advice(job);
     }
-    bool taken = (job->cli->output != NULL && file_is_stream(job->cli->output)) ||
-                 (job->cli->trace != NULL && file_is_stream(job->cli->trace));
+    bool taken = (job->cli->output != NULL && file_is_stdout(job->cli->output)) ||
+                 (job->cli->trace != NULL && file_is_stdout(job->cli->trace));
     if (print != NULL || job->cli->quiet || taken)
         return ATTNRUN_OK;
     return print_screen(job);
@@ -269,12 +269,12 @@ static attnrun_status show(struct job *job, const struct profile *profile)
 /* Standard output takes one thing: the outputs themselves, or what is said of them. */
 static attnrun_status check_stream(const struct cli *cli)
 {
-    const bool traced = cli->trace != NULL && file_is_stream(cli->trace);
+    const bool traced = cli->trace != NULL && file_is_stdout(cli->trace);
     if (traced && (cli->json || cli->profile || cli->print != NULL))
         return tool_fail(ATTNRUN_E_USAGE,
                          "--trace - writes the trace to standard output, so --json, "
                          "--print and --profile cannot be used");
-    if (cli->output == NULL || !file_is_stream(cli->output))
+    if (cli->output == NULL || !file_is_stdout(cli->output))
         return ATTNRUN_OK;
     if (traced)
         return tool_fail(ATTNRUN_E_USAGE,

@@ -240,7 +240,7 @@ attnrun_status bench_sweep(struct cli *cli, const char *list)
         TRY(sweep_draw(cli, &sweep));
     if (cli->json)
         json_rows(cli, &sweep);
-    else
+    else if (cli->svg == NULL || !file_is_stdout(cli->svg))
         print_rows(cli, &sweep);
     return ATTNRUN_OK;
 }

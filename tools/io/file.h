@@ -10,6 +10,8 @@
 
 /* Is `path` "-": standard input or standard output? */
 bool file_is_stream(const char *path);
+/* Does `path` name standard output, as "-" and "/dev/stdout" do? */
+bool file_is_stdout(const char *path);
 
 /* An open regular file for reading at offsets; of "-", a copy of standard input. */
 struct input_file {
@@ -52,7 +54,7 @@ attnrun_status output_file_save(const char *path, const void *data, int64_t byte
 /* Removes the temporary file of the file in writing, if any. Safe in a signal handler. */
 void output_file_interrupted(void);
 
-/* Is `path` written in place: a device, a FIFO, "-"? */
+/* Is `path` written in place: a device, a FIFO, standard output? */
 bool file_is_special(const char *path);
 bool file_is_folder(const char *path);
 bool file_exists(const char *path);

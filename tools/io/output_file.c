@@ -29,10 +29,20 @@ void output_file_interrupted(void)
         unlink(pending_path);
 }
 
+bool file_is_stdout(const char *path)
+{
+    static const char *const names[] = { "-", "/dev/stdout", "/dev/fd/1",
+                                         "/proc/self/fd/1" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(path, names[i]) == 0)
+            return true;
+    return false;
+}
+
 bool file_is_special(const char *path)
 {
     struct stat st;
-    return file_is_stream(path) ||
+    return file_is_stdout(path) ||
            (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
 }
 
@@ -85,7 +95,7 @@ static attnrun_status follow_links(struct output_file *file)
 
 static attnrun_status open_in_place(struct output_file *file)
 {
-    bool standard = file_is_stream(file->path) || strcmp(file->path, "/dev/stdout") == 0;
+    bool standard = file_is_stdout(file->path);
     fflush(stdout); /* what was printed before stands before it */
     do
         file->fd = standard ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
