@@ -96,6 +96,28 @@ class Formats(unittest.TestCase):
                     with self.subTest(kind=kind, order=order, endian=endian):
                         self.reads(npy(stored), array, model=model)
 
+    def test_numbers_that_a_narrow_type_lacks(self):
+        for kind, good, bad in ((TensorProto.FLOAT8E8M0, ("nan", "3e38", "6e-39"),
+                                 ("1e39", "1e300", "0", "-1", "inf")),
+                                (TensorProto.FLOAT4E2M1, ("6", "-0.5"), ("nan",))):
+            path = cli_models.save(
+                self.dir / "narrow.onnx", [helper.make_node("Cast", ["x"], ["y"], to=1)],
+                [("x", kind, [1])], [("y", TensorProto.FLOAT, [1])], opset=24, ir=12)
+            for text in good:
+                out = self.dir / "y.npy"
+                self.run_ok(path, f"x=[{text}]", out)
+                numpy.testing.assert_allclose(numpy.load(out), [float(text)], rtol=0.5)
+            for text in bad:
+                done = subprocess.run([ATTNRUN, "run", path, "-q", "-i", f"x=[{text}]"],
+                                      capture_output=True, text=True, timeout=60)
+                self.assertEqual(done.returncode, 5, text)
+                self.assertIn("does not fit", done.stderr)
+
+    def run_ok(self, path, given, out):
+        done = subprocess.run([ATTNRUN, "run", path, "-q", "-i", given, "-o", out],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_shapes_and_versions(self):
         for shape in ((), (0,), (0, 3), (1,), (2, 1, 3), (1,) * 8):
             self.reads(npy(numpy.ones(shape, "f")), numpy.ones(shape, "f"))

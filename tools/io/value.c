@@ -299,6 +299,8 @@ bool value_set(const attnrun_tensor *tensor, int64_t k, double value)
 {
     const struct small_float *f = small_float(tensor->dtype);
     if (f != NULL) {
+        if (isnan(value) && f->nan_from < 0 && f->nan_code < 0)
+            return false;
         uint32_t code = small_encode(f, value);
         uint16_t half = (uint16_t)code;
         if (f->bits == 16)
@@ -321,8 +323,11 @@ bool value_set(const attnrun_tensor *tensor, int64_t k, double value)
         ((double *)tensor->data)[2 * k] = value;
         return true;
     case ATTNRUN_F8E8M0: {
-        bool fits = value > 0 && isfinite(value) && ilogb(value) >= -127;
-        ((uint8_t *)tensor->data)[k] = (uint8_t)(fits ? ilogb(value) + 127 : 0);
+        const int code = isnan(value)                   ? 255
+                         : value > 0 && isfinite(value) ? ilogb(value) + 127
+                                                        : -1;
+        const bool fits = code >= 0 && code <= (isnan(value) ? 255 : 254);
+        ((uint8_t *)tensor->data)[k] = (uint8_t)(fits ? code : 0);
         return fits;
     }
     default:
