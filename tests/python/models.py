@@ -29,6 +29,15 @@ def linear(weights):
         [numpy_helper.from_array(weights, "w")])
 
 
+def two_shapes():
+    """y = -x, and the same elements as one list: flat."""
+    return serialized([helper.make_node("Neg", ["x"], ["y"]),
+                       helper.make_node("Reshape", ["y", "one"], ["flat"])],
+                      [value("x", FLOAT, [2, "N"])],
+                      [value("y", FLOAT, [2, "N"]), value("flat", FLOAT, ["M"])],
+                      [numpy_helper.from_array(np.array([-1]), "one")])
+
+
 def encoder(dim):
     """y = x and attention over the tokens of x (B, S, dim) that the mask shows."""
     def cut(name, perm):

@@ -283,6 +283,23 @@ class Contexts(unittest.TestCase):
         del x
         np.testing.assert_array_equal(view, np.arange(100000, dtype="f"))
 
+    def test_what_a_run_wrote_elsewhere_has_no_view(self):
+        context = attnrun.Model(models.linear(WEIGHTS)).context()
+        x, given = rows(3), np.zeros((3, 3), "f")
+        context.run({"x": x}, out={"y": given})
+        del given
+        with self.assertRaises(attnrun.Error) as caught:
+            context.view("y")
+        self.assertEqual(caught.exception.status, "USAGE")
+        self.assertIn("out=", str(caught.exception))
+        expected = context.run({"x": x})["y"]
+        np.testing.assert_array_equal(np.asarray(context.view("y")), expected)
+        context = attnrun.Model(models.two_shapes()).context()  # of one memory
+        for name, other in (("y", "flat"), ("flat", "y")):
+            given = np.zeros((2, 3) if name == "y" else 6, "f")
+            context.run({"x": np.ones((2, 3), "f")}, out={name: given})
+            self.assertRaises(attnrun.Error, context.view, other)
+
     def test_an_input_of_the_run_before_is_not_used_again(self):
         context = attnrun.Model(models.linear(WEIGHTS)).context()
         context(x=rows(3))

@@ -207,7 +207,8 @@ class Context:
     def view(self, name: str) -> Tensor:
         """The output `name` of the last run, without a copy: numpy.asarray(context.view("y")) or
         torch.from_dlpack(context.view("y")). The context refuses to run (BufferError) as long as
-        the view, or an array made of it, is alive. Raises Error (USAGE) without a run before."""
+        the view, or an array made of it, is alive. Raises Error (USAGE) without a run before, and
+        for an output that this run wrote into `out`."""
         return self._context.view(name)
 
     def plan(self, shapes: Mapping[str, Any] | None = None, /, **more: Any) -> Plan:

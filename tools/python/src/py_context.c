@@ -13,8 +13,9 @@ typedef struct context_object {
     PyObject_HEAD attnrun_context *context;
     model_object *model;
     struct bound_value *inputs, *outputs; /* of the run that is under way */
-    int32_t busy;                         /* atomic */
-    Py_ssize_t views; /* atomic: tensors that show this context's memory */
+    attnrun_tensor *lent; /* by output: memory of the caller that the last run wrote */
+    int32_t busy;         /* atomic */
+    Py_ssize_t views;     /* atomic: tensors that show this context's memory */
 } context_object;
 
 /* ---- life ---- */
@@ -39,7 +40,8 @@ PyObject *context_new(model_object *model)
     c->views = 0;
     c->inputs = calloc((size_t)model->n_inputs + 1, sizeof *c->inputs);
     c->outputs = calloc((size_t)model->n_outputs + 1, sizeof *c->outputs);
-    if (c->inputs == NULL || c->outputs == NULL) {
+    c->lent = calloc((size_t)model->n_outputs + 1, sizeof *c->lent);
+    if (c->inputs == NULL || c->outputs == NULL || c->lent == NULL) {
         Py_DECREF((PyObject *)c);
         return PyErr_NoMemory();
     }
@@ -65,6 +67,7 @@ static void context_dealloc(PyObject *self)
     Py_XDECREF((PyObject *)c->model);
     free(c->inputs);
     free(c->outputs);
+    free(c->lent);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF((PyObject *)type);
@@ -185,6 +188,7 @@ static int bind_outputs(context_object *c, PyObject *out)
             binding_raise(status);
             return -1;
         }
+        c->lent[i] = c->outputs[i].tensor;
     }
     return 0;
 }
@@ -247,6 +251,7 @@ static PyObject *run_taken(context_object *c, PyObject *feeds, PyObject *wanted,
                            PyObject *out, const attnrun_run_options *options)
 {
     PyObject *results = NULL;
+    memset(c->lent, 0, (size_t)c->model->n_outputs * sizeof *c->lent);
     if (bind_inputs(c, feeds) == 0 && (out == NULL || bind_outputs(c, out) == 0) &&
         run_bound(c, options) == 0)
         results = collect(c, wanted, out);
@@ -290,6 +295,18 @@ PyObject *context_call(PyObject *self, PyObject *feeds)
     return results;
 }
 
+/* Whether a tensor lies in memory of the caller, be it as a part of an output there. */
+static bool is_lent(const context_object *c, const attnrun_tensor *tensor)
+{
+    for (int32_t i = 0; i < c->model->n_outputs; i++) {
+        const char *begin = c->lent[i].data, *at = tensor->data;
+        if (begin != NULL && at >= begin &&
+            at < begin + attnrun_tensor_bytes(&c->lent[i]))
+            return true;
+    }
+    return false;
+}
+
 static PyObject *context_view(PyObject *self, PyObject *name)
 {
     context_object *c = (context_object *)self;
@@ -305,6 +322,11 @@ static PyObject *context_view(PyObject *self, PyObject *name)
     PyObject *made = NULL;
     if (status != ATTNRUN_OK)
         binding_raise(status);
+    else if (is_lent(c, &tensor)) /* nothing keeps it alive any more */
+        binding_refuse(
+            ATTNRUN_E_USAGE, "",
+            "the last run wrote this output into the memory of out=, which has "
+            "no view");
     else if (tensor.kind != ATTNRUN_TENSOR || tensor.dtype == ATTNRUN_STRING ||
              attnrun_dtype_bits(tensor.dtype) % 8 != 0)
         PyErr_SetString(PyExc_TypeError, "strings, sequences and types below 8 bits have "
