@@ -43,6 +43,17 @@ class Branch(nn.Module):
         return x + 1 if x.sum() > 0 else x
 
 
+class Both(nn.Module):
+    def forward(self, x, mask=None, bias=None):
+        x = x if mask is None else x * mask
+        return x if bias is None else x + bias
+
+
+class Difference(nn.Module):
+    def forward(self, parts):
+        return parts["a"] - parts["b"]
+
+
 def made(seed=1, **more):
     torch.manual_seed(seed)
     return Net(**more).eval()
@@ -102,6 +113,23 @@ class Compile(unittest.TestCase):
         module = made()
         module.hook = lambda: None  # cannot be pickled
         self.assertIsNone(key(module, self.x))
+
+    def test_each_argument_is_that_of_its_name(self):
+        module, more = Both().eval(), torch.full((8,), 3.0)
+        for name in ("bias", "mask"):  # of one shape, but not of one file
+            fast = self.compile(module, (self.x,), {name: more})
+            self.assertFalse(fast.cached)
+            torch.testing.assert_close(fast(self.x, **{name: more}),
+                                       module(self.x, **{name: more}))
+            with self.assertRaises(TypeError):
+                fast(self.x, **{"mask" if name == "bias" else "bias": more})
+        again = self.compile(module, (self.x, None), {"bias": more})
+        self.assertTrue(again.cached)
+        torch.testing.assert_close(again(self.x, None, more), self.x + more)
+        parts = self.compile(Difference().eval(), ({"a": self.x, "b": more},))
+        torch.testing.assert_close(parts({"b": more, "a": self.x}), self.x - more)
+        with self.assertRaises(TypeError):
+            parts({"a": self.x, "c": more})
 
     def test_keys_do_not_depend_on_shared_objects(self):
         """A word that two attributes share, or that each has for itself, is the same content."""

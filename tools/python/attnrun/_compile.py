@@ -78,14 +78,18 @@ def _files_of(module: Any) -> set[str]:
 def _key(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic: Any,
          options: Mapping[str, Any]) -> str | None:
     """A hash of the weights, attributes and source files of the module, of the example's
-    shapes, the options and the versions; None where the module cannot be pickled."""
+    structure and shapes, the options and the versions; None where the module cannot be pickled."""
     torch = sys.modules["torch"]
     digest = hashlib.sha256()
-    shapes = [(tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else leaf
-              for leaf in _leaves((args, kwargs))]
     content = _content(module)
     if content is None:
         return None
+    try:
+        given = _given(inspect.signature(module.forward), args, kwargs)
+    except TypeError:  # the converter says what is wrong with the example
+        return None
+    shapes = [(path, (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, torch.Tensor)
+               else leaf) for path, leaf in given.items()]
     digest.update(content)
     for path in sorted(_files_of(module)):
         with open(path, "rb") as file:
@@ -99,6 +103,28 @@ def _leaves(tree: Any) -> list[Any]:
     from torch.utils import _pytree
     leaves: list[Any] = _pytree.tree_leaves(tree)
     return leaves
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    """The leaves of an argument, each with its path in it: "['a'][0]"."""
+    from torch.utils import _pytree
+    try:
+        pairs = _pytree.tree_flatten_with_path(value)[0]
+        return [(_pytree.keystr(path), leaf) for path, leaf in pairs]
+    except ValueError:  # a type whose parts have no names
+        leaves, spec = _pytree.tree_flatten(value)
+        return [(f"[{i}] of {spec}", leaf) for i, leaf in enumerate(leaves)]
+
+
+def _given(signature: inspect.Signature, args: tuple[Any, ...],
+           kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given and not None, by its path ("x", "pair[0]"), in the order of the parameters of
+    forward: an argument that is left out is none of another parameter."""
+    tensor = sys.modules["torch"].Tensor
+    return {name + path: leaf
+            for name, value in signature.bind(*args, **kwargs).arguments.items()
+            for path, leaf in ([("", value)] if isinstance(value, tensor) else _parts(value))
+            if leaf is not None}
 
 
 def _as_torch(array: Any, dtype: str) -> Any:
@@ -120,7 +146,9 @@ class Compiled:
         self.path, self.cached = path, cached
         self.model = Model(path, **options)
         self._signature = inspect.signature(module.forward)
-        self._fixed = [leaf for leaf in self._bind(*example) if not self._is_tensor(leaf)]
+        given = _given(self._signature, *example)
+        self._tensors = [path for path, leaf in given.items() if self._is_tensor(leaf)]
+        self._fixed = {path: leaf for path, leaf in given.items() if path not in self._tensors}
         self._result = _pytree.tree_structure(result)
         self._outputs = {value.name: value.dtype for value in self.model.outputs}
         if len(self._outputs) != self._result.num_leaves:
@@ -131,22 +159,19 @@ class Compiled:
     def _is_tensor(leaf: Any) -> bool:
         return isinstance(leaf, sys.modules["torch"].Tensor)
 
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """What is given, in the order of the parameters of forward."""
-        bound = self._signature.bind(*args, **kwargs)
-        return [leaf for value in bound.arguments.values() for leaf in _leaves(value)
-                if leaf is not None]
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result. Raises attnrun.Error; TypeError where the arguments are of
         another structure than the example's."""
         from torch.utils import _pytree
-        leaves = self._bind(args, kwargs)
-        tensors = [leaf.detach() for leaf in leaves if self._is_tensor(leaf)]
-        if [leaf for leaf in leaves if not self._is_tensor(leaf)] != self._fixed:
+        leaves = _given(self._signature, args, kwargs)
+        given = {path: leaf.detach() for path, leaf in leaves.items() if self._is_tensor(leaf)}
+        if {path: leaf for path, leaf in leaves.items() if path not in given} != self._fixed:
             raise TypeError("arguments that are not tensors must be those of the example: "
                             f"{self._fixed}")
-        inputs = self.model.inputs
+        if given.keys() != set(self._tensors):
+            raise TypeError(f"the tensors {', '.join(given)} are given, those of the example are "
+                            f"{', '.join(self._tensors)}")
+        inputs, tensors = self.model.inputs, [given[path] for path in self._tensors]
         if len(tensors) != len(inputs):
             raise TypeError(f"{len(tensors)} tensors are given, the model takes "
                             f"{', '.join(value.name for value in inputs)}")
