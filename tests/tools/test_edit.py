@@ -5,9 +5,11 @@ gives the same in ONNX Runtime.
 usage: test_edit.py ROOT ATTNRUN
 """
 import json
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -501,6 +503,25 @@ class Edit(unittest.TestCase):
         piped = subprocess.run([ATTNRUN, "optimize", path, "-o", "-"], capture_output=True,
                                check=True, timeout=60).stdout
         self.assertEqual(len(onnx.load_model_from_string(piped).graph.node), 2)
+
+    def test_a_signal_leaves_neither_of_two_files(self):
+        path = cli_models.save(
+            self.dir / "m.onnx",
+            [node("MatMul", [f"a{i}", f"w{i}"], [f"a{i + 1}"]) for i in range(4)],
+            [("a0", F, ["N", 2048])], [("a4", F, None)],
+            [(f"w{i}", numpy.full((2048, 2048), i, "f")) for i in range(4)])
+        for _ in range(10):  # the files are there for a moment only
+            write = subprocess.Popen([ATTNRUN, "optimize", path, "--external", "-q", "-o",
+                                      self.dir / "out.onnx"], stderr=subprocess.DEVNULL)
+            while write.poll() is None and len([*self.dir.glob("*.tmp.*")]) < 2:
+                time.sleep(0.001)
+            write.send_signal(signal.SIGINT)
+            if write.wait(60) != 0:
+                break
+        else:
+            self.skipTest("each file was written before the signal came")
+        self.assertEqual(write.returncode, 130)
+        self.assertEqual([*self.dir.glob("*.tmp.*")], [])
 
     def test_external_without_large_constants(self):
         path = cli_models.matmul(self.dir / "small.onnx")

@@ -51,7 +51,7 @@ void output_file_abandon(struct output_file *file);
 attnrun_status output_file_finish(struct output_file *file, attnrun_status status);
 /* All of it at once: `path` holds these bytes, or is as it was. */
 attnrun_status output_file_save(const char *path, const void *data, int64_t bytes);
-/* Removes the temporary file of the file in writing, if any. Safe in a signal handler. */
+/* Removes the temporary files of all files in writing. Safe in a signal handler. */
 void output_file_interrupted(void);
 
 /* Is `path` written in place: a device, a FIFO, standard output? */

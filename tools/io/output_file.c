@@ -19,14 +19,34 @@
 
 enum { MAX_LINKS = 40, MAX_NAME = 200, TRIES = 100 };
 
-/* What the signal handler has to remove; the flag is set last and cleared first. */
-static char pending_path[4096];
-static volatile int pending;
+/* What the signal handler has to remove, for each file in writing; the flag is set last and cleared
+ * first. */
+enum { MAX_PENDING = 4 };
+static char pending_paths[MAX_PENDING][4096];
+static volatile int pending[MAX_PENDING];
 
 void output_file_interrupted(void)
 {
-    if (pending)
-        unlink(pending_path);
+    for (int i = 0; i < MAX_PENDING; i++)
+        if (pending[i])
+            unlink(pending_paths[i]);
+}
+
+static void remember_pending(const struct output_file *file)
+{
+    for (int i = 0; i < MAX_PENDING; i++)
+        if (!pending[i]) {
+            memcpy(pending_paths[i], file->temporary, sizeof pending_paths[i]);
+            pending[i] = 1;
+            return;
+        }
+}
+
+static void forget_pending(const struct output_file *file)
+{
+    for (int i = 0; i < MAX_PENDING; i++)
+        if (pending[i] && strcmp(pending_paths[i], file->temporary) == 0)
+            pending[i] = 0;
 }
 
 bool file_is_stdout(const char *path)
@@ -168,8 +188,7 @@ attnrun_status output_file_open(struct output_file *file, const char *path)
     file->fd = open_temporary(file, exists ? old.st_mode & 0666 : 0666);
     if (file->fd < 0)
         return tool_fail_io("cannot write %s", tool_path(path));
-    memcpy(pending_path, file->temporary, sizeof pending_path);
-    pending = 1;
+    remember_pending(file);
     if (exists && !keep_owner_and_mode(file->fd, &old)) {
         tool_fail_io("cannot write %s and keep its mode", tool_path(path));
         output_file_abandon(file);
@@ -202,7 +221,7 @@ static void remove_temporary(struct output_file *file)
 {
     if (!file->in_place)
         unlink(file->temporary);
-    pending = 0;
+    forget_pending(file);
 }
 
 void output_file_abandon(struct output_file *file)
@@ -244,7 +263,7 @@ attnrun_status output_file_commit(struct output_file *file)
         remove_temporary(file);
         return file->status;
     }
-    pending = 0;
+    forget_pending(file);
     if (!file->in_place)
         sync_folder_of(file->path);
     return ATTNRUN_OK;
