@@ -75,6 +75,17 @@ class Use(unittest.TestCase):
             run = self.json("run", *words, self.matmul)
             self.assertEqual((run["threads"], run["outputs"][0]["shape"]), (1, [2, 5]), words)
 
+    def test_an_archive_gives_an_input_once(self):
+        a, b = numpy.ones((2, 3), "f"), numpy.ones((3, 2), "f")
+        numpy.savez(self.dir / "ab.npz", a, b=b)
+        self.ok("run", self.matmul, "-q", "-i", "ab.npz")
+        for more in ({"arr_0": b, "b": b, "a": a}, {"arr_1": a, "arr_01": b, "a": a}):
+            numpy.savez(self.dir / "ab.npz", **more)
+            self.assertRegex(self.refused(5, "run", self.matmul, "-i", "ab.npz"),
+                             "holds input '[ab]' twice")
+        numpy.savez(self.dir / "ab.npz", **{"arr_": a, "b": b})
+        self.assertIn("no input 'arr_'", self.refused(5, "run", self.matmul, "-i", "ab.npz"))
+
     def test_the_largest_numbers(self):
         model = cli_models.save(
             self.dir / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])],

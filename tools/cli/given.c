@@ -253,7 +253,8 @@ static attnrun_status archive_input(struct inputs *inputs, const char *path,
     if (!npz_key(entry, key, sizeof key))
         return tool_fail(ATTNRUN_E_INPUT, "%s: entry '%s' is not an npy array",
                          tool_path(path), tool_quote(entry->name));
-    long place = strncmp(key, "arr_", 4) == 0 ? strtol(key + 4, &end, 10) : -1;
+    const bool numbered = strncmp(key, "arr_", 4) == 0 && isdigit((unsigned char)key[4]);
+    long place = numbered ? strtol(key + 4, &end, 10) : -1;
     bool by_place = attnrun_model_find_input(inputs->model, key) < 0 && place >= 0 &&
                     place < inputs->n && *end == 0;
     if (!by_place && find_input(inputs, key, strlen(key), input) != ATTNRUN_OK)
@@ -276,6 +277,9 @@ static attnrun_status give_archive(struct inputs *inputs, const char *path, int6
         status = archive_input(inputs, path, &zip.entries[i], &input);
         if (status != ATTNRUN_OK)
             break;
+        if (note_only && input->given_by == turn)
+            status = tool_fail(ATTNRUN_E_INPUT, "%s holds input '%s' twice",
+                               tool_path(path), tool_quote(input->info.name));
         if (note_only)
             input->given_by = turn;
         if (note_only || input->given_by > turn)
