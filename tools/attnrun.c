@@ -146,7 +146,7 @@ static bool occupy_standard_streams(void)
     return true;
 }
 
-/* A result of another kind never replaces the model that it is made of: optimize and extract write
+/* A result of another kind never replaces a model that it is made of: optimize and extract write
  * models, and may change a file in place. */
 static attnrun_status check_targets(const struct cli *cli)
 {
@@ -154,11 +154,13 @@ static attnrun_status check_targets(const struct cli *cli)
     const char *const targets[] = { edit ? NULL : cli->output, cli->svg, cli->trace,
                                     cli->reduce };
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
-        for (int64_t k = 0; targets[i] != NULL && k < cli->paths.n; k++)
-            if (file_is_same(targets[i], cli->paths.v[k]))
+        for (int64_t k = 0; targets[i] != NULL && k <= cli->paths.n; k++) {
+            const char *model = k < cli->paths.n ? cli->paths.v[k] : cli->with;
+            if (model != NULL && file_is_same(targets[i], model))
                 return tool_fail(ATTNRUN_E_USAGE,
                                  "%s is the model: the result would replace it",
                                  tool_path(targets[i]));
+        }
     return ATTNRUN_OK;
 }
 

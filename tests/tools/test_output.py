@@ -65,6 +65,17 @@ class Output(unittest.TestCase):
             self.assertIn(b"is the model: the result would replace it",
                           self.attnrun(*words, code=2).stderr)
         self.assertEqual(path.read_bytes(), Path(self.relu).read_bytes())
+        numpy.savez(self.dir / "part.npz", x=numpy.ones((2, 3), "f"))
+        other = self.dir / "new.other.onnx"
+        other.write_bytes(OLD)
+        for words, said in ((("--with", path, "--reduce", path), "is the model"),
+                            (("-i", self.dir / "part.npz", "--reduce", self.dir / "part.onnx"),
+                             "which is read"),
+                            (("--with", other, "--reduce", self.dir / "new.onnx"),
+                             "which is read")):
+            done = self.attnrun("compare", self.relu, *words, code=2)
+            self.assertIn(said.encode(), done.stderr)
+        self.assertEqual(other.read_bytes(), OLD)
 
     def test_phases_of_long_names_fit_the_screen(self):
         path = self.dir / "long.onnx"
