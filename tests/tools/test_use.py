@@ -17,7 +17,7 @@ import unittest
 from pathlib import Path
 
 import numpy
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parent))
 import cli_models  # noqa: E402
@@ -85,6 +85,18 @@ class Use(unittest.TestCase):
                              "holds input '[ab]' twice")
         numpy.savez(self.dir / "ab.npz", **{"arr_": a, "b": b})
         self.assertIn("no input 'arr_'", self.refused(5, "run", self.matmul, "-i", "ab.npz"))
+
+    def test_an_output_too_many_is_no_pass(self):
+        data = self.dir / "case" / "test_data_set_0"
+        data.mkdir(parents=True)
+        shutil.copy(self.relu, self.dir / "case" / "model.onnx")
+        ones = numpy_helper.from_array(numpy.ones((2, 3), "f")).SerializeToString()
+        for name in ("input_0", "output_0"):
+            (data / f"{name}.pb").write_bytes(ones)
+        self.assertIn("1 passed", self.ok("check", "case"))
+        (data / "output_1.pb").write_bytes(ones)
+        self.assertIn(b"output_1.pb, but the model has 1 output",
+                      self.attnrun("check", "case", code=1).stdout)
 
     def test_the_largest_numbers(self):
         model = cli_models.save(

@@ -150,6 +150,13 @@ static attnrun_status compare_outputs(struct data_set *set, attnrun_context *con
                                       int32_t n)
 {
     struct tool_error first = { .status = ATTNRUN_OK };
+    char path[PATH_BYTES];
+    bool found;
+    TRY(find_numbered(set->folder, "output", n, path, &found));
+    if (found)
+        return tool_fail(ATTNRUN_E_INPUT,
+                         "there is an output_%d.pb, but the model has %s", n,
+                         tool_plural(n, "output"));
     for (int32_t i = 0; i < n; i++) {
         attnrun_status status = compare_output(set, context, i);
         if (status != ATTNRUN_OK && first.status == ATTNRUN_OK)
