@@ -98,6 +98,21 @@ class Use(unittest.TestCase):
         self.assertIn(b"output_1.pb, but the model has 1 output",
                       self.attnrun("check", "case", code=1).stdout)
 
+    def test_references_of_types_that_numpy_lacks(self):
+        for kind, bad in ((TensorProto.BFLOAT16, 1.02), (TensorProto.INT4, 9),
+                          (TensorProto.FLOAT8E5M2, 3)):
+            model = cli_models.save(
+                self.dir / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])],
+                [("x", kind, [3])], [("y", kind, [3])], opset=21, ir=10)
+            given = (model, "-i", "x=[1,2,-3]")
+            for out in ("y.npz", "y.npy"):
+                self.ok("run", *given, "-q", "-o", out)
+                self.assertIn("1 passed", self.ok("check", *given, "--ref", out))
+            other = numpy.load(self.dir / "y.npy")
+            other[0] = bad
+            numpy.save(self.dir / "y.npy", other)
+            self.attnrun("check", *given, "--ref", "y.npy", code=1)
+
     def test_the_largest_numbers(self):
         model = cli_models.save(
             self.dir / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])],

@@ -49,11 +49,10 @@ attnrun_status check_fit(const struct input *input, const attnrun_tensor *tensor
     return ATTNRUN_OK;
 }
 
-/* NumPy has no bf16, f8 or i4: such inputs come as the wider type. */
-static attnrun_status narrow(struct input *input)
+attnrun_status given_narrow(struct held *held, int32_t wanted)
 {
-    struct held *held = &input->held, narrowed;
-    int32_t wanted = input->info.dtype, got = held->tensor.dtype;
+    struct held narrowed;
+    const int32_t got = held->tensor.dtype;
     bool small_float = value_is_float(wanted) && wanted != ATTNRUN_F16 &&
                        value_has_code(wanted) && got == ATTNRUN_F32;
     bool small_int = value_is_int(wanted) && attnrun_dtype_bits(wanted) < 8 &&
@@ -133,7 +132,7 @@ static attnrun_status take(struct inputs *inputs, struct input *input, const cha
 {
     input->given = inputs->some_given = true;
     snprintf(input->how, sizeof input->how, "%.150s", how);
-    TRY(narrow(input));
+    TRY(given_narrow(&input->held, input->info.dtype));
     map_narrow(&input->held, input->info.key_dtype, input->info.dtype);
     TRY(check_fit(input, &input->held.tensor));
     symbols_bind(inputs, input);

@@ -116,6 +116,8 @@ attnrun_status give_inputs(struct inputs *inputs);
 const char *inputs_equals(const struct inputs *inputs, const char *text,
                           bool (*is_known)(const struct inputs *, const char *, size_t));
 attnrun_status check_fit(const struct input *input, const attnrun_tensor *tensor);
+/* NumPy has no bf16, f8 or i4: values of such a type that come as the wider one become it. */
+attnrun_status given_narrow(struct held *held, int32_t wanted);
 
 /* Finds sizes for the inputs that are made up, plans, fills them and binds all to the
  * context. */
