@@ -116,6 +116,20 @@ class Compare(unittest.TestCase):
         self.assertIn("'h1' is the first to differ: node 'bias' (Add)", " ".join(out.split()))
         self.assertEqual(out.splitlines()[-1], "different")
 
+    def test_integers_that_doubles_do_not_hold(self):
+        for kind, x in ((TensorProto.INT64, 2**53), (TensorProto.INT64, -2**63),
+                        (TensorProto.UINT64, 2**64 - 2)):
+            one = numpy.array([1], helper.tensor_dtype_to_np_dtype(kind))
+            paths = [cli_models.save(self.dir / f"{op}.onnx", [helper.make_node(op, inputs, ["y"])],
+                                     [("x", kind, [1])], [("y", kind, [1])], weights, opset=21)
+                     for op, inputs, weights in (("Identity", ["x"], []),
+                                                 ("Add", ["x", "one"], [("one", one)]))]
+            done = self.attnrun("compare", paths[0], "--with", paths[1], "-i", f"x=[{x}]", "--json",
+                                code=1)
+            row = json.loads(done.stdout)["outputs"][0]
+            self.assertEqual((row["passed"], row["unequal_elements"], row["max_abs"]),
+                             (False, 1, 1))
+
     def test_reduce(self):
         other, _ = mlp(self.dir / "other.onnx", bias=0.25)
         value = self.compare("--with", other, "--no-fusion", "--reduce", "part.onnx", code=1)

@@ -13,8 +13,9 @@ struct sums {
     double aa, bb, ab;
 };
 
+/* `apart`: |x - y|, which may be more exact than they are. */
 static void add_element(struct difference *d, struct sums *sums, double x, double y,
-                        int64_t k)
+                        double apart, int64_t k)
 {
     if (!isfinite(x) || !isfinite(y)) {
         bool same = x == y || (isnan(x) && isnan(y));
@@ -22,8 +23,8 @@ static void add_element(struct difference *d, struct sums *sums, double x, doubl
         d->unequal += !same;
         return;
     }
-    double larger = fmax(fabs(x), fabs(y)), apart = fabs(x - y);
-    d->unequal += x != y;
+    double larger = fmax(fabs(x), fabs(y));
+    d->unequal += apart != 0;
     if (apart > d->max_abs) {
         d->max_abs = apart;
         d->at = k;
@@ -33,6 +34,14 @@ static void add_element(struct difference *d, struct sums *sums, double x, doubl
     sums->aa += x * x;
     sums->bb += y * y;
     sums->ab += x * y;
+}
+
+/* |a - b| of integers, of which doubles hold 53 bits. */
+static double integers_apart(const attnrun_tensor *a, const attnrun_tensor *b, int64_t k)
+{
+    const uint64_t x = (uint64_t)value_get_int(a, k), y = (uint64_t)value_get_int(b, k);
+    const bool less = a->dtype == ATTNRUN_U64 ? x < y : (int64_t)x < (int64_t)y;
+    return (double)(less ? y - x : x - y);
 }
 
 static void add_steps(struct difference *d, const attnrun_tensor *a,
@@ -70,10 +79,14 @@ void difference_measure(const attnrun_tensor *a, const attnrun_tensor *b,
                 s->n != t->n || (s->n > 0 && memcmp(s->data, t->data, (size_t)s->n) != 0);
             continue;
         }
-        add_element(d, &sums, value_get(a, k), value_get(b, k), k);
-        if (complex)
-            add_element(d, &sums, value_get_imaginary(a, k), value_get_imaginary(b, k),
-                        k);
+        double x = value_get(a, k), y = value_get(b, k);
+        add_element(d, &sums, x, y,
+                    real || complex ? fabs(x - y) : integers_apart(a, b, k), k);
+        if (complex) {
+            x = value_get_imaginary(a, k);
+            y = value_get_imaginary(b, k);
+            add_element(d, &sums, x, y, fabs(x - y), k);
+        }
         if (real)
             add_steps(d, a, b, k);
     }
