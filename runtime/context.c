@@ -335,35 +335,59 @@ static const char *output_name(const struct attnrun_context *context, int32_t in
     return graph->values[graph->outputs[index]].name;
 }
 
-static bool dense_finite(const attnrun_tensor *t)
+static bool dense_finite(const void *data, int32_t dtype, int64_t n)
 {
-    int64_t n = tensor_count(t);
-    if (t->dtype == ATTNRUN_F32) {
-        const float *x = t->data;
+    const attnrun_tensor t = { .dtype = dtype, .data = (void *)(uintptr_t)data };
+    if (dtype == ATTNRUN_F32) {
+        const float *x = data;
         for (int64_t i = 0; i < n; i++)
             if (!isfinite(x[i]))
                 return false;
         return true;
     }
     for (int64_t i = 0; i < n; i++)
-        if (!isfinite(tensor_get_real(t, i)))
+        if (!isfinite(tensor_get_real(&t, i)))
             return false;
     return true;
 }
 
-static bool all_finite(const attnrun_tensor *t)
+/* A complex number is two reals. */
+static bool tensor_finite(const attnrun_tensor *t)
 {
-    if (t->kind != ATTNRUN_TENSOR || !dtype_in(t->dtype, ATTN_DT_FLOAT))
+    const uint32_t reals = ATTN_DT_FLOAT | ATTN_DT(F8E4M3FN) | ATTN_DT(F8E4M3FNUZ) |
+                           ATTN_DT(F8E5M2) | ATTN_DT(F8E5M2FNUZ) | ATTN_DT(F8E8M0);
+    const bool complex = dtype_in(t->dtype, ATTN_DT(C64) | ATTN_DT(C128));
+    if (t->kind != ATTNRUN_TENSOR || !(complex || dtype_in(t->dtype, reals)))
         return true;
-    int from = attn_tensor_dense_from(t);
-    int64_t n = tensor_dims_product(t, 0, from);
-    attnrun_tensor part = *t;
-    part.rank -= from;
-    memmove(part.dims, t->dims + from, (size_t)part.rank * sizeof part.dims[0]);
+    const int32_t dtype = t->dtype == ATTNRUN_C64    ? ATTNRUN_F32
+                          : t->dtype == ATTNRUN_C128 ? ATTNRUN_F64
+                                                     : t->dtype;
+    const int from = attn_tensor_dense_from(t);
+    const int64_t n = tensor_dims_product(t, 0, from);
+    const int64_t each = tensor_dims_product(t, from, t->rank) * (complex ? 2 : 1);
     bool finite = true;
-    for (int64_t k = 0; k < n && finite; k++) {
-        part.data = attn_tensor_at(t, from, k);
-        finite = dense_finite(&part);
+    for (int64_t k = 0; k < n && finite; k++)
+        finite = dense_finite(attn_tensor_at(t, from, k), dtype, each);
+    return finite;
+}
+
+/* All tensors that a value has: of sequences, in optionals, and the values of maps. */
+static bool all_finite(const attnrun_tensor *value)
+{
+    while (value->kind == ATTNRUN_OPTIONAL || value->kind == ATTNRUN_OPTIONAL_SEQUENCE) {
+        if (value->data == NULL)
+            return true;
+        value = value->data;
+    }
+    const bool list =
+        value->kind == ATTNRUN_SEQUENCE || value->kind == ATTNRUN_MAP_SEQUENCE;
+    const attnrun_tensor *items = list ? value->data : value;
+    bool finite = true;
+    for (int64_t i = 0; i < (list ? value->dims[0] : 1) && finite; i++) {
+        const attnrun_tensor *t = &items[i];
+        if (t->kind == ATTNRUN_MAP && t->data != NULL)
+            t = (const attnrun_tensor *)t->data + 1;
+        finite = tensor_finite(t);
     }
     return finite;
 }

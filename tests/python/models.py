@@ -38,6 +38,19 @@ def two_shapes():
                       [numpy_helper.from_array(np.array([-1]), "one")])
 
 
+def cast(dtype):
+    return serialized([helper.make_node("Cast", ["x"], ["y"], to=dtype)],
+                      [value("x", FLOAT, ["N"])], [value("y", dtype, ["N"])])
+
+
+def pair():
+    """A sequence of ones and x."""
+    return serialized([helper.make_node("SequenceConstruct", ["one", "x"], ["y"])],
+                      [value("x", FLOAT, ["N"])],
+                      [helper.make_tensor_sequence_value_info("y", FLOAT, None)],
+                      [numpy_helper.from_array(np.ones(3, "f"), "one")])
+
+
 def encoder(dim):
     """y = x and attention over the tokens of x (B, S, dim) that the mask shows."""
     def cut(name, perm):

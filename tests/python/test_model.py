@@ -428,6 +428,21 @@ class Failures(unittest.TestCase):
         self.assertEqual(self.status(context.run, {"x": bad}, validate=True).status,
                          "NONFINITE")
 
+    def test_validate_looks_at_every_kind_of_output(self):
+        nan = float("nan")
+        for model, good, bad in (
+                (models.identity(TensorProto.COMPLEX64), np.array([1 + 2j], "F"),
+                 np.array([complex(1, nan)], "F")),
+                (models.identity(TensorProto.COMPLEX128), np.array([[1j]] * 3).T[0],
+                 np.array([[1j], [complex(nan, 0)], [0]]).T[0]),
+                (models.cast(TensorProto.FLOAT8E4M3FN), np.ones(2, "f"), np.array([1, nan], "f")),
+                (models.pair(), np.ones(2, "f"), np.array([1, nan], "f"))):
+            context = attnrun.Model(model).context()
+            context.run({"x": good}, validate=True)
+            context.run({"x": bad})
+            self.assertEqual(self.status(context.run, {"x": bad}, validate=True).status,
+                             "NONFINITE")
+
     def test_memory_budget(self):
         model = attnrun.Model(models.linear(WEIGHTS),
                               runtime=attnrun.Runtime(threads=1, max_memory=1 << 20))
