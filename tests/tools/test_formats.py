@@ -5,6 +5,7 @@ line and the exit code of their fault; never a crash, never a wrong value.
 usage: test_formats.py ATTNRUN
 """
 import io
+import json
 import random
 import struct
 import subprocess
@@ -112,6 +113,22 @@ class Formats(unittest.TestCase):
                                       capture_output=True, text=True, timeout=60)
                 self.assertEqual(done.returncode, 5, text)
                 self.assertIn("does not fit", done.stderr)
+
+    def test_summaries(self):
+        most = 2.0**1023
+        for kind, values, wanted in (
+                ("F", [complex(1, numpy.nan), 3, complex(numpy.inf, 1)], (3, 3, 3, 1, 1)),
+                ("d", [1.5 * most, most, numpy.inf], (1.25 * most, most, 1.5 * most, 0, 1))):
+            dtype = helper.np_dtype_to_tensor_dtype(numpy.dtype(kind))
+            path = cli_models.save(
+                self.dir / "same.onnx", [helper.make_node("Identity", ["x"], ["y"])],
+                [("x", dtype, [3])], [("y", dtype, [3])])
+            numpy.save(self.dir / "x.npy", numpy.array(values, kind))
+            done = subprocess.run([ATTNRUN, "run", path, "-i", f"x={self.dir}/x.npy", "--json"],
+                                  capture_output=True, text=True, timeout=60, check=True)
+            row = json.loads(done.stdout)["outputs"][0]
+            self.assertEqual(tuple(row[name] for name in ("mean", "min", "max", "nan_count",
+                                                          "infinite_count")), wanted)
 
     def run_ok(self, path, given, out):
         done = subprocess.run([ATTNRUN, "run", path, "-q", "-i", given, "-o", out],

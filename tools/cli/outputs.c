@@ -77,10 +77,11 @@ void summarize(const attnrun_tensor *tensor, struct summary *summary)
     }
     summary->digest = digest_xxh64(tensor->data, (size_t)attnrun_tensor_bytes(tensor), 0);
     for (int64_t k = 0; k < n; k++) {
-        double v = value_get(tensor, k);
-        if (!isfinite(v)) {
-            summary->nan += isnan(v) != 0;
-            summary->infinite += isinf(v) != 0;
+        const double v = value_get(tensor, k), i = value_get_imaginary(tensor, k);
+        if (!isfinite(v) || !isfinite(i)) {
+            const bool nan = isnan(v) || isnan(i);
+            summary->nan += nan;
+            summary->infinite += !nan;
             continue;
         }
         summary->min = counted == 0 || v < summary->min ? v : summary->min;
@@ -90,6 +91,12 @@ void summarize(const attnrun_tensor *tensor, struct summary *summary)
     }
     summary->has_numbers = counted > 0;
     summary->mean = counted > 0 ? sum / (double)counted : 0;
+    if (isfinite(sum))
+        return;
+    summary->mean = 0; /* the sum of large f64 overflows, their mean does not */
+    for (int64_t k = 0; k < n; k++)
+        if (isfinite(value_get(tensor, k)))
+            summary->mean += value_get(tensor, k) / (double)counted;
 }
 
 /* Optionals are looked into; `none` stands for an empty one. */
@@ -178,11 +185,14 @@ static attnrun_status count_not_finite(void *user, const char *name,
                                        const attnrun_tensor *tensor)
 {
     int64_t *count = user;
-    bool real = tensor->kind == ATTNRUN_TENSOR && value_is_float(tensor->dtype);
-    int64_t n = real ? attnrun_tensor_count(tensor) : 0;
+    const bool counted =
+        tensor->kind == ATTNRUN_TENSOR &&
+        (value_is_float(tensor->dtype) || value_is_complex(tensor->dtype));
+    const int64_t n = counted ? attnrun_tensor_count(tensor) : 0;
     (void)name;
     for (int64_t k = 0; k < n; k++)
-        *count += !isfinite(value_get(tensor, k));
+        *count +=
+            !isfinite(value_get(tensor, k)) || !isfinite(value_get_imaginary(tensor, k));
     return ATTNRUN_OK;
 }
 
