@@ -113,6 +113,16 @@ class Use(unittest.TestCase):
             numpy.save(self.dir / "y.npy", other)
             self.attnrun("check", *given, "--ref", "y.npy", code=1)
 
+    def test_texts_that_are_cut_say_so(self):
+        model = cli_models.save(
+            self.dir / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])],
+            [("x", TensorProto.STRING, [1])], [("y", TensorProto.STRING, [1])])
+        most = "a" * 80
+        for text, shown in ((most, f"'{most}'"), (most + "a", f"'{most}'..."),
+                            ("a\\u0000b", "'a'...")):
+            out = self.ok("run", model, "-i", f'x=["{text}"]', "--print", "full")
+            self.assertEqual(out, f"y string[1]\n[{shown}]\n")
+
     def test_the_largest_numbers(self):
         model = cli_models.save(
             self.dir / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])],

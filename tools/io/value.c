@@ -449,7 +449,8 @@ const char *value_text(const attnrun_tensor *tensor, int64_t k)
         char text[81];
         snprintf(text, sizeof text, "%.*s", (int)(s->n > 80 ? 80 : s->n),
                  s->n ? s->data : "");
-        snprintf(out, 224, "'%s'", tool_quote(text));
+        snprintf(out, 224, "'%s'%s", tool_quote(text),
+                 s->n > (int64_t)strlen(text) ? "..." : "");
     } else if (value_is_complex(tensor->dtype)) {
         double imaginary = value_get_imaginary(tensor, k);
         snprintf(out, 224, "%s%s%si", value_number(value_get(tensor, k), tensor->dtype),
