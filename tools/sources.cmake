@@ -48,6 +48,7 @@ set(ATTN_TOOLS
   tools/cli/manual.c
   tools/cli/measure.c
   tools/cli/measure_products.c
+  tools/cli/name_set.c
   tools/cli/node_table.c
   tools/cli/op_symbols.c
   tools/cli/ops.c

@@ -123,6 +123,21 @@ class Use(unittest.TestCase):
             out = self.ok("run", model, "-i", f'x=["{text}"]', "--print", "full")
             self.assertEqual(out, f"y string[1]\n[{shown}]\n")
 
+    def test_many_names(self):
+        """Each takes about a second on an idle machine; a minute where each name was looked for
+        among all others."""
+        n, kind = 80000, TensorProto.INT64
+        chain = [helper.make_node("Max", [f"v{i}", "k"], [f"v{i + 1}"]) for i in range(n)]
+        ends = [("v0", kind, [2])], [(f"v{n}", kind, [2])], [("k", [3])]
+        model = cli_models.save(self.dir / "m.onnx", chain, *ends)
+        subprocess.run([ATTNRUN, "run", model, "-q"], timeout=20, check=True)
+        for i, node in enumerate(chain):
+            node.op_type, node.domain = f"Op{i}", "some.domain"
+        model = cli_models.save(self.dir / "m.onnx", chain, *ends, domains=["some.domain"])
+        done = subprocess.run([ATTNRUN, "inspect", model, "--json"], capture_output=True,
+                              timeout=20, check=True)
+        self.assertEqual(len(json.loads(done.stdout)["ops"]), n)
+
     def test_the_largest_numbers(self):
         model = cli_models.save(
             self.dir / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])],

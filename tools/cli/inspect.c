@@ -8,42 +8,61 @@
 
 #include "inspect.h"
 #include "job.h"
+#include "name_set.h"
+
+/* Equal ones are the same operator. */
+static int by_op(const void *a, const void *b)
+{
+    const struct op_count *x = a, *y = b;
+    int order = strcmp(x->op_type, y->op_type);
+    if (order == 0)
+        order = strcmp(x->domain, y->domain);
+    if (order == 0)
+        order = strcmp(x->function, y->function);
+    if (order == 0)
+        order = (x->opset > y->opset) - (x->opset < y->opset);
+    return order != 0 ? order : x->coverage - y->coverage;
+}
 
 static int by_count(const void *a, const void *b)
 {
     const struct op_count *x = a, *y = b;
-    return x->n != y->n ? (x->n < y->n ? 1 : -1) : strcmp(x->op_type, y->op_type);
+    return x->n != y->n ? (x->n < y->n ? 1 : -1) : by_op(a, b);
 }
 
+/* One more node; sort_ops() then puts those of one operator together. */
 static attnrun_status count_op(struct op_counts *ops, const attnrun_node_info *node)
 {
-    for (int64_t i = 0; i < ops->n; i++) {
-        struct op_count *op = &ops->v[i];
-        if (op->coverage == node->coverage && op->opset == node->opset &&
-            strcmp(op->op_type, node->op_type) == 0 &&
-            strcmp(op->domain, node->domain) == 0 &&
-            strcmp(op->function, node->function) == 0) {
-            op->n++;
-            return ATTNRUN_OK;
-        }
+    if (ops->n == ops->capacity) {
+        const int64_t capacity = 2 * ops->capacity + 64;
+        struct op_count *grown = realloc(ops->v, (size_t)capacity * sizeof *grown);
+        if (grown == NULL)
+            return tool_fail(ATTNRUN_E_MEMORY, "no memory for a list of operators");
+        ops->v = grown;
+        ops->capacity = capacity;
     }
-    struct op_count *grown = realloc(ops->v, (size_t)(ops->n + 1) * sizeof *grown);
-    if (grown == NULL)
-        return tool_fail(ATTNRUN_E_MEMORY, "no memory for a list of operators");
-    ops->v = grown;
-    grown[ops->n++] = (struct op_count){ .op_type = node->op_type,
-                                         .domain = node->domain,
-                                         .function = node->function,
-                                         .opset = node->opset,
-                                         .coverage = node->coverage,
-                                         .n = 1 };
+    ops->v[ops->n++] = (struct op_count){ .op_type = node->op_type,
+                                          .domain = node->domain,
+                                          .function = node->function,
+                                          .opset = node->opset,
+                                          .coverage = node->coverage,
+                                          .n = 1 };
     return ATTNRUN_OK;
 }
 
 static void sort_ops(struct op_counts *ops)
 {
-    if (ops->n > 0)
-        qsort(ops->v, (size_t)ops->n, sizeof *ops->v, by_count);
+    int64_t n = 0;
+    if (ops->n == 0)
+        return;
+    qsort(ops->v, (size_t)ops->n, sizeof *ops->v, by_op);
+    for (int64_t i = 1; i < ops->n; i++)
+        if (by_op(&ops->v[n], &ops->v[i]) == 0)
+            ops->v[n].n += ops->v[i].n;
+        else
+            ops->v[++n] = ops->v[i];
+    ops->n = n + 1;
+    qsort(ops->v, (size_t)ops->n, sizeof *ops->v, by_count);
 }
 
 static attnrun_status add_graph(struct inspect *inspect,
@@ -99,9 +118,10 @@ static attnrun_status count_ops(struct inspect *inspect)
     return ATTNRUN_OK;
 }
 
-/* The weights that the nodes of one graph read. `seen`: addresses of those that were visited. */
-static attnrun_status visit_weights(const struct inspect_graph *graph, struct list *seen,
-                                    weight_visit *visit, void *user)
+/* The weights that the nodes of one graph read. `seen`: those that were visited. */
+static attnrun_status visit_weights(const struct inspect_graph *graph,
+                                    struct name_set *seen, weight_visit *visit,
+                                    void *user)
 {
     for (int32_t i = 0; i < graph->info.n_nodes; i++) {
         attnrun_node_info node = { .struct_size = sizeof node };
@@ -112,14 +132,10 @@ static attnrun_status visit_weights(const struct inspect_graph *graph, struct li
                 attnrun_graph_value(graph->graph, node.inputs[k], &info) != 0 ||
                 info.constant == NULL)
                 continue;
-            bool known = false;
-            for (int64_t s = 0; s + 1 < seen->n && !known; s += 2)
-                known = seen->v[s] == (const char *)info.constant->data &&
-                        strcmp(seen->v[s + 1], info.name) == 0;
-            if (known)
+            if (name_set_has(seen, info.name, info.constant->data))
                 continue;
-            TRY(list_add(seen, info.constant->data));
-            TRY(list_add(seen, info.name));
+            if (!name_set_add(seen, info.name, info.constant->data))
+                return tool_fail(ATTNRUN_E_MEMORY, "no memory for the names of weights");
             visit(user, &info);
         }
     }
@@ -130,11 +146,11 @@ static attnrun_status visit_weights(const struct inspect_graph *graph, struct li
 attnrun_status inspect_weights(const struct inspect *inspect, weight_visit *visit,
                                void *user)
 {
-    struct list seen = { 0 };
+    struct name_set seen = { 0 };
     attnrun_status status = ATTNRUN_OK;
     for (int32_t g = 0; g < inspect->n_graphs && status == ATTNRUN_OK; g++)
         status = visit_weights(&inspect->graphs[g], &seen, visit, user);
-    free(seen.v);
+    name_set_free(&seen);
     return status;
 }
 

@@ -13,7 +13,7 @@ struct op_count {
 /* Operators, the most frequent first. */
 struct op_counts {
     struct op_count *v;
-    int64_t n;
+    int64_t n, capacity;
 };
 
 /* The main graph, and each graph within a node of another one, which comes before it. */

@@ -3,15 +3,14 @@
  *
  * In: the name of an input. Out: the smallest table that a Gather reads by it, its name and rows,
  * also behind operators that only move or select values. Cost: a pass over the nodes. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "inputs.h"
+#include "name_set.h"
 
 struct trace {
     const struct inputs *inputs;
-    const char **names; /* values that hold elements of the input */
-    int64_t n, capacity;
+    struct name_set names; /* values that hold elements of the input */
     int64_t rows;
     char *table;
     size_t table_bytes;
@@ -20,27 +19,13 @@ struct trace {
 
 static bool carries(const struct trace *trace, const char *name)
 {
-    for (int64_t i = 0; i < trace->n && name[0] != 0; i++)
-        if (strcmp(trace->names[i], name) == 0)
-            return true;
-    return false;
+    return name[0] != 0 && name_set_has(&trace->names, name, NULL);
 }
 
 static void add_name(struct trace *trace, const char *name)
 {
-    if (name[0] == 0 || carries(trace, name))
-        return;
-    if (trace->n == trace->capacity) {
-        int64_t capacity = trace->capacity * 2 + 16;
-        const char **names = realloc(trace->names, (size_t)capacity * sizeof *names);
-        if (names == NULL) {
-            trace->failed = true;
-            return;
-        }
-        trace->names = names;
-        trace->capacity = capacity;
-    }
-    trace->names[trace->n++] = name;
+    if (name[0] != 0 && !name_set_add(&trace->names, name, NULL))
+        trace->failed = true;
 }
 
 /* Which inputs of an operator come out unchanged: bits, 0 for an operator that computes.
@@ -125,7 +110,7 @@ attnrun_status trace_table_rows(const struct inputs *inputs, const char *name,
         if (attnrun_model_node(inputs->model, i, &node) == ATTNRUN_OK)
             see_node(&trace, &node);
     }
-    free(trace.names);
+    name_set_free(&trace.names);
     *rows = trace.rows;
     return trace.failed ? tool_fail(ATTNRUN_E_MEMORY, "no memory for the names of values")
                         : ATTNRUN_OK;
