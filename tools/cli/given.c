@@ -348,7 +348,7 @@ static attnrun_status set_shape(struct inputs *inputs, const char *text)
         at = end;
         if (*at == 0 || strcmp(at, "]") == 0)
             break;
-        at++;
+        at += strchr("xX,", *at) != NULL; /* what else stands there is no number */
     }
     attnrun_tensor shape = { .kind = ATTNRUN_TENSOR,
                              .dtype = input->info.dtype,
