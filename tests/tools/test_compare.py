@@ -116,6 +116,23 @@ class Compare(unittest.TestCase):
         self.assertIn("'h1' is the first to differ: node 'bias' (Add)", " ".join(out.split()))
         self.assertEqual(out.splitlines()[-1], "different")
 
+    def test_an_output_that_the_other_model_lacks(self):
+        first, second = [cli_models.save(
+            self.dir / f"{name}.onnx",
+            [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("Neg", ["x"], [name])],
+            [("x", TensorProto.FLOAT, ["N"])],
+            [("a", TensorProto.FLOAT, ["N"]), (name, TensorProto.FLOAT, ["N"])])
+            for name in ("b", "c")]
+        out = self.attnrun("compare", first, "--with", second, code=1).stdout
+        self.assertRegex(out, "ok +a f32.*\n +FAIL +b f32")
+        self.assertRegex(out, "missing +.*c.onnx has no output 'b'\ndifferent\n$")
+        value = json.loads(self.attnrun("compare", first, "--with", second, "--json",
+                                        "--reduce", "part.onnx", code=1).stdout)
+        self.assertEqual(faults(value, SCHEMA), [])
+        self.assertEqual([(o["name"], o["passed"]) for o in value["outputs"]],
+                         [("a", True), ("b", False)])
+        self.assertFalse(value["same"])
+
     def test_integers_that_doubles_do_not_hold(self):
         for kind, x in ((TensorProto.INT64, 2**53), (TensorProto.INT64, -2**63),
                         (TensorProto.UINT64, 2**64 - 2)):

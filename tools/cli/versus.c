@@ -271,6 +271,12 @@ static attnrun_status compare_output(struct versus *v, int32_t index)
         v->failed += !same;
         status =
             compared_note(inner ? &v->inner : &v->outputs, "", info.name, &a, &b, same);
+    } else if (status == ATTNRUN_OK && !v->other.ort &&
+               attnrun_model_find_output(v->other.model, info.name) < 0) {
+        if (v->n_missing++ == 0)
+            snprintf(v->missing, sizeof v->missing, "%s", info.name);
+        v->failed++;
+        status = compared_note(&v->outputs, "", info.name, &a, &b, false);
     }
     held_free(&copy_a);
     held_free(&copy_b);
@@ -354,6 +360,9 @@ static void print_versus(const struct versus *v)
     screen_line("compare", 9, "%s with %s", tool_path(v->job.path),
                 tool_quote(v->other.label));
     compared_print(&v->outputs);
+    if (v->n_missing > 0)
+        screen_line("missing", 9, "%s has no output '%s'", tool_path(v->other.path),
+                    tool_quote(v->missing));
     if (v->inner.n > 0)
         screen_line("values", 9, "%lld that both compute, in order",
                     (long long)v->inner.n);
@@ -427,7 +436,7 @@ attnrun_status versus_run(struct versus *v, struct cli *cli)
     TRY(run_other(v));
     v->n_file_outputs = v->job.info.n_outputs - (int32_t)v->names.n;
     TRY(compare_outputs(v));
-    if (v->outputs.n == 0)
+    if (v->outputs.n == v->n_missing)
         return tool_fail(ATTNRUN_E_USAGE,
                          "there is nothing to compare: %s has none of the outputs",
                          tool_path(v->other.path));
@@ -474,7 +483,7 @@ attnrun_status command_compare(struct cli *cli, int *exit_code)
         cli->outputs.n = given; /* without those of --per-node */
         budget_explain_work(cli, compare_again, &v);
     }
-    if (status == ATTNRUN_OK && cli->reduce != NULL && v.failed > 0)
+    if (status == ATTNRUN_OK && cli->reduce != NULL && v.failed > v.n_missing)
         reduced = versus_reduce(&v, cli);
     if (reduced != ATTNRUN_OK)
         v.values_path[0] = 0; /* there is no part */
