@@ -88,7 +88,8 @@ class Use(unittest.TestCase):
 
     def test_only_x_and_commas_part_a_shape(self):
         for text in ("2.3", "[2]3", "2-3"):
-            self.assertIn("not a shape", self.refused(2, "run", self.matmul, "--shape", f"a={text}"))
+            self.assertIn("not a shape", self.refused(
+                2, "run", self.matmul, "--shape", f"a={text}"))
 
     def test_an_output_too_many_is_no_pass(self):
         data = self.dir / "case" / "test_data_set_0"
