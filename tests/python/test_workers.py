@@ -55,6 +55,27 @@ class Rows(unittest.TestCase):
         for bad in ((), (0,), (12,), (3, 4), (0, 6, 12), range(1, 13)):
             self.assertIn("y", self.check(bad))
 
+    def test_rows_whose_sizes_depend_on_the_batch(self):
+        def run(feeds):
+            """Each number as often as the largest says, and their sum."""
+            if 99 in feeds["n"]:
+                raise attnrun.Error("RANGE: 99", "RANGE", 700)
+            made = {"y": np.repeat(feeds["n"][:, None], max(feeds["n"]), 1)}
+            return made | {name: np.sum(feeds["n"]).reshape(shape) for name, shape in more.items()}
+
+        more = {}
+        for n in ([1, 99, 3, 3], [3, 99, 1, 1]):
+            results, errors = _workers.run_rows(run, {"n": np.array(n)})
+            self.assertEqual([bool(error) for error in errors], [False, True, False, False])
+            self.assertIsNone(results["y"][1])
+            self.assertEqual([results["y"][i].tolist() for i in (0, 2, 3)],
+                             [n[i] * [n[i]] for i in (0, 2, 3)])
+        for shape in ((), (1,), (1, 1)):
+            more = {"sum": shape}
+            _workers.run_rows(run, {"n": np.array([3, 1])})
+            with self.assertRaisesRegex(attnrun.Error, "'sum' has not a row for each row"):
+                _workers.run_rows(run, {"n": np.array([1, 99, 3, 3])})
+
     def test_a_good_batch_is_one_run_and_one_bad_row_few(self):
         self.check(())
         self.assertEqual(self.calls, 1)

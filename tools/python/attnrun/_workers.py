@@ -48,7 +48,8 @@ def run_rows(run: Callable[[Feeds], dict[str, Any]], feeds: Feeds
              ) -> tuple[dict[str, Any], list[str]]:
     """Runs a batch. If its values make the run fail, runs it in halves, so that a bad row fails
     alone. Returns the results, and a sentence for each row, which is "" for a row with a result.
-    The results of failed rows are zeros (None in a list). If all rows fail there are no results.
+    The results of failed rows are zeros (None in a list, which the rows become where those of some
+    parts are larger than others). If all rows fail there are no results.
     Raises Error if no row is at fault (memory, time)."""
     count = rows_of(feeds)
     errors = [""] * count
@@ -69,14 +70,23 @@ def run_rows(run: Callable[[Feeds], dict[str, Any]], feeds: Feeds
                 errors[begin] = str(error)
     if len(parts) == 1 and parts[0][:2] == (0, count):
         return parts[0][2], errors
-    results: dict[str, Any] = {}
-    for begin, end, made in parts:
-        for name, array in made.items():
-            if name not in results:
-                results[name] = ([None] * count if isinstance(array, list) else
-                                 np.zeros((count, *array.shape[1:]), array.dtype))
-            results[name][begin:end] = array
+    results = {name: _joined(name, [(begin, end, made[name]) for begin, end, made in parts], count)
+               for name in (parts[0][2] if parts else ())}
     return results, errors
+
+
+def _joined(name: str, parts: list[tuple[int, int, Any]], count: int) -> Any:
+    """The rows of all parts, as an array where these have one shape, else as a list."""
+    for begin, end, made in parts:
+        if not (isinstance(made, list) or np.ndim(made) > 0) or len(made) != end - begin:
+            raise Error(f"SHAPE: output '{name}' has not a row for each row of the batch, so that "
+                        "no row can fail alone", "SHAPE", 500, tensor=name)
+    first = parts[0][2]
+    alike = not isinstance(first, list) and len({made.shape[1:] for _, _, made in parts}) == 1
+    joined: Any = np.zeros((count, *first.shape[1:]), first.dtype) if alike else [None] * count
+    for begin, end, made in parts:
+        joined[begin:end] = made
+    return joined
 
 
 def blank(model: Model, name: str, count: int) -> Any:
