@@ -127,6 +127,7 @@ static attn_status inline_branch(struct attn_graph *graph, struct attn_node *nod
         return ATTNRUN_E_MEMORY;
     for (int64_t v = 0; v < branch->n_values; v++)
         in.ids[v] = -1;
+    graph->promoted |= branch->promoted; /* weights in 16 bits come with their nodes */
     for (int64_t n = 0; n < branch->n_nodes; n++)
         if (branch->nodes[n] != NULL)
             TRY(bring_node(&in, branch->nodes[n]));

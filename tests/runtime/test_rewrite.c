@@ -383,6 +383,46 @@ static void test_rewrite_inlines_a_constant_if(void **state)
     }
 }
 
+/* y = If t: x @ w, else x: only the branch has a product, whose weights stay in 16 bits. */
+static struct onnx_writer *write_narrow_if(void)
+{
+    static const uint16_t w16[2] = { 0x3c00, 0x4000 }; /* 1, 2 */
+    static const uint8_t yes = 1;
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F16, "1,2");
+    onnx_output(w, "y", ATTNRUN_F16, NULL);
+    onnx_constant(w, "w", ATTNRUN_F16, "2,1", w16);
+    onnx_constant(w, "t", ATTNRUN_BOOL, "", &yes);
+    onnx_node(w, "If", "t", "y");
+    onnx_graph(w, "then_branch");
+    onnx_node(w, "MatMul", "x,w", "a");
+    onnx_output(w, "a", ATTNRUN_F16, NULL);
+    onnx_graph_end(w);
+    onnx_graph(w, "else_branch");
+    onnx_node(w, "Identity", "x", "b");
+    onnx_output(w, "b", ATTNRUN_F16, NULL);
+    onnx_graph_end(w);
+    return w;
+}
+
+static void test_rewrite_inlines_a_branch_in_16_bits(void **state)
+{
+    (void)state;
+    for (int fused = 0; fused < 2; fused++) {
+        uint16_t x[2] = { 0x4000, 0x4200 }; /* 2, 3 */
+        attnrun_model *model =
+            open_model(NULL, write_narrow_if(), fused ? 0 : ATTNRUN_NO_FUSION);
+        attnrun_context *context = make_context(model);
+        assert_int_equal(count_pass(model, "constant_if"), 1);
+        set_input(context, 0, ATTNRUN_F16, "1,2", x);
+        OK(attnrun_run(context, NULL));
+        const attnrun_tensor y = get_output(context, 0);
+        assert_int_equal(*(const uint16_t *)y.data, 0x4800); /* 8 */
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+    }
+}
+
 /* A Split has no first output where no node reads it; a Concat of as many parts looks at it. */
 static void test_rewrite_of_a_split_without_its_first_output(void **state)
 {
@@ -456,6 +496,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rewrite_leaves_branches_that_do_not_fit),
         cmocka_unit_test(test_rewrite_inlines_a_constant_if),
+        cmocka_unit_test(test_rewrite_inlines_a_branch_in_16_bits),
         cmocka_unit_test(test_rewrite_applies_where_it_must),
         cmocka_unit_test(test_rewrite_passes_can_be_switched_off),
         cmocka_unit_test(test_rewrite_takes_in_a_large_transpose),
