@@ -309,6 +309,9 @@ struct attn_node *attn_graph_only_user(const struct attn_graph *graph, int32_t v
 /* All reads of `from` (graph outputs too) become reads of `to`. A graph output keeps its
  * name: the names are swapped. */
 void attn_graph_replace(struct attn_graph *graph, int32_t from, int32_t to);
+/* Whether `to` may have the name of `from`, which is asked for where that is a graph output: an
+ * input, a constant and another output may not. */
+bool attn_graph_can_replace(const struct attn_graph *graph, int32_t from, int32_t to);
 /* Operand `index` of a node reads `value` from now on. */
 void attn_node_set_input(struct attn_graph *graph, struct attn_node *node, int32_t index,
                          int32_t value);

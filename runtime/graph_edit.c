@@ -172,6 +172,13 @@ void attn_graph_replace(struct attn_graph *graph, int32_t from, int32_t to)
         attn_graph_swap_names(graph, from, to);
 }
 
+bool attn_graph_can_replace(const struct attn_graph *graph, int32_t from, int32_t to)
+{
+    const struct attn_value *value = &graph->values[to];
+    return !(graph->values[from].flags & ATTN_VALUE_OUTPUT) ||
+           (value->producer >= 0 && !(value->flags & ATTN_VALUE_OUTPUT));
+}
+
 void attn_graph_swap_names(struct attn_graph *graph, int32_t a, int32_t b)
 {
     const char *name = graph->values[a].name;

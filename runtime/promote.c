@@ -238,14 +238,16 @@ static attn_status promote_moving(struct promotion *p, struct attn_node *node)
     return ATTNRUN_OK;
 }
 
-/* Casts of the file between the types of a region fall out; the narrow result of others
- * stays for those that read it. */
+/* Casts of the file between the types of a region fall out, but for one that gives an output of
+ * the graph where the region has no value for its name; the narrow result of others stays for
+ * those that read it. */
 static attn_status promote_cast(struct promotion *p, struct attn_node *node)
 {
     struct attn_graph *graph = p->graph;
     const int32_t from = node->in[0], to = node->out[0];
     const int32_t twin = from < p->n_values ? p->twin[from] : -1;
-    if (graph->values[to].type.dtype == ATTNRUN_F32 && twin >= 0) {
+    if (graph->values[to].type.dtype == ATTNRUN_F32 && twin >= 0 &&
+        attn_graph_can_replace(graph, to, twin)) {
         attn_graph_replace(graph, to, twin);
         attn_graph_remove(graph, node);
     } else if (value_is_narrow(graph, to) && graph->values[to].data.data == NULL) {

@@ -134,12 +134,8 @@ static attn_status run_drop_identity(struct attn_graph *graph, int32_t *applied)
     for (int64_t n = 0; n < graph->n_nodes && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
         int32_t from = node ? passed_on(graph, node) : -1;
-        if (from < 0)
+        if (from < 0 || !attn_graph_can_replace(graph, node->out[0], from))
             continue;
-        const struct attn_value *value = &graph->values[from];
-        bool output = (graph->values[node->out[0]].flags & ATTN_VALUE_OUTPUT) != 0;
-        if (output && (value->producer < 0 || (value->flags & ATTN_VALUE_OUTPUT)))
-            continue; /* an input or constant must not become an output under its name */
         attn_graph_replace(graph, node->out[0], from);
         attn_graph_remove(graph, node);
         ++*applied;

@@ -423,6 +423,49 @@ static void test_rewrite_inlines_a_branch_in_16_bits(void **state)
     }
 }
 
+/* Casts that give outputs of a value in f32, which is an input, or an output itself: they keep
+ * their names, and what is rounded in the file. */
+static void test_casts_of_a_region_give_outputs(void **state)
+{
+    static const char *const names[] = { "rounded", "value", "first", "second", "sum" };
+    (void)state;
+    float x[2] = { 1.0001f, 70000 };
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, "2");
+    onnx_node(w, "Cast", "x", "x16");
+    onnx_attrs(w, "to=10");
+    onnx_node(w, "Cast", "x16", "rounded");
+    onnx_attrs(w, "to=1");
+    onnx_node(w, "Neg", "x", "value");
+    onnx_node(w, "Cast", "value", "value16");
+    onnx_attrs(w, "to=10");
+    onnx_node(w, "Cast", "value16", "first");
+    onnx_attrs(w, "to=1");
+    onnx_node(w, "Cast", "value16", "second");
+    onnx_attrs(w, "to=1");
+    onnx_node(w, "Add", "x16,value16", "sum");
+    for (int32_t i = 0; i < 5; i++)
+        onnx_output(w, names[i], i < 4 ? ATTNRUN_F32 : ATTNRUN_F16, NULL);
+    attnrun_model *model = open_model(NULL, w, 0);
+    attnrun_context *context = make_context(model);
+    set_input(context, 0, ATTNRUN_F32, "2", x);
+    OK(attnrun_run(context, NULL));
+    for (int32_t i = 0; i < 5; i++) {
+        attnrun_value_info info = { .struct_size = sizeof info };
+        OK(attnrun_model_output(model, i, &info));
+        assert_string_equal(info.name, names[i]);
+        const float *y = get_output(context, i).data;
+        if (i == 0)
+            assert_true(y[0] == 1 && isinf(y[1]));
+        else if (i == 1)
+            assert_true(y[0] == -x[0] && y[1] == -x[1]);
+        else if (i < 4)
+            assert_true(y[0] == -1 && isinf(y[1]));
+    }
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+}
+
 /* A Split has no first output where no node reads it; a Concat of as many parts looks at it. */
 static void test_rewrite_of_a_split_without_its_first_output(void **state)
 {
@@ -497,6 +540,7 @@ int main(void)
         cmocka_unit_test(test_rewrite_leaves_branches_that_do_not_fit),
         cmocka_unit_test(test_rewrite_inlines_a_constant_if),
         cmocka_unit_test(test_rewrite_inlines_a_branch_in_16_bits),
+        cmocka_unit_test(test_casts_of_a_region_give_outputs),
         cmocka_unit_test(test_rewrite_applies_where_it_must),
         cmocka_unit_test(test_rewrite_passes_can_be_switched_off),
         cmocka_unit_test(test_rewrite_takes_in_a_large_transpose),
