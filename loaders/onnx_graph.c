@@ -168,13 +168,12 @@ static attn_status check_given(const struct attn_value *value, const attnrun_typ
                      attnrun_dtype_name(value->type.dtype));
 }
 
-/* Kinds and element types must come true; shapes are a hint for values that inference
- * cannot tell, what it can tell wins. */
+/* Kinds and element types must come true; shapes are of use only where an operator is missing:
+ * inference forgets them. */
 static attn_status set_hints(struct attn_load *load, struct attn_load_scope *scope,
                              size_t n, PB(ValueInfoProto) *const *infos, bool outputs)
 {
     struct attn_graph *graph = scope->place->graph;
-    const bool separate = (load->model->flags & ATTNRUN_SEPARATE_DIMS) != 0;
     for (size_t k = 0; k < n && !attn_stops_node((int64_t)k); k++) {
         const char *name = pb_text(infos[k]->name);
         const int64_t *id = attn_map_find(&scope->names, name, (int64_t)strlen(name));
@@ -191,9 +190,6 @@ static attn_status set_hints(struct attn_load *load, struct attn_load_scope *sco
                 TRY(check_given(value, &type));
             continue;
         }
-        for (int32_t d = 0; separate && d < type.rank; d++)
-            if (!dim_is_const(type.dims[d])) /* of which input, the name does not say */
-                type.dims[d].expr = ATTN_DIM_UNKNOWN;
         value->type = type;
         value->flags |= ATTN_VALUE_DECLARED;
     }

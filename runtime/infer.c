@@ -13,8 +13,9 @@
  *     values ◀── step->out, known_outputs: known, view_of, in place ◀──┘
  *
  * So a chain of Shape, Gather, Concat and Reshape gives a symbolic shape instead of an
- * unknown one. Inferred dims win over declared ones, which may be stale; a declared symbol is
- * taken where nothing is known. A type that contradicts the file is an error.
+ * unknown one. Dims that the file declares of what nodes give are not used, even where nothing else
+ * is known: they may be stale, and no run would notice. A type that contradicts the file is an
+ * error.
  *
  * Where an operator computes f16 and bf16 in f32, it is asked as if its operands were f32,
  * and its outputs keep the types of the file: promote.c puts conversions around regions later.
@@ -130,22 +131,22 @@ bool attn_step_known_tensor(const struct attn_step *step, int out, struct attn_p
     return true;
 }
 
-/* Inferred dims win over those that the file declares, but for those of which nothing is
- * known: there a symbol of the file says more. A constant of the file may be stale. */
+/* What was inferred before, maybe of nodes that are gone now, stays for dims of which nothing is
+ * known. */
 static void merge_type(const struct attn_graph *graph, const attnrun_type *inferred,
-                       attnrun_type *declared)
+                       attnrun_type *before)
 {
     const struct attn_dims *dims = graph->model->dims;
     attnrun_type merged = *inferred;
     if (graph->depth > 0) { /* inferred several times, for other types each time */
-        *declared = merged;
+        *before = merged;
         return;
     }
-    for (int i = 0; i < merged.rank && declared->rank == merged.rank; i++)
-        if (attn_dim_is_vague(dims, merged.dims[i]) && declared->dims[i].expr > 0 &&
-            !attn_dim_is_vague(dims, declared->dims[i]))
-            merged.dims[i] = declared->dims[i];
-    *declared = merged;
+    for (int i = 0; i < merged.rank && before->rank == merged.rank; i++)
+        if (attn_dim_is_vague(dims, merged.dims[i]) && before->dims[i].expr > 0 &&
+            !attn_dim_is_vague(dims, before->dims[i]))
+            merged.dims[i] = before->dims[i];
+    *before = merged;
 }
 
 static const char *kind_name(int32_t kind)
@@ -157,6 +158,18 @@ static const char *kind_name(int32_t kind)
                                           : "an optional of ";
 }
 
+/* Dims that the file declares are no promise, but in a packed file, where inference found them.
+ * The rank of what a subgraph gives stays: a Loop of no iteration gives something of it. */
+static void forget_declared(const struct attn_graph *graph, struct attn_value *value)
+{
+    if (graph->model->rewritten)
+        return;
+    if (graph->depth == 0 || !(value->flags & ATTN_VALUE_OUTPUT))
+        value->type.rank = -1;
+    for (int i = 0; i < value->type.rank; i++)
+        value->type.dims[i] = (attnrun_dim){ .expr = ATTN_DIM_UNKNOWN };
+}
+
 /* Output `out` of a node against what the file says of value `id`. */
 static attn_status check_declared(struct attn_graph *graph, const struct attn_node *node,
                                   int32_t out, int32_t id, int32_t kind, int32_t dtype)
@@ -165,6 +178,7 @@ static attn_status check_declared(struct attn_graph *graph, const struct attn_no
     if (!(value->flags & ATTN_VALUE_DECLARED) || kind == ATTNRUN_ABSENT || dtype == 0)
         return ATTNRUN_OK;
     value->flags &= ~(uint32_t)ATTN_VALUE_DECLARED;
+    forget_declared(graph, value);
     if (value->type.kind == kind && value->type.dtype == dtype)
         return ATTNRUN_OK;
     return attn_fail_node(
@@ -188,11 +202,11 @@ static attn_status store_output(struct attn_graph *graph, const struct attn_step
     struct attn_value *value = &graph->values[step->node->out[out]];
     const attnrun_type *type = &step->pub.out[out];
     const struct attn_value before = *value;
-    bool declared = value->type.kind == type->kind && value->type.dtype == type->dtype &&
+    bool inferred = value->type.kind == type->kind && value->type.dtype == type->dtype &&
                     value->type.rank >= 0;
-    if (!declared)
+    if (!inferred)
         value->type = *type;
-    else if (type->rank >= 0) /* else what the file says is better than nothing */
+    else if (type->rank >= 0) /* else what was known before is better than nothing */
         merge_type(graph, type, &value->type);
     TRY(keep_known(graph, value, &step->known_outputs[out]));
     attnrun_tensor tensor;
