@@ -205,22 +205,29 @@ bool attn_attrs_hash(const struct attn_node *node, uint64_t *hash)
     return true;
 }
 
+bool attn_node_is_alike(const struct attn_node *a, const struct attn_node *b)
+{
+    if (a->pub.op != b->pub.op || a->pub.n_in != b->pub.n_in ||
+        a->pub.n_out != b->pub.n_out || a->n_attrs != b->n_attrs ||
+        (a->pub.opset != b->pub.opset && !a->internal && !b->internal))
+        return false;
+    for (int32_t i = 0; i < a->pub.n_out; i++)
+        if ((a->out[i] < 0) != (b->out[i] < 0))
+            return false;
+    for (int32_t i = 0; i < a->n_attrs; i++)
+        if (!attn_attr_is_same(&a->attrs[i], &b->attrs[i]))
+            return false;
+    return true;
+}
+
 static bool same_node(const struct fold_entry *entry, const struct attn_graph *graph,
                       const struct attn_node *node)
 {
-    const struct attn_node *other = entry->node;
     graph->model->counts.compared++;
-    if (other->pub.op != node->pub.op || other->pub.n_in != node->pub.n_in ||
-        other->pub.n_out != node->pub.n_out || other->n_attrs != node->n_attrs)
+    if (!attn_node_is_alike(entry->node, node))
         return false;
-    for (int32_t i = 0; i < node->pub.n_out; i++)
-        if ((other->out[i] < 0) != (node->out[i] < 0))
-            return false;
-    for (int32_t i = 0; i < node->n_attrs; i++)
-        if (!attn_attr_is_same(&other->attrs[i], &node->attrs[i]))
-            return false;
     for (int32_t i = 0; i < node->pub.n_in; i++) {
-        const attnrun_tensor *a = input_of(entry->graph, other, i),
+        const attnrun_tensor *a = input_of(entry->graph, entry->node, i),
                              *b = input_of(graph, node, i);
         if ((a == NULL) != (b == NULL) || (a != NULL && !attn_tensor_is_same(a, b)))
             return false;

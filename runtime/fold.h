@@ -26,6 +26,10 @@ attn_status attn_fold_unread(struct attn_model *model, struct attn_memory *memor
 bool attn_tensor_is_same(const attnrun_tensor *a, const attnrun_tensor *b);
 /* The same attribute. Those with tensors, graphs and types are taken as different. */
 bool attn_attr_is_same(const struct attn_attr *a, const struct attn_attr *b);
+/* Whether two nodes give the same of the same inputs: one row, equal attributes, outputs in the
+ * same places; and one opset, where both are of the file: functions may be of others, and operators
+ * look at theirs. */
+bool attn_node_is_alike(const struct attn_node *a, const struct attn_node *b);
 /* *hash: from it on, that of the attributes of a node. False where they are taken as different
  * from all others. */
 bool attn_attrs_hash(const struct attn_node *node, uint64_t *hash);

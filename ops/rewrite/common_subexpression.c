@@ -32,17 +32,10 @@ static bool same_node(const struct attn_graph *graph, const struct attn_node *a,
                       const struct attn_node *b)
 {
     graph->model->counts.compared++;
-    if (a->pub.op != b->pub.op || a->pub.n_in != b->pub.n_in ||
-        a->pub.n_out != b->pub.n_out || a->n_attrs != b->n_attrs)
+    if (!attn_node_is_alike(a, b))
         return false;
     for (int32_t i = 0; i < a->pub.n_in; i++)
         if (!same_value(graph, a->in[i], b->in[i]))
-            return false;
-    for (int32_t i = 0; i < a->pub.n_out; i++)
-        if ((a->out[i] < 0) != (b->out[i] < 0))
-            return false;
-    for (int32_t i = 0; i < a->n_attrs; i++)
-        if (!attn_attr_is_same(&a->attrs[i], &b->attrs[i]))
             return false;
     return true;
 }

@@ -5,8 +5,8 @@ usage: check_degenerate.py ATTNRUN [SEED]
 
 Scores of attention whose values have no columns, masks of one key, which Attention-23 broadcasts,
 rows that see no key, products with a constant NaN, factors of one, nodes that read a value twice,
-sums of old opsets, batches of nothing, numbers at the ends of a type, and places at the ends of an
-image. Memory holds other bytes than zeros at first.
+sums of old opsets, one node of two opsets, batches of nothing, numbers at the ends of a type, and
+places at the ends of an image. Memory holds other bytes than zeros at first.
 """
 import os
 import subprocess
@@ -21,7 +21,7 @@ SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
 random = np.random.default_rng(SEED)
 
 
-def run(attnrun, folder, nodes, inputs, constants, output, options, opset=23):
+def run(attnrun, folder, nodes, inputs, constants, output, options, opset=23, functions=()):
     def info(name, array, shape):
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype),
                                              shape)
@@ -29,7 +29,10 @@ def run(attnrun, folder, nodes, inputs, constants, output, options, opset=23):
         nodes, "g", [info(*item, item[1].shape) for item in inputs.items()],
         [info(output, next(iter(inputs.values())), None)],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10,
+                             functions=functions)
+    if functions:
+        made.opset_import.append(helper.make_opsetid("f", 1))
     with open(os.path.join(folder, "model.onnx"), "wb") as file:
         file.write(made.SerializeToString())
     given = []
@@ -160,6 +163,22 @@ def old_cases():
              *given, "y", np.maximum(want, 0), 6),
             ("BatchNormalization of Add of opset 6", [product, total, norm], *given, "y",
              (want - m) / np.sqrt(v + np.float32(1e-5)) * s + b, 6)]
+
+
+def version_case():
+    """Attention of two opsets in functions: a mask of one key is broadcast, or hides the others."""
+    q = random.standard_normal((1, 1, 3, 4)).astype("f4")
+    functions = [helper.make_function(
+        "f", f"A{opset}", ["q", "m"], ["y"],
+        [helper.make_node("Attention", ["q", "q", "q", "m"], ["y"])],
+        [helper.make_opsetid("", opset)]) for opset in (23, 24)]
+    nodes = [helper.make_node("A23", ["q", "m"], ["a"], domain="f"),
+             helper.make_node("A24", ["q", "m"], ["b"], domain="f"),
+             helper.make_node("Sub", ["a", "b"], ["y"])]
+    weights = np.exp(q @ q.swapaxes(2, 3) / 2)
+    want = weights / weights.sum(-1, keepdims=True) @ q - q[:, :, :1]
+    inputs = {"q": q, "m": np.zeros((3, 1), "f4")}
+    return "Attention of opsets 23 and 24", nodes, inputs, {}, "y", want, 24, functions
 
 
 def odd_cases():
@@ -293,6 +312,7 @@ def main():
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases() + mean_cases() + old_cases() + odd_cases() + number_cases()
+    cases += [version_case()]
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
         ((0, 4, 3), [0, 2, -1], (0, 2, 6)), ((2, 0, 4), [0, 0, 2, -1], (2, 0, 2, 2)))]
