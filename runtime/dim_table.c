@@ -138,8 +138,8 @@ static bool same_symbol(const struct dim_symbol *x, const struct dim_symbol *y)
 {
     if (x->hash != y->hash || x->kind != y->kind || x->n_factors != y->n_factors)
         return false;
-    if (x->kind == SYMBOL_PLAIN)
-        return strcmp(x->name, y->name) == 0;
+    if (x->kind == SYMBOL_PLAIN) /* a name of the file is none of a fresh symbol */
+        return x->vague == y->vague && strcmp(x->name, y->name) == 0;
     if (x->kind == SYMBOL_PRODUCT)
         return memcmp(x->factors, y->factors,
                       (size_t)x->n_factors * sizeof *x->factors) == 0;
@@ -295,14 +295,16 @@ int32_t attn_dims_plain_of(const struct attn_dims *dims, attnrun_dim dim)
     return plain ? e.terms[0].symbol : -1;
 }
 
-/* A name that nobody has: "u1", "u2", … */
+/* A name that nobody has: "u1", "u2", … The file may use it later. */
 static void fresh_name(struct attn_dims *dims, char *name, size_t bytes)
 {
-    struct dim_symbol key = { .kind = SYMBOL_PLAIN, .name = name };
+    struct dim_symbol named = { .kind = SYMBOL_PLAIN, .name = name }, fresh;
     do {
         snprintf(name, bytes, "u%" PRId32, ++dims->n_fresh);
-        key.hash = hash_text(name);
-    } while (find_symbol(dims, &key) >= 0);
+        named.hash = hash_text(name);
+        fresh = named;
+        fresh.vague = true;
+    } while (find_symbol(dims, &named) >= 0 || find_symbol(dims, &fresh) >= 0);
 }
 
 attn_status attn_dims_fix(struct attn_dims *dims, const attnrun_fixed_dim *fixed,

@@ -253,6 +253,19 @@ static void test_declared_shapes_of_values_promise_nothing(void **state)
     attnrun_model_release(model);
 }
 
+/* A dim without a name is printed as "u1", which another input may have as a name. */
+static void test_name_is_none_of_a_dim_without_one(void **state)
+{
+    (void)state;
+    check_rows(sliced("", "u1"), 0, 4, 3, 3);
+    check_rows(sliced("u1", ""), 0, 4, 3, 3);
+    attnrun_model *model = open_model(NULL, sliced("u1", "u1"), 0);
+    attnrun_context *context = make_context(model);
+    FAILS(ATTNRUN_E_SHAPE, "'u1' is 4 in input 0 'x'", run_both(context, 4, 3));
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+}
+
 /* A start that is minus a size counts from the end. */
 static void test_last_rows_have_a_known_size(void **state)
 {
@@ -294,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_name_within_an_input_is_one_size),
         cmocka_unit_test(test_declared_dims_of_values_promise_nothing),
         cmocka_unit_test(test_declared_shapes_of_values_promise_nothing),
+        cmocka_unit_test(test_name_is_none_of_a_dim_without_one),
         cmocka_unit_test(test_last_rows_have_a_known_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
