@@ -232,8 +232,8 @@ static attn_status store_outputs(struct inference *inference, struct attn_step *
 /* Shows the operator f32 in their place. Its infer() must not read their elements. */
 static void show_promoted(struct attn_step *step, const struct attn_promotion *promotion)
 {
-    for (int32_t i = 0; i < step->pub.n_in && i < 64; i++)
-        if (promotion->inputs >> i & 1) {
+    for (int32_t i = 0; i < step->pub.n_in; i++)
+        if (attn_promotes_input(promotion, i, step->pub.in[i].dtype)) {
             attn_step_in(step)[i].dtype = ATTNRUN_F32;
             attn_step_x(step)[i] = (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
         }
@@ -245,9 +245,12 @@ static void narrow_outputs(struct attn_step *step, const struct attn_promotion *
     const struct attn_graph *graph = step->graph;
     for (int32_t i = 0; i < step->pub.n_out && i < 64; i++) {
         const int32_t id = step->node->out[i];
-        bool declared = id >= 0 && graph->values[id].type.dtype == promotion->dtype;
-        if ((promotion->outputs >> i & 1) || ((promotion->open >> i & 1) && declared))
-            step->pub.out[i].dtype = promotion->dtype;
+        const int32_t declared = id >= 0 ? graph->values[id].type.dtype : 0;
+        if (promotion->outputs >> i & 1)
+            step->pub.out[i].dtype =
+                promotion->bf16 >> i & 1 ? ATTNRUN_BF16 : ATTNRUN_F16;
+        else if ((promotion->open >> i & 1) && attn_dtype_is_narrow(declared))
+            step->pub.out[i].dtype = declared;
     }
 }
 

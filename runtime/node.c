@@ -374,8 +374,8 @@ static int find_type_variable(struct type_variables *type_variables,
 
 static bool may_promote(const attnrun_op_def *op, int32_t dtype, uint32_t dtypes)
 {
-    return (dtype == ATTNRUN_F16 || dtype == ATTNRUN_BF16) &&
-           dtype_in(ATTNRUN_F32, dtypes) && !(op->flags & ATTNRUN_OP_NO_PROMOTION);
+    return attn_dtype_is_narrow(dtype) && dtype_in(ATTNRUN_F32, dtypes) &&
+           !(op->flags & ATTNRUN_OP_NO_PROMOTION);
 }
 
 /* A constant that its operator reads in 16 bits beside operands in f32: so since the region
@@ -384,9 +384,8 @@ static bool is_stored(const attnrun_step *step, int in)
 {
     const int32_t dtype = step->in[in].dtype;
     return step_of(step)->graph->promoted && in < 32 &&
-           (step->node->op->storage_in >> in & 1) &&
-           (dtype == ATTNRUN_F16 || dtype == ATTNRUN_BF16) && step->x[in].data != NULL &&
-           in > 0 && step->in[0].dtype == ATTNRUN_F32;
+           (step->node->op->storage_in >> in & 1) && attn_dtype_is_narrow(dtype) &&
+           step->x[in].data != NULL && in > 0 && step->in[0].dtype == ATTNRUN_F32;
 }
 
 static attn_status check_input(const attnrun_step *step, int in,
@@ -445,21 +444,22 @@ attn_status attn_node_check_types(const attnrun_step *step,
     for (int i = 0; i < step->n_in; i++) {
         bool promote;
         TRY(check_input(step, i, &type_variables, &promote));
-        if (promote && i < 64) {
-            promotion->inputs |= UINT64_C(1) << i;
-            promotion->dtype = step->in[i].dtype;
-        }
+        if (promote)
+            promotion->inputs |= UINT64_C(1) << (i < 63 ? i : 63);
     }
     for (int i = 0; promotion->inputs != 0 && i < step->n_out && i < 64; i++) {
         const struct attn_operand *operand = row_operand(row->out, row->n_out, i);
-        int type_variable;
+        const uint64_t bit = UINT64_C(1) << i;
         if (operand == NULL || operand->type_variable[0] == 0)
             continue;
-        type_variable = find_type_variable(&type_variables, operand->type_variable);
-        if (type_variable < 0 && may_promote(op, promotion->dtype, operand->dtypes))
-            promotion->open |= UINT64_C(1) << i;
-        if (type_variable >= 0 && type_variables.seen[type_variable].promoted)
-            promotion->outputs |= UINT64_C(1) << i;
+        const int v = find_type_variable(&type_variables, operand->type_variable);
+        if (v < 0 && may_promote(op, ATTNRUN_F16, operand->dtypes))
+            promotion->open |= bit;
+        if (v < 0 || !type_variables.seen[v].promoted)
+            continue;
+        promotion->outputs |= bit;
+        if (type_variables.seen[v].dtype == ATTNRUN_BF16)
+            promotion->bf16 |= bit;
     }
     return ATTNRUN_OK;
 }

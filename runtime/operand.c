@@ -165,9 +165,9 @@ attn_status attn_step_check_inputs(const struct attn_step *step)
         return ATTNRUN_OK;
     struct attn_promotion promotion;
     TRY(attn_node_check_types(&step->pub, &promotion));
-    for (int32_t i = 0; i < step->pub.n_in && i < 64; i++)
-        if (promotion.inputs >> i &
-            1) /* there is no cast, since load time did not know */
+    /* There is no cast, since load time did not know. */
+    for (int32_t i = 0; i < step->pub.n_in; i++)
+        if (attn_promotes_input(&promotion, i, step->pub.in[i].dtype))
             return op_fail_input(&step->pub, i, ATTNRUN_E_DTYPE,
                                  "expected a type that the graph declares");
     return ATTNRUN_OK;

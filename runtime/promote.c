@@ -36,8 +36,7 @@ struct promotion {
 
 static bool is_narrow(const attnrun_type *type)
 {
-    return type->kind == ATTNRUN_TENSOR &&
-           (type->dtype == ATTNRUN_F16 || type->dtype == ATTNRUN_BF16);
+    return type->kind == ATTNRUN_TENSOR && attn_dtype_is_narrow(type->dtype);
 }
 
 static bool value_is_narrow(const struct attn_graph *graph, int32_t id)
@@ -132,9 +131,13 @@ static bool keeps_storage(const struct promotion *p, const struct attn_node *nod
 static attn_status promote_computing(struct promotion *p, struct attn_node *node,
                                      const struct attn_promotion *operands)
 {
-    for (int32_t i = 0; i < node->pub.n_in && i < 64; i++)
-        if ((operands->inputs >> i & 1) && node->in[i] >= 0 && !keeps_storage(p, node, i))
+    for (int32_t i = 0; i < node->pub.n_in; i++) {
+        const int32_t in = node->in[i];
+        if (in >= 0 &&
+            attn_promotes_input(operands, i, p->graph->values[in].type.dtype) &&
+            !keeps_storage(p, node, i))
             TRY(promote_input(p, node, i));
+    }
     for (int32_t i = 0; i < node->pub.n_out && i < 64; i++)
         if (((operands->outputs | operands->open) >> i & 1) &&
             value_is_narrow(p->graph, node->out[i]))

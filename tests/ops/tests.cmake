@@ -41,6 +41,7 @@ add_python_test(ops.blocked_gates ops/check_blocked_gates.py $<TARGET_FILE:attnr
 add_python_test(ops.arg ops/check_arg.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.resize ops/check_resize.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.narrow_masks ops/check_narrow_masks.py $<TARGET_FILE:attnrun>)
+add_python_test(ops.narrow_types ops/check_narrow_types.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.regions ops/check_regions.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.doubles ops/check_doubles.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.recurrent ops/check_recurrent.py $<TARGET_FILE:attnrun>)
