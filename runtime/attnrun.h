@@ -656,11 +656,11 @@ ATTNRUN_API attnrun_status attnrun_set_input(attnrun_context *context, int32_t i
  * dtype and shape; otherwise the run returns E_DTYPE or E_SHAPE. If the shape does not depend on
  * data, it does so before it computes anything. With `tensor` NULL the output is in the context's
  * own memory again. The step that makes the output writes it there directly: the arena holds no
- * copy. The run copies the output at its end in these cases: the output is an input, a constant or
- * a part of another value; its shape depends on data; the memory is not aligned as its elements
- * are; the memory overlaps an input or another output. The caller must not use the memory during a
- * run. Its content after a failed run is undefined. A plan is made for the outputs that are bound
- * at that time, so bind them before attnrun_plan() and attnrun_reserve(). */
+ * copy. The run copies it at its end where it is an input, a constant, a part of another value, or
+ * the same as another output or watched value; where its shape depends on data; and where the
+ * memory is not aligned as its elements are, or overlaps an input or another output. The caller
+ * must not use the memory during a run. Its content after a failed run is undefined. A plan is made
+ * for the outputs that are bound then, so bind them before attnrun_plan() and attnrun_reserve(). */
 ATTNRUN_API attnrun_status attnrun_set_output(attnrun_context *context, int32_t index,
                                               const attnrun_tensor *tensor);
 /* Selects the outputs that later plans and runs compute: those in `indices`, and those of states.

@@ -361,7 +361,7 @@ static void place_values(struct planning *planning)
     }
     for (int32_t s = 0; s < plan->n_steps && !attn_stops_node(s); s++)
         place_outputs(planning, plan->steps[s]);
-    attn_selection_place(plan);
+    attn_selection_place(planning->frame, plan);
 }
 
 /* ---- blocks ---- */

@@ -26,7 +26,7 @@
  *            plan to an arena and to inputs sets them; nothing else changes between runs.
  *
  * An output that the caller has given memory for (attnrun_set_output) has no block: its root, a
- * plain tensor that a step makes, is in that memory. An output that was not chosen
+ * plain tensor that a step makes and nothing else shows, is in that memory. An output that was not chosen
  * (attnrun_choose_outputs) has no place, nor have the nodes that only it needs.
  *
  * A value whose shape depends on data has the place DYNAMIC: its memory is in the side heap of
@@ -73,6 +73,8 @@ struct attn_plan_value {
     bool keep;       /* root: lives until the next run (graph output) */
     bool read_dense; /* by a step that takes no strides */
     bool in_state;   /* INPUT: its strides are those of the state */
+    bool shown;      /* root: an output or a watched value lies in its block … */
+    bool shared;     /* … and another one, too */
 };
 
 /* What a state makes of an input of the plan. */

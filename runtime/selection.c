@@ -223,15 +223,31 @@ void attn_selection_keep(const struct attn_frame *frame, struct attn_plan *plan)
     }
 }
 
-void attn_selection_place(struct attn_plan *plan)
+static void note_shown(struct attn_plan *plan, int32_t id)
 {
+    if (plan->values[id].place != ATTN_PLACE_ARENA)
+        return;
+    struct attn_plan_value *root = &plan->values[plan->values[id].root];
+    root->shared = root->shown;
+    root->shown = true;
+}
+
+/* What another output or a watched value shows, too, stays in the arena: it lives until the next
+ * run, but the caller's memory only until this one returns. */
+void attn_selection_place(const struct attn_frame *frame, struct attn_plan *plan)
+{
+    for (int32_t i = 0; i < plan->graph->n_outputs; i++)
+        if (plan->modes[i] != ATTN_OUTPUT_SKIPPED)
+            note_shown(plan, plan->graph->outputs[i]);
+    for (int32_t i = 0; i < plan->n_watched; i++)
+        note_shown(plan, frame->selection->watched[i]);
     for (int32_t i = 0; i < plan->graph->n_outputs; i++) {
         const struct attn_plan_value *value = &plan->values[plan->graph->outputs[i]];
         if (plan->modes[i] != ATTN_OUTPUT_GIVEN || value->place != ATTN_PLACE_ARENA ||
             value->type.kind != ATTNRUN_TENSOR || value->offset != 0)
             continue;
         struct attn_plan_value *root = &plan->values[value->root];
-        if (root->producer >= 0 && root->given < 0 &&
+        if (root->producer >= 0 && !root->shared &&
             tensor_bytes(&root->tensor) == tensor_bytes(&value->tensor))
             root->given = i;
     }

@@ -42,8 +42,8 @@ attn_status attn_selection_read(const struct attn_frame *frame, struct attn_plan
 bool attn_selection_needs(const bool *needed, const struct attn_node *node);
 /* Watched values live until the next run. */
 void attn_selection_keep(const struct attn_frame *frame, struct attn_plan *plan);
-/* Gives the caller's memory to the roots of outputs that fill it. */
-void attn_selection_place(struct attn_plan *plan);
+/* Gives the caller's memory to the roots of outputs that fill it alone. */
+void attn_selection_place(const struct attn_frame *frame, struct attn_plan *plan);
 /* The plan was made for this choice. */
 bool attn_selection_fits(const struct attn_frame *frame, const struct attn_plan *plan);
 /* E_SHAPE or E_DTYPE where memory that the plan writes is not of its output's type. */

@@ -88,6 +88,40 @@ static void test_outputs_are_written_in_place(void **state)
     stop(&bench);
 }
 
+/* y and its flat view z, of which one is in the caller's memory: the other one stays as it is when
+ * that memory is gone. So does y where it is only watched. */
+static void test_outputs_do_not_lie_in_memory_of_others(void **state)
+{
+    (void)state;
+    for (int watched = 0; watched < 2; watched++) {
+        float x[6] = { 1, 2, 3, 4, 5, 6 }, given[6];
+        struct onnx_writer *w = onnx_begin(17);
+        onnx_input(w, "x", ATTNRUN_F32, "2,3");
+        onnx_ints(w, "flat", 1, (const int64_t[]){ 6 });
+        onnx_node(w, "Neg", "x", "y");
+        onnx_node(w, "Reshape", "y,flat", "z");
+        onnx_output(w, "z", ATTNRUN_F32, NULL);
+        if (watched == 0)
+            onnx_output(w, "y", ATTNRUN_F32, NULL);
+        attnrun_model *model = open_model(NULL, w, 0);
+        attnrun_context *context = make_context(model);
+        attnrun_tensor y;
+        if (watched == 1)
+            OK(attnrun_watch(context, "y"));
+        set_input(context, 0, ATTNRUN_F32, "2,3", x);
+        give(context, 0, "6", given);
+        OK(attnrun_run(context, NULL));
+        assert_true(given[0] == -1 && given[5] == -6);
+        memset(given, 0, sizeof given);
+        OK(watched == 1 ? attnrun_value(context, "y", &y)
+                        : attnrun_output(context, 1, &y));
+        assert_true(((const float *)y.data)[0] == -1);
+        assert_true(((const float *)y.data)[5] == -6);
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+    }
+}
+
 /* Memory that overlaps is read to the end before it is written; so is what is not aligned. */
 static void test_outputs_may_lie_over_inputs(void **state)
 {
@@ -305,6 +339,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_outputs_are_written_in_place),
+        cmocka_unit_test(test_outputs_do_not_lie_in_memory_of_others),
         cmocka_unit_test(test_outputs_may_lie_over_inputs),
         cmocka_unit_test(test_outputs_that_do_not_fit_are_refused_unwritten),
         cmocka_unit_test(test_outputs_that_are_not_chosen_cost_nothing),
