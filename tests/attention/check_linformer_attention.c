@@ -4,7 +4,7 @@
 #include "operator_harness.h"
 
 struct sizes {
-    int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim, slots, max;
+    int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim, slots, max, f_max;
     bool e_by_head, f, f_by_head, e_bias, f_bias, masked, scaled;
 };
 
@@ -51,17 +51,17 @@ static void reference(const struct sizes *s, const struct operands *o)
 {
     double *k = calloc((size_t)(s->slots * s->dim), sizeof *k);
     double *v = calloc((size_t)(s->slots * s->v_dim), sizeof *v);
-    const bool f_by_head = s->f ? s->f_by_head : s->e_by_head;
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t h = 0; h < s->q_heads; h++) {
             const int64_t g = h / (s->q_heads / s->kv_heads), row = s->q_heads * s->dim;
-            const int64_t matrix = s->max * s->slots;
+            const int64_t matrix = s->max * s->slots, f_matrix = s->f_max * s->slots;
             const uint8_t *keep = o->keep != NULL ? o->keep + b * s->kv_len : NULL;
             project(s, o->k + (b * s->kv_len * s->kv_heads + g) * s->dim, s->dim,
                     o->e + (s->e_by_head ? g * matrix : 0), o->e_bias, keep, k);
             project(s, o->v + (b * s->kv_len * s->kv_heads + g) * s->v_dim, s->v_dim,
-                    (s->f ? o->f : o->e) + (f_by_head ? g * matrix : 0), o->f_bias, keep,
-                    v);
+                    s->f ? o->f + (s->f_by_head ? g * f_matrix : 0)
+                         : o->e + (s->e_by_head ? g * matrix : 0),
+                    o->f_bias, keep, v);
             for (int64_t i = 0; i < s->q_len; i++)
                 one_query(s, o->q + (b * s->q_len + i) * row + h * s->dim, k, v,
                           o->y + ((b * s->q_len + i) * s->q_heads + h) * s->v_dim);
@@ -71,11 +71,11 @@ static void reference(const struct sizes *s, const struct operands *o)
 }
 
 static float *projection(struct check *c, const struct sizes *s, const char *name,
-                         bool by_head)
+                         int64_t max, bool by_head)
 {
-    float *e = by_head ? check_weight(c, name, DIMS(s->kv_heads, s->max, s->slots))
-                       : check_weight(c, name, DIMS(s->max, s->slots));
-    const int64_t n = (by_head ? s->kv_heads : 1) * s->max * s->slots;
+    float *e = by_head ? check_weight(c, name, DIMS(s->kv_heads, max, s->slots))
+                       : check_weight(c, name, DIMS(max, s->slots));
+    const int64_t n = (by_head ? s->kv_heads : 1) * max * s->slots;
     for (int64_t i = 0; !c->blank && i < n; i++)
         e[i] /= sqrtf((float)(s->kv_len + 1));
     return e;
@@ -91,9 +91,9 @@ static void build(struct check *c, const struct sizes *s)
     o.q = check_heads(c, "Q", s->batch, s->q_len, s->q_heads, s->dim);
     o.k = check_heads(c, "K", s->batch, s->kv_len, s->kv_heads, s->dim);
     o.v = check_heads(c, "V", s->batch, s->kv_len, s->kv_heads, s->v_dim);
-    o.e = projection(c, s, "E", s->e_by_head);
+    o.e = projection(c, s, "E", s->max, s->e_by_head);
     if (s->f)
-        o.f = projection(c, s, "F", s->f_by_head);
+        o.f = projection(c, s, "F", s->f_max, s->f_by_head);
     else
         check_absent(c);
     if (s->e_bias)
@@ -132,6 +132,7 @@ static struct sizes random_sizes(struct check *c)
     s.max = s.kv_len + (check_chance(c, 50) ? 0 : check_between(c, 0, 20));
     if (s.max == 0)
         s.max = 1;
+    s.f_max = check_chance(c, 50) ? s.max : s.kv_len + 1 + check_between(c, 0, 20);
     return s;
 }
 
@@ -184,6 +185,7 @@ void check_linformer_attention(struct check *c)
                            .v_dim = 64,
                            .slots = 256,
                            .max = 16384,
+                           .f_max = 16384,
                            .f = true };
     c->blank = true;
     build(c, &large);

@@ -39,10 +39,9 @@ enum {
 struct linformer_state {
     struct attn_sizes sizes;
     struct attn_sdpa sdpa;
-    int64_t slots, max, blocks, groups; /* blocks of slots, groups of heads */
-    int64_t heads;                      /* of a group */
-    bool one;                           /* V_p is K_p */
-    bool e_by_head, f_by_head;
+    int64_t slots, blocks, groups; /* blocks of slots, groups of heads */
+    int64_t heads;                 /* of a group */
+    bool one;                      /* V_p is K_p */
     int64_t k_floats, gemm_floats;
 };
 
@@ -135,13 +134,11 @@ static attn_status linformer_plan(attnrun_step *step, struct linformer_state *s)
     const struct attn_sizes *z = &s->sizes;
     const attnrun_type *e = &step->in[E];
     s->slots = e->dims[e->rank - 1].value;
-    s->max = e->dims[e->rank - 2].value;
-    s->e_by_head = e->rank == 3;
-    s->f_by_head = op_has_in(step, F) ? step->in[F].rank == 3 : s->e_by_head;
     s->one = !op_has_in(step, F) && same_input(step, K, V) &&
              same_input(step, E_BIAS, F_BIAS) && z->dim == z->v_dim;
     TRY(plan_attention(step, s));
-    s->heads = s->e_by_head || s->f_by_head ? 1 : HEADS;
+    const bool by_head = e->rank == 3 || (op_has_in(step, F) && step->in[F].rank == 3);
+    s->heads = by_head ? 1 : HEADS;
     s->groups = ceil_div(z->kv_heads, s->heads);
     s->blocks = ceil_div(s->slots, SLOTS);
     s->gemm_floats = linformer_gemm_floats(s);
@@ -179,7 +176,7 @@ struct sum {
     struct attn_heads strides;
     float *to; /* of sample 0, head 0 */
     int64_t dim;
-    bool by_head;
+    int64_t e_head; /* from a head's projection to the next; 0: one for all */
 };
 
 static struct sum open_sum(const attnrun_step *step, const attnrun_work *work,
@@ -187,13 +184,13 @@ static struct sum open_sum(const attnrun_step *step, const attnrun_work *work,
 {
     const struct linformer_state *s = step->state;
     const int bias = values ? F_BIAS : E_BIAS;
-    const bool own = values && op_has_in(step, F);
+    const attnrun_tensor *e = &step->x[values && op_has_in(step, F) ? F : E];
     struct sum sum = { .x = step->x[values ? V : K].data,
-                       .e = step->x[own ? F : E].data,
+                       .e = e->data,
                        .bias = op_in_data(step, bias),
                        .strides = values ? s->sizes.v : s->sizes.k,
                        .dim = values ? s->sizes.v_dim : s->sizes.dim,
-                       .by_head = own ? s->f_by_head : s->e_by_head };
+                       .e_head = e->rank == 3 ? e->dims[1] * s->slots : 0 };
     sum.to = (float *)work->shared + (values ? s->k_floats : 0);
     return sum;
 }
@@ -247,7 +244,7 @@ static attn_status sum_block(const attnrun_step *step, const attnrun_work *work,
             ? (const uint8_t *)step->x[KEY_MASK].data + batch * z->kv_len
             : NULL;
     float *transposed = work->scratch;
-    const float *e = sum.e + (sum.by_head ? first * s->max * s->slots : 0) + slot;
+    const float *e = sum.e + first * sum.e_head + slot;
     float *to = sum.to + ((batch * z->kv_heads + first) * s->slots + slot) * sum.dim;
     const float *x = sum.x + batch * sum.strides.batch + first * sum.strides.head;
     for (int64_t h = first; h < last; h++)
