@@ -6,6 +6,7 @@
 struct sizes {
     int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim, slots, max, f_max;
     bool e_by_head, f, f_by_head, e_bias, f_bias, masked, scaled;
+    bool odd; /* what is masked is NaN, or infinite */
 };
 
 struct operands {
@@ -89,8 +90,10 @@ static void build(struct check *c, const struct sizes *s)
     if (s->scaled)
         check_float(c, "scale", 0.3f);
     o.q = check_heads(c, "Q", s->batch, s->q_len, s->q_heads, s->dim);
-    o.k = check_heads(c, "K", s->batch, s->kv_len, s->kv_heads, s->dim);
-    o.v = check_heads(c, "V", s->batch, s->kv_len, s->kv_heads, s->v_dim);
+    float *k = check_heads(c, "K", s->batch, s->kv_len, s->kv_heads, s->dim);
+    float *v = check_heads(c, "V", s->batch, s->kv_len, s->kv_heads, s->v_dim);
+    o.k = k;
+    o.v = v;
     o.e = projection(c, s, "E", s->max, s->e_by_head);
     if (s->f)
         o.f = projection(c, s, "F", s->f_max, s->f_by_head);
@@ -106,6 +109,12 @@ static void build(struct check *c, const struct sizes *s)
         check_absent(c);
     if (s->masked)
         o.keep = check_mask(c, "key_mask", s->batch, s->kv_len);
+    for (int64_t i = 0; s->odd && !c->blank && i < s->batch * s->kv_len; i++) {
+        if (o.keep[i] != 0)
+            continue;
+        k[i * s->kv_heads * s->dim] = NAN;
+        v[(i + 1) * s->kv_heads * s->v_dim - 1] = INFINITY;
+    }
     o.y = check_heads_output(c, "Y", s->batch, s->q_len, s->q_heads, s->v_dim);
     if (!c->blank)
         reference(s, &o);
@@ -128,6 +137,7 @@ static struct sizes random_sizes(struct check *c)
                        .f_bias = check_chance(c, 30),
                        .masked = check_chance(c, 40),
                        .scaled = check_chance(c, 40) };
+    s.odd = s.masked && check_chance(c, 50);
     s.q_heads = s.kv_heads * (large ? 1 : check_between(c, 1, 3));
     s.max = s.kv_len + (check_chance(c, 50) ? 0 : check_between(c, 0, 20));
     if (s.max == 0)

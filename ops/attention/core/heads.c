@@ -249,6 +249,22 @@ attn_status attn_key_mask_check(const attnrun_step *step, int in, attnrun_dim ba
     return op_need_dim(step, in, 1, kv_len, "the number of keys");
 }
 
+const float *attn_kept_rows(const float *x, int64_t *row, int64_t dim,
+                            const uint8_t *keep, int64_t n, float *room)
+{
+    const size_t bytes = (size_t)dim * sizeof *room;
+    if (keep == NULL || memchr(keep, 0, (size_t)n) == NULL)
+        return x;
+    for (int64_t j = 0; j < n; j++) {
+        if (keep[j] != 0)
+            memcpy(room + j * dim, x + j * *row, bytes);
+        else
+            memset(room + j * dim, 0, bytes);
+    }
+    *row = dim;
+    return room;
+}
+
 /* ---- sizes ---- */
 
 struct attn_heads attn_heads_dense(int rank, int64_t heads, int64_t tokens, int64_t dim)

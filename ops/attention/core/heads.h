@@ -126,6 +126,11 @@ attn_status attn_qkv_sizes(const attnrun_step *step, const struct attn_heads_arg
 attn_status attn_key_mask_check(const attnrun_step *step, int in, attnrun_dim batch,
                                 attnrun_dim kv_len);
 
+/* Rows of n tokens, *row floats apart, of which those that `keep` masks are zeros, whatever
+ * they hold: x itself, where it masks none or is NULL, or copies in `room`. */
+const float *attn_kept_rows(const float *x, int64_t *row, int64_t dim,
+                            const uint8_t *keep, int64_t n, float *room);
+
 /* The strides of heads of `dim` floats in dense tensors of rank 3 (batch, tokens, heads *
  * dim) or rank 4 (batch, heads, tokens, dim). */
 struct attn_heads attn_heads_dense(int rank, int64_t heads, int64_t tokens, int64_t dim);

@@ -43,6 +43,7 @@ struct linformer_state {
     int64_t heads;                 /* of a group */
     bool one;                      /* V_p is K_p */
     int64_t k_floats, gemm_floats;
+    int64_t kept_floats; /* of rows without what is masked */
 };
 
 /* ---- infer ---- */
@@ -142,7 +143,9 @@ static attn_status linformer_plan(attnrun_step *step, struct linformer_state *s)
     s->groups = ceil_div(z->kv_heads, s->heads);
     s->blocks = ceil_div(s->slots, SLOTS);
     s->gemm_floats = linformer_gemm_floats(s);
-    const int64_t floats = SLOTS * TRANSPOSED + 16 * TOKENS + s->gemm_floats;
+    s->kept_floats = op_has_in(step, KEY_MASK) ? TOKENS * max64(z->dim, z->v_dim) : 0;
+    const int64_t floats =
+        SLOTS * TRANSPOSED + 16 * TOKENS + s->kept_floats + s->gemm_floats;
     step->scratch_bytes = s->sdpa.scratch_bytes > floats * (int64_t)sizeof(float)
                               ? s->sdpa.scratch_bytes
                               : floats * (int64_t)sizeof(float);
@@ -195,15 +198,20 @@ static struct sum open_sum(const attnrun_step *step, const attnrun_work *work,
     return sum;
 }
 
-/* to (slots, dim) += rows of the projection, transposed, times n tokens at x. */
-static void add_tokens(const attnrun_step *step, const struct sum *sum,
-                       const float *transposed, const float *x, int64_t n, int64_t slots,
-                       float *to, float *room)
+/* to (slots, dim) += rows of the projection, transposed at the beginning of scratch, times
+ * n tokens at x; keep: of these tokens, or NULL. */
+static void add_tokens(const attnrun_step *step, const struct sum *sum, float *scratch,
+                       const float *x, const uint8_t *keep, int64_t n, int64_t slots,
+                       float *to)
 {
-    struct attn_gemm_f32 g = { .a = transposed,
+    const struct linformer_state *s = step->state;
+    float *panel = scratch + SLOTS * TRANSPOSED, *kept = panel + 16 * TOKENS;
+    int64_t row = sum->strides.row;
+    x = attn_kept_rows(x, &row, sum->dim, keep, n, kept);
+    struct attn_gemm_f32 g = { .a = scratch,
                                .a_row = TRANSPOSED,
                                .b = x,
-                               .b_row = sum->strides.row,
+                               .b_row = row,
                                .b_col = 1,
                                .c = to,
                                .c_row = sum->dim,
@@ -211,10 +219,10 @@ static void add_tokens(const attnrun_step *step, const struct sum *sum,
                                .n = (size_t)sum->dim,
                                .k = (size_t)n,
                                .accumulate = 1,
-                               .scratch = room + 16 * TOKENS };
+                               .scratch = kept + s->kept_floats };
     if (g.b_row == 1) { /* one column: summed in the same order whatever its stride */
-        step->kernels->gemm_pack_f32(room, x, 1, 1, g.k, 1);
-        g.b = room;
+        step->kernels->gemm_pack_f32(panel, x, 1, 1, g.k, 1);
+        g.b = panel;
         g.packed = 1;
     }
     step->kernels->gemm_f32(&g);
@@ -260,9 +268,9 @@ static attn_status sum_block(const attnrun_step *step, const attnrun_work *work,
                 transposed[i * TRANSPOSED + j] = 0;
         for (int64_t h = first; h < last; h++)
             add_tokens(step, &sum, transposed,
-                       x + (h - first) * sum.strides.head + t * sum.strides.row, n, slots,
-                       to + (h - first) * s->slots * sum.dim,
-                       transposed + SLOTS * TRANSPOSED);
+                       x + (h - first) * sum.strides.head + t * sum.strides.row,
+                       keep != NULL ? keep + t : NULL, n, slots,
+                       to + (h - first) * s->slots * sum.dim);
     }
     return ATTNRUN_OK;
 }

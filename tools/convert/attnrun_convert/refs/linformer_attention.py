@@ -1,4 +1,6 @@
 """LinformerAttention: softmax(scale Q K_p^T) V_p, K_p = E^T K + b_E, V_p = F^T V + b_F."""
+import torch
+
 from ..operators import example, mask, operator
 from ._heads import HEADS, from_heads, masked_softmax, repeat, scale_of, to_heads
 
@@ -7,7 +9,7 @@ def project(x, matrix, bias, mask):
     """x (B, H, Nk, D), matrix (Nmax, k) or (H, Nmax, k) -> (B, H, k, D)."""
     matrix = matrix[..., :x.shape[2], :]
     if mask is not None:
-        x = x * mask[:, None, :, None]
+        x = torch.where(mask[:, None, :, None], x, torch.zeros_like(x))
     projected = matrix.transpose(-1, -2) @ x
     return projected if bias is None else projected + bias[:, None]
 
