@@ -7,6 +7,7 @@
 struct sizes {
     int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim;
     bool causal, masked, past, present, dims_first;
+    bool hidden;                             /* what is masked is NaN */
     const char *map_q, *map_k, *denominator; /* NULL: absent */
     double epsilon, scale;
 };
@@ -121,6 +122,8 @@ static void states(const struct sizes *s, const struct operands *o, int64_t b, i
             o->kv[at * s->v_dim + e] =
                 s->past ? (double)o->past_kv[at * s->v_dim + e] : 0;
         for (int64_t j = 0; j < s->kv_len; j++) {
+            if (!kept(s, o, b, j))
+                continue;
             double f = o->f_k[(head * s->kv_len + j) * s->dim + d];
             o->z[at] += f;
             for (int64_t e = 0; e < s->v_dim; e++)
@@ -217,12 +220,20 @@ static void build(struct check *c, const struct sizes *s)
     struct operands o = { 0 };
     build_attributes(c, s);
     o.q = check_heads(c, "Q", s->batch, s->q_len, s->q_heads, s->dim);
-    o.k = check_heads(c, "K", s->batch, s->kv_len, s->kv_heads, s->dim);
-    o.v = check_heads(c, "V", s->batch, s->kv_len, s->kv_heads, s->v_dim);
+    float *k = check_heads(c, "K", s->batch, s->kv_len, s->kv_heads, s->dim);
+    float *v = check_heads(c, "V", s->batch, s->kv_len, s->kv_heads, s->v_dim);
+    o.k = k;
+    o.v = v;
     if (s->masked)
         o.keep = check_mask(c, "key_mask", s->batch, s->kv_len);
     else if (s->past)
         check_absent(c);
+    for (int64_t i = 0; s->hidden && i < s->batch * s->kv_len; i++) {
+        if (o.keep[i] != 0)
+            continue;
+        k[i * s->kv_heads * s->dim] = NAN;
+        v[(i + 1) * s->kv_heads * s->v_dim - 1] = NAN;
+    }
     if (s->past) {
         o.past_kv =
             check_f32(c, "past_kv", DIMS(s->batch, s->kv_heads, s->dim, s->v_dim));
@@ -256,6 +267,7 @@ static struct sizes random_sizes(struct check *c)
                        .present = check_chance(c, 40),
                        .epsilon = 1e-6,
                        .scale = 1 };
+    s.hidden = s.masked && check_chance(c, 50);
     s.kv_len = s.causal ? s.q_len : check_between(c, 0, large ? 900 : 90);
     s.q_heads = s.kv_heads * check_between(c, 1, 3);
     s.past = s.causal && check_chance(c, 50);

@@ -11,6 +11,7 @@ struct sizes {
     bool normalize, ratio, stabilizer, mask_in_max;
     double scale, epsilon; /* scale NAN: absent */
     float odd_key;         /* not 0: the first number of the last key, and of no other */
+    bool hidden;           /* what is masked is NaN, or infinite */
 };
 
 struct operands {
@@ -207,7 +208,8 @@ static void build(struct check *c, const struct sizes *s)
     if (s->odd_key != 0)
         k[(s->kv_len - 1) * s->kv_heads * s->dim] = s->odd_key;
     o.k = k;
-    o.v = check_heads(c, "V", s->batch, s->kv_len, s->kv_heads, s->v_dim);
+    float *v = check_heads(c, "V", s->batch, s->kv_len, s->kv_heads, s->v_dim);
+    o.v = v;
     if (s->rows > 0 && s->by_head)
         o.w = check_weight(c, "projection", DIMS(s->kv_heads, s->rows, s->dim));
     else if (s->rows > 0)
@@ -216,6 +218,12 @@ static void build(struct check *c, const struct sizes *s)
         check_absent(c);
     if (s->masked)
         o.keep = check_mask(c, "key_mask", s->batch, s->kv_len);
+    for (int64_t i = 0; s->hidden && i < s->batch * s->kv_len; i++) {
+        if (o.keep[i] != 0)
+            continue;
+        k[i * s->kv_heads * s->dim] = is(s->features, "generalized") ? INFINITY : NAN;
+        v[(i + 1) * s->kv_heads * s->v_dim - 1] = NAN;
+    }
     o.y = check_heads_output(c, "Y", s->batch, s->q_len, s->q_heads, s->v_dim);
     if (!c->blank)
         reference(s, &o);
@@ -258,6 +266,10 @@ static struct sizes random_sizes(struct check *c)
     }
     if (is(s.features, "softmax_hyp") && s.stabilizer && is(s.denominator, "guard"))
         s.denominator = "none";
+    const bool maxima =
+        is(s.features, "softmax_trig") ||
+        (s.stabilizer && (!s.mask_in_max || is(s.features, "softmax_hyp")));
+    s.hidden = s.masked && (is(s.features, "generalized") || !maxima);
     return s;
 }
 

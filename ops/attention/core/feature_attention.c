@@ -53,23 +53,45 @@ static void take_column(const struct attn_feature_call *c, struct attn_gemm_f32 
     g->packed = 1;
 }
 
+const float *attn_tile_values(const struct attn_feature_call *call,
+                              struct attn_feature_tile t, int64_t *row)
+{
+    const struct attn_heads *v = &call->plan->sizes.v;
+    *row = v->row;
+    return attn_kept_rows(attn_tile_rows(call->o->v, v, t), row, call->plan->sizes.v_dim,
+                          attn_tile_keep(call, t), t.n, call->values);
+}
+
+/* Values of n keys. */
+struct values {
+    const float *v;
+    int64_t row, n;
+};
+
+static struct values values_of(const struct attn_feature_call *c,
+                               struct attn_feature_tile t)
+{
+    struct values values = { .n = t.n };
+    values.v = attn_tile_values(c, t, &values.row);
+    return values;
+}
+
 /* Adds features' V to S for the features of this tile. */
-static void add_values(const struct attn_feature_call *c, struct attn_feature_tile t,
+static void add_values(const struct attn_feature_call *c, struct values v,
                        const struct attn_feature_sum *sum)
 {
     const struct attn_feature_plan *p = c->plan;
-    const float *v = attn_tile_rows(c->o->v, &p->sizes.v, t);
     struct attn_gemm_f32 g = { .a = c->features,
                                .a_row = p->transposed ? ATTN_TRANSPOSED_ROW : 1,
                                .a_col = p->transposed ? 0 : p->features,
-                               .b = v,
-                               .b_row = p->sizes.v.row,
+                               .b = v.v,
+                               .b_row = v.row,
                                .b_col = p->sizes.dims_first ? p->sizes.kv_len : 1,
                                .c = sum->s,
                                .c_row = p->sizes.v_dim,
                                .m = (size_t)p->features,
                                .n = (size_t)p->sizes.v_dim,
-                               .k = (size_t)t.n,
+                               .k = (size_t)v.n,
                                .accumulate = 1,
                                .scratch = c->gemm };
     take_column(c, &g);
@@ -102,7 +124,7 @@ static attn_status add_keys(const struct attn_feature_call *c, const struct head
             if (OP_CANCELLED(c->work))
                 return ATTNRUN_E_CANCELLED;
             p->callbacks->keys(c, t, c->features, &h->sums[i]);
-            add_values(c, t, &h->sums[i]);
+            add_values(c, values_of(c, t), &h->sums[i]);
             h->sums[i].more[0] += count_kept(c, t);
         }
     }
@@ -305,9 +327,8 @@ static attn_status answer(const struct attn_feature_call *c, const struct heads 
 
 /* Adds the keys of a chunk up to each row, for rows from … on: y += triangle(f(q) f(k)')
  * V. */
-static void answer_inside(const struct attn_feature_call *c,
-                          struct attn_feature_tile keys, float *y, int64_t from,
-                          int64_t rows)
+static void answer_inside(const struct attn_feature_call *c, struct values v, float *y,
+                          int64_t from, int64_t rows)
 {
     const struct attn_feature_plan *p = c->plan;
     const int64_t n = from + rows;
@@ -327,8 +348,8 @@ static void answer_inside(const struct attn_feature_call *c,
                                 c->dots + from);
     g = (struct attn_gemm_f32){ .a = c->scores,
                                 .a_row = CHUNK,
-                                .b = attn_tile_rows(c->o->v, &p->sizes.v, keys),
-                                .b_row = p->sizes.v.row,
+                                .b = v.v,
+                                .b_row = v.row,
                                 .b_col = 1,
                                 .c = y + from * p->sizes.y.row,
                                 .c_row = p->sizes.y.row,
@@ -366,6 +387,7 @@ static void run_chunk(const struct attn_feature_call *c, struct attn_feature_til
     memset(z, 0, (size_t)p->features * sizeof *z);
     p->callbacks->keys(c, keys, c->features, &inside);
     const int64_t empty = empty_rows(c, keys, sum);
+    const struct values v = values_of(c, keys);
     if (c->o->y != NULL)
         pack_sum(c, sum, 0);
     for (int64_t h = 0; c->o->y != NULL && h < p->sizes.group; h++) {
@@ -375,10 +397,10 @@ static void run_chunk(const struct attn_feature_call *c, struct attn_feature_til
         p->callbacks->queries(c, t, c->queries, sum->z, c->dots);
         read_sum(c, y, t.n, 0);
         for (int64_t from = 0; from < t.n; from += PANEL)
-            answer_inside(c, keys, y, from, min64(PANEL, t.n - from));
+            answer_inside(c, v, y, from, min64(PANEL, t.n - from));
         divide(c, y, p->sizes.y.row, t.n, empty);
     }
-    add_values(c, keys, sum);
+    add_values(c, v, sum);
     c->kernels->add_f32(sum->z, sum->z, 1, z, 1, (size_t)p->features);
     sum->more[0] += count_kept(c, keys);
 }

@@ -81,9 +81,9 @@ enum attn_feature_denominator {
 struct attn_feature_plan {
     struct attn_sizes sizes;
     const struct attn_feature_callbacks *callbacks;
-    int64_t features, more; /* F; floats of `more`, at least 1 */
-    int64_t tile;           /* keys of a tile: a multiple of 64, at most 256 */
-    bool transposed;
+    int64_t features, more;  /* F; floats of `more`, at least 1 */
+    int64_t tile;            /* keys of a tile: a multiple of 64, at most 256 */
+    bool transposed, masked; /* masked: there is a mask of keys */
     int32_t denominator;
     float epsilon, scale, z_begin; /* z_begin: z of no key, causal */
     int first_phase;
@@ -93,7 +93,7 @@ struct attn_feature_plan {
     int64_t query_row;                    /* from the features of a query to the next */
     int64_t chunk;                        /* queries and, causal, keys at one time */
     int64_t slices, slice, blocks, block; /* of keys; of queries in a head */
-    int64_t sum_floats, panel_floats, shared_offset, features_floats;
+    int64_t sum_floats, panel_floats, shared_offset, features_floats, values_floats;
     int64_t together; /* heads that are computed in turns */
     bool whole;       /* a task is a key head */
 };
@@ -113,7 +113,7 @@ struct attn_feature_call {
     const struct attn_feature_operands *o;
     const void *rule_arg;
     /* Parts of the worker's scratch: */
-    float *features, *queries, *dots, *scores, *column, *packed, *gemm, *sum,
+    float *features, *queries, *dots, *scores, *column, *packed, *gemm, *values, *sum,
         *rule_scratch;
     const attnrun_work *work;
 };
@@ -145,6 +145,9 @@ static inline const float *attn_tile_rows(const float *x,
 {
     return x + t.batch * strides->batch + t.head * strides->head + t.first * strides->row;
 }
+/* The values of a tile of keys, *row floats apart, with zeros for those that are masked. */
+const float *attn_tile_values(const struct attn_feature_call *call,
+                              struct attn_feature_tile t, int64_t *row);
 /* The mask of a tile of keys, or NULL. */
 static inline const uint8_t *attn_tile_keep(const struct attn_feature_call *call,
                                             struct attn_feature_tile t)

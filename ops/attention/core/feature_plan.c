@@ -119,10 +119,11 @@ attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan 
     features =
         round_up(max64(ATTN_TRANSPOSED_ROW, p->chunk) * round_up(p->query_row, 16), 16);
     p->features_floats = features;
+    p->values_floats = p->masked ? p->tile * s->v_dim : 0;
     step->scratch_bytes =
         (2 * features + round_up(p->features, 16) + round_up(p->chunk, 16) +
          PANEL * CHUNK + 16 * p->tile + (p->panel_floats + sum) * p->together +
-         feature_plan_gemm_floats(p) + round_up(rule_floats, 16)) *
+         feature_plan_gemm_floats(p) + p->values_floats + round_up(rule_floats, 16)) *
         (int64_t)sizeof(float);
     state_tasks(step, p);
     return ATTNRUN_OK;
@@ -140,7 +141,8 @@ static void open_scratch(struct attn_feature_call *c, void *scratch)
     c->column = c->scores + PANEL * CHUNK;
     c->packed = c->column + 16 * p->tile;
     c->gemm = c->packed + p->panel_floats * p->together;
-    c->sum = c->gemm + feature_plan_gemm_floats(p);
+    c->values = c->gemm + feature_plan_gemm_floats(p);
+    c->sum = c->values + p->values_floats;
     c->rule_scratch = c->sum + p->sum_floats * p->together;
 }
 

@@ -388,6 +388,7 @@ static attn_status attnrun_linear_infer(attnrun_step *step)
         return ATTNRUN_OK;
     TRY(attn_qkv_sizes(step, &args->heads, &shape, &p->sizes));
     p->transposed = args->dims_first != 0;
+    p->masked = op_has_in(step, KEY_MASK);
     if (args->dims_first != 0)
         p->callbacks = softmax ? &softmax_column_callbacks : &column_callbacks;
     else

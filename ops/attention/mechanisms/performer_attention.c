@@ -216,6 +216,7 @@ static attn_status performer_infer(attnrun_step *step)
     p->more = PERFORMER_VALUES + p->sizes.v_dim;
     p->tile = PERFORMER_TILE;
     p->transposed = s->rows > 0;
+    p->masked = op_has_in(step, KEY_MASK);
     p->token_cost = (double)p->features * (0.1 + 0.01 * (double)p->sizes.dim);
     return plan_phases(step, s);
 }

@@ -189,12 +189,12 @@ static void plain_keys(const struct attn_feature_call *c, struct attn_feature_ti
     c->kernels->features_f32(&f);
 }
 
-/* Raises c to `max`, and multiplies the sums so that they are relative to it. */
+/* Raises c to `max`, and multiplies the sums so that they are relative to it; NaN stays. */
 static void raise_max(const struct attn_feature_call *c,
                       const struct attn_feature_sum *sum, float max)
 {
     const float old = sum->more[PERFORMER_MAX];
-    if (!(max > old))
+    if (max <= old)
         return;
     const float by = old == -INFINITY ? 0.0f : exp2f(old - max);
     c->kernels->mul_f32(sum->s, sum->s, 1, &by, 0,
@@ -212,8 +212,6 @@ static void add_plain_values(const struct attn_feature_call *c,
         ones[i] = 1;
     struct attn_gemm_f32 g = { .a = ones,
                                .a_row = t.n,
-                               .b = attn_tile_rows(c->o->v, &c->plan->sizes.v, t),
-                               .b_row = c->plan->sizes.v.row,
                                .b_col = 1,
                                .c = to,
                                .c_row = c->plan->sizes.v_dim,
@@ -222,7 +220,10 @@ static void add_plain_values(const struct attn_feature_call *c,
                                .k = (size_t)t.n,
                                .accumulate = 1,
                                .scratch = c->gemm };
-    if (g.b_row == 1) { /* one column: summed in the same order whatever its stride */
+    int64_t row;
+    g.b = attn_tile_values(c, t, &row);
+    g.b_row = row;
+    if (row == 1) { /* one column: summed in the same order whatever its stride */
         c->kernels->gemm_pack_f32(c->column, g.b, 1, 1, g.k, 1);
         g.b = c->column;
         g.packed = 1;
@@ -260,20 +261,18 @@ static void write_keys(const struct attn_feature_call *c, struct attn_feature_ti
                                .row_sums = sum->z };
     if (kind == PERFORMER_TRIG) {
         for (int64_t i = 0; i < t.n; i++)
-            shifts[i] = (keep == NULL ? 1.0f : keep[i]) * expf(shifts[i] - max);
+            shifts[i] = keep != NULL && keep[i] == 0.0f ? 0.0f : expf(shifts[i] - max);
         f.column_factor = shifts;
     } else if (kind == PERFORMER_GENERALIZED) {
         f.column_factor = keep;
         f.add = p->args->kernel_epsilon;
     } else {
         for (int64_t i = 0; i < t.n; i++)
-            shifts[i] = keep != NULL && keep[i] == 0.0f ? INFINITY : shifts[i] + max;
+            shifts[i] += max;
         f.column_shift = shifts;
-        if (kind == PERFORMER_POS && c->plan->sizes.causal &&
-            p->args->feature_epsilon != 0.0f) {
+        f.column_factor = keep; /* 0 also where the feature is NaN */
+        if (kind == PERFORMER_POS && c->plan->sizes.causal)
             f.add = p->args->feature_epsilon;
-            f.column_factor = keep;
-        }
     }
     both_halves(c, &f, s->rows * ATTN_TRANSPOSED_ROW);
     if (kind == PERFORMER_POS && !c->plan->sizes.causal)

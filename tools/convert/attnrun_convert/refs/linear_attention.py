@@ -30,6 +30,7 @@ def attend(q, k, v, allowed, is_causal, past=None):
     """(f(q) S, f(q) z, whether a query sees a key) of features of rank 4; `allowed` None or
     (B, 1, Nk, 1); `past` None or (S, z)."""
     k = masked(k, allowed)
+    v = masked(v, allowed)
     seen = allowed if allowed is not None else torch.ones_like(k[:, :1, :, :1]) > 0
     if is_causal:
         at, keys = positions(q.shape[2], k.shape[2], q.device)
@@ -101,7 +102,7 @@ def linear_attention(Q, K, V, key_mask, past_kv, past_z, *, q_num_heads, kv_num_
     else:
         sums = torch.ones_like(sums)
     y = scale * safe_divide(top, sums, seen)
-    state, z = present_k.transpose(-1, -2) @ v, present_k.sum(dim=2)
+    state, z = present_k.transpose(-1, -2) @ masked(v, allowed), present_k.sum(dim=2)
     if past_kv is not None:
         state, z = state + past_kv, z + past_z
     y = from_heads(y, Q)
