@@ -29,8 +29,8 @@ def run(attnrun, folder, nodes, inputs, constants, output, options, opset=23, fu
         nodes, "g", [info(*item, item[1].shape) for item in inputs.items()],
         [info(output, next(iter(inputs.values())), None)],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10,
-                             functions=functions)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("attnrun", 1)]
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=functions)
     if functions:
         made.opset_import.append(helper.make_opsetid("f", 1))
     with open(os.path.join(folder, "model.onnx"), "wb") as file:
@@ -302,6 +302,19 @@ def number_cases():
            np.full((1, 1, 1, 1), np.nan, dtype)) for dtype in ("f4", "f8")]]
 
 
+def no_heads_cases():
+    """Queries of no heads, for some or no heads of keys."""
+    return [(f"{op} of no heads", [helper.make_node(op, [*names], ["y"], domain="attnrun")],
+             {name: np.ones(shape, "f4") for name, shape in names.items()}, {}, "y",
+             np.zeros((2, 0, 5, 4), "f4"))
+            for op, names in (
+                ("LinearAttention", {"q": (2, 0, 5, 4), "k": (2, 3, 7, 4), "v": (2, 3, 7, 4)}),
+                ("PerformerAttention", {"q": (2, 0, 5, 4), "k": (2, 3, 7, 4),
+                                        "v": (2, 3, 7, 4), "w": (6, 4)}),
+                ("FastformerAttention", {"q": (2, 0, 5, 4), "k": (2, 0, 5, 4),
+                                         "v": (2, 0, 5, 4), "wq": (0, 0), "wk": (0, 0)}))]
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
@@ -312,7 +325,7 @@ def main():
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases() + mean_cases() + old_cases() + odd_cases() + number_cases()
-    cases += [version_case()]
+    cases += [version_case(), *no_heads_cases()]
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
         ((0, 4, 3), [0, 2, -1], (0, 2, 6)), ((2, 0, 4), [0, 0, 2, -1], (2, 0, 2, 2)))]

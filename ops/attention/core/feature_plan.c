@@ -50,7 +50,7 @@ static void feature_plan_cut(struct attn_feature_plan *p)
     const int64_t unit = max64(p->tile, p->chunk);
     p->slice = max64(1, ceil_div(ceil_div(s->kv_len, p->slices), unit)) * unit;
     p->slices = max64(1, ceil_div(s->kv_len, p->slice));
-    p->block = max64(QUERIES, BLOCK / s->group / QUERIES * QUERIES);
+    p->block = max64(QUERIES, BLOCK / max64(1, s->group) / QUERIES * QUERIES);
     p->blocks = ceil_div(s->q_len, p->block);
 }
 

@@ -89,7 +89,7 @@ static attn_status plan_fastformer(attnrun_step *step, int rank,
     op_tasks(step, QUERIES, w->n_tasks, w->task_cost);
     op_tasks(step, MERGE, w->n_merges, w->merge_cost);
     op_tasks(step, KEYS, w->n_tasks, w->task_cost);
-    op_tasks(step, VALUES, z->batch * s->blocks,
+    op_tasks(step, VALUES, s->width > 0 ? z->batch * s->blocks : 0,
              s->tokens * s->width / 4 + w->merge_cost);
     step->scratch_bytes = w->scratch_bytes;
     step->shared_bytes = shared;
