@@ -315,6 +315,34 @@ def no_heads_cases():
                                          "v": (2, 0, 5, 4), "wq": (0, 0), "wk": (0, 0)}))]
 
 
+def tiny_case(op, layout, **attributes):
+    """Divisors whose inverse is over the largest float: features of about 1e-20."""
+    q, k = (np.full((1, 2, n, 1), x, "f4") * (1 + np.arange(n, dtype="f4")[:, None] / 4)
+            for n, x in ((5, 1e-20), (4, 4e-20)))
+    v = random.standard_normal((1, 2, 4, 3)).astype("f4")
+    want = (k * v).sum(2, keepdims=True) / k.sum(2, keepdims=True)
+    want = np.repeat(want, 5, 2)
+    inputs = {"q": q, "k": k, "v": v}
+    if layout == "causal":
+        inputs["q"] = q[:, :, :4]
+        want = (k * v).cumsum(2) / k.cumsum(2)
+    if layout == "columns":
+        inputs = {name: x.swapaxes(2, 3) for name, x in inputs.items()}
+        want = want.swapaxes(2, 3)
+    node = helper.make_node(op, ["q", "k", "v"], ["y"], domain="attnrun",
+                            is_causal=int(layout == "causal"), **attributes)
+    return f"tiny sums of {op} {layout}", [node], inputs, {}, "y", want
+
+
+def tiny_cases():
+    linear = {"feature_map_q": "identity", "feature_map_k": "identity", "epsilon": 0.0}
+    return [tiny_case("LinearAttention", "rows", **linear),
+            tiny_case("LinearAttention", "causal", **linear),
+            tiny_case("LinearAttention", "columns", **linear, dims_first=1),
+            tiny_case("PerformerAttention", "rows", features="generalized", normalize_inputs=0,
+                      kernel_fn="identity", kernel_epsilon=0.0)]
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
@@ -325,7 +353,7 @@ def main():
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases() + mean_cases() + old_cases() + odd_cases() + number_cases()
-    cases += [version_case(), *no_heads_cases()]
+    cases += [version_case(), *no_heads_cases(), *tiny_cases()]
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
         ((0, 4, 3), [0, 2, -1], (0, 2, 6)), ((2, 0, 4), [0, 0, 2, -1], (2, 0, 2, 2)))]

@@ -1,5 +1,7 @@
 /* feature_attention.c - computes sums of features times values, and what queries read of
  * them. feature_attention.h describes the operands and the cost. */
+#include <math.h>
+
 #include "feature_attention.h"
 #include "../../tile.h"
 
@@ -174,13 +176,20 @@ static void store_present(const struct attn_feature_call *c, int64_t head,
 
 /* ---- answers ---- */
 
-/* Makes scale / g(dots_i) of dots_i, i < n; false where all are 1. */
-static bool make_factors(const struct attn_feature_call *c, int64_t n)
+/* Answers: that of query i begins at y + i * row, and its numbers are `col` apart. */
+struct answers {
+    float *y;
+    int64_t row, col, n;
+};
+
+/* Makes scale / g(dots_i) of dots_i; false where all are 1. Answers whose g has no inverse
+ * among floats are divided by it here. */
+static bool make_factors(const struct attn_feature_call *c, struct answers a)
 {
     const struct attn_feature_plan *p = c->plan;
     const float epsilon = p->epsilon;
     float *by = c->dots;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < a.n; i++) {
         float r = by[i];
         if (p->denominator == ATTN_DENOMINATOR_ADD)
             r += epsilon;
@@ -190,6 +199,11 @@ static bool make_factors(const struct attn_feature_call *c, int64_t n)
             r += r <= epsilon && r >= -epsilon ? 2 * epsilon : 0.0f;
         else
             r = 1.0f;
+        if (fabsf(r) < 0x1p-100f) {
+            for (int64_t d = 0; d < p->sizes.v_dim; d++)
+                a.y[i * a.row + d * a.col] /= r;
+            r = 1.0f;
+        }
         by[i] = p->scale / r;
     }
     return p->denominator != ATTN_DENOMINATOR_NONE || p->scale != 1.0f;
@@ -201,7 +215,7 @@ static void divide(const struct attn_feature_call *c, float *y, int64_t row, int
                    int64_t empty)
 {
     const struct attn_feature_plan *p = c->plan;
-    const bool scales = make_factors(c, n);
+    const bool scales = make_factors(c, (struct answers){ y, row, 1, n });
     for (int64_t i = 0; i < min64(n, empty); i++)
         memset(y + i * row, 0, (size_t)p->sizes.v_dim * sizeof *y);
     empty = min64(n, empty);
@@ -259,14 +273,14 @@ static void answer_tile(const struct attn_feature_call *c, struct attn_feature_t
     divide(c, y, p->sizes.y.row, t.n, sum->more[0] > 0 ? 0 : t.n);
 }
 
-void attn_feature_scale_columns(const struct attn_feature_call *c, float *features,
-                                int64_t n, const float *factors)
+void attn_feature_scale_columns(const struct attn_feature_call *c, float *x, int64_t row,
+                                int64_t rows, int64_t n, const float *factors)
 {
-    const struct attn_features f = { .x = features,
-                                     .y = features,
-                                     .x_row = ATTN_TRANSPOSED_ROW,
-                                     .y_row = ATTN_TRANSPOSED_ROW,
-                                     .rows = (size_t)c->plan->features,
+    const struct attn_features f = { .x = x,
+                                     .y = x,
+                                     .x_row = row,
+                                     .y_row = row,
+                                     .rows = (size_t)rows,
                                      .n = (size_t)n,
                                      .map = ATTN_MAP_IDENTITY,
                                      .scale = 1,
@@ -274,7 +288,7 @@ void attn_feature_scale_columns(const struct attn_feature_call *c, float *featur
     c->kernels->features_f32(&f);
 }
 
-/* The same where tokens are last: the factors are those of the columns of features. */
+/* The same where tokens are last. */
 static void answer_columns(const struct attn_feature_call *c, struct attn_feature_tile t,
                            const struct attn_feature_sum *sum)
 {
@@ -285,8 +299,6 @@ static void answer_columns(const struct attn_feature_call *c, struct attn_featur
     if (sum->more[0] <= 0)
         return;
     p->callbacks->queries(c, t, c->queries, sum->z, c->dots);
-    if (make_factors(c, t.n))
-        attn_feature_scale_columns(c, c->queries, t.n, c->dots);
     const struct attn_gemm_f32 g = { .a = sum->s,
                                      .a_row = 1,
                                      .a_col = p->sizes.v_dim,
@@ -300,6 +312,8 @@ static void answer_columns(const struct attn_feature_call *c, struct attn_featur
                                      .k = (size_t)p->features,
                                      .scratch = c->gemm };
     c->kernels->gemm_f32(&g);
+    if (make_factors(c, (struct answers){ y, 1, p->sizes.q_len, t.n }))
+        attn_feature_scale_columns(c, y, p->sizes.q_len, p->sizes.v_dim, t.n, c->dots);
 }
 
 /* Computes queries from … to - 1 of the query heads of `h`, chunk by chunk. */

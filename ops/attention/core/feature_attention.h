@@ -134,9 +134,10 @@ attn_status attn_feature_run(const struct attn_feature_plan *plan,
                              const struct attn_feature_operands *o, const void *rule_arg,
                              const attnrun_work *work);
 
-/* With tokens last: multiplies column j of features, j < n, by factors[j]. */
-void attn_feature_scale_columns(const struct attn_feature_call *call, float *features,
-                                int64_t n, const float *factors);
+/* Multiplies column j of `rows` rows of x, j < n, by factors[j]. */
+void attn_feature_scale_columns(const struct attn_feature_call *call, float *x,
+                                int64_t row, int64_t rows, int64_t n,
+                                const float *factors);
 
 /* The first row of a tile. */
 static inline const float *attn_tile_rows(const float *x,

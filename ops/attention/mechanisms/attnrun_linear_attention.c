@@ -270,7 +270,8 @@ static void query_columns(const struct attn_feature_call *c, struct attn_feature
     if (softmax) {
         for (int64_t i = 0; i < t.n; i++)
             shift[i] = 1.0f / sums[i];
-        attn_feature_scale_columns(c, features, t.n, shift);
+        attn_feature_scale_columns(c, features, ATTN_TRANSPOSED_ROW, p->features, t.n,
+                                   shift);
     }
     if (p->denominator != ATTN_DENOMINATOR_NONE)
         column_dots(c, features, t.n, z, dots);
