@@ -343,6 +343,16 @@ def tiny_cases():
                       kernel_fn="identity", kernel_epsilon=0.0)]
 
 
+def pooled_case():
+    """Weights of AttentionPooling whose sum is a number below the smallest normal one."""
+    x = random.standard_normal((2, 4, 3)).astype("f4")
+    node = helper.make_node("AttentionPooling", ["x", "w", "c", "", "bias"], ["y"], epsilon=0.0,
+                            domain="attnrun", normalizer="exp_sum")
+    constants = {"w": np.eye(3, dtype="f4"), "c": np.zeros(3, "f4"),
+                 "bias": np.array([-91], "f4")}
+    return "tiny sums of AttentionPooling", [node], {"x": x}, constants, "y", x.mean(1)
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
@@ -353,7 +363,7 @@ def main():
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases() + mean_cases() + old_cases() + odd_cases() + number_cases()
-    cases += [version_case(), *no_heads_cases(), *tiny_cases()]
+    cases += [version_case(), pooled_case(), *no_heads_cases(), *tiny_cases()]
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
         ((0, 4, 3), [0, 2, -1], (0, 2, 6)), ((2, 0, 4), [0, 0, 2, -1], (2, 0, 2, 2)))]

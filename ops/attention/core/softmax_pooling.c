@@ -233,6 +233,8 @@ static void pooling_finish(const struct attn_pooling *w,
                                                           : 1.0f / sum;
         float *y = o->y + t->b * o->y_batch + (t->row + r) * o->y_row;
         kernels->mul_f32(y, sums + r * w->v_dim, 1, &scale, 0, (size_t)w->v_dim);
+        if (isinf(scale)) /* the sum has no inverse among floats */
+            kernels->div_f32(y, sums + r * w->v_dim, 1, &sum, 0, (size_t)w->v_dim);
         if (o->weights == NULL || w->form == ATTN_POOLING_PLAIN)
             continue;
         float *weights = weights_row(w, o, t, r);
@@ -241,7 +243,7 @@ static void pooling_finish(const struct attn_pooling *w,
         else if (w->form == ATTN_POOLING_SOFTMAX)
             kernels->softmax_f32(weights, weights, (size_t)w->tokens, 0);
         else
-            kernels->mul_f32(weights, weights, 1, &scale, 0, (size_t)w->tokens);
+            kernels->div_f32(weights, weights, 1, &sum, 0, (size_t)w->tokens);
     }
 }
 
