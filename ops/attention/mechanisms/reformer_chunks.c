@@ -142,7 +142,9 @@ static void deduplicate(const struct chunks *t, float *scores, int64_t row, int6
     const int64_t n = s->sizes.q_len;
     const int32_t chunks = (int32_t)(s->rounds * s->padded / s->chunk);
     const int32_t *place = t->o->place + reformer_items_at(s, t->o, t->head, 0);
-    for (int64_t r = row; r < row + rows; r++, scores += ATTN_STREAM_SCORES)
+    for (int64_t r = row; r < row + rows; r++, scores += ATTN_STREAM_SCORES) {
+        if (attn_poll_work((to - from) * (s->rounds + 8)) != ATTNRUN_OK)
+            return;
         for (int64_t j = from; j < to; j++) {
             int32_t count = 0;
             for (int64_t round = 0; round < s->rounds; round++) {
@@ -152,6 +154,7 @@ static void deduplicate(const struct chunks *t, float *scores, int64_t row, int6
             }
             scores[j - from] -= (float)log((double)count + 1e-9);
         }
+    }
 }
 
 static void reformer_chunks_prepare(void *arg, float *scores, int64_t row, int64_t rows,

@@ -56,7 +56,9 @@ static void mean(const struct sort *t, float *out, const float *x, int64_t row,
 {
     const int64_t dim = t->s->sizes.dim;
     memset(t->sum, 0, (size_t)dim * sizeof *t->sum);
-    for (int64_t i = first; i < first + n; i += SUMMED)
+    const int64_t bytes = min64(SUMMED, n) * dim * (int64_t)sizeof *x;
+    for (int64_t i = first; i < first + n && attn_poll_work(bytes) == ATTNRUN_OK;
+         i += SUMMED)
         t->step->kernels->add_rows_f32(t->sum, x + i * row, row,
                                        (size_t)min64(SUMMED, first + n - i), (size_t)dim);
     for (int64_t d = 0; d < dim; d++)
@@ -87,7 +89,8 @@ static void running_means(const struct sort *t, const float *q, const float *k)
         const float *x = which == 0 ? q : k;
         const int64_t row = which == 0 ? s->sizes.q.row : s->sizes.k.row;
         memset(t->sum, 0, (size_t)dim * sizeof *t->sum);
-        for (int64_t n = 0; n < s->sizes.q_len; n++) {
+        for (int64_t n = 0; n < s->sizes.q_len && attn_poll_work(dim * 16) == ATTNRUN_OK;
+             n++) {
             const float *token = x + sinkhorn_token(s, t->h, n) * row;
             const double scale = 1.0 / (double)(n + 1);
             if (n % block == 0)
@@ -154,6 +157,8 @@ static void pick(const struct sort *t, float *logits, int64_t row, int32_t *inde
     const struct attn_kernels *kernels = t->step->kernels;
     const int64_t n = s->nulls > 0 ? min64(s->columns, row + s->nulls) : s->columns;
     for (int64_t i = 0; i < s->picks; i++) {
+        if (attn_poll_work(n * 8) != ATTNRUN_OK)
+            return;
         const int64_t best = largest(t, logits, n);
         kernels->scale_shift_f32(t->row, logits, (size_t)n, logits[best],
                                  fminf(1.0f / args->temperature, FLT_MAX), 0.0f);
@@ -164,11 +169,13 @@ static void pick(const struct sort *t, float *logits, int64_t row, int32_t *inde
     }
 }
 
-/* r -= log of the sum of exp(r) over n elements `step` apart. */
-static void normalize(float *r, int64_t n, int64_t step)
+/* r -= log of the sum of exp(r) over n elements `step` apart. False: the call is to end. */
+static bool normalize(float *r, int64_t n, int64_t step)
 {
     double sum = 0;
     float max = -INFINITY;
+    if (attn_poll_work(n * 16) != ATTNRUN_OK)
+        return false;
     for (int64_t i = 0; i < n; i++)
         max = fmaxf(max, r[i * step]);
     for (int64_t i = 0; i < n; i++)
@@ -176,6 +183,7 @@ static void normalize(float *r, int64_t n, int64_t step)
     const float shift = max + (float)log(sum);
     for (int64_t i = 0; i < n; i++)
         r[i * step] -= shift;
+    return true;
 }
 
 static void balance(const struct sort *t, float *p, int32_t *best)
@@ -189,17 +197,19 @@ static void balance(const struct sort *t, float *p, int32_t *best)
         gumbel = (const float *)t->step->x[SINKHORN_GUMBEL].data +
                  (sample * s->sizes.q_heads + t->h) * rows * columns;
     }
-    for (int64_t i = 0; i < rows * columns; i++) {
+    for (int64_t i = 0; i < rows * columns && !attn_stops(i); i++) {
         const float x = logf((p[i] > 0 ? p[i] : 0) + 1e-6f);
         p[i] = (x + (gumbel != NULL ? gumbel[i] : 0)) / args->temperature;
     }
     for (int64_t n = 0; n < args->iters; n++) {
         for (int64_t u = 0; u < rows; u++)
-            normalize(p + u * columns, columns, 1);
+            if (!normalize(p + u * columns, columns, 1))
+                return;
         for (int64_t v = 0; v < columns; v++)
-            normalize(p + v, rows, columns);
+            if (!normalize(p + v, rows, columns))
+                return;
     }
-    for (int64_t i = 0; i < rows * columns; i++)
+    for (int64_t i = 0; i < rows * columns && !attn_stops(i); i++)
         p[i] = expf(p[i]);
     for (int64_t u = 0; u < rows; u++) {
         best[u] = 0;
