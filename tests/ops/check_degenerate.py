@@ -353,6 +353,18 @@ def pooled_case():
     return "tiny sums of AttentionPooling", [node], {"x": x}, constants, "y", x.mean(1)
 
 
+def tied_case(k):
+    """TopKAttention of whole numbers, many of whose products are equal; all ties are kept."""
+    q, key = (random.integers(-3, 4, (1, 2, n, 11)).astype("f4") for n in (40, 60))
+    v = random.standard_normal((1, 2, 60, 5)).astype("f4")
+    scores = q @ key.swapaxes(2, 3)
+    kept = scores >= np.sort(scores)[..., -k, None]
+    weights = np.exp((scores - scores.max(-1, keepdims=True)) / np.sqrt(11)) * kept
+    node = helper.make_node("TopKAttention", ["q", "k", "v"], ["y"], domain="attnrun", k=k)
+    return (f"ties of TopKAttention, k {k}", [node], {"q": q, "k": key, "v": v}, {}, "y",
+            weights @ v / weights.sum(-1, keepdims=True))
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
@@ -364,6 +376,7 @@ def main():
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases() + mean_cases() + old_cases() + odd_cases() + number_cases()
     cases += [version_case(), pooled_case(), *no_heads_cases(), *tiny_cases()]
+    cases += [tied_case(k) for k in (1, 4)]
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
         ((0, 4, 3), [0, 2, -1], (0, 2, 6)), ((2, 0, 4), [0, 0, 2, -1], (2, 0, 2, 2)))]

@@ -194,6 +194,8 @@ static void top_k_mask_row(const struct top_k_walk *w, float *scores, int64_t r,
 static void score_tile(const struct top_k_walk *w, int64_t first, int64_t n)
 {
     const struct attn_sizes *z = &w->s->sizes;
+    /* After the product: equal products are equal scores. */
+    const struct attn_epilogue scale = { .kind = ATTN_EPI_SCALE, .alpha = z->scale };
     w->step->kernels->gemm_f32(
         &(struct attn_gemm_f32){ .a = w->q,
                                  .a_row = z->dim,
@@ -206,6 +208,8 @@ static void score_tile(const struct top_k_walk *w, int64_t first, int64_t n)
                                  .n = (size_t)n,
                                  .k = (size_t)z->dim,
                                  .exact = 1, /* scores choose keys */
+                                 .epilogue = &scale,
+                                 .n_epilogue = 1,
                                  .scratch = w->gemm });
     for (int64_t r = 0; r < w->n; r++)
         top_k_mask_row(w, w->scores + r * KEYS, r, first, n);
@@ -331,8 +335,7 @@ static attn_status top_k_run_block(struct top_k_walk *w, const attnrun_work *wor
     for (int64_t r = 0; r < w->n; r++) {
         w->state[r] =
             (struct top_k_row){ .threshold = -FLT_MAX, .exact = args->tie_rule == EXACT };
-        w->step->kernels->mul_f32(w->q + r * z->dim, q + r * z->q.row, 1, &z->scale, 0,
-                                  (size_t)z->dim);
+        memcpy(w->q + r * z->dim, q + r * z->q.row, (size_t)z->dim * sizeof *q);
     }
     for (int64_t first = 0; first < keys; first += KEYS) {
         const int64_t n = min64(KEYS, keys - first);
