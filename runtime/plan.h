@@ -26,8 +26,8 @@
  *            plan to an arena and to inputs sets them; nothing else changes between runs.
  *
  * An output that the caller has given memory for (attnrun_set_output) has no block: its root, a
- * plain tensor that a step makes and nothing else shows, is in that memory. An output that was not chosen
- * (attnrun_choose_outputs) has no place, nor have the nodes that only it needs.
+ * plain tensor that a step makes and that nothing else shows, is in that memory. An output that
+ * was not chosen (attnrun_choose_outputs) has no place, nor have the nodes that only it needs.
  *
  * A value whose shape depends on data has the place DYNAMIC: its memory is in the side heap of
  * the frame and is known at run (dynamic_shape.c). A value of few elements that is known
