@@ -211,12 +211,12 @@ static void make_square_terms(struct squares *s, const float *scores, size_t l,
                 v_store(square + i * SQUARE + r * SIDE, sums[r]);
             continue;
         }
-        const v_f32 shift = v_set(s->lanes.shift[l + r] * LOG2E);
+        const v_f32 shift = v_set(s->lanes.shift[l + r]);
         v_f32 sum = sums[r], other = sum;
         for (size_t i = 0; i < s->steps; i++) {
             const float *x = scores + i * BLOCK;
-            v_f32 e = rough_term(v_load(x) * LOG2E + shift, min);
-            v_f32 f = rough_term(v_load(x + VF) * LOG2E + shift, min);
+            v_f32 e = rough_term((v_load(x) + shift) * LOG2E, min);
+            v_f32 f = rough_term((v_load(x + VF) + shift) * LOG2E, min);
             sum += e;
             other += f;
             if (changed) {
