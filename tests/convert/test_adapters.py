@@ -201,6 +201,43 @@ def test_plan_leaves_the_model_as_it_was(folder):
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
 
 
+class Blocks(torch.nn.Module):
+    """Means over blocks of 8 tokens."""
+
+    def forward(self, x):
+        if x.shape[1] % 8:
+            x = torch.nn.functional.pad(x, (0, 0, 0, 8 - x.shape[1] % 8))
+        return x.unflatten(1, (-1, 8)).mean((1, 2))
+
+
+class Centred(torch.nn.Module):
+    """Long inputs are centred."""
+
+    def forward(self, x):
+        return x - x.mean(1, keepdim=True) if x.shape[1] > 40 else x
+
+
+class Wide(torch.nn.Module):
+    def forward(self, x):
+        return 2 * x if x.shape[1] * x.shape[2] > 20000 else x
+
+
+def test_proof_visits_the_other_sides_of_decisions(folder):
+    """The export has one side of an 'if' on sizes. Prime numbers are multiples of nothing."""
+    from attnrun_convert.errors import VerifyError
+    for model, length, said in ((Blocks(), 61, "N=64"), (Centred(), 64, "N=40"),
+                                (Wide(), 64, "N=313")):
+        try:
+            convert(model.eval(), torch.randn(2, length, 64), output=folder / "side.onnx",
+                    dynamic={"x": {0: "B", 1: "N", **({2: "M"} if type(model) is Wide else {})}},
+                    attnrun=common.ATTNRUN, quiet=True)
+        except VerifyError as error:
+            assert said in str(error), error
+        else:
+            raise AssertionError(f"{type(model).__name__} is converted")
+    assert not (folder / "side.onnx").exists()
+
+
 def test_capture_names_every_axis(folder):
     """A size that the model fixes is an error when a name was given for it."""
     class Fixed(torch.nn.Module):

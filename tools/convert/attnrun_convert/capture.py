@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import io
 import logging
+import math
 import re
 import sysconfig
 import traceback
@@ -22,6 +23,7 @@ from torch.utils import _pytree
 
 from . import experts, recurrent
 from .call import recording
+from .cases import size_of
 from .errors import CaptureError, UnsupportedError, UsageError, first_line, innermost
 
 EXPORTER = ("/onnxscript/", "/onnx_ir/", "/onnx/", "/numpy/")  # packages beside torch
@@ -394,13 +396,14 @@ def name_outputs(model, names):
 
 
 def captured(module, given, dynamic, opset, output_names=None):
-    """(onnx_ir model, calls of attnrun operators in it, bounds that were assumed)."""
+    """(onnx_ir model, calls of attnrun operators in it, bounds that were assumed, `broken` as of
+    guards_of)."""
     names = flat_names(given.arguments)
     with recording() as calls:
         program = exported(module, given, dynamic)
         model = translated(program, opset, names, output_names)
     name_axes(model, dynamic)
-    return model, calls, bounds_of(program)
+    return model, calls, bounds_of(program), guards_of(program, given, dynamic)
 
 
 def bounds_of(program):
@@ -408,6 +411,45 @@ def bounds_of(program):
     ends = [end for bounds in program.range_constraints.values()
             for end in (bounds.lower, bounds.upper)]
     return {int(end) for end in ends if str(end).isdigit() and 2 < int(end) < 1 << 31}
+
+
+class _Sized:
+    """An input of which a guard reads the sizes."""
+
+    def __init__(self, shape):
+        self.shape = shape
+
+    def size(self):
+        return self.shape
+
+
+def guards_of(program, given, dynamic):
+    """broken({name: size}): numbers of the guards that do not hold at these sizes. A guard is what
+    the model's code decided by a size, such as the side of an 'if': the program has the side of the
+    example alone."""
+    names = flat_names(given.arguments)
+    codes = [compile(text, "guard", "eval") for text in getattr(program, "_guards_code", ())]
+
+    def inputs(sizes):
+        order = iter(names)
+
+        def sized(x):
+            if not isinstance(x, torch.Tensor):
+                return x
+            shape = list(x.shape)
+            for axis, word in dynamic.get(next(order), {}).items():
+                shape[axis] = size_of(word, sizes)
+            return _Sized(shape)
+        return _pytree.tree_map(sized, dict(given.arguments))
+
+    def broken(sizes):
+        known, found = {"L": inputs(sizes), "math": math, "torch": torch}, set()
+        for number, code in enumerate(codes):
+            with contextlib.suppress(Exception):  # of an input that has another form
+                if not eval(code, known):
+                    found.add(number)
+        return found
+    return broken
 
 
 def name_axes(model, dynamic):

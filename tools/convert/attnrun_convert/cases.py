@@ -3,7 +3,8 @@ gives for them.
 
 Values of an input come from its example: of floats and ids any of them at random, masks (at
 most two values) are continued. Sizes: the example's, a prime number above it, a prime number
-below it, so that one at least is no multiple of a window or block; what the module itself
+below it, so that one at least is no multiple of a window or block, and such at which the model's
+code decides something else than in the example, as it may at a multiple; what the module itself
 refuses is left out and said.
 """
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ import torch
 from torch.utils import _pytree
 
 from .errors import UsageError, demand_known, first_line
-from .extent import far_sizes, farthest, is_prime
+from .extent import LONGEST, far_sizes, farthest, is_prime
 from .verify import Case
 
 COUNT = 3
+SIDES = 4  # cases of other decisions of the model's code, and sizes that are tried for each
+ROWS = 16  # of such a case, at most
 
 
 def array_of(tensor):
@@ -160,15 +163,28 @@ def _grew(tables):
 @dataclass
 class Reach:
     """How long a proof must go: above `goal`, in the sizes called `lengths` (all but those
-    of axis 0 where there are none)."""
+    of axis 0 where there are none). Below `least`, the file is known to be other than the model.
+    `broken`: which decisions of the model's code are others at some sizes (capture.guards_of)."""
     goal: int = 0
     lengths: frozenset = frozenset()
+    least: int = 0
+    broken: object = None
+
+    def words(self, sizes, dynamic):
+        """The names of lengths."""
+        first = {word for axes in dynamic.values() for axis, word in axes.items() if axis == 0}
+        return self.lengths & set(sizes) or set(sizes) - first
+
+    def takes(self, trial, sizes, dynamic):
+        """Whether no length of a case is below `least`; of the example, `sizes`, some may be."""
+        return all(trial[word] >= self.least for word in self.words(sizes, dynamic)
+                   if sizes[word] >= self.least)
 
 
 def _long_case(reach, sizes, dynamic, reached, attempt, say):
     """A case beyond reach.goal, or the longest; None where others have gone there."""
     first = {word for axes in dynamic.values() for axis, word in axes.items() if axis == 0}
-    words = reach.lengths & set(sizes) or set(sizes) - first
+    words = reach.words(sizes, dynamic)
     reached = min((max(trial[word] for trial in reached) for word in words), default=0)
     if not words or reached > reach.goal:
         return None
@@ -177,13 +193,42 @@ def _long_case(reach, sizes, dynamic, reached, attempt, say):
                     say)
 
 
+def _other_sides(reach, sizes, dynamic):
+    """{number of a guard: sizes at which it does not hold}, the nearest first, of which one is not
+    as in the example."""
+    lengths, found = reach.words(sizes, dynamic), {}
+    for step in range(1, LONGEST):
+        for word in sorted(sizes, key=lambda word: word not in lengths):
+            for n in (sizes[word] + step, sizes[word] - step):
+                trial = {**sizes, word: n}
+                if 2 <= n <= (LONGEST if word in lengths else ROWS) and reach.takes(
+                        trial, sizes, dynamic):
+                    for number in reach.broken(trial):
+                        found.setdefault(number, []).append(trial)
+    return {number: trials[:SIDES] for number, trials in sorted(found.items())}
+
+
+def _side_cases(reach, sizes, dynamic, cases, attempt):
+    """Cases at which the model's code decides otherwise than at the sizes of `cases`."""
+    made = []
+    for number, trials in _other_sides(reach, sizes, dynamic).items():
+        if any(number in reach.broken(case.sizes) for case in (*cases, *made)):
+            continue
+        made += [case for case in map(attempt, trials) if case is not None][:1]
+        if len(made) == SIDES:
+            break
+    return made
+
+
 def make(function, given, names, dynamic, wanted_sizes=None, seed=0, say=print,
          reach=Reach()):
-    """COUNT cases of `function`, the example first, and one of a length beyond all numbers
-    in the model; `wanted_sizes`: a list of {name: size} in place of the chosen ones."""
+    """COUNT cases of `function`, the example first, one of a length beyond all numbers in the
+    model, and some at which its code decides otherwise; `wanted_sizes`: a list of {name: size} in
+    place of the chosen ones."""
     example = dict(zip(names, tensors_in((given.args, given.kwargs))))
     sizes = sizes_of(example, dynamic)
     tries = trials(sizes, dynamic) if sizes else [{}] * COUNT
+    tries = tries[:1] + [trial for trial in tries[1:] if reach.takes(trial, sizes, dynamic)]
     if wanted_sizes:
         demand_known("--at", {word for wanted in wanted_sizes for word in wanted}, sizes)
         tries = [dict(sizes)] + [{**sizes, **wanted} for wanted in wanted_sizes]
@@ -215,4 +260,6 @@ def make(function, given, names, dynamic, wanted_sizes=None, seed=0, say=print,
             return None if _grew(tables) else case  # a file has the table that it has
         case = _long_case(reach, sizes, dynamic, [c.sizes for c in cases], attempt, say)
         cases += [case] if case is not None else []
+        if reach.broken is not None:
+            cases += _side_cases(reach, sizes, dynamic, cases, attempt)
     return cases

@@ -56,6 +56,7 @@ class Adapter:
         forward(self, …)         the module's own parameters and results, with `call`
         reference(self)          a context in which the original forward is deterministic
         results(self, output)    what of a forward's results the probe compares: all of it
+        shortest(self)           the length from which on a file is what the model is: 0
     """
     names = ()
     shapes = ()
@@ -95,6 +96,9 @@ class Adapter:
     def note(self):
         """What a user should know of the replacement; "" for nothing."""
         return ""
+
+    def shortest(self):
+        return 0
 
     def forward(self, *args, **kwargs):
         raise NotImplementedError

@@ -103,11 +103,12 @@ class Source:
                              f"--output-names has {plural(len(names), 'name')}")
         return [f"{name}_out" if name in inputs else name for name in names]
 
-    def _finish(self, model, calls, numbers=()):
-        """`numbers`: of the module and the exporter, beside those of the graph."""
+    def _finish(self, model, calls, numbers=(), least=0, broken=None):
+        """`numbers`: of the module and the exporter, beside those of the graph; `least` and
+        `broken` as of Reach."""
         self.reach = cases.Reach(
             extent.goal_of(extent.of_model(model) | set(numbers), self.options.say),
-            frozenset(extent.lengths_of(model)))
+            frozenset(extent.lengths_of(model)), least, broken)
         if self.options.swap:
             self.replaced.update(gates.replace_all(model, calls, self.options.say))
         replace = fuse.fuse if self.options.fuse else fuse.localise_all
@@ -196,10 +197,12 @@ class ModuleSource(Source):
             self.plan_lines = plan.lines()
             with plan.applied(), longformer.unfolded(self.module), \
                     _tensors_alone(self.module, others):
-                model, calls, bounds = capture.captured(
+                model, calls, bounds, broken = capture.captured(
                     self.module, self.given, self.dynamic, self.options.opset, names)
             _demand_outputs(len(model.graph.outputs), len(names))
-            return self._finish(model, calls, bounds | extent.of_module(self.module))
+            least = max((e.adapter.shortest() for e in plan.taken), default=0)
+            return self._finish(model, calls, bounds | extent.of_module(self.module), least,
+                                broken)
         except CaptureError as error:
             raise CaptureError(_with_reasons(error, plan)) from error
         finally:

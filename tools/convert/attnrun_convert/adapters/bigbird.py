@@ -33,11 +33,13 @@ class BigBirdBlockSparseAttention(Adapter):
                  q_num_heads=m.num_attention_heads, block_size=block)
         return y, None
 
-    def note(self):
+    def shortest(self):
         m = self.module
-        full = (5 + 2 * m.num_random_blocks) * m.block_size
+        return (5 + 2 * m.num_random_blocks) * m.block_size + 1
+
+    def note(self):
         return (f"; in the file at all lengths, where the model attends to all tokens of a text of "
-                f"at most {full} if its first one is that short")
+                f"at most {self.shortest() - 1} if its first one is that short")
 
     def results(self, output):
         return output[0]  # upstream's second one is a table of its weights
