@@ -66,7 +66,8 @@ if [ ! -e ${corpus[1]}/stamp.txt ] || [ ! -d ${corpus[2]}/check_ms_paged.py ]; t
         { echo "run.sh: ctest -R ops.batch_walk does not make the cases" >&2; exit 1; }
 fi
 if [[ " ${runs[*]} " == *" forms-"* ]]; then
-    build/venv/bin/python tests/fuzz/forms.py build/data/forms >/dev/null || exit 1
+    build/venv/bin/python tests/fuzz/forms.py build/data/forms near_misses forms_softmax \
+        forms_parts >/dev/null || exit 1
 fi
 
 code=0
