@@ -153,27 +153,33 @@ static void end_process(void)
     fuzz_corpus_free(&corpus);
 }
 
+/* The flag of an option without a value, or NULL. */
+static bool *flag_of(const char *option)
+{
+    static const struct {
+        const char *name;
+        bool *flag;
+    } flags[] = { { "--packed", &options.packed },
+                  { "--operators", &options.operators },
+                  { "--guard", &options.guard },
+                  { "--faults", &options.faults },
+                  { "--forms", &options.forms } };
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (strcmp(option, flags[i].name) == 0)
+            return flags[i].flag;
+    return NULL;
+}
+
 static bool read_options(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const bool last = i + 1 == argc;
-        if (strcmp(argv[i], "--packed") == 0) {
-            options.packed = true;
-            continue;
-        }
-        if (strcmp(argv[i], "--faults") == 0 || strcmp(argv[i], "--forms") == 0) {
-            *(argv[i][3] == 'a' ? &options.faults : &options.forms) = true;
-            continue;
-        }
-        if (strcmp(argv[i], "--operators") == 0 || strcmp(argv[i], "--guard") == 0) {
-            *(argv[i][2] == 'o' ? &options.operators : &options.guard) = true;
-            continue;
-        }
-        if (argv[i][0] != '-') {
+        bool *flag = flag_of(argv[i]);
+        if (flag != NULL)
+            *flag = true;
+        else if (argv[i][0] != '-')
             fuzz_corpus_add(&corpus, argv[i]);
-            continue;
-        }
-        if (!last && strcmp(argv[i], "--save") == 0)
+        else if (!last && strcmp(argv[i], "--save") == 0)
             options.save = argv[++i];
         else if (!last && strcmp(argv[i], "--keep") == 0)
             options.keep = argv[++i];

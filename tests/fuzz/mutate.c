@@ -126,13 +126,6 @@ static void read_inputs(struct fuzz_case *c, const PB(GraphProto) * graph,
 
 /* ---- changes ---- */
 
-static void set_text(char **text, const char *to)
-{
-    if (*text != NULL && *text != protobuf_c_empty_string)
-        free(*text);
-    *text = strdup(to);
-}
-
 /* One of the graph's nodes, or of a subgraph's. */
 static PB(NodeProto) *
     pick_node(struct fuzz_random *r, PB(GraphProto) * graph, PB(GraphProto) * *home)
@@ -226,20 +219,17 @@ static void change_operands(struct fuzz_random *r, PB(NodeProto) * node,
     int64_t at = fuzz_below(r, (int64_t)node->n_input);
     switch (fuzz_below(r, 5)) {
     case 0:
-        set_text(&node->input[at], "");
+        fuzz_set_text(&node->input[at], "");
         break;
     case 1:
-        if (node->n_input > 1) {
-            int64_t other = fuzz_below(r, (int64_t)node->n_input);
-            char *name = node->input[at];
-            node->input[at] = node->input[other];
-            node->input[other] = name;
-        }
+        if (node->n_input > 1)
+            fuzz_swap_operands(node, (size_t)at,
+                               (size_t)fuzz_below(r, (int64_t)node->n_input));
         break;
     case 2:
         if (home->n_input > 0)
-            set_text(&node->input[at],
-                     home->input[fuzz_below(r, (int64_t)home->n_input)]->name);
+            fuzz_set_text(&node->input[at],
+                          home->input[fuzz_below(r, (int64_t)home->n_input)]->name);
         break;
     case 3:
         if (node->n_input > 1) {
@@ -250,7 +240,7 @@ static void change_operands(struct fuzz_random *r, PB(NodeProto) * node,
         break;
     default:
         if (node->n_output > 0)
-            set_text(&node->output[fuzz_below(r, (int64_t)node->n_output)], "");
+            fuzz_set_text(&node->output[fuzz_below(r, (int64_t)node->n_output)], "");
     }
 }
 

@@ -38,7 +38,7 @@ static void *take(size_t bytes)
     return memory;
 }
 
-static void set_text(char **text, const char *to)
+void fuzz_set_text(char **text, const char *to)
 {
     if (*text != NULL && *text != protobuf_c_empty_string)
         free(*text);
@@ -118,7 +118,7 @@ static void another_operator(struct fuzz_random *r, PB(NodeProto) * node)
         for (; n < MEMBERS && kind[n] != NULL; n++)
             member = member || strcmp(kind[n], node->op_type) == 0;
         if (member) {
-            set_text(&node->op_type, kind[pick(r, n)]);
+            fuzz_set_text(&node->op_type, kind[pick(r, n)]);
             return;
         }
     }
@@ -129,17 +129,22 @@ static void another_operand(struct fuzz_random *r, const PB(GraphProto) * graph,
 {
     const char *value = any_value(r, graph, at);
     if (node->n_input > 0 && value != NULL)
-        set_text(&node->input[pick(r, node->n_input)], value);
+        fuzz_set_text(&node->input[pick(r, node->n_input)], value);
 }
 
-static void swap_operands(struct fuzz_random *r, PB(NodeProto) * node)
+void fuzz_swap_operands(PB(NodeProto) * node, size_t a, size_t b)
+{
+    char *name = node->input[a];
+    node->input[a] = node->input[b];
+    node->input[b] = name;
+}
+
+static void swap_two_operands(struct fuzz_random *r, PB(NodeProto) * node)
 {
     if (node->n_input < 2)
         return;
     const size_t a = pick(r, node->n_input), b = pick(r, node->n_input);
-    char *name = node->input[a];
-    node->input[a] = node->input[b];
-    node->input[b] = name;
+    fuzz_swap_operands(node, a, b);
 }
 
 static bool is_output(const PB(GraphProto) * graph, const char *name)
@@ -178,7 +183,7 @@ static void node_in_front(struct fuzz_random *r, PB(GraphProto) * graph,
     front->output = take(sizeof *front->output);
     front->input[0] = strdup(*operand);
     front->output[0] = strdup(name);
-    set_text(operand, name);
+    fuzz_set_text(operand, name);
     grow(&graph->node, &graph->n_node, at, front);
 }
 
@@ -190,7 +195,7 @@ static void leave_out(PB(GraphProto) * graph, const PB(NodeProto) * node)
     for (size_t k = 0; k < graph->n_node; k++)
         for (size_t i = 0; i < graph->node[k]->n_input; i++)
             if (strcmp(graph->node[k]->input[i], node->output[0]) == 0)
-                set_text(&graph->node[k]->input[i], node->input[0]);
+                fuzz_set_text(&graph->node[k]->input[i], node->input[0]);
 }
 
 static float near_float(struct fuzz_random *r, float x)
@@ -298,7 +303,7 @@ void fuzz_rewire(struct fuzz_random *r, PB(ModelProto) * model)
     else if (what < 56)
         another_operand(r, graph, node, at);
     else if (what < 62)
-        swap_operands(r, node);
+        swap_two_operands(r, node);
     else if (what < 72)
         another_output(r, graph, node);
     else if (what < 80)

@@ -12,4 +12,9 @@
  */
 void fuzz_rewire(struct fuzz_random *r, Attnrun__Onnx__ModelProto *model);
 
+/* A string of a message becomes a copy of `to`. */
+void fuzz_set_text(char **text, const char *to);
+/* Operands a and b of a node change places. */
+void fuzz_swap_operands(Attnrun__Onnx__NodeProto *node, size_t a, size_t b);
+
 #endif
