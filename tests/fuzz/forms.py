@@ -16,6 +16,9 @@ from exported import export_module  # noqa: E402
 from recognise import EXPORTERS  # noqa: E402
 
 SEED, LARGEST = 29, 1 << 18  # fuzz_graphs leaves out larger files
+# Elu (x - 7) + 1 has few digits in f32, but for the fused operator, which computes it as one
+# function; farther from 0 none are left to be compared. Those of forms_features have other numbers.
+INEXACT = {"linear_attention"}
 
 
 def small_file(path, make):
@@ -31,6 +34,8 @@ def small_file(path, make):
 def near_misses(folder):
     numbers = np.random.default_rng(SEED)
     for name, (shape, right, misses) in check_near_misses.ROWS.items():
+        if name in INEXACT:
+            continue
         texts = [*(right if isinstance(right, tuple) else (right,)), *misses]
         for k, text in enumerate(texts):
             yield small_file(folder / f"{name}_{k}" / "model.onnx",
