@@ -672,8 +672,8 @@ ATTNRUN_API attnrun_status attnrun_choose_outputs(attnrun_context *context,
                                                   const int32_t *indices, int32_t n);
 /* Later runs keep the value of this name, whether an output needs it or not. The name is one of the
  * graph as it is run (attnrun_model_value()). Call it before plans are made, since it drops those
- * that exist. A value that rewriting has fused into a larger node does not exist any more;
- * more_outputs of attnrun_source keeps it, and a constant of which only the packed form is left.
+ * that exist. A value that rewriting has fused into a larger node does not exist any more, nor does
+ * a constant of which only the packed form is left; more_outputs of attnrun_source keeps both.
  * E_USAGE where there is no such value. */
 ATTNRUN_API attnrun_status attnrun_watch(attnrun_context *context, const char *name);
 /* A view of a watched value of the last successful run, valid until the next run. For an input it
