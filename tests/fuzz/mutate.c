@@ -145,12 +145,6 @@ static PB(NodeProto) *
     return node;
 }
 
-/* At most 2 away; past the ends it goes on at the other. */
-static int64_t near(struct fuzz_random *r, int64_t x)
-{
-    return (int64_t)((uint64_t)x + (uint64_t)(fuzz_below(r, 5) - 2));
-}
-
 static void change_list(struct fuzz_random *r, size_t *n, int64_t *list)
 {
     if (*n == 0)
@@ -160,7 +154,7 @@ static void change_list(struct fuzz_random *r, size_t *n, int64_t *list)
         return;
     }
     int64_t at = fuzz_below(r, (int64_t)*n);
-    list[at] = fuzz_chance(r, 40)   ? near(r, list[at])
+    list[at] = fuzz_chance(r, 40)   ? fuzz_near(r, list[at], 2)
                : fuzz_chance(r, 40) ? list[fuzz_below(r, (int64_t)*n)]
                                     : fuzz_int(r);
 }
@@ -199,7 +193,7 @@ static void change_attribute(struct fuzz_random *r, PB(NodeProto) * node)
     } else if (a->n_floats > 0) {
         a->floats[fuzz_below(r, (int64_t)a->n_floats)] = fuzz_float(r);
     } else if (a->has_i) {
-        a->i = fuzz_chance(r, 50) ? near(r, a->i) : fuzz_int(r);
+        a->i = fuzz_chance(r, 50) ? fuzz_near(r, a->i, 2) : fuzz_int(r);
     } else if (a->has_f) {
         a->f = fuzz_float(r);
     } else if (a->t != NULL) {

@@ -214,7 +214,7 @@ static void swap_ints(struct fuzz_random *r, int64_t *list, size_t n)
     list[a] = list[b];
     list[b] = x;
     if (a == b)
-        list[a] += fuzz_below(r, 3) - 1;
+        list[a] = fuzz_near(r, list[a], 1);
 }
 
 /* A few numbers: where the data lie in bytes, they are copied to where they are aligned. */
@@ -254,7 +254,7 @@ static void another_attribute(struct fuzz_random *r, PB(NodeProto) * node)
     if (a->n_ints > 0)
         swap_ints(r, a->ints, a->n_ints);
     else if (a->has_i)
-        a->i += fuzz_below(r, 5) - 2;
+        a->i = fuzz_near(r, a->i, 2);
     else if (a->has_f)
         a->f = near_float(r, a->f);
     else if (a->t != NULL)
@@ -275,7 +275,7 @@ static void another_axis(struct fuzz_random *r, const PB(GraphProto) * graph)
     const bool is_number =
         dim->value_case == ATTNRUN__ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
     if (is_number && fuzz_chance(r, 50)) {
-        dim->dim_value = fuzz_chance(r, 20) ? 1 : dim->dim_value + fuzz_below(r, 3) - 1;
+        dim->dim_value = fuzz_chance(r, 20) ? 1 : fuzz_near(r, dim->dim_value, 1);
     } else if (is_number) {
         dim->value_case = ATTNRUN__ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
         dim->dim_param = strdup(fuzz_chance(r, 50) ? "N" : "M");
