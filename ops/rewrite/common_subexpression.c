@@ -57,7 +57,8 @@ static bool mergeable(const struct attn_graph *graph, const struct attn_node *no
 static bool hash_node(const struct attn_graph *graph, const struct attn_node *node,
                       uint64_t *hash)
 {
-    *hash = attn_hash_bytes(ATTN_HASH_SEED, &node->pub.op, sizeof node->pub.op);
+    const uintptr_t row = (uintptr_t)node->pub.op;
+    *hash = attn_hash_bytes(ATTN_HASH_SEED, &row, sizeof row);
     for (int32_t i = 0; i < node->pub.n_in; i++) {
         const attnrun_tensor *t = &graph->values[node->in[i]].data;
         *hash = is_small(t) ? attn_hash_bytes(*hash, t->data, tensor_bytes(t))
