@@ -41,10 +41,10 @@ static inline int64_t fuzz_int(struct fuzz_random *r)
     return fuzz_chance(r, 30) ? fuzz_below(r, 20) - 6 : fuzz_below(r, 5) - 1;
 }
 
-/* At most `most` away from x; past the ends it goes on at the other. */
-static inline int64_t fuzz_near(struct fuzz_random *r, int64_t x, int64_t most)
+/* At most `max` away from x; past the ends it goes on at the other. */
+static inline int64_t fuzz_near(struct fuzz_random *r, int64_t x, int64_t max)
 {
-    return (int64_t)((uint64_t)x + (uint64_t)(fuzz_below(r, 2 * most + 1) - most));
+    return (int64_t)((uint64_t)x + (uint64_t)(fuzz_below(r, 2 * max + 1) - max));
 }
 
 /* -2 to 2, in thousandths. */
