@@ -25,7 +25,7 @@ foreach(name paths plan)
   add_test(NAME fuzz.${name} COMMAND fuzz_${name} --seconds 5)
 endforeach()
 foreach(name graphs api files paths plan)
-  target_link_libraries(fuzz_${name} PRIVATE attn_flags attnrun_static PkgConfig::PROTOBUF_C
+  target_link_libraries(fuzz_${name} PRIVATE attn_flags attnrun_tested PkgConfig::PROTOBUF_C
     Threads::Threads)
   target_include_directories(fuzz_${name} PRIVATE runtime ${generated})
   add_dependencies(fuzz_${name} attn_schema)

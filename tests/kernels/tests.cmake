@@ -1,7 +1,7 @@
 # The kernel checker: `kernel_checks --bench` times, ctest checks.
 include(tests/kernels/sources.cmake)
 add_executable(kernel_checks ${ATTN_KERNEL_CHECKS})
-target_link_libraries(kernel_checks PRIVATE attn_flags attnrun_static m)
+target_link_libraries(kernel_checks PRIVATE attn_flags attnrun_tested m)
 add_test(NAME kernels COMMAND kernel_checks)
 # 6 s of processor time, ten times as much with a sanitizer.
 set_tests_properties(kernels PROPERTIES TIMEOUT 600)

@@ -34,7 +34,7 @@ if(NOT sanitized) # the Python package does not load with sanitizers
 endif()
 foreach(name run_folders run_need run_oom run_steps)
   add_executable(${name} tests/models/${name}.c)
-  target_link_libraries(${name} PRIVATE attn_flags attnrun_static Threads::Threads m)
+  target_link_libraries(${name} PRIVATE attn_flags attnrun_tested Threads::Threads m)
   target_include_directories(${name} PRIVATE runtime)
 endforeach()
 add_test(NAME models.need COMMAND run_need ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden)

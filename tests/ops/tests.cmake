@@ -49,21 +49,21 @@ add_python_test(ops.texts ops/check_texts.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.conv_doubles ops/check_conv_doubles.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.ml ops/check_ml.py $<TARGET_FILE:attnrun>)
 add_executable(test_mask_program tests/ops/test_mask_program.c tests/ops/mask_pair.c)
-target_link_libraries(test_mask_program PRIVATE attn_flags attnrun_static Threads::Threads m)
+target_link_libraries(test_mask_program PRIVATE attn_flags attnrun_tested Threads::Threads m)
 target_include_directories(test_mask_program PRIVATE runtime)
 add_test(NAME ops.mask_program COMMAND test_mask_program)
 add_executable(test_mask_known tests/ops/test_mask_known.c)
-target_link_libraries(test_mask_known PRIVATE attn_flags attnrun_static PkgConfig::CMOCKA
+target_link_libraries(test_mask_known PRIVATE attn_flags attnrun_tested PkgConfig::CMOCKA
   Threads::Threads m)
 target_include_directories(test_mask_known PRIVATE runtime)
 add_test(NAME ops.mask_known COMMAND test_mask_known)
 add_executable(test_heads tests/ops/test_heads.c)
-target_link_libraries(test_heads PRIVATE attn_flags attnrun_static attn_runtime_harness
+target_link_libraries(test_heads PRIVATE attn_flags attnrun_tested attn_runtime_harness
   PkgConfig::CMOCKA Threads::Threads m)
 target_include_directories(test_heads PRIVATE runtime)
 add_test(NAME ops.heads COMMAND test_heads)
 add_executable(test_provenance tests/ops/test_provenance.c tests/ops/moved_graph.c)
-target_link_libraries(test_provenance PRIVATE attn_flags attnrun_static attn_runtime_harness
+target_link_libraries(test_provenance PRIVATE attn_flags attnrun_tested attn_runtime_harness
   PkgConfig::CMOCKA Threads::Threads m)
 target_include_directories(test_provenance PRIVATE runtime)
 add_test(NAME ops.provenance COMMAND test_provenance)

@@ -2,7 +2,7 @@
 # The small cases are all taken; of the exported models ATTNRUN_TESTS_FULL takes all, and runs
 # each in more ways.
 add_executable(oracle tests/oracle/oracle.c tools/io/value.c tools/io/fail.c)
-target_link_libraries(oracle PRIVATE attn_flags attnrun_static Threads::Threads m)
+target_link_libraries(oracle PRIVATE attn_flags attnrun_tested Threads::Threads m)
 set(oracle_ways)
 set(oracle_parts --every 3)
 if(ATTNRUN_TESTS_FULL)

@@ -2,8 +2,9 @@
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 add_library(attn_runtime_harness STATIC tests/runtime/harness.c tests/runtime/deadlines.c
   tests/runtime/onnx_write.c tests/runtime/sample_models.c)
-target_link_libraries(attn_runtime_harness PUBLIC
-  attn_flags attnrun_static PkgConfig::CMOCKA Threads::Threads)
+# A program whose linker wraps calls of the library has the library in it.
+target_link_libraries(attn_runtime_harness PUBLIC attn_flags PkgConfig::CMOCKA Threads::Threads
+  $<IF:$<BOOL:$<TARGET_PROPERTY:ATTN_WRAPS>>,attnrun_static,attnrun_tested>)
 target_include_directories(attn_runtime_harness PUBLIC runtime)
 foreach(name alloc api bits cancel chain concurrent constants context decode dim dim_sizes dtype
     edits fault_calls faults faulty formula host idle in_place io maps offsets op operand
@@ -24,6 +25,7 @@ foreach(name alloc api bits cancel chain concurrent constants context decode dim
     add_test(NAME runtime.${name} COMMAND test_runtime_${name} ${more})
   endif()
 endforeach()
+set_target_properties(test_runtime_threads test_runtime_packing PROPERTIES ATTN_WRAPS ON)
 target_link_options(test_runtime_threads PRIVATE -Wl,--wrap=pthread_create)
 target_link_options(test_runtime_packing PRIVATE -Wl,--wrap=clock_gettime)
 target_sources(test_runtime_dim PRIVATE tests/runtime/dim_eval.c)
@@ -31,6 +33,6 @@ set_tests_properties(runtime.alloc runtime.bits runtime.cancel runtime.concurren
   runtime.faulty runtime.packing runtime.soak runtime.status runtime.threads
   PROPERTIES LABELS threads)
 add_executable(pack_counts tests/runtime/pack_counts.c)
-target_link_libraries(pack_counts PRIVATE attn_flags attnrun_static Threads::Threads)
+target_link_libraries(pack_counts PRIVATE attn_flags attnrun_tested Threads::Threads)
 target_include_directories(pack_counts PRIVATE runtime)
 add_python_test(runtime.pack_counts runtime/check_packing.py $<TARGET_FILE:pack_counts>)
