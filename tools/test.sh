@@ -5,11 +5,13 @@
 #
 # Steps, all by default, in this order:
 #   style     clang-format, clang-tidy
-#   release   gcc Release, warnings are errors; all of ctest but the tests labelled "long", and of
-#             those of operators, of the converter and of the tools a part
+#   release   gcc Release, warnings are errors; all of ctest but the tests labelled "long" and the
+#             fuzzing that asan does, and of those of operators, of the converter and of the
+#             tools a part
 #   clang     clang builds the same without warnings, and its kernels agree with their references
-#   asan      AddressSanitizer + UBSan (gcc): unit tests, bad inputs, a part of conformance, of
-#             the operators, of the tools and of programs that embed the library
+#   asan      AddressSanitizer + UBSan (gcc), with the kernels of the sets that this CPU has: unit
+#             tests, bad inputs, fuzzing, a part of conformance, of the operators, of the tools
+#             and of programs that embed the library
 #   clang-asan  the same of clang, which sees other faults: the kernels and the bad inputs;
 #             only with --full or by name
 #   msan      MemorySanitizer (clang; OpenBLAS is left out, other libraries are compiled for it):
@@ -48,7 +50,7 @@ for argument in "$@"; do
     style | release | clang | asan | clang-asan | msan | fuzz | tsan | valgrind | aarch64 | \
         packages | scale | wheels) steps+=("$argument") ;;
     *)
-        sed -n '2,36s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,38s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
     esac
@@ -159,8 +161,10 @@ run_release() {
         need_packages chromium fonts-dejavu-core lintian libcpp-httplib-dev
     fi
     step release-build build build/release "${options[@]}" || return
-    choose_part 4 "the tests of operators, of the converter and of the tools"
-    local leave_out=(-LE long -E "$(other_parts build/release '^(ops|convert|tools)[._]')")
+    choose_part 8 "the tests of operators, of the converter and of the tools"
+    # All targets of fuzzing but guard look with AddressSanitizer, below.
+    local leave_out=(-LE long -E "^fuzz\.[^gmr]|^fuzz\.graphs$|\
+$(other_parts build/release '^(ops|convert|tools)[._]')")
     [ $full -eq 1 ] && leave_out=()
     run_ctest release build/release "${leave_out[@]}"
 }
@@ -170,9 +174,22 @@ run_clang() {
     run_ctest clang build/clang -R '^kernels$'
 }
 
+# usable_isas - the instruction sets that kernels of a build which only runs here need: those that
+# the CPU has, if the step release has built the program that says so. All with --full.
+usable_isas() {
+    local name names=()
+    [ $full -eq 0 ] && [ -x build/release/attnrun ] || return 0
+    for name in $(sed -n 's/^ISA(\([a-z0-9_]*\),.*/\1/p' ops/kernels/isa.def); do
+        ATTNRUN_ISA=$name build/release/attnrun doctor | grep -q "^isa  *$name," &&
+            names+=("$name")
+    done
+    (IFS=';' && echo "${names[*]}")
+}
+
 run_asan() {
-    step asan-build build build/asan -DATTNRUN_ASAN=ON -DCMAKE_C_COMPILER=gcc || return
-    choose_part 4 "the tests of operators, of the tools and of embedding programs"
+    step asan-build build build/asan -DATTNRUN_ASAN=ON -DCMAKE_C_COMPILER=gcc \
+        "-DATTNRUN_ISAS=$(usable_isas)" || return
+    choose_part 8 "the tests of operators, of the tools and of embedding programs"
     local leave_out=(-LE slow
         -E "hygiene|package|$(other_parts build/asan '^(ops|attention|embed|tools)[._]')")
     [ $full -eq 1 ] && leave_out=(-E 'hygiene|package|conformance.sample')
