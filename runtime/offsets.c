@@ -17,6 +17,7 @@
 #include "poll.h"
 
 enum { PULLS = 24, SCANNED = 8192, PAIRS = 1 << 24 };
+static const int64_t NOT_PLACED = INT64_MAX; /* no multiple of ATTN_ARENA_ALIGN */
 
 struct packing {
     struct attn_block *blocks;
@@ -167,7 +168,7 @@ static int by_start(const void *left, const void *right)
 
 static bool good_enough(int64_t arena, int64_t bound)
 {
-    return arena - bound <= bound / 100;
+    return arena != NOT_PLACED && arena - bound <= bound / 100;
 }
 
 static bool may_go_on(const struct packing *packing, int64_t bound)
@@ -325,7 +326,7 @@ attn_status attn_pack_offsets(struct attn_memory *memory, struct attn_block *blo
                               int64_t *lower_bound, int32_t *peak_step)
 {
     struct packing packing = {
-        .blocks = blocks, .n = n, .best = INT64_MAX, .pairs = PAIRS
+        .blocks = blocks, .n = n, .best = NOT_PLACED, .pairs = PAIRS
     };
     struct attn_pool scratch;
     *arena_bytes = *lower_bound = 0;

@@ -325,6 +325,27 @@ static void test_offsets_chain_needs_two_blocks(void **state)
     assert_int_equal(r.arena, 0);
 }
 
+/* Within one percent of the largest number nothing has been placed yet. */
+static void test_offsets_of_the_largest_blocks(void **state)
+{
+    const int64_t largest = INT64_MAX / ATTN_ARENA_ALIGN * ATTN_ARENA_ALIGN;
+    struct attn_block one = { .bytes = largest, .first = 0, .last = 1 };
+    struct attn_block three[] = {
+        { .bytes = largest / 4 / ATTN_ARENA_ALIGN * ATTN_ARENA_ALIGN, .last = 2 },
+        { .bytes = ATTN_ARENA_ALIGN, .first = 1, .last = 3, .value = 1 },
+        { .bytes = largest / 2 / ATTN_ARENA_ALIGN * ATTN_ARENA_ALIGN + largest / 4,
+          .first = 2,
+          .last = 2,
+          .value = -1 }
+    };
+    three[2].bytes -= three[2].bytes % ATTN_ARENA_ALIGN + 2 * ATTN_ARENA_ALIGN;
+    (void)state;
+    struct result r = pack(&one, 1, 2);
+    check_packing(&one, 1, 2, &r);
+    r = pack(three, 3, 4);
+    check_packing(three, 3, 4, &r);
+}
+
 static void test_offsets_refuse_overflow(void **state)
 {
     (void)state;
@@ -356,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_offsets_put_scratch_on_top),
         cmocka_unit_test(test_offsets_of_many_blocks),
         cmocka_unit_test(test_offsets_chain_needs_two_blocks),
+        cmocka_unit_test(test_offsets_of_the_largest_blocks),
         cmocka_unit_test(test_offsets_refuse_overflow),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
