@@ -291,8 +291,8 @@ static int64_t highest_place(const struct packing *packing, const int32_t *other
     bool found = false;
     for (int64_t i = packing->n - 1; i >= 0; i--) {
         const struct attn_block *other = &packing->blocks[others[i]];
-        if (other == block || !alive_together(block, other))
-            continue;
+        if (other == block || other->bytes == 0 || !alive_together(block, other))
+            continue; /* an empty one may lie where another one begins */
         if (other->value < 0)
             return block->offset;
         found = found || end - (other->offset + other->bytes) >= block->bytes;

@@ -229,11 +229,25 @@ static void test_offsets_put_scratch_on_top(void **state)
     r = pack(few, 4, 3);
     check_packing(few, 4, 3, &r);
     assert_true(few[2].offset < 40 * UNIT && few[3].offset < 40 * UNIT);
+    /* An empty value lies where another one begins: scratch does not end there. */
+    struct attn_block beside_empty[] = {
+        { .bytes = 10 * UNIT, .first = 19, .last = 23 },
+        { .bytes = 11 * UNIT, .first = 26, .last = 26 },
+        { .bytes = 3 * UNIT, .first = 23, .last = 26 },
+        { .bytes = 2 * UNIT, .first = 21, .last = 25 },
+        { .bytes = 0, .first = 24, .last = 25 },
+        { .bytes = UNIT, .first = 24, .last = 24, .value = -1 }
+    };
+    r = pack(beside_empty, 6, 27);
+    check_packing(beside_empty, 6, 27, &r);
     static struct attn_block blocks[600];
     uint64_t seed = test_seed();
     for (int64_t turn = 0; turn < rounds(150, 3000); turn++) {
         int64_t n = 20 + random_below(&seed, 280);
         int32_t n_steps = (int32_t)graph_like(&seed, blocks, n);
+        for (int64_t i = 0; i < n; i++)
+            if (random_below(&seed, 8) == 0)
+                blocks[i].bytes = 0;
         for (int64_t i = n; i < 2 * n; i++) {
             int32_t step =
                 (int32_t)(random_below(&seed, 8) == 0 ? random_below(&seed, n_steps)
