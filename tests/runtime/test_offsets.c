@@ -56,8 +56,9 @@ static void check_packing(const struct attn_block *blocks, int64_t n, int32_t n_
         for (int64_t k = 0; k < i; k++) {
             const struct attn_block *b = &blocks[k];
             bool together = a->first <= b->last && b->first <= a->last;
-            bool apart =
-                a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
+            bool apart = a->bytes == 0 || b->bytes == 0 ||
+                         a->offset + a->bytes <= b->offset ||
+                         b->offset + b->bytes <= a->offset;
             if (together && !apart)
                 fail_msg("blocks %d and %d of %d overlap", (int)i, (int)k, (int)n);
         }
