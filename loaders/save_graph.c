@@ -4,7 +4,7 @@
  * the constants of the main graph, which save_onnx.c writes from where they lie.
  *
  * A subgraph says no shapes of its inputs and outputs: what was inferred of them holds for
- * the call as it is now. Only single numbers keep theirs, since other runtimes want the shapes
+ * the call as it is now. Only single numbers keep theirs, since runtimes want the shapes
  * of a Loop's counter and condition. A value of the graph around that is an output of a
  * subgraph goes through an Identity, since other runtimes want a node there. */
 #include <stdio.h>
@@ -101,7 +101,9 @@ static void put_value(struct wire_buffer *graph, int field, const struct attn_gr
                       const char *name, const attnrun_type *type)
 {
     struct wire_buffer value = wire_beside(graph), message = wire_beside(graph);
-    const bool number = field == WIRE_GRAPH_INPUT && type->rank == 0;
+    const bool number =
+        field == WIRE_GRAPH_INPUT &&
+        (type->rank == 0 || (type->rank == 1 && dim_is(type->dims[0], 1)));
     wire_text(&value, WIRE_VALUE_NAME, name);
     if (type->kind != ATTNRUN_ABSENT && type->dtype != 0) {
         put_type(&message, of->model->dims, type, of->outer == NULL || number);

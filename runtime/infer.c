@@ -437,6 +437,12 @@ int op_graph_n_outputs(const attnrun_step *step, int graph)
     return step_of(step)->node->graphs[graph]->n_outputs;
 }
 
+int op_graph_input_rank(const attnrun_step *step, int graph, int input)
+{
+    const struct attn_graph *inner = step_of(step)->node->graphs[graph];
+    return inner->values[inner->inputs[input]].type.rank;
+}
+
 static void set_type(struct attn_graph *inner, int32_t id, const attnrun_type *type)
 {
     struct attn_value *value = &inner->values[id];

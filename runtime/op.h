@@ -239,6 +239,8 @@ attn_status op_graph_infer(attnrun_step *step, int graph, int n_inputs,
 attn_status op_types(const attnrun_step *step, int n, attnrun_type **types);
 int op_graph_n_inputs(const attnrun_step *step, int graph);
 int op_graph_n_outputs(const attnrun_step *step, int graph);
+/* What the last inference said, or else the file; -1: nothing. */
+int op_graph_input_rank(const attnrun_step *step, int graph, int input);
 /* run: computes subgraph `graph`. The outputs are views into memory of the frame, valid
  * until the next op_graph_run() of the same step and graph; copy what must live longer.
  */

@@ -29,11 +29,23 @@ static int carried(const attnrun_step *step)
     return step->n_in > 2 ? step->n_in - 2 : 0;
 }
 
+/* The iteration and the condition are scalars. Some producers write bodies that take one element
+ * of rank 1, and of that rank is what such a body makes of them. */
+static int counter_rank(const attnrun_step *step, int input)
+{
+    const struct loop_args *args = step->args;
+    return op_graph_input_rank(step, args->body, input) == 1;
+}
+
 /* What the body takes: carried values may change their shape, so only dtypes are told. */
 static void body_inputs(const attnrun_step *step, attnrun_type *inputs)
 {
     inputs[0] = (attnrun_type){ .kind = ATTNRUN_TENSOR, .dtype = ATTNRUN_I64 };
     inputs[1] = (attnrun_type){ .kind = ATTNRUN_TENSOR, .dtype = ATTNRUN_BOOL };
+    for (int i = 0; i < 2; i++) {
+        inputs[i].rank = counter_rank(step, i);
+        inputs[i].dims[0] = dim_of(1);
+    }
     for (int i = 0; i < carried(step); i++) {
         inputs[2 + i] = step->in[2 + i];
         op_value_forget(&inputs[2 + i]);
@@ -164,8 +176,11 @@ static attn_status loop_run(const attnrun_step *step, const attnrun_work *work)
         go = *(const uint8_t *)step->x[1].data != 0;
     loop_lay_out(step, work, &loop);
     uint8_t cond = 1;
-    TRY(attnrun_tensor_make(ATTNRUN_I64, 0, NULL, &iteration, &loop.inputs[0]));
-    TRY(attnrun_tensor_make(ATTNRUN_BOOL, 0, NULL, &cond, &loop.inputs[1]));
+    const int64_t one = 1;
+    TRY(attnrun_tensor_make(ATTNRUN_I64, counter_rank(step, 0), &one, &iteration,
+                            &loop.inputs[0]));
+    TRY(attnrun_tensor_make(ATTNRUN_BOOL, counter_rank(step, 1), &one, &cond,
+                            &loop.inputs[1]));
     for (; iteration < max && go; iteration++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

@@ -181,6 +181,26 @@ def version_case():
     return "Attention of opsets 23 and 24", nodes, inputs, {}, "y", want, 24, functions
 
 
+def producer_cases():
+    """What some exporters write: a body that takes its counter as one element of rank 1, and an
+    empty name for pads that are not set."""
+    def info(name, dtype):
+        return helper.make_tensor_value_info(name, dtype, [1])
+    body = helper.make_graph(
+        [helper.make_node("Cast", ["i"], ["r"], to=1), helper.make_node("Not", ["c"], ["n"]),
+         helper.make_node("Not", ["n"], ["o"])], "body",
+        [info("i", 7), info("c", 9)], [info("o", 9), info("r", 1)])
+    x = random.standard_normal((1, 1, 5)).astype("f4")
+    loop = helper.make_node("Loop", ["m", "go"], ["y"], body=body)
+    conv = helper.make_node("Conv", ["x", "w"], ["y"], auto_pad="", pads=[1, 1])
+    padded = np.pad(x.ravel(), 1)
+    return [("a counter of rank 1", [loop], {"x": x},
+             {"m": np.array([3]), "go": np.array([True])}, "y",
+             np.arange(3, dtype="f4")[:, None]),
+            ("pads that are not set", [conv], {"x": x}, {"w": np.ones((1, 1, 3), "f4")}, "y",
+             (padded[:-2] + padded[1:-1] + padded[2:])[None, None])]
+
+
 def odd_cases():
     """Terms of a Conv that are large enough to stay where the file has them, at any address."""
     x = random.standard_normal((1, 1, 1, 1)).astype("f4")
@@ -374,7 +394,8 @@ def main():
               for case in one_key_case(dtype, kind, queries, keys, shape)]
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
-    cases += twice_cases() + mean_cases() + old_cases() + odd_cases() + number_cases()
+    cases += twice_cases() + mean_cases() + old_cases() + producer_cases()
+    cases += odd_cases() + number_cases()
     cases += [version_case(), pooled_case(), *no_heads_cases(), *tiny_cases()]
     cases += [tied_case(k) for k in (1, 4)]
     cases += [kept_case(*case) for case in (
