@@ -35,6 +35,11 @@ static attn_status parse_enum(const struct attn_node *node, const attnrun_attr_d
     if (attr->kind != ATTN_ATTR_STRING)
         return wrong_kind(node, attr, "a string");
     const char *word = def->text;
+    if (attr->s.n == 0 &&
+        strncmp(word, "NOTSET|", 7) == 0) { /* as some exporters write it */
+        *value = 0;
+        return ATTNRUN_OK;
+    }
     for (int32_t index = 0; word != NULL; index++) {
         size_t length = strcspn(word, "|");
         if ((int64_t)length == attr->s.n && memcmp(word, attr->s.data, length) == 0) {
