@@ -90,7 +90,10 @@ static attnrun_dim width_of(const attnrun_step *step, int in)
         return dim_of(args->inputdimensions.v[in]);
     if (x->rank < 0)
         return attnrun_dim_unknown(step);
-    return x->dims[x->rank - 1];
+    attnrun_dim width = dim_of(1); /* all that a row has, as OneHotEncoder gives it */
+    for (int d = x->rank > 1; d < x->rank; d++)
+        width = attnrun_dim_mul(step, width, x->dims[d]);
+    return width;
 }
 
 static attn_status vectorizer_infer(attnrun_step *step)
@@ -106,14 +109,14 @@ static attn_status vectorizer_infer(attnrun_step *step)
         const attnrun_type *x = &step->in[in];
         if (!op_has_in(step, in))
             return op_fail(step, ATTNRUN_E_INPUT, "input %d is missing", in);
-        TRY(op_need_rank_between(step, in, 1, 2));
+        TRY(op_need_rank_between(step, in, 1, ATTNRUN_MAX_RANK));
         attnrun_dim width = width_of(step, in);
         if (dim_is_const(width) && width.value < 0)
             return op_fail(step, ATTNRUN_E_ATTR,
                            "inputdimensions holds %lld, expected 0 or more",
                            (long long)width.value);
         if (x->rank >= 0) {
-            attnrun_dim rows = x->rank == 2 ? x->dims[0] : dim_of(1);
+            attnrun_dim rows = x->rank > 1 ? x->dims[0] : dim_of(1);
             if (!dim_may_equal(rows, dims[0]))
                 return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %s",
                                      attn_plural(dims[0].value, "row"));
@@ -137,7 +140,8 @@ static attn_status vectorizer_run(const attnrun_step *step, const attnrun_work *
             return ATTNRUN_E_CANCELLED;
         for (int in = 0; in < step->n_in; in++) {
             const attnrun_tensor *x = &step->x[in];
-            int64_t have = x->dims[x->rank - 1], width = width_of(step, in).value;
+            int64_t have = tensor_count(x) / (x->rank > 1 ? x->dims[0] : 1),
+                    width = width_of(step, in).value;
             for (int64_t i = 0; i < width && !attn_stops(i); i++)
                 *y++ = i < have ? (float)tensor_get_real(x, row * have + i) : 0;
         }

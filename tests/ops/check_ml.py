@@ -227,6 +227,16 @@ def scaler_cases():
         )
 
 
+def vectorizer_cases():
+    for shapes in (((5, 3), (5, 2)), ((4,), (2,)), ((2, 3, 4), (2, 1)), ((1, 1, 4), (1, 2, 3, 2))):
+        xs = {
+            f"x{k}": random.standard_normal(shape).astype("f4") for k, shape in enumerate(shapes)
+        }
+        for more in (0, 3):  # columns that are filled up with zeros
+            sizes = [int(np.prod(shape[len(shape) > 1:])) + more for shape in shapes]
+            yield "FeatureVectorizer", xs, {"y": "f4"}, {"inputdimensions": sizes}
+
+
 def label(strings, n):
     return (
         {"classlabels_strings": [f"k{i}" for i in range(n)]}
@@ -436,6 +446,7 @@ def main():
             svm_regressor_cases,
             svm_classifier_cases,
             scaler_cases,
+            vectorizer_cases,
             map_cases,
             linear_cases,
             encoder_cases,
