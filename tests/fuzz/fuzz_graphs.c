@@ -200,6 +200,11 @@ int main(int argc, char **argv)
                 "[CORPUS...]\n");
         return 2;
     }
+    if (options.forms && corpus.n == 0) {
+        fprintf(stderr,
+                "fuzz_graphs: --forms changes models: no folder has a model.onnx\n");
+        return 2;
+    }
     cases.report = options.operators ? report_rows : NULL;
     const int code = fuzz_run_cases(&cases, corpus.n);
     end_process();

@@ -40,9 +40,10 @@ static void *take(size_t bytes)
 
 void fuzz_set_text(char **text, const char *to)
 {
-    if (*text != NULL && *text != protobuf_c_empty_string)
-        free(*text);
-    *text = strdup(to);
+    char *const before = *text;
+    *text = strdup(to); /* which may be a part of what was there */
+    if (before != NULL && before != protobuf_c_empty_string)
+        free(before);
 }
 
 /* A list of pointers with room for one more at `at`. */
