@@ -349,7 +349,8 @@ static struct attn_node *zeroes_nan_rows(const struct attn_graph *graph, int32_t
         struct attn_node *where = use->node;
         double zero;
         if (!node_is(where, "Where") || where->in[2] != value ||
-            !attn_value_scalar(graph, where->in[1], &zero) || zero != 0)
+            !attn_value_scalar(graph, where->in[1], &zero) || zero != 0 ||
+            !attn_match_same_rank(graph, where->out[0], value))
             continue;
         struct attn_node *nan = attn_match_in(graph, where, 0, "IsNaN");
         if (nan != NULL && nan->in[0] == value)

@@ -32,7 +32,8 @@ TOKENS, HEADS, MAP = (2, 8, 16), (2, 3, 8, 16), (1, 4, 9, 9)
 NUMBERS = {"half": 0.5, "one": 1.0, "two": 2.0, "root": 2.0 ** 0.5, "small": 1e-5,
            "third": 1 / 3, "nought": 0.0, "sixteen": 16.0, "nan": float("nan"),
            "about_one": 1.00006, "about_two": 2.0001, "seven": 7.0, "nearly_one": 1.00009,
-           "low": -1e4, "lowest": -3e38, "low_of_5": [[[[[-1e4]]]]]}
+           "low": -1e4, "lowest": -3e38, "low_of_5": [[[[[-1e4]]]]],
+           "nought_of_5": [[[[[0.0]]]]]}
 INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "lines_of_4": [2, 3], "two_of_4": [2],
         "pads": [0, 0, 1, 1, 0, 0, 1, 1], "zero": [0],
@@ -205,7 +206,7 @@ t = Transpose <perm = [0, 1, 3, 2]> (x)
 s = MatMul (q, t)
 p = Softmax <axis = -1> (s)
 n = IS_NAN (p)
-a = Where (n, nought, p)
+a = Where (n, NOUGHT, p)
 y = MatMul (a, x)"""
 # A mask that is too long for a program.
 LONG = "\n".join(["k0 = Greater (x, two)", *(f"k{i + 1} = Xor (k{i}, k0)" for i in range(50)),
@@ -306,8 +307,9 @@ ROWS = {
             *(OWN_MASK.replace("TYPE", dtype).replace("MASK", "middle") for dtype in "19")]),
     "attention": ((2, 3, 16, 16), (
         MASKED.replace("KEEP", "some").replace("FILL", "low"), LONG.replace("FILL", "lowest"),
-        OF_NAN.replace("IS_NAN", "IsNaN")), [
-        OF_NAN.replace("IS_NAN", "IsInf"),
+        OF_NAN.replace("IS_NAN", "IsNaN").replace("NOUGHT", "nought")), [
+        OF_NAN.replace("IS_NAN", "IsInf").replace("NOUGHT", "nought"),
+        OF_NAN.replace("IS_NAN", "IsNaN").replace("NOUGHT", "nought_of_5"),
         MASKED.replace("KEEP", "some").replace("FILL", "low_of_5"), LONG.replace("FILL", "low")]),
     "performer": ((2, 3, 3, 16), (
         PERFORMER.replace("OF_QUERY", "a, last"), BY_TOKEN.replace("WIDE", "wide"),
