@@ -246,8 +246,8 @@ static void read_entry(struct block_mask_reader *r, int k)
             continue;
         e->word = words[w].word;
         for (int i = 0; i < words[w].n && r->why == NULL; i++) {
-            const bool logic = words[w].word <= XOR;
-            if (logic != (match_type(r->graph, node->in[i])->dtype == ATTNRUN_BOOL))
+            const int32_t dtype = words[w].word <= XOR ? ATTNRUN_BOOL : ATTNRUN_I64;
+            if (match_type(r->graph, node->in[i])->dtype != dtype)
                 r->why = "its mask compares values that are not positions";
             else
                 e->arg[i] = add_operand(r, e, node->in[i]);

@@ -33,7 +33,8 @@ NUMBERS = {"half": 0.5, "one": 1.0, "two": 2.0, "root": 2.0 ** 0.5, "small": 1e-
            "third": 1 / 3, "nought": 0.0, "sixteen": 16.0, "nan": float("nan"),
            "about_one": 1.00006, "about_two": 2.0001, "seven": 7.0, "nearly_one": 1.00009,
            "low": -1e4, "lowest": -3e38, "low_of_5": [[[[[-1e4]]]]],
-           "nought_of_5": [[[[[0.0]]]]]}
+           "nought_of_5": [[[[[0.0]]]]],
+           "columns": [list(range(12))], "queries_of_4": [[4], [5], [6], [7]]}
 INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "lines_of_4": [2, 3], "two_of_4": [2],
         "pads": [0, 0, 1, 1, 0, 0, 1, 1], "zero": [0],
@@ -48,7 +49,8 @@ INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "down_from_7": list(range(7, -1, -1)),
         "taps_down": [[k + o for o in range(4)] for k in range(3)],
         "taps_along": [[k + o for o in range(6)] for k in range(3)], "taps": [3],
-        "parts_first": [2, 40, 2, 2, 8], "parts_last": [2, 40, 2, 16]}
+        "parts_first": [2, 40, 2, 2, 8], "parts_last": [2, 40, 2, 16],
+        "beside": [0, 0, 1, 0, 0, 0, 0, 1, 0, 0], "but_two": [-2], "by_4_by_12": [1, 1, 4, 12]}
 FLOATS = {"w": (16, 16), "b": (16,), "kernel": (4, 4, 3, 3), "even": (4, 4, 2, 4),
           "pointwise": (4, 4, 1, 1), "scale": (4,), "shift": (4,),
           "mean": (4,), "vector": (16,), "keys": (6, 4), "values": (4, 6), "bias": (9,),
@@ -234,6 +236,24 @@ f = Mul (q, e)
 r = ReduceSum (f, last)
 y = Div (m, r)"""
 
+# Blocks beside their neighbours. As floats say it, keys are hidden from a query.
+WINDOW = """p = Pad (x, beside)
+a = Slice (p, zero, but_two, two_of_4)
+c = Slice (p, middle, last, two_of_4)
+d = Slice (p, two_of_4, far, two_of_4)
+u = Concat <axis = 3> (a, c, d)
+t = Transpose <perm = [0, 1, 2, 4, 3]> (u)
+s = MatMul (x, t)
+h = Shape <end = 1> (x)
+HIDES
+m = Where (o, lowest, s)
+f = Softmax <axis = -1> (m)
+y = MatMul (f, u)"""
+OF_FLOATS = WINDOW.replace("HIDES", """g = Concat <axis = 0> (h, by_4_by_12)
+e = Expand (columns, g)
+l = Less (e, queries_of_4)
+o = Or (both_ends, l)""")
+
 PARTS = """n = Neg (x)
 s = Einsum <equation = \"bhwqd,EQUATION->bhwqk\"> (x, n)
 t = Einsum <equation = \"bhwqd,EQUATION->bhwqk\"> (x, x)
@@ -316,6 +336,7 @@ ROWS = {
         OF_HEADS.replace("HEADS", "3")), [
         PERFORMER.replace("OF_QUERY", "a"), BY_TOKEN.replace("WIDE", "wide_of_3"),
         OF_HEADS.replace("HEADS", "6")]),
+    "block_attention": (("n", 2, 4, 4, 8), OF_FLOATS, []),
     "parts_attention": ((1, 2, 3, 4, 5), PARTS.replace("EQUATION", "bhwkd"), [
         PARTS.replace("EQUATION", "bhwke")]),
     "linear_heads": ((2, 16, 3, 8), HEADS_OF_ONE.replace("MORE", ""), [
@@ -443,6 +464,12 @@ ROWS = {
 WITHOUT = {"parts_attention": ("--disable-pass", "einsum_sums")}  # would change its near miss
 
 
+def beyond_ends(blocks, chunk):
+    """Keys of (blocks, 1, a window of three blocks) that there are not."""
+    at = (np.arange(blocks)[:, None] - 1) * chunk + np.arange(3 * chunk)
+    return ((at < 0) | (at >= blocks * chunk))[:, None]
+
+
 def write(path, shape, text, numbers):
     """The nodes of a text as a model of x that gives y; values that no node gives are constants."""
     lines = text.replace(",\n", ", ").split("\n")
@@ -460,6 +487,7 @@ def write(path, shape, text, numbers):
                   numpy_helper.from_array(np.int64(1), "second"),
                   numpy_helper.from_array(np.arange(16) < 9, "some"),
                   numpy_helper.from_array(np.arange(16)[None] < 9, "row_of_some"),
+                  numpy_helper.from_array(beyond_ends(4, 4), "both_ends"),
                   numpy_helper.from_array(np.zeros((0, 1), "i8"), "no_places"),
                   numpy_helper.from_array(np.zeros((0, 8, 16), "f4"), "no_rows"),
                   numpy_helper.from_array(np.ones((1, 1), "i8"), "place"),
