@@ -267,18 +267,20 @@ static bool dims_fit(const struct attn_graph *graph,
                                     graph, &found->q, found->q.labels[found->q.n - 2])));
 }
 
-/* Reads the tokens of a block: a number, or the last axis of the masks. */
+/* Reads the tokens of a block: a number, or the last axis of the masks. A mask may have more
+ * queries than a block of one, which then is not what the result has. */
 static bool read_chunk(const struct attn_graph *graph, int32_t masked,
                        struct block_attention_match *found)
 {
     struct attn_block_scores *s = &found->scores;
-    const attnrun_dim own = attn_labelled_dim(graph, &found->q, found->query);
+    const attnrun_dim own = attn_labelled_dim(graph, &found->q, found->query),
+                      rows = attn_labelled_dim(graph, &found->y, found->query);
     const attnrun_type *t = &graph->values[masked].type;
     const int64_t n = s->before + 1 + s->after;
     s->n_blocks = attn_labelled_dim(graph, &found->q, found->blocks);
     if (dim_is_const(own)) {
         s->chunk = own.value;
-        return s->chunk > 0;
+        return s->chunk > 0 && dim_equal(rows, own);
     }
     if (t->rank < 1 || !dim_is_const(t->dims[t->rank - 1]) ||
         t->dims[t->rank - 1].value % n != 0)

@@ -50,7 +50,8 @@ INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "taps_down": [[k + o for o in range(4)] for k in range(3)],
         "taps_along": [[k + o for o in range(6)] for k in range(3)], "taps": [3],
         "parts_first": [2, 40, 2, 2, 8], "parts_last": [2, 40, 2, 16],
-        "beside": [0, 0, 1, 0, 0, 0, 0, 1, 0, 0], "but_two": [-2], "by_4_by_12": [1, 1, 4, 12]}
+        "beside": [0, 0, 1, 0, 0, 0, 0, 1, 0, 0], "but_two": [-2], "by_4_by_12": [1, 1, 4, 12],
+        "of_one": [0, 2, 16, 1, 8]}
 FLOATS = {"w": (16, 16), "b": (16,), "kernel": (4, 4, 3, 3), "even": (4, 4, 2, 4),
           "pointwise": (4, 4, 1, 1), "scale": (4,), "shift": (4,),
           "mean": (4,), "vector": (16,), "keys": (6, 4), "values": (4, 6), "bias": (9,),
@@ -236,7 +237,8 @@ f = Mul (q, e)
 r = ReduceSum (f, last)
 y = Div (m, r)"""
 
-# Blocks beside their neighbours. As floats say it, keys are hidden from a query.
+# Blocks beside their neighbours. As floats say it, keys are hidden from a query; blocks of one
+# query have as many in a mask as there are samples.
 WINDOW = """p = Pad (x, beside)
 a = Slice (p, zero, but_two, two_of_4)
 c = Slice (p, middle, last, two_of_4)
@@ -253,6 +255,11 @@ OF_FLOATS = WINDOW.replace("HIDES", """g = Concat <axis = 0> (h, by_4_by_12)
 e = Expand (columns, g)
 l = Less (e, queries_of_4)
 o = Or (both_ends, l)""")
+OF_SAMPLES = """z = Reshape (x, of_one)
+""" + WINDOW.replace("(x, b", "(z, b").replace("(x, t", "(z, t").replace(
+    "HIDES", """g = Concat <axis = 0> (h, taps)
+e = Expand (no, g)
+o = Or (ends_of_16, e)""")
 
 PARTS = """n = Neg (x)
 s = Einsum <equation = \"bhwqd,EQUATION->bhwqk\"> (x, n)
@@ -336,7 +343,7 @@ ROWS = {
         OF_HEADS.replace("HEADS", "3")), [
         PERFORMER.replace("OF_QUERY", "a"), BY_TOKEN.replace("WIDE", "wide_of_3"),
         OF_HEADS.replace("HEADS", "6")]),
-    "block_attention": (("n", 2, 4, 4, 8), OF_FLOATS, []),
+    "block_attention": (("n", 2, 4, 4, 8), OF_FLOATS, [OF_SAMPLES]),
     "parts_attention": ((1, 2, 3, 4, 5), PARTS.replace("EQUATION", "bhwkd"), [
         PARTS.replace("EQUATION", "bhwke")]),
     "linear_heads": ((2, 16, 3, 8), HEADS_OF_ONE.replace("MORE", ""), [
@@ -487,7 +494,9 @@ def write(path, shape, text, numbers):
                   numpy_helper.from_array(np.int64(1), "second"),
                   numpy_helper.from_array(np.arange(16) < 9, "some"),
                   numpy_helper.from_array(np.arange(16)[None] < 9, "row_of_some"),
+                  numpy_helper.from_array(np.zeros((1, 3), bool), "no"),
                   numpy_helper.from_array(beyond_ends(4, 4), "both_ends"),
+                  numpy_helper.from_array(beyond_ends(16, 1), "ends_of_16"),
                   numpy_helper.from_array(np.zeros((0, 1), "i8"), "no_places"),
                   numpy_helper.from_array(np.zeros((0, 8, 16), "f4"), "no_rows"),
                   numpy_helper.from_array(np.ones((1, 1), "i8"), "place"),
