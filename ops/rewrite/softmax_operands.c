@@ -122,6 +122,16 @@ static attn_status read_ones(struct attn_graph *graph, struct attn_node *before,
     return attn_match_add(graph, before, "Cast", 1, &factor, 1, &to, keep);
 }
 
+/* Whether a value is a product times scalars: no number of a mask, which may be -infinity, is among
+ * the scores, and 0 times these is 0. */
+static bool is_scaled_product(const struct attn_graph *graph, int32_t value)
+{
+    double factor = 1;
+    const struct attn_node *product = attn_product_behind(graph, value);
+    value = attn_match_strip_scale(graph, value, &factor);
+    return product != NULL && product == attn_graph_producer(graph, value);
+}
+
 /* A factor of zeros and ones in front of the scores, behind which others are added. */
 static attn_status choose_scores(struct attn_graph *graph, struct attn_node *softmax,
                                  int32_t *applied)
@@ -134,7 +144,7 @@ static attn_status choose_scores(struct attn_graph *graph, struct attn_node *sof
         for (int i = 0; i < 2 && node_is(node, "Mul"); i++) {
             int32_t in[3] = { -1, node->in[i], -1 }, out;
             void *zero;
-            if (attn_product_behind(graph, in[1]) == NULL ||
+            if (!is_scaled_product(graph, in[1]) ||
                 !attn_match_same_shape(graph, in[1], node->out[0]))
                 continue;
             TRY(read_ones(graph, node, node->in[1 - i], &in[0]));

@@ -33,7 +33,7 @@ NUMBERS = {"half": 0.5, "one": 1.0, "two": 2.0, "root": 2.0 ** 0.5, "small": 1e-
            "third": 1 / 3, "nought": 0.0, "sixteen": 16.0, "nan": float("nan"),
            "about_one": 1.00006, "about_two": 2.0001, "seven": 7.0, "nearly_one": 1.00009,
            "low": -1e4, "lowest": -3e38, "low_of_5": [[[[[-1e4]]]]],
-           "nought_of_5": [[[[[0.0]]]]],
+           "nought_of_5": [[[[[0.0]]]]], "infinite": -float("inf"),
            "columns": [list(range(12))], "queries_of_4": [[4], [5], [6], [7]]}
 INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "lines_of_4": [2, 3], "two_of_4": [2],
@@ -211,6 +211,14 @@ p = Softmax <axis = -1> (s)
 n = IS_NAN (p)
 a = Where (n, NOUGHT, p)
 y = MatMul (a, x)"""
+# Scores times a mask of zeros and ones.
+CHOSEN = """t = Transpose <perm = [0, 2, 1]> (x)
+s = MatMul (t, x)
+f = Where (some, s, infinite)
+c = Cast <to = 1> (row_of_some)
+m = Mul (SCORES, c)
+p = Softmax <axis = -1> (m)
+y = MatMul (p, t)"""
 # A mask that is too long for a program.
 LONG = "\n".join(["k0 = Greater (x, two)", *(f"k{i + 1} = Xor (k{i}, k0)" for i in range(50)),
                   MASKED.replace("KEEP", "k50")])
@@ -436,7 +444,10 @@ ROWS = {
     "matmul_epilogue": (TOKENS, "p = MatMul (x, w)\ns = Add (p, b)\ny = Relu (s)", [
         "m = Reshape (x, rows)\np = Gemm <alpha = 1.00006> (m, w, b)\ny = Relu (p)",
         "p = MatMul (x, w)\ne = Exp (p)\ny = Add (p, e)"]),
-    "softmax_operands": (TOKENS, (ADDED.replace("KEYS", "sixteen"), ADDED.replace("KEYS", "one")), [
+    "softmax_operands": (TOKENS, (
+        ADDED.replace("KEYS", "sixteen"), ADDED.replace("KEYS", "one"),
+        CHOSEN.replace("SCORES", "s")), [
+        CHOSEN.replace("SCORES", "f"),
         ADDED.replace("KEYS", "one").replace("(s, m)", "(s, b)"),
         ADDED.replace("KEYS", "sixteen").replace("(t)", "(s)").replace("MatMul (p, w)",
                                                                        "Add (p, t)")]),
