@@ -30,20 +30,13 @@ static bool has_perm(const struct attn_node *node, int n, const int64_t *perm)
 static int32_t strip_scalars(const struct attn_graph *graph, int32_t value, double *scale,
                              bool sole)
 {
-    for (int k = 0; k < 4; k++) {
-        double x;
-        int32_t other;
-        struct attn_node *node = attn_graph_producer(graph, value);
-        bool times =
-            node_is(node, "Mul") && attn_match_scalar(graph, node, true, &x, &other);
-        if (!times &&
-            !(node_is(node, "Div") && attn_match_scalar(graph, node, false, &x, &other) &&
-              (x < 0 || x > 0)))
-            break;
-        if (!attn_match_same_shape(graph, other, value) ||
-            (sole && !match_read_once(graph, value)))
-            break;
-        *scale *= times ? x : 1 / x;
+    double whole = *scale;
+    for (int32_t k = 0, other = value;
+         k < 4 && attn_match_take_scale(graph, &other, &whole) &&
+         attn_match_same_shape(graph, other, value) &&
+         (!sole || match_read_once(graph, value));
+         k++) {
+        *scale = whole;
         value = other;
     }
     return value;

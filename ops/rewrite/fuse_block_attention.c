@@ -46,14 +46,9 @@ static bool step_back(const struct attn_graph *graph, int32_t *value,
                       struct block_attention_match *found)
 {
     double x;
-    int32_t other;
     const struct attn_node *node = attn_graph_producer(graph, *value);
-    const bool times = node_is(node, "Mul"), divides = node_is(node, "Div");
-    if ((times || divides) && attn_match_scalar(graph, node, times, &x, &other)) {
-        found->scale *= times ? x : 1 / x;
-        *value = other;
+    if (attn_match_take_scale(graph, value, &found->scale))
         return true;
-    }
     struct attn_block_mask mask = { .value = -1 };
     if (node_is(node, "Where")) {
         mask.drops = attn_value_scalar(graph, node->in[1], &x);
@@ -173,16 +168,12 @@ static bool read_weighted(const struct attn_graph *graph, const struct attn_node
 static void take_scalars(const struct attn_graph *graph,
                          struct block_attention_match *found)
 {
-    for (int k = 0; k < 4; k++) {
-        double x;
-        int32_t other;
-        const struct attn_node *node = attn_graph_producer(graph, found->q.value);
-        const bool times = node_is(node, "Mul");
-        if ((!times && !node_is(node, "Div")) ||
-            !attn_match_scalar(graph, node, times, &x, &other) ||
-            !attn_match_same_shape(graph, other, found->q.value))
-            return;
-        found->scale *= times ? x : 1 / x;
+    double whole = found->scale;
+    for (int32_t k = 0, other = found->q.value;
+         k < 4 && attn_match_take_scale(graph, &other, &whole) &&
+         attn_match_same_shape(graph, other, found->q.value);
+         k++) {
+        found->scale = whole;
         found->q.value = other;
     }
 }
@@ -315,8 +306,6 @@ static const char *block_read_all(const struct attn_graph *graph,
     take_scalars(graph, found);
     attn_labelled_untranspose(graph, &found->q);
     take_scalars(graph, found);
-    if (!isfinite((float)found->scale))
-        return "its scale is not finite";
     if (!read_order(found))
         return "the axes of its operands are in different orders";
     if (!dims_fit(graph, found))

@@ -99,18 +99,14 @@ static bool fit_queries(const struct attn_graph *graph,
 static bool read_product(const struct attn_graph *graph, int32_t value,
                          struct parts_attention_match *found, struct matched_part *part)
 {
-    double scale = 1, x;
-    int32_t other;
+    double scale = 1, whole = 1;
     struct attn_product p;
     char names[26];
-    for (int k = 0; k < 4; k++) {
-        const struct attn_node *node = attn_graph_producer(graph, value);
-        const bool times = node_is(node, "Mul");
-        if ((!times && !node_is(node, "Div")) ||
-            !attn_match_scalar(graph, node, times, &x, &other) ||
-            !match_read_once(graph, other) || !attn_match_same_shape(graph, other, value))
-            break;
-        scale *= times ? x : 1 / x;
+    for (int32_t k = 0, other = value;
+         k < 4 && attn_match_take_scale(graph, &other, &whole) &&
+         match_read_once(graph, other) && attn_match_same_shape(graph, other, value);
+         k++) {
+        scale = whole;
         value = other;
     }
     if (!attn_product_read(graph, value, &p) || p.n_in != 2 || p.out.n != RANK)

@@ -33,7 +33,7 @@ NUMBERS = {"half": 0.5, "one": 1.0, "two": 2.0, "root": 2.0 ** 0.5, "small": 1e-
            "third": 1 / 3, "nought": 0.0, "sixteen": 16.0, "nan": float("nan"),
            "about_one": 1.00006, "about_two": 2.0001, "seven": 7.0, "nearly_one": 1.00009,
            "low": -1e4, "lowest": -3e38, "low_of_5": [[[[[-1e4]]]]],
-           "nought_of_5": [[[[[0.0]]]]], "infinite": -float("inf"),
+           "nought_of_5": [[[[[0.0]]]]], "infinite": -float("inf"), "huge": 1e20,
            "columns": [list(range(12))], "queries_of_4": [[4], [5], [6], [7]]}
 INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "lines_of_4": [2, 3], "two_of_4": [2],
@@ -211,6 +211,15 @@ p = Softmax <axis = -1> (s)
 n = IS_NAN (p)
 a = Where (n, NOUGHT, p)
 y = MatMul (a, x)"""
+
+# Scores that are huge in no place, of queries and keys that are tiny.
+OF_TINY = """r = Mul (x, tiny)
+q = Mul (r, huge)
+t = Transpose <perm = [0, 1, 3, 2]> (q)
+s = MatMul (q, t)
+p = Softmax <axis = -1> (s)
+y = MatMul (p, x)"""
+
 # Scores times a mask of zeros and ones.
 CHOSEN = """t = Transpose <perm = [0, 2, 1]> (x)
 s = MatMul (t, x)
@@ -342,7 +351,7 @@ ROWS = {
             *(OWN_MASK.replace("TYPE", dtype).replace("MASK", "middle") for dtype in "19")]),
     "attention": ((2, 3, 16, 16), (
         MASKED.replace("KEEP", "some").replace("FILL", "low"), LONG.replace("FILL", "lowest"),
-        OF_NAN.replace("IS_NAN", "IsNaN").replace("NOUGHT", "nought")), [
+        OF_NAN.replace("IS_NAN", "IsNaN").replace("NOUGHT", "nought"), OF_TINY), [
         OF_NAN.replace("IS_NAN", "IsInf").replace("NOUGHT", "nought"),
         OF_NAN.replace("IS_NAN", "IsNaN").replace("NOUGHT", "nought_of_5"),
         MASKED.replace("KEEP", "some").replace("FILL", "low_of_5"), LONG.replace("FILL", "low")]),
@@ -505,6 +514,7 @@ def write(path, shape, text, numbers):
                   numpy_helper.from_array(np.int64(1), "second"),
                   numpy_helper.from_array(np.arange(16) < 9, "some"),
                   numpy_helper.from_array(np.arange(16)[None] < 9, "row_of_some"),
+                  numpy_helper.from_array(np.full((1, 16), 1e-20, "f4"), "tiny"),
                   numpy_helper.from_array(np.zeros((1, 3), bool), "no"),
                   numpy_helper.from_array(beyond_ends(4, 4), "both_ends"),
                   numpy_helper.from_array(beyond_ends(16, 1), "ends_of_16"),
