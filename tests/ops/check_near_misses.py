@@ -272,6 +272,17 @@ OF_FLOATS = WINDOW.replace("HIDES", """g = Concat <axis = 0> (h, by_4_by_12)
 e = Expand (columns, g)
 l = Less (e, queries_of_4)
 o = Or (both_ends, l)""")
+# Sums of scores beside values of no dim.
+OF_SUMS = WINDOW.replace("HIDES\n", "").replace("(o, ", "(both_ends, ").replace(
+    "y = MatMul (f, u)", """v = Slice (x, zero, zero, last)
+v0 = Pad (v, beside)
+v1 = Slice (v0, zero, but_two, two_of_4)
+v2 = Slice (v0, middle, last, two_of_4)
+v3 = Slice (v0, two_of_4, far, two_of_4)
+v4 = Concat <axis = 3> (v1, v2, v3)
+z = MatMul (f, v4)
+l = ReduceLogSumExp (m, last)
+y = Concat <axis = -1> (l, z)""")
 OF_SAMPLES = """z = Reshape (x, of_one)
 """ + WINDOW.replace("(x, b", "(z, b").replace("(x, t", "(z, t").replace(
     "HIDES", """g = Concat <axis = 0> (h, taps)
@@ -360,7 +371,7 @@ ROWS = {
         OF_HEADS.replace("HEADS", "3")), [
         PERFORMER.replace("OF_QUERY", "a"), BY_TOKEN.replace("WIDE", "wide_of_3"),
         OF_HEADS.replace("HEADS", "6")]),
-    "block_attention": (("n", 2, 4, 4, 8), OF_FLOATS, [OF_SAMPLES]),
+    "block_attention": (("n", 2, 4, 4, 8), (OF_FLOATS, OF_SUMS), [OF_SAMPLES]),
     "parts_attention": ((1, 2, 3, 4, 5), PARTS.replace("EQUATION", "bhwkd"), [
         PARTS.replace("EQUATION", "bhwke")]),
     "linear_heads": ((2, 16, 3, 8), HEADS_OF_ONE.replace("MORE", ""), [

@@ -84,7 +84,9 @@ attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m)
 {
     struct attn_sdpa *s = &m->s;
     int64_t tasks;
-    if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0) {
+    /* The sums do not depend on values. */
+    const bool wanted = s->v_dim > 0 || op_has_out(step, 1);
+    if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || !wanted) {
         op_tasks(step, SUMMARIZE, 0, 0);
         op_tasks(step, ATTEND, 0, 0);
         return ATTNRUN_OK;
