@@ -8,13 +8,13 @@
  * columns, a word of 4 inputs of a tap after the other, in the order channels that lie side
  * by side (blocked_inputs), tap, word of these channels. 128 is subtracted from u8 weights
  * and their zero points. In a depthwise convolution the zero points are subtracted from the
- * weights; if a difference does not fit a byte, the weights are in two parts. The layout is
- * then [block][part][kernel row][group of 4 pixels][2 outputs][16] words. Cost: one pass
- * over W, at load. */
+ * weights; if a difference does not fit a byte, the weights are sums of two parts, or of three
+ * for 255, which is 127 + 127 + 1. The layout is then [block][part][kernel row][group of 4
+ * pixels][2 outputs][16] words. Cost: one pass over W, at load. */
 #include "../../runtime/poll.h"
 #include "blocked_bytes.h"
 
-enum { HEADER = 16 /* words */, PARTS = 2 };
+enum { HEADER = 16 /* words */, PARTS = 3 };
 
 struct sizes {
     int64_t columns, rows, taps, bytes; /* rows: of words; bytes: of weights */
@@ -162,15 +162,15 @@ static void pack_by_itself(const struct blocked_byte_weights *p, const struct si
         uint32_t sum = 0;
         for (int64_t t = 0; t < s->taps; t++) {
             const int64_t i = t / dims[3], j = t % dims[3];
-            const int32_t w = byte_at(p->w, c * s->taps + t) - zero_of(p, c);
-            const int32_t low = w < -128 ? -128 : w > 127 ? 127 : w;
-            for (int64_t output = 0; output < 2; output++) {
-                uint8_t *at = to + i * line + output * 4 * ATTN_BLOCK;
-                put_word(at, j + output * p->stride, low);
-                if (parts > 1)
-                    put_word(at + part, j + output * p->stride, w - low);
-            }
+            int32_t w = byte_at(p->w, c * s->taps + t) - zero_of(p, c);
             sum += (uint32_t)w;
+            for (int64_t k = 0; k < parts; k++) {
+                const int32_t byte = w < -128 ? -128 : w > 127 ? 127 : w;
+                uint8_t *at = to + k * part + i * line;
+                put_word(at, j, byte);
+                put_word(at + 4 * ATTN_BLOCK, j + p->stride, byte);
+                w -= byte;
+            }
         }
         columns[c] -= (uint32_t)p->x_zero * sum;
         columns[n + c] = sum;
@@ -180,7 +180,7 @@ static void pack_by_itself(const struct blocked_byte_weights *p, const struct si
 void attn_blocked_byte_pack(void *packed, const struct blocked_byte_weights *p)
 {
     struct sizes s;
-    uint32_t *words = packed, *columns = words + HEADER, any = 0, wide = 0;
+    uint32_t *words = packed, *columns = words + HEADER, any = 0, parts = 1;
     const int64_t rows = p->w->dims[0], weights_of_row = tensor_count(p->w) / rows;
     if (!packed_sizes(p, &s))
         return;
@@ -192,14 +192,15 @@ void attn_blocked_byte_pack(void *packed, const struct blocked_byte_weights *p)
         any |= zero_of(p, row) != 0;
         for (int64_t i = 0; p->by_itself && i < weights_of_row; i++) {
             const int32_t w = byte_at(p->w, row * weights_of_row + i) - zero_of(p, row);
-            wide |= w < -128 || w > 127;
+            const uint32_t needed = w > 254 ? 3 : w < -128 || w > 127 ? 2 : 1;
+            parts = needed > parts ? needed : parts;
         }
     }
     words[0] = any;
-    words[1] = 1 + wide;
+    words[1] = parts;
     uint8_t *weights = (uint8_t *)(words + weights_at(s.columns, s.rows));
     if (p->by_itself)
-        pack_by_itself(p, &s, columns, weights, 1 + wide);
+        pack_by_itself(p, &s, columns, weights, parts);
     else
         pack_dense(p, &s, columns, columns + 4 * s.columns, weights);
 }

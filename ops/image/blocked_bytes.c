@@ -118,10 +118,10 @@ static attn_status blocked_bytes_check_packed(const attnrun_pack *pack, int64_t 
 {
     const struct blocked_byte_packed at = attn_blocked_byte_packed_at(packed, 0, 0);
     (void)bytes;
-    if (at.parts == 1 || at.parts == 2)
+    if (at.parts >= 1 && at.parts <= 3)
         return ATTNRUN_OK;
     return attn_fail_node(ATTNRUN_E_MODEL, pack->node,
-                          "its packed weights are of %s, expected 1 or 2",
+                          "its packed weights are of %s, expected 1 to 3",
                           attn_plural(at.parts, "part"));
 }
 

@@ -215,7 +215,7 @@ void check_blocked_conv_u8(struct check *c)
 static void make_rows(struct check *c, struct attn_blocked_byte_rows *d, bool extreme)
 {
     *d = (struct attn_blocked_byte_rows){
-        .parts = 1 + check_below(c, 2),
+        .parts = 1 + check_below(c, 3),
         .kernel_rows = 1 + check_below(c, 5),
         .groups = 1 + check_below(c, 3),
         .rows = 1 + check_below(c, 4),

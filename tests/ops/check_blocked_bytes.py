@@ -195,6 +195,34 @@ def check_narrow(folder):
     return 1
 
 
+def check_wide(folder):
+    """Weights that are as far from their zero points as bytes can be, each channel by itself."""
+    wrong = 0
+    for dtype, zero in ((np.uint8, 0), (np.uint8, 255), (np.int8, -128), (np.int8, 127)):
+        network = Network()
+        network.dtype, shape = np.uint8, [1, 20, 12, 12]
+        network.sizes["x"], network.pairs["x"] = (20, 12, 12), network.pair(0.02)
+        w = random.integers(0, 256, (20, 1, 3, 3)).astype("u1").view(dtype)
+        w[:, 0, 1, 1] = {0: 255, 255: 0, -128: 127, 127: -128}[zero]
+        network.weights = lambda _, w=w, zero=zero, of=network: (
+            [of.constant(w), of.constant(np.float32(0.01)), of.constant(w.dtype.type(zero))], 0.01)
+        network.conv("x", 20, (3, 3), 20, True)
+        graph = helper.make_graph(
+            network.nodes, "net",
+            [helper.make_tensor_value_info("x", TensorProto.UINT8, shape)],
+            [helper.make_tensor_value_info("v0", TensorProto.UINT8, None)], network.constants)
+        onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[
+            helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]),
+            f"{folder}/net.onnx")
+        np.save(f"{folder}/x.npy", random.integers(0, 256, shape).astype("u1"))
+        got, plain = run([], folder), run(["--no-fusion"], folder)
+        if not same(got, plain):
+            wrong += 1
+            print(f"seed {SEED}, weights of {dtype.__name__} and zero point {zero}:",
+                  got.get("failed") or "other bytes")
+    return wrong
+
+
 def same(a, b):
     return "failed" not in a and all(np.array_equal(a[n], b[n]) for n in b)
 
@@ -369,7 +397,8 @@ def main():
     failed = blocked = 0
     with tempfile.TemporaryDirectory() as folder:
         failed += blocked_networks.check_named(named_by_file(), folder)
-        failed += check_narrow(folder) + check_pad(folder) + check_halves(folder)
+        failed += check_narrow(folder) + check_wide(folder)
+        failed += check_pad(folder) + check_halves(folder)
         for number in range(NETWORKS):
             wrong, used = check_network(number, folder, isas)
             failed, blocked = failed + wrong, blocked + used
