@@ -14,15 +14,18 @@
  *                            result are equal; Pad by 0, too
  *
  * Operands and results are u8 or i8 with one constant scale above 0. Weights may have a scale for
- * each output channel. A bias is i32, and its scale is the product of the scales of
- * operand and weights. Constants that were the result of DequantizeLinear at load are
- * replaced by their bytes again (attn_value.folded_by). Results are within one step of
- * those of the floats, because halves may be rounded otherwise. */
+ * each output channel. A bias is i32, and its scale is the product of the scales of operand and
+ * weights. Sums of products by constants and of a bias must fit in 32 bits. Constants that were the
+ * result of DequantizeLinear at load are replaced by their bytes again (attn_value.folded_by).
+ * Results are within one step of those of the floats, because halves may be rounded otherwise. */
 #include <math.h>
+#include <stdlib.h>
 
+#include "../../runtime/poll.h"
 #include "match.h"
 
 enum { MAX_PARTS = 32, MAX_INPUTS = 2 + 3 * MAX_PARTS };
+enum { MOST = 255 }; /* that a byte may be away from its zero point */
 
 /* A value as q, scale, zero point. */
 struct quantized {
@@ -132,9 +135,13 @@ static attn_status push_quantized(struct fuse_quantized_place *p, struct quantiz
 
 /* ---- what follows ---- */
 
-static int64_t zero_number(const struct attn_graph *graph, const struct quantized *x)
+/* Integer i of a constant, or its one; 0 where it is absent. */
+static int64_t number_at(const struct attn_graph *graph, int32_t value, int64_t i)
 {
-    return x->zero < 0 ? 0 : tensor_get_int(data_of(graph, x->zero), 0);
+    if (value < 0)
+        return 0;
+    const attnrun_tensor *t = data_of(graph, value);
+    return tensor_get_int(t, tensor_count(t) == 1 ? 0 : i);
 }
 
 /* What moves no element, by nodes that take bytes. */
@@ -166,7 +173,7 @@ static bool find_last(struct fuse_quantized_place *p)
     p->y.dtype = graph->values[user->out[0]].type.dtype;
     return is_byte(p->y.dtype) && user->in[0] == *result &&
            (p->relu == NULL ||
-            zero_number(graph, &p->y) == (p->y.dtype == ATTNRUN_U8 ? 0 : -128));
+            number_at(graph, p->y.zero, 0) == (p->y.dtype == ATTNRUN_U8 ? 0 : -128));
 }
 
 /* A DequantizeLinear whose result has no reader any more. */
@@ -216,7 +223,8 @@ static bool find_bias(const struct fuse_quantized_place *p, int in,
     if (in >= p->node->pub.n_in || p->node->in[in] < 0)
         return true;
     if (!find_quantized(graph, p->node->in[in], &b) || b.dtype != ATTNRUN_I32 ||
-        (b.n != w->n && b.n != 1) || graph->values[b.q].type.rank != 1)
+        !match_is_constant(graph, b.q) || (b.n != w->n && b.n != 1) ||
+        graph->values[b.q].type.rank != 1)
         return false;
     for (int64_t i = 0; i < w->n; i++) {
         const double product =
@@ -225,8 +233,8 @@ static bool find_bias(const struct fuse_quantized_place *p, int in,
         if (!(fabs(scale - product) <= 1e-5 * fabs(product)))
             return false;
     }
-    for (int64_t i = 0; b.zero >= 0 && i < b.n; i++)
-        if (tensor_get_int(data_of(graph, b.zero), i) != 0)
+    for (int64_t i = 0; i < b.n; i++)
+        if (number_at(graph, b.zero, i) != 0)
             return false;
     *bias = b.q;
     return true;
@@ -240,6 +248,30 @@ static bool find_weights(const struct attn_graph *graph, int32_t value, int rank
         return false;
     const int64_t at = w->axis < 0 ? w->axis + rank : w->axis;
     return w->n == 1 || (at == axis && graph->values[value].type.rank == rank);
+}
+
+/* Whether sums of products by constant weights, which have columns along `axis`, and of the bias
+ * fit in 32 bits. Quantizers give the largest biases to columns of tiny weights, whose numbers are
+ * added up. */
+static bool sums_fit(const struct attn_graph *graph, const struct quantized *w,
+                     int32_t bias, int axis)
+{
+    const attnrun_tensor *t = data_of(graph, w->q);
+    if (t->data == NULL)
+        return true;
+    const int64_t n = tensor_count(t), columns = t->dims[axis],
+                  inner = tensor_dims_product(t, axis + 1, t->rank);
+    for (int64_t c = 0; c < columns; c++) {
+        const int64_t zero = number_at(graph, w->zero, c);
+        int64_t sum = llabs(number_at(graph, bias, c));
+        const bool few = n / columns * MOST * MOST + sum <= INT32_MAX;
+        for (int64_t k = c * inner; !few && k < n; k += inner * columns)
+            for (int64_t i = k; i < k + inner && !attn_stops(i); i++)
+                sum += MOST * llabs(tensor_get_int(t, i) - zero);
+        if (sum > INT32_MAX)
+            return false;
+    }
+    return true;
 }
 
 /* The zero points of weights by channel are as many as the scales. */
@@ -258,7 +290,7 @@ static attn_status try_quantized_conv(struct fuse_quantized_place *p, bool *done
     const int rank = p->graph->values[p->node->in[0]].type.rank;
     if (rank < 3 || !find_bytes(p->graph, p->node->in[0], &x) ||
         !find_weights(p->graph, p->node->in[1], rank, 0, &w) ||
-        !find_bias(p, 2, &x, &w, &bias))
+        !find_bias(p, 2, &x, &w, &bias) || !sums_fit(p->graph, &w, bias, 0))
         return ATTNRUN_OK;
     TRY(need_zeros(p->graph, &w));
     TRY(push_quantized(p, &x));
@@ -275,7 +307,8 @@ static attn_status try_matmul(struct fuse_quantized_place *p, bool *done)
     struct quantized a, b;
     const int rank = p->graph->values[p->node->in[1]].type.rank;
     if (rank < 2 || !find_bytes(p->graph, p->node->in[0], &a) ||
-        !find_weights(p->graph, p->node->in[1], rank, rank - 1, &b))
+        !find_weights(p->graph, p->node->in[1], rank, rank - 1, &b) ||
+        !sums_fit(p->graph, &b, -1, rank - 1))
         return ATTNRUN_OK;
     TRY(need_zeros(p->graph, &b));
     TRY(push_quantized(p, &a));
@@ -297,7 +330,8 @@ static attn_status try_gemm(struct fuse_quantized_place *p, bool *done)
         !(attn_match_float(p->node, "beta", 1.0f) == 1.0f) ||
         !find_bytes(p->graph, p->node->in[0], &a) ||
         !find_weights(p->graph, p->node->in[1], 2, attrs[1].i != 0 ? 0 : 1, &b) ||
-        !find_bias(p, 2, &a, &b, &bias) || p->y.dtype != a.dtype)
+        !find_bias(p, 2, &a, &b, &bias) || p->y.dtype != a.dtype ||
+        !sums_fit(p->graph, &b, bias, attrs[1].i == 0))
         return ATTNRUN_OK;
     TRY(need_zeros(p->graph, &b));
     TRY(push_quantized(p, &a));
@@ -409,7 +443,7 @@ static bool same_pair(const struct attn_graph *graph, const struct quantized *x,
 {
     return x->dtype == y->dtype &&
            float_at(graph, x->scale, 0) == float_at(graph, y->scale, 0) &&
-           zero_number(graph, x) == zero_number(graph, y);
+           number_at(graph, x->zero, 0) == number_at(graph, y->zero, 0);
 }
 
 /* What only moves its first operand, or picks from it. */

@@ -242,6 +242,30 @@ def negative_graphs():
     yield graph, graph.node("QuantizeLinear", [y, *graph.pair("i1", -0.02, 3)]), "i1"
 
 
+def wide_graphs():
+    """Sums that do not fit in 32 bits: with a bias as quantize_static gives it to a channel of tiny
+    weights, and of very many products."""
+    for op in ("Conv", "Gemm"):
+        graph, scales = Graph(), np.asarray([0.01, 4e-9], "f4")
+        shape = (1, 3, 4, 4) if op == "Conv" else (5, 30)
+        pair = graph.pair("u1", 0.02, 0)
+        x = graph.node("DequantizeLinear", [graph.feed(any_bytes(*shape) | 128), *pair])
+        w = graph.constant(np.full((2, 3, 3, 3) if op == "Conv" else (2, 30), 127, "i1"))
+        w = graph.node("DequantizeLinear", [w, graph.constant(scales)], axis=0)
+        bias = graph.node("DequantizeLinear", [
+            graph.constant(np.asarray([5, 2**31 - 200], "i4")),
+            graph.constant(scales * np.float32(0.02))], axis=0)
+        y = graph.node(op, [x, w, bias], **({"transB": 1} if op == "Gemm" else {}))
+        yield graph, graph.node("QuantizeLinear", [y, *graph.pair("u1", 0.1, 0)]), "u1"
+    graph = Graph()
+    pair = graph.pair("u1", 0.001, 0)
+    x = graph.node("DequantizeLinear", [graph.feed(np.full((1, 40000), 255, "u1")), *pair])
+    w = graph.node("DequantizeLinear", [graph.constant(np.full((40000, 2), 255, "u1")),
+                                        graph.constant(np.float32(0.001))])
+    y = graph.node("MatMul", [x, w])
+    yield graph, graph.node("QuantizeLinear", [y, *graph.pair("u1", 10, 0)]), "u1"
+
+
 def apart_cases(folder, graphs):
     failed = 0
     for number, (graph, y, kind) in enumerate(graphs()):
@@ -314,6 +338,6 @@ with tempfile.TemporaryDirectory() as top:
     cases = f"{top}/cases"
     os.mkdir(cases)
     if single_cases(cases) + apart_cases(cases, apart_graphs) + net_cases(cases) + \
-            apart_cases(cases, negative_graphs):
+            apart_cases(cases, negative_graphs) + apart_cases(cases, wide_graphs):
         sys.exit(1)
     check(ATTNRUN, cases)
