@@ -14,17 +14,13 @@
 
 /* ---- life ---- */
 
-/* What the outputs may show of the inputs' memory besides numbers, which are copied. */
-static void note_outputs(struct attnrun_context *context)
+/* What a value that runs show may show of the inputs' memory besides numbers, which are copied. */
+void attn_context_note_shown(struct attnrun_context *context, const attnrun_type *type)
 {
-    const struct attn_graph *graph = context->model->graph;
-    for (int32_t i = 0; i < graph->n_outputs; i++) {
-        const attnrun_type *type = &graph->values[graph->outputs[i]].type;
-        bool tensor = type->kind == ATTNRUN_TENSOR;
-        context->shows_elements = context->shows_elements || !tensor;
-        context->shows_strings = context->shows_strings || !tensor || type->dtype == 0 ||
-                                 type->dtype == ATTNRUN_STRING;
-    }
+    bool tensor = type->kind == ATTNRUN_TENSOR;
+    context->shows_elements = context->shows_elements || !tensor;
+    context->shows_strings = context->shows_strings || !tensor || type->dtype == 0 ||
+                             type->dtype == ATTNRUN_STRING;
 }
 
 /* Of the tensors that a run is given: inputs, and what is made of them. */
@@ -50,7 +46,8 @@ static attn_status context_init(struct attnrun_context *context,
         return ATTNRUN_E_MEMORY;
     TRY(attn_selection_create(memory, graph->n_outputs, &context->selection));
     TRY(attn_model_pack(context->model));
-    note_outputs(context);
+    for (int32_t i = 0; i < graph->n_outputs; i++)
+        attn_context_note_shown(context, &graph->values[graph->outputs[i]].type);
     context->copies = (struct attn_heap){ .memory = memory, .kind = ATTN_MEM_HEAP };
     TRY(attn_frame_create(context->model->runtime, memory, graph, &context->control,
                           &context->frame));

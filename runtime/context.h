@@ -24,12 +24,14 @@ struct attnrun_context {
     int64_t sequence;    /* whose states are in place; those of others are parked */
     int64_t timeout_us;  /* of calls without a time of their own; 0: none */
     int32_t busy;        /* a call is under way */
-    bool shows_strings;  /* an output may hold strings */
-    bool shows_elements; /* an output may be a sequence or an optional */
+    bool shows_strings;  /* an output or a watched value may hold strings */
+    bool shows_elements; /* one of them may be a sequence or an optional */
 };
 
 /* What a context takes besides its frame. */
 int64_t attn_context_own_bytes(const struct attn_graph *graph);
+/* From now on, runs show a value of that type: an output, or one that is watched. */
+void attn_context_note_shown(struct attnrun_context *context, const attnrun_type *type);
 /* Whether a tensor may be input `index`; of the context only the model is looked at. */
 attn_status attn_context_check_input(const struct attnrun_context *context, int32_t index,
                                      const attnrun_tensor *tensor);

@@ -262,10 +262,38 @@ static void test_normalizer_stops_within_what_it_counted(void **state)
     free(words);
 }
 
+/* The only output is b8, but a string tensor between is watched. */
+static void test_strings_that_are_watched_belong_to_the_context(void **state)
+{
+    (void)state;
+    static const int last = 2;
+    static attnrun_string strings[3];
+    static char text[3][8];
+    write_words(strings, text, 3);
+    attnrun_tensor x = strings_of("3", strings), z;
+    struct onnx_writer *w = onnx_begin(19);
+    onnx_input(w, "x", ATTNRUN_STRING, "N");
+    onnx_int(w, "last", -1);
+    onnx_node(w, "Gather", "x,last", "z");
+    onnx_node(w, "Equal", "x,z", "y");
+    onnx_output(w, "y", ATTNRUN_BOOL, "N");
+    attnrun_model *model = open_model(NULL, w, 0);
+    attnrun_context *context = make_context(model);
+    OK(attnrun_watch(context, "z"));
+    OK(attnrun_set_input(context, 0, &x));
+    OK(attnrun_run(context, NULL));
+    memset(text, '#', sizeof text);
+    OK(attnrun_value(context, "z", &z));
+    check_words(&z, &last, 1);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_strings_of_outputs_belong_to_the_context),
+        cmocka_unit_test(test_strings_that_are_watched_belong_to_the_context),
         cmocka_unit_test(test_strings_that_are_malformed_are_refused),
         cmocka_unit_test(test_strings_inside_of_sequences_are_checked),
         cmocka_unit_test(test_strings_are_copied_deeply),
