@@ -822,8 +822,8 @@ ATTNRUN_API attnrun_status attnrun_plan_output(attnrun_context *context, int32_t
 ATTNRUN_API attnrun_status attnrun_plan_get_block(attnrun_context *context, int32_t index,
                                                   attnrun_plan_block *block);
 /* Plans as attnrun_plan() does and also allocates the arena: later runs of these or smaller shapes
- * need no more. If the arena has to grow, the outputs of the previous run become invalid, even if
- * this call fails. */
+ * need no more. If the arena has to grow, or the context has states, the outputs of the previous
+ * run become invalid, even if this call fails. */
 ATTNRUN_API attnrun_status attnrun_reserve(attnrun_context *context,
                                            const attnrun_tensor *inputs);
 

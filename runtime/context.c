@@ -537,8 +537,6 @@ attn_status attn_context_plan(struct attnrun_context *context,
         status = attn_frame_plan(context->frame, context->bound, &plan);
     attn_poll_leave(before);
     TRY(status);
-    if (plan != context->frame->current)
-        attn_frame_forget(context->frame); /* blocks are of this plan; outputs are gone */
     context->frame->shown = plan;
     return info ? give_plan_info(context, plan, info) : ATTNRUN_OK;
 }
@@ -558,6 +556,9 @@ attn_status attn_context_reserve(struct attnrun_context *context,
         TRY(status);
     }
     TRY(attn_frame_reserve(context->frame, context->frame->shown));
+    if (context->frame->states == NULL)
+        return ATTNRUN_OK;
+    attn_frame_forget(context->frame); /* outputs may show the memory of a state */
     return attn_context_reserve_states(context, context->frame->shown);
 }
 

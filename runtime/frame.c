@@ -219,6 +219,7 @@ attn_status attn_frame_reserve(struct attn_frame *frame, const struct attn_plan 
                          attn_plural(plan->arena_bytes, "byte"),
                          (long long)frame->arena_bytes);
     const int64_t bytes = arena_size(frame, max64(plan->arena_bytes, ATTN_ARENA_ALIGN));
+    attn_frame_forget(frame);
     unbind_arena(frame);
     frame->arena = attn_alloc(frame->memory, ATTN_MEM_ARENA, bytes);
     if (frame->arena == NULL)
