@@ -754,7 +754,7 @@ ATTNRUN_API void attnrun_reset_states(attnrun_context *context);
 /* A context holds the states of any number of sequences, of any lengths. Runs, cuts and the calls
  * below use the states of the selected sequence, which is 0 at first. A sequence begins empty: its
  * first run reads what attnrun_set_input() binds after this call. Plans and the arena are shared.
- * The outputs of the previous run are invalid after the three calls below. Returns E_USAGE for a
+ * The outputs of the previous run are invalid after the four calls below. Returns E_USAGE for a
  * negative number, or E_MEMORY. */
 ATTNRUN_API attnrun_status attnrun_select_sequence(attnrun_context *context,
                                                    int64_t sequence);
@@ -780,7 +780,8 @@ ATTNRUN_API void attnrun_cancel(attnrun_context *context);
 /* Sets the time that each later call that plans or runs may take, unless attnrun_run_options gives
  * one for the call. 0: any time. Returns E_USAGE for a negative time. */
 ATTNRUN_API attnrun_status attnrun_set_timeout(attnrun_context *context, int64_t timeout_us);
-/* Frees all plans, the side heap and the arena (but not an arena of the caller). */
+/* Frees all plans, the side heap and the arena (but not an arena of the caller). The outputs of the
+ * previous run become invalid. */
 ATTNRUN_API void attnrun_trim(attnrun_context *context);
 
 typedef struct attnrun_plan_info {
@@ -846,9 +847,10 @@ typedef struct attnrun_plan_step {
 ATTNRUN_API attnrun_status attnrun_plan_get_step(attnrun_context *context, int32_t index,
                                                  attnrun_plan_step *step);
 /* Sets how many plans the context keeps, 1 to 16 (16 by default): those that were used last. The
- * others are freed; a new plan that replaces another one takes its memory. With 1 plan, and after
- * attnrun_reserve() for the longest input and states of that capacity, a decoder whose states grow
- * takes nothing from the allocator. E_USAGE for another number. */
+ * others are freed, and outputs of the previous run with its plan; a new plan that replaces another
+ * one takes its memory. With 1 plan, and after attnrun_reserve() for the longest input and states
+ * of that capacity, a decoder whose states grow takes nothing from the allocator. E_USAGE for
+ * another number. */
 ATTNRUN_API attnrun_status attnrun_set_max_plans(attnrun_context *context, int32_t n);
 /* Makes `bytes` bytes of the caller at `memory` the arena of the context, until the context ends or
  * this is called again. NULL and 0: its own memory again. `memory` must be a multiple of
