@@ -13,9 +13,10 @@ typedef struct context_object {
     PyObject_HEAD attnrun_context *context;
     model_object *model;
     struct bound_value *inputs, *outputs; /* of the run that is under way */
-    attnrun_tensor *lent; /* by output: memory of the caller that the last run wrote */
-    int32_t busy;         /* atomic */
-    Py_ssize_t views;     /* atomic: tensors that show this context's memory */
+    attnrun_tensor
+        *lent;        /* by output: memory of the caller; of the last successful run */
+    int32_t busy;     /* atomic */
+    Py_ssize_t views; /* atomic: tensors that show this context's memory */
 } context_object;
 
 /* ---- life ---- */
@@ -188,7 +189,6 @@ static int bind_outputs(context_object *c, PyObject *out)
             binding_raise(status);
             return -1;
         }
-        c->lent[i] = c->outputs[i].tensor;
     }
     return 0;
 }
@@ -214,6 +214,8 @@ static int run_bound(context_object *c, const attnrun_run_options *options)
     attnrun_status status;
     Py_BEGIN_ALLOW_THREADS status = attnrun_run(c->context, options);
     Py_END_ALLOW_THREADS if (interruptible) interrupt_end();
+    for (int32_t i = 0; status == ATTNRUN_OK && i < c->model->n_outputs; i++)
+        c->lent[i] = c->outputs[i].tensor;
     if (status == ATTNRUN_OK)
         return 0;
     binding_raise_stopped(status);
@@ -251,7 +253,6 @@ static PyObject *run_taken(context_object *c, PyObject *feeds, PyObject *wanted,
                            PyObject *out, const attnrun_run_options *options)
 {
     PyObject *results = NULL;
-    memset(c->lent, 0, (size_t)c->model->n_outputs * sizeof *c->lent);
     if (bind_inputs(c, feeds) == 0 && (out == NULL || bind_outputs(c, out) == 0) &&
         run_bound(c, options) == 0)
         results = collect(c, wanted, out);
