@@ -23,6 +23,12 @@ struct registry_rows {
     int64_t n, capacity;
 };
 
+/* A registered row whose place a later one took: models may still run it. */
+struct replaced_row {
+    struct replaced_row *next;
+    const attnrun_op_def *row;
+};
+
 struct attnrun_runtime {
     atomic_int refs;
     attnrun_allocator allocator;
@@ -38,7 +44,8 @@ struct attnrun_runtime {
     struct registry_rows built_in; /* what the library brings; never changes */
     atomic_uchar *used;            /* of each of them: a node had it */
     struct registry_rows ops;      /* with what was registered in addition or instead */
-    struct attn_pool copies;       /* of rows that are shorter than this header's */
+    struct replaced_row *replaced; /* those with release() */
+    struct attn_pool copies; /* of rows that are shorter than this header's; and these */
     void **plugins;
     int64_t n_plugins;
     char features[128], isas[128];
@@ -155,6 +162,19 @@ static void free_rows(struct attn_memory *memory, struct registry_rows *rows)
     attn_free(memory, ATTN_MEM_MODEL, rows->v, rows->capacity * (int64_t)sizeof *rows->v);
 }
 
+static attn_status keep_replaced(attnrun_runtime *runtime, const attnrun_op_def *old,
+                                 const attnrun_op_def *row)
+{
+    if (old->release == NULL || (old->release == row->release && old->user == row->user))
+        return ATTNRUN_OK;
+    struct replaced_row *kept = attn_pool_alloc(&runtime->copies, (int64_t)sizeof *kept);
+    if (kept == NULL)
+        return ATTNRUN_E_MEMORY;
+    *kept = (struct replaced_row){ runtime->replaced, old };
+    runtime->replaced = kept;
+    return ATTNRUN_OK;
+}
+
 static attn_status insert_row(attnrun_runtime *runtime, const attnrun_op_def *row)
 {
     struct registry_rows *ops = &runtime->ops;
@@ -165,6 +185,8 @@ static attn_status insert_row(attnrun_runtime *runtime, const attnrun_op_def *ro
             TRY(reserve_rows(runtime->memory, ops, ops->capacity * 2 + 64));
         memmove(&ops->v[i + 1], &ops->v[i], (size_t)(ops->n - i) * sizeof *ops->v);
         ops->n++;
+    } else {
+        TRY(keep_replaced(runtime, ops->v[i], row));
     }
     ops->v[i] = row;
     return ATTNRUN_OK;
@@ -337,6 +359,8 @@ static void runtime_end(attnrun_runtime *runtime)
     for (int64_t i = 0; i < runtime->ops.n; i++)
         if (runtime->ops.v[i]->release != NULL)
             runtime->ops.v[i]->release(runtime->ops.v[i]->user);
+    for (const struct replaced_row *r = runtime->replaced; r != NULL; r = r->next)
+        r->row->release(r->row->user);
     if (runtime->memory != NULL) {
         for (int64_t i = 0; i < runtime->n_plugins; i++)
             dlclose(runtime->plugins[i]);

@@ -427,9 +427,9 @@ static void note_row(void *user, const attnrun_op_def *op)
 
 static void test_rows_of_a_runtime(void **state)
 {
-    int released = 0, seen = 0;
+    int released = 0, released_later = 0, seen = 0;
     attnrun_model *model;
-    attnrun_op_def row;
+    attnrun_op_def row, later;
     (void)state;
     attnrun_runtime *own = make_runtime(NULL, 1);
     FAILS(ATTNRUN_E_USAGE, "is NULL", attnrun_runtime_ops(NULL, note_row, &seen));
@@ -445,6 +445,11 @@ static void test_rows_of_a_runtime(void **state)
     row.user = &released;
     row.release = count_release;
     OK(attnrun_register_op(own, &row));
+    OK(attnrun_register_op(own, &row)); /* it stays one row */
+    later = row;
+    later.user = &released_later;
+    OK(attnrun_register_op(own,
+                           &later)); /* takes its place, but models may run the former */
     FAILS(ATTNRUN_E_IO, "cannot be loaded", attnrun_load_plugin(own, "/no/such.so"));
     FAILS(ATTNRUN_E_IO, "no function attnrun_plugin()",
           attnrun_load_plugin(own, "libm.so.6"));
@@ -452,6 +457,7 @@ static void test_rows_of_a_runtime(void **state)
     assert_int_equal(released, 0);
     attnrun_runtime_destroy(own);
     assert_int_equal(released, 1);
+    assert_int_equal(released_later, 1);
 }
 
 static void *no_block(void *user, size_t bytes, size_t align)
