@@ -7,14 +7,13 @@
 #include "pack.h"
 #include "poll.h"
 
+/* Of all types of as many bits: BitCast shows c64 as f64 and i64. */
 int64_t attn_dtype_align(int32_t dtype)
 {
     switch (dtype) {
     case ATTNRUN_STRING:
     case ATTNRUN_C128:
         return 8;
-    case ATTNRUN_C64:
-        return 4;
     default:
         return dtype_bits(dtype) >= 16 ? dtype_bits(dtype) / 8 : 1;
     }
