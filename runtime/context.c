@@ -409,7 +409,7 @@ static attn_status give_outputs(struct attnrun_context *context, bool validate)
             continue;
         TRY(attn_frame_output(context->frame, i, &made));
         if (made.data != context->outputs[i].data)
-            tensor_copy(&context->outputs[i], &made);
+            TRY(attn_tensor_copy_polled(&context->outputs[i], &made));
     }
     return ATTNRUN_OK;
 }

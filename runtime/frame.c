@@ -390,8 +390,8 @@ static attn_status run_steps(struct attn_frame *frame, struct attn_plan *plan)
     return ATTNRUN_OK;
 }
 
-static void copy_in(struct attn_frame *frame, const struct attn_plan *plan,
-                    const attnrun_tensor *inputs)
+static attn_status copy_in(struct attn_frame *frame, const struct attn_plan *plan,
+                           const attnrun_tensor *inputs)
 {
     for (int32_t i = 0; i < plan->n_key; i++) {
         if (inputs[i].kind != ATTNRUN_TENSOR || plan->input_copies[i] < 0)
@@ -399,8 +399,9 @@ static void copy_in(struct attn_frame *frame, const struct attn_plan *plan,
         attnrun_tensor dense = inputs[i];
         tensor_set_dense(&dense);
         dense.data = frame->arena + plan->blocks[plan->input_copies[i]].offset;
-        tensor_copy(&dense, &inputs[i]);
+        TRY(attn_tensor_copy_polled(&dense, &inputs[i]));
     }
+    return ATTNRUN_OK;
 }
 
 /* Sequences and optionals among the inputs are read by dynamic-shape steps from the value itself.
@@ -418,16 +419,17 @@ static void pass_others(struct attn_frame *frame, struct attn_plan *plan,
     }
 }
 
-static void copy_out(struct attn_frame *frame, const struct attn_plan *plan)
+static attn_status copy_out(struct attn_frame *frame, const struct attn_plan *plan)
 {
     for (int32_t i = 0; i < frame->graph->n_outputs; i++) {
         if (plan->copies[i] < 0)
             continue;
         attnrun_tensor to = plan->values[frame->graph->outputs[i]].tensor;
         to.data = frame->arena + plan->blocks[plan->copies[i]].offset;
-        tensor_copy(&to, &plan->values[frame->graph->outputs[i]].tensor);
+        TRY(attn_tensor_copy_polled(&to, &plan->values[frame->graph->outputs[i]].tensor));
         attn_tensor_clear_padding(&to);
     }
+    return ATTNRUN_OK;
 }
 
 void attn_frame_forget(struct attn_frame *frame)
@@ -454,18 +456,19 @@ attn_status attn_frame_run_plan(struct attn_frame *frame, struct attn_plan *plan
 {
     attn_plan_bind(plan, frame->arena, inputs, frame->outputs);
     attn_fill(frame->arena, frame->arena_bytes);
-    copy_in(frame, plan, inputs);
+    TRY(copy_in(frame, plan, inputs));
     pass_others(frame, plan, inputs);
     struct attn_profiling profiling;
     attn_profile_begin(&profiling, frame);
     attn_status status = run_steps(frame, plan);
     frame->profiling = NULL;
+    if (status == ATTNRUN_OK)
+        status = copy_out(frame, plan);
     if (status != ATTNRUN_OK) {
         release_children(frame, NULL);
         release_all_dynamic(frame, plan);
         return status;
     }
-    copy_out(frame, plan);
     frame->current = plan;
     return ATTNRUN_OK;
 }

@@ -100,7 +100,7 @@ static attn_status own_tensor(struct attn_heap *heap, struct attn_heap_list *lis
     made.data = attn_heap_alloc(heap, list, tensor_bytes(&made));
     if (made.data == NULL)
         return ATTNRUN_E_MEMORY;
-    tensor_copy(&made, from);
+    TRY(attn_tensor_copy_polled(&made, from));
     *to = made;
     return made.dtype == ATTNRUN_STRING ? attn_strings_own(heap, list, to) : ATTNRUN_OK;
 }

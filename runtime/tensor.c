@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "checked.h"
+#include "poll.h"
 
 int64_t attnrun_tensor_count(const attnrun_tensor *tensor)
 {
@@ -206,6 +207,34 @@ void attn_tensor_copy(const attnrun_tensor *to, const attnrun_tensor *from)
         if (axis < 0)
             return;
     }
+}
+
+/* A part is as many indexes of one dim as have ATTN_POLL_BYTES together. */
+attn_status attn_tensor_copy_polled(const attnrun_tensor *to, const attnrun_tensor *from)
+{
+    attnrun_tensor target = *to, source = *from;
+    int64_t bytes = tensor_bytes(to);
+    int axis = 0;
+    if (bytes <= ATTN_POLL_BYTES || to->data == from->data) {
+        tensor_copy(to, from);
+        return ATTNRUN_OK;
+    }
+    if (dtype_bits(to->dtype) < 8) /* they are dense */
+        return attn_poll_copy(to->data, from->data, bytes);
+    for (; (bytes /= to->dims[axis]) > ATTN_POLL_BYTES; axis++)
+        target.dims[axis] = source.dims[axis] = 1;
+    const int64_t max = ATTN_POLL_BYTES / bytes, n = to->dims[axis],
+                  before = tensor_dims_product(to, 0, axis);
+    for (int64_t k = 0; k < before; k++)
+        for (int64_t at = 0, part; at < n; at += part) {
+            part = max < n - at ? max : n - at;
+            target.dims[axis] = source.dims[axis] = part;
+            target.data = attn_tensor_at(to, axis, k) + at * to->strides[axis];
+            source.data = attn_tensor_at(from, axis, k) + at * from->strides[axis];
+            tensor_copy(&target, &source);
+            TRY(attn_poll_work(part * bytes));
+        }
+    return ATTNRUN_OK;
 }
 
 void attn_tensor_clear_padding(const attnrun_tensor *t)

@@ -15,6 +15,8 @@ int attn_tensor_dense_from(const attnrun_tensor *t);
 char *attn_tensor_at(const attnrun_tensor *t, int rank, int64_t k);
 int64_t attn_tensor_dims_product(const attnrun_tensor *t, int from, int to);
 void attn_tensor_copy(const attnrun_tensor *to, const attnrun_tensor *from);
+/* The same, with polls between parts of ATTN_POLL_BYTES. */
+attn_status attn_tensor_copy_polled(const attnrun_tensor *to, const attnrun_tensor *from);
 /* Zeroes the bits behind the last element of a type under 8 bits. */
 void attn_tensor_clear_padding(const attnrun_tensor *t);
 int64_t attn_tensor_get_int(const attnrun_tensor *t, int64_t k);

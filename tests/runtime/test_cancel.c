@@ -289,6 +289,47 @@ static attnrun_status open_plan_run(attnrun_runtime *runtime, struct onnx_writer
     return status;
 }
 
+/* What is not dense is copied before the steps, and an input that is an output behind them. */
+static void test_deadline_ends_copies_of_inputs_and_outputs(void **state)
+{
+    (void)state;
+    enum { ROWS = 1000, COLUMNS = 1500 };
+    static float numbers[ROWS * COLUMNS], given[ROWS * COLUMNS];
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, "N,M");
+    onnx_node(w, "Identity", "x", "y");
+    onnx_output(w, "y", ATTNRUN_F32, "N,M");
+    struct bench bench;
+    start(&bench, w, 1);
+    attnrun_context *context = bench.context;
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        numbers[i] = (float)i;
+    attnrun_tensor in = tensor_of(ATTNRUN_F32, "1500,1000", numbers);
+    const attnrun_tensor out = tensor_of(ATTNRUN_F32, "1500,1000", given);
+    in.strides[0] = sizeof *numbers;
+    in.strides[1] = COLUMNS * (int64_t)sizeof *numbers;
+    OK(attnrun_set_input(context, 0, &in));
+    OK(attnrun_set_output(context, 0, &out));
+    OK(attnrun_set_timeout(context, 1000000));
+    OK(attnrun_run(context, NULL)); /* makes the plan */
+    attn_poll_clock = counting_clock;
+    reads = late_from = 0;
+    OK(attnrun_run(context, NULL));
+    const int64_t all = reads;
+    assert_true(all >= (int64_t)sizeof numbers / ATTN_POLL_BYTES);
+    for (int64_t at = 1; at <= all; at++) {
+        reads = 0;
+        late_from = at;
+        FAILS(ATTNRUN_E_TIME, "time limit", attnrun_run(context, NULL));
+        assert_true(reads <= at + 1);
+    }
+    attn_poll_clock = NULL;
+    for (int r = 0; r < ROWS; r += 7)
+        for (int c = 0; c < COLUMNS; c += 11)
+            assert_true(given[c * ROWS + r] == numbers[r * COLUMNS + c]);
+    stop(&bench);
+}
+
 /* The deadline at every read of the clock: each time the call fails, and reads no more. */
 static void test_deadline_ends_opening_and_planning(void **state)
 {
@@ -361,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_timeout_stops_a_run),
         cmocka_unit_test(test_cancel_and_timeout_stop_loops),
         cmocka_unit_test(test_cancel_is_told_by_operators),
+        cmocka_unit_test(test_deadline_ends_copies_of_inputs_and_outputs),
         cmocka_unit_test(test_deadline_ends_opening_and_planning),
         cmocka_unit_test(test_on_step_sees_every_step),
     };
