@@ -59,6 +59,9 @@ const float *attn_gqa_scale(const attnrun_step *step, int in, int64_t h);
 /* For each sample of a sliding cache: the number of keys that the attention reads, and
  * then the positions of the first ones. */
 int64_t *attn_gqa_samples(const attnrun_step *step, void *shared);
+/* In phase 0, before anything is written: the lengths of all samples, where the past is a state of
+ * the context. A run that one of them ends leaves the state as it was. */
+attn_status attn_gqa_check(const attnrun_step *step);
 /* Runs task b * kv_heads + h: the caches of a head, and the queries that share it. */
 attn_status attn_gqa_fill(const attnrun_step *step, int64_t task,
                           const attnrun_work *work);

@@ -400,6 +400,8 @@ static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
         .y = step->y[Y].data,
         .scores = op_has_out(step, QK) ? step->y[QK].data : NULL,
     };
+    if (work->phase == 0)
+        TRY(attn_gqa_check(step));
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

@@ -207,6 +207,15 @@ static void fill_queries(const attnrun_step *step, int64_t task, int64_t first,
         }
 }
 
+attn_status attn_gqa_check(const attnrun_step *step)
+{
+    const struct gqa_state *s = step->state;
+    int64_t first;
+    for (int64_t b = 0; b < s->core.batch && (s->in_place[0] || s->in_place[1]); b++)
+        TRY(first_new(step, b, &first));
+    return ATTNRUN_OK;
+}
+
 attn_status attn_gqa_fill(const attnrun_step *step, int64_t task,
                           const attnrun_work *work)
 {
