@@ -25,7 +25,7 @@
 #include "match.h"
 
 enum { MAX_PARTS = 32, MAX_INPUTS = 2 + 3 * MAX_PARTS };
-enum { MOST = 255 }; /* that a byte may be away from its zero point */
+enum { MAX_APART = 255 }; /* that a byte may be away from its zero point */
 
 /* A value as q, scale, zero point. */
 struct quantized {
@@ -264,10 +264,10 @@ static bool sums_fit(const struct attn_graph *graph, const struct quantized *w,
     for (int64_t c = 0; c < columns; c++) {
         const int64_t zero = number_at(graph, w->zero, c);
         int64_t sum = llabs(number_at(graph, bias, c));
-        const bool few = n / columns * MOST * MOST + sum <= INT32_MAX;
+        const bool few = n / columns * MAX_APART * MAX_APART + sum <= INT32_MAX;
         for (int64_t k = c * inner; !few && k < n; k += inner * columns)
             for (int64_t i = k; i < k + inner && !attn_stops(i); i++)
-                sum += MOST * llabs(tensor_get_int(t, i) - zero);
+                sum += MAX_APART * llabs(tensor_get_int(t, i) - zero);
         if (sum > INT32_MAX)
             return false;
     }
