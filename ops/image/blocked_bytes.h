@@ -28,8 +28,7 @@ int64_t attn_blocked_byte_packed(const struct blocked_byte_weights *weights);
 void attn_blocked_byte_pack(void *packed, const struct blocked_byte_weights *weights);
 struct blocked_byte_packed {
     bool any_zero; /* zero points of weights that are left, as i8 */
-    int64_t
-        parts; /* depthwise: 2 or 3 where differences of weights need more than a byte */
+    int64_t parts; /* depthwise: 2 or 3 where differences need more than a byte */
     const uint32_t *begin, *w_sum, *w_zero, *ones;
     const float *factor;
     const uint8_t *w;
