@@ -30,15 +30,10 @@ static bool has_perm(const struct attn_node *node, int n, const int64_t *perm)
 static int32_t strip_scalars(const struct attn_graph *graph, int32_t value, double *scale,
                              bool sole)
 {
-    double whole = *scale;
-    for (int32_t k = 0, other = value;
-         k < 4 && attn_match_take_scale(graph, &other, &whole) &&
-         attn_match_same_shape(graph, other, value) &&
-         (!sole || match_read_once(graph, value));
-         k++) {
-        *scale = whole;
-        value = other;
-    }
+    for (int k = 0; k < 4 && (!sole || match_read_once(graph, value)) &&
+                    attn_match_take_scale(graph, &value, scale, attn_match_same_shape);
+         k++)
+        ;
     return value;
 }
 

@@ -41,13 +41,19 @@ struct block_attention_match {
 
 /* ---- the scores ---- */
 
+static bool has_any_shape(const struct attn_graph *graph, int32_t a, int32_t b)
+{
+    (void)graph, (void)a, (void)b;
+    return true;
+}
+
 /* Steps back over a scalar, Where, or Add; false where there is none. */
 static bool step_back(const struct attn_graph *graph, int32_t *value,
                       struct block_attention_match *found)
 {
     double x;
     const struct attn_node *node = attn_graph_producer(graph, *value);
-    if (attn_match_take_scale(graph, value, &found->scale))
+    if (attn_match_take_scale(graph, value, &found->scale, has_any_shape))
         return true;
     struct attn_block_mask mask = { .value = -1 };
     if (node_is(node, "Where")) {
@@ -168,14 +174,10 @@ static bool read_weighted(const struct attn_graph *graph, const struct attn_node
 static void take_scalars(const struct attn_graph *graph,
                          struct block_attention_match *found)
 {
-    double whole = found->scale;
-    for (int32_t k = 0, other = found->q.value;
-         k < 4 && attn_match_take_scale(graph, &other, &whole) &&
-         attn_match_same_shape(graph, other, found->q.value);
-         k++) {
-        found->scale = whole;
-        found->q.value = other;
-    }
+    for (int k = 0; k < 4 && attn_match_take_scale(graph, &found->q.value, &found->scale,
+                                                   attn_match_same_shape);
+         k++)
+        ;
 }
 
 /* Keys or values as windows over blocks: the labels are those of the blocks then. */

@@ -95,20 +95,22 @@ static bool fit_queries(const struct attn_graph *graph,
     return dim_is_const(t->dims[t->rank - 2]) && dim_is_const(t->dims[t->rank - 1]);
 }
 
+/* Whether only the node that scales a value reads it. */
+static bool is_own_scaled(const struct attn_graph *graph, int32_t value, int32_t scaled)
+{
+    return match_read_once(graph, value) && attn_match_same_shape(graph, value, scaled);
+}
+
 /* Reads a product of Q and K_p that is scaled. */
 static bool read_product(const struct attn_graph *graph, int32_t value,
                          struct parts_attention_match *found, struct matched_part *part)
 {
-    double scale = 1, whole = 1;
+    double scale = 1;
     struct attn_product p;
     char names[26];
-    for (int32_t k = 0, other = value;
-         k < 4 && attn_match_take_scale(graph, &other, &whole) &&
-         match_read_once(graph, other) && attn_match_same_shape(graph, other, value);
-         k++) {
-        scale = whole;
-        value = other;
-    }
+    for (int k = 0; k < 4 && attn_match_take_scale(graph, &value, &scale, is_own_scaled);
+         k++)
+        ;
     if (!attn_product_read(graph, value, &p) || p.n_in != 2 || p.out.n != RANK)
         return false;
     name_axes(&p.out, names);

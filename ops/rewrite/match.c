@@ -54,29 +54,30 @@ bool attn_match_scalar(const struct attn_graph *graph, const struct attn_node *n
     return *other >= 0 && isfinite((float)*x);
 }
 
-bool attn_match_take_scale(const struct attn_graph *graph, int32_t *value, double *scale)
+bool attn_match_take_scale(const struct attn_graph *graph, int32_t *value, double *scale,
+                           attn_match_fits *fits)
 {
     double x;
+    int32_t other;
     const struct attn_node *node = attn_graph_producer(graph, *value);
     const bool times = node_is(node, "Mul");
     if ((!times && !node_is(node, "Div")) ||
-        !attn_match_scalar(graph, node, times, &x, value))
+        !attn_match_scalar(graph, node, times, &x, &other) || !fits(graph, other, *value))
         return false;
-    *scale *= times ? x : 1 / x;
-    return fabs(*scale) > 1e-12 && fabs(*scale) < 1e12;
+    const double whole = *scale * (times ? x : 1 / x);
+    if (!(fabs(whole) > 1e-12 && fabs(whole) < 1e12))
+        return false;
+    *value = other;
+    *scale = whole;
+    return true;
 }
 
 int32_t attn_match_strip_scale(const struct attn_graph *graph, int32_t value,
                                double *scale)
 {
-    double whole = *scale;
-    for (int32_t k = 0, other = value;
-         k < 4 && attn_match_take_scale(graph, &other, &whole) &&
-         attn_match_same_rank(graph, other, value);
-         k++) {
-        *scale = whole;
-        value = other;
-    }
+    for (int k = 0;
+         k < 4 && attn_match_take_scale(graph, &value, scale, attn_match_same_rank); k++)
+        ;
     return value;
 }
 
