@@ -29,9 +29,9 @@ bool attn_match_scalar(const struct attn_graph *graph, const struct attn_node *n
 bool attn_match_number(const struct attn_graph *graph, const struct attn_node *node,
                        bool commutes, double x, int32_t *other);
 bool attn_match_near(double a, double b);
-/* Steps back from a Mul or Div by a scalar to what it scales, if fits(graph, that, *value) allows it,
- * and takes the scalar into *scale. False, and both stay, where there is none, or where the product
- * of all is so large or small that floats may not hold it, or what it scales. */
+/* Steps back from a Mul or Div by a scalar to what it scales, if fits(graph, that, *value) allows
+ * it, and takes the scalar into *scale. False, and both stay, where there is none, or where the
+ * product of all is so large or small that floats may not hold it, or what it scales. */
 typedef bool attn_match_fits(const struct attn_graph *graph, int32_t a, int32_t b);
 bool attn_match_take_scale(const struct attn_graph *graph, int32_t *value, double *scale,
                            attn_match_fits *fits);
