@@ -162,10 +162,27 @@ static void free_rows(struct attn_memory *memory, struct registry_rows *rows)
     attn_free(memory, ATTN_MEM_MODEL, rows->v, rows->capacity * (int64_t)sizeof *rows->v);
 }
 
+/* Of one operator and version: what is released of them is the same. */
+static bool same_release(const attnrun_op_def *a, const attnrun_op_def *b)
+{
+    return compare_rows(&a, &b) == 0 && a->release == b->release && a->user == b->user;
+}
+
+/* A row that is registered again is not among the replaced ones any more. */
+static void forget_replaced(attnrun_runtime *runtime, const attnrun_op_def *row)
+{
+    struct replaced_row **at = &runtime->replaced;
+    while (*at != NULL)
+        if (same_release((*at)->row, row))
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
+}
+
 static attn_status keep_replaced(attnrun_runtime *runtime, const attnrun_op_def *old,
                                  const attnrun_op_def *row)
 {
-    if (old->release == NULL || (old->release == row->release && old->user == row->user))
+    if (old->release == NULL || same_release(old, row))
         return ATTNRUN_OK;
     struct replaced_row *kept = attn_pool_alloc(&runtime->copies, (int64_t)sizeof *kept);
     if (kept == NULL)
@@ -187,6 +204,7 @@ static attn_status insert_row(attnrun_runtime *runtime, const attnrun_op_def *ro
         ops->n++;
     } else {
         TRY(keep_replaced(runtime, ops->v[i], row));
+        forget_replaced(runtime, row);
     }
     ops->v[i] = row;
     return ATTNRUN_OK;

@@ -448,8 +448,10 @@ static void test_rows_of_a_runtime(void **state)
     OK(attnrun_register_op(own, &row)); /* it stays one row */
     later = row;
     later.user = &released_later;
-    OK(attnrun_register_op(own,
-                           &later)); /* takes its place, but models may run the former */
+    /* Each takes the other's place, but models may run the former: all are released, once. */
+    OK(attnrun_register_op(own, &later));
+    OK(attnrun_register_op(own, &row));
+    OK(attnrun_register_op(own, &later));
     FAILS(ATTNRUN_E_IO, "cannot be loaded", attnrun_load_plugin(own, "/no/such.so"));
     FAILS(ATTNRUN_E_IO, "no function attnrun_plugin()",
           attnrun_load_plugin(own, "libm.so.6"));
