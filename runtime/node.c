@@ -35,8 +35,8 @@ static attn_status parse_enum(const struct attn_node *node, const attnrun_attr_d
     if (attr->kind != ATTN_ATTR_STRING)
         return wrong_kind(node, attr, "a string");
     const char *word = def->text;
-    if (attr->s.n == 0 &&
-        strncmp(word, "NOTSET|", 7) == 0) { /* as some exporters write it */
+    /* Some exporters write an empty text for what is not set. */
+    if (attr->s.n == 0 && strncmp(word, "NOTSET|", 7) == 0) {
         *value = 0;
         return ATTNRUN_OK;
     }

@@ -29,8 +29,8 @@ static int carried(const attnrun_step *step)
     return step->n_in > 2 ? step->n_in - 2 : 0;
 }
 
-/* The iteration and the condition are scalars. Some producers write bodies that take one element
- * of rank 1, and of that rank is what such a body makes of them. */
+/* The iteration number and the condition are scalars. The bodies of some producers declare them as
+ * one element of rank 1, and get them so. */
 static int counter_rank(const attnrun_step *step, int input)
 {
     const struct loop_args *args = step->args;
