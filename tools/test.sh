@@ -162,9 +162,10 @@ run_release() {
     fi
     step release-build build build/release "${options[@]}" || return
     choose_part 8 "the tests of operators, of the converter and of the tools"
-    # All targets of fuzzing but guard look with AddressSanitizer, below.
-    local leave_out=(-LE long -E "^fuzz\.[^gmr]|^fuzz\.graphs$|\
-$(other_parts build/release '^(ops|convert|tools)[._]')")
+    # These targets of fuzzing look with AddressSanitizer, below.
+    local fuzz='^fuzz\.(api|faults|files|forms|graphs|make_forms|operators|packed|paths|plan)$'
+    local leave_out=(-LE long
+        -E "$fuzz|$(other_parts build/release '^(ops|convert|tools)[._]')")
     [ $full -eq 1 ] && leave_out=()
     run_ctest release build/release "${leave_out[@]}"
 }
