@@ -13,10 +13,9 @@ typedef struct context_object {
     PyObject_HEAD attnrun_context *context;
     model_object *model;
     struct bound_value *inputs, *outputs; /* of the run that is under way */
-    attnrun_tensor
-        *lent;        /* by output: memory of the caller; of the last successful run */
-    int32_t busy;     /* atomic */
-    Py_ssize_t views; /* atomic: tensors that show this context's memory */
+    attnrun_tensor *lent; /* by output: the caller's memory that the last success wrote */
+    int32_t busy;         /* atomic */
+    Py_ssize_t views;     /* atomic: tensors that show this context's memory */
 } context_object;
 
 /* ---- life ---- */
