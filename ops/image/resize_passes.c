@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "resize.h"
+#include "../tile.h"
 
 enum { WEIGHT_BITS = 22 };
 
@@ -72,6 +73,7 @@ static bool around(const struct resize_state *state, int axis, int64_t *outer,
 attn_status attn_resize_plan_passes(attnrun_step *step, struct resize_state *state)
 {
     const int64_t bytes = dtype_bytes(step->in[0].dtype);
+    int64_t between[2] = { 0, 0 }; /* passes write into the two buffers in turn */
     int n = 0;
     for (int a = state->rank - 1; a >= 0; a--)
         if (state->axes[a].active)
@@ -86,17 +88,12 @@ attn_status attn_resize_plan_passes(attnrun_step *step, struct resize_state *sta
         double cost = (double)axis->taps * (double)(inner > 1 ? inner : axis->out);
         op_tasks(step, pass + 1, inner > 1 ? lines : outer,
                  cost < 1e12 ? (int64_t)cost + 50 : (int64_t)1e12);
-        if (pass + 1 == n)
-            break;
-        state->between[pass % 2] =
-            pass < 2 ? step->shared_bytes : state->between[pass % 2];
-        /* The third buffer reuses the place of the first one, which has the size of the
-         * larger. */
-        int64_t end;
-        if (!ck_add(state->between[pass % 2], size, &end) || !ck_align(end, 64, &end))
-            return op_fail_size(step, "the memory between two passes", "2^63 - 1 bytes");
-        step->shared_bytes = end > step->shared_bytes ? end : step->shared_bytes;
+        if (pass + 1 < n && size > between[pass % 2])
+            between[pass % 2] = size;
     }
+    for (int k = 0; k < 2; k++)
+        if (!op_slot(&state->between[k], &step->shared_bytes, between[k], 1))
+            return op_fail_size(step, "the memory between two passes", "2^63 - 1 bytes");
     state->n_passes = n;
     return ATTNRUN_OK;
 }

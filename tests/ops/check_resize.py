@@ -43,6 +43,16 @@ def reference(x, sizes, **attributes):
     return (y.astype("i2") - 128).astype("i1") if signed else y
 
 
+def reference_by_axis(x, sizes, **attributes):
+    """ONNX Runtime's resize of one axis, from the last axis to the first."""
+    for axis in reversed(range(x.ndim)):
+        lines = np.moveaxis(x, axis, -1)
+        flat = lines.reshape(1, 1, -1, x.shape[axis])
+        y = reference(flat, [1, 1, flat.shape[2], sizes[axis]], **attributes)
+        x = np.moveaxis(y.reshape(lines.shape[:-1] + (sizes[axis],)), -1, axis)
+    return x
+
+
 def cases():
     """Yields a group's name, the elements that may differ, x, sizes, attributes, y."""
     for number in range(120):
@@ -61,6 +71,14 @@ def cases():
             attributes["cubic_coeff_a"] = (-0.75, -0.5)[number % 2]
         yield (f"{mode} {kind} antialias {smooth}", 0.04 if smooth else 0.1, x, sizes, attributes,
                reference(x, sizes, **attributes))
+    for number in range(24):  # more images between two axes than two
+        kind = ("u1", "i1", "i4")[number % 3]
+        shape = [between(2, 6) for _ in range(between(4, 5))]
+        x = random.integers(*KINDS[kind], shape).astype(kind)
+        sizes = [n + (-1, 1, 2)[between(0, 2)] for n in shape]
+        attributes = {"mode": "linear", "antialias": 1}
+        yield (f"{len(shape)} axes {kind}", 0.06, x, sizes, attributes,
+               reference_by_axis(x, sizes, **attributes))
     for number in range(40):
         mode = ("linear", "cubic")[number % 2]
         x = random.integers(0, 256, [2, 3, between(2, 40), between(2, 40)]).astype("u1")
