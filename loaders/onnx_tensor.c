@@ -76,7 +76,7 @@ attn_status attn_read_shape(const attnrun_limits *limits, const char *name, int3
     }
     tensor->rank = (int32_t)rank;
     int64_t n = empty ? 0 : tensor_count(tensor);
-    if (n < 0 || n > limits->elements)
+    if (n < 0 || n > limits->elements || !attn_tensor_can_exist(tensor))
         return attn_fail_limit(
             ATTN_LIMIT_ELEMENTS, "tensor '%s' is %s, expected at most %lld elements",
             attn_quote(name), attn_tensor_format(tensor), (long long)limits->elements);

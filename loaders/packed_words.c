@@ -195,7 +195,7 @@ attn_status attn_packed_constant(struct attn_packed_reader *reader,
         made.dims[i] = type->dims[i].value;
     }
     const int64_t bytes = right ? tensor_bytes(&made) : -1;
-    if (bytes < 0 || tensor_count(&made) > ATTN_MAX_ELEMENTS ||
+    if (bytes < 0 || !attn_tensor_can_exist(&made) ||
         (place == PACKED_RELEASED && bytes > reader->released_bytes) ||
         (place >= 0 &&
          (place > reader->data_bytes || bytes > reader->data_bytes - place))) {

@@ -19,18 +19,9 @@ static bool tensor_has_type(const attnrun_tensor *t)
     return true;
 }
 
-static bool tensor_can_exist(const attnrun_tensor *t)
-{
-    for (int i = 0; i < t->rank; i++)
-        if (t->dims[i] > ATTN_MAX_DIM)
-            return false;
-    int64_t count = tensor_count(t);
-    return count >= 0 && count <= ATTN_MAX_ELEMENTS && tensor_bytes(t) >= 0;
-}
-
 static bool tensor_well_formed(const attnrun_tensor *t)
 {
-    return tensor_has_type(t) && tensor_can_exist(t);
+    return tensor_has_type(t) && attn_tensor_can_exist(t);
 }
 
 bool attn_value_well_formed(const attnrun_tensor *value)

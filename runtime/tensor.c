@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "checked.h"
+#include "dim.h"
 #include "poll.h"
 
 int64_t attnrun_tensor_count(const attnrun_tensor *tensor)
@@ -21,6 +22,17 @@ int64_t attnrun_tensor_count(const attnrun_tensor *tensor)
         fits = fits && ck_mul(count, tensor->dims[i], &count);
     }
     return empty ? 0 : fits ? count : -1;
+}
+
+bool attn_tensor_can_exist(const attnrun_tensor *t)
+{
+    int64_t extent = 1;
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] < 0 || t->dims[i] > ATTN_MAX_DIM ||
+            (t->dims[i] > 0 && !ck_mul(extent, t->dims[i], &extent)) ||
+            extent > ATTN_MAX_ELEMENTS)
+            return false;
+    return tensor_bytes(t) >= 0;
 }
 
 int64_t attnrun_tensor_bytes(const attnrun_tensor *tensor)

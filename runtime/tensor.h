@@ -13,6 +13,9 @@ bool attn_tensor_is_dense(const attnrun_tensor *t);
 int attn_tensor_dense_from(const attnrun_tensor *t);
 /* The address of element k of the dims before `rank` (0 in the others). */
 char *attn_tensor_at(const attnrun_tensor *t, int rank, int64_t k);
+/* Whether the product of its dims, without those of 0, is at most ATTN_MAX_ELEMENTS: the same for a
+ * tensor without an element, so that no product of some dims overflows. */
+bool attn_tensor_can_exist(const attnrun_tensor *t);
 int64_t attn_tensor_dims_product(const attnrun_tensor *t, int from, int to);
 void attn_tensor_copy(const attnrun_tensor *to, const attnrun_tensor *from);
 /* The same, with polls between parts of ATTN_POLL_BYTES. */
