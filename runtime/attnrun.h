@@ -385,7 +385,8 @@ typedef struct attnrun_fixed_dim {
 /* What a file may ask for: X(ID, member, default, the largest that can be set, what it is). A call
  * that exceeds a limit returns E_LIMIT, and its message names the limit. `made_bytes` bounds an
  * output that is more than 1,024 times as large as the inputs of its operator; only the memory
- * budget bounds large outputs of large inputs. Nothing fails above `fold_bytes` and `folded_bytes`:
+ * budget bounds large outputs of large inputs. `elements` bounds the product of the dims that are
+ * not 0, also of a tensor that has no element. Nothing fails above `fold_bytes` and `folded_bytes`:
  * each run then computes what could have been computed at load. */
 #define ATTNRUN_LIMIT_LIST(X)                                                               \
     X(FILE_BYTES, file_bytes, INT64_C(1) << 36, INT64_C(1) << 42, "bytes of the model file") \
@@ -671,10 +672,11 @@ ATTNRUN_API attnrun_status attnrun_set_output(attnrun_context *context, int32_t 
 ATTNRUN_API attnrun_status attnrun_choose_outputs(attnrun_context *context,
                                                   const int32_t *indices, int32_t n);
 /* Later runs keep the value of this name, whether an output needs it or not. The name is one of the
- * graph as it is run (attnrun_model_value()). Call it before plans are made, since it drops those
- * that exist. A value that rewriting has fused into a larger node does not exist any more, nor does
- * a constant of which only the packed form is left; more_outputs of attnrun_source keeps both.
- * E_USAGE where there is no such value. */
+ * graph as it is run, and so are its dtype and shape (attnrun_model_value()): a map that is kept in
+ * blocks of channels has rank 5. Call it before plans are made, since it drops those that exist. A
+ * value that rewriting has fused into a larger node does not exist any more, nor does a constant of
+ * which only the packed form is left; more_outputs of attnrun_source keeps both, in the shape of
+ * the file. E_USAGE where there is no such value. */
 ATTNRUN_API attnrun_status attnrun_watch(attnrun_context *context, const char *name);
 /* A view of a watched value of the last successful run, valid until the next run. For an input it
  * is the caller's memory, and for that of a state a copy of what the run began with. */
@@ -1086,7 +1088,8 @@ struct attnrun_op_def {
     /* Computes the tasks of a range. NULL for rows whose outputs are all views of inputs
      * (attnrun_step_view()), and for formulas (expand() below). It fails with E_RANGE (a value),
      * E_SHAPE or E_LIMIT (a step whose shapes depend on data), E_MEMORY, or the status that
-     * attnrun_work_poll() returned. For all functions of a row, E_USAGE, E_IO, E_PARSE, E_PATH,
+     * attnrun_work_poll() returned. Where all outputs are tensors without an element there is
+     * nothing to run, and no call. For all functions of a row, E_USAGE, E_IO, E_PARSE, E_PATH,
      * E_VERSION, E_NONFINITE and numbers that are not a status count as E_INTERNAL. */
     attnrun_status (*run)(const attnrun_step *step, const attnrun_work *work);
     void (*release)(void *user); /* when the runtime ends; or NULL */

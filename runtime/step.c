@@ -83,8 +83,7 @@ attn_status attn_type_to_tensor(const attnrun_type *type, attnrun_tensor *tensor
     attnrun_tensor t = { .kind = type->kind, .dtype = type->dtype, .rank = type->rank };
     for (int i = 0; i < type->rank; i++)
         t.dims[i] = type->dims[i].value;
-    int64_t count = tensor_count(&t);
-    if (count < 0 || count > ATTN_MAX_ELEMENTS || tensor_bytes(&t) < 0)
+    if (!attn_tensor_can_exist(&t))
         return attn_fail(ATTNRUN_E_MEMORY, "a tensor %s has more than 2^46 elements",
                          attn_tensor_format(&t));
     tensor_set_dense(&t);
@@ -138,11 +137,9 @@ static attn_status check_out(struct attn_step *step, int out)
                                                       : ATTNRUN_E_MEMORY,
                            "output %d would be %s: dim %d is negative or too large", out,
                            attn_type_format(step->dims, type), i);
-        if (d.expr == 0 && d.value == 0)
-            return ATTNRUN_OK; /* empty, whatever the other dims are */
     }
-    for (int i = 0; i < type->rank; i++)
-        if (type->dims[i].expr == 0 &&
+    for (int i = 0; i < type->rank; i++) /* as attn_tensor_can_exist() */
+        if (type->dims[i].expr == 0 && type->dims[i].value > 0 &&
             (!ck_mul(count, type->dims[i].value, &count) || count > ATTN_MAX_ELEMENTS))
             return op_fail(&step->pub, ATTNRUN_E_MEMORY,
                            "output %d would be %s: more elements than fit into memory",
@@ -190,6 +187,20 @@ attn_status attn_step_check_memory(const struct attn_step *step)
                           "there is no memory for its shapes");
 }
 
+/* Whether all that it makes are tensors without an element: there is nothing to run. */
+static bool makes_nothing(const attnrun_step *pub)
+{
+    bool empty = (pub->node->op->flags & (ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_GRAPHS)) == 0;
+    for (int i = 0; i < pub->n_out && empty; i++) {
+        const attnrun_type *type = &pub->out[i];
+        bool zero = type->kind == ATTNRUN_ABSENT;
+        for (int d = 0; attn_type_is_concrete(type) && d < type->rank; d++)
+            zero = zero || type->dims[d].value == 0;
+        empty = zero;
+    }
+    return empty;
+}
+
 attn_status attn_step_infer(struct attn_step *step)
 {
     attnrun_step *pub = &step->pub;
@@ -232,6 +243,10 @@ attn_status attn_step_infer(struct attn_step *step)
                        attn_plural(pub->n_phases, "phase"), ATTNRUN_MAX_PHASES);
     if (pub->scratch_bytes < 0 || pub->shared_bytes < 0)
         return op_fail(pub, ATTNRUN_E_MEMORY, "the size of its scratch memory overflows");
+    if (makes_nothing(pub)) {
+        pub->n_phases = 1;
+        pub->phases[0].n_tasks = pub->scratch_bytes = pub->shared_bytes = 0;
+    }
     return ATTNRUN_OK;
 }
 

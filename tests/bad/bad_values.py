@@ -354,6 +354,18 @@ NUMBERS = [
               {"x": np.array([np.nan], np.float32)}, extra=["--validate"]),
     node_case("RC1_zero_dim_matmul", "MatMul [2,0] x [0,3]: zeros", 0, "", "MatMul",
               {"x": f32(2, 0), "z": f32(0, 3)}),
+    node_case("RC3_no_channels", "InstanceNormalization of no channel", 0, "",
+              "InstanceNormalization", {"x": f32(1, 0, 5)}, {"s": f32(0), "b": f32(0)}),
+    node_case("RC4_rows_of_nothing", "QLinearConcat of 2^42 rows of nothing", 0, "",
+              "QLinearConcat", {"scale": np.float32(1), "zero": np.uint8(1),
+                                "x": np.zeros((2**42, 0), np.uint8)},
+              {"s": np.float32(2), "z": np.uint8(0)}, out=(TensorProto.UINT8,),
+              domain="com.microsoft", axis=1),
+    limited("RC5_nothing_of_much", "ConstantOfShape [0, 2^40, 2^40]: nothing, of too much", TOO_BIG,
+            "elements|memory", "ConstantOfShape", {}, {"s": i64(0, 2**40, 2**40)}),
+    limited("RC6_expand_nothing", "Expand of [0, 1, 2^30] to [0, 2^40, 2^30]",
+            TOO_BIG, "elements|memory", "Expand", {"x": np.zeros((0, 1, 2**30), np.float32)},
+            {"s": i64(1, 2**40, 1)}),
 ]
 
 
