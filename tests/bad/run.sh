@@ -158,7 +158,7 @@ row 'threads' 10 '^sum' tests release '^runtime\.(concurrent|threads|idle|soak)$
 row 'bits: threads and processes' 10 '^sum' tests release '^runtime\.bits'
 row 'plan and memory' 10 '^sum' tests release \
     '^(runtime\.(plan|packing|side_heap)|embed\.(memory|arena)|tools_budget)$'
-for target in graphs packed operators faults guard api files paths plan; do
+for target in graphs packed operators sizes faults guard api files paths plan; do
     if [ $full -eq 1 ]; then
         row "fuzz $target" 40 '^sum' fuzz $target "$hours"
     else

@@ -199,6 +199,33 @@ static attnrun_status check(struct fuzz_case *c, attnrun_status status)
     return status;
 }
 
+/* With c->sizes most inputs are too large to exist: what is planned is run if all are small. */
+static attnrun_status plan_sizes(struct fuzz_case *c, attnrun_model *model,
+                                 attnrun_context *context, int32_t n, bool *small)
+{
+    enum { SMALL = 1 << 12 };
+    attnrun_model_need need = { .struct_size = sizeof need };
+    attnrun_plan_info plan = { .struct_size = sizeof plan };
+    *small = n <= FUZZ_INPUTS;
+    if (!*small)
+        return ATTNRUN_OK;
+    attnrun_status status = check(c, attnrun_model_plan(model, c->given, &need));
+    if (status == ATTNRUN_OK)
+        status = check(c, attnrun_plan(context, c->given, &plan));
+    for (int32_t i = 0; i < n && status == ATTNRUN_OK; i++)
+        if (c->given[i].kind == ATTNRUN_TENSOR)
+            *small = *small && attnrun_tensor_count(&c->given[i]) <= SMALL;
+    return status;
+}
+
+static attnrun_tensor sized_input(struct fuzz_case *c, int32_t index)
+{
+    attnrun_tensor t = c->given[index];
+    if (t.kind == ATTNRUN_TENSOR && t.data == NULL)
+        fuzz_fill(c, &c->random, &t);
+    return t;
+}
+
 static attnrun_status run_context(struct fuzz_case *c, attnrun_model *model,
                                   attnrun_context *context, uint64_t *sum)
 {
@@ -206,12 +233,17 @@ static attnrun_status run_context(struct fuzz_case *c, attnrun_model *model,
                                           .timeout_us = TIMEOUT_US };
     attnrun_model_info info = { .struct_size = sizeof info };
     attnrun_status status = check(c, attnrun_model_query(model, &info));
+    bool small = true;
+    if (status == ATTNRUN_OK && c->sizes)
+        status = plan_sizes(c, model, context, info.n_inputs, &small);
+    if (!small)
+        return status;
     for (int32_t i = 0; i < info.n_inputs && status == ATTNRUN_OK; i++) {
         attnrun_value_info value = { .struct_size = sizeof value };
         status = check(c, attnrun_model_input(model, i, &value));
         if (status != ATTNRUN_OK)
             break;
-        attnrun_tensor t = fuzz_input(c, i, &value);
+        attnrun_tensor t = c->sizes ? sized_input(c, i) : fuzz_input(c, i, &value);
         if (c->nudged > 0 && t.kind == ATTNRUN_TENSOR && value_is_float(t.dtype))
             fuzz_nudge(c->seed + (uint64_t)c->nudged, &t,
                        fuzz_hold(c, attnrun_tensor_bytes(&t)), c->traits.rounds);

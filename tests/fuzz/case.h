@@ -21,6 +21,7 @@ struct fuzz_case {
     bool guard;  /* memory ends at pages that nobody may touch */
     bool forms;  /* the model has some nodes, which a pass may bring into another order */
     bool tame;   /* floats that are made are finite and small */
+    bool sizes;  /* inputs have no data: it is planned, and run where it is small */
     bool faults; /* what runs is run with allocations that fail, and with small budgets */
     /* Allocations of the run so far, and which of them fails; with fail_on all after it, too. */
     int64_t calls, fail_at;

@@ -1,8 +1,8 @@
 /* fuzz_graphs.c - models around sequences, optionals, subgraphs and attention, made from
  * operator rows or by changing valid ones, opened and run with good and hostile inputs.
  *
- * usage: fuzz_graphs [--packed] [--operators] [--guard] [--faults] [--forms] [--seconds N]
- *                    [--cases N] [--seed N] [--only N] [--save FILE] [--keep FOLDER] [CORPUS...]
+ * usage: fuzz_graphs [--packed] [--operators] [--guard] [--faults] [--forms] [--sizes]
+ *                    [--seconds N] [--cases N] [--seed N] [--only N] [--save FILE] [--keep FOLDER] [CORPUS...]
  *
  * With --operators a case is one node: each row of the registry in turn, with operands,
  * attributes and values that mostly fit, and every third one a model of CORPUS with up to two
@@ -12,6 +12,9 @@
  * With --forms a case is a model of CORPUS with up to three changes of its graph, and what runs is
  * compared with other ways of running it: a rewrite pass must not apply to what is only nearly what
  * it looks for.
+ * With --sizes a case is a model of CORPUS whose inputs have other sizes, up to the largest that a
+ * plan can be asked for, and run where all inputs are small: arithmetic that a size of nothing
+ * hides in a run.
  * With --packed the cases are packed files of models that can be opened, changed in a few
  * places.
  * A case is a seed: --only N runs that one alone, --save writes its model, --keep writes each
@@ -45,7 +48,7 @@ static struct fuzz_cases cases = { .seconds = 20,
                                    .one_case = one_case,
                                    .end = end_process };
 static struct options {
-    bool packed, operators, guard, faults, forms;
+    bool packed, operators, guard, faults, forms, sizes;
     const char *save, *keep;
 } options;
 
@@ -121,6 +124,11 @@ static void one_case(struct fuzz_progress *base)
         c.tame = fuzz_chance(&r, 90);
         progress->unmade +=
             !fuzz_mutate(&c, &r, &corpus, (struct fuzz_changes){ fuzz_chance(&r, 5), 3 });
+    } else if (options.sizes) {
+        c.sizes = true;
+        progress->unmade += !fuzz_mutate(
+            &c, &r, &corpus,
+            (struct fuzz_changes){ .fields = fuzz_chance(&r, 10), .sizes = true });
     } else if (changed)
         progress->unmade += !fuzz_mutate(&c, &r, &corpus, (struct fuzz_changes){ 2, 0 });
     else if (corpus.n == 0 || (!as_it_is && fuzz_chance(&r, 45)))
@@ -159,11 +167,9 @@ static bool *flag_of(const char *option)
     static const struct {
         const char *name;
         bool *flag;
-    } flags[] = { { "--packed", &options.packed },
-                  { "--operators", &options.operators },
-                  { "--guard", &options.guard },
-                  { "--faults", &options.faults },
-                  { "--forms", &options.forms } };
+    } flags[] = { { "--packed", &options.packed }, { "--operators", &options.operators },
+                  { "--guard", &options.guard },   { "--faults", &options.faults },
+                  { "--forms", &options.forms },   { "--sizes", &options.sizes } };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (strcmp(option, flags[i].name) == 0)
             return flags[i].flag;
@@ -194,15 +200,16 @@ int main(int argc, char **argv)
     if (!read_options(argc, argv)) {
         fprintf(stderr,
                 "usage: fuzz_graphs [--packed] [--operators] [--guard] [--faults] "
-                "[--forms] [--seconds N] [--cases N] [--seed N] [--only N] [--save FILE] "
+                "[--forms] [--sizes] [--seconds N] [--cases N] [--seed N] [--only N] "
+                "[--save FILE] "
                 "[--keep "
                 "FOLDER] "
                 "[CORPUS...]\n");
         return 2;
     }
-    if (options.forms && corpus.n == 0) {
-        fprintf(stderr,
-                "fuzz_graphs: --forms changes models: no folder has a model.onnx\n");
+    if ((options.forms || options.sizes) && corpus.n == 0) {
+        fprintf(stderr, "fuzz_graphs: --forms and --sizes change models: no folder has a "
+                        "model.onnx\n");
         return 2;
     }
     cases.report = options.operators ? report_rows : NULL;

@@ -11,6 +11,7 @@
 
 #include "onnx.pb-c.h"
 #include "rewire.h"
+#include "sizes.h"
 
 #define PB(message) Attnrun__Onnx__##message
 
@@ -326,6 +327,8 @@ bool fuzz_mutate(struct fuzz_case *c, struct fuzz_random *r,
         forget_type(model->graph->value_info[k]); /* passes believe what a file says */
     for (int64_t n = max.graph > 0 ? 1 + fuzz_below(r, max.graph) : 0; n > 0; n--)
         fuzz_rewire(r, model);
+    if (max.sizes)
+        fuzz_sizes_change(c, r, model);
     c->bytes = attnrun__onnx__model_proto__get_packed_size(model);
     c->model = malloc(c->bytes + 1);
     if (c->model == NULL)

@@ -46,8 +46,7 @@ void fuzz_set_text(char **text, const char *to)
         free(before);
 }
 
-/* A list of pointers with room for one more at `at`. */
-static void grow(void *list, size_t *n, size_t at, void *item)
+void fuzz_list_add(void *list, size_t *n, size_t at, void *item)
 {
     void **old = *(void ***)list, **more = take((*n + 1) * sizeof *more);
     for (size_t k = 0; k < *n; k++)
@@ -165,7 +164,7 @@ static void another_output(struct fuzz_random *r, PB(GraphProto) * graph,
     PB(ValueInfoProto) *info = take(sizeof *info);
     attnrun__onnx__value_info_proto__init(info);
     info->name = strdup(name);
-    grow(&graph->output, &graph->n_output, graph->n_output, info);
+    fuzz_list_add(&graph->output, &graph->n_output, graph->n_output, info);
 }
 
 static void node_in_front(struct fuzz_random *r, PB(GraphProto) * graph,
@@ -185,7 +184,7 @@ static void node_in_front(struct fuzz_random *r, PB(GraphProto) * graph,
     front->input[0] = strdup(*operand);
     front->output[0] = strdup(name);
     fuzz_set_text(operand, name);
-    grow(&graph->node, &graph->n_node, at, front);
+    fuzz_list_add(&graph->node, &graph->n_node, at, front);
 }
 
 /* Who read the node's first output reads its first operand. */

@@ -14,6 +14,8 @@ void fuzz_rewire(struct fuzz_random *r, Attnrun__Onnx__ModelProto *model);
 
 /* A string of a message becomes a copy of `to`. */
 void fuzz_set_text(char **text, const char *to);
+/* A list of n pointers, which `list` points to, gets one more at `at`. */
+void fuzz_list_add(void *list, size_t *n, size_t at, void *item);
 /* Operands a and b of a node change places. */
 void fuzz_swap_operands(Attnrun__Onnx__NodeProto *node, size_t a, size_t b);
 

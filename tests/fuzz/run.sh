@@ -6,7 +6,8 @@
 #
 # Targets: graphs (some nodes, sequences, subgraphs), packed (packed files), operators (each row
 # of the registry, and the backend cases with changes; what runs is compared with runs on another
-# instruction set, other threads, other fusion and other memory), guard (operators, with memory
+# instruction set, other threads, other fusion and other memory), sizes (the backend cases with
+# inputs of other sizes, up to the largest), guard (operators, with memory
 # that ends at pages nobody may touch), faults (operators, with allocations that fail and budgets
 # that are too small), api (sequences of calls of the C interface: fuzz_api.c), files (npy, npz,
 # test data, configurations and packed files through the readers of the command line:
@@ -24,20 +25,20 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 hours=0.1
-all_targets=(graphs packed operators faults guard api files paths plan ort forms loader)
+all_targets=(graphs packed operators sizes faults guard api files paths plan ort forms loader)
 targets=()
 while [ $# -gt 0 ]; do
     case $1 in
     --hours) hours=${2:?} && shift 2 ;;
     --target) targets+=("${2:?}") && shift 2 ;;
-    *) sed -n '2,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+    *) sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
     esac
 done
 [ ${#targets[@]} -gt 0 ] || targets=("${all_targets[@]}")
 declare -A options=([graphs]="" [packed]=--packed [operators]=--operators
     [guard]="--operators --guard" [ort]="" [api]="" [files]=""
     [faults]="--operators --faults" [paths]="" [plan]="" [loader]=""
-    [forms]=--forms)
+    [forms]=--forms [sizes]=--sizes)
 
 counts=tests/fuzz/COUNTS.md
 builds=()

@@ -5,7 +5,7 @@ include(tests/fuzz/fuzz.cmake)
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
 set(fuzz_sources tests/fuzz/case.c tests/fuzz/children.c tests/fuzz/guard.c tests/fuzz/inputs.c
   tests/fuzz/keep.c tests/fuzz/mutate.c tests/fuzz/packed.c tests/fuzz/plan_look.c
-  tests/fuzz/results.c tests/fuzz/rewire.c tools/io/value.c tools/io/fail.c)
+  tests/fuzz/results.c tests/fuzz/rewire.c tests/fuzz/sizes.c tools/io/value.c tools/io/fail.c)
 add_executable(fuzz_graphs tests/fuzz/fuzz_graphs.c tests/fuzz/make.c ${fuzz_sources})
 # Calls of the C interface; files and configurations, through the readers of the command line.
 add_executable(fuzz_api tests/fuzz/fuzz_api.c tests/fuzz/api_args.c tests/fuzz/api_calls.c
@@ -52,6 +52,8 @@ if(ATTNRUN_PYTHON)
   set_tests_properties(fuzz.make_forms PROPERTIES FIXTURES_SETUP forms)
   set_tests_properties(fuzz.forms PROPERTIES FIXTURES_REQUIRED forms TIMEOUT 600)
 endif()
+add_test(NAME fuzz.sizes COMMAND fuzz_graphs --sizes --seconds ${ATTNRUN_TARGET_SECONDS}
+  ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${ATTNRUN_TEST_DATA}/cases)
 foreach(name api files)
   add_test(NAME fuzz.${name} COMMAND fuzz_${name} --seconds 8
     ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${ATTNRUN_TEST_DATA}/cases)
@@ -66,9 +68,9 @@ if(NOT sanitized)
     set_tests_properties(fuzz.guard PROPERTIES FIXTURES_REQUIRED conformance_cases)
   endif()
 endif()
-set_tests_properties(fuzz.graphs fuzz.packed fuzz.operators fuzz.faults fuzz.api fuzz.files
-  PROPERTIES TIMEOUT 600)
+set_tests_properties(fuzz.graphs fuzz.packed fuzz.operators fuzz.sizes fuzz.faults fuzz.api
+  fuzz.files PROPERTIES TIMEOUT 600)
 if(ATTNRUN_PYTHON)
-  set_tests_properties(fuzz.graphs fuzz.packed fuzz.operators fuzz.faults fuzz.api fuzz.files
-    PROPERTIES FIXTURES_REQUIRED conformance_cases)
+  set_tests_properties(fuzz.graphs fuzz.packed fuzz.operators fuzz.sizes fuzz.faults fuzz.api
+    fuzz.files PROPERTIES FIXTURES_REQUIRED conformance_cases)
 endif()

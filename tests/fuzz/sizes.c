@@ -1,0 +1,215 @@
+/* sizes.c - in: a model, its inputs and random numbers; out: the same with other sizes. See
+ * sizes.h. A size of nothing excuses no other one: products of all sizes of a tensor without an
+ * element may be above 2^63, and so may what an operator computes of them. */
+#include "sizes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "rewire.h"
+
+#define PB(message) Attnrun__Onnx__##message
+
+enum { SIZES = 32, LIST = 16, FEW = 8 };
+
+struct sizes {
+    int64_t from[SIZES], to[SIZES];
+    int n;
+};
+
+/* Mostly a multiple, which can still be divided by what divided the size before. */
+static int64_t another(struct fuzz_random *r, int64_t size)
+{
+    static const int64_t borders[] = { 1,
+                                       INT32_MAX,
+                                       INT64_C(1) << 32,
+                                       (INT64_C(1) << 46) - 1,
+                                       INT64_C(1) << 46,
+                                       (INT64_C(1) << 47) - 1,
+                                       INT64_C(1) << 47 };
+    static const int shifts[] = { 1, 4, 10, 16, 24, 31, 40 };
+    const int64_t what = fuzz_below(r, 100);
+    if (what < 35)
+        return size;
+    if (what < 55)
+        return 0;
+    if (what < 65)
+        return borders[fuzz_below(r, (int64_t)(sizeof borders / sizeof *borders))];
+    const int shift = shifts[fuzz_below(r, (int64_t)(sizeof shifts / sizeof *shifts))];
+    return size < 1 || size > (INT64_C(1) << 47) >> shift ? size : size << shift;
+}
+
+static int64_t size_of(struct sizes *s, struct fuzz_random *r, int64_t size)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->from[i] == size)
+            return fuzz_chance(r, 95) ? s->to[i] : another(r, size);
+    const int64_t to = another(r, size);
+    if (s->n < SIZES) {
+        s->from[s->n] = size;
+        s->to[s->n++] = to;
+    }
+    return to;
+}
+
+static int64_t number_of(struct sizes *s, struct fuzz_random *r, int64_t number)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->from[i] == number && number > 1 && fuzz_chance(r, 80))
+            return s->to[i];
+    return number;
+}
+
+/* ---- constants and inputs ---- */
+
+static void *must(void *memory)
+{
+    if (memory == NULL)
+        abort();
+    return memory;
+}
+
+static bool is_float(int32_t dtype)
+{
+    return dtype == ATTNRUN_F32 || dtype == ATTNRUN_F64 || dtype == ATTNRUN_F16 ||
+           dtype == ATTNRUN_BF16;
+}
+
+static int find_input(const PB(GraphProto) * graph, const char *name)
+{
+    for (size_t k = 0; k < graph->n_input; k++)
+        if (strcmp(graph->input[k]->name, name) == 0)
+            return (int)k;
+    return -1;
+}
+
+/* An input of this type, of which no shape is said. */
+static PB(ValueInfoProto) * new_input(const char *name, int32_t dtype)
+{
+    PB(ValueInfoProto) *info = must(malloc(sizeof *info));
+    PB(TypeProto) *type = must(malloc(sizeof *type));
+    PB(TypeProto__Tensor) *tensor = must(malloc(sizeof *tensor));
+    attnrun__onnx__value_info_proto__init(info);
+    attnrun__onnx__type_proto__init(type);
+    attnrun__onnx__type_proto__tensor__init(tensor);
+    info->name = must(strdup(name));
+    info->type = type;
+    type->value_case = ATTNRUN__ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    type->tensor_type = tensor;
+    tensor->has_elem_type = 1;
+    tensor->elem_type = dtype;
+    return info;
+}
+
+/* Constants of floats become inputs: all, but some of the short ones, whose numbers may matter. */
+static void free_constants(struct fuzz_case *c, struct fuzz_random *r,
+                           PB(GraphProto) * graph)
+{
+    size_t left = 0;
+    for (size_t k = 0; k < graph->n_initializer; k++) {
+        PB(TensorProto) *t = graph->initializer[k];
+        attnrun_tensor given = { .kind = ATTNRUN_TENSOR,
+                                 .dtype = t->data_type,
+                                 .rank = (int32_t)t->n_dims };
+        const int at = find_input(graph, t->name);
+        const size_t input = at >= 0 ? (size_t)at : graph->n_input;
+        if (!is_float(t->data_type) || t->n_dims < 1 || t->n_dims > ATTNRUN_MAX_RANK ||
+            input >= FUZZ_INPUTS || (t->dims[0] <= FEW && fuzz_chance(r, 40))) {
+            graph->initializer[left++] = t;
+            continue;
+        }
+        memcpy(given.dims, t->dims, t->n_dims * sizeof *t->dims);
+        c->given[input] = given;
+        if (at < 0)
+            fuzz_list_add(&graph->input, &graph->n_input, input,
+                          new_input(t->name, t->data_type));
+        attnrun__onnx__tensor_proto__free_unpacked(t, NULL);
+    }
+    graph->n_initializer = left;
+}
+
+static PB(TensorProto) * new_constant(struct sizes *s, struct fuzz_random *r,
+                                      const char *name, const attnrun_tensor *t)
+{
+    const size_t bytes = (size_t)attnrun_tensor_bytes(t);
+    const size_t each = (size_t)attnrun_dtype_bits(t->dtype) / 8;
+    PB(TensorProto) *made = must(malloc(sizeof *made));
+    attnrun__onnx__tensor_proto__init(made);
+    made->name = must(strdup(name));
+    made->has_data_type = 1;
+    made->data_type = t->dtype;
+    made->n_dims = (size_t)t->rank;
+    made->dims = must(malloc(sizeof *made->dims * (made->n_dims + 1)));
+    memcpy(made->dims, t->dims, made->n_dims * sizeof *made->dims);
+    made->has_raw_data = 1;
+    made->raw_data.len = bytes;
+    made->raw_data.data = must(malloc(bytes + 1));
+    memcpy(made->raw_data.data, t->data, bytes);
+    for (size_t k = 0; k < bytes; k += each) {
+        int64_t number = 0; /* little-endian; a negative one is no size */
+        memcpy(&number, made->raw_data.data + k, each);
+        number = number_of(s, r, number);
+        memcpy(made->raw_data.data + k, &number, each);
+    }
+    return made;
+}
+
+/* A short list of integers, such as the target of a Reshape. */
+static bool is_list(const attnrun_tensor *t)
+{
+    return t->kind == ATTNRUN_TENSOR && t->data != NULL && t->rank <= 1 &&
+           (t->dtype == ATTNRUN_I64 || t->dtype == ATTNRUN_I32) &&
+           attnrun_tensor_count(t) <= LIST;
+}
+
+static void fix_lists(struct fuzz_case *c, struct sizes *s, struct fuzz_random *r,
+                      PB(GraphProto) * graph)
+{
+    size_t left = 0;
+    if (graph->n_input > FUZZ_INPUTS)
+        return;
+    for (size_t k = 0; k < graph->n_input; k++) {
+        if (!is_list(&c->given[k]) || fuzz_chance(r, 10)) {
+            c->given[left] = c->given[k];
+            graph->input[left++] = graph->input[k];
+            continue;
+        }
+        fuzz_list_add(&graph->initializer, &graph->n_initializer, graph->n_initializer,
+                      new_constant(s, r, graph->input[k]->name, &c->given[k]));
+        attnrun__onnx__value_info_proto__free_unpacked(graph->input[k], NULL);
+    }
+    graph->n_input = left;
+}
+
+/* ---- all ---- */
+
+static void forget_dims(PB(TypeProto) * type)
+{
+    if (type == NULL ||
+        type->value_case != ATTNRUN__ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
+        type->tensor_type->shape == NULL)
+        return;
+    attnrun__onnx__tensor_shape_proto__free_unpacked(type->tensor_type->shape, NULL);
+    type->tensor_type->shape = NULL;
+}
+
+void fuzz_sizes_change(struct fuzz_case *c, struct fuzz_random *r, PB(ModelProto) * model)
+{
+    struct sizes s = { .n = 0 };
+    PB(GraphProto) *graph = model->graph;
+    free_constants(c, r, graph);
+    for (size_t k = 0; k < graph->n_input && k < FUZZ_INPUTS; k++) {
+        attnrun_tensor *t = &c->given[k];
+        if (t->kind == ATTNRUN_TENSOR && !is_list(t)) {
+            for (int32_t i = 0; i < t->rank; i++)
+                t->dims[i] = size_of(&s, r, t->dims[i]);
+            t->data = NULL;
+        }
+        forget_dims(graph->input[k]->type);
+    }
+    fix_lists(c, &s, r, graph);
+    for (size_t k = 0; k < graph->n_output; k++)
+        forget_dims(graph->output[k]->type);
+    for (size_t k = 0; k < graph->n_value_info; k++)
+        forget_dims(graph->value_info[k]->type);
+}

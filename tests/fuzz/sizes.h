@@ -1,0 +1,15 @@
+/* sizes.h - other sizes for the inputs of a valid model, up to what no memory can hold. */
+#ifndef ATTN_FUZZ_SIZES_H
+#define ATTN_FUZZ_SIZES_H
+
+#include "case.h"
+#include "onnx.pb-c.h"
+
+/* Each size that an input has becomes another one wherever it stands: in the other inputs, and
+ * mostly in the short lists of integers, which become constants. Constants of floats become inputs.
+ * What the model says of its own shapes is forgotten. The inputs of c->given have no data any
+ * more. */
+void fuzz_sizes_change(struct fuzz_case *c, struct fuzz_random *r,
+                       Attnrun__Onnx__ModelProto *model);
+
+#endif
