@@ -66,7 +66,7 @@ static int64_t size_of(const struct fuzz_case *c, const char *name, struct fuzz_
         return fuzz_below(r, 7);
     for (; *name != 0; name++)
         own.state = fuzz_next(&own) ^ (uint64_t)*name;
-    return 1 + fuzz_below(&own, 6);
+    return fuzz_chance(&own, 6) ? 0 : 1 + fuzz_below(&own, 6);
 }
 
 static int32_t any_dtype(struct fuzz_random *r)

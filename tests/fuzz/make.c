@@ -173,12 +173,17 @@ static int32_t any_kind(struct maker *m)
     return kinds[fuzz_below(m->r, 4)];
 }
 
+/* Small, but for a few that are of more than four dims, or longer than a vector and a block. */
 static void choose_base(struct maker *m)
 {
-    m->base_rank =
-        (int)(fuzz_chance(m->r, 60) ? 2 + fuzz_below(m->r, 3) : fuzz_below(m->r, 5));
+    const int64_t max_rank = fuzz_chance(m->r, 75) ? 4 : ATTNRUN_MAX_RANK;
+    m->base_rank = (int)(fuzz_chance(m->r, 60) ? 2 + fuzz_below(m->r, max_rank - 1)
+                                               : fuzz_below(m->r, max_rank + 1));
     for (int i = 0; i < m->base_rank; i++)
-        m->base[i] = fuzz_chance(m->r, 5) ? 0 : 1 + fuzz_below(m->r, 5);
+        m->base[i] =
+            fuzz_chance(m->r, 5) ? 0 : 1 + fuzz_below(m->r, m->base_rank > 4 ? 3 : 5);
+    if (m->base_rank > 0 && fuzz_chance(m->r, 12))
+        m->base[fuzz_below(m->r, m->base_rank)] = 1 + fuzz_below(m->r, 150);
 }
 
 /* ---- subgraphs ---- */
