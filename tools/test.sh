@@ -6,8 +6,8 @@
 # Steps, all by default, in this order:
 #   style     clang-format, clang-tidy
 #   release   gcc Release, warnings are errors; all of ctest but the tests labelled "long" and the
-#             fuzzing that asan does, and of those of operators, of the converter and of the
-#             tools a part
+#             fuzzing that asan does, and of those of operators, of the converter, of models, of
+#             the tools and of Python a part
 #   clang     clang builds the same without warnings, and its kernels agree with their references
 #   asan      AddressSanitizer + UBSan (gcc), with the kernels of the sets that this CPU has: unit
 #             tests, bad inputs, fuzzing, a part of conformance, of the operators, of the tools
@@ -149,7 +149,7 @@ tidy_is_quiet() {
 
 run_style() {
     step format format_is_kept
-    choose_part 5 "the files, by clang-tidy" # a second or more a file
+    choose_part 10 "the files, by clang-tidy" # two seconds or more a file
     step tidy tidy_is_quiet
 }
 
@@ -161,11 +161,12 @@ run_release() {
         need_packages chromium fonts-dejavu-core lintian libcpp-httplib-dev
     fi
     step release-build build build/release "${options[@]}" || return
-    choose_part 8 "the tests of operators, of the converter and of the tools"
+    choose_part 8 "the tests of operators, the converter, models, tools and Python"
     # These targets of fuzzing look with AddressSanitizer, below.
-    local fuzz='^fuzz\.(api|faults|files|forms|graphs|make_forms|operators|packed|paths|plan)$'
+    local fuzz='^fuzz\.(api|faults|files|forms|graphs|make_forms|operators|packed|paths|plan|'
+    fuzz+='sizes)$'
     local leave_out=(-LE long
-        -E "$fuzz|$(other_parts build/release '^(ops|convert|tools)[._]')")
+        -E "$fuzz|$(other_parts build/release '^(ops|convert|tools|models|python)[._]')")
     [ $full -eq 1 ] && leave_out=()
     run_ctest release build/release "${leave_out[@]}"
 }
