@@ -2,6 +2,7 @@
 """attnrun.Model and attnrun.Context: inputs of every kind, memory, states, errors, threads.
 
 usage: PYTHONPATH=BUILD/python test_model.py"""
+import ctypes
 import gc
 import os
 import signal
@@ -144,6 +145,7 @@ class Inputs(unittest.TestCase):
         self.check(torch.from_numpy(x), x)
         self.check(torch.from_numpy(x.T.copy()).T, x)
         self.check(memoryview(x), x)
+        self.check(((ctypes.c_float * 4) * 2)(*map(tuple, x.tolist())), x)
 
     def test_path_bytes_and_bytearray_are_one_model(self):
         x, data = rows(3), models.linear(WEIGHTS)

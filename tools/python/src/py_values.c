@@ -63,9 +63,12 @@ static int view_buffer(struct bound_value *bound)
     *t = (attnrun_tensor){
         .kind = ATTNRUN_TENSOR, .dtype = dtype, .rank = view->ndim, .data = view->buf
     };
-    for (int i = 0; i < view->ndim; i++) {
+    int64_t dense = view->itemsize;
+    for (int i = view->ndim - 1; i >= 0; i--) {
         t->dims[i] = view->shape[i];
-        t->strides[i] = view->strides[i];
+        t->strides[i] = view->strides != NULL ? view->strides[i] : dense;
+        if (view->strides == NULL) /* arrays of ctypes give none, though asked for them */
+            dense *= view->shape[i];
     }
     return 1;
 }
