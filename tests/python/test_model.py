@@ -422,6 +422,11 @@ class Failures(unittest.TestCase):
             self.assertIn(error.status, ("INPUT", "DTYPE", "SHAPE"), error)
             self.assertEqual(error.tensor, "x", error)
             self.assertIn("input", str(error))
+        for dtype in (1, 9, 11):  # one element of any shape: nan and False would run
+            one = attnrun.Model(models.serialized(
+                [helper.make_node("Identity", ["x"], ["y"])], [models.value("x", dtype, None)],
+                [models.value("y", dtype, None)]))
+            self.assertEqual(self.status(one, x=None).status, "INPUT")
         self.assertRaises(TypeError, model, rows(1))
         np.testing.assert_allclose(model(x=rows(1))["y"], rows(1) @ WEIGHTS, rtol=1e-5)
 

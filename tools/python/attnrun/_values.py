@@ -119,6 +119,8 @@ def to_native(value: Any, kind: int, number: int) -> Any:
                 for item in value]
     if kind == VALUE_OUTPUT:
         return _native_output(value)
+    if value is None:  # numpy makes it nan, or False
+        raise TypeError("None is given, a tensor is expected")
     if number == STRING:
         return _strings(value)
     is_array = hasattr(value, "dtype") or hasattr(value, "__array__")
