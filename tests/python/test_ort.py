@@ -325,6 +325,22 @@ class Binding(unittest.TestCase):
             np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], value.numpy())
             self.assertEqual([v.shape() for v in binding.get_outputs()], [[5, 3]])
 
+    def test_addresses_of_arrays_of_any_strides(self):
+        """A caller that binds data_ptr() and shape() gives no strides."""
+        for engine in BOTH:
+            session = engine.InferenceSession(models.linear(WEIGHTS), providers=CPU)
+            for x in (np.asfortranarray(X), X[::-1], np.broadcast_to(X[:1], X.shape)):
+                value = engine.OrtValue.ortvalue_from_numpy(x)
+                binding = session.io_binding()
+                binding.bind_input("x", value.device_name(), 0, np.float32, value.shape(),
+                                   value.data_ptr())
+                binding.bind_output("y")
+                session.run_with_iobinding(binding)
+                np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], x @ WEIGHTS,
+                                           rtol=1e-5, atol=1e-6)
+        value = attnrun.OrtValue.from_dlpack(X.T)
+        self.assertTrue(value.numpy().flags.c_contiguous)
+
     def test_values(self):
         for engine in BOTH:
             value = engine.OrtValue.ortvalue_from_numpy(X.copy())

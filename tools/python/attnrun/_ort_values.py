@@ -62,16 +62,17 @@ class OrtValue:
     @staticmethod
     def ortvalue_from_numpy(numpy_obj: Array, device_type: str = "cpu",
                             device_id: int = 0) -> "OrtValue":
-        """An OrtValue that shares the memory of an array."""
+        """An OrtValue that shares the memory of an array, or of a copy if the array is not
+        C-contiguous: data_ptr() and shape() say all of the memory."""
         del device_id
         _only_cpu(device_type)
-        return OrtValue(np.asarray(numpy_obj))
+        return OrtValue(np.asarray(numpy_obj, order="C"))
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(data: Array, onnx_element_type: int) -> "OrtValue":
         """An OrtValue over an array with the bits of a type that numpy lacks: bfloat16 (16) as
         uint16, a float8 as uint8. Raises ValueError if the elements have another size."""
-        dtype, bits = _values.numpy_dtype(onnx_element_type), np.asarray(data)
+        dtype, bits = _values.numpy_dtype(onnx_element_type), np.asarray(data, order="C")
         if dtype.itemsize != bits.itemsize:
             raise ValueError(f"elements of {bits.dtype} are given, those of {dtype} have "
                              f"{dtype.itemsize} bytes")
@@ -88,8 +89,9 @@ class OrtValue:
 
     @staticmethod
     def from_dlpack(data: Any, is_bool_tensor: bool = False) -> "OrtValue":
-        """An OrtValue that shares the memory of a tensor with __dlpack__."""
-        array = np.from_dlpack(data)
+        """An OrtValue that shares the memory of a tensor with __dlpack__, or of a copy if the
+        tensor is not C-contiguous."""
+        array = np.asarray(np.from_dlpack(data), order="C")
         return OrtValue(array.view(np.bool_) if is_bool_tensor else array)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
