@@ -375,12 +375,10 @@ static void sweep(struct attn_graph *graph)
         if (!used)
             attn_graph_remove(graph, node);
     }
-    const bool written =
-        graph->model->origin != NULL; /* others want all outputs of a Loop */
-    for (int64_t n = 0; n < graph->n_nodes; n++) {
+    const int64_t n_nodes = /* others want all outputs of a Loop, a Split, a classifier */
+        graph->model->origin == NULL ? graph->n_nodes : 0;
+    for (int64_t n = 0; n < n_nodes; n++) {
         struct attn_node *node = graph->nodes[n];
-        if (node != NULL && node->n_graphs > 0 && written)
-            continue;
         for (int32_t i = 0; node && node->pub.op && i < node->pub.n_out; i++)
             if (node->out[i] >= 0 && graph->values[node->out[i]].n_uses == 0 &&
                 is_optional_output(node, i))

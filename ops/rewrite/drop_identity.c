@@ -1,6 +1,6 @@
-/* drop_identity.c - removes nodes that pass their input on unchanged: Identity, Dropout without
- * a mask, Cast to the same type, Transpose that keeps the order, Reshape and Expand to the same
- * shape, Slice of everything, Concat of one tensor, Pad by nothing, ScatterND without updates,
+/* drop_identity.c - removes nodes that pass their input on unchanged: Identity, Dropout whose mask
+ * nobody reads, Cast to the same type, Transpose that keeps the order, Reshape and Expand to the
+ * same shape, Slice of everything, Concat of one tensor, Pad by nothing, ScatterND without updates,
  * Where that chooses one input everywhere, Mul and Div by 1, and a ScatterND of everything, whose
  * updates are the result. The users of the result read the input instead. No number changes. */
 #include "../../runtime/poll.h"
@@ -103,7 +103,8 @@ static int32_t passed_on(const struct attn_graph *graph, const struct attn_node 
     if (node_is(node, "Identity"))
         return node->in[0];
     if (node_is(node, "Dropout") && node->pub.n_in == 1 &&
-        (node->pub.n_out == 1 || node->out[1] < 0) &&
+        (node->pub.n_out == 1 || node->out[1] < 0 ||
+         graph->values[node->out[1]].n_uses == 0) &&
         attn_match_int(node, "is_test", 1) == 1 && node->pub.opset >= 7)
         return node->in[0];
     if (node_is(node, "Cast") && in->dtype != 0 &&

@@ -137,6 +137,30 @@ class Edit(EditCase):
             self.assertEqual(found, {a.name: helper.get_attribute_value(a)
                                      for a in old.attribute})
 
+    def test_outputs_that_nobody_reads_stay(self):
+        """Not each may be left out, whatever this library does without."""
+        scores = {"coefficients": [1.0, 2.0, 3.0, 4.0], "intercepts": [0.0, 1.0],
+                  "classlabels_ints": [4, 7]}
+        path = cli_models.save(
+            self.dir / "m.onnx",
+            [node("Split", ["x"], ["a", "b", "c"], num_outputs=3),
+             node("LinearClassifier", ["b"], ["label", "score"], domain="ai.onnx.ml", **scores),
+             node("LSTM", ["s", "w", "r"], ["", "h", "cell"], hidden_size=1),
+             node("Relu", ["x"], ["e"]), node("Dropout", ["e"], ["d", "mask"])],
+            [("x", F, [6, 2]), ("s", F, [3, 1, 2])],
+            [("label", I64, [2]), ("h", F, [1, 1, 1]), ("d", F, [6, 2])],
+            [("w", numpy.ones((1, 4, 2), "f")), ("r", numpy.ones((1, 4, 1), "f"))],
+            domains=("ai.onnx.ml",))
+        feeds = {"x": self.draw.normal(size=(6, 2)).astype("f"),
+                 "s": self.draw.normal(size=(3, 1, 2)).astype("f")}
+        for command in (["optimize", path], ["extract", path, "--outputs", "label,h,d"]):
+            made = self.edited(*command).graph.node
+            self.assertEqual([list(n.output) for n in made[:3]],
+                             [["a", "b", "c"], ["label", "score"], ["", "h", "cell"]])
+            self.assertEqual([n.op_type for n in made[3:]],
+                             ["Relu"] if "optimize" in command else ["Relu", "Dropout"])
+            self.same(path, feeds)
+
     def test_a_body_of_an_older_opset(self):
         """Unsqueeze has its axes in an attribute there; the model has only one opset for both."""
         body = helper.make_function("mine", "Lift", ["X"], ["Y"],
