@@ -97,6 +97,8 @@ static attn_status bring_node(struct inlining *in, const struct attn_node *node)
     made->pub.function = node->pub.function;
     made->formula = node->formula;
     made->pub.opset = node->pub.opset;
+    made->file_type = node->file_type;
+    made->overload = node->overload;
     TRY(bring_graphs(in, made, node));
     TRY(attn_node_set_attrs(in->graph, made, node->n_attrs, node->attrs));
     TRY(attn_node_link(in->graph, made));

@@ -9,6 +9,8 @@ add_python_test(tools_compare tools/test_compare.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun>)
 add_python_test(tools_edit tools/test_edit.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun>)
+add_python_test(tools_edit_branches tools/test_edit_branches.py ${CMAKE_CURRENT_SOURCE_DIR}
+  $<TARGET_FILE:attnrun>)
 add_python_test(tools_manual tools/test_manual.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun>)
 set(full)
