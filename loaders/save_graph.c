@@ -5,10 +5,7 @@
  *
  * A subgraph says no shapes of its inputs and outputs: what was inferred of them holds for
  * the call as it is now. Only single numbers keep theirs, since runtimes want the shapes
- * of a Loop's counter and condition. A value of the graph around that is an output of a
- * subgraph goes through an Identity, since other runtimes want a node there. */
-#include <stdio.h>
-
+ * of a Loop's counter and condition. */
 #include "../runtime/dim_table.h"
 #include "../runtime/poll.h"
 #include "onnx_load.h"
@@ -291,41 +288,6 @@ static attn_status save_node(struct wire_buffer *b, const struct attn_graph *gra
 
 /* ---- graphs ---- */
 
-static void put_identity(struct wire_buffer *b, const char *from, const char *to)
-{
-    struct wire_buffer node = wire_beside(b);
-    wire_text(&node, WIRE_NODE_INPUT, from);
-    wire_text(&node, WIRE_NODE_OUTPUT, to);
-    wire_text(&node, WIRE_NODE_OP_TYPE, "Identity");
-    wire_message(b, WIRE_GRAPH_NODE, &node);
-}
-
-/* Output `k` of a subgraph: the value itself, where a node of this graph gives it and it is
- * not an output before. */
-static void put_inner_output(struct wire_buffer *b, const struct attn_graph *graph,
-                             int32_t k)
-{
-    const int32_t id = graph->outputs[k];
-    const struct attn_value *value = &graph->values[id];
-    char name[32];
-    bool own = value->producer >= 0 && value->data.data == NULL &&
-               !(value->flags & ATTN_VALUE_CAPTURE);
-    for (int32_t i = 0; i < k; i++)
-        own = own && graph->outputs[i] != id;
-    if (!own) {
-        snprintf(name, sizeof name, "output_%d_%d", graph->depth, k);
-        char *text =
-            attn_pool_printf(&graph->model->pool, "%s_%s", name_of(graph, id), name);
-        b->failed = b->failed || text == NULL;
-        if (text == NULL)
-            return;
-        put_identity(b, name_of(graph, id), text);
-        put_value(b, WIRE_GRAPH_OUTPUT, graph, text, &value->type);
-    } else {
-        put_value(b, WIRE_GRAPH_OUTPUT, graph, value->name, &value->type);
-    }
-}
-
 static attn_status put_subgraph(struct wire_buffer *b, int field,
                                 const struct attn_graph *graph)
 {
@@ -346,7 +308,8 @@ static attn_status put_subgraph(struct wire_buffer *b, int field,
         if (graph->nodes[n] != NULL)
             status = save_node(&message, graph, graph->nodes[n], &names);
     for (int32_t k = 0; k < graph->n_outputs; k++)
-        put_inner_output(&message, graph, k);
+        put_value(&message, WIRE_GRAPH_OUTPUT, graph, name_of(graph, graph->outputs[k]),
+                  &graph->values[graph->outputs[k]].type);
     wire_message(b, field, &message);
     return status;
 }

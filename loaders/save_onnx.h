@@ -35,7 +35,8 @@ struct attn_onnx_save {
     int64_t n_constants, external_bytes, n_nodes;
 };
 
-/* save_share.c: large constants of subgraphs become constants of the main graph, each once. */
+/* save_share.c: large constants of subgraphs become constants of the main graph, each once; nodes
+ * of subgraphs give their outputs, and their names hide no other. */
 attn_status attn_save_share(struct attn_model *model, struct attn_pool *scratch);
 /* save_graph.c: fills `graph` with all of the main graph but its constants. What its nodes need is
  * among the opsets of the model then. */

@@ -1,5 +1,5 @@
-/* save_share.c - constants of subgraphs become constants of the main graph, each once, and no name
- * of a subgraph hides one that is around it.
+/* save_share.c - constants of subgraphs become constants of the main graph, each once, nodes of a
+ * subgraph give its outputs, and no name of a subgraph hides one that is around it.
  *
  * In: a model that is opened to be written. Out: the same model, in which a subgraph takes its
  * large constants from around it, as the standard allows:
@@ -144,6 +144,30 @@ static attn_status share_values(struct sharing *s, struct attn_graph *graph)
     return attn_poll_work(16 * n);
 }
 
+/* Other runtimes want a node of the subgraph to give each output, and a value for each: what is an
+ * input, a constant, a value around it or an output before goes through an Identity. */
+static attn_status give_outputs(struct attn_graph *graph)
+{
+    for (int32_t k = 0; k < graph->n_outputs; k++) {
+        const int32_t id = graph->outputs[k];
+        const attnrun_type type = graph->values[id].type;
+        bool own = graph->values[id].producer >= 0 &&
+                   graph->values[id].data.data == NULL &&
+                   !(graph->values[id].flags & ATTN_VALUE_CAPTURE);
+        for (int32_t i = 0; i < k; i++)
+            own = own && graph->outputs[i] != id;
+        if (own)
+            continue;
+        struct attn_node *node;
+        TRY(attn_graph_add_value(graph, NULL, &graph->outputs[k]));
+        graph->values[graph->outputs[k]].type = type;
+        TRY(attn_graph_add_node(graph, "", "Identity", "", 1, &id, 1, &graph->outputs[k],
+                                &node));
+        node->internal = true;
+    }
+    return ATTNRUN_OK;
+}
+
 /* A copy of a constant may have its name. */
 static bool hides_another(const struct attn_graph *graph, const struct attn_value *value)
 {
@@ -177,6 +201,7 @@ static attn_status share_inner(struct sharing *s, struct attn_graph *graph)
     for (int64_t i = 0; i < graph->n_nodes; i++)
         for (int32_t g = 0; graph->nodes[i] && g < graph->nodes[i]->n_graphs; g++) {
             TRY(share_values(s, graph->nodes[i]->graphs[g]));
+            TRY(give_outputs(graph->nodes[i]->graphs[g]));
             TRY(rename_values(s, graph->nodes[i]->graphs[g]));
             TRY(share_inner(s, graph->nodes[i]->graphs[g]));
         }

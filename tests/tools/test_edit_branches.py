@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parent))
+import cli_models  # noqa: E402
 from edit_case import F, EditCase, node, value  # noqa: E402
 
 
@@ -38,6 +39,28 @@ class Branches(EditCase):
             made = self.edited("optimize", path).graph.node
             self.assertEqual([(n.op_type, n.overload) for n in made], [(name, overload)])
             self.same(path, {"x": self.draw.normal(size=(1, 8, 4)).astype("f")})
+
+    def test_outputs_of_branches(self):
+        """Each is given by a node, whose name no other value has: neither one of the branch nor one
+        around it that the branch reads."""
+        five = numpy.float32([5, 6])
+        other = helper.make_graph([node("Abs", ["x"], ["e"]), node("Neg", ["x"], ["f"])], "else",
+                                  [], [value("e"), value("f")])
+        for taken in ("five_output_1_0", "%1.1", "%1.2", "%1.3"):
+            for around, within, second in (
+                    ([], [node("Relu", ["x"], [taken])], taken),
+                    ([node("Exp", ["x"], [taken])], [node("Neg", [taken], ["n"])], "n")):
+                then = helper.make_graph(within, "then", [], [value("five"), value(second)],
+                                         [numpy_helper.from_array(five, "five")])
+                path = cli_models.save(
+                    self.dir / "m.onnx",
+                    [*around, node("If", ["c"], ["y", "z"], then_branch=then, else_branch=other)],
+                    [("x", F, [2]), ("c", TensorProto.BOOL, [])],
+                    [("y", F, [2]), ("z", F, [2])])
+                for command in (["optimize", path], ["extract", path, "--outputs", "y,z"]):
+                    self.edited(*command)
+                    for c in (True, False):
+                        self.same(path, {"x": numpy.float32([1, -2]), "c": numpy.array(c)})
 
 
 if __name__ == "__main__":
