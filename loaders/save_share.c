@@ -17,6 +17,7 @@
 #include "../runtime/fold.h"
 #include "../runtime/graph_names.h"
 #include "../runtime/poll.h"
+#include "onnx_load.h"
 #include "save_onnx.h"
 
 enum { SHARED_BYTES = 1024 }; /* smaller constants stay in their subgraph */
@@ -144,6 +145,14 @@ static attn_status share_values(struct sharing *s, struct attn_graph *graph)
     return attn_poll_work(16 * n);
 }
 
+/* Whether Identity of the model's opset takes a value of this type. */
+static bool has_identity(const struct attn_model *model, const attnrun_type *type)
+{
+    const int64_t opset = attn_load_opset(model->opsets, model->n_opsets, "");
+    return type->kind <= ATTNRUN_TENSOR || opset == 0 ||
+           opset >= (type->kind == ATTNRUN_SEQUENCE ? 14 : 16);
+}
+
 /* Other runtimes want a node of the subgraph to give each output, and a value for each: what is an
  * input, a constant, a value around it or an output before goes through an Identity. */
 static attn_status give_outputs(struct attn_graph *graph)
@@ -156,7 +165,7 @@ static attn_status give_outputs(struct attn_graph *graph)
                    !(graph->values[id].flags & ATTN_VALUE_CAPTURE);
         for (int32_t i = 0; i < k; i++)
             own = own && graph->outputs[i] != id;
-        if (own)
+        if (own || !has_identity(graph->model, &type))
             continue;
         struct attn_node *node;
         TRY(attn_graph_add_value(graph, NULL, &graph->outputs[k]));

@@ -107,12 +107,17 @@ static attn_status bring_node(struct inlining *in, const struct attn_node *node)
 
 /* Gives the branch's output as output `out` of the If. A node is inserted between them,
  * because the branch's output may be an input or a constant, which must not become an
- * output. */
+ * output. A sequence needs none where it can do without: in files of opset 13 it has none. */
 static attn_status bring_output(struct inlining *in, struct attn_node *node, int32_t out)
 {
     const int32_t result = in->branch->outputs[out];
     TRY(bring_value(in, result));
     struct attn_node *made;
+    if (in->branch->values[result].type.kind > ATTNRUN_TENSOR &&
+        attn_graph_can_replace(in->graph, node->out[out], in->ids[result])) {
+        attn_graph_replace(in->graph, node->out[out], in->ids[result]);
+        return ATTNRUN_OK;
+    }
     TRY(attn_match_make(in->graph, node, "", "Identity", 1, &in->ids[result],
                         in->ids[result], 0, NULL, &made));
     attn_match_replace(in->graph, node->out[out], made);

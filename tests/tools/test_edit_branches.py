@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parent))
 import cli_models  # noqa: E402
-from edit_case import F, EditCase, node, value  # noqa: E402
+from edit_case import F, I64, EditCase, node, value  # noqa: E402
 
 
 class Branches(EditCase):
@@ -61,6 +61,34 @@ class Branches(EditCase):
                     self.edited(*command)
                     for c in (True, False):
                         self.same(path, {"x": numpy.float32([1, -2]), "c": numpy.array(c)})
+
+    def test_sequences_of_opset_13(self):
+        """No Identity takes them there."""
+        def seq(name):
+            return helper.make_tensor_sequence_value_info(name, F, None)
+
+        yes = helper.make_graph([node("SequenceConstruct", ["x", "x"], ["t"])], "yes", [],
+                                [seq("t")])
+        no = helper.make_graph([node("SequenceConstruct", ["x"], ["e"])], "no", [], [seq("e")])
+        body = helper.make_graph(
+            [node("SequenceInsert", ["v", "x"], ["more"]), node("Identity", ["go"], ["again"])],
+            "body", [value("i", I64, ()), value("go", TensorProto.BOOL, ()), seq("v"), seq("w")],
+            [value("again", TensorProto.BOOL, ()), seq("more"), seq("w")])
+        graph = helper.make_graph(
+            [node("If", ["known"], ["s"], then_branch=yes, else_branch=no),
+             node("Loop", ["trips", "", "s", "s"], ["longer", "kept"], body=body),
+             node("ConcatFromSequence", ["longer"], ["y"], axis=0),
+             node("ConcatFromSequence", ["kept"], ["z"], axis=0)], "g",
+            [value("x", F, [2])], [value("y", F, [10]), value("z", F, [4]), seq("s")],
+            [numpy_helper.from_array(numpy.array(True), "known"),
+             numpy_helper.from_array(numpy.int64(3), "trips")])
+        path = self.dir / "m.onnx"
+        onnx.save(helper.make_model(graph, ir_version=7, opset_imports=[
+            helper.make_opsetid("", 13)]), path)
+        for command in (["optimize", path], ["extract", path, "--outputs", "y,z,s"]):
+            made = self.edited(*command)
+            self.assertEqual(made.opset_import[0].version, 13)
+            self.same(path, {"x": self.draw.normal(size=2).astype("f")})
 
 
 if __name__ == "__main__":
