@@ -172,6 +172,28 @@ class Compare(unittest.TestCase):
         self.assertNotIn("part", self.compare("--with", "isa=base", "--reduce", "none.onnx"))
         self.assertFalse((self.dir / "none.onnx").exists())
 
+    def test_reduce_to_a_branch(self):
+        """Its nodes read values of the main graph: the part begins there."""
+        kind, paths = TensorProto.FLOAT, []
+        for factor in (2, 3):
+            branches = [
+                helper.make_graph([helper.make_node(op, inputs, [name])], name, [],
+                                  [helper.make_tensor_value_info(name, kind, None)])
+                for op, inputs, name in (("Mul", ["e", "k"], "then"), ("Neg", ["e"], "else"))]
+            paths.append(cli_models.save(
+                self.dir / f"by{factor}.onnx",
+                [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Not", ["b"], ["c"]),
+                 helper.make_node("If", ["c"], ["y"], name="choice", then_branch=branches[0],
+                                  else_branch=branches[1]),
+                 helper.make_node("Abs", ["y"], ["z"])],
+                [("x", kind, [3]), ("b", TensorProto.BOOL, [])], [("z", kind, [3])],
+                [("k", numpy.float32(factor))]))
+        self.attnrun("compare", paths[0], "--with", paths[1], "-i", "b=0", "--reduce", "if.onnx",
+                     code=1)
+        part = onnx.load(self.dir / "if.onnx").graph
+        self.assertEqual([n.name for n in part.node], ["choice"])
+        self.assertEqual(sorted(i.name for i in part.input), ["c", "e"])
+
     def test_reduce_that_cannot_write(self):
         exact = ("--with", "precision=bf16", "--rtol", 1e-6, "--atol", 1e-6)
         said = self.attnrun("compare", "none.onnx", *exact, "--reduce", "no/p.onnx", code=3).stderr

@@ -57,12 +57,43 @@ static int32_t producer_of(const struct reducer *r, const char *name,
     return -1;
 }
 
+/* A value that a node reads goes to `next` if both ways have it, else to `open`. */
+static attnrun_status add_read(struct reducer *r, const char *name, struct list *open)
+{
+    if (name[0] == 0 || is_listed(&r->next, name) || is_listed(open, name))
+        return ATTNRUN_OK;
+    return list_add(is_common(r, name) ? &r->next : open, name);
+}
+
+/* What a node reads, and what the nodes of its subgraphs do, which names of values of the main
+ * graph are, too. The limit of nested subgraphs bounds the recursion. */
+static attnrun_status add_all_read(struct reducer *r, const attnrun_graph *graph,
+                                   int32_t index, struct list *open)
+{
+    attnrun_node_info node = { .struct_size = sizeof node };
+    TRY_LIB(attnrun_graph_node(graph, index, &node));
+    for (int32_t k = 0; k < node.n_inputs; k++)
+        TRY(add_read(r, node.inputs[k], open));
+    for (int32_t g = 0; g < node.n_graphs; g++) {
+        attnrun_graph_info info = { .struct_size = sizeof info };
+        const attnrun_graph *inner;
+        const char *attribute;
+        TRY_LIB(attnrun_subgraph(graph, index, g, &attribute, &inner));
+        TRY_LIB(attnrun_graph_query(inner, &info));
+        for (int32_t n = 0; n < info.n_nodes; n++)
+            TRY(add_all_read(r, inner, n, open));
+    }
+    return ATTNRUN_OK;
+}
+
 /* The values that `name` is made of and that both ways have go to `next`, through nodes whose
  * values only one of them has. A name without a node is an input or a constant. */
 static attnrun_status step_back(struct reducer *r, const char *name)
 {
     struct list open = { 0 };
     attnrun_node_info node;
+    const attnrun_graph *graph;
+    TRY_LIB(attnrun_model_graph(r->model, &graph));
     attnrun_status status = list_add(&open, name);
     for (int64_t t = 0; t < open.n && status == ATTNRUN_OK; t++) {
         const int32_t at = producer_of(r, open.v[t], &node);
@@ -72,12 +103,7 @@ static attnrun_status step_back(struct reducer *r, const char *name)
         if (at < 0 || r->seen[at])
             continue;
         r->seen[at] = 1;
-        for (int32_t k = 0; k < node.n_inputs && status == ATTNRUN_OK; k++) {
-            const char *in = node.inputs[k];
-            if (in[0] == 0 || is_listed(&r->next, in) || is_listed(&open, in))
-                continue;
-            status = list_add(is_common(r, in) ? &r->next : &open, in);
-        }
+        status = add_all_read(r, graph, at, &open);
     }
     free(open.v);
     return status;
