@@ -325,6 +325,22 @@ class Binding(unittest.TestCase):
             np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], value.numpy())
             self.assertEqual([v.shape() for v in binding.get_outputs()], [[5, 3]])
 
+    def test_a_binding_that_changes_during_a_run(self):
+        binding = attnrun.InferenceSession(models.linear(WEIGHTS)).io_binding()
+
+        class Name(str):
+            __hash__ = str.__hash__
+
+            def __eq__(self, other):
+                binding.clear_binding_inputs()
+                return str(self) == other
+
+        binding.bind_cpu_input("x", X)
+        binding.bind_cpu_input(Name("u" * 64), X)
+        with self.assertRaises(attnrun.Error) as caught:
+            binding._session.run_with_iobinding(binding)
+        self.assertEqual(caught.exception.tensor, "u" * 64)
+
     def test_addresses_of_arrays_of_any_strides(self):
         """A caller that binds data_ptr() and shape() gives no strides."""
         for engine in BOTH:

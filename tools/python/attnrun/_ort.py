@@ -361,7 +361,7 @@ class InferenceSession:
         """Runs with what is bound. get_outputs() of the binding then returns the results."""
         out = {name: value for name, value in iobinding._outputs.items() if value is not None}
         names = tuple(iobinding._outputs) or self._output_names
-        results = self._run(names, iobinding._inputs, out, run_options)
+        results = self._run(names, dict(iobinding._inputs), out, run_options)
         iobinding._results = [OrtValue(results[name]) for name in names]
 
 
