@@ -509,6 +509,31 @@ class Threads(unittest.TestCase):
             thread.join(0.01)
         self.assertEqual(ends, ["CANCELLED"])
 
+    def test_the_gil_is_free_while_a_plan_is_made(self):
+        """Only then two threads meet at one context."""
+        nodes = [helper.make_node("Neg", [f"x{i or ''}"], [f"x{i + 1}"]) for i in range(1000)]
+        context = attnrun.Model(models.serialized(
+            nodes, [models.value("x", 1, ["N"])], [models.value("x1000", 1, ["N"])]),
+            fusion=False, threads=1).context()
+        busy = []
+
+        def meet(call):
+            try:
+                call()
+            except attnrun.Error as error:
+                busy.append(error.status)
+
+        def work():
+            for n in range(1, 300):
+                if not busy:
+                    meet(lambda: context.plan(x=(n,)))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        while thread.is_alive():
+            meet(lambda: context.memory)
+        self.assertIn("USAGE", busy)
+
     def test_sigint_cancels_a_run(self):
         one = np.ones(4, "f")
         model = attnrun.Model(models.endless(), threads=1)

@@ -394,10 +394,11 @@ static PyObject *plan_taken(context_object *c, PyObject *shapes, int reserve)
         return PyErr_NoMemory();
     PyObject *result = NULL;
     if (read_shapes(c, shapes, tensors) == 0) {
-        attnrun_status status = attnrun_plan(c->context, tensors, &info);
+        attnrun_status status;
+        Py_BEGIN_ALLOW_THREADS status = attnrun_plan(c->context, tensors, &info);
         if (status == ATTNRUN_OK && reserve)
             status = attnrun_reserve(c->context, tensors);
-        result =
+        Py_END_ALLOW_THREADS result =
             status ? binding_raise(status)
                    : Py_BuildValue(
                          "(LLLLLiiiNNLi)", (long long)info.arena_bytes,
