@@ -15,7 +15,8 @@ from torch import nn
 
 import common
 from common import run_converter as run
-from attnrun_convert import by_name, cases, convert, extent, moduleop, registry, verify
+from attnrun_convert import (by_name, cases, convert, experts, extent, moduleop, registry,
+                             verify)
 from attnrun_convert.errors import UnsupportedError, UsageError, VerifyError
 from attnrun_convert.stand_in import import_without, loads
 
@@ -123,6 +124,11 @@ def test_mixtures_run_the_chosen_experts(folder):
     ids = torch.randint(0, 60, (3, 13))
     common.close(common.in_attnrun(path, {"input_ids": ids}, ["last_hidden_state"]),
                  [model(ids).last_hidden_state])
+    original = layer.forward
+    layer.forward = wrapper = lambda *a, **k: 2 * original(*a, **k)
+    with experts.as_nodes(model):
+        assert layer.forward is wrapper
+    assert layer.forward is wrapper and experts.lines(model) == []
 
 
 def test_pegasus_becomes_block_sparse(folder):

@@ -44,5 +44,17 @@ def test_recurrent_nodes_at_other_sizes(folder):
         common.close(common.in_attnrun(path, feeds, names), want, what="attnrun")
 
 
+def test_a_forward_of_its_own_stays(folder):
+    """What a user put around the forward of a layer is part of the model."""
+    torch.manual_seed(0)
+    gru, path, x = nn.GRU(6, 7, batch_first=True).eval(), folder / "gru.onnx", torch.randn(2, 9, 6)
+    original = gru.forward
+    gru.forward = lambda x: tuple(2 * y for y in original(x))
+    want = gru(x)
+    convert(gru, x, output=path, output_names=["y", "last"], attnrun=common.ATTNRUN, quiet=True)
+    common.close(common.in_attnrun(path, {"x": x}, ["y", "last"]), want)
+    common.close([y.detach().numpy() for y in gru(x)], want)
+
+
 if __name__ == "__main__":
-    common.main([test_recurrent_nodes_at_other_sizes])
+    common.main([test_recurrent_nodes_at_other_sizes, test_a_forward_of_its_own_stays])

@@ -18,8 +18,9 @@ LEAST = 1e-30  # the weight of an expert that is not chosen: its logarithm is fi
 
 
 def _is_mixture(part):
-    """Of a class that transformers' use_experts_implementation has decorated."""
-    return all(hasattr(part, name) for name in (
+    """Of a class that transformers' use_experts_implementation has decorated, and without a
+    forward of its own."""
+    return "forward" not in vars(part) and all(hasattr(part, name) for name in (
         "num_experts", "has_gate", "has_bias", "is_transposed", "down_proj", "_apply_gate")) \
         and isinstance(part.down_proj, nn.Parameter) and part.down_proj.dim() == 3
 

@@ -2,7 +2,8 @@
 
 The exporter would unroll them, or write a Loop where the length may differ. Gates are in
 ONNX's order (LSTM i o f c from i f c o, GRU z r h from r z h) in buffers that exist for the
-time of the export. Packed sequences and projections are left to the exporter.
+time of the export. Packed sequences, projections, and layers with a forward of their own are
+left to the exporter.
 """
 import contextlib
 import types
@@ -81,7 +82,8 @@ def _forward(self, x, hx=None):
 def as_nodes(module):
     """Inside, the recurrent layers of `module` export as nodes; eager they don't run."""
     found = [part for part in module.modules()
-             if type(part) in GATES and not part.proj_size and not part.training]
+             if type(part) in GATES and not part.proj_size and not part.training
+             and "forward" not in vars(part)]
     try:
         for rnn in found:
             for layer in range(rnn.num_layers):
