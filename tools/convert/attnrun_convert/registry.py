@@ -391,8 +391,7 @@ class Plan:
                     _replace(undo, entry.module, "forward", _with_reference(entry))
             yield
         finally:
-            for module, name in reversed(undo):
-                delattr(module, name)
+            _restore(undo)
 
     @contextlib.contextmanager
     def applied(self):
@@ -406,8 +405,7 @@ class Plan:
                 _replace(undo, module, patch.method, patch.function.__get__(module))
             yield
         finally:
-            for module, name in reversed(undo):
-                delattr(module, name)
+            _restore(undo)
 
     def close(self):
         for entry in self.entries:
@@ -428,10 +426,16 @@ class Plan:
 
 
 def _replace(undo, module, name, function):
-    if name in vars(module):
-        raise RuntimeError(f"{type(module).__name__}.{name} is already replaced")
+    undo.append((module, name, vars(module).get(name)))
     setattr(module, name, function)
-    undo.append((module, name))
+
+
+def _restore(undo):
+    """What `_replace` found, such as a wrapper of the user's around a forward."""
+    for module, name, own in reversed(undo):
+        delattr(module, name)
+        if own is not None:
+            setattr(module, name, own)
 
 
 def with_signature(module, function):
