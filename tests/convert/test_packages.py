@@ -183,6 +183,14 @@ def test_local_rotary(folder):
         "ChunkedLocalAttention")
 
 
+def test_local_rotary_far_from_the_start(folder):
+    """Neighbours have the same score wherever they are in a long text."""
+    from attnrun_convert.adapters.local import rotated
+    x = rotated(torch.ones(1, 1, 100000, 8), local(dim=8).rel_pos.inv_freq, 0)
+    scores = (x[..., 1:, :] * x[..., :-1, :]).sum(-1)
+    assert (scores.max() - scores.min()) < 2e-5, (scores.min(), scores.max())
+
+
 def test_local_own_window_alone(folder):
     one(folder, Layer(local(autopad=True, look_backward=0, look_forward=0,
                             use_rotary_pos_emb=False)), "ChunkedLocalAttention")

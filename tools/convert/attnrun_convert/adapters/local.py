@@ -1,6 +1,7 @@
 """LocalAttention of local-attention, and the layer of linear-attention-transformer, some of
 whose heads are local."""
 import functools
+import math
 
 import torch
 
@@ -9,9 +10,12 @@ from ..registry import Adapter, need, need_linear
 
 
 def rotated(x, frequencies, shift):
-    """x (B, H, N, D) turned by its position plus `shift`; halves of D are pairs."""
+    """x (B, H, N, D) turned by its position plus `shift`; halves of D are pairs. Upstream counts
+    positions from the first one of a window. Here they grow with the text, so whole turns are taken
+    away in double."""
     at = torch.arange(x.shape[-2], device=x.device) + shift
-    angle = at[:, None].to(x.dtype) * frequencies
+    turns = at[:, None].double() * (frequencies.double() / (2 * math.pi))
+    angle = (2 * math.pi * (turns - turns.floor())).to(x.dtype)
     angle = torch.cat([angle, angle], dim=-1)
     low, high = x.chunk(2, dim=-1)
     return x * angle.cos() + torch.cat([-high, low], dim=-1) * angle.sin()
