@@ -140,7 +140,7 @@ class ModuleSource(Source):
         rounding = [e for e in self.used.taken if e.rounds]
         floats = {x.dtype for x in (*self.module.parameters(), *self.module.buffers())
                   if x.is_floating_point()}
-        if rounding and floats == {torch.float32}:
+        if rounding and floats <= {torch.float32}:
             self.options.say(f"{rounding[0].path or 'the model'} ({rounding[0].kind}): its own "
                              "rounding in float32 is larger than the tolerance, so the proof "
                              "is against the model in double")

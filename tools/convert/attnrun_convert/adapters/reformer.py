@@ -9,6 +9,7 @@ import contextlib
 import types
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..call import call, exporting
 from ..errors import UnsupportedError
@@ -22,8 +23,9 @@ def counts_of(num_buckets):
 
 
 def drawn(seed, *shape):
-    """What upstream draws after torch.manual_seed(seed)."""
-    return torch.empty(shape).normal_(generator=torch.Generator().manual_seed(seed))
+    """What upstream draws after torch.manual_seed(seed); numbers in an export, too."""
+    with _disable_current_modes():
+        return torch.empty(shape).normal_(generator=torch.Generator().manual_seed(seed))
 
 
 @contextlib.contextmanager
