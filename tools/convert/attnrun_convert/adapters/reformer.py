@@ -189,8 +189,10 @@ class LSHAttention(Adapter):
                  self_value=-5e4, is_causal=int(m.causal),
                  attend_across_buckets=int(m._attend_across_buckets),
                  deduplicate=int(not m._allow_duplicate_attention), full_below_chunk=0)
-        nothing = torch.empty(0)
-        return y[:, 0], nothing, nothing
+        y, nothing = y[:, 0], torch.empty(0)
+        if input_mask is not None:  # what it hides sees itself alone, and later layers hash it
+            y = torch.where(input_mask[..., None], y, v)
+        return y, nothing, nothing
 
     def results(self, output):
         return output[0]
