@@ -203,6 +203,14 @@ def test_nearly_squeeze_excite_stays(folder):
         assert not found.taken, (more, found.lines(True))
     found = plan(randomised(Named(Recalibrate("conv", act="function"))), x)
     assert [e.adapter.operator for e in found.taken] == ["SqueezeExcite"], found.lines(True)
+    for more in ({"between": nn.ReLU6()}, {"gate": lambda y: torch.sigmoid(y).clamp(max=0.9)}):
+        module = randomised(Named(Recalibrate("conv")))  # with weights that reach neither bound
+        for parameter in module.parameters():
+            parameter.data *= 0.1
+        for name, value in more.items():
+            setattr(module.module, name, value)
+        found = plan(module, x)
+        assert not found.taken, (more, found.lines(True))
 
 
 def test_cbam(folder):

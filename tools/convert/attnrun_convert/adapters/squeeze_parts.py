@@ -2,8 +2,9 @@
 
 Told by the layers of a module: one or two linear layers or 1 x 1 convolutions that lead back to
 the same channels, at most one BatchNorm, and else only layers without weights. What its forward
-does with them is found by a trial in double, on maps of several magnitudes with which activations
-and gates differ plainly; a module of which no form gives the results stays as it is.
+does with them is found by a trial in double, on maps with which the numbers before its activation
+and before its gate have several magnitudes, at which activations and gates differ plainly, whatever
+the size of the weights; a module of which no form gives the results stays as it is.
 """
 import copy
 import itertools
@@ -16,7 +17,7 @@ from ..registry import Adapter, need
 from ._layers import ACTIVATIONS, matrix, named, need_matrix
 
 EXACT = 1e-9  # of max(1, largest result), in double
-MAGNITUDES = (0.3, 1.0, 3.0, 8.0)
+MAGNITUDES = (0.3, 1.0, 3.0, 8.0, 30.0)
 GATES = ("sigmoid", "hard_sigmoid")
 POOLS = ("avg", "max", "avg_max")
 SMALL = (nn.Linear, nn.Conv2d)
@@ -86,21 +87,31 @@ class SqueezeParts(Adapter):
         """The forms that give what a copy of the module gives, in double."""
         twin = copy.deepcopy(self.module).double().eval()
         other = type(self)(twin)
+        other.orders = self.orders
         other.norms = [layer for layer in _layers(twin) if isinstance(layer, NORMS)]
         layer = [part for part in _layers(twin) if isinstance(part, SMALL)][self.orders[0][0]]
         generator = torch.Generator().manual_seed(0)
         shape = (16, _sides(layer)[0], 5, 5)
         left = list(self._forms())
-        for size in MAGNITUDES:
+        for size, number in itertools.product(MAGNITUDES, range(len(self.orders[0]))):
             x = torch.randn(shape, generator=generator, dtype=torch.float64) + torch.randn(
                 (*shape[:2], 1, 1), generator=generator, dtype=torch.float64)
-            want = twin(size * x)
+            x = x * (size / other._spread(x, number))
+            want = twin(x)
             need(isinstance(want, torch.Tensor) and want.shape == x.shape,
                  "it does not give a map of its input's size")
             bound = EXACT * max(1.0, want.abs().max().item())
             left = [form for form in left
-                    if (other._result(size * x, form) - want).abs().max() <= bound]
+                    if (other._result(x, form) - want).abs().max() <= bound]
         return left
+
+    def _spread(self, x, number):
+        """How far apart the results of the first or the second layer are for a map, about; one
+        where its weights are zeros."""
+        weights, y = self._weights(self.orders[0]), x.mean((2, 3))
+        for name in ("w1", "w2")[:number + 1]:
+            y = y @ weights[name].t()
+        return y.std().item() or 1.0
 
     def _weights(self, order):
         matrices = [part for part in _layers(self.module) if isinstance(part, SMALL)]
