@@ -4,6 +4,7 @@ in a file that ONNX Runtime and attnrun run at other sizes like PyTorch.
 usage: test_adapters.py ROOT ATTNRUN [test …]
 """
 import contextlib
+import io
 
 import onnx
 import torch
@@ -226,11 +227,38 @@ class Wide(torch.nn.Module):
         return 2 * x if x.shape[1] * x.shape[2] > 20000 else x
 
 
+class Strict(torch.nn.Module):
+    """The lengths that are nearest to its limit are no multiples of its blocks."""
+
+    def forward(self, x):
+        assert x.shape[1] % 16 == 0
+        return 2 * x if x.shape[1] > 305 else x
+
+
+class Many(torch.nn.Module):
+    """More decisions than one, of which the last one matters."""
+
+    def forward(self, x):
+        for n in (7, 11, 13, 16, 17):
+            x = 1 * x if x.shape[1] % n else x
+        return x if x.shape[1] % 50 else 2 * x
+
+
+class Rows(torch.nn.Module):
+    def __init__(self, most):
+        super().__init__()
+        self.most = most
+
+    def forward(self, x):
+        return 2 * x if x.shape[0] > self.most else x
+
+
 def test_proof_visits_the_other_sides_of_decisions(folder):
     """The export has one side of an 'if' on sizes. Prime numbers are multiples of nothing."""
     from attnrun_convert.errors import VerifyError
     for model, length, said in ((Blocks(), 61, "N=64"), (Centred(), 64, "N=40"),
-                                (Wide(), 64, "N=313")):
+                                (Wide(), 64, "N=313"), (Strict(), 64, "N=320"),
+                                (Many(), 61, "N=50"), (Rows(20), 64, "B=21")):
         try:
             convert(model.eval(), torch.randn(2, length, 64), output=folder / "side.onnx",
                     dynamic={"x": {0: "B", 1: "N", **({2: "M"} if type(model) is Wide else {})}},
@@ -240,6 +268,11 @@ def test_proof_visits_the_other_sides_of_decisions(folder):
         else:
             raise AssertionError(f"{type(model).__name__} is converted")
     assert not (folder / "side.onnx").exists()
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        convert(Rows(70).eval(), torch.randn(2, 5, 4), output=folder / "side.onnx",
+                dynamic={"x": {0: "B"}}, attnrun=common.ATTNRUN)
+    assert "may decide otherwise at B=71, where the file is not checked" in said.getvalue()
 
 
 def test_capture_names_every_axis(folder):

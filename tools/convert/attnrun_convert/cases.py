@@ -18,8 +18,9 @@ from .extent import LONGEST, far_sizes, farthest, is_prime
 from .verify import Case
 
 COUNT = 3
-SIDES = 4  # cases of other decisions of the model's code, and sizes that are tried for each
-ROWS = 16  # of such a case, at most
+SIDES = 16  # cases of other decisions of the model's code
+NEAR = 4  # sizes that are tried for each
+ROWS = 64  # of such a case, at most
 
 
 def array_of(tensor):
@@ -194,29 +195,38 @@ def _long_case(reach, sizes, dynamic, reached, attempt, say):
 
 
 def _other_sides(reach, sizes, dynamic):
-    """{number of a guard: sizes at which it does not hold}, the nearest first, of which one is not
-    as in the example."""
+    """{number of a guard: sizes at which it does not hold}, of which one is not as in the example:
+    the nearest ones, then those at which the fewest guards do not hold, as the others may be what
+    the model demands."""
     lengths, found = reach.words(sizes, dynamic), {}
     for step in range(1, LONGEST):
         for word in sorted(sizes, key=lambda word: word not in lengths):
             for n in (sizes[word] + step, sizes[word] - step):
                 trial = {**sizes, word: n}
-                if 2 <= n <= (LONGEST if word in lengths else ROWS) and reach.takes(
-                        trial, sizes, dynamic):
-                    for number in reach.broken(trial):
-                        found.setdefault(number, []).append(trial)
-    return {number: trials[:SIDES] for number, trials in sorted(found.items())}
+                if 2 <= n <= LONGEST and reach.takes(trial, sizes, dynamic):
+                    numbers = reach.broken(trial)
+                    for number in numbers:
+                        found.setdefault(number, []).append((len(numbers), trial))
+    return {number: [trial for _, trial in (*trials[:NEAR], *sorted(
+        trials[NEAR:], key=lambda pair: pair[0])[:NEAR])]
+        for number, trials in sorted(found.items())}
 
 
-def _side_cases(reach, sizes, dynamic, cases, attempt):
-    """Cases at which the model's code decides otherwise than at the sizes of `cases`."""
-    made = []
+def _side_cases(reach, sizes, dynamic, cases, attempt, say):
+    """Cases at which the model's code decides otherwise than at the sizes of `cases`; such as are
+    too many or too large are said."""
+    made, lengths = [], reach.words(sizes, dynamic)
     for number, trials in _other_sides(reach, sizes, dynamic).items():
         if any(number in reach.broken(case.sizes) for case in (*cases, *made)):
             continue
-        made += [case for case in map(attempt, trials) if case is not None][:1]
-        if len(made) == SIDES:
-            break
+        small = [trial for trial in trials if all(
+            n <= max(ROWS, sizes[word]) or word in lengths for word, n in trial.items())]
+        if len(made) < SIDES and small:
+            made += [case for case in map(attempt, small) if case is not None][:1]
+            continue
+        label = ",".join(f"{word}={n}" for word, n in trials[0].items())
+        say(f"the model's code may decide otherwise at {label}, where the file is not checked: do "
+            f"that with --at {label}")
     return made
 
 
@@ -261,5 +271,5 @@ def make(function, given, names, dynamic, wanted_sizes=None, seed=0, say=print,
         case = _long_case(reach, sizes, dynamic, [c.sizes for c in cases], attempt, say)
         cases += [case] if case is not None else []
         if reach.broken is not None:
-            cases += _side_cases(reach, sizes, dynamic, cases, attempt)
+            cases += _side_cases(reach, sizes, dynamic, cases, attempt, say)
     return cases
