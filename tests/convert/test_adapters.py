@@ -219,6 +219,7 @@ class Centred(torch.nn.Module):
     """Long inputs are centred."""
 
     def forward(self, x):
+        assert x.shape[1] > 1
         return x - x.mean(1, keepdim=True) if x.shape[1] > 40 else x
 
 
@@ -244,6 +245,13 @@ class Many(torch.nn.Module):
         return x if x.shape[1] % 50 else 2 * x
 
 
+class Step(torch.nn.Module):
+    """One token alone is another case."""
+
+    def forward(self, x):
+        return 2 * x if x.shape[1] == 1 else x
+
+
 class Rows(torch.nn.Module):
     def __init__(self, most):
         super().__init__()
@@ -258,7 +266,8 @@ def test_proof_visits_the_other_sides_of_decisions(folder):
     from attnrun_convert.errors import VerifyError
     for model, length, said in ((Blocks(), 61, "N=64"), (Centred(), 64, "N=40"),
                                 (Wide(), 64, "N=313"), (Strict(), 64, "N=320"),
-                                (Many(), 61, "N=50"), (Rows(20), 64, "B=21")):
+                                (Many(), 61, "N=50"), (Rows(20), 64, "B=21"),
+                                (Step(), 64, "N=1:")):
         try:
             convert(model.eval(), torch.randn(2, length, 64), output=folder / "side.onnx",
                     dynamic={"x": {0: "B", 1: "N", **({2: "M"} if type(model) is Wide else {})}},

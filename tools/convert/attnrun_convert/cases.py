@@ -3,9 +3,9 @@ gives for them.
 
 Values of an input come from its example: of floats and ids any of them at random, masks (at
 most two values) are continued. Sizes: the example's, a prime number above it, a prime number
-below it, so that one at least is no multiple of a window or block, and such at which the model's
-code decides something else than in the example, as it may at a multiple; what the module itself
-refuses is left out and said.
+below it, so that one at least is no multiple of a window or block, one, and such at which the
+model's code decides something else than in the example, as it may at a multiple; what the module
+itself refuses is left out and said.
 """
 from dataclasses import dataclass
 
@@ -105,6 +105,8 @@ def resampled(tensor, shape, generator):
         return torch.zeros(shape, dtype=tensor.dtype)
     if tensor.dtype == torch.bool or len(torch.unique(flat.float())) <= 2:
         for axis, size in enumerate(shape):
+            if axis and size == 1 and tensor.dtype != torch.bool:  # one token alone is not hidden
+                tensor = tensor.amax(axis, keepdim=True)
             tensor = tensor.index_select(axis, torch.arange(size) % tensor.shape[axis])
         return tensor
     end = _end_of(tensor)
@@ -230,6 +232,14 @@ def _side_cases(reach, sizes, dynamic, cases, attempt, say):
     return made
 
 
+def _cases_of_one(reach, sizes, dynamic, cases, attempt):
+    """A case for each size that is nowhere one: PyTorch exports as if a free size were two or more,
+    and keeps no guard of that."""
+    trials = [{**sizes, word: 1} for word in sizes if all(case.sizes[word] != 1 for case in cases)]
+    made = [attempt(trial) for trial in trials if reach.takes(trial, sizes, dynamic)]
+    return [case for case in made if case is not None]
+
+
 def make(function, given, names, dynamic, wanted_sizes=None, seed=0, say=print,
          reach=Reach()):
     """COUNT cases of `function`, the example first, one of a length beyond all numbers in the
@@ -272,4 +282,5 @@ def make(function, given, names, dynamic, wanted_sizes=None, seed=0, say=print,
         cases += [case] if case is not None else []
         if reach.broken is not None:
             cases += _side_cases(reach, sizes, dynamic, cases, attempt, say)
+            cases += _cases_of_one(reach, sizes, dynamic, cases, attempt)
     return cases
