@@ -214,13 +214,12 @@ attn_status attn_step_infer(struct attn_step *step)
     pub->n_phases = 1;
     pub->phases[0] = (attnrun_phase){ .n_tasks = 1, .task_cost = 0 };
     pub->scratch_bytes = pub->shared_bytes = 0;
-    pub->concrete = 1;
+    pub->concrete = 1; /* as all is at run, where there is no pool */
     step->waits = false;
     step->heap_bound = step->flops = -1;
     step->inner_bytes = 0;
-    for (int i = 0; i < pub->n_in + step->node->n_captures; i++)
-        if (pub->in[i].kind != ATTNRUN_ABSENT && !attn_type_is_concrete(&pub->in[i]) &&
-            !(pub->in[i].kind != ATTNRUN_TENSOR && pub->x[i].data != NULL))
+    for (int i = 0; step->pool != NULL && i < pub->n_in + step->node->n_captures; i++)
+        if (pub->in[i].kind != ATTNRUN_ABSENT && !attn_type_is_concrete(&pub->in[i]))
             pub->concrete = 0;
     if (step->node->pub.op->state_bytes > 0)
         memset(pub->state, 0, step->node->pub.op->state_bytes);

@@ -201,6 +201,23 @@ def producer_cases():
              (padded[:-2] + padded[1:-1] + padded[2:])[None, None])]
 
 
+def body_cases():
+    """Bodies that read an optional of nothing."""
+    node = helper.make_node
+
+    def graph(nodes, inputs, outputs, dtype=1, shape=None):
+        inputs, outputs = ([helper.make_tensor_value_info(name, dtype, shape) for name in names]
+                           for names in (inputs, outputs))
+        return helper.make_graph(nodes, "body", inputs, outputs)
+    x = random.standard_normal((3, 10**5)).astype("f4")
+    empty = node("Optional", [], ["o"], type=helper.make_tensor_type_proto(1, None))
+    sums = graph([node("OptionalHasElement", ["o"], ["h"]), node("Cast", ["h"], ["f"], to=1),
+                  node("Add", ["a", "b"], ["t"]), node("Add", ["t", "f"], ["c"])], "ab", "c")
+    return [("a Scan that reads an optional of nothing",
+             [empty, node("Scan", ["s", "x"], ["y"], body=sums, num_scan_inputs=1)],
+             {"x": x, "s": np.ones(10**5, "f4")}, {}, "y", x.sum(0) + 1)]
+
+
 def odd_cases():
     """Terms of a Conv that are large enough to stay where the file has them, at any address."""
     x = random.standard_normal((1, 1, 1, 1)).astype("f4")
@@ -395,7 +412,7 @@ def main():
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases() + mean_cases() + old_cases() + producer_cases()
-    cases += odd_cases() + number_cases()
+    cases += odd_cases() + number_cases() + body_cases()
     cases += [version_case(), pooled_case(), *no_heads_cases(), *tiny_cases()]
     cases += [tied_case(k) for k in (1, 4)]
     cases += [kept_case(*case) for case in (
