@@ -356,10 +356,11 @@ static attn_status store_slice(const attnrun_step *step, struct iterations *t,
                        "output %d: iteration %lld gives a shape that differs from that "
                        "of iteration 0",
                        i, (long long)iteration);
-    tensor_copy(&to, item);
-    return item->dtype == ATTNRUN_STRING && tensor_is_dense(&to)
-               ? op_heap_strings(step, i, &to)
-               : ATTNRUN_OK;
+    attnrun_tensor from = *item;
+    if (item->dtype == ATTNRUN_STRING) /* the body's, until it runs again */
+        TRY(op_heap_copy(step, i, item, &from));
+    tensor_copy(&to, &from);
+    return ATTNRUN_OK;
 }
 
 static attn_status scan_iteration(const attnrun_step *step, const attnrun_work *work,

@@ -202,7 +202,7 @@ def producer_cases():
 
 
 def body_cases():
-    """Bodies that read an optional of nothing."""
+    """Bodies that read an optional of nothing and stack texts."""
     node = helper.make_node
 
     def graph(nodes, inputs, outputs, dtype=1, shape=None):
@@ -213,9 +213,16 @@ def body_cases():
     empty = node("Optional", [], ["o"], type=helper.make_tensor_type_proto(1, None))
     sums = graph([node("OptionalHasElement", ["o"], ["h"]), node("Cast", ["h"], ["f"], to=1),
                   node("Add", ["a", "b"], ["t"]), node("Add", ["t", "f"], ["c"])], "ab", "c")
+    texts = graph([node("StringConcat", ["a", "zeros"], ["c"])], "a", "c", 8)
+    numbers = np.arange(1, 13).reshape(4, 3)
     return [("a Scan that reads an optional of nothing",
              [empty, node("Scan", ["s", "x"], ["y"], body=sums, num_scan_inputs=1)],
-             {"x": x, "s": np.ones(10**5, "f4")}, {}, "y", x.sum(0) + 1)]
+             {"x": x, "s": np.ones(10**5, "f4")}, {}, "y", x.sum(0) + 1),
+            ("texts that a Scan stacks along the last axis",
+             [node("Cast", ["x"], ["t"], to=8),
+              node("Scan", ["t"], ["s"], body=texts, num_scan_inputs=1, scan_output_axes=[-1]),
+              node("Cast", ["s"], ["y"], to=7)], {"x": numbers},
+             {"zeros": np.array(["0" * 15], object)}, "y", numbers.T * 10**15)]
 
 
 def odd_cases():
