@@ -27,11 +27,12 @@ static attnrun_tensor shaped(const attnrun_tensor *item, int axis, bool new_axis
     attnrun_tensor t = *item;
     if (!new_axis)
         return t;
-    for (int k = t.rank; k > axis; k--)
+    for (int k = t.rank; k > axis; k--) {
         t.dims[k] = t.dims[k - 1];
+        t.strides[k] = t.strides[k - 1]; /* those of a caller's element may be any */
+    }
     t.dims[axis] = 1;
     t.rank++;
-    tensor_set_dense(&t);
     return t;
 }
 

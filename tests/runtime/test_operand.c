@@ -94,6 +94,30 @@ static void test_operand_elements_of_a_sequence(void **state)
     stop(&bench);
 }
 
+/* Every second number, and one number twice. */
+static void test_operand_strides_of_elements(void **state)
+{
+    (void)state;
+    struct bench bench;
+    float x[3] = { 1, 2, 3 };
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input_of(w, "s", ATTNRUN_SEQUENCE, ATTNRUN_F32);
+    onnx_node(w, "ConcatFromSequence", "s", "y");
+    onnx_attrs(w, "axis=-1 new_axis=1");
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    start(&bench, w);
+    attnrun_tensor items[2] = { tensor_of(ATTNRUN_F32, "2", x),
+                                tensor_of(ATTNRUN_F32, "2", &x[2]) };
+    items[0].strides[0] = 2 * sizeof *x;
+    items[1].strides[0] = 0;
+    attnrun_tensor list = sequence_of(items, 2);
+    OK(attnrun_set_input(bench.context, 0, &list));
+    OK(attnrun_run(bench.context, NULL));
+    attnrun_tensor y = get_output(bench.context, 0);
+    assert_memory_equal(y.data, ((float[]){ 1, 3, 3, 3 }), 4 * sizeof *x);
+    stop(&bench);
+}
+
 static void test_operand_content_of_an_optional(void **state)
 {
     (void)state;
@@ -257,6 +281,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_operand_elements_of_a_sequence),
+        cmocka_unit_test(test_operand_strides_of_elements),
         cmocka_unit_test(test_operand_content_of_an_optional),
         cmocka_unit_test(test_operand_untyped_sequence),
         cmocka_unit_test(test_operand_kinds_of_subgraph_values),
