@@ -6,10 +6,35 @@
 #include "frame.h"
 #include "infer.h"
 
+/* Lists what the child reads of the graph around. `slots`: room for a number for each value of
+ * that, of which those that the node captures are used. */
+static attn_status list_captures(struct attn_frame *child, const struct attn_node *node,
+                                 int32_t *slots)
+{
+    const struct attn_graph *graph = child->graph;
+    const int32_t end = node->pub.n_in + node->n_captures;
+    int32_t n = 0;
+    for (int32_t slot = end - 1; slot >= node->pub.n_in; slot--)
+        slots[node->in[slot]] = slot;
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        if (!(graph->values[v].flags & ATTN_VALUE_CAPTURE) || graph->values[v].data.data)
+            continue;
+        const int32_t slot = slots[graph->values[v].outer];
+        if (slot < node->pub.n_in || slot >= end ||
+            node->in[slot] != graph->values[v].outer)
+            return attn_fail_node(ATTNRUN_E_INTERNAL, &node->pub,
+                                  "captured value '%s' is not among its inputs",
+                                  attn_quote(graph->values[v].name));
+        child->capture_ids[n] = (int32_t)v;
+        child->capture_slots[n++] = slot;
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status collect_captures(struct attn_frame *child,
                                     const struct attn_node *node)
 {
-    struct attn_graph *graph = child->graph;
+    const struct attn_graph *graph = child->graph;
     int32_t n = 0;
     for (int64_t v = 0; v < graph->n_values; v++)
         n += (graph->values[v].flags & ATTN_VALUE_CAPTURE) && !graph->values[v].data.data;
@@ -21,21 +46,12 @@ static attn_status collect_captures(struct attn_frame *child,
         return ATTNRUN_E_MEMORY;
     child->capture_slots = child->capture_ids + n;
     child->n_captures = n;
-    n = 0;
-    for (int64_t v = 0; v < graph->n_values; v++) {
-        if (!(graph->values[v].flags & ATTN_VALUE_CAPTURE) || graph->values[v].data.data)
-            continue;
-        int32_t slot = node->pub.n_in, end = node->pub.n_in + node->n_captures;
-        while (slot < end && node->in[slot] != graph->values[v].outer)
-            slot++;
-        if (slot == end)
-            return attn_fail_node(ATTNRUN_E_INTERNAL, &node->pub,
-                                  "captured value '%s' is not among its inputs",
-                                  attn_quote(graph->values[v].name));
-        child->capture_ids[n] = (int32_t)v;
-        child->capture_slots[n++] = slot;
-    }
-    return ATTNRUN_OK;
+    const int64_t bytes = child->outer->graph->n_values * (int64_t)sizeof(int32_t);
+    int32_t *slots = attn_alloc(child->memory, ATTN_MEM_PLAN, bytes);
+    attn_status status =
+        slots != NULL ? list_captures(child, node, slots) : ATTNRUN_E_MEMORY;
+    attn_free(child->memory, ATTN_MEM_PLAN, slots, bytes);
+    return status;
 }
 
 static attn_status make_child(struct attn_frame *frame, const struct attn_node *node,
