@@ -62,20 +62,21 @@ static attn_status empty_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-/* The position in input `in` for a list of n places; `absent` where it is not given. */
-static attn_status position_of(const attnrun_step *step, int in, int64_t n,
-                               int64_t absent, int64_t *position)
+/* The position in input `in` of a list of n elements, up to `last`, which it is where it is not
+ * given. */
+static attn_status position_of(const attnrun_step *step, int in, int64_t n, int64_t last,
+                               int64_t *position)
 {
     if (!op_has_in(step, in)) {
-        *position = absent;
+        *position = last;
         return ATTNRUN_OK;
     }
     if (tensor_count(&step->x[in]) != 1)
         return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected one element");
     int64_t at = tensor_get_int(&step->x[in], 0);
-    if (at < -n || at >= n)
+    if (at < -n || at > last)
         return op_fail(step, ATTNRUN_E_RANGE, "position is %lld, expected %lld to %lld",
-                       (long long)at, (long long)-n, (long long)(n - 1));
+                       (long long)at, (long long)-n, (long long)last);
     *position = at < 0 ? at + n : at;
     return ATTNRUN_OK;
 }
@@ -89,7 +90,7 @@ static attn_status at_run(const attnrun_step *step, const attnrun_work *work)
 {
     int64_t at = 0;
     (void)work;
-    TRY(position_of(step, 1, step->x[0].dims[0], 0, &at));
+    TRY(position_of(step, 1, step->x[0].dims[0], step->x[0].dims[0] - 1, &at));
     if (step->x[0].dims[0] == 0)
         return op_fail(step, ATTNRUN_E_RANGE, "the sequence is empty");
     return op_value_out(step, 0, (const attnrun_tensor *)step->x[0].data + at);
@@ -103,10 +104,8 @@ static attn_status insert_infer(attnrun_step *step)
 static attn_status insert_run(const attnrun_step *step, const attnrun_work *work)
 {
     const attnrun_tensor *list = &step->x[0], *items = list->data;
-    int64_t n = list->dims[0], at = n;
-    if (op_has_in(step, 2) && tensor_count(&step->x[2]) == 1 &&
-        tensor_get_int(&step->x[2], 0) != n)
-        TRY(position_of(step, 2, n, n, &at)); /* n itself: at the end */
+    int64_t n = list->dims[0], at = 0;
+    TRY(position_of(step, 2, n, n, &at)); /* n itself: at the end */
     TRY(op_sequence(step, 0, n + 1));
     attnrun_tensor *made = step->y[0].data;
     if (!op_has_out(step, 0))

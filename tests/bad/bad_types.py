@@ -63,6 +63,14 @@ def mapped(op, *inputs):
             helper.make_node("ConcatFromSequence", ["m"], ["y"], axis=0)]
 
 
+def inserted(name, at, exits, says):
+    """SequenceInsert at a position of any number of elements."""
+    place = numpy_helper.from_array(np.array(at, np.int64))
+    nodes = [helper.make_node("Constant", [], ["at"], value=place),
+             helper.make_node("SequenceInsert", ["s", "x", "at"], ["t"]), INSERT[1]]
+    return case(f"insert_{name}", f"SequenceInsert at {at}", exits, says, sequence(F32), nodes)
+
+
 CONCAT = [helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0)]
 INSERT = [helper.make_node("SequenceInsert", ["s", "x"], ["t"]),
           helper.make_node("ConcatFromSequence", ["t"], ["y"], axis=0)]
@@ -91,6 +99,10 @@ CASES = [
     case("mixed_long", "floats, then many bytes", 5, "u8",
          sequence(F32, np.ones(100000, np.uint8)), CONCAT),
     case("insert", "floats into a sequence of u8", 5, "u8", sequence(U8), INSERT),
+    inserted("two", [0, 1], 5, "one element"),
+    inserted("none", [], 5, "one element"),
+    inserted("end", [1], 0, ""),
+    inserted("behind", [2], 7, "expected -1 to 1"),
     case("map", "SequenceMap over u8", 5, "u8", sequence(U8), mapped("Exp", "e")),
     case("map_two", "SequenceMap with a constant", 5, "f64", sequence(F64),
          mapped("Add", "e", "x")),
