@@ -3,8 +3,9 @@
  *
  * cond   one b8; outputs: those of the branch; both branches give the same types
  *
- * A branch whose shapes cannot be right (exporters leave such branches) matters only when
- * it is taken. Cost: that of the branch, and a copy of its outputs. Source: ONNX If-1. */
+ * A branch whose shapes cannot be right (exporters leave such branches) or are over a limit
+ * matters only when it is taken. Cost: that of the branch, and a copy of its outputs. Source:
+ * ONNX If-1. */
 #include "control.h"
 
 struct if_args {
@@ -14,7 +15,7 @@ static const attnrun_attr_def if_attrs[] = { ATTR_GRAPH(struct if_args, then_bra
                                              ATTR_GRAPH(struct if_args, else_branch),
                                              ATTR_END };
 
-/* Types of a branch; ABSENT ones where its shapes do not fit. */
+/* Types of a branch; ABSENT ones where its shapes do not fit, or are too large. */
 static attn_status branch_types(attnrun_step *step, int graph, attnrun_type *types,
                                 bool must_fit)
 {
@@ -22,7 +23,7 @@ static attn_status branch_types(attnrun_step *step, int graph, attnrun_type *typ
     memset(types, 0, (size_t)step->n_out * sizeof *types);
     status = op_graph_infer(step, graph, 0, NULL, step->n_out, types);
     if (!must_fit && (status == ATTNRUN_E_SHAPE || status == ATTNRUN_E_ATTR ||
-                      status == ATTNRUN_E_RANGE)) {
+                      status == ATTNRUN_E_RANGE || status == ATTNRUN_E_LIMIT)) {
         memset(types, 0, (size_t)step->n_out * sizeof *types);
         return ATTNRUN_OK;
     }

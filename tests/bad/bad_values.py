@@ -439,6 +439,23 @@ def scan_nibbles(folder):
     return model_of(graph_of(nodes, [value("x", FLOAT, [None, 3])], [value("y")]), opset=21)
 
 
+def large_branch(taken):
+    """A branch that would make 160 GB of one element, beside one that passes the element on."""
+    def build(folder):
+        nodes = [helper.make_node("Expand", ["x", "s"], ["b"]),
+                 helper.make_node("ReduceMax", ["b"], ["t"])]
+        branches = {"then_branch": graph_of(nodes, [], [value("t")]),
+                    "else_branch": graph_of([helper.make_node("Neg", ["x"], ["e"])], [],
+                                            [value("e")])}
+        np.save(f"{folder}/x.npy", f32(1))
+        np.save(f"{folder}/c.npy", np.array(taken, bool))
+        return model_of(graph_of(
+            [helper.make_node("If", ["c"], ["y"], **branches)],
+            [value("x", FLOAT, [1]), value("c", TensorProto.BOOL, [])], [value("y")],
+            {"s": i64(200000, 200000)}))
+    return build
+
+
 def input_is_init():
     body = loop_body([helper.make_node("Identity", ["v"], ["w"])], "w",
                      consts={"v": f32(4)})
@@ -465,6 +482,9 @@ LOOPS = [
                ["-i", "x=x.npy", "-i", "z=z.npy"]),
     model_case("RM4_scan_nibbles", "Scan of elements of 4 bits", 4, "whole bytes",
                scan_nibbles, ["-i", "x=x.npy"]),
+    *[model_case(f"RM5_branch_{taken}", "a branch of 160 GB", exits, "made_bytes",
+                 large_branch(taken), ["-i", "x=x.npy", "-i", "c=c.npy"])
+      for taken, exits in ((0, 0), (1, 6))],
     model_case("M71_fold_loop", "a Loop over constants, 2^62 turns", (124,), "time",
                lambda f: simple([helper.make_node("Loop", ["m", "", "c0"], ["t"],
                                                   body=add_one()),
