@@ -304,19 +304,24 @@ class Edit(EditCase):
         self.assertEqual(len(model.functions), 0)
 
     def test_overloads(self):
-        """The node calls the same one of two functions in runtimes without the operator."""
+        """The node, of a branch too, calls the same one of two functions in runtimes without the
+        operator."""
         opsets = [helper.make_opsetid("", 18)]
         bodies = [helper.make_function("attnrun", "FourierMix", ["X"], ["Y"],
                                        [node(op, ["X", "X"], ["Y"])], opsets, overload=overload)
                   for op, overload in (("Mul", "first"), ("Add", "second"))]
-        graph = helper.make_graph(
-            [node("FourierMix", ["x"], ["y"], domain="attnrun", overload="second")], "g",
-            [value("x", F, [1, 8, 4])], [value("y", F, [1, 8, 4])])
+        call, inner = (node("FourierMix", ["x"], [name], domain="attnrun", overload="second")
+                       for name in "yt")
+        branch = helper.make_graph([inner], "branch", [], [value("t", F, None)])
         path = self.dir / "model.onnx"
-        onnx.save(helper.make_model(graph, functions=bodies, ir_version=10, opset_imports=[
-            *opsets, helper.make_opsetid("attnrun", 1)]), path)
-        self.edited("optimize", path)
-        self.same(path, {"x": self.draw.normal(size=(1, 8, 4)).astype("f")})
+        for given in (call, node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)):
+            graph = helper.make_graph(
+                [given], "g", [value("x", F, [1, 8, 4])], [value("y", F, [1, 8, 4])],
+                [numpy_helper.from_array(numpy.array(True), "c")])
+            onnx.save(helper.make_model(graph, functions=bodies, ir_version=10, opset_imports=[
+                *opsets, helper.make_opsetid("attnrun", 1)]), path)
+            self.edited("optimize", path)
+            self.same(path, {"x": self.draw.normal(size=(1, 8, 4)).astype("f")})
 
     def test_functions_of_a_hash(self):
         """"Op__hash" of the file runs as Op; the new file calls its function by the name it has."""
