@@ -316,7 +316,9 @@ static attn_status add_graph_outputs(struct attn_load *load,
         return attn_fail(ATTNRUN_E_LIMIT, "over %d outputs", INT32_MAX);
     graph->outputs =
         attn_pool_alloc(&load->model->pool, places * (int64_t)sizeof *graph->outputs);
-    if (graph->outputs == NULL)
+    graph->output_ranks = attn_pool_alloc(&load->model->pool,
+                                          places * (int64_t)sizeof *graph->output_ranks);
+    if (graph->outputs == NULL || graph->output_ranks == NULL)
         return ATTNRUN_E_MEMORY;
     for (size_t k = 0; k < pb->n_output; k++) {
         TRY(attn_poll_work(1024));
@@ -331,7 +333,9 @@ static attn_status add_graph_outputs(struct attn_load *load,
                 "the graph output '%s' is defined by no input, initializer or node",
                 attn_quote(name));
         TRY(status);
+        const int32_t rank = graph->values[id].type.rank;
         graph->values[id].flags |= ATTN_VALUE_OUTPUT;
+        graph->output_ranks[graph->n_outputs] = rank > 0 ? rank : 0;
         graph->outputs[graph->n_outputs++] = id;
     }
     if (main && load->model->origin != NULL)

@@ -127,11 +127,14 @@ static attn_status read_outputs(struct attn_packed_reader *r, struct attn_graph 
     const int64_t n = attn_packed_number(r, 0, r->n_words - r->at);
     TRY(attn_packed_check(r));
     graph->outputs =
-        attn_pool_alloc(&r->model->pool, (n + 1) * (int64_t)sizeof *graph->outputs);
+        attn_pool_alloc(&r->model->pool, 2 * (n + 1) * (int64_t)sizeof *graph->outputs);
     if (graph->outputs == NULL)
         return ATTNRUN_E_MEMORY;
+    graph->output_ranks = graph->outputs + n;
     for (int64_t i = 0; i < n && n < INT32_MAX; i++)
         graph->outputs[graph->n_outputs++] = read_id(r, graph, 0);
+    for (int32_t i = 0; i < graph->n_outputs; i++)
+        graph->output_ranks[i] = (int32_t)attn_packed_number(r, 0, ATTNRUN_MAX_RANK);
     return attn_packed_check(r);
 }
 

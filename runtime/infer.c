@@ -158,18 +158,6 @@ static const char *kind_name(int32_t kind)
                                           : "an optional of ";
 }
 
-/* Dims that the file declares are no promise, but in a packed file, where inference found them.
- * The rank of what a subgraph gives stays: a Loop of no iteration gives something of it. */
-static void forget_declared(const struct attn_graph *graph, struct attn_value *value)
-{
-    if (graph->model->rewritten)
-        return;
-    if (graph->depth == 0 || !(value->flags & ATTN_VALUE_OUTPUT))
-        value->type.rank = -1;
-    for (int i = 0; i < value->type.rank; i++)
-        value->type.dims[i] = (attnrun_dim){ .expr = ATTN_DIM_UNKNOWN };
-}
-
 /* Output `out` of a node against what the file says of value `id`. */
 static attn_status check_declared(struct attn_graph *graph, const struct attn_node *node,
                                   int32_t out, int32_t id, int32_t kind, int32_t dtype)
@@ -178,7 +166,8 @@ static attn_status check_declared(struct attn_graph *graph, const struct attn_no
     if (!(value->flags & ATTN_VALUE_DECLARED) || kind == ATTNRUN_ABSENT || dtype == 0)
         return ATTNRUN_OK;
     value->flags &= ~(uint32_t)ATTN_VALUE_DECLARED;
-    forget_declared(graph, value);
+    if (!graph->model->rewritten)
+        value->type.rank = -1; /* no promise, but in a packed file, where inference found it */
     if (value->type.kind == kind && value->type.dtype == dtype)
         return ATTNRUN_OK;
     return attn_fail_node(
@@ -439,6 +428,12 @@ int op_graph_input_rank(const attnrun_step *step, int graph, int input)
 {
     const struct attn_graph *inner = step_of(step)->node->graphs[graph];
     return inner->values[inner->inputs[input]].type.rank;
+}
+
+int op_graph_declared_rank(const attnrun_step *step, int graph, int output)
+{
+    const int32_t *ranks = step_of(step)->node->graphs[graph]->output_ranks;
+    return ranks != NULL ? ranks[output] : 0;
 }
 
 static void set_type(struct attn_graph *inner, int32_t id, const attnrun_type *type)

@@ -241,6 +241,8 @@ int op_graph_n_inputs(const attnrun_step *step, int graph);
 int op_graph_n_outputs(const attnrun_step *step, int graph);
 /* What the last inference said, or else the file; -1: nothing. */
 int op_graph_input_rank(const attnrun_step *step, int graph, int input);
+/* What the file says, for a subgraph that does not run; 0: nothing. It may not be true. */
+int op_graph_declared_rank(const attnrun_step *step, int graph, int output);
 /* run: computes subgraph `graph`. The outputs are views into memory of the frame, valid
  * until the next op_graph_run() of the same step and graph; copy what must live longer.
  */

@@ -96,19 +96,29 @@ attn_status op_stack_push(const attnrun_step *step, int out, struct op_stack *st
                                          : ATTNRUN_OK;
 }
 
-attn_status op_stack_finish(const attnrun_step *step, int out, struct op_stack *stack)
+attn_status op_empty_out(const attnrun_step *step, int out, int graph, int result,
+                         int more)
 {
+    const attnrun_type *type = &step->out[out];
+    const int declared = more + op_graph_declared_rank(step, graph, result);
     int64_t dims[ATTNRUN_MAX_RANK] = { 0 };
+    int rank = type->rank;
+    for (int i = 0; i < rank; i++)
+        dims[i] = dim_is_const(type->dims[i]) ? type->dims[i].value : 0;
+    if (rank < 0)
+        rank = declared <= ATTNRUN_MAX_RANK ? declared : more;
+    return attnrun_step_alloc(step, out, type->dtype, rank, dims);
+}
+
+attn_status op_stack_finish(const attnrun_step *step, int out, struct op_stack *stack,
+                            int graph, int result)
+{
+    int64_t dims[ATTNRUN_MAX_RANK];
     attnrun_tensor made;
     if (!op_has_out(step, out))
         return ATTNRUN_OK;
-    if (stack->n == 0) { /* no iteration: the dims as inference knew them, else 0 */
-        const attnrun_type *type = &step->out[out];
-        int rank = type->rank > 0 ? type->rank : 1;
-        for (int i = 1; i < rank; i++)
-            dims[i] = dim_is_const(type->dims[i]) ? type->dims[i].value : 0;
-        return attnrun_step_alloc(step, out, type->dtype, rank, dims);
-    }
+    if (stack->n == 0)
+        return op_empty_out(step, out, graph, result, 1);
     dims[0] = stack->n;
     memcpy(dims + 1, stack->item.dims, (size_t)stack->item.rank * 8);
     TRY(attnrun_tensor_make(stack->item.dtype, stack->item.rank + 1, dims, stack->data,

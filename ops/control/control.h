@@ -36,8 +36,13 @@ void op_carry_release(const attnrun_step *step, int out, struct op_carry *carry)
 /* Adds a copy. `expected`: the number of iterations where it is known, else 0. */
 attn_status op_stack_push(const attnrun_step *step, int out, struct op_stack *stack,
                           const attnrun_tensor *from, int64_t expected);
-/* Makes the stack output `out`; an empty one has the dims of the output's type. */
-attn_status op_stack_finish(const attnrun_step *step, int out, struct op_stack *stack);
+/* Makes the stack output `out`; an empty one is op_empty_out(). */
+attn_status op_stack_finish(const attnrun_step *step, int out, struct op_stack *stack,
+                            int graph, int result);
+/* Makes output `out` of no iteration: `more` dims and those of output `result` of the subgraph, as
+ * inference knew them or the file declares their number. Dims of which nothing is known are 0. */
+attn_status op_empty_out(const attnrun_step *step, int out, int graph, int result,
+                         int more);
 /* infer: what holds for both types; E_DTYPE where kind or dtype differ. */
 attn_status op_type_merge(attnrun_step *step, const attnrun_type *a,
                           const attnrun_type *b, attnrun_type *merged);

@@ -148,6 +148,7 @@ static attn_status loop_iteration(const attnrun_step *step, const attnrun_work *
 
 static attn_status loop_finish(const attnrun_step *step, struct loop *loop)
 {
+    const struct loop_args *args = step->args;
     for (int i = 0; i < loop->n_carried; i++) {
         const attnrun_tensor *now = &loop->carries[i].now;
         bool ours = now->data != NULL && (now->data == loop->carries[i].buffer[0] ||
@@ -158,7 +159,8 @@ static attn_status loop_finish(const attnrun_step *step, struct loop *loop)
             TRY(op_value_out(step, i, now));
     }
     for (int i = loop->n_carried; i < step->n_out; i++)
-        TRY(op_stack_finish(step, i, &loop->stacks[i - loop->n_carried]));
+        TRY(op_stack_finish(step, i, &loop->stacks[i - loop->n_carried], args->body,
+                            i + 1));
     return ATTNRUN_OK;
 }
 

@@ -388,6 +388,7 @@ static attn_status scan_iteration(const attnrun_step *step, const attnrun_work *
 /* Writes the final states and, where there was no iteration, empty results. */
 static attn_status scan_finish(const attnrun_step *step, struct iterations *t)
 {
+    const struct scan_args *args = step->args;
     for (int i = 0; i < t->scan.n_states; i++) {
         const attnrun_tensor *now = &t->carries[i].now;
         if (!op_has_out(step, i))
@@ -401,14 +402,8 @@ static attn_status scan_finish(const attnrun_step *step, struct iterations *t)
         attnrun_tensor to = slice_of(&step->y[i], 0, t->batch);
         tensor_copy(&to, now);
     }
-    for (int i = t->scan.n_states; i < step->n_out && t->longest == 0; i++) {
-        const attnrun_type *type = &step->out[i];
-        int64_t dims[ATTNRUN_MAX_RANK] = { 0 };
-        int rank = type->rank < 0 ? 1 : type->rank;
-        for (int d = 0; d < rank && type->rank >= 0; d++)
-            dims[d] = dim_is_const(type->dims[d]) ? type->dims[d].value : 0;
-        TRY(attnrun_step_alloc(step, i, type->dtype, rank, dims));
-    }
+    for (int i = t->scan.n_states; i < step->n_out && t->longest == 0; i++)
+        TRY(op_empty_out(step, i, args->body, i, 1 + t->scan.batched));
     return ATTNRUN_OK;
 }
 

@@ -202,7 +202,7 @@ def producer_cases():
 
 
 def body_cases():
-    """Bodies that read an optional of nothing and stack texts."""
+    """Bodies that read an optional of nothing and stack texts, and a branch of a false rank."""
     node = helper.make_node
 
     def graph(nodes, inputs, outputs, dtype=1, shape=None):
@@ -215,6 +215,8 @@ def body_cases():
                   node("Add", ["a", "b"], ["t"]), node("Add", ["t", "f"], ["c"])], "ab", "c")
     texts = graph([node("StringConcat", ["a", "zeros"], ["c"])], "a", "c", 8)
     numbers = np.arange(1, 13).reshape(4, 3)
+    branches = {f"{name}_branch": graph([node("Reshape", ["x", "sizes"], ["r"])], "", "r", 1, "q")
+                for name in ("then", "else")}
     return [("a Scan that reads an optional of nothing",
              [empty, node("Scan", ["s", "x"], ["y"], body=sums, num_scan_inputs=1)],
              {"x": x, "s": np.ones(10**5, "f4")}, {}, "y", x.sum(0) + 1),
@@ -222,7 +224,13 @@ def body_cases():
              [node("Cast", ["x"], ["t"], to=8),
               node("Scan", ["t"], ["s"], body=texts, num_scan_inputs=1, scan_output_axes=[-1]),
               node("Cast", ["s"], ["y"], to=7)], {"x": numbers},
-             {"zeros": np.array(["0" * 15], object)}, "y", numbers.T * 10**15)]
+             {"zeros": np.array(["0" * 15], object)}, "y", numbers.T * 10**15),
+            # Of `sizes` not even the length is known before the run.
+            ("a branch that says rank 1 and gives 2",
+             [node("Slice", ["s", "zero", "n"], ["sizes"]), node("If", ["c"], ["i"], **branches),
+              node("Reshape", ["i", "all"], ["y"])],
+             {"x": x, "c": np.array(True), "s": np.array([10**5, 3, 7]), "n": np.array([2])},
+             {"zero": np.array([0]), "all": np.array([-1])}, "y", x.ravel())]
 
 
 def odd_cases():
