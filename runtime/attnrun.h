@@ -417,7 +417,7 @@ typedef struct attnrun_fixed_dim {
     X(MADE_BYTES, made_bytes, 1 << 30, INT64_C(1) << 46,                                    \
       "bytes that an operator makes of much smaller inputs")                                \
     X(LOOP_ITERATIONS, loop_iterations, 1000000000, INT64_MAX,                              \
-      "iterations of a Loop")
+      "iterations of a Loop or Scan")
 
 typedef struct attnrun_limits {
     uint32_t struct_size;

@@ -254,7 +254,7 @@ attn_status op_graph_run(const attnrun_step *step, const attnrun_work *work, int
 /* E_LIMIT where `bytes` of an output, or -1: of scratch memory, are more than the step may make of
  * its inputs: growth.c. */
 attn_status op_check_growth(const attnrun_step *step, int32_t out, int64_t bytes);
-/* E_LIMIT where a Loop may take no iteration after those that are done. */
+/* E_LIMIT where a Loop or Scan may take no iteration after those that are done. */
 attn_status op_check_iterations(const attnrun_step *step, int64_t done);
 
 /* ---- run of operators with dynamic shapes ---- */

@@ -433,12 +433,16 @@ static attn_status scan_run(const attnrun_step *step, const attnrun_work *work)
     t.longest = x->dims[axis];
     if (t.scan.batched)
         t.n_batches = x->dims[0];
-    for (; t.batch < t.n_batches; t.batch++) {
+    for (; t.batch < t.n_batches; t.batch++) { /* slices of nothing may be very many */
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        TRY(op_check_iterations(step, t.batch));
         TRY(sample_iterations(step, &t));
         scan_lay_out(step, work, &t);
         for (int64_t iteration = 0; iteration < t.n; iteration++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
+            TRY(op_check_iterations(step, iteration));
             TRY(scan_iteration(step, work, &t, iteration));
         }
         TRY(scan_finish(step, &t));

@@ -456,6 +456,21 @@ def large_branch(taken):
     return build
 
 
+def scan_nothing(name, opset, exits, says, *extra):
+    """2^40 slices or samples that have no element."""
+    def build(folder):
+        shape = (2**40, 0, 3)
+        with open(f"{folder}/x.npy", "wb") as file:
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        body = graph_of([helper.make_node("Neg", ["a"], ["b"])], [value("a")], [value("b")])
+        node = helper.make_node("Scan", [""] * (opset == 8) + ["x"], ["y"], body=body,
+                                num_scan_inputs=1)
+        return model_of(graph_of([node], [value("x", FLOAT, [None] * 3)], [value("y")]), opset)
+    return model_case(name, f"Scan-{opset} of 2^40 empty slices", exits, says, build,
+                      ["-i", "x=x.npy", *extra])
+
+
 def input_is_init():
     body = loop_body([helper.make_node("Identity", ["v"], ["w"])], "w",
                      consts={"v": f32(4)})
@@ -485,6 +500,9 @@ LOOPS = [
     *[model_case(f"RM5_branch_{taken}", "a branch of 160 GB", exits, "made_bytes",
                  large_branch(taken), ["-i", "x=x.npy", "-i", "c=c.npy"])
       for taken, exits in ((0, 0), (1, 6))],
+    scan_nothing("RL7_scan_samples", 8, 124, "time", "--timeout", "1s"),
+    scan_nothing("RL8_scan_limit", 8, 6, "after 1000 iter", "--limit", "loop_iterations=1000"),
+    scan_nothing("RL9_scan_limit_9", 9, 6, "after 1000 iter", "--limit", "loop_iterations=1000"),
     model_case("M71_fold_loop", "a Loop over constants, 2^62 turns", (124,), "time",
                lambda f: simple([helper.make_node("Loop", ["m", "", "c0"], ["t"],
                                                   body=add_one()),
