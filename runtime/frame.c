@@ -346,12 +346,11 @@ attn_status attn_frame_run_step(struct attn_frame *frame, struct attn_step *step
 /* A node has copied what its subgraphs left; NULL: nobody will. */
 static void release_children(struct attn_frame *frame, const struct attn_node *node)
 {
-    for (struct attn_frame *child = frame->children; child != NULL; child = child->next) {
-        if ((node != NULL && child->node != node) || child->current == NULL)
-            continue;
-        release_all_dynamic(child, child->current);
-        child->current = NULL;
-    }
+    struct attn_frame *child = frame->children;
+    if (child != NULL && node != NULL)
+        child = frame->of_nodes[node->pub.index];
+    for (; child != NULL; child = node != NULL ? child->sibling : child->next)
+        attn_frame_forget(child);
 }
 
 /* Bits behind the last element of types under 8 bits are zero, whatever lay there. */
@@ -577,6 +576,8 @@ void attn_frame_destroy(struct attn_frame *frame)
               frame->n_captures * (int64_t)(2 * sizeof(int32_t)));
     attn_free(frame->memory, ATTN_MEM_PLAN, frame->call,
               (attn_frame_n_inputs(frame) + 1) * (int64_t)sizeof *frame->call);
+    attn_free(frame->memory, ATTN_MEM_PLAN, frame->of_nodes,
+              frame->graph->n_nodes * (int64_t)sizeof *frame->of_nodes);
     attn_memory_destroy(frame->planning);
     attn_free(frame->memory, ATTN_MEM_PLAN, frame, (int64_t)sizeof *frame);
 }

@@ -15,6 +15,8 @@ struct attn_frame {
     const struct attn_node *node; /* of the outer graph, for a subgraph's frame */
     int32_t graph_index;
     struct attn_frame *children, *next;
+    struct attn_frame **of_nodes,
+        *sibling; /* the first child of each node; NULL: of none */
     attnrun_runtime *runtime;
     struct attn_memory *memory;
     struct attn_threads *threads;

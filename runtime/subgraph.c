@@ -76,6 +76,8 @@ static attn_status make_child(struct attn_frame *frame, const struct attn_node *
     }
     child->next = frame->children;
     frame->children = child;
+    child->sibling = frame->of_nodes[node->pub.index];
+    frame->of_nodes[node->pub.index] = child;
     *made = child;
     return ATTNRUN_OK;
 }
@@ -83,12 +85,16 @@ static attn_status make_child(struct attn_frame *frame, const struct attn_node *
 static attn_status child_frame(struct attn_frame *frame, const struct attn_node *node,
                                int32_t graph, struct attn_frame **found)
 {
-    for (struct attn_frame *child = frame->children; child != NULL; child = child->next)
-        if (child->node == node && child->graph_index == graph) {
-            *found = child;
-            return ATTNRUN_OK;
-        }
-    return make_child(frame, node, graph, found);
+    if (frame->of_nodes == NULL)
+        frame->of_nodes =
+            attn_alloc_zeroed(frame->memory, ATTN_MEM_PLAN,
+                              frame->graph->n_nodes * (int64_t)sizeof *frame->of_nodes);
+    if (frame->of_nodes == NULL)
+        return ATTNRUN_E_MEMORY;
+    *found = frame->of_nodes[node->pub.index];
+    while (*found != NULL && (*found)->graph_index != graph)
+        *found = (*found)->sibling;
+    return *found != NULL ? ATTNRUN_OK : make_child(frame, node, graph, found);
 }
 
 /* Formal inputs and captures of a call, in child->call. */
