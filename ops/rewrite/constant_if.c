@@ -92,8 +92,6 @@ static attn_status bring_node(struct inlining *in, const struct attn_node *node)
                             node->pub.name, node->pub.n_in, inputs, node->pub.n_out,
                             outputs, &made));
     made->internal = node->internal;
-    made->file_type = node->file_type;
-    made->overload = node->overload;
     made->in = inputs; /* with the captures */
     made->n_captures = node->n_captures;
     made->pub.function = node->pub.function;
