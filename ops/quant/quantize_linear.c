@@ -7,9 +7,9 @@
  * y           x's shape
  *
  * Halves are rounded to even. Float types: y = cast(x / scale), saturating if `saturate`.
- * The quotient is rounded to x's dtype, or `precision`. com.microsoft's has no blocks,
- * and integers only. Cost: one pass. Source: ONNX QuantizeLinear-10 to 28; ONNX Runtime
- * contrib operators. */
+ * The division is one of numbers of scale's dtype, or of `precision`: operands and
+ * quotient are rounded to it. com.microsoft's has no blocks, and integers only. Cost: one
+ * pass. Source: ONNX QuantizeLinear-10 to 28; ONNX Runtime contrib operators. */
 #include <math.h>
 
 #include "scales.h"
@@ -68,16 +68,28 @@ static bool integer_range(int32_t dtype, float *low, float *high)
     return true;
 }
 
+/* What x and the scale are divided in: f16, bf16, or f32 for all others. */
+static int32_t division_dtype(const attnrun_step *step)
+{
+    const struct quantize_args *args = step->args;
+    const int32_t dtype =
+        args->precision != 0 ? (int32_t)args->precision : step->x[1].dtype;
+    return dtype_in(dtype, ATTN_DT(F16) | ATTN_DT(BF16)) ? dtype : ATTNRUN_F32;
+}
+
 /* x[i] / scale + zero, ready to be stored: n elements of one scale, or of n scales. */
 static void quantize_run_of(float *x, int64_t n, const float *scale, const float *zero,
-                            int64_t scale_step, int32_t quotient_dtype, int32_t dtype)
+                            int64_t scale_step, int32_t division, int32_t dtype)
 {
     float low, high;
     bool whole = integer_range(dtype, &low, &high);
     for (int64_t i = 0; i < n; i++) {
-        float v = x[i] / scale[i * scale_step];
-        if (quotient_dtype != ATTNRUN_F32)
-            v = attn_convert_round_f32(quotient_dtype, v);
+        const float by = scale[i * scale_step];
+        float v = x[i] / by;
+        if (division != ATTNRUN_F32)
+            v = attn_convert_round_f32(division,
+                                       attn_convert_round_f32(division, x[i]) /
+                                           attn_convert_round_f32(division, by));
         if (whole) {
             v = nearbyintf(v) + zero[i * scale_step];
             v = v > low ? v : low; /* NaN too */
@@ -110,9 +122,7 @@ static attn_status quantize_run(const attnrun_step *step, const attnrun_work *wo
     const struct scales *scales = step->state;
     const attnrun_tensor *x = &step->x[0], *y = &step->y[0];
     float values[CONVERT_RUN], scale[CONVERT_RUN], zero[CONVERT_RUN] = { 0 };
-    int32_t quotient = args->precision != 0           ? (int32_t)args->precision
-                       : x->dtype == step->x[1].dtype ? x->dtype
-                                                      : ATTNRUN_F32;
+    const int32_t division = division_dtype(step);
     int64_t begin, end, index, along;
     elementwise_range(work, tensor_count(x), &begin, &end);
     for (int64_t k = begin, n; k < end; k += n) {
@@ -123,10 +133,10 @@ static attn_status quantize_run(const attnrun_step *step, const attnrun_work *wo
                               along ? n : 1);
         if (op_has_in(step, 2))
             attn_convert_load_f32(zero, y->dtype, step->x[2].data, index, along ? n : 1);
-        if (quotient == ATTNRUN_F32 && along == 0 &&
+        if (division == ATTNRUN_F32 && along == 0 &&
             quantize_kernel(step, values, k, n, scale[0], zero[0]))
             continue;
-        quantize_run_of(values, n, scale, zero, along, quotient, y->dtype);
+        quantize_run_of(values, n, scale, zero, along, division, y->dtype);
         attn_convert_store(y->dtype, y->data, k, n, ATTNRUN_F32, values, &rule);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

@@ -60,11 +60,13 @@ static bool is_either(const struct attn_node *node, const char *op_type)
     return node_is(node, op_type) || node_is_of(node, "com.microsoft", op_type);
 }
 
-/* The scale and zero point of such a node, whose axis is 1 by default. */
+/* The scale and zero point of such a node, whose axis is 1 by default. The operators on bytes
+ * compute in f32, as it must divide. */
 static bool take_pair(const struct attn_graph *graph, const struct attn_node *node,
                       struct quantized *x)
 {
     if (node->pub.n_in < 2 || attn_match_int(node, "block_size", 0) != 0 ||
+        attn_match_int(node, "precision", 0) > ATTNRUN_F32 ||
         !match_is_constant(graph, node->in[1]) || !attn_match_is_f32(graph, node->in[1]))
         return false;
     x->scale = node->in[1];

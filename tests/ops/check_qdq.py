@@ -1,8 +1,10 @@
 """Graphs of DequantizeLinear, an operator and QuantizeLinear, as ONNX Runtime's quantisers write
 them, against ONNX Runtime 1.32.0 without its optimisations: random operators, shapes, types and
 scales, each result within one step; nets of quantize_static in its modes; and that the operators
-on bytes take their places, and only theirs. Usage: check_qdq.py ATTNRUN [SEED]"""
+on bytes take their places, and only theirs; QuantizeLinear alone, in all types that it divides in.
+Usage: check_qdq.py ATTNRUN [SEED]"""
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -18,14 +20,14 @@ from cases import check, write_case
 from ms import any_bytes, between, normal, pick, random, SEED
 
 ATTNRUN = sys.argv[1]
-KINDS = {"f4": 1, "u1": 2, "i1": 3, "i4": 6}
+KINDS = {"f4": 1, "u1": 2, "i1": 3, "i2": 5, "i4": 6}
 
 
 class Graph:
     """A model in the making: constants, inputs of bytes or floats, nodes."""
 
     def __init__(self):
-        self.nodes, self.constants, self.feeds, self.n = [], [], [], 0
+        self.nodes, self.constants, self.feeds, self.n, self.opset = [], [], [], 0, 17
 
     def name(self):
         self.n += 1
@@ -75,7 +77,7 @@ class Graph:
                                            value.shape) for name, value in self.feeds],
             [helper.make_tensor_value_info(out, KINDS[kind], None)], self.constants)
         return helper.make_model(graph, ir_version=9, opset_imports=[
-            helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)])
+            helper.make_opsetid("", self.opset), helper.make_opsetid("com.microsoft", 1)])
 
 
 def product_graph(op, kind):
@@ -194,9 +196,15 @@ def single_cases(folder):
 
 
 def apart_graphs():
-    """What must stay as it is: a bias of another scale, one that is no i32, a result that others
-    read, a Relu whose 0 is no end of the bytes, another scale behind a Transpose, a mean over other
-    axes, and one whose view others read."""
+    """What must stay as it is: a division of f16, a bias of another scale, one that is no i32, a
+    result that others read, a Relu whose 0 is no end of the bytes, another scale behind a
+    Transpose, a mean over other axes, and one whose view others read."""
+    graph = Graph()
+    graph.opset = 23
+    x = graph.node("DequantizeLinear", [graph.feed(any_bytes(3, 4)), *graph.pair("u1", 1000, 0)])
+    y = graph.node("MatMul", [x, graph.weights("i1", (4, 5), 1, np.asarray(1, "f4"))])
+    yield graph, graph.node("QuantizeLinear", [y, *graph.pair("u1", 60000, 128)],
+                            precision=onnx.TensorProto.FLOAT16), "u1"  # most are infinite in f16
     graph = Graph()
     x = graph.real("u1", 1, 3, 4, pair=graph.pair("u1", 0.02))
     w = graph.weights("i1", (4, 5), 1, np.asarray(0.01, "f4"))
@@ -278,6 +286,18 @@ def apart_cases(folder, graphs):
     return failed
 
 
+def division_cases(folder):
+    """QuantizeLinear of x and of a scale of either type, with and without a precision."""
+    types = (("f4", "f2"), ("f4", "f2"), ({}, {"precision": 1}, {"precision": 10}))
+    for number, (kind, of_scale, attributes) in enumerate(itertools.product(*types)):
+        graph = Graph()
+        graph.opset = 23
+        operands = [graph.feed(1000 * normal(500, kind=kind)),
+                    graph.constant(np.asarray(2.7, of_scale)), graph.constant(np.int16(3))]
+        y = graph.node("QuantizeLinear", operands, **attributes)
+        write(f"{folder}/division_{number}", graph.model(y, "i2"), graph.feeds, "0 0")
+
+
 def net():
     """A convolution net of floats with the operators that quantize_static knows."""
     graph = Graph()
@@ -340,4 +360,5 @@ with tempfile.TemporaryDirectory() as top:
     if single_cases(cases) + apart_cases(cases, apart_graphs) + net_cases(cases) + \
             apart_cases(cases, negative_graphs) + apart_cases(cases, wide_graphs):
         sys.exit(1)
+    division_cases(cases)
     check(ATTNRUN, cases)
