@@ -6,7 +6,8 @@
  * Y (regressor) f32 (N, S), S = targets
  * Y, Z          labels (N) and f32 scores (N, S), S = number of labels. Two labels and
  *               one row of coefficients: scores -s and s. One label: that label where s
- *               is at least 0 (0.5 after a transform), else 0 or ""
+ *               is at least 0 (0.5 after a transform), else 0 or "". The label of several
+ *               is chosen before the transform
  *
  * Cost: 2 N F S FLOPs. Source: ONNX ai.onnx.ml LinearRegressor-1, LinearClassifier-1. */
 #include "ml.h"
@@ -69,8 +70,8 @@ static attn_status check_intercepts(const attnrun_step *step, int64_t w)
                    attn_plural(args->intercepts.n, "element"), (long long)w);
 }
 
-/* Scores of a row, before and after the transform. */
-static void score_row(const attnrun_step *step, int64_t row, double *scores)
+/* Scores of a row after the transform; returns which was the best before it. */
+static int64_t score_row(const attnrun_step *step, int64_t row, double *scores)
 {
     const struct linear_args *args = step->args;
     const struct linear_state *state = step->state;
@@ -85,7 +86,9 @@ static void score_row(const attnrun_step *step, int64_t row, double *scores)
         scores[1] = scores[0];
         scores[0] = -scores[0];
     }
+    const int64_t best = op_ml_best(scores, state->scores);
     op_ml_post(scores, state->scores, args->post_transform);
+    return best;
 }
 
 static void put_scores(attnrun_tensor *y, int64_t row, const double *scores, int64_t n)
@@ -112,11 +115,11 @@ static attn_status regressor_infer(attnrun_step *step)
                : ATTNRUN_OK;
 }
 
-/* The rows of some tasks. label: writes the label of a row, or NULL; output `out` gets the scores,
- * where it is there. */
+/* The rows of some tasks. label: writes the label of a row, whose best class is the last argument,
+ * or NULL; output `out` gets the scores, where it is there. */
 static attn_status
 linear_run(const attnrun_step *step, const attnrun_work *work,
-           void (*label)(const attnrun_step *, int64_t, const double *), int out)
+           void (*label)(const attnrun_step *, int64_t, const double *, int64_t), int out)
 {
     const struct linear_state *state = step->state;
     int64_t row = ml_rows_end(&state->tasks, work->begin);
@@ -124,9 +127,9 @@ linear_run(const attnrun_step *step, const attnrun_work *work,
     for (; row < end; row++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        score_row(step, row, work->scratch);
+        const int64_t best = score_row(step, row, work->scratch);
         if (label != NULL)
-            label(step, row, work->scratch);
+            label(step, row, work->scratch, best);
         if (out < step->n_out)
             put_scores(&step->y[out], row, work->scratch, state->scores);
     }
@@ -183,15 +186,14 @@ static attn_status classifier_infer(attnrun_step *step)
     return linear_plan(step, rows, features, w, labels);
 }
 
-static void put_label(const attnrun_step *step, int64_t row, const double *scores)
+static void put_label(const attnrun_step *step, int64_t row, const double *scores,
+                      int64_t best)
 {
     const struct linear_args *args = step->args;
-    int64_t best = 0, n = n_labels(args);
-    bool none = n == 1 && scores[0] < (args->post_transform == ML_NONE ? 0 : 0.5);
+    bool none =
+        n_labels(args) == 1 && scores[0] < (args->post_transform == ML_NONE ? 0 : 0.5);
     if (step->y[0].data == NULL)
         return;
-    for (int64_t s = 1; s < n; s++)
-        best = scores[s] > scores[best] ? s : best;
     if (args->classlabels_ints.v != NULL)
         ((int64_t *)step->y[0].data)[row] = none ? 0 : args->classlabels_ints.v[best];
     else

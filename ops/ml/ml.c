@@ -57,6 +57,14 @@ static double probit(double p)
     return 1.41421356 * (x < 0 ? -root : root);
 }
 
+int64_t op_ml_best(const double *scores, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        best = scores[i] > scores[best] ? i : best;
+    return best;
+}
+
 void op_ml_post(double *scores, int64_t n, int32_t post)
 {
     if (n < 1)

@@ -30,6 +30,9 @@ static inline int64_t ml_rows_end(const struct ml_tasks *tasks, int64_t task)
 {
     return task > tasks->rows / tasks->per_task ? tasks->rows : task * tasks->per_task;
 }
+/* The first of the largest scores. A label is chosen by it before op_ml_post(), which makes
+ * large scores equal. */
+int64_t op_ml_best(const double *scores, int64_t n);
 /* n scores in place. */
 void op_ml_post(double *scores, int64_t n, int32_t post);
 

@@ -394,14 +394,6 @@ static void couple(const struct svm_room *room, int64_t c)
     }
 }
 
-static int64_t best_of(const double *values, int64_t n)
-{
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        best = values[i] > values[best] ? i : best;
-    return best;
-}
-
 /* The scores of row `row`; returns its class. */
 static int64_t classify(const attnrun_step *step, int64_t row, struct svm_room *room)
 {
@@ -413,7 +405,7 @@ static int64_t classify(const attnrun_step *step, int64_t row, struct svm_room *
         for (int64_t i = 0; i < c; i++, w += state->features)
             room->scores[i] =
                 dot(&step->x[0], first, w, state->features) + (double)args->rho.v[0];
-        int64_t best = best_of(room->scores, c);
+        int64_t best = op_ml_best(room->scores, c);
         double max = room->scores[best];
         op_ml_post(room->scores, c, args->post_transform);
         return c == 2 && (state->positive ? max >= 0.5 : max > 0) ? 1 : best;
@@ -438,7 +430,7 @@ static int64_t classify(const attnrun_step *step, int64_t row, struct svm_room *
         if (mirrored)
             op_ml_post(room->scores, 2, args->post_transform);
     }
-    return best_of(room->won, c);
+    return op_ml_best(room->won, c);
 }
 
 static attn_status classifier_run(const attnrun_step *step, const attnrun_work *work)

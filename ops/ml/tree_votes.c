@@ -7,10 +7,10 @@
  * Y (regressor)      f32 (N, n_targets): aggregate of the votes, + base_values
  * Y, Z (classifier)  labels (N), scores f32 (N, E): base_values + sums
  *
- * A transform follows. With one target of a regressor, only the first vote of a leaf
- * counts, and PROBIT is the only transform that is applied. If all votes are for one of
- * two classes, s is its score and t is 0.5 if no weight is negative, else 0; the label is
- * the second one where s > t.
+ * A transform follows; the label is that of the best score before it. With one target of
+ * a regressor, only the first vote of a leaf counts, and PROBIT is the only transform that
+ * is applied. If all votes are for one of two classes, s is its score and t is 0.5 if no
+ * weight is negative, else 0; the label is the second one where s > t.
  *   votes for class 0   the scores are 1 - s (t = 0.5) or -s (t = 0), and s; LOGISTIC is
  *                       applied to -s and s, SOFTMAX and SOFTMAX_ZERO are not applied
  *   votes for class 1   the scores are 0 and s, transformed
@@ -429,14 +429,11 @@ static attn_status classifier_rows(const attnrun_step *step, const attnrun_work 
     TRY(vote(step, work, trees, rows, TREES_SUM, false));
     for (int64_t r = 0; r < rows->n; r++) {
         double *scores = rows->scores + r * n;
-        int64_t best = 0;
-        if (state->binary) {
+        int64_t best = op_ml_best(scores, n);
+        if (state->binary)
             best = binary_scores(args, state->threshold, scores);
-        } else {
+        else
             op_ml_post(scores, n, args->post);
-            for (int64_t t = 1; t < n; t++)
-                best = scores[t] > scores[best] ? t : best;
-        }
         put_label(step, rows->first + r, best);
         if (step->n_out > 1)
             put_scores(&step->y[1], rows->first + r, scores, n);

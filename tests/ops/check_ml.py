@@ -304,6 +304,34 @@ def linear_cases():
             )
 
 
+def large_cases():
+    """Scores that LOGISTIC makes equal to 1: the label is that of the largest one before it."""
+    outputs = {"label": "i8", "scores": "f4"}
+    for post in ("NONE", "LOGISTIC"):
+        yield (
+            "LinearClassifier",
+            {"x": np.nan_to_num(features("f4", 12))},
+            outputs,
+            {
+                "classlabels_ints": [4, 2, 9],
+                "post_transform": post,
+                "coefficients": floats(3, FEATURES),
+                "intercepts": [80.0, 80.5, 80.25],
+            },
+        )
+        nodes, votes = ensemble(3, 3)
+        attributes = dict(
+            nodes,
+            class_treeids=votes[0],
+            class_nodeids=votes[1],
+            class_ids=votes[2],
+            class_weights=[20 + weight for weight in votes[3]],
+            classlabels_int64s=[4, 2, 9],
+            post_transform=post,
+        )
+        yield "TreeEnsembleClassifier", {"x": features("f4", 12)}, outputs, attributes
+
+
 # Attributes of lists, and a key that is none of the others.
 ENCODED = {
     "strings": (lambda k: f"key {k}", "none", "default_string"),
@@ -449,6 +477,7 @@ def main():
             vectorizer_cases,
             map_cases,
             linear_cases,
+            large_cases,
             encoder_cases,
             tensor_encoder_cases,
         ):
