@@ -252,8 +252,8 @@ static attn_status ensemble_row(const attnrun_step *step, const attnrun_work *wo
     const struct ensemble_args *args = step->args;
     const attnrun_tensor *x = &step->x[0];
     const int32_t sum = (int32_t)args->aggregate_function;
-    const int64_t branches = args->nodes_featureids.n;
-    for (int64_t t = 0; t < args->n_targets; t++)
+    const int64_t branches = args->nodes_featureids.n, n = args->n_targets;
+    for (int64_t t = 0; t < n && !attn_stops(t); t++)
         scores[t] = op_trees_start(sum, x->dtype == ATTNRUN_F64);
     for (int64_t tree = 0; tree < trees->n_roots; tree++) {
         int64_t leaf = op_trees_leaf(trees, trees->roots[tree], x, row * x->dims[1],
@@ -267,9 +267,9 @@ static attn_status ensemble_row(const attnrun_step *step, const attnrun_work *wo
         scores[target] = trees_add(sum, scores[target],
                                    tensor_get_real(&args->leaf_weights, leaf - branches));
     }
-    for (int64_t t = 0; sum == TREES_AVERAGE && t < args->n_targets; t++)
+    for (int64_t t = 0; sum == TREES_AVERAGE && t < n && !attn_stops(t); t++)
         scores[t] /= (double)trees->n_roots;
-    op_ml_post(scores, args->n_targets, (int32_t)args->post_transform);
+    op_ml_post(scores, n, (int32_t)args->post_transform);
     return ATTNRUN_OK;
 }
 
@@ -293,7 +293,7 @@ static attn_status ensemble_run(const attnrun_step *step, const attnrun_work *wo
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         TRY(ensemble_row(step, work, &trees, row, scores));
-        for (int64_t t = 0; t < args->n_targets; t++) {
+        for (int64_t t = 0; t < args->n_targets && !attn_stops(t); t++) {
             int64_t at = row * args->n_targets + t;
             if (step->y[0].dtype == ATTNRUN_F64)
                 ((double *)step->y[0].data)[at] = scores[t];

@@ -355,7 +355,7 @@ static double base_of(const struct votes_args *args, int64_t target)
 
 static void put_scores(attnrun_tensor *y, int64_t row, const double *scores, int64_t n)
 {
-    for (int64_t t = 0; y->data != NULL && t < n; t++)
+    for (int64_t t = 0; y->data != NULL && t < n && !attn_stops(t); t++)
         ((float *)y->data)[row * n + t] = (float)scores[t];
 }
 
@@ -365,12 +365,12 @@ static attn_status regressor_rows(const attnrun_step *step, const attnrun_work *
 {
     const struct votes_args *args = step->args;
     const int64_t n = args->n_targets;
-    for (int64_t t = 0; t < rows->n * n; t++)
+    for (int64_t t = 0; t < rows->n * n && !attn_stops(t); t++)
         rows->scores[t] = op_trees_start(args->aggregate, false);
     TRY(vote(step, work, trees, rows, args->aggregate, n == 1));
     for (int64_t r = 0; r < rows->n; r++) {
         double *scores = rows->scores + r * n;
-        for (int64_t t = 0; t < n; t++) {
+        for (int64_t t = 0; t < n && !attn_stops(t); t++) {
             if (args->aggregate == TREES_AVERAGE)
                 scores[t] /= trees->roots[0];
             scores[t] += base_of(args, t);
@@ -424,7 +424,7 @@ static attn_status classifier_rows(const attnrun_step *step, const attnrun_work 
     const struct votes_args *args = step->args;
     const struct votes_state *state = step->state;
     const int64_t n = state->n_targets;
-    for (int64_t t = 0; t < rows->n * n; t++)
+    for (int64_t t = 0; t < rows->n * n && !attn_stops(t); t++)
         rows->scores[t] = base_of(args, t % n);
     TRY(vote(step, work, trees, rows, TREES_SUM, false));
     for (int64_t r = 0; r < rows->n; r++) {
