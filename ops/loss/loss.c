@@ -6,7 +6,8 @@
  * scores, target, weight  f32 or f64 (N, C, d…); i32 or i64 (N, d…); (C), ones by default
  * ignore_index   samples of this class have loss 0 and weight 0
  * reduction      none: (N, d…); sum; mean (default): sum of losses / sum of weights
- * log_prob       as scores, where wanted; else it never exists
+ * log_prob       as scores; the loss is taken from it, and not as the difference of two
+ *                large numbers, also where it is not wanted
  *
  * The rows are formulas over PickClass. Cost: O(N d) for the first, O(N C d) for the
  * second. Source: ONNX NegativeLogLikelihoodLoss-12, 13, 22, SoftmaxCrossEntropyLoss-12,
@@ -26,18 +27,19 @@ static const attnrun_attr_def loss_attrs[] = {
 
 /* ---- checks ---- */
 
-/* The dims of the target, or as the target of the shift, fit those of the scores. */
-static attn_status check_samples(const attnrun_step *step, int in)
+/* The dims of the target fit those of the scores. */
+static attn_status check_target(const attnrun_step *step)
 {
-    const attnrun_type *scores = &step->in[LOSS_SCORES], *samples = &step->in[in];
-    if (samples->rank < 0 || scores->rank < 0)
+    const attnrun_type *scores = &step->in[LOSS_SCORES], *target = &step->in[LOSS_TARGET];
+    if (target->rank < 0 || scores->rank < 0)
         return ATTNRUN_OK;
-    if (samples->rank != scores->rank - 1)
-        return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+    if (target->rank != scores->rank - 1)
+        return op_fail_input(step, LOSS_TARGET, ATTNRUN_E_SHAPE,
                              "expected rank %d, one below the scores", scores->rank - 1);
-    TRY(op_need_dim(step, in, 0, scores->dims[0], "the batch"));
-    for (int i = 1; i < samples->rank; i++)
-        TRY(op_need_dim(step, in, i, scores->dims[i + 1], "the dim of the scores"));
+    TRY(op_need_dim(step, LOSS_TARGET, 0, scores->dims[0], "the batch"));
+    for (int i = 1; i < target->rank; i++)
+        TRY(op_need_dim(step, LOSS_TARGET, i, scores->dims[i + 1],
+                        "the dim of the scores"));
     return ATTNRUN_OK;
 }
 
@@ -46,9 +48,7 @@ attn_status op_loss_check(const attnrun_step *step)
     const attnrun_type *scores = &step->in[LOSS_SCORES];
     TRY(op_need_rank_between(step, LOSS_SCORES, 2, ATTNRUN_MAX_RANK));
     TRY(op_need_rank_between(step, LOSS_TARGET, 1, ATTNRUN_MAX_RANK - 1));
-    TRY(check_samples(step, LOSS_TARGET));
-    if (op_has_in(step, LOSS_SHIFT))
-        TRY(check_samples(step, LOSS_SHIFT));
+    TRY(check_target(step));
     if (!op_has_in(step, LOSS_WEIGHT))
         return ATTNRUN_OK;
     TRY(op_need_rank(step, LOSS_WEIGHT, 1));
@@ -119,14 +119,9 @@ static attn_status cross_entropy_expand(const attnrun_step *step, attnrun_body *
 {
     const struct loss_args *args = step->args;
     attnrun_body_ints(body, "ignored", 1, &args->ignore_index);
-    TRY(attnrun_body_add(
-        body, op_has_out(step, 1)
-                  ? "log_prob = LogSoftmax<axis=1>(scores);"
-                    "log_p, factor = attnrun.fused.PickClass<ignore_index=ignored>"
-                    "(log_prob, labels, weights)"
-                  : "shift = ReduceLogSumExp<keepdims=0>(scores, [1]);"
-                    "log_p, factor = attnrun.fused.PickClass<ignore_index=ignored>"
-                    "(scores, labels, weights, shift)"));
+    TRY(attnrun_body_add(body, "log_prob = LogSoftmax<axis=1>(scores);"
+                               "log_p, factor = attnrun.fused.PickClass"
+                               "<ignore_index=ignored>(log_prob, labels, weights)"));
     return reduce(step, body);
 }
 

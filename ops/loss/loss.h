@@ -4,9 +4,9 @@
 
 #include "../../runtime/op.h"
 
-enum { LOSS_SCORES, LOSS_TARGET, LOSS_WEIGHT, LOSS_SHIFT }; /* inputs */
+enum { LOSS_SCORES, LOSS_TARGET, LOSS_WEIGHT }; /* inputs */
 
-/* Scores (N, C, d…), target (N, d…), weight (C) and shift (N, d…) where they are there. */
+/* Scores (N, C, d…), target (N, d…), and weight (C) where it is there. */
 attn_status op_loss_check(const attnrun_step *step);
 /* Output `out` has the type of the scores and the dims of the target. */
 attn_status op_loss_out_samples(attnrun_step *step, int out);

@@ -2,8 +2,8 @@
  * made.
  *
  * x       f32 or f64 (N, C, d…);  target  i32 or i64 (N, d…), classes 0 to C - 1
- * weight  as x, (C): ones by default;  shift  as x, (N, d…): zeros by default
- * value   (N, d…): x[n, target[n, d], d] - shift[n, d]
+ * weight  as x, (C): ones by default
+ * value   (N, d…): x[n, target[n, d], d]
  * factor  (N, d…): weight[target[n, d]]
  * ignore_index   samples of this class have value 0 and factor 0
  *
@@ -74,8 +74,6 @@ static attn_status pick_task(const attnrun_step *step, int64_t task)
         TRY(class_of(step, i, &c));
         if (c >= 0) {
             value = real_get(&x[LOSS_SCORES], first + c * inner + at);
-            if (op_has_in(step, LOSS_SHIFT))
-                value -= real_get(&x[LOSS_SHIFT], i);
             factor = op_has_in(step, LOSS_WEIGHT) ? real_get(&x[LOSS_WEIGHT], c) : 1;
         }
         real_put_out(step, VALUE, i, value);
@@ -102,7 +100,7 @@ const attnrun_op_def op_pick_class_1 = {
     OP_ROW_OF("attnrun.fused"),
     .name = "PickClass",
     .since = 1,
-    .inputs = "x:T target:I weight:T? shift:T?",
+    .inputs = "x:T target:I weight:T?",
     .outputs = "value:T factor:T?",
     .types = "T=f32,f64 I=i32,i64",
     .args_bytes = sizeof(struct pick_args),
