@@ -283,7 +283,7 @@ static attn_status one_hot_run(const attnrun_step *step, const attnrun_work *wor
     for (; i < end; i++) {
         float *y = (float *)step->y[0].data + i * n;
         int64_t k = category_of(step, i);
-        if (i % 256 == 0 && OP_CANCELLED(work))
+        if (OP_CANCELLED_AFTER(work, (n + 16) * (int64_t)sizeof *y))
             return ATTNRUN_E_CANCELLED;
         if (k < 0 && args->zeros == 0)
             return op_fail_input(

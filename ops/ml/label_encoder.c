@@ -57,8 +57,9 @@ static const attnrun_attr_def mapper_attrs[] = {
     ATTR_STRING(struct mapper_args, default_string, "_Unused"), ATTR_END
 };
 
-/* LINEAR: fewer keys are searched in order. SLOT_BYTES: with the key that it is compared by. */
-enum { LINEAR = 8, MAX_KEYS = 1 << 29, SLOT_BYTES = 32 };
+/* LINEAR: fewer keys are searched in order. SLOT_BYTES: with the key that it is compared by.
+ * ELEMENT_BYTES: of work for an element, beside the characters of a string. */
+enum { LINEAR = 8, MAX_KEYS = 1 << 29, SLOT_BYTES = 32, ELEMENT_BYTES = 64 };
 
 /* n elements; data NULL: their own indexes as i64. */
 struct column {
@@ -308,9 +309,13 @@ static attn_status encoder_run(const attnrun_step *step, const attnrun_work *wor
     int64_t end = work->end > n / OP_CHUNK ? n : work->end * OP_CHUNK;
     char *y = step->y[0].data;
     for (; i < end; i++) {
-        if (i % 1024 == 0 && OP_CANCELLED(work))
+        const char *x = (const char *)step->x[0].data + i * in;
+        const int64_t length = e.keys.dtype == ATTNRUN_STRING
+                                   ? ((const attnrun_string *)(const void *)x)->n
+                                   : 0;
+        if (OP_CANCELLED_AFTER(work, length + ELEMENT_BYTES))
             return ATTNRUN_E_CANCELLED;
-        int64_t k = find_key(step, &e.keys, (const char *)step->x[0].data + i * in);
+        int64_t k = find_key(step, &e.keys, x);
         const void *value = e.fallback;
         if (k >= 0 && e.values.data != NULL)
             value = (const char *)e.values.data + k * out;

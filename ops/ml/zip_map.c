@@ -157,9 +157,9 @@ static void sort_entries(const attnrun_tensor *keys, int64_t *order)
     const int64_t n = keys->dims[0];
     for (int64_t i = 0; i < n; i++)
         order[i] = i;
-    for (int64_t i = n / 2; i-- > 0;)
+    for (int64_t i = n / 2; i-- > 0 && !attn_stops_node(i);)
         sift_down(keys, order, i, n);
-    for (int64_t i = n - 1; i > 0; i--) {
+    for (int64_t i = n - 1; i > 0 && !attn_stops_node(i); i--) {
         int64_t index = order[0];
         order[0] = order[i];
         order[i] = index;

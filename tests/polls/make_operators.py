@@ -37,6 +37,12 @@ def constant(name, match):
     return numpy_helper.from_array(array, name)
 
 
+def attribute(text):
+    """A literal, or range(n)."""
+    n = re.fullmatch(r"range\((\d+)\)", text)
+    return list(range(int(n[1]))) if n else ast.literal_eval(text)
+
+
 def make(line):
     fields = [field.strip() for field in line.split("|")] + [""] * 3
     head, operands, attributes, n_outputs = fields[:4]
@@ -56,7 +62,7 @@ def make(line):
             inputs.append(helper.make_tensor_value_info(
                 names[-1], TYPES[match["type"]], numbers(match["shape"])))
     pairs = [item.partition("=") for item in attributes.split(";") if item.strip()]
-    attrs = {key.strip(): ast.literal_eval(value.strip()) for key, _, value in pairs}
+    attrs = {key.strip(): attribute(value.strip()) for key, _, value in pairs}
     outputs = [f"y{k}" for k in range(int(n_outputs or 1))]
     node = helper.make_node(op_type, names, outputs, domain=domain, **attrs)
     graph = helper.make_graph([node], "g", inputs,
