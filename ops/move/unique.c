@@ -66,6 +66,8 @@ static attn_status unique_infer(attnrun_step *step)
 static int compare_strings(const attnrun_string *a, const attnrun_string *b)
 {
     size_t n = (size_t)(a->n < b->n ? a->n : b->n);
+    if (attn_poll_work((int64_t)n) != ATTNRUN_OK)
+        return 0; /* the loops around it see the stop */
     int order = n > 0 ? memcmp(a->data, b->data, n) : 0;
     return order != 0 ? order : (a->n > b->n) - (a->n < b->n);
 }
