@@ -157,10 +157,14 @@ void op_move_fill(void *to, int64_t n, const void *value, int64_t bytes)
     if (n <= 0)
         return;
     if (zero || bytes == 1) {
-        memset(at, zero ? 0 : *(const unsigned char *)value, (size_t)(n * bytes));
+        const int byte = zero ? 0 : *(const unsigned char *)value;
+        if (n * bytes > ATTN_POLL_BYTES)
+            (void)attn_poll_fill(at, byte, n * bytes);
+        else
+            memset(at, byte, (size_t)(n * bytes));
         return;
     }
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && !attn_stops(i); i++)
         memcpy(at + i * bytes, value, (size_t)bytes);
 }
 

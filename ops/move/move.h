@@ -58,7 +58,8 @@ static inline int64_t op_move_index(const attnrun_tensor *t, int64_t k, int64_t 
     }
     return i < 0 ? i + limit : i;
 }
-/* Writes n elements of `bytes` bytes with the pattern at `value`. */
+/* Writes n elements of `bytes` bytes with the pattern at `value`; polls where they are
+ * many. */
 void op_move_fill(void *to, int64_t n, const void *value, int64_t bytes);
 /* Copies chunk [begin, end) of tasks of OP_MOVE_CHUNK bytes of a block of `bytes` bytes. */
 void op_move_copy_chunks(void *to, const void *from, int64_t bytes, int64_t begin,

@@ -82,6 +82,15 @@ static int64_t source_of(const struct op_padding *p, int axis, int64_t i)
     return at + p->first[axis];
 }
 
+/* memcpy() that polls where it takes long. */
+static void copy_units(char *to, const char *from, int64_t bytes)
+{
+    if (bytes > ATTN_POLL_BYTES)
+        (void)attn_poll_copy(to, from, bytes);
+    else
+        memcpy(to, from, (size_t)bytes);
+}
+
 static void pad_units(const struct op_padding *p, char *to, const char *row, int64_t from,
                       int64_t end, const void *value)
 {
@@ -91,8 +100,8 @@ static void pad_units(const struct op_padding *p, char *to, const char *row, int
                      p->elem_bytes);
         return;
     }
-    for (int64_t i = from; i < end && !attn_stops(i); i++)
-        memcpy(to + i * bytes, row + source_of(p, p->row_axis, i) * bytes, (size_t)bytes);
+    for (int64_t i = from; i < end && attn_poll_work(bytes + 16) == ATTNRUN_OK; i++)
+        copy_units(to + i * bytes, row + source_of(p, p->row_axis, i) * bytes, bytes);
 }
 
 static void pad_row(const attnrun_step *step, const struct op_padding *p, int64_t row,
@@ -115,8 +124,8 @@ static void pad_row(const attnrun_step *step, const struct op_padding *p, int64_
     int64_t inner = p->n[axis] < length - begin ? p->n[axis] : length - begin;
     inner = inner < 0 ? 0 : inner;
     pad_units(p, to, from, 0, begin, value);
-    memcpy(to + begin * p->unit_bytes, from + p->first[axis] * p->unit_bytes,
-           (size_t)(inner * p->unit_bytes));
+    copy_units(to + begin * p->unit_bytes, from + p->first[axis] * p->unit_bytes,
+               inner * p->unit_bytes);
     pad_units(p, to, from, begin + inner, length, value);
 }
 
