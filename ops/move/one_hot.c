@@ -95,7 +95,7 @@ static attn_status one_hot_run(const attnrun_step *step, const attnrun_work *wor
         for (int64_t b = t * s->blocks_per_task; b < end && b < s->blocks; b++) {
             char *y = (char *)step->y[0].data + b * s->depth * s->inner * bytes;
             op_move_fill(y, s->depth * s->inner, values, bytes);
-            for (int64_t i = 0; i < s->inner; i++) {
+            for (int64_t i = 0; i < s->inner && !attn_stops(i); i++) {
                 int64_t at = index_at(&step->x[0], b * s->inner + i, s->depth);
                 if (at >= 0 && at < s->depth)
                     memcpy(y + (at * s->inner + i) * bytes, values + bytes,

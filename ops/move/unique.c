@@ -182,10 +182,12 @@ static void write_slices(const attnrun_step *step, const struct slices *s, int64
     int64_t bytes = s->inner * dtype_bytes(s->x->dtype);
     char *y = step->y[0].data;
     for (int64_t o = 0; o < s->outer && y != NULL; o++)
-        for (int64_t g = 0; g < groups && attn_poll_work(bytes + 16) == ATTNRUN_OK; g++)
-            memcpy(y + (o * groups + g) * bytes,
-                   (const char *)s->x->data + (o * s->n + s->first[g]) * bytes,
-                   (size_t)bytes);
+        for (int64_t g = 0; g < groups; g++)
+            if (attn_poll_copy(y + (o * groups + g) * bytes,
+                               (const char *)s->x->data +
+                                   (o * s->n + s->first[g]) * bytes,
+                               bytes) != ATTNRUN_OK)
+                return;
 }
 
 static void split_scratch(struct slices *s, int64_t *scratch)
@@ -209,7 +211,7 @@ static attn_status unique_run(const attnrun_step *step, const attnrun_work *work
         rank = x->rank;
         axis = (int)(args->axis < 0 ? args->axis + rank : args->axis);
         s.n = x->dims[axis];
-        s.outer = tensor_dims_product(x, 0, axis);
+        s.outer = tensor_count(x) > 0 ? tensor_dims_product(x, 0, axis) : 0;
         s.inner = tensor_dims_product(x, axis + 1, rank);
     }
     split_scratch(&s, work->scratch);
