@@ -167,7 +167,8 @@ static attn_status check_declared(struct attn_graph *graph, const struct attn_no
         return ATTNRUN_OK;
     value->flags &= ~(uint32_t)ATTN_VALUE_DECLARED;
     if (!graph->model->rewritten)
-        value->type.rank = -1; /* no promise, but in a packed file, where inference found it */
+        value->type.rank =
+            -1; /* no promise, but in a packed file, where inference found it */
     if (value->type.kind == kind && value->type.dtype == dtype)
         return ATTNRUN_OK;
     return attn_fail_node(

@@ -2,7 +2,8 @@
  * operator rows or by changing valid ones, opened and run with good and hostile inputs.
  *
  * usage: fuzz_graphs [--packed] [--operators] [--guard] [--faults] [--forms] [--sizes]
- *                    [--seconds N] [--cases N] [--seed N] [--only N] [--save FILE] [--keep FOLDER] [CORPUS...]
+ *                    [--seconds N] [--cases N] [--seed N] [--only N] [--save FILE]
+ *                    [--keep FOLDER] [CORPUS...]
  *
  * With --operators a case is one node: each row of the registry in turn, with operands,
  * attributes and values that mostly fit, and every third one a model of CORPUS with up to two
