@@ -361,6 +361,8 @@ NUMBERS = [
                                 "x": np.zeros((2**42, 0), np.uint8)},
               {"s": np.float32(2), "z": np.uint8(0)}, out=(TensorProto.UINT8,),
               domain="com.microsoft", axis=1),
+    node_case("RC7_unique_of_nothing", "Unique of 2^40 rows of nothing, along axis 1", 0, "",
+              "Unique", {"x": np.zeros((2**40, 2, 0), np.float32)}, axis=1),
     limited("RC5_nothing_of_much", "ConstantOfShape [0, 2^40, 2^40]: nothing, of too much", TOO_BIG,
             "elements|memory", "ConstantOfShape", {}, {"s": i64(0, 2**40, 2**40)}),
     limited("RC6_expand_nothing", "Expand of [0, 1, 2^30] to [0, 2^40, 2^30]",
