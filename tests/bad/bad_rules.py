@@ -429,7 +429,7 @@ DECLARED = [
 # ---- sparse constants ----
 
 
-def sparse(name, exits, indices, dims=(2, 3)):
+def sparse(name, exits, indices, dims=(2, 3), says="sparse"):
     def build(folder):
         numbers = helper.make_tensor("c", FLOAT, [len(indices)],
                                      [float(k + 1) for k in range(len(indices))])
@@ -439,7 +439,7 @@ def sparse(name, exits, indices, dims=(2, 3)):
         model.graph.sparse_initializer.append(
             helper.make_sparse_tensor(numbers, at, dims))
         return model
-    return model_case(name, f"sparse indices {indices}", exits, "sparse", build)
+    return model_case(name, f"sparse indices {indices}", exits, says, build)
 
 
 SPARSE = [
@@ -451,7 +451,8 @@ SPARSE = [
     sparse("Z_below", 3, [-1, 5]), sparse("Z_above", 3, [0, 6]),
     sparse("Z_row_below", 3, [[-1, 2], [1, 0]]), sparse("Z_row_above", 3, [[0, 0], [2, 0]]),
     sparse("Z_column_below", 3, [[0, 0], [1, -1]]), sparse("Z_column_above", 3, [[0, 3], [1, 2]]),
-    sparse("Z_none_wraps", 3, [[2**47 - 1, 2**47 - 1, 0]], (2**47, 2**47, 0)),
+    sparse("Z_none", 3, [[2**23 - 1, 2**22 - 1, 0]], (2**23, 2**22, 0)),
+    sparse("Z_none_of_much", 6, [[2**47 - 1, 2**47 - 1, 0]], (2**47, 2**47, 0), "elements"),
 ]
 
 # ---- opsets ----
