@@ -141,7 +141,7 @@ static void one_case(struct fuzz_progress *progress)
         a.sources[i].seed = a.seed;
         a.sources[i].random.state = fuzz_next(&r);
         fuzz_mutate(&a.sources[i], &a.r, &corpus,
-                    (struct fuzz_changes){ fuzz_chance(&a.r, 70) ? 0 : 2, 0 });
+                    (struct fuzz_changes){ .fields = fuzz_chance(&a.r, 70) ? 0 : 2 });
     }
     for (int64_t n = fuzz_below(&a.r, CALLS); n > 0; n--) {
         int max = 0;

@@ -123,18 +123,21 @@ static void one_case(struct fuzz_progress *base)
     else if (options.forms) {
         c.forms = true;
         c.tame = fuzz_chance(&r, 90);
-        progress->unmade +=
-            !fuzz_mutate(&c, &r, &corpus, (struct fuzz_changes){ fuzz_chance(&r, 5), 3 });
+        progress->unmade += !fuzz_mutate(
+            &c, &r, &corpus,
+            (struct fuzz_changes){ .fields = fuzz_chance(&r, 5), .graph = 3 });
     } else if (options.sizes) {
         c.sizes = true;
         progress->unmade += !fuzz_mutate(
             &c, &r, &corpus,
             (struct fuzz_changes){ .fields = fuzz_chance(&r, 10), .sizes = true });
     } else if (changed)
-        progress->unmade += !fuzz_mutate(&c, &r, &corpus, (struct fuzz_changes){ 2, 0 });
+        progress->unmade +=
+            !fuzz_mutate(&c, &r, &corpus, (struct fuzz_changes){ .fields = 2 });
     else if (corpus.n == 0 || (!as_it_is && fuzz_chance(&r, 45)))
         fuzz_make(&c, &r);
-    else if (!fuzz_mutate(&c, &r, &corpus, (struct fuzz_changes){ as_it_is ? 0 : 3, 0 }))
+    else if (!fuzz_mutate(&c, &r, &corpus,
+                          (struct fuzz_changes){ .fields = as_it_is ? 0 : 3 }))
         progress->unmade++;
     if (c.model != NULL && options.packed && !fuzz_pack(&c, &r)) {
         progress->unmade++;
