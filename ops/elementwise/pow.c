@@ -32,13 +32,26 @@ static uint64_t whole_power(uint64_t base, uint64_t exponent)
     return power;
 }
 
-static int64_t int_power(int64_t x, int64_t exponent)
+/* The exponent is of the type `wide`, i64 or u64. */
+static int64_t int_power(int64_t x, int64_t exponent, int32_t wide)
 {
-    if (exponent >= 0)
+    if (exponent >= 0 || wide == ATTNRUN_U64)
         return (int64_t)whole_power((uint64_t)x, (uint64_t)exponent);
     if (x == 1 || x == -1)
         return x == 1 || exponent % 2 == 0 ? 1 : -1;
     return 0;
+}
+
+/* Exponents of other types than f32 may have more than 24 bits, and then be odd, say. */
+static float float_power(float x, double exponent, int32_t wide)
+{
+    return wide == ATTNRUN_F32 ? powf(x, (float)exponent)
+                               : (float)pow((double)x, exponent);
+}
+static double double_power(double x, double exponent, int32_t wide)
+{
+    (void)wide;
+    return pow(x, exponent);
 }
 
 #define POW_FLOAT(name, type, function)                                                  \
@@ -47,10 +60,10 @@ static int64_t int_power(int64_t x, int64_t exponent)
     {                                                                                    \
         for (int64_t i = 0; i < n; i++)                                                  \
             ((type *)z)[i] = function(((const type *)x)[i * x_step],                     \
-                                      (type)exponent_at(y, wide, i * y_step));           \
+                                      exponent_at(y, wide, i * y_step), wide);           \
     }
-POW_FLOAT(pow_f32, float, powf)
-POW_FLOAT(pow_f64, double, pow)
+POW_FLOAT(pow_f32, float, float_power)
+POW_FLOAT(pow_f64, double, double_power)
 
 #define POW_INT(name, type)                                                              \
     static void name(void *z, const void *x, int64_t x_step, const union convert_run *y, \
@@ -60,7 +73,7 @@ POW_FLOAT(pow_f64, double, pow)
         for (int64_t i = 0; i < n; i++) {                                                \
             type base = ((const type *)x)[i * x_step];                                   \
             if (whole)                                                                   \
-                ((type *)z)[i] = (type)int_power(base, y->i64[i * y_step]);              \
+                ((type *)z)[i] = (type)int_power(base, y->i64[i * y_step], wide);        \
             else                                                                         \
                 ((type *)z)[i] = (type)double_to_int64(                                  \
                     pow((double)base, exponent_at(y, wide, i * y_step)));                \
