@@ -116,18 +116,27 @@ static bool rest_is(const struct cursor *c, const char *word)
     return true;
 }
 
-/* Digits into a mantissa of up to 19 of them; *scale counts the powers of ten left
- * out. */
-static int take_digits(struct cursor *c, uint64_t *mantissa, int *scale, int after_point)
+/* The digits of a number that count, and the power of ten of the last. What is halfway between two
+ * doubles has fewer digits: of those that are left out it matters only whether all are 0. */
+enum { MAX_DIGITS = 770 };
+struct decimal {
+    char digits[MAX_DIGITS + 16]; /* and an exponent */
+    int n, scale;
+};
+
+/* Returns how many there are in the text. */
+static int take_digits(struct cursor *c, struct decimal *d, int after_point)
 {
     int n = 0;
     for (; c->p < c->end && *c->p >= '0' && *c->p <= '9'; c->p++, n++) {
-        if (*mantissa < UINT64_C(1000000000000000000)) {
-            *mantissa = *mantissa * 10 + (uint64_t)(*c->p - '0');
-            *scale -= after_point;
-        } else if (*scale < 100000) {
-            *scale += 1 - after_point;
+        if (d->n == MAX_DIGITS) {
+            d->digits[MAX_DIGITS - 1] |= *c->p != '0'; /* '0' becomes '1' */
+            d->scale += 1 - after_point;
+            continue;
         }
+        if (d->n > 0 || *c->p != '0')
+            d->digits[d->n++] = *c->p;
+        d->scale -= after_point;
     }
     return n;
 }
@@ -148,16 +157,13 @@ static bool take_exponent(struct cursor *c, int *scale)
     return n > 0 && c->p == c->end;
 }
 
-/* mantissa * 10^scale, with the 64 bits of long double in between. */
-static double scaled(uint64_t mantissa, int scale)
+/* The digits have no point, which depends on the locale. */
+static double nearest_double(struct decimal *d)
 {
-    long double value = (long double)mantissa;
-    if (mantissa == 0 || scale < -400)
+    if (d->n == 0)
         return 0;
-    if (scale > 400)
-        return HUGE_VAL;
-    return (double)(scale < 0 ? value / powl(10.0L, (long double)-scale)
-                              : value * powl(10.0L, (long double)scale));
+    snprintf(d->digits + d->n, sizeof d->digits - MAX_DIGITS, "e%d", d->scale);
+    return strtod(d->digits, NULL);
 }
 
 bool attn_text_to_real(const char *text, int64_t n, double *value)
@@ -171,15 +177,15 @@ bool attn_text_to_real(const char *text, int64_t n, double *value)
     } else if (rest_is(&c, "nan")) {
         magnitude = (double)NAN;
     } else {
-        uint64_t mantissa = 0;
-        int scale = 0, digits = take_digits(&c, &mantissa, &scale, 0);
+        struct decimal d = { .n = 0 };
+        int digits = take_digits(&c, &d, 0);
         if (c.p < c.end && *c.p == '.') {
             c.p++;
-            digits += take_digits(&c, &mantissa, &scale, 1);
+            digits += take_digits(&c, &d, 1);
         }
-        if (digits == 0 || !take_exponent(&c, &scale))
+        if (digits == 0 || !take_exponent(&c, &d.scale))
             return false;
-        magnitude = scaled(mantissa, scale);
+        magnitude = nearest_double(&d);
     }
     *value = minus ? -magnitude : magnitude;
     return true;
