@@ -62,6 +62,8 @@ attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
     return plan_pool(step, n, first);
 }
 
+bool attn_pool_stops(int64_t bytes) { return attn_poll_work(bytes) != ATTNRUN_OK; }
+
 int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool include_pad)
 {
     int64_t from, to;
@@ -120,7 +122,8 @@ void attn_pool_row_f32(const struct window *w, float *y, float *line, const floa
     const int64_t window[WINDOW_AXES] = { at[0], at[1], 0 };
     struct pool_rows rows = attn_pool_rows(w, window);
     float *middle = attn_pool_line(w, line, first);
-    for (const float *row; (row = attn_pool_next_line(&rows, x, sizeof *x)) != NULL;)
+    for (const float *row; (row = attn_pool_next_line(&rows, x, sizeof *x)) != NULL &&
+                           !attn_pool_stops(4 * w->in[2]);)
         join(middle, middle, 1, row, 1, (size_t)w->in[2]);
     attn_pool_along_f32(w, y, line, join);
 }

@@ -107,6 +107,8 @@ static inline int64_t attn_pool_seen(const struct pool_rows *rows)
  * state, and states tasks of one row of output pixels each, with scratch for one row of
  * the input. */
 attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args);
+/* Whether the call is to end, after so many bytes of work. */
+bool attn_pool_stops(int64_t bytes);
 /* The number of elements that divides the sum of a mean at output position `at` of an
  * axis. */
 int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool include_pad);

@@ -8,7 +8,8 @@
  *   POOL_IN(v, p)    an input element, before it is joined
  *   POOL_JOIN(a, v)  the result a joined with v
  *
- * y must hold w->out[2] elements, and line w->in[2]. Cost: one POOL_JOIN for each tap. */
+ * y must hold w->out[2] elements, and line w->in[2]. It polls, and may leave y unfinished.
+ * Cost: one POOL_JOIN for each tap. */
 static void POOL_NAME(POOL_T *y, POOL_T *line, const POOL_T *x, const struct window *w,
                       const int64_t at[2], double p)
 {
@@ -24,7 +25,7 @@ static void POOL_NAME(POOL_T *y, POOL_T *line, const POOL_T *x, const struct win
         line[i] = POOL_FIRST;
     (void)p;
     for (int64_t kd = d0; kd < d1; kd++)
-        for (int64_t kh = h0; kh < h1; kh++) {
+        for (int64_t kh = h0; kh < h1 && !attn_pool_stops(8 * w->in[2]); kh++) {
             int64_t d = at[0] * w->stride[0] - w->before[0] + kd * w->dilation[0];
             int64_t h = at[1] * w->stride[1] - w->before[1] + kh * w->dilation[1];
             const POOL_T *row = x + (d * w->in[1] + h) * w->in[2];
@@ -33,14 +34,14 @@ static void POOL_NAME(POOL_T *y, POOL_T *line, const POOL_T *x, const struct win
                 line[i] = POOL_JOIN(line[i], v);
             }
         }
-    for (int64_t kw = k0; kw < k1; kw++) {
+    for (int64_t kw = k0; kw < k1 && !attn_pool_stops(8 * w->out[2]); kw++) {
         int64_t offset = kw * w->dilation[2], from, to;
         window_valid(w, 2, offset, &from, &to);
         const POOL_T *tap = line + offset - w->before[2];
         if (w->stride[2] == 1)
             for (int64_t i = from; i < to; i++)
                 y[i] = POOL_JOIN(y[i], tap[i]);
-        else if (w->stride[2] == 2)
+        else if (w->stride[2] == 2 && sizeof(POOL_T) < 8) /* a vector has some */
             for (int64_t i = from; i < to; i++)
                 y[i] = POOL_JOIN(y[i], tap[2 * i]);
         else

@@ -122,7 +122,8 @@ static void row_sums(const attnrun_step *step, const struct pool_place *p, float
     const uint8_t *x = (const uint8_t *)step->x[X].data + p->from;
     struct pool_rows rows = attn_pool_rows(w, at);
     float *line = scratch + n, *middle = attn_pool_line(w, line, 0.0f);
-    for (const void *row; (row = attn_pool_next_line(&rows, x, 1)) != NULL;) {
+    for (const void *row; (row = attn_pool_next_line(&rows, x, 1)) != NULL &&
+                          !attn_pool_stops(8 * w->in[2]);) {
         if (step->in[X].dtype == ATTNRUN_I8)
             k->dequantize_i8_f32(scratch, row, 1.0f, zero, n);
         else
