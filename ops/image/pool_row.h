@@ -19,7 +19,7 @@ static void POOL_NAME(POOL_T *y, POOL_T *line, const POOL_T *x, const struct win
     attn_pool_taps(w, 2, 0, w->out[2] - 1, &k0, &k1);
     for (int64_t i = 0; i < w->out[2]; i++)
         y[i] = POOL_FIRST;
-    if (d0 >= d1 || h0 >= h1)
+    if (d0 >= d1 || h0 >= h1 || w->in[2] == 0)
         return;
     for (int64_t i = 0; i < w->in[2]; i++)
         line[i] = POOL_FIRST;

@@ -417,6 +417,13 @@ def tied_case(k):
             weights @ v / weights.sum(-1, keepdims=True))
 
 
+def no_line_case():
+    """Pooling of lines of nothing between pads."""
+    node = helper.make_node("LpPool", ["x"], ["y"], kernel_shape=[2], pads=[1000, 3])
+    return "pools without a line", [node], {"x": np.zeros((1, 4, 0))}, {}, "y", \
+        np.zeros((1, 4, 1002))
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
@@ -428,7 +435,8 @@ def main():
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases() + mean_cases() + old_cases() + producer_cases()
     cases += odd_cases() + number_cases() + body_cases()
-    cases += [version_case(), pooled_case(), *no_heads_cases(), *tiny_cases()]
+    cases += [version_case(), pooled_case(), no_line_case()]
+    cases += [*no_heads_cases(), *tiny_cases()]
     cases += [tied_case(k) for k in (1, 4)]
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
