@@ -199,11 +199,11 @@ static void run_piece(const struct attn_integer_gemm *s,
     const struct attn_gemm_offsets at = attn_gemm_batch(g, p->product);
     uint8_t *scratch = work->scratch;
     int32_t *zeros = (int32_t *)(void *)(scratch + s->zeros_at);
-    struct attn_integer_block block = { .line = (g->k > 0 ? at.a / g->k : 0) + i,
-                                        .column = j,
-                                        .c = at.c + i * g->c_row + j,
-                                        .m = p->m,
-                                        .n = p->n };
+    /* Without terms no element of A tells its row, but those of C do. */
+    const int64_t top = g->k > 0 ? at.a / g->k : at.c / g->n % (s->rows * s->a_matrices);
+    struct attn_integer_block block = {
+        .line = top + i, .column = j, .c = at.c + i * g->c_row + j, .m = p->m, .n = p->n
+    };
     block.b_matrix = g->k > 0 ? at.b / (g->k * g->n) : 0;
     block.row = s->sums_at < 0 ? g->c_row : block.n;
     struct attn_gemm_i8 t = { .a = (const uint8_t *)o->a + at.a + i * g->a_row,

@@ -424,6 +424,17 @@ def no_line_case():
         np.zeros((1, 4, 1002))
 
 
+def no_terms_case():
+    """QLinearMatMul of no columns and no rows: a zero point for each row of two matrices."""
+    zeros = np.arange(6, dtype="u1").reshape(2, 3, 1)
+    constants = {"b": np.zeros((0, 5), "u1"), "s": np.ones((), "f4"), "z": np.zeros((), "u1"),
+                 "rows": np.ones((2, 3, 1), "f4"), "zeros": zeros}
+    node = helper.make_node("QLinearMatMul", ["a", "rows", "zeros", "b", "s", "z", "rows", "zeros"],
+                            ["y"])
+    return ("zero points of rows without terms", [node], {"a": np.zeros((2, 3, 0), "u1")},
+            constants, "y", np.broadcast_to(zeros, (2, 3, 5)))
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
@@ -435,7 +446,7 @@ def main():
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases() + mean_cases() + old_cases() + producer_cases()
     cases += odd_cases() + number_cases() + body_cases()
-    cases += [version_case(), pooled_case(), no_line_case()]
+    cases += [version_case(), pooled_case(), no_terms_case(), no_line_case()]
     cases += [*no_heads_cases(), *tiny_cases()]
     cases += [tied_case(k) for k in (1, 4)]
     cases += [kept_case(*case) for case in (
