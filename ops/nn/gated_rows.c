@@ -77,11 +77,15 @@ static attn_status norm_expand(const attnrun_step *step, attnrun_body *body)
 {
     const struct norm_args *args = step->args;
     attnrun_body_number(body, "epsilon", (double)args->epsilon);
-    TRY(attnrun_body_add(body, "scale = Reshape(scale, [-1]);"
-                               "parts = Reshape(X, Concat<axis=0>([-1], Shape(scale)));"
-                               "parts = RMSNormalization<epsilon=epsilon>(parts, scale);"
-                               "rows = Reshape(parts, Shape(X));"
-                               "gate = attnrun.fused.CheckDims(gate, X)"));
+    /* A part that would go on in the next row is an error, also where the length of rows is known
+     * only at run. */
+    TRY(attnrun_body_add(body,
+                         "scale = Reshape(scale, [-1]);"
+                         "n = Max(ReduceProd(Shape<end=-1>(X)), [1]);"
+                         "parts = Reshape(X, Concat<axis=0>(n, [-1], Shape(scale)));"
+                         "parts = RMSNormalization<epsilon=epsilon>(parts, scale);"
+                         "rows = Reshape<allowzero=1>(parts, Shape(X));"
+                         "gate = attnrun.fused.CheckDims(gate, X)"));
     return attnrun_body_add(body, args->activation == NORM_SIGMOID
                                       ? "Y = rows * Sigmoid(gate)"
                                       : "Y = rows * Swish(gate)");
@@ -126,9 +130,14 @@ static attn_status add_infer(attnrun_step *step)
 
 static attn_status add_expand(const attnrun_step *step, attnrun_body *body)
 {
-    if (!op_has_in(step, FOURTH))
+    const attnrun_type *gate = &step->in[THIRD];
+    if (!op_has_in(step, FOURTH)) {
+        if (gate->rank < 1 ||
+            !dim_is(gate->dims[gate->rank - 1], 1)) /* an error at run */
+            TRY(attnrun_body_add(body, "gate = Unsqueeze(Squeeze(gate, [-1]), [-1])"));
         return attnrun_body_add(body,
                                 "output = X + attnrun.fused.CheckDims(Y, X) * gate");
+    }
     return attnrun_body_add(body,
                             "sum = Cast<to=1>(Cast<to=16>(MatMul(gate, gate_weight)));"
                             "factor = Cast<to=1>(Cast<to=16>(Sigmoid(sum)));"
@@ -172,7 +181,7 @@ static attn_status gate_infer(attnrun_step *step)
 static attn_status gate_expand(const attnrun_step *step, attnrun_body *body)
 {
     if (op_has_out(step, 1))
-        TRY(attnrun_body_add(body, "beta = Sigmoid(b)"));
+        TRY(attnrun_body_add(body, "beta = Sigmoid(attnrun.fused.CheckDims(b, a))"));
     return attnrun_body_add(body, "dt_bias = attnrun.fused.CheckDims(dt_bias, a);"
                                   "scale = attnrun.fused.CheckDims(decay_scale, a);"
                                   "decay = Softplus(a + dt_bias) * scale");

@@ -319,24 +319,40 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
 ]
 
 
-def check_rows_of_any_count():
-    """Where the count of rows is a symbol, a row of 4 has no parts of 6, although 3 rows have."""
-    make = onnx.helper.make_tensor_value_info
-    rows = [make(name, onnx.TensorProto.FLOAT, ["N", 4]) for name in ("x", "g", "y")]
-    scale = make("s", onnx.TensorProto.FLOAT, [6])
-    node = onnx.helper.make_node("GatedRMSNorm", ["x", "s", "g"], ["y"], domain="com.microsoft")
-    graph = onnx.helper.make_graph([node], "g", [rows[0], scale, rows[1]], [rows[2]])
+OF_ANY_SIZE = [  # operator, dims of its inputs, their sizes, a word of the message or None
+    ("GatedRMSNorm", [["N", 4], [6], ["N", 4]], "N=3", "multiple of 6"),
+    ("GatedRMSNorm", [["N", "C"], [4], ["N", "C"]], "N=4 C=6", "SHAPE"),
+    ("GatedRMSNorm", [["N", "C"], [4], ["N", "C"]], "N=4 C=8", None),
+    ("GatedRMSNorm", [["N", "M", 8], [4], ["N", "M", 8]], "N=3 M=0", None),
+    ("GatedAdd", [["N", "C"], ["N", "C"], ["N", "D"]], "N=4 C=6 D=6", "SHAPE"),
+    ("GatedAdd", [["N", "C"], ["N", "C"], ["N", "D"]], "N=4 C=6 D=1", None),
+    ("LinearAttentionGate", [["N", "C"], ["C"], ["C"], ["M", "C"]], "N=4 C=6 M=3", "SHAPE"),
+]
+
+
+def check_any_size(op, dims, sizes, word):
+    """Where sizes are symbols, what is wrong shows at run: a row of 4 has no parts of 6, although
+    3 rows have."""
+    outputs = ["y", "z"] if op == "LinearAttentionGate" else ["y"]
+    infos = [onnx.helper.make_tensor_value_info(f"x{k}", onnx.TensorProto.FLOAT, shape)
+             for k, shape in enumerate(dims)]
+    node = onnx.helper.make_node(op, [info.name for info in infos], outputs,
+                                 domain="com.microsoft")
+    graph = onnx.helper.make_graph([node], "g", infos,
+                                   [onnx.ValueInfoProto(name=name) for name in outputs])
     model = onnx.helper.make_model(graph, ir_version=10, opset_imports=[
         onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("com.microsoft", 1)])
     with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
         onnx.save(model, file.name)
-        run = subprocess.run([sys.argv[1], "run", file.name, "--set", "N=3"],
+        options = [word for size in sizes.split() for word in ("--set", size)]
+        run = subprocess.run([sys.argv[1], "run", file.name, *options],
                              capture_output=True, text=True, timeout=60)
-    if run.returncode != 5 or "multiple of 6" not in run.stderr:
-        sys.exit(f"rows of any count: exit code {run.returncode}: {run.stderr.strip()[:300]}")
+    if run.returncode != (5 if word else 0) or (word or "") not in run.stderr:
+        sys.exit(f"{op} {dims} {sizes}: exit code {run.returncode}: {run.stderr.strip()[:300]}")
 
 
-check_rows_of_any_count()
+for case in OF_ANY_SIZE:
+    check_any_size(*case)
 compare(itertools.chain(*(map(case, range(30)) for case in (
     rotary_case, norm_case, add_case, projected_case, gate_case, conv_case,
     varlen_case, window_case, linear_case, delta_case))), HOSTILE)
