@@ -275,8 +275,10 @@ static attn_status binary_run(const attnrun_step *step, const attnrun_work *work
         return ATTNRUN_OK;
     attn_binary_append(&b, state->append);
     elementwise_range(work, tensor_count(&step->y[0]), &begin, &end);
-    for (int64_t k = begin; k < end; k += 4 * OP_CHUNK) {
-        int64_t to = end - k < 4 * OP_CHUNK ? end : k + 4 * OP_CHUNK;
+    /* Texts may be long. */
+    const int64_t each = b.dtype == ATTNRUN_STRING ? 64 : 4 * OP_CHUNK;
+    for (int64_t k = begin; k < end; k += each) {
+        int64_t to = end - k < each ? end : k + each;
         if (divides(binary) && divides_by_zero(&step->y[0], &b, k, to))
             return op_fail(step, ATTNRUN_E_RANGE,
                            "input 1 holds a zero: division by zero");

@@ -82,7 +82,7 @@ static attn_status cast_infer_to(attnrun_step *step, int64_t to)
     if (dtype_in(x->dtype, ATTN_DT(I32) | ATTN_DT(I64) | ATTN_DT(BOOL)))
         op_elementwise_known(step, 0, -1, cast_value);
     if (dtype != ATTNRUN_STRING)
-        elementwise_tasks(step, 500);
+        elementwise_tasks(step, x->dtype != ATTNRUN_STRING ? 500 : 300000);
     else if (step->concrete && x->dtype != ATTNRUN_STRING)
         attnrun_step_heap_bound(step, text_bytes(x));
     return ATTNRUN_OK;
@@ -188,8 +188,9 @@ static int number_to_text(char text[TEXT_NUMBER_BYTES], const attnrun_tensor *x,
         text, wide == ATTNRUN_F64 ? run.f64[0] : (double)run.f32[0], x->dtype);
 }
 
-/* Of work for the shortest digits of a number, which take some microseconds. */
-enum { NUMBER_BYTES = 4096 };
+/* Of work for the shortest digits of a number, which take some microseconds, and for those of a
+ * text. */
+enum { NUMBER_BYTES = 4096, TEXT_BYTES = 512 };
 
 static attn_status cast_to_text(const attnrun_step *step, const attnrun_work *work)
 {
@@ -233,6 +234,7 @@ static attn_status cast_from_text(const attnrun_step *step, int64_t begin, int64
                            "element %lld is '%.*s', expected a number", (long long)k,
                            (int)min64(x[k].n, 40), x[k].n > 0 ? x[k].data : "");
         attn_convert_store(y->dtype, y->data, k, 1, wide, &run, &rule);
+        TRY(attn_poll_work(TEXT_BYTES + x[k].n));
     }
     return ATTNRUN_OK;
 }

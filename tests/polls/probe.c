@@ -5,8 +5,8 @@
  * A line for each model: its path, then for opening, planning and running the reads of
  * the clock, the basic blocks in all, the most blocks between two reads (0 where they are
  * not counted) and the most milliseconds between two reads. Inputs are made up from their
- * names: "x%N" is of integers below N, or of strings of N letters, "x=N" is N everywhere, other
- * reals are in (-1, 1), other integers are 0 or 1.
+ * names: "x%N" is of integers below N, or of strings of N letters, "x=N" is N everywhere, or the
+ * text of N, other reals are in (-1, 1), other integers are 0 or 1.
  *
  * -d READ: at that read of the clock, the deadline is over; the line is the path, what
  * was done then, the status, and how often the clock was read later. */
@@ -90,6 +90,8 @@ static void fill_string(attnrun_tensor *t, const char *name, char *bytes)
         int n = (int)room;
         if (strchr(name, '%') != NULL)
             memset(text, 'a', room);
+        else if (strchr(name, '=') != NULL)
+            n = snprintf(text, room, "%s", strchr(name, '=') + 1);
         else
             n = snprintf(text, room, "%d.5 ab", (int)(k * 7919 % 1000));
         ((attnrun_string *)t->data)[k] = (attnrun_string){ text, n };
