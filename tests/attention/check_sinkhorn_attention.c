@@ -114,7 +114,7 @@ static void balance(struct sinkhorn *s, int64_t b, int64_t h)
     const int64_t n = s->rows * s->columns;
     const int64_t first = ((s->gumbel_batch == 1 ? 0 : b) * s->heads + h) * n;
     for (int64_t i = 0; i < n; i++)
-        s->r[i] = (log(fmax(s->r[i], 0) + 1e-6) +
+        s->r[i] = (log((s->r[i] < 0 ? 0 : s->r[i]) + 1e-6) +
                    (s->gumbel != NULL ? (double)s->gumbel[first + i] : 0)) /
                   (double)s->temperature;
     for (int64_t i = 0; i < s->iters; i++) {
@@ -348,6 +348,19 @@ static void refusals(struct check *c)
     c->blank = false;
 }
 
+/* A logit that is NaN makes its row of the balanced matrix NaN, and then all columns. */
+static void nan_logit(struct check *c)
+{
+    struct sinkhorn s = plain();
+    s.balanced = true;
+    s.heads = 1;
+    build(c, &s, true, false, false);
+    ((float *)c->in[3].data)[check_below(c, 9)] = (float)NAN;
+    for (int64_t i = 0; i < s.q_len * s.v_dim; i++)
+        c->out[0].want[i] = (double)NAN;
+    check_run(c, CHECK_B);
+}
+
 void check_sinkhorn_attention(struct check *c)
 {
     CHECK_ROUNDS(c, 60)
@@ -382,6 +395,7 @@ void check_sinkhorn_attention(struct check *c)
               !s.balanced && check_chance(c, 50));
         check_run(c, s.balanced ? CHECK_B : CHECK_A);
     }
+    nan_logit(c);
     refusals(c);
     struct sinkhorn s = plain();
     s.q_len = s.kv_len = 16384;

@@ -198,7 +198,7 @@ static void balance(const struct sort *t, float *p, int32_t *best)
                  (sample * s->sizes.q_heads + t->h) * rows * columns;
     }
     for (int64_t i = 0; i < rows * columns && !attn_stops(i); i++) {
-        const float x = logf((p[i] > 0 ? p[i] : 0) + 1e-6f);
+        const float x = logf((p[i] < 0 ? 0 : p[i]) + 1e-6f); /* NaN stays */
         p[i] = (x + (gumbel != NULL ? gumbel[i] : 0)) / args->temperature;
     }
     for (int64_t n = 0; n < args->iters; n++) {
