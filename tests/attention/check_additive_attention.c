@@ -56,6 +56,7 @@ static void build(struct check *c, const struct sizes *s, float spread)
     if (check_chance(c, 60))
         u.mask = check_mask(c, "key_mask", s->batch, s->kv_len);
     single_head_outputs(c, &u, s->flat, check_chance(c, 50));
+    single_head_hide(c, &u, 4);
     c->no_twin = true;
 }
 

@@ -73,6 +73,7 @@ static void build(struct check *c, struct afm *a)
         weights = check_output(c, "weights", DIMS(a->batch, pairs));
     for (int64_t b = 0; !c->blank && b < a->batch; b++)
         sample(a, b, y + b * a->dim, weights != NULL ? weights + b * pairs : NULL);
+    check_hide(c, c->in[0].data, a->mask, a->batch * a->fields, a->dim);
     c->no_twin = true;
 }
 

@@ -92,6 +92,7 @@ static void build(struct check *c, struct pooling *p)
     if (check_chance(c, 60))
         p->mask = check_mask(c, "key_mask", p->batch, p->n);
     outputs(c, p, with_weights);
+    check_hide(c, c->in[0].data, p->mask, p->batch * p->n, p->dim);
     c->no_twin = true;
 }
 

@@ -85,6 +85,8 @@ static void build(struct check *c, struct fastformer *f)
     double *y = check_heads_output(c, "Y", f->batch, f->n, f->heads, f->dim);
     if (!c->blank)
         reference(f, y);
+    for (int in = 0; in < 2; in++)
+        check_hide(c, c->in[in].data, f->mask, f->batch * f->n, width);
 }
 
 static void refusals(struct check *c)

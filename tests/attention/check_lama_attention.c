@@ -107,6 +107,7 @@ static void build(struct check *c, struct lama *l)
     for (int64_t b = 0; !c->blank && b < l->batch; b++)
         sample(l, b, y + b * l->heads * l->dim,
                weights != NULL ? weights + b * l->heads * l->n : NULL);
+    check_hide(c, c->in[0].data, l->mask, l->batch * l->n, l->dim);
     c->no_twin = true;
 }
 

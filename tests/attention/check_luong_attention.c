@@ -152,6 +152,8 @@ static void build(struct check *c, struct single_head *u, struct local *l, int64
         single_head_outputs(c, u, false, weights);
     else
         local_outputs(c, l, u, weights);
+    if (l->mode != GLOBAL || l->concat || weights) /* else it is a stream, as Attention */
+        single_head_hide(c, u, 2);
     c->no_twin = true;
 }
 

@@ -227,6 +227,16 @@ uint8_t *check_mask(struct check *c, const char *name, int64_t batch, int64_t n)
     return mask;
 }
 
+void check_hide(struct check *c, float *x, const uint8_t *mask, int64_t rows,
+                int64_t width)
+{
+    const bool hides = !c->blank && mask != NULL && check_chance(c, 50);
+    const float odd = check_chance(c, 50) ? (float)NAN : (float)INFINITY;
+    for (int64_t i = 0; hides && i < rows; i++)
+        if (mask[i] == 0)
+            x[i * width + check_below(c, width)] = odd;
+}
+
 void check_absent(struct check *c) { new_operand(c, false, "", 0, 0, NULL); }
 
 void check_constant(struct check *c)

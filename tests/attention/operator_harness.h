@@ -145,6 +145,10 @@ float *check_heads(struct check *c, const char *name, int64_t batch, int64_t tok
                    int64_t heads, int64_t dim);
 /* b8 (batch, n); samples are all true, random with some density, a prefix, all false. */
 uint8_t *check_mask(struct check *c, const char *name, int64_t batch, int64_t n);
+/* In half of the cases, after the expected outputs are made: something in each of `rows` rows of
+ * x that the mask (or NULL) hides becomes NaN, or infinite. */
+void check_hide(struct check *c, float *x, const uint8_t *mask, int64_t rows,
+                int64_t width);
 /* Of any dtype, zeros. */
 void *check_data(struct check *c, const char *name, int32_t dtype, int rank,
                  const int64_t *dims);

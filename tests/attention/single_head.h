@@ -71,4 +71,14 @@ static inline void single_head_outputs(struct check *c, const struct single_head
     }
 }
 
+/* What the mask hides of the keys and values, which is input `values` where given. */
+static inline void single_head_hide(struct check *c, const struct single_head *u,
+                                    int values)
+{
+    const int64_t rows = u->batch * u->kv_len;
+    check_hide(c, c->in[1].data, u->mask, rows, u->units);
+    if (u->values != u->k)
+        check_hide(c, c->in[values].data, u->mask, rows, u->v_dim);
+}
+
 #endif

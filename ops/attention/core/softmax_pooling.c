@@ -1,6 +1,7 @@
 /* softmax_pooling.c - computes weighted sums of tokens. softmax_pooling.h describes the
  * operands and the cost. */
 #include "softmax_pooling.h"
+#include "heads.h"
 #include "softmax_row.h"
 
 #include "../../matmul/gemm.h"
@@ -10,9 +11,10 @@
 
 enum {
     PART_NS = 100000,
-    FEW_TASKS = 8,       /* fewer are cut into parts */
-    MAX_PARTS = 64,      /* of all tasks together */
-    MAX_SHARED = 1 << 18 /* floats of their results */
+    FEW_TASKS = 8,        /* fewer are cut into parts */
+    MAX_PARTS = 64,       /* of all tasks together */
+    MAX_SHARED = 1 << 18, /* floats of their results */
+    KEPT_FLOATS = 1 << 15 /* of tokens that are copied together */
 };
 
 int64_t attn_pooling_tile(int64_t floats_per_token)
@@ -34,6 +36,18 @@ static int64_t pooling_gemm_floats(const struct attn_pooling *w)
     return round_up((int64_t)attn_gemm_scratch((size_t)value_rows(w), (size_t)w->v_dim,
                                                (size_t)w->tile),
                     16);
+}
+
+/* The floats of a token that rows sum. */
+static int64_t token_floats(const struct attn_pooling *w)
+{
+    return w->v_head == 0 ? w->v_dim : w->rows * w->v_head;
+}
+
+/* The tokens that are copied together, where some of a tile are masked. */
+static int64_t kept_tokens(const struct attn_pooling *w)
+{
+    return min64(w->tile, KEPT_FLOATS / max64(1, token_floats(w)) + 1);
 }
 
 /* The floats that a task keeps of a block of rows: their states, then their sums. */
@@ -82,9 +96,10 @@ attn_status attn_pooling_plan(const attnrun_step *step, struct attn_pooling *w)
     w->task_cost += 200 + w->block * w->v_dim / 16;
     w->n_merges = w->parts > 1 ? tasks : 0;
     w->merge_cost = 200 + w->parts * w->block * w->v_dim / 4;
-    w->scratch_bytes = (w->record + round_up(w->block * w->tile, 16) +
-                        pooling_gemm_floats(w) + round_up(w->extra_floats, 16)) *
-                       (int64_t)sizeof(float);
+    w->scratch_bytes =
+        (w->record + round_up(w->block * w->tile, 16) + pooling_gemm_floats(w) +
+         round_up(w->extra_floats, 16) + kept_tokens(w) * token_floats(w)) *
+        (int64_t)sizeof(float);
     w->shared_bytes = w->parts > 1 ? w->n_tasks * w->record * (int64_t)sizeof(float) : 0;
     return ATTNRUN_OK;
 }
@@ -116,7 +131,7 @@ void attn_pooling_tasks(attnrun_step *step, const struct attn_pooling *w)
 /* The parts of a worker's scratch. */
 struct softmax_pooling_place {
     struct attn_softmax_row *state;
-    float *sums, *scores, *gemm, *extra;
+    float *sums, *scores, *gemm, *extra; /* behind `extra`: kept tokens */
 };
 
 static struct softmax_pooling_place place_of(const struct attn_pooling *w, void *scratch)
@@ -196,14 +211,15 @@ static void to_weights(const struct attn_pooling *w, const struct attn_kernels *
     }
 }
 
+/* Adds n values, whose weights are from `at` on. */
 static void add_values(const struct attn_pooling *w, const struct attn_kernels *kernels,
                        const struct softmax_pooling_place *p,
                        const struct attn_pooling_task *t, const float *v, int64_t v_row,
-                       int64_t n)
+                       int64_t at, int64_t n)
 {
     const int64_t group = w->v_head == 0 ? t->rows : 1;
     for (int64_t r = 0; r < t->rows; r += group) {
-        struct attn_gemm_f32 g = { .a = p->scores + r * w->tile,
+        struct attn_gemm_f32 g = { .a = p->scores + r * w->tile + at,
                                    .a_row = w->tile,
                                    .b = v + (t->row + r) * w->v_head,
                                    .b_row = v_row,
@@ -273,7 +289,16 @@ pooling_run_tile(const struct attn_pooling *w, const struct attn_kernels *kernel
     const float *v = o->gathered;
     if (v == NULL)
         v = o->v + t->b * o->v_batch + first * o->v_row;
-    add_values(w, kernels, p, t, v, o->v_row, n);
+    float *room = p->extra + round_up(w->extra_floats, 16);
+    const bool some = mask != NULL && memchr(mask, 0, (size_t)n) != NULL;
+    const int64_t together = some ? kept_tokens(w) : n;
+    for (int64_t at = 0; at < n; at += together) {
+        const int64_t tokens = min64(together, n - at);
+        int64_t row = o->v_row;
+        const float *kept = attn_kept_rows(v + at * row, &row, token_floats(w),
+                                           some ? mask + at : NULL, tokens, room);
+        add_values(w, kernels, p, t, kept, row, at, tokens);
+    }
 }
 
 attn_status attn_pooling_run(const struct attn_pooling *w,

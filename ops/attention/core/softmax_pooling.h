@@ -9,7 +9,8 @@
  *           attn_pooling_run(); of phase 1: attn_pooling_merge()
  *
  * Cost: 2 rows tokens v_dim FLOPs, rows tokens exponentials, and the scores. Scratch: a
- * tile of scores and the sums of a block of rows. */
+ * tile of scores, the sums of a block of rows, and up to 128 KiB (or one) of tokens: a tile
+ * in which some are masked is read as copies with zeros there. */
 #ifndef ATTN_SOFTMAX_POOLING_H
 #define ATTN_SOFTMAX_POOLING_H
 
@@ -56,7 +57,7 @@ struct attn_pooling_operands {
     int64_t v_batch, v_row;
     const float
         *gathered; /* where scores() leaves the tile's tokens, v_row apart; or NULL */
-    const uint8_t *mask; /* (batch, tokens), 0 masks a token; or NULL */
+    const uint8_t *mask; /* (batch, tokens), 0 masks all of a token; or NULL */
     float *y;
     int64_t y_batch, y_row;
     float *weights; /* (batch, rows, tokens), or NULL */

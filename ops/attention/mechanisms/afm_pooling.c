@@ -146,8 +146,8 @@ struct afm_pool {
     float *hidden, *logits, *products;
 };
 
-/* Computes the products of the pairs first … first + n - 1. Masked pairs get scores of
- * -inf, others 0. */
+/* Computes the products of the pairs first … first + n - 1. Masked pairs are zeros and get
+ * scores of -inf, others 0. */
 static void afm_multiply(const struct afm_pool *p, int64_t b, int64_t first, int64_t n,
                          float *seen)
 {
@@ -162,9 +162,14 @@ static void afm_multiply(const struct afm_pool *p, int64_t b, int64_t first, int
         left -= fields - 1 - i++;
     int64_t j = i + 1 + left;
     for (int64_t at = 0; at < n; at++) {
-        p->step->kernels->mul_f32(p->products + at * dim, e + i * dim, 1, e + j * dim, 1,
-                                  (size_t)dim);
-        seen[at] = mask == NULL || (mask[i] != 0 && mask[j] != 0) ? 0.0f : -INFINITY;
+        const bool kept = mask == NULL || (mask[i] != 0 && mask[j] != 0);
+        float *product = p->products + at * dim;
+        seen[at] = kept ? 0.0f : -INFINITY;
+        if (kept)
+            p->step->kernels->mul_f32(product, e + i * dim, 1, e + j * dim, 1,
+                                      (size_t)dim);
+        else
+            memset(product, 0, (size_t)dim * sizeof *product);
         if (++j == fields)
             j = ++i + 1;
     }
