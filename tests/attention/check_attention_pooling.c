@@ -96,6 +96,26 @@ static void build(struct check *c, struct pooling *p)
     c->no_twin = true;
 }
 
+/* Exponentials that are infinite are NaN over their sum. */
+static void overflow(struct check *c)
+{
+    struct pooling p = { .batch = 3, .n = 5, .dim = 4, .units = 3, .heads = 2 };
+    do {
+        build(c, &p);
+    } while (!p.exp_sum || p.tanh_score || p.context_bias == NULL || c->n_out < 2);
+    for (int64_t h = 0; h < p.heads; h++)
+        ((float *)c->in[4].data)[h] = 200.0f;
+    for (int64_t i = 0; i < p.batch * p.heads * p.n; i++) {
+        const int64_t row = i / p.n, b = row / p.heads;
+        if (p.mask != NULL && p.mask[b * p.n + i % p.n] == 0)
+            continue;
+        c->out[1].want[i] = (double)NAN;
+        for (int64_t d = 0; d < p.dim; d++)
+            c->out[0].want[row * p.dim + d] = (double)NAN;
+    }
+    check_run(c, CHECK_A);
+}
+
 static void refusals(struct check *c)
 {
     struct pooling p = { .batch = 2, .n = 5, .dim = 4, .units = 3, .heads = 2 };
@@ -136,6 +156,7 @@ void check_attention_pooling(struct check *c)
         build(c, &p);
         check_run(c, CHECK_A);
     }
+    overflow(c);
     refusals(c);
     c->blank = true;
     build(c, &(struct pooling){

@@ -254,7 +254,7 @@ static void pooling_finish(const struct attn_pooling *w,
         if (o->weights == NULL || w->form == ATTN_POOLING_PLAIN)
             continue;
         float *weights = weights_row(w, o, t, r);
-        if (scale == 0.0f)
+        if (sum == 0.0f)
             fill_row(weights, w->tokens, 0.0f);
         else if (w->form == ATTN_POOLING_SOFTMAX)
             kernels->softmax_f32(weights, weights, (size_t)w->tokens, 0);
