@@ -101,12 +101,13 @@ void attn_state_keep(struct attn_state *state, const attnrun_tensor *made)
 
 /* ---- appended in place ---- */
 
-/* Strides of `t` in memory of `capacity` bytes with the room behind `axis`. */
+/* Strides of `t` in memory of `capacity` bytes with the room behind `axis`. They do not depend on
+ * how much is filled: what the memory holds may be longer than `t`. */
 static void state_lay_out(attnrun_tensor *t, int32_t axis, int64_t capacity)
 {
     int64_t before = tensor_dims_product(t, 0, axis);
     tensor_set_dense(t);
-    int64_t row = t->dims[axis] == 0 || before == 0 ? 0 : t->strides[axis];
+    const int64_t row = t->strides[axis];
     if (before <= 1 || row == 0)
         return;
     int64_t stride = capacity / before / row * row;

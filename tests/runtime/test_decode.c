@@ -469,6 +469,28 @@ static void test_decode_memory_is_bounded(void **state)
     stop(&pair);
 }
 
+/* A plan without a token has no room to lay out: what the cache holds stays as it is. */
+static void test_decode_reserves_for_no_token(void **state)
+{
+    (void)state;
+    struct pair pair;
+    uint64_t seed = test_seed();
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        if (kinds[k].write != write_attention)
+            continue;
+        start(&pair, &kinds[k], MAX_BATCH, 0);
+        set_past(&pair, pair.states);
+        for (int i = 0; i < 4; i++) {
+            attnrun_tensor none[V + 1];
+            step(&pair, &seed, i);
+            for (int32_t n = 0; n <= V; n++)
+                none[n] = tensor_of(ATTNRUN_F32, "3,2,0,8", NULL);
+            OK(attnrun_reserve(pair.states, none));
+        }
+        stop(&pair);
+    }
+}
+
 /* A buffer that does not grow: each step writes one token of it, where it is. */
 static void test_decode_shared_buffer_stays_in_place(void **state)
 {
@@ -516,6 +538,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode_states_equal_plain_inputs),
         cmocka_unit_test(test_decode_memory_is_bounded),
+        cmocka_unit_test(test_decode_reserves_for_no_token),
         cmocka_unit_test(test_decode_shared_buffer_stays_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
