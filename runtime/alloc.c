@@ -27,10 +27,11 @@ enum {
     POOL_HEADER = 64      /* bytes before a block's data: keeps that aligned */
 };
 
-/* What a keeper has to give, and what stands before each of its blocks. */
+/* What a keeper has to give, and what stands before each of its blocks. One block of each size is
+ * in the list, and the others behind it: thousands of blocks have a few sizes. */
 struct kept {
-    struct kept *next;
-    int64_t bytes; /* behind this header */
+    struct kept *next, *same; /* of another size, of this one */
+    int64_t bytes;            /* behind this header */
     uint64_t round;
 };
 enum { KEPT_HEADER = 64 };
@@ -170,25 +171,34 @@ struct attn_memory *attn_keeper_create(struct attn_memory *parent)
     return keeper;
 }
 
-/* Takes the smallest kept block that is large enough. A caller that asks for a set of blocks, and
- * later for a set in which each is no larger, finds them all, in whatever order it asks. */
-static struct kept *take_kept(struct attn_memory *keeper, int64_t bytes)
+/* Where the smallest kept blocks are that are large enough; NULL: there are none. */
+static struct kept **find_kept(struct attn_memory *keeper, int64_t bytes)
 {
     struct kept **best = NULL;
     for (struct kept **at = &keeper->kept; *at != NULL; at = &(*at)->next)
         if ((*at)->bytes >= bytes && (best == NULL || (*at)->bytes < (*best)->bytes))
             best = at;
-    if (best == NULL)
-        return NULL;
-    struct kept *block = *best;
-    *best = block->next;
-    return block;
+    return best;
+}
+
+/* Takes one of them. A caller that asks for a set of blocks, and later for a set in which each is
+ * no larger, finds them all, in whatever order it asks. */
+static struct kept *take_kept(struct kept **at)
+{
+    struct kept *first = *at, *block = first->same;
+    if (block != NULL) {
+        first->same = block->same;
+        return block;
+    }
+    *at = first->next;
+    return first;
 }
 
 static void *keeper_alloc(struct attn_memory *keeper, int64_t bytes)
 {
     int64_t total;
-    struct kept *block = take_kept(keeper, bytes);
+    struct kept **at = find_kept(keeper, bytes);
+    struct kept *block = at != NULL ? take_kept(at) : NULL;
     if (block == NULL) {
         if (bytes < 0 || !ck_add(bytes, KEPT_HEADER, &total))
             total = bytes < 0 ? bytes : INT64_MAX; /* refused below, with a sentence */
@@ -205,21 +215,29 @@ static void *keeper_alloc(struct attn_memory *keeper, int64_t bytes)
 static void keeper_free(struct attn_memory *keeper, void *memory)
 {
     struct kept *block = (struct kept *)(void *)((char *)memory - KEPT_HEADER);
+    struct kept **at = find_kept(keeper, block->bytes);
     block->round = keeper->round;
+    if (at != NULL && (*at)->bytes == block->bytes) {
+        block->same = (*at)->same;
+        (*at)->same = block;
+        return;
+    }
+    block->same = NULL;
     block->next = keeper->kept;
     keeper->kept = block;
 }
 
 void attn_keeper_release(struct attn_memory *keeper, bool all)
 {
-    for (struct kept **at = &keeper->kept; *at != NULL && (all || keeper->missed);) {
-        struct kept *block = *at;
-        if (!all && block->round == keeper->round) {
-            at = &block->next;
-            continue;
-        }
-        *at = block->next;
-        attn_free(keeper->parent, ATTN_MEM_PLAN, block, block->bytes + KEPT_HEADER);
+    struct kept *left = all || keeper->missed ? keeper->kept : NULL;
+    if (left != NULL)
+        keeper->kept = NULL;
+    while (left != NULL) {
+        struct kept *block = take_kept(&left);
+        if (!all && block->round == keeper->round)
+            keeper_free(keeper, (char *)block + KEPT_HEADER);
+        else
+            attn_free(keeper->parent, ATTN_MEM_PLAN, block, block->bytes + KEPT_HEADER);
     }
     keeper->round++;
     keeper->missed = false;

@@ -1,9 +1,10 @@
-/* test_alloc.c - the budget, refusals, counters with three threads, and pools. */
+/* test_alloc.c - the budget, refusals, counters with three threads, pools and keepers. */
 #include "check.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "alloc.h"
 
@@ -234,6 +235,38 @@ static void test_budget_holds_with_three_threads(void **state)
     attn_memory_destroy(memory);
 }
 
+/* Blocks of three sizes, asked for in another order the second time, as by a plan of many nodes
+ * that takes the place of another one. It took seconds where each was compared with all. */
+static void test_keeper_finds_what_it_keeps(void **state)
+{
+    enum { N = 40000, SMALLEST = 16, SIZES = 3, SECONDS = 5 };
+    (void)state;
+    struct counting c = { 0 };
+    attnrun_allocator allocator = allocator_of(&c);
+    struct attn_memory *memory = attn_memory_create(&allocator, UINT64_C(1) << 30);
+    struct attn_memory *keeper = attn_keeper_create(memory);
+    static void *blocks[N];
+    static int64_t bytes[N];
+    const clock_t start = clock();
+    for (int round = 0; round < 2; round++) {
+        const int64_t calls = c.calls;
+        for (int i = 0; i < N; i++) {
+            const int size = round == 0 ? i : N - 1 - i;
+            bytes[i] = SMALLEST << size % SIZES;
+            blocks[i] = attn_alloc(keeper, ATTN_MEM_PLAN, bytes[i]);
+            assert_non_null(blocks[i]);
+        }
+        assert_int_equal(c.calls - calls, round == 0 ? N : 0);
+        for (int i = 0; i < N; i++)
+            attn_free(keeper, ATTN_MEM_PLAN, blocks[i], bytes[i]);
+        attn_keeper_release(keeper, false);
+    }
+    assert_true(clock() - start < SECONDS * CLOCKS_PER_SEC);
+    attn_memory_destroy(keeper);
+    attn_memory_destroy(memory);
+    assert_int_equal(c.live, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_pool_survives_every_failed_allocation),
         cmocka_unit_test(test_pool_blocks_are_zeroed_and_disjoint),
         cmocka_unit_test(test_budget_holds_with_three_threads),
+        cmocka_unit_test(test_keeper_finds_what_it_keeps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
