@@ -55,6 +55,10 @@ static attn_status check_source(const attnrun_source *source)
         return attn_fail(ATTNRUN_E_USAGE,
                          "attnrun_model_open: ragged is %d, expected 0 to 2",
                          source->ragged);
+    if (source->timeout_us < 0)
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "the timeout is %lld microseconds, expected 0 (none) or more",
+                         (long long)source->timeout_us);
     if ((source->path == NULL) == (source->data == NULL))
         return attn_fail(ATTNRUN_E_USAGE,
                          "attnrun_model_open: expected either path or data");

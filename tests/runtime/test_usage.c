@@ -66,6 +66,7 @@ static const struct source_case {
     { { .precision = -1 }, ATTNRUN_E_USAGE, "precision -1" },
     { { .precision = 99 }, ATTNRUN_E_USAGE, "precision 99" },
     { { .flags = UINT32_C(1) << 31 }, ATTNRUN_E_USAGE, "flags 0x80000000" },
+    { { .timeout_us = -1 }, ATTNRUN_E_USAGE, "the timeout is -1" },
     { { .path = "x" }, ATTNRUN_E_USAGE, "either path or data" },
     { { .n_more_outputs = -1 }, ATTNRUN_E_USAGE, "more_outputs is NULL" },
     { { .n_more_outputs = 1 }, ATTNRUN_E_USAGE, "more_outputs is NULL" },
