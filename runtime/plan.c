@@ -52,9 +52,9 @@ static attn_status plan_inputs(struct planning *planning, const attnrun_tensor *
         plan->key[i] = inputs[i];
         plan->key[i].data = NULL;
         plan->input_copies[i] = -1;
-        attn_tensor_to_type(&inputs[i], &value->type);
-        value->tensor = inputs[i];
-        value->tensor.data = NULL;
+        value->tensor = plan->key[i]; /* data is not looked at, that of maps neither */
+        attn_tensor_to_type(&value->tensor, &value->type);
+        value->type.key_dtype = planning->graph->values[id].type.key_dtype;
         value->place = ATTN_PLACE_INPUT;
         value->input = i;
         value->root = id;

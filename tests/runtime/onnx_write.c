@@ -66,6 +66,16 @@ static void wrap_type(struct wire_buffer *type, int field)
     wire_message(type, field, &holder);
 }
 
+/* `type` becomes that of a map from i64 to what it was. */
+static void wrap_map(struct wire_buffer *type)
+{
+    struct wire_buffer inner = *type, map = { 0 };
+    *type = (struct wire_buffer){ 0 };
+    wire_int(&map, 1, ATTNRUN_I64);
+    wire_message(&map, 2, &inner);
+    wire_message(type, 5, &map);
+}
+
 static void put_value(struct onnx_writer *w, int field, const char *name, int32_t kind,
                       int32_t dtype, const char *dims)
 {
@@ -91,6 +101,8 @@ static void put_value(struct onnx_writer *w, int field, const char *name, int32_
         wrap_type(&type, SEQUENCE_TYPE);
     if (kind == ATTNRUN_OPTIONAL || kind == ATTNRUN_OPTIONAL_SEQUENCE)
         wrap_type(&type, OPTIONAL_TYPE);
+    if (kind == ATTNRUN_MAP)
+        wrap_map(&type);
     wire_text(&value, 1, name);
     if (dtype != 0 || kind != ATTNRUN_TENSOR)
         wire_message(&value, 2, &type);

@@ -12,7 +12,7 @@ struct onnx_writer;
 
 struct onnx_writer *onnx_begin(int64_t opset);
 void onnx_input(struct onnx_writer *w, const char *name, int32_t dtype, const char *dims);
-/* Of kind ATTNRUN_SEQUENCE, ATTNRUN_OPTIONAL, …: of tensors of that dtype. */
+/* Of kind ATTNRUN_SEQUENCE, ATTNRUN_OPTIONAL, …: of tensors of that dtype; a map has i64 keys. */
 void onnx_input_of(struct onnx_writer *w, const char *name, int32_t kind, int32_t dtype);
 void onnx_output(struct onnx_writer *w, const char *name, int32_t dtype,
                  const char *dims);

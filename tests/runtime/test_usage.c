@@ -284,6 +284,31 @@ static void test_an_output_in_the_memory_of_an_input(void **state)
     attnrun_model_release(model);
 }
 
+/* Whatever the memory of a map holds: here it is none of its type. */
+static void test_plans_read_no_data(void **state)
+{
+    attnrun_tensor columns[2] = { { .dtype = ATTNRUN_STRING }, { .dtype = ATTNRUN_F32 } };
+    const attnrun_tensor map = { .kind = ATTNRUN_MAP,
+                                 .dtype = ATTNRUN_F32,
+                                 .rank = 1,
+                                 .dims = { 1 },
+                                 .data = columns };
+    attnrun_model_need need = { .struct_size = sizeof need };
+    (void)state;
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_domain(w, "ai.onnx.ml");
+    onnx_input_of(w, "x", ATTNRUN_MAP, ATTNRUN_F32);
+    onnx_node(w, "ai.onnx.ml::DictVectorizer", "x", "y");
+    onnx_attr_ints(w, "int64_vocabulary", 2, (const int64_t[]){ 4, 2 });
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    attnrun_model *model = open_model(runtime, w, 0);
+    OK(attnrun_model_plan(model, &map, &need));
+    attnrun_context *context = make_context(model);
+    OK(attnrun_plan(context, &map, NULL));
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+}
+
 /* ---- what a model tells ---- */
 
 static void count_row(void *user, const attnrun_op_def *op)
@@ -516,6 +541,7 @@ int main(void)
         cmocka_unit_test(test_edits_that_are_refused),
         cmocka_unit_test(test_pairs_and_outputs_that_are_refused),
         cmocka_unit_test(test_an_output_in_the_memory_of_an_input),
+        cmocka_unit_test(test_plans_read_no_data),
         cmocka_unit_test(test_subgraphs_and_attributes_are_told),
         cmocka_unit_test(test_missing_rows_are_told),
         cmocka_unit_test(test_readers_of_missing_rows),
