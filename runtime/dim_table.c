@@ -222,8 +222,11 @@ static int32_t add_symbol(struct attn_dims *dims, const struct dim_symbol *key)
     *symbol = *key;
     symbol->vague = made_of_vague(dims, key);
     if (key->kind == SYMBOL_PLAIN) {
+        const char *shown = attn_quote(key->name); /* two names may begin alike */
         symbol->name = attn_pool_string(dims->pool, key->name);
-        symbol->text = attn_pool_string(dims->pool, attn_quote(key->name));
+        symbol->text = strcmp(shown, key->name) == 0
+                           ? symbol->name
+                           : attn_pool_printf(dims->pool, "%s#%" PRId32, shown, number);
     } else {
         write_symbol(dims, key, number, text);
         symbol->name = "";

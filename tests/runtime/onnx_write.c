@@ -81,7 +81,7 @@ static void put_value(struct onnx_writer *w, int field, const char *name, int32_
 {
     enum { SEQUENCE_TYPE = 4, OPTIONAL_TYPE = 9 };
     struct wire_buffer shape = { 0 }, tensor = { 0 }, type = { 0 }, value = { 0 };
-    char word[64];
+    char word[128];
     const char *rest = dims != NULL && dims[0] == 0 ? NULL : dims;
     while (next_word(&rest, word, sizeof word)) {
         struct wire_buffer dim = { 0 };

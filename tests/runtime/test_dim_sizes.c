@@ -296,6 +296,30 @@ static void test_last_rows_have_a_known_size(void **state)
     }
 }
 
+/* What is shown of a long name is its beginning; two of them stay two, in sums as well. */
+static void test_long_names_are_kept_apart(void **state)
+{
+    static float data[6];
+    char name[100], dims[256];
+    (void)state;
+    memset(name, 'n', sizeof name);
+    name[sizeof name - 1] = 0;
+    for (int separate = 0; separate < 2; separate++) {
+        const char *more = separate ? "" : "+1";
+        snprintf(dims, sizeof dims, "%sa%s,%sb%s", name, more, name, more);
+        struct onnx_writer *w = onnx_begin(18);
+        onnx_input(w, "x", ATTNRUN_F32, dims);
+        onnx_node(w, "Neg", "x", "y");
+        onnx_output(w, "y", ATTNRUN_F32, NULL);
+        attnrun_model *model = open_model(NULL, w, separate ? ATTNRUN_SEPARATE_DIMS : 0);
+        attnrun_context *context = make_context(model);
+        set_input(context, 0, ATTNRUN_F32, "2,3", data);
+        OK(attnrun_run(context, NULL));
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +333,7 @@ int main(void)
         cmocka_unit_test(test_declared_shapes_of_values_promise_nothing),
         cmocka_unit_test(test_name_is_none_of_a_dim_without_one),
         cmocka_unit_test(test_last_rows_have_a_known_size),
+        cmocka_unit_test(test_long_names_are_kept_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
