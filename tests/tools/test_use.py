@@ -143,6 +143,21 @@ class Use(unittest.TestCase):
                               timeout=20, check=True)
         self.assertEqual(len(json.loads(done.stdout)["ops"]), n)
 
+    def test_many_inputs(self):
+        """Each takes about a second on an idle machine; minutes where each symbol and table was
+        looked for among all others."""
+        n, f32, i64 = 16000, TensorProto.FLOAT, TensorProto.INT64
+        cli_models.save(self.dir / "dims.onnx", [helper.make_node("Neg", ["past"], ["y"])],
+                        [("past", f32, ["past"]), *[(f"x{i}", f32, [f"S{i}"]) for i in range(n)]],
+                        [("y", f32, None)])
+        cli_models.save(self.dir / "ids.onnx",
+                        [helper.make_node("Neg", [f"x{i}"], [f"y{i}"]) for i in range(n)],
+                        [(f"x{i}", i64, [1]) for i in range(n)],
+                        [(f"y{i}", i64, None) for i in range(n)])
+        for name in ("dims", "ids"):
+            subprocess.run([ATTNRUN, "run", self.dir / f"{name}.onnx", "-q", "-n", "1", "-o",
+                            "/dev/null"], timeout=20, check=True)
+
     def test_the_largest_numbers(self):
         model = cli_models.save(
             self.dir / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])],

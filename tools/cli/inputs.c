@@ -55,6 +55,7 @@ static attnrun_status check_asked(struct inputs *inputs, const struct input *inp
 static attnrun_status make_shapes(struct inputs *inputs)
 {
     inputs->guessed = false;
+    symbols_default(inputs);
     for (int32_t i = 0; i < inputs->n; i++) {
         struct input *input = &inputs->v[i];
         if (input->given)
@@ -140,6 +141,7 @@ void inputs_free(struct inputs *inputs)
         held_free(&inputs->v[i].held);
     free(inputs->v);
     free(inputs->symbols);
+    free(inputs->slots);
     memset(inputs, 0, sizeof *inputs);
 }
 

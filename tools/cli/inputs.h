@@ -12,11 +12,12 @@ struct symbol {
     char name[48];
     int64_t value;
     enum dim_class class;
-    int64_t asked; /* the size that an operator asked for, or 0 */
-    bool unclear;  /* neither its name nor its place says what it is */
-    bool total;    /* the length of a mask over the past and the sequence */
-    bool set;      /* by --set */
-    bool bound;    /* by a given input */
+    int64_t asked;           /* the size that an operator asked for, or 0 */
+    bool unclear;            /* neither its name nor its place says what it is */
+    bool total;              /* the length of a mask over the past and the sequence */
+    bool in_mask, elsewhere; /* a dim of an input that is a mask, of another one */
+    bool set;                /* by --set */
+    bool bound;              /* by a given input */
 };
 
 struct input {
@@ -52,6 +53,8 @@ struct inputs {
     int32_t n;
     struct symbol *symbols;
     int64_t n_symbols;
+    int64_t *slots;  /* symbols by name: index + 1; open addressing */
+    int64_t n_slots; /* a power of two; twice the room for symbols */
     struct sizes sizes;
     bool shapes_only; /* for a plan: inputs have shapes and no data */
     bool some_given;  /* by files or values */
@@ -83,7 +86,9 @@ attnrun_status symbols_refuse(const char *option, const char *text, const char *
 attnrun_status symbols_size(const char *option, const char *text, const char *equals,
                             int64_t *value);
 void symbols_bind(struct inputs *inputs, const struct input *input);
-/* The size of dimension d of an input that is made up. */
+/* Sizes of the symbols that are neither set nor bound. */
+void symbols_default(struct inputs *inputs);
+/* The size of dimension d of an input that is made up, once symbols have their sizes. */
 attnrun_status symbols_dim(struct inputs *inputs, const struct input *input, int32_t d,
                            int64_t *size);
 

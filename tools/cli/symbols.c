@@ -9,16 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../io/digest.h"
 #include "inputs.h"
 #include "screen.h"
 
+/* The slot of the symbol, or the free one where it would be. The hash depends on the address of
+ * the table, so that no file can hold names that are made to meet. */
+static int64_t *symbol_slot(const struct inputs *inputs, const char *name, size_t n)
+{
+    uint64_t at = digest_xxh64(name, n, (uint64_t)(uintptr_t)inputs->slots);
+    for (;; at++) {
+        int64_t *slot = &inputs->slots[at & (uint64_t)(inputs->n_slots - 1)];
+        const char *known = *slot > 0 ? inputs->symbols[*slot - 1].name : NULL;
+        if (known == NULL || (strncmp(known, name, n) == 0 && known[n] == 0))
+            return slot;
+    }
+}
+
 struct symbol *symbol_find(const struct inputs *inputs, const char *name, size_t n)
 {
-    for (int64_t i = 0; i < inputs->n_symbols; i++)
-        if (strncmp(inputs->symbols[i].name, name, n) == 0 &&
-            inputs->symbols[i].name[n] == 0)
-            return &inputs->symbols[i];
-    return NULL;
+    const int64_t *slot = inputs->n_symbols > 0 ? symbol_slot(inputs, name, n) : NULL;
+    return slot != NULL && *slot > 0 ? &inputs->symbols[*slot - 1] : NULL;
 }
 
 static bool holds(const char *text, const char *words)
@@ -152,22 +163,41 @@ static bool parse_sum(const struct inputs *inputs, const char *text, int64_t *va
     return true;
 }
 
+/* Room for one more symbol. */
+static attnrun_status grow_symbols(struct inputs *inputs)
+{
+    const int64_t n_slots = inputs->n_slots > 0 ? 2 * inputs->n_slots : 64;
+    const size_t bytes = (size_t)n_slots / 2 * sizeof *inputs->symbols;
+    struct symbol *symbols = realloc(inputs->symbols, bytes);
+    int64_t *slots = calloc((size_t)n_slots, sizeof *slots);
+    inputs->symbols = symbols != NULL ? symbols : inputs->symbols;
+    if (symbols == NULL || slots == NULL) {
+        free(slots);
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for symbols");
+    }
+    free(inputs->slots);
+    inputs->slots = slots;
+    inputs->n_slots = n_slots;
+    for (int64_t i = 0; i < inputs->n_symbols; i++)
+        *symbol_slot(inputs, symbols[i].name, strlen(symbols[i].name)) = i + 1;
+    return ATTNRUN_OK;
+}
+
 static attnrun_status add_symbol(struct inputs *inputs, const char *name, size_t n,
                                  enum dim_class class, bool unclear)
 {
     if (n == 0 || n >= sizeof inputs->symbols[0].name ||
         symbol_find(inputs, name, n) != NULL)
         return ATTNRUN_OK;
-    size_t bytes = (size_t)(inputs->n_symbols + 1) * sizeof *inputs->symbols;
-    struct symbol *symbols = realloc(inputs->symbols, bytes);
-    if (symbols == NULL)
-        return tool_fail(ATTNRUN_E_MEMORY, "no memory for symbols");
-    inputs->symbols = symbols;
-    struct symbol *symbol = &symbols[inputs->n_symbols++];
+    if (inputs->n_symbols == inputs->n_slots / 2)
+        TRY(grow_symbols(inputs));
+    int64_t *slot = symbol_slot(inputs, name, n);
+    struct symbol *symbol = &inputs->symbols[inputs->n_symbols++];
     memset(symbol, 0, sizeof *symbol);
     memcpy(symbol->name, name, n);
     symbol->class = class;
     symbol->unclear = unclear;
+    *slot = inputs->n_symbols;
     return ATTNRUN_OK;
 }
 
@@ -196,12 +226,22 @@ static attnrun_status add_inner_symbols(struct inputs *inputs, const char *text)
     return ATTNRUN_OK;
 }
 
-static bool stands_in(const struct input *input, const char *symbol)
+/* Notes in which inputs the symbols stand. */
+static void find_places(struct inputs *inputs)
 {
-    for (int32_t d = 0; d < input->info.rank; d++)
-        if (input->info.dims[d] < 0 && strcmp(input->info.dim_names[d], symbol) == 0)
-            return true;
-    return false;
+    for (int32_t i = 0; i < inputs->n; i++) {
+        const attnrun_value_info *info = &inputs->v[i].info;
+        const bool mask = holds(info->name, "mask");
+        for (int32_t d = 0; d < info->rank; d++) {
+            const char *name = info->dim_names[d];
+            struct symbol *symbol =
+                info->dims[d] < 0 ? symbol_find(inputs, name, strlen(name)) : NULL;
+            if (symbol == NULL)
+                continue;
+            symbol->in_mask = symbol->in_mask || mask;
+            symbol->elsewhere = symbol->elsewhere || !mask;
+        }
+    }
 }
 
 /* Where there is a past, a length that masks alone have is that of past and sequence. */
@@ -210,22 +250,16 @@ static void find_totals(struct inputs *inputs)
     bool past = false;
     for (int64_t k = 0; k < inputs->n_symbols; k++)
         past = past || inputs->symbols[k].class == DIM_PAST;
+    find_places(inputs);
     for (int64_t k = 0; past && k < inputs->n_symbols; k++) {
         struct symbol *symbol = &inputs->symbols[k];
-        bool in_mask = false, elsewhere = false;
-        for (int32_t i = 0; i < inputs->n; i++) {
-            bool mask = holds(inputs->v[i].info.name, "mask");
-            bool here = stands_in(&inputs->v[i], symbol->name);
-            in_mask = in_mask || (here && mask);
-            elsewhere = elsewhere || (here && !mask);
-        }
-        symbol->total = symbol->class == DIM_SEQUENCE &&
-                        (holds(symbol->name, "total") || (in_mask && !elsewhere));
+        symbol->total =
+            symbol->class == DIM_SEQUENCE &&
+            (holds(symbol->name, "total") || (symbol->in_mask && !symbol->elsewhere));
     }
 }
 
-/* Defaults of the symbols that are neither set nor bound. */
-static void set_defaults(struct inputs *inputs)
+void symbols_default(struct inputs *inputs)
 {
     int64_t sequence = -1, past = 0;
     for (int64_t i = 0; i < inputs->n_symbols; i++) {
@@ -383,7 +417,6 @@ attnrun_status symbols_dim(struct inputs *inputs, const struct input *input, int
     *size = input->info.dims[d];
     if (*size >= 0)
         return ATTNRUN_OK;
-    set_defaults(inputs);
     struct symbol *symbol = symbol_find(inputs, name, strlen(name));
     if (symbol == NULL || !symbol->set)
         inputs->guessed = true;

@@ -1,5 +1,5 @@
 /* trace.c - which table the values of an input index, so that made-up token ids lie in the
- * vocabulary.
+ * vocabulary. Not for models of so many inputs and nodes that this takes long.
  *
  * In: the name of an input. Out: the smallest table that a Gather reads by it, its name and rows,
  * also behind operators that only move or select values. Cost: a pass over the nodes. */
@@ -7,6 +7,9 @@
 
 #include "inputs.h"
 #include "name_set.h"
+
+/* Nodes that are looked at, for all inputs together. */
+#define MAX_LOOKS (INT64_C(1) << 22)
 
 struct trace {
     const struct inputs *inputs;
@@ -104,8 +107,9 @@ attnrun_status trace_table_rows(const struct inputs *inputs, const char *name,
                                 int64_t *rows, char *table, size_t bytes)
 {
     struct trace trace = { .inputs = inputs, .table = table, .table_bytes = bytes };
+    const int64_t n = inputs->model_info.n_nodes;
     add_name(&trace, name);
-    for (int32_t i = 0; i < inputs->model_info.n_nodes; i++) {
+    for (int32_t i = 0; i < n && n * inputs->n <= MAX_LOOKS; i++) {
         attnrun_node_info node = { .struct_size = sizeof node };
         if (attnrun_model_node(inputs->model, i, &node) == ATTNRUN_OK)
             see_node(&trace, &node);
