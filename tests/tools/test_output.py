@@ -236,6 +236,13 @@ class Output(unittest.TestCase):
         self.assertEqual(json.loads((self.dir / "t.json").read_text()),
                          {"y": [[1], [1]], "y.1": [-1]})
 
+    def test_an_output_that_is_listed_twice(self):
+        path = cli_models.save(
+            self.dir / "d.onnx", [helper.make_node("Neg", ["x"], ["y"])],
+            [("x", TensorProto.FLOAT, ["N"])], [("y", TensorProto.FLOAT, ["N"])] * 2)
+        self.attnrun("run", path, "-q", "-i", "x=[1]", "-o", self.dir / "d.npz")
+        self.attnrun("check", path, "-i", "x=[1]", "--ref", self.dir / "d.npz")
+
     # ---- "-" ----
     def test_standard_output(self):
         given = ("-i", "x=[-1,2]")

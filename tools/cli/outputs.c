@@ -13,6 +13,7 @@
 #include "../io/npz.h"
 #include "files.h"
 #include "job.h"
+#include "name_set.h"
 #include "screen.h"
 
 static bool is_dense(const attnrun_tensor *tensor)
@@ -153,19 +154,32 @@ static attnrun_status visit_value(const char *name, const attnrun_tensor *value,
     return status;
 }
 
+/* An output that the model lists twice is one. */
+static attnrun_status visit_output(struct job *job, int32_t index, struct name_set *seen,
+                                   output_visit *visit, void *user)
+{
+    attnrun_value_info info = { .struct_size = sizeof info };
+    attnrun_tensor tensor;
+    struct held copy;
+    TRY_LIB(attnrun_model_output(job->model, index, &info));
+    if (name_set_has(seen, info.name, NULL))
+        return ATTNRUN_OK;
+    if (!name_set_add(seen, info.name, NULL))
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for a name");
+    TRY(output_dense(job, index, &tensor, &copy));
+    attnrun_status status = visit_value(info.name, &tensor, visit, user);
+    held_free(&copy);
+    return status;
+}
+
 static attnrun_status visit_outputs(struct job *job, output_visit *visit, void *user)
 {
-    for (int32_t i = 0; i < job->info.n_outputs; i++) {
-        attnrun_value_info info = { .struct_size = sizeof info };
-        attnrun_tensor tensor;
-        struct held copy;
-        TRY_LIB(attnrun_model_output(job->model, i, &info));
-        TRY(output_dense(job, i, &tensor, &copy));
-        attnrun_status status = visit_value(info.name, &tensor, visit, user);
-        held_free(&copy);
-        TRY(status);
-    }
-    return ATTNRUN_OK;
+    struct name_set seen = { .n = 0 };
+    attnrun_status status = ATTNRUN_OK;
+    for (int32_t i = 0; i < job->info.n_outputs && status == ATTNRUN_OK; i++)
+        status = visit_output(job, i, &seen, visit, user);
+    name_set_free(&seen);
+    return status;
 }
 
 static attnrun_status print_one(void *user, const char *name,
