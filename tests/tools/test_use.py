@@ -17,6 +17,7 @@ import unittest
 from pathlib import Path
 
 import numpy
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -143,9 +144,9 @@ class Use(unittest.TestCase):
                               timeout=20, check=True)
         self.assertEqual(len(json.loads(done.stdout)["ops"]), n)
 
-    def test_many_inputs(self):
-        """Each takes about a second on an idle machine; minutes where each symbol and table was
-        looked for among all others."""
+    def test_many_inputs_and_outputs(self):
+        """Each takes about a second on an idle machine; minutes where each symbol, table and name
+        was looked for among all others."""
         n, f32, i64 = 16000, TensorProto.FLOAT, TensorProto.INT64
         cli_models.save(self.dir / "dims.onnx", [helper.make_node("Neg", ["past"], ["y"])],
                         [("past", f32, ["past"]), *[(f"x{i}", f32, [f"S{i}"]) for i in range(n)]],
@@ -154,7 +155,13 @@ class Use(unittest.TestCase):
                         [helper.make_node("Neg", [f"x{i}"], [f"y{i}"]) for i in range(n)],
                         [(f"x{i}", i64, [1]) for i in range(n)],
                         [(f"y{i}", i64, None) for i in range(n)])
-        for name in ("dims", "ids"):
+        lists = [helper.make_tensor_sequence_value_info(f"y{i}", f32, None) for i in range(n)]
+        graph = helper.make_graph(
+            [helper.make_node("SequenceEmpty", [], [f"y{i}"]) for i in range(n)], "g", [], lists)
+        onnx.save(helper.make_model(graph, ir_version=9,
+                                    opset_imports=[helper.make_opsetid("", 18)]),
+                  self.dir / "lists.onnx")
+        for name in ("dims", "ids", "lists"):
             subprocess.run([ATTNRUN, "run", self.dir / f"{name}.onnx", "-q", "-n", "1", "-o",
                             "/dev/null"], timeout=20, check=True)
 

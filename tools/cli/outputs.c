@@ -416,41 +416,50 @@ static attnrun_status note_wider(void *user, const char *name,
     return ATTNRUN_OK;
 }
 
-/* Whether `name` is that of a tensor of the sequence `value`, whose name is `sequence`. */
-static bool names_item(const char *name, const char *sequence,
-                       const attnrun_tensor *value)
+/* No tensor of the sequence `value`, whose name is `sequence`, is called like an output. */
+static attnrun_status check_items(const struct name_set *names, const char *sequence,
+                                  const attnrun_tensor *value)
 {
-    const size_t n = strlen(sequence);
-    char digits[24], *end;
-    if (strncmp(name, sequence, n) != 0 || name[n] != '.')
-        return false;
-    const long long i = strtoll(name + n + 1, &end, 10);
-    snprintf(digits, sizeof digits, "%lld", i);
-    return i >= 0 && i < value->dims[0] && strcmp(name + n + 1, digits) == 0;
+    const size_t bytes = strlen(sequence) + 24;
+    const int64_t n = value->kind == ATTNRUN_SEQUENCE ? value->dims[0] : 0;
+    char *item = malloc(bytes);
+    attnrun_status status =
+        item != NULL ? ATTNRUN_OK : tool_fail(ATTNRUN_E_MEMORY, "no memory for a name");
+    for (int64_t i = 0; i < n && status == ATTNRUN_OK; i++) {
+        snprintf(item, bytes, "%s.%" PRId64, sequence, i);
+        if (name_set_has(names, item, NULL))
+            status =
+                tool_fail(ATTNRUN_E_USAGE,
+                          "output '%s' has the name of a tensor of the sequence '%s': "
+                          "-o out.json holds both",
+                          tool_quote(item), tool_quote(sequence));
+    }
+    free(item);
+    return status;
 }
 
-/* The tensors of a sequence 'y' are called y.0, y.1, ...: no other output may be. */
+/* The tensors of a sequence 'y' are called y.0, y.1, ...: no other output may be. The first pass
+ * takes the names, the second looks for them. */
 static attnrun_status check_names(struct job *job)
 {
-    for (int32_t s = 0; s < job->info.n_outputs; s++) {
-        attnrun_value_info sequence = { .struct_size = sizeof sequence };
+    struct name_set names = { .n = 0 };
+    attnrun_status status = ATTNRUN_OK;
+    for (int64_t k = 0; k < 2 * (int64_t)job->info.n_outputs && !status; k++) {
+        const int32_t i = (int32_t)(k % job->info.n_outputs);
+        attnrun_value_info info = { .struct_size = sizeof info };
         attnrun_tensor value;
-        TRY_LIB(attnrun_model_output(job->model, s, &sequence));
-        TRY_LIB(attnrun_output(job->context, s, &value));
-        const attnrun_tensor *items = unwrap(&value);
-        for (int32_t i = 0; items->kind == ATTNRUN_SEQUENCE && i < job->info.n_outputs;
-             i++) {
-            attnrun_value_info info = { .struct_size = sizeof info };
-            TRY_LIB(attnrun_model_output(job->model, i, &info));
-            if (names_item(info.name, sequence.name, items))
-                return tool_fail(
-                    ATTNRUN_E_USAGE,
-                    "output '%s' has the name of a tensor of the sequence '%s': "
-                    "-o out.json holds both",
-                    tool_quote(info.name), tool_quote(sequence.name));
-        }
+        status = attnrun_model_output(job->model, i, &info);
+        if (status == ATTNRUN_OK)
+            status = attnrun_output(job->context, i, &value);
+        if (status != ATTNRUN_OK)
+            tool_fail_library(status);
+        else if (k >= job->info.n_outputs)
+            status = check_items(&names, info.name, unwrap(&value));
+        else if (!name_set_add(&names, info.name, NULL))
+            status = tool_fail(ATTNRUN_E_MEMORY, "no memory for a name");
     }
-    return ATTNRUN_OK;
+    name_set_free(&names);
+    return status;
 }
 
 static attnrun_status write_folder(struct job *job, const char *path)
