@@ -391,6 +391,18 @@ static attn_status pack_all(struct packing *packing)
     return attn_fold_release(model);
 }
 
+/* NULL: the nodes show none. */
+static void show_packed(const struct packing *packing, const void *packed)
+{
+    for (int64_t i = 0; i < packing->n_jobs; i++) {
+        const struct pack_job *job = &packing->jobs[i];
+        for (struct pack_user *user = job->users; user != NULL; user = user->next) {
+            user->node->pub.packed = packed;
+            user->node->pack_replaces = packed != NULL ? job->replaces : 0;
+        }
+    }
+}
+
 attn_status attn_pack_model(struct attn_model *model, const struct attn_file_list *files,
                             void **block, int64_t *block_bytes)
 {
@@ -402,12 +414,7 @@ attn_status attn_pack_model(struct attn_model *model, const struct attn_file_lis
         *block_bytes = packing.total;
         model->packed_bytes += packing.total;
     } else {
-        for (int64_t i = 0; i < packing.n_jobs; i++)
-            for (struct pack_user *user = packing.jobs[i].users; user != NULL;
-                 user = user->next) {
-                user->node->pub.packed = NULL;
-                user->node->pack_replaces = 0;
-            }
+        show_packed(&packing, NULL);
         attn_free(model->pool.memory, ATTN_MEM_WEIGHTS, packing.block, packing.total);
     }
     attn_pool_free(&packing.pool);
@@ -441,17 +448,6 @@ static attn_status count_all_copies(struct packing *packing, int64_t *bytes)
     }
     *bytes = max * (n < packing->n_jobs ? n : packing->n_jobs);
     return ATTNRUN_OK;
-}
-
-static void show_packed(const struct packing *packing, const void *packed)
-{
-    for (int64_t i = 0; i < packing->n_jobs; i++) {
-        const struct pack_job *job = &packing->jobs[i];
-        for (struct pack_user *user = job->users; user != NULL; user = user->next) {
-            user->node->pub.packed = packed;
-            user->node->pack_replaces = packed != NULL ? job->replaces : 0;
-        }
-    }
 }
 
 /* `memory` counts packing->pool alone; `lists` counts those of attn_fold_release(). */

@@ -10,6 +10,14 @@ static struct attn_state *states_of(const struct attnrun_context *context)
     return context->frame->states;
 }
 
+static int32_t count_states(const struct attnrun_context *context)
+{
+    int32_t n = 0;
+    for (const struct attn_state *s = states_of(context); s != NULL; s = s->next)
+        n++;
+    return n;
+}
+
 /* What a run would take up for an input of the caller's is long gone, maybe. */
 static void forget_input(struct attnrun_context *context, const struct attn_state *state)
 {
@@ -30,9 +38,7 @@ static attn_status copies_begin(struct copies *copies,
                                 const struct attnrun_context *context)
 {
     copies->memory = context->frame->memory;
-    copies->n = 0;
-    for (const struct attn_state *s = states_of(context); s != NULL; s = s->next)
-        copies->n++;
+    copies->n = count_states(context);
     copies->made = attn_alloc_zeroed(copies->memory, ATTN_MEM_PLAN,
                                      (copies->n + 1) * (int64_t)sizeof *copies->made);
     return copies->made ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
@@ -164,14 +170,6 @@ static attn_status find_source(const struct attnrun_context *from, int64_t seque
         found->append_axis = parked->axis;
     }
     return ATTNRUN_OK;
-}
-
-static int32_t count_states(const struct attnrun_context *context)
-{
-    int32_t n = 0;
-    for (const struct attn_state *s = states_of(context); s != NULL; s = s->next)
-        n++;
-    return n;
 }
 
 static attn_status copy_all(const struct copies *copies, const struct attnrun_context *to,

@@ -40,8 +40,7 @@ struct attn_step *attn_step_create(struct attn_pool *pool, struct attn_graph *gr
     void *state = attn_pool_alloc(pool, node->pub.op->state_bytes);
     const int64_t n_types = count_types(node);
     attnrun_type *inner = attn_pool_alloc(pool, n_types * (int64_t)sizeof *inner);
-    if (!inner || !step || !types || !tensors || !known_outputs || !known || !n_known ||
-        !lists || !state)
+    if (pool->failed != 0)
         return NULL;
     step->pub = (attnrun_step){ .node = &node->pub,
                                 .args = node->pub.args,
