@@ -168,6 +168,8 @@ ATTENTION = [
     key_map("rows", 5, "input 7.*expected f32 with 2 for each of 6 queries", r=f32(1, 2, 3, 3)),
     key_map("columns", 5, "input 8.*with 3 for each of 6", c=i64(*range(18))),
     key_map("absent", 3, "input 7 is missing", order="qkv     c"),
+    node_case("H_leaves", "11 leaves", 5, "18 inputs, .* 17", "FusedAttention", {**QKV4, "l": Q3},
+              order=[*"qkv", *[""] * 4, *"l" * 11], domain="attnrun.fused"),
     rotary("H_rotary_rank4_ok", 0, Q4), rotary("H_rotary_ms_ok", 0, Q3, domain=MS),
     multi_head("H_mha_q4", 5, Q4, Q4, Q4), multi_head("H_mha_k3_v4", 5, Q3, Q3, Q4),
     multi_head("H_mha_k4_v3", 5, Q3, Q4, Q3), multi_head("H_mha_ok", 0, Q3, Q3, Q3),

@@ -327,6 +327,9 @@ static attn_status attention_check_args(const attnrun_step *step)
                        "(no bound) or more",
                        (long long)args->left_window_size,
                        (long long)args->right_window_size);
+    if (step->n_in > LEAVES + MASK_MAX_LEAVES)
+        return op_fail(step, ATTNRUN_E_INPUT, "it has %s, expected at most %d",
+                       attn_plural(step->n_in, "input"), LEAVES + MASK_MAX_LEAVES);
     if (args->layouts.v != NULL)
         TRY(attn_need_ints(step, "layouts", args->layouts, 4, LAYOUTS - 1));
     for (int in = Q; in <= V; in++)
