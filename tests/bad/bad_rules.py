@@ -106,6 +106,15 @@ def key_map(end, exits, says="key_columns", columns=3, order="qkv    rc", **chan
                      order=order, domain="attnrun.fused", key_columns=columns)
 
 
+def masked(end, order, exits=5, **changed):
+    """FusedAttention under a mask program of one leaf."""
+    operands = {**QKV4, "a": f32(1, 2, 5, 4), "n": i64(3), "l": f32(3, 3), **changed}
+    return node_case(f"H_program_{end}", f"a mask program and {end}", exits, "excludes.*past_key",
+                     "FusedAttention", {name: operands[name] for name in order if name > " "},
+                     order=[name.strip() for name in order], domain="attnrun.fused",
+                     mask=[-1, 0, 0, -1, -1], axes=[-1, -1, -1, 0, 1])
+
+
 def rotary(name, exits, x, domain="", **attributes):
     inputs = {"x": x, "c": f32(8, 2), "s": f32(8, 2), "p": i64([0, 1, 2])}
     order = ["x", "p", "c", "s"] if domain else ["x", "c", "s", "p"]
@@ -168,6 +177,8 @@ ATTENTION = [
     key_map("rows", 5, "input 7.*expected f32 with 2 for each of 6 queries", r=f32(1, 2, 3, 3)),
     key_map("columns", 5, "input 8.*with 3 for each of 6", c=i64(*range(18))),
     key_map("absent", 3, "input 7 is missing", order="qkv     c"),
+    masked("ok", "qkv    l", 0), masked("a_past", "qkv aa l", l=f32(3, 8)),
+    masked("lengths", "qkv   nl"),
     node_case("H_leaves", "11 leaves", 5, "18 inputs, .* 17", "FusedAttention", {**QKV4, "l": Q3},
               order=[*"qkv", *[""] * 4, *"l" * 11], domain="attnrun.fused"),
     rotary("H_rotary_rank4_ok", 0, Q4), rotary("H_rotary_ms_ok", 0, Q3, domain=MS),

@@ -244,10 +244,13 @@ static attn_status plan_masked(attnrun_step *step, const struct attn_sdpa *s,
     const struct attention_args *args = step->args;
     int64_t sizes[MASK_AXES];
     TRY(attn_masked_sizes(step, s, args->windows, sizes));
-    if (op_has_in(step, MASK) || s->causal || s->left >= 0 || s->right >= 0)
+    bool others = s->causal || s->left >= 0 || s->right >= 0;
+    for (int in = MASK; in <= LENS; in++)
+        others = others || op_has_in(step, in);
+    if (others)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "a mask program (code, mask, axes) excludes attn_mask, is_causal "
-                       "and windows");
+                       "a mask program (code, mask, axes) excludes attn_mask, past_key, "
+                       "nonpad_kv_seqlen, is_causal and windows");
     *m = (struct attn_masked){ .s = *s, .windows = args->windows };
     TRY(attn_mask_plan(step, LEAVES, args->code, args->mask, args->axes, sizes,
                        &m->program));
