@@ -128,11 +128,20 @@ def torch_model():
     return model, inputs, [("Y", y.numpy())]
 
 
+def flat_heads():
+    """Heads without dims: all scores are 0."""
+    given = {"Q": normal(2, 3, 5, 0), "K": normal(2, 3, 7, 0), "V": normal(2, 3, 7, 4)}
+    model, inputs = one_node_model("Attention", list(given.items()), ["Y"], opset=24)
+    y = np.repeat(given["V"].mean(2, keepdims=True), 5, axis=2)
+    return model, inputs, [("Y", y)]
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         for number in range(160):
             make = torch_model if number % 4 == 0 else reference_model
             write_case(f"{folder}/{number:03}_Attention", *make(), TOLERANCE)
+        write_case(f"{folder}/flat_Attention", *flat_heads(), TOLERANCE)
         check(sys.argv[1], folder)
 
 

@@ -463,8 +463,9 @@ static attn_status run_doubles(const attnrun_step *step, const struct attn_sdpa 
         .past_v = op_in_data(step, PAST_V),
         .mask = op_has_in(step, MASK) ? &step->x[MASK] : NULL,
         .lens = op_has_in(step, LENS) ? &step->x[LENS] : NULL,
-        .scale = attn_scale_given(args->scale) ? (double)args->scale
-                                               : 1.0 / sqrt((double)s->head_dim),
+        .scale = attn_scale_given(args->scale)
+                     ? (double)args->scale
+                     : 1.0 / sqrt((double)max64(s->head_dim, 1)),
         .y = step->y[Y].data,
         .scores = op_has_out(step, SCORES) ? step->y[SCORES].data : NULL,
     };
