@@ -384,7 +384,8 @@ static attn_status make(struct attn_graph *graph, struct attn_node *node,
     if (o[0].flat)
         attrs[n++] = (struct attn_attr)MATCH_INT("q_num_heads", q[1].value);
     if (o[1].flat || o[2].flat)
-        attrs[n++] = (struct attn_attr)MATCH_INT("kv_num_heads", k[1].value);
+        attrs[n++] = (struct attn_attr)MATCH_INT("kv_num_heads",
+                                                 o[1].flat ? k[1].value : v[1].value);
     return attn_match_make(graph, node, "attnrun.fused", "FusedAttention", node->pub.n_in,
                            in, result, n, attrs, made);
 }
