@@ -217,7 +217,7 @@ static double real_at(const attnrun_tensor *x, int64_t i)
                                    : (double)((const float *)x->data)[i];
 }
 
-static void score_rows(const attnrun_step *step, const struct flex_rows *rows)
+static attn_status score_rows(const attnrun_step *step, const struct flex_rows *rows)
 {
     const struct flex_state *state = step->state;
     const int64_t keys = state->dims[3], dim = state->dim;
@@ -234,8 +234,9 @@ static void score_rows(const attnrun_step *step, const struct flex_rows *rows)
                 ((double *)rows->scores)[i] = sum * state->scale;
             else
                 ((float *)rows->scores)[i] = (float)(sum * state->scale);
+            TRY(attn_poll());
         }
-        return;
+        return ATTNRUN_OK;
     }
     step->kernels->gemm_f32(&(struct attn_gemm_f32){
         .a = (const float *)step->x[Q].data + rows->first * dim,
@@ -251,6 +252,7 @@ static void score_rows(const attnrun_step *step, const struct flex_rows *rows)
         .epilogue = &scale,
         .n_epilogue = 1,
         .scratch = rows->gemm });
+    return ATTNRUN_OK;
 }
 
 static void softmax_row_f64(double *x, int64_t n)
@@ -272,6 +274,8 @@ static void softmax_rows(const attnrun_step *step, void *scores, int64_t n)
     const int64_t keys = state->dims[3];
     for (int64_t r = 0; r < n && keys > 0; r++) {
         float *row = (float *)scores + r * keys;
+        if (attn_poll() != ATTNRUN_OK)
+            return;
         if (state->dtype == ATTNRUN_F64)
             softmax_row_f64((double *)scores + r * keys, keys);
         else
@@ -288,7 +292,7 @@ static void value_row_plain(const attnrun_step *step, const struct flex_rows *ro
     const int64_t at = (rows->first + r) * n;
     for (int64_t i = 0; i < n; i++)
         rows->sums[i] = 0;
-    for (int64_t j = 0; j < keys; j++) {
+    for (int64_t j = 0; j < keys && attn_poll() == ATTNRUN_OK; j++) {
         double p = ((const double *)rows->scores)[r * keys + j];
         for (int64_t i = 0; i < n; i++)
             rows->sums[i] += p * real_at(&step->x[V], (rows->kv * keys + j) * n + i);
@@ -400,7 +404,7 @@ static attn_status flex_run(const attnrun_step *step, const attnrun_work *work)
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 0)
-            score_rows(step, &rows);
+            TRY(score_rows(step, &rows));
         if (softmax)
             softmax_rows(step, rows.scores, rows.n);
         if (work->phase == 2 || !modified(args))
