@@ -75,6 +75,8 @@ static const attnrun_attr_def varlen_attrs[] = {
 enum { INPUT, WEIGHT, BIAS, PAST };
 enum { STARTS = 2, VARLEN_BIAS, INITIAL, COUNTS, DELTA, MASK };
 enum { BLOCK = 2048, VECTOR = 16, TASK_ELEMENTS = 16384 };
+/* Positions between two polls, and their products, of which a kernel of many taps has more. */
+enum { PART = 64, PART_TAPS = 1 << 21 };
 enum { TO_LINES, CONVOLVE, FROM_LINES };
 
 struct conv_state {
@@ -300,13 +302,17 @@ static attn_status conv_row(const attnrun_step *step, const attnrun_work *work,
     float *line = (float *)((int64_t *)work->scratch + state->taps);
     const float *w = (const float *)step->x[WEIGHT].data + channel * state->taps;
     const float bias = bias_of != NULL ? bias_of[channel] : 0;
+    const int64_t part = max64(PART, PART_TAPS / state->taps / PART * PART);
     for (int64_t t = 0; t < length; t += BLOCK) {
         int64_t n = length - t < BLOCK ? length - t : BLOCK;
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
         padded(state, past, x, t, n + state->carried, (struct carried){ line, 1 });
         memset(line + n + state->carried, 0, VECTOR * sizeof *line);
-        step->kernels->conv_taps_f32(y + t, n, line, offsets, w, state->taps, bias);
+        for (int64_t i = 0; i < n; i += part) {
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            step->kernels->conv_taps_f32(y + t + i, min64(part, n - i), line + i, offsets,
+                                         w, state->taps, bias);
+        }
         if (args->activation != 0)
             step->kernels->swish_f32(y + t, y + t, (size_t)n, swish);
     }
