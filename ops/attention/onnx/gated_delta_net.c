@@ -375,6 +375,8 @@ static void gated_delta_prepare(const attnrun_step *step, const attnrun_work *wo
     const struct delta_args *args = step->args;
     const int64_t keys = s->q_heads * s->d_k, values = s->heads * s->d_v;
     const float *q = step->x[QUERY].data, *k, *beta = op_in_data(step, BETA);
+    if (attn_poll() != ATTNRUN_OK)
+        return;
     if (s->packed_row > 0) {
         q += token * s->packed_row;
         k = q + keys;

@@ -325,6 +325,8 @@ static void learn(struct memory *m, const struct tokens *x,
                                  .scale = state->scale };
     set_tokens(m, &g, x);
     for (int64_t h = 1; h < state->group && m->step->y[0].data != NULL; h++) {
+        if (attn_poll() != ATTNRUN_OK)
+            return;
         set_queries(m, &g, x, h);
         m->step->kernels->recurrence_f32(&g);
         store_answers(m, &g, x, h);
@@ -373,7 +375,7 @@ static void memory_run(struct memory *m, int64_t from, int64_t to)
     struct tokens x = tokens_load(m, from, pass_length(m, from, to), 0);
     if (linear_delta(m->step->args))
         look_up(m, &x);
-    for (int parity = 1; x.n > 0; parity ^= 1) {
+    for (int parity = 1; x.n > 0 && attn_poll() == ATTNRUN_OK; parity ^= 1) {
         const int64_t t = x.first + x.n, slot = memory_slot(m, t - 1);
         const struct tokens following = tokens_load(m, t, pass_length(m, t, to), parity);
         const bool direct = slot >= 0 && m->state->present_in_place;
