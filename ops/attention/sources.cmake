@@ -19,6 +19,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/core/global_rows.c
   ops/attention/core/heads.c
   ops/attention/core/block_lists.c
+  ops/attention/core/kv_cache.c
   ops/attention/core/packed_qkv.c
   ops/attention/core/quantized_cache.c
   ops/attention/core/softmax_pooling.c

@@ -26,27 +26,10 @@ static inline float *cache_at(const attnrun_tensor *t, int64_t b, int64_t h,
 }
 
 /* Copies n tokens of `bytes` bytes, `row` bytes apart, to dense rows. */
-static inline void cache_copy(void *to, const void *from, int64_t row, int64_t n,
-                              int64_t bytes)
-{
-    if (n > 0 && row == bytes) {
-        memcpy(to, from, (size_t)(n * bytes));
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
-        memcpy((char *)to + i * bytes, (const char *)from + i * row, (size_t)bytes);
-}
-
+void attn_cache_copy(void *to, const void *from, int64_t row, int64_t n, int64_t bytes);
 /* Copies head `head` (counted over all samples) of the past keys or values to the tensor
  * that also holds the new ones. */
-static inline void cache_copy_past(const attnrun_tensor *present,
-                                   const attnrun_tensor *past, int64_t head, int64_t n)
-{
-    if (n == 0) /* then the node may have no such input */
-        return;
-    const int64_t heads = present->dims[1], b = head / heads, h = head % heads;
-    cache_copy(cache_at(present, b, h, 0), cache_at(past, b, h, 0), past->strides[2], n,
-               past->dims[3] * dtype_bytes(past->dtype));
-}
+void attn_cache_copy_past(const attnrun_tensor *present, const attnrun_tensor *past,
+                          int64_t head, int64_t n);
 
 #endif

@@ -15,6 +15,8 @@
 
 #include <math.h>
 
+#include "kv_cache.h"
+
 enum {
     X = ATTN_PACKED_QKV_X,
     WEIGHTS = ATTN_PACKED_QKV_WEIGHTS,
@@ -250,11 +252,10 @@ static void keep_head(const attnrun_step *step, int64_t task, const float *proje
     const struct op_task at = op_task_at(head, c->q_heads, 1);
     const float *from = projected + at.b * c->k.batch + at.head * c->head_dim +
                         (value ? 2 : 1) * c->q_heads * c->head_dim;
+    const int64_t size = (int64_t)sizeof *to, row = c->head_dim * size;
     if (past > 0)
-        memcpy(to, past_of(step, value) + head * past, (size_t)past * sizeof *to);
-    for (int64_t i = 0; i < c->q_len; i++)
-        memcpy(to + past + i * c->head_dim, from + i * m->width,
-               (size_t)c->head_dim * sizeof *to);
+        attn_cache_copy(to, past_of(step, value) + head * past, row, c->past_len, row);
+    attn_cache_copy(to + past, from, m->width * size, c->q_len, row);
 }
 
 /* Sets where mask_index adds mask_filter_value. */

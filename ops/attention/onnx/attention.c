@@ -413,9 +413,9 @@ static void copy_present(const attnrun_step *step, const struct attn_sdpa *s, in
     const char *from =
         (const char *)step->x[in].data + (b * at->batch + h * at->head) * size;
     if (!state->in_place[out - PRESENT_K])
-        cache_copy_past(&step->y[out], &step->x[past], task, s->past_len);
-    cache_copy(cache_at(&step->y[out], b, h, s->past_len), from, at->row * size,
-               s->kv_len - s->past_len, dim * size);
+        attn_cache_copy_past(&step->y[out], &step->x[past], task, s->past_len);
+    attn_cache_copy(cache_at(&step->y[out], b, h, s->past_len), from, at->row * size,
+                    s->kv_len - s->past_len, dim * size);
 }
 
 /* Strides of keys or values in this run, which may be in a larger buffer. */

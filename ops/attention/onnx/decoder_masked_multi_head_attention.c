@@ -409,7 +409,7 @@ static void keep(const attnrun_step *step, int i, const struct attn_sdpa *core,
     if (!op_has_out(step, PRESENT_K + i) || to->data == NULL)
         return;
     if (!s->in_place[i] && op_has_in(step, PAST_K + i))
-        cache_copy_past(to, &step->x[PAST_K + i], task, s->max);
+        attn_cache_copy_past(to, &step->x[PAST_K + i], task, s->max);
     memcpy(cache_at(to, b, h, core->past_len), fresh + b * from->batch + h * from->head,
            (size_t)(i == 0 ? core->head_dim : core->v_dim) * sizeof *fresh);
 }

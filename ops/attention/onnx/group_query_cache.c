@@ -68,6 +68,12 @@ static attn_status first_new(const attnrun_step *step, int64_t b, int64_t *first
     return ATTNRUN_OK;
 }
 
+/* A head of a token was rotated or stored; false where the call is to end. */
+static bool token_polls(const struct gqa_state *s)
+{
+    return attn_poll_work(s->dim * (int64_t)sizeof(float)) == ATTNRUN_OK;
+}
+
 /* Rotates token i of sample b, which is the one at `position`. */
 static void put_token(const attnrun_step *step, float *to, const float *from, int64_t b,
                       int64_t i, int64_t position)
@@ -144,8 +150,10 @@ static void slide(const attnrun_step *step, int out, int64_t task, int64_t first
     if (!op_has_out(step, out))
         return;
     char *to = (char *)cache_at(&step->y[out], b, h, 0);
-    memcpy(to, cache_at(&cache, b, h, all - kept), (size_t)(kept * s->token_bytes));
-    memset(to + kept * s->token_bytes, 0, (size_t)((s->total - kept) * s->token_bytes));
+    attn_cache_copy(to, cache_at(&cache, b, h, all - kept), s->token_bytes, kept,
+                    s->token_bytes);
+    (void)attn_poll_fill(to + kept * s->token_bytes, 0,
+                         (s->total - kept) * s->token_bytes);
 }
 
 /* Stores new token i of head h as the cache has it; `room`: space for its floats. */
@@ -182,9 +190,10 @@ static void fill_cache(const attnrun_step *step, int out, int64_t task, int64_t 
                                            : s->past;
     const int64_t at = gqa_slides(step) ? kept : first;
     if (!s->in_place[out - PRESENT_K])
-        cache_copy_past(&cache, &step->x[past_in], task, kept);
-    memset(to + kept * s->token_bytes, 0, (size_t)((s->room - kept) * s->token_bytes));
-    for (int64_t i = 0; i < s->new_tokens; i++)
+        attn_cache_copy_past(&cache, &step->x[past_in], task, kept);
+    (void)attn_poll_fill(to + kept * s->token_bytes, 0,
+                         (s->room - kept) * s->token_bytes);
+    for (int64_t i = 0; i < s->new_tokens && token_polls(s); i++)
         keep_new(step, out, to + (at + i) * s->token_bytes, from + i * s->k_row, b, h, i,
                  first + i, work->scratch);
     if (gqa_slides(step))
@@ -199,7 +208,7 @@ static void fill_queries(const attnrun_step *step, int64_t task, int64_t first,
     const int64_t group = s->core.q_heads / s->core.kv_heads;
     const int64_t head = op_take(&task, s->core.kv_heads) * group, b = task;
     for (int64_t i = 0; i < s->new_tokens; i++)
-        for (int64_t h = head; h < head + group; h++) {
+        for (int64_t h = head; h < head + group && token_polls(s); h++) {
             int64_t row = b * s->new_tokens + i;
             put_token(step, shared + (row * s->core.q_heads + h) * s->dim,
                       (const float *)step->x[Q].data + row * s->q_row + h * s->dim, b, i,

@@ -267,7 +267,7 @@ static void fill_cache(const attnrun_step *step, const attnrun_work *work, int o
     float *to = cache_of(step, out, work) + task * z->k.head;
     const float *old = (const float *)step->x[past_in].data + task * z->k.head;
     if (to != old)
-        memcpy(to, old, (size_t)z->k.head * sizeof *to);
+        (void)attn_poll_copy(to, old, z->k.head * (int64_t)sizeof *to);
     const float *from = (const float *)step->x[in].data + b * z->q_len * s->k_row +
                         (key ? s->k_offset : s->v_offset) + h * z->dim;
     for (int64_t i = 0; i < z->q_len; i++)

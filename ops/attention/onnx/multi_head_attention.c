@@ -307,11 +307,11 @@ static void copy_present(const attnrun_step *step, int out, int past_in,
         return;
     int64_t b = task, h = op_take(&b, s->q_heads);
     if (!state->in_place[out - PRESENT_K])
-        cache_copy_past(&step->y[out], &step->x[past_in], task, s->past_len);
+        attn_cache_copy_past(&step->y[out], &step->x[past_in], task, s->past_len);
     const int64_t size = (int64_t)sizeof *from;
-    cache_copy(cache_at(&step->y[out], b, h, s->past_len),
-               from + b * o->strides.batch + h * o->strides.head, o->strides.row * size,
-               o->tokens, o->dim * size);
+    attn_cache_copy(cache_at(&step->y[out], b, h, s->past_len),
+                    from + b * o->strides.batch + h * o->strides.head,
+                    o->strides.row * size, o->tokens, o->dim * size);
 }
 
 static attn_status mha_run(const attnrun_step *step, const attnrun_work *work)
