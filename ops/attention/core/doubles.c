@@ -221,10 +221,11 @@ attn_status attn_doubles_run(const struct attn_sdpa *s,
         t.rows[i] = (struct doubles_row){ .max = (double)-INFINITY };
     for (int64_t first = 0, end; first < s->kv_len; first = end) {
         end = min64(first + KEYS, first < s->past_len ? s->past_len : s->kv_len);
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        for (int64_t i = t.first; i < t.first + t.n; i++)
+        for (int64_t i = t.first; i < t.first + t.n; i++) {
+            if (OP_CANCELLED_AFTER(work, 8 * (end - first) * (s->head_dim + s->v_dim)))
+                return ATTNRUN_E_CANCELLED;
             doubles_run_row(&t, i, first, end);
+        }
     }
     for (int64_t i = t.first; i < t.first + t.n; i++)
         finish_row(&t, i);

@@ -285,7 +285,7 @@ static void next_span(struct masked_walk *t, int64_t group, int64_t from)
 {
     const int64_t keys = t->keys, query = t->query + group * GROUP;
     struct masked_span *span = &t->span[group];
-    while (from < keys) {
+    while (from < keys && attn_poll_work(16 * t->m->program.n) == ATTNRUN_OK) {
         int64_t end;
         const struct attn_mask_seen seen = look(t, group, from, &end);
         t->soft[group] = fmax(t->soft[group], seen.soft);

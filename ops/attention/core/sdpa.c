@@ -353,6 +353,8 @@ static void finish_rows(struct queries *t)
     for (int64_t r = 0; s->scores_mode == ATTN_SCORES_SOFTMAX && r < t->stream.n; r++) {
         const struct attn_softmax_row *state = t->stream.state + r;
         float *out = scores_out(t, r);
+        if (attn_poll() != ATTNRUN_OK)
+            return;
         for (int64_t j = 0; out != NULL && j < scores_len(s); j++)
             out[j] = state->sum == 0.0f ? 0.0f : expf(out[j] - state->max) / state->sum;
     }
