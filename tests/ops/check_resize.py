@@ -77,7 +77,7 @@ def cases():
         x = random.integers(*KINDS[kind], shape).astype(kind)
         sizes = [n + (-1, 1, 2)[between(0, 2)] for n in shape]
         attributes = {"mode": "linear", "antialias": 1}
-        yield (f"{len(shape)} axes {kind}", 0.06, x, sizes, attributes,
+        yield (f"{len(shape)} axes {kind}", 0.1, x, sizes, attributes,
                reference_by_axis(x, sizes, **attributes))
     for number in range(40):
         mode = ("linear", "cubic")[number % 2]
