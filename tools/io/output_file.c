@@ -143,9 +143,15 @@ static int open_temporary(struct output_file *file, mode_t mode)
             return -1;
         }
         int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+        remember_pending(file); /* before it is there: a signal may come in between */
         int fd = open(file->temporary, flags, mode);
-        if (fd >= 0 || (errno != EEXIST && errno != EINTR))
+        if (fd >= 0)
             return fd;
+        const int why = errno;
+        forget_pending(file);
+        errno = why;
+        if (why != EEXIST && why != EINTR)
+            return -1;
     }
     return -1;
 }
@@ -188,7 +194,6 @@ attnrun_status output_file_open(struct output_file *file, const char *path)
     file->fd = open_temporary(file, exists ? old.st_mode & 0666 : 0666);
     if (file->fd < 0)
         return tool_fail_io("cannot write %s", tool_path(path));
-    remember_pending(file);
     if (exists && !keep_owner_and_mode(file->fd, &old)) {
         tool_fail_io("cannot write %s and keep its mode", tool_path(path));
         output_file_abandon(file);
