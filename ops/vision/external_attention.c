@@ -120,9 +120,10 @@ static attn_status set_output(attnrun_step *step)
     const bool given = op_has_in(step, IDENTITY);
     const attnrun_type *like = &step->in[given && step->in[X].rank < 0 ? IDENTITY : X];
     attnrun_dim y[4];
+    const int rank = step->in[X].rank;
     if (given)
-        TRY(op_need_rank_between(step, IDENTITY, like->rank < 0 ? 3 : like->rank,
-                                 like->rank < 0 ? 4 : like->rank));
+        TRY(op_need_rank_between(step, IDENTITY, rank < 0 ? 3 : rank,
+                                 rank < 0 ? 4 : rank));
     if (like->rank < 0)
         return op_out(step, 0, step->in[X].dtype, -1, NULL);
     for (int i = 0; i < like->rank; i++)
