@@ -361,6 +361,13 @@ NUMBERS = [
                                 "x": np.zeros((2**42, 0), np.uint8)},
               {"s": np.float32(2), "z": np.uint8(0)}, out=(TensorProto.UINT8,),
               domain="com.microsoft", axis=1),
+    model_case("RC8_external_identity", "ExternalAttention: x of any rank, identity of rank 7", 5,
+               "identity", lambda folder: model_of(graph_of(
+                   [helper.make_node("ExternalAttention", ["x", "mk", "mv", "", "i"], ["y"],
+                                     domain="attnrun")],
+                   [value("x", FLOAT, None), value("mk", FLOAT, [8, 4]), value("mv", FLOAT, [4, 8]),
+                    value("i", FLOAT, [1] * 7)], [value("y", FLOAT, None)]),
+                   domains=("attnrun",))),
     node_case("RC7_unique_of_nothing", "Unique of 2^40 rows of nothing, along axis 1", 0, "",
               "Unique", {"x": np.zeros((2**40, 2, 0), np.float32)}, axis=1),
     limited("RC5_nothing_of_much", "ConstantOfShape [0, 2^40, 2^40]: nothing, of too much", TOO_BIG,
