@@ -55,18 +55,18 @@ def test_command_writes_everything(folder):
                           "--plain", plain, "--vectors", vectors, "--report", report)
     assert code == 0, err
     lines = [line for line in said.splitlines() if "max abs" in line]
-    assert len(lines) == 6 and all(line.endswith(" ok") for line in lines), said
-    assert sum("attnrun:" in line for line in lines) == 3
+    assert len(lines) == 8 and all(line.endswith(" ok") for line in lines), said
+    assert sum("attnrun:" in line for line in lines) == 4
     sizes = {line.split(":")[0] for line in lines}
-    assert sizes == {"B=2 S=12", "B=3 S=19", "B=1 S=11"}, sizes
+    assert sizes == {"B=2 S=12", "B=3 S=19", "B=1 S=11", "B=2 S=1"}, sizes
     _is_signed(out)
     assert "1 passed" in _checked(vectors) and "1 passed" in _checked(
         "--force-bodies", vectors)
-    assert len(list(vectors.glob("test_data_set_*"))) == 3
+    assert len(list(vectors.glob("test_data_set_*"))) == 4
     _is_plain(plain)
     told = json.loads(report.read_text())
     assert told["replaced"] == {"attention": "LinearAttention"}, told["replaced"]
-    assert len(told["results"]) == 6
+    assert len(told["results"]) == 8
 
 
 def _is_signed(path):
