@@ -68,15 +68,15 @@ attn_status attn_read_shape(const attnrun_limits *limits, const char *name, int3
         return attn_fail_limit(ATTN_LIMIT_RANK, "tensor '%s' has %s, expected at most %d",
                                attn_quote(name), attn_plural((int64_t)rank, "dim"),
                                (int)limits->rank);
-    bool empty = false;
+    tensor->rank = (int32_t)rank;
+    attnrun_tensor full = *tensor; /* a size of 0 excuses no other one */
     for (size_t k = 0; k < rank; k++) {
         TRY(check_dim(limits, name, k, dims[k]));
-        empty = empty || dims[k] == 0;
         tensor->dims[k] = dims[k];
+        full.dims[k] = dims[k] > 0 ? dims[k] : 1;
     }
-    tensor->rank = (int32_t)rank;
-    int64_t n = empty ? 0 : tensor_count(tensor);
-    if (n < 0 || n > limits->elements || !attn_tensor_can_exist(tensor))
+    const int64_t n = tensor_count(&full);
+    if (n < 0 || n > limits->elements)
         return attn_fail_limit(
             ATTN_LIMIT_ELEMENTS, "tensor '%s' is %s, expected at most %lld elements",
             attn_quote(name), attn_tensor_format(tensor), (long long)limits->elements);
