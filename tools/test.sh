@@ -8,7 +8,9 @@
 #   release   gcc Release, warnings are errors; all of ctest but the tests labelled "long" and the
 #             fuzzing that asan does, and of those of operators, of the converter, of models, of
 #             the tools and of Python a part
-#   clang     clang builds the same without warnings, and its kernels agree with their references
+#   clang     clang builds the same without warnings, and its kernels agree with their references;
+#             the kernels of the sets that this CPU has, and other code not optimized, all of it
+#             with --full
 #   asan      AddressSanitizer + UBSan (gcc), with the kernels of the sets that this CPU has: unit
 #             tests, bad inputs, fuzzing, a part of conformance, of the operators, of the tools
 #             and of programs that embed the library
@@ -50,7 +52,7 @@ for argument in "$@"; do
     style | release | clang | asan | clang-asan | msan | fuzz | tsan | valgrind | aarch64 | \
         packages | scale | wheels) steps+=("$argument") ;;
     *)
-        sed -n '2,38s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,40s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
     esac
@@ -125,16 +127,24 @@ choose_part() {
 }
 
 # other_parts FOLDER PATTERN - a pattern of the tests like PATTERN that are not of the chosen part.
-# A test that makes the files of another one is of every part.
+# Tests that need the files of a test like PATTERN are of one part, and what makes these files runs
+# with them alone.
 other_parts() {
-    ctest --test-dir "$1" --show-only=json-v1 -FA '.*' -R "$2" | python3 -c '
+    ctest --test-dir "$1" --show-only=json-v1 -FA '.*' | python3 -c '
 import json, re, sys
-tests = json.load(sys.stdin)["tests"]
-names = [test["name"] for test in tests
-         if all(each["name"] != "FIXTURES_SETUP" for each in test["properties"])]
-parts, part = int(sys.argv[1]), int(sys.argv[2])
-print("|".join(f"^{re.escape(name)}$" for at, name in enumerate(names) if at % parts != part))
-' "$parts" "$part"
+parts, part, pattern = int(sys.argv[1]), int(sys.argv[2]), re.compile(sys.argv[3])
+tests = {test["name"]: {each["name"]: each["value"] for each in test["properties"]}
+         for test in json.load(sys.stdin)["tests"]}
+makers = {made: name for name, test in tests.items() if pattern.search(name)
+          for made in test.get("FIXTURES_SETUP", [])}
+units = {}
+for name, test in tests.items():
+    if pattern.search(name):
+        needs = [makers[need] for need in test.get("FIXTURES_REQUIRED", []) if need in makers]
+        units.setdefault((needs or [name])[0], []).append(name)
+print("|".join(f"^{re.escape(name)}$" for at, unit in enumerate(units.values())
+               if at % parts != part for name in unit))
+' "$parts" "$part" "$2"
 }
 
 # ggml_products.c is built with ggml's header by ggml.py, outside of this build.
@@ -162,18 +172,14 @@ run_release() {
     fi
     step release-build build build/release "${options[@]}" || return
     choose_part 8 "the tests of operators, the converter, models, tools and Python"
+    local sampled='^(ops|convert|models|tools|python)[._]|^oracle\.(families|systems)$'
     # These targets of fuzzing look with AddressSanitizer, below.
     local fuzz='^fuzz\.(api|faults|files|forms|graphs|make_forms|operators|packed|paths|plan|'
     fuzz+='sizes)$'
     local leave_out=(-LE long
-        -E "$fuzz|$(other_parts build/release '^(ops|convert|tools|models|python)[._]')")
+        -E "$fuzz|$(other_parts build/release "$sampled")")
     [ $full -eq 1 ] && leave_out=()
     run_ctest release build/release "${leave_out[@]}"
-}
-
-run_clang() {
-    step clang-build build build/clang -DATTNRUN_WERROR=ON -DCMAKE_C_COMPILER=clang-14 || return
-    run_ctest clang build/clang -R '^kernels$'
 }
 
 # usable_isas - the instruction sets that kernels of a build which only runs here need: those that
@@ -188,12 +194,22 @@ usable_isas() {
     (IFS=';' && echo "${names[*]}")
 }
 
+# Warnings do not depend on the level. Kernels have a level of their own.
+run_clang() {
+    local options=(-DATTNRUN_WERROR=ON -DCMAKE_C_COMPILER=clang-14)
+    [ $full -eq 0 ] && options+=(-DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-DNDEBUG
+        "-DATTNRUN_ISAS=$(usable_isas)")
+    step clang-build build build/clang "${options[@]}" || return
+    run_ctest clang build/clang -R '^kernels$'
+}
+
 run_asan() {
     step asan-build build build/asan -DATTNRUN_ASAN=ON -DCMAKE_C_COMPILER=gcc \
         "-DATTNRUN_ISAS=$(usable_isas)" || return
-    choose_part 8 "the tests of operators, of the tools and of embedding programs"
-    local leave_out=(-LE slow
-        -E "hygiene|package|$(other_parts build/asan '^(ops|attention|embed|tools)[._]')")
+    choose_part 8 "the longer tests of operators, models, loaders, tools and embedding programs"
+    local sampled='^(ops|attention|embed|models|tools)[._]|^oracle\.(families|systems)$'
+    sampled+='|^(conformance\.(unknown_shapes|single_outputs)|loaders\.(all|long)_parts)$'
+    local leave_out=(-LE slow -E "hygiene|package|$(other_parts build/asan "$sampled")")
     [ $full -eq 1 ] && leave_out=(-E 'hygiene|package|conformance.sample')
     run_ctest asan build/asan "${leave_out[@]}"
 }
