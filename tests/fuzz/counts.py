@@ -5,7 +5,8 @@ usage: counts.py FILE next TARGET            prints the first seed that was not 
        counts.py FILE add TARGET LOG SECONDS adds a run; LOG is what fuzz_graphs printed,
                                       SECONDS the time of processors
 
-A row of the table is a target; seeds are run once, so the counts of runs add up.
+A row of the table is a target; seeds are run once, so the counts of runs add up. A second table
+has the sums of what the targets attack.
 """
 import re
 import sys
@@ -25,6 +26,21 @@ other programs. A seed of loader makes all files of one run of libFuzzer.
 | target | next seed | cases | ran to the end | findings | CPU-hours |
 |---|---|---|---|---|---|
 """
+SUMS = """
+In all:
+
+| what is attacked | targets | cases | CPU-hours |
+|---|---|---|---|
+"""
+ATTACKED = {
+    "the bytes of a model": ("loader",),
+    "graphs and their rewriting": ("graphs", "forms"),
+    "arrays, configurations, packed files": ("files", "packed"),
+    "operators and kernels": ("operators", "sizes", "guard", "faults", "ort"),
+    "paths of external data": ("paths",),
+    "calls of the C interface": ("api",),
+    "the plan of the arena": ("plan",),
+}
 ROW = re.compile(r"\| (\S+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| ([\d.]+) \|")
 SUMMARY = re.compile(r"seeds (\d+) to (\d+), .*?: (\d+) cases, (\d+) ran to the end, "
                      r"(\d+) findings")
@@ -40,6 +56,11 @@ def write(path, rows):
     text = HEAD
     for target, (seed, cases, good, findings, hours) in sorted(rows.items()):
         text += f"| {target} | {seed} | {cases} | {good} | {findings} | {hours:.4f} |\n"
+    text += SUMS
+    for attacked, targets in ATTACKED.items():
+        of_it = [row for name, row in rows.items() if name.rpartition("-")[0] in targets]
+        text += (f"| {attacked} | {', '.join(targets)} | {sum(row[1] for row in of_it)} | "
+                 f"{sum(row[4] for row in of_it):.2f} |\n")
     path.write_text(text, encoding="utf-8")
 
 
