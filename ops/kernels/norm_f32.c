@@ -5,14 +5,28 @@
  * a row in cache. */
 #include "vmath.h"
 
+/* Floats whose sums are taken together; those of a longer row are added in double, so that a row
+ * of millions keeps its digits. */
+enum { BLOCK = 4096 };
+
+static ALWAYS_INLINE float sum_up(const v_f32 s[4])
+{
+    return v_reduce_add((s[0] + s[1]) + (s[2] + s[3]));
+}
+
 /* Sum of (x - shift), or of its squares. */
 static ALWAYS_INLINE float row_sum(const float *x, size_t n, float shift,
                                    const bool square)
 {
     v_f32 s[4] = { { 0 }, { 0 }, { 0 }, { 0 } };
+    double before = 0;
     size_t i = 0;
     for (size_t end = 0; attn_segment(&end, n);)
         for (; i + 4 * VF <= end; i += 4 * VF) {
+            if (i > 0 && i % BLOCK == 0) {
+                before += (double)sum_up(s);
+                s[0] = s[1] = s[2] = s[3] = v_set(0.0f);
+            }
             UNROLL
             for (int l = 0; l < 4; l++) {
                 v_f32 d = v_load(x + i + l * VF) - shift;
@@ -28,21 +42,31 @@ static ALWAYS_INLINE float row_sum(const float *x, size_t n, float shift,
         v_f32 term = square ? d * d : d; /* inf - inf in the padding is NaN */
         s[1] += v_load_tail((const float *)&term, n - i, 0.0f);
     }
-    return v_reduce_add((s[0] + s[1]) + (s[2] + s[3]));
+    return (float)(before + (double)sum_up(s));
+}
+
+static __attribute__((noinline)) float sum_of(const float *x, size_t n, float shift)
+{
+    return row_sum(x, n, shift, false);
+}
+
+static __attribute__((noinline)) float squares_of(const float *x, size_t n, float shift)
+{
+    return row_sum(x, n, shift, true);
 }
 
 /* A mean that is infinite or overflowed gives NaN, as the formula does. The second pass
  * mends the rounding of the first. */
 static float row_mean(const float *x, size_t n)
 {
-    float mean = row_sum(x, n, 0.0f, false) / (float)n;
-    return mean + row_sum(x, n, mean, false) / (float)n;
+    float mean = sum_of(x, n, 0.0f) / (float)n;
+    return mean + sum_of(x, n, mean) / (float)n;
 }
 
 void K(mean_variance_f32)(const float *x, size_t n, float *stats)
 {
     stats[0] = row_mean(x, n);
-    stats[1] = row_sum(x, n, stats[0], true) / (float)n;
+    stats[1] = squares_of(x, n, stats[0]) / (float)n;
 }
 
 void K(normalize_f32)(float *y, const float *x, const float *scale, const float *bias,
@@ -76,7 +100,7 @@ void K(layer_norm_f32)(float *y, const float *x, const float *scale, const float
 void K(rms_norm_f32)(float *y, const float *x, const float *scale, size_t n,
                      float epsilon, float *inverse)
 {
-    *inverse = 1.0f / sqrtf(row_sum(x, n, 0.0f, true) / (float)n + epsilon);
+    *inverse = 1.0f / sqrtf(squares_of(x, n, 0.0f) / (float)n + epsilon);
     K(normalize_f32)(y, x, scale, NULL, n, 0.0f, *inverse);
 }
 

@@ -152,6 +152,16 @@ void check_mean_variance_f32(struct check *c)
         check_near(c, n, (double)stats[0], mean, 1e-6);
         check_near(c, n + 1, (double)stats[1], variance, 4e-6 * variance + 1e-12);
     }
+    /* The roundings of equal terms do not cancel. */
+    const size_t n = ((size_t)1 << 20) + 37;
+    float *x = check_memory(c, n * sizeof *x), stats[2];
+    for (size_t i = 0; i < n; i++)
+        x[i] = i % 2 == 0 ? 1.1f : -1.1f;
+    double mean, variance;
+    c->k->mean_variance_f32(x, n, stats);
+    mean_variance(x, n, &mean, &variance);
+    check_near(c, n, (double)stats[0], mean, 1e-6);
+    check_near(c, n + 1, (double)stats[1], variance, 4e-6 * variance);
 }
 
 void check_normalize_f32(struct check *c)
