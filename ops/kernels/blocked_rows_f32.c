@@ -5,7 +5,8 @@
  * not dilated, with strides of 1 or 2, a pixel of the input is read once for each kernel
  * row and used by all pixels of the tile that see it. Tiles at the ends of a line check
  * each column first. For other kernels each tap reads its pixels. Sums are in the order
- * of kernel rows and columns, whatever the tile. Cost: 2 taps FLOPs an element. */
+ * of kernel rows and columns, whatever the tile; those of a mean are of each row, and then of the
+ * rows. Cost: 2 taps FLOPs an element. */
 #include "isa.h"
 
 enum { TILE = 7, MANY = 256 /* taps of a pixel: it polls for itself */ };
@@ -203,13 +204,16 @@ static ALWAYS_INLINE v_f32 pool_pixel(const struct attn_blocked_rows *d,
         columns = seen_of(d, 1, column);
     for (int64_t i = p->from; i < p->to; i++) {
         const float *x = map_row(d, p, i);
+        v_f32 line = v_set(0.0f); /* short sums keep the digits of a large window */
         for (int64_t j = columns.from; j < columns.to; j++) {
             const v_f32 input = v_load(x + (column + j * step) * ATTN_BLOCK);
             if (mean)
-                acc += input;
+                line += input;
             else
                 acc = v_select((input > acc) | (input != input), input, acc);
         }
+        if (mean)
+            acc += line;
     }
     return acc;
 }

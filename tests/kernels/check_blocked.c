@@ -261,8 +261,35 @@ static void check_pool(struct check *c, const struct attn_blocked_rows *d, int64
                    sum / (double)(d->row_share[row] * d->column_share[column]), 1e-5);
 }
 
+/* The mean of many equal pixels, whose roundings do not cancel. */
+static void check_large_mean(struct check *c)
+{
+    enum { SIDE = 250, PIXELS = SIDE * SIDE };
+    const float share = (float)SIDE;
+    float *x = check_memory(c, PIXELS * BLOCK * sizeof *x);
+    for (int i = 0; i < PIXELS * BLOCK; i++)
+        x[i] = 0.1f;
+    const struct attn_blocked_rows d = {
+        .x = x,
+        .y = check_memory(c, BLOCK * sizeof(float)),
+        .in = { SIDE, SIDE },
+        .kernel = { SIDE, SIDE },
+        .stride = { 1, 1 },
+        .dilation = { 1, 1 },
+        .rows = 1,
+        .columns = 1,
+        .row_share = &share,
+        .column_share = &share,
+    };
+    c->k->blocked_pool_f32(&d);
+    for (size_t i = 0; i < BLOCK; i++)
+        check_near(c, i, (double)d.y[i], (double)0.1f, 1e-6);
+    check_again(c);
+}
+
 void check_blocked_pool_f32(struct check *c)
 {
+    check_large_mean(c);
     for (int n = 0; n < 200; n++) {
         struct attn_blocked_rows d;
         make_rows(c, &d);
