@@ -15,7 +15,7 @@
  *
  * Operands and results are u8 or i8 with one constant scale above 0. Weights may have a scale for
  * each output channel. A bias is i32, and its scale is the product of the scales of operand and
- * weights. Sums of products by constants and of a bias must fit in 32 bits. Constants that were the
+ * weights. Sums of products and of a bias must fit in 32 bits. Constants that were the
  * result of DequantizeLinear at load are replaced by their bytes again (attn_value.folded_by).
  * Results are within one step of those of the floats, because halves may be rounded otherwise. */
 #include <math.h>
@@ -252,22 +252,32 @@ static bool find_weights(const struct attn_graph *graph, int32_t value, int rank
     return w->n == 1 || (at == axis && graph->values[value].type.rank == rank);
 }
 
-/* Whether sums of products by constant weights, which have columns along `axis`, and of the bias
- * fit in 32 bits. Quantizers give the largest biases to columns of tiny weights, whose numbers are
- * added up. */
+/* Whether sums of products by weights, which have columns along `axis`, and of the bias fit in 32
+ * bits. Quantizers give the largest biases to columns of tiny weights, whose numbers are added up.
+ * Of weights that are computed the number counts; where that is a symbol, sums are taken to fit. */
 static bool sums_fit(const struct attn_graph *graph, const struct quantized *w,
                      int32_t bias, int axis)
 {
     const attnrun_tensor *t = data_of(graph, w->q);
-    if (t->data == NULL)
-        return true;
-    const int64_t n = tensor_count(t), columns = t->dims[axis],
-                  inner = tensor_dims_product(t, axis + 1, t->rank);
+    const attnrun_type *type = match_type(graph, w->q);
+    int64_t of_column = 1, inner = 1;
+    for (int i = 0; i < type->rank; i++) {
+        if (i != axis && !dim_is_const(type->dims[i]))
+            return true;
+        of_column *= i != axis ? type->dims[i].value : 1;
+        inner *= i > axis ? type->dims[i].value : 1;
+    }
+    const int64_t columns = t->data != NULL ? t->dims[axis]
+                            : bias >= 0     ? tensor_count(data_of(graph, bias))
+                                            : 1;
     for (int64_t c = 0; c < columns; c++) {
         const int64_t zero = number_at(graph, w->zero, c);
         int64_t sum = llabs(number_at(graph, bias, c));
-        const bool few = n / columns * MAX_APART * MAX_APART + sum <= INT32_MAX;
-        for (int64_t k = c * inner; !few && k < n; k += inner * columns)
+        if (of_column * MAX_APART * MAX_APART + sum <= INT32_MAX)
+            continue;
+        if (t->data == NULL)
+            return false;
+        for (int64_t k = c * inner; k < of_column * columns; k += inner * columns)
             for (int64_t i = k; i < k + inner && !attn_stops(i); i++)
                 sum += MAX_APART * llabs(tensor_get_int(t, i) - zero);
         if (sum > INT32_MAX)

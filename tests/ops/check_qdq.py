@@ -252,7 +252,7 @@ def negative_graphs():
 
 def wide_graphs():
     """Sums that do not fit in 32 bits: with a bias as quantize_static gives it to a channel of tiny
-    weights, and of very many products."""
+    weights, and of very many products, also of operands that both are computed."""
     for op in ("Conv", "Gemm"):
         graph, scales = Graph(), np.asarray([0.01, 4e-9], "f4")
         shape = (1, 3, 4, 4) if op == "Conv" else (5, 30)
@@ -265,13 +265,14 @@ def wide_graphs():
             graph.constant(scales * np.float32(0.02))], axis=0)
         y = graph.node(op, [x, w, bias], **({"transB": 1} if op == "Gemm" else {}))
         yield graph, graph.node("QuantizeLinear", [y, *graph.pair("u1", 0.1, 0)]), "u1"
-    graph = Graph()
-    pair = graph.pair("u1", 0.001, 0)
-    x = graph.node("DequantizeLinear", [graph.feed(np.full((1, 40000), 255, "u1")), *pair])
-    w = graph.node("DequantizeLinear", [graph.constant(np.full((40000, 2), 255, "u1")),
-                                        graph.constant(np.float32(0.001))])
-    y = graph.node("MatMul", [x, w])
-    yield graph, graph.node("QuantizeLinear", [y, *graph.pair("u1", 10, 0)]), "u1"
+    for operand in (Graph.constant, Graph.feed):
+        graph = Graph()
+        pair = graph.pair("u1", 0.001, 0)
+        x = graph.node("DequantizeLinear", [graph.feed(np.full((1, 40000), 255, "u1")), *pair])
+        w = graph.node("DequantizeLinear", [operand(graph, np.full((40000, 2), 255, "u1")),
+                                            graph.constant(np.float32(0.001))])
+        y = graph.node("MatMul", [x, w])
+        yield graph, graph.node("QuantizeLinear", [y, *graph.pair("u1", 10, 0)]), "u1"
 
 
 def apart_cases(folder, graphs):
