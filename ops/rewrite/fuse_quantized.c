@@ -94,10 +94,12 @@ static bool find_quantized(const struct attn_graph *graph, int32_t value,
 
 static bool is_byte(int32_t dtype) { return dtype == ATTNRUN_U8 || dtype == ATTNRUN_I8; }
 
-/* One scale, above 0, so that the order of the bytes is that of what they stand for. */
+/* One scale, above 0, so that the order of the bytes is that of what they stand for. An infinite or
+ * a subnormal one may make an infinite ratio, which is NaN times 0. */
 static bool has_one_scale(const struct attn_graph *graph, const struct quantized *x)
 {
-    return x->n == 1 && float_at(graph, x->scale, 0) > 0;
+    return x->n == 1 && float_at(graph, x->scale, 0) > 0 &&
+           isnormal(float_at(graph, x->scale, 0));
 }
 
 /* A value of bytes with one scale. */

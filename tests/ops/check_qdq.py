@@ -238,7 +238,8 @@ def apart_graphs():
 
 
 def negative_graphs():
-    """Scales below 0, whose largest byte is the least number: these stay as they are, too."""
+    """Scales below 0, whose largest byte is the least number, and those by which ratios of scales
+    are infinite: these stay as they are, too."""
     graph = Graph()
     x = graph.real("u1", 1, 2, 4, 4, pair=graph.pair("u1", 0.02))
     w = graph.weights("i1", (3, 2, 2, 2), 0, np.asarray(0.01, "f4"))
@@ -248,6 +249,12 @@ def negative_graphs():
     y = graph.node("MaxPool", [graph.real("i1", 1, 2, 4, 4, pair=graph.pair("i1", -0.02, 3))],
                    kernel_shape=[2, 2])
     yield graph, graph.node("QuantizeLinear", [y, *graph.pair("i1", -0.02, 3)]), "i1"
+    for op, scale, scale_y in (("GlobalAveragePool", np.inf, 0.1), ("Add", 0.1, 1e-44)):
+        graph = Graph()
+        x = graph.node("DequantizeLinear", [graph.feed(np.asarray([[[[3, 3, 200]]]], "u1")),
+                                            *graph.pair("u1", scale, 3)])
+        y = graph.node(op, [x] if op != "Add" else [x, x])
+        yield graph, graph.node("QuantizeLinear", [y, *graph.pair("u1", scale_y, 3)]), "u1"
 
 
 def wide_graphs():
