@@ -95,7 +95,7 @@ static attn_status open_bytes(struct attn_model *model, const attnrun_source *so
     *file = (struct attn_file){ .data = source->data, .bytes = (int64_t)source->bytes };
     if (!copy)
         return ATTNRUN_OK;
-    void *bytes = attn_pool_alloc(&model->weights, file->bytes > 0 ? file->bytes : 1);
+    void *bytes = attn_pool_room(&model->weights, file->bytes > 0 ? file->bytes : 1);
     if (bytes == NULL)
         return ATTNRUN_E_MEMORY;
     if (file->bytes > 0)

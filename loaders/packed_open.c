@@ -226,7 +226,7 @@ static attn_status align_bytes(struct attn_model *model, const uint8_t **bytes, 
 {
     if ((uintptr_t)*bytes % PACKED_ALIGN == 0)
         return ATTNRUN_OK;
-    char *copy = attn_pool_alloc(&model->weights, n + PACKED_ALIGN);
+    char *copy = attn_pool_room(&model->weights, n + PACKED_ALIGN);
     if (copy == NULL)
         return ATTNRUN_E_MEMORY;
     copy += (PACKED_ALIGN - (uintptr_t)copy % PACKED_ALIGN) % PACKED_ALIGN;

@@ -29,7 +29,7 @@ attn_status attn_tensor_align(struct attn_pool *pool, attnrun_tensor *tensor)
 {
     if (attn_tensor_is_aligned(tensor))
         return ATTNRUN_OK;
-    void *data = attn_pool_alloc(pool, tensor_bytes(tensor) + 1);
+    void *data = attn_pool_room(pool, tensor_bytes(tensor) + 1);
     if (data == NULL)
         return ATTNRUN_E_MEMORY;
     TRY(attn_poll_copy(data, tensor->data, tensor_bytes(tensor)));

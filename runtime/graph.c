@@ -26,6 +26,7 @@
 #include "graph.h"
 #include "graph_names.h"
 #include "operator.h"
+#include "poll.h"
 
 enum {
     RESERVE_MORE = 8 /* an eighth more values and nodes than the file has, for passes */
@@ -141,9 +142,10 @@ attn_status attn_graph_new_constant(struct attn_graph *graph, int32_t dtype, int
     attnrun_tensor tensor;
     TRY(attnrun_tensor_make(dtype, rank, dims, NULL, &tensor));
     int64_t bytes = tensor_bytes(&tensor);
-    tensor.data = attn_pool_alloc(&graph->model->weights, bytes > 0 ? bytes : 1);
+    tensor.data = attn_pool_room(&graph->model->weights, bytes > 0 ? bytes : 1);
     if (tensor.data == NULL)
         return ATTNRUN_E_MEMORY;
+    TRY(attn_poll_fill(tensor.data, 0, bytes));
     graph->model->folded_bytes += bytes;
     TRY(attn_graph_add_constant(graph, NULL, &tensor, id));
     graph->values[*id].flags |= ATTN_VALUE_FOLDED;

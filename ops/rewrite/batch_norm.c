@@ -76,11 +76,13 @@ static attn_status scale_aligned(struct attn_graph *graph, const attnrun_tensor 
     int64_t outer = tensor_dims_product(w, 0, axis);
     for (int64_t c = 0; c < norm->channels; c++) {
         const double s = take_channel(norm, c, (float *)bias + c);
-        for (int64_t o = 0; o < outer; o++)
-            for (int64_t i = 0; i < inner; i++) {
+        for (int64_t o = 0; o < outer; o++) {
+            TRY(attn_poll_work(inner * (int64_t)sizeof(float)));
+            for (int64_t i = 0; i < inner && !attn_stops(i); i++) {
                 int64_t k = (o * norm->channels + c) * inner + i;
                 to[k] = (float)((double)from[k] * s);
             }
+        }
     }
     return ATTNRUN_OK;
 }

@@ -278,12 +278,13 @@ static attn_status merge_weights(struct layout *l, const struct attn_node *node,
                   narrow_row = w.dims[1] * w.dims[2] * w.dims[3];
     void *data;
     TRY(attn_graph_new_constant(l->graph, w.dtype, 4, dims, value, &data));
-    for (int64_t row = 0; row < dims[0] && !attn_stops(row); row++) {
+    for (int64_t row = 0; row < dims[0]; row++) {
         const int64_t zero_at = tensor_count(&zero) == 1 ? 0 : row;
         uint8_t *to = (uint8_t *)data + row * narrow_row * merged;
-        memset(to, ((const uint8_t *)zero.data)[zero_at], (size_t)(narrow_row * merged));
-        memcpy(to + row / of_group % merged * narrow_row,
-               (const uint8_t *)w.data + row * narrow_row, (size_t)narrow_row);
+        TRY(attn_poll_fill(to, ((const uint8_t *)zero.data)[zero_at],
+                           narrow_row * merged));
+        TRY(attn_poll_copy(to + row / of_group % merged * narrow_row,
+                           (const uint8_t *)w.data + row * narrow_row, narrow_row));
     }
     return ATTNRUN_OK;
 }

@@ -86,7 +86,7 @@ static int32_t chosen(const struct attn_graph *graph, const struct attn_node *no
     const attnrun_tensor *condition = &graph->values[node->in[0]].data;
     const uint8_t *keep = condition->data;
     const int64_t n = tensor_count(condition);
-    for (int64_t i = 1; i < n; i++)
+    for (int64_t i = 1; i < n && !attn_stops(i); i++)
         if ((keep[i] != 0) != (keep[0] != 0))
             return -1;
     const int32_t from = n == 0 ? -1 : node->in[keep[0] != 0 ? 1 : 2];

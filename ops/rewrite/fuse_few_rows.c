@@ -220,13 +220,13 @@ static attn_status add_weights(struct attn_graph *graph, const struct few_rows *
     TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 3, dims, value, &data));
     const attnrun_tensor *w = &graph->values[f->w].data;
     float *to = data;
-    for (int64_t h = 0; h < f->heads; h++) {
-        for (int64_t i = 0; i < dims[1]; i++)
+    for (int64_t h = 0; h < f->heads; h++)
+        for (int64_t i = 0; i < dims[1]; i++) {
             for (int64_t j = 0; j < dims[2]; j++)
                 *to++ = match_f32_at(w, (f->values ? i : j) * n + f->column +
                                             h * f->head_step + (f->values ? j : i));
-        TRY(attn_poll_work(dims[1] * dims[2]));
-    }
+            TRY(attn_poll_work(dims[2] * (int64_t)sizeof *to));
+        }
     return ATTNRUN_OK;
 }
 

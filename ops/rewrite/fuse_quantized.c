@@ -230,7 +230,7 @@ static bool find_bias(const struct fuse_quantized_place *p, int in,
         !match_is_constant(graph, b.q) || (b.n != w->n && b.n != 1) ||
         graph->values[b.q].type.rank != 1)
         return false;
-    for (int64_t i = 0; i < w->n; i++) {
+    for (int64_t i = 0; i < w->n && !attn_stops(i); i++) {
         const double product =
             (double)float_at(graph, x->scale, 0) * (double)float_at(graph, w->scale, i);
         const double scale = (double)float_at(graph, b.scale, b.n == 1 ? 0 : i);
@@ -272,16 +272,19 @@ static bool sums_fit(const struct attn_graph *graph, const struct quantized *w,
     const int64_t columns = t->data != NULL ? t->dims[axis]
                             : bias >= 0     ? tensor_count(data_of(graph, bias))
                                             : 1;
-    for (int64_t c = 0; c < columns; c++) {
+    for (int64_t c = 0; c < columns && !attn_stops(c); c++) {
         const int64_t zero = number_at(graph, w->zero, c);
         int64_t sum = llabs(number_at(graph, bias, c));
         if (of_column * MAX_APART * MAX_APART + sum <= INT32_MAX)
             continue;
         if (t->data == NULL)
             return false;
-        for (int64_t k = c * inner; k < of_column * columns; k += inner * columns)
+        for (int64_t k = c * inner; k < of_column * columns; k += inner * columns) {
+            if (attn_poll_work(inner * 4) != ATTNRUN_OK)
+                return false;
             for (int64_t i = k; i < k + inner && !attn_stops(i); i++)
                 sum += MAX_APART * llabs(tensor_get_int(t, i) - zero);
+        }
         if (sum > INT32_MAX)
             return false;
     }

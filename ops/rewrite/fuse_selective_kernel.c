@@ -10,7 +10,7 @@
  * branch, or one product for each branch. All weights are constants. If the branches are
  * convolutions of an input of the file, they stay: their sum makes them a region of maps
  * in blocks (blocked_layout.c), which gains more. */
-#include "../../runtime/meter.h"
+#include "../../runtime/poll.h"
 #include "map_gates.h"
 
 enum { MIN_MAPS = 2, MAX_MAPS = 8, FIXED = 5 };
@@ -206,9 +206,8 @@ static attn_status make_select(struct attn_graph *graph,
         const int64_t made = found->select[m].rows;
         int32_t one, bias;
         TRY(attn_dense_make(graph, &found->select[m], &one, &bias));
-        TRY(attn_poll_work(made * columns));
-        memcpy((float *)w + m * rows * columns, graph->values[one].data.data,
-               (size_t)(made * columns) * sizeof(float));
+        TRY(attn_poll_copy((float *)w + m * rows * columns, graph->values[one].data.data,
+                           made * columns * (int64_t)sizeof(float)));
         if (b != NULL)
             memcpy((float *)b + m * rows, graph->values[bias].data.data,
                    (size_t)made * sizeof(float));

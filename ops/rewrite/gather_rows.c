@@ -76,7 +76,7 @@ static attn_status take_constant(struct attn_graph *graph, const struct attn_nod
         *(i <= axis ? &rows : &row) *= t.dims[i]; /* as many as there are: no overflow */
     for (int64_t r = 0; r < rows; r++) {
         TRY(attn_poll_work(row * (int64_t)sizeof(int64_t)));
-        for (int64_t i = 1; i < row; i++)
+        for (int64_t i = 1; i < row && !attn_stops(i); i++)
             if (tensor_get_int(&t, r * row + i) != tensor_get_int(&t, r * row))
                 return ATTNRUN_OK;
     }
@@ -85,7 +85,7 @@ static attn_status take_constant(struct attn_graph *graph, const struct attn_nod
     memcpy(dims, t.dims, (size_t)(axis + 1) * sizeof *dims);
     dims[axis + 1] = 1;
     TRY(attn_graph_new_constant(graph, ATTNRUN_I64, axis + 2, dims, indexes, &made));
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < rows && !attn_stops(r); r++) {
         const int64_t x = tensor_get_int(&t, r * row);
         memcpy((char *)made + r * (int64_t)sizeof x, &x, sizeof x);
     }

@@ -4,6 +4,7 @@
  *   d / sqrt(mean d^2 + epsilon) [* scale] [+ bias], d = x - mean x  ->  LayerNormalization
  *   x * (1 / sqrt(mean x^2 + epsilon)) [* scale]                     ->  RMSNormalization
  */
+#include "../../runtime/poll.h"
 #include "match.h"
 
 /* y^2 as Pow(y, 2) or y * y: y, or -1. */
@@ -75,7 +76,7 @@ static attn_status ones(struct attn_graph *graph, int64_t n, int32_t *value)
 {
     void *data;
     TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 1, &n, value, &data));
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && !attn_stops(i); i++)
         ((float *)data)[i] = 1.0f;
     return ATTNRUN_OK;
 }

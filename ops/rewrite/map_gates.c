@@ -154,7 +154,7 @@ attn_status attn_dense_make(struct attn_graph *graph,
     float *to = data;
     for (int64_t r = 0; r < dense->rows; r++) {
         TRY(attn_poll_work(dense->columns));
-        for (int64_t c = 0; c < dense->columns; c++)
+        for (int64_t c = 0; c < dense->columns && !attn_stops(c); c++)
             memcpy(to + r * dense->columns + c,
                    from + (c * dense->rows + r) * (int64_t)sizeof(float), sizeof(float));
     }

@@ -128,8 +128,8 @@ static int64_t place_of(const struct branch *large, const struct branch *small,
 }
 
 /* Adds the weights of `small`; a normalization has one tap of each channel to itself. */
-static void add_weights(const struct branch *large, const struct branch *small,
-                        const int64_t *at, float *to)
+static attn_status add_weights(const struct branch *large, const struct branch *small,
+                               const int64_t *at, float *to)
 {
     const attnrun_tensor *w = large->w;
     const int64_t taps = tensor_dims_product(w, 2, w->rank), columns = w->dims[1];
@@ -142,13 +142,16 @@ static void add_weights(const struct branch *large, const struct branch *small,
             float *x = &to[(c * columns + c % of_group) * taps + place];
             *x = (float)((double)*x + factor);
         }
-        return;
+        return ATTNRUN_OK;
     }
     const int64_t few = tensor_dims_product(small->w, 2, w->rank);
-    for (int64_t i = 0; i < w->dims[0] * columns && !attn_stops(i); i++)
-        for (int64_t tap = 0; tap < few; tap++)
+    for (int64_t i = 0; i < w->dims[0] * columns; i++) {
+        TRY(attn_poll_work(few * (int64_t)sizeof(float)));
+        for (int64_t tap = 0; tap < few && !attn_stops(tap); tap++)
             to[i * taps + place_of(large, small, at, tap)] +=
                 match_f32_at(small->w, i * few + tap);
+    }
+    return ATTNRUN_OK;
 }
 
 static float bias_at(const struct branch *b, int64_t c)
@@ -177,9 +180,9 @@ static attn_status merge_branches(struct attn_graph *graph, struct attn_node *ad
     large->w = &w; /* values may have moved */
     if (small->w != NULL)
         small->w = &v;
-    memcpy(weights, w.data, (size_t)tensor_count(&w) * sizeof(float));
-    add_weights(large, small, at, weights);
-    for (int64_t c = 0; c < w.dims[0]; c++)
+    TRY(attn_poll_copy(weights, w.data, tensor_bytes(&w)));
+    TRY(add_weights(large, small, at, weights));
+    for (int64_t c = 0; c < w.dims[0] && !attn_stops(c); c++)
         ((float *)bias)[c] = bias_at(large, c) + bias_at(small, c);
     TRY(attn_match_make(graph, add, "", "Conv", 3, in, add->out[0], conv->n_attrs,
                         conv->attrs, &made));

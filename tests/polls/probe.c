@@ -1,6 +1,6 @@
 /* probe.c - opens, plans and runs models, and counts how often the clock is read.
  *
- * usage: poll_probe [-v] [-d READ] MODEL...
+ * usage: poll_probe [-d READ | -f] MODEL...
  *
  * A line for each model: its path, then for opening, planning and running the reads of
  * the clock, the basic blocks in all, the most blocks between two reads (0 where they are
@@ -8,6 +8,7 @@
  * names: "x%N" is of integers below N, or of strings of N letters, "x=N" is N everywhere, or the
  * text of N, other reals are in (-1, 1), other integers are 0 or 1.
  *
+ * -f: with the rewrite passes that change the arithmetic.
  * -d READ: at that read of the clock, the deadline is over; the line is the path, what
  * was done then, the status, and how often the clock was read later. */
 #include <inttypes.h>
@@ -191,10 +192,11 @@ static attnrun_status plan_and_run(attnrun_model *model, attnrun_context *contex
     return status;
 }
 
-static attnrun_status probe(attnrun_runtime *runtime, const char *path, const char **what)
+static attnrun_status probe(attnrun_runtime *runtime, const char *path, uint32_t flags,
+                            const char **what)
 {
     attnrun_source source = { .struct_size = sizeof source,
-                              .flags = ATTNRUN_NO_FUSION,
+                              .flags = flags,
                               .path = path,
                               .timeout_us = TIMEOUT_US };
     void *memory[MAX_INPUTS] = { NULL };
@@ -225,10 +227,15 @@ int main(int argc, char **argv)
 {
     attnrun_runtime_options options = { .struct_size = sizeof options, .threads = 1 };
     attnrun_runtime *runtime;
+    uint32_t flags = ATTNRUN_NO_FUSION;
     int first = 1;
     if (argc > 2 && strcmp(argv[1], "-d") == 0) {
         over_at = atoll(argv[2]);
         first = 3;
+    }
+    if (argc > 1 && strcmp(argv[1], "-f") == 0) {
+        flags = 0;
+        first = 2;
     }
     if (blocks_are_counted())
         options.isa = "base";
@@ -239,7 +246,7 @@ int main(int argc, char **argv)
         const char *what = "";
         reads_in_all = 0;
         printf("%s", argv[i]);
-        attnrun_status status = probe(runtime, argv[i], &what);
+        attnrun_status status = probe(runtime, argv[i], flags, &what);
         if (over_at > 0)
             printf(" %s %s %" PRId64, what, attnrun_status_name(status),
                    reads_in_all >= over_at ? reads_in_all - over_at : -1);

@@ -4,7 +4,8 @@ usage: test_polls.py PROBE blocks|deadline
 
 blocks    no model of operators.txt does more than MOST_BLOCKS basic blocks between two
           reads of the clock (a build with -DATTNRUN_COUNT=ON)
-deadline  the deadline passes at the n-th read: the call that is under way fails with TIME
+deadline  opening reads the clock all along where a rewrite pass goes over large constants; and
+          the deadline passes at the n-th read: the call that is under way fails with TIME
           and reads the clock no more, but for the start of that call
 """
 import re
@@ -13,7 +14,9 @@ import sys
 import tempfile
 
 import make_operators
+import make_passes
 
+LEAST_READS = 40  # for 4 MB that a pass makes and writes, or reads: 16 by clearing it alone
 MOST_BLOCKS = 3_000_000  # of scalar code: 10 million operations, or a megabyte of floats
 PHASE = re.compile(r"(open|pack|plan|run) (\d+) (\d+) (\d+) ([\d.]+)")
 
@@ -59,13 +62,30 @@ def check_deadline(probe, made):
     return wrong
 
 
+def check_passes(probe, small, large, counted):
+    """Opening with rewrite passes, of constants of a few bytes and of 4 megabytes."""
+    wrong = 0
+    for name, path in large.items():
+        few, text = run(probe, "-f", small[name]), run(probe, "-f", path)
+        phases = PHASE.findall(text)
+        more = int(phases[0][1]) - int(PHASE.findall(few)[0][1])
+        bad = "failed" in text or more < LEAST_READS or (
+            counted and int(phases[0][3]) > MOST_BLOCKS)
+        wrong += bad
+        if bad:
+            print(f"{name} reads the clock {more} times more often: {text}")
+    return wrong
+
+
 def main(probe, what):
     with tempfile.TemporaryDirectory() as folder:
         made = make_operators.write(folder)
+        wrong = check_passes(probe, *[make_passes.write(folder, n) for n in (4, 1024)],
+                             what == "blocks")
         if what == "deadline":  # a part: every one takes its time to run
-            wrong = check_deadline(probe, made[::6])
+            wrong += check_deadline(probe, made[::6])
         else:
-            wrong = check_blocks(probe, made)
+            wrong += check_blocks(probe, made)
     print(f"{wrong} of {len(made)} wrong")
     return 1 if wrong else 0
 
