@@ -4,9 +4,9 @@
  *   out = floor((in + before + after - ((kernel - 1) * dilation + 1)) / stride) + 1
  *
  * With ceil_mode the division rounds up, but a last window that would start behind the
- * input and its front pad is left out. auto_pad SAME_*: out = ceil(in / stride), and the
- * odd pixel of padding goes to the end (UPPER) or to the front (LOWER). Source: ONNX
- * Conv-11, MaxPool-12. */
+ * input and its front pad is left out. Nothing, with pads that keep the size, gives nothing.
+ * auto_pad SAME_*: out = ceil(in / stride), and the odd pixel of padding goes to the end (UPPER) or
+ * to the front (LOWER). Source: ONNX Conv-11, MaxPool-12. */
 #include "sliding_window.h"
 
 static attn_status window_check_list(const attnrun_step *step, const char *name,
@@ -76,6 +76,10 @@ attn_status attn_window_out(const attnrun_step *step, const struct window_attrs 
     attnrun_dim room = travel(step, attrs, n, axis, in, kernel);
     ceil_mode = ceil_mode && stride.value > 1;
     int64_t min = ceil_mode ? 1 - stride.value : 0; /* ceil: one window may hang over */
+    if (dim_is(in, 0) && dim_is(room, -1)) {        /* by pads that auto_pads.c writes */
+        *out = in;
+        return ATTNRUN_OK;
+    }
     if (dim_is_const(room) && room.value < min)
         return op_fail(
             step, ATTNRUN_E_SHAPE,

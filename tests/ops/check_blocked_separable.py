@@ -256,7 +256,8 @@ def named_by_file():
     yield op, [x, ("f4", 16, 1, 3, 3), None, None, one], few, 4
     yield op, [x, own, None, None, ("f4", 16, 16, 1, 1)], few, 4
     yield op, [("f4", 1, 1, 8, 8, 8), own, None, None, one], few, 5
-    yield op, [("f4", 1, 1, 0, 8, 16), own, None, None, one], {**few, "pads": [1] * 4}, 5
+    yield op, [("f4", 1, 1, 0, 8, 16), own, None, None, one], few, 5
+    yield op, [("f4", 1, 1, 0, 8, 16), own, None, None, one], {**few, "pads": [1] * 4}, 0
     yield op, [("f4", 0, 1, 8, 8, 16), own, None, None, one], few, 0
 
 

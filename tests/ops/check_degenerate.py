@@ -201,6 +201,19 @@ def producer_cases():
              (padded[:-2] + padded[1:-1] + padded[2:])[None, None])]
 
 
+def empty_map_cases():
+    """Padding that keeps the size of a map, if that is nothing, with strides and without."""
+    cases = []
+    for kernel, stride, pad in ((1, 1, "SAME_UPPER"), (3, 1, "SAME_LOWER"), (1, 2, "SAME_UPPER"),
+                                (3, 2, "SAME_LOWER")):
+        node = helper.make_node("Conv", ["x", "w"], ["y"], auto_pad=pad, strides=2 * [stride])
+        cases.append((f"Conv {kernel} {stride} {pad} of nothing", [node],
+                      {"x": np.zeros((1, 2, 0, 5), "f4")},
+                      {"w": np.ones((3, 2, kernel, kernel), "f4")}, "y",
+                      np.zeros((1, 3, 0, -(-5 // stride)), "f4")))
+    return cases
+
+
 def body_cases():
     """Bodies that read an optional of nothing and stack texts, and a branch of a false rank."""
     node = helper.make_node
@@ -444,7 +457,7 @@ def main():
               for case in one_key_case(dtype, kind, queries, keys, shape)]
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
-    cases += twice_cases() + mean_cases() + old_cases() + producer_cases()
+    cases += twice_cases() + mean_cases() + old_cases() + producer_cases() + empty_map_cases()
     cases += odd_cases() + number_cases() + body_cases()
     cases += [version_case(), pooled_case(), no_terms_case(), no_line_case()]
     cases += [*no_heads_cases(), *tiny_cases()]
