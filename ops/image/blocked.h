@@ -253,6 +253,9 @@ static inline struct attn_blocked_rows blocked_rows_of(const struct window *w)
     }
     return d;
 }
+/* How many columns, from `from` on, one call computes of so many lines: all, or of one line a part,
+ * an even number, because kernels poll a line at a time. */
+int64_t attn_blocked_columns(const struct window *w, int64_t rows, int64_t from);
 /* Each channel by itself; no tables. */
 void attn_blocked_rows_plan(struct blocked_plan *plan);
 attn_status attn_blocked_rows_run(const attnrun_step *step, const attnrun_work *work,

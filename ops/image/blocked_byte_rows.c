@@ -60,7 +60,6 @@ attn_status attn_blocked_byte_rows_run(const attnrun_step *step, const attnrun_w
         .row_step = w->stride[1] * p->strip_w * ATTN_BLOCK,
         .tap_step = p->strip_w * ATTN_BLOCK,
         .column_step = w->stride[2] * ATTN_BLOCK,
-        .columns = w->out[2],
         .to = *to,
     };
     for (int64_t task = work->begin; task < work->end; task++) {
@@ -70,17 +69,21 @@ attn_status attn_blocked_byte_rows_run(const attnrun_step *step, const attnrun_w
         const struct blocked_part part = { .group = plane, .h = h };
         const int64_t at = (plane * w->out[1] + part.h) * w->out[2] * ATTN_BLOCK;
         d.rows = min64(w->out[1] - part.h, p->block_h);
-        d.x = attn_blocked_find_x(p, &part, step->x[0].data, work->scratch,
-                                  (int)args->x_zero, false);
+        const uint8_t *const x = attn_blocked_find_x(
+            p, &part, step->x[0].data, work->scratch, (int)args->x_zero, false);
         d.w = packed.w + block * d.parts * d.kernel_rows * d.groups * 8 * ATTN_BLOCK;
         d.begin = packed.begin + block * ATTN_BLOCK;
         d.w_sum = packed.w_sum + block * ATTN_BLOCK;
         d.to.factor = packed.factor + block * ATTN_BLOCK;
-        d.to.z = to->z != NULL ? to->z + at : NULL;
-        d.y = (uint8_t *)step->y[0].data + at;
-        step->kernels->blocked_depthwise_u8(&d);
-        if (attn_poll() != ATTNRUN_OK)
-            return ATTNRUN_E_CANCELLED;
+        for (int64_t from = 0; from < w->out[2]; from += d.columns) {
+            d.columns = attn_blocked_columns(w, d.rows, from);
+            d.x = x + from * d.column_step;
+            d.to.z = to->z != NULL ? to->z + at + from * ATTN_BLOCK : NULL;
+            d.y = (uint8_t *)step->y[0].data + at + from * ATTN_BLOCK;
+            step->kernels->blocked_depthwise_u8(&d);
+            if (attn_poll() != ATTNRUN_OK)
+                return ATTNRUN_E_CANCELLED;
+        }
     }
     return ATTNRUN_OK;
 }

@@ -148,9 +148,16 @@ static attn_status blocked_pool_run(const attnrun_step *step, const attnrun_work
         if (step->in[0].dtype == ATTNRUN_U8)
             continue;
         d.x = (const float *)step->x[0].data + plane * w->in[1] * w->in[2] * ATTN_BLOCK;
-        d.y = (float *)step->y[0].data +
-              (plane * w->out[1] + d.row) * w->out[2] * ATTN_BLOCK;
-        step->kernels->blocked_pool_f32(&d);
+        const float *const shares = d.column_share;
+        for (int64_t from = 0; from < w->out[2]; from += d.columns) {
+            d.columns = attn_blocked_columns(w, d.rows, from);
+            d.before[1] = w->before[2] - from * w->stride[2];
+            d.y = (float *)step->y[0].data +
+                  ((plane * w->out[1] + d.row) * w->out[2] + from) * ATTN_BLOCK;
+            d.column_share = shares != NULL ? shares + from : NULL;
+            step->kernels->blocked_pool_f32(&d);
+        }
+        d.column_share = shares;
     }
     return ATTNRUN_OK;
 }

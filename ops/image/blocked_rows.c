@@ -12,6 +12,13 @@
 
 enum { TASK_NS = 15000 };
 
+int64_t attn_blocked_columns(const struct window *w, int64_t rows, int64_t from)
+{
+    enum { TAPS = 1 << 19, MIN_COLUMNS = 64 };
+    const int64_t part = max64(TAPS / (w->kernel[1] * w->kernel[2]), MIN_COLUMNS);
+    return rows == 1 ? min64(w->out[2] - from, part / 2 * 2) : w->out[2];
+}
+
 void attn_blocked_rows_plan(struct blocked_plan *p)
 {
     const struct blocked_shape *s = &p->shape;
@@ -72,13 +79,17 @@ attn_status attn_blocked_rows_run(const attnrun_step *step, const attnrun_work *
         if (block != shown)
             d.w = blocked_rows_weights(step, p, o, block, taps, work->scratch);
         shown = block;
-        d.y = o->y + at;
-        d.z = o->z != NULL ? o->z + at : NULL;
-        step->kernels->blocked_depthwise_f32(&d);
-        if (attn_poll_work(d.rows * w->out[2] * ATTN_BLOCK * 8) != ATTNRUN_OK)
-            return ATTNRUN_E_CANCELLED;
+        for (int64_t from = 0; from < w->out[2]; from += d.columns) {
+            d.columns = attn_blocked_columns(w, d.rows, from);
+            d.before[1] = w->before[2] - from * w->stride[2];
+            d.y = o->y + at + from * ATTN_BLOCK;
+            d.z = o->z != NULL ? o->z + at + from * ATTN_BLOCK : NULL;
+            step->kernels->blocked_depthwise_f32(&d);
+            if (attn_poll_work(d.rows * d.columns * ATTN_BLOCK * 8) != ATTNRUN_OK)
+                return ATTNRUN_E_CANCELLED;
+        }
         if (!o->clipped)
-            attn_conv_apply(step->kernels, o->activation, o->n_activation, d.y,
+            attn_conv_apply(step->kernels, o->activation, o->n_activation, o->y + at,
                             d.rows * w->out[2] * ATTN_BLOCK);
     }
     return ATTNRUN_OK;

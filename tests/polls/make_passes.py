@@ -1,5 +1,6 @@
-"""Models whose constants a rewrite pass reads or writes while a model is opened:
-make_passes.write(folder, channels)."""
+"""Models that rewrite passes change: write(folder, models(n)), whose constants a pass reads or
+writes while a model is opened; write(folder, lines(n)), whose maps in blocks have long lines."""
+import tempfile
 from pathlib import Path
 
 import numpy
@@ -26,13 +27,24 @@ def models(n):
     }
 
 
-def write(folder, n):
-    """Writes all models; returns their paths by the names of the passes."""
+def lines(n):
+    """By the name of an operator: text and constants. It reads n columns for each of a line."""
+    size = 1 << 17
+    text = (f"(float[1, 16, 2, {size}] x) => (float[1, 16, 2, {size}] y) "
+            "{ a = Conv <pads = [1, 1, 1, 1]> (x, w) b = Conv <pads = [1, 1, 1, 1]> (a, w) y = ")
+    pads = f"pads = [0, {n // 2}, 0, {n // 2}]"
+    weights = {"w": numpy.zeros((16, 16, 3, 3), "f4"), "d": numpy.zeros((16, 1, 1, n), "f4")}
+    return {"depthwise": (text + f"Conv <group = 16, {pads}> (b, d) }}", weights),
+            "pool": (text + f"MaxPool <kernel_shape = [1, {n}], {pads}> (b) }}", weights)}
+
+
+def write(folder, cases):
+    """Writes all models; returns their paths by their names."""
     made = {}
-    for name, (text, constants) in models(n).items():
+    for name, (text, constants) in cases.items():
         model = parser.parse_model(HEAD + text)
         for key, value in constants.items():
             model.graph.initializer.append(numpy_helper.from_array(numpy.asarray(value), key))
-        made[name] = Path(folder) / f"pass_{name}_{n}.onnx"
+        made[name] = Path(tempfile.mkdtemp(dir=folder)) / f"{name}.onnx"
         made[name].write_bytes(model.SerializeToString())
     return made

@@ -4,9 +4,9 @@ usage: test_polls.py PROBE blocks|deadline
 
 blocks    no model of operators.txt does more than MOST_BLOCKS basic blocks between two
           reads of the clock (a build with -DATTNRUN_COUNT=ON)
-deadline  opening reads the clock all along where a rewrite pass goes over large constants; and
-          the deadline passes at the n-th read: the call that is under way fails with TIME
-          and reads the clock no more, but for the start of that call
+deadline  opening reads the clock all along where a rewrite pass goes over large constants, and
+          running along lines of maps in blocks; and the deadline passes at the n-th read: the
+          call that is under way fails with TIME and reads the clock no more, but for its start
 """
 import re
 import subprocess
@@ -16,7 +16,7 @@ import tempfile
 import make_operators
 import make_passes
 
-LEAST_READS = 40  # for 4 MB that a pass makes and writes, or reads: 16 by clearing it alone
+LEAST_READS = 40  # for 4 MB that a pass makes and writes, or reads, or 800 million operations
 MOST_BLOCKS = 3_000_000  # of scalar code: 10 million operations, or a megabyte of floats
 PHASE = re.compile(r"(open|pack|plan|run) (\d+) (\d+) (\d+) ([\d.]+)")
 
@@ -62,15 +62,16 @@ def check_deadline(probe, made):
     return wrong
 
 
-def check_passes(probe, small, large, counted):
-    """Opening with rewrite passes, of constants of a few bytes and of 4 megabytes."""
+def check_passes(probe, folder, make, sizes, phase, counted):
+    """A phase of models that rewrite passes change reads the clock the more often, the larger."""
     wrong = 0
+    small, large = [make_passes.write(folder, make(n)) for n in sizes]
     for name, path in large.items():
         few, text = run(probe, "-f", small[name]), run(probe, "-f", path)
         phases = PHASE.findall(text)
-        more = int(phases[0][1]) - int(PHASE.findall(few)[0][1])
+        more = int(phases[phase][1]) - int(PHASE.findall(few)[phase][1])
         bad = "failed" in text or more < LEAST_READS or (
-            counted and int(phases[0][3]) > MOST_BLOCKS)
+            counted and int(phases[phase][3]) > MOST_BLOCKS)
         wrong += bad
         if bad:
             print(f"{name} reads the clock {more} times more often: {text}")
@@ -80,8 +81,8 @@ def check_passes(probe, small, large, counted):
 def main(probe, what):
     with tempfile.TemporaryDirectory() as folder:
         made = make_operators.write(folder)
-        wrong = check_passes(probe, *[make_passes.write(folder, n) for n in (4, 1024)],
-                             what == "blocks")
+        wrong = check_passes(probe, folder, make_passes.models, (4, 1024), 0, what == "blocks")
+        wrong += check_passes(probe, folder, make_passes.lines, (3, 201), 3, what == "blocks")
         if what == "deadline":  # a part: every one takes its time to run
             wrong += check_deadline(probe, made[::6])
         else:
