@@ -408,6 +408,20 @@ def tiny_cases():
                       kernel_fn="identity", kernel_epsilon=0.0)]
 
 
+def late_case(dims_first):
+    """Softmax over keys, of which some feature is minus infinity in more than the first tile."""
+    q, k, v = (random.standard_normal((1, 2, n, 4)).astype("f4") for n in (5, 700, 700))
+    k[0, 1, :300, 2] = -np.inf
+    weights = np.exp(k - k.max(2, keepdims=True))
+    want = q @ ((weights / weights.sum(2, keepdims=True)).swapaxes(2, 3) @ v)
+    if dims_first:
+        q, k, v, want = (x.swapaxes(2, 3) for x in (q, k, v, want))
+    node = helper.make_node("LinearAttention", ["q", "k", "v"], ["y"], domain="attnrun",
+                            feature_map_q="identity", feature_map_k="softmax_n",
+                            denominator="none", dims_first=dims_first)
+    return f"late keys {dims_first}", [node], {"q": q, "k": k, "v": v}, {}, "y", want
+
+
 def pooled_case():
     """Weights of AttentionPooling whose sum is a number below the smallest normal one."""
     x = random.standard_normal((2, 4, 3)).astype("f4")
@@ -461,7 +475,7 @@ def main():
     cases += odd_cases() + number_cases() + body_cases()
     cases += [version_case(), pooled_case(), no_terms_case(), no_line_case()]
     cases += [*no_heads_cases(), *tiny_cases()]
-    cases += [tied_case(k) for k in (1, 4)]
+    cases += [tied_case(k) for k in (1, 4)] + [late_case(dims_first) for dims_first in (0, 1)]
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
         ((0, 4, 3), [0, 2, -1], (0, 2, 6)), ((2, 0, 4), [0, 0, 2, -1], (2, 0, 2, 2)))]

@@ -77,7 +77,8 @@ static void write_keys(const struct attn_feature_call *c, struct attn_feature_ti
 {
     const struct attnrun_linear_args *args = c->rule_arg;
     const struct attn_feature_plan *p = c->plan;
-    const bool shifted = args->feature_map_k == MAP_SOFTMAX;
+    const float *shift =
+        args->feature_map_k == MAP_SOFTMAX ? c->rule_scratch + TILE : NULL;
     struct attn_features f = { .x = attn_tile_rows(c->o->k, &p->sizes.k, t),
                                .y = features,
                                .x_row = p->sizes.k.row,
@@ -86,7 +87,7 @@ static void write_keys(const struct attn_feature_call *c, struct attn_feature_ti
                                .n = (size_t)p->features,
                                .map = kernel_map(args->feature_map_k),
                                .scale = 1,
-                               .column_shift = shifted ? sum->more + 1 : NULL,
+                               .column_shift = shift,
                                .row_factor =
                                    attn_tile_keep_factors(c, t, c->rule_scratch),
                                .column_sums = sum->z };
@@ -143,6 +144,14 @@ static void rescale(const struct attn_feature_call *c, const struct attn_feature
     }
 }
 
+/* What is subtracted from the keys of a tile: the largest so far. Where all of these are -inf it is
+ * 0, so that they have no weight beside later ones. */
+static void put_shifts(const struct attn_feature_call *c, const float *max, float *shifts)
+{
+    for (int64_t i = 0; i < c->plan->features; i++)
+        shifts[i] = max[i] == -INFINITY ? 0.0f : max[i];
+}
+
 static void softmax_keys(const struct attn_feature_call *c, struct attn_feature_tile t,
                          float *features, const struct attn_feature_sum *sum)
 {
@@ -153,6 +162,7 @@ static void softmax_keys(const struct attn_feature_call *c, struct attn_feature_
     c->kernels->max_columns_f32(max, attn_tile_rows(c->o->k, &p->sizes.k, t),
                                 p->sizes.k.row, (size_t)t.n, n, attn_tile_keep(c, t));
     rescale(c, sum, old, max);
+    put_shifts(c, max, old);
     write_keys(c, t, features, sum);
 }
 
@@ -182,10 +192,10 @@ static void softmax_end(const struct attn_feature_call *c,
 
 /* ---- tokens last: features (F, n) of columns of K and Q ---- */
 
-/* The features of keys, less the maxima of their rows where those are given. */
+/* The features of keys, less a shift of their rows where those are given. */
 static void write_columns(const struct attn_feature_call *c, struct attn_feature_tile t,
                           float *features, const struct attn_feature_sum *sum,
-                          const float *max)
+                          const float *shifts)
 {
     const struct attnrun_linear_args *args = c->rule_arg;
     const struct attn_feature_plan *p = c->plan;
@@ -197,7 +207,7 @@ static void write_columns(const struct attn_feature_call *c, struct attn_feature
                                      .n = (size_t)t.n,
                                      .map = kernel_map(args->feature_map_k),
                                      .scale = 1,
-                                     .row_shift = max,
+                                     .row_shift = shifts,
                                      .row_sums = sum->z };
     c->kernels->features_f32(&f);
 }
@@ -221,7 +231,8 @@ static void softmax_key_columns(const struct attn_feature_call *c,
         max[i] = largest > max[i] ? largest : max[i];
     }
     rescale(c, sum, old, max);
-    write_columns(c, t, features, sum, max);
+    put_shifts(c, max, old);
+    write_columns(c, t, features, sum, old);
 }
 
 /* dots = z' features (F, n). */
