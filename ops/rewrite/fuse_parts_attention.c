@@ -211,9 +211,9 @@ static bool read_slices(const struct attn_graph *graph, int32_t weights,
 static bool sums_all(const struct attn_graph *graph,
                      const struct parts_attention_match *found, int32_t value)
 {
-    int32_t waiting[2 * MAX_PARTS] = { value };
+    int32_t waiting[2 * MAX_PARTS] = { value }, n = 1;
     uint32_t seen = 0;
-    for (int n = 1, steps = 0; n > 0 && steps < 2 * MAX_PARTS; steps++) {
+    for (int steps = 0; n > 0 && steps < 2 * MAX_PARTS; steps++) {
         const int32_t one = waiting[--n];
         int i = 0;
         while (i < found->n && found->part[i].context != one)
@@ -233,7 +233,7 @@ static bool sums_all(const struct attn_graph *graph,
         waiting[n++] = add->in[0];
         waiting[n++] = add->in[1];
     }
-    return seen == (UINT32_C(1) << found->n) - 1;
+    return n == 0 && seen == (UINT32_C(1) << found->n) - 1;
 }
 
 static bool read_sum(const struct attn_graph *graph, struct parts_attention_match *found)

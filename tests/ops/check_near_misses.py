@@ -38,8 +38,8 @@ NUMBERS = {"half": 0.5, "one": 1.0, "two": 2.0, "root": 2.0 ** 0.5, "small": 1e-
 INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
         "lines_of_4": [2, 3], "two_of_4": [2],
         "pads": [0, 0, 1, 1, 0, 0, 1, 1], "zero": [0],
-        "far": [2 ** 63 - 1], "at8": [8], "at7": [7], "at4": [4], "joined_heads": [0, 0, 48],
-        "one_sample": [1, 6, 16, 8],
+        "far": [2 ** 63 - 1], "at7": [7], **{f"at{i}": [i] for i in range(0, 65, 4)},
+        "joined_heads": [0, 0, 48], "one_sample": [1, 6, 16, 8],
         "two_samples": [2, 3, 16, 8], "joined": [6, 8, 16],
         "apart": [2, 8, 2, 8], "split": [2, 3, 8, 8], "swapped": [3, 2, 8, 8], "two_rows": [2],
         "queries": [2, -1, 2, 8], "by_heads": [2, 40, 2, 8], "heads_first": [2, 2, 40, 8],
@@ -300,6 +300,18 @@ v = MatMul (f, n)
 m = MatMul (l, x)
 y = Add (v, m)"""
 
+# As many parts as there may be, in two halves.
+MANY_PARTS = "\n".join([
+    "k0 = Sigmoid (x)", *(f"k{i} = Sigmoid (k{i - 1})" for i in range(1, 16)),
+    *(f"s{i} = Einsum <equation = \"bhwqd,bhwkd->bhwqk\"> (x, k{i})" for i in range(16)),
+    f"c = Concat <axis = -1> ({', '.join(f's{i}' for i in range(16))})",
+    "p = Softmax <axis = -1> (c)",
+    *(f"f{i} = Slice (p, at{4 * i}, at{4 * i + 4}, at4)\nv{i} = MatMul (f{i}, k{i})"
+      for i in range(16)),
+    *(f"a{i} = Add (v{i}, {'v' if i % 8 == 6 else 'a'}{i + 1})"
+      for i in (*range(6, -1, -1), *range(14, 7, -1))),
+    "h = Add (FIRST)", "y = Add (h, a8)"])
+
 HEADS_OF_ONE = """t = Transpose <perm = [0, 2, 1, 3]> (x)
 q = Reshape (t, one_sample)
 l = attnrun.LocalAttention <left_window = [2], right_window = [2]> (q, q, qMORE)
@@ -372,8 +384,10 @@ ROWS = {
         PERFORMER.replace("OF_QUERY", "a"), BY_TOKEN.replace("WIDE", "wide_of_3"),
         OF_HEADS.replace("HEADS", "6")]),
     "block_attention": (("n", 2, 4, 4, 8), (OF_FLOATS, OF_SUMS), [OF_SAMPLES]),
-    "parts_attention": ((1, 2, 3, 4, 5), PARTS.replace("EQUATION", "bhwkd"), [
-        PARTS.replace("EQUATION", "bhwke")]),
+    "parts_attention": ((1, 2, 3, 4, 5), (
+        PARTS.replace("EQUATION", "bhwkd"),
+        MANY_PARTS.replace("h = Add (FIRST)\n", "").replace("(h,", "(a0,")), [
+        PARTS.replace("EQUATION", "bhwke"), MANY_PARTS.replace("FIRST", "x, a0")]),
     "linear_heads": ((2, 16, 3, 8), HEADS_OF_ONE.replace("MORE", ""), [
         HEADS_OF_ONE.replace("MORE", ", row_of_some")]),
     "involution": ((1, 4, 4, 6), INVOLUTION.replace("OF", "map"), [
