@@ -60,7 +60,7 @@ const char *attn_linear_map_of(const struct attn_graph *graph, int32_t *value)
     }
     /* Not nearly 1: Elu of small numbers is nearly -1. */
     if (node_is(node, "Add") && attn_match_scalar(graph, node, true, &one, &other) &&
-        one == 1) {
+        one == 1 && attn_match_same_rank(graph, other, *value)) {
         const struct attn_node *elu = attn_graph_producer(graph, other);
         const float alpha =
             node_is(elu, "Elu") ? attn_match_float(elu, "alpha", 1.0f) : 0.0f;
