@@ -240,13 +240,15 @@ static bool equal_at(const struct attn_graph *graph, const struct attn_labelled 
                      attn_labelled_dim(graph, y, other));
 }
 
-/* Whether nothing is broadcast, and all operands have the same chunk. */
+/* Whether nothing is broadcast or known to be empty, and all operands have the same chunk. */
 static bool dims_fit(const struct attn_graph *graph,
                      const struct block_attention_match *found)
 {
     const struct attn_labelled *const others[] = { &found->k, &found->v, &found->y };
     for (int i = 0; i < found->q.n; i++) {
         const char label = found->q.labels[i];
+        if (dim_is(attn_labelled_dim(graph, &found->q, label), 0))
+            return false;
         for (int o = 0; o < 3 && label != found->dim && label != found->query; o++)
             if (!equal_at(graph, &found->q, label, others[o], label))
                 return false;
@@ -311,7 +313,7 @@ static const char *block_read_all(const struct attn_graph *graph,
     if (!read_order(found))
         return "the axes of its operands are in different orders";
     if (!dims_fit(graph, found))
-        return "the sizes of its operands are not known to be equal";
+        return "the sizes of its operands are not known to be equal, or 0";
     s->rank = p.out.n;
     s->blocks = attn_labelled_place(&p.out, found->blocks);
     s->query = attn_labelled_place(&p.out, found->query);

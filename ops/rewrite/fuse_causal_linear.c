@@ -196,7 +196,7 @@ static bool dims_fit(const struct attn_graph *graph,
         if (!dim_equal(q[i], k[i]) || !dim_equal(q[i], v[i]) || !dim_equal(q[i], y[i]))
             return false;
     return dim_equal(q[3], k[3]) && dim_equal(v[3], y[3]) && dim_is_const(q[3]) &&
-           dim_is_const(v[3]) && dim_is_const(q[3 - found->at]) &&
+           dim_is_const(v[3]) && dim_is_const(q[3 - found->at]) && q[3].value > 0 &&
            q[3 - found->at].value > 0;
 }
 

@@ -496,7 +496,8 @@ def main():
     cases += odd_cases() + number_cases() + body_cases()
     cases += [version_case(), pooled_case(), no_terms_case(), no_line_case()]
     cases += [*no_heads_cases(), *tiny_cases()]
-    cases += [written_case("features whose rank a number raises", (), 4, 0.0)]
+    cases += [written_case("features whose rank a number raises", (), 4, 0.0),
+              written_case("features of no column", (1,), 0, 1e-3)]
     cases += [tied_case(k) for k in (1, 4)] + [late_case(dims_first) for dims_first in (0, 1)]
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
