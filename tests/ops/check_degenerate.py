@@ -422,11 +422,11 @@ def late_case(dims_first):
     return f"late keys {dims_first}", [node], {"q": q, "k": k, "v": v}, {}, "y", want
 
 
-def written_case(name, batch, columns, epsilon):
+def written_case(name, batch, columns, epsilon, keys=7):
     """Attention by features q and k, which a number of rank 4 makes of a and b."""
     node = helper.make_node
-    a, b = (random.standard_normal((*batch, 2, n, columns)).astype("f4") for n in (5, 7))
-    v = random.standard_normal((1, 2, 7, 3)).astype("f4")
+    a, b = (random.standard_normal((*batch, 2, n, columns)).astype("f4") for n in (5, keys))
+    v = random.standard_normal((1, 2, keys, 3)).astype("f4")
     nodes = [node("Elu", ["a"], ["c"]), node("Add", ["c", "one"], ["q"]),
              node("Elu", ["b"], ["f"]), node("Add", ["f", "one"], ["k"]),
              node("Transpose", ["k"], ["t"], perm=[0, 1, 3, 2]),
@@ -435,9 +435,10 @@ def written_case(name, batch, columns, epsilon):
              node("ReduceSum", ["r", "last"], ["d"]), node("Add", ["d", "e"], ["g"]),
              node("Div", ["n", "g"], ["y"])]
     q, k = (np.where(x > 0, x + 1, np.exp(x)).reshape(1, 2, n, columns)
-            for x, n in ((a, 5), (b, 7)))
+            for x, n in ((a, 5), (b, keys)))
     sums = (q * k.sum(2, keepdims=True)).sum(3, keepdims=True) + np.float32(epsilon)
-    want = q @ (k.swapaxes(2, 3) @ v) / sums
+    with np.errstate(invalid="ignore"):  # 0 / 0
+        want = q @ (k.swapaxes(2, 3) @ v) / sums
     constants = {"keys": np.array([2]), "last": np.array([3]), "e": np.float32(epsilon),
                  "one": np.ones((1, 1, 1, 1), "f4")}
     return name, nodes, {"a": a, "b": b, "v": v}, constants, "y", want
@@ -497,7 +498,8 @@ def main():
     cases += [version_case(), pooled_case(), no_terms_case(), no_line_case()]
     cases += [*no_heads_cases(), *tiny_cases()]
     cases += [written_case("features whose rank a number raises", (), 4, 0.0),
-              written_case("features of no column", (1,), 0, 1e-3)]
+              written_case("features of no column", (1,), 0, 1e-3),
+              *(written_case("features of no key", (1,), 4, e, 0) for e in (0.0, 1e-3))]
     cases += [tied_case(k) for k in (1, 4)] + [late_case(dims_first) for dims_first in (0, 1)]
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),

@@ -262,6 +262,14 @@ static float *rows_of_y(const struct attn_feature_call *c, struct attn_feature_t
     return c->o->y + t.batch * y->batch + t.head * y->head + t.first * y->row;
 }
 
+/* Whether a mask or their position hides all keys of a sum from queries, which give 0 then; without
+ * any key they give 0 / g(0). */
+static bool hides_all(const struct attn_feature_plan *p,
+                      const struct attn_feature_sum *sum)
+{
+    return sum->more[0] <= 0 && (p->masked || p->sizes.causal);
+}
+
 /* Computes a tile of queries that see all keys of `sum`, whose S is in panels. */
 static void answer_tile(const struct attn_feature_call *c, struct attn_feature_tile t,
                         const struct attn_feature_sum *sum, int64_t place)
@@ -270,7 +278,7 @@ static void answer_tile(const struct attn_feature_call *c, struct attn_feature_t
     float *y = rows_of_y(c, t);
     p->callbacks->queries(c, t, c->queries, sum->z, c->dots);
     read_sum(c, y, t.n, place);
-    divide(c, y, p->sizes.y.row, t.n, sum->more[0] > 0 ? 0 : t.n);
+    divide(c, y, p->sizes.y.row, t.n, hides_all(p, sum) ? t.n : 0);
 }
 
 void attn_feature_scale_columns(const struct attn_feature_call *c, float *x, int64_t row,
@@ -294,10 +302,6 @@ static void answer_columns(const struct attn_feature_call *c, struct attn_featur
 {
     const struct attn_feature_plan *p = c->plan;
     float *y = rows_of_y(c, t);
-    for (int64_t i = 0; sum->more[0] <= 0 && i < p->sizes.v_dim; i++)
-        memset(y + i * p->sizes.q_len, 0, (size_t)t.n * sizeof *y);
-    if (sum->more[0] <= 0)
-        return;
     p->callbacks->queries(c, t, c->queries, sum->z, c->dots);
     const struct attn_gemm_f32 g = { .a = sum->s,
                                      .a_row = 1,

@@ -5,10 +5,10 @@
  *   S = sum over j of f(k_j)' v_j, (F, v_dim);   z = sum over j of f(k_j), (F)
  *   y_i = scale f(q_i) S / g(f(q_i) z)
  *
- * The sums are over all keys, or, causal, over j <= i + kv_len - q_len. A query that sees
- * no key gives zeros. Keys come in tiles, so their features never exist all at once. The
- * causal form takes chunks of 64 queries: S and z hold what comes before a chunk, and a
- * 64 x 64 triangle of scores covers the chunk itself.
+ * The sums are over all keys, or, causal, over j <= i + kv_len - q_len. A query that sees no key
+ * gives zeros, where a mask or its position hides all; where there is none, 0 / g(0). Keys come in
+ * tiles, so their features never exist all at once. The causal form takes chunks of 64 queries: S
+ * and z hold what comes before a chunk, and a 64 x 64 triangle of scores covers the chunk itself.
  *
  * With sizes.dims_first, the operands have their tokens last, and so have the features of
  * keys (`transposed`) and of queries: (F, n), in rows ATTN_TRANSPOSED_ROW floats apart.

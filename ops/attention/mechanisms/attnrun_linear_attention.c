@@ -10,8 +10,8 @@
  * Y               as Q, with v_dim
  * dims_first      1: all four have their tokens last, (batch, q_heads * dim, q_len) or
  *                 (batch, q_heads, dim, q_len), as maps have; not causal, no key_mask
- * key_mask        b8 (batch, kv_len): false leaves a key out; a query without any key
- *                 gives 0
+ * key_mask        b8 (batch, kv_len): false leaves a key out; a query without any key gives 0, but
+ *                 without a mask and without keys 0 / g(0)
  * past_kv, past_z (batch, kv_heads, dim, v_dim), (batch, kv_heads, dim): S and z of the
  *                 tokens that came before; causal only
  * present_kv, present_z   the same with K and V

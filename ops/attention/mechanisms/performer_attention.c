@@ -18,8 +18,8 @@
  * Q, K, V, Y   see heads.h; q_len and kv_len may differ
  * projection   f32 (M, dim), or (kv_heads, M, dim): W; the query heads of a group share
  *              one
- * key_mask     b8 (batch, kv_len): false leaves a key out; a query without any key gives
- *              0
+ * key_mask     b8 (batch, kv_len): false leaves a key out; a query without any key gives 0, but
+ *              without a mask and without keys 0 / g(0)
  * denominator  g(R): none R; add R + d; add_keys f(q)(z + d); guard R + 2 d where |R| <=
  *              d; d = denominator_epsilon
  *

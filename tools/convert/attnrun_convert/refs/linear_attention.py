@@ -44,6 +44,7 @@ def attend(q, k, v, allowed, is_causal, past=None):
         seen = seen.to(q.dtype).sum(dim=2, keepdim=True) > 0
     if past is not None:
         top, sums = top + q @ past[0], sums + q @ past[1][..., None]
+    if past is not None or (allowed is None and not is_causal):
         seen = torch.ones_like(sums) > 0
     return top, sums, seen
 
