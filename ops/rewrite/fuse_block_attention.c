@@ -32,6 +32,7 @@ struct block_attention_match {
     struct attn_labelled product; /* scores before masks and scale */
     int32_t sums;                 /* ReduceLogSumExp of the scores; -1: none */
     bool lost;                    /* what masks put in the place of scores is */
+    bool adds;                    /* some mask is added */
     double scale;
     char dim, v_dim, blocks, query, key;
     bool by_token; /* heads behind the tokens */
@@ -70,7 +71,7 @@ static bool step_back(const struct attn_graph *graph, int32_t *value,
                                  attn_product_read(graph, node->in[1], &p)
                              ? 0
                              : 1;
-        mask.added = true;
+        mask.added = found->adds = true;
         mask.value = node->in[side];
         *value = node->in[1 - side];
     }
@@ -300,6 +301,8 @@ static const char *block_read_all(const struct attn_graph *graph,
     if (!read_window(graph, found, &found->k, &found->windows[0]) ||
         !read_window(graph, found, &found->v, &found->windows[1]))
         return "its keys and values are not blocks with their neighbours";
+    /* BoundedScores does not see the number of a Pad. */
+    found->lost = found->lost && (!found->adds || found->windows[0].pad == 0);
     s->before = found->windows[0].before;
     s->after = found->windows[0].after;
     found->blocks = found->k.labels[found->windows[0].axis];

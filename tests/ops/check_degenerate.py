@@ -444,6 +444,35 @@ def written_case(name, batch, columns, epsilon, keys=7):
     return name, nodes, {"a": a, "b": b, "v": v}, constants, "y", want
 
 
+def padded_case(pad, size):
+    """Attention of two blocks to themselves and to the block before, of which the first has none:
+    a Pad writes it, and its scores are larger than the number that is to hide them."""
+    node = helper.make_node
+    q, k, v = (random.uniform(0.5, 1, (1, 2, 4, size)).astype("f4") for _ in range(3))
+    q, k = q * np.float32(-1e32), k * np.float32(1e-32)
+    mask = np.zeros((1, 2, 1, 8), "f4")
+    mask[:, 0, :, :4] = -1e30
+
+    def beside(x):
+        rows = np.pad(x, ((0, 0), (1, 0), (0, 0), (0, 0)), constant_values=pad)
+        return np.concatenate([rows[:, :2], rows[:, 1:]], 2)
+    nodes = [made for x in "kv" for made in (
+        node("Pad", [x, "pads", "p"], [x + "0"]),
+        node("Slice", [x + "0", "0", "2", "1"], [x + "1"]),
+        node("Slice", [x + "0", "1", "3", "1"], [x + "2"]),
+        node("Concat", [x + "1", x + "2"], [x + "3"], axis=2))]
+    nodes += [node("Transpose", ["k3"], ["t"], perm=[0, 1, 3, 2]),
+              node("MatMul", ["q", "t"], ["s"]), node("Add", ["s", "m"], ["a"]),
+              node("Softmax", ["a"], ["w"]), node("MatMul", ["w", "v3"], ["y"])]
+    scores = q.astype("f8") @ beside(k).swapaxes(2, 3) + mask
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    want = weights / weights.sum(-1, keepdims=True) @ beside(v)
+    constants = {"pads": np.array([0, 1, 0, 0, 0, 0, 0, 0]), "p": np.float32(pad), "m": mask,
+                 **{str(i): np.array([i]) for i in range(4)}}
+    return f"blocks behind a pad of {pad}, {size}", nodes, {"q": q, "k": k, "v": v}, constants, \
+        "y", want
+
+
 def pooled_case():
     """Weights of AttentionPooling whose sum is a number below the smallest normal one."""
     x = random.standard_normal((2, 4, 3)).astype("f4")
@@ -500,6 +529,7 @@ def main():
     cases += [written_case("features whose rank a number raises", (), 4, 0.0),
               written_case("features of no column", (1,), 0, 1e-3),
               *(written_case("features of no key", (1,), 4, e, 0) for e in (0.0, 1e-3))]
+    cases += [padded_case(*case) for case in ((0, 4), (-1, 4), (0, 0))]
     cases += [tied_case(k) for k in (1, 4)] + [late_case(dims_first) for dims_first in (0, 1)]
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
