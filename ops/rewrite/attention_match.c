@@ -227,7 +227,9 @@ static bool read_scores(const struct attn_graph *graph, int32_t value,
     if (!transposed)
         found->k = untransposed(graph, found->k, &found->k_form);
     found->k = strip_scalars(graph, found->k, &found->scale, false);
-    return (found->rank == 3 || found->rank == 4) &&
+    /* Queries times the scale of a FusedMatMul may be numbers that floats do not hold. */
+    return (found->rank == 3 || found->rank == 4) && fabs(found->scale) > 1e-12 &&
+           fabs(found->scale) < 1e12 &&
            attn_match_is_f32_of(graph, found->q, found->rank) &&
            attn_match_is_f32_of(graph, found->k, found->rank);
 }

@@ -473,6 +473,19 @@ def padded_case(pad, size):
         "y", want
 
 
+def scaled_case(alpha):
+    """Attention by FusedMatMul, whose products are small and are scaled by a large number."""
+    q, k, v = (random.standard_normal((1, 2, n, 8)).astype("f4") for n in (5, 6, 6))
+    k *= np.float32(1 / alpha)
+    node = helper.make_node
+    nodes = [node("FusedMatMul", ["q", "k"], ["s"], domain="com.microsoft", transB=1, alpha=alpha),
+             node("Softmax", ["s"], ["p"]), node("MatMul", ["p", "v"], ["y"])]
+    scores = alpha * (q.astype("f8") @ k.swapaxes(2, 3))
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    want = weights / weights.sum(-1, keepdims=True) @ v
+    return f"FusedMatMul times {alpha}", nodes, {"q": q, "k": k, "v": v}, {}, "y", want
+
+
 def pooled_case():
     """Weights of AttentionPooling whose sum is a number below the smallest normal one."""
     x = random.standard_normal((2, 4, 3)).astype("f4")
@@ -530,6 +543,7 @@ def main():
               written_case("features of no column", (1,), 0, 1e-3),
               *(written_case("features of no key", (1,), 4, e, 0) for e in (0.0, 1e-3))]
     cases += [padded_case(*case) for case in ((0, 4), (-1, 4), (0, 0))]
+    cases += [scaled_case(alpha) for alpha in (0.25, 2.0**127, 2.0**-120)]
     cases += [tied_case(k) for k in (1, 4)] + [late_case(dims_first) for dims_first in (0, 1)]
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
