@@ -62,7 +62,7 @@ static int32_t by_token(const struct attn_graph *graph, int32_t value)
 
 /* Whether the operands have the axes of batch and heads that they had before their Reshapes, or all
  * have the same ones: heads may be samples then, and samples heads. Of other inputs only directions
- * (features, dim) are those of all samples and heads. */
+ * (features, dim), and of attributes single numbers, are those of all samples and heads. */
 static bool heads_fit(const struct attn_graph *graph, const struct linear_heads *found)
 {
     const attnrun_dim *q = dims_of(graph, found->in[0]);
@@ -72,6 +72,10 @@ static bool heads_fit(const struct attn_graph *graph, const struct linear_heads 
                   : d != NULL && !attn_match_is_f32_of(graph, found->in[i], 2))
             return false;
     }
+    for (int i = 0; i < found->node->n_attrs && found->reshaped; i++)
+        if (found->node->attrs[i].kind == ATTN_ATTR_INTS &&
+            found->node->attrs[i].ints.n > 1)
+            return false;
     return true;
 }
 

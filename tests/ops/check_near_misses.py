@@ -389,7 +389,8 @@ ROWS = {
         MANY_PARTS.replace("h = Add (FIRST)\n", "").replace("(h,", "(a0,")), [
         PARTS.replace("EQUATION", "bhwke"), MANY_PARTS.replace("FIRST", "x, a0")]),
     "linear_heads": ((2, 16, 3, 8), HEADS_OF_ONE.replace("MORE", ""), [
-        HEADS_OF_ONE.replace("MORE", ", row_of_some")]),
+        HEADS_OF_ONE.replace("MORE", ", row_of_some"),
+        HEADS_OF_ONE.replace("MORE", "").replace("= [2], r", "= [0, 1, 2, 3, 4, 5], r")]),
     "involution": ((1, 4, 4, 6), INVOLUTION.replace("OF", "map"), [
         INVOLUTION.replace("OF", "turned"), INVOLUTION.replace("OF", "line")]),
     "linear_attention": (HEADS, (
