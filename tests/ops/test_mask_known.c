@@ -405,6 +405,30 @@ static void test_mask_known_of_a_last_element(void **state)
         }
 }
 
+/* The absolute value of the min of a dtype is itself, for which no bound holds. */
+static void test_mask_known_of_the_min(void **state)
+{
+    static const int64_t code[MASK_WORDS] = { MASK_ABS, 0, 0, 0 };
+    const struct attn_mask_tile one = { 0, 1, 0, 1 };
+    (void)state;
+    for (int32_t min = INT32_MIN; min <= INT32_MIN + 1; min++) {
+        const struct attn_mask_entry table = { .low = (double)min, .high = 3 };
+        struct attn_mask_program program = { .code = code,
+                                             .n_code = 1,
+                                             .n_leaves = 1,
+                                             .n = 2,
+                                             .dtype = { ATTNRUN_I32, ATTNRUN_I32 } };
+        program.leaf[0] = (struct attn_mask_leaf){ .dtype = ATTNRUN_I32,
+                                                   .axis = MASK_AXES,
+                                                   .entries = 1 };
+        const struct attn_mask_place place = { .program = &program, .table = &table };
+        struct attn_mask_known known[2];
+        attn_mask_know(&place, &one, known);
+        assert_true(known[1].nan == (min == INT32_MIN));
+        assert_true(known[1].nan || (known[1].low == 0 && known[1].high == INT32_MAX));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +438,7 @@ int main(void)
         cmocka_unit_test(test_mask_known_of_infinity),
         cmocka_unit_test(test_mask_known_of_remainders),
         cmocka_unit_test(test_mask_known_in_a_dtype),
+        cmocka_unit_test(test_mask_known_of_the_min),
         cmocka_unit_test(test_mask_known_lines),
         cmocka_unit_test(test_mask_known_of_a_last_element),
     };

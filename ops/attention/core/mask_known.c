@@ -76,7 +76,7 @@ static struct attn_mask_known unary(int64_t opcode, const struct attn_mask_known
         k.low = a->high < 0 ? -a->high : 0.0;
         k.high = fmax(-a->low, a->high);
     }
-    return k;
+    return isnan(attn_mask_held(k.high, dtype)) ? mask_anything(dtype) : k;
 }
 
 static struct attn_mask_known where(const struct attn_mask_known *c,
