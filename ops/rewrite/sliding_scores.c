@@ -382,6 +382,7 @@ attn_status attn_sliding_read_scores(struct attn_sliding_match *f, bool *done)
     f->why = "its mask is not the product of ones and a mask of keys";
     if (f->mask_scores >= 0)
         TRY(find_product(f, f->mask_scores, 1, f->width, &f->mask, done));
+    *done = *done && (f->mask.value < 0 || f->mask.b.dim == 1); /* one number a key */
     if (!*done)
         return ATTNRUN_OK;
     f->why = "its scores are not those of one window around each query";

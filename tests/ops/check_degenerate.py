@@ -486,6 +486,42 @@ def scaled_case(alpha):
     return f"FusedMatMul times {alpha}", nodes, {"q": q, "k": k, "v": v}, {}, "y", want
 
 
+def sliding_case(terms):
+    """Attention over a window of three tokens, whose mask is a product of ones and `terms` rows of
+    numbers of the keys."""
+    node, n = helper.make_node, 6
+    q, k, v = (random.standard_normal((2, n, 4)).astype("f4") for _ in range(3))
+    m = random.standard_normal((terms, n)).astype("f4")
+    near = np.arange(n)[:, None] + np.arange(3)
+    beyond = (near < 1) | (near > n)
+    nodes = [made for x in "kvm" for made in (
+        node("Pad", [x, "pm" if x == "m" else "p"], [x + "0"]),
+        node("Gather", [x + "0", "near"], [x + "1"], axis=1))]
+    nodes += [node("Reshape", ["q", "a"], ["q1"]),
+              node("Einsum", ["q1", "k1"], ["s0"], equation="hnxd,hnyd->hnxy"),
+              node("Reshape", ["s0", "c"], ["s1"]),
+              node("Transpose", ["s1"], ["s2"], perm=[0, 2, 1, 3]),
+              node("Where", ["beyond", "none", "s2"], ["s3"]),
+              node("Transpose", ["m1"], ["m2"], perm=[1, 2, 0]),
+              node("Einsum", ["ones", "m2"], ["m3"], equation="nxd,nyd->nxy"),
+              node("Reshape", ["m3", "e"], ["m4"]), node("Add", ["s3", "m4"], ["t"]),
+              node("Softmax", ["t"], ["w0"]),
+              node("Transpose", ["w0"], ["w1"], perm=[0, 2, 1, 3]),
+              node("Reshape", ["w1", "b"], ["w2"]),
+              node("Einsum", ["w2", "v1"], ["y"], equation="hnxy,hnyd->hnxd")]
+    scores = q @ k.swapaxes(1, 2) + m.sum(0)
+    seen = np.abs(np.arange(n)[:, None] - np.arange(n)) <= 1
+    weights = np.exp(scores) * seen
+    want = (weights / weights.sum(-1, keepdims=True) @ v)[:, :, None]
+    constants = {"p": np.array([0, 1, 0, 0, 1, 0]), "pm": np.array([0, 1, 0, 1]), "near": near,
+                 "a": np.array([2, n, 1, 4]), "b": np.array([2, n, 1, 3]),
+                 "c": np.array([1, 2, n, 3]), "e": np.array([1, n, 1, 3]),
+                 "beyond": beyond[None, :, None], "none": np.float32(-np.inf),
+                 "ones": np.ones((n, 1, terms), "f4")}
+    inputs = {"q": q, "k": k, "v": v, "m": m}
+    return f"a mask of {terms} terms", nodes, inputs, constants, "y", want
+
+
 def pooled_case():
     """Weights of AttentionPooling whose sum is a number below the smallest normal one."""
     x = random.standard_normal((2, 4, 3)).astype("f4")
@@ -544,6 +580,7 @@ def main():
               *(written_case("features of no key", (1,), 4, e, 0) for e in (0.0, 1e-3))]
     cases += [padded_case(*case) for case in ((0, 4), (-1, 4), (0, 0))]
     cases += [scaled_case(alpha) for alpha in (0.25, 2.0**127, 2.0**-120)]
+    cases += [sliding_case(terms) for terms in (1, 2)]
     cases += [tied_case(k) for k in (1, 4)] + [late_case(dims_first) for dims_first in (0, 1)]
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
