@@ -301,8 +301,9 @@ static const char *block_read_all(const struct attn_graph *graph,
     if (!read_window(graph, found, &found->k, &found->windows[0]) ||
         !read_window(graph, found, &found->v, &found->windows[1]))
         return "its keys and values are not blocks with their neighbours";
-    /* BoundedScores does not see the number of a Pad. */
-    found->lost = found->lost && (!found->adds || found->windows[0].pad == 0);
+    /* BoundedScores does not see the number of a Pad, and Reshape takes 0 for another dim. */
+    found->lost = found->lost && (!found->adds || found->windows[0].pad == 0) &&
+                  !dim_is(attn_labelled_dim(graph, &found->v, found->v_dim), 0);
     s->before = found->windows[0].before;
     s->after = found->windows[0].after;
     found->blocks = found->k.labels[found->windows[0].axis];

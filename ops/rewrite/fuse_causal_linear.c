@@ -197,7 +197,7 @@ static bool dims_fit(const struct attn_graph *graph,
             return false;
     return dim_equal(q[3], k[3]) && dim_equal(v[3], y[3]) && dim_is_const(q[3]) &&
            dim_is_const(v[3]) && dim_is_const(q[3 - found->at]) && q[3].value > 0 &&
-           q[3 - found->at].value > 0;
+           v[3].value > 0 && q[3 - found->at].value > 0;
 }
 
 static attn_status try_causal_linear(struct attn_graph *graph, struct attn_node *node,

@@ -53,7 +53,7 @@ static int32_t by_token(const struct attn_graph *graph, int32_t value)
         return -1;
     int64_t joined;
     const attnrun_dim *d = dims_of(graph, transpose->in[0]), *own = dims_of(graph, value);
-    return dim_is_const(d[2]) && dim_is_const(d[3]) && d[2].value > 0 &&
+    return dim_is_const(d[2]) && dim_is_const(d[3]) && d[2].value > 0 && d[3].value > 0 &&
                    dim_equal(own[2], d[1]) && dim_equal(own[3], d[3]) &&
                    d[2].value <= INT32_MAX && ck_mul(d[2].value, d[3].value, &joined)
                ? transpose->in[0]

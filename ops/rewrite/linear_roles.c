@@ -211,7 +211,7 @@ const char *attn_linear_roles_fit(const struct attn_graph *graph,
                       v_dim = attn_labelled_dim(graph, &r->v, r->v_dim);
     const bool known = dim_is_const(heads) && dim_is_const(dim) && dim_is_const(v_dim) &&
                        heads.value >= 1 && heads.value <= INT32_MAX && dim.value >= 1 &&
-                       ck_mul(heads.value, dim.value, &joined) &&
+                       v_dim.value >= 1 && ck_mul(heads.value, dim.value, &joined) &&
                        ck_mul(heads.value, v_dim.value, &joined);
     if (!known)
         return "its heads and their sizes are not known to be above 0";

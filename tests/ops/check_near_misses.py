@@ -36,27 +36,24 @@ NUMBERS = {"half": 0.5, "one": 1.0, "two": 2.0, "root": 2.0 ** 0.5, "small": 1e-
            "nought_of_5": [[[[[0.0]]]]], "infinite": -float("inf"), "huge": 1e20,
            "columns": [list(range(12))], "queries_of_4": [[4], [5], [6], [7]]}
 INTS = {"last": [-1], "middle": [1], "pixels": [-1, 2], "lines": [1, 2],
-        "lines_of_4": [2, 3], "two_of_4": [2],
-        "pads": [0, 0, 1, 1, 0, 0, 1, 1], "zero": [0],
+        "lines_of_4": [2, 3], "two_of_4": [2], "pads": [0, 0, 1, 1, 0, 0, 1, 1], "zero": [0],
         "far": [2 ** 63 - 1], "at7": [7], **{f"at{i}": [i] for i in range(0, 65, 4)},
         "joined_heads": [0, 0, 48], "one_sample": [1, 6, 16, 8],
-        "two_samples": [2, 3, 16, 8], "joined": [6, 8, 16],
-        "apart": [2, 8, 2, 8], "split": [2, 3, 8, 8], "swapped": [3, 2, 8, 8], "two_rows": [2],
+        "two_samples": [2, 3, 16, 8], "joined": [6, 8, 16], "apart": [2, 8, 2, 8],
+        "split": [2, 3, 8, 8], "swapped": [3, 2, 8, 8], "two_rows": [2],
         "queries": [2, -1, 2, 8], "by_heads": [2, 40, 2, 8], "heads_first": [2, 2, 40, 8],
         "tokens_first": [40, 2, 2, 8], "single": [1, 1],
         "rows": [-1, 16], "maps": [-1, 16, 1], "both_first": [0, 1], "upright": [-1, 1, 1],
-        "up_to_8": list(range(8)), "up_to_16": list(range(16)),
-        "down_from_7": list(range(7, -1, -1)),
+        "up_to_8": [*range(8)], "up_to_16": [*range(16)], "down_from_7": [*range(7, -1, -1)],
         "taps_down": [[k + o for o in range(4)] for k in range(3)],
         "taps_along": [[k + o for o in range(6)] for k in range(3)], "taps": [3],
         "parts_first": [2, 40, 2, 2, 8], "parts_last": [2, 40, 2, 16],
         "beside": [0, 0, 1, 0, 0, 0, 0, 1, 0, 0], "but_two": [-2], "by_4_by_12": [1, 1, 4, 12],
         "of_one": [0, 2, 16, 1, 8]}
 FLOATS = {"w": (16, 16), "b": (16,), "kernel": (4, 4, 3, 3), "even": (4, 4, 2, 4),
-          "pointwise": (4, 4, 1, 1), "scale": (4,), "shift": (4,),
-          "mean": (4,), "vector": (16,), "keys": (6, 4), "values": (4, 6), "bias": (9,),
-          "cosine": (8, 16), "sine": (8, 16), "ones": (8, 40), "wide": (16, 32), "more": (32,),
-          "wide_of_3": (1, 3, 16, 32)}
+          "pointwise": (4, 4, 1, 1), "scale": (4,), "shift": (4,), "mean": (4,), "vector": (16,),
+          "keys": (6, 4), "values": (4, 6), "bias": (9,), "cosine": (8, 16), "sine": (8, 16),
+          "ones": (8, 40), "wide": (16, 32), "more": (32,), "wide_of_3": (1, 3, 16, 32)}
 for of, size in {"map": (4, 6), "turned": (6, 4), "line": (1, 24)}.items():  # of 24 pixels
     INTS |= {of: [1, 4, *size], f"near_{of}": [1, 2, 2, 9, *size],
              f"kernels_{of}": [1, 2, 1, 9, *size]}
@@ -390,7 +387,10 @@ ROWS = {
         PARTS.replace("EQUATION", "bhwke"), MANY_PARTS.replace("FIRST", "x, a0")]),
     "linear_heads": ((2, 16, 3, 8), HEADS_OF_ONE.replace("MORE", ""), [
         HEADS_OF_ONE.replace("MORE", ", row_of_some"),
-        HEADS_OF_ONE.replace("MORE", "").replace("= [2], r", "= [0, 1, 2, 3, 4, 5], r")]),
+        HEADS_OF_ONE.replace("MORE", "").replace("= [2], r", "= [0, 1, 2, 3, 4, 5], r"),
+        "c = Slice (x, zero, zero, last)\nv = Transpose <perm = [0, 2, 1, 3]> (c)\n"
+        + HEADS_OF_ONE.replace("qMORE", "v").replace("Reshape (t, one_sample)", "Identity (t)")
+        .replace("Reshape (l, two_samples)", "Identity (l)")]),
     "involution": ((1, 4, 4, 6), INVOLUTION.replace("OF", "map"), [
         INVOLUTION.replace("OF", "turned"), INVOLUTION.replace("OF", "line")]),
     "linear_attention": (HEADS, (
