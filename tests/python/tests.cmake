@@ -10,6 +10,7 @@ add_python_test(python.workers python/test_workers.py)
 add_python_test(python.threads python/test_threads.py)
 add_python_test(python.compile python/test_compile.py)
 add_python_test(ops.batch_rows ops/check_batch_rows.py)
+add_python_test(ops.hidden_values ops/check_hidden_values.py)
 # Over what tests of com.microsoft draw, too: cases.py keeps a copy.
 set(batch_cases ${CMAKE_CURRENT_BINARY_DIR}/batch_cases)
 set(batch_tests ops.contrib ops.ms ops.ms_bits ops.ms_layers ops.ms_mixture ops.ms_gates
@@ -42,6 +43,6 @@ if(ATTNRUN_PYTHON)
   set_tests_properties(python.compile PROPERTIES ENVIRONMENT
     "${python_environment}:${CMAKE_CURRENT_SOURCE_DIR}/tools/convert")
   set_tests_properties(python.model python.ort python.workers python.threads
-    python.backend ops.batch_rows PROPERTIES
+    python.backend ops.batch_rows ops.hidden_values PROPERTIES
     ENVIRONMENT "${python_environment}")
 endif()

@@ -75,7 +75,8 @@ int64_t attn_stream_bytes(int64_t max, int64_t dim, int64_t v_dim)
 {
     const int64_t floats = stream_floats(max, dim, v_dim);
     return floats < 0 ? -1
-                      : (floats + panel_floats(max, dim) + value_floats(max, v_dim)) *
+                      : (floats + panel_floats(max, dim) + value_floats(max, v_dim) +
+                         attn_stream_saved_floats(min64(max, ROWS), v_dim)) *
                             (int64_t)sizeof(float);
 }
 
@@ -104,7 +105,10 @@ void attn_stream_begin(struct attn_stream *s, const struct attn_kernels *kernels
     s->packed = false;
     s->keys = (float *)(void *)s->state;
     s->values = s->keys + panel_floats(max, dim);
-    s->state = (struct attn_softmax_row *)(void *)(s->values + value_floats(max, v_dim));
+    s->before = s->values + value_floats(max, v_dim);
+    s->state =
+        (struct attn_softmax_row *)(void *)(s->before + attn_stream_saved_floats(
+                                                            min64(max, ROWS), v_dim));
 }
 
 void attn_stream_reset(struct attn_stream *s, int64_t n)
@@ -176,9 +180,54 @@ static void stream_score(const struct attn_stream *s, const struct attn_keys *ke
     s->kernels->gemm_f32(&g);
 }
 
+static float *sums_of(const struct attn_stream *s, int64_t row)
+{
+    return s->sums + row * s->v_dim;
+}
+
+/* Copies the states and the sums of `rows` rows to `floats`, or takes them back. */
+static __attribute__((noinline)) void save_rows(const struct attn_stream *s, int64_t row,
+                                                int64_t rows, float *floats)
+{
+    struct attn_softmax_row *state = (void *)floats;
+    memcpy(state, s->state + row, (size_t)rows * sizeof *state);
+    memcpy(state + rows, sums_of(s, row), (size_t)(rows * s->v_dim) * sizeof *floats);
+}
+
+static __attribute__((noinline)) void take_back(const struct attn_stream *s, int64_t row,
+                                                int64_t rows)
+{
+    const struct attn_softmax_row *state = (void *)s->before;
+    memcpy(s->state + row, state, (size_t)rows * sizeof *state);
+    memcpy(sums_of(s, row), state + rows, (size_t)(rows * s->v_dim) * sizeof(float));
+}
+
+/* No NaN or infinity: the sum is taken in double. */
+static __attribute__((noinline)) bool all_finite(const struct attn_stream *s,
+                                                 const float *x, int64_t n)
+{
+    return isfinite(s->kernels->sum_f32(x, (size_t)n));
+}
+
+/* Adds the values of a row's keys with a weight to its sums. */
+static void add_seen_values(const struct attn_stream *s, const struct attn_keys *keys,
+                            const float *scores, int64_t n, float *sums)
+{
+    int32_t index[KEYS];
+    float weight[KEYS];
+    size_t seen = 0;
+    for (int64_t j = 0; j < n; j++)
+        if (scores[j] != 0.0f) {
+            index[seen] = (int32_t)j;
+            weight[seen++] = scores[j];
+        }
+    s->kernels->gather_sum_f32(sums, keys->v, keys->v_row, index, weight, seen,
+                               (size_t)s->v_dim);
+}
+
 /* sums_(row + r) += scores[r] V, for sums already multiplied by their factors. */
-static void add_values(const struct attn_stream *s, const struct attn_keys *keys,
-                       struct stream_part part)
+static void multiply_values(const struct attn_stream *s, const struct attn_keys *keys,
+                            struct stream_part part)
 {
     const bool packed = s->packed || s->n > ROWS || s->v_dim == 1;
     const float *panels = s->packed ? keys->v : s->values;
@@ -199,6 +248,41 @@ static void add_values(const struct attn_stream *s, const struct attn_keys *keys
                                .prefetch = s->prefetch,
                                .scratch = s->gemm };
     s->kernels->gemm_f32(&g);
+}
+
+/* Keys from … to - 1 of a segment. */
+static struct attn_keys keys_between(const struct attn_keys *keys, int64_t from,
+                                     int64_t to)
+{
+    struct attn_keys some = *keys;
+    some.k += from * keys->k_row;
+    some.v += from * keys->v_row;
+    some.n = to - from;
+    some.first -= from;
+    some.last -= from;
+    some.own_at -= from;
+    return some;
+}
+
+/* The same where some keys may be `masked`. Values that are not finite are seen in all rows of a
+ * product, also where their weight is 0: in the first one, too. */
+static void add_values(const struct attn_stream *s, const struct attn_keys *keys,
+                       struct stream_part part, bool masked)
+{
+    masked = (masked || keys->band) && !s->packed;
+    if (masked)
+        save_rows(s, part.row, part.rows, s->before);
+    multiply_values(s, keys, part);
+    if (!masked || all_finite(s, sums_of(s, part.row), s->v_dim))
+        return;
+    take_back(s, part.row, part.rows);
+    const struct attn_keys some = keys_between(keys, part.from, part.to);
+    for (int64_t r = 0; r < part.rows; r++) {
+        if (attn_poll_work(some.n * s->v_dim) != ATTNRUN_OK)
+            return;
+        add_seen_values(s, &some, s->scores + r * SCORES + part.at, some.n,
+                        sums_of(s, part.row + r));
+    }
 }
 
 /* Columns `at` … of the scores times a factor of the keys or values, plus a bias. */
@@ -250,7 +334,7 @@ static void stream_softmax(struct attn_stream *s, struct stream_part part)
                                  (size_t)(part.to - part.from), ATTN_TERMS_THAT_COUNT,
                                  state);
     for (int64_t r = 0; r < part.rows; r++) {
-        float *sums = s->sums + (part.row + r) * s->v_dim;
+        float *sums = sums_of(s, part.row + r);
         if (state[r].factor != 1.0f)
             s->kernels->mul_f32(sums, sums, 1, &state[r].factor, 0, (size_t)s->v_dim);
     }
@@ -296,22 +380,37 @@ static void stream_run_tile(struct attn_stream *s, const struct attn_keys *segme
     s->kernels->query_tile_f32(&tile);
 }
 
+static bool any_band(const struct attn_keys *segments, int n)
+{
+    bool band = false;
+    for (int i = 0; i < n; i++)
+        band = band || segments[i].band;
+    return band;
+}
+
 /* The queries of a tile: more of them share keys that become words. */
 static int64_t tile_queries(const struct attn_stream *s, const struct attn_keys *segments,
                             int n)
 {
-    bool more = s->kernels->tiles_bf16 && s->dim <= ATTN_TILE_SQUARES_DIM;
-    for (int i = 0; i < n; i++)
-        more = more && !segments[i].band;
-    return more ? ATTN_TILE_QUERIES_SQUARES : TILE;
+    return s->kernels->tiles_bf16 && s->dim <= ATTN_TILE_SQUARES_DIM &&
+                   !any_band(segments, n)
+               ? ATTN_TILE_QUERIES_SQUARES
+               : TILE;
 }
 
-static void run_tiles(struct attn_stream *s, const struct attn_keys *segments, int n,
-                      int64_t row, int64_t rows)
+/* False, with nothing changed: the rows do not fit, or values that are not finite may belong to
+ * keys outside of a band. */
+static bool run_tiles(struct attn_stream *s, const struct attn_keys *segments, int n,
+                      int64_t first, int64_t rows)
 {
-    const int64_t end = row + rows, max = tile_queries(s, segments, n);
+    const int64_t end = first + rows, max = tile_queries(s, segments, n);
+    const bool band = any_band(segments, n);
     struct attn_keys tile[ATTN_STREAM_SEGMENTS];
-    for (int64_t m; row < end; row += m) {
+    if (!fits_tile(s, rows))
+        return false;
+    if (band)
+        save_rows(s, first, rows, s->before);
+    for (int64_t m, row = first; row < end; row += m) {
         m = min64(max, end - row);
         for (int i = 0; i < n; i++) {
             tile[i] = segments[i];
@@ -321,20 +420,10 @@ static void run_tiles(struct attn_stream *s, const struct attn_keys *segments, i
         }
         stream_run_tile(s, tile, n, row, m);
     }
-}
-
-/* Keys from … to - 1 of a segment. */
-static struct attn_keys keys_between(const struct attn_keys *keys, int64_t from,
-                                     int64_t to)
-{
-    struct attn_keys some = *keys;
-    some.k += from * keys->k_row;
-    some.v += from * keys->v_row;
-    some.n = to - from;
-    some.first -= from;
-    some.last -= from;
-    some.own_at -= from;
-    return some;
+    if (!band || all_finite(s, sums_of(s, first), rows * s->v_dim))
+        return true;
+    take_back(s, first, rows);
+    return false;
 }
 
 /* Prefetches `n` rows of `floats` floats into L2: with few queries the arithmetic waits
@@ -363,11 +452,9 @@ void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys, int64
     const struct stream_part part = { row, rows, from, to, 0 };
     if (to <= from || rows == 0)
         return;
-    if (mask == NULL && fits_tile(s, rows)) {
-        const struct attn_keys segment = keys_between(keys, from, to);
-        run_tiles(s, &segment, 1, row, rows);
+    const struct attn_keys segment = keys_between(keys, from, to);
+    if (mask == NULL && run_tiles(s, &segment, 1, row, rows))
         return;
-    }
     if (s->n < MIN_TILE)
         fetch_keys(s, keys, from, to);
     pack_tile(s, keys);
@@ -379,7 +466,7 @@ void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys, int64
         mask(arg, s->scores, row, rows, from, to);
     stream_softmax(s, part);
     scale(s, keys, part, keys->v_factor, 0.0f);
-    add_values(s, keys, part);
+    add_values(s, keys, part, mask != NULL);
 }
 
 void attn_stream_tile(struct attn_stream *s, const struct attn_keys *keys,
@@ -394,10 +481,8 @@ void attn_stream_segments(struct attn_stream *s, const struct attn_keys *segment
                           attn_stream_mask mask, void *arg)
 {
     struct stream_part all = { .rows = s->n };
-    if (mask == NULL && fits_tile(s, s->n)) {
-        run_tiles(s, segments, n, 0, s->n);
+    if (mask == NULL && run_tiles(s, segments, n, 0, s->n))
         return;
-    }
     for (int i = 0; i < n; all.to += segments[i++].n) {
         const struct stream_part part = { 0, s->n, 0, segments[i].n, all.to };
         stream_score(s, segments + i, part);
@@ -415,7 +500,7 @@ void attn_stream_segments(struct attn_stream *s, const struct attn_keys *segment
         attn_stream_pack(s, segments + i);
         pack_tile(s, segments + i);
         scale(s, segments + i, part, segments[i].v_factor, 0.0f);
-        add_values(s, segments + i, part);
+        add_values(s, segments + i, part, mask != NULL);
     }
 }
 
@@ -475,9 +560,7 @@ int64_t attn_stream_saved_floats(int64_t n, int64_t v_dim)
 
 void attn_stream_save(const struct attn_stream *s, float *floats)
 {
-    struct attn_softmax_row *state = (void *)floats;
-    memcpy(state, s->state, (size_t)s->n * sizeof *state);
-    memcpy(state + s->n, s->sums, (size_t)(s->n * s->v_dim) * sizeof *floats);
+    save_rows(s, 0, s->n, floats);
 }
 
 void attn_stream_add(struct attn_stream *s, const float *floats)

@@ -14,6 +14,11 @@
  * Tiles without a mask are computed by query tiles, which read keys and values where they
  * lie (ops/kernels/query_tile_f32.c). Other tiles are computed by products of panels.
  *
+ * A key that is masked, or outside of the band, has no part in a result: its values may be NaN
+ * or infinite, as padding is that nobody wrote. A product would add 0 times these, so that the
+ * sums of such a tile are computed again without the keys whose weight is 0. (Tiles that came
+ * packed have neither mask nor band.)
+ *
  * These softmaxes over keys are computed elsewhere, each for a reason:
  *
  *   doubles.c            Elements are f64, but the kernels of tiles are for f32. It takes
@@ -59,6 +64,7 @@ struct attn_stream {
     float *tile; /* queries tile_row … tile_row + tile_rows - 1 as panels */
     int64_t tile_row, tile_rows;
     float *keys, *values; /* panels of a tile; not used for up to ROWS queries */
+    float *before;        /* states and sums of up to ROWS queries, before a tile */
     /* The caller sets these after attn_stream_begin(), where they differ. */
     int64_t k_col;                  /* from one element of a key to the next: 1 */
     struct attn_prefetch *prefetch; /* rows to prefetch for after this block, or NULL */
