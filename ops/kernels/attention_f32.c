@@ -70,7 +70,8 @@ void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n, float m
 
 void K(softcap_f32)(float *s, size_t n, float cap)
 {
-    const float inverse = 1.0f / cap;
+    /* That of a smaller cap overflows, and 0 times infinity is NaN. */
+    const float inverse = 1.0f / (cap > 0x1p-126f ? cap : 0x1p-126f);
     for (size_t i = 0; i < n; i += VF)
         v_store_part(s + i, v_tanh(v_load_part(s + i, n - i, 0.0f) * inverse) * cap,
                      n - i);
