@@ -3,7 +3,7 @@
  *
  * a, b          i8 or u8, shapes as MatMul's; products are summed in 32 bits and wrap
  * zero points, scales  one, or one per row of a and y and per column of b (as vectors, or
- *               with their leading dims)
+ *               with their leading dims; those of y are the broadcast ones)
  * y             round(sum * a_scale * b_scale / y_scale) + y_zero_point in float, halves
  *               to even, saturated
  *
@@ -19,6 +19,14 @@ struct qlinear_state {
     bool by_column; /* b has scales of its columns */
 };
 
+/* Matrices that Y has: A or B may have fewer. */
+static int64_t y_matrices(const attnrun_step *step)
+{
+    const attnrun_type *y = &step->out[0];
+    const int of_matrix = (step->in[QA].rank > 1) + (step->in[QB].rank > 1);
+    return op_count(y, 0, y->rank - of_matrix);
+}
+
 static attn_status check_vectors(const attnrun_step *step,
                                  const struct attn_integer_gemm *g)
 {
@@ -27,7 +35,7 @@ static attn_status check_vectors(const attnrun_step *step,
     for (int in = B_SCALE; in <= B_ZERO; in++)
         TRY(attn_integer_check_vector(step, in, g->gemm.n, g->b_matrices, "column of B"));
     for (int in = Y_SCALE; in <= Y_ZERO; in++)
-        TRY(attn_integer_check_vector(step, in, g->rows, g->a_matrices, "row of Y"));
+        TRY(attn_integer_check_vector(step, in, g->rows, y_matrices(step), "row of Y"));
     return ATTNRUN_OK;
 }
 
@@ -74,13 +82,14 @@ static void quantize_block(const attnrun_step *step, const attnrun_work *work,
                            const struct attn_integer_block *block, void *scratch)
 {
     const struct qlinear_state *state = step->state;
-    const int64_t rows = state->product.rows;
+    const int64_t rows = state->product.rows, first = block->c / state->product.gemm.n;
     float *factors = scratch, last_a = 0, last_y = 0;
     (void)work;
     for (int64_t i = 0; i < block->m; i++) {
-        const int64_t m = (block->line + i) / rows, line = (block->line + i) % rows;
+        const int64_t line = (block->line + i) % rows, m = (first + i) / rows;
         const float a = scale_at(step, A_SCALE,
-                                 attn_integer_pick(&step->x[A_SCALE], rows, m, line)),
+                                 attn_integer_pick(&step->x[A_SCALE], rows,
+                                                   (block->line + i) / rows, line)),
                     y = scale_at(step, Y_SCALE,
                                  attn_integer_pick(&step->x[Y_SCALE], rows, m, line));
         const attnrun_tensor *zero = &step->x[Y_ZERO];

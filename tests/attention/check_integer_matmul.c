@@ -164,9 +164,9 @@ static void check_qlinear(struct check *c)
     struct operand a, b;
     shape(c, &a, &b);
     struct operand out = { .dtype = check_chance(c, 50) ? ATTNRUN_I8 : ATTNRUN_U8,
-                           .matrices = a.matrices,
+                           .matrices = largest(a.matrices, b.matrices),
                            .lines = a.rows };
-    out.form = any_form(c, &out);
+    out.form = b.matrices > a.matrices ? MATRICES : any_form(c, &out);
     check_begin(c, "::QLinearMatMul");
     give_matrix(c, &a);
     give_scale(c, &a, "a_scale");
@@ -184,9 +184,9 @@ static void check_qlinear(struct check *c)
         const int64_t ma = a.matrices > 1 ? matrix : 0, mb = b.matrices > 1 ? matrix : 0;
         /* in float, as ONNX Runtime computes it */
         const float factor = a.scale[at(&a, ma, line)] * b.scale[at(&b, mb, i % n)] /
-                             out.scale[at(&out, ma, line)];
+                             out.scale[at(&out, matrix, line)];
         const float sum = (float)(int32_t)sum_of(&a, &b, ma, mb, line, i % n);
-        const double v = rint((double)(sum * factor)) + zero_of(&out, ma, line);
+        const double v = rint((double)(sum * factor)) + zero_of(&out, matrix, line);
         y[i] = fmin(fmax(v, low), low + 255);
     }
     check_run(c, CHECK_EXACT);
