@@ -5,9 +5,11 @@
  * saturate    1: f8 values out of range become the largest, else NaN or infinity
  * round_mode  of f8e8m0: up, down, nearest
  *
- * Floats become integers towards zero and then modulo the width. Text is decimal in both
- * directions, and the shortest that gives the same number. Cost: one pass. Source: ONNX
- * Cast-1 to 28, CastLike-15 to 25. */
+ * Floats become integers towards zero and then modulo the width. f64 becomes f16 in one
+ * rounding, as in NumPy, and bf16 and smaller floats by way of f32, as in ml_dtypes, which
+ * ONNX's reference uses, and in ONNX Runtime. Text is decimal in both directions, and the
+ * shortest that gives the same number. Cost: one pass. Source: ONNX Cast-1 to 28,
+ * CastLike-15 to 25. */
 #include "convert_dtypes.h"
 #include "elementwise.h"
 #include "text_number.h"

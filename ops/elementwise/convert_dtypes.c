@@ -3,6 +3,8 @@
  * saturated as Cast states. Cost: one pass. */
 #include "convert_dtypes.h"
 
+#include <math.h>
+
 int32_t attn_convert_wide(int32_t dtype)
 {
     switch (dtype) {
@@ -153,6 +155,21 @@ static void store_float(int32_t dtype, void *array, int64_t first, int64_t n,
         store_small_float(dtype, array, first, n, x, rule);
 }
 
+/* Doubles are rounded once: by the float next to each towards 0, with an odd last bit where it is
+ * not the double. */
+static void store_halves(uint16_t *halves, int64_t n, const double *x)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float y = (float)x[i];
+        uint32_t bits;
+        memcpy(&bits, &y, sizeof bits);
+        if ((double)y != x[i] && !isnan(x[i]))
+            bits = (bits - (fabs((double)y) > fabs(x[i]))) | 1;
+        memcpy(&y, &bits, sizeof bits);
+        halves[i] = attn_f32_to_f16(y);
+    }
+}
+
 /* One wide type to everything: the loops of convert_template.h, once per wide type. */
 #define FROM       float
 #define N(name)    name##_f32
@@ -184,7 +201,10 @@ void attn_convert_store(int32_t dtype, void *array, int64_t first, int64_t n,
         store_all_f32(dtype, array, first, n, wide, rule);
         break;
     case ATTNRUN_F64:
-        store_all_f64(dtype, array, first, n, wide, rule);
+        if (dtype == ATTNRUN_F16)
+            store_halves((uint16_t *)array + first, n, wide);
+        else
+            store_all_f64(dtype, array, first, n, wide, rule);
         break;
     case ATTNRUN_U64:
         store_all_u64(dtype, array, first, n, wide, rule);

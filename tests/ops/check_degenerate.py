@@ -562,6 +562,20 @@ def no_terms_case():
             constants, "y", np.broadcast_to(zeros, (2, 3, 5)))
 
 
+def halfway_case():
+    """Doubles beside the middle of two f16, where a float would be the middle: rounded once."""
+    whole = np.arange(0x7c00, dtype="u2").view("f2").astype("f8")
+    middle = np.append((whole[1:] + whole[:-1]) / 2, 65520)
+    x = np.concatenate([sign * middle * (1 + part) for sign in (1, -1)
+                        for part in (0, 1e-12, -1e-12)])
+    x = np.append(x, [np.nan, np.inf, 1e300, 1e-320])
+    with np.errstate(over="ignore"):
+        want = x.astype("f2").astype("f8")
+    nodes = [helper.make_node("Cast", ["x"], ["half"], to=10),
+             helper.make_node("Cast", ["half"], ["y"], to=11)]
+    return "halfway between f16", nodes, {"x": x}, {}, "y", want
+
+
 def main():
     attnrun, bad = os.path.abspath(sys.argv[1]), 0
     cases = [scores_case(dtype, queries, keys, heads, mode) for dtype in ("f4", "f8")
@@ -573,7 +587,7 @@ def main():
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases() + mean_cases() + old_cases() + producer_cases() + empty_map_cases()
     cases += odd_cases() + number_cases() + body_cases()
-    cases += [version_case(), pooled_case(), no_terms_case(), no_line_case()]
+    cases += [halfway_case(), version_case(), pooled_case(), no_terms_case(), no_line_case()]
     cases += [*no_heads_cases(), *tiny_cases()]
     cases += [written_case("features whose rank a number raises", (), 4, 0.0),
               written_case("features of no column", (1,), 0, 1e-3),
