@@ -126,7 +126,7 @@ static attn_status average_pool_run(const attnrun_step *step, const attnrun_work
             double *y = (double *)step->y[0].data + p.to;
             const double *x = step->x[0].data;
             sum_row_f64(y, work->scratch, x + p.from, w, p.at, 0);
-            for (int64_t i = 0; i < w->out[2]; i++)
+            for (int64_t i = 0; i < w->out[2] && !attn_stops(i); i++)
                 y[i] /= (double)(outer * attn_pool_share(w, 2, i, include));
         }
     }
@@ -176,13 +176,13 @@ static attn_status lp_pool_run(const attnrun_step *step, const attnrun_work *wor
             float *y = (float *)step->y[0].data + p.to;
             const float *x = step->x[0].data;
             powers_f32(y, work->scratch, x + p.from, w, p.at, power);
-            for (int64_t i = 0; i < w->out[2]; i++)
+            for (int64_t i = 0; i < w->out[2] && !attn_stops(i); i++)
                 y[i] = (float)pow((double)y[i], 1.0 / power);
         } else {
             double *y = (double *)step->y[0].data + p.to;
             const double *x = step->x[0].data;
             powers_f64(y, work->scratch, x + p.from, w, p.at, power);
-            for (int64_t i = 0; i < w->out[2]; i++)
+            for (int64_t i = 0; i < w->out[2] && !attn_stops(i); i++)
                 y[i] = pow(y[i], 1.0 / power);
         }
     }

@@ -113,7 +113,9 @@ static void add_tap(const attnrun_step *step, int64_t plane, int64_t tap)
     int64_t shift = kw * w->dilation[2] - w->before[2];
     window_valid(w, 2, kw * w->dilation[2], &from, &to);
     int64_t x = (plane * state->taps + tap) * state->places;
-    for (int64_t row = 0; row < w->out[0] * w->out[1]; row++) {
+    for (int64_t row = 0; row < w->out[0] * w->out[1] &&
+                          attn_poll_work(16 * (to - from) + 4) == ATTNRUN_OK;
+         row++) {
         int64_t d = row / w->out[1] * w->stride[0] - w->before[0] + kd * w->dilation[0];
         int64_t h = row % w->out[1] * w->stride[1] - w->before[1] + kh * w->dilation[1];
         if (d < 0 || d >= w->in[0] || h < 0 || h >= w->in[1])
@@ -132,8 +134,8 @@ static attn_status col2im_run(const attnrun_step *step, const attnrun_work *work
     const struct col2im_state *state = step->state;
     int64_t bytes = dtype_bytes(step->y[0].dtype);
     for (int64_t plane = work->begin; plane < work->end; plane++) {
-        memset((uint8_t *)step->y[0].data + plane * state->pixels * bytes, 0,
-               (size_t)(state->pixels * bytes));
+        TRY(attn_poll_fill((uint8_t *)step->y[0].data + plane * state->pixels * bytes, 0,
+                           state->pixels * bytes));
         for (int64_t tap = 0; tap < state->taps; tap++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;

@@ -119,7 +119,7 @@ static int64_t nms_choose(const struct nms *c, int32_t *heap, int32_t *chosen,
     for (int64_t i = 0; i < c->n && !attn_stops(i); i++)
         if (!isnan(c->score[i]) && (!c->limited || (double)c->score[i] > c->min))
             heap[n++] = (int32_t)i;
-    for (int64_t i = n / 2 - 1; i >= 0; i--)
+    for (int64_t i = n / 2 - 1; i >= 0 && !attn_stops_node(i); i--)
         sift(heap, n, i, c->score);
     while (n > 0 && found < c->max) {
         if (OP_CANCELLED(work))
@@ -168,7 +168,7 @@ static attn_status nms_run(const attnrun_step *step, const attnrun_work *work)
     TRY(attnrun_step_alloc(step, 0, ATTNRUN_I64, 2, (int64_t[]){ total, 3 }));
     int64_t *y = step->y[0].data;
     for (int64_t k = 0; y != NULL && k < lists; k++)
-        for (int64_t i = 0; i < n && chosen[k * n + i] >= 0; i++) {
+        for (int64_t i = 0; i < n && chosen[k * n + i] >= 0 && !attn_stops(i); i++) {
             *y++ = k / classes;
             *y++ = k % classes;
             *y++ = chosen[k * n + i];

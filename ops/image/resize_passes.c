@@ -15,7 +15,7 @@
 #include "resize.h"
 #include "../tile.h"
 
-enum { WEIGHT_BITS = 22 };
+enum { WEIGHT_BITS = 22, POLL = 256 /* elements between two polls */ };
 
 void attn_resize_put_int(int32_t dtype, void *data, int64_t i, double v)
 {
@@ -137,6 +137,9 @@ static double sum_real(const struct line *l, int64_t at)
 static void run_position(const struct line *l, int64_t to)
 {
     for (int64_t i = 0; i < l->inner; i++) {
+        if (i % POLL == 0 &&
+            attn_poll_work(min64(l->inner - i, POLL) * l->taps) != ATTNRUN_OK)
+            return;
         if (l->index[0] < 0) {
             attn_resize_put_int(l->x->dtype, l->to, to + i, l->outside);
         } else if (l->x->dtype == ATTNRUN_U8) {

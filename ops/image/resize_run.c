@@ -52,6 +52,8 @@ static void lines_begin(struct resize_lines *l, int64_t row)
 
 static bool lines_next(struct resize_lines *l)
 {
+    if (attn_poll_work(l->state->last_in * 4) != ATTNRUN_OK)
+        return false;
     for (int a = l->state->rank - 2; a >= 0; a--) {
         if (++l->tap[a] < l->state->axes[a].taps)
             return true;
@@ -238,7 +240,7 @@ static void run_real(const attnrun_step *step, struct resize_lines *l, double *l
             line[i] += weight * tensor_get_real(&step->x[0], from * state->last_in + i);
     } while (lines_next(l));
     bool direct = !last->active;
-    for (int64_t i = 0; i < state->last_out; i++) {
+    for (int64_t i = 0; i < state->last_out && !attn_stops(i); i++) {
         double value = direct ? line[i] : 0.0;
         if (!direct) {
             const int64_t *index =

@@ -129,7 +129,8 @@ void attn_resize_table(const struct resize_args *args, const struct resize_axis 
                        float *weight_f32)
 {
     bool crop = args->coordinate_transformation_mode == RESIZE_TF_CROP_AND_RESIZE;
-    for (int64_t i = 0; i < a->out; i++, index += a->taps, weight += a->taps) {
+    for (int64_t i = 0; i < a->out && attn_poll_work(a->taps * 16) == ATTNRUN_OK;
+         i++, index += a->taps, weight += a->taps) {
         double x = source_position(args, a, roi, i), first;
         if (args->mode == RESIZE_NEAREST) {
             first = round_position(x, args->nearest_mode);

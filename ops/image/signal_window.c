@@ -90,11 +90,14 @@ static attn_status cosines(const attnrun_step *step, const attnrun_work *work, d
     const double pi = 3.14159265358979323846;
     int64_t size = step->y[0].dims[0];
     double n = (double)(args->periodic ? size : size - 1);
-    for (int64_t task = work->begin; task < work->end; task++)
+    for (int64_t task = work->begin; task < work->end; task++) {
+        if (OP_CANCELLED_AFTER(work, OP_CHUNK * 32))
+            return ATTNRUN_E_CANCELLED;
         for (int64_t i = task * OP_CHUNK; i < size && i < (task + 1) * OP_CHUNK; i++) {
             double angle = n > 0.0 ? 2.0 * pi * (double)i / n : 0.0;
             signal_window_put(&step->y[0], i, a - b * cos(angle) + c * cos(2.0 * angle));
         }
+    }
     return ATTNRUN_OK;
 }
 

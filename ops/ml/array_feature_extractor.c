@@ -51,7 +51,7 @@ static attn_status extract_run(const attnrun_step *step, const attnrun_work *wor
     if (step->y[0].data == NULL)
         return ATTNRUN_OK;
     TRY(check_indexes(step, features));
-    for (; i < end; i++)
+    for (; i < end && !attn_stops(i); i++)
         memcpy((char *)step->y[0].data + i * bytes,
                (const char *)x->data + (i / k * features + index[i % k]) * bytes,
                (size_t)bytes);

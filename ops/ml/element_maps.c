@@ -83,7 +83,7 @@ static attn_status binarizer_run(const attnrun_step *step, const attnrun_work *w
 {
     const struct binarizer_args *args = step->args;
     int64_t i, end = elements_of(step, work, &i);
-    for (; i < end; i++)
+    for (; i < end && !op_ml_stops(i); i++)
         put_real(&step->y[0], i,
                  tensor_get_real(&step->x[0], i) > (double)args->threshold);
     return ATTNRUN_OK;
@@ -120,7 +120,7 @@ static attn_status scaler_run(const attnrun_step *step, const attnrun_work *work
     const struct scaler_args *args = step->args;
     int64_t i, end = elements_of(step, work, &i);
     const bool f64 = step->x[0].dtype == ATTNRUN_F64;
-    for (; i < end; i++) {
+    for (; i < end && !op_ml_stops(i); i++) {
         double x = tensor_get_real(&step->x[0], i);
         float offset = args->offset.v != NULL ? args->offset.v[i % args->offset.n] : 0;
         float scale = args->scale.v != NULL ? args->scale.v[i % args->scale.n] : 1;
@@ -195,7 +195,7 @@ static attn_status imputer_run(const attnrun_step *step, const attnrun_work *wor
 {
     bool real = dtype_in(step->x[0].dtype, ATTN_DT(F32) | ATTN_DT(F64));
     int64_t i, end = elements_of(step, work, &i);
-    for (; i < end; i++) {
+    for (; i < end && !op_ml_stops(i); i++) {
         if (real)
             impute_real(step, i);
         else

@@ -76,7 +76,9 @@ static int64_t score_row(const attnrun_step *step, int64_t row, double *scores)
     const struct linear_args *args = step->args;
     const struct linear_state *state = step->state;
     const float *w = args->coefficients.v;
-    for (int64_t s = 0; s < state->rows_of_w; s++, w += state->features) {
+    for (int64_t s = 0;
+         s < state->rows_of_w && attn_poll_work(8 * state->features) == ATTNRUN_OK;
+         s++, w += state->features) {
         double sum = args->intercepts.n > 0 ? (double)args->intercepts.v[s] : 0;
         for (int64_t f = 0; f < state->features; f++)
             sum += (double)w[f] * tensor_get_real(&step->x[0], row * state->features + f);

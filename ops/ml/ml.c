@@ -34,14 +34,14 @@ void op_ml_tasks(attnrun_step *step, int phase, struct ml_tasks *tasks, int64_t 
 static void ml_softmax(double *s, int64_t n, bool keep_zero)
 {
     double max = s[0], sum = 0;
-    for (int64_t i = 1; i < n && !attn_stops(i); i++)
+    for (int64_t i = 1; i < n && !op_ml_stops(i); i++)
         max = s[i] > max ? s[i] : max;
-    for (int64_t i = 0; i < n && !attn_stops(i); i++) {
+    for (int64_t i = 0; i < n && !op_ml_stops(i); i++) {
         bool zero = keep_zero && fabs(s[i]) <= 1e-7;
         s[i] = zero ? s[i] * exp(-max) : exp(s[i] - max);
         sum += s[i];
     }
-    for (int64_t i = 0; i < n && !attn_stops(i); i++)
+    for (int64_t i = 0; i < n && !op_ml_stops(i); i++)
         s[i] = sum == 0 ? 0.5 : s[i] / sum;
 }
 
@@ -57,6 +57,8 @@ static double probit(double p)
     return 1.41421356 * (x < 0 ? -root : root);
 }
 
+bool op_ml_stops(int64_t i) { return attn_stops(i); }
+
 int64_t op_ml_best(const double *scores, int64_t n)
 {
     int64_t best = 0;
@@ -71,7 +73,7 @@ void op_ml_post(double *scores, int64_t n, int32_t post)
         return;
     if (post == ML_SOFTMAX || post == ML_SOFTMAX_ZERO)
         ml_softmax(scores, n, post == ML_SOFTMAX_ZERO);
-    for (int64_t i = 0; i < n && !attn_stops(i); i++) {
+    for (int64_t i = 0; i < n && !op_ml_stops(i); i++) {
         if (post == ML_LOGISTIC)
             scores[i] = 1 / (1 + exp(-scores[i]));
         else if (post == ML_PROBIT)

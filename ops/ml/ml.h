@@ -30,6 +30,8 @@ static inline int64_t ml_rows_end(const struct ml_tasks *tasks, int64_t task)
 {
     return task > tasks->rows / tasks->per_task ? tasks->rows : task * tasks->per_task;
 }
+/* attn_stops(), called: these loops are many and not short. */
+bool op_ml_stops(int64_t i);
 /* The first of the largest scores. A label is chosen by it before op_ml_post(), which makes
  * large scores equal. */
 int64_t op_ml_best(const double *scores, int64_t n);

@@ -33,7 +33,7 @@ static attn_status normalizer_infer(attnrun_step *step)
 static double norm_of(const attnrun_tensor *x, int64_t first, int64_t n, int32_t norm)
 {
     double sum = 0;
-    for (int64_t i = first; i < first + n && !attn_stops(i); i++) {
+    for (int64_t i = first; i < first + n && !op_ml_stops(i); i++) {
         double value = fabs(tensor_get_real(x, i));
         if (norm == NORM_MAX)
             sum = value > sum || isnan(value) ? value : sum;
@@ -55,7 +55,7 @@ static attn_status normalizer_run(const attnrun_step *step, const attnrun_work *
         double norm = norm_of(x, row * n, n, args->norm);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        for (int64_t i = row * n; i < (row + 1) * n && !attn_stops(i); i++)
+        for (int64_t i = row * n; i < (row + 1) * n && !op_ml_stops(i); i++)
             y[i] = (float)(tensor_get_real(x, i) / (norm == 0 ? 1 : norm));
     }
     return ATTNRUN_OK;
@@ -142,7 +142,7 @@ static attn_status vectorizer_run(const attnrun_step *step, const attnrun_work *
             const attnrun_tensor *x = &step->x[in];
             int64_t have = tensor_count(x) / (x->rank > 1 ? x->dims[0] : 1),
                     width = width_of(step, in).value;
-            for (int64_t i = 0; i < width && !attn_stops(i); i++)
+            for (int64_t i = 0; i < width && !op_ml_stops(i); i++)
                 *y++ = i < have ? (float)tensor_get_real(x, row * have + i) : 0;
         }
     }

@@ -71,6 +71,12 @@ static double param(const struct svm_args *args, int i)
     return i < args->kernel_params.n ? (double)args->kernel_params.v[i] : 0;
 }
 
+/* Polls, before n more elements and what is done once for them. */
+static __attribute__((noinline)) bool goes_on(int64_t n)
+{
+    return attn_poll_work(16 * (n + 1)) == ATTNRUN_OK;
+}
+
 static double dot(const attnrun_tensor *x, int64_t first, const float *w, int64_t n)
 {
     double sum = 0;
@@ -160,7 +166,7 @@ static double regress(const attnrun_step *step, int64_t row)
     double sum = (double)args->rho.v[0];
     if (state->vectors == 0)
         sum += dot(&step->x[0], first, args->coefficients.v, state->features);
-    for (int64_t k = 0; k < state->vectors; k++)
+    for (int64_t k = 0; k < state->vectors && goes_on(state->features); k++)
         sum += (double)args->coefficients.v[k] *
                kernel_of(args, state, &step->x[0], first, k);
     return args->one_class == 0 ? sum : sum > 0 ? 1 : -1;
@@ -315,7 +321,7 @@ static void score_pairs(const struct svm_args *args, const struct svm_state *sta
     const int64_t *counts = args->vectors_per_class.v, v = state->vectors;
     int64_t pair = 0;
     memset(room->won, 0, (size_t)state->classes * sizeof *room->won);
-    for (int64_t i = 0, at_i = 0; i < state->classes; at_i += counts[i++])
+    for (int64_t i = 0, at_i = 0; i < state->classes && goes_on(v); at_i += counts[i++])
         for (int64_t j = i + 1, at_j = at_i + counts[i]; j < state->classes;
              at_j += counts[j++]) {
             double sum = (double)args->rho.v[pair];
@@ -333,7 +339,7 @@ static void pair_probabilities(const struct svm_args *args, int64_t c,
                                struct svm_room *room)
 {
     int64_t pair = 0;
-    for (int64_t i = 0; i < c; i++)
+    for (int64_t i = 0; i < c && goes_on(c); i++)
         for (int64_t j = i + 1; j < c; j++, pair++) {
             double z = room->pairs[pair] * (double)args->prob_a.v[pair] +
                        (double)args->prob_b.v[pair];
@@ -347,7 +353,7 @@ static void pair_probabilities(const struct svm_args *args, int64_t c,
 static double quadratic(const struct svm_room *room, int64_t c)
 {
     double sum = 0;
-    for (int64_t i = 0; i < c; i++) {
+    for (int64_t i = 0; i < c && goes_on(c); i++) {
         room->qp[i] = 0;
         for (int64_t j = 0; j < c; j++)
             room->qp[i] += room->q[i * c + j] * room->p[j];
@@ -359,7 +365,7 @@ static double quadratic(const struct svm_room *room, int64_t c)
 /* One pass over the classes, each fitted to the others. */
 static void fit_once(const struct svm_room *room, int64_t c, double pqp)
 {
-    for (int64_t i = 0; i < c; i++) {
+    for (int64_t i = 0; i < c && goes_on(c); i++) {
         const double *q = room->q + i * c;
         double change = (pqp - room->qp[i]) / q[i], scale = 1 / (1 + change);
         room->p[i] += change;
@@ -374,7 +380,7 @@ static void fit_once(const struct svm_room *room, int64_t c, double pqp)
 /* The probabilities p of c classes that minimise p' Q p. */
 static void couple(const struct svm_room *room, int64_t c)
 {
-    for (int64_t i = 0; i < c; i++) {
+    for (int64_t i = 0; i < c && goes_on(c); i++) {
         room->p[i] = 1 / (double)c;
         double own = 0;
         for (int64_t j = 0; j < c; j++) {
@@ -402,7 +408,7 @@ static int64_t classify(const attnrun_step *step, int64_t row, struct svm_room *
     const int64_t first = row * state->features, c = state->classes;
     if (state->vectors == 0) {
         const float *w = args->coefficients.v;
-        for (int64_t i = 0; i < c; i++, w += state->features)
+        for (int64_t i = 0; i < c && goes_on(state->features); i++, w += state->features)
             room->scores[i] =
                 dot(&step->x[0], first, w, state->features) + (double)args->rho.v[0];
         int64_t best = op_ml_best(room->scores, c);
@@ -410,7 +416,7 @@ static int64_t classify(const attnrun_step *step, int64_t row, struct svm_room *
         op_ml_post(room->scores, c, args->post_transform);
         return c == 2 && (state->positive ? max >= 0.5 : max > 0) ? 1 : best;
     }
-    for (int64_t k = 0; k < state->vectors; k++)
+    for (int64_t k = 0; k < state->vectors && goes_on(state->features); k++)
         room->kernels[k] = kernel_of(args, state, &step->x[0], first, k);
     score_pairs(args, state, room);
     if (args->prob_a.n > 0) {

@@ -79,7 +79,7 @@ static int64_t member_lists(const attnrun_tensor *members)
     const int64_t n = tensor_count(members);
     if (n > TREES_LIMIT || !dtype_in(members->dtype, ATTN_DT_FLOAT))
         return -1;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && !op_ml_stops(i); i++)
         ends += isnan(tensor_get_real(members, i));
     return ends;
 }
@@ -87,7 +87,7 @@ static int64_t member_lists(const attnrun_tensor *members)
 static int64_t member_branches(const struct ensemble_args *args)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < args->nodes_featureids.n; i++)
+    for (int64_t i = 0; i < args->nodes_featureids.n && !op_ml_stops(i); i++)
         n += tensor_get_int(&args->nodes_modes, i) == TREE_MEMBER;
     return n;
 }
@@ -136,6 +136,7 @@ static attn_status check_members(const attnrun_step *step)
     const struct ensemble_args *args = step->args;
     const int64_t ends = member_lists(&args->membership_values);
     const int64_t needed = member_branches(args);
+    TRY(attn_poll()); /* a count that was stopped is not compared */
     if (ends < 0)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "membership_values is %s, expected at most 2^26 floats",
@@ -154,7 +155,7 @@ static attn_status check_nodes(const attnrun_step *step, attnrun_dim features)
     const struct ensemble_args *args = step->args;
     const int64_t n = args->nodes_featureids.n, leaves = args->leaf_targetids.n;
     const int64_t limit = dim_is_const(features) ? features.value : INT32_MAX;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && !op_ml_stops(i); i++) {
         TRY(check_index(step, "mode", i, tensor_get_int(&args->nodes_modes, i),
                         TREE_LEAF));
         TRY(check_index(step, "feature", i, args->nodes_featureids.v[i], limit));
@@ -177,7 +178,7 @@ static void compile_branches(const struct ensemble_args *args, struct trees *tre
 {
     const int64_t n = args->nodes_featureids.n;
     int64_t member = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && !op_ml_stops(i); i++) {
         struct tree_node *node = &trees->nodes[i];
         int64_t yes = args->nodes_truenodeids.v[i], no = args->nodes_falsenodeids.v[i];
         node->split = tensor_get_real(&args->nodes_splits, i);
@@ -199,7 +200,8 @@ static void compile_branches(const struct ensemble_args *args, struct trees *tre
 /* The attributes are checked. */
 static void compile(const struct ensemble_args *args, struct trees *trees, void *memory)
 {
-    memset(memory, 0, (size_t)op_trees_layout(trees, memory));
+    if (attn_poll_fill(memory, 0, op_trees_layout(trees, memory)) != ATTNRUN_OK)
+        return;
     compile_branches(args, trees);
     for (int64_t i = 0; i < args->leaf_targetids.n; i++) {
         struct tree_node *leaf = &trees->nodes[args->nodes_featureids.n + i];
@@ -253,7 +255,7 @@ static attn_status ensemble_row(const attnrun_step *step, const attnrun_work *wo
     const attnrun_tensor *x = &step->x[0];
     const int32_t sum = (int32_t)args->aggregate_function;
     const int64_t branches = args->nodes_featureids.n, n = args->n_targets;
-    for (int64_t t = 0; t < n && !attn_stops(t); t++)
+    for (int64_t t = 0; t < n && !op_ml_stops(t); t++)
         scores[t] = op_trees_start(sum, x->dtype == ATTNRUN_F64);
     for (int64_t tree = 0; tree < trees->n_roots; tree++) {
         int64_t leaf = op_trees_leaf(trees, trees->roots[tree], x, row * x->dims[1],
@@ -267,7 +269,7 @@ static attn_status ensemble_row(const attnrun_step *step, const attnrun_work *wo
         scores[target] = trees_add(sum, scores[target],
                                    tensor_get_real(&args->leaf_weights, leaf - branches));
     }
-    for (int64_t t = 0; sum == TREES_AVERAGE && t < n && !attn_stops(t); t++)
+    for (int64_t t = 0; sum == TREES_AVERAGE && t < n && !op_ml_stops(t); t++)
         scores[t] /= (double)trees->n_roots;
     op_ml_post(scores, n, (int32_t)args->post_transform);
     return ATTNRUN_OK;
@@ -293,7 +295,7 @@ static attn_status ensemble_run(const attnrun_step *step, const attnrun_work *wo
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         TRY(ensemble_row(step, work, &trees, row, scores));
-        for (int64_t t = 0; t < args->n_targets && !attn_stops(t); t++) {
+        for (int64_t t = 0; t < args->n_targets && !op_ml_stops(t); t++) {
             int64_t at = row * args->n_targets + t;
             if (step->y[0].dtype == ATTNRUN_F64)
                 ((double *)step->y[0].data)[at] = scores[t];

@@ -144,7 +144,7 @@ static attn_status check_nodes(const attnrun_step *step, attnrun_dim features)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "expected lists of %s (1 to %d) in all of nodes_*",
                        attn_plural(n, "node"), TREES_LIMIT);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && !op_ml_stops(i); i++) {
         int mode = mode_of(&args->modes.v[i]);
         if (mode < 0)
             return op_fail(step, ATTNRUN_E_ATTR,
@@ -218,7 +218,7 @@ static int32_t *vote_slot(const struct votes_args *args, const struct trees *tre
 
 static void compile_nodes(const struct votes_args *args, struct trees *trees)
 {
-    for (int64_t i = 0; i < trees->n_nodes; i++) {
+    for (int64_t i = 0; i < trees->n_nodes && !op_ml_stops(i); i++) {
         const int64_t tree = args->tree_ids.v[i];
         int32_t *slot = vote_slot(args, trees, tree, args->node_ids.v[i], false);
         *slot = *slot == 0 ? (int32_t)(i + 1) : *slot;
@@ -228,7 +228,7 @@ static void compile_nodes(const struct votes_args *args, struct trees *trees)
         *slot = -(int32_t)(i + 1);
         trees->roots[++trees->roots[0]] = (int32_t)i;
     }
-    for (int64_t i = 0; i < trees->n_nodes; i++) {
+    for (int64_t i = 0; i < trees->n_nodes && !op_ml_stops(i); i++) {
         const int64_t tree = args->tree_ids.v[i];
         struct tree_node *node = &trees->nodes[i];
         node->mode = (int8_t)mode_of(&args->modes.v[i]);
@@ -245,9 +245,10 @@ static void compile_nodes(const struct votes_args *args, struct trees *trees)
 
 static void compile(const struct votes_args *args, struct trees *trees, void *memory)
 {
-    memset(memory, 0, (size_t)op_trees_layout(trees, memory));
+    if (attn_poll_fill(memory, 0, op_trees_layout(trees, memory)) != ATTNRUN_OK)
+        return;
     compile_nodes(args, trees);
-    for (int64_t i = trees->n_votes - 1; i >= 0; i--) {
+    for (int64_t i = trees->n_votes - 1; i >= 0 && !op_ml_stops(i); i--) {
         int32_t node =
             *vote_slot(args, trees, args->vote_trees.v[i], args->vote_nodes.v[i], false);
         if (node <= 0 || trees->nodes[node - 1].mode != TREE_LEAF)
@@ -355,7 +356,7 @@ static double base_of(const struct votes_args *args, int64_t target)
 
 static void put_scores(attnrun_tensor *y, int64_t row, const double *scores, int64_t n)
 {
-    for (int64_t t = 0; y->data != NULL && t < n && !attn_stops(t); t++)
+    for (int64_t t = 0; y->data != NULL && t < n && !op_ml_stops(t); t++)
         ((float *)y->data)[row * n + t] = (float)scores[t];
 }
 
@@ -365,12 +366,12 @@ static attn_status regressor_rows(const attnrun_step *step, const attnrun_work *
 {
     const struct votes_args *args = step->args;
     const int64_t n = args->n_targets;
-    for (int64_t t = 0; t < rows->n * n && !attn_stops(t); t++)
+    for (int64_t t = 0; t < rows->n * n && !op_ml_stops(t); t++)
         rows->scores[t] = op_trees_start(args->aggregate, false);
     TRY(vote(step, work, trees, rows, args->aggregate, n == 1));
     for (int64_t r = 0; r < rows->n; r++) {
         double *scores = rows->scores + r * n;
-        for (int64_t t = 0; t < n && !attn_stops(t); t++) {
+        for (int64_t t = 0; t < n && !op_ml_stops(t); t++) {
             if (args->aggregate == TREES_AVERAGE)
                 scores[t] /= trees->roots[0];
             scores[t] += base_of(args, t);
@@ -424,7 +425,7 @@ static attn_status classifier_rows(const attnrun_step *step, const attnrun_work 
     const struct votes_args *args = step->args;
     const struct votes_state *state = step->state;
     const int64_t n = state->n_targets;
-    for (int64_t t = 0; t < rows->n * n && !attn_stops(t); t++)
+    for (int64_t t = 0; t < rows->n * n && !op_ml_stops(t); t++)
         rows->scores[t] = base_of(args, t % n);
     TRY(vote(step, work, trees, rows, TREES_SUM, false));
     for (int64_t r = 0; r < rows->n; r++) {

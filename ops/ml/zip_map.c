@@ -353,8 +353,8 @@ static attn_status cast_value(const attnrun_step *step, const attnrun_tensor *va
 static void fill_cast(attnrun_tensor *y)
 {
     const int64_t n = tensor_count(y);
-    memset(y->data, 0, (size_t)tensor_bytes(y));
-    for (int64_t i = 0; y->dtype == ATTNRUN_STRING && i < n; i++)
+    (void)attn_poll_fill(y->data, 0, tensor_bytes(y));
+    for (int64_t i = 0; y->dtype == ATTNRUN_STRING && i < n && !attn_stops(i); i++)
         ((attnrun_string *)y->data)[i] = (attnrun_string){ "0.f", 3 };
 }
 

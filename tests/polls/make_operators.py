@@ -38,9 +38,12 @@ def constant(name, match):
 
 
 def attribute(text):
-    """A literal, or range(n)."""
+    """A literal, range(n), or full(n, literal): n of these."""
     n = re.fullmatch(r"range\((\d+)\)", text)
-    return list(range(int(n[1]))) if n else ast.literal_eval(text)
+    if n:
+        return list(range(int(n[1])))
+    n = re.fullmatch(r"full\((\d+), (.*)\)", text)
+    return [ast.literal_eval(n[2])] * int(n[1]) if n else ast.literal_eval(text)
 
 
 def make(line):
