@@ -343,6 +343,11 @@ attnrun_dim op_broadcast_dim(const attnrun_step *step, attnrun_dim a, attnrun_di
     return attn_dim_combine(step_of(step)->dims, DIM_BROADCAST, a, b);
 }
 
+bool op_text_is(attnrun_string text, const char *word)
+{
+    return text.n == (int64_t)strlen(word) && memcmp(text.data, word, strlen(word)) == 0;
+}
+
 void op_tasks(attnrun_step *step, int phase, int64_t n, int64_t cost)
 {
     if (phase >= ATTNRUN_MAX_PHASES)

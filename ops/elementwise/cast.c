@@ -115,7 +115,7 @@ static attn_status cast_1_infer(attnrun_step *step)
                   { "STRING", ATTNRUN_STRING } };
     const struct cast_args *args = step->args;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (args->to_name.data != NULL && strcmp(args->to_name.data, names[i].name) == 0)
+        if (op_text_is(args->to_name, names[i].name))
             return cast_infer_to(step, names[i].dtype);
     return op_fail(step, ATTNRUN_E_ATTR, "'to' is '%s', expected FLOAT, INT64, …",
                    args->to_name.data ? attn_quote(args->to_name.data) : "");

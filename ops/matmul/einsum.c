@@ -218,7 +218,7 @@ static attn_status einsum_infer(attnrun_step *step)
     for (int op = 0; op < step->n_in; op++)
         if (!op_rank_known(step, op))
             return op_out(step, 0, step->in[0].dtype, -1, NULL);
-    TRY(attn_einsum_parse(step, args->equation.data, &e));
+    TRY(attn_einsum_parse(step, args->equation, &e));
     TRY(label_dims(step, &e, dims));
     for (int i = 0; i < e.rank[EINSUM_OUT]; i++)
         out[i] = dims[e.labels[EINSUM_OUT][i]];

@@ -143,12 +143,15 @@ static attn_status check_output(const struct equation_reader *r)
     return ATTNRUN_OK;
 }
 
-attn_status attn_einsum_parse(const attnrun_step *step, const char *text,
+attn_status attn_einsum_parse(const attnrun_step *step, attnrun_string whole,
                               struct einsum_equation *equation)
 {
+    const char *text = whole.data != NULL ? whole.data : "";
     struct equation_reader r = { .step = step, .text = text, .e = equation };
     *equation = (struct einsum_equation){ .n_operands = step->n_in };
     memset(r.label_of, -1, sizeof r.label_of);
+    if (!op_text_is(whole, text))
+        return malformed(&r, "there is text after a NUL");
     if (step->n_in > EINSUM_OPERANDS)
         return malformed(&r, "more operands than are supported");
     TRY(count_ellipsis(&r));

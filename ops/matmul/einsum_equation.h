@@ -17,7 +17,7 @@ struct einsum_equation {
 
 /* Reads the equation for inputs of known ranks. E_ATTR where it is malformed, E_SHAPE
  * where it does not fit the ranks. */
-attn_status attn_einsum_parse(const attnrun_step *step, const char *text,
+attn_status attn_einsum_parse(const attnrun_step *step, attnrun_string whole,
                               struct einsum_equation *equation);
 
 #endif

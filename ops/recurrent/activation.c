@@ -68,7 +68,10 @@ attn_status attn_recurrent_functions(const attnrun_step *step,
         const char *name = kind->activations[i % kind->functions];
         if (given > 0)
             name = args->activations.v[i].data;
-        f->kind = name != NULL ? find_activation(name) : -1;
+        /* A name of a file may hold a NUL. */
+        const bool whole =
+            name != NULL && (given == 0 || op_text_is(args->activations.v[i], name));
+        f->kind = whole ? find_activation(name) : -1;
         if (f->kind < 0)
             return op_fail(step, ATTNRUN_E_ATTR, "activation '%s' is not known",
                            name != NULL ? attn_quote(name) : "");

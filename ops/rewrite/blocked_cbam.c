@@ -26,12 +26,6 @@ static int32_t identity_of(const struct attn_node *node)
     return input_of(node, is_excite(node) ? EXCITE_IDENTITY : IDENTITY);
 }
 
-static bool is_word(const attnrun_string *text, const char *word)
-{
-    return text->n == (int64_t)strlen(word) &&
-           memcmp(text->data, word, strlen(word)) == 0;
-}
-
 static bool has_pools(const struct attn_node *node)
 {
     if (is_excite(node)) {
@@ -44,8 +38,8 @@ static bool has_pools(const struct attn_node *node)
     if (pools != NULL && pools->kind != ATTN_ATTR_STRINGS)
         return false;
     for (int64_t i = 0; pools != NULL && i < pools->strings.n; i++)
-        if (!is_word(&pools->strings.v[i], "avg") &&
-            !is_word(&pools->strings.v[i], "max"))
+        if (!op_text_is(pools->strings.v[i], "avg") &&
+            !op_text_is(pools->strings.v[i], "max"))
             return false;
     return pools == NULL || pools->strings.n > 0;
 }

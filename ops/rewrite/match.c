@@ -254,9 +254,7 @@ float attn_match_float(const struct attn_node *node, const char *name, float oth
 bool attn_match_string(const struct attn_node *node, const char *name, const char *text)
 {
     const struct attn_attr *attr = attn_node_attr(node, name);
-    return attr != NULL && attr->kind == ATTN_ATTR_STRING &&
-           attr->s.n == (int64_t)strlen(text) &&
-           memcmp(attr->s.data, text, strlen(text)) == 0;
+    return attr != NULL && attr->kind == ATTN_ATTR_STRING && op_text_is(attr->s, text);
 }
 
 bool attn_match_all(const struct attn_node *node, const char *name, int64_t x)

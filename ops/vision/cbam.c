@@ -111,7 +111,7 @@ static int32_t word_of(const attnrun_string *word)
 {
     static const char *const words[ATTN_POOL_WORDS] = { "avg", "max", "lp", "lse" };
     int32_t i = 0;
-    while (i < ATTN_POOL_WORDS && strcmp(words[i], word->data) != 0)
+    while (i < ATTN_POOL_WORDS && !op_text_is(*word, words[i]))
         i++;
     return i;
 }

@@ -1,4 +1,4 @@
-"""bad_work.py - small files and empty inputs that ask for much work."""
+"""bad_work.py - small files and empty inputs that ask for much work, and texts with a NUL."""
 from bad_case import INT64, helper, loaded, model_case, node_case, np, simple
 
 
@@ -57,4 +57,15 @@ CASES = [
     long_trees(100000),
     crowded_keys(200000),
     crowded_nodes(200000),
+    node_case("W06_einsum_nul", "Einsum 'ij->ji' with text behind a NUL", 5, "Einsum|NUL",
+              "Einsum", {"x": f32(2, 3)}, equation=b"ij->ji\0k"),
+    node_case("W07_pool_nul", "CBAM whose pool 'avg' has a letter behind a NUL", 5, "pools",
+              "CBAM", {"x": f32(1, 4, 5, 5)},
+              {"w1": f32(2, 4), "w2": f32(4, 2), "ws": f32(1, 2, 3, 3), "bs": f32(1)},
+              order=["x", "w1", "", "w2", "", "ws", "bs"], domain="attnrun",
+              pools=[b"avg\0x", b"max"]),
+    node_case("W08_activation_nul", "RNN with 'Tanh' and a letter behind a NUL", 5,
+              "activation", "RNN", {"x": f32(2, 1, 3)},
+              {"w": f32(1, 4, 3), "r": f32(1, 4, 4)}, hidden_size=4,
+              activations=[b"Tanh\0x"]),
 ]

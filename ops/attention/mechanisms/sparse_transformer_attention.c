@@ -71,8 +71,7 @@ int attn_sparse_parts(const struct sparse_args *args, int64_t head)
 {
     const attnrun_string *s = &args->pattern.v[args->pattern.n == 1 ? 0 : head];
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
-        if (s->n == (int64_t)strlen(patterns[i].name) &&
-            memcmp(s->data, patterns[i].name, (size_t)s->n) == 0)
+        if (op_text_is(*s, patterns[i].name))
             return patterns[i].parts;
     return 0;
 }

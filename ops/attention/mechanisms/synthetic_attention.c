@@ -64,10 +64,8 @@ static const char *const input_names[] = { "V", "q", "k", "hid", "W2", "b2",
 
 int attn_synthetic_kind(const struct synthetic_args *args, int64_t m)
 {
-    const attnrun_string *s = &args->components.v[m];
     for (int kind = 0; kind < SYNTHETIC_KINDS; kind++)
-        if (s->n == (int64_t)strlen(kinds[kind].name) &&
-            memcmp(s->data, kinds[kind].name, (size_t)s->n) == 0)
+        if (op_text_is(args->components.v[m], kinds[kind].name))
             return kind;
     return -1;
 }

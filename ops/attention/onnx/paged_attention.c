@@ -84,8 +84,7 @@ static attn_status paged_check_args(const attnrun_step *step)
                        "num_heads is %lld, expected a multiple of kv_num_heads, %lld",
                        (long long)args->num_heads, (long long)args->kv_num_heads);
     for (int i = 0; i < 2; i++)
-        if (strcmp(types[i]->data, "int4") == 0 ||
-            strcmp(types[i]->data, "float4e2m1") == 0)
+        if (op_text_is(*types[i], "int4") || op_text_is(*types[i], "float4e2m1"))
             return op_fail(step, ATTNRUN_E_UNSUPPORTED, "a cache of %s is not supported",
                            types[i]->data);
     const bool latent = args->kv_cache_layout != 0;
