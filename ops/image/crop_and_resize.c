@@ -131,7 +131,7 @@ static attn_status crop_run(const attnrun_step *step, const attnrun_work *work)
 {
     const int64_t channels = step->y[0].dims[1], height = step->y[0].dims[2];
     const int64_t width = step->y[0].dims[3];
-    for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
+    for (int64_t t = work->begin; t < work->end; t++) {
         int64_t roi = t, row = op_take(&roi, height), channel = op_take(&roi, channels);
         const int64_t image = ((const int32_t *)step->x[2].data)[roi];
         if (OP_CANCELLED(work))

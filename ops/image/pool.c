@@ -134,8 +134,7 @@ attn_status attn_pool_pixels(const attnrun_step *step, const attnrun_work *work,
 {
     const struct pool_state *state = step->state;
     const struct window *w = &state->w;
-    for (int64_t task = work->begin; task < work->end && step->y[0].data != NULL;
-         task++) {
+    for (int64_t task = work->begin; task < work->end; task++) {
         const struct pool_place p = attn_pool_at(state, task);
         int64_t at[3] = { p.at[0], p.at[1] };
         const uint8_t *x = (const uint8_t *)step->x[0].data + p.from;

@@ -162,8 +162,7 @@ static attn_status qlinear_pool_run(const attnrun_step *step, const attnrun_work
 {
     if (!by_rows(step))
         return attn_pool_pixels(step, work, average);
-    for (int64_t task = work->begin; task < work->end && step->y[0].data != NULL;
-         task++) {
+    for (int64_t task = work->begin; task < work->end; task++) {
         const struct pool_place p = attn_pool_at(step->state, task);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

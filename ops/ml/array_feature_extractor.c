@@ -48,8 +48,6 @@ static attn_status extract_run(const attnrun_step *step, const attnrun_work *wor
     const int64_t bytes = dtype_bytes(x->dtype), n = tensor_count(&step->y[0]);
     int64_t i = work->begin * OP_CHUNK;
     int64_t end = work->end > n / OP_CHUNK ? n : work->end * OP_CHUNK;
-    if (step->y[0].data == NULL)
-        return ATTNRUN_OK;
     TRY(check_indexes(step, features));
     for (; i < end && !attn_stops(i); i++)
         memcpy((char *)step->y[0].data + i * bytes,

@@ -301,8 +301,7 @@ static attn_status encoder_infer(attnrun_step *step)
 static attn_status encoder_run(const attnrun_step *step, const attnrun_work *work)
 {
     struct encoder e;
-    if (step->y[0].data == NULL ||
-        !describe(step->node, step->args, step->x[0].dtype, &e))
+    if (!describe(step->node, step->args, step->x[0].dtype, &e))
         return ATTNRUN_OK;
     const int64_t in = dtype_bytes(e.keys.dtype), out = dtype_bytes(e.values.dtype);
     int64_t n = tensor_count(&step->x[0]), i = work->begin * OP_CHUNK;

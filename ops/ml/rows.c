@@ -134,7 +134,7 @@ static attn_status vectorizer_run(const attnrun_step *step, const attnrun_work *
 {
     const struct ml_tasks *tasks = step->state;
     int64_t row = ml_rows_end(tasks, work->begin), end = ml_rows_end(tasks, work->end);
-    for (; step->y[0].data != NULL && row < end; row++) {
+    for (; row < end; row++) {
         float *y = (float *)step->y[0].data + row * step->y[0].dims[1];
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

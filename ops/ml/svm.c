@@ -177,7 +177,7 @@ static attn_status regressor_run(const attnrun_step *step, const attnrun_work *w
     const struct svm_state *state = step->state;
     int64_t row = ml_rows_end(&state->tasks, work->begin);
     int64_t end = ml_rows_end(&state->tasks, work->end);
-    for (; step->y[0].data != NULL && row < end; row++) {
+    for (; row < end; row++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         ((float *)step->y[0].data)[row] = (float)regress(step, row);

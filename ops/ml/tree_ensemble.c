@@ -291,7 +291,7 @@ static attn_status ensemble_run(const attnrun_step *step, const attnrun_work *wo
     op_trees_layout(&trees, packed != NULL ? (void *)(uintptr_t)packed : work->shared);
     int64_t row = ml_rows_end(&state->tasks, work->begin);
     int64_t end = ml_rows_end(&state->tasks, work->end);
-    for (; step->y[0].data != NULL && row < end; row++) {
+    for (; row < end; row++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         TRY(ensemble_row(step, work, &trees, row, scores));

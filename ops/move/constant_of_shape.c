@@ -69,7 +69,7 @@ static attn_status constant_run(const attnrun_step *step, const attnrun_work *wo
     const struct constant_args *args = step->args;
     const void *value = args->value.kind == ATTNRUN_TENSOR ? args->value.data : zero;
     int64_t bytes = dtype_bytes(step->y[0].dtype), n = tensor_count(&step->y[0]);
-    for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
+    for (int64_t t = work->begin; t < work->end; t++) {
         int64_t from = t * OP_CHUNK, left = n - from;
         op_move_fill((char *)step->y[0].data + from * bytes,
                      left < OP_CHUNK ? left : OP_CHUNK, value, bytes);

@@ -102,7 +102,7 @@ static attn_status gather_run(const attnrun_step *step, const attnrun_work *work
                                      end < s->n_indices ? end : s->n_indices,
                                      s->axis_extent);
     }
-    for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
+    for (int64_t t = work->begin; t < work->end; t++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (s->segments > 1) {

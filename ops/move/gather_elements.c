@@ -92,8 +92,6 @@ static attn_status gather_elements_run(const attnrun_step *step, const attnrun_w
         return op_move_check_indices(step, 1, work->begin * OP_CHUNK,
                                      end < e->count ? end : e->count, e->extent);
     }
-    if (step->y[0].data == NULL)
-        return ATTNRUN_OK;
     for (int64_t t = work->begin; t < work->end; t++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

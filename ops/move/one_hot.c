@@ -90,7 +90,7 @@ static attn_status one_hot_run(const attnrun_step *step, const attnrun_work *wor
     const struct one_hot_state *s = step->state;
     int64_t bytes = dtype_bytes(step->in[2].dtype);
     const char *values = step->x[2].data;
-    for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
+    for (int64_t t = work->begin; t < work->end; t++) {
         int64_t end = (t + 1) * s->blocks_per_task;
         for (int64_t b = t * s->blocks_per_task; b < end && b < s->blocks; b++) {
             char *y = (char *)step->y[0].data + b * s->depth * s->inner * bytes;

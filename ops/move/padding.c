@@ -132,7 +132,7 @@ static void pad_row(const attnrun_step *step, const struct op_padding *p, int64_
 attn_status op_padding_run(const attnrun_step *step, const struct op_padding *p,
                            const attnrun_work *work, const void *value)
 {
-    for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
+    for (int64_t t = work->begin; t < work->end; t++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         int64_t end = (t + 1) * p->rows_per_task;

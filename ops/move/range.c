@@ -156,7 +156,7 @@ static void write_range(const attnrun_step *step, int64_t from, int64_t end)
 static attn_status range_run(const attnrun_step *step, const attnrun_work *work)
 {
     int64_t n = step->y[0].dims[0];
-    for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
+    for (int64_t t = work->begin; t < work->end; t++) {
         int64_t end = (t + 1) * OP_CHUNK;
         write_range(step, t * OP_CHUNK, end < n ? end : n);
         if (OP_CANCELLED(work))

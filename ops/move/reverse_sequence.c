@@ -61,7 +61,7 @@ static attn_status reverse_run(const attnrun_step *step, const attnrun_work *wor
     if (work->phase == 0)
         return check_lengths(step, steps);
     int64_t bytes = tensor_dims_product(x, 2, x->rank) * dtype_bytes(x->dtype);
-    for (int64_t r = work->begin; r < work->end && step->y[0].data != NULL; r++) {
+    for (int64_t r = work->begin; r < work->end; r++) {
         int64_t i = r / second, j = r % second;
         int64_t batch = args->batch_axis == 0 ? i : j, t = args->batch_axis == 0 ? j : i;
         int64_t n = ((const int64_t *)step->x[1].data)[batch];

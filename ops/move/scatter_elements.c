@@ -85,8 +85,6 @@ static attn_status scatter_run(const attnrun_step *step, const attnrun_work *wor
                             work->begin, work->end);
         return ATTNRUN_OK;
     }
-    if (step->y[0].data == NULL)
-        return ATTNRUN_OK;
     op_combine_fn combine = op_combine_find(step->in[0].dtype, args->reduction);
     for (int64_t t = work->begin; t < work->end; t++) {
         if (OP_CANCELLED(work))

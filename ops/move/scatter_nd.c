@@ -110,7 +110,7 @@ static attn_status scatter_nd_run(const attnrun_step *step, const attnrun_work *
                             work->begin, work->end);
         return ATTNRUN_OK;
     }
-    for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
+    for (int64_t t = work->begin; t < work->end; t++) {
         int64_t from = t * s->segment, left = s->tuples.slice_elements - from;
         TRY(scatter_segment(step, work, from, left < s->segment ? left : s->segment));
     }

@@ -93,7 +93,7 @@ static attn_status tensor_scatter_run(const attnrun_step *step, const attnrun_wo
                             work->begin, work->end);
         return ATTNRUN_OK;
     }
-    for (int64_t p = work->begin; p < work->end && step->y[0].data != NULL; p++) {
+    for (int64_t p = work->begin; p < work->end; p++) {
         char *to = (char *)step->y[0].data + p * s->room * s->row_bytes;
         const char *from = (const char *)step->x[1].data + p * s->length * s->row_bytes;
         int64_t at = 0;

@@ -78,7 +78,7 @@ static void unfold_elements(const attnrun_step *step, int64_t begin, int64_t end
 static attn_status unfold_run(const attnrun_step *step, const attnrun_work *work)
 {
     const int64_t n = tensor_count(&step->y[0]);
-    for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
+    for (int64_t t = work->begin; t < work->end; t++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         int64_t end = n - t * OP_CHUNK < OP_CHUNK ? n : (t + 1) * OP_CHUNK;

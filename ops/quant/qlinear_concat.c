@@ -114,7 +114,7 @@ static attn_status qlinear_concat_run(const attnrun_step *step, const attnrun_wo
     const struct qlinear_concat_state *state = step->state;
     const struct op_qlinear to = op_qlinear_of(step, Y_SCALE, Y_ZERO);
     uint8_t table[256];
-    for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
+    for (int64_t t = work->begin; t < work->end; t++) {
         int64_t part = t;
         const int64_t share = op_take(&part, state->shares);
         const int in = FIRST + 3 * (int)part;

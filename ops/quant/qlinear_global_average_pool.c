@@ -58,7 +58,7 @@ static attn_status global_run(const attnrun_step *step, const attnrun_work *work
     const struct pool_state *s = step->state;
     const bool is_signed = step->in[X].dtype == ATTNRUN_I8;
     const int64_t stride = args->channels_last != 0 ? s->channels : 1;
-    for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
+    for (int64_t t = work->begin; t < work->end; t++) {
         int64_t image = t, channel = op_take(&image, s->channels);
         const uint8_t *x = (const uint8_t *)step->x[X].data +
                            image * s->channels * s->plane +

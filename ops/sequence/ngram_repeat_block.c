@@ -58,7 +58,7 @@ static attn_status ngram_sample(const attnrun_step *step, const attnrun_work *wo
 static attn_status ngram_run(const attnrun_step *step, const attnrun_work *work)
 {
     const int64_t length = step->x[0].dims[1], words = step->x[1].dims[1];
-    for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
+    for (int64_t t = work->begin; t < work->end; t++) {
         const float *from = (const float *)step->x[1].data + t * words;
         float *to = (float *)step->y[0].data + t * words;
         if (to != from)
