@@ -5,6 +5,7 @@
  * planning also the outputs themselves, computed on the thread of the caller. */
 #include "step.h"
 
+#include "file_limits.h"
 #include "maps.h"
 #include "poll.h"
 #include "range.h"
@@ -83,8 +84,9 @@ attn_status attn_type_to_tensor(const attnrun_type *type, attnrun_tensor *tensor
     for (int i = 0; i < type->rank; i++)
         t.dims[i] = type->dims[i].value;
     if (!attn_tensor_can_exist(&t))
-        return attn_fail(ATTNRUN_E_MEMORY, "a tensor %s has more than 2^46 elements",
-                         attn_tensor_format(&t));
+        return attn_fail_limit(ATTN_LIMIT_ELEMENTS,
+                               "a tensor %s has more than 2^46 elements",
+                               attn_tensor_format(&t));
     tensor_set_dense(&t);
     *tensor = t;
     return ATTNRUN_OK;
@@ -132,16 +134,17 @@ static attn_status check_out(struct attn_step *step, int out)
         if (d.expr == ATTN_DIM_INVALID ||
             (d.expr == 0 && (d.value < 0 || d.value > ATTN_MAX_DIM)))
             return op_fail(&step->pub,
-                           d.expr == 0 && d.value < 0 ? ATTNRUN_E_SHAPE
-                                                      : ATTNRUN_E_MEMORY,
-                           "output %d would be %s: dim %d is negative or too large", out,
-                           attn_type_format(step->dims, type), i);
+                           d.expr == 0 && d.value < 0 ? ATTNRUN_E_SHAPE : ATTNRUN_E_LIMIT,
+                           "output %d would be %s: dim %d is negative or too large "
+                           "(limit 'dim')",
+                           out, attn_type_format(step->dims, type), i);
     }
     for (int i = 0; i < type->rank; i++) /* as attn_tensor_can_exist() */
         if (type->dims[i].expr == 0 && type->dims[i].value > 0 &&
             (!ck_mul(count, type->dims[i].value, &count) || count > ATTN_MAX_ELEMENTS))
-            return op_fail(&step->pub, ATTNRUN_E_MEMORY,
-                           "output %d would be %s: more elements than fit into memory",
+            return op_fail(&step->pub, ATTNRUN_E_LIMIT,
+                           "output %d would be %s: more elements than fit into memory "
+                           "(limit 'elements')",
                            out, attn_type_format(step->dims, type));
     return ATTNRUN_OK;
 }
