@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import attnrun
 import numpy as np
@@ -164,6 +165,22 @@ class Shared(unittest.TestCase):
         self.check(_shared.open_shared(self.path, folder=self.folder, precision="bf16"), 0.5)
         self.assertEqual(len(self.packed()), 2)
 
+    def test_a_model_that_is_replaced_while_it_is_opened(self):
+        """Its weights are not packed under the name of those that took their place."""
+        named, place_of = [], _shared.place_of
+
+        def replaced(*arguments):
+            if not named:
+                os.unlink(self.path)
+                self.write(2 * self.weights)
+            named.append(place_of(*arguments))
+            return named[-1]
+
+        with mock.patch.object(_shared, "place_of", replaced):
+            self.check(_shared.open_shared(self.path, folder=self.folder))
+        self.check(_shared.open_shared(self.path, folder=self.folder))
+        self.assertEqual(named[0], named[1])
+
     def write_beside(self, weights, location):
         """The model with its weights in a file of its own."""
         self.write(weights)
@@ -208,7 +225,7 @@ class Shared(unittest.TestCase):
         with open(self.path + ".data", "wb") as file:
             file.write(b"xyz")
         for more, names in ((0, [self.path]), (1, [self.path, self.path + ".data"])):
-            prints = _shared._prints(self.path, size + more)
+            prints = _shared.prints_of_model(self.path, size + more)
             self.assertEqual([name for name, *_ in prints], names)
 
     def test_a_folder_that_cannot_be_written(self):

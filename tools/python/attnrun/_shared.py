@@ -57,7 +57,7 @@ def _locations(path: str) -> set[bytes]:
     return found
 
 
-def _prints(path: str, file_bytes: int) -> list[_Print]:
+def prints_of_model(path: str, file_bytes: int) -> list[_Print]:
     """Of the model, and of the files that hold its weights: those that it names, where they have
     as many bytes as were read of it; else all files below its folder."""
     prints = _prints_of([path])
@@ -80,7 +80,7 @@ def _digest(value: Any) -> str:
 def place_of(model: Model, path: str, folder: str, precision: str, isa: str) -> tuple[str, str]:
     """(path of the packed file, the pattern of all that were made of this model)."""
     name = _digest((path, precision, isa))
-    state = _digest((_prints(path, model.info["file_bytes"]), _attnrun.version))
+    state = _digest((prints_of_model(path, model.info["file_bytes"]), _attnrun.version))
     return (os.path.join(folder, f"{name}-{state}{SUFFIX}"),
             os.path.join(glob.escape(folder), f"{name}-*{SUFFIX}"))
 
@@ -103,15 +103,19 @@ def open_shared(path: str | os.PathLike[str], *, threads: int = 1, folder: str |
     If the folder cannot be written, it warns and the weights are private. Raises Error."""
     runtime = Runtime(threads=threads)
     path = os.path.realpath(os.fspath(path))
-    model = Model(path, runtime=runtime) if precision == "f32" else Model(
-        path, runtime=runtime, precision=precision)
+    model = Model(path, runtime=runtime, precision=precision)
     if model.info["packed_for"]:
         return model
     folder = os.path.abspath(folder or cache_folder())
     try:
-        place, others = place_of(model, path, folder, precision, runtime.info()["isa"])
+        places = place_of(model, path, folder, precision, runtime.info()["isa"])
         os.makedirs(folder, 0o700, exist_ok=True)
-        return _opened(place, runtime) or _packed(model, place, others, runtime)
+        packed = _opened(places[0], runtime)
+        if packed is None:  # what is opened now is what the place is named after
+            model = Model(path, runtime=runtime, precision=precision)
+            if place_of(model, path, folder, precision, runtime.info()["isa"]) == places:
+                packed = _packed(model, *places, runtime)
+        return packed or model
     except OSError as error:
         warnings.warn(f"{folder} cannot hold the packed weights of {path} ({error}): each "
                       "process packs its own", RuntimeWarning, stacklevel=2)
