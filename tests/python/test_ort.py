@@ -224,6 +224,46 @@ class Session(unittest.TestCase):
             self.assertEqual(caught.exception.status, "SHAPE")
             attnrun.Model(data, separate_dims=True)(**feeds[0])
 
+    def test_a_file_that_is_gone_when_it_is_opened_again(self):
+        """Inputs that give a name two sizes open the file again. It may be another one by then,
+        and so may a file of weights; the folder may be another one for a relative path."""
+        def towers(factor):
+            model = onnx.load_from_string(models.serialized(
+                [helper.make_node("MatMul", ["image", "w"], ["p"]),
+                 helper.make_node("MatMul", ["texts", "p"], ["y"])],
+                [models.value("image", 1, ["batch", 4]), models.value("texts", 1, ["batch", 1])],
+                [models.value("y", 1, ["batch", 3])],
+                [numpy_helper.from_array(factor * WEIGHTS, "w")]))
+            onnx.external_data_helper.convert_model_to_external_data(
+                model, location="w.bin", size_threshold=0)
+            for name in ("net.onnx", "w.bin"):
+                if os.path.exists(os.path.join(folder, name)):
+                    os.unlink(os.path.join(folder, name))
+            onnx.save(model, os.path.join(folder, "net.onnx"))
+
+        def session():
+            towers(1)
+            return attnrun.InferenceSession(os.path.relpath(os.path.join(folder, "net.onnx")))
+
+        feeds = {"image": X[:1], "texts": np.ones((3, 1), "f")}
+        with tempfile.TemporaryDirectory() as folder:
+            ours, here = session(), os.getcwd()
+            os.chdir(folder)
+            self.addCleanup(os.chdir, here)
+            np.testing.assert_allclose(ours.run(None, feeds)[0], feeds["texts"] @ (X[:1] @ WEIGHTS),
+                                       rtol=1e-5)
+            os.chdir(here)
+            for change in (lambda: towers(2), lambda: os.unlink(os.path.join(folder, "net.onnx")),
+                           lambda: os.unlink(os.path.join(folder, "w.bin")),
+                           lambda: os.utime(os.path.join(folder, "w.bin"), ns=(1, 1))):
+                ours = session()
+                change()
+                with self.assertRaisesRegex(attnrun.Error, "deleted, replaced or chang") as caught:
+                    ours.run(None, feeds)
+                self.assertEqual(caught.exception.status, "IO")
+                one = {"image": X[:1], "texts": feeds["texts"][:1]}
+                np.testing.assert_allclose(ours.run(None, one)[0], X[:1] @ WEIGHTS, rtol=1e-5)
+
     def test_entries_of_attnrun(self):
         def run(ragged, precision="f32"):
             options = attnrun.SessionOptions()

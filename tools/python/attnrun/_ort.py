@@ -20,6 +20,7 @@ from ._declared import Shape, shapes_as_declared
 from ._errors import Error
 from ._model import Model, Value, default_runtime
 from ._ort_values import IOBinding, OrtDevice, OrtValue
+from ._shared import prints_of_model
 
 INTERFACE_VERSION = "1.32.0"
 CPU = "CPUExecutionProvider"
@@ -207,7 +208,11 @@ class InferenceSession:
             warnings.warn("optimized_model_filepath has no effect: attnrun writes no such "
                           "file (attnrun.Model.pack() writes one of its own form)",
                           RuntimeWarning, stacklevel=2)
+        self._source = self._model_bytes if in_memory else os.path.realpath(
+            os.fsdecode(self._model_path))
+        before = self._files_of(0)
         self._model = self._open(path_or_bytes)
+        self._files = before, self._files_of(self._model.info["file_bytes"])
         self._output_names = tuple(value.name for value in self._model.outputs)
         self._shapes = shapes_as_declared(
             b"" if self._model.info["packed_for"] else path_or_bytes,
@@ -227,6 +232,26 @@ class InferenceSession:
         if not dims and not separate:
             return model
         return Model(source, dims=dims, separate_dims=separate, **keywords)
+
+    def _check_files(self) -> None:
+        if (self._files_of(0), self._files_of(self._model.info["file_bytes"])) != self._files:
+            raise Error(f"IO: {self._source!r} was deleted, replaced or changed; the session has "
+                        "to open it again, since these inputs give a name of a dim two sizes",
+                        "IO", 300, hint="attnrun.Model(..., separate_dims=True) opens it once")
+
+    def _files_of(self, file_bytes: int) -> list[Any]:
+        """What tells the model's file, and those of its weights, from others in their place."""
+        try:
+            return [] if self._source is self._model_bytes else [
+                os.stat(self._source).st_ino, *prints_of_model(self._source, file_bytes)]
+        except OSError:
+            return [None]
+
+    def _open_separate(self) -> Model:
+        self._check_files()
+        model = self._open(self._source, separate=True)
+        self._check_files()
+        return model
 
     def _names_disagree(self, feeds: Mapping[str, Any]) -> bool:
         """Whether these inputs give two sizes to a name that the model takes for one."""
@@ -305,7 +330,7 @@ class InferenceSession:
             if error.status != "SHAPE" or not self._names_disagree(feeds):
                 raise
         if self._model is model:
-            self._model = self._open(self._model_path or self._model_bytes, separate=True)
+            self._model = self._open_separate()
         return self._run_model(self._model, names, feeds, out, options)
 
     @staticmethod
