@@ -26,6 +26,21 @@ struct reshape_target {
     attnrun_dim dims[ATTNRUN_MAX_RANK];
 };
 
+/* Whether element i of the shape, an expression, is a size in all runs: 0 and -1 stand for another
+ * one. Where it divides the number of elements, there are none when it is 0, or the shape does not
+ * fit. */
+static bool is_size(const attnrun_step *step, bool allowzero, attnrun_dim value, int i)
+{
+    const attnrun_type *in = &step->in[0];
+    const attnrun_dim least = dim_of(allowzero ? 0 : 1);
+    if (dim_equal(attnrun_dim_max(step, value, least), value) ||
+        (i < in->rank && dim_equal(value, in->dims[i])))
+        return true;
+    const attnrun_dim all = op_dims_product(step, in->dims, 0, in->rank);
+    const attnrun_dim rest = op_dim_div_exact(step, all, value);
+    return in->rank > 0 && dim_equal(attnrun_dim_mul(step, rest, value), all);
+}
+
 static attn_status target_dim(const attnrun_step *step, bool allowzero, attnrun_dim value,
                               int i, struct reshape_target *t)
 {
@@ -162,7 +177,8 @@ static attn_status reshape_infer(attnrun_step *step)
     bool all_known = true;
     for (int i = 0; i < t.rank; i++) {
         attnrun_dim value;
-        if (op_move_value(step, 1, i, &value)) {
+        if (op_move_value(step, 1, i, &value) &&
+            (dim_is_const(value) || is_size(step, allowzero, value, i))) {
             zero = zero || dim_is(value, 0);
             TRY(target_dim(step, allowzero, value, i, &t));
         } else {

@@ -253,6 +253,50 @@ static void test_declared_shapes_of_values_promise_nothing(void **state)
     attnrun_model_release(model);
 }
 
+/* An element of Reshape's shape that is n - 2 may be 0 or -1, which stand for other sizes: that of
+ * x, or what is left. What follows is not computed or left out as if y had n - 2 rows. */
+static void test_sizes_that_may_be_signs_promise_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *shape, *x;
+        int64_t rows, kept, difference;
+    } cases[] = { { "e,left", "4,3", 2, 2, 0 },
+                  { "e,left", "2,3", 2, 0, 2 },
+                  { "e", "1,3", 3, 2, 4 } };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        float data[12] = { 0 };
+        struct onnx_writer *w = onnx_begin(18);
+        onnx_input(w, "x", ATTNRUN_F32, "N,M");
+        onnx_ints(w, "zero", 1, (int64_t[]){ 0 });
+        onnx_ints(w, "two", 1, (int64_t[]){ 2 });
+        onnx_ints(w, "left", 1, (int64_t[]){ -1 });
+        onnx_node(w, "Shape", "x", "n");
+        onnx_attrs(w, "end=1");
+        onnx_node(w, "Sub", "n,two", "e");
+        onnx_node(w, "Concat", cases[i / 2].shape, "shape");
+        onnx_attrs(w, "axis=0");
+        onnx_node(w, "Reshape", "x,shape", "y");
+        onnx_node(w, "Slice", "y,zero,e,zero", "kept");
+        onnx_node(w, "Shape", "y", "rows");
+        onnx_attrs(w, "end=1");
+        onnx_node(w, "Sub", "rows,e", "difference");
+        onnx_output(w, "y", ATTNRUN_F32, NULL);
+        onnx_output(w, "kept", ATTNRUN_F32, NULL);
+        onnx_output(w, "difference", ATTNRUN_I64, NULL);
+        attnrun_model *model = open_model(NULL, w, i % 2 ? ATTNRUN_NO_FUSION : 0);
+        attnrun_context *context = make_context(model);
+        set_input(context, 0, ATTNRUN_F32, cases[i / 2].x, data);
+        OK(attnrun_run(context, NULL));
+        assert_int_equal(get_output(context, 0).dims[0], cases[i / 2].rows);
+        assert_int_equal(get_output(context, 1).dims[0], cases[i / 2].kept);
+        assert_int_equal(*(const int64_t *)get_output(context, 2).data,
+                         cases[i / 2].difference);
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+    }
+}
+
 /* A dim without a name is printed as "u1", which another input may have as a name. */
 static void test_name_is_none_of_a_dim_without_one(void **state)
 {
@@ -331,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_name_within_an_input_is_one_size),
         cmocka_unit_test(test_declared_dims_of_values_promise_nothing),
         cmocka_unit_test(test_declared_shapes_of_values_promise_nothing),
+        cmocka_unit_test(test_sizes_that_may_be_signs_promise_nothing),
         cmocka_unit_test(test_name_is_none_of_a_dim_without_one),
         cmocka_unit_test(test_last_rows_have_a_known_size),
         cmocka_unit_test(test_long_names_are_kept_apart),
