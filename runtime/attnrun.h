@@ -742,7 +742,11 @@ ATTNRUN_API attnrun_status attnrun_output(attnrun_context *context, int32_t inde
  * length 0. If the output is the input with more elements after it along one axis (Concat,
  * Attention), and all readers accept strides, a run writes only the new elements. attnrun_output()
  * then shows the state's memory, which has room after that axis, so its strides are not those of a
- * dense tensor. Returns E_USAGE for indices or dtypes that do not match. */
+ * dense tensor. A run that fails leaves the states as they were, except those of which it has
+ * overwritten something: a cache with tokens behind those that seqlens_k (GroupQueryAttention) or
+ * past_sequence_length counts. They are empty afterwards, and the next run is E_INPUT until
+ * attnrun_set_input() gives their inputs again. Returns E_USAGE for indices or dtypes that do not
+ * match. */
 ATTNRUN_API attnrun_status attnrun_add_state(attnrun_context *context, int32_t input,
                                              int32_t output, int64_t capacity_bytes);
 /* Cuts the state that becomes input `input` to its first `length` elements along the axis on which

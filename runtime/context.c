@@ -280,15 +280,6 @@ attn_status attn_context_truncate_state(struct attnrun_context *context, int32_t
     return ATTNRUN_OK;
 }
 
-void attn_context_reset_states(struct attnrun_context *context)
-{
-    for (struct attn_state *s = context->frame->states; s != NULL; s = s->next) {
-        s->tensor.kind = ATTNRUN_ABSENT;
-        s->axis = -1;
-        context->inputs[s->input].kind = ATTNRUN_ABSENT; /* it is long gone, maybe */
-    }
-}
-
 /* Strings, sequences and optionals as they are now; those that an output may show belong
  * to the context until its next run. */
 static attn_status own_inputs(struct attnrun_context *context)
@@ -463,7 +454,7 @@ static attn_status prepare(struct attnrun_context *context, bool whole,
 attn_status attn_context_run(struct attnrun_context *context,
                              const attnrun_run_options *options)
 {
-    struct attn_plan *plan;
+    struct attn_plan *plan = NULL;
     TRY(start_clock(context, options));
     struct attn_meter before = attn_poll_enter(&context->control);
     attn_status status = load_inputs(context);
@@ -484,6 +475,8 @@ attn_status attn_context_run(struct attnrun_context *context,
     }
     if (status == ATTNRUN_OK)
         status = finish_run(context, context->options.validate != 0);
+    if (plan != NULL)
+        attn_context_end_states(context, plan, status != ATTNRUN_OK);
     attn_poll_leave(before);
     context->control.options = NULL;
     return status;

@@ -69,6 +69,10 @@ attn_status attn_context_reserve_states(struct attnrun_context *context,
 /* What the run made becomes the states: all of them or, where there is no memory, none. A run that
  * failed can be tried again. */
 attn_status attn_context_keep_states(struct attnrun_context *context);
+/* After a run of that plan, which may have failed: then states that a step has written over are
+ * lost. */
+void attn_context_end_states(struct attnrun_context *context,
+                             const struct attn_plan *plan, bool failed);
 attn_status attn_context_run(struct attnrun_context *context,
                              const attnrun_run_options *options);
 attn_status attn_context_plan(struct attnrun_context *context,

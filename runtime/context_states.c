@@ -92,3 +92,29 @@ attn_status attn_context_keep_states(struct attnrun_context *context)
     }
     return ATTNRUN_OK;
 }
+
+static void forget(struct attnrun_context *context, struct attn_state *state)
+{
+    state->tensor.kind = ATTNRUN_ABSENT;
+    state->axis = -1;
+    context->inputs[state->input].kind = ATTNRUN_ABSENT; /* it is long gone, maybe */
+}
+
+void attn_context_reset_states(struct attnrun_context *context)
+{
+    for (struct attn_state *s = context->frame->states; s != NULL; s = s->next)
+        forget(context, s);
+}
+
+void attn_context_end_states(struct attnrun_context *context,
+                             const struct attn_plan *plan, bool failed)
+{
+    for (struct attn_state *s = context->frame->states; s != NULL; s = s->next) {
+        const struct attn_append *append = &plan->appends[s->input];
+        if (append->axis >= 0 && failed && s->tensor.kind != ATTNRUN_ABSENT &&
+            plan->steps[plan->values[append->output].producer]->overwrote)
+            forget(context, s);
+    }
+    for (int32_t i = 0; context->frame->states != NULL && i < plan->n_steps; i++)
+        plan->steps[i]->overwrote = false;
+}

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "overwrite.h"
 #include "step.h"
 
 /* ---- errors ---- */
@@ -389,6 +390,13 @@ int32_t attnrun_step_append(attnrun_step *step, int32_t out, int32_t in, int32_t
     full->known_outputs[out].append_to = in;
     full->known_outputs[out].append_axis = axis;
     return (int32_t)(full->appended >> out & 1);
+}
+
+void op_overwrite(const attnrun_step *step, const void *at, int64_t bytes)
+{
+    const char *from = at;
+    if (bytes > 0 && (*from != 0 || memcmp(from, from + 1, (size_t)bytes - 1) != 0))
+        __atomic_store_n(&step_of(step)->overwrote, true, __ATOMIC_RELAXED);
 }
 
 attn_status op_types(const attnrun_step *step, int n, attnrun_type **types)

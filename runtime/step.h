@@ -48,6 +48,7 @@ struct attn_step {
     bool recheck; /* it did, and the outputs are planned: it is called again at run */
     bool is_view; /* nothing to run: the outputs are in place already */
     uint32_t appended; /* bit i: output i and its append_to share a buffer */
+    bool overwrote;    /* in this run, something of append_to */
     struct attn_step_scratch own;
     int64_t scratch_block; /* in the plan; -1: none */
     uint64_t errors;       /* attn_error_count() before infer() */

@@ -6,8 +6,8 @@ add_library(attn_runtime_harness STATIC tests/runtime/harness.c tests/runtime/de
 target_link_libraries(attn_runtime_harness PUBLIC attn_flags PkgConfig::CMOCKA Threads::Threads
   $<IF:$<BOOL:$<TARGET_PROPERTY:ATTN_WRAPS>>,attnrun_static,attnrun_tested>)
 target_include_directories(attn_runtime_harness PUBLIC runtime)
-foreach(name alloc api bits cancel chain concurrent constants context decode dim dim_sizes dtype
-    edits fault_calls faults faulty formula host idle in_place io maps offsets op operand
+foreach(name alloc api bits caches cancel chain concurrent constants context decode dim dim_sizes
+    dtype edits fault_calls faults faulty formula host idle in_place io maps offsets op operand
     override packing plan recheck registry reserved rewrite save_onnx side_heap soak stack state
     status strings subgraph tensor threads usage)
   add_executable(test_runtime_${name} tests/runtime/test_${name}.c)

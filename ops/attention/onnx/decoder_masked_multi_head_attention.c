@@ -23,6 +23,7 @@
  * shared buffer and cross-attention. */
 #include <math.h>
 
+#include "../../../runtime/overwrite.h"
 #include "../core/kv_cache.h"
 #include "../../tile.h"
 
@@ -408,10 +409,14 @@ static void keep(const attnrun_step *step, int i, const struct attn_sdpa *core,
     int64_t b = task, h = op_take(&b, core->q_heads);
     if (!op_has_out(step, PRESENT_K + i) || to->data == NULL)
         return;
+    const int64_t bytes =
+        (i == 0 ? core->head_dim : core->v_dim) * (int64_t)sizeof *fresh;
+    void *at = cache_at(to, b, h, core->past_len);
     if (!s->in_place[i] && op_has_in(step, PAST_K + i))
         attn_cache_copy_past(to, &step->x[PAST_K + i], task, s->max);
-    memcpy(cache_at(to, b, h, core->past_len), fresh + b * from->batch + h * from->head,
-           (size_t)(i == 0 ? core->head_dim : core->v_dim) * sizeof *fresh);
+    else if (s->in_place[i] && s->shared)
+        op_overwrite(step, at, bytes);
+    memcpy(at, fresh + b * from->batch + h * from->head, (size_t)bytes);
 }
 
 static attn_status decoder_run(const attnrun_step *step, const attnrun_work *work)

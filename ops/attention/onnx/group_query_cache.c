@@ -6,6 +6,7 @@
  * queries in shared memory. Cost: one pass over the caches. Source: ONNX Runtime contrib
  * operators, compared with 1.31.1. */
 #include "group_query.h"
+#include "../../../runtime/overwrite.h"
 #include "../core/rotary.h"
 #include "../../tile.h"
 
@@ -191,6 +192,8 @@ static void fill_cache(const attnrun_step *step, int out, int64_t task, int64_t 
     const int64_t at = gqa_slides(step) ? kept : first;
     if (!s->in_place[out - PRESENT_K])
         attn_cache_copy_past(&cache, &step->x[past_in], task, kept);
+    else if (kept < s->past)
+        op_overwrite(step, to + kept * s->token_bytes, s->token_bytes);
     (void)attn_poll_fill(to + kept * s->token_bytes, 0,
                          (s->room - kept) * s->token_bytes);
     for (int64_t i = 0; i < s->new_tokens && token_polls(s); i++)
