@@ -3,7 +3,8 @@
  * In: the bytes of a file, mapped or of the caller, all of them hostile. Out: a model whose
  * constants and packed weights lie where the file has them, or a status with a sentence. What
  * costs time grows with the graph alone: no weight is read, but where ATTNRUN_VERIFY is set.
- * A file for another instruction set, version of the library or precision is refused. */
+ * A file for another instruction set or version of the library is refused, and one with products of
+ * f32 where bf16 is requested; precision 0 takes what the file has. */
 #include <string.h>
 
 #include "../runtime/adopt.h"

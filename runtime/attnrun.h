@@ -458,8 +458,11 @@ typedef struct attnrun_source {
 } attnrun_source;
 
 /* A packed file (attnrun_model_save()) is opened in the same way; its first bytes identify it. It
- * keeps the choices of attnrun_model_save(): a different precision, different flags,
- * disable_passes and more_outputs are refused (E_USAGE). It runs with the instruction set that it
+ * keeps the choices of attnrun_model_save(). Precision F32, which is the default, and AUTO open it
+ * with the precision that it was packed with (attnrun_model_info.precision), and a flag that is not
+ * set is as the file has it. Refused (E_USAGE) are precision BF16 where it has products of f32,
+ * NO_FUSION, FORCE_BODIES and SEPARATE_DIMS where it was packed without them, disable_passes,
+ * more_outputs, fixed_dims and RAGGED_ON. It runs with the instruction set that it
  * was packed for, even if the runtime uses a better one. E_VERSION: the CPU, the library or the
  * choice of the runtime does not have that set, or the file is for another version of the library.
  * Its weights are used where they are mapped; if `data` is not 64-byte aligned, it is copied.

@@ -177,6 +177,10 @@ class Pack(unittest.TestCase):
                       self.refused(2, "run", self.packed, "--precision", "bf16"))
         self.assertEqual(self.hashes(self.packed, "--precision", "auto"),
                          self.hashes(self.model))
+        self.pack(self.model, "--precision", "bf16")
+        for precision in ("f32", "auto", "bf16"):  # f32 is the default: it chooses nothing
+            self.assertEqual(self.hashes(self.packed, "--precision", precision),
+                             self.hashes(self.model, "--precision", "bf16"))
 
     def test_other_version(self):
         data = bytearray(self.pack(self.model).read_bytes())
