@@ -35,6 +35,9 @@
  *   tensors of attnrun_output() and    until the next run of the context, or a call whose
  *     attnrun_value()                  comment says that outputs are gone
  *   names and strings of a model       as long as the model
+ *   attnrun_value_info.constant        until the model is packed: attnrun_model_pack(),
+ *                                      attnrun_model_save(), the first context. What is asked for
+ *                                      afterwards stays as long as the model
  *   attnrun_last_error()               until the next call of this thread that fails
  *   operator rows, allocator, pool     as long as the runtime; a model keeps its runtime alive
  *   what a callback is given           until the callback returns
@@ -561,7 +564,8 @@ typedef struct attnrun_value_info {
     const char *name;
     const attnrun_tensor *constant; /* NULL unless known at load, or where only its packed
                                      * form is left once a context exists; its elements may
-                                     * stand at any address of a mapped file: memcpy them */
+                                     * stand at any address of a mapped file: memcpy them.
+                                     * Packing moves it or frees it: see the top */
     int32_t key_dtype;              /* of maps: that of the keys */
 } attnrun_value_info;
 ATTNRUN_API attnrun_status attnrun_model_input(const attnrun_model *model, int32_t index,

@@ -94,9 +94,13 @@ static attn_status give_value(const struct attn_graph *graph, const int32_t *ids
                               int32_t n, int32_t index, attnrun_value_info *info)
 {
     attnrun_value_info filled;
+    bool packed;
     if (index < 0 || index >= n)
         return attn_fail(ATTNRUN_E_USAGE, "index %d is not in 0..%d", index, n - 1);
+    TRY(attn_model_lock(graph->model,
+                        &packed)); /* packing moves and releases constants */
     fill_value(graph, ids[index], &filled);
+    attn_model_unlock(graph->model);
     return attn_struct_write(info, &filled, sizeof filled, "attnrun_value_info");
 }
 

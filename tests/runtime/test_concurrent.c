@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include "sample_models.h"
@@ -352,6 +353,54 @@ static void test_scratch_is_there_for_every_worker(void **state)
     test_memory_check(&memory);
 }
 
+/* ---- a model that is described while it is packed ---- */
+
+struct reader {
+    attnrun_model *model;
+    atomic_int begun, end;
+    int seen, gone;
+};
+
+static void *describe(void *arg)
+{
+    struct reader *reader = arg;
+    while (!atomic_load(&reader->end) || reader->gone == 0) {
+        attnrun_value_info info = { .struct_size = sizeof info };
+        if (attnrun_model_value(reader->model, "w", &info) != ATTNRUN_OK)
+            break;
+        reader->seen += info.constant != NULL;
+        reader->gone += info.constant == NULL;
+        atomic_store(&reader->begun, 1);
+    }
+    return NULL;
+}
+
+/* Packing releases the constant "w", which is computed at load. */
+static void test_a_value_is_described_while_it_is_packed(void **state)
+{
+    (void)state;
+    enum { SIZE = 64 };
+    static float v[SIZE * SIZE];
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input(w, "x", ATTNRUN_F32, "N,64");
+    onnx_constant(w, "v", ATTNRUN_F32, "64,64", v);
+    onnx_node(w, "Neg", "v", "w");
+    onnx_node(w, "MatMul", "x,w", "y");
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    struct reader reader = { .model = open_model(runtime, w, 0) };
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, describe, &reader), 0);
+    while (!atomic_load(&reader.begun))
+        sched_yield();
+    OK(attnrun_model_pack(reader.model));
+    atomic_store(&reader.end, 1);
+    pthread_join(thread, NULL);
+    assert_true(reader.seen > 0 && reader.gone > 0);
+    attnrun_model_release(reader.model);
+    attnrun_runtime_destroy(runtime);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_host_threads_give_the_same_bits),
         cmocka_unit_test(test_bits_do_not_depend_on_threads),
         cmocka_unit_test(test_scratch_is_there_for_every_worker),
+        cmocka_unit_test(test_a_value_is_described_while_it_is_packed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
