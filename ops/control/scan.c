@@ -382,6 +382,8 @@ static attn_status scan_iteration(const attnrun_step *step, const attnrun_work *
     for (int i = t->scan.n_states; i < step->n_out; i++)
         if (op_has_out(step, i))
             TRY(store_slice(step, t, iteration, i, &t->outputs[i]));
+    for (int i = 0; i < t->scan.n_states && !t->scan.batched; i++)
+        op_carry_release(step, i, &t->carries[i]); /* batched: the output is there, too */
     return ATTNRUN_OK;
 }
 

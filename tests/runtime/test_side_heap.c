@@ -395,6 +395,44 @@ static void test_side_heap_of_branches_without_memory(void **state)
     stop(&bench);
 }
 
+/* A Scan holds its strings once for each iteration at most, too. */
+static void test_side_heap_of_strings_of_a_scan(void **state)
+{
+    (void)state;
+    enum { FEW = 10, MANY = 1000 };
+    static attnrun_string x[MANY], first = { "first", 5 };
+    int64_t held[2];
+    struct bench bench;
+    for (int i = 0; i < MANY; i++)
+        x[i] = (attnrun_string){ "a text of some length", 1 + i % 21 };
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "start", ATTNRUN_STRING, "1");
+    onnx_input(w, "x", ATTNRUN_STRING, "N,1");
+    onnx_node(w, "Scan", "start,x", "last");
+    onnx_attr_int(w, "num_scan_inputs", 1);
+    onnx_graph(w, "body");
+    onnx_input(w, "before", ATTNRUN_STRING, "1");
+    onnx_input(w, "item", ATTNRUN_STRING, "1");
+    onnx_node(w, "Identity", "item", "now");
+    onnx_output(w, "now", ATTNRUN_STRING, "1");
+    onnx_graph_end(w);
+    onnx_output(w, "last", ATTNRUN_STRING, "1");
+    start(&bench, w);
+    give(&bench, ATTNRUN_STRING, "1", &first);
+    for (int k = 0; k < 2; k++) {
+        bench.n_inputs = 1;
+        give(&bench, ATTNRUN_STRING, k == 0 ? "10,1" : "1000,1", x);
+        OK(attnrun_run(bench.context, NULL));
+        const attnrun_string *last = get_output(bench.context, 0).data;
+        const attnrun_string *expected = &x[k == 0 ? FEW - 1 : MANY - 1];
+        assert_int_equal(last->n, expected->n);
+        assert_memory_equal(last->data, expected->data, (size_t)last->n);
+        held[k] = memory_of(&bench).side_heap_bytes;
+    }
+    assert_in_range(held[1], held[0] - 100, held[0] + 100);
+    stop(&bench);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_side_heap_without_a_bound),
         cmocka_unit_test(test_side_heap_of_subgraphs),
         cmocka_unit_test(test_side_heap_of_carried_lists),
+        cmocka_unit_test(test_side_heap_of_strings_of_a_scan),
         cmocka_unit_test(test_side_heap_holds_outputs_until_the_next_run),
         cmocka_unit_test(test_side_heap_of_a_body_is_given_back_by_a_failure),
         cmocka_unit_test(test_side_heap_of_branches_without_memory),
