@@ -6,8 +6,9 @@
  * s         results stacked along a new first axis, which grow by doubling
  *
  * The step is a dynamic-shape step, because the number of iterations is known only at
- * run. Cost: that of the body in each iteration, and a copy of v and s. Source: ONNX
- * Loop-1, 11, 13, 16. */
+ * run. Cost: that of the body in each iteration, and a copy of v and s; of a sequence to whose end
+ * the body only appends, a copy of what it appends. Source: ONNX Loop-1, 11, 13, 16. */
+#include "../../runtime/graph.h"
 #include "control.h"
 
 struct loop_args {
@@ -22,6 +23,8 @@ struct loop {
     attnrun_tensor *inputs, *outputs; /* of the body */
     struct op_carry *carries;
     struct op_stack *stacks;
+    int64_t
+        *rooms; /* of sequences that are appended to: elements of memory; -1: of others */
 };
 
 static int carried(const attnrun_step *step)
@@ -102,10 +105,61 @@ static attn_status loop_infer(attnrun_step *step)
         if (op_has_out(step, i))
             TRY(loop_out(step, i, &results[i + 1]));
     step->scratch_bytes = (int64_t)sizeof(attnrun_tensor) * (n + 2 + step->n_out + 1) +
-                          (int64_t)sizeof(struct op_carry) * n +
+                          (int64_t)(sizeof(struct op_carry) + sizeof(int64_t)) * n +
                           (int64_t)sizeof(struct op_stack) * step->n_out;
     return ATTNRUN_OK;
 }
+
+/* ---- sequences that grow ---- */
+
+/* All that the body does with carried value i is to append a tensor to it: then it need not see
+ * what is there already. */
+static bool body_appends(const attnrun_step *step, int i)
+{
+    const struct attn_node *node = (const void *)step->node;
+    const struct loop_args *args = step->args;
+    const struct attn_graph *body = node->graphs[args->body];
+    const int32_t in = body->inputs[2 + i], out = body->outputs[1 + i];
+    const struct attn_node *last = attn_graph_producer(body, out);
+    return step->x[2 + i].kind == ATTNRUN_SEQUENCE && last != NULL && last->built_in &&
+           strcmp(last->pub.op_type, "SequenceInsert") == 0 && last->in[0] == in &&
+           (last->pub.n_in < 3 || last->in[2] < 0) && body->values[in].n_uses == 1 &&
+           body->values[out].n_uses == 1;
+}
+
+/* More room for the list, which has the initial elements at first. */
+static attn_status grow_list(const attnrun_step *step, int out, struct op_carry *carry,
+                             int64_t *room)
+{
+    const int64_t n = carry->now.dims[0], size = (int64_t)sizeof(attnrun_tensor);
+    const attnrun_tensor *items = carry->now.data;
+    attnrun_tensor *grown = NULL;
+    int64_t bytes;
+    if (n < INT64_MAX / 4 && ck_mul(2 * (n + 1), size, &bytes))
+        grown = op_heap(step, out, bytes);
+    if (grown == NULL)
+        return ATTNRUN_E_MEMORY;
+    if (*room > 0)
+        TRY(attn_poll_copy(grown, items, n * size));
+    for (int64_t k = 0; k < n && *room == 0; k++)
+        TRY(op_heap_copy(step, out, &items[k], &grown[k]));
+    carry->now.data = grown;
+    *room = 2 * (n + 1);
+    return ATTNRUN_OK;
+}
+
+/* Adds what the body has appended to a sequence of nothing. */
+static attn_status append(const attnrun_step *step, int out, struct op_carry *carry,
+                          int64_t *room, const attnrun_tensor *made)
+{
+    if (carry->now.dims[0] >= *room)
+        TRY(grow_list(step, out, carry, room));
+    carry->now.dtype = made->dtype;
+    return op_heap_copy(step, out, made->data,
+                        (attnrun_tensor *)carry->now.data + carry->now.dims[0]++);
+}
+
+/* ---- run ---- */
 
 static void loop_lay_out(const attnrun_step *step, const attnrun_work *work,
                          struct loop *loop)
@@ -117,16 +171,22 @@ static void loop_lay_out(const attnrun_step *step, const attnrun_work *work,
     loop->outputs = loop->inputs + loop->n_carried + 2;
     loop->carries = (struct op_carry *)(void *)(loop->outputs + step->n_out + 1);
     loop->stacks = (struct op_stack *)(void *)(loop->carries + loop->n_carried);
-    for (int i = 0; i < loop->n_carried; i++)
+    loop->rooms = (int64_t *)(void *)(loop->stacks + step->n_out);
+    for (int i = 0; i < loop->n_carried; i++) {
         loop->carries[i].now = step->x[2 + i];
+        loop->rooms[i] = body_appends(step, i) ? 0 : -1;
+    }
 }
 
 static attn_status loop_iteration(const attnrun_step *step, const attnrun_work *work,
                                   struct loop *loop, int64_t iterations, bool *go)
 {
     const struct loop_args *args = step->args;
-    for (int i = 0; i < loop->n_carried; i++)
+    for (int i = 0; i < loop->n_carried; i++) {
         loop->inputs[2 + i] = loop->carries[i].now;
+        if (loop->rooms[i] >= 0)
+            loop->inputs[2 + i].dims[0] = 0;
+    }
     TRY(op_graph_run(step, work, args->body, loop->n_carried + 2, loop->inputs,
                      step->n_out + 1, loop->outputs));
     if (loop->outputs[0].kind != ATTNRUN_TENSOR ||
@@ -136,13 +196,18 @@ static attn_status loop_iteration(const attnrun_step *step, const attnrun_work *
                        attn_tensor_format(&loop->outputs[0]));
     *go = *(const uint8_t *)loop->outputs[0].data != 0;
     for (int i = 0; i < loop->n_carried; i++)
-        TRY(op_carry_set(step, i, &loop->carries[i], &loop->outputs[1 + i]));
+        if (loop->rooms[i] >= 0)
+            TRY(append(step, i, &loop->carries[i], &loop->rooms[i],
+                       &loop->outputs[1 + i]));
+        else
+            TRY(op_carry_set(step, i, &loop->carries[i], &loop->outputs[1 + i]));
     for (int i = loop->n_carried; i < step->n_out; i++)
         if (op_has_out(step, i))
             TRY(op_stack_push(step, i, &loop->stacks[i - loop->n_carried],
                               &loop->outputs[1 + i], iterations));
     for (int i = 0; i < loop->n_carried; i++)
-        op_carry_release(step, i, &loop->carries[i]);
+        if (loop->rooms[i] < 0)
+            op_carry_release(step, i, &loop->carries[i]);
     return ATTNRUN_OK;
 }
 
@@ -151,8 +216,9 @@ static attn_status loop_finish(const attnrun_step *step, struct loop *loop)
     const struct loop_args *args = step->args;
     for (int i = 0; i < loop->n_carried; i++) {
         const attnrun_tensor *now = &loop->carries[i].now;
-        bool ours = now->data != NULL && (now->data == loop->carries[i].buffer[0] ||
-                                          now->data == loop->carries[i].buffer[1]);
+        bool ours = now->data != NULL &&
+                    (now->data == loop->carries[i].buffer[0] ||
+                     now->data == loop->carries[i].buffer[1] || loop->rooms[i] > 0);
         if (op_has_out(step, i) && ours && step->y[i].data == NULL)
             step->y[i] = *now; /* its memory is the output's already */
         else

@@ -395,6 +395,56 @@ static void test_side_heap_of_branches_without_memory(void **state)
     stop(&bench);
 }
 
+/* A list that grows at its end is not copied in each iteration: four times as many take four times
+ * as many blocks. The first elements are another value's, which stays as it is. */
+static void test_side_heap_of_a_list_that_grows(void **state)
+{
+    (void)state;
+    enum { FEW = 100, MANY = 4 * FEW };
+    static float x[3] = { 1, 2, 3 };
+    int64_t n = MANY, taken[2];
+    struct bench bench;
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "n", ATTNRUN_I64, "");
+    onnx_input(w, "x", ATTNRUN_F32, "3");
+    onnx_node(w, "SequenceConstruct", "x,x", "two");
+    onnx_node(w, "Loop", "n,,two", "all");
+    onnx_graph(w, "body");
+    onnx_input(w, "i", ATTNRUN_I64, "");
+    onnx_input(w, "c", ATTNRUN_BOOL, "");
+    onnx_input_of(w, "list", ATTNRUN_SEQUENCE, ATTNRUN_F32);
+    onnx_node(w, "Cast", "i", "number");
+    onnx_attr_int(w, "to", ATTNRUN_F32);
+    onnx_node(w, "Mul", "x,number", "item");
+    onnx_node(w, "SequenceInsert", "list,item", "longer");
+    onnx_node(w, "Identity", "c", "go");
+    onnx_output(w, "go", ATTNRUN_BOOL, "");
+    onnx_output(w, "longer", ATTNRUN_UNDEFINED, NULL);
+    onnx_graph_end(w);
+    onnx_node(w, "ConcatFromSequence", "all", "y");
+    onnx_attrs(w, "axis=0 new_axis=1");
+    onnx_node(w, "SequenceLength", "two", "length");
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    onnx_output(w, "length", ATTNRUN_I64, "");
+    start(&bench, w);
+    give(&bench, ATTNRUN_I64, "", &n);
+    give(&bench, ATTNRUN_F32, "3", x);
+    for (int k = 0; k < 3; k++) { /* the first run makes plans */
+        n = k == 1 ? FEW : MANY;
+        const int64_t calls = atomic_load(&bench.memory.calls);
+        OK(attnrun_run(bench.context, NULL));
+        taken[k > 1] = atomic_load(&bench.memory.calls) - calls;
+        const attnrun_tensor y = get_output(bench.context, 0);
+        assert_int_equal(y.dims[0], 2 + n);
+        for (int64_t i = 0; i < 3 * (2 + n); i++)
+            assert_true(((float *)y.data)[i] ==
+                        x[i % 3] * (i < 6 ? 1 : (float)(i / 3 - 2)));
+        assert_int_equal(*(int64_t *)get_output(bench.context, 1).data, 2);
+    }
+    assert_in_range(taken[1], taken[0], 5 * taken[0]);
+    stop(&bench);
+}
+
 /* A Scan holds its strings once for each iteration at most, too. */
 static void test_side_heap_of_strings_of_a_scan(void **state)
 {
@@ -442,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_side_heap_without_a_bound),
         cmocka_unit_test(test_side_heap_of_subgraphs),
         cmocka_unit_test(test_side_heap_of_carried_lists),
+        cmocka_unit_test(test_side_heap_of_a_list_that_grows),
         cmocka_unit_test(test_side_heap_of_strings_of_a_scan),
         cmocka_unit_test(test_side_heap_holds_outputs_until_the_next_run),
         cmocka_unit_test(test_side_heap_of_a_body_is_given_back_by_a_failure),
