@@ -8,7 +8,7 @@
 
 static uint32_t hash_of(const void *key, int64_t length)
 {
-    return attn_hash_slot(attn_hash_bytes(ATTN_HASH_SEED, key, length));
+    return attn_hash_slot(attn_hash_keyed(ATTN_HASH_SEED, key, length));
 }
 
 static struct attn_name_entry *slot_of(const struct attn_name_map *map, const void *key,

@@ -7,20 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- hashing (FNV-1a over words) ---- */
+#include "hash.h"
+
+/* ---- hashing ---- */
 static uint32_t hash_word(uint32_t hash, uint64_t word)
 {
-    for (int i = 0; i < 8; i++, word >>= 8)
-        hash = (hash ^ (uint32_t)(word & 0xff)) * UINT32_C(16777619);
-    return hash;
+    return attn_hash_slot(attn_hash_keyed(hash, &word, sizeof word));
 }
 
 static uint32_t hash_text(const char *text)
 {
-    uint32_t hash = UINT32_C(2166136261);
-    for (; *text != 0; text++)
-        hash = (hash ^ (unsigned char)*text) * UINT32_C(16777619);
-    return hash;
+    return attn_hash_slot(attn_hash_keyed(ATTN_HASH_SEED, text, (int64_t)strlen(text)));
 }
 
 typedef uint32_t entry_hash_fn(const struct attn_dims *dims, int32_t entry);

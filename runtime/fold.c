@@ -200,7 +200,7 @@ bool attn_attrs_hash(const struct attn_node *node, uint64_t *hash)
         const void *bytes = bytes_of(&node->attrs[i], &n);
         if (n < 0)
             return false;
-        *hash = attn_hash_bytes(*hash, bytes, n);
+        *hash = attn_hash_keyed(*hash, bytes, n);
     }
     return true;
 }

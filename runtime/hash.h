@@ -2,7 +2,7 @@
  *
  * In: bytes or a text, and the hash of what comes before them (ATTN_HASH_SEED at the start). Out:
  * 64 bits, of which attn_hash_slot() makes the place in a table. Cost: one multiplication for each
- * byte. The functions are not meant to resist chosen names. Source: FNV-1a, Fowler, Noll and Vo,
+ * byte. What a file chooses is hashed by attn_hash_keyed(). Source: FNV-1a, Fowler, Noll and Vo,
  * draft-eastlake-fnv; the last step is Fibonacci hashing, Knuth, volume 3, 6.4. */
 #ifndef ATTN_HASH_H
 #define ATTN_HASH_H
@@ -24,6 +24,10 @@ static inline uint64_t attn_hash_text(uint64_t hash, const char *text)
 {
     return attn_hash_bytes(hash, text, (int64_t)strlen(text));
 }
+
+/* The same with a random factor of this process in the place of FNV's: nobody can prepare a file
+ * whose names collide. Equal bytes have equal hashes within a process. */
+uint64_t attn_hash_keyed(uint64_t hash, const void *data, int64_t n);
 
 /* A slot's number, of which the lowest bits are taken. v1, v2, …: without this, names that count
  * up lie side by side. */

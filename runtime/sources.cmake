@@ -27,6 +27,7 @@ set(ATTN_RUNTIME
   runtime/graph_names.c
   runtime/graph_order.c
   runtime/growth.c
+  runtime/hash.c
   runtime/heap.c
   runtime/host.c
   runtime/infer.c

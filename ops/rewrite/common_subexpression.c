@@ -58,11 +58,11 @@ static bool hash_node(const struct attn_graph *graph, const struct attn_node *no
                       uint64_t *hash)
 {
     const uintptr_t row = (uintptr_t)node->pub.op;
-    *hash = attn_hash_bytes(ATTN_HASH_SEED, &row, sizeof row);
+    *hash = attn_hash_keyed(ATTN_HASH_SEED, &row, sizeof row);
     for (int32_t i = 0; i < node->pub.n_in; i++) {
         const attnrun_tensor *t = &graph->values[node->in[i]].data;
-        *hash = is_small(t) ? attn_hash_bytes(*hash, t->data, tensor_bytes(t))
-                            : attn_hash_bytes(*hash, &node->in[i], sizeof node->in[i]);
+        *hash = is_small(t) ? attn_hash_keyed(*hash, t->data, tensor_bytes(t))
+                            : attn_hash_keyed(*hash, &node->in[i], sizeof node->in[i]);
     }
     const bool may_repeat = attn_attrs_hash(node, hash);
     *hash = attn_hash_slot(*hash);
