@@ -166,7 +166,10 @@ static void note_missing(struct missing *missing, const struct attn_node *node)
              node->pub.opset);
     const char *found = strstr(missing->text, word);
     size_t length = strlen(word);
-    if (found != NULL && (found[length] == 0 || found[length] == ','))
+    while (found != NULL && ((found != missing->text && found[-1] != ' ') ||
+                             (found[length] != 0 && found[length] != ',')))
+        found = strstr(found + 1, word); /* "Foo-1" within "my.Foo-17" */
+    if (found != NULL)
         return;
     missing->n++;
     if (missing->used + length + 3 < sizeof missing->text)

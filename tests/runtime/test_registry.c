@@ -480,6 +480,30 @@ static void test_registry_builtin_rows_are_well_formed(void **state)
     stop(&bench);
 }
 
+/* Each that is missing is listed once, also where its name is a part of another one. */
+static void test_registry_lists_what_is_missing(void **state)
+{
+    (void)state;
+    static const char *const missing[] = {
+        "XFoo", "Foo", "Foo", "test::Foo", "XFoo", "Fo"
+    };
+    size_t bytes;
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_domain(w, "test");
+    onnx_input(w, "x", ATTNRUN_F32, "N");
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
+        onnx_node(w, missing[i], "x", (char[]){ (char)('a' + (int)i), 0 });
+    onnx_output(w, "a", ATTNRUN_F32, "N");
+    uint8_t *data = onnx_end(w, &bytes);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model;
+    FAILS(ATTNRUN_E_UNSUPPORTED,
+          "4 operators are not supported: XFoo-17, Foo-17, test.Foo-1, Fo-17",
+          open_bytes(runtime, data, bytes, 0, &model));
+    free(data);
+    attnrun_runtime_destroy(runtime);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -490,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_registry_refuses_malformed_rows),
         cmocka_unit_test(test_registry_refuses_malformed_attributes),
         cmocka_unit_test(test_registry_lists_in_order),
+        cmocka_unit_test(test_registry_lists_what_is_missing),
         cmocka_unit_test(test_get_pass_lists_the_names),
         cmocka_unit_test(test_registry_gives_outputs_that_have_no_name),
         cmocka_unit_test(test_registry_builtin_rows_are_well_formed),
