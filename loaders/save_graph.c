@@ -320,9 +320,13 @@ static const attnrun_type *output_type(const struct attn_onnx_save *save, int32_
     const struct attn_graph *graph = save->model->graph;
     const struct attn_origin *origin = save->model->origin;
     const attnrun_type *type = &graph->values[save->outputs[k]].type;
-    for (int32_t i = 0; i < origin->n_outputs && type->rank < 0; i++)
-        if (graph->outputs[i] == save->outputs[k])
-            type = &origin->output_types[i];
+    for (int32_t i = 0; i < origin->n_outputs && type->rank < 0; i++) {
+        const int32_t at = (int32_t)(((int64_t)k + i) % origin->n_outputs);
+        if (graph->outputs[at] != save->outputs[k])
+            continue;
+        type = &origin->output_types[at];
+        break; /* the first one that is looked at, unless outputs were chosen */
+    }
     return type;
 }
 
