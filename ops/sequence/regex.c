@@ -227,12 +227,16 @@ static const char *parse_class(struct op_regex *r, struct text *t)
 
 /* ---- repetition ---- */
 
+/* As RE2 has it: none begins with a 0 that another digit follows, or has ten digits. */
 static bool number(struct text *t, int32_t *value)
 {
     const unsigned char *from = t->at;
     *value = 0;
-    while (t->at < t->end && *t->at >= '0' && *t->at <= '9' && *value <= 1000)
-        *value = *value * 10 + (*t->at++ - '0');
+    for (; t->at < t->end && *t->at >= '0' && *t->at <= '9'; t->at++) {
+        if (t->at - from == 9 || (t->at > from && *from == '0'))
+            return false;
+        *value = *value * 10 + (*t->at - '0');
+    }
     return t->at > from;
 }
 

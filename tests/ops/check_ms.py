@@ -220,6 +220,8 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
     ("Tokenizer", [("x", np.array(["a"], object))],
      {"pad_value": "", "mark": 0, "mincharnum": 1, "tokenexp": "(a"}, (), 4, "tokenexp"),
     ("Tokenizer", [("x", np.array(["a"], object))],
+     {"pad_value": "", "mark": 0, "mincharnum": 1, "tokenexp": "a{10010}"}, (), 4, "0 to 1000"),
+    ("Tokenizer", [("x", np.array(["a"], object))],
      {"pad_value": "", "mark": 0, "mincharnum": 1, "separators": ["."] * 33}, (), 4, "32"),
     ("Tokenizer", [("x", np.array([b"a\xe2\x82"], object))],
      {"pad_value": "", "mark": 0, "mincharnum": 1, "separators": [""]}, (), 7, "UTF-8"),

@@ -11,7 +11,7 @@ from cases import check, one_node_model, write_case
 random = np.random.default_rng(31)
 TEXTS = ["", "a", "b", "ab", "aab", "abab", "0", "07", "x1F", "é", "aé", "-", "_", "]", "^", "{",
          "a{2", "\t", " ", "a b", "line\n", "\\", "!~", "Z", "zZ9", "\x01", "€uro", "a.b", "(a)",
-         "\v", "12:30"]
+         "\v", "12:30", "aa", "a{02}", "b{1,02}", "a{1000000000}"]
 PATTERNS = [
     "", "a", ".", ".*", "a*b", "(ab)+", "a|b|ab", "(?:a|b)*", "(?P<name>a)b", r"\d+", r"\D+",
     r"\w+", r"\W+", r"a\b.*", r".\B.*", "^a$", "[a-c]+", "[^a-c]+", "[]a]", "[^]]", r"[\d_]+",
@@ -22,6 +22,7 @@ PATTERNS = [
 # In RE2's form alone, with a pattern of Python's that means the same.
 FORMS = {
     r"\s": "[\t\n\f\r ]", r"\S+": "[^\t\n\f\r ]+", r"\Aab\z": "ab",
+    "a{02}|b{1,02}": r"a\{02\}|b\{1,02\}", "a{1000000000}": r"a\{1000000000\}",
     r"\x{61}b?": "ab?", r"\x{20AC}.*": "€.*", "[[:alpha:]]+": "[A-Za-z]+",
     "[[:alnum:]]+": "[0-9A-Za-z]+", "[[:digit:]]+": "[0-9]+", "[[:lower:]]+": "[a-z]+",
     "[[:upper:]]": "[A-Z]", "[[:space:]]": "[\t-\r ]", "[[:blank:]]": "[\t ]",
