@@ -22,6 +22,8 @@ static const char *emit(struct op_regex *r, int32_t kind, int32_t value)
 {
     if (r->n_tokens == REGEX_TOKENS)
         return "it is too long";
+    if (value == NOT_UTF8)
+        return "it is not UTF-8";
     if (kind < CONCAT)
         r->operands[r->n_operands++] = r->n_tokens;
     else if (kind == CONCAT || kind == EITHER)
@@ -66,6 +68,8 @@ static const char *add_range(struct op_regex *r, uint32_t low, uint32_t high)
 {
     if (r->n_ranges == REGEX_RANGES)
         return "its classes have too many ranges";
+    if (high == NOT_UTF8)
+        return "it is not UTF-8";
     r->ranges[r->n_ranges].low = low;
     r->ranges[r->n_ranges++].high = high;
     r->classes[r->n_classes - 1].n++;

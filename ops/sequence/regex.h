@@ -4,7 +4,8 @@
  * Accepted: literals, ., [classes] with ranges and [:names:], \d \w \s \b and their
  * opposites, \A \z ^ $, escapes, groups (also (?: and named), |, * + ? {m,n} and their
  * lazy forms. Refused: flags such as (?i), \p classes, \Q…\E, back references,
- * look-around, and patterns that do not fit the fixed tables. */
+ * look-around, and patterns that do not fit the fixed tables. A byte of the text that is not of
+ * UTF-8 is matched by nothing. */
 #ifndef OP_REGEX_H
 #define OP_REGEX_H
 

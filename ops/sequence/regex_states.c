@@ -108,8 +108,8 @@ static bool reads(const struct op_regex *r, const struct op_regex_state *s, uint
     if (s->kind == CHAR)
         return (uint32_t)s->value == c;
     if (s->kind == ANY)
-        return c != '\n';
-    if (s->kind != CLASS)
+        return c != '\n' && c != NOT_UTF8;
+    if (s->kind != CLASS || c == NOT_UTF8)
         return false;
     bool in = false;
     for (int32_t i = 0; i < r->classes[s->value].n && !in; i++) {

@@ -3,6 +3,7 @@
 #ifndef OP_REGEX_TEXT_H
 #define OP_REGEX_TEXT_H
 
+#include "../../runtime/attnrun.h"
 #include "regex.h"
 
 enum token_kind {
@@ -29,24 +30,20 @@ struct text {
     const unsigned char *at, *end;
 };
 
-/* The next code point; a byte that is not UTF-8 is its own code point. */
+/* A byte that is not of UTF-8: nothing matches it. */
+enum { NOT_UTF8 = 0x110000 };
+
+/* The next code point. */
 static inline uint32_t regex_take(struct text *t)
 {
-    uint32_t c = *t->at++;
-    int more = c >= 0xf0 && c < 0xf8   ? 3
-               : c >= 0xe0 && c < 0xf0 ? 2
-               : c >= 0xc2 && c < 0xe0 ? 1
-                                       : 0;
-    if (more == 0 || t->end - t->at < more)
-        return c;
-    uint32_t point = c & (0x3fu >> more);
-    for (int i = 0; i < more; i++) {
-        if ((t->at[i] & 0xc0) != 0x80)
-            return c;
-        point = point << 6 | (t->at[i] & 0x3fu);
-    }
-    t->at += more;
-    return point;
+    const unsigned char *at = t->at;
+    const int n =
+        *at < 0x80 ? 1 : attnrun_utf8_length((const char *)at, (size_t)(t->end - at));
+    uint32_t point = *at & (0xffu >> n);
+    t->at += n > 0 ? n : 1;
+    for (int i = 1; i < n; i++)
+        point = point << 6 | (at[i] & 0x3fu);
+    return n > 0 ? point : NOT_UTF8;
 }
 
 static inline bool is_word(uint32_t c)

@@ -136,18 +136,14 @@ static int64_t width_of(char c)
     return byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
 }
 
-/* Only complete characters of the right bytes: the searches below rely on it. */
+/* The searches below rely on it. */
 static bool is_utf8(const attnrun_string *s)
 {
-    for (int64_t i = 0; i < s->n && !attn_stops(i);) {
-        unsigned char c = (unsigned char)s->data[i];
-        int64_t width = width_of(s->data[i]);
-        if (c > 0xf4 || (c >= 0x80 && c < 0xc2) || width > s->n - i)
+    int64_t width;
+    for (int64_t i = 0; i < s->n && !attn_stops(i | 3); i += width) {
+        width = attnrun_utf8_length(s->data + i, (size_t)(s->n - i));
+        if (width == 0)
             return false;
-        for (int64_t k = 1; k < width; k++)
-            if (((unsigned char)s->data[i + k] & 0xc0) != 0x80)
-                return false;
-        i += width;
     }
     return true;
 }

@@ -50,6 +50,12 @@ def regex_cases():
         model, inputs = one_node_model("RegexFullMatch", [("x", given)], ["y"], opset=20,
                                        pattern=pattern)
         yield model, inputs, [("y", np.array(found).reshape(-1, 1))], "0 0"
+    # Too long for "a", a byte of Latin-1, half of a pair, above U+10FFFF, cut off.
+    broken = [b"\xe0\x81\xa1", b"\xe1", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc3", b"\xff"]
+    for pattern in ("a", ".", "[^b]", "\\W", "á", "[à-ÿ]", "..", "...", "(.|[^b])*"):
+        model, inputs = one_node_model("RegexFullMatch", [("x", np.array(broken, object))], ["y"],
+                                       opset=20, pattern=pattern)
+        yield model, inputs, [("y", np.zeros(len(broken), bool))], "0 0"
 
 
 def cast(texts, kind, dtype):
