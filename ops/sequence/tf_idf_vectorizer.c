@@ -4,7 +4,8 @@
  * x             (C) or (N, C) of i32, i64 or strings
  * y             f32, max(ngram_indexes) + 1 a row
  * ngram_counts  where the 1-grams, 2-grams, … begin in the pool
- * mode          TF: counts; IDF: weight where it occurs; TFIDF: count * weight
+ * mode          TF: counts; IDF: weight where it occurs; TFIDF: count * weight. n-grams of one
+ *               index: their sum, and with IDF the weight of the last that occurs
  *
  * A task is a row. Cost: O(C * pool * skips) comparisons a row. Source: ONNX
  * TfIdfVectorizer-9. */
@@ -113,54 +114,61 @@ static bool same_token(const struct tf_idf_args *args, const attnrun_tensor *x, 
         return tensor_get_int(x, k) == args->pool_int64s.v[entry];
     const attnrun_string *a = (const attnrun_string *)x->data + k;
     const attnrun_string *b = &args->pool_strings.v[entry];
-    return a->n == b->n && (a->n == 0 || memcmp(a->data, b->data, (size_t)a->n) == 0);
+    return a->n == b->n && attn_poll_work(a->n) == ATTNRUN_OK &&
+           (a->n == 0 || memcmp(a->data, b->data, (size_t)a->n) == 0);
 }
 
-/* Counts the n-grams whose members are `pace` apart, in x[from, from + length). */
-static attn_status count_grams(const attnrun_step *step, const attnrun_work *work,
-                               int64_t from, int64_t length, int64_t n, int64_t pace,
-                               float *y)
+/* How often the n-gram at `entry` of the pool occurs in x[from, from + length), its members
+ * `pace` apart. */
+static int64_t count_gram(const attnrun_step *step, int64_t from, int64_t length,
+                          int64_t n, int64_t pace, int64_t entry)
 {
-    const struct tf_idf_args *args = step->args;
-    int64_t first, end, before = 0, a, b;
-    grams_of(args, n, &first, &end);
-    for (int64_t k = 1; k < n; k++) { /* n-grams of fewer members come first */
-        grams_of(args, k, &a, &b);
-        before += (b - a) / k;
-    }
+    int64_t count = 0;
     for (int64_t start = 0; start + (n - 1) * pace < length; start++) {
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        for (int64_t entry = first; entry < end; entry += n) {
-            int64_t k = 0;
-            while (k < n &&
-                   same_token(args, &step->x[0], from + start + k * pace, entry + k))
-                k++;
-            if (k == n)
-                y[args->ngram_indexes.v[before + (entry - first) / n]] += 1;
-        }
+        int64_t k = 0;
+        while (k < n &&
+               same_token(step->args, &step->x[0], from + start + k * pace, entry + k))
+            k++;
+        count += k == n;
+        if (attn_poll_work(16 + 8 * k) != ATTNRUN_OK)
+            break;
     }
-    return ATTNRUN_OK;
+    return count;
+}
+
+/* What an n-gram that occurs `count` times adds: n-grams may share a column. */
+static void add_gram(const struct tf_idf_args *args, int64_t gram, int64_t count,
+                     float *y)
+{
+    const bool weighs = args->mode != TF && args->weights.v != NULL;
+    const float weight = weighs ? args->weights.v[gram] : 1;
+    float *at = &y[args->ngram_indexes.v[gram]];
+    if (count > 0)
+        *at = args->mode == IDF ? weight : *at + (float)count * weight;
 }
 
 static attn_status count_row(const attnrun_step *step, const attnrun_work *work,
                              int64_t from, int64_t length, int64_t width, float *y)
 {
     const struct tf_idf_args *args = step->args;
+    const int64_t longest = min64(args->max_gram_length, args->ngram_counts.n);
+    int64_t gram = 0, entry, end;
     memset(y, 0, (size_t)width * sizeof *y);
-    for (int64_t n = args->min_gram_length; n <= args->max_gram_length; n++) {
-        int64_t skips = n == 1 ? 0 : args->max_skip_count;
-        skips = skips < length ? skips : length; /* wider ones fit nowhere */
-        for (int64_t skip = 0; skip <= skips; skip++)
-            TRY(count_grams(step, work, from, length, n, skip + 1, y));
-    }
-    for (int64_t g = 0; g < args->ngram_indexes.n && args->mode != TF; g++) {
-        float weight = args->weights.v != NULL ? args->weights.v[g] : 1;
-        float *at = &y[args->ngram_indexes.v[g]];
-        if (args->mode == TFIDF)
-            *at *= weight;
-        else if (*at > 0)
-            *at = weight;
+    for (int64_t n = 1; n <= longest; n++) {
+        /* Wider ones fit nowhere. */
+        const int64_t widest = n == 1 ? 1 : (length - 1) / (n - 1);
+        const int64_t paces =
+            n < args->min_gram_length ? 0 : min64(args->max_skip_count, widest - 1) + 1;
+        grams_of(args, n, &entry, &end);
+        for (; entry < end; entry += n, gram++) {
+            int64_t count = 0;
+            for (int64_t pace = 1; pace <= paces; pace++) {
+                count += count_gram(step, from, length, n, pace, entry);
+                if (OP_CANCELLED_AFTER(work, 64))
+                    return ATTNRUN_E_CANCELLED;
+            }
+            add_gram(args, gram, count, y);
+        }
     }
     return ATTNRUN_OK;
 }

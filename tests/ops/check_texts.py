@@ -1,5 +1,5 @@
-"""RegexFullMatch against Python's re, casts of texts to numbers against Python's float() and int().
-Usage: check_texts.py ATTNRUN"""
+"""RegexFullMatch against Python's re, casts of texts to numbers against Python's float() and int(),
+n-grams that are counted one by one. Usage: check_texts.py ATTNRUN"""
 import re
 import sys
 import tempfile
@@ -78,9 +78,36 @@ def number_cases():
     yield cast([str(x) for x in random.integers(-2**63, 2**63, 200)], 7, "i8")
 
 
+def occurrences(row, gram, skips):
+    paces = range(1, skips + 2 if len(gram) > 1 else 2)
+    return sum(list(row[start:start + len(gram) * pace:pace]) == gram
+               for pace in paces for start in range(len(row) - (len(gram) - 1) * pace))
+
+
+def gram_cases():
+    """TfIdfVectorizer: pairs of a pool, some of which have the same place in the output."""
+    pool, weights = [[1, 2], [2, 1], [1, 1], [0, 3]], [2.0, 0.5, -3.0, np.inf]
+    x = random.integers(1, 3, (3, 12))
+    for mode in ("TF", "IDF", "TFIDF"):
+        for columns in ([0, 1, 2, 3], [2, 0, 0, 2], [1, 1, 1, 1]):
+            for skips in (0, 3, 100):
+                y = np.zeros((3, max(columns) + 1), "f4")
+                for row, made in zip(x, y):
+                    for gram, weight, column in zip(pool, weights, columns):
+                        count = occurrences(row, gram, skips)
+                        if count > 0:
+                            made[column] = (weight if mode == "IDF" else made[column] + count *
+                                            (weight if mode == "TFIDF" else 1))
+                model, inputs = one_node_model(
+                    "TfIdfVectorizer", [("x", x)], ["y"], mode=mode, min_gram_length=2,
+                    max_gram_length=2, max_skip_count=skips, ngram_counts=[0, 0],
+                    ngram_indexes=columns, pool_int64s=sum(pool, []), weights=weights)
+                yield model, inputs, [("y", y)], "1e-6 0"
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for number, case in enumerate([*regex_cases(), *number_cases()]):
+        for number, case in enumerate([*regex_cases(), *number_cases(), *gram_cases()]):
             write_case(f"{folder}/{number:03}_{case[0].graph.node[0].op_type}", *case)
         check(sys.argv[1], folder)
 
