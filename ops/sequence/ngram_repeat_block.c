@@ -40,9 +40,9 @@ static attn_status ngram_sample(const attnrun_step *step, const attnrun_work *wo
 {
     const int64_t n = ((const struct ngram_args *)step->args)->ngram_size;
     const int64_t length = step->x[0].dims[1], words = step->x[1].dims[1];
-    const int64_t *last = ids + length - (n - 1);
     for (int64_t i = 0; i + n <= length; i++) {
-        if ((i & 4095) == 4095 && OP_CANCELLED(work))
+        const int64_t *last = ids + length - (n - 1);
+        if (OP_CANCELLED_AFTER(work, n * (int64_t)sizeof *ids))
             return ATTNRUN_E_CANCELLED;
         if (n > 1 && memcmp(ids + i, last, (size_t)(n - 1) * sizeof *ids) != 0)
             continue;

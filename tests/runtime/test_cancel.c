@@ -330,6 +330,35 @@ static void test_deadline_ends_copies_of_inputs_and_outputs(void **state)
     stop(&bench);
 }
 
+/* Each comparison reads half of the ids. */
+static void test_long_ngrams_poll(void **state)
+{
+    (void)state;
+    enum { IDS = 2000, NGRAM = IDS / 2 };
+    static int64_t ids[IDS];
+    static float numbers[2];
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_domain(w, "com.microsoft");
+    onnx_input(w, "ids", ATTNRUN_I64, "1,N");
+    onnx_input(w, "scores", ATTNRUN_F32, "1,2");
+    onnx_node(w, "com.microsoft::NGramRepeatBlock", "ids,scores", "y");
+    onnx_attr_int(w, "ngram_size", NGRAM);
+    onnx_output(w, "y", ATTNRUN_F32, "1,2");
+    struct bench bench;
+    start(&bench, w, 1);
+    const attnrun_tensor in[] = { tensor_of(ATTNRUN_I64, "1,2000", ids),
+                                  tensor_of(ATTNRUN_F32, "1,2", numbers) };
+    for (int i = 0; i < 2; i++)
+        OK(attnrun_set_input(bench.context, i, &in[i]));
+    OK(attnrun_set_timeout(bench.context, 1000000));
+    attn_poll_clock = counting_clock;
+    reads = late_from = 0;
+    OK(attnrun_run(bench.context, NULL));
+    attn_poll_clock = NULL;
+    assert_true(reads > (IDS - NGRAM) * NGRAM * (int64_t)sizeof *ids / ATTN_POLL_BYTES);
+    stop(&bench);
+}
+
 /* The deadline at every read of the clock: each time the call fails, and reads no more. */
 static void test_deadline_ends_opening_and_planning(void **state)
 {
@@ -403,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_cancel_and_timeout_stop_loops),
         cmocka_unit_test(test_cancel_is_told_by_operators),
         cmocka_unit_test(test_deadline_ends_copies_of_inputs_and_outputs),
+        cmocka_unit_test(test_long_ngrams_poll),
         cmocka_unit_test(test_deadline_ends_opening_and_planning),
         cmocka_unit_test(test_on_step_sees_every_step),
     };
