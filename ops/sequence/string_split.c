@@ -4,7 +4,7 @@
  * y           strings: x's dims and one more, which is the largest number of parts;
  *             shorter rows are filled up with ""
  * z           i64 like x: the number of parts
- * delimiter   "" (default): white space of any length, without empty parts at the ends
+ * delimiter   "" (default): white space of any length, which the ends of parts do not have
  * maxsplit    at most that many cuts from the left; the rest stays together
  *
  * Cost: O(text * delimiter). Source: ONNX StringSplit-20. */
@@ -41,6 +41,8 @@ static bool next_part(const struct string_split_args *args, const attnrun_string
     if (spaces ? *at >= text->n : *at > text->n)
         return false;
     int64_t end = text->n, width = 1;
+    while (rest && spaces && is_space(text->data[end - 1]))
+        end--;
     if (!rest && spaces) {
         for (end = *at; end < text->n && !is_space(text->data[end]) && !attn_stops(end);
              end++)

@@ -1,5 +1,5 @@
 """RegexFullMatch against Python's re, casts of texts to numbers against Python's float() and int(),
-n-grams that are counted one by one. Usage: check_texts.py ATTNRUN"""
+n-grams that are counted one by one, texts that Python splits. Usage: check_texts.py ATTNRUN"""
 import re
 import sys
 import tempfile
@@ -105,9 +105,30 @@ def gram_cases():
                 yield model, inputs, [("y", y)], "1e-6 0"
 
 
+def split_cases():
+    """The parts of StringSplit; by white space no part has any at its ends, the rest neither."""
+    texts = ["a b", "  a  b\tc \n", "a ", " ", "", "abc", "x\v y  z  "]
+    for most in (None, -1, 0, 1, 2, 9):
+        limit = -1 if most is None else most
+        parts = [[part.strip() for part in text.split(None, limit)] for text in texts]
+        yield parts, texts, {} if most is None else {"maxsplit": most}
+        parts = [text.split(" ", limit) for text in texts]
+        yield parts, texts, {"delimiter": " ", **({} if most is None else {"maxsplit": most})}
+
+
+def split_models():
+    for parts, texts, attributes in split_cases():
+        most = max(map(len, parts))
+        y = np.array([part + [""] * (most - len(part)) for part in parts], object)
+        z = np.array(list(map(len, parts)))
+        model, inputs = one_node_model("StringSplit", [("x", np.array(texts, object))], ["y", "z"],
+                                       opset=20, **attributes)
+        yield model, inputs, [("y", y), ("z", z)], "0 0"
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for number, case in enumerate([*regex_cases(), *number_cases(), *gram_cases()]):
+        for number, case in enumerate([*regex_cases(), *number_cases(), *gram_cases(), *split_models()]):
             write_case(f"{folder}/{number:03}_{case[0].graph.node[0].op_type}", *case)
         check(sys.argv[1], folder)
 
