@@ -3,8 +3,9 @@
  *
  * x, y   strings (C) or (1, C); with nothing left y is one empty string
  *
- * Case is changed for ASCII, Latin-1, Greek and Cyrillic letters, independently of the
- * locale. Cost: O(text * stop words). Source: ONNX StringNormalizer-10. */
+ * Case is changed for letters of Latin, Greek, Cyrillic and Armenian whose other case has as
+ * many bytes in UTF-8, independently of the locale. Cost: O(text * stop words). Source: ONNX
+ * StringNormalizer-10. */
 #include "values.h"
 
 struct normalizer_args {
@@ -30,41 +31,53 @@ static attn_status normalizer_infer(attnrun_step *step)
     return op_value_unknown(step, 0, ATTNRUN_TENSOR, ATTNRUN_STRING);
 }
 
-/* A letter of two UTF-8 bytes; both cases have two bytes. */
+/* The other case of a letter, where that has as many bytes in UTF-8. */
 static uint32_t change_letter(uint32_t c, int action)
 {
     static const struct {
-        uint32_t from, to, shift;
-    } ranges[] = {
-        /* capitals */
-        { 0xc0, 0xd6, 0x20 },   { 0xd8, 0xde, 0x20 },   { 0x391, 0x3a1, 0x20 },
-        { 0x3a3, 0x3ab, 0x20 }, { 0x410, 0x42f, 0x20 }, { 0x400, 0x40f, 0x50 },
+        uint16_t from, to; /* capitals; each second one where the shift is 1 */
+        int16_t shift;
+    } rows[] = {
+        { 'A', 'Z', 32 },      { 0x410, 0x42f, 32 },   { 0xc0, 0xd6, 32 },
+        { 0x391, 0x3a1, 32 },  { 0x3a3, 0x3ab, 32 },   { 0xd8, 0xde, 32 },
+        { 0x100, 0x12e, 1 },   { 0x132, 0x136, 1 },    { 0x139, 0x147, 1 },
+        { 0x14a, 0x176, 1 },   { 0x178, 0x178, -121 }, { 0x179, 0x17d, 1 },
+        { 0x1a0, 0x1a0, 1 },   { 0x1af, 0x1af, 1 },    { 0x1cd, 0x1db, 1 },
+        { 0x1de, 0x1ee, 1 },   { 0x1f8, 0x21e, 1 },    { 0x222, 0x232, 1 },
+        { 0x386, 0x386, 38 },  { 0x388, 0x38a, 37 },   { 0x38c, 0x38c, 64 },
+        { 0x38e, 0x38f, 63 },  { 0x400, 0x40f, 80 },   { 0x460, 0x480, 1 },
+        { 0x48a, 0x4be, 1 },   { 0x4c0, 0x4c0, 15 },   { 0x4c1, 0x4cd, 1 },
+        { 0x4d0, 0x52e, 1 },   { 0x531, 0x556, 48 },   { 0x1e00, 0x1e94, 1 },
+        { 0x1ea0, 0x1efe, 1 },
     };
-    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
-        uint32_t base = action == LOWER ? 0 : ranges[i].shift;
-        if (c >= ranges[i].from + base && c <= ranges[i].to + base)
-            return action == LOWER ? c + ranges[i].shift : c - ranges[i].shift;
+    const size_t n = action == NONE ? 0 : c < 0x80 ? 1 : sizeof rows / sizeof rows[0];
+    if (action == UPPER && c == 0x3c2) /* the sigma at the end of a word */
+        return 0x3a3;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t shift = (uint32_t)rows[i].shift;
+        const uint32_t at = c - rows[i].from - (action == UPPER ? shift : 0);
+        if (at <= (uint32_t)rows[i].to - rows[i].from && (at & (shift == 1)) == 0)
+            return action == UPPER ? c - shift : c + shift;
     }
     return c;
 }
 
-/* n bytes; an incomplete letter at the end stays. */
+/* n bytes; those that are not UTF-8 stay. */
 static void change_case(const char *from, int64_t n, int action, char *to)
 {
-    for (int64_t i = 0; i < n && !attn_stops(i); i++) {
-        unsigned char c = (unsigned char)from[i];
-        to[i] = from[i];
-        if (action == LOWER && c >= 'A' && c <= 'Z')
-            to[i] = (char)(c + 32);
-        else if (action == UPPER && c >= 'a' && c <= 'z')
-            to[i] = (char)(c - 32);
-        else if (action != NONE && (c & 0xe0) == 0xc0 && i + 1 < n &&
-                 ((unsigned char)from[i + 1] & 0xc0) == 0x80) {
-            uint32_t low = (unsigned char)from[i + 1] & 0x3fu;
-            uint32_t letter = change_letter((c & 0x1fu) << 6 | low, action);
-            to[i++] = (char)(0xc0 | letter >> 6);
-            to[i] = (char)(0x80 | (letter & 0x3f));
-        }
+    int64_t width;
+    for (int64_t i = 0; i < n && !attn_stops(i | 3); i += width) {
+        const unsigned char first = (unsigned char)from[i];
+        const int length =
+            first < 0x80 ? 1 : attnrun_utf8_length(from + i, (size_t)(n - i));
+        uint32_t point = first & (0xffu >> length);
+        width = length > 0 ? length : 1;
+        for (int k = 1; k < length; k++)
+            point = point << 6 | ((unsigned char)from[i + k] & 0x3fu);
+        point = length > 0 ? change_letter(point, action) : point;
+        for (int k = length - 1; k > 0; k--, point >>= 6)
+            to[i + k] = (char)(0x80 | (point & 0x3f));
+        to[i] = (char)(length > 1 ? (0xf00u >> length & 0xf0) | point : point);
     }
 }
 
@@ -81,7 +94,7 @@ static bool equal_words(const attnrun_string *a, const attnrun_string *b, bool s
             n--;
         change_case(a->data + at, n, LOWER, p);
         change_case(b->data + at, n, LOWER, q);
-        if (memcmp(p, q, (size_t)n) != 0)
+        if (memcmp(p, q, (size_t)n) != 0 || attn_poll_work(4 * n) != ATTNRUN_OK)
             return false;
         at += n;
     }

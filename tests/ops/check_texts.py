@@ -1,5 +1,6 @@
 """RegexFullMatch against Python's re, casts of texts to numbers against Python's float() and int(),
-n-grams that are counted one by one, texts that Python splits. Usage: check_texts.py ATTNRUN"""
+n-grams that are counted one by one, texts that Python splits, letters whose case Python changes.
+Usage: check_texts.py ATTNRUN"""
 import re
 import sys
 import tempfile
@@ -126,9 +127,35 @@ def split_models():
         yield model, inputs, [("y", y), ("z", z)], "0 0"
 
 
+LETTERS = [(0, 0x180), (0x1a0, 0x1a2), (0x1af, 0x1b1), (0x1cd, 0x1dd), (0x1de, 0x1f0),
+           (0x1f8, 0x220), (0x222, 0x234), (0x386, 0x3cf), (0x400, 0x530), (0x531, 0x587),
+           (0x1e00, 0x1e96), (0x1ea0, 0x1f00), (0x4e00, 0x4e10), (0x1f600, 0x1f610)]
+
+
+def other_case(letter, changed):
+    """The other case is a letter of as many bytes, or it is left alone."""
+    same = len(changed) == 1 and len(changed.encode()) == len(letter.encode())
+    return changed if same and letter != "µ" else letter
+
+
+def case_models():
+    letters = [chr(c) for first, end in LETTERS for c in range(first or 1, end)]
+    words = ["ŁÓDŹ", "Việt", "ΆΣΚΗΣΗ", "Ґрунт", "stays"]
+    for action, change in (("LOWER", str.lower), ("UPPER", str.upper)):
+        made = [other_case(letter, change(letter)) for letter in letters]
+        given = [*letters, "".join(letters), *words]
+        y = [*made, "".join(made)] + [change(word) for word in words[:-1]] * (action == "LOWER")
+        stopwords = ["stays"] if action == "LOWER" else [*map(str.lower, words)]
+        model, inputs = one_node_model(
+            "StringNormalizer", [("x", np.array(given, object))], ["y"],
+            case_change_action=action, stopwords=stopwords)
+        yield model, inputs, [("y", np.array(y, object))], "0 0"
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for number, case in enumerate([*regex_cases(), *number_cases(), *gram_cases(), *split_models()]):
+        cases = [*regex_cases(), *number_cases(), *gram_cases(), *split_models(), *case_models()]
+        for number, case in enumerate(cases):
             write_case(f"{folder}/{number:03}_{case[0].graph.node[0].op_type}", *case)
         check(sys.argv[1], folder)
 
