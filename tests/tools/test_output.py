@@ -205,6 +205,22 @@ class Output(unittest.TestCase):
         self.holds_outputs(path.read_bytes())
         self.nothing_left()
 
+    def test_strings_are_padded_within_reason(self):
+        """One long string among many would make a file of 8 GiB; their JSON is short."""
+        path = cli_models.save(
+            self.dir / "m.onnx", [helper.make_node("Expand", ["none", "n"], ["many"]),
+                                  helper.make_node("Concat", ["many", "long"], ["y"], axis=0)],
+            [("n", TensorProto.INT64, [1])], [("y", TensorProto.STRING, ["N"])],
+            [("none", numpy.array([""], object)), ("long", numpy.array(["x" * 2**20], object))])
+        given = ("run", path, "-q", "-i", "n=[8192]", "-o")
+        for out in ("y.npy", "y.npz"):
+            done = self.attnrun(*given, self.dir / out, code=6)
+            self.assertIn(b"JSON", done.stderr)
+            self.assertFalse((self.dir / out).exists())
+        self.attnrun(*given, self.dir / "y.json")
+        self.attnrun("run", path, "-q", "-i", "n=[8]", "-o", self.dir / "y.npy")
+        self.assertEqual(len(numpy.load(self.dir / "y.npy")[8]), 2**20)
+
     def test_names_of_tensors_of_a_sequence(self):
         def model(*names):
             outputs = [helper.make_tensor_sequence_value_info(names[0], TensorProto.FLOAT, ["N"])]

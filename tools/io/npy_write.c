@@ -10,6 +10,11 @@
 
 enum { HEADER_BYTES = 256, CHUNK = 4096 }; /* header: rank 8 fits with room */
 
+/* Strings are padded to the longest one. More bytes than these are written only where the strings
+ * themselves, with 16 bytes for each, are a PADDING-th of them. */
+enum { PADDING = 16 };
+#define MAX_PADDED (INT64_C(1) << 32)
+
 /* The NumPy type of an element, and the type it is written as. */
 static const char *descr_of(const attnrun_tensor *tensor, int32_t *stored, char *buffer,
                             size_t bytes)
@@ -113,6 +118,25 @@ static attnrun_status write_header(const attnrun_tensor *tensor, const char *des
     return sink(user, header, sizeof header);
 }
 
+static attnrun_status check_padding(const attnrun_tensor *tensor, int64_t width)
+{
+    const attnrun_string *s = tensor->data;
+    const int64_t n = attnrun_tensor_count(tensor);
+    int64_t padded, held = 0;
+    const bool fits = !__builtin_mul_overflow(n, width, &padded);
+    if (fits && padded <= MAX_PADDED)
+        return ATTNRUN_OK;
+    for (int64_t k = 0; k < n; k++)
+        held += s[k].n + (int64_t)sizeof *s;
+    if (fits && padded / PADDING <= held)
+        return ATTNRUN_OK;
+    return tool_fail(ATTNRUN_E_LIMIT,
+                     "%" PRId64 " strings would each take the %" PRId64
+                     " bytes of the longest one in a file of NumPy's, which is too much; "
+                     "write JSON (-o FILE.json)",
+                     n, width);
+}
+
 static attnrun_status write_strings(const attnrun_tensor *tensor, int64_t width,
                                     npy_sink *sink, void *user)
 {
@@ -150,6 +174,7 @@ attnrun_status npy_write(const attnrun_tensor *tensor, npy_sink *sink, void *use
     int32_t stored;
     if (tensor->dtype == ATTNRUN_STRING) {
         int64_t width = longest_string(tensor);
+        TRY(check_padding(tensor, width));
         snprintf(buffer, sizeof buffer, "|S%" PRId64, width);
         TRY(write_header(tensor, buffer, sink, user));
         return write_strings(tensor, width, sink, user);
