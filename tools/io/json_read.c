@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "json.h"
+#include "npy_text.h"
 
 struct json_reader {
     const char *text, *at;
@@ -45,30 +46,38 @@ static bool store_large(const attnrun_tensor *tensor, int64_t k, const char *wor
     return good;
 }
 
-/* Four hex digits as UTF-8; surrogates are refused. */
-static attnrun_status read_unicode(struct json_reader *reader, char *out, int *n)
+/* The four hex digits behind \u; -1 where they are none. */
+static int32_t take_unit(struct json_reader *reader)
 {
-    unsigned code = 0;
+    int32_t unit = 0;
     for (int i = 0; i < 4; i++) {
         int c = (unsigned char)reader->at[i];
-        if (!isxdigit((unsigned char)c))
-            return bad(reader, "\\u needs four hex digits");
-        code = code * 16 + (unsigned)(isdigit(c) ? c - '0' : (c | 32) - 'a' + 10);
+        if (!isxdigit(c))
+            return -1;
+        unit = unit * 16 + (isdigit(c) ? c - '0' : (c | 32) - 'a' + 10);
     }
-    if (code >= 0xd800 && code < 0xe000)
-        return bad(reader, "a surrogate is not a character");
     reader->at += 4;
-    if (code < 0x80) {
-        out[(*n)++] = (char)code;
-    } else if (code < 0x800) {
-        out[(*n)++] = (char)(uint8_t)(0xc0 | code >> 6);
-        out[(*n)++] = (char)(uint8_t)(0x80 | (code & 63));
-    } else {
-        out[(*n)++] = (char)(uint8_t)(0xe0 | code >> 12);
-        out[(*n)++] = (char)(uint8_t)(0x80 | (code >> 6 & 63));
-        out[(*n)++] = (char)(uint8_t)(0x80 | (code & 63));
+    return unit;
+}
+
+/* What follows \u as UTF-8; two surrogates, as \ud83d\ude00, are one character. */
+static attnrun_status read_unicode(struct json_reader *reader, char *out, int *n)
+{
+    int32_t code = take_unit(reader);
+    if (code >= 0xd800 && code < 0xdc00 && strncmp(reader->at, "\\u", 2) == 0) {
+        reader->at += 2;
+        const int32_t low = take_unit(reader);
+        const bool pair = low >= 0xdc00 && low < 0xe000;
+        code = pair      ? 0x10000 + ((code & 0x3ff) << 10) + (low & 0x3ff)
+               : low < 0 ? -1
+                         : code;
     }
-    return ATTNRUN_OK;
+    if (code < 0)
+        return bad(reader, "\\u needs four hex digits");
+    const int bytes = utf8_encode((uint32_t)code, out + *n);
+    *n += bytes;
+    return bytes > 0 ? ATTNRUN_OK
+                     : bad(reader, "half of a surrogate pair is no character");
 }
 
 /* Reads a string at its opening quote into `out`, which has room for the rest of the

@@ -6,8 +6,7 @@
 
 #include "npy_text.h"
 
-/* UTF-8 of one code point; returns its bytes, 0 for a number that is none. */
-static int encode(uint32_t point, char *to)
+int utf8_encode(uint32_t point, char *to)
 {
     if (point < 0x80) {
         to[0] = (char)point;
@@ -31,7 +30,7 @@ static int64_t take_points(const uint8_t *from, int64_t bytes, char *to)
     for (int64_t i = 0; i + 4 <= bytes; i += 4) {
         uint32_t point;
         memcpy(&point, from + i, 4);
-        int more = encode(point, to + n);
+        int more = utf8_encode(point, to + n);
         if (more == 0)
             return -1;
         n += more;

@@ -10,6 +10,8 @@ struct npy_text {
     int64_t item_bytes; /* 0: all elements are "" */
 };
 
+/* UTF-8 of one code point; returns its bytes, 0 for a number that is none. */
+int utf8_encode(uint32_t point, char *to);
 /* Makes a string tensor of the shape in `raw`, whose memory holds the elements in order, in
  * the byte order of this machine. `name` is for messages. */
 attnrun_status npy_text_make(const char *name, const struct npy_text *text,
