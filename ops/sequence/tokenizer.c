@@ -117,12 +117,15 @@ static attn_status tokenizer_infer(attnrun_step *step)
     TRY(tokenizer_check_args(step, args));
     TRY(op_need_rank_between(step, 0, 1, 2));
     step->scratch_bytes = levels_bytes(args) + count_regexes(args) * REGEX_BYTES;
-    if (in->rank < 0)
-        return op_out(step, 0, ATTNRUN_STRING, -1, NULL);
-    bool empty = step->concrete && op_count(in, 0, in->rank) == 0;
-    int rank = tokenizer_rank(in->rank, empty);
-    for (int i = 0; i < in->rank; i++)
+    bool empty = false, open = in->rank < 0;
+    for (int i = 0; i < in->rank; i++) {
         dims[i] = in->dims[i];
+        empty = empty || dim_is(dims[i], 0);
+        open = open || !dim_is_const(dims[i]);
+    }
+    if (open && !empty) /* without strings it has a dim less */
+        return op_out(step, 0, ATTNRUN_STRING, -1, NULL);
+    int rank = tokenizer_rank(in->rank, empty);
     dims[rank - 1] = empty ? dim_of(0) : attnrun_dim_unknown(step);
     return op_out(step, 0, ATTNRUN_STRING, rank, dims);
 }

@@ -212,6 +212,20 @@ def four_bit_models():
         yield "bits", model, [("x", x)], [("y", y)], "1e-5 1e-6"
 
 
+def rank_models():
+    """The rank of what Tokenizer makes, where the number of strings is a symbol."""
+    for texts, rank in ((["a b", "c"], 2), ([], 1)):
+        graph = helper.make_graph(
+            [helper.make_node("Tokenizer", ["x"], ["t"], domain="com.microsoft", mark=0,
+                              mincharnum=1, pad_value="", separators=[" "]),
+             helper.make_node("Shape", ["t"], ["s"]), helper.make_node("Shape", ["s"], ["y"])],
+            "rank", [helper.make_tensor_value_info("x", 8, ["N"])],
+            [helper.make_tensor_value_info("y", 7, None)])
+        model = helper.make_model(graph, ir_version=10, opset_imports=[
+            helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)])
+        yield "rank", model, [("x", np.array(texts, object))], [("y", np.array([rank]))], "0 0"
+
+
 HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the message
     ("Tokenizer", [("x", np.array(["a"], object))],
      {"pad_value": "", "mark": 0, "mincharnum": 0, "separators": [" "]}, (), 5, "mincharnum"),
@@ -256,4 +270,4 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
 
 compare(itertools.chain(tokenizer_cases(), hash_cases(), number_cases(), move_cases(),
                         image_cases(), linear_cases()),
-        HOSTILE, four_bit_models())
+        HOSTILE, itertools.chain(four_bit_models(), rank_models()))
