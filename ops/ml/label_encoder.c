@@ -211,6 +211,13 @@ static bool key_equals(const struct column *keys, int64_t k, const void *element
     return integer_of(keys->dtype, key) == integer_of(keys->dtype, element);
 }
 
+/* Bytes of work to find an element among the keys. */
+static int64_t work_of(int32_t dtype, const void *element)
+{
+    const attnrun_string *text = element;
+    return ELEMENT_BYTES + (dtype == ATTNRUN_STRING ? text->n : 0);
+}
+
 /* The table: slots of key number + 1, 0 where empty; a power of two of them. */
 static int64_t table_slots(int64_t n)
 {
@@ -242,10 +249,11 @@ static attn_status encoder_pack(attnrun_pack *pack, int64_t *bytes, void *packed
     *bytes = slots * (int64_t)sizeof(int32_t);
     if (packed == NULL)
         return ATTNRUN_OK;
-    memset(packed, 0, (size_t)*bytes);
+    TRY(attn_poll_fill(packed, 0, *bytes));
     for (int64_t k = 0; k < e.keys.n; k++) {
         const char *key = (const char *)e.keys.data + k * dtype_bytes(e.keys.dtype);
         *table_slot(packed, slots, &e.keys, key) = (int32_t)(k + 1);
+        TRY(attn_poll_work(work_of(e.keys.dtype, key)));
     }
     return ATTNRUN_OK;
 }
@@ -309,10 +317,7 @@ static attn_status encoder_run(const attnrun_step *step, const attnrun_work *wor
     char *y = step->y[0].data;
     for (; i < end; i++) {
         const char *x = (const char *)step->x[0].data + i * in;
-        const int64_t length = e.keys.dtype == ATTNRUN_STRING
-                                   ? ((const attnrun_string *)(const void *)x)->n
-                                   : 0;
-        if (OP_CANCELLED_AFTER(work, length + ELEMENT_BYTES))
+        if (OP_CANCELLED_AFTER(work, work_of(e.keys.dtype, x)))
             return ATTNRUN_E_CANCELLED;
         int64_t k = find_key(step, &e.keys, x);
         const void *value = e.fallback;

@@ -389,6 +389,48 @@ static void test_deadline_ends_opening_and_planning(void **state)
     test_memory_check(&memory);
 }
 
+/* A table of keys is not made to its end, with an error at each poll, after the deadline. */
+static void test_deadline_ends_a_table_of_keys(void **state)
+{
+    (void)state;
+    enum { KEYS = 100000 };
+    static char text[KEYS][8];
+    static const char *words[KEYS];
+    for (int i = 0; i < KEYS; i++) {
+        snprintf(text[i], sizeof text[i], "%d", i);
+        words[i] = text[i];
+    }
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_domain(w, "ai.onnx.ml");
+    onnx_input(w, "x", ATTNRUN_STRING, "N");
+    onnx_node(w, "ai.onnx.ml::LabelEncoder", "x", "y");
+    onnx_attr_strings(w, "classes_strings", KEYS, words);
+    onnx_output(w, "y", ATTNRUN_I64, "N");
+    size_t bytes;
+    uint8_t *data = onnx_end(w, &bytes);
+    const attnrun_source source = {
+        .struct_size = sizeof source, .data = data, .bytes = bytes, .timeout_us = 1000000
+    };
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model;
+    OK(attnrun_model_open(runtime, &source, &model));
+    attn_poll_clock = counting_clock;
+    attnrun_status status = ATTNRUN_E_TIME;
+    int64_t stopped = -1;
+    for (late_from = 2; status == ATTNRUN_E_TIME; late_from++, stopped++) {
+        const uint64_t errors = attn_error_count();
+        reads = 0;
+        status = attnrun_model_pack(model);
+        assert_true(attn_error_count() - errors < 10);
+    }
+    OK(status);
+    attn_poll_clock = NULL;
+    assert_true(stopped >= KEYS * INT64_C(64) / ATTN_POLL_BYTES);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    free(data);
+}
+
 /* ---- on_step ---- */
 
 struct seen {
@@ -434,6 +476,7 @@ int main(void)
         cmocka_unit_test(test_deadline_ends_copies_of_inputs_and_outputs),
         cmocka_unit_test(test_long_ngrams_poll),
         cmocka_unit_test(test_deadline_ends_opening_and_planning),
+        cmocka_unit_test(test_deadline_ends_a_table_of_keys),
         cmocka_unit_test(test_on_step_sees_every_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
