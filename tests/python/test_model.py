@@ -211,6 +211,8 @@ class Types(unittest.TestCase):
         self.assertEqual(y.dtype, ml_dtypes.bfloat16)
         np.testing.assert_array_equal(y.astype("f"), x.float().numpy())
         self.assertTrue(torch.equal(torch.from_dlpack(context.view("y")), x))
+        with self.assertRaisesRegex(attnrun.Error, "resolve_neg"):  # its memory has other signs
+            context.run({"x": torch.ones(7, dtype=torch.bfloat16)._neg_view()})
 
     def test_sequences_and_optionals(self):
         tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, [2])

@@ -69,10 +69,27 @@ static int view_managed(const dl_tensor *dl, attnrun_tensor *tensor)
     return 1;
 }
 
+/* A tensor of torch may be the negative of what lies in its memory, which DLPack cannot say. */
+static int refuse_negative(PyObject *value)
+{
+    if (PyObject_HasAttrString(value, "is_neg") == 0)
+        return 0;
+    PyObject *answer = PyObject_CallMethod(value, "is_neg", NULL);
+    const bool negative = answer == Py_True;
+    if (negative)
+        PyErr_SetString(PyExc_TypeError,
+                        "the tensor is a lazy negative of its memory; give "
+                        "what its resolve_neg() returns");
+    Py_XDECREF(answer);
+    return answer == NULL || negative ? -1 : 0;
+}
+
 int dlpack_bind(PyObject *value, struct bound_value *bound)
 {
     if (PyObject_HasAttrString(value, "__dlpack__") == 0)
         return 0;
+    if (refuse_negative(value) != 0)
+        return -1;
     PyObject *capsule = PyObject_CallMethod(value, "__dlpack__", NULL);
     if (capsule == NULL)
         return -1;
