@@ -196,6 +196,19 @@ class Types(unittest.TestCase):
                 np.testing.assert_array_equal(x.astype("f"), y.astype("f"))
             with self.assertRaises(attnrun.Error):
                 model(x=np.zeros(3, "u1" if bits == "u2" else "u2"))
+        with self.assertRaisesRegex(attnrun.Error, "a code of int4 has 4 bits, and 247 is given"):
+            model(x=np.array([7, 0xf8, 0xf7], "u1"))
+
+    def test_lists_hold_numbers_of_the_type(self):
+        """None of them is cut, and a text is none."""
+        for number, good, bad in ((TensorProto.INT64, [3.0, True], ([1.5], ["7"], b"12", [1e30])),
+                                  (TensorProto.BOOL, [1.0, 0], ([2.5], [2])),
+                                  (TensorProto.FLOAT, [1 << 70, True], ([None], ["7.5"], [1j]))):
+            model = attnrun.Model(models.identity(number))
+            self.assertEqual(model(x=good)["y"].tolist(), good)
+            for x in bad:
+                with self.assertRaises(attnrun.Error):
+                    print(x, model(x=x)["y"])
 
     def test_strings(self):
         model = attnrun.Model(models.identity(TensorProto.STRING, (2, 2)))

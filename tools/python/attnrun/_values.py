@@ -88,7 +88,28 @@ def _rare(array: Array, number: int) -> Any:
     if array.itemsize != (2 if bits == 16 else 1):
         raise TypeError(f"an array of {array.dtype} is given, {RARE[number][0]} is expected")
     raw = np.ascontiguousarray(array).view(np.uint16 if bits == 16 else np.uint8)
+    if bits < 8:  # codes with a sign may fill their byte with it
+        signed = RARE[number][0] in ("int4", "int2")
+        long = (raw >> bits != 0) & ~(signed & (raw >= 256 - (1 << (bits - 1))))
+        if long.any():
+            raise TypeError(f"a code of {RARE[number][0]} has {bits} bits, and "
+                            f"{raw[long].flat[0]} is given")
     return (raw if bits % 8 == 0 else pack(raw, bits)), number, array.shape
+
+
+def _listed(value: Any, number: int) -> Array:
+    """Numbers, or lists of them, in the type that the model takes, if it holds them: as integers,
+    1.5 is none, and texts are no numbers."""
+    wanted, array = DTYPES[number], np.asarray(value)
+    if wanted is None or array.dtype.kind in "USTV":
+        return array
+    if array.dtype.kind == "O" and not all(isinstance(x, int) for x in array.flat):
+        raise TypeError(f"a list that holds other objects than numbers is given, {wanted} is "
+                        "expected")
+    made = np.asarray(value, wanted)
+    if wanted.kind in "biu" and (made != array).any():
+        raise TypeError(f"{array[made != array].flat[0]} is given, {wanted} is expected")
+    return made
 
 
 def _columns(value: Any, number: int) -> tuple[Array, Array]:
@@ -100,7 +121,8 @@ def _columns(value: Any, number: int) -> tuple[Array, Array]:
     if not texts and not all(isinstance(key, (int, np.integer)) for key in keys):
         raise TypeError("the keys of a map are int or str, and all of one type")
     return (np.array(keys, object if texts else np.int64),
-            np.array(list(value.values()), object if number == STRING else DTYPES[number]))
+            np.array(list(value.values()), object) if number == STRING else
+            _listed(list(value.values()), number))
 
 
 def to_native(value: Any, kind: int, number: int) -> Any:
@@ -124,7 +146,7 @@ def to_native(value: Any, kind: int, number: int) -> Any:
     if number == STRING:
         return _strings(value)
     is_array = hasattr(value, "dtype") or hasattr(value, "__array__")
-    array = np.asarray(value) if is_array else np.asarray(value, DTYPES[number])
+    array = np.asarray(value) if is_array else _listed(value, number)
     if array.dtype.name in NUMBER_OF_NAME and NUMBER_OF_NAME[array.dtype.name] in RARE:
         return _rare(array, NUMBER_OF_NAME[array.dtype.name])
     if array.dtype.kind in "OUST":
