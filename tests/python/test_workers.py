@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 from unittest import mock
 
@@ -104,6 +105,38 @@ class Rows(unittest.TestCase):
                          plan.packed_bytes + plan.folded_bytes)
         needs = _workers.needs(self.model, {"ids": (50, 2)}, 1000, share=True)
         self.assertEqual(needs.memory, 1000 + plan.arena_bytes + plan.side_heap_bytes)
+
+
+class Base:
+    """In the place of Beam's ModelHandler, which takes its own keywords."""
+
+    def __init__(self, **keywords):
+        pass
+
+    def __class_getitem__(cls, kinds):
+        return cls
+
+
+class Beam(unittest.TestCase):
+    def test_an_output_without_rows_is_no_result(self):
+        """Its first numbers are not those of the examples."""
+        names = ("apache_beam", "apache_beam.ml", "apache_beam.ml.inference",
+                 "apache_beam.ml.inference.base")
+        base = types.ModuleType(names[-1])
+        base.ModelHandler, base.PredictionResult = Base, lambda *parts: parts[1]
+        with mock.patch.dict(sys.modules, {name: base for name in names}):
+            from attnrun.beam import ModelHandlerNumpy
+        batch = [{"x": np.full(4, i, "f")} for i in range(3)]
+        columns = models.serialized(
+            [helper.make_node("Transpose", ["x"], ["y"]), helper.make_node("Neg", ["x"], ["z"])],
+            [models.value("x", TensorProto.FLOAT, ["B", 4])],
+            [models.value(name, TensorProto.FLOAT, None) for name in "yz"])
+        model = attnrun.Model(columns)
+        made = list(ModelHandlerNumpy("", outputs=["z"]).run_inference(batch, model))
+        self.assertEqual([result["z"].tolist() for result in made],
+                         [[-float(i)] * 4 for i in range(3)])
+        with self.assertRaisesRegex(attnrun.Error, "'y' has not a row for each row"):
+            ModelHandlerNumpy("").run_inference(batch, model)
 
 
 WORKER = """

@@ -75,12 +75,17 @@ def run_rows(run: Callable[[Feeds], dict[str, Any]], feeds: Feeds
     return results, errors
 
 
+def demand_rows(name: str, made: Any, count: int) -> None:
+    """Raises Error where an output has not as many rows as the batch."""
+    if not (isinstance(made, list) or np.ndim(made) > 0) or len(made) != count:
+        raise Error(f"SHAPE: output '{name}' has not a row for each row of the batch, so that no "
+                    "row can fail alone, or have a result of its own", "SHAPE", 500, tensor=name)
+
+
 def _joined(name: str, parts: list[tuple[int, int, Any]], count: int) -> Any:
     """The rows of all parts, as an array where these have one shape, else as a list."""
     for begin, end, made in parts:
-        if not (isinstance(made, list) or np.ndim(made) > 0) or len(made) != end - begin:
-            raise Error(f"SHAPE: output '{name}' has not a row for each row of the batch, so that "
-                        "no row can fail alone", "SHAPE", 500, tensor=name)
+        demand_rows(name, made, end - begin)
     first = parts[0][2]
     alike = not isinstance(first, list) and len({made.shape[1:] for _, _, made in parts}) == 1
     joined: Any = np.zeros((count, *first.shape[1:]), first.dtype) if alike else [None] * count

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
-from ._model import Model
+from ._model import Model, _microseconds
 from ._shared import open_shared
-from ._workers import run_rows
+from ._workers import demand_rows, run_rows
 
 Example = Mapping[str, Any]
 
@@ -44,7 +44,8 @@ class ModelHandlerNumpy(ModelHandler[Example, PredictionResult, Model]):  # type
     large_model     Beam's own way to share: one process of a machine holds the model and computes
                     for all. The weights do not need it, because `share` shares them
 
-    The handler computes examples of one shape together. One that the model refuses fails alone."""
+    The handler computes examples of one shape together. One that the model refuses fails alone. An
+    output without a row for each example is refused (SHAPE)."""
 
     def __init__(self, path: str | os.PathLike[str], *, outputs: Sequence[str] | None = None,
                  threads: int = 1, share: bool = True, folder: str | None = None,
@@ -95,12 +96,14 @@ class ModelHandlerNumpy(ModelHandler[Example, PredictionResult, Model]):  # type
                  for name in examples[members[0]]}
         context = model._take()
         wanted = tuple(self._outputs or [value.name for value in model.outputs])
-        timeout = int(1e6 * inference_args.get("timeout", 0))
+        timeout = _microseconds(inference_args.get("timeout") or None)
         try:
             results, errors = run_rows(
                 lambda part: context._run(dict(part), wanted, None, False, timeout), feeds)
         finally:
             model._give(context)
+        for name, array in results.items():
+            demand_rows(name, array, len(members))
         for row, i in enumerate(members):
             inferences[i] = Failed(errors[row]) if errors[row] else {
                 name: array[row] for name, array in results.items()}
