@@ -136,6 +136,18 @@ def test_routing_without_means_stays(folder):
     assert "its means were never set" in reasons(layer, **tokens(1, 24))[0]
 
 
+def test_routing_with_a_mask(folder):
+    """Where it hides all keys of a cluster, upstream attends to them all the same, unless there are
+    memories, or the query itself."""
+    mask = torch.ones(2, 24, dtype=torch.bool)
+    x = torch.randn(2, HEADS, 24, WIDTH // HEADS)
+    for settings, kept in (({}, True), ({"num_mem_kv": 2}, False), ({"shared_qk": True}, False)):
+        attention = kmeans(**settings).attention.eval()
+        plan = registry.plan(attention, (x, x, x), {"query_mask": mask})
+        plan.close()
+        assert [bool(entry.reason) for entry in plan.entries] == [kept], plan.lines()
+
+
 def test_sinkhorn(folder):
     from sinkhorn_transformer.sinkhorn_transformer import SinkhornAttention
     one(folder, Layer(SinkhornAttention(6, WIDTH, WIDTH // HEADS, HEADS, 24)),

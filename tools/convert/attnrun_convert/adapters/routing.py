@@ -22,6 +22,9 @@ class KmeansAttention(Adapter):
         m = self.module
         if not m.receives_context and key_mask is None:
             key_mask = query_mask
+        need(key_mask is None or m.shared_qk or m.num_mem_kv > 0,
+             "a mask without memories or shared_qk: where it hides all keys of a cluster, its code "
+             "attends to them all the same")
         memory = (m.mem_key, m.mem_value) if m.num_mem_kv > 0 else (None, None)
         y = call("RoutingAttention", q, q if m.shared_qk else k, v, m.kmeans.means, *memory,
                  key_mask, query_mask, window=m.window_size, shared_qk=int(m.shared_qk),
