@@ -344,6 +344,17 @@ def test_external_attention(folder):
         run=lambda m, x: m(x.flatten(2).transpose(1, 2)))
 
 
+def test_external_attention_of_weights_that_vanish(folder):
+    """0 / 0 is what its code computes."""
+    from fightingcv_attention.attention.ExternalAttention import ExternalAttention
+    module = randomised(ExternalAttention(12, 5))
+    x = torch.randn(2, 9, 12)
+    found = plan(module, x)
+    with torch.no_grad():
+        want, got = module(1e4 * x), found.taken[0].adapter.forward(1e4 * x)
+    assert want.isnan().any() and torch.equal(want.isnan(), got.isnan())
+
+
 def test_involution(folder):
     from fightingcv_attention.conv.Involution import Involution
     one(folder, Involution(3, 12, 2, 3, 2), "Involution", sizes=((2, 8, 6), (3, 4, 10)))

@@ -144,7 +144,8 @@ class SelfAttn(Adapter):
 
 
 class ExternalAttention(Adapter):
-    """Over tokens: linear layers mk and mv, softmax over tokens, then sums over slots."""
+    """Over tokens: linear layers mk and mv, softmax over tokens, then sums over slots, by which the
+    code divides as it is: 0 / 0 is NaN."""
     names = ("ExternalAttention",)
     shapes = (("mk", "mv"),)
     operator = "ExternalAttention"
@@ -155,7 +156,8 @@ class ExternalAttention(Adapter):
     def forward(self, queries):
         m = self.module
         need(queries.dim() == 3, f"its input has rank {queries.dim()}")
-        return call("ExternalAttention", queries, m.mk.weight, m.mv.weight, m.mv.bias)
+        return call("ExternalAttention", queries, m.mk.weight, m.mv.weight, m.mv.bias,
+                    nan_rows=1)
 
 
 class Involution(Adapter):
