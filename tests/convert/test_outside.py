@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import common
-from attnrun_convert import convert, registry
+from attnrun_convert import convert, examples, registry
 from attnrun_convert.errors import ConvertError, UnsupportedError
 
 
@@ -129,6 +129,34 @@ def test_modules_that_differ_from_themselves(folder):
             error, _ = failure(model, torch.randn(2, 8), folder / "m.onnx", check=check)
             assert isinstance(error, UnsupportedError), error
             assert "1.1 (Inner)" in str(error) and words in str(error), error
+    assert not list(folder.iterdir())
+
+
+class Changing(nn.Module):
+    """Puts another part in the place of its own at a short text, for good, as BigBird does."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = nn.Softmax(1)
+
+    def forward(self, x):
+        if x.shape[1] <= 8:
+            self.part = nn.Sigmoid()
+        return self.part(x)
+
+
+def test_a_model_that_changes_its_parts(folder):
+    """A file of the short text would have its part at all lengths."""
+    axes = {"x": {0: "b", 1: "n"}}
+    error, _ = failure(Changing().eval(), torch.randn(2, 6, 4), folder / "m.onnx", dynamic=axes)
+    assert isinstance(error, UnsupportedError), error
+    assert "it put Sigmoid in the place of part (Softmax)" in str(error), error
+    try:
+        examples.fill_ids(Changing().eval(), {"x": torch.randn(2, 6, 4)}, [])
+        raise AssertionError("the change in a run for the example was not seen")
+    except UnsupportedError as error:
+        assert "Sigmoid" in str(error), error
+    failure(Changing().eval(), torch.randn(2, 12, 4), folder / "m.onnx", dynamic=axes)
     assert not list(folder.iterdir())
 
 

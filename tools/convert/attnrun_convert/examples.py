@@ -4,7 +4,8 @@ import re
 import numpy
 import torch
 
-from .errors import FileError, UsageError
+from . import steady
+from .errors import FileError, UnsupportedError, UsageError
 
 FORM = re.compile(r"([A-Za-z_]\w*)=(\w+)\[([^\]]*)\](?:=(.+))?$")
 FROM_FILE = re.compile(r"([A-Za-z_]\w*)=@(.+)$")
@@ -101,8 +102,10 @@ def fill_ids(module, arguments, names, seed=0):
         if isinstance(table, torch.nn.Embedding):
             hooks.append(table.register_forward_pre_hook(look))
     try:
-        with torch.no_grad():
+        with torch.no_grad(), steady.keeping_parts(module):
             module(**arguments)
+    except UnsupportedError:
+        raise
     except Exception:  # noqa: BLE001 - the conversion says it in its own words
         return
     finally:

@@ -1,12 +1,31 @@
 """Whether a module gives the same twice, and which part of it does not.
 
 In: a module and its example arguments. Out: nothing, or UnsupportedError with the innermost
-module that had equal operands and gave another result, and what to set.
+module that had equal operands and gave another result, and what to set; or with a part that the
+module changed for good.
 """
+import contextlib
+
 import torch
 from torch.utils import _pytree
 
 from .errors import UnsupportedError
+
+
+@contextlib.contextmanager
+def keeping_parts(module):
+    """Raises where a run inside put a part of another class in the place of one, as BigBird does at
+    a short text: the module has that from then on, at all sizes, and so would the file."""
+    before = dict(module.named_modules())
+    yield
+    after = dict(module.named_modules())
+    for path, part in before.items():
+        kind, now = type(part).__name__, type(after.get(path)).__name__
+        if kind != now:
+            raise UnsupportedError(
+                f"when the model ran on the example, it put {now} in the place of {path} ({kind}), "
+                f"and from then on it has that at all sizes: give an example at which it keeps "
+                f"{kind}, such as a longer one, or make the model with {now}")
 
 
 def _prints(tree):

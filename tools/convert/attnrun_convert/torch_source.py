@@ -212,8 +212,11 @@ class ModuleSource(Source):
         from . import moduleop
         extra = [moduleop.adapter(text) for text in self.options.moduleop]
         try:
-            plan = registry.plan(self.module, self.given.args, self.given.kwargs, extra,
-                                 self.options.swap)
+            with steady.keeping_parts(self.module):
+                plan = registry.plan(self.module, self.given.args, self.given.kwargs, extra,
+                                     self.options.swap)
+        except UnsupportedError:
+            raise
         except Exception as error:
             raise UsageError(f"the model itself fails on the example arguments: "
                              f"{capture.sentence(error)}") from error
