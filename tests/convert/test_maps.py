@@ -292,6 +292,18 @@ def test_bam_of_a_sum(folder):
     one(folder, BAMBlock(12, 4, 1), "BAM")
 
 
+def test_bam_of_a_sum_at_small_numbers(folder):
+    """At which the product of the gates is as near, or of which both are zeros."""
+    from fightingcv_attention.attention.BAM import BAMBlock
+    for x in (torch.zeros(2, 12, 7, 7), torch.ones(2, 12, 7, 7), 1e-3 * torch.randn(2, 12, 7, 7)):
+        module = randomised(BAMBlock(12, 4, 1))
+        for name, weight in module.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(weight)
+        found = plan(module, x)
+        assert [e.adapter.choice for e in found.taken] == [{"combine": "add"}], found.lines()
+
+
 def stays(module, reason, size):
     found = plan(randomised(Named(module)), maps(12)(*size)["x"])
     assert not found.taken and [reason in e.reason for e in found.entries] == [True], \

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import common
-from attnrun_convert import convert, examples, registry
+from attnrun_convert import cases, convert, examples, registry
 from attnrun_convert.errors import ConvertError, UnsupportedError
 
 
@@ -158,6 +158,16 @@ def test_a_model_that_changes_its_parts(folder):
         assert "Sigmoid" in str(error), error
     failure(Changing().eval(), torch.randn(2, 12, 4), folder / "m.onnx", dynamic=axes)
     assert not list(folder.iterdir())
+
+
+def test_maps_of_one_number_become_random(folder):
+    """Zeros or ones for an input would prove nothing; masks stay what they are."""
+    generator = torch.Generator().manual_seed(0)
+    for shape, blank in (((2, 3, 5), True), ((1, 3, 8, 8), True), ((2, 5), False),
+                         ((2, 1, 5, 5), False), ((2, 1, 1, 5), False)):
+        for make in (torch.zeros, torch.ones):
+            made = cases.resampled(make(shape), shape, generator)
+            assert (len(made.unique()) > 9) == blank, (shape, made)
 
 
 def test_reformer_without_a_seed(folder):

@@ -98,8 +98,17 @@ def _end_of(tensor):
     return end if only else None
 
 
+def is_blank(tensor):
+    """Whether floats of one value, such as zeros, stand where nobody has numbers: a map or tokens,
+    for which a mask has another shape."""
+    return (tensor.is_floating_point() and tensor.dim() > 2 and tensor.numel() > 0
+            and min(tensor.shape[1:]) > 1 and bool((tensor == tensor.flatten()[0]).all()))
+
+
 def resampled(tensor, shape, generator):
-    """A tensor of another shape with values of this one."""
+    """A tensor of another shape with values of this one; random ones where it is blank."""
+    if is_blank(tensor):
+        return torch.randn(shape, generator=generator).to(tensor.dtype)
     flat = tensor.reshape(-1)
     if flat.numel() == 0:
         return torch.zeros(shape, dtype=tensor.dtype)

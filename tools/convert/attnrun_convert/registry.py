@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils import _pytree
 
+from .cases import is_blank
 from .errors import ConvertError, UnsupportedError, innermost, plural
 
 TOLERANCE = 1e-4  # of max(1, largest result), in the probe
@@ -240,12 +241,14 @@ def _scaled(arguments, factor, seed):
     made = []
 
     def fresh(x):
-        if not _is_activation(x):
+        blank = is_blank(x)
+        if not blank and not _is_activation(x):
             return x.clone()
         for old, new in made:
             if torch.equal(old, x):
                 return new.clone()
-        size = factor * x.float().std().item()
+        size = factor * (1.0 if blank else x.float().std().item())
+        size = max(size, 1.0) if factor > 1 else size  # small numbers tell little
         made.append((x, (torch.randn(x.shape, generator=generator) * size).to(x.dtype)))
         return made[-1][1]
     return _each_tensor(fresh, arguments)
@@ -351,8 +354,8 @@ class _Probe:
         elif not left:
             entry.reason = "; ".join(sorted(set(entry.failures.values())))
         else:
-            entry.adapter.choice = self.choices[left[0]]
-            entry.error = self.errors[left[0]]
+            best = min(left, key=self.errors.__getitem__)  # others may be near it at small numbers
+            entry.adapter.choice, entry.error = self.choices[best], self.errors[best]
 
 
 class Plan:
