@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import common
-from attnrun_convert import cases, convert, examples, registry
+from attnrun_convert import cases, convert, examples, registry, verify
 from attnrun_convert.errors import ConvertError, UnsupportedError
 
 
@@ -158,6 +158,33 @@ def test_a_model_that_changes_its_parts(folder):
         assert "Sigmoid" in str(error), error
     failure(Changing().eval(), torch.randn(2, 12, 4), folder / "m.onnx", dynamic=axes)
     assert not list(folder.iterdir())
+
+
+class Off:
+    """An engine whose results are three per cent off."""
+
+    def __init__(self, path, executable):
+        pass
+
+    def run(self, feeds, outputs):
+        return [1.03 * feeds["x"]]
+
+
+def test_small_numbers_are_compared_by_their_size(folder):
+    """An absolute tolerance would let them pass, whatever they are."""
+    x, kept = torch.randn(2, 9).numpy(), dict(verify.ENGINES)
+    verify.ENGINES["off"] = Off
+    try:
+        for size, atol, ok in ((1, None, False), (1e-6, None, False), (1e-6, 1e-4, True),
+                               (0, None, True)):
+            case = verify.Case("", {"x": size * x}, [size * x])
+            rows = verify.compare(None, [case], ["y"], ["off"], atol=atol, say=lambda line: None)
+            assert rows[0].ok == ok, (size, atol, rows)
+    finally:
+        verify.ENGINES.clear()
+        verify.ENGINES.update(kept)
+    of_one = verify.Case("", {}, [0 * x])  # may hold rounding of what is large elsewhere
+    assert verify.atol_of([verify.Case("", {}, [x])], of_one, 0) > 1e-7 * abs(x).max()
 
 
 def test_maps_of_one_number_become_random(folder):

@@ -87,7 +87,8 @@ def parser():
     p.add_argument("--rtol", type=float, metavar="X",
                    help="the relative tolerance of the check (default: 1e-3)")
     p.add_argument("--atol", type=float, metavar="X",
-                   help="the absolute tolerance of the check (default: 1e-4)")
+                   help="the absolute tolerance of the check (default: 1e-4, or 1e-4 of the "
+                        "largest number of an output whose numbers are all below one)")
     p.add_argument("--seed", type=int, default=0, metavar="N",
                    help="the seed of generated inputs (default: 0)")
     p.add_argument("--attnrun", metavar="PATH", help="the attnrun executable that checks the file")

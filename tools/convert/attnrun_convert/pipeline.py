@@ -33,7 +33,7 @@ class Options:
     trials: list = None  # sizes to check at, [{"seq": 71}, …]
     sizes: dict = None  # of an .onnx file's first case, {"seq": 512}
     rtol: float = verify.RTOL
-    atol: float = verify.ATOL
+    atol: float = None  # None: verify.ATOL, relative to the size of an output of small numbers
     seed: int = 0
     swap: bool = True  # replace known modules
     moduleop: tuple = ()  # "pkg.Class=attnrun::Op(…)", see moduleop.py
@@ -111,7 +111,8 @@ def finish(model, source, options, engines):
         if options.plain:
             write_plain(made, Path(options.plain))
         if options.vectors:
-            vectors.write(options.vectors, made, cases, options.rtol, options.atol)
+            vectors.write(options.vectors, made, cases, options.rtol, options.atol if options.atol
+                          is not None else max((row.atol for row in rows), default=verify.ATOL))
         if options.report:
             provenance.write_report(options.report, output, model, source, rows)
         move(made, output)

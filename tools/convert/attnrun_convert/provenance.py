@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 
+from . import verify
 from .errors import FileError
 
 PREFIX = "attnrun."
@@ -68,7 +69,7 @@ def add_result(path, rows, rtol, atol):
     """Adds tolerance and largest errors to a file; its weights are not read."""
     proto = onnx.load(path, load_external_data=False)
     props = {p.key: p.value for p in proto.metadata_props}
-    props[PREFIX + "tolerance"] = f"{atol:g} + {rtol:g} |expected|"
+    props[PREFIX + "tolerance"] = verify.said(rtol, atol)
     for engine in sorted({row.engine for row in rows}):
         worst = max(row.max_abs for row in rows if row.engine == engine)
         props[f"{PREFIX}max_abs_error.{engine}"] = f"{worst:.3g}"

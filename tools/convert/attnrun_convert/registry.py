@@ -21,7 +21,7 @@ from torch.utils import _pytree
 from .cases import is_blank
 from .errors import ConvertError, UnsupportedError, innermost, plural
 
-TOLERANCE = 1e-4  # of max(1, largest result), in the probe
+TOLERANCE = 1e-4  # of the largest number of a result, in the probe
 SHORT = {torch.float32, torch.float16, torch.bfloat16}
 CALLS = 2  # calls of a module that are probed
 PREFIX = "attnrun_"  # of buffers that an adapter adds while the model is exported
@@ -260,8 +260,8 @@ def _each_tensor(function, arguments):
 
 
 def _difference(got, want):
-    """The largest one in units of max(1, largest value); Mismatch where the kind of result
-    is another one."""
+    """The largest one in units of the largest value; Mismatch where the kind of result is another
+    one."""
     got, want = ([x for x in _pytree.tree_leaves(y)] for y in (got, want))
     need(len(got) == len(want), f"it returns {plural(len(want), 'result')}, the operator "
          f"{len(got)}")
@@ -274,7 +274,7 @@ def _difference(got, want):
         a, b = a.double(), b.double()
         off = torch.where(a.isnan() & b.isnan(), 0.0, (a - b).abs()).nan_to_num(torch.inf)
         if off.numel():
-            worst = max(worst, off.max().item() / max(1.0, b.nan_to_num().abs().max().item()))
+            worst = max(worst, off.max().item() / max(1e-30, b.nan_to_num().abs().max().item()))
     return worst
 
 

@@ -11,7 +11,9 @@ import onnx
 
 from .errors import UsageError, VerifyError, first_line, first_line_of, plural
 
-RTOL, ATOL = 1e-3, 1e-4  # whole models: |difference| <= ATOL + RTOL |expected|
+# Of whole models: |difference| <= ATOL + RTOL |expected|, where ATOL is of the largest number of an
+# output whose numbers are all below one.
+RTOL, ATOL = 1e-3, 1e-4
 
 
 @dataclass
@@ -33,6 +35,7 @@ class Row:
     max_abs: float
     max_rel: float
     ok: bool
+    atol: float
 
     def line(self):
         return (f"{self.case}: '{self.output}' {list(self.shape)} {self.engine}: max abs "
@@ -141,6 +144,24 @@ def differences(got, want):
     return float(off.max()), float((off[large] / size[large]).max() if large.any() else 0)
 
 
+def _largest(array):
+    numbers = numpy.abs(array.astype(numpy.float64))
+    return float(numpy.max(numbers, initial=0.0, where=numpy.isfinite(numbers)))
+
+
+def atol_of(cases, case, number):
+    """ATOL for output `number` of a case. Where it is small in this case alone, it may be rounding
+    of what is larger in others; zeros everywhere leave a thousandth."""
+    everywhere = max(_largest(each.wanted[number]) for each in cases)
+    return ATOL * (min(1.0, max(_largest(case.wanted[number]), 1e-2 * everywhere)) or 1e-3)
+
+
+def said(rtol, atol):
+    """A tolerance in words."""
+    return (f"{atol:g} + {rtol:g} |expected|" if atol is not None else
+            f"{ATOL:g} min(1, largest) + {rtol:g} |expected|")
+
+
 STEPS = {"float16": 2.0 ** -10, "bfloat16": 2.0 ** -7}  # of types shorter than float32
 
 
@@ -218,20 +239,21 @@ def _demand_shape(got, case, example, output, want):
         + (f" with --fix {words}" if words else ""))
 
 
-def compare(path, cases, outputs, engines, rtol=RTOL, atol=ATOL, executable=None, say=print):
-    """All rows; each is said as it is known."""
+def compare(path, cases, outputs, engines, rtol=RTOL, atol=None, executable=None, say=print):
+    """All rows; each is said as it is known. `atol` None: that of atol_of()."""
     rows = []
     for name in engines:
         engine = ENGINES[name](path, executable)
         for case in cases:
             got = _results(engine, case, cases[0], outputs)
-            for output, a, b in zip(outputs, got, case.wanted):
+            for number, (output, a, b) in enumerate(zip(outputs, got, case.wanted)):
                 if b.dtype.name == "bfloat16" and a.dtype == numpy.float32:
                     a = a.astype(b.dtype)  # npz has no such type
                 _demand_shape(a, case, cases[0], output, b)
                 error, relative = differences(a, b)
+                bound = atol_of(cases, case, number) if atol is None else atol
                 rows.append(Row(case.label, output, name, b.shape, error, relative,
-                                within(a, b, rtol, atol)))
+                                within(a, b, rtol, bound), bound))
                 say(rows[-1].line())
     return rows
 
@@ -240,9 +262,9 @@ def demand(rows, rtol, atol):
     """Raises where a row is above the tolerance."""
     bad = [row for row in rows if not row.ok]
     if bad:
-        worst = max(bad, key=lambda row: row.max_abs)
+        worst = max(bad, key=lambda row: row.max_abs / max(row.atol, 1e-300))
         raise VerifyError(
             f"{len(bad)} of {plural(len(rows), 'result')} "
             f"{'differs' if len(bad) == 1 else 'differ'} from the source by more than "
-            f"{atol:g} + {rtol:g} |expected|, the worst is {worst.line()}; nothing was "
+            f"{said(rtol, atol)}, the worst is {worst.line()}; nothing was "
             "written")

@@ -16,7 +16,7 @@ from ..call import call
 from ..registry import Adapter, need
 from ._layers import ACTIVATIONS, matrix, named, need_matrix
 
-EXACT = 1e-9  # of max(1, largest result), in double
+EXACT = 1e-9  # of the largest result, in double
 MAGNITUDES = (0.3, 1.0, 3.0, 8.0, 30.0)
 GATES = ("sigmoid", "hard_sigmoid")
 POOLS = ("avg", "max", "avg_max")
@@ -100,7 +100,7 @@ class SqueezeParts(Adapter):
             want = twin(x)
             need(isinstance(want, torch.Tensor) and want.shape == x.shape,
                  "it does not give a map of its input's size")
-            bound = EXACT * max(1.0, want.abs().max().item())
+            bound = EXACT * want.abs().max().item()
             left = [form for form in left
                     if (other._result(x, form) - want).abs().max() <= bound]
         return left
