@@ -43,6 +43,13 @@ class Branch(nn.Module):
         return x + 1 if x.sum() > 0 else x
 
 
+class Sides(nn.Module):
+    """Computes something else for a long text: a file has one side."""
+
+    def forward(self, x):
+        return x.softmax(1) if x.shape[1] > 16 else 2 * x
+
+
 class Both(nn.Module):
     def forward(self, x, mask=None, bias=None):
         x = x if mask is None else x * mask
@@ -67,6 +74,14 @@ class Compile(unittest.TestCase):
 
     def compile(self, module, *args, **more):
         return attnrun.compile(module, *args, cache=self.folder.name, **more)
+
+    def test_what_the_module_decides_by_a_size(self):
+        x = torch.randn(2, 8, 4)
+        self.assertTrue(torch.equal(self.compile(Sides().eval(), x)(x), 2 * x))
+        with self.assertRaises(attnrun.Error) as caught:
+            self.compile(Sides().eval(), x, dynamic={"x": {0: "b", 1: "n"}})
+        self.assertEqual(caught.exception.status, "UNSUPPORTED")
+        self.assertEqual(len(os.listdir(self.folder.name)), 1)  # of the fixed size
 
     def test_structure_sizes_and_arguments(self):
         module = made()

@@ -99,7 +99,25 @@ class OnnxRuntime:
                                  else "")) from error
 
 
-ENGINES = {engine.name: engine for engine in (Attnrun, OnnxRuntime)}
+class AttnrunModel:
+    """attnrun's Python package, in this process."""
+    name = "attnrun.Model"
+
+    def __init__(self, path, executable=None):
+        self.path, self.model = path, None
+
+    def run(self, feeds, outputs):
+        import attnrun
+        try:
+            if self.model is None:
+                self.model = attnrun.Model(str(self.path))
+            made = self.model(**feeds)
+        except attnrun.Error as error:
+            raise VerifyError(f"attnrun does not run the file: {first_line(error)}") from error
+        return [made[name] for name in outputs]
+
+
+ENGINES = {engine.name: engine for engine in (Attnrun, OnnxRuntime, AttnrunModel)}
 
 
 def write_tensor(path, array):
@@ -117,7 +135,7 @@ def available(names, executable=None):
             raise UsageError(f"there is no runtime '{name}' to check with; known are "
                              f"{', '.join(ENGINES)}")
         here = (executable or shutil.which("attnrun") if name == "attnrun"
-                else importlib.util.find_spec("onnxruntime"))
+                else importlib.util.find_spec(name.partition(".")[0]))
         if here:
             found.append(name)
     if names and not found:

@@ -40,7 +40,8 @@ def compile(module: _Any, example: _Any = (), kwargs: _Any = None, *, dynamic: _
     threads   the callable gets a runtime of its own with this number of threads
     options   the options of attnrun_convert.convert()
 
-    Before it returns, it compares the result with that of the module on the example. Raises
+    Before it returns, it compares the result with that of the module on the example, and where
+    `dynamic` names sizes, at other sizes, as the converter does (check=() leaves these out). Raises
     attnrun.Error with the converter's sentence if the module cannot be converted (UNSUPPORTED,
     ...), and ImportError without attnrun_convert. Needs PyTorch."""
     from ._compile import compile_module
