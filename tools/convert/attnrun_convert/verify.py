@@ -167,11 +167,13 @@ def _largest(array):
     return float(numpy.max(numbers, initial=0.0, where=numpy.isfinite(numbers)))
 
 
-def atol_of(cases, case, number):
-    """ATOL for output `number` of a case. Where it is small in this case alone, it may be rounding
+def atols_of(cases):
+    """ATOL for each output of each case. Where it is small in this case alone, it may be rounding
     of what is larger in others; zeros everywhere leave a thousandth."""
-    everywhere = max(_largest(each.wanted[number]) for each in cases)
-    return ATOL * (min(1.0, max(_largest(case.wanted[number]), 1e-2 * everywhere)) or 1e-3)
+    found = [[_largest(wanted) for wanted in case.wanted] for case in cases]
+    everywhere = [max(sizes) for sizes in zip(*found)]
+    return [[ATOL * (min(1.0, max(size, 1e-2 * most)) or 1e-3)
+             for size, most in zip(sizes, everywhere)] for sizes in found]
 
 
 def said(rtol, atol):
@@ -258,18 +260,18 @@ def _demand_shape(got, case, example, output, want):
 
 
 def compare(path, cases, outputs, engines, rtol=RTOL, atol=None, executable=None, say=print):
-    """All rows; each is said as it is known. `atol` None: that of atol_of()."""
+    """All rows; each is said as it is known. `atol` None: those of atols_of()."""
+    bounds = atols_of(cases) if atol is None else [[atol] * len(outputs)] * len(cases)
     rows = []
     for name in engines:
         engine = ENGINES[name](path, executable)
-        for case in cases:
+        for case, atols in zip(cases, bounds):
             got = _results(engine, case, cases[0], outputs)
-            for number, (output, a, b) in enumerate(zip(outputs, got, case.wanted)):
+            for output, a, b, bound in zip(outputs, got, case.wanted, atols):
                 if b.dtype.name == "bfloat16" and a.dtype == numpy.float32:
                     a = a.astype(b.dtype)  # npz has no such type
                 _demand_shape(a, case, cases[0], output, b)
                 error, relative = differences(a, b)
-                bound = atol_of(cases, case, number) if atol is None else atol
                 rows.append(Row(case.label, output, name, b.shape, error, relative,
                                 within(a, b, rtol, bound), bound))
                 say(rows[-1].line())
