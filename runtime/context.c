@@ -323,18 +323,14 @@ static const char *output_name(const struct attnrun_context *context, int32_t in
     return graph->values[graph->outputs[index]].name;
 }
 
+/* False, too, where a poll ends the call. */
 static bool dense_finite(const void *data, int32_t dtype, int64_t n)
 {
     const attnrun_tensor t = { .dtype = dtype, .data = (void *)(uintptr_t)data };
-    if (dtype == ATTNRUN_F32) {
-        const float *x = data;
-        for (int64_t i = 0; i < n; i++)
-            if (!isfinite(x[i]))
-                return false;
-        return true;
-    }
+    const float *x = data;
     for (int64_t i = 0; i < n; i++)
-        if (!isfinite(tensor_get_real(&t, i)))
+        if (!(dtype == ATTNRUN_F32 ? isfinite(x[i]) : isfinite(tensor_get_real(&t, i))) ||
+            attn_stops(i))
             return false;
     return true;
 }
@@ -355,7 +351,8 @@ static bool tensor_finite(const attnrun_tensor *t)
     const int64_t each = tensor_dims_product(t, from, t->rank) * (complex ? 2 : 1);
     bool finite = true;
     for (int64_t k = 0; k < n && finite; k++)
-        finite = dense_finite(attn_tensor_at(t, from, k), dtype, each);
+        finite = attn_poll_work(each) == ATTNRUN_OK &&
+                 dense_finite(attn_tensor_at(t, from, k), dtype, each);
     return finite;
 }
 
@@ -389,9 +386,11 @@ static attn_status give_outputs(struct attnrun_context *context, bool validate)
         if (modes[i] == ATTN_OUTPUT_SKIPPED)
             continue;
         TRY(attn_frame_output(context->frame, i, &made));
-        if (validate && !all_finite(&made))
+        if (validate && !all_finite(&made)) {
+            TRY(attn_poll()); /* or the check was left before its end */
             return attn_fail(ATTNRUN_E_NONFINITE, "output %d '%s' is not finite", i,
                              attn_quote(output_name(context, i)));
+        }
         TRY(attn_selection_check_output(context->model->graph, i, &made,
                                         &context->outputs[i]));
     }
