@@ -194,6 +194,66 @@ class Compare(unittest.TestCase):
         self.assertEqual([n.name for n in part.node], ["choice"])
         self.assertEqual(sorted(i.name for i in part.input), ["c", "e"])
 
+    def sequences(self, kind):
+        """A Loop that reads a sequence of the main graph; its product differs with bf16."""
+        info, real = helper.make_tensor_value_info, TensorProto.FLOAT
+        body = helper.make_graph(
+            [helper.make_node("SequenceAt", ["q", "i"], ["e"]),
+             helper.make_node("Shape", ["e"], ["s"]), helper.make_node("Cast", ["s"], ["f"], to=real),
+             helper.make_node("Add", ["f", "a"], ["b"]), helper.make_node("MatMul", ["b", "w"], ["m"]),
+             helper.make_node("Identity", ["c"], ["d"])], "body",
+            [info("i", TensorProto.INT64, []), info("c", TensorProto.BOOL, []),
+             info("a", real, [2, 16])], [info("d", TensorProto.BOOL, []), info("m", real, [2, 16])])
+        return cli_models.save(
+            self.dir / "q.onnx", [
+                helper.make_node("Identity", ["t"], ["t1"]), helper.make_node("Relu", ["x"], ["x1"]),
+                helper.make_node("SequenceConstruct", ["t1", "t1"], ["q"]),
+                helper.make_node("Loop", ["two", "", "x1"], ["l"], name="loop", body=body),
+                helper.make_node("Tanh", ["l"], ["y"])],
+            [("t", kind, [3]), ("x", real, [2, 16])], [("y", real, [2, 16])],
+            [("two", numpy.int64(2)),
+             ("w", numpy.random.default_rng(0).normal(size=(16, 16)).astype("f"))])
+
+    def test_reduce_beside_sequences(self):
+        """An npz file holds none: the part begins before what makes it."""
+        for kind, given in ((TensorProto.STRING, '["a","b","c"]'), (TensorProto.FLOAT, "[1,2,3]")):
+            self.attnrun("compare", self.sequences(kind), "-i", f"t={given}", "-i", "x=random",
+                         "--with", "precision=bf16", "--rtol", 1e-6, "--reduce", "p.onnx", code=1)
+            self.assertEqual([n.op_type for n in onnx.load(self.dir / "p.onnx").graph.node][-2:],
+                             ["SequenceConstruct", "Loop"])
+            with numpy.load(self.dir / "p.npz") as inputs:
+                self.assertEqual(sorted(inputs), ["t", "x1"])
+
+    def test_kinds_beside_onnx_runtime(self):
+        said = self.attnrun("compare", self.sequences(TensorProto.FLOAT), "--with", "ort",
+                            "--per-node").stdout
+        self.assertNotIn("FAIL", said)
+        model = onnx.load(self.dir / "q.onnx")
+        model.graph.output.append(helper.make_tensor_sequence_value_info(
+            "q", TensorProto.FLOAT, None))
+        onnx.save(model, self.dir / "s.onnx")
+        self.assertIn("output 'q' is a sequence of 2", self.attnrun(
+            "compare", "s.onnx", "--with", "ort", code=4).stderr)
+        names = [f"k{i}" for i in range(300)]
+        x = onnx.ValueInfoProto(name="x")
+        x.type.map_type.key_type = TensorProto.STRING
+        x.type.map_type.value_type.tensor_type.elem_type = TensorProto.FLOAT
+        graph = helper.make_graph(
+            [helper.make_node("DictVectorizer", ["x"], ["y"], domain="ai.onnx.ml",
+                              string_vocabulary=names)], "g", [x],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+        onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[
+            helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]),
+            self.dir / "m.onnx")
+        self.assertIn("input 'x' is a map of 300", self.attnrun(
+            "compare", "m.onnx", "--with", "ort", "-i",
+            f"x={json.dumps(dict.fromkeys(names, 1.5))}", code=4).stderr)
+        text = cli_models.save(
+            self.dir / "t.onnx", [helper.make_node("StringConcat", ["x", "x"], ["y"])],
+            [("x", TensorProto.STRING, [2])], [("y", TensorProto.STRING, [2])], opset=20)
+        self.assertIn("equal", self.attnrun("compare", text, "--with", "ort", "-i",
+                                            'x=["a","b c"]').stdout)
+
     def test_reduce_that_cannot_write(self):
         exact = ("--with", "precision=bf16", "--rtol", 1e-6, "--atol", 1e-6)
         said = self.attnrun("compare", "none.onnx", *exact, "--reduce", "no/p.onnx", code=3).stderr

@@ -36,11 +36,16 @@ static bool is_listed(const struct list *list, const char *name)
     return false;
 }
 
-/* Whether both ways have the value, so that a part can begin there. */
+/* Whether both ways have the value, and a file can hold it, so that a part can begin there. */
 static bool is_common(const struct reducer *r, const char *name)
 {
-    return attnrun_model_find_input(r->versus->job.model, name) >= 0 ||
-           is_listed(&r->versus->names, name);
+    const attnrun_model *model = r->versus->job.model;
+    attnrun_value_info info = { .struct_size = sizeof info };
+    return attnrun_model_find_input(model, name) >= 0 ||
+           (is_listed(&r->versus->names, name) &&
+            attnrun_model_output(model, attnrun_model_find_output(model, name), &info) ==
+                ATTNRUN_OK &&
+            info.kind == ATTNRUN_TENSOR);
 }
 
 static int32_t producer_of(const struct reducer *r, const char *name,

@@ -10,7 +10,8 @@
 #include "../io/npz.h"
 #include "versus.h"
 
-/* MODEL INPUTS OUTPUTS [NAME...]: inputs go by their order, as in the file; so do results. */
+/* MODEL INPUTS OUTPUTS [NAME...]: inputs go by their order, as in the file; so do results, of which
+ * those that are tensors come back. */
 static const char script[] =
     "import sys\n"
     "try:\n"
@@ -33,14 +34,29 @@ static const char script[] =
     "    with numpy.load(given) as arrays:\n"
     "        values = {v.name: arrays[f'arr_{i}']\n"
     "                  for i, v in enumerate(session.get_inputs())}\n"
-    "    numpy.savez(results, *session.run(None, values))\n"
+    "    made = enumerate(session.run(None, values))\n"
+    "    numpy.savez(results, **{f'arr_{i}': a.astype(str) if a.dtype == object else a\n"
+    "                            for i, a in made if isinstance(a, numpy.ndarray)})\n"
     "except Exception as error:\n"
     "    sys.exit(' '.join(str(error).split()))\n";
+
+attnrun_status ort_check_kind(const char *what, const char *name,
+                              const attnrun_tensor *value)
+{
+    if (value->kind == ATTNRUN_TENSOR)
+        return ATTNRUN_OK;
+    return tool_fail(ATTNRUN_E_UNSUPPORTED,
+                     "--with ort: %s '%s' is a %s, and only tensors are handed over",
+                     what, tool_quote(name), value_shape(value));
+}
 
 static attnrun_status write_inputs(const struct job *job, const char *path)
 {
     struct zip_writer zip;
     attnrun_status status = ATTNRUN_OK;
+    for (int32_t i = 0; i < job->inputs.n; i++)
+        TRY(ort_check_kind("input", job->inputs.v[i].info.name,
+                           &job->inputs.v[i].held.tensor));
     TRY(zip_create(&zip, path));
     for (int32_t i = 0; i < job->inputs.n && status == ATTNRUN_OK; i++) {
         char key[32];

@@ -260,10 +260,12 @@ static attnrun_status compare_output(struct versus *v, int32_t index)
     struct held copy_a, copy_b;
     TRY_LIB(attnrun_model_output(v->job.model, index, &info));
     TRY(output_dense(&v->job, index, &a, &copy_a));
+    const bool inner = index >= v->n_file_outputs, must = v->other.ort && !inner;
     attnrun_status status = other_value(&v->other, info.name, index, &b, &copy_b);
-    if (status == ATTNRUN_OK && b.kind != ATTNRUN_ABSENT) {
+    if (status == ATTNRUN_OK && must && a.kind != ATTNRUN_OPTIONAL)
+        status = ort_check_kind("output", info.name, &a);
+    if (status == ATTNRUN_OK && (must || b.kind != ATTNRUN_ABSENT)) {
         bool same = compare_values(&a, &b, &v->tolerance) == ATTNRUN_OK;
-        bool inner = index >= v->n_file_outputs;
         if (!same && inner && v->first[0] == 0)
             snprintf(v->first, sizeof v->first, "%s", info.name);
         if (!same && !inner && v->first_output[0] == 0)

@@ -47,5 +47,8 @@ attnrun_status versus_reduce(struct versus *versus, struct cli *cli);
 
 /* ort.c: the model in ONNX Runtime, through Python, on the inputs of the first side. */
 attnrun_status ort_run(struct side *side, const struct job *first);
+/* E_UNSUPPORTED: `what` ("input") is of a kind that does not go from one to the other. */
+attnrun_status ort_check_kind(const char *what, const char *name,
+                              const attnrun_tensor *value);
 
 #endif

@@ -14,8 +14,9 @@ attnrun_status npy_parse(const char *name, const uint8_t *data, int64_t bytes,
 /* The wider type that NumPy's files hold elements of `dtype` as, where they lack it; else 0.
  */
 int32_t npy_wider_type(int32_t dtype);
-/* Bytes of the file that holds `tensor`, and its writer. Types that NumPy lacks become
- * the next wider one (bf16, f8: f32; i4: i8); strings become bytes of one length. */
+/* Bytes of the file that holds `tensor`, and its writer, which refuses other kinds of values. Types
+ * that NumPy lacks become the next wider one (bf16, f8: f32; i4: i8); strings become bytes of one
+ * length. */
 int64_t npy_file_bytes(const attnrun_tensor *tensor);
 typedef attnrun_status npy_sink(void *user, const void *data, int64_t bytes);
 attnrun_status npy_write(const attnrun_tensor *tensor, npy_sink *sink, void *user);

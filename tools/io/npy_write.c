@@ -172,6 +172,9 @@ attnrun_status npy_write(const attnrun_tensor *tensor, npy_sink *sink, void *use
 {
     char buffer[32];
     int32_t stored;
+    if (tensor->kind != ATTNRUN_TENSOR)
+        return tool_fail(ATTNRUN_E_UNSUPPORTED, "NumPy's files hold tensors, not a %s",
+                         value_shape(tensor));
     if (tensor->dtype == ATTNRUN_STRING) {
         int64_t width = longest_string(tensor);
         TRY(check_padding(tensor, width));

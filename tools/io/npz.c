@@ -64,7 +64,8 @@ attnrun_status npz_add(struct zip_writer *zip, const char *key,
 {
     size_t n = strlen(key) + 5;
     uint32_t crc = 0;
-    TRY(npy_write(tensor, add_to_crc, &crc));
+    if (npy_write(tensor, add_to_crc, &crc) != ATTNRUN_OK)
+        return tool_fail_at("'%s'", tool_quote(key));
     char *name = malloc(n);
     if (name == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for a name");
