@@ -272,6 +272,29 @@ class Compare(unittest.TestCase):
         self.assertEqual(done.stdout.splitlines()[-1], "different")
         self.assertNotIn("next", done.stdout)
 
+    def test_references_that_do_not_match_the_outputs(self):
+        """What is compared with nothing is said: an array of no output, an output of no array."""
+        x = numpy.array([1, -2, 3], "f")
+        numpy.save(self.dir / "x.npy", x)
+        model = cli_models.save(
+            self.dir / "two.onnx", [helper.make_node("Abs", ["x"], ["y"]),
+                                    helper.make_node("Neg", ["x"], ["arr_0"])],
+            [("x", TensorProto.FLOAT, [3])], [(n, TensorProto.FLOAT, [3]) for n in ("y", "arr_0")])
+        given = ("check", model, "-i", "x=x.npy", "--ref", "ref.npz")
+        for more in ("yy", "arr_2", "arr_01", "y.0"):
+            numpy.savez(self.dir / "ref.npz", y=abs(x), **{more: x})
+            self.assertIn(f"'{more}.npy', which is no output", self.attnrun(*given, code=5).stderr)
+        numpy.savez(self.dir / "ref.npz", y=abs(x), arr_1=-x, x=x)
+        self.assertEqual(self.attnrun(*given).stderr, "")
+        numpy.savez(self.dir / "ref.npz", arr_0=-x)  # by its name, not by the place of y
+        self.assertIn("has no output 'y', which is not compared", self.attnrun(*given).stderr)
+        (self.dir / "ref").mkdir()
+        numpy.save(self.dir / "ref" / "y.npy", abs(x))
+        self.assertIn("no output 'arr_0'", self.attnrun(*given[:-1], "ref").stderr)
+        (self.dir / "ref" / "output_2.pb").write_bytes(b"")
+        self.assertIn("output_2.pb, but the model has 2 outputs",
+                      self.attnrun(*given[:-1], "ref", code=5).stderr)
+
     def test_two_runs_of_the_same_code(self):
         """They are no comparison: a sentence says so, and the exit code is that of check where
         it finds nothing."""

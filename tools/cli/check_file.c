@@ -2,7 +2,9 @@
  *
  * In: a model, the inputs of -i and --inputs, and a file or a folder with the expected outputs.
  * Out: a line for each output with its errors, or JSON; exit code 1 where one is beyond the
- * tolerance. */
+ * tolerance. An output that is not in the file is named, and what is in it for no output refused. */
+#include <stdlib.h>
+#include <string.h>
 
 #include "../io/file.h"
 #include "../io/npy.h"
@@ -44,7 +46,8 @@ static attnrun_status read_from_archive(struct reference *r, int32_t index,
     snprintf(place, sizeof place, "arr_%d", index);
     TRY(zip_open(&zip, r->path));
     const struct zip_entry *entry = npz_find(&zip, name);
-    entry = entry != NULL ? entry : npz_find(&zip, place);
+    if (entry == NULL && attnrun_model_find_output(r->job->model, place) < 0)
+        entry = npz_find(&zip, place);
     *found = entry != NULL;
     attnrun_status status = ATTNRUN_OK;
     if (*found)
@@ -74,6 +77,46 @@ static attnrun_status read_expected(struct reference *r, int32_t index,
                      tool_path(r->path));
 }
 
+/* "arr_1": an output by its place. */
+static bool is_place(const char *key, int32_t n_outputs)
+{
+    char place[32];
+    const long index = strncmp(key, "arr_", 4) == 0 ? strtol(key + 4, NULL, 10) : -1;
+    snprintf(place, sizeof place, "arr_%ld", index);
+    return index >= 0 && index < n_outputs && strcmp(key, place) == 0;
+}
+
+/* All arrays are for outputs, but for those that are for inputs. */
+static attnrun_status check_archive(const struct reference *r)
+{
+    struct zip zip;
+    char key[1024];
+    const attnrun_model *model = r->job->model;
+    attnrun_status status = ATTNRUN_OK;
+    TRY(zip_open(&zip, r->path));
+    for (int64_t i = 0; i < zip.n && status == ATTNRUN_OK; i++)
+        if (!npz_key(&zip.entries[i], key, sizeof key) ||
+            (attnrun_model_find_output(model, key) < 0 &&
+             attnrun_model_find_input(model, key) < 0 &&
+             !is_place(key, r->job->info.n_outputs)))
+            status =
+                tool_fail(ATTNRUN_E_INPUT, "--ref: %s holds '%s', which is no output",
+                          tool_path(r->path), tool_quote(zip.entries[i].name));
+    zip_close(&zip);
+    return status;
+}
+
+static attnrun_status check_folder(const struct reference *r)
+{
+    char path[4096], file[64];
+    snprintf(file, sizeof file, "output_%d.pb", r->job->info.n_outputs);
+    TRY(file_join(path, sizeof path, r->path, file));
+    if (!file_exists(path))
+        return ATTNRUN_OK;
+    return tool_fail(ATTNRUN_E_INPUT, "--ref: there is an %s, but the model has %s", file,
+                     tool_plural(r->job->info.n_outputs, "output"));
+}
+
 static attnrun_status compare_one(struct reference *r, int32_t index)
 {
     attnrun_value_info info = { .struct_size = sizeof info };
@@ -82,8 +125,11 @@ static attnrun_status compare_one(struct reference *r, int32_t index)
     bool found;
     TRY_LIB(attnrun_model_output(r->job->model, index, &info));
     TRY(read_expected(r, index, &info, &expected, &found));
-    if (!found)
+    if (!found) {
+        fprintf(stderr, "attnrun: note: %s has no output '%s', which is not compared\n",
+                tool_path(r->path), tool_quote(info.name));
         return ATTNRUN_OK;
+    }
     attnrun_status status = output_dense(r->job, index, &got, &copy);
     if (status == ATTNRUN_OK && expected.tensor.kind == ATTNRUN_TENSOR)
         (void)given_narrow(&expected,
@@ -108,6 +154,10 @@ static attnrun_status compare_all(struct reference *r, struct cli *cli)
     TRY(job_open(r->job, cli, cli->paths.v[0]));
     if (!file_exists(r->path))
         return tool_fail(ATTNRUN_E_IO, "--ref: %s does not exist", tool_path(r->path));
+    if (file_is_folder(r->path))
+        TRY(check_folder(r));
+    else if (file_has_extension(r->path, ".npz"))
+        TRY(check_archive(r));
     TRY(job_first_run(r->job, NULL));
     for (int32_t i = 0; i < r->job->info.n_outputs; i++)
         TRY(compare_one(r, i));
