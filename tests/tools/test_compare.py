@@ -116,7 +116,7 @@ class Compare(unittest.TestCase):
         self.assertIn("'h1' is the first to differ: node 'bias' (Add)", " ".join(out.split()))
         self.assertEqual(out.splitlines()[-1], "different")
 
-    def test_an_output_that_the_other_model_lacks(self):
+    def test_an_output_that_one_of_the_models_lacks(self):
         first, second = [cli_models.save(
             self.dir / f"{name}.onnx",
             [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("Neg", ["x"], [name])],
@@ -130,8 +130,13 @@ class Compare(unittest.TestCase):
                                         "--reduce", "part.onnx", code=1).stdout)
         self.assertEqual(faults(value, SCHEMA), [])
         self.assertEqual([(o["name"], o["passed"]) for o in value["outputs"]],
-                         [("a", True), ("b", False)])
+                         [("a", True), ("b", False), ("c", False)])
         self.assertFalse(value["same"])
+        less = cli_models.save(self.dir / "a.onnx", [helper.make_node("Abs", ["x"], ["a"])],
+                               [("x", TensorProto.FLOAT, ["N"])], [("a", TensorProto.FLOAT, ["N"])])
+        out = self.attnrun("compare", less, "--with", first, code=1).stdout
+        self.assertRegex(out, "ok +a f32.*\n +FAIL +b f32")
+        self.assertRegex(out, "missing +.*a.onnx has no output 'b'\ndifferent\n$")
 
     def test_integers_that_doubles_do_not_hold(self):
         for kind, x in ((TensorProto.INT64, 2**53), (TensorProto.INT64, -2**63),

@@ -253,6 +253,38 @@ static attnrun_status other_value(struct side *side, const char *name, int32_t i
     return at < 0 ? ATTNRUN_OK : output_dense(&job, at, value, copy);
 }
 
+/* An output that one of the two lacks, whose `path` it is. */
+static attnrun_status note_missing(struct versus *v, const char *path, const char *name,
+                                   const attnrun_tensor *value)
+{
+    const attnrun_tensor none = { .kind = ATTNRUN_ABSENT };
+    if (v->n_missing++ == 0) {
+        snprintf(v->missing, sizeof v->missing, "%s", name);
+        v->missing_in = path;
+    }
+    v->failed++;
+    return compared_note(&v->outputs, "", name, value, &none, false);
+}
+
+/* The outputs of the other side that the first one lacks. */
+static attnrun_status find_missing(struct versus *v)
+{
+    attnrun_model_info model = { .struct_size = sizeof model };
+    attnrun_value_info info = { .struct_size = sizeof info };
+    attnrun_tensor value;
+    if (v->other.ort)
+        return ATTNRUN_OK;
+    TRY_LIB(attnrun_model_query(v->other.model, &model));
+    for (int32_t i = 0; i < model.n_outputs; i++) {
+        TRY_LIB(attnrun_model_output(v->other.model, i, &info));
+        if (attnrun_model_find_output(v->job.model, info.name) >= 0)
+            continue;
+        TRY_LIB(attnrun_output(v->other.context, i, &value));
+        TRY(note_missing(v, v->job.path, info.name, &value));
+    }
+    return ATTNRUN_OK;
+}
+
 static attnrun_status compare_output(struct versus *v, int32_t index)
 {
     attnrun_value_info info = { .struct_size = sizeof info };
@@ -275,10 +307,7 @@ static attnrun_status compare_output(struct versus *v, int32_t index)
             compared_note(inner ? &v->inner : &v->outputs, "", info.name, &a, &b, same);
     } else if (status == ATTNRUN_OK && !v->other.ort &&
                attnrun_model_find_output(v->other.model, info.name) < 0) {
-        if (v->n_missing++ == 0)
-            snprintf(v->missing, sizeof v->missing, "%s", info.name);
-        v->failed++;
-        status = compared_note(&v->outputs, "", info.name, &a, &b, false);
+        status = note_missing(v, v->other.path, info.name, &a);
     }
     held_free(&copy_a);
     held_free(&copy_b);
@@ -363,7 +392,7 @@ static void print_versus(const struct versus *v)
                 tool_quote(v->other.label));
     compared_print(&v->outputs);
     if (v->n_missing > 0)
-        screen_line("missing", 9, "%s has no output '%s'", tool_path(v->other.path),
+        screen_line("missing", 9, "%s has no output '%s'", tool_path(v->missing_in),
                     tool_quote(v->missing));
     if (v->inner.n > 0)
         screen_line("values", 9, "%lld that both compute, in order",
@@ -438,6 +467,7 @@ attnrun_status versus_run(struct versus *v, struct cli *cli)
     TRY(run_other(v));
     v->n_file_outputs = v->job.info.n_outputs - (int32_t)v->names.n;
     TRY(compare_outputs(v));
+    TRY(find_missing(v));
     if (v->outputs.n == v->n_missing)
         return tool_fail(ATTNRUN_E_USAGE,
                          "there is nothing to compare: %s has none of the outputs",

@@ -28,9 +28,10 @@ struct versus {
     struct compared_list outputs, inner;
     int32_t n_file_outputs;
     int64_t failed,
-        n_missing;   /* missing: outputs that the other model lacks, which fail */
+        n_missing;   /* missing: outputs that one of the models lacks, which fail */
     char first[256]; /* the first inner value that differs, or "" */
     char first_output[256], missing[256];
+    const char *missing_in; /* the file of the model that lacks the first of them */
     /* Of the smallest part, once it is written: its inputs, and that of another model. */
     char values_path[4096], other_path[4096];
     int64_t n_part_nodes;
