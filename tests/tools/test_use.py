@@ -100,6 +100,10 @@ class Use(unittest.TestCase):
         for name in ("input_0", "output_0"):
             (data / f"{name}.pb").write_bytes(ones)
         self.assertIn("1 passed", self.ok("check", "case"))
+        for text in ("0 inf", "1e999 0", "nan 0", "1"):  # tolerances that all values are within
+            (self.dir / "case" / "tol.txt").write_text(text)
+            self.assertIn(b"two numbers", self.attnrun("check", "case", code=1).stdout)
+        (self.dir / "case" / "tol.txt").unlink()
         (data / "output_1.pb").write_bytes(ones)
         self.assertIn(b"output_1.pb, but the model has 1 output",
                       self.attnrun("check", "case", code=1).stdout)

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +64,8 @@ static attnrun_status read_tolerance(const struct cli *cli, const char *folder,
         TRY(file_read_all(path, 4096, &text, &bytes));
         char *end, *second;
         double rtol = strtod(text, &second), atol = strtod(second, &end);
-        bool good = second != text && end != second && rtol >= 0 && atol >= 0;
+        bool good = second != text && end != second && rtol >= 0 && atol >= 0 &&
+                    isfinite(rtol + atol);
         free(text);
         if (!good)
             return tool_fail(ATTNRUN_E_PARSE,
