@@ -300,6 +300,24 @@ class Compare(unittest.TestCase):
         self.assertIn("output_2.pb, but the model has 2 outputs",
                       self.attnrun(*given[:-1], "ref", code=5).stderr)
 
+    def test_the_tolerance_is_that_of_the_products(self):
+        """By what the model multiplies: auto without products of bf16 is f32."""
+        numpy.save(self.dir / "x.npy", numpy.ones((1, 16), "f"))
+        self.attnrun("run", self.model, "-i", "x=x.npy", "-q", "-o", "y.npy")
+        y = numpy.load(self.dir / "y.npy")
+        y[0, y.argmax()] *= 1.01
+        numpy.save(self.dir / "y.npy", y)
+        self.attnrun("pack", self.model, "--precision", "bf16", "-q", "-o", "m.attnpack")
+        for model, options, code in (
+                (self.model, ("--precision", "bf16"), 0), ("m.attnpack", (), 0), (self.model, (), 1),
+                (self.model, ("--isa", "base", "--precision", "auto"), 1)):
+            self.attnrun("check", model, "-i", "x=x.npy", "--ref", "y.npy", *options, code=code)
+        self.assertIn("2 % of the largest", self.attnrun(
+            "compare", self.model, "--with", "m.attnpack").stdout)
+        for word in ("fp16", "", "bf16 "):
+            self.assertIn("is not one of f32|bf16|auto", self.attnrun(
+                "compare", self.model, "--with", f"precision={word}", code=2).stderr)
+
     def test_two_runs_of_the_same_code(self):
         """They are no comparison: a sentence says so, and the exit code is that of check where
         it finds nothing."""

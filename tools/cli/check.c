@@ -58,7 +58,7 @@ static attnrun_status read_tolerance(const struct cli *cli, const char *folder,
 {
     char path[PATH_BYTES], *text = NULL;
     int64_t bytes;
-    *tolerance = compare_tolerance(cli, cli->precision);
+    *tolerance = compare_tolerance(cli, NULL);
     TRY(file_join(path, sizeof path, folder, "tol.txt"));
     if (file_exists(path)) {
         TRY(file_read_all(path, 4096, &text, &bytes));
@@ -231,6 +231,7 @@ static attnrun_status check_folder(struct cli *cli, const char *folder,
     TRY(cli_open_model(cli, path, 0, &model));
     attnrun_status status = attnrun_model_query(model, &info);
     tolerance.quantized = status == ATTNRUN_OK && quantizes(model, info.n_nodes);
+    tolerance.of_largest = compare_tolerance(cli, model).of_largest;
     set.model = model;
     status =
         status != ATTNRUN_OK ? tool_fail_library(status) : check_data_sets(&set, folder);

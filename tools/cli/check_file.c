@@ -152,6 +152,7 @@ static attnrun_status compare_one(struct reference *r, int32_t index)
 static attnrun_status compare_all(struct reference *r, struct cli *cli)
 {
     TRY(job_open(r->job, cli, cli->paths.v[0]));
+    r->tolerance = compare_tolerance(cli, r->job->model);
     if (!file_exists(r->path))
         return tool_fail(ATTNRUN_E_IO, "--ref: %s does not exist", tool_path(r->path));
     if (file_is_folder(r->path))
@@ -172,7 +173,6 @@ attnrun_status check_against_reference(struct cli *cli, int *exit_code)
 {
     struct job job = { .cli = cli };
     struct reference r = { .job = &job, .path = cli->ref };
-    r.tolerance = compare_tolerance(cli, cli->precision);
     if (cli->paths.n != 1 || file_is_folder(cli->paths.v[0]))
         return tool_fail(ATTNRUN_E_USAGE, "--ref needs one model file");
     attnrun_status status = compare_all(&r, cli);

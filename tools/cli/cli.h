@@ -205,9 +205,9 @@ struct tolerance {
     double of_largest; /* of the largest expected magnitude, in addition to atol */
     bool quantized;    /* small integers may be one step off */
 };
-/* What the options say, else 1e-3 and 1e-5; with products of bf16 also 2 % of the largest
- * magnitude, since a sum is off by 2^-8 of those of its products. */
-struct tolerance compare_tolerance(const struct cli *cli, const char *precision);
+/* What the options say, else 1e-3 and 1e-5; for a model whose products are of bf16 or i8 also 2 %
+ * of the largest magnitude, since a sum is off by 2^-8 of those of its products. */
+struct tolerance compare_tolerance(const struct cli *cli, const attnrun_model *model);
 /* OK, or E_RANGE with the sentence of what differs ("output 0 'y': …" is the caller's).
  */
 attnrun_status compare_values(const attnrun_tensor *got, const attnrun_tensor *expected,

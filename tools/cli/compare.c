@@ -66,9 +66,11 @@ static double largest_magnitude(const attnrun_tensor *t, int64_t n)
     return largest;
 }
 
-struct tolerance compare_tolerance(const struct cli *cli, const char *precision)
+struct tolerance compare_tolerance(const struct cli *cli, const attnrun_model *model)
 {
-    const bool exact = precision == NULL || strcmp(precision, "f32") == 0;
+    attnrun_model_info info = { .struct_size = sizeof info };
+    const bool exact = model == NULL || attnrun_model_query(model, &info) != ATTNRUN_OK ||
+                       strcmp(info.precision, "f32") == 0;
     const bool given = cli->rtol >= 0 || cli->atol >= 0;
     return (struct tolerance){ .rtol = cli->rtol >= 0 ? cli->rtol : 1e-3,
                                .atol = cli->atol >= 0 ? cli->atol : 1e-5,

@@ -196,7 +196,7 @@ static attnrun_status try_part(struct reducer *r, const char *end, bool *differs
     cli.inputs_dir = NULL;
     cli.with = files ? r->other : r->cli->with;
     cli.per_node = 0;
-    struct versus trial = { .tolerance = r->versus->tolerance };
+    struct versus trial = { .n_missing = 0 };
     attnrun_status status = versus_run(&trial, &cli);
     *differs = status == ATTNRUN_OK && trial.failed > 0;
     versus_free(&trial);

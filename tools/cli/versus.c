@@ -30,7 +30,8 @@ static attnrun_status read_side(struct side *side, const struct cli *cli,
         side->cli.runtime = NULL; /* a runtime has one instruction set */
         side->own_runtime = true;
     } else if (strncmp(with, "precision=", 10) == 0) {
-        side->cli.precision = with + 10;
+        return cli_set_option(&side->cli, cli_find_option("precision"), with + 10,
+                              "--with precision", false);
     } else if (strcmp(with, "ort") == 0) {
         side->ort = true;
     } else if (strchr(with, '.') != NULL || strchr(with, '/') != NULL) {
@@ -463,6 +464,9 @@ attnrun_status versus_run(struct versus *v, struct cli *cli)
     TRY(job_open(&v->job, cli, cli->paths.v[0]));
     TRY(open_other(v));
     TRY(check_differs(v));
+    v->tolerance = compare_tolerance(cli, v->job.model);
+    if (v->tolerance.of_largest == 0)
+        v->tolerance = compare_tolerance(cli, v->other.model);
     TRY(job_first_run(&v->job, NULL));
     TRY(run_other(v));
     v->n_file_outputs = v->job.info.n_outputs - (int32_t)v->names.n;
@@ -490,8 +494,8 @@ void versus_free(struct versus *v)
 
 static attnrun_status compare_again(struct cli *cli, void *user)
 {
-    const struct versus *first = user;
-    struct versus v = { .job = { .cli = cli }, .tolerance = first->tolerance };
+    (void)user;
+    struct versus v = { .job = { .cli = cli } };
     const int64_t given = cli->outputs.n;
     const attnrun_status status = versus_run(&v, cli);
     versus_free(&v);
@@ -505,15 +509,13 @@ attnrun_status command_compare(struct cli *cli, int *exit_code)
     if (cli->with == NULL)
         cli->with = "no-fusion";
     cli->per_node |= cli->reduce != NULL;
-    v.tolerance = compare_tolerance(
-        cli, strncmp(cli->with, "precision=", 10) == 0 ? cli->with + 10 : cli->precision);
     if (cli->reduce != NULL)
         TRY(versus_reduce_check(cli));
     const int64_t given = cli->outputs.n;
     attnrun_status status = versus_run(&v, cli), reduced = ATTNRUN_OK;
     if (status == ATTNRUN_E_MEMORY) {
         cli->outputs.n = given; /* without those of --per-node */
-        budget_explain_work(cli, compare_again, &v);
+        budget_explain_work(cli, compare_again, NULL);
     }
     if (status == ATTNRUN_OK && cli->reduce != NULL && v.failed > v.n_missing)
         reduced = versus_reduce(&v, cli);
