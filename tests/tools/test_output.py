@@ -65,6 +65,14 @@ class Output(unittest.TestCase):
             self.assertIn(b"is the model: the result would replace it",
                           self.attnrun(*words, code=2).stderr)
         self.assertEqual(path.read_bytes(), Path(self.relu).read_bytes())
+        for name in ("t.npz", "../" + self.dir.name + "/t.npz"):
+            for _ in range(2):  # a file to be made, and one that is there
+                self.assertIn(b"both -o and --trace name", self.attnrun(
+                    "run", path, "-q", "-o", self.dir / "t.npz", "--trace", self.dir / name,
+                    code=2).stderr)
+                (self.dir / "t.npz").write_bytes(OLD)
+            (self.dir / "t.npz").unlink()
+        self.attnrun("run", path, "-q", "-o", self.dir / "t.npz", "--trace", self.dir / "t.json")
         numpy.savez(self.dir / "part.npz", x=numpy.ones((2, 3), "f"))
         other = self.dir / "new.other.onnx"
         other.write_bytes(OLD)

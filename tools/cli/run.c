@@ -266,7 +266,8 @@ static attnrun_status show(struct job *job, const struct profile *profile)
     return print_screen(job);
 }
 
-/* Standard output takes one thing: the outputs themselves, or what is said of them. */
+/* A file takes one thing, and so does standard output: the outputs themselves, or what is said of
+ * them. */
 static attnrun_status check_stream(const struct cli *cli)
 {
     const bool traced = cli->trace != NULL && file_is_stdout(cli->trace);
@@ -274,6 +275,10 @@ static attnrun_status check_stream(const struct cli *cli)
         return tool_fail(ATTNRUN_E_USAGE,
                          "--trace - writes the trace to standard output, so --json, "
                          "--print and --profile cannot be used");
+    if (cli->output != NULL && cli->trace != NULL && !traced &&
+        file_is_same_target(cli->output, cli->trace))
+        return tool_fail(ATTNRUN_E_USAGE, "both -o and --trace name %s",
+                         tool_path(cli->trace));
     if (cli->output == NULL || !file_is_stdout(cli->output))
         return ATTNRUN_OK;
     if (traced)
