@@ -45,7 +45,9 @@ static attnrun_status run_unfused(const struct inputs *inputs, attnrun_model *mo
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for inputs");
     attnrun_status status = attnrun_context_create(model, &context);
     if (status == ATTNRUN_OK) {
-        status = attnrun_plan(context, tensors, NULL);
+        status = attnrun_set_timeout(context, inputs->cli->timeout_us);
+        if (status == ATTNRUN_OK)
+            status = attnrun_plan(context, tensors, NULL);
         for (int32_t i = 0; run && status == ATTNRUN_OK && i < inputs->n; i++)
             status = attnrun_set_input(context, i, &tensors[i]);
         if (run && status == ATTNRUN_OK)
