@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import xml.dom.minidom
 from pathlib import Path
@@ -28,6 +29,13 @@ import cli_models  # noqa: E402
 ATTNRUN = sys.argv[1]
 NULL = os.makedev(1, 3)
 OLD = b"what was there before"
+
+
+def runs(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 class Output(unittest.TestCase):
@@ -266,6 +274,26 @@ class Output(unittest.TestCase):
             [("x", TensorProto.FLOAT, ["N"])], [("y", TensorProto.FLOAT, ["N"])] * 2)
         self.attnrun("run", path, "-q", "-i", "x=[1]", "-o", self.dir / "d.npz")
         self.attnrun("check", path, "-i", "x=[1]", "--ref", self.dir / "d.npz")
+
+    # ---- processes ----
+    def test_an_isolated_folder(self):
+        """Its time is that of --timeout, however long, and it ends with the process that waits."""
+        case = self.dir / "case" / "test_data_set_0"
+        case.mkdir(parents=True)
+        cli_models.endless(case.parent / "model.onnx")
+        (case / "input_0.pb").write_bytes(
+            onnx.numpy_helper.from_array(numpy.ones(4, "f")).SerializeToString())
+        with subprocess.Popen([ATTNRUN, "check", str(case.parent), "--isolate", "--timeout",
+                               f"{2 ** 31 - 2}s"], stdout=subprocess.PIPE) as check:
+            with self.assertRaises(subprocess.TimeoutExpired):
+                check.wait(3)
+            (child,) = Path(f"/proc/{check.pid}/task/{check.pid}/children").read_text().split()
+            check.terminate()
+            self.assertEqual(check.wait(10), 143)
+            end = time.monotonic() + 10
+            while runs(child) and time.monotonic() < end:
+                time.sleep(0.1)
+            self.assertFalse(runs(child))
 
     # ---- "-" ----
     def test_standard_output(self):

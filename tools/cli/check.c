@@ -16,6 +16,7 @@
 
 #include "../io/file.h"
 #include "../io/map.h"
+#include "child.h"
 #include "cli.h"
 #include "difference.h"
 #include "files.h"
@@ -263,7 +264,7 @@ static attnrun_status check_explained(struct cli *cli, const char *folder,
 static void run_child(struct cli *cli, const char *folder, int to_parent)
 {
     signal(SIGALRM, SIG_DFL);
-    if (cli->timeout_us > 0)
+    if (cli->timeout_us > 0 && cli->timeout_us / 1000000 < INT32_MAX / 2 - 5)
         alarm((unsigned)(cli->timeout_us / 1000000) * 2 + 5);
     struct compared_list compared = { 0 };
     attnrun_status status = check_explained(cli, folder, &compared);
@@ -301,8 +302,9 @@ static attnrun_status check_isolated(struct cli *cli, const char *folder,
     if (pipe(ends) != 0)
         return tool_fail_io("cannot make a pipe");
     fflush(NULL);
-    pid_t child = fork();
+    const pid_t self = getpid(), child = fork();
     if (child == 0) {
+        child_end_with(self);
         close(ends[0]);
         run_child(cli, folder, ends[1]);
     }

@@ -1,8 +1,10 @@
 /* child.c - another attnrun process: started, read to its end, and waited for; see child.h. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,9 +12,18 @@
 
 enum { EXIT_INTERNAL = 70, EXIT_NOT_STARTED = 127, FIRST_BYTES = 1 << 14 };
 
-/* The only thing that a process between fork and exec may do. */
-static void become(const char *program, char *const *argv, int output, bool quiet)
+void child_end_with(pid_t parent)
 {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* it ended before */
+        _exit(EXIT_NOT_STARTED);
+}
+
+/* The only thing that a process between fork and exec may do. */
+static void become(const char *program, char *const *argv, int output, bool quiet,
+                   pid_t parent)
+{
+    child_end_with(parent);
     const int null = quiet ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
     dup2(output, STDOUT_FILENO);
     if (null >= 0)
@@ -71,9 +82,9 @@ attnrun_status child_run(const char *program, const struct list *arguments, bool
     for (int64_t i = 0; i < arguments->n; i++)
         argv[i + 1] = arguments->v[i];
     fflush(NULL);
-    const pid_t child = fork();
+    const pid_t self = getpid(), child = fork();
     if (child == 0)
-        become(program, (char *const *)(uintptr_t)argv, ends[1], quiet);
+        become(program, (char *const *)(uintptr_t)argv, ends[1], quiet, self);
     close(ends[1]);
     attnrun_status status = child < 0
                                 ? tool_fail_io("cannot start %s", tool_path(program))

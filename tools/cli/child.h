@@ -2,6 +2,8 @@
 #ifndef TOOL_CHILD_H
 #define TOOL_CHILD_H
 
+#include <sys/types.h>
+
 #include "cli.h"
 
 /* Runs `program` with these arguments to its end. *text is what it wrote to standard output, of
@@ -9,6 +11,9 @@
  * nobody sees its standard error. */
 attnrun_status child_run(const char *program, const struct list *arguments, bool quiet,
                          char **text, int *code);
+/* In a process that `parent` has started: it ends where that does, which a signal may end at any
+ * time. Only what may be called between fork and exec. */
+void child_end_with(pid_t parent);
 /* The path of this program. */
 attnrun_status child_self(char *path, size_t bytes);
 

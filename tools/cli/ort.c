@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "../io/npz.h"
+#include "child.h"
 #include "versus.h"
 
 /* MODEL INPUTS OUTPUTS [NAME...]: inputs go by their order, as in the file; so do results, of which
@@ -90,8 +91,9 @@ static attnrun_status run_python(char *const *argv)
     if (pipe(ends) != 0)
         return tool_fail_io("cannot make a pipe");
     fflush(NULL);
-    pid_t child = fork();
+    const pid_t self = getpid(), child = fork();
     if (child == 0) {
+        child_end_with(self);
         dup2(ends[1], STDERR_FILENO);
         close(ends[0]);
         execvp(argv[0], argv);
