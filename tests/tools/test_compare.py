@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -258,6 +259,21 @@ class Compare(unittest.TestCase):
             [("x", TensorProto.STRING, [2])], [("y", TensorProto.STRING, [2])], opset=20)
         self.assertIn("equal", self.attnrun("compare", text, "--with", "ort", "-i",
                                             'x=["a","b c"]').stdout)
+
+    def test_a_signal_leaves_no_folder(self):
+        fake = self.dir / "python3"
+        fake.write_text('#!/bin/sh\necho "$4" >given.tmp\nmv given.tmp given\nexec sleep 60\n')
+        fake.chmod(0o755)
+        with subprocess.Popen(
+                [ATTNRUN, "compare", self.model, "--with", "ort"], cwd=self.dir,
+                env={**os.environ, "PATH": f"{self.dir}:{os.environ['PATH']}"}) as compare:
+            while not (self.dir / "given").exists():
+                time.sleep(0.02)
+            folder = Path((self.dir / "given").read_text().strip()).parent
+            self.assertTrue(folder.exists())
+            compare.terminate()
+            self.assertEqual(compare.wait(20), 143)
+        self.assertFalse(folder.exists())
 
     def test_reduce_that_cannot_write(self):
         exact = ("--with", "precision=bf16", "--rtol", 1e-6, "--atol", 1e-6)

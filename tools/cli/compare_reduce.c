@@ -283,10 +283,13 @@ attnrun_status versus_reduce_check(const struct cli *cli)
 static attnrun_status reduce_in(struct reducer *r, const char *end)
 {
     struct versus *v = r->versus;
+    const char *const files[] = { r->folder, r->part, r->other, r->values };
     bool found = false;
     snprintf(r->part, sizeof r->part, "%s/part.onnx", r->folder);
     snprintf(r->other, sizeof r->other, "%s/other.onnx", r->folder);
     snprintf(r->values, sizeof r->values, "%s/values.npz", r->folder);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        output_file_remember(files[i]);
     TRY(cli_open_model(r->cli, v->job.path, ATTNRUN_NO_FUSION, &r->model));
     r->info.struct_size = sizeof r->info;
     TRY_LIB(attnrun_model_query(r->model, &r->info));
@@ -320,10 +323,11 @@ attnrun_status versus_reduce(struct versus *versus, struct cli *cli)
     attnrun_status status = reduce_in(&r, end);
     progress_end();
     cli->outputs = outputs;
-    unlink(r.part);
-    unlink(r.other);
-    unlink(r.values);
-    rmdir(r.folder);
+    const char *const files[] = { r.part, r.other, r.values, r.folder };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        remove(files[i]);
+        output_file_forget(files[i]);
+    }
     attnrun_model_release(r.model);
     free(r.seen);
     free(r.cut.v);

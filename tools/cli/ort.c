@@ -146,6 +146,8 @@ static attnrun_status run_in(struct side *side, const struct job *first,
     memcpy(argv, fixed, sizeof fixed);
     for (int64_t i = 0; i < names->n; i++)
         argv[6 + i] = names->v[i];
+    output_file_remember(given);
+    output_file_remember(results);
     attnrun_status status = write_inputs(first, given);
     if (status == ATTNRUN_OK)
         status = run_python((char *const *)(uintptr_t)argv);
@@ -154,6 +156,8 @@ static attnrun_status run_in(struct side *side, const struct job *first,
     free(argv);
     unlink(given);
     unlink(results);
+    output_file_forget(given);
+    output_file_forget(results);
     return status;
 }
 
@@ -162,7 +166,9 @@ attnrun_status ort_run(struct side *side, const struct job *first)
     char folder[] = "/tmp/attnrun.XXXXXX";
     if (mkdtemp(folder) == NULL)
         return tool_fail_io("cannot make a temporary folder");
+    output_file_remember(folder);
     attnrun_status status = run_in(side, first, folder);
     rmdir(folder);
+    output_file_forget(folder);
     return status;
 }

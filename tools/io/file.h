@@ -53,6 +53,9 @@ attnrun_status output_file_finish(struct output_file *file, attnrun_status statu
 attnrun_status output_file_save(const char *path, const void *data, int64_t bytes);
 /* Removes the temporary files of all files in writing. Safe in a signal handler. */
 void output_file_interrupted(void);
+/* It removes this file or empty folder, too, until the path is forgotten. */
+void output_file_remember(const char *path);
+void output_file_forget(const char *path);
 
 /* Is `path` written in place: a device, a FIFO, standard output? */
 bool file_is_special(const char *path);

@@ -19,9 +19,9 @@
 
 enum { MAX_LINKS = 40, MAX_NAME = 200, TRIES = 100 };
 
-/* What the signal handler has to remove, for each file in writing; the flag is set last and cleared
- * first. */
-enum { MAX_PENDING = 4 };
+/* What the signal handler has to remove: files in writing, and temporary folders with their files;
+ * the flag is set last and cleared first. */
+enum { MAX_PENDING = 16 };
 static char pending_paths[MAX_PENDING][4096];
 static volatile int pending[MAX_PENDING];
 
@@ -30,22 +30,25 @@ void output_file_interrupted(void)
     for (int i = 0; i < MAX_PENDING; i++)
         if (pending[i])
             unlink(pending_paths[i]);
+    for (int i = 0; i < MAX_PENDING; i++)
+        if (pending[i])
+            rmdir(pending_paths[i]); /* no file */
 }
 
-static void remember_pending(const struct output_file *file)
+void output_file_remember(const char *path)
 {
     for (int i = 0; i < MAX_PENDING; i++)
         if (!pending[i]) {
-            memcpy(pending_paths[i], file->temporary, sizeof pending_paths[i]);
+            snprintf(pending_paths[i], sizeof pending_paths[i], "%s", path);
             pending[i] = 1;
             return;
         }
 }
 
-static void forget_pending(const struct output_file *file)
+void output_file_forget(const char *path)
 {
     for (int i = 0; i < MAX_PENDING; i++)
-        if (pending[i] && strcmp(pending_paths[i], file->temporary) == 0)
+        if (pending[i] && strcmp(pending_paths[i], path) == 0)
             pending[i] = 0;
 }
 
@@ -143,12 +146,13 @@ static int open_temporary(struct output_file *file, mode_t mode)
             return -1;
         }
         int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
-        remember_pending(file); /* before it is there: a signal may come in between */
+        output_file_remember(
+            file->temporary); /* before it is there: a signal may come in between */
         int fd = open(file->temporary, flags, mode);
         if (fd >= 0)
             return fd;
         const int why = errno;
-        forget_pending(file);
+        output_file_forget(file->temporary);
         errno = why;
         if (why != EEXIST && why != EINTR)
             return -1;
@@ -226,7 +230,7 @@ static void remove_temporary(struct output_file *file)
 {
     if (!file->in_place)
         unlink(file->temporary);
-    forget_pending(file);
+    output_file_forget(file->temporary);
 }
 
 void output_file_abandon(struct output_file *file)
@@ -268,7 +272,7 @@ attnrun_status output_file_commit(struct output_file *file)
         remove_temporary(file);
         return file->status;
     }
-    forget_pending(file);
+    output_file_forget(file->temporary);
     if (!file->in_place)
         sync_folder_of(file->path);
     return ATTNRUN_OK;
