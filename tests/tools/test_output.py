@@ -274,6 +274,24 @@ class Output(unittest.TestCase):
             [("x", TensorProto.FLOAT, ["N"])], [("y", TensorProto.FLOAT, ["N"])] * 2)
         self.attnrun("run", path, "-q", "-i", "x=[1]", "-o", self.dir / "d.npz")
         self.attnrun("check", path, "-i", "x=[1]", "--ref", self.dir / "d.npz")
+        self.attnrun("run", path, "-q", "-i", "x=[1]", "-o", self.dir / "d.json")
+        self.assertEqual(json.loads((self.dir / "d.json").read_text(), object_pairs_hook=list),
+                         [("y", [-1])])
+
+    def test_empty_tensors_in_json(self):
+        path = cli_models.save(
+            self.dir / "e.onnx", [helper.make_node("Identity", ["x"], ["y"])],
+            [("x", TensorProto.FLOAT, None)], [("y", TensorProto.FLOAT, None)])
+        out = self.dir / "e.json"
+        for shape in ((0,), (2, 0), (0, 2), (2, 3, 0), (2, 0, 3), (1 << 20, 0)):
+            numpy.save(self.dir / "x.npy", numpy.zeros(shape, "f"))
+            self.attnrun("run", path, "-q", "-i", f"x={self.dir}/x.npy", "-o", out)
+            self.assertEqual(json.loads(out.read_text()), {"y": numpy.zeros(shape).tolist()})
+        numpy.save(self.dir / "x.npy", numpy.zeros(((1 << 20) + 1, 0), "f"))
+        given = ("run", path, "-i", f"x={self.dir}/x.npy")
+        self.assertIn(b"empty lists", self.attnrun(*given, "-o", out, code=6).stderr)
+        (full,) = json.loads(self.attnrun(*given, "--print=full", "--json").stdout)["outputs"]
+        self.assertEqual([full["shape"], full["values"]], [[(1 << 20) + 1, 0], []])
 
     # ---- processes ----
     def test_an_isolated_folder(self):
