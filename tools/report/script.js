@@ -14,6 +14,10 @@ function make(parent, tag, attributes = {}, text) {
   return element;
 }
 
+/* Of lists of any length: a call takes only so many arguments. */
+const highest = (list, least = -Infinity) => list.reduce((x, y) => Math.max(x, y), least);
+const lowest = list => list.reduce((x, y) => Math.min(x, y), Infinity);
+
 /* ---- numbers in words ---- */
 
 function three(x) {
@@ -134,13 +138,20 @@ function card(term, value, kind = "") {
 
 const BOX = { width: 176, height: 44, across: 22, down: 30 };
 
-/* Rows: a node stands below all that it reads; its column is near those of its inputs. */
+const SHOWN = 3000; // nodes that are drawn
+const makers = new Map();
+layers.forEach((node, i) => node.outputs.forEach(name => name && makers.set(name, i)));
+
+/* The nodes whose outputs node i reads, one for each input. */
+const sources_of = i =>
+  layers[i].inputs.map(name => makers.get(name)).filter(k => k !== undefined && k < i);
+
+/* Rows: a node stands below all that it reads; its column is near those of its inputs. The search
+ * for a free column is what many nodes on one row pay for: no more than are drawn. */
 function lay_out() {
-  const producer = new Map(), places = [], widths = [];
-  layers.forEach((node, i) => node.outputs.forEach(name => name && producer.set(name, i)));
-  layers.forEach((node, i) => {
-    const from = node.inputs.map(name => producer.get(name)).filter(k => k !== undefined && k < i);
-    const row = from.length ? 1 + Math.max(...from.map(k => places[k].row)) : 0;
+  const places = [], widths = [];
+  layers.slice(0, SHOWN).forEach((node, i) => {
+    const from = sources_of(i), row = 1 + highest(from.map(k => places[k].row), -1);
     const wish = from.length ? from.reduce((s, k) => s + places[k].column, 0) / from.length : 0;
     widths[row] = widths[row] || [];
     let column = Math.round(wish);
@@ -157,8 +168,8 @@ let pick_node = () => {};
 const readers = layers.map(() => []), sources = layers.map(() => []);
 
 function graph() {
-  const shown = Math.min(layers.length, 3000), places = lay_out();
-  places.forEach((p, i) => new Set(p.from).forEach(k => {
+  const places = lay_out();
+  layers.forEach((node, i) => new Set(sources_of(i)).forEach(k => {
     sources[i].push(k);
     readers[k].push(i);
   }));
@@ -168,20 +179,19 @@ function graph() {
   const height = 24 + Math.max(0, ...places.map(p => y(p) + BOX.height));
   const svg = make(at("graph"), "svg", { width, height,
     "aria-label": "Nodes in the order in which they run" });
-  places.slice(0, shown).forEach(p => p.from.forEach(k => {
+  places.forEach(p => p.from.forEach(k => {
     const x0 = x(places[k]) + BOX.width / 2, y0 = y(places[k]) + BOX.height,
       x1 = x(p) + BOX.width / 2, y1 = y(p), half = (y1 - y0) / 2;
     make(svg, "path", { class: "edge",
       d: `M${x0} ${y0}C${x0} ${y0 + half} ${x1} ${y1 - half} ${x1} ${y1}` });
   }));
-  pick_node = list_of(svg, layers.slice(0, shown).map((node, i) =>
-    box(svg, node, i, x(places[i]), y(places[i]))), i => {
+  pick_node = list_of(svg, places.map((p, i) => box(svg, layers[i], i, x(p), y(p))), i => {
     choose(i);
     at("said").textContent = `${layers[i].op_type} ${name_of(layers[i])} is selected. ` +
       "Its figures follow the graph.";
   });
-  if (shown < layers.length)
-    make(at("graph"), "p", {}, `The first ${shown} of ${layers.length} nodes are drawn.`);
+  if (SHOWN < layers.length)
+    make(at("graph"), "p", {}, `The first ${SHOWN} of ${layers.length} nodes are drawn.`);
 }
 
 function box(svg, node, i, x, y) {
@@ -309,8 +319,7 @@ function mask_of(a) {
  * it reads only the sizes. */
 function origin_of(name) {
   const found = { data: new Set(), sizes: new Set() }, seen = new Set(), left = [[name, "data"]];
-  const inputs = new Set(inspect.inputs.map(v => v.name)), makers = new Map();
-  layers.forEach((node, i) => node.outputs.forEach(output => output && makers.set(output, i)));
+  const inputs = new Set(inspect.inputs.map(v => v.name));
   while (left.length) {
     const [value, kind] = left.pop();
     if (!value || seen.has(`${kind} ${value}`)) continue;
@@ -343,7 +352,7 @@ function masked_pattern(node) {
   const a = node.attributes;
   const numbers = a.code.filter((_, k) => k % 4 === 1 && a.code[k - 1] === 0).map(Math.abs)
     .filter(w => w < 1e6);
-  const apart = Math.max(1, Math.ceil(Math.max(0, ...numbers) * 4 / QUERIES)), shown = mask_of(a);
+  const apart = Math.max(1, Math.ceil(highest(numbers, 0) * 4 / QUERIES)), shown = mask_of(a);
   const sees = (i, j) => shown(i * apart, j * apart);
   const all = test => [...Array(QUERIES * QUERIES).keys()].every(k =>
     test(Math.floor(k / QUERIES), k % QUERIES));
@@ -417,7 +426,7 @@ function draw_pattern(panel, seen) {
 function axes(svg, xs, ys, x_title, y_title, x_text, y_text, x_marks) {
   const box = { left: 104, right: 548, top: 14, bottom: 276 };
   const place = (values, from, to) => {
-    const low = Math.log10(Math.min(...values)) - 0.1, high = Math.log10(Math.max(...values)) + 0.1;
+    const low = Math.log10(lowest(values)) - 0.1, high = Math.log10(highest(values)) + 0.1;
     return { low, high, at: v => from + (Math.log10(v) - low) / (high - low) * (to - from) };
   };
   const x = place(xs, box.left, box.right), y = place(ys, box.bottom, box.top);
@@ -471,9 +480,9 @@ function roofline() {
     "byte, and the limits of the machine. The table holds the same figures.");
   const a = axes(svg, [...points.map(p => p.x), peak / read], [...points.map(p => p.y), peak],
     "FLOP per byte", "GFLOP/s", count, count);
-  const corner = peak / read, low = Math.max(Math.min(...points.map(p => p.x)) / 1.2, 1e-9);
-  const last = Math.max(corner, ...points.map(p => p.x)) * 1.2;
-  const foot = Math.max(Math.min(...points.map(p => p.y)) / 1.2, low * read);
+  const corner = peak / read, low = Math.max(lowest(points.map(p => p.x)) / 1.2, 1e-9);
+  const last = highest(points.map(p => p.x), corner) * 1.2;
+  const foot = Math.max(lowest(points.map(p => p.y)) / 1.2, low * read);
   make(svg, "path", { class: "roof", d: `M${a.x(foot / read)} ${a.y(foot)}L${a.x(corner)} ` +
     `${a.y(peak)}H${a.x(last)}` });
   for (const { n, x, y } of points) {
@@ -510,7 +519,7 @@ function arena() {
     at("step").parentElement.hidden = true;
     return;
   }
-  const steps = Math.max(plan.steps, ...blocks.map(b => b.last_step + 1)), height = 380;
+  const steps = highest(blocks.map(b => b.last_step + 1), plan.steps), height = 380;
   const width = Math.max(520, at("arena").parentNode.clientWidth - 2, Math.min(2400, steps * 9));
   const top = plan.arena_bytes || 1;
   const x = s => 70 + s / steps * (width - 84), y = b => height - 34 - b / top * (height - 50);
@@ -549,9 +558,10 @@ function arena() {
 function alive(svg, x, height) {
   const step = Number(at("step").value);
   const found = plan.blocks.filter(b => b.first_step <= step && step <= b.last_step);
+  const now = new Set(found);
   svg.querySelector(".now").setAttribute("d", `M${x(step + 0.5)} 10V${height - 34}`);
   for (const one of svg.querySelectorAll(".block"))
-    one.classList.toggle("dim", !found.includes(one.block));
+    one.classList.toggle("dim", !now.has(one.block));
   at("step-text").textContent = `${step}` + (step === plan.peak_step ? " (the peak)" : "");
   at("step").setAttribute("aria-valuetext", at("step-text").textContent +
     plan.blocks.filter(b => b.first_step === step && b.name !== "scratch")
