@@ -293,6 +293,23 @@ class Output(unittest.TestCase):
         (full,) = json.loads(self.attnrun(*given, "--print=full", "--json").stdout)["outputs"]
         self.assertEqual([full["shape"], full["values"]], [[(1 << 20) + 1, 0], []])
 
+    # ---- drawings ----
+    def test_drawings_of_any_names_are_xml(self):
+        for name in ("\u65e5\u672c\u8a9e" * 20, "a<&\">" * 9, "\uffff\ufffe" * 9, "\U0001f600" * 40):
+            for k in range(3):  # a cut may be at any byte of a character
+                path = cli_models.save(
+                    self.dir / "n.onnx", [helper.make_node("Relu", ["x"], ["a" * k + name]),
+                                          helper.make_node("ReduceSum", ["a" * k + name], ["y"])],
+                    [("x", TensorProto.FLOAT, [1000])], [("y", TensorProto.FLOAT, None)])
+                xml.dom.minidom.parseString(self.attnrun("plan", path, "--svg", "-").stdout)
+
+    def test_sizes_are_drawn_in_any_order(self):
+        for sizes in ("100,300", "300,100", "200,300,100"):
+            root = xml.dom.minidom.parseString(self.attnrun(
+                "bench", self.two, "--set", f"N={sizes}", "-n", 1, "--svg", "-").stdout)
+            places = [float(c.getAttribute("cx")) for c in root.getElementsByTagName("circle")]
+            self.assertEqual([min(places), max(places)], [40, 620])
+
     # ---- processes ----
     def test_an_isolated_folder(self):
         """Its time is that of --timeout, however long, and it ends with the process that waits."""

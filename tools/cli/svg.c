@@ -40,7 +40,8 @@ static void svg_put(struct drawing *drawing, const char *format, ...)
                       n < (int)sizeof text ? n : (int)sizeof text - 1);
 }
 
-/* Text for XML; names are quoted before, so only five characters are left to replace. */
+/* Text for XML; names are quoted before, so only five characters are left to replace, and two that
+ * are in UTF-8 and not in XML: U+FFFE and U+FFFF. */
 static void svg_put_text(struct drawing *drawing, const char *text)
 {
     for (; *text != 0; text++) {
@@ -57,6 +58,14 @@ static void svg_put_text(struct drawing *drawing, const char *text)
         case '"':
             svg_put(drawing, "&quot;");
             break;
+        case '\xef':
+            if (strncmp(text, "\xef\xbf\xbe", 3) == 0 ||
+                strncmp(text, "\xef\xbf\xbf", 3) == 0) {
+                svg_put(drawing, "?");
+                text += 2;
+                break;
+            }
+            /* fallthrough */
         default:
             svg_put(drawing, "%c", *text);
         }
@@ -152,8 +161,7 @@ static void draw_block(struct drawing *drawing, const attnrun_plan_block *b)
             x + 3, (top + bottom) / 2 + 4);
     char name[96];
     size_t room = (size_t)((right - x) / 7);
-    snprintf(name, sizeof name, "%.*s", (int)(room < 90 ? room : 90),
-             tool_quote(b->name));
+    attnrun_escape(b->name, name, room < 90 ? room : 90);
     svg_put_text(drawing, name);
     svg_put(drawing, "</text>\n");
 }
@@ -237,7 +245,7 @@ static void draw_peak(struct drawing *drawing, const attnrun_plan_info *plan,
         last = best - blocks;
         y += ROW;
         char name[64];
-        snprintf(name, sizeof name, "%.24s", tool_quote(best->name));
+        attnrun_escape(best->name, name, 25);
         svg_put(drawing, "<text x=\"%d\" y=\"%.0f\">%s ", x, y, text_bytes(best->bytes));
         svg_put_text(drawing, name);
         svg_put(drawing, "</text>\n");

@@ -165,9 +165,11 @@ static double value_of(const struct sweep_row *row, bool arena)
 /* A panel of 300 x 180 at x; the values' decades up, the sizes to the right. */
 static void draw_panel(struct text *svg, const struct sweep *s, double x, bool arena)
 {
-    double low = (double)INFINITY, high = 0, from = log2((double)s->rows[0].size + 1);
-    double to = log2((double)s->rows[s->n - 1].size + 1);
+    double low = (double)INFINITY, high = 0, from = low, to = high;
     for (int i = 0; i < s->n; i++) {
+        const double size = log2((double)s->rows[i].size + 1);
+        from = fmin(from, size);
+        to = fmax(to, size);
         low = fmin(low, value_of(&s->rows[i], arena));
         high = fmax(high, value_of(&s->rows[i], arena));
     }
