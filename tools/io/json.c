@@ -10,6 +10,26 @@
 
 #include "json.h"
 
+/* Whether a terminal would obey the character of n bytes at `s`, as attnrun_escape() says. */
+static bool is_control(const char *s, int n)
+{
+    char one[8] = "", shown[32];
+    if (n == 1)
+        return *s < 32 || *s == 127;
+    memcpy(one, s, (size_t)n);
+    attnrun_escape(one, shown, sizeof shown);
+    return strcmp(one, shown) != 0;
+}
+
+/* All of them are below U+10000: four hex digits. */
+static void put_control(FILE *out, const char *s, int n)
+{
+    unsigned point = (unsigned char)*s & (0xffu >> n);
+    for (int i = 1; i < n; i++)
+        point = point << 6 | ((unsigned char)s[i] & 0x3fu);
+    fprintf(out, "\\u%04x", point);
+}
+
 static void put_bytes(FILE *out, const char *text, int64_t bytes)
 {
     const char *s = text, *end = s + bytes;
@@ -21,8 +41,8 @@ static void put_bytes(FILE *out, const char *text, int64_t bytes)
             n = 1;
         } else if (*s == '"' || *s == '\\') {
             fprintf(out, "\\%c", *s);
-        } else if (n == 1 && (*s < 32 || *s == 127)) {
-            fprintf(out, "\\u%04x", (unsigned)*s);
+        } else if (is_control(s, n)) {
+            put_control(out, s, n);
         } else {
             fwrite(s, 1, (size_t)n, out);
         }
