@@ -283,6 +283,9 @@ class Compare(unittest.TestCase):
         self.assertIn("p.npz", self.attnrun("compare", self.model, *exact, "--reduce", "p.onnx",
                                             code=3).stderr)
         self.assertFalse((self.dir / "p.onnx").exists())
+        for path in ("-", "/dev/stdout", "/dev/null"):  # not the part between lines of text or JSON
+            self.assertIn("is not a file", self.attnrun("compare", self.model, *exact, "--json",
+                                                        "--reduce", path, code=2).stderr)
         # A part that fails later does not take the comparison along.
         done = subprocess.run(
             [ATTNRUN, "compare", self.model, *map(str, exact), "--reduce", "q.onnx"],

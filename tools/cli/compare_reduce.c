@@ -273,6 +273,10 @@ static attnrun_status check_writable(const struct cli *cli, const char *path)
 attnrun_status versus_reduce_check(const struct cli *cli)
 {
     char values[sizeof((struct versus *)0)->values_path], other[sizeof values];
+    if (file_is_special(cli->reduce))
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "--reduce: %s is not a file, so no file can be beside it",
+                         tool_path(cli->reduce));
     TRY(path_beside(cli->reduce, ".npz", values, sizeof values));
     TRY(path_beside(cli->reduce, ".other.onnx", other, sizeof other));
     TRY(check_writable(cli, cli->reduce));
