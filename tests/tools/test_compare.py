@@ -153,6 +153,17 @@ class Compare(unittest.TestCase):
             self.assertEqual((row["passed"], row["unequal_elements"], row["max_abs"]),
                              (False, 1, 1))
 
+    def test_a_complex_number_is_one_element(self):
+        model = cli_models.save(
+            self.dir / "c.onnx", [helper.make_node("Identity", ["x"], ["y"])],
+            [("x", TensorProto.COMPLEX64, [4])], [("y", TensorProto.COMPLEX64, [4])])
+        numpy.save(self.dir / "x.npy", numpy.array([1 + 2j, 1 + 2j, 3j, 4], "F"))
+        numpy.save(self.dir / "y.npy", numpy.array(
+            [3 + 4j, 1 + 5j, complex("nan+nanj"), 4], "F"))
+        (output,) = json.loads(self.attnrun("check", model, "-i", "x=x.npy", "--ref", "y.npy",
+                                            "--json", code=1).stdout)["folders"][0]["outputs"]
+        self.assertEqual((output["unequal_elements"], output["unmatched_not_finite"]), (3, 1))
+
     def test_reduce(self):
         other, _ = mlp(self.dir / "other.onnx", bias=0.25)
         value = self.compare("--with", other, "--no-fusion", "--reduce", "part.onnx", code=1)

@@ -80,12 +80,15 @@ void difference_measure(const attnrun_tensor *a, const attnrun_tensor *b,
             continue;
         }
         double x = value_get(a, k), y = value_get(b, k);
+        const int64_t unequal = d->unequal + 1, unmatched = d->unmatched + 1;
         add_element(d, &sums, x, y,
                     real || complex ? fabs(x - y) : integers_apart(a, b, k), k);
         if (complex) {
             x = value_get_imaginary(a, k);
             y = value_get_imaginary(b, k);
             add_element(d, &sums, x, y, fabs(x - y), k);
+            d->unequal = d->unequal > unequal ? unequal : d->unequal; /* one element */
+            d->unmatched = d->unmatched > unmatched ? unmatched : d->unmatched;
         }
         if (real)
             add_steps(d, a, b, k);
