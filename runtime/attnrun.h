@@ -442,7 +442,7 @@ typedef struct attnrun_source {
     const char *disable_passes; /* comma-separated names, or NULL */
     /* The time that attnrun_model_open() may take (0: any time), and a flag with which another
      * thread or a signal handler ends it (or NULL; it must live as long as the model). Both apply
-     * once more when the first context packs the weights. */
+     * once more when the first context packs the weights, and to attnrun_model_plan(). */
     int64_t timeout_us;
     const int32_t *cancel;
     int32_t precision; /* ATTNRUN_PRECISION_F32 … */

@@ -345,10 +345,16 @@ static attn_status pack_once(struct attn_model *model)
     return status;
 }
 
+void attn_model_control(const struct attn_model *model, struct attn_control *control)
+{
+    *control = (struct attn_control){ .caller_flag = model->priv->cancel };
+    attn_control_start(control, model->priv->timeout_us);
+}
+
 attn_status attn_model_pack(struct attn_model *model)
 {
-    struct attn_control control = { .caller_flag = model->priv->cancel };
-    attn_control_start(&control, model->priv->timeout_us);
+    struct attn_control control;
+    attn_model_control(model, &control);
     struct attn_meter before = attn_poll_enter(&control);
     attn_status status = pack_once(model);
     attn_poll_leave(before);

@@ -4,6 +4,8 @@
 
 #include "graph.h"
 
+/* A control with the flag and the time limit of the model's source, from now on. */
+void attn_model_control(const struct attn_model *model, struct attn_control *control);
 /* Packs the constant weights of all nodes, once. Thread-safe. */
 attn_status attn_model_pack(struct attn_model *model);
 /* The lock of packing, waited for with polls; *packed: the weights are. */

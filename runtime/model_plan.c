@@ -107,9 +107,9 @@ static attn_status plan_frame(struct measuring *m, struct attn_frame *frame)
 static attn_status plan_model(void *arg)
 {
     struct measuring *m = arg;
-    struct attn_control control = { .caller_flag = NULL };
+    struct attn_control control;
     struct attn_frame *frame = NULL;
-    attn_control_start(&control, 0);
+    attn_model_control(m->model, &control);
     struct attn_meter before = attn_poll_enter(&control);
     attn_status status = attn_frame_create(m->model->runtime, m->memory, m->model->graph,
                                            &control, &frame);
