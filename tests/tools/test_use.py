@@ -104,6 +104,11 @@ class Use(unittest.TestCase):
             (self.dir / "case" / "tol.txt").write_text(text)
             self.assertIn(b"two numbers", self.attnrun("check", "case", code=1).stdout)
         (self.dir / "case" / "tol.txt").unlink()
+        for option in ("-ix=zeros", "--inputs=.", "--set=N=2", "--shape=x=2x3"):  # not dropped
+            self.assertIn("has its own inputs", self.refused(2, "check", "case", option))
+        for option in ("--isolate", "--filter=*"):
+            self.assertIn("for folders", self.refused(
+                2, "check", self.relu, "--ref", "y.npy", option))
         (data / "output_1.pb").write_bytes(ones)
         self.assertIn(b"output_1.pb, but the model has 1 output",
                       self.attnrun("check", "case", code=1).stdout)

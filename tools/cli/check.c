@@ -412,6 +412,13 @@ static attnrun_status check_path(struct check *check, const char *given)
         tool_hint("attnrun check model.onnx -i x=x.npy --ref y.npy");
         return ATTNRUN_E_USAGE;
     }
+    const struct cli *cli = check->cli;
+    if (cli->inputs.n + cli->sets.n + cli->shapes.n > 0 || cli->inputs_dir != NULL)
+        return tool_fail(
+            ATTNRUN_E_USAGE,
+            "-i, --inputs, --set and --shape need --ref and a model file: %s "
+            "has its own inputs",
+            tool_path(given));
     snprintf(folder, sizeof folder, "%s", given);
     for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/'; n--)
         folder[n - 1] = 0;

@@ -175,6 +175,9 @@ attnrun_status check_against_reference(struct cli *cli, int *exit_code)
     struct reference r = { .job = &job, .path = cli->ref };
     if (cli->paths.n != 1 || file_is_folder(cli->paths.v[0]))
         return tool_fail(ATTNRUN_E_USAGE, "--ref needs one model file");
+    if (cli->isolate || cli->filter != NULL)
+        return tool_fail(ATTNRUN_E_USAGE, "--isolate and --filter are for folders, which "
+                                          "have no --ref");
     attnrun_status status = compare_all(&r, cli);
     job_close(&job);
     if (status == ATTNRUN_OK && cli->json) {
