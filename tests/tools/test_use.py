@@ -113,6 +113,12 @@ class Use(unittest.TestCase):
         self.assertIn(b"output_1.pb, but the model has 1 output",
                       self.attnrun("check", "case", code=1).stdout)
 
+    def test_no_pass_is_dropped_for_want_of_room(self):
+        # 1,023 bytes, and one more
+        many = [f"--disable-pass={n}" for n in [*["attention"] * 101, "conv_epilogue", "gelu"]]
+        self.assertIn("more than 1023 bytes", self.refused(2, "inspect", self.relu, *many))
+        self.assertIn("nodes", self.ok("inspect", self.relu, *many[1:]))
+
     def test_references_of_types_that_numpy_lacks(self):
         for kind, bad in ((TensorProto.BFLOAT16, 1.02), (TensorProto.INT4, 9),
                           (TensorProto.FLOAT8E5M2, 3)):

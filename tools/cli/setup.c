@@ -122,6 +122,10 @@ attnrun_status cli_source_make(struct cli *cli, const char *path, uint32_t more_
     for (int64_t i = 0; i < cli->disable_passes.n && n < sizeof made->passes; i++)
         n += (size_t)snprintf(made->passes + n, sizeof made->passes - n, "%s%s",
                               i > 0 ? "," : "", cli->disable_passes.v[i]);
+    if (n >= sizeof made->passes)
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "--disable-pass: the names have more than %zu bytes",
+                         sizeof made->passes - 1);
     source->disable_passes = made->passes[0] == 0 ? NULL : made->passes;
     source->flags |= cli->copy_weights ? (uint32_t)ATTNRUN_COPY : 0;
     source->flags |= cli->in_place ? (uint32_t)ATTNRUN_IN_PLACE : 0;
