@@ -5,6 +5,7 @@ usage: test_compare.py ROOT ATTNRUN
 """
 import json
 import os
+import re
 import resource
 import shlex
 import subprocess
@@ -347,6 +348,32 @@ class Compare(unittest.TestCase):
         for word in ("fp16", "", "bf16 "):
             self.assertIn("is not one of f32|bf16|auto", self.attnrun(
                 "compare", self.model, "--with", f"precision={word}", code=2).stderr)
+
+    def test_all_tries_of_sizes_have_one_time_limit(self):
+        info, real = helper.make_tensor_value_info, TensorProto.FLOAT
+        body = helper.make_graph(
+            [helper.make_node("Sin", ["v"], ["w"]), helper.make_node("Identity", ["go"], ["on"])],
+            "body", [info("i", TensorProto.INT64, []), info("go", TensorProto.BOOL, []),
+                     info("v", real, [2000])], [info("on", TensorProto.BOOL, []),
+                                                info("w", real, [2000])])
+        path = cli_models.save(self.dir / "late.onnx", [
+            helper.make_node("Loop", ["n", "", "v"], ["l"], body=body),
+            helper.make_node("ReduceMax", ["l"], ["max"], keepdims=0),
+            helper.make_node("Cast", ["max"], ["int"], to=TensorProto.INT64),
+            helper.make_node("Add", ["int", "far"], ["at"]),
+            helper.make_node("Gather", ["x", "at"], ["y"])],
+            [("x", real, ["S", "K"])], [("y", real, None)],
+            [("n", numpy.int64(5000)), ("v", numpy.ones(2000, "f")), ("far", numpy.int64(10 ** 9))])
+        seconds = []
+        for _ in range(3):
+            start = time.monotonic()
+            self.attnrun("run", path, "--shape", "x=2x3", code=7)
+            seconds.append(time.monotonic() - start)
+        done = subprocess.run([ATTNRUN, "run", path, "--timeout", f"{3 * min(seconds)}s"],
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertIn(done.returncode, (7, 124), done.stderr)
+        tries = re.search(r"; (\d+) combinations", done.stderr)
+        self.assertLess(int(tries[1]) if tries else 0, 12, done.stderr)  # of 27
 
     def test_two_runs_of_the_same_code(self):
         """They are no comparison: a sentence says so, and the exit code is that of check where

@@ -87,6 +87,7 @@ attnrun_status inputs_make(struct inputs *inputs, struct cli *cli, attnrun_model
     inputs->model = model;
     inputs->shapes_only = cli->command->bit == CLI_PLAN;
     inputs->sizes.trying = inputs->sizes.best_profile = -1;
+    inputs->sizes.start_ms = cli_now_ms();
     inputs->model_info.struct_size = sizeof inputs->model_info;
     TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
     inputs->max_bytes = info.max_memory;
@@ -98,7 +99,10 @@ attnrun_status inputs_make(struct inputs *inputs, struct cli *cli, attnrun_model
 
 bool inputs_retry(struct inputs *inputs, const struct tool_error *failure)
 {
+    const int64_t limit_us = inputs->cli->timeout_us;
     int32_t code = attnrun_status_exit(failure->status);
+    if (limit_us > 0 && (cli_now_ms() - inputs->sizes.start_ms) * 1e3 > (double)limit_us)
+        return false;
     bool may_be_size =
         code == 5 || code == 7 || (code == 6 && sizes_are_large(&inputs->sizes));
     return may_be_size && sizes_next(inputs, failure);

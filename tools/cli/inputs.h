@@ -35,6 +35,7 @@ struct input {
 /* How far the search for made-up sizes is (sizes.c). */
 enum { SIZES_ASKED = 16 };
 struct sizes {
+    double start_ms;                 /* all tries together take no longer than one may */
     int32_t tries;                   /* after the first */
     int32_t profile;                 /* of the usual sizes */
     int32_t best_profile, best_node; /* what got furthest: the node that failed there */
