@@ -151,6 +151,22 @@ static bool are_columns(const struct held *columns)
     return keys->rank == 1 && values->rank == 1 && keys->dims[0] == values->dims[0];
 }
 
+/* A map has each key once. */
+static attnrun_status check_keys(const attnrun_tensor *map)
+{
+    int64_t *order = map_order(map), i = 1;
+    if (order == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for an inline value");
+    while (i < map->dims[0] && !map_same_key(map, order[i - 1], map, order[i]))
+        i++;
+    const bool good = i >= map->dims[0];
+    if (!good)
+        tool_fail(ATTNRUN_E_INPUT, "the key %s appears twice",
+                  value_text(map_column(map, 0), order[i]));
+    free(order);
+    return good ? ATTNRUN_OK : ATTNRUN_E_INPUT;
+}
+
 attnrun_status json_parse_map(const char *text, int32_t key_dtype, int32_t dtype,
                               struct held *held)
 {
@@ -182,5 +198,8 @@ attnrun_status json_parse_map(const char *text, int32_t key_dtype, int32_t dtype
                                      .rank = 1,
                                      .dims = { columns[0].dims[0] },
                                      .data = columns };
-    return ATTNRUN_OK;
+    status = check_keys(&held->tensor);
+    if (status != ATTNRUN_OK)
+        held_free(held);
+    return status;
 }
