@@ -217,14 +217,17 @@ class Compare(unittest.TestCase):
         info, real = helper.make_tensor_value_info, TensorProto.FLOAT
         body = helper.make_graph(
             [helper.make_node("SequenceAt", ["q", "i"], ["e"]),
-             helper.make_node("Shape", ["e"], ["s"]), helper.make_node("Cast", ["s"], ["f"], to=real),
-             helper.make_node("Add", ["f", "a"], ["b"]), helper.make_node("MatMul", ["b", "w"], ["m"]),
+             helper.make_node("Shape", ["e"], ["s"]),
+             helper.make_node("Cast", ["s"], ["f"], to=real),
+             helper.make_node("Add", ["f", "a"], ["b"]),
+             helper.make_node("MatMul", ["b", "w"], ["m"]),
              helper.make_node("Identity", ["c"], ["d"])], "body",
             [info("i", TensorProto.INT64, []), info("c", TensorProto.BOOL, []),
              info("a", real, [2, 16])], [info("d", TensorProto.BOOL, []), info("m", real, [2, 16])])
         return cli_models.save(
             self.dir / "q.onnx", [
-                helper.make_node("Identity", ["t"], ["t1"]), helper.make_node("Relu", ["x"], ["x1"]),
+                helper.make_node("Identity", ["t"], ["t1"]),
+                helper.make_node("Relu", ["x"], ["x1"]),
                 helper.make_node("SequenceConstruct", ["t1", "t1"], ["q"]),
                 helper.make_node("Loop", ["two", "", "x1"], ["l"], name="loop", body=body),
                 helper.make_node("Tanh", ["l"], ["y"])],
@@ -340,7 +343,8 @@ class Compare(unittest.TestCase):
         numpy.save(self.dir / "y.npy", y)
         self.attnrun("pack", self.model, "--precision", "bf16", "-q", "-o", "m.attnpack")
         for model, options, code in (
-                (self.model, ("--precision", "bf16"), 0), ("m.attnpack", (), 0), (self.model, (), 1),
+                (self.model, ("--precision", "bf16"), 0), ("m.attnpack", (), 0),
+                (self.model, (), 1),
                 (self.model, ("--isa", "base", "--precision", "auto"), 1)):
             self.attnrun("check", model, "-i", "x=x.npy", "--ref", "y.npy", *options, code=code)
         self.assertIn("2 % of the largest", self.attnrun(

@@ -103,10 +103,12 @@ class Json(unittest.TestCase):
         self.assertEqual((output["min"], output["max"]), (0.1, 0.7))
 
     def test_what_a_terminal_obeys_is_escaped(self):
-        name = "".join(map(chr, [*range(1, 32), *range(0x7f, 0xa1), 0x61b, 0x61c, 0x200d, 0x200e,
-                                 0x2028, 0x202e, 0x202f, 0x2066, 0xfeff, 0xffff, 0x1f600, 0x10ffff]))
+        name = "".join(map(chr, [
+            *range(1, 32), *range(0x7f, 0xa1), 0x61b, 0x61c, 0x200d, 0x200e, 0x2028, 0x202e, 0x202f,
+            0x2066, 0xfeff, 0xffff, 0x1f600, 0x10ffff]))
         path = cli_models.save(self.dir / "c.onnx", [helper.make_node("Relu", ["x"], [name])],
-                               [("x", TensorProto.FLOAT, [2])], [(name, TensorProto.FLOAT, [2])])
+                               [("x", TensorProto.FLOAT, [2])],
+                               [(name, TensorProto.FLOAT, [2])])
         done = subprocess.run([ATTNRUN, "run", path, "--json"], capture_output=True, timeout=60,
                               check=True).stdout.decode()
         self.assertEqual(json.loads(done)["outputs"][0]["name"], name)

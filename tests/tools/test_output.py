@@ -295,7 +295,8 @@ class Output(unittest.TestCase):
 
     # ---- drawings ----
     def test_drawings_of_any_names_are_xml(self):
-        for name in ("\u65e5\u672c\u8a9e" * 20, "a<&\">" * 9, "\uffff\ufffe" * 9, "\U0001f600" * 40):
+        for name in ("\u65e5\u672c\u8a9e" * 20, "a<&\">" * 9, "\uffff\ufffe" * 9,
+                     "\U0001f600" * 40):
             for k in range(3):  # a cut may be at any byte of a character
                 path = cli_models.save(
                     self.dir / "n.onnx", [helper.make_node("Relu", ["x"], ["a" * k + name]),

@@ -258,15 +258,18 @@ class Report(unittest.TestCase):
         """All nodes on one row, and one that reads them all: 0.4 s where the machine is idle."""
         if not shutil.which("node"):
             self.skipTest("no node")
-        text = (Path(sys.argv[-2]) / "tools/report/script.js").read_text().split("let pick_node")[0]
+        script = Path(sys.argv[-2]) / "tools/report/script.js"
+        text = script.read_text().split("let pick_node")[0]
         self.assertIn("function lay_out", text)
         (self.dir / "lay.js").write_text(
-            "const layers_ = [...Array(300000).keys()].map(i => ({inputs: ['x'], outputs: [`${i}`]}))\n"
+            "const layers_ = [...Array(300000).keys()].map(\n"
+            "  i => ({inputs: ['x'], outputs: [`${i}`]}))\n"
             "layers_.splice(2000, 0, {inputs: Array(400000).fill('7'), outputs: []})\n"
             "const document = {getElementById: () => ({textContent: "
             "JSON.stringify({inspect: {layers: layers_}})})}\n" + text +
             "\nconst places = lay_out()\n"
-            "console.log(places[2000].row, new Set(places.map(p => `${p.row} ${p.column}`)).size)\n")
+            "const all = new Set(places.map(p => `${p.row} ${p.column}`))\n"
+            "console.log(places[2000].row, all.size)\n")
         done = subprocess.run(["node", "lay.js"], capture_output=True, text=True, timeout=30,
                               cwd=self.dir, check=False)
         self.assertEqual((done.stdout, done.stderr), ("1 3000\n", ""))

@@ -2,7 +2,8 @@
  *
  * In: a model, the inputs of -i and --inputs, and a file or a folder with the expected outputs.
  * Out: a line for each output with its errors, or JSON; exit code 1 where one is beyond the
- * tolerance. An output that is not in the file is named, and what is in it for no output refused. */
+ * tolerance. An output that is not in the file is named, and what is in it for no output is
+ * refused. */
 #include <stdlib.h>
 #include <string.h>
 
