@@ -327,6 +327,11 @@ class Compare(unittest.TestCase):
         self.assertEqual(self.attnrun(*given).stderr, "")
         numpy.savez(self.dir / "ref.npz", arr_0=-x)  # by its name, not by the place of y
         self.assertIn("has no output 'y', which is not compared", self.attnrun(*given).stderr)
+        long = cli_models.save(self.dir / "l.onnx", [helper.make_node("Abs", ["x"], ["y" * 4000])],
+                               [("x", TensorProto.FLOAT, [3])],
+                               [("y" * 4000, TensorProto.FLOAT, [3])])
+        self.attnrun("run", long, "-i", "x=x.npy", "-q", "-o", "l.npz")
+        self.attnrun("check", long, "-i", "x=x.npy", "--ref", "l.npz")
         (self.dir / "ref").mkdir()
         numpy.save(self.dir / "ref" / "y.npy", abs(x))
         self.assertIn("no output 'arr_0'", self.attnrun(*given[:-1], "ref").stderr)

@@ -90,8 +90,8 @@ static bool is_place(const char *key, int32_t n_outputs)
 /* All arrays are for outputs, but for those that are for inputs. */
 static attnrun_status check_archive(const struct reference *r)
 {
+    static char key[1 << 16]; /* the longest name of an entry */
     struct zip zip;
-    char key[1024];
     const attnrun_model *model = r->job->model;
     attnrun_status status = ATTNRUN_OK;
     TRY(zip_open(&zip, r->path));
