@@ -93,6 +93,23 @@ class Output(unittest.TestCase):
             self.assertIn(said.encode(), done.stderr)
         self.assertEqual(other.read_bytes(), OLD)
 
+    def test_texts_as_json_writes_them(self):
+        model = cli_models.save(
+            self.dir / "m.onnx", [helper.make_node("Identity", ["s"], ["y"])],
+            [("s", TensorProto.STRING, ["N"])], [("y", TensorProto.STRING, ["N"])])
+        given = ["\U0001f600", "a\U0010ffff\U00010000b", "\u00e9\u20ac", '"\\/\b\f\n\r\t']
+        for ascii_only in (True, False):
+            text = json.dumps(given, ensure_ascii=ascii_only)
+            self.attnrun("run", model, "-i", f"s={text}", "-o", self.dir / "y.json")
+            self.assertEqual(json.loads((self.dir / "y.json").read_text())["y"], given)
+        for text in (r"\ud83d", r"\ud83da", r"\ud83d\u0041", r"\ude00\ud83d",
+                     r"\ud83d\ud83d\ude00"):
+            self.assertIn(b"surrogate", self.attnrun(
+                "run", model, "-i", f's=["{text}"]', code=5).stderr)
+        for text in (r"\ud83d\u12", r"\u12g4", r"\u"):
+            self.assertIn(b"hex digits", self.attnrun(
+                "run", model, "-i", f's=["{text}"]', code=5).stderr)
+
     def test_phases_of_long_names_fit_the_screen(self):
         path = self.dir / "long.onnx"
         cli_models.save(path, [helper.make_node("Relu", ["x"], ["y"], name=9 * "/layer.0/dense")],

@@ -206,21 +206,6 @@ class Use(unittest.TestCase):
         self.ok("run", self.matmul, "-c", config, "-o", "y.npy")
         self.assertEqual(numpy.load(self.dir / "y.npy").tolist(), [[11]])
 
-    def test_texts_as_json_writes_them(self):
-        model = cli_models.save(
-            self.dir / "m.onnx", [helper.make_node("Identity", ["s"], ["y"])],
-            [("s", TensorProto.STRING, ["N"])], [("y", TensorProto.STRING, ["N"])])
-        given = ["\U0001f600", "a\U0010ffff\U00010000b", "\u00e9\u20ac", '"\\/\b\f\n\r\t']
-        for ascii_only in (True, False):
-            text = json.dumps(given, ensure_ascii=ascii_only)
-            self.ok("run", model, "-i", f"s={text}", "-o", "y.json")
-            self.assertEqual(json.loads((self.dir / "y.json").read_text())["y"], given)
-        for text in (r"\ud83d", r"\ud83da", r"\ud83d\u0041", r"\ude00\ud83d",
-                     r"\ud83d\ud83d\ude00"):
-            self.assertIn("surrogate", self.refused(5, "run", model, "-i", f's=["{text}"]'))
-        for text in (r"\ud83d\u12", r"\u12g4", r"\u"):
-            self.assertIn("hex digits", self.refused(5, "run", model, "-i", f's=["{text}"]'))
-
     def test_names_with_an_equals_sign(self):
         path = cli_models.save(
             self.dir / "m.onnx",
