@@ -8,16 +8,17 @@
 #include <string.h>
 
 #include "attnrun.h"
+#include "utf8.h"
 
 /* ---- UTF-8 (RFC 3629) ---- */
 
-/* Decodes the sequence at `s`; returns its bytes, or 0 where there is none. */
-static int decode(const unsigned char *s, size_t room, uint32_t *point)
+int attn_utf8_take(const char *text, size_t bytes, uint32_t *point)
 {
+    const unsigned char *s = (const unsigned char *)text;
     /* the lowest code point of n bytes: smaller ones would be overlong */
     static const uint32_t first[] = { 0, 0, 0x80, 0x800, 0x10000 };
     int n = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (n == 0 || s[0] > 0xf4 || (size_t)n > room)
+    if (n == 0 || s[0] > 0xf4 || (size_t)n > bytes)
         return 0;
     *point = n == 1 ? s[0] : s[0] & (0x7fu >> n);
     for (int i = 1; i < n; i++) {
@@ -32,7 +33,7 @@ static int decode(const unsigned char *s, size_t room, uint32_t *point)
 int32_t attnrun_utf8_length(const char *text, size_t bytes)
 {
     uint32_t point;
-    return bytes == 0 ? 0 : decode((const unsigned char *)text, bytes, &point);
+    return bytes == 0 ? 0 : attn_utf8_take(text, bytes, &point);
 }
 
 /* Characters that move the cursor, change the order of what is shown, or end a line. */
@@ -61,7 +62,7 @@ size_t attnrun_escape(const char *text, char *to, size_t bytes)
     size_t cut = 0; /* the last place with room for "..." */
     while (bytes > 0 && left > 0) {
         uint32_t point = 0;
-        int length = decode(s, left, &point);
+        int length = attn_utf8_take((const char *)s, left, &point);
         bool shown = length > 0 && !is_control(point);
         size_t from = length > 0 ? (size_t)length : 1, needs = shown ? from : 4 * from;
         cut = n + 3 < bytes ? n : cut;

@@ -3,7 +3,7 @@
 #ifndef OP_REGEX_TEXT_H
 #define OP_REGEX_TEXT_H
 
-#include "../../runtime/attnrun.h"
+#include "../../runtime/utf8.h"
 #include "regex.h"
 
 enum token_kind {
@@ -36,13 +36,11 @@ enum { NOT_UTF8 = 0x110000 };
 /* The next code point. */
 static inline uint32_t regex_take(struct text *t)
 {
-    const unsigned char *at = t->at;
-    const int n =
-        *at < 0x80 ? 1 : attnrun_utf8_length((const char *)at, (size_t)(t->end - at));
-    uint32_t point = *at & (0xffu >> n);
+    uint32_t point = *t->at;
+    const int n = point < 0x80 ? 1
+                               : attn_utf8_take((const char *)t->at,
+                                                (size_t)(t->end - t->at), &point);
     t->at += n > 0 ? n : 1;
-    for (int i = 1; i < n; i++)
-        point = point << 6 | (at[i] & 0x3fu);
     return n > 0 ? point : NOT_UTF8;
 }
 

@@ -6,6 +6,7 @@
  * Case is changed for letters of Latin, Greek, Cyrillic and Armenian whose other case has as
  * many bytes in UTF-8, independently of the locale. Cost: O(text * stop words). Source: ONNX
  * StringNormalizer-10. */
+#include "../../runtime/utf8.h"
 #include "values.h"
 
 struct normalizer_args {
@@ -68,13 +69,11 @@ static void change_case(const char *from, int64_t n, int action, char *to)
     int64_t width;
     for (int64_t i = 0; i < n && !attn_stops(i | 3); i += width) {
         const unsigned char first = (unsigned char)from[i];
+        uint32_t point = first;
         const int length =
-            first < 0x80 ? 1 : attnrun_utf8_length(from + i, (size_t)(n - i));
-        uint32_t point = first & (0xffu >> length);
+            first < 0x80 ? 1 : attn_utf8_take(from + i, (size_t)(n - i), &point);
         width = length > 0 ? length : 1;
-        for (int k = 1; k < length; k++)
-            point = point << 6 | ((unsigned char)from[i + k] & 0x3fu);
-        point = length > 0 ? change_letter(point, action) : point;
+        point = length > 0 ? change_letter(point, action) : first;
         for (int k = length - 1; k > 0; k--, point >>= 6)
             to[i + k] = (char)(0x80 | (point & 0x3f));
         to[i] = (char)(length > 1 ? (0xf00u >> length & 0xf0) | point : point);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../io/npy_text.h"
 #include "screen.h"
 
 enum { COLUMNS = 80 };
@@ -44,11 +45,8 @@ int screen_width(const char *text, size_t bytes)
 {
     int width = 0;
     for (size_t at = 0; at < bytes;) {
-        const unsigned char *s = (const unsigned char *)text + at;
         int32_t n = attnrun_utf8_length(text + at, bytes - at);
-        uint32_t c = n > 1 ? s[0] & (0x7fu >> n) : s[0];
-        for (int32_t i = 1; i < n; i++)
-            c = c << 6 | (s[i] & 0x3fu);
+        const uint32_t c = n > 0 ? utf8_decode(text + at, n) : (unsigned char)text[at];
         width += cells(c);
         at += n > 0 ? (size_t)n : 1;
     }

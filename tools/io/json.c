@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "json.h"
+#include "npy_text.h"
 
 /* Whether a terminal would obey the character of n bytes at `s`, as attnrun_escape() says. */
 static bool is_control(const char *s, int n)
@@ -19,15 +20,6 @@ static bool is_control(const char *s, int n)
     memcpy(one, s, (size_t)n);
     attnrun_escape(one, shown, sizeof shown);
     return strcmp(one, shown) != 0;
-}
-
-/* All of them are below U+10000: four hex digits. */
-static void put_control(FILE *out, const char *s, int n)
-{
-    unsigned point = (unsigned char)*s & (0xffu >> n);
-    for (int i = 1; i < n; i++)
-        point = point << 6 | ((unsigned char)s[i] & 0x3fu);
-    fprintf(out, "\\u%04x", point);
 }
 
 static void put_bytes(FILE *out, const char *text, int64_t bytes)
@@ -42,7 +34,7 @@ static void put_bytes(FILE *out, const char *text, int64_t bytes)
         } else if (*s == '"' || *s == '\\') {
             fprintf(out, "\\%c", *s);
         } else if (is_control(s, n)) {
-            put_control(out, s, n);
+            fprintf(out, "\\u%04x", utf8_decode(s, n)); /* all are below U+10000 */
         } else {
             fwrite(s, 1, (size_t)n, out);
         }

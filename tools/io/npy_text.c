@@ -23,6 +23,14 @@ int utf8_encode(uint32_t point, char *to)
     return n;
 }
 
+uint32_t utf8_decode(const char *text, int n)
+{
+    uint32_t point = (unsigned char)*text & (n > 1 ? 0x7fu >> n : 0x7fu);
+    for (int i = 1; i < n; i++)
+        point = point << 6 | ((unsigned char)text[i] & 0x3fu);
+    return point;
+}
+
 /* Code points up to the padding; returns the bytes, -1 where one is no character. */
 static int64_t take_points(const uint8_t *from, int64_t bytes, char *to)
 {

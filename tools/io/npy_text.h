@@ -12,6 +12,8 @@ struct npy_text {
 
 /* UTF-8 of one code point; returns its bytes, 0 for a number that is none. */
 int utf8_encode(uint32_t point, char *to);
+/* The code point of a character of n bytes, which attnrun_utf8_length() says that it is. */
+uint32_t utf8_decode(const char *text, int n);
 /* Makes a string tensor of the shape in `raw`, whose memory holds the elements in order, in
  * the byte order of this machine. `name` is for messages. */
 attnrun_status npy_text_make(const char *name, const struct npy_text *text,
