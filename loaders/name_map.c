@@ -6,11 +6,6 @@
 
 #include "../runtime/hash.h"
 
-static uint32_t hash_of(const void *key, int64_t length)
-{
-    return attn_hash_slot(attn_hash_keyed(ATTN_HASH_SEED, key, length));
-}
-
 static struct attn_name_entry *slot_of(const struct attn_name_map *map, const void *key,
                                        int64_t length, uint32_t hash)
 {
@@ -29,7 +24,8 @@ int64_t *attn_map_find(const struct attn_name_map *map, const void *key, int64_t
 {
     if (map->capacity == 0)
         return NULL;
-    struct attn_name_entry *entry = slot_of(map, key, length, hash_of(key, length));
+    struct attn_name_entry *entry =
+        slot_of(map, key, length, attn_hash_name(key, length));
     return entry->key != NULL ? &entry->value : NULL;
 }
 
@@ -59,7 +55,7 @@ attn_status attn_map_add(struct attn_name_map *map, const void *key, int64_t len
                          int64_t value)
 {
     TRY(attn_map_reserve(map, map->used + 1));
-    uint32_t hash = hash_of(key, length);
+    uint32_t hash = attn_hash_name(key, length);
     map->used++;
     *slot_of(map, key, length, hash) = (struct attn_name_entry){
         .key = key, .length = (int32_t)length, .hash = hash, .value = value

@@ -17,7 +17,7 @@ static uint32_t hash_word(uint32_t hash, uint64_t word)
 
 static uint32_t hash_text(const char *text)
 {
-    return attn_hash_slot(attn_hash_keyed(ATTN_HASH_SEED, text, (int64_t)strlen(text)));
+    return attn_hash_name(text, (int64_t)strlen(text));
 }
 
 typedef uint32_t entry_hash_fn(const struct attn_dims *dims, int32_t entry);

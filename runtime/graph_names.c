@@ -12,7 +12,7 @@ struct attn_names {
 
 static uint64_t hash_name(const char *name)
 {
-    return attn_hash_slot(attn_hash_keyed(ATTN_HASH_SEED, name, (int64_t)strlen(name)));
+    return attn_hash_name(name, (int64_t)strlen(name));
 }
 
 struct attn_names *attn_names_create(struct attn_graph *graph)

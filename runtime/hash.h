@@ -36,4 +36,10 @@ static inline uint32_t attn_hash_slot(uint64_t hash)
     return (uint32_t)((hash ^ hash >> 32) * UINT64_C(0x9E3779B97F4A7C15) >> 32);
 }
 
+/* The slot's number of a name that a file chooses. */
+static inline uint32_t attn_hash_name(const void *name, int64_t n)
+{
+    return attn_hash_slot(attn_hash_keyed(ATTN_HASH_SEED, name, n));
+}
+
 #endif
