@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "overwrite.h"
 #include "step.h"
 
 /* ---- errors ---- */

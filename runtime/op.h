@@ -224,6 +224,10 @@ bool op_may_use_blas(const attnrun_step *step);
 #define OP_CANCELLED_AFTER(work, bytes)                                                  \
     ((void)(work), attn_poll_work(bytes) != ATTNRUN_OK)
 
+/* These bytes of an input, whose buffer its output has (attnrun_step_append()), are about to be
+ * overwritten: a run that fails loses the state that they are of. Bytes of 0 hold nothing. */
+void op_overwrite(const attnrun_step *step, const void *at, int64_t bytes);
+
 /* Elementwise helper: the range of elements of a task when n elements are cut into tasks
  * of OP_CHUNK elements: op_unit_tasks(step, 0, n, OP_CHUNK, …), then for each task t of the
  * range elements [t * OP_CHUNK, min(n, (t + 1) * OP_CHUNK)). */

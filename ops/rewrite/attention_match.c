@@ -227,9 +227,8 @@ static bool read_scores(const struct attn_graph *graph, int32_t value,
     if (!transposed)
         found->k = untransposed(graph, found->k, &found->k_form);
     found->k = strip_scalars(graph, found->k, &found->scale, false);
-    /* Queries times the scale of a FusedMatMul may be numbers that floats do not hold. */
-    return (found->rank == 3 || found->rank == 4) && fabs(found->scale) > 1e-12 &&
-           fabs(found->scale) < 1e12 &&
+    /* The scale of a FusedMatMul has passed no check yet. */
+    return (found->rank == 3 || found->rank == 4) && match_is_scale(found->scale) &&
            attn_match_is_f32_of(graph, found->q, found->rank) &&
            attn_match_is_f32_of(graph, found->k, found->rank);
 }

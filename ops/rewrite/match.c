@@ -65,7 +65,7 @@ bool attn_match_take_scale(const struct attn_graph *graph, int32_t *value, doubl
         !attn_match_scalar(graph, node, times, &x, &other) || !fits(graph, other, *value))
         return false;
     const double whole = *scale * (times ? x : 1 / x);
-    if (!(fabs(whole) > 1e-12 && fabs(whole) < 1e12))
+    if (!match_is_scale(whole))
         return false;
     *value = other;
     *scale = whole;

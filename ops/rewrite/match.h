@@ -5,6 +5,8 @@
 #ifndef ATTN_MATCH_H
 #define ATTN_MATCH_H
 
+#include <math.h>
+
 #include "../../runtime/graph.h"
 
 /* The producer of input `in` of a node, where it is an ai.onnx `op_type`; else NULL. */
@@ -66,6 +68,8 @@ bool attn_match_same_rank(const struct attn_graph *graph, int32_t a, int32_t b);
 bool attn_match_same_shape(const struct attn_graph *graph, int32_t a, int32_t b);
 bool attn_match_is_f32(const struct attn_graph *graph, int32_t value);
 bool attn_match_is_f32_of(const struct attn_graph *graph, int32_t value, int rank);
+/* Whether a number may scale queries or scores: products by it are numbers that floats hold. */
+static inline bool match_is_scale(double x) { return fabs(x) > 1e-12 && fabs(x) < 1e12; }
 /* Whether a value is (batch, channels, height, width) of f32, and not a constant. */
 bool attn_match_is_map(const struct attn_graph *graph, int32_t value);
 static inline const attnrun_type *match_type(const struct attn_graph *graph,

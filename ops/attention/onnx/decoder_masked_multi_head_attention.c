@@ -23,7 +23,6 @@
  * shared buffer and cross-attention. */
 #include <math.h>
 
-#include "../../../runtime/overwrite.h"
 #include "../core/kv_cache.h"
 #include "../../tile.h"
 

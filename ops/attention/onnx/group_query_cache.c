@@ -6,7 +6,6 @@
  * queries in shared memory. Cost: one pass over the caches. Source: ONNX Runtime contrib
  * operators, compared with 1.31.1. */
 #include "group_query.h"
-#include "../../../runtime/overwrite.h"
 #include "../core/rotary.h"
 #include "../../tile.h"
 
