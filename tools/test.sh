@@ -171,7 +171,7 @@ run_release() {
         need_packages chromium fonts-dejavu-core lintian libcpp-httplib-dev
     fi
     step release-build build build/release "${options[@]}" || return
-    choose_part 8 "the tests of operators, the converter, models, tools and Python"
+    choose_part 10 "the tests of operators, the converter, models, tools and Python"
     local sampled='^(ops|convert|models|tools|python)[._]|^oracle\.(families|systems)$'
     # These targets of fuzzing look with AddressSanitizer, below.
     local fuzz='^fuzz\.(api|faults|files|forms|graphs|make_forms|operators|packed|paths|plan|'
@@ -206,7 +206,7 @@ run_clang() {
 run_asan() {
     step asan-build build build/asan -DATTNRUN_ASAN=ON -DCMAKE_C_COMPILER=gcc \
         "-DATTNRUN_ISAS=$(usable_isas)" || return
-    choose_part 8 "the longer tests of operators, models, loaders, tools and embedding programs"
+    choose_part 10 "the longer tests of operators, models, loaders, tools and embedding programs"
     local sampled='^(ops|attention|embed|models|tools)[._]|^oracle\.(families|systems)$'
     sampled+='|^(conformance\.(unknown_shapes|single_outputs)|loaders\.(all|long)_parts)$'
     local leave_out=(-LE slow -E "hygiene|package|$(other_parts build/asan "$sampled")")
