@@ -3,8 +3,8 @@
  *
  * X                     f32 (batch, heads, tokens, dim), or (batch, tokens, heads * dim)
  *                       with num_heads
- * cos_cache, sin_cache  (positions, r/2) with position_ids, else (batch or 1, tokens,
- *                       r/2)
+ * cos_cache, sin_cache  of one shape: (positions, r/2) with position_ids, else (batch or
+ *                       1, tokens, r/2)
  * position_ids          i64 (batch or 1, tokens); com.microsoft: also (1), the first
  *                       position
  * Y                     as X
@@ -183,7 +183,7 @@ static attn_status infer_rotary(attnrun_step *step, int ids_in, int cos_in)
     TRY(split_heads(step, s));
     for (int in = cos_in; in < cos_in + 2; in++)
         TRY(check_cache(step, s, in));
-    if (s->by_id && step->in[cos_in].dims[0].value != step->in[cos_in + 1].dims[0].value)
+    if (step->in[cos_in].dims[0].value != step->in[cos_in + 1].dims[0].value)
         return op_fail_input(step, cos_in + 1, ATTNRUN_E_SHAPE,
                              "expected cos_cache's shape");
     s->three_ids = args->mrope_section.v != NULL;
