@@ -13,9 +13,10 @@
  * With --forms a case is a model of CORPUS with up to three changes of its graph, and what runs is
  * compared with other ways of running it: a rewrite pass must not apply to what is only nearly what
  * it looks for.
- * With --sizes a case is a model of CORPUS whose inputs have other sizes, up to the largest that a
- * plan can be asked for, and run where all inputs are small: arithmetic that a size of nothing
- * hides in a run.
+ * With --sizes a case is a model of CORPUS whose inputs have other sizes: up to the largest that a
+ * plan can be asked for, and run where all inputs are small, which is arithmetic that a size of
+ * nothing hides in a run; or sizes of which some do not fit the others, so that each operator has
+ * to see that, and what it lets pass is compared with other ways of running it.
  * With --packed the cases are packed files of models that can be opened, changed in a few
  * places.
  * A case is a seed: --only N runs that one alone, --save writes its model, --keep writes each
@@ -127,10 +128,14 @@ static void one_case(struct fuzz_progress *base)
             &c, &r, &corpus,
             (struct fuzz_changes){ .fields = fuzz_chance(&r, 5), .graph = 3 });
     } else if (options.sizes) {
+        const bool misfits = fuzz_chance(&r, 60);
         c.sizes = true;
+        c.oracle = misfits;
+        c.tame = misfits && fuzz_chance(&r, 90);
         progress->unmade += !fuzz_mutate(
             &c, &r, &corpus,
-            (struct fuzz_changes){ .fields = fuzz_chance(&r, 10), .sizes = true });
+            (struct fuzz_changes){
+                .fields = fuzz_chance(&r, 10), .sizes = !misfits, .misfits = misfits });
     } else if (changed)
         progress->unmade +=
             !fuzz_mutate(&c, &r, &corpus, (struct fuzz_changes){ .fields = 2 });

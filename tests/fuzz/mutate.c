@@ -312,8 +312,10 @@ bool fuzz_mutate(struct fuzz_case *c, struct fuzz_random *r,
     PB(ModelProto) *model =
         data != NULL ? attnrun__onnx__model_proto__unpack(NULL, bytes, data) : NULL;
     free(data);
-    if (model == NULL || model->graph == NULL)
+    if (model == NULL || model->graph == NULL) {
+        attnrun__onnx__model_proto__free_unpacked(model, NULL);
         return false;
+    }
     read_inputs(c, model->graph, folder);
     for (size_t k = 0; k < model->graph->n_output;
          k++) /* else every change of type fails */
@@ -329,6 +331,8 @@ bool fuzz_mutate(struct fuzz_case *c, struct fuzz_random *r,
         fuzz_rewire(r, model);
     if (max.sizes)
         fuzz_sizes_change(c, r, model);
+    if (max.misfits)
+        fuzz_sizes_misfit(c, r, model);
     c->bytes = attnrun__onnx__model_proto__get_packed_size(model);
     c->model = malloc(c->bytes + 1);
     if (c->model == NULL)

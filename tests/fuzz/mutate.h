@@ -13,10 +13,10 @@ void fuzz_corpus_add(struct fuzz_corpus *corpus, const char *path);
 void fuzz_corpus_free(struct fuzz_corpus *corpus);
 /* The largest numbers of changes: of fields, which mostly make a model that is refused, and of the
  * graph (rewire.h), of which there is one at least where there may be any; whether the sizes of
- * inputs change (sizes.h). */
+ * inputs change, or some do not fit any more (sizes.h). */
 struct fuzz_changes {
     int64_t fields, graph;
-    bool sizes;
+    bool sizes, misfits;
 };
 /* A model of the corpus with changes, and its inputs. False where the files cannot be read. */
 bool fuzz_mutate(struct fuzz_case *c, struct fuzz_random *r,

@@ -181,6 +181,81 @@ static void fix_lists(struct fuzz_case *c, struct sizes *s, struct fuzz_random *
     graph->n_input = left;
 }
 
+/* ---- one size alone ---- */
+
+/* The elements of `from`, again and again, so that indices and lengths stay what they were. */
+static void repeat(struct fuzz_case *c, const attnrun_tensor *from, attnrun_tensor *to)
+{
+    const int64_t bits = attnrun_dtype_bits(to->dtype), n = attnrun_tensor_bytes(from);
+    to->data = NULL; /* else fuzz_fill() makes some */
+    if (from->data == NULL || n < 1 || bits < 8)
+        return;
+    const int64_t bytes = attnrun_tensor_bytes(to);
+    char *data = fuzz_hold(c, bytes);
+    for (int64_t at = 0; at < bytes; at += n)
+        memcpy(data + at, from->data, (size_t)(n < bytes - at ? n : bytes - at));
+    to->data = data;
+    fuzz_set_dense(to);
+}
+
+static int64_t near_size(struct fuzz_random *r, const attnrun_tensor *t, int64_t size)
+{
+    switch (fuzz_below(r, 8)) {
+    case 0:
+        return 0;
+    case 1:
+        return size - 1 < 0 ? 2 : size - 1;
+    case 2:
+        return size + 1;
+    case 3:
+        return 2 * size;
+    case 4:
+        return t->dims[fuzz_below(r, t->rank)];
+    case 5:
+        return fuzz_below(r, 9);
+    default: /* what is broadcast, or seems to be */
+        return size == 1 ? 2 : 1;
+    }
+}
+
+static void remove_axis(attnrun_tensor *t, int64_t axis)
+{
+    t->rank--;
+    for (int64_t i = axis; i < t->rank; i++)
+        t->dims[i] = t->dims[i + 1];
+}
+
+static void insert_axis(attnrun_tensor *t, int64_t axis, int64_t size)
+{
+    for (int64_t i = t->rank; i > axis; i--)
+        t->dims[i] = t->dims[i - 1];
+    t->dims[axis] = size;
+    t->rank++;
+}
+
+/* Another shape, or the same one where that would be large. */
+static void misfit(struct fuzz_case *c, struct fuzz_random *r, attnrun_tensor *t)
+{
+    enum { MOST = 1 << 14 };
+    const attnrun_tensor from = *t;
+    const int64_t what = fuzz_below(r, 100);
+    const int64_t axis = t->rank > 0 ? fuzz_below(r, t->rank) : 0;
+    if (t->rank > 0 && what < 75)
+        t->dims[axis] = near_size(r, t, t->dims[axis]);
+    else if (t->rank > 0 && what < 83)
+        remove_axis(t, axis);
+    else if (t->rank < ATTNRUN_MAX_RANK && what < 92)
+        insert_axis(t, axis, 1 + fuzz_below(r, 2));
+    else if (t->rank > 1) {
+        t->dims[axis] = from.dims[(axis + 1) % t->rank];
+        t->dims[(axis + 1) % t->rank] = from.dims[axis];
+    }
+    if (attnrun_tensor_count(t) > MOST)
+        *t = from;
+    else
+        repeat(c, &from, t);
+}
+
 /* ---- all ---- */
 
 static void forget_dims(PB(TypeProto) * type)
@@ -191,6 +266,39 @@ static void forget_dims(PB(TypeProto) * type)
         return;
     attnrun__onnx__tensor_shape_proto__free_unpacked(type->tensor_type->shape, NULL);
     type->tensor_type->shape = NULL;
+}
+
+/* What the model says of its own shapes is forgotten. */
+static void forget_all(PB(GraphProto) * graph)
+{
+    for (size_t k = 0; k < graph->n_input; k++)
+        forget_dims(graph->input[k]->type);
+    for (size_t k = 0; k < graph->n_output; k++)
+        forget_dims(graph->output[k]->type);
+    for (size_t k = 0; k < graph->n_value_info; k++)
+        forget_dims(graph->value_info[k]->type);
+}
+
+void fuzz_sizes_misfit(struct fuzz_case *c, struct fuzz_random *r, PB(ModelProto) * model)
+{
+    PB(GraphProto) *graph = model->graph;
+    if (fuzz_chance(r, 60))
+        free_constants(c, r, graph);
+    forget_all(graph);
+    const int64_t inputs =
+        (int64_t)graph->n_input < FUZZ_INPUTS ? (int64_t)graph->n_input : FUZZ_INPUTS;
+    const int64_t changes = 1 + (fuzz_chance(r, 30) ? fuzz_below(r, 3) : 0);
+    for (int64_t i = 0; i < changes && inputs > 0; i++) {
+        const int64_t k = fuzz_below(r, inputs);
+        /* two that belong together may be wrong in the same way */
+        const int64_t twin = fuzz_chance(r, 15) && k + 1 < inputs ? k + 1 : k;
+        struct fuzz_random again = { fuzz_next(r) };
+        for (int64_t at = k; at <= twin; at++) {
+            struct fuzz_random same = again;
+            if (c->given[at].kind == ATTNRUN_TENSOR)
+                misfit(c, &same, &c->given[at]);
+        }
+    }
 }
 
 void fuzz_sizes_change(struct fuzz_case *c, struct fuzz_random *r, PB(ModelProto) * model)
@@ -205,11 +313,7 @@ void fuzz_sizes_change(struct fuzz_case *c, struct fuzz_random *r, PB(ModelProto
                 t->dims[i] = size_of(&s, r, t->dims[i]);
             t->data = NULL;
         }
-        forget_dims(graph->input[k]->type);
     }
+    forget_all(graph);
     fix_lists(c, &s, r, graph);
-    for (size_t k = 0; k < graph->n_output; k++)
-        forget_dims(graph->output[k]->type);
-    for (size_t k = 0; k < graph->n_value_info; k++)
-        forget_dims(graph->value_info[k]->type);
 }
