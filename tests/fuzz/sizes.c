@@ -162,23 +162,26 @@ static bool is_list(const attnrun_tensor *t)
            attnrun_tensor_count(t) <= LIST;
 }
 
+/* Input k of the graph becomes a constant; those behind it move. */
+static void fix_input(struct fuzz_case *c, struct sizes *s, struct fuzz_random *r,
+                      PB(GraphProto) * graph, size_t k)
+{
+    fuzz_list_add(&graph->initializer, &graph->n_initializer, graph->n_initializer,
+                  new_constant(s, r, graph->input[k]->name, &c->given[k]));
+    attnrun__onnx__value_info_proto__free_unpacked(graph->input[k], NULL);
+    graph->n_input--;
+    for (; k < graph->n_input; k++) {
+        c->given[k] = c->given[k + 1];
+        graph->input[k] = graph->input[k + 1];
+    }
+}
+
 static void fix_lists(struct fuzz_case *c, struct sizes *s, struct fuzz_random *r,
                       PB(GraphProto) * graph)
 {
-    size_t left = 0;
-    if (graph->n_input > FUZZ_INPUTS)
-        return;
-    for (size_t k = 0; k < graph->n_input; k++) {
-        if (!is_list(&c->given[k]) || fuzz_chance(r, 10)) {
-            c->given[left] = c->given[k];
-            graph->input[left++] = graph->input[k];
-            continue;
-        }
-        fuzz_list_add(&graph->initializer, &graph->n_initializer, graph->n_initializer,
-                      new_constant(s, r, graph->input[k]->name, &c->given[k]));
-        attnrun__onnx__value_info_proto__free_unpacked(graph->input[k], NULL);
-    }
-    graph->n_input = left;
+    for (size_t k = graph->n_input <= FUZZ_INPUTS ? graph->n_input : 0; k-- > 0;)
+        if (is_list(&c->given[k]) && !fuzz_chance(r, 10))
+            fix_input(c, s, r, graph, k);
 }
 
 /* ---- one size alone ---- */
@@ -256,6 +259,36 @@ static void misfit(struct fuzz_case *c, struct fuzz_random *r, attnrun_tensor *t
         repeat(c, &from, t);
 }
 
+static bool has_numbers(const attnrun_tensor *t)
+{
+    return t->kind == ATTNRUN_TENSOR && t->data != NULL && t->dtype != ATTNRUN_STRING &&
+           attnrun_dtype_bits(t->dtype) >= 8;
+}
+
+/* A constant becomes one of another shape. */
+static void misfit_constant(struct fuzz_case *c, struct fuzz_random *r,
+                            PB(TensorProto) * *constant)
+{
+    struct sizes same = { .n = 0 };
+    const size_t bytes = attnrun__onnx__tensor_proto__get_packed_size(*constant);
+    uint8_t *packed = must(malloc(bytes + 1));
+    attnrun_tensor *read = NULL;
+    attnrun__onnx__tensor_proto__pack(*constant, packed);
+    if (attnrun_tensor_from_pb(NULL, packed, bytes, ATTNRUN_TENSOR, &read, NULL) ==
+            ATTNRUN_OK &&
+        has_numbers(read)) {
+        attnrun_tensor t = *read;
+        misfit(c, r, &t);
+        if (t.data == NULL)
+            fuzz_fill(c, r, &t);
+        PB(TensorProto) *made = new_constant(&same, r, (*constant)->name, &t);
+        attnrun__onnx__tensor_proto__free_unpacked(*constant, NULL);
+        *constant = made;
+    }
+    attnrun_tensor_free(NULL, read);
+    free(packed);
+}
+
 /* ---- all ---- */
 
 static void forget_dims(PB(TypeProto) * type)
@@ -287,18 +320,26 @@ void fuzz_sizes_misfit(struct fuzz_case *c, struct fuzz_random *r, PB(ModelProto
     forget_all(graph);
     const int64_t inputs =
         (int64_t)graph->n_input < FUZZ_INPUTS ? (int64_t)graph->n_input : FUZZ_INPUTS;
+    const int64_t constants = (int64_t)graph->n_initializer;
     const int64_t changes = 1 + (fuzz_chance(r, 30) ? fuzz_below(r, 3) : 0);
-    for (int64_t i = 0; i < changes && inputs > 0; i++) {
-        const int64_t k = fuzz_below(r, inputs);
+    for (int64_t i = 0; i < changes && inputs + constants > 0; i++) {
+        const int64_t k = fuzz_below(r, inputs + constants);
         /* two that belong together may be wrong in the same way */
         const int64_t twin = fuzz_chance(r, 15) && k + 1 < inputs ? k + 1 : k;
-        struct fuzz_random again = { fuzz_next(r) };
+        const struct fuzz_random again = { fuzz_next(r) };
         for (int64_t at = k; at <= twin; at++) {
             struct fuzz_random same = again;
-            if (c->given[at].kind == ATTNRUN_TENSOR)
+            if (at >= inputs)
+                misfit_constant(c, &same, &graph->initializer[at - inputs]);
+            else if (c->given[at].kind == ATTNRUN_TENSOR)
                 misfit(c, &same, &c->given[at]);
         }
     }
+    struct sizes same = { .n = 0 };
+    const bool fixes = graph->n_input <= FUZZ_INPUTS && fuzz_chance(r, 50);
+    for (size_t k = fixes ? graph->n_input : 0; k-- > 1;)
+        if (has_numbers(&c->given[k]) && fuzz_chance(r, 60))
+            fix_input(c, &same, r, graph, k);
 }
 
 void fuzz_sizes_change(struct fuzz_case *c, struct fuzz_random *r, PB(ModelProto) * model)
