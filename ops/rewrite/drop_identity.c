@@ -110,7 +110,7 @@ static int32_t passed_on(const struct attn_graph *graph, const struct attn_node 
     if (node_is(node, "Cast") && in->dtype != 0 &&
         attn_match_int(node, "to", 0) == in->dtype)
         return node->in[0];
-    if (node_is(node, "Transpose") && keeps_order(node))
+    if (node_is(node, "Transpose") && in->rank >= 0 && keeps_order(node))
         return node->in[0];
     if ((node_is(node, "Reshape") || attn_match_expands(graph, node)) &&
         attn_match_same_shape(graph, node->in[0], node->out[0]))
