@@ -203,7 +203,7 @@ static attnrun_status check(struct fuzz_case *c, attnrun_status status)
 static attnrun_status plan_sizes(struct fuzz_case *c, attnrun_model *model,
                                  attnrun_context *context, int32_t n, bool *small)
 {
-    enum { SMALL = 1 << 12 };
+    enum { SMALL = 1 << 14 };
     attnrun_model_need need = { .struct_size = sizeof need };
     attnrun_plan_info plan = { .struct_size = sizeof plan };
     *small = n <= FUZZ_INPUTS;
@@ -501,7 +501,9 @@ static void run_again(struct fuzz_case *c, struct way way,
     way.flags ^= c->packed ? 0 : (uint32_t)ATTNRUN_IN_PLACE;
     const uint64_t again = run_filled(c, way, &status);
     c->results = NULL;
-    if (status != ATTNRUN_OK && status != ATTNRUN_E_TIME)
+    /* More threads take more scratch memory, which large inputs do not always leave. */
+    if (status != ATTNRUN_OK && status != ATTNRUN_E_TIME &&
+        !(c->sizes && status == ATTNRUN_E_LIMIT))
         wrong(c, "the second run fails");
     if (status == ATTNRUN_OK && again != sum)
         name_difference(c, first, way, inputs, sum);

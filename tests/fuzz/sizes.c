@@ -301,6 +301,33 @@ static void forget_dims(PB(TypeProto) * type)
     type->tensor_type->shape = NULL;
 }
 
+/* Inputs of which no test data are there: of the declared shapes, equal symbols of equal sizes. */
+static void give_declared(struct fuzz_case *c, PB(GraphProto) * graph)
+{
+    for (size_t k = 0; k < graph->n_input && k < FUZZ_INPUTS; k++) {
+        const PB(TypeProto) *type = graph->input[k]->type;
+        attnrun_tensor t = { .kind = ATTNRUN_TENSOR };
+        if (c->given[k].kind != ATTNRUN_ABSENT || type == NULL ||
+            type->value_case != ATTNRUN__ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
+            type->tensor_type->shape == NULL ||
+            type->tensor_type->shape->n_dim > ATTNRUN_MAX_RANK)
+            continue;
+        const PB(TensorShapeProto) *shape = type->tensor_type->shape;
+        t.dtype = type->tensor_type->elem_type;
+        t.rank = (int32_t)shape->n_dim;
+        for (int32_t i = 0; i < t.rank; i++) {
+            const char *symbol = shape->dim[i]->dim_param;
+            t.dims[i] =
+                shape->dim[i]->value_case ==
+                        ATTNRUN__ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE
+                    ? shape->dim[i]->dim_value
+                    : 2 + (symbol != NULL ? symbol[0] % 3 : 0);
+        }
+        if (attnrun_dtype_bits(t.dtype) > 0 && attnrun_tensor_count(&t) >= 0)
+            c->given[k] = t;
+    }
+}
+
 /* What the model says of its own shapes is forgotten. */
 static void forget_all(PB(GraphProto) * graph)
 {
@@ -315,6 +342,7 @@ static void forget_all(PB(GraphProto) * graph)
 void fuzz_sizes_misfit(struct fuzz_case *c, struct fuzz_random *r, PB(ModelProto) * model)
 {
     PB(GraphProto) *graph = model->graph;
+    give_declared(c, graph);
     if (fuzz_chance(r, 60))
         free_constants(c, r, graph);
     forget_all(graph);
@@ -346,6 +374,7 @@ void fuzz_sizes_change(struct fuzz_case *c, struct fuzz_random *r, PB(ModelProto
 {
     struct sizes s = { .n = 0 };
     PB(GraphProto) *graph = model->graph;
+    give_declared(c, graph);
     free_constants(c, r, graph);
     for (size_t k = 0; k < graph->n_input && k < FUZZ_INPUTS; k++) {
         attnrun_tensor *t = &c->given[k];
