@@ -339,13 +339,47 @@ static void forget_all(PB(GraphProto) * graph)
         forget_dims(graph->value_info[k]->type);
 }
 
+static void forget_type(PB(ValueInfoProto) * info)
+{
+    attnrun__onnx__type_proto__free_unpacked(info->type, NULL);
+    info->type = NULL;
+}
+
+/* Inputs of f32 take another type, all of them the same. */
+static void retype(struct fuzz_case *c, struct fuzz_random *r, PB(GraphProto) * graph)
+{
+    static const int32_t others[] = { ATTNRUN_F16, ATTNRUN_BF16, ATTNRUN_F64,
+                                      ATTNRUN_I64, ATTNRUN_I32,  ATTNRUN_U8,
+                                      ATTNRUN_I8,  ATTNRUN_BOOL, ATTNRUN_STRING };
+    const int64_t n = (int64_t)(sizeof others / sizeof *others);
+    const int32_t other =
+        others[fuzz_chance(r, 75) ? fuzz_below(r, 3) : fuzz_below(r, n)];
+    for (size_t k = 0; k < graph->n_input && k < FUZZ_INPUTS; k++) {
+        PB(TypeProto) *type = graph->input[k]->type;
+        attnrun_tensor *t = &c->given[k];
+        if (t->kind != ATTNRUN_TENSOR || t->dtype != ATTNRUN_F32 || type == NULL ||
+            type->value_case != ATTNRUN__ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
+            continue;
+        type->tensor_type->elem_type = other;
+        t->dtype = other;
+        t->data = NULL;
+    }
+    for (size_t k = 0; k < graph->n_output; k++)
+        forget_type(graph->output[k]);
+    for (size_t k = 0; k < graph->n_value_info; k++)
+        forget_type(graph->value_info[k]);
+}
+
 void fuzz_sizes_misfit(struct fuzz_case *c, struct fuzz_random *r, PB(ModelProto) * model)
 {
     PB(GraphProto) *graph = model->graph;
     give_declared(c, graph);
-    if (fuzz_chance(r, 60))
+    const bool retypes = fuzz_chance(r, 20);
+    if (retypes || fuzz_chance(r, 60))
         free_constants(c, r, graph);
     forget_all(graph);
+    if (retypes)
+        retype(c, r, graph);
     const int64_t inputs =
         (int64_t)graph->n_input < FUZZ_INPUTS ? (int64_t)graph->n_input : FUZZ_INPUTS;
     const int64_t constants = (int64_t)graph->n_initializer;

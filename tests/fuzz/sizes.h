@@ -12,8 +12,9 @@
 void fuzz_sizes_change(struct fuzz_case *c, struct fuzz_random *r,
                        Attnrun__Onnx__ModelProto *model);
 /* The shapes of one to three inputs become others by themselves: a size of 1, one more or less, an
- * axis more or less. Half of the time constants of floats become inputs. What the model says of its
- * own shapes is forgotten, so that the operators see what does not fit. */
+ * axis more or less; some constants become inputs and some inputs constants, and inputs of f32 may
+ * take another type. What the model says of its own shapes is forgotten, so that the operators see
+ * what does not fit. */
 void fuzz_sizes_misfit(struct fuzz_case *c, struct fuzz_random *r,
                        Attnrun__Onnx__ModelProto *model);
 
