@@ -1,12 +1,13 @@
-"""bad_types.py - sequences and optionals whose contents are of other types than declared.
+"""bad_types.py - sequences and optionals whose contents are of other types than declared, and
+results of which nothing says a type.
 
 Q sequences and optionals read by an operator that trusts its row: the loop of another type,
 or none at all, would run over memory that is not there.
 """
-from onnx import numpy_helper
+from onnx import ValueInfoProto, numpy_helper
 
 from bad_case import (FLOAT, INT64, Case, TensorProto, as_list, field, graph_of, helper,
-                      model_of, np, os, save, value)
+                      model_case, model_of, np, os, save, value)
 
 STRINGS = np.array(["a", "b"], object)
 
@@ -78,7 +79,26 @@ GET = [helper.make_node("OptionalGetElement", ["s"], ["t"]),
        helper.make_node("Add", ["t", "x"], ["y"])]
 F32, U8, F64 = np.ones(3, np.float32), np.ones(3, np.uint8), np.ones(3)
 
+def loop_of_nothing(_folder):
+    """In a branch: the body of a loop that does not run fails before its types are known."""
+    def untyped(*names):
+        return [ValueInfoProto(name=name) for name in names]
+    body = graph_of([helper.make_node("ReduceL2", ["x"], ["w"], axes=[9]),
+                     helper.make_node("Identity", ["c"], ["d"]),
+                     helper.make_node("Identity", ["v"], ["s"])],
+                    untyped("i", "c", "v"), untyped("d", "w", "s"))
+    loop = helper.make_node("Loop", ["n", "", "x"], ["last", "all"], body=body)
+    branches = [graph_of([node], [], untyped("all")) for node in
+                (loop, helper.make_node("Relu", ["x"], ["all"]))]
+    node = helper.make_node("If", ["b"], ["y"], then_branch=branches[0],
+                            else_branch=branches[1])
+    return model_of(graph_of([node], [value("b", TensorProto.BOOL, []), value("x", FLOAT, [2, 3])],
+                             untyped("y"), {"n": np.int64(0)}), 11)
+
+
 CASES = [
+    model_case("Q_loop_of_nothing", "no iteration, no type", 5, "no element type", loop_of_nothing,
+               ("-i", "b=ones", "-i", "x=ones")),
     case("good", "control: floats", 0, "", sequence(F32), at("Add", "t", "x")),
     case("empty", "control: an empty sequence", 0, "", b"",
          [helper.make_node("SequenceLength", ["s"], ["y"])], out=INT64),
