@@ -248,6 +248,15 @@ static attn_status plan_axis(attnrun_step *step, struct resize_axis *axis, int a
     return ATTNRUN_OK;
 }
 
+/* The length that a scale gives is whole where only the rounding of the scale is between. */
+static void set_scale(struct resize_axis *axis, double scale)
+{
+    double length = scale * (double)axis->in, whole = (double)axis->out;
+    axis->scale = scale;
+    axis->from = (double)axis->in;
+    axis->to = fabs(length - whole) <= 1e-6 * whole ? whole : length;
+}
+
 static attn_status plan_resize(attnrun_step *step, const struct resize_target *t)
 {
     const struct resize_args *args = step->args;
@@ -258,11 +267,11 @@ static attn_status plan_resize(attnrun_step *step, const struct resize_target *t
     for (int a = 0; a < rank; a++) {
         state->axes[a].in = step->in[0].dims[a].value;
         state->axes[a].out = step->out[0].dims[a].value;
-        state->axes[a].scale = 1.0;
+        state->axes[a].scale = state->axes[a].from = state->axes[a].to = 1.0;
     }
     for (int i = 0; i < t->n; i++)
         if (t->scales[i] > 0.0)
-            state->axes[t->which[i]].scale = t->scales[i];
+            set_scale(&state->axes[t->which[i]], t->scales[i]);
     double combinations = 1.0;
     for (int a = 0; a < rank; a++) {
         TRY(plan_axis(step, &state->axes[a], a));

@@ -28,7 +28,7 @@ struct resize_args {
 
 struct resize_axis {
     int64_t in, out, taps;
-    double scale;
+    double scale, from, to;            /* scale = to / from: by these, ties stay ties */
     bool active;                       /* false: output position i is input position i */
     int64_t index, weight, weight_f32; /* byte offsets of the tables in shared memory */
 };

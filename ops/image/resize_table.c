@@ -23,35 +23,29 @@ int64_t attn_resize_taps(const struct resize_args *args, double scale)
     return args->mode == RESIZE_LINEAR ? 2 : 4;
 }
 
-/* The length that the scale gives: a whole one where only the rounding of the scale is between. */
-static double scaled_length(const struct resize_axis *a)
-{
-    double length = a->scale * (double)a->in, whole = (double)a->out;
-    return fabs(length - whole) <= 1e-6 * whole ? whole : length;
-}
-
 static double source_position(const struct resize_args *args, const struct resize_axis *a,
                               const double roi[2], int64_t i)
 {
-    double x = (double)i, in = (double)a->in, out = scaled_length(a);
+    double x = (double)i, in = (double)a->in, out = a->to * in / a->from;
+    double middle = (x + 0.5) * a->from / a->to;
     switch (args->coordinate_transformation_mode) {
     case RESIZE_ALIGN_CORNERS:
         return out == 1.0 ? 0.0 : x * (in - 1.0) / (out - 1.0);
     case RESIZE_ASYMMETRIC:
-        return x / a->scale;
+        return x * a->from / a->to;
     case RESIZE_TF_HALF_PIXEL_FOR_NN:
-        return (x + 0.5) / a->scale;
+        return middle;
     case RESIZE_PYTORCH_HALF_PIXEL:
-        return a->out == 1 ? 0.0 : (x + 0.5) / a->scale - 0.5;
+        return a->out == 1 ? 0.0 : middle - 0.5;
     case RESIZE_HALF_PIXEL_SYMMETRIC:
-        return in / 2.0 * (1.0 - (double)a->out / out) + (x + 0.5) / a->scale - 0.5;
+        return in / 2.0 * (1.0 - (double)a->out / out) + middle - 0.5;
     case RESIZE_TF_CROP_AND_RESIZE: {
         double left = out == 1.0 ? 0.5 : out - 1.0 - x, right = out == 1.0 ? 0.5 : x;
         /* exact at both ends: a place behind the last pixel is extrapolated */
         return (left * roi[0] + right * roi[1]) * (in - 1.0) / (left + right);
     }
     default:
-        return (x + 0.5) / a->scale - 0.5;
+        return middle - 0.5;
     }
 }
 
