@@ -82,6 +82,7 @@ struct resize_target {
     int which[ATTNRUN_MAX_RANK], n;
     bool have_scales, have_sizes;
     double scales[ATTNRUN_MAX_RANK];
+    double from, to; /* of keep_aspect_ratio_policy: to / from is each scale; or 0 */
     attnrun_dim sizes[ATTNRUN_MAX_RANK];
 };
 
@@ -175,14 +176,19 @@ static attn_status keep_aspect(const attnrun_step *step, struct resize_target *t
         if (in[t->which[i]].value == 0)
             return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
                                  "expected axes that are not empty");
-        double s = (double)t->sizes[i].value / (double)in[t->which[i]].value;
-        bool better = args->keep_aspect_ratio_policy == 1 ? s < scale : s > scale;
-        scale = i == 0 || better ? s : scale;
+        double a = (double)in[t->which[i]].value, b = (double)t->sizes[i].value;
+        if (i > 0 &&
+            (args->keep_aspect_ratio_policy == 1 ? b / a >= scale : b / a <= scale))
+            continue;
+        t->from = a;
+        t->to = b;
+        scale = b / a;
     }
     for (int i = 0; i < t->n; i++) {
         out[t->which[i]] = attnrun_dim_unknown(step);
         if (known) {
-            double size = floor(scale * (double)in[t->which[i]].value + 0.5);
+            /* not by the rounded scale: 27 * 13 / 6 ends in one half */
+            double size = floor((double)in[t->which[i]].value * t->to / t->from + 0.5);
             out[t->which[i]] =
                 dim_of(size < (double)ATTN_MAX_DIM ? (int64_t)size : ATTN_MAX_DIM + 1);
             t->scales[i] = scale;
@@ -249,12 +255,15 @@ static attn_status plan_axis(attnrun_step *step, struct resize_axis *axis, int a
 }
 
 /* The length that a scale gives is whole where only the rounding of the scale is between. */
-static void set_scale(struct resize_axis *axis, double scale)
+static void set_scale(const struct resize_target *t, double scale,
+                      struct resize_axis *axis)
 {
     double length = scale * (double)axis->in, whole = (double)axis->out;
     axis->scale = scale;
-    axis->from = (double)axis->in;
+    axis->from = t->from > 0.0 ? t->from : (double)axis->in;
     axis->to = fabs(length - whole) <= 1e-6 * whole ? whole : length;
+    if (t->from > 0.0)
+        axis->to = t->to;
 }
 
 static attn_status plan_resize(attnrun_step *step, const struct resize_target *t)
@@ -271,7 +280,7 @@ static attn_status plan_resize(attnrun_step *step, const struct resize_target *t
     }
     for (int i = 0; i < t->n; i++)
         if (t->scales[i] > 0.0)
-            set_scale(&state->axes[t->which[i]], t->scales[i]);
+            set_scale(t, t->scales[i], &state->axes[t->which[i]]);
     double combinations = 1.0;
     for (int a = 0; a < rank; a++) {
         TRY(plan_axis(step, &state->axes[a], a));

@@ -67,6 +67,22 @@ def nearest(place, rounded, by):
     return graph(nodes, inputs, constants, outputs, 19), inputs, outputs
 
 
+def aspect(policy, shape, sizes):
+    """Both axes by one scale, the other size rounded half up."""
+    choose = min if policy == "not_larger" else max
+    scale = choose(Fraction(b, a) for a, b in zip(shape, sizes, strict=True))
+    x = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    index = []
+    for a in shape:
+        n = int((a * scale + HALF) // 1)
+        index.append([min(max(int(ROUNDED["round_prefer_floor"](
+            PLACES["half_pixel"](i, a, n, scale))), 0), a - 1) for i in range(n)])
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="nearest",
+                            keep_aspect_ratio_policy=policy, axes=[0, 1])
+    outputs = {"y": x[np.ix_(*index)]}
+    return graph([node], {"x": x}, {"sizes": whole(*sizes)}, outputs, 19), {"x": x}, outputs
+
+
 def node(operator, inputs, outputs, **attributes):
     return helper.make_node(operator, inputs.split(), outputs.split(), **attributes)
 
@@ -194,6 +210,9 @@ def main():
             for place in PLACES:
                 for rounded in ROUNDED:
                     write(f"nearest_{by}_{place}_{rounded}", *nearest(place, rounded, by), "0 0")
+        for k, sizes in enumerate(([13, 1000], [13, 20], [19, 11])):
+            for policy in ("not_larger", "not_smaller"):
+                write(f"{policy}_{k}", *aspect(policy, (6, 27), sizes), "0 0")
         for k, (_, nodes, inputs, constants, outputs) in enumerate(reported()):
             given = isinstance(outputs, dict)
             model = graph(nodes, inputs, constants, list(outputs if given else outputs.split()), 13)
