@@ -52,8 +52,9 @@ static attn_status check_item(const attnrun_step *step, int out,
     if (from->kind != ATTNRUN_TENSOR || from->rank >= ATTNRUN_MAX_RANK ||
         dtype_bits(from->dtype) < 8)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "output %d stacks values that are not tensors of rank < %d", out,
-                       ATTNRUN_MAX_RANK);
+                       "output %d stacks values that are not tensors of rank < %d with "
+                       "elements of whole bytes",
+                       out, ATTNRUN_MAX_RANK);
     bool same = stack->n == 0 ||
                 (from->dtype == stack->item.dtype && from->rank == stack->item.rank &&
                  memcmp(from->dims, stack->item.dims, (size_t)from->rank * 8) == 0);

@@ -96,6 +96,16 @@ def loop_of_nothing(_folder):
                              untyped("y"), {"n": np.int64(0)}), 11)
 
 
+def stacked_nibbles(folder):
+    body = graph_of([helper.make_node("Cast", ["x"], ["s"], to=TensorProto.UINT4),
+                     helper.make_node("Identity", ["c"], ["k"])],
+                    [value("i", INT64, []), value("c", TensorProto.BOOL, [])],
+                    [value("k", TensorProto.BOOL, []), value("s", TensorProto.UINT4)])
+    loop = helper.make_node("Loop", ["m", ""], ["y"], body=body)
+    return model_of(graph_of([loop], [], [value("y", TensorProto.UINT4)],
+                             {"m": np.int64(2), "x": np.ones(3, np.float32)}), 21)
+
+
 CASES = [
     model_case("Q_loop_of_nothing", "no iteration, no type", 5, "no element type", loop_of_nothing,
                ("-i", "b=ones", "-i", "x=ones")),
@@ -129,4 +139,6 @@ CASES = [
     case("optional_good", "control: an optional of floats", 0, "", optional(F32), GET,
          optional_type()),
     case("optional_u8", "an optional of u8", 5, "u8", optional(U8), GET, optional_type()),
+    model_case("Q_loop_nibbles", "a Loop that stacks elements of 4 bits", 4, "whole bytes",
+               stacked_nibbles),
 ]
