@@ -24,10 +24,13 @@ static const char *emit(struct op_regex *r, int32_t kind, int32_t value)
         return "it is too long";
     if (value == NOT_UTF8)
         return "it is not UTF-8";
-    if (kind < CONCAT)
+    if (kind < CONCAT) {
+        r->times[r->n_operands] = 1;
         r->operands[r->n_operands++] = r->n_tokens;
-    else if (kind == CONCAT || kind == EITHER)
-        r->n_operands--;
+    } else if (kind == CONCAT || kind == EITHER) {
+        int32_t *times = &r->times[--r->n_operands];
+        times[-1] = times[0] > times[-1] ? times[0] : times[-1];
+    }
     r->tokens[r->n_tokens++] = (struct op_regex_token){ kind, value };
     return NULL;
 }
@@ -141,7 +144,7 @@ static int32_t escaped(struct text *t, uint32_t c)
         return right && value <= 0x10ffff ? (int32_t)value : -1;
     }
     bool letter = is_word(c) && c != '_';
-    return letter ? -1 : (int32_t)c;
+    return letter || c >= 128 ? -1 : (int32_t)c;
 }
 
 /* [:alpha:] and the like, behind "[:". */
@@ -264,6 +267,7 @@ static const char *copy_operand(struct op_regex *r, int32_t from, int32_t n, int
 {
     if (r->n_tokens + n + 2 > REGEX_TOKENS)
         return "its repetitions make it too long";
+    r->times[r->n_operands] = 1;
     r->operands[r->n_operands++] = r->n_tokens;
     memcpy(&r->tokens[r->n_tokens], &r->tokens[from], (size_t)n * sizeof r->tokens[0]);
     r->n_tokens += n;
@@ -275,11 +279,14 @@ static const char *copy_operand(struct op_regex *r, int32_t from, int32_t n, int
 static const char *repeat(struct op_regex *r, int32_t min, int32_t max)
 {
     int32_t from = r->operands[r->n_operands - 1], n = r->n_tokens - from,
-            made = r->n_tokens;
-    int32_t copies = max < 0 ? min + 1 : max;
+            made = r->n_tokens, last = max < 0 ? min : max;
+    int32_t times = r->times[r->n_operands - 1], copies = max < 0 ? min + 1 : max;
     const char *wrong = NULL;
     if (min > 1000 || max > 1000 || (max >= 0 && max < min))
         return "a repetition is not within 0 to 1000, or not in order";
+    times *= last > 0 ? last : 1;
+    if (times > 1000) /* RE2's bound, too */
+        return "its nested repetitions are more than 1000 in all";
     r->n_operands--;
     if (copies == 0)
         wrong = emit(r, EMPTY, 0);
@@ -294,6 +301,7 @@ static const char *repeat(struct op_regex *r, int32_t min, int32_t max)
             (size_t)(r->n_tokens - made) * sizeof r->tokens[0]);
     r->n_tokens -= made - from;
     r->operands[r->n_operands - 1] = from;
+    r->times[r->n_operands - 1] = times;
     return NULL;
 }
 
@@ -305,10 +313,11 @@ static const char *open_group(struct op_regex *r, struct text *t, bool *after)
     if (see(t, "?")) {
         if (see(t, "P<") || (t->end - t->at > 1 && t->at[0] == '<' && t->at[1] != '=' &&
                              t->at[1] != '!' && see(t, "<"))) {
+            const unsigned char *name = t->at;
             while (t->at < t->end && is_word(*t->at))
                 t->at++;
-            if (!see(t, ">"))
-                return "the name of a group is not closed";
+            if (t->at == name || !see(t, ">"))
+                return "the name of a group is not of letters, digits and _";
         } else if (!see(t, ":")) {
             return "flags and looking around are not supported";
         }
@@ -359,6 +368,14 @@ static const char *parse_escape(struct op_regex *r, struct text *t, bool *after)
     return point < 0 ? "an escape is not known" : operand(r, CHAR, point, after);
 }
 
+static bool is_repetition(const struct text *t)
+{
+    struct text look = *t;
+    int32_t min, max;
+    return t->at < t->end &&
+           (*t->at == '*' || *t->at == '+' || *t->at == '?' || braces(&look, &min, &max));
+}
+
 static const char *quantify(struct op_regex *r, struct text *t, uint32_t c, bool after)
 {
     int32_t min = 0, max = 0;
@@ -373,21 +390,17 @@ static const char *quantify(struct op_regex *r, struct text *t, uint32_t c, bool
         wrong = emit(r, c == '*' ? STAR : c == '+' ? PLUS : MAYBE, 0);
     }
     (void)see(t, "?"); /* lazy or not, the language is the same */
+    if (wrong == NULL && is_repetition(t))
+        wrong = "a repetition is repeated";
     return wrong;
-}
-
-static bool is_repetition(const struct text *t, uint32_t c)
-{
-    struct text look = { t->at - 1, t->end };
-    int32_t min, max;
-    return c == '*' || c == '+' || c == '?' || (c == '{' && braces(&look, &min, &max));
 }
 
 static const char *parse_one(struct op_regex *r, struct text *t, bool *after)
 {
+    const bool repeats = is_repetition(t);
     uint32_t c = regex_take(t);
     const char *wrong = NULL;
-    if (is_repetition(t, c))
+    if (repeats)
         return quantify(r, t, c, *after);
     switch (c) {
     case '(':

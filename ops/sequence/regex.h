@@ -4,8 +4,10 @@
  * Accepted: literals, ., [classes] with ranges and [:names:], \d \w \s \b and their
  * opposites, \A \z ^ $, escapes, groups (also (?: and named), |, * + ? {m,n} and their
  * lazy forms. Refused: flags such as (?i), \p classes, \Q…\E, back references,
- * look-around, and patterns that do not fit the fixed tables. A byte of the text that is not of
- * UTF-8 is matched by nothing. */
+ * look-around, \C, octal escapes, the classes [:ascii:], [:cntrl:], [:graph:], [:print:] and
+ * [:^name:], names of groups beyond ASCII, and patterns that do not fit the fixed tables. What RE2
+ * refuses is refused, too: a repetition of a repetition (a**), and nested counts whose product
+ * exceeds 1000. A byte of the text that is not of UTF-8 is matched by nothing. */
 #ifndef OP_REGEX_H
 #define OP_REGEX_H
 
@@ -35,8 +37,9 @@ struct op_regex {
         bool negated;
     } classes[REGEX_CLASSES];
     int32_t n_tokens, n_states, n_ranges, n_classes, start;
-    /* of parsing: operators and groups that wait, operands with their first tokens */
-    int32_t waiting[2 * REGEX_TOKENS], operands[REGEX_TOKENS];
+    /* of parsing: operators and groups that wait, operands with their first tokens and the largest
+     * product of nested counts in each */
+    int32_t waiting[2 * REGEX_TOKENS], operands[REGEX_TOKENS], times[REGEX_TOKENS];
     int32_t n_waiting, n_operands;
     /* of building: entries and exits of fragments */
     int32_t entry[REGEX_TOKENS], exit[REGEX_TOKENS];

@@ -2,10 +2,12 @@
 n-grams that are counted one by one, texts that Python splits, letters whose case Python changes.
 Usage: check_texts.py ATTNRUN"""
 import re
+import subprocess
 import sys
 import tempfile
 
 import numpy as np
+import onnx
 
 from cases import check, one_node_model, write_case
 
@@ -31,6 +33,12 @@ FORMS = {
     "[[:word:]]+": "[0-9A-Za-z_]+",
     "[^[:punct:]]": "[^!-/:-@\\[-`{-~]", r"\z": "", r"a\z": "a",
 }
+# What RE2 refuses, and what this library does not have of it.
+REFUSED = ["a**", "a+*", "a?{2}", "a{2}{3}", "a{2}{3}?", "a{2}?*", "(a)++", "a???",
+           "(a{100}){11}", "((a{10}){10}){11}", "(ab{3}c){334}", "(a{334}|b){3}",
+           "(b|a{334}){3}", "(a{501,}){2}", "(?P<>a)", "(?<>a)", "(?P<a-b>a)", r"\é", r"[\é]",
+           "a{1001}", "a{2,1}", "*a", "(a", "a)", "(?i)a", "(?=a)", r"\pL", r"\Qa\E", r"\101",
+           r"\C", "[[:^alpha:]]", "[[:print:]]", r"\1"]
 NUMBERS = [
     "0", "1", "-7", "+3.5", "  42\n", "1e3", "1E-3", "-.5", "5.", "1e400", "-1e400", "1e-400",
     "0.1", "3.4028235e38", "123456789012345678901234567890", "0.00000000000000000000000012345",
@@ -51,6 +59,12 @@ def regex_cases():
         model, inputs = one_node_model("RegexFullMatch", [("x", given)], ["y"], opset=20,
                                        pattern=pattern)
         yield model, inputs, [("y", np.array(found).reshape(-1, 1))], "0 0"
+    for pattern in ("(a{500}){2}|b", "(a{20}|b{1,50}){20}|ab", "a{2}?b?", "(a{0}){1000}",
+                    "(?P<n>a)(?P<n>b)"):
+        found = [re.fullmatch(pattern.replace("<n>b", "<m>b"), text) is not None for text in TEXTS]
+        model, inputs = one_node_model("RegexFullMatch", [("x", np.array(TEXTS, object))], ["y"],
+                                       opset=20, pattern=pattern)
+        yield model, inputs, [("y", np.array(found))], "0 0"
     # Too long for "a", a byte of Latin-1, half of a pair, above U+10FFFF, cut off.
     broken = [b"\xe0\x81\xa1", b"\xe1", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc3", b"\xff"]
     for pattern in ("a", ".", "[^b]", "\\W", "á", "[à-ÿ]", "..", "...", "(.|[^b])*"):
@@ -152,12 +166,25 @@ def case_models():
         yield model, inputs, [("y", np.array(y, object))], "0 0"
 
 
+def check_refused(attnrun, folder):
+    for pattern in REFUSED:
+        model, _ = one_node_model("RegexFullMatch", [("x", np.array(["a"], object))], ["y"],
+                                  opset=20, pattern=pattern)
+        onnx.save(model, f"{folder}/refused.onnx")
+        done = subprocess.run([attnrun, "inspect", f"{folder}/refused.onnx"], capture_output=True,
+                              text=True, timeout=60)
+        assert (done.returncode, "the pattern is not supported" in done.stderr) == (4, True), (
+            pattern, done)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         cases = [*regex_cases(), *number_cases(), *gram_cases(), *split_models(), *case_models()]
         for number, case in enumerate(cases):
             write_case(f"{folder}/{number:03}_{case[0].graph.node[0].op_type}", *case)
         check(sys.argv[1], folder)
+    with tempfile.TemporaryDirectory() as folder:
+        check_refused(sys.argv[1], folder)
 
 
 main()
