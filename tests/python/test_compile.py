@@ -2,12 +2,18 @@
 """attnrun.compile: PyTorch modules in, callables out, kept by a hash.
 
 usage: PYTHONPATH=BUILD/python:ROOT/tools/convert test_compile.py"""
+import importlib.util
 import os
+import shutil
 import tempfile
 import unittest
+from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
+from unittest import mock
 
 import attnrun
+import attnrun_convert
 import torch
 from attnrun import _compile
 from torch import nn
@@ -125,6 +131,14 @@ class Compile(unittest.TestCase):
                   key(made(), self.x, {"x": {0: "batch"}}), key(made(), self.x, opset=20),
                   key(made().train(), self.x)}
         self.assertEqual(len(others - {first}), 7)
+        with tempfile.TemporaryDirectory() as folder:  # another converter
+            package = Path(folder) / "attnrun_convert"
+            shutil.copytree(Path(attnrun_convert.__file__).parent, package)
+            spec = SimpleNamespace(submodule_search_locations=[str(package)])
+            with mock.patch.object(importlib.util, "find_spec", lambda name: spec):
+                self.assertEqual(key(made(), self.x), first)
+                (package / "adapters" / "more.py").touch()
+                self.assertNotEqual(key(made(), self.x), first)
         module = made()
         module.hook = lambda: None  # cannot be pickled
         self.assertIsNone(key(module, self.x))

@@ -3,6 +3,8 @@
 The module is converted by attnrun_convert (tools/convert), checked against itself on the
 example, and kept in a folder by a hash of what the conversion depends on."""
 import hashlib
+import importlib.metadata
+import importlib.util
 import inspect
 import io
 import os
@@ -77,10 +79,27 @@ def _files_of(module: Any) -> set[str]:
     return files
 
 
+def _converter() -> str:
+    """A hash of the converter's sources, and the versions of what it exports with: another
+    converter may write another file. Nothing of it is imported."""
+    digest, spec = hashlib.sha256(), importlib.util.find_spec("attnrun_convert")
+    for folder in (spec.submodule_search_locations or () if spec is not None else ()):
+        for path in sorted(Path(folder).rglob("*.py")):
+            digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    for package in ("onnx", "onnx-ir", "onnxscript"):
+        try:
+            digest.update(importlib.metadata.version(package).encode() + b"\0")
+        except importlib.metadata.PackageNotFoundError:
+            digest.update(b"\0")
+    return digest.hexdigest()
+
+
 def _key(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic: Any,
          options: Mapping[str, Any]) -> str | None:
     """A hash of the weights, attributes and source files of the module, of the example's
-    structure and shapes, the options and the versions; None where the module cannot be pickled."""
+    structure and shapes, the options, the converter and the versions; None where the module cannot
+    be pickled."""
     torch = sys.modules["torch"]
     digest = hashlib.sha256()
     content = _content(module)
@@ -97,7 +116,8 @@ def _key(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic:
         with open(path, "rb") as file:
             digest.update(hashlib.sha256(file.read()).digest())
     digest.update(repr((shapes, dynamic, sorted(options.items()), torch.__version__,
-                        _attnrun.version, sys.version_info[:2], FORM)).encode())
+                        _attnrun.version, _converter(), sys.version_info[:2],
+                        FORM)).encode())
     return digest.hexdigest()
 
 
