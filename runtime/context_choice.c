@@ -50,7 +50,8 @@ attn_status attn_context_watch(struct attnrun_context *context, const char *name
     int32_t id;
     TRY(find_value(context, name, &id));
     attn_context_note_shown(context, &context->model->graph->values[id].type);
-    return attn_selection_watch(context->frame->memory, &context->selection, id);
+    return attn_selection_watch(context->frame->memory, &context->selection,
+                                (int32_t)context->model->graph->n_values, id);
 }
 
 attn_status attn_context_value(const struct attnrun_context *context, const char *name,

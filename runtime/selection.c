@@ -21,9 +21,9 @@ attn_status attn_selection_create(struct attn_memory *memory, int32_t n,
     return ATTNRUN_OK;
 }
 
-static int64_t watched_bytes(int32_t n)
+static int64_t watched_bytes(int32_t n_values)
 {
-    return round_up(n, ATTN_WATCH_STEP) * (int64_t)sizeof(int32_t);
+    return 2 * (int64_t)n_values * (int64_t)sizeof(int32_t);
 }
 
 void attn_selection_free(struct attn_memory *memory, int32_t n,
@@ -32,34 +32,30 @@ void attn_selection_free(struct attn_memory *memory, int32_t n,
     attn_free(memory, ATTN_MEM_PLAN, selection->modes, n + 1);
     attn_free(memory, ATTN_MEM_PLAN, selection->chosen, n + 1);
     attn_free(memory, ATTN_MEM_PLAN, selection->watched,
-              watched_bytes(selection->n_watched));
+              watched_bytes(selection->n_values));
 }
 
 int32_t attn_selection_find(const struct attn_selection *selection, int32_t id)
 {
-    int32_t i = selection->n_watched - 1;
-    while (i >= 0 && selection->watched[i] != id)
-        i--;
-    return i;
+    return selection->n_values > 0 ? selection->watched[selection->n_values + id] - 1
+                                   : -1;
 }
 
 attn_status attn_selection_watch(struct attn_memory *memory,
-                                 struct attn_selection *selection, int32_t id)
+                                 struct attn_selection *selection, int32_t n_values,
+                                 int32_t id)
 {
-    const int32_t n = selection->n_watched;
+    if (selection->n_values == 0) {
+        selection->watched =
+            attn_alloc_zeroed(memory, ATTN_MEM_PLAN, watched_bytes(n_values));
+        if (selection->watched == NULL)
+            return ATTNRUN_E_MEMORY;
+        selection->n_values = n_values;
+    }
     if (attn_selection_find(selection, id) >= 0)
         return ATTNRUN_OK;
-    if (n % ATTN_WATCH_STEP == 0) {
-        int32_t *grown = attn_alloc(memory, ATTN_MEM_PLAN, watched_bytes(n + 1));
-        if (grown == NULL)
-            return ATTNRUN_E_MEMORY;
-        if (n > 0)
-            memcpy(grown, selection->watched, (size_t)n * sizeof *grown);
-        attn_free(memory, ATTN_MEM_PLAN, selection->watched, watched_bytes(n));
-        selection->watched = grown;
-    }
-    selection->watched[n] = id;
-    selection->n_watched = n + 1;
+    selection->watched[selection->n_watched++] = id;
+    selection->watched[n_values + id] = selection->n_watched;
     return ATTNRUN_OK;
 }
 

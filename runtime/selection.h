@@ -15,12 +15,14 @@ enum attn_output_mode {
 };
 
 struct attn_selection {
-    uint8_t *modes;   /* per output of the graph, an attn_output_mode: of the next plan */
-    uint8_t *chosen;  /* per output: the caller wants it */
-    int32_t *watched; /* values that are kept until the next run */
-    int32_t n_watched; /* it only grows; room comes in steps of ATTN_WATCH_STEP */
+    uint8_t *modes;  /* per output of the graph, an attn_output_mode: of the next plan */
+    uint8_t *chosen; /* per output: the caller wants it */
+    int32_t *
+        watched; /* values that are kept until the next run; behind these n_values, for each
+                        * value of the graph, its place among them plus 1, or 0 */
+    int32_t n_watched; /* it only grows */
+    int32_t n_values;  /* 0: nothing was watched yet */
 };
-enum { ATTN_WATCH_STEP = 16 };
 
 /* Room for n outputs, all of them chosen. */
 attn_status attn_selection_create(struct attn_memory *memory, int32_t n,
@@ -29,9 +31,10 @@ void attn_selection_free(struct attn_memory *memory, int32_t n,
                          struct attn_selection *selection);
 /* Where `id` is among the watched values; -1: it is not. */
 int32_t attn_selection_find(const struct attn_selection *selection, int32_t id);
-/* Value `id` is kept from the next run on. */
+/* Value `id`, of n_values, is kept from the next run on. */
 attn_status attn_selection_watch(struct attn_memory *memory,
-                                 struct attn_selection *selection, int32_t id);
+                                 struct attn_selection *selection, int32_t n_values,
+                                 int32_t id);
 /* Sets the modes for a run: an output is in the caller's memory where that has the alignment
  * of its elements, and where it overlaps no input and no other output. */
 void attn_selection_set(struct attn_frame *frame, const attnrun_tensor *inputs);
