@@ -44,20 +44,24 @@ attn_status attn_read_opsets(struct attn_load *load, size_t n,
         attn_pool_alloc(pool, ((int64_t)n + 1) * (int64_t)sizeof *list);
     if (list == NULL)
         return ATTNRUN_E_MEMORY;
+    int32_t kept = 0; /* an import that is repeated is one */
     for (size_t k = 0; k < n; k++) {
-        list[k] = (struct attn_opset){ attn_pool_string(pool, attn_domain(pb[k]->domain)),
-                                       pb[k]->version };
-        if (list[k].domain == NULL)
+        struct attn_opset *opset = &list[kept];
+        *opset = (struct attn_opset){ attn_pool_string(pool, attn_domain(pb[k]->domain)),
+                                      pb[k]->version };
+        if (opset->domain == NULL)
             return ATTNRUN_E_MEMORY;
-        TRY(check_opset(load, &list[k]));
-        for (size_t j = 0; j < k; j++)
-            if (strcmp(list[j].domain, list[k].domain) == 0 &&
-                list[j].version != list[k].version)
-                return attn_fail(ATTNRUN_E_MODEL, "domain '%s' has two opset versions",
-                                 attn_quote(list[k].domain));
+        TRY(check_opset(load, opset));
+        int32_t same = 0;
+        while (strcmp(list[same].domain, opset->domain) != 0)
+            same++;
+        if (list[same].version != opset->version)
+            return attn_fail(ATTNRUN_E_MODEL, "domain '%s' has two opset versions",
+                             attn_quote(opset->domain));
+        kept += same == kept;
     }
     *opsets = list;
-    *n_opsets = (int32_t)n;
+    *n_opsets = kept;
     return ATTNRUN_OK;
 }
 

@@ -90,6 +90,22 @@ class Json(unittest.TestCase):
         self.assertEqual(faults(value, SCHEMA), [], arguments)
         return value
 
+    def test_what_a_file_repeats_is_one_member(self):
+        model = onnx.load(cli_models.relu(self.dir / "m.onnx"))
+        model.opset_import.add(domain="ai.onnx", version=model.opset_import[0].version)
+        for key, value in (("a", "1"), ("b", "2"), ("a", "3")):
+            model.metadata_props.add(key=key, value=value)
+        onnx.save(model, self.dir / "m.onnx")
+        text = subprocess.run([ATTNRUN, "inspect", "--json", self.dir / "m.onnx"],
+                              capture_output=True, check=True, timeout=60).stdout
+
+        def one(pairs):
+            self.assertEqual(len(pairs), len(dict(pairs)), pairs)
+            return dict(pairs)
+        about = json.loads(text, object_pairs_hook=one)
+        self.assertEqual(about["metadata"], {"a": "3", "b": "2"})
+        self.assertEqual(len(about["opsets"]), 1)
+
     def test_numbers_of_floats_are_short(self):
         op = self.json("ops", "LayerNormalization")["ops"][0]
         self.assertEqual({a["name"]: a.get("default") for a in op["attributes"]}["epsilon"], 1e-05)

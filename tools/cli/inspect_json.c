@@ -1,6 +1,7 @@
 /* inspect_json.c - attnrun inspect --json: what inspect.c gathered, as one JSON object. */
 
 #include "inspect.h"
+#include "name_set.h"
 
 static const char *const coverage_names[] = { "native", "body", "missing" };
 
@@ -41,6 +42,30 @@ static attnrun_status json_values(const struct inspect *inspect, struct json *js
     return ATTNRUN_OK;
 }
 
+/* A key that a file repeats is one member, with the last value: so do readers of JSON, and those of
+ * ONNX files that make a map of it. From the last to the first. */
+static attnrun_status json_metadata(const struct inspect *inspect, struct json *json)
+{
+    struct name_set seen = { .n = 0 };
+    attnrun_status status = ATTNRUN_OK;
+    json_open(json, "metadata", '{');
+    for (int32_t i = inspect->info.n_metadata - 1; i >= 0 && status == ATTNRUN_OK; i--) {
+        const char *key, *value;
+        status = attnrun_model_metadata(inspect->model, i, &key, &value);
+        if (status != ATTNRUN_OK)
+            tool_fail_library(status);
+        else if (name_set_has(&seen, key, NULL))
+            continue;
+        else if (!name_set_add(&seen, key, NULL))
+            status = tool_fail(ATTNRUN_E_MEMORY, "no memory for a name");
+        else
+            json_text(json, key, value);
+    }
+    json_close(json, '}');
+    name_set_free(&seen);
+    return status;
+}
+
 static attnrun_status json_about(const struct inspect *inspect, struct json *json)
 {
     const attnrun_model_info *info = &inspect->info;
@@ -61,13 +86,7 @@ static attnrun_status json_about(const struct inspect *inspect, struct json *jso
         json_int(json, domain[0] == 0 ? "ai.onnx" : domain, version);
     }
     json_close(json, '}');
-    json_open(json, "metadata", '{');
-    for (int32_t i = 0; i < info->n_metadata; i++) {
-        const char *key, *value;
-        TRY_LIB(attnrun_model_metadata(inspect->model, i, &key, &value));
-        json_text(json, key, value);
-    }
-    json_close(json, '}');
+    TRY(json_metadata(inspect, json));
     json_open(json, "passes", '{');
     for (int32_t i = 0; i < info->n_passes; i++) {
         const char *name;
