@@ -460,6 +460,10 @@ class Edit(EditCase):
         said = self.attnrun("extract", path, "--inputs", "p", "--outputs", "y", "-o", "no.onnx",
                             code=2).stderr
         self.assertIn("need the input 'x' of the model", said)
+        for words in (("--inputs", "p", "--inputs", "length"), ("-c", self.dir / "c.yaml")):
+            (self.dir / "c.yaml").write_text("inputs: p,length\n")
+            again = self.edited("extract", path, *words, "--outputs", "y")
+            self.assertEqual([i.name for i in again.graph.input], ["p", "length"])
         self.assertIn("no value 'pp'", self.attnrun("extract", path, "--outputs", "pp", "-o",
                                                     "no.onnx", code=2).stderr)
         self.assertIn("--inputs and --outputs name",

@@ -127,6 +127,9 @@ attnrun_status cli_read_config(struct cli *cli, const char *path);
  * ends with NULL; as arguments. */
 attnrun_status cli_words_of(const struct cli *cli, uint32_t command,
                             const char *const *without, struct list *arguments);
+/* --inputs of extract is of names: given once more, "b,c" joins "a" to "a,b,c". Others stay. */
+attnrun_status cli_join_names(struct cli *cli, const struct cli_option *option,
+                              const char **value);
 /* Adds "--NAME=VALUE" of a configuration file to cli->words. */
 attnrun_status cli_keep_word(struct cli *cli, const struct cli_option *option,
                              const char *value);

@@ -66,3 +66,18 @@ void line_add_word(struct line *line, const char *word)
         line_add(line, *at == '\'' ? "'\\''" : "%c", *at);
     line_add(line, "'");
 }
+
+attnrun_status cli_join_names(struct cli *cli, const struct cli_option *option,
+                              const char **value)
+{
+    char *joined;
+    if (cli->inputs_dir == NULL || cli->command->bit != CLI_EXTRACT ||
+        strcmp(option->name, "inputs") != 0)
+        return ATTNRUN_OK;
+    const int n = asprintf(&joined, "%s,%s", cli->inputs_dir, *value);
+    *value = n < 0 ? NULL : cli_keep(cli, joined, (size_t)n);
+    if (n >= 0)
+        free(joined);
+    return *value != NULL ? ATTNRUN_OK
+                          : tool_fail(ATTNRUN_E_MEMORY, "no memory for the names");
+}

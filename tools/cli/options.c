@@ -357,6 +357,7 @@ attnrun_status cli_set_option(struct cli *cli, const struct cli_option *o,
             return refuse_option(config, where, value, expected);
         if (value[0] == 0)
             return refuse_option(config, where, value, "a name");
+        TRY(cli_join_names(cli, o, &value));
         memcpy(member, &value, sizeof value);
         return ATTNRUN_OK;
     }
