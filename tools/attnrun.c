@@ -18,7 +18,8 @@ const struct cli_command cli_commands[] = {
       "(--seed). A symbolic dimension without --set is 1 for a batch, 128 for a "
       "sequence, 0 for a past length and 224 for the side of an image. If these sizes do "
       "not fit the model, others are tried. An output file is replaced as a whole or not "
-      "at all, and keeps its mode; symbolic links are followed. A device, a FIFO and - "
+      "at all, and keeps its mode; symbolic links are followed. A file that is read is "
+      "never replaced. A device, a FIFO and - "
       "(standard output) are written in place: one output as npy, several as npz." },
     { "check", CLI_CHECK, 1, -1, "[options] PATH...",
       "compare a model with expected outputs", command_check,
@@ -68,7 +69,9 @@ const struct cli_command cli_commands[] = {
       "BatchNormalization is merged into convolutions, and --set S=128 makes a dimension "
       "constant. The new file contains only operators of the old one, so that other "
       "runtimes can run it. Quantized weights stay quantized, and function bodies stay "
-      "with the nodes that call them." },
+      "with the nodes that call them. -o may name the model itself, which is then "
+      "replaced, but no other file that is read, such as its external data. With "
+      "--external, -o may be a symbolic link only to a file in the same folder." },
     { "extract", CLI_EXTRACT, 1, 1,
       "[options] model.onnx --inputs A --outputs B -o out.onnx",
       "write a part of an ONNX model", command_extract,
@@ -146,21 +149,48 @@ static bool occupy_standard_streams(void)
     return true;
 }
 
-/* A result of another kind never replaces a model that it is made of: optimize and extract write
- * models, and may change a file in place. */
-static attnrun_status check_targets(const struct cli *cli)
+/* Files that --copy-weights reads are not mapped when an output is written: they are here. */
+static void note_copied(struct cli *cli, const char *path)
+{
+    struct cli_source made;
+    attnrun_model *model = NULL;
+    if (cli_open_runtime(cli) != ATTNRUN_OK ||
+        cli_source_make(cli, path, ATTNRUN_ALLOW_MISSING, &made) != ATTNRUN_OK)
+        return;
+    made.source.flags &= ~(uint32_t)ATTNRUN_COPY;
+    made.source.n_more_outputs = made.source.n_fixed_dims = 0;
+    if (attnrun_model_open(cli->runtime, &made.source, &model) == ATTNRUN_OK)
+        file_note_mapped();
+    attnrun_model_release(model);
+    cli_source_free(&made);
+}
+
+/* A result never replaces what it is made of. But optimize and extract write models, and may
+ * change a file in place. */
+static attnrun_status check_targets(struct cli *cli)
 {
     const bool edit = (cli->command->bit & (CLI_OPTIMIZE | CLI_EXTRACT)) != 0;
-    const char *const targets[] = { edit ? NULL : cli->output, cli->svg, cli->trace,
-                                    cli->reduce };
-    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
-        for (int64_t k = 0; targets[i] != NULL && k <= cli->paths.n; k++) {
+    const char *const targets[] = { cli->output, cli->svg, cli->trace, cli->reduce };
+    bool exists = false;
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        const char *target = targets[i];
+        if (target == NULL || !file_exists(target))
+            continue;
+        exists = true;
+        for (int64_t k = 0; k <= cli->paths.n; k++) {
             const char *model = k < cli->paths.n ? cli->paths.v[k] : cli->with;
-            if (model != NULL && file_is_same(targets[i], model))
+            if (!edit && model != NULL && file_is_same(target, model))
                 return tool_fail(ATTNRUN_E_USAGE,
                                  "%s is the model: the result would replace it",
-                                 tool_path(targets[i]));
+                                 tool_path(target));
         }
+        if (cli_reads(cli, target) && !(edit && file_is_same(target, cli->paths.v[0])))
+            return tool_fail(ATTNRUN_E_USAGE,
+                             "%s is read by this command: the result would replace it",
+                             tool_path(target));
+    }
+    for (int64_t k = 0; exists && cli->copy_weights && k < cli->paths.n; k++)
+        note_copied(cli, cli->paths.v[k]);
     return ATTNRUN_OK;
 }
 

@@ -12,6 +12,7 @@ set(ATTN_TOOLS
   tools/io/npy_write.c
   tools/io/npz.c
   tools/io/output_file.c
+  tools/io/read_files.c
   tools/io/text_stream.c
   tools/io/value.c
   tools/io/zip_read.c

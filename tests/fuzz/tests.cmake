@@ -13,9 +13,10 @@ add_executable(fuzz_api tests/fuzz/fuzz_api.c tests/fuzz/api_args.c tests/fuzz/a
 target_link_libraries(fuzz_api PRIVATE attn_runtime_harness)
 add_executable(fuzz_files tests/fuzz/fuzz_files.c tests/fuzz/files_make.c ${fuzz_sources}
   tools/io/file.c tools/io/json_read.c tools/io/map.c tools/io/npy_read.c tools/io/npy_text.c
-  tools/io/npy_write.c tools/io/npz.c tools/io/output_file.c tools/io/zip_read.c
-  tools/io/zip_write.c tools/cli/config.c tools/cli/files.c tools/cli/given_words.c
-  tools/cli/limit.c tools/cli/option_texts.c tools/cli/options.c tools/cli/screen.c)
+  tools/io/npy_write.c tools/io/npz.c tools/io/output_file.c tools/io/read_files.c
+  tools/io/zip_read.c tools/io/zip_write.c tools/cli/config.c tools/cli/files.c
+  tools/cli/given_words.c tools/cli/limit.c tools/cli/option_texts.c tools/cli/options.c
+  tools/cli/screen.c)
 target_link_libraries(fuzz_files PRIVATE attn_runtime_harness PkgConfig::YAML ZLIB::ZLIB m)
 # Files that a model names, in random trees; blocks in an arena.
 add_executable(fuzz_paths tests/fuzz/fuzz_paths.c tests/fuzz/tree.c tests/fuzz/children.c)

@@ -93,6 +93,55 @@ class Output(unittest.TestCase):
             self.assertIn(said.encode(), done.stderr)
         self.assertEqual(other.read_bytes(), OLD)
 
+    def test_a_result_never_replaces_what_is_read(self):
+        folder = self.dir / "read"
+        folder.mkdir()
+        path, data = folder / "m.onnx", folder / "w.npz"
+        model = onnx.load(cli_models.save(
+            path, [helper.make_node("MatMul", ["x", "w"], ["y"])],
+            [("x", TensorProto.FLOAT, ["N", 128])], [("y", TensorProto.FLOAT, None)],
+            [("w", numpy.ones((128, 160), "f"))]))
+        inline = path.read_bytes()
+        onnx.save(model, path, save_as_external_data=True, location="w.npz", size_threshold=0)
+        x, link, config = folder / "x.npy", self.dir / "link.npz", folder / "c.yaml"
+        numpy.save(x, numpy.ones((1, 128), "f"))
+        link.symlink_to(data)
+        os.link(x, folder / "hard.npy")
+        os.link(path, folder / "hard.onnx")
+        config.write_text("threads: 1\n")
+        before = {p.name: p.read_bytes() for p in folder.iterdir()}
+        for copy in ((), ("--copy-weights",)):
+            for words in (("pack", path, "-o", data), ("pack", path, "-o", link),
+                          ("compile", path, "-o", data), ("optimize", path, "-o", data),
+                          ("optimize", "--external", path, "-o", data),
+                          ("extract", path, "--outputs", "y", "-o", link),
+                          ("run", path, "-o", data), ("run", path, "--trace", link),
+                          ("run", path, "-i", f"x={x}", "-o", x),
+                          ("run", path, "-i", f"x={x}", "-o", folder / "hard.npy"),
+                          ("run", path, "--inputs", folder, "-o", x),
+                          ("run", path, "-c", config, "--trace", config),
+                          ("plan", path, "--svg", data), ("report", path, "-o", data),
+                          ("report", path, "-i", f"x={x}", "-o", x),
+                          ("pack", path, "-o", folder / "hard.onnx")):
+                said = self.attnrun(*words, *(copy if words[0] != "report" else ()),
+                                    code=2).stderr.decode()
+                self.assertRegex(said, "is read by this command|is the model", words)
+        with open(path, "r+b") as file:  # a descriptor, which is written in place
+            self.attnrun("pack", path, "-o", f"/dev/fd/{file.fileno()}", code=2,
+                         pass_fds=[file.fileno()])
+        with open(data, "ab") as file:
+            self.assertEqual(subprocess.run([ATTNRUN, "pack", path, "-o", "-"], stdout=file,
+                                            stderr=subprocess.DEVNULL, timeout=60).returncode, 2)
+        odd = folder / "n.onnx.data"  # its data would be the model itself
+        odd.write_bytes(inline)
+        self.attnrun("optimize", "--external", odd, "-o", folder / "n.onnx", code=2)
+        self.assertEqual(odd.read_bytes(), inline)
+        odd.unlink()
+        self.assertEqual({p.name: p.read_bytes() for p in folder.iterdir()}, before)
+        self.nothing_left()
+        self.attnrun("optimize", path, "-o", path)  # a model may be changed in place
+        self.assertNotEqual(path.read_bytes(), before["m.onnx"])
+
     def test_texts_as_json_writes_them(self):
         model = cli_models.save(
             self.dir / "m.onnx", [helper.make_node("Identity", ["s"], ["y"])],

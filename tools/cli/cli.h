@@ -169,6 +169,9 @@ attnrun_status cli_source_make(struct cli *cli, const char *path, uint32_t more_
 void cli_source_free(struct cli_source *source);
 attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_flags,
                               attnrun_model **model);
+/* Whether the options name `path` as a file that is read. Other files, such as the external data
+ * of a model, are known once they are read: tools/io/read_files.c. */
+bool cli_reads(const struct cli *cli, const char *path);
 /* attnrun_run() that SIGINT and SIGTERM stop. */
 attnrun_status cli_run_context(const struct cli *cli, attnrun_context *context,
                                const attnrun_run_options *options);

@@ -244,24 +244,12 @@ static attnrun_status path_beside(const char *path, const char *extension, char 
     return ATTNRUN_OK;
 }
 
-/* Whether the file is one that the comparison reads. */
-static bool is_read(const struct cli *cli, const char *path)
-{
-    bool found = file_is_same(path, cli->paths.v[0]) || file_is_same(path, cli->with);
-    for (int64_t i = 0; i < cli->inputs.n; i++) {
-        const char *text = cli->inputs.v[i], *equals = strrchr(text, '=');
-        found = found || file_is_same(path, text) ||
-                (equals != NULL && file_is_same(path, equals + 1));
-    }
-    return found;
-}
-
 static attnrun_status check_writable(const struct cli *cli, const char *path)
 {
     struct output_file file;
     if (file_is_special(path))
         return ATTNRUN_OK; /* to open it is to write it */
-    if (is_read(cli, path))
+    if (cli_reads(cli, path))
         return tool_fail(ATTNRUN_E_USAGE,
                          "--reduce %s would replace %s, which is read: name another file",
                          tool_path(cli->reduce), tool_path(path));

@@ -56,6 +56,9 @@ static attnrun_status optimize_finish(struct edited_files *files, bool external,
             status = output_file_commit(&files->beside);
         if (status == ATTNRUN_OK)
             return output_file_commit(&files->model);
+    if (status == ATTNRUN_OK &&
+        files->model.status == ATTNRUN_OK) /* before one is replaced */
+        files->model.status = output_file_check(&files->model);
     } else if (failed != ATTNRUN_OK) {
         status = failed;
     } else {
@@ -125,6 +128,8 @@ attnrun_status edit_write(struct cli *cli, const char *from, const struct edit *
                                    &files, saved);
         progress_end();
         status = optimize_finish(&files, edit->external, status);
+    if ((cli->command->bit & (CLI_OPTIMIZE | CLI_EXTRACT)) != 0)
+        files.model.edited = from;
     }
     cli_source_free(&source);
     return status;

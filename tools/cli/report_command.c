@@ -316,6 +316,7 @@ attnrun_status command_report(struct cli *cli, int *exit_code)
         budget_explain_work(cli, budget_open, &flags);
         return status;
     }
+    file_note_mapped(); /* it is not open when the page is written */
     status = choose_sizes(&report, model);
     attnrun_model_release(model);
     TRY(status);

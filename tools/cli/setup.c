@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "../io/file.h"
+#include "files.h"
 #include "inputs.h"
 
 /* The context in a run, for the signal handler. */
@@ -169,6 +170,43 @@ attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_f
         tool_fail_library(status);
     cli_source_free(&source);
     return status;
+}
+
+static bool folder_holds(const char *folder, const char *path)
+{
+    struct folder_list list;
+    char joined[4096];
+    bool found = false;
+    if (folder_list_read(&list, folder, "*") != ATTNRUN_OK)
+        return false;
+    for (int64_t i = 0; i < list.n && !found; i++)
+        found = file_join(joined, sizeof joined, folder, list.names[i]) == ATTNRUN_OK &&
+                file_is_same(path, joined);
+    folder_list_free(&list);
+    return found;
+}
+
+bool cli_reads(const struct cli *cli, const char *path)
+{
+    const char *const files[] = { cli->with, cli->ref, cli->config, cli->against };
+    const struct list *const lists[] = { &cli->paths, &cli->plugins, &cli->inputs };
+    char archive[4096];
+    bool found = cli->inputs_dir != NULL && file_is_folder(cli->inputs_dir) &&
+                 folder_holds(cli->inputs_dir, path);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        found = found || (files[i] != NULL && file_is_same(path, files[i]));
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (int64_t k = 0; k < lists[i]->n; k++)
+            found = found || file_is_same(path, lists[i]->v[k]);
+    for (int64_t i = 0; i < cli->inputs.n && !found; i++) { /* x=f.npy, x=f.npz:key */
+        const char *equals = strrchr(cli->inputs.v[i], '=');
+        const char *file = equals != NULL ? equals + 1 : cli->inputs.v[i];
+        const char *key = strstr(file, ".npz:");
+        snprintf(archive, sizeof archive, "%.*s", key != NULL ? (int)(key - file) + 4 : 0,
+                 file);
+        found = file_is_same(path, file) || file_is_same(path, archive);
+    }
+    return found;
 }
 
 attnrun_status cli_run_context(const struct cli *cli, attnrun_context *context,

@@ -47,6 +47,9 @@ static attnrun_status copy_stream(int to, int64_t *bytes)
 
 static attnrun_status open_stream(struct input_file *file)
 {
+    struct stat st;
+    if (fstat(STDIN_FILENO, &st) == 0)
+        file_note_read(&st);
     file->fd = memfd_create("standard input", MFD_CLOEXEC);
     if (file->fd < 0)
         return tool_fail_io("cannot store standard input");
@@ -78,6 +81,7 @@ attnrun_status input_file_open(struct input_file *file, const char *path)
                          S_ISDIR(st.st_mode) ? "a folder" : "a device or pipe");
     }
     file->bytes = st.st_size;
+    file_note_read(&st);
     return ATTNRUN_OK;
 }
 

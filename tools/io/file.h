@@ -20,6 +20,16 @@ struct input_file {
     char path[4096];
 };
 attnrun_status input_file_open(struct input_file *file, const char *path);
+
+/* ---- read_files.c: no output takes the place of a file that this process reads ---- */
+struct stat;
+/* The file is read: what input_file_open() opened, or what has no more to be mapped later. */
+void file_note_read(const struct stat *st);
+/* The same for all files that are mapped now. */
+void file_note_mapped(void);
+/* E_USAGE where the file is mapped or was noted. */
+attnrun_status file_check_unread(const struct stat *st, const char *path);
+
 /* All of `bytes` at `offset`, or an error: the file must hold them. */
 attnrun_status input_file_read(const struct input_file *file, int64_t offset, void *data,
                                int64_t bytes);
@@ -32,11 +42,14 @@ attnrun_status file_read_all(const char *path, int64_t max_bytes, char **data,
 /* A file in writing. For a regular file or a new one, bytes go to "<path>.tmp.<random>"
  * beside it, which becomes `path` at the commit, with the mode and, where the system lets
  * us, the owner of the file that it replaces. A symbolic link stays: its target is what
- * is replaced. Devices and FIFOs are written in place, and so is "-", standard output. */
+ * is replaced. Devices and FIFOs are written in place, and so is "-", standard output. A file that
+ * this process reads is refused at the first byte and at the commit: what is read is known then. */
 struct output_file {
     int fd;
     bool in_place;         /* no temporary file */
+    bool begun;            /* the first byte is written */
     int64_t bytes;         /* written so far */
+    const char *edited;    /* the one file that is read and may be replaced, or NULL */
     attnrun_status status; /* the first failure; later writes do nothing */
     char path[4096];       /* what is replaced, links followed */
     char temporary[4096];
@@ -44,6 +57,8 @@ struct output_file {
 attnrun_status output_file_open(struct output_file *file, const char *path);
 attnrun_status output_file_write(struct output_file *file, const void *data,
                                  int64_t bytes);
+/* E_USAGE where it would replace what is read. */
+attnrun_status output_file_check(const struct output_file *file);
 /* Syncs, renames; on any failure the temporary file is gone and `path` as it was. */
 attnrun_status output_file_commit(struct output_file *file);
 void output_file_abandon(struct output_file *file);

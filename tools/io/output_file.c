@@ -122,7 +122,7 @@ static attnrun_status open_in_place(struct output_file *file)
     fflush(stdout); /* what was printed before stands before it */
     do
         file->fd = standard ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
-                            : open(file->path, O_WRONLY | O_TRUNC | O_NOCTTY | O_CLOEXEC);
+                            : open(file->path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
     while (file->fd < 0 && errno == EINTR);
     if (file->fd < 0)
         return tool_fail_io("cannot write %s", tool_path(file->path));
@@ -206,10 +206,39 @@ attnrun_status output_file_open(struct output_file *file, const char *path)
     return ATTNRUN_OK;
 }
 
+attnrun_status output_file_check(const struct output_file *file)
+{
+    struct stat st;
+    const int found = file->in_place ? fstat(file->fd, &st) : stat(file->path, &st);
+    if (found != 0 || !S_ISREG(st.st_mode))
+        return ATTNRUN_OK;
+    if (!file->in_place && file->edited != NULL && file_is_same(file->path, file->edited))
+        return ATTNRUN_OK;
+    for (int i = 0; i < MAX_PENDING; i++) /* temporary files of this process itself */
+        if (pending[i] && strcmp(pending_paths[i], file->path) == 0)
+            return ATTNRUN_OK;
+    return file_check_unread(&st, file->path);
+}
+
+/* Before the first byte. A file that is open elsewhere (/dev/fd/3) is emptied now; what the caller
+ * opened as standard output keeps what it has. */
+static attnrun_status begin_file(struct output_file *file)
+{
+    struct stat st;
+    file->begun = true;
+    TRY(output_file_check(file));
+    if (file->in_place && !file_is_stdout(file->path) && fstat(file->fd, &st) == 0 &&
+        S_ISREG(st.st_mode) && ftruncate(file->fd, 0) != 0)
+        return tool_fail_io("cannot write %s", tool_path(file->path));
+    return ATTNRUN_OK;
+}
+
 attnrun_status output_file_write(struct output_file *file, const void *data,
                                  int64_t bytes)
 {
     const uint8_t *from = data;
+    if (file->status == ATTNRUN_OK && !file->begun)
+        file->status = begin_file(file);
     if (file->status != ATTNRUN_OK)
         return file->status;
     file->bytes += bytes;
@@ -256,6 +285,8 @@ static void sync_folder_of(const char *path)
 
 attnrun_status output_file_commit(struct output_file *file)
 {
+    if (file->status == ATTNRUN_OK && file->fd >= 0)
+        file->status = file->begun ? output_file_check(file) : begin_file(file);
     if (file->status == ATTNRUN_OK && !file->in_place && file->fd >= 0 &&
         fsync(file->fd) != 0 && errno != EINVAL)
         file->status = tool_fail_io("cannot write %s", tool_path(file->path));
