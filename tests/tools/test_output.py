@@ -142,6 +142,30 @@ class Output(unittest.TestCase):
         self.attnrun("optimize", path, "-o", path)  # a model may be changed in place
         self.assertNotEqual(path.read_bytes(), before["m.onnx"])
 
+    def test_external_data_and_links(self):
+        weights = [("w", numpy.ones((128, 160), "f"))]
+        path = cli_models.save(
+            self.dir / "m.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])],
+            [("x", TensorProto.FLOAT, ["N", 128])], [("y", TensorProto.FLOAT, None)], weights)
+        there = self.dir / "there"
+        there.mkdir()
+        near, far = self.dir / "near.onnx", self.dir / "far.onnx"
+        near.symlink_to("real.onnx")
+        far.symlink_to("there/real.onnx")
+        self.attnrun("optimize", "--external", path, "-o", near)
+        self.assertTrue(near.is_symlink())
+        for name in ("near.onnx", "real.onnx"):  # both find the data
+            self.attnrun("run", self.dir / name, "-q")
+        self.assertIn(b"is a link into another folder", self.attnrun(
+            "optimize", "--external", path, "-o", far, code=2).stderr)
+        self.attnrun("optimize", path, "-o", far)
+        self.assertTrue(far.is_symlink() and (there / "real.onnx").is_file())
+        (self.dir / "out.onnx.data").symlink_to(there / "data")
+        self.assertIn(b"is no regular file", self.attnrun(
+            "optimize", "--external", path, "-o", self.dir / "out.onnx", code=2).stderr)
+        self.assertEqual([p.name for p in there.iterdir()], ["real.onnx"])
+        self.nothing_left()
+
     def test_texts_as_json_writes_them(self):
         model = cli_models.save(
             self.dir / "m.onnx", [helper.make_node("Identity", ["s"], ["y"])],

@@ -5,6 +5,7 @@
  * beside it, and a line about it. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "../io/file.h"
 #include "edit.h"
@@ -28,16 +29,24 @@ static int32_t write_beside(void *user, const void *bytes, uint64_t n)
     return output_file_write(&files->beside, bytes, (int64_t)n) != ATTNRUN_OK;
 }
 
-/* "folder/m.onnx.data" for folder/m.onnx, and its name without the folder. */
-static attnrun_status beside_path(const char *path, char *beside, size_t bytes,
-                                  const char **name)
+/* "folder/m.onnx.data" for folder/m.onnx, and its name without the folder. Where `path` is a link,
+ * `followed` is what it names; who opens the model by either must find the data. */
+static attnrun_status beside_path(const char *path, const char *followed, char *beside,
+                                  size_t bytes, const char **name)
 {
-    if (file_is_special(path))
+    struct stat st;
+    if (!file_is_same_folder(path, followed))
         return tool_fail(ATTNRUN_E_USAGE,
-                         "--external: %s is not a file, so no file can be beside it",
-                         tool_path(path));
-    if (snprintf(beside, bytes, "%s.data", path) >= (int)bytes)
+                         "--external: %s is a link into another folder: -o %s keeps the "
+                         "model and its data together",
+                         tool_path(path), tool_path(followed));
+    if (snprintf(beside, bytes, "%s.data", followed) >= (int)bytes)
         return tool_fail(ATTNRUN_E_IO, "the path has more than %zu bytes", bytes - 1);
+    if (lstat(beside, &st) == 0 && !S_ISREG(st.st_mode))
+        return tool_fail(
+            ATTNRUN_E_USAGE,
+            "--external: %s is no regular file, as the data of a model must be",
+            tool_path(beside));
     const char *slash = strrchr(beside, '/');
     *name = slash != NULL ? slash + 1 : beside;
     return ATTNRUN_OK;
@@ -47,6 +56,9 @@ static attnrun_status beside_path(const char *path, char *beside, size_t bytes,
 static attnrun_status optimize_finish(struct edited_files *files, bool external,
                                       attnrun_status status)
 {
+    if (status == ATTNRUN_OK &&
+        files->model.status == ATTNRUN_OK) /* before one is replaced */
+        files->model.status = output_file_check(&files->model);
     const attnrun_status failed =
         files->model.status != ATTNRUN_OK ? files->model.status : files->beside.status;
     if (status == ATTNRUN_OK && failed == ATTNRUN_OK) {
@@ -56,9 +68,6 @@ static attnrun_status optimize_finish(struct edited_files *files, bool external,
             status = output_file_commit(&files->beside);
         if (status == ATTNRUN_OK)
             return output_file_commit(&files->model);
-    if (status == ATTNRUN_OK &&
-        files->model.status == ATTNRUN_OK) /* before one is replaced */
-        files->model.status = output_file_check(&files->model);
     } else if (failed != ATTNRUN_OK) {
         status = failed;
     } else {
@@ -112,13 +121,20 @@ attnrun_status edit_write(struct cli *cli, const char *from, const struct edit *
     struct cli_source source;
     char beside[4096];
     attnrun_onnx_edit given = edit_of(edit);
-    if (edit->external)
-        TRY(beside_path(path, beside, sizeof beside, &given.external_name));
     given.write_external = edit->external ? write_beside : NULL;
+    if (edit->external && file_is_special(path))
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "--external: %s is not a file, so no file can be beside it",
+                         tool_path(path));
     TRY(source_of(cli, from, edit, &source));
     attnrun_status status = output_file_open(&files.model, path);
+    if ((cli->command->bit & (CLI_OPTIMIZE | CLI_EXTRACT)) != 0)
+        files.model.edited = from;
     if (status == ATTNRUN_OK && edit->external) {
-        status = output_file_open(&files.beside, beside);
+        status = beside_path(path, files.model.path, beside, sizeof beside,
+                             &given.external_name);
+        if (status == ATTNRUN_OK)
+            status = output_file_open(&files.beside, beside);
         if (status != ATTNRUN_OK)
             output_file_abandon(&files.model);
     }
@@ -128,8 +144,6 @@ attnrun_status edit_write(struct cli *cli, const char *from, const struct edit *
                                    &files, saved);
         progress_end();
         status = optimize_finish(&files, edit->external, status);
-    if ((cli->command->bit & (CLI_OPTIMIZE | CLI_EXTRACT)) != 0)
-        files.model.edited = from;
     }
     cli_source_free(&source);
     return status;

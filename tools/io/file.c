@@ -159,26 +159,30 @@ bool file_is_same(const char *a, const char *b)
            st.st_dev == other.st_dev && st.st_ino == other.st_ino;
 }
 
-/* The folder that a path names or would be in, and its name there. */
-static bool stat_folder(const char *path, const char **name, struct stat *st)
+/* The folder that a path names or would be in. */
+static bool stat_folder(const char *path, struct stat *st)
 {
     char folder[4098];
     const char *slash = strrchr(path, '/');
     const int n = slash == NULL ? 0 : (int)(slash - path) + 1;
-    *name = path + n;
     return snprintf(folder, sizeof folder, "%.*s.", n, path) < (int)sizeof folder &&
            stat(folder, st) == 0;
 }
 
-bool file_is_same_target(const char *a, const char *b)
+bool file_is_same_folder(const char *a, const char *b)
 {
     struct stat st, other;
-    const char *name, *other_name;
+    return stat_folder(a, &st) && stat_folder(b, &other) && st.st_dev == other.st_dev &&
+           st.st_ino == other.st_ino;
+}
+
+bool file_is_same_target(const char *a, const char *b)
+{
+    const char *slash = strrchr(a, '/'), *other = strrchr(b, '/');
     if (file_exists(a) || file_exists(b))
         return file_is_same(a, b);
-    return stat_folder(a, &name, &st) && stat_folder(b, &other_name, &other) &&
-           strcmp(name, other_name) == 0 && st.st_dev == other.st_dev &&
-           st.st_ino == other.st_ino;
+    return file_is_same_folder(a, b) &&
+           strcmp(slash == NULL ? a : slash + 1, other == NULL ? b : other + 1) == 0;
 }
 
 const char *file_other_kind(const void *head, int64_t bytes)

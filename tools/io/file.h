@@ -78,7 +78,9 @@ bool file_is_folder(const char *path);
 bool file_exists(const char *path);
 /* Do both paths name one regular file? */
 bool file_is_same(const char *a, const char *b);
-/* The same, where the file may be still to be made. */
+/* Are both, there or not, names in one folder? */
+bool file_is_same_folder(const char *a, const char *b);
+/* Do both name one file, which may be still to be made. */
 bool file_is_same_target(const char *a, const char *b);
 /* What a file is in the place of the npy or npz file that its name promises, as the end of a
  * sentence, by its first bytes; NULL: nothing that is known. */
