@@ -420,8 +420,8 @@ static void transpose_to_floats(const struct attn_kernels *kernels, float *to,
                                columns, (size_t)channels, (size_t)n);
         return;
     }
-    for (int64_t j = from; j < from + n; j++)
-        for (int64_t c = 0; c < channels; c++)
+    for (int64_t j = from; j < from + n && attn_poll_work(16) == ATTNRUN_OK; j++)
+        for (int64_t c = 0; c < channels && attn_poll_work(32) == ATTNRUN_OK; c++)
             attn_stored_to_floats(kernels, dtype, to + j * channels + c,
                                   attn_stored_at(dtype, w, c * columns + j), 1);
 }
@@ -496,8 +496,8 @@ static attn_status conv_transpose_run(const attnrun_step *step, const attnrun_wo
 static void transpose_16(uint16_t *to, const uint16_t *w, int64_t channels,
                          int64_t columns)
 {
-    for (int64_t j = 0; j < columns; j++)
-        for (int64_t c = 0; c < channels; c++)
+    for (int64_t j = 0; j < columns && attn_poll_work(16) == ATTNRUN_OK; j++)
+        for (int64_t c = 0; c < channels && attn_poll_work(8) == ATTNRUN_OK; c++)
             to[j * channels + c] = w[c * columns + j];
 }
 

@@ -14,6 +14,7 @@
  * version 1 of each. */
 #include <math.h>
 
+#include "../sequence/values.h"
 #include "ml.h"
 
 static void put_real(attnrun_tensor *y, int64_t i, double value)
@@ -252,8 +253,7 @@ static int64_t category_of(const attnrun_step *step, int64_t i)
         const attnrun_string *x = (const attnrun_string *)step->x[0].data + i;
         const attnrun_string *c = args->cats_strings.v;
         for (k = args->cats_strings.n - 1; k >= 0; k--)
-            if (c[k].n == x->n &&
-                (x->n == 0 || memcmp(c[k].data, x->data, (size_t)x->n) == 0))
+            if (op_texts_equal(&c[k], x))
                 break;
         return k;
     }

@@ -11,7 +11,7 @@
  * 4, CategoryMapper-1. */
 #include <math.h>
 
-#include "../../runtime/op.h"
+#include "../sequence/values.h"
 
 struct encoder_args {
     attnrun_ints keys_int64s, values_int64s;
@@ -183,7 +183,7 @@ static uint64_t hash_of(int32_t dtype, const void *element)
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
     if (dtype == ATTNRUN_STRING) {
         const attnrun_string *text = element;
-        for (int64_t i = 0; i < text->n; i++)
+        for (int64_t i = 0; i < text->n && !attn_stops(i); i++)
             hash = (hash ^ (uint8_t)text->data[i]) * UINT64_C(0x100000001b3);
     } else if (dtype == ATTNRUN_F32 || dtype == ATTNRUN_F64) {
         double value = real_of(dtype, element);
@@ -200,10 +200,8 @@ static uint64_t hash_of(int32_t dtype, const void *element)
 static bool key_equals(const struct column *keys, int64_t k, const void *element)
 {
     const char *key = (const char *)keys->data + k * dtype_bytes(keys->dtype);
-    if (keys->dtype == ATTNRUN_STRING) {
-        const attnrun_string *a = (const void *)key, *b = element;
-        return a->n == b->n && (a->n == 0 || memcmp(a->data, b->data, (size_t)a->n) == 0);
-    }
+    if (keys->dtype == ATTNRUN_STRING)
+        return op_texts_equal((const void *)key, element);
     if (keys->dtype == ATTNRUN_F32 || keys->dtype == ATTNRUN_F64) {
         double a = real_of(keys->dtype, key), b = real_of(keys->dtype, element);
         return a == b || (isnan(a) && isnan(b));

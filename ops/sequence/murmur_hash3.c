@@ -37,13 +37,13 @@ static uint32_t hash(const unsigned char *bytes, int64_t n, uint32_t seed)
 {
     uint32_t h = seed, word = 0;
     int64_t i = 0;
-    for (; i + 4 <= n; i += 4) {
+    for (; i + 4 <= n && !attn_stops(i / 4); i += 4) {
         word = (uint32_t)bytes[i] | (uint32_t)bytes[i + 1] << 8 |
                (uint32_t)bytes[i + 2] << 16 | (uint32_t)bytes[i + 3] << 24;
         h = rotate(h ^ mix(word), 13) * 5 + UINT32_C(0xe6546b64);
     }
     word = 0;
-    for (int64_t k = n - 1; k >= i; k--)
+    for (int64_t k = n - 1; k >= (n & ~INT64_C(3)); k--)
         word = word << 8 | bytes[k];
     h ^= mix(word) ^ (uint32_t)n;
     h = (h ^ h >> 16) * UINT32_C(0x85ebca6b);

@@ -83,10 +83,8 @@ static void change_case(const char *from, int64_t n, int action, char *to)
 static bool equal_words(const attnrun_string *a, const attnrun_string *b, bool sensitive)
 {
     char p[64], q[64];
-    if (a->n != b->n)
-        return false;
-    if (sensitive || a->n == 0)
-        return a->n == 0 || memcmp(a->data, b->data, (size_t)a->n) == 0;
+    if (sensitive || a->n != b->n)
+        return op_texts_equal(a, b);
     for (int64_t at = 0; at < a->n;) { /* pieces that end between letters */
         int64_t n = a->n - at < 64 ? a->n - at : 64;
         while (n > 1 && at + n < a->n && ((unsigned char)a->data[at + n] & 0xc0) == 0x80)

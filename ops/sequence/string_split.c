@@ -36,12 +36,12 @@ static bool next_part(const struct string_split_args *args, const attnrun_string
     bool spaces = args->delimiter.n == 0;
     bool rest =
         args->maxsplit != OP_INT_ABSENT && args->maxsplit >= 0 && cuts >= args->maxsplit;
-    while (spaces && *at < text->n && is_space(text->data[*at]))
+    while (spaces && *at < text->n && is_space(text->data[*at]) && !attn_stops(*at))
         ++*at;
     if (spaces ? *at >= text->n : *at > text->n)
         return false;
     int64_t end = text->n, width = 1;
-    while (rest && spaces && is_space(text->data[end - 1]))
+    while (rest && spaces && is_space(text->data[end - 1]) && !attn_stops(end))
         end--;
     if (!rest && spaces) {
         for (end = *at; end < text->n && !is_space(text->data[end]) && !attn_stops(end);
@@ -49,10 +49,8 @@ static bool next_part(const struct string_split_args *args, const attnrun_string
             ;
     } else if (!rest) {
         width = args->delimiter.n;
-        const char *found = text->n - *at < width
-                                ? NULL
-                                : memmem(text->data + *at, (size_t)(text->n - *at),
-                                         args->delimiter.data, (size_t)width);
+        const char *found =
+            op_text_find(text->data + *at, text->n - *at, &args->delimiter);
         end = found != NULL ? found - text->data : text->n;
     }
     *part = (attnrun_string){ text->data + *at, end - *at };

@@ -112,10 +112,8 @@ static bool same_token(const struct tf_idf_args *args, const attnrun_tensor *x, 
 {
     if (x->dtype != ATTNRUN_STRING)
         return tensor_get_int(x, k) == args->pool_int64s.v[entry];
-    const attnrun_string *a = (const attnrun_string *)x->data + k;
-    const attnrun_string *b = &args->pool_strings.v[entry];
-    return a->n == b->n && attn_poll_work(a->n) == ATTNRUN_OK &&
-           (a->n == 0 || memcmp(a->data, b->data, (size_t)a->n) == 0);
+    return op_texts_equal((const attnrun_string *)x->data + k,
+                          &args->pool_strings.v[entry]);
 }
 
 /* How often the n-gram at `entry` of the pool occurs in x[from, from + length), its members

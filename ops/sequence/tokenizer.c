@@ -153,7 +153,7 @@ static bool is_utf8(const attnrun_string *s)
 
 static bool has_characters(const attnrun_string *s, int64_t wanted)
 {
-    for (int64_t i = 0; i < s->n && wanted > 0; i++)
+    for (int64_t i = 0; i < s->n && wanted > 0 && !attn_stops(i); i++)
         wanted -= ((unsigned char)s->data[i] & 0xc0) != 0x80;
     return wanted <= 0;
 }
@@ -165,10 +165,7 @@ static bool find_separator(struct level *level, int64_t *begin, int64_t *end)
     if (level->regex != NULL)
         return op_regex_find(level->regex, level->text, level->n, level->at, begin, end);
     const char *found =
-        level->n - level->at < level->plain.n
-            ? NULL
-            : memmem(level->text + level->at, (size_t)(level->n - level->at),
-                     level->plain.data, (size_t)level->plain.n);
+        op_text_find(level->text + level->at, level->n - level->at, &level->plain);
     if (found == NULL)
         return false;
     *begin = found - level->text;

@@ -28,3 +28,27 @@ void op_value_forget(attnrun_type *type)
     type->rank = -1;
     memset(type->dims, 0, sizeof type->dims);
 }
+
+enum { TEXT_PIECE = 4 * ATTN_POLL_BYTES };
+
+bool op_texts_equal(const attnrun_string *a, const attnrun_string *b)
+{
+    for (int64_t at = 0, n; at < a->n && a->n == b->n; at += n) {
+        n = a->n - at < TEXT_PIECE ? a->n - at : TEXT_PIECE;
+        if (memcmp(a->data + at, b->data + at, (size_t)n) != 0 ||
+            attn_poll_work(n) != ATTNRUN_OK)
+            return false;
+    }
+    return a->n == b->n;
+}
+
+const char *op_text_find(const char *text, int64_t n, const attnrun_string *word)
+{
+    for (int64_t at = 0, piece; n - at >= word->n; at += piece - word->n + 1) {
+        piece = n - at < TEXT_PIECE + word->n ? n - at : TEXT_PIECE + word->n;
+        const char *found = memmem(text + at, (size_t)piece, word->data, (size_t)word->n);
+        if (found != NULL || attn_poll_work(piece) != ATTNRUN_OK)
+            return found;
+    }
+    return NULL;
+}

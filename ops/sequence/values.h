@@ -14,4 +14,9 @@ attn_status op_value_unknown(attnrun_step *step, int out, int32_t kind, int32_t 
 /* infer: a type without its shape, so that the step has a dynamic shape. */
 void op_value_forget(attnrun_type *type);
 
+/* Texts have any length, so these poll; where the call is to end, their answer is not right. */
+bool op_texts_equal(const attnrun_string *a, const attnrun_string *b);
+/* The first `word` in n bytes, or NULL. */
+const char *op_text_find(const char *text, int64_t n, const attnrun_string *word);
+
 #endif
