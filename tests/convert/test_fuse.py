@@ -8,6 +8,7 @@ usage: test_fuse.py ROOT ATTNRUN [test …]
 import contextlib
 import io
 import warnings
+from unittest import mock
 
 import numpy
 import onnx
@@ -229,6 +230,19 @@ def test_bands_wider_than_an_example(folder):
         == ["attnrun::LocalAttention"]
     node = next(n for n in model.graph if n.domain == "attnrun")
     assert list(node.attributes["left_window"].value) == [300]
+
+
+def test_a_mask_that_is_lost_is_seen(folder):
+    """The proof hides keys: without them, a file that has lost its mask gives the same."""
+    path, made = folder / "keys.onnx", folder / "out.onnx"
+    for kind in ("padding", "padding_float"):
+        _export(Spellings([kind]).eval(), path, 18)
+        assert _run(path, "--fuse", "-o", made)[0] == 0
+        made.unlink()
+        with mock.patch.object(fuse, "_mask_of_rank_4", lambda found, nodes: None):
+            for at in ((), ("--at", "batch=2,seq=9")):
+                code, said, err = _run(path, "--fuse", *at, "-o", made)
+                assert code == 1 and "differ" in err and not made.exists(), (code, said, err)
 
 
 def test_sizes_of_a_file(folder):
