@@ -1218,8 +1218,8 @@ ATTNRUN_API attnrun_status attnrun_body_add(attnrun_body *body, const char *form
 /* expand: sets the element type of the numbers that are written or named from here on. At first it
  * is that of input 0. */
 ATTNRUN_API void attnrun_body_dtype(attnrun_body *body, int32_t dtype);
-/* expand: `name` stands for this scalar, or for this i64 vector. attnrun_body_add() reports a
- * failure. */
+/* expand: `name` stands for this scalar, or for this i64 vector, which is copied.
+ * attnrun_body_add() reports a failure. */
 ATTNRUN_API void attnrun_body_number(attnrun_body *body, const char *name, double value);
 ATTNRUN_API void attnrun_body_ints(attnrun_body *body, const char *name, int64_t n,
                                    const int64_t *values);

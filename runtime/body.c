@@ -19,7 +19,7 @@ struct body_name *attn_body_find(const struct attnrun_body *body, const char *te
 
 void attn_body_set(struct attnrun_body *body, const char *text, struct body_name meaning)
 {
-    if (body == NULL || text == NULL)
+    if (body == NULL || text == NULL || body->status != ATTNRUN_OK)
         return;
     struct body_name *name = attn_body_find(body, text);
     if (name == NULL) {
@@ -54,11 +54,15 @@ void attnrun_body_number(attnrun_body *body, const char *name, double value)
 void attnrun_body_ints(attnrun_body *body, const char *name, int64_t n,
                        const int64_t *values)
 {
-    attn_body_set(body, name,
-                  (struct body_name){ .kind = BODY_INTS,
-                                      .value = -1,
-                                      .n = values != NULL ? n : 0,
-                                      .ints = values });
+    if (body == NULL)
+        return;
+    n = values != NULL ? n : 0;
+    const int64_t *copy = attn_pool_copy(body->scratch, values, max64(n, 0) * 8);
+    if (copy == NULL)
+        body->status = ATTNRUN_E_MEMORY;
+    attn_body_set(
+        body, name,
+        (struct body_name){ .kind = BODY_INTS, .value = -1, .n = n, .ints = copy });
 }
 
 void attnrun_body_input(attnrun_body *body, const char *name, int32_t in)

@@ -14,9 +14,12 @@ static attnrun_status same_infer(attnrun_step *step)
 
 static attnrun_status user_expand(const attnrun_step *step, attnrun_body *body)
 {
-    static const int64_t list[] = { 1, 0 }, many[1000];
+    static const int64_t many[1000];
+    int64_t list[] = { 1, 0 };
     attnrun_body_number(body, "tenth", 0.125);
     attnrun_body_ints(body, "list", 2, list);
+    list[0] = 0; /* the memory is used for another list */
+    attnrun_body_ints(body, "first", 1, list);
     attnrun_body_ints(body, "long", 1000, many);
     attnrun_body_ints(body, "negative", -1, many);
     return attnrun_body_add(body, step->node->op->user);
@@ -105,6 +108,8 @@ static void test_formula_computes_what_it_says(void **state)
     check_formula("a = Reshape(x, [2,1]); b = Transpose<perm=list>(a);"
                   "y = Reshape(b, [-1]) + ReduceSum<keepdims=0>(x)",
                   "x", 1, -7);
+    check_formula("y = Reshape(Unsqueeze(x, first), [2]) + Gather<axis=0>(x, list)", "x",
+                  -2, -2);
     check_formula("y = DepthToSpace<mode=\"DCR\", blocksize=1>(Reshape(x, [1,1,1,2]));"
                   "y = Reshape(y, [2])",
                   "x", 3, -5);
