@@ -357,7 +357,8 @@ static attn_status assign(struct formula *f, int32_t k, int32_t value)
     struct attnrun_body *body = f->body;
     const struct body_name *name = attn_body_find(body, f->targets[k]);
     int32_t wanted = -1;
-    if (name != NULL && name->kind == BODY_OUTPUT && name->out < body->call->pub.n_out)
+    if (name != NULL && name->kind == BODY_OUTPUT && name->out >= 0 &&
+        name->out < body->call->pub.n_out)
         wanted = body->call->out[name->out];
     if (wanted >= 0) {
         const struct body_call identity = { .domain = "",

@@ -20,6 +20,8 @@ static attnrun_status user_expand(const attnrun_step *step, attnrun_body *body)
     attnrun_body_ints(body, "list", 2, list);
     list[0] = 0; /* the memory is used for another list */
     attnrun_body_ints(body, "first", 1, list);
+    for (int32_t out = -1; out <= 1; out += 2) /* which the node does not have */
+        attnrun_body_output(body, out < 0 ? "before" : "behind", out * 100000000);
     attnrun_body_ints(body, "long", 1000, many);
     attnrun_body_ints(body, "negative", -1, many);
     return attnrun_body_add(body, step->node->op->user);
@@ -110,6 +112,7 @@ static void test_formula_computes_what_it_says(void **state)
                   "x", 1, -7);
     check_formula("y = Reshape(Unsqueeze(x, first), [2]) + Gather<axis=0>(x, list)", "x",
                   -2, -2);
+    check_formula("before = x; behind = before + x; y = behind - before", "x", 3, -5);
     check_formula("y = DepthToSpace<mode=\"DCR\", blocksize=1>(Reshape(x, [1,1,1,2]));"
                   "y = Reshape(y, [2])",
                   "x", 3, -5);
