@@ -40,7 +40,7 @@ struct attnrun_runtime {
     attnrun_log_fn log;
     void *log_user;
     int32_t log_level;
-    pthread_mutex_t lock;          /* of the registry */
+    pthread_mutex_t lock;          /* of the registry and of the plugins */
     struct registry_rows built_in; /* what the library brings; never changes */
     atomic_uchar *used;            /* of each of them: a node had it */
     struct registry_rows ops;      /* with what was registered in addition or instead */
@@ -305,8 +305,10 @@ attnrun_status attnrun_load_plugin(attnrun_runtime *runtime, const char *path)
                            attn_quote(path));
     else
         status = attn_fail_quietly(entry(runtime), errors, NULL, "attnrun_plugin");
+    pthread_mutex_lock(&runtime->lock); /* not while the plugin registers its rows */
     if (status == ATTNRUN_OK)
         status = keep_plugin(runtime, library);
+    pthread_mutex_unlock(&runtime->lock);
     if (status != ATTNRUN_OK && entry == NULL)
         dlclose(library); /* else its rows may already be registered */
     return attn_call_end(status, &before);

@@ -401,6 +401,36 @@ static void test_a_value_is_described_while_it_is_packed(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* ---- plugins ---- */
+
+enum { PLUGINS = 200 };
+
+static void *load_plugins(void *runtime)
+{
+    int64_t failed = 0;
+    for (int i = 0; i < PLUGINS; i++)
+        failed += attnrun_load_plugin(runtime, TEST_PLUGIN) != ATTNRUN_OK;
+    return failed == 0 ? runtime : NULL;
+}
+
+static void test_plugins_are_loaded_at_the_same_time(void **state)
+{
+    (void)state;
+    struct test_memory memory;
+    pthread_t threads[CALLERS];
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 1);
+    for (int i = 0; i < CALLERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, load_plugins, runtime), 0);
+    for (int i = 0; i < CALLERS; i++) {
+        void *done;
+        pthread_join(threads[i], &done);
+        assert_ptr_equal(done, runtime);
+    }
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -411,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_bits_do_not_depend_on_threads),
         cmocka_unit_test(test_scratch_is_there_for_every_worker),
         cmocka_unit_test(test_a_value_is_described_while_it_is_packed),
+        cmocka_unit_test(test_plugins_are_loaded_at_the_same_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,12 @@ set_target_properties(test_runtime_threads test_runtime_packing PROPERTIES ATTN_
 target_link_options(test_runtime_threads PRIVATE -Wl,--wrap=pthread_create)
 target_link_options(test_runtime_packing PRIVATE -Wl,--wrap=clock_gettime)
 target_sources(test_runtime_dim PRIVATE tests/runtime/dim_eval.c)
+add_library(test_plugin MODULE tests/runtime/plugin.c)
+target_link_libraries(test_plugin PRIVATE attn_flags)
+target_include_directories(test_plugin PRIVATE runtime)
+target_compile_definitions(test_runtime_concurrent PRIVATE
+  TEST_PLUGIN="$<TARGET_FILE:test_plugin>")
+add_dependencies(test_runtime_concurrent test_plugin)
 set_tests_properties(runtime.alloc runtime.bits runtime.cancel runtime.concurrent
   runtime.faulty runtime.packing runtime.soak runtime.status runtime.threads
   PROPERTIES LABELS threads)
