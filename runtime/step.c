@@ -162,6 +162,11 @@ static attn_status check_view(const struct attn_step *step, int32_t out)
         return op_fail(pub, ATTNRUN_E_INTERNAL,
                        "its row has no run(), and output %d is not a view of an input",
                        out);
+    if (in >= 0 && (step->node->in[in] < 0 ||
+                    (type->dtype == ATTNRUN_STRING && pub->in[in].dtype > 0 &&
+                     pub->in[in].dtype != ATTNRUN_STRING)))
+        return op_fail(pub, ATTNRUN_E_INTERNAL, "output %d cannot be a view of input %d",
+                       out, in);
     if (in < 0 || pub->in[in].kind != ATTNRUN_TENSOR ||
         !attn_type_is_concrete(&pub->in[in]))
         return ATTNRUN_OK;

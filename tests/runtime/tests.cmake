@@ -8,8 +8,8 @@ target_link_libraries(attn_runtime_harness PUBLIC attn_flags PkgConfig::CMOCKA T
 target_include_directories(attn_runtime_harness PUBLIC runtime)
 foreach(name alloc api bits caches cancel chain concurrent constants context decode dim dim_sizes
     dtype edits fault_calls faults faulty formula host idle in_place io maps offsets op operand
-    override packing plan recheck registry reserved rewrite save_onnx side_heap soak stack state
-    status strings subgraph tensor threads usage)
+    override packing plan recheck registry reserved rewrite rows save_onnx side_heap soak stack
+    state status strings subgraph tensor threads usage)
   add_executable(test_runtime_${name} tests/runtime/test_${name}.c)
   target_link_libraries(test_runtime_${name} PRIVATE attn_runtime_harness)
   # Sanitizers use several times the stack, and the time: the soak makes a tenth of its runs, and a

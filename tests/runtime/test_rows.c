@@ -1,0 +1,105 @@
+/* test_rows.c - rows of a caller whose infer() or run() says what cannot be: views of what is not
+ * there. */
+#include "harness.h"
+
+static attnrun_status (*infer_now)(attnrun_step *step);
+static attnrun_status (*run_now)(const attnrun_step *step, const attnrun_work *work);
+
+static attnrun_status row_infer(attnrun_step *step) { return infer_now(step); }
+
+static attnrun_status row_run(const attnrun_step *step, const attnrun_work *work)
+{
+    return run_now(step, work);
+}
+
+static const attnrun_op_def row = { .struct_size = sizeof row,
+                                    .domain = "test",
+                                    .name = "Row",
+                                    .since = 1,
+                                    .inputs = "x:T z:T? w:T?",
+                                    .outputs = "y:U",
+                                    .types = "T=all U=all",
+                                    .infer = row_infer,
+                                    .run = row_run };
+
+/* Opens a model of the row and of what reads it, and runs it on x. */
+static attnrun_status try_row(attnrun_op_def op, int32_t dtype, const char *dims, void *x,
+                              const char *reader, int32_t made)
+{
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    struct onnx_writer *w = onnx_begin(18);
+    attnrun_model *model = NULL;
+    attnrun_context *context = NULL;
+    attnrun_tensor tensor = tensor_of(dtype, dims, x);
+    size_t bytes;
+    OK(attnrun_register_op(runtime, &op));
+    onnx_domain(w, "test");
+    onnx_input(w, "x", dtype, dims[0] == 'N' ? "N" : dims);
+    onnx_node(w, "test::Row", "x,,x", "r");
+    onnx_node(w, reader, reader[0] == 'A' ? "r,x" : "r", "y");
+    onnx_output(w, "y", made, NULL);
+    uint8_t *data = onnx_end(w, &bytes);
+    attnrun_status status = open_bytes(runtime, data, bytes, 0, &model);
+    if (status == ATTNRUN_OK)
+        status = attnrun_context_create(model, &context);
+    if (status == ATTNRUN_OK)
+        status = attnrun_set_input(context, 0, &tensor);
+    if (status == ATTNRUN_OK)
+        status = attnrun_run(context, NULL);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    free(data);
+    return status;
+}
+
+static attnrun_status zero_run(const attnrun_step *step, const attnrun_work *work)
+{
+    (void)work;
+    if (step->y[0].data != NULL)
+        memset(step->y[0].data, 0, (size_t)attnrun_tensor_bytes(&step->y[0]));
+    return ATTNRUN_OK;
+}
+
+/* ---- views ---- */
+
+static attnrun_status view_nothing(attnrun_step *step)
+{
+    step->out[0] = step->in[0];
+    attnrun_step_view(step, 0, 1, 0);
+    return ATTNRUN_OK;
+}
+
+static attnrun_status view_as_strings(attnrun_step *step)
+{
+    step->out[0] = step->in[0];
+    step->out[0].dtype = ATTNRUN_STRING;
+    step->out[0].dims[0] = attnrun_dim_make(1);
+    attnrun_step_view(step, 0, 0, 0);
+    return ATTNRUN_OK;
+}
+
+static void test_views_of_what_is_not_there_are_told(void **state)
+{
+    (void)state;
+    float x[4] = { 1, 2, 3, 4 };
+    attnrun_op_def op = row;
+    run_now = zero_run;
+    for (int runs = 0; runs < 2; runs++) {
+        op.run = runs ? row_run : NULL;
+        infer_now = view_nothing;
+        FAILS(ATTNRUN_E_INTERNAL, "output 0 cannot be a view of input 1",
+              try_row(op, ATTNRUN_F32, "4", x, "Neg", ATTNRUN_F32));
+        infer_now = view_as_strings;
+        FAILS(ATTNRUN_E_INTERNAL, "output 0 cannot be a view of input 0",
+              try_row(op, ATTNRUN_F32, "4", x, "Identity", ATTNRUN_STRING));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_views_of_what_is_not_there_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
