@@ -265,6 +265,10 @@ static bool place_view(struct planning *planning, struct attn_step *step, int32_
     if (dtype_bits(value->tensor.dtype) < 8 &&
         (offset != 0 || tensor_count(&value->tensor) != tensor_count(&from->tensor)))
         return false; /* its last byte may hold elements that are not its own */
+    const int64_t align = attn_dtype_align(value->tensor.dtype);
+    if (offset % align != 0 ||
+        (from->place != ATTN_PLACE_ARENA && align > attn_dtype_align(from->tensor.dtype)))
+        return false; /* operators receive aligned data */
     if (value->keep && from->place != ATTN_PLACE_ARENA)
         return false; /* an output has memory of its own */
     if (from->place == ATTN_PLACE_CONST) {

@@ -96,10 +96,74 @@ static void test_views_of_what_is_not_there_are_told(void **state)
     }
 }
 
+static int64_t view_offset;
+
+static attnrun_status view_as_floats(attnrun_step *step)
+{
+    step->out[0] = step->in[0];
+    step->out[0].dtype = ATTNRUN_F32;
+    step->out[0].dims[0] = attnrun_dim_make(4);
+    attnrun_step_view(step, 0, 0, view_offset);
+    return ATTNRUN_OK;
+}
+
+static attnrun_status same_infer(attnrun_step *step)
+{
+    step->out[0] = step->in[0];
+    return ATTNRUN_OK;
+}
+
+static attnrun_status aligned_run(const attnrun_step *step, const attnrun_work *work)
+{
+    (void)work;
+    const float *x = step->x[0].data;
+    assert_int_equal((uintptr_t)x % sizeof *x, 0);
+    for (int i = 0; i < 4; i++)
+        assert_true(x[i] == (float)i + 1);
+    memcpy(step->y[0].data, x, 16);
+    return ATTNRUN_OK;
+}
+
+/* Wherever the bytes of a view lie, an operator reads its elements aligned. */
+static void test_views_are_aligned(void **state)
+{
+    (void)state;
+    const float numbers[4] = { 1, 2, 3, 4 };
+    _Alignas(8) unsigned char room[32];
+    for (int64_t k = 0; k < 8; k++) {
+        attnrun_runtime *runtime = make_runtime(NULL, 1);
+        attnrun_op_def view = row, reader = row;
+        struct onnx_writer *w = onnx_begin(18);
+        view_offset = k % 2;
+        memset(room, 0, sizeof room);
+        memcpy(room + k / 2 + view_offset, numbers, sizeof numbers);
+        view.infer = view_as_floats;
+        view.run = NULL;
+        reader.name = "Reader";
+        reader.infer = same_infer;
+        reader.run = aligned_run;
+        OK(attnrun_register_op(runtime, &view));
+        OK(attnrun_register_op(runtime, &reader));
+        onnx_domain(w, "test");
+        onnx_input(w, "x", ATTNRUN_U8, "17");
+        onnx_node(w, "test::Row", "x", "r");
+        onnx_node(w, "test::Reader", "r", "y");
+        onnx_output(w, "y", ATTNRUN_F32, "4");
+        attnrun_model *model = open_model(runtime, w, 0);
+        attnrun_context *context = make_context(model);
+        set_input(context, 0, ATTNRUN_U8, "17", room + k / 2);
+        OK(attnrun_run(context, NULL));
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+        attnrun_runtime_destroy(runtime);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_views_of_what_is_not_there_are_told),
+        cmocka_unit_test(test_views_are_aligned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
