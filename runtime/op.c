@@ -515,6 +515,10 @@ attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out, int32_t
         return ATTNRUN_OK;
     attnrun_tensor tensor;
     TRY(attnrun_tensor_make(dtype, rank, dims, NULL, &tensor));
+    TRY(attn_tensor_check_size(&tensor));
+    if (step_of(step)->heap == NULL)
+        return op_fail(step, ATTNRUN_E_INTERNAL,
+                       "attnrun_step_alloc() was called before run()");
     attnrun_tensor *y = &step->y[out];
     bool same = y->data != NULL && y->kind == ATTNRUN_TENSOR && y->rank == rank &&
                 y->dtype == dtype && memcmp(y->dims, tensor.dims, sizeof y->dims) == 0;

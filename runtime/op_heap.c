@@ -36,6 +36,7 @@ attn_status op_heap_tensor(const attnrun_step *step, int out, int32_t dtype, int
 {
     attnrun_tensor made;
     TRY(attnrun_tensor_make(dtype, rank, dims, NULL, &made));
+    TRY(attn_tensor_check_size(&made));
     made.data = op_heap(step, out, tensor_bytes(&made));
     if (made.data == NULL)
         return ATTNRUN_E_MEMORY;

@@ -78,15 +78,20 @@ bool attn_type_is_concrete(const attnrun_type *type)
     return true;
 }
 
+attn_status attn_tensor_check_size(const attnrun_tensor *tensor)
+{
+    if (attn_tensor_can_exist(tensor))
+        return ATTNRUN_OK;
+    return attn_fail_limit(ATTN_LIMIT_ELEMENTS, "a tensor %s has more than 2^46 elements",
+                           attn_tensor_format(tensor));
+}
+
 attn_status attn_type_to_tensor(const attnrun_type *type, attnrun_tensor *tensor)
 {
     attnrun_tensor t = { .kind = type->kind, .dtype = type->dtype, .rank = type->rank };
     for (int i = 0; i < type->rank; i++)
         t.dims[i] = type->dims[i].value;
-    if (!attn_tensor_can_exist(&t))
-        return attn_fail_limit(ATTN_LIMIT_ELEMENTS,
-                               "a tensor %s has more than 2^46 elements",
-                               attn_tensor_format(&t));
+    TRY(attn_tensor_check_size(&t));
     tensor_set_dense(&t);
     *tensor = t;
     return ATTNRUN_OK;

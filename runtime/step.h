@@ -81,6 +81,8 @@ attn_status attn_step_execute(struct attn_step *step, struct attn_heap *heap);
 bool attn_step_is_view(const struct attn_step *step);
 /* What an operator without run() does where its output cannot be a view. */
 attn_status attn_step_copy_views(const struct attn_step *step);
+/* E_LIMIT where its dims are too large. */
+attn_status attn_tensor_check_size(const attnrun_tensor *tensor);
 /* The dense tensor of a concrete type, without data. E_LIMIT where it is too large. */
 attn_status attn_type_to_tensor(const attnrun_type *type, attnrun_tensor *tensor);
 void attn_tensor_to_type(const attnrun_tensor *tensor, attnrun_type *type);

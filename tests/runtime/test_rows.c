@@ -1,5 +1,5 @@
 /* test_rows.c - rows of a caller whose infer() or run() says what cannot be: views of what is not
- * there. */
+ * there, memory before run(), shapes without a tensor. */
 #include "harness.h"
 
 static attnrun_status (*infer_now)(attnrun_step *step);
@@ -159,11 +159,83 @@ static void test_views_are_aligned(void **state)
     }
 }
 
+/* ---- outputs that run() makes ---- */
+
+static attnrun_status alloc_infer(attnrun_step *step)
+{
+    const int64_t dims[1] = { 4 };
+    step->out[0] = step->in[0];
+    return attnrun_step_alloc(step, 0, ATTNRUN_F32, 1, dims);
+}
+
+static attnrun_status unsized_infer(attnrun_step *step)
+{
+    step->out[0] = step->in[0];
+    step->out[0].rank = -1;
+    return ATTNRUN_OK;
+}
+
+static attnrun_status huge_run(const attnrun_step *step, const attnrun_work *work)
+{
+    (void)work;
+    const int64_t dims[2] = { INT64_C(1) << 62, 0 };
+    return attnrun_step_alloc(step, 0, ATTNRUN_F32, 2, dims);
+}
+
+static void test_outputs_that_run_makes(void **state)
+{
+    (void)state;
+    float x[4] = { 1, 2, 3, 4 };
+    attnrun_op_def op = row;
+    infer_now = alloc_infer;
+    run_now = zero_run;
+    FAILS(ATTNRUN_E_INTERNAL, "attnrun_step_alloc() was called before run()",
+          try_row(op, ATTNRUN_F32, "4", x, "Neg", ATTNRUN_F32));
+    op.flags = ATTNRUN_OP_DYNAMIC;
+    infer_now = unsized_infer;
+    run_now = huge_run;
+    FAILS(ATTNRUN_E_LIMIT, "limit 'elements'",
+          try_row(op, ATTNRUN_F32, "4", x, "Neg", ATTNRUN_F32));
+}
+
+/* What a built-in operator makes of tensors without an element. */
+static void test_joined_tensors_have_a_limit(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    const int64_t dims[2] = { INT64_C(1) << 46, 0 };
+    attnrun_tensor items[N], list = { .kind = ATTNRUN_SEQUENCE,
+                                      .dtype = ATTNRUN_F32,
+                                      .rank = 1,
+                                      .dims = { N },
+                                      .data = items };
+    for (int i = 0; i < N; i++)
+        OK(attnrun_tensor_make(ATTNRUN_F32, 2, dims, NULL, &items[i]));
+    for (int axis = 0; axis < 2; axis++) {
+        attnrun_runtime *runtime = make_runtime(NULL, 1);
+        struct onnx_writer *w = onnx_begin(18);
+        onnx_input_of(w, "x", ATTNRUN_SEQUENCE, ATTNRUN_F32);
+        onnx_node(w, "ConcatFromSequence", "x", "y");
+        onnx_attr_int(w, "axis", 0);
+        onnx_attr_int(w, "new_axis", axis);
+        onnx_output(w, "y", ATTNRUN_F32, NULL);
+        attnrun_model *model = open_model(runtime, w, 0);
+        attnrun_context *context = make_context(model);
+        OK(attnrun_set_input(context, 0, &list));
+        FAILS(ATTNRUN_E_LIMIT, "limit 'elements'", attnrun_run(context, NULL));
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+        attnrun_runtime_destroy(runtime);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_views_of_what_is_not_there_are_told),
         cmocka_unit_test(test_views_are_aligned),
+        cmocka_unit_test(test_outputs_that_run_makes),
+        cmocka_unit_test(test_joined_tensors_have_a_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
