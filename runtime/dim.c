@@ -499,7 +499,8 @@ attnrun_dim attn_dim_combine(struct attn_dims *dims, enum attn_dim_op op, attnru
     struct poly p, q, product;
     attnrun_dim simple;
     int order;
-    if (a.expr == ATTN_DIM_INVALID || b.expr == ATTN_DIM_INVALID)
+    if (a.expr == ATTN_DIM_INVALID || b.expr == ATTN_DIM_INVALID || !dim_is_of(dims, a) ||
+        !dim_is_of(dims, b))
         return invalid();
     if (combine_simple(op, a, b, &simple))
         return simple;

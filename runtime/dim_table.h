@@ -64,6 +64,12 @@ struct attn_dims {
     int64_t n_fixed;
 };
 
+/* False for an expression that the table does not have. */
+static inline bool dim_is_of(const struct attn_dims *dims, attnrun_dim dim)
+{
+    return dims == NULL || dim.expr <= dims->n_expressions;
+}
+
 /* The expression behind a dim; a constant has no terms. */
 static inline struct dim_expression dim_expression_of(const struct attn_dims *dims,
                                                       attnrun_dim dim)

@@ -5,6 +5,7 @@
  * planning also the outputs themselves, computed on the thread of the caller. */
 #include "step.h"
 
+#include "dim_table.h"
 #include "file_limits.h"
 #include "maps.h"
 #include "poll.h"
@@ -136,6 +137,10 @@ static attn_status check_out(struct attn_step *step, int out)
     int64_t count = 1;
     for (int i = 0; i < type->rank; i++) {
         attnrun_dim d = type->dims[i];
+        if (!dim_is_of(step->dims, d))
+            return op_fail(&step->pub, ATTNRUN_E_INTERNAL,
+                           "infer() set dim %d of output %d to a dim of another model", i,
+                           out);
         if (d.expr == ATTN_DIM_INVALID ||
             (d.expr == 0 && (d.value < 0 || d.value > ATTN_MAX_DIM)))
             return op_fail(&step->pub,

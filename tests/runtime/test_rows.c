@@ -1,5 +1,5 @@
 /* test_rows.c - rows of a caller whose infer() or run() says what cannot be: views of what is not
- * there, memory before run(), shapes without a tensor. */
+ * there, memory before run(), shapes without a tensor, dims of another model. */
 #include "harness.h"
 
 static attnrun_status (*infer_now)(attnrun_step *step);
@@ -229,6 +229,41 @@ static void test_joined_tensors_have_a_limit(void **state)
     }
 }
 
+/* ---- dims ---- */
+
+static int32_t foreign;
+
+static attnrun_status foreign_infer(attnrun_step *step)
+{
+    step->out[0] = step->in[0];
+    step->out[0].dims[0] = (attnrun_dim){ .expr = foreign };
+    return ATTNRUN_OK;
+}
+
+static attnrun_status foreign_sum_infer(attnrun_step *step)
+{
+    const attnrun_dim dim = { .expr = foreign };
+    step->out[0] = step->in[0];
+    step->out[0].dims[0] = attnrun_dim_add(step, dim, step->in[0].dims[0]);
+    return ATTNRUN_OK;
+}
+
+static void test_dims_of_another_model_are_told(void **state)
+{
+    (void)state;
+    float x[4] = { 1, 2, 3, 4 };
+    run_now = zero_run;
+    for (int i = 0; i < 2; i++) {
+        foreign = i == 0 ? 1000000 : INT32_MAX;
+        infer_now = foreign_infer;
+        FAILS(ATTNRUN_E_INTERNAL, "to a dim of another model",
+              try_row(row, ATTNRUN_F32, "N4", x, "Add", ATTNRUN_F32));
+        infer_now = foreign_sum_infer;
+        FAILS(ATTNRUN_E_LIMIT, "limit 'dim'",
+              try_row(row, ATTNRUN_F32, "N4", x, "Add", ATTNRUN_F32));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_views_are_aligned),
         cmocka_unit_test(test_outputs_that_run_makes),
         cmocka_unit_test(test_joined_tensors_have_a_limit),
+        cmocka_unit_test(test_dims_of_another_model_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
