@@ -253,7 +253,7 @@ static size_t member_bytes(int32_t kind, size_t *align)
 static bool attr_is_right(const attnrun_op_def *row, const attnrun_attr_def *attr)
 {
     size_t align, bytes = member_bytes(attr->kind, &align);
-    if (attr->name == NULL)
+    if (attr->name == NULL || (attr->flags & ~(uint32_t)ATTNRUN_ATTR_REQUIRED) != 0)
         return false;
     if (attr->kind == ATTNRUN_ATTR_IGNORED)
         return true;

@@ -358,6 +358,8 @@ static void test_registry_refuses_malformed_attributes(void **state)
     refuse(&bench, row, "malformed attribute");
     attrs[0] = (attnrun_attr_def){ .name = "a", .kind = ATTNRUN_ATTR_INT, .offset = 3 };
     refuse(&bench, row, "malformed attribute");
+    attrs[0] = (attnrun_attr_def){ .name = "a", .kind = ATTNRUN_ATTR_INT, .flags = 2 };
+    refuse(&bench, row, "malformed attribute");
     attrs[0] = (attnrun_attr_def){ .name = "a", .kind = ATTNRUN_ATTR_INT, .offset = 8 };
     OK(attnrun_register_op(bench.runtime, &row));
     stop(&bench);
