@@ -24,7 +24,8 @@ attn_status attn_context_plan_block(struct attnrun_context *context, int32_t ind
         filled.tensor = plan->values[from->value].tensor;
         filled.tensor.data = NULL;
     }
-    if (from->first < plan->n_steps)
+    if (from->first < plan->n_steps &&
+        (from->value < 0 || plan->values[from->value].producer >= 0))
         filled.op_type = plan->steps[from->first]->pub.node->op_type;
     return attn_struct_write(block, &filled, sizeof filled, "attnrun_plan_block");
 }

@@ -309,6 +309,31 @@ static void test_plans_read_no_data(void **state)
     attnrun_model_release(model);
 }
 
+/* The dense copy of an input has no producer. */
+static void test_blocks_of_inputs_have_no_producer(void **state)
+{
+    (void)state;
+    float x[8];
+    attnrun_tensor tensor = tensor_of(ATTNRUN_F32, "2,4", x);
+    attnrun_plan_block block = { .struct_size = sizeof block };
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input(w, "x", ATTNRUN_F32, "2,4");
+    onnx_node(w, "Transpose", "x", "y");
+    onnx_output(w, "y", ATTNRUN_F32, "4,2");
+    attnrun_model *model = open_model(runtime, w, 0);
+    attnrun_context *context = make_context(model);
+    tensor.strides[0] = 4;
+    tensor.strides[1] = 8;
+    OK(attnrun_plan(context, &tensor, NULL));
+    for (int32_t i = 0; i < 2; i++) {
+        OK(attnrun_plan_get_block(context, i, &block));
+        assert_string_equal(block.op_type,
+                            strcmp(block.name, "x") == 0 ? "" : "Transpose");
+    }
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+}
+
 /* ---- what a model tells ---- */
 
 static void count_row(void *user, const attnrun_op_def *op)
@@ -542,6 +567,7 @@ int main(void)
         cmocka_unit_test(test_pairs_and_outputs_that_are_refused),
         cmocka_unit_test(test_an_output_in_the_memory_of_an_input),
         cmocka_unit_test(test_plans_read_no_data),
+        cmocka_unit_test(test_blocks_of_inputs_have_no_producer),
         cmocka_unit_test(test_subgraphs_and_attributes_are_told),
         cmocka_unit_test(test_missing_rows_are_told),
         cmocka_unit_test(test_readers_of_missing_rows),
