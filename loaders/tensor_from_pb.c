@@ -364,10 +364,13 @@ attnrun_status attnrun_tensor_from_pb(attnrun_runtime *runtime, const void *data
                                       uint64_t bytes, int32_t kind,
                                       attnrun_tensor **tensor, const char **name)
 {
-    if (tensor == NULL || (data == NULL && bytes > 0) ||
-        bytes > (uint64_t)attn_limits_standard.file_bytes)
+    if (tensor == NULL || (data == NULL && bytes > 0))
         return attn_fail(ATTNRUN_E_USAGE,
                          "attnrun_tensor_from_pb: the tensor or the data is NULL");
+    if (bytes > (uint64_t)attn_limits_standard.file_bytes)
+        return attn_fail(ATTNRUN_E_LIMIT,
+                         "the message has %llu bytes (limit 'file_bytes')",
+                         (unsigned long long)bytes);
     if (runtime == NULL)
         TRY(attn_runtime_default(&runtime));
     else

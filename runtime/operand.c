@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "abi.h"
+#include "file_limits.h"
 #include "node.h"
 
 /* ---- values from outside ---- */
@@ -55,8 +56,9 @@ attn_status attn_input_check_form(const attnrun_tensor *value, int32_t index,
     if (value->kind != ATTNRUN_TENSOR || !tensor_has_type(value))
         return attn_fail(ATTNRUN_E_USAGE, "input %d: the tensor struct is malformed",
                          index);
-    attn_fail(ATTNRUN_E_LIMIT, "input %d '%s' is %s, which is more than 2^46 elements",
-              index, attn_quote(name), attn_tensor_format(value));
+    attn_fail_limit(ATTN_LIMIT_ELEMENTS,
+                    "input %d '%s' is %s, which is more than 2^46 elements", index,
+                    attn_quote(name), attn_tensor_format(value));
     attn_fail_tensor(name);
     return ATTNRUN_E_LIMIT;
 }

@@ -331,7 +331,8 @@ static void test_wrong_calls(void **state)
           attnrun_tensor_from_pb(runtime, NULL, 1, ATTNRUN_TENSOR, &tensor, NULL));
     FAILS(ATTNRUN_E_USAGE, "the tensor or the data is NULL",
           attnrun_tensor_from_pb(runtime, "", 0, ATTNRUN_TENSOR, NULL, NULL));
-    FAILS(ATTNRUN_E_USAGE, "the tensor or the data is NULL",
+    FAILS(ATTNRUN_E_LIMIT,
+          "the message has 18446744073709551615 bytes (limit 'file_bytes')",
           attnrun_tensor_from_pb(runtime, "", UINT64_MAX, ATTNRUN_TENSOR, &tensor, NULL));
     OK(attnrun_tensor_from_pb(NULL, NULL, 0, ATTNRUN_SEQUENCE, &tensor, NULL));
     assert_int_equal(tensor->dims[0], 0);

@@ -346,7 +346,8 @@ static void test_context_refuses_inputs_that_do_not_fit(void **state)
     FAILS(ATTNRUN_E_USAGE, "malformed", attnrun_set_input(c, 0, &t));
     t.dims[0] = INT64_MAX / 2;
     FAILS(ATTNRUN_E_LIMIT,
-          "input 0 'x' is f32[4611686018427387903,3], which is more than",
+          "input 0 'x' is f32[4611686018427387903,3], which is more than 2^46 elements "
+          "(limit 'elements')",
           attnrun_set_input(c, 0, &t));
     t = (attnrun_tensor){ .kind = ATTNRUN_TENSOR, .dtype = 99, .data = x };
     FAILS(ATTNRUN_E_USAGE, "malformed", attnrun_set_input(c, 0, &t));
