@@ -680,7 +680,7 @@ ATTNRUN_API attnrun_status attnrun_choose_outputs(attnrun_context *context,
                                                   const int32_t *indices, int32_t n);
 /* Later runs keep the value of this name, whether an output needs it or not. The name is one of the
  * graph as it is run, and so are its dtype and shape (attnrun_model_value()): a map that is kept in
- * blocks of channels has rank 5. Call it before plans are made, since it drops those that exist. A
+ * blocks of channels has rank 5. Call it before plans are made: runs do not use earlier ones. A
  * value that rewriting has fused into a larger node does not exist any more, nor does a constant of
  * which only the packed form is left; more_outputs of attnrun_source keeps both, in the shape of
  * the file. E_USAGE where there is no such value. */
@@ -1183,7 +1183,7 @@ ATTNRUN_API void attnrun_step_inplace(attnrun_step *step, int32_t out, int32_t i
  * x[in] need not be written. Otherwise returns 0. Needs strided_in for input `in`. */
 ATTNRUN_API int32_t attnrun_step_append(attnrun_step *step, int32_t out, int32_t in,
                                         int32_t axis);
-/* infer: gives element k of integer input `in` and returns 1 if it is known. Otherwise returns 0;
+/* infer: gives element k of input `in` (i64, i32 or b8) and returns 1 if it is known. Otherwise 0;
  * infer() is then called again in each run, with the values, and must give the same outputs. */
 ATTNRUN_API int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int64_t k,
                                        attnrun_dim *value);
