@@ -284,6 +284,17 @@ def test_the_line_that_fixes_a_size_is_of_the_model(folder):
     assert f"the free size 'n' the number 8 (at {__file__}:{line})" in str(error), error
 
 
+def test_upsampling_from_corner_to_corner(folder):
+    """By a fraction: PyTorch divides by the length of the result, ONNX by length times scale."""
+    net = nn.Upsample(scale_factor=1.7, mode="bilinear", align_corners=True).eval()
+    for name, free in (("fixed", None), ("free", {"input": {2: "h"}})):
+        path = folder / f"{name}.onnx"
+        file, _ = converted(net, (torch.randn(1, 3, 4, 5),), path, dynamic=free)
+        assert [n.op_type for n in file.graph.node][-1] == "Resize"
+        feeds = {"input": torch.randn(1, 3, 7 if free else 4, 5)}
+        common.close(common.in_attnrun(path, feeds, ["output"]), [net(feeds["input"])])
+
+
 def test_kept_lines_are_of_known_packages(folder):
     """A class that is only called like one of another package is not looked at, one of the
     package is, once, with the reason."""

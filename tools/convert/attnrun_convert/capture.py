@@ -25,6 +25,7 @@ from . import experts, recurrent
 from .call import recording
 from .cases import size_of
 from .errors import CaptureError, UnsupportedError, UsageError, first_line, innermost
+from .fields import array_of
 
 EXPORTER = ("/onnxscript/", "/onnx_ir/", "/onnx/", "/numpy/")  # packages beside torch
 
@@ -353,6 +354,25 @@ def _floats_before_subtractions(program):
     program.graph_module.recompile()
 
 
+def _sizes_from_corner_to_corner(model):
+    """Gives Resize sizes in place of scales that are fractions. From corner to corner, PyTorch
+    divides by the length of the result, ONNX by the length before it is rounded down."""
+    for node in list(model.graph.all_nodes()):
+        mode = node.attributes.get("coordinate_transformation_mode")
+        scales = array_of(node.inputs[2]) if node.op_type == "Resize" else None
+        if scales is None or mode is None or mode.as_string() != "align_corners" \
+                or (scales == scales.round()).all():
+            continue
+        shape = onnx_ir.node("Shape", [node.inputs[0]])
+        floats = onnx_ir.node("Cast", [shape.outputs[0]], {"to": onnx_ir.DataType.FLOAT.value})
+        scaled = onnx_ir.node("Mul", [floats.outputs[0], node.inputs[2]])
+        sizes = onnx_ir.node("Cast", [scaled.outputs[0]], {"to": onnx_ir.DataType.INT64.value})
+        node.prepend([shape, floats, scaled, sizes])
+        node.resize_inputs(4)
+        node.replace_input_with(2, None)
+        node.replace_input_with(3, sizes.outputs[0])
+
+
 def translated(program, opset, input_names, output_names):
     """The onnx_ir model of an ExportedProgram, optimised without inlining."""
     _copy_before_reshapes(program)
@@ -364,6 +384,7 @@ def translated(program, opset, input_names, output_names):
                                      opset_version=opset, input_names=input_names).model
             if output_names:
                 name_outputs(made, output_names)
+            _sizes_from_corner_to_corner(made)
             onnxscript.optimizer.optimize_ir(made, inline=False)
     except Exception as error:
         raise CaptureError(f"the exported program cannot be written as ONNX: "
