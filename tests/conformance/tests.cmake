@@ -13,6 +13,9 @@ add_python_test(conformance.single_outputs conformance/single_outputs.py
   $<TARGET_FILE:attnrun> ${cases} ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden)
 add_python_test(conformance.unknown_shapes conformance/unknown_shapes.py
   $<TARGET_FILE:attnrun> ${cases})
+# One row of nine of PyTorch's database of operators, with samples of its own.
+add_python_test(conformance.torch_operators conformance/torch_operators.py
+  $<TARGET_FILE:attnrun> --every 9)
 if(ATTNRUN_PYTHON)
   set_tests_properties(conformance.make PROPERTIES FIXTURES_SETUP conformance_cases)
   set_tests_properties(conformance.all conformance.sample conformance.base
