@@ -7,7 +7,8 @@
  * LpPool       (sum of |x|^p)^(1/p), p = 2 by default
  *
  * A task is a row of output pixels of one plane. Cost: one term for each tap of a window.
- * Scratch: one row of the input. Source: ONNX AveragePool-19, LpPool-18. */
+ * Scratch: a row of the input and one of the output, in doubles, but for means of windows of few
+ * lines, which are sums of floats. Source: ONNX AveragePool-19, LpPool-18. */
 #include <math.h>
 
 #include "../kernels/kernels.h"
@@ -35,30 +36,33 @@ static const attnrun_attr_def lp_pool_1_attrs[] = {
     ATTR_END
 };
 
+enum { FEW_LINES = 128 };
+
 #define IN(v, p)  (v)
 #define SUM(a, v) ((a) + (v))
 #define POWER(v, p)                                                                      \
-    ((p) == 2.0   ? (v) * (v)                                                            \
+    ((p) == 2.0   ? (double)(v) * (double)(v)                                            \
      : (p) == 1.0 ? fabs((double)(v))                                                    \
                   : pow(fabs((double)(v)), (p)))
-#define POWER_F32(v, p) (float)(POWER((double)(v), p))
 
-#define POOL_NAME  sum_row_f32
-#define POOL_T     float
-#define POOL_FIRST 0.0f
+#define POOL_NAME  sums_f32
+#define POOL_T     double
+#define POOL_X     float
+#define POOL_FIRST 0.0
 #define POOL_IN    IN
 #define POOL_JOIN  SUM
 #include "pool_row.h"
-#define POOL_NAME  sum_row_f64
+#define POOL_NAME  sums_f64
 #define POOL_T     double
 #define POOL_FIRST 0.0
 #define POOL_IN    IN
 #define POOL_JOIN  SUM
 #include "pool_row.h"
 #define POOL_NAME  powers_f32
-#define POOL_T     float
-#define POOL_FIRST 0.0f
-#define POOL_IN    POWER_F32
+#define POOL_T     double
+#define POOL_X     float
+#define POOL_FIRST 0.0
+#define POOL_IN    POWER
 #define POOL_JOIN  SUM
 #include "pool_row.h"
 #define POOL_NAME  powers_f64
@@ -68,13 +72,37 @@ static const attnrun_attr_def lp_pool_1_attrs[] = {
 #define POOL_JOIN  SUM
 #include "pool_row.h"
 
+/* Sums of rows in doubles: those of the outputs follow a line of the input. */
+static int64_t sums_bytes(const struct window *w)
+{
+    return (w->in[2] + w->out[2]) * (int64_t)sizeof(double);
+}
+
+static void put_number(const attnrun_step *step, int64_t at, double v)
+{
+    if (step->x[0].dtype == ATTNRUN_F32)
+        ((float *)step->y[0].data)[at] = (float)v;
+    else
+        ((double *)step->y[0].data)[at] = v;
+}
+
+/* Whether a row of means is computed by vectors of floats. The sums of more lines would lose
+ * digits. */
+static bool means_by_vectors(const attnrun_step *step, const struct window *w)
+{
+    return step->in[0].dtype == ATTNRUN_F32 && attn_pool_by_vectors(w) &&
+           min64(w->kernel[0], w->in[0]) <= FEW_LINES &&
+           min64(w->kernel[1], w->in[1]) <= FEW_LINES / max64(1, w->kernel[0]);
+}
+
 static attn_status average_pool_infer(attnrun_step *step)
 {
     const struct pool_state *state = step->state;
     TRY(attn_pool_infer(step, step->args));
-    if (step->concrete && step->out[0].rank > 0 && step->in[0].dtype == ATTNRUN_F32)
-        step->scratch_bytes =
-            max64(step->scratch_bytes, attn_pool_vector_bytes(&state->w));
+    if (step->concrete && step->out[0].rank > 0)
+        step->scratch_bytes = means_by_vectors(step, &state->w)
+                                  ? attn_pool_vector_bytes(&state->w)
+                                  : sums_bytes(&state->w);
     return ATTNRUN_OK;
 }
 
@@ -106,6 +134,7 @@ static attn_status average_pool_run(const attnrun_step *step, const attnrun_work
     const struct pool_args *args = step->args;
     const struct pool_state *state = step->state;
     const struct window *w = &state->w;
+    const attnrun_tensor *x = &step->x[0];
     bool include = args->count_include_pad != 0;
     for (int64_t task = work->begin; task < work->end; task++) {
         const struct pool_place p = attn_pool_at(state, task);
@@ -113,22 +142,21 @@ static attn_status average_pool_run(const attnrun_step *step, const attnrun_work
             return ATTNRUN_E_CANCELLED;
         int64_t outer = attn_pool_share(w, 0, p.at[0], include) *
                         attn_pool_share(w, 1, p.at[1], include);
-        if (step->x[0].dtype == ATTNRUN_F32) {
+        double *line = work->scratch, *sums = line + w->in[2];
+        if (means_by_vectors(step, w)) {
             float *y = (float *)step->y[0].data + p.to;
-            const float *x = step->x[0].data;
-            if (attn_pool_by_vectors(w))
-                attn_pool_row_f32(w, y, work->scratch, x + p.from, p.at, 0.0f,
-                                  step->kernels->add_f32);
-            else
-                sum_row_f32(y, work->scratch, x + p.from, w, p.at, 0);
+            attn_pool_row_f32(w, y, work->scratch, (const float *)x->data + p.from, p.at,
+                              0.0f, step->kernels->add_f32);
             divide_row(step, w, y, outer, include);
-        } else {
-            double *y = (double *)step->y[0].data + p.to;
-            const double *x = step->x[0].data;
-            sum_row_f64(y, work->scratch, x + p.from, w, p.at, 0);
-            for (int64_t i = 0; i < w->out[2] && !attn_stops(i); i++)
-                y[i] /= (double)(outer * attn_pool_share(w, 2, i, include));
+            continue;
         }
+        if (x->dtype == ATTNRUN_F32)
+            sums_f32(sums, line, (const float *)x->data + p.from, w, p.at, 0);
+        else
+            sums_f64(sums, line, (const double *)x->data + p.from, w, p.at, 0);
+        for (int64_t i = 0; i < w->out[2] && !attn_stops(i); i++)
+            put_number(step, p.to + i,
+                       sums[i] / (double)(outer * attn_pool_share(w, 2, i, include)));
     }
     return ATTNRUN_OK;
 }
@@ -160,31 +188,28 @@ static attn_status lp_pool_infer(attnrun_step *step)
     if (!(lp_power(args) > 0.0))
         return op_fail(step, ATTNRUN_E_ATTR, "attribute p is %g, expected more than 0",
                        lp_power(args));
-    return attn_pool_infer(step, args);
+    TRY(attn_pool_infer(step, args));
+    if (step->concrete && step->out[0].rank > 0)
+        step->scratch_bytes = sums_bytes(&((const struct pool_state *)step->state)->w);
+    return ATTNRUN_OK;
 }
 
 static attn_status lp_pool_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct pool_state *state = step->state;
     const struct window *w = &state->w;
-    double power = lp_power(step->args);
+    const attnrun_tensor *x = &step->x[0];
+    double power = lp_power(step->args), *line = work->scratch, *sums = line + w->in[2];
     for (int64_t task = work->begin; task < work->end; task++) {
         const struct pool_place p = attn_pool_at(state, task);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (step->x[0].dtype == ATTNRUN_F32) {
-            float *y = (float *)step->y[0].data + p.to;
-            const float *x = step->x[0].data;
-            powers_f32(y, work->scratch, x + p.from, w, p.at, power);
-            for (int64_t i = 0; i < w->out[2] && !attn_stops(i); i++)
-                y[i] = (float)pow((double)y[i], 1.0 / power);
-        } else {
-            double *y = (double *)step->y[0].data + p.to;
-            const double *x = step->x[0].data;
-            powers_f64(y, work->scratch, x + p.from, w, p.at, power);
-            for (int64_t i = 0; i < w->out[2] && !attn_stops(i); i++)
-                y[i] = pow(y[i], 1.0 / power);
-        }
+        if (x->dtype == ATTNRUN_F32)
+            powers_f32(sums, line, (const float *)x->data + p.from, w, p.at, power);
+        else
+            powers_f64(sums, line, (const double *)x->data + p.from, w, p.at, power);
+        for (int64_t i = 0; i < w->out[2] && !attn_stops(i); i++)
+            put_number(step, p.to + i, pow(sums[i], 1.0 / power));
     }
     return ATTNRUN_OK;
 }

@@ -3,14 +3,18 @@
  * row. Parameters, undefined at the end:
  *
  *   POOL_NAME        the function
- *   POOL_T           the element type
+ *   POOL_T           the type of y and line
+ *   POOL_X           the element type of x; POOL_T where undefined
  *   POOL_FIRST       the result of an empty window
  *   POOL_IN(v, p)    an input element, before it is joined
  *   POOL_JOIN(a, v)  the result a joined with v
  *
  * y must hold w->out[2] elements, and line w->in[2]. It polls, and may leave y unfinished.
  * Cost: one POOL_JOIN for each tap. */
-static void POOL_NAME(POOL_T *y, POOL_T *line, const POOL_T *x, const struct window *w,
+#ifndef POOL_X
+#define POOL_X POOL_T
+#endif
+static void POOL_NAME(POOL_T *y, POOL_T *line, const POOL_X *x, const struct window *w,
                       const int64_t at[2], double p)
 {
     int64_t d0, d1, h0, h1, k0, k1;
@@ -28,7 +32,7 @@ static void POOL_NAME(POOL_T *y, POOL_T *line, const POOL_T *x, const struct win
         for (int64_t kh = h0; kh < h1 && !attn_pool_stops(8 * w->in[2]); kh++) {
             int64_t d = at[0] * w->stride[0] - w->before[0] + kd * w->dilation[0];
             int64_t h = at[1] * w->stride[1] - w->before[1] + kh * w->dilation[1];
-            const POOL_T *row = x + (d * w->in[1] + h) * w->in[2];
+            const POOL_X *row = x + (d * w->in[1] + h) * w->in[2];
             for (int64_t i = 0; i < w->in[2]; i++) {
                 const POOL_T v = POOL_IN(row[i], p);
                 line[i] = POOL_JOIN(line[i], v);
@@ -51,6 +55,7 @@ static void POOL_NAME(POOL_T *y, POOL_T *line, const POOL_T *x, const struct win
 }
 #undef POOL_NAME
 #undef POOL_T
+#undef POOL_X
 #undef POOL_FIRST
 #undef POOL_IN
 #undef POOL_JOIN
