@@ -33,17 +33,6 @@ static struct attn_feature_sum empty_sum(const struct attn_feature_call *c, floa
     return sum;
 }
 
-static float count_kept(const struct attn_feature_call *c, struct attn_feature_tile t)
-{
-    const uint8_t *keep = attn_tile_keep(c, t);
-    int64_t n = 0;
-    if (keep == NULL)
-        return (float)t.n;
-    for (int64_t i = 0; i < t.n; i++)
-        n += keep[i] != 0;
-    return (float)n;
-}
-
 /* Copies values of one column, so that they are summed in the order of others, whatever
  * their stride. */
 static void take_column(const struct attn_feature_call *c, struct attn_gemm_f32 *g)
@@ -53,15 +42,6 @@ static void take_column(const struct attn_feature_call *c, struct attn_gemm_f32 
     c->kernels->gemm_pack_f32(c->column, g->b, 1, 1, g->k, g->n);
     g->b = c->column;
     g->packed = 1;
-}
-
-const float *attn_tile_values(const struct attn_feature_call *call,
-                              struct attn_feature_tile t, int64_t *row)
-{
-    const struct attn_heads *v = &call->plan->sizes.v;
-    *row = v->row;
-    return attn_kept_rows(attn_tile_rows(call->o->v, v, t), row, call->plan->sizes.v_dim,
-                          attn_tile_keep(call, t), t.n, call->values);
 }
 
 /* Values of n keys. */
@@ -100,10 +80,11 @@ static void add_values(const struct attn_feature_call *c, struct values v,
     c->kernels->gemm_f32(&g);
 }
 
-/* Key heads from `head` (sample * kv_heads + head) on, with the sums of each. */
+/* Key heads from `head` (sample * kv_heads + head) on, with the sums of each. Keys are added to
+ * `parts`: to a sum of the slice under way, which close_parts() adds to `sums`, or to `sums`. */
 struct heads {
     int64_t head, n;
-    struct attn_feature_sum sums[ATTN_FEATURE_TOGETHER];
+    struct attn_feature_sum sums[ATTN_FEATURE_TOGETHER], parts[ATTN_FEATURE_TOGETHER];
 };
 
 static struct attn_feature_tile tile_of(const struct attn_feature_call *c, int64_t head,
@@ -113,21 +94,37 @@ static struct attn_feature_tile tile_of(const struct attn_feature_call *c, int64
     return (struct attn_feature_tile){ head / heads, head % heads, first, n };
 }
 
-/* Adds keys from … to - 1, tile by tile, and head by head within a tile, because the rows
- * of heads lie side by side. */
-static attn_status add_keys(const struct attn_feature_call *c, const struct heads *h,
-                            int64_t from, int64_t to)
+/* Adds the keys of a tile to a sum, whose features stay in c->features; or a chunk of them. */
+static void add_tile(const struct attn_feature_call *c, struct values v,
+                     const struct attn_feature_sum *sum, float kept)
 {
-    const struct attn_feature_plan *p = c->plan;
-    for (int64_t at = from; at < to; at += p->tile) {
+    const size_t n = (size_t)c->plan->features;
+    add_values(c, v, sum);
+    c->kernels->add_f32(sum->z, sum->z, 1, c->tile_z, 1, n);
+    sum->more[0] += kept;
+}
+
+static void write_features(const struct attn_feature_call *c, struct attn_feature_tile t,
+                           struct attn_feature_sum sum)
+{
+    sum.tile_z = c->tile_z;
+    memset(c->tile_z, 0, (size_t)c->plan->features * sizeof *c->tile_z);
+    c->plan->callbacks->keys(c, t, c->features, &sum);
+}
+
+/* Adds keys from … to - 1 to the parts, tile by tile, and head by head within a tile, because the
+ * rows of heads lie side by side. */
+static attn_status add_keys(const struct attn_feature_call *c, const struct heads *h,
+                            int64_t from, int64_t to, int64_t tile)
+{
+    for (int64_t at = from; at < to; at += tile) {
         for (int64_t i = 0; i < h->n; i++) {
             const struct attn_feature_tile t =
-                tile_of(c, h->head + i, at, min64(p->tile, to - at));
+                tile_of(c, h->head + i, at, min64(tile, to - at));
             if (OP_CANCELLED(c->work))
                 return ATTNRUN_E_CANCELLED;
-            p->callbacks->keys(c, t, c->features, &h->sums[i]);
-            add_values(c, values_of(c, t), &h->sums[i]);
-            h->sums[i].more[0] += count_kept(c, t);
+            write_features(c, t, h->parts[i]);
+            add_tile(c, values_of(c, t), &h->parts[i], attn_tile_count(c, t));
         }
     }
     return ATTNRUN_OK;
@@ -281,21 +278,6 @@ static void answer_tile(const struct attn_feature_call *c, struct attn_feature_t
     divide(c, y, p->sizes.y.row, t.n, hides_all(p, sum) ? t.n : 0);
 }
 
-void attn_feature_scale_columns(const struct attn_feature_call *c, float *x, int64_t row,
-                                int64_t rows, int64_t n, const float *factors)
-{
-    const struct attn_features f = { .x = x,
-                                     .y = x,
-                                     .x_row = row,
-                                     .y_row = row,
-                                     .rows = (size_t)rows,
-                                     .n = (size_t)n,
-                                     .map = ATTN_MAP_IDENTITY,
-                                     .scale = 1,
-                                     .column_factor = factors };
-    c->kernels->features_f32(&f);
-}
-
 /* The same where tokens are last. */
 static void answer_columns(const struct attn_feature_call *c, struct attn_feature_tile t,
                            const struct attn_feature_sum *sum)
@@ -394,16 +376,32 @@ static int64_t empty_rows(const struct attn_feature_call *c,
     return n;
 }
 
-/* Computes a chunk of keys and the queries in step with them, from query `query` on; then
- * adds the keys to the sum. */
-static void run_chunk(const struct attn_feature_call *c, struct attn_feature_tile keys,
-                      int64_t query, const struct attn_feature_sum *sum)
+/* The sum of the keys before a chunk: of those before the slice, and of its own so far. */
+static struct attn_feature_sum sum_before(const struct attn_feature_call *c,
+                                          const struct attn_feature_sum *sum,
+                                          const struct attn_feature_sum *part)
 {
     const struct attn_feature_plan *p = c->plan;
-    float *z = c->dots + round_up(p->chunk, 16);
-    const struct attn_feature_sum inside = { .s = sum->s, .z = z, .more = sum->more };
-    memset(z, 0, (size_t)p->features * sizeof *z);
-    p->callbacks->keys(c, keys, c->features, &inside);
+    if (part->s == sum->s)
+        return *sum;
+    const struct attn_feature_sum all =
+        sum_at(p, c->sum + 2 * p->together * p->sum_floats);
+    const size_t n = (size_t)(p->features * p->sizes.v_dim), f = (size_t)p->features;
+    c->kernels->add_f32(all.s, sum->s, 1, part->s, 1, n);
+    c->kernels->add_f32(all.z, sum->z, 1, part->z, 1, f);
+    all.more[0] = sum->more[0] + part->more[0];
+    return all;
+}
+
+/* Computes a chunk of keys and the queries in step with them, from query `query` on; then
+ * adds the keys to the part. */
+static void run_chunk(const struct attn_feature_call *c, struct attn_feature_tile keys,
+                      int64_t query, const struct attn_feature_sum *before,
+                      const struct attn_feature_sum *part)
+{
+    const struct attn_feature_plan *p = c->plan;
+    const struct attn_feature_sum all = sum_before(c, before, part), *sum = &all;
+    write_features(c, keys, all);
     const int64_t empty = empty_rows(c, keys, sum);
     const struct values v = values_of(c, keys);
     if (c->o->y != NULL)
@@ -418,18 +416,30 @@ static void run_chunk(const struct attn_feature_call *c, struct attn_feature_til
             answer_inside(c, v, y, from, min64(PANEL, t.n - from));
         divide(c, y, p->sizes.y.row, t.n, empty);
     }
-    add_values(c, v, sum);
-    c->kernels->add_f32(sum->z, sum->z, 1, z, 1, (size_t)p->features);
-    sum->more[0] += count_kept(c, keys);
+    add_tile(c, v, part, attn_tile_count(c, keys));
 }
 
 /* ---- tasks ---- */
 
-/* Opens empty sums in scratch. */
+/* Opens empty sums in scratch, and parts in the sums. */
 static void open_sums(const struct attn_feature_call *c, struct heads *h)
 {
     for (int64_t i = 0; i < h->n; i++)
-        h->sums[i] = empty_sum(c, c->sum + i * c->plan->sum_floats);
+        h->parts[i] = h->sums[i] = empty_sum(c, c->sum + i * c->plan->sum_floats);
+}
+
+static void open_parts(const struct attn_feature_call *c, struct heads *h)
+{
+    const struct attn_feature_plan *p = c->plan;
+    for (int64_t i = 0; i < h->n; i++)
+        h->parts[i] = empty_sum(c, c->sum + (p->together + i) * p->sum_floats);
+}
+
+static void close_parts(const struct attn_feature_call *c, const struct heads *h)
+{
+    for (int64_t i = 0; i < h->n; i++)
+        if (h->parts[i].s != h->sums[i].s)
+            add_sum(c, &h->sums[i], &h->parts[i]);
 }
 
 static void shared_sums(const struct attn_feature_call *c, struct heads *h, int64_t slice)
@@ -438,38 +448,60 @@ static void shared_sums(const struct attn_feature_call *c, struct heads *h, int6
         h->sums[i] = sum_at(c->plan, shared_sum(c, h->head + i, slice));
 }
 
-/* Computes keys from … to - 1 and their queries; the sums hold the keys before them. */
+static int64_t slice_end(const struct attn_feature_plan *p, int64_t slice)
+{
+    return min64((slice + 1) * p->slice, p->sizes.kv_len);
+}
+
+/* The first key of from … to that has a query, causal: keys come in chunks from there on. */
+static int64_t first_in_step(const struct attn_feature_plan *p, int64_t from, int64_t to)
+{
+    return p->sizes.causal ? min64(max64(from, p->sizes.offset), to) : to;
+}
+
+/* Computes the keys of a slice and their queries; the sums hold the keys before them. */
 static attn_status run_causal(const struct attn_feature_call *c, const struct heads *h,
-                              int64_t from, int64_t to)
+                              int64_t slice)
 {
     const struct attn_feature_plan *p = c->plan;
     const struct attn_sizes *s = &p->sizes;
+    const int64_t from = slice * p->slice, to = slice_end(p, slice);
+    const int64_t first = first_in_step(p, from, to);
     if (from == 0 && s->offset < 0 && c->o->y != NULL) /* queries before all keys */
         TRY(answer(c, h, 0, min64(-s->offset, s->q_len)));
-    const int64_t first = min64(max64(from, s->offset), to); /* the first with a query */
-    TRY(add_keys(c, h, from, first));
+    TRY(add_keys(c, h, from, first, p->tile));
     for (int64_t at = first; at < to; at += p->chunk)
         for (int64_t i = 0; i < h->n; i++) {
             if (OP_CANCELLED(c->work))
                 return ATTNRUN_E_CANCELLED;
             run_chunk(c, tile_of(c, h->head + i, at, min64(p->chunk, to - at)),
-                      at - s->offset, &h->sums[i]);
+                      at - s->offset, &h->sums[i], &h->parts[i]);
         }
+    close_parts(c, h);
     for (int64_t i = 0; to == s->kv_len && i < h->n; i++)
         store_present(c, h->head + i, &h->sums[i]);
     return ATTNRUN_OK;
 }
 
+/* All keys and queries of heads; the sums are taken in the order of slices that are tasks. */
 static attn_status run_whole(const struct attn_feature_call *c, struct heads *h)
 {
     const struct attn_feature_plan *p = c->plan;
     open_sums(c, h);
-    if (p->sizes.causal) {
-        for (int64_t i = 0; i < h->n; i++)
-            take_past(c, h->head + i, &h->sums[i]);
-        return run_causal(c, h, 0, p->sizes.kv_len);
+    for (int64_t i = 0; p->sizes.causal && i < h->n; i++)
+        take_past(c, h->head + i, &h->sums[i]);
+    for (int64_t slice = 0; slice < p->slices; slice++) {
+        if (p->slices > 1 && (p->sizes.causal || slice > 0))
+            open_parts(c, h);
+        if (p->sizes.causal) {
+            TRY(run_causal(c, h, slice));
+            continue;
+        }
+        TRY(add_keys(c, h, slice * p->slice, slice_end(p, slice), p->tile));
+        close_parts(c, h);
     }
-    TRY(add_keys(c, h, 0, p->sizes.kv_len));
+    if (p->sizes.causal)
+        return ATTNRUN_OK;
     for (int64_t i = 0; i < h->n; i++) {
         if (p->callbacks->end != NULL)
             p->callbacks->end(c, &h->sums[i]);
@@ -483,12 +515,14 @@ static attn_status run_slice(const struct attn_feature_call *c, struct heads *h,
                              int64_t slice)
 {
     const struct attn_feature_plan *p = c->plan;
+    const int64_t from = slice * p->slice, to = slice_end(p, slice);
+    const int64_t first = first_in_step(p, from, to);
     for (int64_t i = 0; i < h->n; i++)
-        h->sums[i] = empty_sum(c, shared_sum(c, h->head + i, slice));
+        h->parts[i] = empty_sum(c, shared_sum(c, h->head + i, slice));
     if (p->sizes.causal && slice + 1 == p->slices)
         return ATTNRUN_OK;
-    return add_keys(c, h, slice * p->slice,
-                    min64((slice + 1) * p->slice, p->sizes.kv_len));
+    TRY(add_keys(c, h, from, first, p->tile));
+    return add_keys(c, h, first, to, p->chunk);
 }
 
 /* Phase 1: adds the slices in order. Causal: each slice gets the sum of those before
@@ -528,23 +562,13 @@ static attn_status run_answers(const struct attn_feature_call *c, struct heads *
     const struct attn_feature_plan *p = c->plan;
     const struct attn_sizes *s = &p->sizes;
     shared_sums(c, h, s->causal ? part : 0);
-    if (s->causal)
-        return run_causal(c, h, part * p->slice, min64((part + 1) * p->slice, s->kv_len));
+    if (s->causal) {
+        open_parts(c, h);
+        return run_causal(c, h, part);
+    }
     return c->o->y == NULL
                ? ATTNRUN_OK
                : answer(c, h, part * p->block, min64((part + 1) * p->block, s->q_len));
-}
-
-float *attn_tile_keep_factors(const struct attn_feature_call *call,
-                              struct attn_feature_tile t, float *factors)
-{
-    const uint8_t *keep = attn_tile_keep(call, t);
-    bool all = true;
-    for (int64_t i = 0; keep != NULL && i < t.n; i++) {
-        factors[i] = keep[i] != 0 ? 1.0f : 0.0f;
-        all = all && keep[i] != 0;
-    }
-    return all ? NULL : factors;
 }
 
 attn_status attn_feature_run(const struct attn_feature_plan *plan,

@@ -18,9 +18,11 @@
  *           `first_phase` on, scratch and shared memory
  *   run:    attn_feature_run() for those phases
  *
- * There are three phases: the sums of slices of the keys, S of each head, and the
- * answers. Slices follow from the shapes alone and are added in order. With many heads a
- * task is a head, and there is one phase.
+ * There are three phases: the sums of slices of the keys, S of each head, and the answers. Slices
+ * follow from the shapes of one sample, and are added in order, so the bits of a sample do not
+ * depend on the batch. They have at most 2^15 keys, and a sum begins anew with each of them and
+ * with each tile, so that a million keys keep their digits. With many heads a task is a head, and
+ * there is one phase.
  * Cost: O((q_len + kv_len) F v_dim) for each head; causal, 64 (F + v_dim) more a query.
  * Memory: F (v_dim + 1) floats for each key head and slice in shared memory (in scratch
  * where a task is a head), and the features of a tile in scratch. Source: Katharopoulos
@@ -40,9 +42,9 @@ enum {
 };
 
 /* The sums of a head in one memory: S, z, and the numbers that the operator keeps with
- * them. more[0] is the number of keys seen. */
+ * them. more[0] is the number of keys seen. tile_z: of the keys of a tile, for keys(). */
 struct attn_feature_sum {
-    float *s, *z, *more;
+    float *s, *z, *more, *tile_z;
 };
 
 /* Tokens first … first + n - 1 of a query head or of a key head. */
@@ -53,8 +55,8 @@ struct attn_feature_tile {
 /* The callbacks of an operator. Their results may depend only on the tile and the sum. */
 struct attn_feature_callbacks {
     /* Writes the features of a tile of keys: (n, F), or (F, n) where `transposed`, with
-     * rows ATTN_TRANSPOSED_ROW floats apart. Adds them up in sum->z. The features of
-     * masked keys are 0. It may scale the numbers in `sum`. */
+     * rows ATTN_TRANSPOSED_ROW floats apart. Adds them up in sum->tile_z. The features of
+     * masked keys are 0. It may scale the other numbers in `sum`. */
     void (*keys)(const struct attn_feature_call *call, struct attn_feature_tile tile,
                  float *features, const struct attn_feature_sum *sum);
     /* Writes the features (n, F) of queries, in rows that are `query_row` floats apart;
@@ -113,8 +115,8 @@ struct attn_feature_call {
     const struct attn_feature_operands *o;
     const void *rule_arg;
     /* Parts of the worker's scratch: */
-    float *features, *queries, *dots, *scores, *column, *packed, *gemm, *values, *sum,
-        *rule_scratch;
+    float *features, *queries, *dots, *tile_z, *scores, *column, *packed, *gemm, *values,
+        *sum, *rule_scratch;
     const attnrun_work *work;
 };
 
@@ -157,6 +159,8 @@ static inline const uint8_t *attn_tile_keep(const struct attn_feature_call *call
                ? NULL
                : call->o->keep + t.batch * call->plan->sizes.kv_len + t.first;
 }
+/* The number of keys of a tile that count. */
+float attn_tile_count(const struct attn_feature_call *call, struct attn_feature_tile t);
 /* 1 or 0 for each key of a tile, in `factors`; NULL where all keys count. */
 float *attn_tile_keep_factors(const struct attn_feature_call *call,
                               struct attn_feature_tile t, float *factors);

@@ -1,4 +1,5 @@
-/* feature_plan.c - chooses the phases, tasks and scratch of attention by features.
+/* feature_plan.c - chooses the phases, tasks and scratch of attention by features, and reads tiles
+ * of keys.
  * feature_attention.h describes the operands and the cost.
  *
  * In: the sizes of struct attn_feature_plan. Out: its slices, blocks and memory, and the
@@ -11,9 +12,10 @@ enum {
     PANEL = ATTN_FEATURE_PANEL,
     QUERIES = 128, /* at one time, where all keys are seen */
     BLOCK = 1024,  /* queries of a task */
-    PARTS = 32,    /* wanted: (key heads) x slices */
+    PARTS = 32,    /* wanted: (key heads) x slices of a sample */
     MIN_SLICE = 1024,
-    MAX_SHARED = 1 << 18, /* floats of all slices beyond one for each head */
+    MAX_SLICE = 1 << 15,  /* keys that are summed before their sum is added to others */
+    MAX_SHARED = 1 << 18, /* floats of all slices of a sample beyond one for each head */
     MANY_HEADS = 32,
     TOGETHER = ATTN_FEATURE_TOGETHER,
     TOGETHER_FLOATS = 3 << 15
@@ -37,19 +39,17 @@ static void feature_plan_cut(struct attn_feature_plan *p)
     const struct attn_sizes *s = &p->sizes;
     const int64_t heads = s->batch * s->kv_heads;
     p->chunk = s->causal ? CHUNK : QUERIES;
-    p->slices = 1;
-    p->whole = heads >= (s->causal ? PARTS / 4 : MANY_HEADS) ||
-               (s->causal && s->kv_len < 2 * MIN_SLICE);
-    if (!p->whole && heads > 0)
-        p->slices = max64(1, min64(min64(ceil_div(PARTS, heads), s->kv_len / MIN_SLICE),
-                                   MAX_SHARED / (p->sum_floats * heads)));
-    if (s->causal && p->slices == 1)
-        p->whole = true;
+    p->slices =
+        min64(min64(ceil_div(PARTS, max64(1, s->kv_heads)), s->kv_len / MIN_SLICE),
+              MAX_SHARED / p->sum_floats / max64(1, s->kv_heads));
+    p->slices = max64(1, max64(p->slices, ceil_div(s->kv_len, MAX_SLICE)));
     /* Slices end with whole tiles; causal, also with whole chunks, and all but the keys
      * before the first query are in step with queries. */
     const int64_t unit = max64(p->tile, p->chunk);
     p->slice = max64(1, ceil_div(ceil_div(s->kv_len, p->slices), unit)) * unit;
     p->slices = max64(1, ceil_div(s->kv_len, p->slice));
+    p->whole =
+        heads >= (s->causal ? PARTS / 4 : MANY_HEADS) || (s->causal && p->slices == 1);
     p->block = max64(QUERIES, BLOCK / max64(1, s->group) / QUERIES * QUERIES);
     p->blocks = ceil_div(s->q_len, p->block);
 }
@@ -90,6 +90,12 @@ static int64_t sharing(const struct attn_feature_plan *p)
     return max64(1, min64(TOGETHER, TOGETHER_FLOATS / one));
 }
 
+/* The floats of these sums: with slices, also of the slice under way, and of both together. */
+static int64_t kept_floats(const struct attn_feature_plan *p)
+{
+    return p->sum_floats * (p->slices > 1 ? 2 * p->together + 1 : p->together);
+}
+
 attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan *p,
                                    int64_t rule_floats)
 {
@@ -122,7 +128,7 @@ attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan 
     p->values_floats = p->masked ? p->tile * s->v_dim : 0;
     step->scratch_bytes =
         (2 * features + round_up(p->features, 16) + round_up(p->chunk, 16) +
-         PANEL * CHUNK + 16 * p->tile + (p->panel_floats + sum) * p->together +
+         PANEL * CHUNK + 16 * p->tile + p->panel_floats * p->together + kept_floats(p) +
          feature_plan_gemm_floats(p) + p->values_floats + round_up(rule_floats, 16)) *
         (int64_t)sizeof(float);
     state_tasks(step, p);
@@ -137,13 +143,14 @@ static void open_scratch(struct attn_feature_call *c, void *scratch)
     c->features = scratch;
     c->queries = c->features + p->features_floats;
     c->dots = c->queries + p->features_floats;
-    c->scores = c->dots + round_up(p->chunk, 16) + round_up(p->features, 16);
+    c->tile_z = c->dots + round_up(p->chunk, 16);
+    c->scores = c->tile_z + round_up(p->features, 16);
     c->column = c->scores + PANEL * CHUNK;
     c->packed = c->column + 16 * p->tile;
     c->gemm = c->packed + p->panel_floats * p->together;
     c->values = c->gemm + feature_plan_gemm_floats(p);
     c->sum = c->values + p->values_floats;
-    c->rule_scratch = c->sum + p->sum_floats * p->together;
+    c->rule_scratch = c->sum + kept_floats(p);
 }
 
 struct attn_feature_call attn_feature_open(const struct attn_feature_plan *plan,
@@ -156,4 +163,53 @@ struct attn_feature_call attn_feature_open(const struct attn_feature_plan *plan,
     };
     open_scratch(&c, work->scratch);
     return c;
+}
+
+/* ---- tiles ---- */
+
+const float *attn_tile_values(const struct attn_feature_call *call,
+                              struct attn_feature_tile t, int64_t *row)
+{
+    const struct attn_heads *v = &call->plan->sizes.v;
+    *row = v->row;
+    return attn_kept_rows(attn_tile_rows(call->o->v, v, t), row, call->plan->sizes.v_dim,
+                          attn_tile_keep(call, t), t.n, call->values);
+}
+
+float *attn_tile_keep_factors(const struct attn_feature_call *call,
+                              struct attn_feature_tile t, float *factors)
+{
+    const uint8_t *keep = attn_tile_keep(call, t);
+    bool all = true;
+    for (int64_t i = 0; keep != NULL && i < t.n; i++) {
+        factors[i] = keep[i] != 0 ? 1.0f : 0.0f;
+        all = all && keep[i] != 0;
+    }
+    return all ? NULL : factors;
+}
+
+float attn_tile_count(const struct attn_feature_call *call, struct attn_feature_tile t)
+{
+    const uint8_t *keep = attn_tile_keep(call, t);
+    int64_t n = 0;
+    if (keep == NULL)
+        return (float)t.n;
+    for (int64_t i = 0; i < t.n; i++)
+        n += keep[i] != 0;
+    return (float)n;
+}
+
+void attn_feature_scale_columns(const struct attn_feature_call *c, float *x, int64_t row,
+                                int64_t rows, int64_t n, const float *factors)
+{
+    const struct attn_features f = { .x = x,
+                                     .y = x,
+                                     .x_row = row,
+                                     .y_row = row,
+                                     .rows = (size_t)rows,
+                                     .n = (size_t)n,
+                                     .map = ATTN_MAP_IDENTITY,
+                                     .scale = 1,
+                                     .column_factor = factors };
+    c->kernels->features_f32(&f);
 }

@@ -90,7 +90,7 @@ static void write_keys(const struct attn_feature_call *c, struct attn_feature_ti
                                .column_shift = shift,
                                .row_factor =
                                    attn_tile_keep_factors(c, t, c->rule_scratch),
-                               .column_sums = sum->z };
+                               .column_sums = sum->tile_z };
     c->kernels->features_f32(&f);
 }
 
@@ -208,7 +208,7 @@ static void write_columns(const struct attn_feature_call *c, struct attn_feature
                                      .map = kernel_map(args->feature_map_k),
                                      .scale = 1,
                                      .row_shift = shifts,
-                                     .row_sums = sum->z };
+                                     .row_sums = sum->tile_z };
     c->kernels->features_f32(&f);
 }
 

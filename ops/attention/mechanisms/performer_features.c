@@ -185,7 +185,7 @@ static void plain_keys(const struct attn_feature_call *c, struct attn_feature_ti
                                .scale = p->state->x_scale,
                                .add = p->args->kernel_epsilon,
                                .row_factor = attn_tile_keep_factors(c, t, factors_of(c)),
-                               .column_sums = sum->z };
+                               .column_sums = sum->tile_z };
     c->kernels->features_f32(&f);
 }
 
@@ -258,7 +258,7 @@ static void write_keys(const struct attn_feature_call *c, struct attn_feature_ti
                                .n = (size_t)t.n,
                                .map = map_of(p),
                                .scale = 1,
-                               .row_sums = sum->z };
+                               .row_sums = sum->tile_z };
     if (kind == PERFORMER_TRIG) {
         for (int64_t i = 0; i < t.n; i++)
             shifts[i] = keep != NULL && keep[i] == 0.0f ? 0.0f : expf(shifts[i] - max);
