@@ -234,12 +234,12 @@ static attn_status infer_cbam(attnrun_step *step, attnrun_dim channels)
     TRY(check_kernel(step));
     TRY(find_pools(step, &s->pools));
     TRY(op_out_like(step, 0, X));
-    return step->concrete ? plan_cbam(step, s) : ATTNRUN_OK;
+    return attn_map_runs(step, X) ? plan_cbam(step, s) : ATTNRUN_OK;
 }
 
 static attn_status cbam_infer(attnrun_step *step)
 {
-    TRY(attn_map_check(step, X));
+    TRY(attn_map_check_gated(step, X));
     TRY(attn_map_check_identity(step, IDENTITY, X));
     return infer_cbam(step, attn_map_channels(step, X));
 }

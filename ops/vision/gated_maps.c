@@ -6,10 +6,10 @@
 
 /* ---- infer ---- */
 
-static attn_status need_some(const attnrun_step *step, int in)
+static attn_status need_some(const attnrun_step *step, int in, int axes)
 {
     static const char *const what[] = { "", "channels", "height", "width" };
-    for (int i = 1; op_rank_known(step, in) && i < 4; i++) {
+    for (int i = 1; op_rank_known(step, in) && i < axes; i++) {
         const attnrun_dim dim = step->in[in].dims[i];
         if (dim_is_const(dim) && dim.value == 0)
             return op_fail_input(step, in, ATTNRUN_E_SHAPE,
@@ -21,7 +21,13 @@ static attn_status need_some(const attnrun_step *step, int in)
 attn_status attn_map_check(const attnrun_step *step, int in)
 {
     TRY(op_need_rank(step, in, 4));
-    return need_some(step, in);
+    return need_some(step, in, 4);
+}
+
+attn_status attn_map_check_gated(const attnrun_step *step, int in)
+{
+    TRY(op_need_rank(step, in, 4));
+    return need_some(step, in, 2);
 }
 
 attn_status attn_map_check_blocks(const attnrun_step *step, int in, int64_t channels)
@@ -30,7 +36,7 @@ attn_status attn_map_check_blocks(const attnrun_step *step, int in, int64_t chan
     TRY(op_need_dim(step, in, 1, dim_of(ceil_div(channels, ATTN_BLOCK)),
                     "blocks of channels"));
     TRY(op_need_dim(step, in, 4, dim_of(ATTN_BLOCK), "channels of a block"));
-    return need_some(step, in);
+    return need_some(step, in, 4);
 }
 
 attn_status attn_map_check_identity(const attnrun_step *step, int identity, int map)

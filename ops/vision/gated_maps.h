@@ -58,6 +58,13 @@ static inline int64_t map_place(const struct attn_map *map, int64_t image,
 
 /* Fails unless input `in` has rank 4 and no dim but the first is 0. */
 attn_status attn_map_check(const attnrun_step *step, int in);
+/* The same, but its height and width may be 0, as the result's are: attn_map_runs() says whether
+ * a step of constant dims has work. */
+attn_status attn_map_check_gated(const attnrun_step *step, int in);
+static inline bool attn_map_runs(const attnrun_step *step, int in)
+{
+    return step->concrete && op_count(&step->in[in], 0, step->in[in].rank) != 0;
+}
 /* Fails unless input `identity`, where given, has the dims of input `map`. */
 attn_status attn_map_check_identity(const attnrun_step *step, int identity, int map);
 /* Fails unless input `in` is a matrix of `rows` x `columns`, which messages call

@@ -114,13 +114,13 @@ static attn_status plan_squeeze_excite(attnrun_step *step, struct se_state *s)
 
 static attn_status se_infer(attnrun_step *step)
 {
-    TRY(attn_map_check(step, X));
+    TRY(attn_map_check_gated(step, X));
     TRY(squeeze_excite_check_weights(step));
     TRY(attn_map_check_identity(step, IDENTITY, X));
     TRY(op_out_like(step, 0, X));
     attnrun_step_inplace(step, 0, X);
     attnrun_step_inplace(step, 0, IDENTITY);
-    return step->concrete ? plan_squeeze_excite(step, step->state) : ATTNRUN_OK;
+    return attn_map_runs(step, X) ? plan_squeeze_excite(step, step->state) : ATTNRUN_OK;
 }
 
 /* ---- run ---- */

@@ -216,6 +216,24 @@ def empty_map_cases():
     return cases
 
 
+def empty_gate_cases():
+    """Gates over maps without pixels: the result has none, whatever the gate."""
+    kernels = {"w": random.standard_normal((4, 32, 1, 1)).astype("f4"),
+               "v": random.standard_normal((32, 4, 1, 1)).astype("f4")}
+    nodes = [helper.make_node("GlobalAveragePool", ["x"], ["p"]),
+             helper.make_node("Conv", ["p", "w"], ["a"]), helper.make_node("Relu", ["a"], ["r"]),
+             helper.make_node("Conv", ["r", "v"], ["c"]), helper.make_node("Sigmoid", ["c"], ["s"]),
+             helper.make_node("Mul", ["x", "s"], ["y"])]
+    made = []
+    for shape in ((1, 32, 0, 3), (2, 32, 3, 0)):
+        x = np.zeros(shape, "f4")
+        made.append((f"gate of {shape}", nodes, {"x": x}, kernels, "y", x))
+        spatial = helper.make_node("CBAM", ["x", "m", "", "n"], ["y"], domain="attnrun")
+        made.append((f"CBAM of {shape}", [spatial], {"x": x}, {
+            "m": kernels["w"][..., 0, 0], "n": kernels["v"][..., 0, 0]}, "y", x))
+    return made
+
+
 def body_cases():
     """Bodies that read an optional of nothing and stack texts, and a branch of a false rank."""
     node = helper.make_node
@@ -411,6 +429,7 @@ def main():
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases() + mean_cases() + old_cases() + producer_cases() + empty_map_cases()
+    cases += empty_gate_cases()
     cases += odd_cases() + number_cases() + body_cases()
     cases += [halfway_case(), version_case(), no_terms_case(), no_line_case()]
     cases += degenerate_attention.cases(random)
