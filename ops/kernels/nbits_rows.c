@@ -7,10 +7,10 @@
  * numbers of A therefore become three digits of 8 bits with a factor for each block, once
  * for all columns; that is 23 bits relative to the block's largest number. A product of
  * bytes then adds 4 rows at a time. Sums of digits are exact integers, and whole zero
- * points are subtracted before they are rounded. Rows with a number that is not finite,
- * or so small that a factor has no inverse, are summed in floats. Columns lie along the
- * vector, so no element depends on the cut of columns. Cost: 2 m n k operations; three
- * times as many integer ones with digits. */
+ * points are subtracted before they are rounded. If a row has a number that is not finite, or so
+ * small that a factor has no inverse, all of the few rows are summed in floats. Columns lie along
+ * the vector, so no element depends on the cut of columns. Cost: 2 m n k operations; three times as
+ * many integer ones with digits. */
 #include "nbits_words.h"
 
 /* ---- in floats ---- */
