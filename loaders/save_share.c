@@ -27,6 +27,9 @@ struct sharing {
     struct attn_pool *pool; /* of the slots */
     int32_t *slots; /* values of the main graph by the address of their bytes, -1: none */
     int64_t n_slots, n; /* n_slots: a power of two, over 2 n */
+    /* Of all graphs, once they are needed: 0 where one value has the name, else the number to try
+     * behind it. */
+    struct attn_name_map names;
 };
 
 static bool is_large(const struct attn_value *value)
@@ -73,32 +76,47 @@ static attn_status add_slot(struct sharing *s, int32_t id)
     return ATTNRUN_OK;
 }
 
-/* Adds to *n how many of `graph` and the graphs within it have a value of this name. The limit
- * subgraph_depth bounds the recursion. */
-static attn_status count_names(const struct attn_graph *graph, const char *name,
-                               int64_t *n)
+/* Enters the names of `graph` and of the graphs within it. The limit subgraph_depth bounds the
+ * recursion. */
+static attn_status enter_names(struct sharing *s, const struct attn_graph *graph)
 {
-    *n += attn_graph_find(graph, name) >= 0;
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        const char *name = graph->values[v].name;
+        int64_t *number = attn_map_find(&s->names, name, (int64_t)strlen(name));
+        if (number != NULL)
+            *number = 1;
+        else
+            TRY(attn_map_add(&s->names, name, (int64_t)strlen(name), 0));
+        TRY(attn_poll_work(64));
+    }
     for (int64_t i = 0; i < graph->n_nodes; i++)
         for (int32_t g = 0; graph->nodes[i] && g < graph->nodes[i]->n_graphs; g++)
-            TRY(count_names(graph->nodes[i]->graphs[g], name, n));
+            TRY(enter_names(s, graph->nodes[i]->graphs[g]));
     return attn_poll_work(16 * graph->n_nodes);
 }
 
-static attn_status free_name(const struct sharing *s, const char *wanted,
+/* A name that no graph has. `stays`: it is `wanted` where only one value has that. */
+static attn_status free_name(struct sharing *s, const char *wanted, bool stays,
                              const char **name)
 {
-    int64_t n = 0;
+    int64_t first = 0;
     *name = wanted;
-    TRY(count_names(s->main, wanted, &n));
-    for (int64_t k = 1; n > (*name == wanted); k++) {
-        n = 0;
-        *name = attn_pool_printf(&s->main->model->pool, "%s_%lld", wanted, (long long)k);
+    if (s->names.used == 0)
+        TRY(enter_names(s, s->main));
+    int64_t *number = attn_map_find(&s->names, wanted, (int64_t)strlen(wanted));
+    if (number == NULL) /* of a value that was made since */
+        number = &first;
+    if (stays && *number == 0)
+        return ATTNRUN_OK;
+    do {
+        *number += *number == 0;
+        *name = attn_pool_printf(&s->main->model->pool, "%s_%lld", wanted,
+                                 (long long)(*number)++);
         if (*name == NULL)
             return ATTNRUN_E_MEMORY;
-        TRY(count_names(s->main, *name, &n));
-    }
-    return ATTNRUN_OK;
+        TRY(attn_poll_work(64));
+    } while (attn_map_find(&s->names, *name, (int64_t)strlen(*name)) != NULL);
+    return attn_map_add(&s->names, *name, (int64_t)strlen(*name), 0);
 }
 
 /* Finds the equal constant of the main graph, or adds it there. */
@@ -110,7 +128,7 @@ static attn_status move_up(struct sharing *s, const struct attn_value *value, in
         *id = *slot;
         return ATTNRUN_OK;
     }
-    TRY(free_name(s, value->name, &name));
+    TRY(free_name(s, value->name, true, &name));
     TRY(attn_graph_add_constant(s->main, name, &value->data, id));
     return add_slot(s, *id);
 }
@@ -197,7 +215,7 @@ static attn_status rename_values(struct sharing *s, struct attn_graph *graph)
         if ((value->flags & ATTN_VALUE_CAPTURE) || !hides_another(graph, value))
             continue;
         const char *name;
-        TRY(free_name(s, value->name, &name));
+        TRY(free_name(s, value->name, false, &name));
         value->name = name;
         renamed = true;
     }
@@ -219,7 +237,9 @@ static attn_status share_inner(struct sharing *s, struct attn_graph *graph)
 
 attn_status attn_save_share(struct attn_model *model, struct attn_pool *scratch)
 {
-    struct sharing s = { .main = model->graph, .pool = scratch };
+    struct sharing s = { .main = model->graph,
+                         .pool = scratch,
+                         .names = { .pool = scratch } };
     for (int64_t v = 0; v < s.main->n_values; v++)
         if (is_large(&s.main->values[v]))
             TRY(add_slot(&s, (int32_t)v));

@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import cli_models  # noqa: E402
 from edit_case import F, I64, EditCase, node, value  # noqa: E402
 
+MANY = 400
+
 
 class Branches(EditCase):
     def test_functions_of_a_branch_that_is_known(self):
@@ -61,6 +63,28 @@ class Branches(EditCase):
                     self.edited(*command)
                     for c in (True, False):
                         self.same(path, {"x": numpy.float32([1, -2]), "c": numpy.array(c)})
+
+    def test_a_name_that_many_branches_hide(self):
+        """Each gets another one, in time that is linear in their number: an idle machine takes
+        0.1 s."""
+        def branch(name):
+            return helper.make_graph([node("Relu", ["x"], ["t"]), node("Abs", ["t"], [name])],
+                                     name, [], [value(name)])
+
+        ifs = [node("If", ["c"], [f"z{k}"], then_branch=branch(f"a{k}"),
+                    else_branch=branch(f"b{k}")) for k in range(MANY)]
+        path = cli_models.save(
+            self.dir / "m.onnx",
+            [*ifs, node("Sum", [f"z{k}" for k in range(MANY)], ["s"]), node("Exp", ["s"], ["t"]),
+             node("Log", ["t"], ["y"])],
+            [("x", F, [2]), ("c", TensorProto.BOOL, [])], [("y", F, [2])])
+        made = self.edited("optimize", path, "--timeout", "5s").graph
+        names = [n.output[0] for i in made.node if i.op_type == "If" for a in i.attribute
+                 for n in a.g.node]
+        self.assertEqual(len(set(names)), 4 * MANY)
+        self.assertIn("t_1", names)
+        self.assertNotIn("t", names)
+        self.same(path, {"x": numpy.float32([1e-3, -2e-3]), "c": numpy.array(True)})
 
     def test_sequences_of_opset_13(self):
         """No Identity takes them there."""
