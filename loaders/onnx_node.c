@@ -228,6 +228,7 @@ static attn_status onnx_add_node(struct attn_load *load, struct attn_load_scope 
     TRY(attn_graph_add_node(scope->place->graph, choice->domain, choice->op_type, name,
                             n_in, in, n_out, out, &node));
     node->pub.opset = (int32_t)(choice->opset < INT32_MAX ? choice->opset : INT32_MAX);
+    node->has_body = attn_load_find_function(load, pb) != NULL;
     if (scope->function != NULL)
         node->pub.function = scope->function->name;
     if (strcmp(choice->op_type, pb->op_type) != 0) {

@@ -303,54 +303,21 @@ static bool next_field(const uint8_t **at, const uint8_t *end, int *field,
     return true;
 }
 
-static bool is_text(const uint8_t *data, uint64_t n, const char *text)
-{
-    return data != NULL && n == strlen(text) && memcmp(data, text, n) == 0;
-}
-
-/* What a node is asked for: its domain and its operator. */
-struct wanted {
-    const uint8_t *name, *domain;
-    uint64_t name_bytes, domain_bytes;
-};
-
-/* A node that is written is such a one, or one of its subgraphs has one. `live`: the nodes that
+/* Whether a node has a function of the file, or one within its subgraphs. `live`: the nodes that
  * are written, NULL: all. */
-static attn_status find_node(const struct attn_graph *graph, const bool *live,
-                             const struct wanted *wanted, bool *found)
+static attn_status find_call(const struct attn_graph *graph, const bool *live,
+                             bool *called)
 {
-    for (int64_t i = 0; i < graph->n_nodes && !*found; i++) {
+    for (int64_t i = 0; i < graph->n_nodes && !*called; i++) {
         const struct attn_node *node = graph->nodes[i];
         if (node == NULL || (live != NULL && !live[i]))
             continue;
-        *found = is_text(wanted->domain, wanted->domain_bytes, node->pub.domain) &&
-                 is_text(wanted->name, wanted->name_bytes, attn_node_file_type(node));
-        for (int32_t g = 0; g < node->n_graphs && !*found; g++)
-            TRY(find_node(node->graphs[g], NULL, wanted, found));
+        *called = node->has_body;
+        for (int32_t g = 0; g < node->n_graphs && !*called; g++)
+            TRY(find_call(node->graphs[g], NULL, called));
         TRY(attn_poll_work(16));
     }
     return ATTNRUN_OK;
-}
-
-/* Whether a node that is written calls the function. */
-static attn_status is_called(const struct attn_onnx_save *save, const uint8_t *function,
-                             uint64_t bytes, bool *called)
-{
-    enum { NAME = 1, DOMAIN = 10 };
-    struct wanted wanted = { .name = function }; /* of no bytes: no operator */
-    const uint8_t *at = function, *data;
-    uint64_t n;
-    int field;
-    while (next_field(&at, function + bytes, &field, &data, &n)) {
-        if (field == NAME) {
-            wanted.name = data;
-            wanted.name_bytes = n;
-        } else if (field == DOMAIN) {
-            wanted.domain = data;
-            wanted.domain_bytes = n;
-        }
-    }
-    return find_node(save->model->graph, save->live, &wanted, called);
 }
 
 /* All functions of the file where one is called, since it may call the others: their bytes as
@@ -359,20 +326,15 @@ static attn_status put_functions(const struct attn_onnx_save *save,
                                  struct wire_buffer *head)
 {
     const struct attn_origin *origin = save->model->origin;
+    const uint8_t *at = origin->data, *end = at + origin->bytes, *data;
     bool called = false;
-    for (int pass = 0; pass < 2; pass++) {
-        const uint8_t *at = origin->data, *end = at + origin->bytes, *data;
-        uint64_t n;
-        int field;
-        while (next_field(&at, end, &field, &data, &n)) {
-            TRY(attn_poll_work(1024));
-            if (field != WIRE_MODEL_FUNCTIONS || data == NULL)
-                continue;
-            if (pass == 0 && !called)
-                TRY(is_called(save, data, n, &called));
-            else if (pass == 1 && called)
-                wire_bytes(head, field, data, (size_t)n);
-        }
+    uint64_t n;
+    int field;
+    TRY(find_call(save->model->graph, save->live, &called));
+    while (called && next_field(&at, end, &field, &data, &n)) {
+        TRY(attn_poll_work(1024));
+        if (field == WIRE_MODEL_FUNCTIONS && data != NULL)
+            wire_bytes(head, field, data, (size_t)n);
     }
     return ATTNRUN_OK;
 }

@@ -105,6 +105,7 @@ struct attn_node {
         internal; /* written by the library: runs a built-in row whatever is registered */
     bool stale;   /* it, its inputs or its outputs changed since it was inferred */
     bool built_in; /* its row is built-in, not one that a user registered in its place */
+    bool has_body; /* the file has a function for it, which other runtimes need */
     bool
         formula; /* pub.function is an operator, no function of the file: expand_node.c */
     int64_t packed_bytes;

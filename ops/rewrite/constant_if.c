@@ -99,6 +99,7 @@ static attn_status bring_node(struct inlining *in, const struct attn_node *node)
     made->pub.opset = node->pub.opset;
     made->file_type = node->file_type;
     made->overload = node->overload;
+    made->has_body = node->has_body;
     TRY(bring_graphs(in, made, node));
     TRY(attn_node_set_attrs(in->graph, made, node->n_attrs, node->attrs));
     TRY(attn_node_link(in->graph, made));

@@ -3,6 +3,7 @@
 
 usage: test_edit_branches.py ROOT ATTNRUN
 """
+import itertools
 import sys
 import unittest
 from pathlib import Path
@@ -85,6 +86,22 @@ class Branches(EditCase):
         self.assertIn("t_1", names)
         self.assertNotIn("t", names)
         self.same(path, {"x": numpy.float32([1e-3, -2e-3]), "c": numpy.array(True)})
+
+    def test_many_functions_and_nodes(self):
+        """Which function is called is found in time that is linear in both: 2 s where the machine
+        is idle."""
+        n = 75 * MANY
+        names = ["x", *(f"v{k}" for k in range(1, n)), "y"]
+        opsets = [helper.make_opsetid("", 18)]
+        path = self.dir / "m.onnx"
+        onnx.save(helper.make_model(
+            helper.make_graph([node("Sin", [a], [b]) for a, b in itertools.pairwise(names)], "g",
+                              [value("x", F, [2])], [value("y", F, [2])]),
+            functions=[helper.make_function("", "Sio", [], [], [], opsets, overload=str(k))
+                       for k in range(n)], ir_version=10, opset_imports=opsets), path)
+        self.attnrun("optimize", path, "-o", "out.onnx", "--timeout", "20s")
+        made = onnx.load(self.dir / "out.onnx")
+        self.assertEqual((len(made.graph.node), len(made.functions)), (n, 0))
 
     def test_sequences_of_opset_13(self):
         """No Identity takes them there."""
