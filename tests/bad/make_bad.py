@@ -20,6 +20,7 @@ sys.path.insert(0, HERE)
 import bad_inputs  # noqa: E402
 import bad_limits  # noqa: E402
 import bad_models  # noqa: E402
+import bad_reports  # noqa: E402
 import bad_rules  # noqa: E402
 import bad_types  # noqa: E402
 import bad_values  # noqa: E402
@@ -35,7 +36,7 @@ def main():
     os.makedirs(out)
     cases = []
     for module in (bad_models, bad_values, bad_inputs, bad_rules, bad_types, bad_limits,
-                   bad_work):
+                   bad_work, bad_reports):
         for case in module.CASES:
             folder = os.path.join(out, case.name)
             os.makedirs(folder)
