@@ -157,7 +157,7 @@ static attnrun_dim scaled_dim(const attnrun_step *step, attnrun_dim in, double s
     if (scale == floor(scale))
         return attnrun_dim_mul(step, in, dim_of((int64_t)scale));
     double inverse = 1.0 / scale;
-    if (inverse == floor(inverse))
+    if (inverse == floor(inverse) && inverse < (double)ATTN_MAX_DIM)
         return attnrun_dim_div(step, in, dim_of((int64_t)inverse));
     return attnrun_dim_unknown(step);
 }

@@ -126,12 +126,19 @@ def region(name, exits, says, box, **attributes):
                      order=["x", "r", "b"], **attributes)
 
 
+def tiny(name, scale, **attributes):
+    return node_case(f"V_resize_{name}_ok", f"Resize by {scale} of a size that is not known", 0, "",
+                     "Resize", {"x": IMAGE}, {"s": np.array([1, 1, 1, scale], np.float32)},
+                     order=["x", "", "s"], **attributes)
+
+
 SIZES = [
     col2im("huge", 6, "2\\^46", (1, 4, 4), (2**40, 2**40)),
     col2im("channels", 5, "multiple of 4", (1, 5, 4), (3, 3)),
     col2im("negative", 5, "-3", (1, 4, 4), (-3, -3)),
     col2im("places", 5, "expected 4", (1, 4, 5), (3, 3)),
     col2im("dilation", 5, "dilations", (1, 4, 4), (3, 3), dilations=[2**62, 1]),
+    tiny("tiny", 1e-30), tiny("denormal", 1e-45, mode="linear", antialias=1),
     node_case("V_crop_size", "CropAndResize to -1 by 3", 5, "crop_size", "CropAndResize",
               {"x": IMAGE, "r": f32(1, 4), "i": i32(0), "s": i32(-1, 3)}, domain=MS),
     node_case("V_lrn_size", "LRN over 2^62 channels", 5, "kernel_shape|size", "LRN", {"x": IMAGE},
