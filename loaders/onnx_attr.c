@@ -6,45 +6,60 @@
 
 #include "onnx_load.h"
 
+/* Whether the message has a value of this kind, which for a list is not an empty one. */
+static bool has_value(const PB(AttributeProto) * pb, int32_t kind)
+{
+    switch (kind) {
+    case ATTN_ATTR_FLOAT:
+        return pb->has_f;
+    case ATTN_ATTR_INT:
+        return pb->has_i;
+    case ATTN_ATTR_STRING:
+        return pb->has_s;
+    case ATTN_ATTR_TENSOR:
+        return pb->t != NULL;
+    case ATTN_ATTR_GRAPH:
+        return pb->g != NULL;
+    case ATTN_ATTR_FLOATS:
+        return pb->n_floats > 0;
+    case ATTN_ATTR_INTS:
+        return pb->n_ints > 0;
+    case ATTN_ATTR_STRINGS:
+        return pb->n_strings > 0;
+    case ATTN_ATTR_SPARSE_TENSOR:
+        return pb->sparse_tensor != NULL;
+    case ATTN_ATTR_TYPE_PROTO:
+        return pb->tp != NULL;
+    default: /* a list of messages: files that have one say so */
+        return false;
+    }
+}
+
 /* Files of IR 1 have no type: the field that is there says it. */
 static int32_t guess_kind(const PB(AttributeProto) * pb)
 {
-    if (pb->has_f)
-        return ATTN_ATTR_FLOAT;
-    if (pb->has_i)
-        return ATTN_ATTR_INT;
-    if (pb->has_s)
-        return ATTN_ATTR_STRING;
-    if (pb->t != NULL)
-        return ATTN_ATTR_TENSOR;
-    if (pb->g != NULL)
-        return ATTN_ATTR_GRAPH;
-    if (pb->n_floats > 0)
-        return ATTN_ATTR_FLOATS;
-    if (pb->n_ints > 0)
-        return ATTN_ATTR_INTS;
-    if (pb->n_strings > 0)
-        return ATTN_ATTR_STRINGS;
-    if (pb->sparse_tensor != NULL)
-        return ATTN_ATTR_SPARSE_TENSOR;
-    return pb->tp != NULL ? ATTN_ATTR_TYPE_PROTO : 0;
+    int32_t kind = ATTN_ATTR_FLOAT;
+    while (kind <= ATTN_ATTR_TYPE_PROTOS && !has_value(pb, kind))
+        kind++;
+    return kind <= ATTN_ATTR_TYPE_PROTOS ? kind : 0;
 }
 
-/* The kind, also where the message leaves it open. E_MODEL where it has no value of it. */
+/* The kind, also where the message leaves it open. E_MODEL where it has no value of it: some
+ * writers leave out the number 0, the empty text and the empty list. */
 static attn_status attr_kind(const PB(AttributeProto) * pb, int32_t *kind)
 {
+    const int32_t found = guess_kind(pb);
     *kind = pb->has_type ? (int32_t)pb->type : 0;
     if (*kind == 0)
-        *kind = guess_kind(pb);
+        *kind = found;
     if (*kind < ATTN_ATTR_FLOAT || *kind > ATTN_ATTR_TYPE_PROTOS)
         return attn_fail(ATTNRUN_E_MODEL,
                          "attribute '%s' is of type %d, expected 1 to 14",
                          attn_quote(pb_text(pb->name)), *kind);
-    bool missing = (*kind == ATTN_ATTR_TENSOR && pb->t == NULL) ||
-                   (*kind == ATTN_ATTR_GRAPH && pb->g == NULL) ||
-                   (*kind == ATTN_ATTR_SPARSE_TENSOR && pb->sparse_tensor == NULL) ||
-                   (*kind == ATTN_ATTR_TYPE_PROTO && pb->tp == NULL);
-    if (missing)
+    if (has_value(pb, *kind))
+        return ATTNRUN_OK;
+    if (*kind == ATTN_ATTR_TENSOR || *kind == ATTN_ATTR_GRAPH ||
+        *kind == ATTN_ATTR_SPARSE_TENSOR || *kind == ATTN_ATTR_TYPE_PROTO)
         return attn_fail(ATTNRUN_E_MODEL,
                          "attribute '%s' is declared as %s, but has none",
                          attn_quote(pb_text(pb->name)),
@@ -52,6 +67,10 @@ static attn_status attr_kind(const PB(AttributeProto) * pb, int32_t *kind)
                          : *kind == ATTN_ATTR_GRAPH         ? "a graph"
                          : *kind == ATTN_ATTR_SPARSE_TENSOR ? "a sparse tensor"
                                                             : "a type");
+    if (found != 0)
+        return attn_fail(ATTNRUN_E_MODEL,
+                         "attribute '%s' is of type %d, but holds a value of type %d",
+                         attn_quote(pb_text(pb->name)), *kind, found);
     return ATTNRUN_OK;
 }
 
