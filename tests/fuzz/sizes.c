@@ -239,7 +239,7 @@ static void insert_axis(attnrun_tensor *t, int64_t axis, int64_t size)
 /* Another shape, or the same one where that would be large. */
 static void misfit(struct fuzz_case *c, struct fuzz_random *r, attnrun_tensor *t)
 {
-    enum { MOST = 1 << 14 };
+    enum { MAX_ELEMENTS = 1 << 14 };
     const attnrun_tensor from = *t;
     const int64_t what = fuzz_below(r, 100);
     const int64_t axis = t->rank > 0 ? fuzz_below(r, t->rank) : 0;
@@ -253,7 +253,7 @@ static void misfit(struct fuzz_case *c, struct fuzz_random *r, attnrun_tensor *t
         t->dims[axis] = from.dims[(axis + 1) % t->rank];
         t->dims[(axis + 1) % t->rank] = from.dims[axis];
     }
-    if (attnrun_tensor_count(t) > MOST)
+    if (attnrun_tensor_count(t) > MAX_ELEMENTS)
         *t = from;
     else
         repeat(c, &from, t);
