@@ -232,14 +232,13 @@ static void refuse_shapes(struct check *c)
         int in, axis;
         int64_t size;
         const char *words;
-    } cases[] = { { 1, 1, 5, "w1|channels" },  { 1, 0, 0, "w1|dim 0 is 0" },
-                  { 3, 0, 5, "w2|channels" },  { 3, 1, 1, "w2|rows of the first matrix" },
-                  { 5, 0, 0, "ws|one gate" },  { 5, 1, 1, "ws|maximum and mean" },
-                  { 5, 2, 4, "ws|odd size" },  { 5, 3, 2, "ws|odd size" },
-                  { 5, 3, 3, "ws|a square" },  { 0, 1, 0, "x|dim 1 is 0" },
-                  { 0, 2, 0, "x|dim 2 is 0" }, { 0, 3, 0, "x|dim 3 is 0" } };
+    } cases[] = { { 1, 1, 5, "w1|channels" }, { 1, 0, 0, "w1|dim 0 is 0" },
+                  { 3, 0, 5, "w2|channels" }, { 3, 1, 1, "w2|rows of the first matrix" },
+                  { 5, 0, 0, "ws|one gate" }, { 5, 1, 1, "ws|maximum and mean" },
+                  { 5, 2, 4, "ws|odd size" }, { 5, 3, 2, "ws|odd size" },
+                  { 5, 3, 3, "ws|a square" }, { 0, 1, 0, "x|dim 1 is 0" } };
     struct cbam s = { .batch = 2, .c = 6, .h = 3, .w = 5, .hidden = 2, .k = 5 };
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 10; i++) {
         do {
             build(c, &s);
         } while (s.b1 != NULL || s.b2 != NULL);

@@ -183,12 +183,10 @@ static void refusals(struct check *c)
         OUTPUT;
         check_refuses(c, ATTNRUN_E_ATTR, attributes[i]);
     }
-    for (int i = 1; i < 4; i++) {
-        build(c, &s);
-        c->in[0].dims[i] = 0;
-        OUTPUT;
-        check_refuses(c, ATTNRUN_E_SHAPE, "x|is 0");
-    }
+    build(c, &s);
+    c->in[0].dims[1] = 0; /* of height or width 0 there is a result of nothing */
+    OUTPUT;
+    check_refuses(c, ATTNRUN_E_SHAPE, "x|is 0");
     build(c, &s);
     c->in[0].rank = 3;
     OUTPUT;
