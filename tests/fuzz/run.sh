@@ -4,23 +4,22 @@
 #
 # usage: bash tests/fuzz/run.sh [--hours N] [--target NAME[-BUILD]]...
 #
-# Targets: graphs (some nodes, sequences, subgraphs), packed (packed files), operators (each row
-# of the registry, and the backend cases with changes; what runs is compared with runs on another
+# Targets: graphs (some nodes, sequences, subgraphs), packed (packed files), operators (each row of
+# the registry, and the backend cases with changes; what runs is compared with runs on another
 # instruction set, other threads, other fusion and other memory), sizes (the backend cases with
-# inputs of other sizes, up to the largest), guard (operators, with memory
-# that ends at pages nobody may touch), faults (operators, with allocations that fail and budgets
-# that are too small), api (sequences of calls of the C interface: fuzz_api.c), files (npy, npz,
-# test data, configurations and packed files through the readers of the command line:
-# fuzz_files.c), paths (files that models name: fuzz_paths.c), plan (blocks in an arena:
-# fuzz_plan.c), ort (operators, compared with ONNX Runtime: with_ort.py), forms (graphs that rewrite
-# passes change, changed a little, compared as operators are: forms.py), loader (any bytes as a
-# model, guided by the coverage of clang's libFuzzer: fuzz_loader.c).
-# They run in build/asan and build/msan where those are built, and in build/release; guard and ort
-# in build/release alone, loader in build/fuzz alone (fuzz.cmake says how to make it). --target
-# operators takes one of them in all builds, operators-release in one; it may be given again. N
-# hours are shared by all of these. One process, at the lowest priority. The cases of com.microsoft
-# are those that tests of its operators have made in build/release; these tests run first where
-# there are none.
+# inputs of other sizes, up to the largest, or with some that do not fit the others), guard
+# (operators, with memory that ends at pages nobody may touch), faults (operators, with allocations
+# that fail and budgets that are too small), api (sequences of calls of the C interface:
+# fuzz_api.c), files (npy, npz, test data, configurations and packed files through the readers of
+# the command line: fuzz_files.c), paths (files that models name: fuzz_paths.c), plan (blocks in an
+# arena: fuzz_plan.c), ort (operators, compared with ONNX Runtime: with_ort.py), forms (graphs that
+# rewrite passes change, changed a little, compared as operators are: forms.py), loader (any bytes
+# as a model, guided by the coverage of clang's libFuzzer: fuzz_loader.c). They run in build/asan
+# and build/msan where those are built, and in build/release; guard and ort in build/release alone,
+# loader in build/fuzz alone (fuzz.cmake says how to make it). --target operators takes one of them
+# in all builds, operators-release in one; it may be given again. N hours are shared by all of
+# these. One process, at the lowest priority. The cases of com.microsoft are those that tests of its
+# operators have made in build/release; these tests run first where there are none.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -31,7 +30,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --hours) hours=${2:?} && shift 2 ;;
     --target) targets+=("${2:?}") && shift 2 ;;
-    *) sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+    *) sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
     esac
 done
 [ ${#targets[@]} -gt 0 ] || targets=("${all_targets[@]}")
