@@ -34,7 +34,7 @@ static void POOL_NAME(POOL_T *y, POOL_T *line, const POOL_X *x, const struct win
             int64_t h = at[1] * w->stride[1] - w->before[1] + kh * w->dilation[1];
             const POOL_X *row = x + (d * w->in[1] + h) * w->in[2];
             for (int64_t i = 0; i < w->in[2]; i++) {
-                const POOL_T v = POOL_IN(row[i], p);
+                const POOL_T v = (POOL_T)POOL_IN(row[i], p);
                 line[i] = POOL_JOIN(line[i], v);
             }
         }
