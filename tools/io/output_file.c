@@ -209,6 +209,8 @@ attnrun_status output_file_open(struct output_file *file, const char *path)
 attnrun_status output_file_check(const struct output_file *file)
 {
     struct stat st;
+    if (file->in_place && file->fd < 0) /* it could not be opened */
+        return ATTNRUN_OK;
     const int found = file->in_place ? fstat(file->fd, &st) : stat(file->path, &st);
     if (found != 0 || !S_ISREG(st.st_mode))
         return ATTNRUN_OK;
@@ -227,8 +229,8 @@ static attnrun_status begin_file(struct output_file *file)
     struct stat st;
     file->begun = true;
     TRY(output_file_check(file));
-    if (file->in_place && !file_is_stdout(file->path) && fstat(file->fd, &st) == 0 &&
-        S_ISREG(st.st_mode) && ftruncate(file->fd, 0) != 0)
+    if (file->in_place && file->fd >= 0 && !file_is_stdout(file->path) &&
+        fstat(file->fd, &st) == 0 && S_ISREG(st.st_mode) && ftruncate(file->fd, 0) != 0)
         return tool_fail_io("cannot write %s", tool_path(file->path));
     return ATTNRUN_OK;
 }
