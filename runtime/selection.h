@@ -17,9 +17,9 @@ enum attn_output_mode {
 struct attn_selection {
     uint8_t *modes;  /* per output of the graph, an attn_output_mode: of the next plan */
     uint8_t *chosen; /* per output: the caller wants it */
-    int32_t *
-        watched; /* values that are kept until the next run; behind these n_values, for each
-                        * value of the graph, its place among them plus 1, or 0 */
+    /* n_values for the values that are kept until the next run; behind them, for each value of the
+     * graph, its place among them plus 1, or 0 */
+    int32_t *watched;
     int32_t n_watched; /* it only grows */
     int32_t n_values;  /* 0: nothing was watched yet */
 };

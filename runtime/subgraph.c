@@ -129,8 +129,7 @@ static attn_status infer_planned(const attnrun_step *step, int graph, int n_inpu
         known = attn_type_is_concrete(&step->in[child->capture_slots[k]]);
     for (int i = 0; i < n_outputs; i++) {
         outputs[i] = child->graph->values[child->graph->outputs[i]].type;
-        if (outputs[i].kind ==
-            ATTNRUN_ABSENT) /* nothing was found out of it at load time */
+        if (outputs[i].kind == ATTNRUN_ABSENT) /* load time found nothing out */
             outputs[i] = (attnrun_type){ .kind = ATTNRUN_TENSOR, .rank = -1 };
         for (int d = 0; d < outputs[i].rank; d++)
             if (outputs[i].dims[d].expr != 0)

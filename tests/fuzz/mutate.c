@@ -254,13 +254,6 @@ static PB(TypeProto__Tensor) * tensor_type(PB(TypeProto) * type)
     return NULL;
 }
 
-static void forget_type(PB(ValueInfoProto) * info)
-{
-    if (info->type != NULL)
-        attnrun__onnx__type_proto__free_unpacked(info->type, NULL);
-    info->type = NULL;
-}
-
 static void change_input(struct fuzz_random *r, PB(GraphProto) * graph)
 {
     if (graph->n_input == 0)
@@ -320,13 +313,14 @@ bool fuzz_mutate(struct fuzz_case *c, struct fuzz_random *r,
     for (size_t k = 0; k < model->graph->n_output;
          k++) /* else every change of type fails */
         if (model->graph->output[k]->type != NULL && max.fields > 0 && fuzz_chance(r, 70))
-            forget_type(model->graph->output[k]);
+            fuzz_forget_type(model->graph->output[k]);
     for (int64_t n = fuzz_below(r, max.fields + 1); n > 0; n--)
         change(r, model);
     for (size_t k = 0; k < model->graph->n_output && max.graph > 0; k++)
-        forget_type(model->graph->output[k]);
+        fuzz_forget_type(model->graph->output[k]);
+    /* passes believe what a file says */
     for (size_t k = 0; k < model->graph->n_value_info && max.graph > 0; k++)
-        forget_type(model->graph->value_info[k]); /* passes believe what a file says */
+        fuzz_forget_type(model->graph->value_info[k]);
     for (int64_t n = max.graph > 0 ? 1 + fuzz_below(r, max.graph) : 0; n > 0; n--)
         fuzz_rewire(r, model);
     if (max.sizes)

@@ -339,7 +339,7 @@ static void forget_all(PB(GraphProto) * graph)
         forget_dims(graph->value_info[k]->type);
 }
 
-static void forget_type(PB(ValueInfoProto) * info)
+void fuzz_forget_type(PB(ValueInfoProto) * info)
 {
     attnrun__onnx__type_proto__free_unpacked(info->type, NULL);
     info->type = NULL;
@@ -365,9 +365,9 @@ static void retype(struct fuzz_case *c, struct fuzz_random *r, PB(GraphProto) * 
         t->data = NULL;
     }
     for (size_t k = 0; k < graph->n_output; k++)
-        forget_type(graph->output[k]);
+        fuzz_forget_type(graph->output[k]);
     for (size_t k = 0; k < graph->n_value_info; k++)
-        forget_type(graph->value_info[k]);
+        fuzz_forget_type(graph->value_info[k]);
 }
 
 void fuzz_sizes_misfit(struct fuzz_case *c, struct fuzz_random *r, PB(ModelProto) * model)

@@ -5,6 +5,8 @@
 #include "case.h"
 #include "onnx.pb-c.h"
 
+/* Forgets the type that the model declares of a value, where it declares one. */
+void fuzz_forget_type(Attnrun__Onnx__ValueInfoProto *info);
 /* Each size that an input has becomes another one wherever it stands: in the other inputs, and
  * mostly in the short lists of integers, which become constants. Constants of floats become inputs.
  * What the model says of its own shapes is forgotten. The inputs of c->given have no data any
