@@ -51,3 +51,21 @@ foreach(folder
     models oracle ml bad hygiene)
   include(tests/${folder}/tests.cmake OPTIONAL)
 endforeach()
+
+# Seconds of the longer tests on an idle machine. Those start first, so that none of them runs alone
+# at the end, and parts of the tests (tools/test.sh) take about the same time.
+set(costs
+  ops.symbolic_sizes 370  convert.bodies 370  models.export 160  ops.full 115  ops.windows 105
+  ops.involution 105  convert.table 110  convert.maps 90  ops.mechanisms 85  convert.by_name 80
+  ops.features 80  ops.masks 80  convert.outside 75  convert.adapters 75  models.build 75
+  ops.window_scores 70  ops.sliding 70  python.compile 65  ops.relative 65  ops.gates 65
+  convert.call 60  convert.fuse 55  ops.sliding_mutants 55  tools_faults 50  tools_examples 50
+  ops.layers 50  convert.masks 50  ops.parts 50  ops.inner_values 40  ops.mixing 40  ops.maps 35
+  ops.sorted 35  ops.contrib 35  convert.rules 35  ops.size_sums 35  models.twins 30
+  tools_progress 30  runtime.faults 25  polls.deadline 25  runtime.fault_calls 25)
+while(costs)
+  list(POP_FRONT costs test cost)
+  if(TEST ${test})
+    set_tests_properties(${test} PROPERTIES COST ${cost})
+  endif()
+endwhile()

@@ -128,7 +128,7 @@ choose_part() {
 
 # other_parts FOLDER PATTERN - a pattern of the tests like PATTERN that are not of the chosen part.
 # Tests that need the files of a test like PATTERN are of one part, and what makes these files runs
-# with them alone.
+# with them alone. Parts have about the same cost: the next one goes to the part that has least.
 other_parts() {
     ctest --test-dir "$1" --show-only=json-v1 -FA '.*' | python3 -c '
 import json, re, sys
@@ -142,8 +142,17 @@ for name, test in tests.items():
     if pattern.search(name):
         needs = [makers[need] for need in test.get("FIXTURES_REQUIRED", []) if need in makers]
         units.setdefault((needs or [name])[0], []).append(name)
-print("|".join(f"^{re.escape(name)}$" for at, unit in enumerate(units.values())
-               if at % parts != part for name in unit))
+
+def cost(unit):
+    return sum((tests[name].get("COST") or 5) * tests[name].get("PROCESSORS", 1)
+               for name in unit)
+
+sums, others = [0] * parts, []
+for unit in sorted(units.values(), key=cost, reverse=True):
+    at = sums.index(min(sums))
+    sums[at] += cost(unit)
+    others += unit if at != part else []
+print("|".join(f"^{re.escape(name)}$" for name in others))
 ' "$parts" "$part" "$2"
 }
 
@@ -171,7 +180,7 @@ run_release() {
         need_packages chromium fonts-dejavu-core lintian libcpp-httplib-dev
     fi
     step release-build build build/release "${options[@]}" || return
-    choose_part 10 "the tests of operators, the converter, models, tools and Python"
+    choose_part 15 "the tests of operators, the converter, models, tools and Python"
     local sampled='^(ops|convert|models|tools|python)[._]|^oracle\.(families|systems)$'
     # These targets of fuzzing look with AddressSanitizer, below.
     local fuzz='^fuzz\.(api|faults|files|forms|graphs|make_forms|operators|packed|paths|plan|'
@@ -209,6 +218,7 @@ run_asan() {
     choose_part 10 "the longer tests of operators, models, loaders, tools and embedding programs"
     local sampled='^(ops|attention|embed|models|tools)[._]|^oracle\.(families|systems)$'
     sampled+='|^(conformance\.(unknown_shapes|single_outputs)|loaders\.(all|long)_parts)$'
+    sampled+='|^(runtime\.(faults|fault_calls)|polls\.deadline)$'
     local leave_out=(-LE slow -E "hygiene|package|$(other_parts build/asan "$sampled")")
     [ $full -eq 1 ] && leave_out=(-E 'hygiene|package|conformance.sample')
     run_ctest asan build/asan "${leave_out[@]}"
