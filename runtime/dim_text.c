@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "utf8.h"
+
 /* ---- writing ---- */
 struct dim_writer {
     char *text;
@@ -57,6 +59,8 @@ const char *attn_dim_format(const struct attn_dims *dims, attnrun_dim dim, char 
     if (bytes > 0)
         text[0] = 0;
     dim_text_put_dim(&w, dims, dim);
+    if (bytes > 0 && w.used >= bytes)
+        attn_utf8_trim(text, bytes - 1);
     return text;
 }
 

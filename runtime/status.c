@@ -90,8 +90,8 @@ static void write_place(char *text, size_t bytes, attn_status status,
 static void name_node(attnrun_error *error, const attnrun_node *node)
 {
     error->node_index = node->index;
-    copy_text(error->node_name, sizeof error->node_name, attn_quote(node->name));
-    copy_text(error->op_type, sizeof error->op_type, attn_quote(node->op_type));
+    attnrun_escape(node->name, error->node_name, sizeof error->node_name);
+    attnrun_escape(node->op_type, error->op_type, sizeof error->op_type);
 }
 
 /* Built aside: the arguments may point into the error before. Names are quoted already. Sentences

@@ -9,5 +9,7 @@
 /* The bytes of the character at the start of `text`, which has `bytes`, 1 or more; *point is its
  * code point. 0: no character starts there, and *point is undefined. */
 int attn_utf8_take(const char *text, size_t bytes, uint32_t *point);
+/* Shortens text that was cut after `bytes` bytes by the part of a character at its end. */
+void attn_utf8_trim(char *text, size_t bytes);
 
 #endif

@@ -30,6 +30,17 @@ int attn_utf8_take(const char *text, size_t bytes, uint32_t *point)
     return *point < first[n] || *point > 0x10ffff || surrogate ? 0 : n;
 }
 
+void attn_utf8_trim(char *text, size_t bytes)
+{
+    uint32_t point;
+    size_t at = bytes;
+    while (at > 0 && bytes - at < 3 && (text[at - 1] & 0xc0) == 0x80)
+        at--;
+    if (at > 0 && (text[at - 1] & 0xc0) == 0xc0 &&
+        attn_utf8_take(text + at - 1, bytes - at + 1, &point) == 0)
+        text[at - 1] = 0;
+}
+
 int32_t attnrun_utf8_length(const char *text, size_t bytes)
 {
     uint32_t point;

@@ -364,6 +364,33 @@ static void test_long_names_are_kept_apart(void **state)
     }
 }
 
+/* A name that is cut ends with a character: "é" takes two bytes. */
+static void test_names_are_cut_between_characters(void **state)
+{
+    (void)state;
+    for (int before = 0; before < 2; before++) {
+        char name[64] = "a";
+        size_t n = (size_t)before, at = 0;
+        while (n + 2 < sizeof name) {
+            memcpy(name + n, "\xc3\xa9", 3);
+            n += 2;
+        }
+        attnrun_value_info x = { .struct_size = sizeof x };
+        struct onnx_writer *w = onnx_begin(18);
+        onnx_input(w, "x", ATTNRUN_F32, name);
+        onnx_node(w, "Neg", "x", "y");
+        onnx_output(w, "y", ATTNRUN_F32, NULL);
+        attnrun_model *model = open_model(NULL, w, 0);
+        OK(attnrun_model_input(model, 0, &x));
+        const char *shown = x.dim_names[0];
+        for (int length = 1; length > 0 && shown[at] != 0; at += (size_t)length)
+            length = attnrun_utf8_length(shown + at, strlen(shown + at));
+        assert_int_equal(at, strlen(shown));
+        assert_true(at >= sizeof x.dim_names[0] - 2);
+        attnrun_model_release(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_name_is_none_of_a_dim_without_one),
         cmocka_unit_test(test_last_rows_have_a_known_size),
         cmocka_unit_test(test_long_names_are_kept_apart),
+        cmocka_unit_test(test_names_are_cut_between_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

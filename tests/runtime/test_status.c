@@ -48,6 +48,17 @@ static void test_fail_names_node_and_tensor(void **state)
     attn_fail_node(ATTNRUN_E_DTYPE, &nameless, "x");
     assert_string_equal(error->message, "DTYPE: node 2 (Add): x");
     assert_string_equal(error->hint, "");
+    const char *long_type =
+        "Attention\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+        "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+        "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+        "\xc3\xa9\xc3\xa9";
+    const attnrun_node long_node = { .name = "", .op_type = long_type };
+    attn_fail_node(ATTNRUN_E_DTYPE, &long_node, "x");
+    const size_t kept = strlen(error->op_type) - strlen("...");
+    assert_int_equal(kept, strlen("Attention") + 50); /* whole characters */
+    assert_memory_equal(error->op_type, long_type, kept);
+    assert_string_equal(error->op_type + kept, "...");
     attn_fail(ATTNRUN_E_IO, "gone");
     assert_string_equal(error->message, "IO: gone");
     assert_int_equal(error->node_index, -1);
