@@ -1,6 +1,6 @@
 """Bodies on disk: making one takes seconds. In $XDG_CACHE_HOME/attnrun/bodies, by default
 ~/.cache; the name of a file is a digest of all that the body depends on: operator,
-attributes, operands, opset, the sources of the references, versions of the packages.
+attributes, operands, opset, the sources of this package, versions of the packages it uses.
 A folder that cannot be written is no error."""
 import functools
 import hashlib
@@ -25,8 +25,7 @@ def folder():
 @functools.cache
 def _sources():
     here, digest = Path(__file__).parent, hashlib.sha1()
-    for path in (*sorted((here / "refs").glob("*.py")), here / "operators.py",
-                 here / "bodies.py"):
+    for path in sorted(here.rglob("*.py")):
         digest.update(path.read_bytes())
     for package in (torch, onnx, onnx_ir, onnxscript):
         digest.update(package.__version__.encode())
