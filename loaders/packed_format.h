@@ -14,7 +14,7 @@
 #include "../runtime/graph.h"
 
 enum {
-    PACKED_VERSION = 6,
+    PACKED_VERSION = 7,
     PACKED_ORDER = 0x01020304,
     PACKED_ALIGN = 64,
     PACKED_PAGE = 4096,

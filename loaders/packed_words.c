@@ -125,7 +125,7 @@ static int32_t read_product(struct attn_packed_reader *reader)
 static int32_t read_symbol(struct attn_packed_reader *reader)
 {
     struct attn_dims *dims = reader->model->dims;
-    const int64_t kind = attn_packed_number(reader, SYMBOL_PLAIN, SYMBOL_BROADCAST);
+    const int64_t kind = attn_packed_number(reader, SYMBOL_PLAIN, SYMBOL_NONZERO);
     if (kind == SYMBOL_PLAIN) {
         const char *name = attn_packed_text(reader, NULL);
         const bool vague = attn_packed_number(reader, 0, 1) != 0;

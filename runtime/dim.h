@@ -69,6 +69,10 @@ attnrun_dim attn_dim_combine(struct attn_dims *dims, enum attn_dim_op op, attnru
                              attnrun_dim b);
 /* a must be divisible by b: S*B*4 / 4. INVALID where both are constants and it is not. */
 attnrun_dim attn_dim_div_exact(struct attn_dims *dims, attnrun_dim a, attnrun_dim b);
+/* Every run checks from now on that `size` is not 0 where `other` is not (attn_inputs_agree()).
+ * False, with nothing to check: `size` may be negative, or inputs do not say what it is. */
+bool attn_dims_assume_nonzero(struct attn_dims *dims, attnrun_dim size,
+                              attnrun_dim other);
 /* Writes "2*S+1" (or "128", "?") and returns `text`. */
 const char *attn_dim_format(const struct attn_dims *dims, attnrun_dim dim, char *text,
                             size_t bytes);

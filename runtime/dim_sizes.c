@@ -3,7 +3,7 @@
  * In: the main graph, whose inputs have types of the file, and the tensors that a plan is for.
  * Out: E_SHAPE where they disagree; see dim_sizes.h. Dims of inputs are constants or plain symbols
  * (attn_dim_trusted()), so comparing sizes is all. Cost: a store for each dim of an input, once
- * for each plan. */
+ * for each plan; where sizes must not be 0, the value of each symbol. */
 #include "dim_sizes.h"
 
 #include "dim_table.h"
@@ -74,16 +74,108 @@ static attn_status compare_sizes(const struct attn_graph *graph,
     return attn_poll();
 }
 
+/* ---- sizes that are not 0 ---- */
+
+enum { NOT_KNOWN = -1 }; /* a value: of symbols below 0, which are no sizes, too */
+
+static int64_t expression_value(const struct attn_dims *dims, const int64_t *values,
+                                attnrun_dim dim)
+{
+    const struct dim_expression e = dim_expression_of(dims, dim);
+    int64_t sum = e.constant;
+    for (int32_t i = 0; i < e.n_terms; i++) {
+        int64_t product = values[e.terms[i].symbol];
+        if (product < 0 || !ck_mul(product, e.terms[i].k, &product) ||
+            !ck_add(sum, product, &sum))
+            return NOT_KNOWN;
+    }
+    return sum;
+}
+
+/* The value of a symbol that is made of others, whose values are there. */
+static int64_t symbol_value(const struct attn_dims *dims, const int64_t *values,
+                            const struct dim_symbol *symbol)
+{
+    if (symbol->kind == SYMBOL_PRODUCT) {
+        int64_t product = 1;
+        for (int32_t f = 0; f < symbol->n_factors; f++)
+            if (values[symbol->factors[f]] < 0 ||
+                !ck_mul(product, values[symbol->factors[f]], &product))
+                return NOT_KNOWN;
+        return product;
+    }
+    const int64_t a = expression_value(dims, values, symbol->a),
+                  b = expression_value(dims, values, symbol->b);
+    if (a < 0 || b < 0)
+        return NOT_KNOWN;
+    switch (symbol->kind) {
+    case SYMBOL_DIV:
+        return b > 0 ? a / b : NOT_KNOWN;
+    case SYMBOL_MIN:
+        return min64(a, b);
+    case SYMBOL_NONZERO:
+        return a != 0 || b == 0;
+    default: /* SYMBOL_BROADCAST: as the larger one, but for 0 and 1 */
+        return symbol->kind == SYMBOL_BROADCAST && min64(a, b) == 0 ? 0 : max64(a, b);
+    }
+}
+
+static attn_status check_nonzero(const struct attn_graph *graph,
+                                 const attnrun_tensor *inputs, int64_t *values)
+{
+    const struct attn_dims *dims = graph->model->dims;
+    char text[64];
+    for (int64_t s = 0; s < dims->n_symbols; s++)
+        values[s] = NOT_KNOWN;
+    for (int32_t i = 0; i < graph->n_inputs; i++) {
+        const attnrun_type *type = type_of(graph, i);
+        for (int32_t d = 0; d < compared_rank(type, &inputs[i]); d++)
+            if (attn_dims_plain_of(dims, type->dims[d]) >= 0)
+                values[attn_dims_plain_of(dims, type->dims[d])] = inputs[i].dims[d];
+    }
+    for (int64_t s = 0; s < dims->n_symbols; s++) {
+        const struct dim_symbol *symbol = &dims->symbols[s];
+        if (symbol->kind != SYMBOL_PLAIN)
+            values[s] = symbol_value(dims, values, symbol);
+        if (symbol->kind == SYMBOL_NONZERO && values[s] == 0) {
+            attn_fail(
+                ATTNRUN_E_SHAPE,
+                "the size %s is 0 for these inputs, and a Reshape of the model takes "
+                "0 for another size",
+                attn_dim_format(dims, symbol->a, text, sizeof text));
+            attn_hint("give the model longer inputs: at least one of its blocks");
+            return ATTNRUN_E_SHAPE;
+        }
+    }
+    return attn_poll_work(8 * dims->n_symbols);
+}
+
+static attn_status sizes_are_not_zero(const struct attn_graph *graph,
+                                      struct attn_memory *memory,
+                                      const attnrun_tensor *inputs)
+{
+    const struct attn_dims *dims = graph->model->dims;
+    if (dims->n_nonzero == 0)
+        return ATTNRUN_OK;
+    const int64_t bytes = dims->n_symbols * (int64_t)sizeof(int64_t);
+    int64_t *values = attn_alloc(memory, ATTN_MEM_PLAN, bytes);
+    if (values == NULL)
+        return ATTNRUN_E_MEMORY;
+    const attn_status status = check_nonzero(graph, inputs, values);
+    attn_free(memory, ATTN_MEM_PLAN, values, bytes);
+    return status;
+}
+
 attn_status attn_inputs_agree(const struct attn_graph *graph, struct attn_memory *memory,
                               const attnrun_tensor *inputs)
 {
     const int64_t bytes = count_symbols(graph, inputs) * (int64_t)sizeof(struct place);
     if (bytes == 0)
-        return ATTNRUN_OK;
+        return sizes_are_not_zero(graph, memory, inputs);
     struct place *places = attn_alloc_zeroed(memory, ATTN_MEM_PLAN, bytes);
     if (places == NULL)
         return ATTNRUN_E_MEMORY;
     attn_status status = compare_sizes(graph, inputs, places);
     attn_free(memory, ATTN_MEM_PLAN, places, bytes);
-    return status;
+    return status != ATTNRUN_OK ? status : sizes_are_not_zero(graph, memory, inputs);
 }

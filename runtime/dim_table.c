@@ -126,6 +126,9 @@ static void derived_bounds(const struct attn_dims *dims, struct dim_symbol *symb
             relax_bounds(dim_floor_div(a0, b1), &symbol->min, &symbol->max);
             relax_bounds(dim_floor_div(a1, b0), &symbol->min, &symbol->max);
             relax_bounds(dim_floor_div(a1, b1), &symbol->min, &symbol->max);
+        } else if (a0 >= 0 && b0 >= 0) { /* nothing is divided by 0 */
+            symbol->min = 0;
+            symbol->max = a1;
         }
     }
 }
@@ -161,7 +164,8 @@ static void write_symbol(const struct attn_dims *dims, const struct dim_symbol *
 {
     static const char *const functions[] = { [SYMBOL_MIN] = "min",
                                              [SYMBOL_MAX] = "max",
-                                             [SYMBOL_BROADCAST] = "broadcast" };
+                                             [SYMBOL_BROADCAST] = "broadcast",
+                                             [SYMBOL_NONZERO] = "nonzero" };
     char a[DIM_TEXT], b[DIM_TEXT];
     int n = 0;
     attn_dim_format(dims, symbol->a, a, sizeof a);
@@ -237,6 +241,7 @@ static int32_t add_symbol(struct attn_dims *dims, const struct dim_symbol *key)
         !add_entry(dims, &dims->symbol_index, number, symbol_hash))
         return -1;
     dims->n_symbols++;
+    dims->n_nonzero += key->kind == SYMBOL_NONZERO;
     return number;
 }
 

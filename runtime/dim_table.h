@@ -18,7 +18,8 @@ enum dim_symbol_kind {
     SYMBOL_DIV,     /* floor(a / b) */
     SYMBOL_MIN,
     SYMBOL_MAX,
-    SYMBOL_BROADCAST /* the other one where one is 1 */
+    SYMBOL_BROADCAST, /* the other one where one is 1 */
+    SYMBOL_NONZERO    /* part of no dim: in each run, a is not 0, or b is 0 as well */
 };
 
 /* A derived symbol comes after all symbols that it is made of. */
@@ -62,6 +63,7 @@ struct attn_dims {
     attnrun_fixed_dim *fixed; /* symbols that are constants */
     bool *met;                /* of each: a text named it */
     int64_t n_fixed;
+    int64_t n_nonzero; /* symbols of this kind */
 };
 
 /* False for an expression that the table does not have. */

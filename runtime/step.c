@@ -390,6 +390,12 @@ attnrun_dim op_dim_div_exact(const attnrun_step *step, attnrun_dim a, attnrun_di
     return attn_dim_div_exact(step_of(step)->dims, a, b);
 }
 
+bool op_dim_assume_nonzero(const attnrun_step *step, attnrun_dim size, attnrun_dim other)
+{
+    return step_of(step)->graph->outer == NULL &&
+           attn_dims_assume_nonzero(step_of(step)->dims, size, other);
+}
+
 attnrun_dim op_dims_product(const attnrun_step *step, const attnrun_dim *d, int from,
                             int to)
 {

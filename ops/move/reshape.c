@@ -28,7 +28,7 @@ struct reshape_target {
 
 /* Whether element i of the shape, an expression, is a size in all runs: 0 and -1 stand for another
  * one. Where it divides the number of elements, there are none when it is 0, or the shape does not
- * fit. */
+ * fit. A number of blocks, floor(n / 8), is 0 for inputs shorter than one: a run refuses these. */
 static bool is_size(const attnrun_step *step, bool allowzero, attnrun_dim value, int i)
 {
     const attnrun_type *in = &step->in[0];
@@ -38,7 +38,9 @@ static bool is_size(const attnrun_step *step, bool allowzero, attnrun_dim value,
         return true;
     const attnrun_dim all = op_dims_product(step, in->dims, 0, in->rank);
     const attnrun_dim rest = op_dim_div_exact(step, all, value);
-    return in->rank > 0 && dim_equal(attnrun_dim_mul(step, rest, value), all);
+    return in->rank >= 0 &&
+           (dim_equal(attnrun_dim_mul(step, rest, value), all) ||
+            op_dim_assume_nonzero(step, value, i < in->rank ? in->dims[i] : least));
 }
 
 static attn_status target_dim(const attnrun_step *step, bool allowzero, attnrun_dim value,

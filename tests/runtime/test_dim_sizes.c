@@ -297,6 +297,82 @@ static void test_sizes_that_may_be_signs_promise_nothing(void **state)
     }
 }
 
+/* y: x[N,3] in floor(N / 2) rows; kept: these rows of it, in which the Slice can be left out. */
+static struct onnx_writer *in_blocks(bool within)
+{
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input(w, "x", ATTNRUN_F32, "N,3");
+    onnx_ints(w, "zero", 1, (int64_t[]){ 0 });
+    onnx_ints(w, "two", 1, (int64_t[]){ 2 });
+    onnx_ints(w, "left", 1, (int64_t[]){ -1 });
+    onnx_node(w, "Shape", "x", "n");
+    onnx_attrs(w, "end=1");
+    onnx_node(w, "Div", "n,two", "blocks");
+    onnx_node(w, "Concat", "blocks,left", "shape");
+    onnx_attrs(w, "axis=0");
+    if (within) {
+        onnx_node(w, "Equal", "n,two", "condition");
+        onnx_node(w, "If", "condition", "kept");
+        onnx_graph(w, "then_branch");
+        onnx_node(w, "Identity", "x", "same");
+        onnx_output(w, "same", ATTNRUN_F32, NULL);
+        onnx_graph_end(w);
+        onnx_graph(w, "else_branch");
+    }
+    onnx_node(w, "Reshape", "x,shape", "y");
+    onnx_node(w, "Slice", "y,zero,blocks,zero", within ? "rows" : "kept");
+    if (within) {
+        onnx_output(w, "rows", ATTNRUN_F32, NULL);
+        onnx_graph_end(w);
+    }
+    onnx_output(w, "kept", ATTNRUN_F32, NULL);
+    return w;
+}
+
+/* The number of blocks of shorter inputs than one is 0, which stands for N: such a run is refused,
+ * also of a packed file, but not for what a graph within the model does. */
+static void test_runs_without_a_block_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *x;
+        int64_t rows; /* -1: refused */
+    } cases[] = { { "4,3", 2 }, { "1,3", -1 }, { "0,3", 0 }, { "2,3", 1 } };
+    static _Alignas(64) struct bytes file;
+    float data[20] = { 0 };
+    for (int flags = 0; flags < 4; flags++) {
+        attnrun_model *model =
+            open_model(NULL, in_blocks(false), flags % 2 ? ATTNRUN_NO_FUSION : 0);
+        if (flags >= 2) {
+            file.n = 0;
+            OK(attnrun_model_save(model, keep_bytes, &file));
+            attnrun_model_release(model);
+            OK(open_bytes(NULL, file.data, file.n, flags % 2 ? ATTNRUN_NO_FUSION : 0,
+                          &model));
+        }
+        attnrun_context *context = make_context(model);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            set_input(context, 0, ATTNRUN_F32, cases[i].x, data);
+            if (cases[i].rows < 0) {
+                FAILS(ATTNRUN_E_SHAPE, "floor(N/2) is 0", attnrun_run(context, NULL));
+                continue;
+            }
+            OK(attnrun_run(context, NULL));
+            assert_int_equal(get_output(context, 0).dims[0], cases[i].rows);
+        }
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+    }
+    attnrun_model *model = open_model(NULL, in_blocks(true), 0);
+    attnrun_context *context = make_context(model);
+    set_input(context, 0, ATTNRUN_F32, "1,3", data);
+    OK(attnrun_run(context, NULL));
+    assert_int_equal(get_output(context, 0).dims[0], 0); /* of one row, none is kept */
+    assert_int_equal(get_output(context, 0).dims[1], 3);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+}
+
 /* A dim without a name is printed as "u1", which another input may have as a name. */
 static void test_name_is_none_of_a_dim_without_one(void **state)
 {
@@ -403,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_declared_dims_of_values_promise_nothing),
         cmocka_unit_test(test_declared_shapes_of_values_promise_nothing),
         cmocka_unit_test(test_sizes_that_may_be_signs_promise_nothing),
+        cmocka_unit_test(test_runs_without_a_block_are_refused),
         cmocka_unit_test(test_name_is_none_of_a_dim_without_one),
         cmocka_unit_test(test_last_rows_have_a_known_size),
         cmocka_unit_test(test_long_names_are_kept_apart),
