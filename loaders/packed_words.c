@@ -129,7 +129,11 @@ static int32_t read_symbol(struct attn_packed_reader *reader)
     if (kind == SYMBOL_PLAIN) {
         const char *name = attn_packed_text(reader, NULL);
         const bool vague = attn_packed_number(reader, 0, 1) != 0;
-        return reader->failed ? -1 : attn_dims_plain(dims, name, vague);
+        const bool given = attn_packed_number(reader, 0, 1) != 0;
+        const int32_t symbol = reader->failed ? -1 : attn_dims_plain(dims, name, vague);
+        if (given)
+            attn_dims_give(dims, symbol);
+        return symbol;
     }
     if (kind == SYMBOL_PRODUCT)
         return read_product(reader);

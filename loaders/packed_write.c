@@ -113,6 +113,7 @@ static void put_symbols(struct attn_packed_writer *w)
         if (symbol->kind == SYMBOL_PLAIN) {
             packed_put_text(w, symbol->name);
             packed_put(w, symbol->vague);
+            packed_put(w, symbol->given);
         } else if (symbol->kind == SYMBOL_PRODUCT) {
             packed_put(w, symbol->n_factors);
             for (int32_t f = 0; f < symbol->n_factors; f++)

@@ -556,7 +556,7 @@ attnrun_dim attn_dim_div_exact(struct attn_dims *dims, attnrun_dim a, attnrun_di
 bool attn_dims_assume_nonzero(struct attn_dims *dims, attnrun_dim size, attnrun_dim other)
 {
     return dim_equal(attn_dim_combine(dims, DIM_MAX, size, dim_of(0)), size) &&
-           !attn_dim_is_vague(dims, size) && !attn_dim_is_vague(dims, other) &&
+           attn_dim_is_given(dims, size) && attn_dim_is_given(dims, other) &&
            attn_dims_derived(dims, SYMBOL_NONZERO, size, other) >= 0;
 }
 

@@ -40,9 +40,10 @@ static inline bool dim_is(attnrun_dim d, int64_t value)
 {
     return d.expr == 0 && d.value == value;
 }
-/* A dim of a graph input, as it is trusted. What is made of symbols becomes a symbol of its own:
- * exporters write "past + 1" for masks that are longer in the first run. `input`: so does every
- * symbol, which is then named after this input, too; NULL where equal names are equal sizes. */
+/* A dim of an input of the main graph, as it is trusted: every run knows it. What is made of
+ * symbols becomes a symbol of its own: exporters write "past + 1" for masks that are longer in the
+ * first run. `input`: so does every symbol, which is then named after this input, too; NULL where
+ * equal names are equal sizes. */
 attnrun_dim attn_dim_trusted(struct attn_dims *dims, attnrun_dim dim, const char *input);
 /* The same constant or the same expression; unknown ones are never equal. */
 static inline bool dim_equal(attnrun_dim a, attnrun_dim b)

@@ -186,7 +186,6 @@ static void write_symbol(const struct attn_dims *dims, const struct dim_symbol *
         snprintf(text, DIM_TEXT, "expr%" PRId32, number);
 }
 
-/* Adds what find_symbol() did not find. */
 bool attn_dim_is_vague(const struct attn_dims *dims, attnrun_dim dim)
 {
     if (dims == NULL || dim.expr < 0)
@@ -209,6 +208,34 @@ static bool made_of_vague(const struct attn_dims *dims, const struct dim_symbol 
            (attn_dim_is_vague(dims, key->a) || attn_dim_is_vague(dims, key->b));
 }
 
+void attn_dims_give(struct attn_dims *dims, int32_t symbol)
+{
+    if (symbol >= 0)
+        dims->symbols[symbol].given = true;
+}
+
+bool attn_dim_is_given(const struct attn_dims *dims, attnrun_dim dim)
+{
+    if (dims == NULL || dim.expr < 0)
+        return false;
+    const struct dim_expression e = dim_expression_of(dims, dim);
+    for (int32_t i = 0; i < e.n_terms; i++)
+        if (!dims->symbols[e.terms[i].symbol].given)
+            return false;
+    return true;
+}
+
+static bool made_of_given(const struct attn_dims *dims, const struct dim_symbol *key)
+{
+    for (int32_t i = 0; i < key->n_factors; i++)
+        if (!dims->symbols[key->factors[i]].given)
+            return false;
+    return key->kind == SYMBOL_PRODUCT ||
+           (key->kind != SYMBOL_PLAIN && attn_dim_is_given(dims, key->a) &&
+            attn_dim_is_given(dims, key->b));
+}
+
+/* Adds what find_symbol() did not find. */
 static int32_t add_symbol(struct attn_dims *dims, const struct dim_symbol *key)
 {
     char text[DIM_TEXT];
@@ -222,6 +249,7 @@ static int32_t add_symbol(struct attn_dims *dims, const struct dim_symbol *key)
     struct dim_symbol *symbol = &dims->symbols[number];
     *symbol = *key;
     symbol->vague = made_of_vague(dims, key);
+    symbol->given = made_of_given(dims, key);
     if (key->kind == SYMBOL_PLAIN) {
         const char *shown = attn_quote(key->name); /* two names may begin alike */
         symbol->name = attn_pool_string(dims->pool, key->name);

@@ -33,6 +33,7 @@ struct dim_symbol {
     const char *text; /* safe to print */
     uint32_t hash;
     bool vague; /* a fresh symbol, or made of one */
+    bool given; /* a dim of an input, or made of these: every run knows its value */
 };
 
 struct dim_term {
@@ -90,6 +91,9 @@ static inline int64_t dim_floor_div(int64_t a, int64_t b)
 /* The symbol of this name, made where new; `vague`: as fresh ones are. -1 where the table is
  * full. */
 int32_t attn_dims_plain(struct attn_dims *dims, const char *name, bool vague);
+/* Every run knows the value of a symbol. What is made of it before this call is left as it is. */
+void attn_dims_give(struct attn_dims *dims, int32_t symbol);
+bool attn_dim_is_given(const struct attn_dims *dims, attnrun_dim dim);
 /* The symbol that a dim is; -1 of constants, of unknown dims, and of what is made of symbols. */
 int32_t attn_dims_plain_of(const struct attn_dims *dims, attnrun_dim dim);
 /* The symbol made of a and b, or of sorted factors; -1 where the table is full. */

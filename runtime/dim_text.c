@@ -117,13 +117,16 @@ const char *attn_tensor_format(const attnrun_tensor *tensor)
 attnrun_dim attn_dim_trusted(struct attn_dims *dims, attnrun_dim dim, const char *input)
 {
     char text[2 * DIM_TEXT];
-    if (dim.expr <= 0 || (input == NULL && attn_dims_plain_of(dims, dim) >= 0))
-        return dim;
-    struct dim_writer w = { .text = text, .bytes = sizeof text };
-    dim_text_put_dim(&w, dims, dim);
-    if (input != NULL)
-        dim_text_put(&w, ":%s", input);
-    return attn_dim_symbol(dims, w.used < sizeof text ? text : NULL);
+    if (dim.expr > 0 && (input != NULL || attn_dims_plain_of(dims, dim) < 0)) {
+        struct dim_writer w = { .text = text, .bytes = sizeof text };
+        dim_text_put_dim(&w, dims, dim);
+        if (input != NULL)
+            dim_text_put(&w, ":%s", input);
+        dim = attn_dim_symbol(dims, w.used < sizeof text ? text : NULL);
+    }
+    if (dim.expr > 0)
+        attn_dims_give(dims, attn_dims_plain_of(dims, dim));
+    return dim;
 }
 
 /* ---- reading: operator precedence with two stacks ---- */

@@ -297,11 +297,12 @@ static void test_sizes_that_may_be_signs_promise_nothing(void **state)
     }
 }
 
-/* y: x[N,3] in floor(N / 2) rows; kept: these rows of it, in which the Slice can be left out. */
-static struct onnx_writer *in_blocks(bool within)
+/* y: x, which is [N,3], in floor(N / 2) rows; kept: these rows of it, in which the Slice can be
+ * left out. */
+static struct onnx_writer *in_blocks(const char *dims, bool within)
 {
     struct onnx_writer *w = onnx_begin(18);
-    onnx_input(w, "x", ATTNRUN_F32, "N,3");
+    onnx_input(w, "x", ATTNRUN_F32, dims);
     onnx_ints(w, "zero", 1, (int64_t[]){ 0 });
     onnx_ints(w, "two", 1, (int64_t[]){ 2 });
     onnx_ints(w, "left", 1, (int64_t[]){ -1 });
@@ -340,10 +341,11 @@ static void test_runs_without_a_block_are_refused(void **state)
     } cases[] = { { "4,3", 2 }, { "1,3", -1 }, { "0,3", 0 }, { "2,3", 1 } };
     static _Alignas(64) struct bytes file;
     float data[20] = { 0 };
-    for (int flags = 0; flags < 4; flags++) {
-        attnrun_model *model =
-            open_model(NULL, in_blocks(false), flags % 2 ? ATTNRUN_NO_FUSION : 0);
-        if (flags >= 2) {
+    for (int flags = 0; flags < 8; flags++) {
+        const bool named = flags < 4;
+        attnrun_model *model = open_model(NULL, in_blocks(named ? "N,3" : ",3", false),
+                                          flags % 2 ? ATTNRUN_NO_FUSION : 0);
+        if (flags / 2 % 2) {
             file.n = 0;
             OK(attnrun_model_save(model, keep_bytes, &file));
             attnrun_model_release(model);
@@ -354,7 +356,8 @@ static void test_runs_without_a_block_are_refused(void **state)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             set_input(context, 0, ATTNRUN_F32, cases[i].x, data);
             if (cases[i].rows < 0) {
-                FAILS(ATTNRUN_E_SHAPE, "floor(N/2) is 0", attnrun_run(context, NULL));
+                FAILS(ATTNRUN_E_SHAPE, named ? "floor(N/2) is 0" : "/2) is 0",
+                      attnrun_run(context, NULL));
                 continue;
             }
             OK(attnrun_run(context, NULL));
@@ -363,7 +366,7 @@ static void test_runs_without_a_block_are_refused(void **state)
         attnrun_context_destroy(context);
         attnrun_model_release(model);
     }
-    attnrun_model *model = open_model(NULL, in_blocks(true), 0);
+    attnrun_model *model = open_model(NULL, in_blocks("N,3", true), 0);
     attnrun_context *context = make_context(model);
     set_input(context, 0, ATTNRUN_F32, "1,3", data);
     OK(attnrun_run(context, NULL));
