@@ -76,7 +76,8 @@ static attn_status compare_sizes(const struct attn_graph *graph,
 
 /* ---- sizes that are not 0 ---- */
 
-enum { NOT_KNOWN = -1 }; /* a value: of symbols below 0, which are no sizes, too */
+/* A value that inputs do not say. Others may be below 0: n - 2 within max(n - 2, 0). */
+#define NOT_KNOWN INT64_MIN
 
 static int64_t expression_value(const struct attn_dims *dims, const int64_t *values,
                                 attnrun_dim dim)
@@ -85,7 +86,7 @@ static int64_t expression_value(const struct attn_dims *dims, const int64_t *val
     int64_t sum = e.constant;
     for (int32_t i = 0; i < e.n_terms; i++) {
         int64_t product = values[e.terms[i].symbol];
-        if (product < 0 || !ck_mul(product, e.terms[i].k, &product) ||
+        if (product == NOT_KNOWN || !ck_mul(product, e.terms[i].k, &product) ||
             !ck_add(sum, product, &sum))
             return NOT_KNOWN;
     }
@@ -99,24 +100,26 @@ static int64_t symbol_value(const struct attn_dims *dims, const int64_t *values,
     if (symbol->kind == SYMBOL_PRODUCT) {
         int64_t product = 1;
         for (int32_t f = 0; f < symbol->n_factors; f++)
-            if (values[symbol->factors[f]] < 0 ||
+            if (values[symbol->factors[f]] == NOT_KNOWN ||
                 !ck_mul(product, values[symbol->factors[f]], &product))
                 return NOT_KNOWN;
         return product;
     }
     const int64_t a = expression_value(dims, values, symbol->a),
                   b = expression_value(dims, values, symbol->b);
-    if (a < 0 || b < 0)
+    if (a == NOT_KNOWN || b == NOT_KNOWN)
         return NOT_KNOWN;
     switch (symbol->kind) {
     case SYMBOL_DIV:
-        return b > 0 ? a / b : NOT_KNOWN;
+        return b > 0 ? dim_floor_div(a, b) : NOT_KNOWN;
     case SYMBOL_MIN:
         return min64(a, b);
+    case SYMBOL_MAX:
+        return max64(a, b);
     case SYMBOL_NONZERO:
         return a != 0 || b == 0;
-    default: /* SYMBOL_BROADCAST: as the larger one, but for 0 and 1 */
-        return symbol->kind == SYMBOL_BROADCAST && min64(a, b) == 0 ? 0 : max64(a, b);
+    default: /* SYMBOL_BROADCAST */
+        return a == 1 ? b : a;
     }
 }
 
@@ -129,9 +132,11 @@ static attn_status check_nonzero(const struct attn_graph *graph,
         values[s] = NOT_KNOWN;
     for (int32_t i = 0; i < graph->n_inputs; i++) {
         const attnrun_type *type = type_of(graph, i);
-        for (int32_t d = 0; d < compared_rank(type, &inputs[i]); d++)
-            if (attn_dims_plain_of(dims, type->dims[d]) >= 0)
-                values[attn_dims_plain_of(dims, type->dims[d])] = inputs[i].dims[d];
+        for (int32_t d = 0; d < compared_rank(type, &inputs[i]); d++) {
+            const int32_t s = attn_dims_plain_of(dims, type->dims[d]);
+            if (s >= 0)
+                values[s] = inputs[i].dims[d];
+        }
     }
     for (int64_t s = 0; s < dims->n_symbols; s++) {
         const struct dim_symbol *symbol = &dims->symbols[s];

@@ -376,6 +376,38 @@ static void test_runs_without_a_block_are_refused(void **state)
     attnrun_model_release(model);
 }
 
+/* The same where what the size, max(N - 2, 0), is made of is below 0. */
+static void test_runs_without_rows_are_refused(void **state)
+{
+    (void)state;
+    float data[12] = { 0 };
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input(w, "x", ATTNRUN_F32, "N,3");
+    onnx_ints(w, "zero", 1, (int64_t[]){ 0 });
+    onnx_ints(w, "two", 1, (int64_t[]){ 2 });
+    onnx_ints(w, "left", 1, (int64_t[]){ -1 });
+    onnx_node(w, "Shape", "x", "n");
+    onnx_attrs(w, "end=1");
+    onnx_node(w, "Sub", "n,two", "less");
+    onnx_node(w, "Max", "less,zero", "rows");
+    onnx_node(w, "Concat", "rows,left", "shape");
+    onnx_attrs(w, "axis=0");
+    onnx_node(w, "Reshape", "x,shape", "y");
+    onnx_node(w, "Slice", "y,zero,rows,zero", "kept");
+    onnx_output(w, "kept", ATTNRUN_F32, NULL);
+    attnrun_model *model = open_model(NULL, w, 0);
+    attnrun_context *context = make_context(model);
+    set_input(context, 0, ATTNRUN_F32, "4,3", data);
+    OK(attnrun_run(context, NULL));
+    assert_int_equal(get_output(context, 0).dims[0], 2);
+    for (int n = 1; n <= 2; n++) {
+        set_input(context, 0, ATTNRUN_F32, n == 1 ? "1,3" : "2,3", data);
+        FAILS(ATTNRUN_E_SHAPE, "is 0 for these inputs", attnrun_run(context, NULL));
+    }
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+}
+
 /* A dim without a name is printed as "u1", which another input may have as a name. */
 static void test_name_is_none_of_a_dim_without_one(void **state)
 {
@@ -483,6 +515,7 @@ int main(void)
         cmocka_unit_test(test_declared_shapes_of_values_promise_nothing),
         cmocka_unit_test(test_sizes_that_may_be_signs_promise_nothing),
         cmocka_unit_test(test_runs_without_a_block_are_refused),
+        cmocka_unit_test(test_runs_without_rows_are_refused),
         cmocka_unit_test(test_name_is_none_of_a_dim_without_one),
         cmocka_unit_test(test_last_rows_have_a_known_size),
         cmocka_unit_test(test_long_names_are_kept_apart),
