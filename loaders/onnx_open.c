@@ -85,7 +85,7 @@ static attn_status check_fixed(const struct attn_model *model)
         return ATTNRUN_OK;
     for (int64_t i = 0; i < model->dims->n_symbols && n < MAX; i++)
         if (model->dims->symbols[i].kind == SYMBOL_PLAIN &&
-            !model->dims->symbols[i].vague)
+            (model->dims->symbols[i].marks & SYMBOL_VAGUE) == 0)
             names[n++] = model->dims->symbols[i].name;
     attn_fail(ATTNRUN_E_USAGE, "no value of the model has a dimension '%s'",
               attn_quote(symbol));

@@ -112,8 +112,8 @@ static void put_symbols(struct attn_packed_writer *w)
         packed_put(w, symbol->kind);
         if (symbol->kind == SYMBOL_PLAIN) {
             packed_put_text(w, symbol->name);
-            packed_put(w, symbol->vague);
-            packed_put(w, symbol->given);
+            packed_put(w, (symbol->marks & SYMBOL_VAGUE) != 0);
+            packed_put(w, (symbol->marks & SYMBOL_NOT_GIVEN) == 0);
         } else if (symbol->kind == SYMBOL_PRODUCT) {
             packed_put(w, symbol->n_factors);
             for (int32_t f = 0; f < symbol->n_factors; f++)

@@ -8,11 +8,8 @@
 
 #include "dim_table.h"
 
-/* The first dim that has a symbol. */
-struct place {
-    int32_t input; /* from 1; 0: none yet */
-    int32_t axis;
-};
+/* A value that inputs do not say. Others may be below 0: n - 2 within max(n - 2, 0). */
+#define NOT_KNOWN INT64_MIN
 
 static const attnrun_type *type_of(const struct attn_graph *graph, int32_t input)
 {
@@ -36,27 +33,47 @@ static int64_t count_symbols(const struct attn_graph *graph, const attnrun_tenso
     return n;
 }
 
+/* A dim of an input. */
+struct place {
+    int32_t input, axis;
+};
+
+/* The first one that has a symbol which one has. */
+static struct place first_place(const struct attn_graph *graph,
+                                const attnrun_tensor *inputs, int32_t symbol)
+{
+    for (int32_t i = 0; i < graph->n_inputs; i++) {
+        const attnrun_type *type = type_of(graph, i);
+        for (int32_t d = 0; d < compared_rank(type, &inputs[i]); d++)
+            if (attn_dims_plain_of(graph->model->dims, type->dims[d]) == symbol)
+                return (struct place){ i, d };
+    }
+    return (struct place){ 0, 0 };
+}
+
 static attn_status fail_sizes(const struct attn_graph *graph,
                               const attnrun_tensor *inputs, int32_t symbol,
-                              struct place first, int32_t input, int32_t axis)
+                              struct place here)
 {
-    const char *const name = graph->values[graph->inputs[input]].name;
-    const int32_t other = first.input - 1;
+    const struct place first = first_place(graph, inputs, symbol);
+    const char *const name = graph->values[graph->inputs[here.input]].name;
     attn_fail(
         ATTNRUN_E_SHAPE,
         "'%s' is %lld in input %d '%s' (dim %d), but %lld in input %d '%s' (dim %d)",
         graph->model->dims->symbols[symbol].text,
-        (long long)inputs[other].dims[first.axis], other,
-        attn_quote(graph->values[graph->inputs[other]].name), first.axis,
-        (long long)inputs[input].dims[axis], input, attn_quote(name), axis);
+        (long long)inputs[first.input].dims[first.axis], first.input,
+        attn_quote(graph->values[graph->inputs[first.input]].name), first.axis,
+        (long long)inputs[here.input].dims[here.axis], here.input, attn_quote(name),
+        here.axis);
     attn_fail_tensor(name);
     attn_hint("if the model means different sizes by one name, load it with "
               "--separate-dims (ATTNRUN_SEPARATE_DIMS)");
     return ATTNRUN_E_SHAPE;
 }
 
-static attn_status compare_sizes(const struct attn_graph *graph,
-                                 const attnrun_tensor *inputs, struct place *places)
+/* The value of each symbol that inputs have; E_SHAPE where one has two. */
+static attn_status read_sizes(const struct attn_graph *graph,
+                              const attnrun_tensor *inputs, int64_t *values)
 {
     for (int32_t i = 0; i < graph->n_inputs && !attn_stops_node(i); i++) {
         const attnrun_type *type = type_of(graph, i);
@@ -64,20 +81,15 @@ static attn_status compare_sizes(const struct attn_graph *graph,
             const int32_t s = attn_dims_plain_of(graph->model->dims, type->dims[d]);
             if (s < 0)
                 continue;
-            if (places[s].input == 0)
-                places[s] = (struct place){ i + 1, d };
-            else if (inputs[places[s].input - 1].dims[places[s].axis] !=
-                     inputs[i].dims[d])
-                return fail_sizes(graph, inputs, s, places[s], i, d);
+            if (values[s] != NOT_KNOWN && values[s] != inputs[i].dims[d])
+                return fail_sizes(graph, inputs, s, (struct place){ i, d });
+            values[s] = inputs[i].dims[d];
         }
     }
     return attn_poll();
 }
 
 /* ---- sizes that are not 0 ---- */
-
-/* A value that inputs do not say. Others may be below 0: n - 2 within max(n - 2, 0). */
-#define NOT_KNOWN INT64_MIN
 
 static int64_t expression_value(const struct attn_dims *dims, const int64_t *values,
                                 attnrun_dim dim)
@@ -123,21 +135,10 @@ static int64_t symbol_value(const struct attn_dims *dims, const int64_t *values,
     }
 }
 
-static attn_status check_nonzero(const struct attn_graph *graph,
-                                 const attnrun_tensor *inputs, int64_t *values)
+/* `values`: those of plain symbols; the others are computed here. */
+static attn_status check_nonzero(const struct attn_dims *dims, int64_t *values)
 {
-    const struct attn_dims *dims = graph->model->dims;
     char text[64];
-    for (int64_t s = 0; s < dims->n_symbols; s++)
-        values[s] = NOT_KNOWN;
-    for (int32_t i = 0; i < graph->n_inputs; i++) {
-        const attnrun_type *type = type_of(graph, i);
-        for (int32_t d = 0; d < compared_rank(type, &inputs[i]); d++) {
-            const int32_t s = attn_dims_plain_of(dims, type->dims[d]);
-            if (s >= 0)
-                values[s] = inputs[i].dims[d];
-        }
-    }
     for (int64_t s = 0; s < dims->n_symbols; s++) {
         const struct dim_symbol *symbol = &dims->symbols[s];
         if (symbol->kind != SYMBOL_PLAIN)
@@ -155,32 +156,23 @@ static attn_status check_nonzero(const struct attn_graph *graph,
     return attn_poll_work(8 * dims->n_symbols);
 }
 
-static attn_status sizes_are_not_zero(const struct attn_graph *graph,
-                                      struct attn_memory *memory,
-                                      const attnrun_tensor *inputs)
-{
-    const struct attn_dims *dims = graph->model->dims;
-    if (dims->n_nonzero == 0)
-        return ATTNRUN_OK;
-    const int64_t bytes = dims->n_symbols * (int64_t)sizeof(int64_t);
-    int64_t *values = attn_alloc(memory, ATTN_MEM_PLAN, bytes);
-    if (values == NULL)
-        return ATTNRUN_E_MEMORY;
-    const attn_status status = check_nonzero(graph, inputs, values);
-    attn_free(memory, ATTN_MEM_PLAN, values, bytes);
-    return status;
-}
-
 attn_status attn_inputs_agree(const struct attn_graph *graph, struct attn_memory *memory,
                               const attnrun_tensor *inputs)
 {
-    const int64_t bytes = count_symbols(graph, inputs) * (int64_t)sizeof(struct place);
-    if (bytes == 0)
-        return sizes_are_not_zero(graph, memory, inputs);
-    struct place *places = attn_alloc_zeroed(memory, ATTN_MEM_PLAN, bytes);
-    if (places == NULL)
+    const struct attn_dims *dims = graph->model->dims;
+    const bool nonzero = dims->n_nonzero > 0;
+    const int64_t n = nonzero ? dims->n_symbols : count_symbols(graph, inputs);
+    if (n == 0)
+        return ATTNRUN_OK;
+    const int64_t bytes = n * (int64_t)sizeof(int64_t);
+    int64_t *values = attn_alloc(memory, ATTN_MEM_PLAN, bytes);
+    if (values == NULL)
         return ATTNRUN_E_MEMORY;
-    attn_status status = compare_sizes(graph, inputs, places);
-    attn_free(memory, ATTN_MEM_PLAN, places, bytes);
-    return status != ATTNRUN_OK ? status : sizes_are_not_zero(graph, memory, inputs);
+    for (int64_t s = 0; s < n; s++)
+        values[s] = NOT_KNOWN;
+    attn_status status = read_sizes(graph, inputs, values);
+    if (status == ATTNRUN_OK && nonzero)
+        status = check_nonzero(dims, values);
+    attn_free(memory, ATTN_MEM_PLAN, values, bytes);
+    return status;
 }

@@ -139,7 +139,8 @@ static bool same_symbol(const struct dim_symbol *x, const struct dim_symbol *y)
     if (x->hash != y->hash || x->kind != y->kind || x->n_factors != y->n_factors)
         return false;
     if (x->kind == SYMBOL_PLAIN) /* a name of the file is none of a fresh symbol */
-        return x->vague == y->vague && strcmp(x->name, y->name) == 0;
+        return (x->marks & SYMBOL_VAGUE) == (y->marks & SYMBOL_VAGUE) &&
+               strcmp(x->name, y->name) == 0;
     if (x->kind == SYMBOL_PRODUCT)
         return memcmp(x->factors, y->factors,
                       (size_t)x->n_factors * sizeof *x->factors) == 0;
@@ -186,53 +187,42 @@ static void write_symbol(const struct attn_dims *dims, const struct dim_symbol *
         snprintf(text, DIM_TEXT, "expr%" PRId32, number);
 }
 
-bool attn_dim_is_vague(const struct attn_dims *dims, attnrun_dim dim)
+/* The marks of all that a dim is made of. */
+static unsigned dim_marks(const struct attn_dims *dims, attnrun_dim dim)
 {
     if (dims == NULL || dim.expr < 0)
-        return true;
-    struct dim_expression e = dim_expression_of(dims, dim);
+        return SYMBOL_VAGUE | SYMBOL_NOT_GIVEN;
+    const struct dim_expression e = dim_expression_of(dims, dim);
+    unsigned marks = 0;
     for (int32_t i = 0; i < e.n_terms; i++)
-        if (dims->symbols[e.terms[i].symbol].vague)
-            return true;
-    return false;
+        marks |= dims->symbols[e.terms[i].symbol].marks;
+    return marks;
 }
 
-static bool made_of_vague(const struct attn_dims *dims, const struct dim_symbol *key)
+bool attn_dim_is_vague(const struct attn_dims *dims, attnrun_dim dim)
 {
-    if (key->kind == SYMBOL_PLAIN)
-        return key->vague;
-    for (int32_t i = 0; i < key->n_factors; i++)
-        if (dims->symbols[key->factors[i]].vague)
-            return true;
-    return key->kind != SYMBOL_PRODUCT &&
-           (attn_dim_is_vague(dims, key->a) || attn_dim_is_vague(dims, key->b));
+    return (dim_marks(dims, dim) & SYMBOL_VAGUE) != 0;
+}
+
+bool attn_dim_is_given(const struct attn_dims *dims, attnrun_dim dim)
+{
+    return (dim_marks(dims, dim) & SYMBOL_NOT_GIVEN) == 0;
 }
 
 void attn_dims_give(struct attn_dims *dims, int32_t symbol)
 {
     if (symbol >= 0)
-        dims->symbols[symbol].given = true;
+        dims->symbols[symbol].marks &= (uint8_t)~SYMBOL_NOT_GIVEN;
 }
 
-bool attn_dim_is_given(const struct attn_dims *dims, attnrun_dim dim)
+static unsigned symbol_marks(const struct attn_dims *dims, const struct dim_symbol *key)
 {
-    if (dims == NULL || dim.expr < 0)
-        return false;
-    const struct dim_expression e = dim_expression_of(dims, dim);
-    for (int32_t i = 0; i < e.n_terms; i++)
-        if (!dims->symbols[e.terms[i].symbol].given)
-            return false;
-    return true;
-}
-
-static bool made_of_given(const struct attn_dims *dims, const struct dim_symbol *key)
-{
+    if (key->kind == SYMBOL_PLAIN)
+        return key->marks | SYMBOL_NOT_GIVEN;
+    unsigned marks = dim_marks(dims, key->a) | dim_marks(dims, key->b);
     for (int32_t i = 0; i < key->n_factors; i++)
-        if (!dims->symbols[key->factors[i]].given)
-            return false;
-    return key->kind == SYMBOL_PRODUCT ||
-           (key->kind != SYMBOL_PLAIN && attn_dim_is_given(dims, key->a) &&
-            attn_dim_is_given(dims, key->b));
+        marks |= dims->symbols[key->factors[i]].marks;
+    return marks;
 }
 
 /* Adds what find_symbol() did not find. */
@@ -248,8 +238,7 @@ static int32_t add_symbol(struct attn_dims *dims, const struct dim_symbol *key)
     dims->symbols = symbols;
     struct dim_symbol *symbol = &dims->symbols[number];
     *symbol = *key;
-    symbol->vague = made_of_vague(dims, key);
-    symbol->given = made_of_given(dims, key);
+    symbol->marks = (uint8_t)symbol_marks(dims, key);
     if (key->kind == SYMBOL_PLAIN) {
         const char *shown = attn_quote(key->name); /* two names may begin alike */
         symbol->name = attn_pool_string(dims->pool, key->name);
@@ -314,7 +303,7 @@ int32_t attn_dims_plain(struct attn_dims *dims, const char *name, bool vague)
     const struct dim_symbol key = { .kind = SYMBOL_PLAIN,
                                     .max = ATTN_MAX_DIM,
                                     .name = name,
-                                    .vague = vague,
+                                    .marks = vague ? SYMBOL_VAGUE : 0,
                                     .hash = hash_text(name) };
     int32_t found = find_symbol(dims, &key);
     return found >= 0 ? found : add_symbol(dims, &key);
@@ -336,7 +325,7 @@ static void fresh_name(struct attn_dims *dims, char *name, size_t bytes)
         snprintf(name, bytes, "u%" PRId32, ++dims->n_fresh);
         named.hash = hash_text(name);
         fresh = named;
-        fresh.vague = true;
+        fresh.marks = SYMBOL_VAGUE;
     } while (find_symbol(dims, &named) >= 0 || find_symbol(dims, &fresh) >= 0);
 }
 
@@ -385,7 +374,7 @@ attnrun_dim attn_dim_symbol(struct attn_dims *dims, const char *name)
     if (name == NULL || name[0] == 0) {
         fresh_name(dims, fresh, sizeof fresh);
         key.name = fresh;
-        key.vague = true;
+        key.marks = SYMBOL_VAGUE;
         key.hash = hash_text(fresh);
     } else {
         attnrun_dim fixed;

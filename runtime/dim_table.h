@@ -22,6 +22,14 @@ enum dim_symbol_kind {
     SYMBOL_NONZERO    /* part of no dim: in each run, a is not 0, or b is 0 as well */
 };
 
+/* What a symbol passes on to all that are made of it. */
+enum symbol_mark {
+    SYMBOL_VAGUE = 1, /* a fresh symbol, or made of one */
+    SYMBOL_NOT_GIVEN =
+        2 /* neither a dim of an input nor made of these: not every run knows
+                            its value */
+};
+
 /* A derived symbol comes after all symbols that it is made of. */
 struct dim_symbol {
     enum dim_symbol_kind kind;
@@ -32,8 +40,7 @@ struct dim_symbol {
     const char *name; /* as in the file; of derived ones "" */
     const char *text; /* safe to print */
     uint32_t hash;
-    bool vague; /* a fresh symbol, or made of one */
-    bool given; /* a dim of an input, or made of these: every run knows its value */
+    uint8_t marks; /* of enum symbol_mark */
 };
 
 struct dim_term {
