@@ -61,8 +61,16 @@ static bool hash_node(const struct attn_graph *graph, const struct attn_node *no
     *hash = attn_hash_keyed(ATTN_HASH_SEED, &row, sizeof row);
     for (int32_t i = 0; i < node->pub.n_in; i++) {
         const attnrun_tensor *t = &graph->values[node->in[i]].data;
-        *hash = is_small(t) ? attn_hash_keyed(*hash, t->data, tensor_bytes(t))
-                            : attn_hash_keyed(*hash, &node->in[i], sizeof node->in[i]);
+        if (is_small(t)) { /* those without elements differ in their dims alone */
+            *hash = attn_hash_keyed(*hash, t->dims, t->rank * (int64_t)sizeof *t->dims);
+            *hash = attn_hash_keyed(*hash, t->data, tensor_bytes(t));
+        } else {
+            *hash = attn_hash_keyed(*hash, &node->in[i], sizeof node->in[i]);
+        }
+    }
+    for (int32_t i = 0; i < node->pub.n_out; i++) {
+        const bool absent = node->out[i] < 0;
+        *hash = attn_hash_keyed(*hash, &absent, sizeof absent);
     }
     const bool may_repeat = attn_attrs_hash(node, hash);
     *hash = attn_hash_slot(*hash);

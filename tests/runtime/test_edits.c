@@ -490,6 +490,55 @@ static void test_load_compares_few_nodes(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* The same of constants without elements, which differ in their dims alone, and of outputs that are
+ * absent. */
+static void test_load_compares_few_shapes(void **state)
+{
+    enum { MANY = 1000, PARTS = 10 };
+    (void)state;
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "a0", ATTNRUN_F32, "0,4");
+    onnx_input(w, "b0", ATTNRUN_F32, "N,1");
+    onnx_input(w, "x", ATTNRUN_F32, "N,10");
+    for (int i = 0; i < MANY; i++) {
+        char k[16], dims[16], in[32], out[32], parts[8 * PARTS + 1] = "", some[96];
+        int n = 0;
+        snprintf(k, sizeof k, "k%d", i);
+        snprintf(dims, sizeof dims, "0,%d", i + 1);
+        onnx_constant(w, k, ATTNRUN_F32, dims, "");
+        snprintf(in, sizeof in, "a0,k%d", i);
+        snprintf(out, sizeof out, "c%d", i);
+        onnx_node(w, "Concat", in, out);
+        onnx_attr_int(w, "axis", 1);
+        snprintf(in, sizeof in, "a%d,c%d", i, i);
+        snprintf(out, sizeof out, "a%d", i + 1);
+        onnx_node(w, "Concat", in, out);
+        onnx_attr_int(w, "axis", 1);
+        snprintf(some, sizeof some, "b%d", i);
+        for (int part = 0; part < PARTS; part++) {
+            if (((i + 1) >> part & 1) != 0) {
+                n += snprintf(parts + n, sizeof parts - (size_t)n, "p%d_%d", i, part);
+                snprintf(some + strlen(some), sizeof some - strlen(some), ",p%d_%d", i,
+                         part);
+            }
+            n += snprintf(parts + n, sizeof parts - (size_t)n,
+                          part + 1 < PARTS ? "," : "");
+        }
+        onnx_node(w, "Split", "x", parts);
+        onnx_attr_int(w, "axis", 1);
+        snprintf(out, sizeof out, "b%d", i + 1);
+        onnx_node(w, "Sum", some, out);
+    }
+    onnx_output(w, "a1000", ATTNRUN_F32, "0,M");
+    onnx_output(w, "b1000", ATTNRUN_F32, "N,1");
+    attnrun_model *model = open_model(runtime, w, 0);
+    const struct attn_model *inner = (const struct attn_model *)model;
+    assert_in_range(inner->counts.compared, 0, 8 * MANY);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
 /* c ? x : x, and in one branch a node that gives nothing: it stays, since its inputs do not fit and
  * nothing of that branch is swept. What lies behind its operands is a name of the file. */
 static struct onnx_writer *write_useless(const char *inputs)
@@ -536,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_nodes_share_names_of_operators),
         cmocka_unit_test(test_load_infers_what_changed),
         cmocka_unit_test(test_load_compares_few_nodes),
+        cmocka_unit_test(test_load_compares_few_shapes),
         cmocka_unit_test(test_node_without_outputs_has_no_first_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
