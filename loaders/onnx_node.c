@@ -36,12 +36,13 @@ static attn_status find_operands(struct attn_load *load, struct attn_load_scope 
     *n_out = (int32_t)pb->n_output;
     while (*n_in > 0 && in[*n_in - 1] < 0)
         --*n_in;
-    /* Graphs, or those of the call, have one output for each of the node's, named or not. */
-    bool graphs = false;
+    /* Graphs, or those of the call, have one output for each of the node's, named or not; so has
+     * a Split parts. */
+    bool counted = strcmp(pb->op_type, "Split") == 0;
     for (size_t k = 0; k < pb->n_attribute; k++)
-        graphs = graphs || pb->attribute[k]->g != NULL ||
-                 (int)pb->attribute[k]->type == ATTN_ATTR_GRAPH;
-    while (*n_out > 0 && out[*n_out - 1] < 0 && !graphs)
+        counted = counted || pb->attribute[k]->g != NULL ||
+                  (int)pb->attribute[k]->type == ATTN_ATTR_GRAPH;
+    while (*n_out > 0 && out[*n_out - 1] < 0 && !counted)
         --*n_out;
     return ATTNRUN_OK;
 }
