@@ -7,6 +7,8 @@
  * (fuse_attention.c): nothing but what computes with X reads it then. Exact. */
 #include "match.h"
 
+enum { MAX_INPUTS = 1024 }; /* of the graph: each Shape looks at all of them */
+
 /* The input of the graph that has this dim, and *axis of it; -1: none has. */
 static int32_t source_of(const struct attn_graph *graph, attnrun_dim dim, int64_t *axis)
 {
@@ -49,8 +51,9 @@ static attn_status try_shape_source(struct attn_graph *graph, struct attn_node *
     int64_t axis;
     struct attn_node *made;
     const int32_t n = (int32_t)y->n_known;
-    if (graph->outer != NULL || x->producer < 0 || x->n_uses < 2 || y->known == NULL ||
-        n < 1 || n > ATTNRUN_MAX_RANK || y->type.rank != 1)
+    if (graph->outer != NULL || graph->n_inputs > MAX_INPUTS || x->producer < 0 ||
+        x->n_uses < 2 || y->known == NULL || n < 1 || n > ATTNRUN_MAX_RANK ||
+        y->type.rank != 1)
         return ATTNRUN_OK;
     for (int32_t k = 0; k < n; k++) {
         dims[k] = y->known[k];

@@ -491,6 +491,32 @@ static void test_rewrite_of_a_split_without_its_first_output(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* Each Shape compares its dims with those of all inputs, where these are not too many for that. */
+static void test_rewrite_compares_dims_of_few_inputs(void **state)
+{
+    static const int n_inputs[] = { 8, 2000 };
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct onnx_writer *w = onnx_begin(17);
+        for (int i = 0; i < n_inputs[k]; i++) {
+            char name[16], dim[16];
+            snprintf(name, sizeof name, "x%d", i);
+            snprintf(dim, sizeof dim, "d%d", i);
+            onnx_input(w, name, ATTNRUN_F32, dim);
+        }
+        onnx_node(w, "Exp", "x0", "e");
+        onnx_node(w, "Shape", "e", "s");
+        onnx_node(w, "ConstantOfShape", "s", "z");
+        onnx_node(w, "Add", "z,e", "y");
+        onnx_output(w, "y", ATTNRUN_F32, "N");
+        attnrun_runtime *runtime = make_runtime(NULL, 1);
+        attnrun_model *model = open_model(runtime, w, 0);
+        assert_int_equal(count_pass(model, "shape_source"), k == 0);
+        attnrun_model_release(model);
+        attnrun_runtime_destroy(runtime);
+    }
+}
+
 /* A branch that is never taken may have shapes that cannot be right, or tensors too large to be;
  * passes and formulas leave it alone, also where they would find something in front of that. */
 static void test_rewrite_leaves_branches_that_do_not_fit(void **state)
@@ -566,6 +592,7 @@ int main(void)
         cmocka_unit_test(test_rewrite_passes_can_be_switched_off),
         cmocka_unit_test(test_rewrite_takes_in_a_large_transpose),
         cmocka_unit_test(test_rewrite_of_a_split_without_its_first_output),
+        cmocka_unit_test(test_rewrite_compares_dims_of_few_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
