@@ -115,11 +115,14 @@ static void take_softcap(const struct attn_graph *graph, int32_t *value,
     *value = tanh->in[0];
 }
 
-/* Numbers that are those of all keys of a row of scores, so that they may scale the queries. */
+/* Numbers that are those of all keys of a row of scores, so that they may scale the queries. Not a
+ * constant scalar: strip_scalars() left it, since floats may not hold the queries times it. */
 static bool is_of_rows(const struct attn_graph *graph, int32_t factor, int32_t scores)
 {
+    double x;
     const attnrun_type *f = match_type(graph, factor), *t = match_type(graph, scores);
-    if (!attn_match_is_f32(graph, factor) || f->rank > t->rank)
+    if (!attn_match_is_f32(graph, factor) || f->rank > t->rank ||
+        attn_value_scalar(graph, factor, &x))
         return false;
     for (int i = 1; i <= f->rank; i++)
         if (!dim_is(f->dims[f->rank - i], 1) &&

@@ -374,6 +374,7 @@ ROWS = {
         OF_NAN.replace("IS_NAN", "IsNaN").replace("NOUGHT", "nought"), OF_TINY), [
         OF_NAN.replace("IS_NAN", "IsInf").replace("NOUGHT", "nought"),
         OF_NAN.replace("IS_NAN", "IsNaN").replace("NOUGHT", "nought_of_5"),
+        MASKED.replace("m = Where (KEEP, s, FILL)", "d = Div (s, nought)\nm = Tanh (d)"),
         MASKED.replace("KEEP", "some").replace("FILL", "low_of_5"), LONG.replace("FILL", "low")]),
     "performer": ((2, 3, 3, 16), (
         PERFORMER.replace("OF_QUERY", "a, last"), BY_TOKEN.replace("WIDE", "wide"),
@@ -460,8 +461,7 @@ ROWS = {
     "exp_softmax": (TOKENS, LOG_SUMS.replace("AXIS", "last"), [
         LOG_SUMS.replace("AXIS", "middle"), LOG_SUMS.replace("AXIS", "last").replace(
             "y = MatMul (e, w)", "t = Transpose <perm = [0, 2, 1]> (x)\ny = MatMul (t, e)"),
-        LOG_SUMS.replace("AXIS", "last").replace(
-            "Sub (x, l)", "Sub (l, x)")]),
+        LOG_SUMS.replace("AXIS", "last").replace("Sub (x, l)", "Sub (l, x)")]),
     "einsum_sums": (TOKENS, EINSUM.replace("EQUATION", "bnd,bmd->bn"), [
         EINSUM.replace("EQUATION", "bnd,bmd->bnm"), EINSUM.replace("EQUATION", "bnd,bnd->bn")]),
     "einsum_pairs": (TOKENS, (
