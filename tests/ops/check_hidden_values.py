@@ -99,7 +99,10 @@ def main():
     some[1:] = draw.random(N - 1) < 0.5
     done = [check(draw, case, keep) for case in CASES for keep in (end, inner, some)]
     done += [causal(draw, op, n, more) for n in (30, 70, 300)
-             for op, more in (("Attention", {}), ("LocalAttention", {"left_window": [50]}))]
+             for op, more in (
+                 ("Attention", {}), ("LocalAttention", {"left_window": [50]}),
+                 ("LinearAttention", {}),
+                 ("PerformerAttention", {"features": "generalized", "kernel_fn": "exp"}))]
     print(f"{len(done)} cases, {done.count(False)} failures")
     return 0 if all(done) else 1
 

@@ -362,18 +362,21 @@ static void answer_inside(const struct attn_feature_call *c, struct values v, fl
     c->kernels->gemm_f32(&g);
 }
 
-/* The number of rows of a chunk before the first key that is not masked. */
-static int64_t empty_rows(const struct attn_feature_call *c,
-                          struct attn_feature_tile keys,
-                          const struct attn_feature_sum *sum)
+/* Computes a chunk of queries from the keys before it and those in it, `rows` of its rows together.
+ * False where values may not be finite: a product gives 0 times later ones to earlier rows. */
+static bool answer_chunk(const struct attn_feature_call *c, struct attn_feature_tile t,
+                         struct values v, const float *z, int64_t rows)
 {
-    const uint8_t *keep = attn_tile_keep(c, keys);
-    int64_t n = 0;
-    if (sum->more[0] > 0 || keep == NULL)
-        return 0;
-    while (n < keys.n && keep[n] == 0)
-        n++;
-    return n;
+    const int64_t row = c->plan->sizes.y.row;
+    float *y = rows_of_y(c, t);
+    double sum = 0;
+    c->plan->callbacks->queries(c, t, c->queries, z, c->dots);
+    read_sum(c, y, t.n, 0);
+    for (int64_t from = 0; from < t.n; from += rows) {
+        answer_inside(c, v, y, from, min64(rows, t.n - from));
+        sum += c->kernels->sum_f32(y + from * row, (size_t)c->plan->sizes.v_dim);
+    }
+    return isfinite(sum);
 }
 
 /* The sum of the keys before a chunk: of those before the slice, and of its own so far. */
@@ -402,19 +405,16 @@ static void run_chunk(const struct attn_feature_call *c, struct attn_feature_til
     const struct attn_feature_plan *p = c->plan;
     const struct attn_feature_sum all = sum_before(c, before, part), *sum = &all;
     write_features(c, keys, all);
-    const int64_t empty = empty_rows(c, keys, sum);
+    const int64_t empty = sum->more[0] > 0 ? 0 : attn_tile_hidden(c, keys);
     const struct values v = values_of(c, keys);
     if (c->o->y != NULL)
         pack_sum(c, sum, 0);
     for (int64_t h = 0; c->o->y != NULL && h < p->sizes.group; h++) {
         const struct attn_feature_tile t = { keys.batch, keys.head * p->sizes.group + h,
                                              query, keys.n };
-        float *y = rows_of_y(c, t);
-        p->callbacks->queries(c, t, c->queries, sum->z, c->dots);
-        read_sum(c, y, t.n, 0);
-        for (int64_t from = 0; from < t.n; from += PANEL)
-            answer_inside(c, v, y, from, min64(PANEL, t.n - from));
-        divide(c, y, p->sizes.y.row, t.n, empty);
+        for (int64_t rows = PANEL; !answer_chunk(c, t, v, sum->z, rows) && rows > 1;)
+            rows = 1;
+        divide(c, rows_of_y(c, t), p->sizes.y.row, t.n, empty);
     }
     add_tile(c, v, part, attn_tile_count(c, keys));
 }

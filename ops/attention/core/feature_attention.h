@@ -161,6 +161,9 @@ static inline const uint8_t *attn_tile_keep(const struct attn_feature_call *call
 }
 /* The number of keys of a tile that count. */
 float attn_tile_count(const struct attn_feature_call *call, struct attn_feature_tile t);
+/* The number of masked keys before the first one of a tile that is not. */
+int64_t attn_tile_hidden(const struct attn_feature_call *call,
+                         struct attn_feature_tile t);
 /* 1 or 0 for each key of a tile, in `factors`; NULL where all keys count. */
 float *attn_tile_keep_factors(const struct attn_feature_call *call,
                               struct attn_feature_tile t, float *factors);

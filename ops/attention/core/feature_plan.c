@@ -199,6 +199,15 @@ float attn_tile_count(const struct attn_feature_call *call, struct attn_feature_
     return (float)n;
 }
 
+int64_t attn_tile_hidden(const struct attn_feature_call *call, struct attn_feature_tile t)
+{
+    const uint8_t *keep = attn_tile_keep(call, t);
+    int64_t n = 0;
+    while (keep != NULL && n < t.n && keep[n] == 0)
+        n++;
+    return n;
+}
+
 void attn_feature_scale_columns(const struct attn_feature_call *c, float *x, int64_t row,
                                 int64_t rows, int64_t n, const float *factors)
 {
