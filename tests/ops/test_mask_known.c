@@ -8,7 +8,7 @@
 
 #include "../../ops/attention/core/mask_known.h"
 
-static const struct attn_mask_tile tile = { 3, 9, 5, 17 }; /* key - query is -3 to 13 */
+static struct attn_mask_tile tile = { 3, 9, 5, 17 }; /* key - query is -3 to 13 */
 
 static struct attn_mask_known number(double x) { return mask_number(x); }
 
@@ -92,7 +92,7 @@ static struct pairs look_at(int64_t opcode, const struct attn_mask_known *a,
 {
     enum { MIN = -3, MAX = 13 };
     struct pairs p = { .low = HUGE_VAL, .high = -HUGE_VAL, .known = true, .band = true };
-    double at[MAX - MIN + 1];
+    double at[MAX - MIN + 1] = { 0 };
     bool seen[MAX - MIN + 1] = { false };
     for (int64_t q = tile.query; q < tile.query_end; q++)
         for (int64_t k = tile.key; k < tile.key_end; k++)
@@ -194,6 +194,31 @@ static void test_mask_known_of_lines(void **state)
                 if (r.form != LINE && !mask_is_number(&r))
                     say("no line", opcode, i, j, &r);
             }
+    assert_int_equal(failures, 0);
+}
+
+/* On a tile of one query or of one key a line along it is a number, but not its base. */
+static void test_mask_known_of_one_row(void **state)
+{
+    const struct attn_mask_tile all = tile;
+    (void)state;
+    failures = 0;
+    for (int side = 0; side < 2; side++) {
+        tile = side == 0 ? (struct attn_mask_tile){ 8, 9, 5, 17 }
+                         : (struct attn_mask_tile){ 3, 9, 16, 17 };
+        const struct attn_mask_known list[] = {
+            number(3),      line(1, 0, 0),
+            line(0, 1, 0),  line(2, 0, -11),
+            line(0, -1, 9), line(-1, 1, 2),
+            line(-1, 2, 3), length(1, side == 0 ? 0 : -10),
+        };
+        const int n = sizeof list / sizeof *list;
+        for (int64_t opcode = MASK_ADD; opcode <= MASK_EQUAL; opcode++)
+            for (int i = 0; i < n; i++)
+                for (int j = 0; j < n && opcode != MASK_MOD; j++)
+                    check_pair(opcode, list, i, j, false);
+    }
+    tile = all;
     assert_int_equal(failures, 0);
 }
 
@@ -433,6 +458,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mask_known_of_lines),
+        cmocka_unit_test(test_mask_known_of_one_row),
         cmocka_unit_test(test_mask_known_of_bands),
         cmocka_unit_test(test_mask_known_of_intervals),
         cmocka_unit_test(test_mask_known_of_infinity),

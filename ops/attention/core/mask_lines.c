@@ -148,6 +148,8 @@ static bool two_bands(const struct attn_mask_pair *p, const struct attn_mask_kno
 
 /* ---- lines ---- */
 
+/* A line stays one where a tile of one query or key makes it a number, which is then in its bounds
+ * and not in its base. */
 static bool has_line(const struct attn_mask_known *k, struct attn_mask_known *line)
 {
     *line = *k;
@@ -253,7 +255,7 @@ static bool compare_lines(const struct attn_mask_pair *p, const struct attn_mask
     const bool less = opcode == MASK_LESS || opcode == MASK_GREATER_EQUAL;
     if (a->form == LENGTH) {
         x = *a;
-        const int64_t bound = y.base - less;
+        const int64_t bound = (int64_t)b->low - less;
         if (opcode == MASK_EQUAL || bound < 0 ||
             !within(&x, -bound, bound, &first, &last))
             return false;
@@ -284,7 +286,7 @@ static bool combine_lines(const struct attn_mask_pair *p, const struct attn_mask
         if (!mask_is_number(a) && !mask_is_number(b))
             return false;
         const struct attn_mask_known *line = mask_is_number(a) ? &y : &x;
-        const int64_t factor = mask_is_number(a) ? x.base : y.base;
+        const int64_t factor = (int64_t)(mask_is_number(a) ? a->low : b->low);
         if (llabs(factor) > 1 << 20 || llabs(line->base) > ATTN_MASK_FAR)
             return false;
         *result = attn_mask_line(line->of_query * factor, line->of_key * factor,
