@@ -268,7 +268,7 @@ static attn_status promote_cast(struct promotion *p, struct attn_node *node)
 static attn_status promote_node(struct promotion *p, struct attn_node *node)
 {
     struct attn_promotion operands;
-    if (node == NULL || node->pub.op == NULL || node->n_graphs > 0)
+    if (node == NULL || node->pub.op == NULL)
         return ATTNRUN_OK;
     if (node_is(node, "Cast"))
         return promote_cast(p, node);
@@ -276,8 +276,9 @@ static attn_status promote_node(struct promotion *p, struct attn_node *node)
                 "CastLike")) /* gives the type that its second operand has in the file */
         return ATTNRUN_OK;
     TRY(ask_types(p, node, &operands));
-    return operands.inputs != 0 ? promote_computing(p, node, &operands)
-                                : promote_moving(p, node);
+    if (operands.inputs != 0)
+        return promote_computing(p, node, &operands);
+    return node->n_graphs > 0 ? ATTNRUN_OK : promote_moving(p, node);
 }
 
 /* ---- the graph ---- */

@@ -1,5 +1,5 @@
 """Nodes that compute f16 and bf16 in f32, with more operands than one word has bits, and with both
-types in one node: results have the type of the operand that ONNX names.
+types in one node, or with subgraphs: results have the type of the operand that ONNX names.
 Usage: check_narrow_types.py ATTNRUN [SEED]"""
 import os
 import subprocess
@@ -23,7 +23,8 @@ def run(attnrun, folder, nodes, inputs, kinds, options):
         [*casts, *nodes, node("Cast", ["y16"], ["y"], to=F32)], "g",
         [info(f"{name}_f32", F32, value.shape) for name, value in inputs.items()],
         [info("y", F32, None)], value_info=[info("y16", kinds["y16"], None)])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    made = helper.make_model(graph, ir_version=10, opset_imports=[
+        helper.make_opsetid("", 23), helper.make_opsetid("ai.onnx.preview", 1)])
     with open(os.path.join(folder, "model.onnx"), "wb") as file:
         file.write(made.SerializeToString())
     np.savez(os.path.join(folder, "in.npz"),
@@ -63,11 +64,30 @@ def mixed_cases(random):
                image[:, :, 1:2, 1:3].mean(-1, keepdims=True))
 
 
+def modified_cases(random):
+    """FlexAttention, whose modifiers are subgraphs in f32."""
+    q = random.integers(-8, 8, (1, 2, 70, 4)).astype("f4") / 4
+    scores = q @ q.swapaxes(2, 3) / 2
+    s, t = (helper.make_tensor_value_info(name, F32, None) for name in "st")
+    square = helper.make_graph([node("Mul", ["s", "s"], ["t"])], "square", [s], [t])
+    for kind in (F16, BF16):
+        for modifier in ("score_mod", "prob_mod"):
+            modified = scores**2 if modifier == "score_mod" else scores
+            weights = np.exp(modified - modified.max(-1, keepdims=True))
+            weights /= weights.sum(-1, keepdims=True)
+            yield (f"FlexAttention with {modifier} of {NAMES[kind]}",
+                   [node("FlexAttention", ["q", "q", "q"], ["y16"], domain="ai.onnx.preview",
+                         **{modifier: square})],
+                   {"q": q}, {"q": kind, "y16": kind},
+                   (weights if modifier == "score_mod" else weights**2) @ q)
+
+
 def main():
     attnrun, bad, n = os.path.abspath(sys.argv[1]), 0, 0
     random = np.random.default_rng(SEED)
     with tempfile.TemporaryDirectory() as folder:
-        for name, nodes, inputs, kinds, want in (*many_cases(random), *mixed_cases(random)):
+        for name, nodes, inputs, kinds, want in (*many_cases(random), *mixed_cases(random),
+                                                 *modified_cases(random)):
             for options in ([], ["--no-fusion"]):
                 found, n = run(attnrun, folder, nodes, inputs, kinds, options), n + 1
                 if found.shape != want.shape or not np.allclose(found, want, 0.02, 0.02):

@@ -19,6 +19,7 @@
 
 #include "../../../runtime/op.h"
 #include "../../kernels/kernels.h"
+#include "../../storage.h"
 #include "../../tile.h"
 
 struct flex_args {
@@ -56,7 +57,10 @@ static bool modified(const struct flex_args *args)
 static attn_status choose_dtypes(const attnrun_step *step, struct flex_state *state)
 {
     const struct flex_args *args = step->args;
-    state->dtype = state->graph_dtype = step->in[Q].dtype;
+    state->dtype = step->in[Q].dtype;
+    if (attn_stored_narrow(state->dtype)) /* it is promoted later */
+        state->dtype = ATTNRUN_F32;
+    state->graph_dtype = state->dtype;
     if (args->softmax_precision == OP_INT_ABSENT)
         return ATTNRUN_OK;
     bool half =
