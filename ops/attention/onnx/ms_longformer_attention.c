@@ -112,7 +112,7 @@ static attn_status plan_longformer(attnrun_step *step)
     if (x[1].value > INT32_MAX)
         return op_fail(step, ATTNRUN_E_LIMIT,
                        "there are %lld tokens, expected at most 2^31 - 1",
-                       (long long)w->s.kv_len);
+                       (long long)x[1].value);
     TRY(attn_sdpa_fits(step, x[0].value, args->num_heads, x[1].value, x[1].value,
                        3 * width));
     s->reach = args->window;
