@@ -8,6 +8,26 @@
 
 #include "resize.h"
 
+/* With antialias the first or the last tap of a position may have no weight, but its element may
+ * be NaN: the tap takes half of the weight, and the element, of the tap beside it. */
+static void share_ends(const struct resize_axis *axis, int64_t *index, double *weight,
+                       float *weight_f32)
+{
+    for (int64_t i = 0; i < axis->out && !attn_stops(i); i++) {
+        for (int64_t t = 0; t < axis->taps; t += axis->taps - 1) {
+            const int64_t by = t == 0 ? 1 : t - 1;
+            if (weight[t] != 0.0 || index[0] < 0)
+                continue;
+            index[t] = index[by];
+            weight[t] = weight[by] /= 2.0;
+            weight_f32[t] = weight_f32[by] /= 2.0f;
+        }
+        index += axis->taps;
+        weight += axis->taps;
+        weight_f32 += axis->taps;
+    }
+}
+
 static void make_tables(const attnrun_step *step, uint8_t *shared, int64_t a)
 {
     const struct resize_args *args = step->args;
@@ -26,11 +46,14 @@ static void make_tables(const attnrun_step *step, uint8_t *shared, int64_t a)
                 roi[0] = tensor_get_real(&step->x[1], i);
                 roi[1] = tensor_get_real(&step->x[1], n + i);
             }
-    attn_resize_table(args, axis, roi, (int64_t *)(void *)(shared + axis->index),
-                      (double *)(void *)(shared + axis->weight),
-                      (float *)(void *)(shared + axis->weight_f32));
+    int64_t *const index = (int64_t *)(void *)(shared + axis->index);
+    double *const weight = (double *)(void *)(shared + axis->weight);
+    float *const weight_f32 = (float *)(void *)(shared + axis->weight_f32);
+    attn_resize_table(args, axis, roi, index, weight, weight_f32);
     if (state->n_passes > 0)
-        attn_resize_round_weights(step, axis, (double *)(void *)(shared + axis->weight));
+        attn_resize_round_weights(step, axis, weight);
+    else if (args->antialias && axis->scale < 1.0) /* more than two taps */
+        share_ends(axis, index, weight, weight_f32);
 }
 
 /* The lines that output line `row` comes from, one combination of taps after the
