@@ -271,6 +271,8 @@ static attn_status save_node(struct wire_buffer *b, const struct attn_graph *gra
     attn_status status = check_opset(graph, node);
     for (int32_t i = 0; i < node->pub.n_in; i++)
         wire_text(&message, WIRE_NODE_INPUT, name_of(graph, node->in[i]));
+    for (int32_t i = node->pub.n_in; i < 2 && node_is(node, "Loop"); i++)
+        wire_text(&message, WIRE_NODE_INPUT, ""); /* ONNX wants both in their places */
     for (int32_t i = 0; i < node->pub.n_out; i++)
         wire_text(&message, WIRE_NODE_OUTPUT, name_of(graph, node->out[i]));
     if (status == ATTNRUN_OK)

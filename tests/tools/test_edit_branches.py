@@ -103,6 +103,20 @@ class Branches(EditCase):
         made = onnx.load(self.dir / "out.onnx")
         self.assertEqual((len(made.graph.node), len(made.functions)), (n, 0))
 
+    def test_loops_without_numbers(self):
+        """A file names both in their places, though neither is given."""
+        body = helper.make_graph(
+            [node("Less", ["i", "trips"], ["again"]), node("Neg", ["x"], ["u"])], "body",
+            [value("i", I64, ()), value("go", TensorProto.BOOL, ())],
+            [value("again", TensorProto.BOOL, ()), value("u")])
+        for numbers in (["", ""], ["trips", ""]):
+            path = cli_models.save(
+                self.dir / "m.onnx", [node("Loop", numbers, ["y"], body=body)],
+                [("x", F, [2])], [("y", F, ["N", 2])], [("trips", numpy.int64(3))])
+            for command in (["optimize", path], ["extract", path, "--outputs", "y"]):
+                self.edited(*command)
+                self.same(path, {"x": self.draw.normal(size=2).astype("f")})
+
     def test_sequences_of_opset_13(self):
         """No Identity takes them there."""
         def seq(name):
