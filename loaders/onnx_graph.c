@@ -333,9 +333,8 @@ static attn_status add_graph_outputs(struct attn_load *load,
                 "the graph output '%s' is defined by no input, initializer or node",
                 attn_quote(name));
         TRY(status);
-        const int32_t rank = graph->values[id].type.rank;
         graph->values[id].flags |= ATTN_VALUE_OUTPUT;
-        graph->output_ranks[graph->n_outputs] = rank > 0 ? rank : 0;
+        graph->output_ranks[graph->n_outputs] = graph->values[id].type.rank;
         graph->outputs[graph->n_outputs++] = id;
     }
     if (main && load->model->origin != NULL)

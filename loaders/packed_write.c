@@ -265,7 +265,7 @@ static attn_status put_graph(struct attn_packed_writer *w, int64_t g, int64_t ou
     packed_put(w, graph->n_outputs);
     put_ids(w, ids, graph->outputs, graph->n_outputs);
     for (int32_t i = 0; i < graph->n_outputs; i++)
-        packed_put(w, graph->output_ranks[i]);
+        packed_put(w, max64(graph->output_ranks[i], 0));
     packed_put(w, graph->n_nodes);
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         put_node(w, graph->nodes[i], ids, next);

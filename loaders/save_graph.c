@@ -5,7 +5,8 @@
  *
  * A subgraph says no shapes of its inputs and outputs: what was inferred of them holds for
  * the call as it is now. Only single numbers keep theirs, since runtimes want the shapes
- * of a Loop's counter and condition. */
+ * of a Loop's counter and condition, and outputs the ranks that the file declares, which they want
+ * of the body of a Scan. */
 #include "../runtime/dim_table.h"
 #include "../runtime/poll.h"
 #include "onnx_load.h"
@@ -95,15 +96,12 @@ static void put_type(struct wire_buffer *type, const struct attn_dims *dims,
 }
 
 static void put_value(struct wire_buffer *graph, int field, const struct attn_graph *of,
-                      const char *name, const attnrun_type *type)
+                      const char *name, const attnrun_type *type, bool shaped)
 {
     struct wire_buffer value = wire_beside(graph), message = wire_beside(graph);
-    const bool number =
-        field == WIRE_GRAPH_INPUT &&
-        (type->rank == 0 || (type->rank == 1 && dim_is(type->dims[0], 1)));
     wire_text(&value, WIRE_VALUE_NAME, name);
     if (type->kind != ATTNRUN_ABSENT && type->dtype != 0) {
-        put_type(&message, of->model->dims, type, of->outer == NULL || number);
+        put_type(&message, of->model->dims, type, shaped);
         wire_message(&value, WIRE_VALUE_TYPE, &message);
     }
     wire_message(graph, field, &value);
@@ -290,6 +288,22 @@ static attn_status save_node(struct wire_buffer *b, const struct attn_graph *gra
 
 /* ---- graphs ---- */
 
+static bool is_number(const attnrun_type *type)
+{
+    return type->rank == 0 || (type->rank == 1 && dim_is(type->dims[0], 1));
+}
+
+static void put_inner_output(struct wire_buffer *b, const struct attn_graph *graph,
+                             int32_t k)
+{
+    const int32_t id = graph->outputs[k];
+    attnrun_type type = graph->values[id].type;
+    type.rank = graph->output_ranks[k];
+    for (int i = 0; i < type.rank; i++)
+        type.dims[i].expr = ATTN_DIM_UNKNOWN;
+    put_value(b, WIRE_GRAPH_OUTPUT, graph, name_of(graph, id), &type, true);
+}
+
 static attn_status put_subgraph(struct wire_buffer *b, int field,
                                 const struct attn_graph *graph)
 {
@@ -297,9 +311,11 @@ static attn_status put_subgraph(struct wire_buffer *b, int field,
     struct attn_name_map names = { .pool = &graph->model->pool };
     attn_status status = ATTNRUN_OK;
     wire_text(&message, WIRE_GRAPH_NAME, graph->name[0] != 0 ? graph->name : "graph");
-    for (int32_t i = 0; i < graph->n_inputs; i++)
+    for (int32_t i = 0; i < graph->n_inputs; i++) {
+        const attnrun_type *type = &graph->values[graph->inputs[i]].type;
         put_value(&message, WIRE_GRAPH_INPUT, graph, name_of(graph, graph->inputs[i]),
-                  &graph->values[graph->inputs[i]].type);
+                  type, is_number(type));
+    }
     for (int64_t v = 0; v < graph->n_values; v++) {
         const struct attn_value *value = &graph->values[v];
         if (value->data.data != NULL && value->uses != NULL &&
@@ -310,8 +326,7 @@ static attn_status put_subgraph(struct wire_buffer *b, int field,
         if (graph->nodes[n] != NULL)
             status = save_node(&message, graph, graph->nodes[n], &names);
     for (int32_t k = 0; k < graph->n_outputs; k++)
-        put_value(&message, WIRE_GRAPH_OUTPUT, graph, name_of(graph, graph->outputs[k]),
-                  &graph->values[graph->outputs[k]].type);
+        put_inner_output(&message, graph, k);
     wire_message(b, field, &message);
     return status;
 }
@@ -343,7 +358,7 @@ attn_status attn_save_graph(struct attn_onnx_save *save)
         wire_text(b, WIRE_GRAPH_DOC, graph->model->graph_doc);
     for (int32_t i = 0; i < save->n_inputs; i++)
         put_value(b, WIRE_GRAPH_INPUT, graph, name_of(graph, save->inputs[i]),
-                  &graph->values[save->inputs[i]].type);
+                  &graph->values[save->inputs[i]].type, true);
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         if (!save->live[n])
             continue;
@@ -352,7 +367,7 @@ attn_status attn_save_graph(struct attn_onnx_save *save)
     }
     for (int32_t i = 0; i < save->n_outputs; i++)
         put_value(b, WIRE_GRAPH_OUTPUT, graph, name_of(graph, save->outputs[i]),
-                  output_type(save, i));
+                  output_type(save, i), true);
     if (attn_load_opset(model->opsets, model->n_opsets, "") == 0)
         TRY(add_opset(model, "", IDENTITY_OPSET));
     return b->failed ? ATTNRUN_E_MEMORY : ATTNRUN_OK;

@@ -119,7 +119,7 @@ struct attn_graph {
     struct attn_value *values; /* [-1] stands for absent operands */
     struct attn_node **nodes;  /* in an order of execution; NULL entries were removed */
     int32_t *inputs, *outputs; /* value ids */
-    int32_t *output_ranks; /* as the file declares them, 0 where it does not; or NULL */
+    int32_t *output_ranks; /* as the file declares them, -1 where it does not; or NULL */
     int64_t n_values, n_nodes, values_capacity, nodes_capacity;
     int32_t n_inputs, n_outputs;
     int32_t depth;

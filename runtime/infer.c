@@ -434,7 +434,7 @@ int op_graph_input_rank(const attnrun_step *step, int graph, int input)
 int op_graph_declared_rank(const attnrun_step *step, int graph, int output)
 {
     const int32_t *ranks = step_of(step)->node->graphs[graph]->output_ranks;
-    return ranks != NULL ? ranks[output] : 0;
+    return ranks != NULL && ranks[output] > 0 ? ranks[output] : 0;
 }
 
 static void set_type(struct attn_graph *inner, int32_t id, const attnrun_type *type)

@@ -117,6 +117,26 @@ class Branches(EditCase):
                 self.edited(*command)
                 self.same(path, {"x": self.draw.normal(size=2).astype("f")})
 
+    def test_a_loop_within_a_scan(self):
+        """ONNX Runtime wants the ranks that the body of a Scan declares."""
+        inner = helper.make_graph(
+            [node("Add", ["v", "r"], ["more"]), node("Add", ["w", "w"], ["twice"]),
+             node("Identity", ["go"], ["again"])],
+            "inner", [value("i", I64, ()), value("go", TensorProto.BOOL, ()), value("v"),
+                      value("w")],
+            [value("again", TensorProto.BOOL, ()), value("more"), value("twice")])
+        rows = helper.make_graph(
+            [node("ReduceSum", ["r"], ["n"], keepdims=0),
+             node("Loop", ["trips", "", "r", "n"], ["s", "t"], body=inner)],
+            "rows", [value("r", F, [2])], [value("s", F, [2]), value("t", F, [])])
+        path = cli_models.save(
+            self.dir / "m.onnx", [node("Scan", ["x"], ["y", "z"], body=rows, num_scan_inputs=1)],
+            [("x", F, ["N", 2])], [("y", F, ["N", 2]), ("z", F, ["N"])],
+            [("trips", numpy.int64(3))])
+        for command in (["optimize", path], ["extract", path, "--outputs", "y,z"]):
+            self.edited(*command)
+            self.same(path, {"x": self.draw.normal(size=(3, 2)).astype("f")})
+
     def test_sequences_of_opset_13(self):
         """No Identity takes them there."""
         def seq(name):
