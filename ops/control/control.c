@@ -162,11 +162,6 @@ attn_status op_graph_check(const attnrun_step *step, int graph, int n_inputs,
 {
     int inputs = op_graph_n_inputs(step, graph),
         outputs = op_graph_n_outputs(step, graph);
-    if (inputs > OP_MAX_GRAPH_VALUES || outputs > OP_MAX_GRAPH_VALUES)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "its subgraph has %s and %s, expected at most %d of each",
-                       attn_plural(inputs, "input"), attn_plural(outputs, "output"),
-                       OP_MAX_GRAPH_VALUES);
     if (inputs != n_inputs || outputs != n_outputs)
         return op_fail(step, ATTNRUN_E_MODEL,
                        "its subgraph has %s and %s, expected %d and %d",

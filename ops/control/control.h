@@ -1,14 +1,10 @@
-/* control.h - what If, Loop, Scan and SequenceMap share: limits, the common type of two
+/* control.h - what If, Loop, Scan and SequenceMap share: the common type of two
  * values, values that are carried from one iteration to the next, and results that are
  * stacked. Cost: one copy of each value that is carried or stacked. */
 #ifndef OP_CONTROL_H
 #define OP_CONTROL_H
 
 #include "../sequence/values.h"
-
-enum {
-    OP_MAX_GRAPH_VALUES = 128
-}; /* inputs or outputs of a subgraph that control flow runs */
 
 /* A value that an iteration passes to the next. Two buffers are used in turn, since the
  * outputs of a subgraph may be views of its inputs. */
@@ -46,8 +42,7 @@ attn_status op_empty_out(const attnrun_step *step, int out, int graph, int resul
 /* infer: what holds for both types; E_DTYPE where kind or dtype differ. */
 attn_status op_type_merge(attnrun_step *step, const attnrun_type *a,
                           const attnrun_type *b, attnrun_type *merged);
-/* Fails where the node or a subgraph has more than OP_MAX_GRAPH_VALUES, or the subgraph
- * has not the inputs and outputs that the node needs. */
+/* Fails where the subgraph has not the inputs and outputs that the node needs. */
 attn_status op_graph_check(const attnrun_step *step, int graph, int n_inputs,
                            int n_outputs);
 

@@ -56,11 +56,8 @@ static attn_status if_infer(attnrun_step *step)
     const struct if_args *args = step->args;
     attnrun_type *types;
     bool taken = false;
-    if (args->then_branch < 0 || args->else_branch < 0 ||
-        step->n_out > OP_MAX_GRAPH_VALUES)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "a branch is missing, or there are more than %d outputs",
-                       OP_MAX_GRAPH_VALUES);
+    if (args->then_branch < 0 || args->else_branch < 0)
+        return op_fail(step, ATTNRUN_E_ATTR, "a branch is missing");
     TRY(op_graph_check(step, args->then_branch, 0, step->n_out));
     TRY(op_graph_check(step, args->else_branch, 0, step->n_out));
     TRY(op_types(step, step->n_out, &types));

@@ -1,5 +1,5 @@
-/* test_stack.c - subgraphs in each other, 32 levels of them, on the stack of a small
- * thread: how much of it every call uses, and that none uses more than there is.
+/* test_stack.c - subgraphs in each other, 32 levels of them, and subgraphs of many values, on the
+ * stack of a small thread: how much of it every call uses, and that none uses more than there is.
  *
  * A stack is filled with a pattern before the thread starts; what is left of it when the
  * thread has ended was not used. */
@@ -175,12 +175,11 @@ static int64_t run_stage(struct trial *t, enum stage stage, size_t stack_bytes)
     return (int64_t)(stack_bytes - left);
 }
 
-static void run_nest(void (*begin)(struct onnx_writer *, int), int levels,
-                     size_t stack_bytes, int64_t *used)
+static void run_model(struct onnx_writer *w, size_t stack_bytes, int64_t *used)
 {
     struct trial t = { .x = { 1, 4, 9 }, .go = 1 };
     t.runtime = make_runtime(NULL, 1);
-    t.data = onnx_end(write_nest(begin, levels), &t.bytes);
+    t.data = onnx_end(w, &t.bytes);
     for (enum stage stage = OPEN; stage < STAGES; stage++) {
         used[stage] = run_stage(&t, stage, stack_bytes);
         if (stage == RUN || stage == RUN_AGAIN) {
@@ -196,8 +195,8 @@ static void run_nest(void (*begin)(struct onnx_writer *, int), int levels,
 static void check_nest(const char *name, void (*begin)(struct onnx_writer *, int))
 {
     int64_t few[STAGES], many[STAGES], small[STAGES];
-    run_nest(begin, FEW, LARGE, few);
-    run_nest(begin, LEVELS, LARGE, many);
+    run_model(write_nest(begin, FEW), LARGE, few);
+    run_model(write_nest(begin, LEVELS), LARGE, many);
     for (enum stage stage = OPEN; stage < STAGES; stage++) {
         int64_t level = (many[stage] - few[stage]) / (LEVELS - FEW);
         print_message("%s, %s: %d bytes, %d a level\n", name, stage_names[stage],
@@ -205,7 +204,7 @@ static void check_nest(const char *name, void (*begin)(struct onnx_writer *, int
         assert_true(level <= PER_LEVEL);
         assert_true(many[stage] <= SMALL);
     }
-    run_nest(begin, LEVELS, SMALL, small);
+    run_model(write_nest(begin, LEVELS), SMALL, small);
 }
 
 static void test_stack_of_if(void **state)
@@ -226,12 +225,45 @@ static void test_stack_of_scan(void **state)
     check_nest("Scan", begin_scan);
 }
 
+/* ---- many outputs ---- */
+
+/* The merged decoder of a large model has an If of 129 outputs: its result, and keys and values of
+ * 32 layers, of the text and of what it reads. */
+static void test_stack_of_many_outputs(void **state)
+{
+    enum { MANY = 1000 };
+    static const char *const branches[] = { "then_branch", "else_branch" };
+    char names[8 * MANY], name[16];
+    int n = 0;
+    int64_t used[STAGES];
+    struct onnx_writer *w = onnx_begin(17);
+    (void)state;
+    for (int i = 0; i < MANY; i++)
+        n += snprintf(names + n, sizeof names - (size_t)n, i > 0 ? ",y%d" : "y%d", i);
+    onnx_input(w, "x", ATTNRUN_F32, "K");
+    onnx_input(w, "go", ATTNRUN_BOOL, "");
+    onnx_node(w, "If", "go", names);
+    for (int branch = 0; branch < 2; branch++) {
+        onnx_graph(w, branches[branch]);
+        for (int i = 0; i < MANY; i++) {
+            value_name(name, branches[branch][0], i);
+            onnx_node(w, branch == 0 ? "Abs" : "Neg", "x", name);
+            onnx_output(w, name, ATTNRUN_F32, "K");
+        }
+        onnx_graph_end(w);
+    }
+    value_name(name, 'y', MANY - 1);
+    onnx_output(w, name, ATTNRUN_F32, "K");
+    run_model(w, SMALL, used);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stack_of_if),
         cmocka_unit_test(test_stack_of_loop),
         cmocka_unit_test(test_stack_of_scan),
+        cmocka_unit_test(test_stack_of_many_outputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
