@@ -382,22 +382,26 @@ static const struct dim_symbol *min_of(const struct attn_dims *dims, attnrun_dim
     return symbol->kind == SYMBOL_MIN ? symbol : NULL;
 }
 
-/* `a` is min(part, …): the same as part, or 1, or not to be broadcast with it at all. What Slice
- * keeps behind max(0, c - part) of c elements is such a minimum, too. */
+/* `a` is min(part, n) for n > 0: the same as part, or 1, or not to be broadcast with it at all. With
+ * n of 0 it is none where part is 1. What Slice keeps behind max(0, c - part) of c elements is such a
+ * minimum, too. */
 static bool is_min_of(struct attn_dims *dims, attnrun_dim a, attnrun_dim part)
 {
-    const struct dim_symbol *symbol = min_of(dims, a);
     const struct dim_expression e = dim_expression_of(dims, a);
-    if (symbol != NULL)
-        return dim_equal(symbol->a, part) || dim_equal(symbol->b, part);
-    if (e.n_terms != 1 || e.terms[0].k != -1 ||
-        dims->symbols[e.terms[0].symbol].kind != SYMBOL_MAX)
+    if (e.n_terms != 1)
         return false;
-    const attnrun_dim of[2] = { dims->symbols[e.terms[0].symbol].a,
-                                dims->symbols[e.terms[0].symbol].b };
-    const attnrun_dim rest =
-        attn_dim_combine(dims, DIM_SUB, dim_of(e.constant), part); /* c - part */
-    return dim_equal(of[0], rest) || dim_equal(of[1], rest);
+    const struct dim_symbol *symbol = &dims->symbols[e.terms[0].symbol];
+    attnrun_dim of[2] = { symbol->a, symbol->b };
+    if (min_of(dims, a) == NULL) {
+        if (e.terms[0].k != -1 || symbol->kind != SYMBOL_MAX)
+            return false;
+        for (int i = 0; i < 2; i++) /* c - max(a, b) is min(c - a, c - b) */
+            of[i] = attn_dim_combine(dims, DIM_SUB, dim_of(e.constant), of[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        if (dim_equal(of[i], part) && compare(dims, of[1 - i], dim_of(1)) > 0)
+            return true;
+    return false;
 }
 
 /* broadcast(big, part) is big: part is big, the minimum of it and another, or one of

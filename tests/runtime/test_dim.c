@@ -108,10 +108,18 @@ static void test_broadcast_with_a_part_is_the_whole(void **state)
         const char *part;
         bool whole;
     } rows[] = {
-        { "min(S,4)", true },          { "512-max(0,512-S)", true },
-        { "1-max(1-S,0)", true },      { "512-max(0,512-T)", false },
-        { "512-max(0,511-S)", false }, { "512-2*max(0,512-S)", false },
+        { "min(S,4)", true },
+        { "512-max(0,512-S)", true },
+        { "1-max(1-S,0)", true },
+        { "512-max(0,512-T)", false },
+        { "512-max(0,511-S)", false },
+        { "512-2*max(0,512-S)", false },
         { "512+max(0,512-S)", false },
+        { "min(S,T)", false }, /* no element where S is 1 */
+        { "min(S,T+1)", true },
+        { "min(S,0)", false },
+        { "1-max(1,1-S)", false },
+        { "4-max(T,4-S)", false },
     };
     struct attn_dims *dims = dims_of(state);
     const attnrun_dim s = attn_dim_symbol(dims, "S");
