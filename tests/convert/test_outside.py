@@ -58,6 +58,36 @@ def test_outputs_that_are_inputs(folder):
     common.close(common.in_onnxruntime(path, feeds), want)
 
 
+def test_arguments_that_are_one_tensor(folder):
+    """Queries, keys and values of the example may be one tensor, or a weight; the file has an
+    input for each."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.line = nn.Linear(8, 8, bias=False)
+
+        def forward(self, q, k, *, w, **more):
+            return self.line(q) - 2 * k + w + more["last"]
+    net, x = Net().eval(), torch.randn(8, 8)
+    path, names = folder / "net.onnx", ["q", "k", "w", "more_last"]
+    given = {"w": net.line.weight, "last": x}
+    file, _ = converted(net, (x, x), path, kwargs=given)
+    assert [v.name for v in file.graph.input] == names
+    feeds = {name: torch.randn(8, 8) for name in names}
+    want = net(feeds["q"], feeds["k"], w=feeds["w"], last=feeds["more_last"])
+    common.close(common.in_attnrun(path, feeds, ["output"]), [want])
+
+
+def test_arguments_that_the_model_writes_into(folder):
+    net, path = nn.Sequential(nn.Hardswish(inplace=True), nn.Linear(8, 3)).eval(), folder / "n.onnx"
+    x = torch.randn(2, 8)
+    kept = x.clone()
+    converted(net, x, path, dynamic={"input": {0: "b"}})
+    assert torch.equal(x, kept)
+    x = torch.randn(5, 8)
+    common.close(common.in_attnrun(path, {"input": x}, ["output"]), [net(x.clone())])
+
+
 def test_what_is_no_tensor_is_left_out(folder):
     """Numbers and texts beside tensors; the user's module stays as it was."""
     class Net(nn.Module):

@@ -160,6 +160,19 @@ class Compile(unittest.TestCase):
         with self.assertRaises(TypeError):
             parts({"a": self.x, "c": more})
 
+    def test_one_tensor_for_several_arguments(self):
+        module = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+        q, k, v = torch.randn(3, 2, 5, 8)
+        fast = self.compile(module, (q, q, q))
+        for result, expected in zip(fast(q, k, v), module(q, k, v), strict=True):
+            torch.testing.assert_close(result, expected.detach())
+
+    def test_arguments_that_the_module_writes_into(self):
+        module, x = nn.Hardswish(inplace=True).eval(), self.x.clone()
+        fast = self.compile(module, x)
+        torch.testing.assert_close(x, self.x)
+        torch.testing.assert_close(fast(x), module(x.clone()))
+
     def test_keys_do_not_depend_on_shared_objects(self):
         """A word that two attributes share, or that each has for itself, is the same content."""
         def key(first, second, **more):

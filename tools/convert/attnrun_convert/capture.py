@@ -40,7 +40,9 @@ def refuse_training(module):
 
 
 def bound(module, args, kwargs=None):
-    """{parameter of forward: value} of the arguments given, in the order of the call."""
+    """{parameter of forward: value} of the arguments given, in the order of the call. Tensors are
+    copies: PyTorch exports one that is given twice as one input, and one that is a weight of the
+    module as that weight; and a module may write into its arguments."""
     args = (args,) if isinstance(args, torch.Tensor) else args
     if isinstance(args, dict):
         args, kwargs = (), {**args, **(kwargs or {})}
@@ -50,6 +52,8 @@ def bound(module, args, kwargs=None):
         names = ", ".join(inspect.signature(module.forward).parameters)
         raise UsageError(f"the arguments do not fit {type(module).__name__}.forward({names}): "
                          f"{error}") from error
+    given.arguments.update(_pytree.tree_map_only(
+        torch.Tensor, lambda x: x.detach().clone(), dict(given.arguments)))
     return given
 
 
@@ -129,8 +133,9 @@ def _shapes_of(arguments, dynamic):
 
 
 def _signature_tree(given, dynamic):
-    """Dynamic shapes by parameter; *args are a tuple in it."""
-    return _shapes_of(dict(given.arguments), dynamic)
+    """Dynamic shapes by parameter; *args are a tuple in it. None where all are fixed: PyTorch
+    takes no tree of tensors in **kwargs."""
+    return _shapes_of(dict(given.arguments), dynamic) if dynamic else None
 
 
 @contextlib.contextmanager

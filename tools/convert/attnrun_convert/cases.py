@@ -147,7 +147,8 @@ def tensors_in(tree):
 
 
 def _case(function, label, arguments, names, sizes):
-    feeds = dict(zip(names, map(array_of, tensors_in(arguments))))
+    feeds = {name: array_of(x).copy()  # a module may write into its arguments
+             for name, x in zip(names, tensors_in(arguments))}
     with torch.no_grad():
         results = function(*arguments[0], **arguments[1])
     return Case(label, feeds, [array_of(y) for y in tensors_in(results)], sizes)

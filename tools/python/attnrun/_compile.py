@@ -245,6 +245,7 @@ def compile_module(module: Any, example: Any = (), kwargs: Mapping[str, Any] | N
                    threads: int | None = None, **options: Any) -> Compiled:
     """See attnrun.compile."""
     import torch
+    from torch.utils import _pytree
     args = example if isinstance(example, tuple) else (example,)
     if isinstance(example, Mapping):
         args, kwargs = (), {**example, **(kwargs or {})}
@@ -253,8 +254,9 @@ def compile_module(module: Any, example: Any = (), kwargs: Mapping[str, Any] | N
     kept = default_cache() if isinstance(cache, bool) else Path(cache)
 
     def result_of() -> Any:  # not before the converter has refused what a run would change
+        own = _pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))  # written into
         with torch.no_grad():
-            return module(*args, **kwargs)
+            return module(*own[0], **own[1])
 
     if key is not None and (kept / key / "model.onnx").is_file():
         return Compiled(kept / key / "model.onnx", module, (args, kwargs), result_of(), True,
