@@ -5,6 +5,7 @@ usage: PYTHONPATH=BUILD/python:ROOT/tools/convert test_compile.py"""
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -60,6 +61,14 @@ class Both(nn.Module):
     def forward(self, x, mask=None, bias=None):
         x = x if mask is None else x * mask
         return x if bias is None else x + bias
+
+
+SCALE = 2.0
+
+
+class Scaled(nn.Module):
+    def forward(self, x):
+        return SCALE * x
 
 
 class Difference(nn.Module):
@@ -142,6 +151,18 @@ class Compile(unittest.TestCase):
         module = made()
         module.hook = lambda: None  # cannot be pickled
         self.assertIsNone(key(module, self.x))
+        with mock.patch.object(sys.modules[Net.__module__], "__file__", "<stdin>"):
+            self.assertIsNone(key(made(), self.x))
+
+    def test_code_in_other_files_that_changed(self):
+        module, scale = Scaled().eval(), sys.modules[__name__]
+        results = []
+        for number in (2.0, 2.0, 3.0, 3.0):
+            with mock.patch.object(scale, "SCALE", number):
+                fast = self.compile(module, self.x)
+                torch.testing.assert_close(fast(self.x), number * self.x)
+                results.append(fast.cached)
+        self.assertEqual(results, [False, True, False, True])
 
     def test_each_argument_is_that_of_its_name(self):
         module, more = Both().eval(), torch.full((8,), 3.0)

@@ -36,7 +36,8 @@ def compile(module: _Any, example: _Any = (), kwargs: _Any = None, *, dynamic: _
     cache     the folder that keeps the converted file (True: below ~/.cache/attnrun; False: no
               file is kept). A later call finds the file by a hash of the module's weights,
               attributes and class files, the shapes of the example, the options and the versions.
-              The hash does not cover code in other files
+              Code in other files is not in the hash: a file that differs on the example is made
+              anew. No file is kept of a class that is in none, as in a notebook
     threads   the callable gets a runtime of its own with this number of threads
     options   the options of attnrun_convert.convert()
 

@@ -67,16 +67,13 @@ def _content(module: Any) -> bytes | None:
     return None
 
 
-def _files_of(module: Any) -> set[str]:
-    """The files that define the classes of the module and of those inside it."""
-    files = set()
-    for part in module.modules():
-        for cls in type(part).__mro__:
-            home = sys.modules.get(cls.__module__)
-            path = getattr(home, "__file__", None)
-            if path and cls is not object:
-                files.add(path)
-    return files
+def _files_of(module: Any) -> set[str] | None:
+    """The files that define the classes of the module and of those inside it; None where one is
+    in no file, as in a notebook: its code may be another one under the same name."""
+    homes = {cls.__module__ for part in module.modules() for cls in type(part).__mro__}
+    files = {getattr(sys.modules.get(home), "__file__", None) or ""
+             for home in homes - set(sys.builtin_module_names)}
+    return files if all(map(os.path.isfile, files)) else None
 
 
 def _converter() -> str:
@@ -99,11 +96,11 @@ def _key(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic:
          options: Mapping[str, Any]) -> str | None:
     """A hash of the weights, attributes and source files of the module, of the example's
     structure and shapes, the options, the converter and the versions; None where the module cannot
-    be pickled."""
+    be pickled, or a class of it is in no file."""
     torch = sys.modules["torch"]
     digest = hashlib.sha256()
-    content = _content(module)
-    if content is None:
+    content, files = _content(module), _files_of(module)
+    if content is None or files is None:
         return None
     try:
         given = _given(inspect.signature(module.forward), args, kwargs)
@@ -112,7 +109,7 @@ def _key(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic:
     shapes = [(path, (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, torch.Tensor)
                else leaf) for path, leaf in given.items()]
     digest.update(content)
-    for path in sorted(_files_of(module)):
+    for path in sorted(files):
         with open(path, "rb") as file:
             digest.update(hashlib.sha256(file.read()).digest())
     digest.update(repr((shapes, dynamic, sorted(options.items()), torch.__version__,
@@ -259,8 +256,14 @@ def compile_module(module: Any, example: Any = (), kwargs: Mapping[str, Any] | N
             return module(*own[0], **own[1])
 
     if key is not None and (kept / key / "model.onnx").is_file():
-        return Compiled(kept / key / "model.onnx", module, (args, kwargs), result_of(), True,
-                        threads=threads)
+        result = result_of()
+        compiled = Compiled(kept / key / "model.onnx", module, (args, kwargs), result, True,
+                            threads=threads)
+        try:
+            _check(compiled, (args, kwargs), result)
+            return compiled
+        except Error:  # code in other files is another one now
+            shutil.rmtree(kept / key, ignore_errors=True)
     if key is not None:
         kept.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".compile-", dir=kept if key is not None else None))
