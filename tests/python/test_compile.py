@@ -164,6 +164,17 @@ class Compile(unittest.TestCase):
                 results.append(fast.cached)
         self.assertEqual(results, [False, True, False, True])
 
+    def test_infinities_widen_no_tolerance(self):
+        class Wrong:
+            _outputs = {"y": "f16"}
+
+            def __call__(self, x):
+                return x + 1
+
+        x = torch.tensor([1, -torch.inf], dtype=torch.float16)
+        with self.assertRaisesRegex(attnrun.Error, "'y' differs from the module's by 1"):
+            _compile._check(Wrong(), ((x,), {}), x)
+
     def test_each_argument_is_that_of_its_name(self):
         module, more = Both().eval(), torch.full((8,), 3.0)
         for name in ("bias", "mask"):  # of one shape, but not of one file
