@@ -164,6 +164,13 @@ class Compile(unittest.TestCase):
                 results.append(fast.cached)
         self.assertEqual(results, [False, True, False, True])
 
+    def test_results_that_are_none(self):
+        module = nn.MultiheadAttention(8, 2).eval()
+        fast = self.compile(module, (self.x, self.x, self.x), {"need_weights": False})
+        result = fast(self.x, self.x, self.x, need_weights=False)
+        self.assertIsNone(result[1])
+        torch.testing.assert_close(result[0], module(self.x, self.x, self.x)[0].detach())
+
     def test_infinities_widen_no_tolerance(self):
         class Wrong:
             _outputs = {"y": "f16"}

@@ -119,9 +119,9 @@ def _key(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic:
 
 
 def _leaves(tree: Any) -> list[Any]:
+    """What is not None in a result."""
     from torch.utils import _pytree
-    leaves: list[Any] = _pytree.tree_leaves(tree)
-    return leaves
+    return [leaf for leaf in _pytree.tree_leaves(tree) if leaf is not None]
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
@@ -168,11 +168,12 @@ class Compiled:
         given = _given(self._signature, *example)
         self._tensors = [path for path, leaf in given.items() if self._is_tensor(leaf)]
         self._fixed = {path: leaf for path, leaf in given.items() if path not in self._tensors}
-        self._result = _pytree.tree_structure(result)
+        leaves, self._result = _pytree.tree_flatten(result)
+        self._is_none = [leaf is None for leaf in leaves]
         self._outputs = {value.name: value.dtype for value in self.model.outputs}
-        if len(self._outputs) != self._result.num_leaves:
-            raise Error(f"UNSUPPORTED: the module returns {self._result.num_leaves} tensors, "
-                        f"the file {len(self._outputs)}", "UNSUPPORTED", 400)
+        if len(self._outputs) != self._is_none.count(False):
+            raise Error(f"UNSUPPORTED: the module returns {self._is_none.count(False)} results, "
+                        f"the file {len(self._outputs)} tensors", "UNSUPPORTED", 400)
 
     @staticmethod
     def _is_tensor(leaf: Any) -> bool:
@@ -196,8 +197,9 @@ class Compiled:
                             f"{', '.join(value.name for value in inputs)}")
         made = self.model(**{value.name: tensor for value, tensor in
                              zip(inputs, tensors, strict=True)})
-        return _pytree.tree_unflatten([_as_torch(made[name], dtype) for name, dtype in
-                                       self._outputs.items()], self._result)
+        tensors = [_as_torch(made[name], dtype) for name, dtype in self._outputs.items()]
+        return _pytree.tree_unflatten([None if is_none else tensors.pop(0)
+                                       for is_none in self._is_none], self._result)
 
 
 def _convert(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic: Any,
