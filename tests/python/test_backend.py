@@ -72,6 +72,16 @@ class Calls(unittest.TestCase):
         made = attnrun.backend.run_node(node, [np.arange(5, dtype="f"), np.float32(2)])
         np.testing.assert_array_equal(made[0], [0, 1, 2, 2, 2])
 
+    def test_node_of_a_domain(self):
+        x = np.arange(8, dtype="f").reshape(2, 2, 2)
+        node = helper.make_node("Softmax", ["x"], ["y"], domain="ai.onnx")
+        want = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+        np.testing.assert_allclose(attnrun.backend.run_node(node, [x])[0], want, rtol=1e-6)
+        node = helper.make_node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml",
+                                keys_int64s=[1, 2], values_floats=[1.5, 2.5])
+        got = attnrun.backend.run_node(node, [np.array([2, 1])])[0]
+        np.testing.assert_array_equal(got, [2.5, 1.5])
+
     def test_devices_and_compatibility(self):
         self.assertTrue(attnrun.backend.supports_device("CPU"))
         self.assertFalse(attnrun.backend.supports_device("CUDA"))

@@ -15,6 +15,14 @@ from ._errors import Error
 from ._model import Model
 
 
+def _version(node: onnx.NodeProto, opset: int) -> int:
+    """The opset of the node's domain: `opset`, or the newest that defines the operator."""
+    if node.domain in ("", "ai.onnx"):
+        return opset
+    known = onnx.defs.has(node.op_type, domain=node.domain)
+    return onnx.defs.get_schema(node.op_type, domain=node.domain).since_version if known else 1
+
+
 class AttnrunRep(BackendRep):
     """A prepared model."""
 
@@ -87,7 +95,7 @@ class AttnrunBackend(Backend):
             for name, array in given.items()]
         outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
         graph = helper.make_graph([node], "node", infos, outputs)
-        imports = [helper.make_opsetid(node.domain, 1 if node.domain else opset)]
+        imports = [helper.make_opsetid(node.domain, _version(node, opset))]
         model = helper.make_model(graph, opset_imports=imports)
         model.ir_version = min(model.ir_version, 13)
         return cls.run_model(model, dict(given), device, **kwargs)
