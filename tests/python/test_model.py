@@ -224,6 +224,7 @@ class Types(unittest.TestCase):
         self.assertEqual(y.dtype, ml_dtypes.bfloat16)
         np.testing.assert_array_equal(y.astype("f"), x.float().numpy())
         self.assertTrue(torch.equal(torch.from_dlpack(context.view("y")), x))
+        self.assertTrue((attnrun.Model(models.identity(16))(x=context.view("y"))["y"] == y).all())
         with self.assertRaisesRegex(attnrun.Error, "resolve_neg"):  # its memory has other signs
             context.run({"x": torch.ones(7, dtype=torch.bfloat16)._neg_view()})
 

@@ -257,7 +257,9 @@ int value_bind(PyObject *value, int32_t kind, int32_t dtype, struct bound_value 
             value_release(bound);
             done = 0;
         }
-        if (done == 0 && PyObject_CheckBuffer(value) == 0)
+        /* a view of bfloat16 has the buffer protocol in vain */
+        if (done == 0 && (PyObject_CheckBuffer(value) == 0 ||
+                          Py_TYPE(value) == (PyTypeObject *)tensor_type))
             done = dlpack_bind(value, bound);
     }
     if (done == 0) {
