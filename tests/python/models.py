@@ -77,9 +77,17 @@ def encoder(dim):
           ("one", np.float32(1)), ("far", np.float32(1e4)))])
 
 
-def identity(dtype, shape=("N",)):
-    return serialized([helper.make_node("Identity", ["x"], ["y"])],
-                      [value("x", dtype, list(shape))], [value("y", dtype, list(shape))])
+def identity(dtype, shape=("N",), name="x"):
+    return serialized([helper.make_node("Identity", [name], ["y"])],
+                      [value(name, dtype, list(shape))], [value("y", dtype, list(shape))])
+
+
+def joined():
+    """y holds the numbers of the sequence x."""
+    number = helper.make_tensor_type_proto(FLOAT, [])
+    return serialized([helper.make_node("ConcatFromSequence", ["x"], ["y"], axis=0, new_axis=1)],
+                      [helper.make_value_info("x", helper.make_sequence_type_proto(number))],
+                      [value("y", FLOAT, ["N"])])
 
 
 def cache(batch=False):

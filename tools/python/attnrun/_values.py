@@ -77,7 +77,7 @@ def _strings(value: Any) -> tuple[list[bytes], tuple[int, ...]]:
         raise TypeError(f"strings are expected, not {array.dtype}")
     items = array.reshape(-1).tolist()
     if not all(isinstance(item, (str, bytes)) for item in items):
-        raise TypeError("an array of strings holds other objects")
+        raise TypeError("an array of objects holds others than strings")
     return ([item if isinstance(item, bytes) else item.encode() for item in items],
             array.shape)
 
@@ -106,9 +106,12 @@ def _listed(value: Any, number: int) -> Array:
     if array.dtype.kind == "O" and not all(isinstance(x, int) for x in array.flat):
         raise TypeError(f"a list that holds other objects than numbers is given, {wanted} is "
                         "expected")
-    made = np.asarray(value, wanted)
-    if wanted.kind in "biu" and (made != array).any():
-        raise TypeError(f"{array[made != array].flat[0]} is given, {wanted} is expected")
+    with np.errstate(over="ignore"):
+        made = np.asarray(value, wanted)
+    lost = (made != array if wanted.kind in "biu" else
+            np.isinf(made) & (abs(array) < np.inf))
+    if lost.any():
+        raise TypeError(f"{array[lost].flat[0]} is given, {wanted} is expected")
     return made
 
 
@@ -135,10 +138,7 @@ def to_native(value: Any, kind: int, number: int) -> Any:
         if not isinstance(value, (list, tuple)):
             what = "arrays" if kind == SEQUENCE else "dicts"
             raise TypeError(f"a list of {what} is expected, not {type(value).__name__}")
-        if kind == MAP_SEQUENCE:
-            return list(value)
-        return [np.asarray(item) if isinstance(item, (int, float, str, bytes)) else item
-                for item in value]
+        return list(value)
     if kind == VALUE_OUTPUT:
         return _native_output(value)
     if value is None:  # numpy makes it nan, or False
