@@ -325,6 +325,7 @@ class Contexts(unittest.TestCase):
             np.testing.assert_array_equal(np.asarray(context.view(other)).flatten(), expected)
 
     def test_an_input_of_the_run_before_is_not_used_again(self):
+        self.assertEqual(attnrun.Model(models.identity(1, name="self")).context()(self=[2])["y"], 2)
         context = attnrun.Model(models.linear(WEIGHTS)).context()
         context(x=rows(3))
         with self.assertRaises(attnrun.Error) as caught:
@@ -467,7 +468,7 @@ class Failures(unittest.TestCase):
                 (models.cast(TensorProto.FLOAT8E4M3FN), np.ones(2, "f"), np.array([1, nan], "f")),
                 (models.pair(), np.ones(2, "f"), np.array([1, nan], "f"))):
             context = attnrun.Model(model).context()
-            context.run({"x": good}, validate=True)
+            context.run({"x": good}, validate=True, timeout=float("inf"))
             context.run({"x": bad})
             self.assertEqual(self.status(context.run, {"x": bad}, validate=True).status,
                              "NONFINITE")

@@ -59,7 +59,7 @@ def _shapes(shapes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _microseconds(timeout: float | None) -> int:
-    return 0 if timeout is None else max(1, int(timeout * 1e6))
+    return 0 if timeout is None else int(max(min(timeout * 1e6, 1e15), 1))
 
 
 RAGGED = (False, True, "auto")  # the numbers of attnrun_source.ragged
@@ -183,7 +183,7 @@ class Context:
     def __init__(self, context: _attnrun.Context) -> None:
         self._context = context
 
-    def __call__(self, **feeds: Any) -> dict[str, Any]:
+    def __call__(self, /, **feeds: Any) -> dict[str, Any]:
         """run(feeds) with the inputs as keywords."""
         return self._context._run(feeds, None, None, False, 0)
 
