@@ -394,6 +394,9 @@ class Binding(unittest.TestCase):
                 session.run_with_iobinding(binding)
                 np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], x @ WEIGHTS,
                                            rtol=1e-5, atol=1e-6)
+        value = attnrun.OrtValue.ortvalue_from_numpy(X.astype(">f4"))
+        self.assertTrue(value.numpy().dtype.isnative)
+        np.testing.assert_array_equal(value.numpy(), X)
         value = attnrun.OrtValue.from_dlpack(X.T)
         self.assertTrue(value.numpy().flags.c_contiguous)
 

@@ -63,10 +63,13 @@ class OrtValue:
     def ortvalue_from_numpy(numpy_obj: Array, device_type: str = "cpu",
                             device_id: int = 0) -> "OrtValue":
         """An OrtValue that shares the memory of an array, or of a copy if the array is not
-        C-contiguous: data_ptr() and shape() say all of the memory."""
+        C-contiguous or has bytes in another order: data_ptr() and shape() say all of the
+        memory."""
         del device_id
         _only_cpu(device_type)
-        return OrtValue(np.asarray(numpy_obj, order="C"))
+        array = np.asarray(numpy_obj, order="C")
+        return OrtValue(array if array.dtype.isnative else
+                        array.astype(array.dtype.newbyteorder("=")))
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(data: Array, onnx_element_type: int) -> "OrtValue":
