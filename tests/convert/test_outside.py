@@ -147,13 +147,17 @@ class Inner(nn.Module):
         if self.kind == "state":
             self.runs += 1
             return x * self.runs
+        if self.kind == "turn":  # the same numbers at other places
+            self.runs += 1
+            return x.roll(self.runs, 1)
         return F.dropout(x, 0.5) if self.kind == "dropout" else x + torch.randn_like(x)
 
 
 def test_modules_that_differ_from_themselves(folder):
     """The innermost one is named, and what to set."""
     for kind, words in (("dropout", "makes random numbers"), ("noise", "set noise_seed"),
-                        ("state", "keeps state of its last run")):
+                        ("state", "keeps state of its last run"),
+                        ("turn", "keeps state of its last run")):
         model = nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.ReLU(), Inner(kind))).eval()
         for check in ((), ("onnxruntime",)):
             error, _ = failure(model, torch.randn(2, 8), folder / "m.onnx", check=check)
