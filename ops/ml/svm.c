@@ -344,7 +344,7 @@ static void pair_probabilities(const struct svm_args *args, int64_t c,
             double z = room->pairs[pair] * (double)args->prob_a.v[pair] +
                        (double)args->prob_b.v[pair];
             double p = 1 / (1 + exp(z));
-            p = fmin(fmax(p, 1e-7), 1 - 1e-7);
+            p = p < 1e-7 ? 1e-7 : p > 1 - 1e-7 ? 1 - 1e-7 : p; /* NaN stays */
             room->r[i * c + j] = p;
             room->r[j * c + i] = 1 - p;
         }

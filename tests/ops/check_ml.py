@@ -196,10 +196,12 @@ def svm_classifier_cases():
                     if strings
                     else {"classlabels_ints": [5 - k for k in range(classes)]}
                 )
-                x = features(str(random.choice(["f4", "f8", "i8", "i4"])), 12)
+                x = np.nan_to_num(features(str(random.choice(["f4", "f8", "i8", "i4"])), 12))
+                if likely and x.dtype.kind == "f":
+                    x[3, 1] = np.nan  # all classes become equally likely
                 yield (
                     "SVMClassifier",
-                    {"x": np.nan_to_num(x)},
+                    {"x": x},
                     {"label": "str" if strings else "i8", "scores": "f4"},
                     dict(attributes, **names),
                 )
