@@ -382,9 +382,9 @@ static const struct dim_symbol *min_of(const struct attn_dims *dims, attnrun_dim
     return symbol->kind == SYMBOL_MIN ? symbol : NULL;
 }
 
-/* `a` is min(part, n) for n > 0: the same as part, or 1, or not to be broadcast with it at all. With
- * n of 0 it is none where part is 1. What Slice keeps behind max(0, c - part) of c elements is such a
- * minimum, too. */
+/* `a` is min(part, n) for n > 0: the same as part, or 1, or not to be broadcast with it at all.
+ * With n of 0 it is 0, and where part is 1, so is what they broadcast to. What Slice keeps behind
+ * max(0, c - part) of c elements is such a minimum, too. */
 static bool is_min_of(struct attn_dims *dims, attnrun_dim a, attnrun_dim part)
 {
     const struct dim_expression e = dim_expression_of(dims, a);

@@ -3,7 +3,7 @@
 E enumerations and flags given as integers, A lists of axes, L lists that are none, U outputs
 without names, H ranks and lengths of attention, G subgraphs, D declared types, Z sparse
 constants, O opsets, S sizes whose products do not fit, T trees, P present keys, B branches
-whose constants are packed, K much work. Twins end in `_ok`.
+whose constants are packed. Twins end in `_ok`.
 What is valid was tried with onnxruntime 1.32.0 and the checker of onnx 1.23.2.
 """
 from bad_case import (FLOAT, INT64, TensorProto, graph_of, helper, loaded, model_case, model_of,
@@ -576,24 +576,6 @@ BRANCHES = [
             "keys_tensor": loaded(u8(100), "k"), "values_tensor": loaded(f32(100), "v")}),
     ]) for taken in (None, False)]
 
-# ---- a small file that asks for much work ----
-
-def wrapped(end, before, exits):
-    return node_case(f"K_chunks_{end}", f"a window of {before} chunks around 4", exits,
-                     "at most 255 with 4 chunks", "ChunkedLocalAttention",
-                     {"x": f32(1, 16, 4)}, domain="attnrun", order=["x", "x", "x"], q_num_heads=2,
-                     chunk_size=4, chunks_before=before, chunks_after=1, edge="wrap")
-
-
-WORK = [
-    wrapped("huge", 2**31 - 1, 5),
-    wrapped("255", 255, 5),
-    wrapped("254_ok", 254, 0),
-    node_case("K_roi_ok", "a region 300,000 times as large as its image", 0, "", "RoiAlign",
-              {"x": f32(1, 1, 8, 8), "r": np.array([[0, 0, 3e5, 3e5]], np.float32), "b": i64(0)},
-              order=["x", "r", "b"]),
-]
-
 # The node has three inputs; that of past keys is none of them.
 PRESENT = [
     node_case("P01_present_without_past_ok", "present keys, but no past ones", 0, "",
@@ -601,5 +583,5 @@ PRESENT = [
               order=["x", "x", "x"], num_heads=2),
 ]
 
-CASES = [*TREES, *BRANCHES, *WORK, *PRESENT, *enum_cases(), *AXES, *LISTS, *UNNAMED, *ATTENTION,
+CASES = [*TREES, *BRANCHES, *PRESENT, *enum_cases(), *AXES, *LISTS, *UNNAMED, *ATTENTION,
          *SUBGRAPHS, *OPSETS, *DECLARED, *SPARSE, *SIZES]

@@ -48,7 +48,22 @@ def long_trees(n):
                    leaf_weights=loaded(f32(1)))
 
 
+def wrapped(end, before, exits):
+    return node_case(f"K_chunks_{end}", f"a window of {before} chunks around 4", exits,
+                     "at most 255 with 4 chunks", "ChunkedLocalAttention",
+                     {"x": f32(1, 16, 4)}, domain="attnrun", order=["x", "x", "x"], q_num_heads=2,
+                     chunk_size=4, chunks_before=before, chunks_after=1, edge="wrap")
+
+
+
 CASES = [
+    wrapped("huge", 2**31 - 1, 5),
+    wrapped("255", 255, 5),
+    wrapped("254_ok", 254, 0),
+    node_case("K_roi_ok", "a region 300,000 times as large as its image", 0, "", "RoiAlign",
+              {"x": f32(1, 1, 8, 8), "r": np.array([[0, 0, 3e5, 3e5]], np.float32),
+               "b": np.array([0])},
+              order=["x", "r", "b"]),
     node_case("W01_nms_classes_ok", "NonMaxSuppression of 2^40 classes and no box", 0, "",
               "NonMaxSuppression", {"b": f32(1, 0, 4), "s": f32(1, 2**40, 0)},
               {"m": np.array(1)}, out=(INT64,)),
