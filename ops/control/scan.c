@@ -6,9 +6,10 @@
  * axes, directions (0 forward, 1 backward)   for each scan input and output
  *
  * In Scan-8 every value has a batch dim 0, the scan is along dim 1, and each sample may
- * have a length; what lies behind it is zero. The state buffers are scratch; the results
- * are written in place. Cost: that of the body for each slice, and a copy of slices that
- * are not contiguous. Source: ONNX Scan-8, 9. */
+ * have a length; what lies behind it is zero. The state buffers are scratch, and so are
+ * dense copies of slices that are not contiguous, since the body is planned for dense
+ * ones; the results are written in place. Cost: that of the body for each slice, and these
+ * copies. Source: ONNX Scan-8, 9. */
 #include "control.h"
 
 struct scan_args {
@@ -208,8 +209,8 @@ static attn_status scan_outputs(attnrun_step *step, const struct scan *scan,
 
 enum { ALIGN = 64 };
 
-/* Two buffers for each state. */
-static int64_t state_bytes(const attnrun_type *type)
+/* Of a state or a slice, rounded up. */
+static int64_t rounded_bytes(const attnrun_type *type)
 {
     int64_t bytes = dtype_bytes_of(type->dtype, op_count(type, 0, type->rank));
     return bytes < 0 || !ck_align(bytes, ALIGN, &bytes) ? -1 : bytes;
@@ -233,10 +234,17 @@ static attn_status scan_infer(attnrun_step *step)
                     (int64_t)sizeof(struct op_carry) * scan.n_states;
     ck_align(bytes, ALIGN, &bytes);
     for (int i = 0; i < scan.n_states && step->concrete; i++) {
-        int64_t state = state_bytes(&types[i]);
+        int64_t state = rounded_bytes(&types[i]);
         if (state < 0 || !ck_add(bytes, 2 * state, &bytes))
             return op_fail(step, ATTNRUN_E_MEMORY,
                            "two copies of state %d take more than 2^63 - 1 bytes", i);
+    }
+    for (int i = 0; i < scan.n_scanned && step->concrete && !scan.batched; i++) {
+        const int in = scan.n_states + i;
+        int axis = 0;
+        TRY(scan_axis(step, &scan, args->scan_input_axes, i, step->in[in].rank, &axis));
+        if (axis > 0 && !ck_add(bytes, rounded_bytes(&types[in]), &bytes))
+            return op_fail_scratch(step);
     }
     step->scratch_bytes = bytes;
     return ATTNRUN_OK;
@@ -260,6 +268,7 @@ struct iterations {
     struct scan scan;
     attnrun_tensor *inputs, *outputs;
     struct op_carry *carries;
+    char *slices;                /* dense copies */
     int64_t batch, n_batches, n; /* iterations of this sample; of the longest one */
     int64_t longest;
 };
@@ -286,6 +295,19 @@ static void scan_lay_out(const attnrun_step *step, const attnrun_work *work,
             t->carries[i].bytes[k] = bytes;
         }
     }
+    t->slices = (char *)work->scratch + at;
+}
+
+/* Along an axis that is not the first one a slice has gaps. */
+static attn_status close_gaps(attnrun_tensor *slice, char **at)
+{
+    attnrun_tensor dense = *slice;
+    tensor_set_dense(&dense);
+    dense.data = *at;
+    *at += round_up(tensor_bytes(slice), ALIGN);
+    TRY(attn_tensor_copy_polled(&dense, slice));
+    *slice = dense;
+    return ATTNRUN_OK;
 }
 
 static attn_status iteration_inputs(const attnrun_step *step, struct iterations *t,
@@ -293,6 +315,7 @@ static attn_status iteration_inputs(const attnrun_step *step, struct iterations 
 {
     const struct scan_args *args = step->args;
     const struct scan *scan = &t->scan;
+    char *copies = t->slices;
     int axis = 0;
     for (int i = 0; i < scan->n_states; i++)
         t->inputs[i] = t->carries[i].now;
@@ -303,6 +326,8 @@ static attn_status iteration_inputs(const attnrun_step *step, struct iterations 
         attnrun_tensor slice = slice_of(x, axis, at);
         if (scan->batched)
             slice = slice_of(&slice, 0, t->batch);
+        else if (axis > 0)
+            TRY(close_gaps(&slice, &copies));
         t->inputs[scan->n_states + i] = slice;
     }
     return ATTNRUN_OK;
