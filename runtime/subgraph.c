@@ -146,7 +146,8 @@ static attn_status infer_planned(const attnrun_step *step, int graph, int n_inpu
                                 &child->call[n_inputs + k]));
     TRY(attn_frame_plan(child, child->call, &plan));
     if (plan->n_unbounded > 0 || full->inner_bytes < 0 ||
-        !ck_add(full->inner_bytes, plan->arena_bytes, &full->inner_bytes) ||
+        !ck_add(full->inner_bytes, max64(plan->arena_bytes, ATTN_ARENA_ALIGN),
+                &full->inner_bytes) ||
         !ck_add(full->inner_bytes, plan->heap_bytes, &full->inner_bytes))
         full->inner_bytes = -1;
     for (int i = 0; i < n_outputs; i++)

@@ -517,6 +517,37 @@ static void test_side_heap_of_slices_with_gaps(void **state)
     stop(&bench);
 }
 
+/* A branch that needs no arena has the smallest one, as the main graph has. */
+static void test_side_heap_of_branches_without_elements(void **state)
+{
+    (void)state;
+    static const char *const branches[] = { "then_branch", "else_branch" };
+    float x[2] = { 1, 2 };
+    uint8_t c = 1;
+    struct bench bench;
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, "2");
+    onnx_input(w, "c", ATTNRUN_BOOL, "");
+    onnx_ints(w, "zero", 1, (int64_t[]){ 0 });
+    onnx_node(w, "If", "c", "y");
+    for (int branch = 0; branch < 2; branch++) {
+        onnx_graph(w, branches[branch]);
+        onnx_node(w, "Slice", "x,zero,zero", branches[branch]);
+        onnx_output(w, branches[branch], ATTNRUN_F32, NULL);
+        onnx_graph_end(w);
+    }
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    start(&bench, w);
+    give(&bench, ATTNRUN_F32, "2", x);
+    give(&bench, ATTNRUN_BOOL, "", &c);
+    const attnrun_plan_info plan = plan_of(&bench);
+    const int64_t live = atomic_load(&bench.memory.live_bytes);
+    OK(attnrun_run(bench.context, NULL));
+    assert_in_range(atomic_load(&bench.memory.live_bytes) - live, 0,
+                    plan.arena_bytes + plan.side_heap_bytes);
+    stop(&bench);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -529,6 +560,7 @@ int main(void)
         cmocka_unit_test(test_side_heap_of_a_list_that_grows),
         cmocka_unit_test(test_side_heap_of_strings_of_a_scan),
         cmocka_unit_test(test_side_heap_of_slices_with_gaps),
+        cmocka_unit_test(test_side_heap_of_branches_without_elements),
         cmocka_unit_test(test_side_heap_holds_outputs_until_the_next_run),
         cmocka_unit_test(test_side_heap_of_a_body_is_given_back_by_a_failure),
         cmocka_unit_test(test_side_heap_of_branches_without_memory),
