@@ -89,6 +89,20 @@ static const struct rewrite_case rewrite_cases[] = {
     { "conv_batch_norm", 0, "Conv img,w4 c; Add c,c1411 y", "y,c" },
     { "conv_batch_norm", 0, "Conv img,w4 c; Add c,vec1 y", "y" },
     { "conv_batch_norm", 0, "Conv img,w4,gain c; Add c,c1411 y", "y" },
+    { "conv_batch_norm", 1,
+      "Conv img,w4 d pads=1,1,1,1; Conv d,w4 e pads=1,1,1,1; "
+      "Conv e,w4 f pads=1,1,1,1; Conv f,w4 g pads=1,1,1,1; "
+      "Conv g,w4 h pads=1,1,1,1; Conv h,w4 i pads=1,1,1,1; "
+      "Conv i,w4 j pads=1,1,1,1; "
+      "Conv j,w4 c pads=1,1,1,1; BatchNormalization c,s4,b4,m4,v4 y",
+      "y" },
+    { "conv_batch_norm", 0, /* nine nodes read the weights */
+      "Conv img,w4 d pads=1,1,1,1; Conv d,w4 e pads=1,1,1,1; "
+      "Conv e,w4 f pads=1,1,1,1; Conv f,w4 g pads=1,1,1,1; "
+      "Conv g,w4 h pads=1,1,1,1; Conv h,w4 i pads=1,1,1,1; "
+      "Conv i,w4 j pads=1,1,1,1; Conv j,w4 k pads=1,1,1,1; "
+      "Conv k,w4 c pads=1,1,1,1; BatchNormalization c,s4,b4,m4,v4 y",
+      "y" },
     { "conv_batch_norm", 0,
       "Relu v4 r; Mul r,gain g; Conv img,w4 c; BatchNormalization c,s4,b4,m4,g y", "y" },
     /* -- merge_convs -- */
@@ -109,6 +123,20 @@ static const struct rewrite_case rewrite_cases[] = {
       "BatchNormalization img,s4,b4,m4,v4 n; Add n,e y",
       "y" },
     { "merge_convs", 1, "BatchNormalization img,s4,b4,m4,v4 n; Conv img,w41 c; Add n,c y",
+      "y" },
+    { "merge_convs", 1,
+      "Conv img,w4 d pads=1,1,1,1; Conv d,w4 e pads=1,1,1,1; "
+      "Conv e,w4 f pads=1,1,1,1; Conv f,w4 g pads=1,1,1,1; "
+      "Conv g,w4 h pads=1,1,1,1; Conv h,w4 i pads=1,1,1,1; "
+      "Conv i,w4 j pads=1,1,1,1; "
+      "Conv j,w4 c pads=1,1,1,1; Conv j,w41 q; Add c,q y",
+      "y" },
+    { "merge_convs", 0,
+      "Conv img,w4 d pads=1,1,1,1; Conv d,w4 e pads=1,1,1,1; "
+      "Conv e,w4 f pads=1,1,1,1; Conv f,w4 g pads=1,1,1,1; "
+      "Conv g,w4 h pads=1,1,1,1; Conv h,w4 i pads=1,1,1,1; "
+      "Conv i,w4 j pads=1,1,1,1; Conv j,w4 k pads=1,1,1,1; "
+      "Conv k,w4 c pads=1,1,1,1; Conv k,w41 q; Add c,q y",
       "y" },
     { "merge_convs", 0, /* taps that the larger one has not */
       "Conv img,w4 c pads=1,1,1,1; Conv img,w413 d pads=0,2,0,0; Add c,d y", "y" },
