@@ -81,7 +81,7 @@ static attn_status col2im_infer(attnrun_step *step)
     for (int i = 0; i < n; i++) {
         if (dim_is_const(block[i]) && (block[i].value < 1 || block[i].value > INT32_MAX))
             return op_fail(step, ATTNRUN_E_SHAPE,
-                           "block_shape holds %lld, expected 1 or more",
+                           "block_shape holds %lld, expected 1 to 2147483647",
                            (long long)block[i].value);
         if (dim_is_const(image[i]) &&
             (image[i].value < 0 || image[i].value > ATTN_MAX_DIM))

@@ -45,7 +45,8 @@ static attn_status check_kernel(const attnrun_step *step,
     const attnrun_dim *w = step->in[w_in].dims;
     if (group < 1 || group > INT32_MAX)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "attribute group is %lld, expected 1 or more", (long long)group);
+                       "attribute group is %lld, expected 1 to 2147483647",
+                       (long long)group);
     if (dim_is_const(w[0]) && w[0].value % group != 0)
         return op_fail(step, ATTNRUN_E_SHAPE,
                        "it has %s, expected a multiple of group, %lld",

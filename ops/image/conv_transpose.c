@@ -94,7 +94,7 @@ static attn_status conv_transpose_check_weights(const attnrun_step *step,
     }
     if (args->group < 1 || args->group > INT32_MAX)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "attribute group is %lld, expected 1 or more",
+                       "attribute group is %lld, expected 1 to 2147483647",
                        (long long)args->group);
     TRY(op_need_dim(step, 1, 0, step->in[0].dims[1], "channels of X"));
     attnrun_dim c = step->in[1].dims[0];

@@ -64,7 +64,7 @@ static attn_status deform_infer(attnrun_step *step)
         TRY(op_need_rank(step, DEFORM_X, 4));
     if (args->offset_group < 1 || args->offset_group > INT32_MAX)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "attribute offset_group is %lld, expected 1 or more",
+                       "attribute offset_group is %lld, expected 1 to 2147483647",
                        (long long)args->offset_group);
     TRY(attn_conv_infer(step, &args->window, args->group, DEFORM_W, false,
                         step->in[0].dtype, s));

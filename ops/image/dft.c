@@ -253,7 +253,7 @@ static attn_status frame_length(const attnrun_step *step, attnrun_dim *length)
         *length = step->in[0].dims[1];
     }
     if (dim_is_const(*length) && (length->value < 1 || length->value > INT64_C(1) << 40))
-        return op_fail(step, ATTNRUN_E_RANGE, "frames are %lld long, expected 1 or more",
+        return op_fail(step, ATTNRUN_E_RANGE, "frames are %lld long, expected 1 to 2^40",
                        (long long)length->value);
     return ATTNRUN_OK;
 }
@@ -274,7 +274,7 @@ static attn_status stft_infer(attnrun_step *step)
             attnrun_dim_add(step, attnrun_dim_div(step, length, dim_of(2)), dim_of(1));
     known = known && dim_is_const(hop);
     if (known && (hop.value < 1 || hop.value > ATTN_MAX_DIM))
-        return op_fail(step, ATTNRUN_E_RANGE, "frame_step is %lld, expected 1 or more",
+        return op_fail(step, ATTNRUN_E_RANGE, "frame_step is %lld, expected 1 to 2^47",
                        (long long)hop.value);
     if (op_rank_known(step, 0)) {
         TRY(op_need_rank_between(step, 0, 2, 3));

@@ -57,8 +57,8 @@ static attn_status regions_infer(attnrun_step *step, int64_t down, int64_t acros
     struct roi_state *state = step->state;
     if (down < 1 || across < 1 || down > INT32_MAX || across > INT32_MAX)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "the output is %lld x %lld, expected 1 or more", (long long)down,
-                       (long long)across);
+                       "the output is %lld x %lld, expected 1 to 2147483647",
+                       (long long)down, (long long)across);
     attnrun_dim out[4] = { attnrun_dim_unknown(step), attnrun_dim_unknown(step),
                            dim_of(down), dim_of(across) };
     if (op_rank_known(step, 1)) {

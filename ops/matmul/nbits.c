@@ -476,7 +476,7 @@ attn_status attn_nbits_check_sizes(const attnrun_step *step, int64_t block_size,
                        "block_size is %lld, expected a power of 2 that is at least 16",
                        (long long)block_size);
     if (k < 1 || n < 1 || k > ATTN_MAX_DIM || n > ATTN_MAX_DIM)
-        return op_fail(step, ATTNRUN_E_ATTR, "K is %lld and N %lld, expected 1 or more",
+        return op_fail(step, ATTNRUN_E_ATTR, "K is %lld and N %lld, expected 1 to 2^47",
                        (long long)k, (long long)n);
     return ATTNRUN_OK;
 }
