@@ -28,10 +28,13 @@ static attn_status read_dim(const attnrun_limits *limits, struct attn_dims *dims
     const char *name = "";
     if (pb->value_case == ATTNRUN__ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM)
         name = pb_text(pb->dim_param);
-    if (name[0] != 0)
+    if (name[0] != 0) {
         *dim = attn_dim_parse(dims, name);
-    else if (fresh)
+        if (dim_is_const(*dim)) /* "4" is a name, too, and any size may have it */
+            *dim = attn_dim_symbol(dims, name);
+    } else if (fresh) {
         *dim = attn_dim_symbol(dims, NULL);
+    }
     return ATTNRUN_OK;
 }
 

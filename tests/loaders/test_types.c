@@ -4,15 +4,15 @@
 
 enum { F32 = 1, I64 = 7, TEXT = 8 };
 
-/* A tensor of `dtype`; n dims, the last of which has a name; n < 0: no shape. */
-static struct pb tensor_type(int64_t dtype, int n)
+/* A tensor of `dtype`; n dims, the last of which has this name; n < 0: no shape. */
+static struct pb named_type(int64_t dtype, int n, const char *name)
 {
     struct pb type = { 0 }, tensor = { 0 }, shape = { 0 };
     pb_int(&tensor, 1, dtype);
     for (int i = 0; i < n; i++) {
         struct pb dim = { 0 };
         if (i == n - 1)
-            pb_string(&dim, 2, "N");
+            pb_string(&dim, 2, name);
         else
             pb_int(&dim, 1, i + 2);
         pb_message(&shape, 1, &dim);
@@ -22,6 +22,8 @@ static struct pb tensor_type(int64_t dtype, int n)
     pb_message(&type, 1, &tensor);
     return type;
 }
+
+static struct pb tensor_type(int64_t dtype, int n) { return named_type(dtype, n, "N"); }
 
 /* `inner` as the element (field 1) of a sequence (4) or an optional (9). */
 static struct pb around(uint32_t field, struct pb inner)
@@ -95,6 +97,19 @@ static void types_of_tensors(void **state)
     assert_string_equal(info.dim_names[1], "");
 }
 
+/* Exporters name axes by their numbers, too. */
+static void types_of_dims_named_by_numbers(void **state)
+{
+    static const char *const names[] = { "0", "4", "2*3" };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const attnrun_value_info info = input_of(named_type(F32, 2, names[i]));
+        assert_int_equal(info.dims[0], 2);
+        assert_int_equal(info.dims[1], -1);
+        assert_string_equal(info.dim_names[1], names[i]);
+    }
+}
+
 static void types_of_others(void **state)
 {
     static const struct {
@@ -156,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(types_of_tensors),
+        cmocka_unit_test(types_of_dims_named_by_numbers),
         cmocka_unit_test(types_of_others),
         cmocka_unit_test(types_that_are_refused),
     };
