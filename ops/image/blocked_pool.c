@@ -109,7 +109,9 @@ static void max_of_bytes(const attnrun_step *step, const struct window *w,
             window_valid(w, 2, j * w->dilation[2], &from, &to);
             const int64_t column =
                 from * w->stride[2] - w->before[2] + j * w->dilation[2];
-            if (from < to)
+            if (from >= to)
+                j = attn_pool_skip(w, j);
+            else
                 step->kernels->max_u8(
                     y + from * ATTN_BLOCK, x + (line * w->in[2] + column) * ATTN_BLOCK,
                     (size_t)(w->stride[2] * ATTN_BLOCK), (size_t)(to - from));

@@ -64,6 +64,16 @@ attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
 
 bool attn_pool_stops(int64_t bytes) { return attn_poll_work(bytes) != ATTNRUN_OK; }
 
+int64_t attn_pool_skip(const struct window *w, int64_t tap)
+{
+    const int64_t stride = w->stride[2], left = w->before[2] - tap * w->dilation[2];
+    /* The last window whose tap is before the row, and how far. */
+    const int64_t last = left > 0 ? min64((left - 1) / stride, w->out[2] - 1) : -1;
+    if (last < 0)
+        return w->kernel[2];
+    return tap + (left - last * stride - 1) / w->dilation[2];
+}
+
 int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool include_pad)
 {
     int64_t from, to;

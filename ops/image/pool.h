@@ -103,6 +103,9 @@ static inline int64_t attn_pool_seen(const struct pool_rows *rows)
     return n;
 }
 
+/* The last of the taps along a row from `tap` on that no window sees, where none sees `tap`: in a
+ * kernel that is much longer than the row, windows may have no tap in common. */
+int64_t attn_pool_skip(const struct window *w, int64_t tap);
 /* States the outputs 0 .. n_out - 1 of the pooled shape. Where concrete, fills in the
  * state, and states tasks of one row of output pixels each, with scratch for one row of
  * the input. */

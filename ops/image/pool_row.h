@@ -41,6 +41,10 @@ static void POOL_NAME(POOL_T *y, POOL_T *line, const POOL_X *x, const struct win
     for (int64_t kw = k0; kw < k1 && !attn_pool_stops(8 * w->out[2]); kw++) {
         int64_t offset = kw * w->dilation[2], from, to;
         window_valid(w, 2, offset, &from, &to);
+        if (from >= to) {
+            kw = attn_pool_skip(w, kw);
+            continue;
+        }
         const POOL_T *tap = line + offset - w->before[2];
         if (w->stride[2] == 1)
             for (int64_t i = from; i < to; i++)

@@ -394,6 +394,17 @@ def no_line_case():
         np.zeros((1, 4, 1002))
 
 
+def far_windows_case(op, first):
+    """Pooling of two windows that have no tap in common: the first one sees padding alone. The time
+    is that of the taps that see the map."""
+    most, x = 2**31 - 1, random.standard_normal((1, 2, 4, 6)).astype("f4")
+    node = helper.make_node(op, ["x"], ["y"], kernel_shape=[1, most], strides=[1, most],
+                            pads=[0, most, 0, most])
+    seen = x.max(3) if op == "MaxPool" else np.sqrt((x * x).sum(3))
+    return (f"{op} of windows far apart", [node], {"x": x}, {}, "y",
+            np.stack([np.full_like(seen, first), seen], 3))
+
+
 def no_terms_case():
     """QLinearMatMul of no columns and no rows: a zero point for each row of two matrices."""
     zeros = np.arange(6, dtype="u1").reshape(2, 3, 1)
@@ -432,6 +443,7 @@ def main():
     cases += empty_gate_cases()
     cases += odd_cases() + number_cases() + body_cases()
     cases += [halfway_case(), version_case(), no_terms_case(), no_line_case()]
+    cases += [far_windows_case("MaxPool", -np.inf), far_windows_case("LpPool", 0)]
     cases += degenerate_attention.cases(random)
     cases += [kept_case(*case) for case in (
         ((0, 2, 6), [0, -1], (0, 12)), ((3, 0), [-1, 0], (3, 0)), ((0, 0), [0, -1], (0, 0)),
