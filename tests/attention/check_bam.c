@@ -189,8 +189,7 @@ static void refuse(struct check *c)
     do {
         build(c, &s);
     } while (s.in[SBM] == NULL);
-    c->in[SWM].dtype = 0;
-    c->in[SWM].name[0] = 0;
+    check_leave_out(c, SWM);
     output(c, &s);
     check_refuses(c, ATTNRUN_E_INPUT, "sbm|weights of its layers");
     do {

@@ -382,12 +382,6 @@ static void refuse_shapes(struct check *c, const struct halo *plain)
     check_refuses(c, ATTNRUN_E_SHAPE, "input 9 wo|dim 0 is 0");
 }
 
-static void leave_out(struct check *c, int in)
-{
-    c->in[in].dtype = c->in[in].name[0] = 0;
-    c->in[in].constant = false;
-}
-
 static void refuse_others(struct check *c, const struct halo *plain)
 {
     static const struct {
@@ -432,11 +426,11 @@ static void refuse_others(struct check *c, const struct halo *plain)
     s = *plain;
     for (int in = 4; in <= 5; in++) {
         build(c, &s);
-        leave_out(c, in);
+        check_leave_out(c, in);
         check_refuses(c, ATTNRUN_E_INPUT, "one of inputs rel_h and rel_w is missing");
     }
     build(c, &s);
-    leave_out(c, 9);
+    check_leave_out(c, 9);
     check_refuses(c, ATTNRUN_E_INPUT, "input 10 bo|none without wo");
 }
 

@@ -166,20 +166,13 @@ static void plain(struct check *c, int mode, bool concat)
     } while (c->n_attrs != (mode != GLOBAL) + concat); /* defaults */
 }
 
-static void leave_out(struct check *c, int in)
-{
-    c->in[in].dtype = 0;
-    c->in[in].name[0] = 0;
-    c->in[in].constant = false;
-}
-
 static void refusals(struct check *c)
 {
     plain(c, LOCAL_P, false);
-    leave_out(c, 3);
+    check_leave_out(c, 3);
     check_refuses(c, ATTNRUN_E_ATTR, "local_p|pos");
     plain(c, GLOBAL, true);
-    leave_out(c, 4);
+    check_leave_out(c, 4);
     check_refuses(c, ATTNRUN_E_ATTR, "concat|(v) is absent");
     plain(c, LOCAL_M, false);
     check_int(c, "gaussian", 1);

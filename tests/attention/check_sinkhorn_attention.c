@@ -342,8 +342,7 @@ static void refusals(struct check *c)
     check_refuses(c, ATTNRUN_E_SHAPE, "sort_logits|the buckets of keys");
     s.causal = true;
     build(c, &s, false, false, false);
-    c->in[5].dtype = 0;
-    c->in[5].name[0] = 0;
+    check_leave_out(c, 5);
     check_refuses(c, ATTNRUN_E_INPUT, "null_k");
     c->blank = false;
 }

@@ -287,9 +287,7 @@ static void refuse_missing(struct check *c, int kind, int in, const char *words)
 {
     struct synthetic s = plain(kind);
     build(c, &s);
-    c->in[in].dtype = 0;
-    c->in[in].constant = false;
-    c->in[in].name[0] = 0;
+    check_leave_out(c, in);
     check_refuses(c, ATTNRUN_E_ATTR, words);
 }
 

@@ -239,6 +239,13 @@ void check_hide(struct check *c, float *x, const uint8_t *mask, int64_t rows,
 
 void check_absent(struct check *c) { new_operand(c, false, "", 0, 0, NULL); }
 
+void check_leave_out(struct check *c, int in)
+{
+    c->in[in].dtype = 0;
+    c->in[in].name[0] = 0;
+    c->in[in].constant = false;
+}
+
 void check_constant(struct check *c)
 {
     need(c, c->n_in > 0, "no input to make constant");

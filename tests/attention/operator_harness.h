@@ -154,6 +154,8 @@ void *check_data(struct check *c, const char *name, int32_t dtype, int rank,
                  const int64_t *dims);
 /* An optional input that is left out. */
 void check_absent(struct check *c);
+/* Input `in` of a case that is made is left out. */
+void check_leave_out(struct check *c, int in);
 /* The last input is an initializer. */
 void check_constant(struct check *c);
 
