@@ -20,12 +20,6 @@ bool attn_match_batch_norm(const struct attn_graph *graph, const struct attn_nod
 /* The normalization of a channel: y = x * *factor + *shift. */
 void attn_batch_norm_channel(const struct batch_norm *norm, int64_t c, double *factor,
                              double *shift);
-/* Whether few nodes read weights: each of them gets new ones, and a file may have the same ones a
- * thousand times. */
-static inline bool batch_norm_may_copy(const struct attn_graph *graph, int32_t weights)
-{
-    return graph->values[weights].n_uses <= 8;
-}
 /* Makes new weights, scaled along axis `axis`, of constant ones of f32, and their bias. */
 attn_status attn_batch_norm_scale(struct attn_graph *graph, int32_t weights, int axis,
                                   const struct batch_norm *norm, int32_t *w_id,

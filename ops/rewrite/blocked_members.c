@@ -44,13 +44,22 @@ static bool is_vector(const struct attn_graph *graph, const struct attn_node *no
            graph->values[node->in[in]].data.rank == 1;
 }
 
+/* Whether many nodes read the weights, but not with this bias: what is packed has both, so each
+ * would have its own. */
+static bool packs_alone(const struct attn_graph *graph, const struct attn_node *node)
+{
+    return !match_may_copy(graph, node->in[1]) && node->pub.n_in > 2 &&
+           node->in[2] >= 0 &&
+           graph->values[node->in[2]].n_uses < graph->values[node->in[1]].n_uses;
+}
+
 static bool can_conv(const struct layout *l, const struct attn_node *node)
 {
     bool by_itself;
     const struct attn_graph *graph = l->graph;
     if (!attn_blocked_is_conv(node) || !layout_is_map(l, node->in[0]) ||
         !layout_is_map(l, node->out[0]) || !attn_match_is_stored(graph, node->in[1]) ||
-        node->n_attrs > BLOCKED_MAX_ATTRS - 3)
+        node->n_attrs > BLOCKED_MAX_ATTRS - 3 || packs_alone(graph, node))
         return false;
     const attnrun_tensor *w = &graph->values[node->in[1]].data;
     if (w->rank != 4 || !is_vector(graph, node, 2) || !is_vector(graph, node, 4))

@@ -76,8 +76,7 @@ static attn_status make_conv(struct attn_graph *graph, struct attn_node *conv, i
 /* Weights in 16 bits whose Conv computes in f32, in a graph that is not written as ONNX. */
 static bool takes_weights(const struct attn_graph *graph, const struct attn_node *conv)
 {
-    if (!attn_match_is_stored(graph, conv->in[1]) ||
-        !batch_norm_may_copy(graph, conv->in[1]))
+    if (!attn_match_is_stored(graph, conv->in[1]) || !match_may_copy(graph, conv->in[1]))
         return false;
     return graph->values[conv->in[1]].data.dtype == ATTNRUN_F32 ||
            (node_is(conv, "Conv") && attn_match_is_f32(graph, conv->in[0]) &&

@@ -34,8 +34,7 @@ static bool read_weights(const struct attn_graph *graph, struct linear_norm *fou
     const struct attn_node *node = found->product;
     const bool gemm = node_is(node, "Gemm");
     if ((!gemm && !node_is(node, "MatMul")) ||
-        !attn_match_is_stored(graph, node->in[1]) ||
-        !batch_norm_may_copy(graph, node->in[1]))
+        !attn_match_is_stored(graph, node->in[1]) || !match_may_copy(graph, node->in[1]))
         return false;
     const attnrun_tensor *w = &graph->values[node->in[1]].data;
     found->by_row = gemm && attn_match_int(node, "transB", 0) != 0;

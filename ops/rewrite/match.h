@@ -86,6 +86,12 @@ static inline bool match_is_constant(const struct attn_graph *graph, int32_t val
 {
     return value >= 0 && graph->values[value].data.data != NULL;
 }
+/* Whether so few nodes read weights that each may get its own: a file may have the same ones a
+ * thousand times. */
+static inline bool match_may_copy(const struct attn_graph *graph, int32_t weights)
+{
+    return graph->values[weights].n_uses <= 8;
+}
 /* Element i of a constant of f32, which a file may have at any address. */
 static inline float match_f32_at(const attnrun_tensor *constant, int64_t i)
 {

@@ -23,7 +23,7 @@ static bool read_conv(const struct attn_graph *graph, const struct attn_node *no
 {
     if (!node_is(node, "Conv") || node->pub.n_in < 2 || node->in[1] < 0 ||
         !match_is_constant(graph, node->in[1]) || !attn_match_explicit_pads(node) ||
-        !batch_norm_may_copy(graph, node->in[1]))
+        !match_may_copy(graph, node->in[1]))
         return false;
     b->w = &graph->values[node->in[1]].data;
     if (b->w->dtype != ATTNRUN_F32 || b->w->rank < 3 || tensor_count(b->w) < 1)

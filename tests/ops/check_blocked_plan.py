@@ -121,9 +121,27 @@ def check(folder, what, precision):
     return len(wrong)
 
 
+def check_shared(folder, own):
+    """Convolutions of the same weights are packed once, with one bias; those with biases of their
+    own would be packed with each of them, and stay plain."""
+    nodes, biases = [], [f"b{k if own else 0}" for k in range(12)]
+    for k, bias in enumerate(biases):
+        nodes += [helper.make_node("Conv", [f"r{k - 1}" if k else "x", "w", bias], [f"c{k}"],
+                                   pads=[1] * 4),
+                  helper.make_node("Relu", [f"c{k}"], [f"r{k}" if k < 11 else "y"])]
+    save(folder, nodes, [("w", (64, 64, 3, 3)), *((b, (64,)) for b in sorted(set(biases)))],
+         (1, 64, 14, 14))
+    told = asked("inspect", f"{folder}/net.onnx")
+    blocked = "BlockedConv" in {op["op_type"] for op in told["ops"]}
+    if blocked == own:
+        print(f"shared weights, biases of their own: {own}, blocked: {blocked}")
+    return blocked == own
+
+
 def main():
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
+        failed += sum(check_shared(folder, own) for own in (False, True))
         for make, cases in ((layer, LAYERS), (up, UPS), (detector, [()]), (segmenter, [()])):
             for case in cases:
                 make(folder, *case)
