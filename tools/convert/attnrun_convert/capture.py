@@ -15,6 +15,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy
 import onnx_ir
 import onnxscript.optimizer
 import torch
@@ -359,9 +360,17 @@ def _floats_before_subtractions(program):
     program.graph_module.recompile()
 
 
-def _sizes_from_corner_to_corner(model):
+def _scales_of(program):
+    """{scale as a float32: scale} of what is interpolated."""
+    nodes = [node for node in program.graph.nodes if "upsample" in str(node.target)]
+    return {float(numpy.float32(x)): x for node in nodes for argument in node.args
+            if isinstance(argument, (list, tuple)) for x in argument if isinstance(x, float)}
+
+
+def _sizes_from_corner_to_corner(model, exact):
     """Gives Resize sizes in place of scales that are fractions. From corner to corner, PyTorch
-    divides by the length of the result, ONNX by the length before it is rounded down."""
+    divides by the length of the result, ONNX by the length before it is rounded down. PyTorch
+    computes that length in double, and a file has the scale as float32; `exact`: _scales_of()."""
     for node in list(model.graph.all_nodes()):
         mode = node.attributes.get("coordinate_transformation_mode")
         scales = array_of(node.inputs[2]) if node.op_type == "Resize" else None
@@ -369,10 +378,12 @@ def _sizes_from_corner_to_corner(model):
                 or (scales == scales.round()).all():
             continue
         shape = onnx_ir.node("Shape", [node.inputs[0]])
-        floats = onnx_ir.node("Cast", [shape.outputs[0]], {"to": onnx_ir.DataType.FLOAT.value})
-        scaled = onnx_ir.node("Mul", [floats.outputs[0], node.inputs[2]])
+        floats = onnx_ir.node("Cast", [shape.outputs[0]], {"to": onnx_ir.DataType.DOUBLE.value})
+        scales = numpy.array([exact.get(x, x) for x in scales.tolist()], numpy.float64)
+        factors = onnx_ir.node("Constant", [], {"value": onnx_ir.tensor(scales)})
+        scaled = onnx_ir.node("Mul", [floats.outputs[0], factors.outputs[0]])
         sizes = onnx_ir.node("Cast", [scaled.outputs[0]], {"to": onnx_ir.DataType.INT64.value})
-        node.prepend([shape, floats, scaled, sizes])
+        node.prepend([shape, floats, factors, scaled, sizes])
         node.resize_inputs(4)
         node.replace_input_with(2, None)
         node.replace_input_with(3, sizes.outputs[0])
@@ -383,13 +394,14 @@ def translated(program, opset, input_names, output_names):
     _copy_before_reshapes(program)
     _floats_before_subtractions(program)
     _one_head_for_all(program)
+    scales = _scales_of(program)
     try:
         with quiet():
             made = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False,
                                      opset_version=opset, input_names=input_names).model
             if output_names:
                 name_outputs(made, output_names)
-            _sizes_from_corner_to_corner(made)
+            _sizes_from_corner_to_corner(made, scales)
             onnxscript.optimizer.optimize_ir(made, inline=False)
     except Exception as error:
         raise CaptureError(f"the exported program cannot be written as ONNX: "
