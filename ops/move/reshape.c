@@ -28,8 +28,10 @@ struct reshape_target {
 
 /* Whether element i of the shape, an expression, is a size in all runs: 0 and -1 stand for another
  * one. Where it divides the number of elements, there are none when it is 0, or the shape does not
- * fit. A number of blocks, floor(n / 8), is 0 for inputs shorter than one: a run refuses these. */
-static bool is_size(const attnrun_step *step, bool allowzero, attnrun_dim value, int i)
+ * fit; but beside a -1 (`open`) the sizes are others then. A number of blocks, floor(n / 8), is 0
+ * for inputs shorter than one. A run refuses these. */
+static bool is_size(const attnrun_step *step, bool allowzero, bool open,
+                    attnrun_dim value, int i)
 {
     const attnrun_type *in = &step->in[0];
     const attnrun_dim least = dim_of(allowzero ? 0 : 1);
@@ -39,7 +41,7 @@ static bool is_size(const attnrun_step *step, bool allowzero, attnrun_dim value,
     const attnrun_dim all = op_dims_product(step, in->dims, 0, in->rank);
     const attnrun_dim rest = op_dim_div_exact(step, all, value);
     return in->rank >= 0 &&
-           (dim_equal(attnrun_dim_mul(step, rest, value), all) ||
+           ((!open && dim_equal(attnrun_dim_mul(step, rest, value), all)) ||
             op_dim_assume_nonzero(step, value, i < in->rank ? in->dims[i] : least));
 }
 
@@ -168,7 +170,8 @@ static attn_status reshape_1_infer(attnrun_step *step)
 static attn_status reshape_infer(attnrun_step *step)
 {
     const struct reshape_args *args = op_move_args(step);
-    bool allowzero = args != NULL && args->allowzero != 0, zero = false;
+    bool allowzero = args != NULL && args->allowzero != 0, zero = false, open = false;
+    attnrun_dim value;
     TRY(op_need_rank(step, 1, 1));
     int64_t n = op_rank_known(step, 1) ? op_move_list_length(step, 1) : -1;
     struct reshape_target t = { .rank = (int)n, .left = -1 };
@@ -177,10 +180,11 @@ static attn_status reshape_infer(attnrun_step *step)
     if (n < 0)
         return op_move_unknown(step, 0, step->in[0].dtype, -1);
     bool all_known = true;
+    for (int i = 0; i < t.rank; i++)
+        open = open || !op_move_value(step, 1, i, &value) || dim_is(value, -1);
     for (int i = 0; i < t.rank; i++) {
-        attnrun_dim value;
         if (op_move_value(step, 1, i, &value) &&
-            (dim_is_const(value) || is_size(step, allowzero, value, i))) {
+            (dim_is_const(value) || is_size(step, allowzero, open, value, i))) {
             zero = zero || dim_is(value, 0);
             TRY(target_dim(step, allowzero, value, i, &t));
         } else {
