@@ -392,7 +392,11 @@ void check_sinkhorn_attention(struct check *c)
         s.scale = check_chance(c, 30) ? 0.3f : 0.0f;
         build(c, &s, check_chance(c, 60), s.balanced && check_chance(c, 50),
               !s.balanced && check_chance(c, 50));
-        check_run(c, s.balanced ? CHECK_B : CHECK_A);
+        if (s.balanced &&
+            s.iters == 0) /* scores of sums of keys by weights of any size */
+            check_run_with(c, 1e-3, 1e-4);
+        else
+            check_run(c, s.balanced ? CHECK_B : CHECK_A);
     }
     nan_logit(c);
     refusals(c);
