@@ -182,7 +182,7 @@ static attn_status make_name(struct attn_load *load, const struct attn_load_scop
     if (scope->prefix[0] == 0)
         return ATTNRUN_OK;
     *made = attn_pool_printf(load->pool, "%s%s", scope->prefix, name);
-    if (*made != NULL && attn_graph_find(graph, *made) >= 0)
+    while (*made != NULL && attn_graph_find(graph, *made) >= 0)
         *made = attn_pool_printf(load->pool, "%s%s~%lld", scope->prefix, name,
                                  (long long)++load->made_names);
     return *made != NULL ? ATTNRUN_OK : ATTNRUN_E_MEMORY;

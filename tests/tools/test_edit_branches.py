@@ -43,6 +43,26 @@ class Branches(EditCase):
             self.assertEqual([(n.op_type, n.overload) for n in made], [(name, overload)])
             self.same(path, {"x": self.draw.normal(size=(1, 8, 4)).astype("f")})
 
+    def test_names_in_functions_that_the_file_has(self):
+        """What a function computes gets a name that no other value has, before or behind it."""
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("d", 1)]
+        body = helper.make_function("d", "More", ["a"], ["b"],
+                                    [node("Exp", ["a"], ["t"]), node("Add", ["t", "a"], ["b"])],
+                                    opsets[:1])
+        calls = [node("More", ["x"], ["p"], domain="d", name="n"),
+                 node("More", ["p"], ["q"], domain="d", name="n")]
+        names = ["n/t", *(f"n/t~{k}" for k in range(1, 6))]
+        others = [node(op, ["x"], [name]) for op, name in
+                  zip(("Abs", "Neg", "Sin", "Cos", "Tanh", "Exp"), names, strict=True)]
+        for nodes in (calls + others, others + calls):
+            path = self.dir / "m.onnx"
+            graph = helper.make_graph([*nodes, node("Sum", ["q", *names], ["y"])], "g",
+                                      [value("x", F, [2])], [value("y", F, [2])])
+            onnx.save(helper.make_model(graph, functions=[body], ir_version=9,
+                                        opset_imports=opsets), path)
+            made = self.edited("optimize", path).graph.node
+            self.assertEqual(len({n.output[0] for n in made}), len(made))
+
     def test_outputs_of_branches(self):
         """Each is given by a node, whose name no other value has: neither one of the branch nor one
         around it that the branch reads."""
