@@ -382,6 +382,20 @@ static const struct dim_symbol *min_of(const struct attn_dims *dims, attnrun_dim
     return symbol->kind == SYMBOL_MIN ? symbol : NULL;
 }
 
+/* Whether n is 1 or more where part is: always, or as a multiple of a size of which runs check it. */
+static bool is_some(struct attn_dims *dims, attnrun_dim n, attnrun_dim part)
+{
+    const struct dim_expression e = dim_expression_of(dims, n);
+    if (compare(dims, n, dim_of(1)) > 0)
+        return true;
+    if (e.n_terms != 1 || e.constant != 0 || e.terms[0].k < 1)
+        return false;
+    const attnrun_dim size =
+        attn_dims_intern(dims, 0, &(struct dim_term){ 1, e.terms[0].symbol }, 1);
+    return attn_dims_is_assumed(dims, size, part) ||
+           attn_dims_is_assumed(dims, size, dim_of(1));
+}
+
 /* `a` is min(part, n) for n > 0: the same as part, or 1, or not to be broadcast with it at all.
  * With n of 0 it is 0, and where part is 1, so is what they broadcast to. What Slice keeps behind
  * max(0, c - part) of c elements is such a minimum, too. */
@@ -399,7 +413,7 @@ static bool is_min_of(struct attn_dims *dims, attnrun_dim a, attnrun_dim part)
             of[i] = attn_dim_combine(dims, DIM_SUB, dim_of(e.constant), of[i]);
     }
     for (int i = 0; i < 2; i++)
-        if (dim_equal(of[i], part) && compare(dims, of[1 - i], dim_of(1)) > 0)
+        if (dim_equal(of[i], part) && is_some(dims, of[1 - i], part))
             return true;
     return false;
 }

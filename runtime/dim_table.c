@@ -286,16 +286,30 @@ static uint32_t hash_dim(uint32_t hash, attnrun_dim dim)
                      dim.expr == 0 ? (uint64_t)dim.value : 0);
 }
 
-int32_t attn_dims_derived(struct attn_dims *dims, enum dim_symbol_kind kind,
-                          attnrun_dim a, attnrun_dim b)
+static struct dim_symbol derived_key(enum dim_symbol_kind kind, attnrun_dim a,
+                                     attnrun_dim b)
 {
     struct dim_symbol key = { .kind = kind, .a = a, .b = b };
     key.hash = hash_dim(hash_dim(hash_word(1, (uint64_t)kind), a), b);
+    return key;
+}
+
+int32_t attn_dims_derived(struct attn_dims *dims, enum dim_symbol_kind kind,
+                          attnrun_dim a, attnrun_dim b)
+{
+    struct dim_symbol key = derived_key(kind, a, b);
     int32_t found = find_symbol(dims, &key);
     if (found >= 0)
         return found;
     derived_bounds(dims, &key);
     return add_symbol(dims, &key);
+}
+
+bool attn_dims_is_assumed(const struct attn_dims *dims, attnrun_dim size,
+                          attnrun_dim other)
+{
+    const struct dim_symbol key = derived_key(SYMBOL_NONZERO, size, other);
+    return dims->n_nonzero > 0 && find_symbol(dims, &key) >= 0;
 }
 
 int32_t attn_dims_plain(struct attn_dims *dims, const char *name, bool vague)

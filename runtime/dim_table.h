@@ -106,6 +106,9 @@ int32_t attn_dims_plain_of(const struct attn_dims *dims, attnrun_dim dim);
 /* The symbol made of a and b, or of sorted factors; -1 where the table is full. */
 int32_t attn_dims_derived(struct attn_dims *dims, enum dim_symbol_kind kind,
                           attnrun_dim a, attnrun_dim b);
+/* Whether every run checks that `size` is not 0 where `other` is not. */
+bool attn_dims_is_assumed(const struct attn_dims *dims, attnrun_dim size,
+                          attnrun_dim other);
 int32_t attn_dims_factors(struct attn_dims *dims, const int32_t *factors, int n);
 /* The handle of constant + terms (sorted, no zeros); UNKNOWN where the table is full. */
 attnrun_dim attn_dims_intern(struct attn_dims *dims, int64_t constant,

@@ -130,6 +130,18 @@ static void test_broadcast_with_a_part_is_the_whole(void **state)
         assert_int_equal(dim_equal(s, attn_dim_combine(dims, DIM_BROADCAST, part, s)),
                          rows[i].whole);
     }
+    const attnrun_dim blocks = attn_dim_parse(dims, "floor(S/8)"),
+                      cut = attn_dim_parse(dims, "min(S,8*floor(S/8))");
+    assert_false(dim_equal(s, attn_dim_combine(dims, DIM_BROADCAST, s, cut)));
+    attn_dims_give(dims, attn_dims_plain_of(dims, s));
+    const attnrun_dim t = attn_dim_trusted(dims, attn_dim_symbol(dims, "U"), NULL),
+                      some = attn_dim_parse(dims, "floor(U/8)"),
+                      kept = attn_dim_parse(dims, "min(U,8*floor(U/8))");
+    assert_false(attn_dims_assume_nonzero(dims, blocks, s)); /* made before S was given */
+    assert_false(dim_equal(t, attn_dim_combine(dims, DIM_BROADCAST, t, kept)));
+    assert_true(
+        attn_dims_assume_nonzero(dims, some, t)); /* runs check that there is a block */
+    assert_true(dim_equal(t, attn_dim_combine(dims, DIM_BROADCAST, t, kept)));
 }
 
 static void test_div_exact_simplifies(void **state)
