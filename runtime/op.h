@@ -191,6 +191,8 @@ attnrun_dim op_dims_product(const attnrun_step *step, const attnrun_dim *d, int 
 attnrun_dim op_dim_join(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
 /* a / b where b is known to divide a: 2*S*B / B = 2*S. */
 attnrun_dim op_dim_div_exact(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
+/* Whether inputs of the graph say what a dim is. */
+bool op_dim_is_given(const attnrun_step *step, attnrun_dim dim);
 /* See attn_dims_assume_nonzero(); false in graphs within others, which a run may leave out. */
 bool op_dim_assume_nonzero(const attnrun_step *step, attnrun_dim size, attnrun_dim other);
 /* A text of a file is this word: it may hold a NUL. Absent: it is no word. */

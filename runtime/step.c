@@ -390,6 +390,11 @@ attnrun_dim op_dim_div_exact(const attnrun_step *step, attnrun_dim a, attnrun_di
     return attn_dim_div_exact(step_of(step)->dims, a, b);
 }
 
+bool op_dim_is_given(const attnrun_step *step, attnrun_dim dim)
+{
+    return attn_dim_is_given(step_of(step)->dims, dim);
+}
+
 bool op_dim_assume_nonzero(const attnrun_step *step, attnrun_dim size, attnrun_dim other)
 {
     return step_of(step)->graph->outer == NULL &&

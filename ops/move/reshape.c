@@ -28,8 +28,9 @@ struct reshape_target {
 
 /* Whether element i of the shape, an expression, is a size in all runs: 0 and -1 stand for another
  * one. Where it divides the number of elements, there are none when it is 0, or the shape does not
- * fit; but beside a -1 (`open`) the sizes are others then. A number of blocks, floor(n / 8), is 0
- * for inputs shorter than one. A run refuses these. */
+ * fit. Beside a -1 (`open`) the sizes are others then: a size that depends on data is not known,
+ * but one of an input is, so that it has its place in tensors without elements, too. A number of
+ * blocks, floor(n / 8), is 0 for inputs shorter than one. A run refuses these. */
 static bool is_size(const attnrun_step *step, bool allowzero, bool open,
                     attnrun_dim value, int i)
 {
@@ -40,9 +41,11 @@ static bool is_size(const attnrun_step *step, bool allowzero, bool open,
         return true;
     const attnrun_dim all = op_dims_product(step, in->dims, 0, in->rank);
     const attnrun_dim rest = op_dim_div_exact(step, all, value);
-    return in->rank >= 0 &&
-           ((!open && dim_equal(attnrun_dim_mul(step, rest, value), all)) ||
-            op_dim_assume_nonzero(step, value, i < in->rank ? in->dims[i] : least));
+    if (in->rank < 0)
+        return false;
+    if (dim_equal(attnrun_dim_mul(step, rest, value), all))
+        return !open || op_dim_is_given(step, value);
+    return op_dim_assume_nonzero(step, value, i < in->rank ? in->dims[i] : least);
 }
 
 static attn_status target_dim(const attnrun_step *step, bool allowzero, attnrun_dim value,
