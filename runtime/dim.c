@@ -382,11 +382,11 @@ static const struct dim_symbol *min_of(const struct attn_dims *dims, attnrun_dim
     return symbol->kind == SYMBOL_MIN ? symbol : NULL;
 }
 
-/* Whether n is 1 or more where part is: always, or as a multiple of a size of which runs check it. */
+/* Whether n is 1 or more where part is: always, or since runs check it, or a size that divides n. */
 static bool is_some(struct attn_dims *dims, attnrun_dim n, attnrun_dim part)
 {
     const struct dim_expression e = dim_expression_of(dims, n);
-    if (compare(dims, n, dim_of(1)) > 0)
+    if (compare(dims, n, dim_of(1)) > 0 || attn_dims_is_assumed(dims, n, part))
         return true;
     if (e.n_terms != 1 || e.constant != 0 || e.terms[0].k < 1)
         return false;
@@ -396,26 +396,31 @@ static bool is_some(struct attn_dims *dims, attnrun_dim n, attnrun_dim part)
            attn_dims_is_assumed(dims, size, dim_of(1));
 }
 
-/* `a` is min(part, n) for n > 0: the same as part, or 1, or not to be broadcast with it at all.
- * With n of 0 it is 0, and where part is 1, so is what they broadcast to. What Slice keeps behind
- * max(0, c - part) of c elements is such a minimum, too. */
-static bool is_min_of(struct attn_dims *dims, attnrun_dim a, attnrun_dim part)
+/* Whether `a` is min(part, n). What Slice keeps behind max(0, c - part) of c elements is such a
+ * minimum, too. */
+static bool is_min_of(struct attn_dims *dims, attnrun_dim a, attnrun_dim part,
+                      attnrun_dim *n)
 {
     const struct dim_expression e = dim_expression_of(dims, a);
     if (e.n_terms != 1)
         return false;
     const struct dim_symbol *symbol = &dims->symbols[e.terms[0].symbol];
+    const bool max = e.terms[0].k == -1 && symbol->kind == SYMBOL_MAX;
     attnrun_dim of[2] = { symbol->a, symbol->b };
-    if (min_of(dims, a) == NULL) {
-        if (e.terms[0].k != -1 || symbol->kind != SYMBOL_MAX)
-            return false;
-        for (int i = 0; i < 2; i++) /* c - max(a, b) is min(c - a, c - b) */
-            of[i] = attn_dim_combine(dims, DIM_SUB, dim_of(e.constant), of[i]);
-    }
-    for (int i = 0; i < 2; i++)
-        if (dim_equal(of[i], part) && is_some(dims, of[1 - i], part))
-            return true;
-    return false;
+    if (!max && min_of(dims, a) == NULL)
+        return false;
+    for (int i = 0; i < 2 && max; i++) /* c - max(a, b) is min(c - a, c - b) */
+        of[i] = attn_dim_combine(dims, DIM_SUB, dim_of(e.constant), of[i]);
+    *n = of[dim_equal(of[0], part)];
+    return dim_equal(of[0], part) || dim_equal(of[1], part);
+}
+
+/* Whether `a` is min(part, n) for n > 0: the same as part, or 1, or not to be broadcast with it at
+ * all. With n of 0 it is 0, and where part is 1, so is what they broadcast to. */
+static bool is_part_of(struct attn_dims *dims, attnrun_dim a, attnrun_dim part)
+{
+    attnrun_dim n;
+    return is_min_of(dims, a, part, &n) && is_some(dims, n, part);
 }
 
 /* broadcast(big, part) is big: part is big, the minimum of it and another, or one of
@@ -426,7 +431,7 @@ static bool absorbs(struct attn_dims *dims, attnrun_dim big, attnrun_dim part)
     int n = 1;
     while (n > 0) {
         attnrun_dim dim = open[--n];
-        if (dim_equal(dim, part) || is_min_of(dims, part, dim))
+        if (dim_equal(dim, part) || is_part_of(dims, part, dim))
             return true;
         struct dim_expression e = dim_expression_of(dims, dim);
         if (e.n_terms != 1 || e.constant != 0 || e.terms[0].k != 1 || n + 2 > 8)
@@ -571,21 +576,14 @@ attnrun_dim attn_dim_div_exact(struct attn_dims *dims, attnrun_dim a, attnrun_di
     return attn_dim_combine(dims, DIM_DIV, a, b);
 }
 
-bool attn_dims_assume_nonzero(struct attn_dims *dims, attnrun_dim size, attnrun_dim other)
+attnrun_dim attn_dims_broadcast(struct attn_dims *dims, attnrun_dim a, attnrun_dim b)
 {
-    return dim_equal(attn_dim_combine(dims, DIM_MAX, size, dim_of(0)), size) &&
-           attn_dim_is_given(dims, size) && attn_dim_is_given(dims, other) &&
-           attn_dims_derived(dims, SYMBOL_NONZERO, size, other) >= 0;
-}
-
-attnrun_dim attn_dims_product(struct attn_dims *dims, const attnrun_dim *d, int from,
-                              int to)
-{
-    attnrun_dim product = dim_of(1);
-    for (int i = from; i < to; i++)
-        if (dim_is(d[i], 0))
-            return dim_of(0);
-    for (int i = from; i < to; i++)
-        product = attn_dim_combine(dims, DIM_MUL, product, d[i]);
-    return product;
+    attnrun_dim n;
+    if (dims != NULL && a.expr > 0 && b.expr > 0) {
+        if (is_min_of(dims, b, a, &n) && !is_some(dims, n, a))
+            attn_dims_assume_nonzero(dims, n, a);
+        else if (is_min_of(dims, a, b, &n) && !is_some(dims, n, b))
+            attn_dims_assume_nonzero(dims, n, b);
+    }
+    return attn_dim_combine(dims, DIM_BROADCAST, a, b);
 }

@@ -74,6 +74,9 @@ attnrun_dim attn_dim_div_exact(struct attn_dims *dims, attnrun_dim a, attnrun_di
  * False, with nothing to check: `size` may be negative, or inputs do not say what it is. */
 bool attn_dims_assume_nonzero(struct attn_dims *dims, attnrun_dim size,
                               attnrun_dim other);
+/* DIM_BROADCAST of what every run computes: where one is the minimum of the other and n, runs check
+ * that n is not 0, so that the result is the other one. */
+attnrun_dim attn_dims_broadcast(struct attn_dims *dims, attnrun_dim a, attnrun_dim b);
 /* Writes "2*S+1" (or "128", "?") and returns `text`. */
 const char *attn_dim_format(const struct attn_dims *dims, attnrun_dim dim, char *text,
                             size_t bytes);

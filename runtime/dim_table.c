@@ -312,6 +312,13 @@ bool attn_dims_is_assumed(const struct attn_dims *dims, attnrun_dim size,
     return dims->n_nonzero > 0 && find_symbol(dims, &key) >= 0;
 }
 
+bool attn_dims_assume_nonzero(struct attn_dims *dims, attnrun_dim size, attnrun_dim other)
+{
+    return dim_equal(attn_dim_combine(dims, DIM_MAX, size, dim_of(0)), size) &&
+           attn_dim_is_given(dims, size) && attn_dim_is_given(dims, other) &&
+           attn_dims_derived(dims, SYMBOL_NONZERO, size, other) >= 0;
+}
+
 int32_t attn_dims_plain(struct attn_dims *dims, const char *name, bool vague)
 {
     const struct dim_symbol key = { .kind = SYMBOL_PLAIN,
@@ -464,4 +471,16 @@ struct attn_dims *attn_dims_create(struct attn_pool *pool)
     if (dims != NULL)
         dims->pool = pool;
     return dims;
+}
+
+attnrun_dim attn_dims_product(struct attn_dims *dims, const attnrun_dim *d, int from,
+                              int to)
+{
+    attnrun_dim product = dim_of(1);
+    for (int i = from; i < to; i++)
+        if (dim_is(d[i], 0))
+            return dim_of(0);
+    for (int i = from; i < to; i++)
+        product = attn_dim_combine(dims, DIM_MUL, product, d[i]);
+    return product;
 }

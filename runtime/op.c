@@ -309,7 +309,6 @@ static attn_status fail_broadcast(const attnrun_step *step, int first, int in, i
 attn_status op_broadcast(const attnrun_step *step, int first, int n, int *rank,
                          attnrun_dim *dims)
 {
-    struct attn_dims *table = step_of(step)->dims;
     *rank = 0;
     for (int i = first; i < first + n; i++) {
         if (!op_has_in(step, i))
@@ -332,7 +331,7 @@ attn_status op_broadcast(const attnrun_step *step, int first, int n, int *rank,
             if (dim_is_const(a) && dim_is_const(b) && a.value != b.value &&
                 a.value != 1 && b.value != 1)
                 return fail_broadcast(step, first, i, d);
-            dims[shift + d] = attn_dim_combine(table, DIM_BROADCAST, a, b);
+            dims[shift + d] = op_broadcast_dim(step, a, b);
         }
     }
     return ATTNRUN_OK;
@@ -340,7 +339,10 @@ attn_status op_broadcast(const attnrun_step *step, int first, int n, int *rank,
 
 attnrun_dim op_broadcast_dim(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
 {
-    return attn_dim_combine(step_of(step)->dims, DIM_BROADCAST, a, b);
+    struct attn_dims *dims = step_of(step)->dims;
+    return step_of(step)->graph->outer == NULL
+               ? attn_dims_broadcast(dims, a, b)
+               : attn_dim_combine(dims, DIM_BROADCAST, a, b);
 }
 
 bool op_text_is(attnrun_string text, const char *word)
