@@ -243,7 +243,7 @@ class InferenceSession:
         """What tells the model's file, and those of its weights, from others in their place."""
         try:
             return [] if self._source is self._model_bytes else [
-                os.stat(self._source).st_ino, *prints_of_model(self._source, file_bytes)]
+                os.stat(self._source).st_ino, *prints_of_model(str(self._source), file_bytes)]
         except OSError:
             return [None]
 

@@ -87,7 +87,7 @@ def _rare(array: Array, number: int) -> Any:
     bits = RARE[number][1]
     if array.itemsize != (2 if bits == 16 else 1):
         raise TypeError(f"an array of {array.dtype} is given, {RARE[number][0]} is expected")
-    raw = np.ascontiguousarray(array).view(np.uint16 if bits == 16 else np.uint8)
+    raw: Array = np.ascontiguousarray(array).view(np.uint16 if bits == 16 else np.uint8)
     if bits < 8:  # codes with a sign may fill their byte with it
         signed = RARE[number][0] in ("int4", "int2")
         long = (raw >> bits != 0) & ~(signed & (raw >= 256 - (1 << (bits - 1))))
