@@ -382,7 +382,7 @@ static const struct dim_symbol *min_of(const struct attn_dims *dims, attnrun_dim
     return symbol->kind == SYMBOL_MIN ? symbol : NULL;
 }
 
-/* Whether n is 1 or more where part is: always, or since runs check it, or a size that divides n. */
+/* Whether n is 1 or more where part is: always, or since runs check it, or a divisor of n. */
 static bool is_some(struct attn_dims *dims, attnrun_dim n, attnrun_dim part)
 {
     const struct dim_expression e = dim_expression_of(dims, n);
