@@ -38,7 +38,7 @@ struct place {
     int32_t input, axis;
 };
 
-/* The first one that has a symbol which one has. */
+/* The first dim of the inputs that has this symbol. At least one has it. */
 static struct place first_place(const struct attn_graph *graph,
                                 const attnrun_tensor *inputs, int32_t symbol)
 {
