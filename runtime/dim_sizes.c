@@ -144,11 +144,11 @@ static attn_status check_nonzero(const struct attn_dims *dims, int64_t *values)
         if (symbol->kind != SYMBOL_PLAIN)
             values[s] = symbol_value(dims, values, symbol);
         if (symbol->kind == SYMBOL_NONZERO && values[s] == 0) {
-            attn_fail(
-                ATTNRUN_E_SHAPE,
-                "the size %s is 0 for these inputs; the model was simplified for 1 or "
-                "more, since it gives 0 another meaning in a Reshape or a broadcast",
-                attn_dim_format(dims, symbol->a, text, sizeof text));
+            attn_fail(ATTNRUN_E_SHAPE,
+                      "the size %s is 0 for these inputs, but the model was simplified "
+                      "for 1 or "
+                      "more: 0 has another meaning in one of its Reshapes or broadcasts",
+                      attn_dim_format(dims, symbol->a, text, sizeof text));
             attn_hint("give the model longer inputs: at least one of its blocks");
             return ATTNRUN_E_SHAPE;
         }
