@@ -355,12 +355,26 @@ static void log_sum_exp_columns_f32(const attnrun_step *step, const float *base,
         a[w].f = (double)(top[w] + e[w]);
 }
 
-/* The same of any elements that are folded, and of doubles, output by output. */
+/* top + log(sum) of integers whose largest one is top, cut towards zero; 0 of an empty set. */
+static uint64_t log_sum_exp_int(union accumulator top, bool is_signed, double sum)
+{
+    if (sum <= 0)
+        return 0;
+    const double more = log(sum), real = (double)top.i + more;
+    if (is_signed && top.i < 0)
+        return real >= 0 ? (uint64_t)real : top.u + (uint64_t)ceil(more);
+    return top.u + (uint64_t)more;
+}
+
+/* The same of any elements that are folded, and of doubles and integers, output by output. */
 static void log_sum_exp(const attnrun_step *step, const char *base, int64_t width,
                         union accumulator *a)
 {
     const struct reduce_plan *plan = &((const struct reduce_state *)step->state)->plan;
-    const bool narrow = step->x[0].dtype == ATTNRUN_F32;
+    const attnrun_tensor *data = &step->x[0];
+    const bool narrow = data->dtype == ATTNRUN_F32;
+    const bool is_float = dtype_in(data->dtype, ATTN_DT_FLOAT);
+    const int64_t origin = (base - (const char *)data->data) / dtype_bytes(data->dtype);
     const float *x_f32 = (const float *)(const void *)base;
     const double *x = (const double *)(const void *)base;
     if (narrow && !plan->run_folded && plan->folded_count > 0) {
@@ -370,16 +384,21 @@ static void log_sum_exp(const attnrun_step *step, const char *base, int64_t widt
     const int64_t n = plan->folded_count > 0 ? plan->folded.count : 0;
     const int64_t inner = plan->run_folded ? plan->run : 1;
     for (int64_t w = 0; w < width; w++) {
-        const double top = finite_top(a[w].f);
+        const double top = is_float ? finite_top(a[w].f) : 0;
         double sum = 0;
         for (int64_t r = 0; r < n && attn_poll_work(inner * 16) == ATTNRUN_OK; r++) {
             const int64_t at = reduce_offset(&plan->folded, r) + w;
             if (narrow)
                 sum += step->kernels->sum_exp_f32(x_f32 + at, (float)top, (size_t)inner);
             for (int64_t i = 0; i < inner && !narrow && !attn_stops(i); i++)
-                sum += exp(x[at + i] - top);
+                sum += exp(is_float ? x[at + i] - top
+                                    : -(double)(a[w].u - (uint64_t)tensor_get_int(
+                                                             data, origin + at + i)));
         }
-        a[w].f = top + log(sum);
+        if (is_float)
+            a[w].f = top + log(sum);
+        else
+            a[w].u = log_sum_exp_int(a[w], dtype_in(data->dtype, ATTN_DT_SINT), sum);
     }
 }
 

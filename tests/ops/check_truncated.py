@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Numbers that become integers: indexes of OneHot, windows of integers.
+"""Numbers that become integers: indexes of OneHot, windows and ReduceLogSumExp of integers.
 
 usage: check_truncated.py ATTNRUN
 
 Indexes that are no integers are cast to i64, towards zero, before anything else is done with them
 (OneHot-11): computed by NumPy. Windows of an integer type are computed in floats and then cast:
-compared with ONNX Runtime, of each size to 40.
+compared with ONNX Runtime, of each size to 40. ReduceLogSumExp of integers is compared with NumPy's
+logaddexp of what is below the largest number, which is then added as a whole number.
 """
+import math
 import os
 import sys
 import tempfile
+from fractions import Fraction
 
 import numpy as np
 import onnxruntime
@@ -49,6 +52,25 @@ def window(folder, op, kind, periodic):
                    [("y", expected[0])], "0 0")
 
 
+def log_sum_exp(folder, kind, axes):
+    """Largest numbers on both sides of 0, near it, and far from it."""
+    ends = np.iinfo(kind)
+    centers = np.array([0, 1, 3, ends.max // 2, ends.max - 9, ends.min + 9, ends.min // 2,
+                        max(ends.min, -4)], kind)
+    steps = np.outer(np.arange(7), [1, 0, 1]).astype(object)
+    x = np.minimum(centers.astype(object)[:, None, None] + steps, ends.max).astype(kind)
+    model, given = one_node_model("ReduceLogSumExp", [("x", x), ("axes", np.array(axes))], ["y"],
+                                  keepdims=0)
+    rows = np.moveaxis(x, axes, range(-len(axes), 0))
+    rows = rows.reshape(rows.shape[:x.ndim - len(axes)] + (-1,)).astype(object)
+    top = rows.max(-1)
+    more = np.logaddexp.reduce((rows - top[..., None]).astype(np.float64), -1)
+    exact = np.vectorize(lambda a, b: math.trunc(a + Fraction(b)), [object])(top, more)
+    y = exact.astype(x.dtype)
+    write_case(os.path.join(folder, f"log_sum_exp_{x.dtype}_{len(axes)}_{axes[0]}"), model, given,
+               [("y", y)], "0 0")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         for kind in (np.float16, np.float32, np.float64):
@@ -58,6 +80,9 @@ def main():
             for kind in (TensorProto.INT8, TensorProto.INT64):
                 for periodic in (0, 1):
                     window(folder, op, kind, periodic)
+        for kind in (np.int32, np.int64, np.uint32, np.uint64):
+            for axes in ([0], [1], [2], [0, 2], [1, 2]):
+                log_sum_exp(folder, kind, axes)
         return check(os.path.abspath(sys.argv[1]), folder)
 
 
