@@ -5,15 +5,17 @@
 #include "../runtime/harness.h"
 
 enum { BATCH = 3, TOKENS = 24, WIDTH = 8, N = BATCH * TOKENS * WIDTH };
+static const float LOW = -1e9f;
 
-/* x f32[B,S,8] plus attention of two heads over it under the mask i64[B,S] -> y. */
-static struct onnx_writer *write_encoder(void)
+/* x f32[B,S,8] plus attention of two heads over it under the mask i64[B,S] -> y; `low` is added to
+ * the scores of hidden tokens. */
+static struct onnx_writer *write_encoder(float low)
 {
     static float weights[3][WIDTH * WIDTH];
     static const char names[3][2] = { "q", "k", "v" };
     static int64_t heads[4] = { 0, 0, 2, 4 }, flat[3] = { 0, 0, WIDTH },
                    axes[2] = { 1, 2 };
-    static float one = 1, low = -1e9f, half = 0.5f;
+    static float one = 1, half = 0.5f;
     uint64_t seed = test_seed();
     char in[16], out[16];
     struct onnx_writer *w = onnx_begin(17);
@@ -59,11 +61,11 @@ static struct onnx_writer *write_encoder(void)
     return w;
 }
 
-static attnrun_model *open_ragged(attnrun_runtime *runtime, int32_t ragged)
+static attnrun_model *open_ragged(attnrun_runtime *runtime, int32_t ragged, float low)
 {
     size_t bytes;
     attnrun_model *model;
-    uint8_t *data = onnx_end(write_encoder(), &bytes);
+    uint8_t *data = onnx_end(write_encoder(low), &bytes);
     const attnrun_source source = { .struct_size = sizeof source,
                                     .data = data,
                                     .bytes = bytes,
@@ -121,8 +123,8 @@ static void test_a_run_on_all_tokens(void **state)
         { BATCH, { TOKENS, 5, 1 } }, { 1, { 1 } }, { 1, { 2 } }, { 2, { 1, 1 } }
     };
     attnrun_runtime *runtime = make_runtime(NULL, 1);
-    attnrun_model *off = open_ragged(runtime, ATTNRUN_RAGGED_OFF),
-                  *on = open_ragged(runtime, ATTNRUN_RAGGED_ON);
+    attnrun_model *off = open_ragged(runtime, ATTNRUN_RAGGED_OFF, LOW),
+                  *on = open_ragged(runtime, ATTNRUN_RAGGED_ON, LOW);
     attnrun_context *without = make_context(off), *with = make_context(on);
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         const int64_t n = rows[k].batch * TOKENS * WIDTH;
@@ -158,7 +160,7 @@ static void test_runs_of_any_lengths_take_nothing(void **state)
     struct test_memory memory;
     test_memory_init(&memory);
     attnrun_runtime *runtime = make_runtime(&memory, 1);
-    attnrun_model *model = open_ragged(runtime, ATTNRUN_RAGGED_ON);
+    attnrun_model *model = open_ragged(runtime, ATTNRUN_RAGGED_ON, LOW);
     attnrun_context *context = make_context(model);
     OK(attnrun_set_max_plans(context, 1));
     make_batch(&b, BATCH, TOKENS, (const int64_t[]){ 0, 0, 0 });
@@ -179,11 +181,34 @@ static void test_runs_of_any_lengths_take_nothing(void **state)
     test_memory_check(&memory);
 }
 
+/* A mask that only lowers the scores of hidden tokens leaves them a weight, which a run on the
+ * tokens of the batch does not compute: it is refused. */
+static void test_tokens_that_are_not_hidden(void **state)
+{
+    (void)state;
+    static struct batch b;
+    static const float lows[] = { -100, -4000 };
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    for (size_t k = 0; k < sizeof lows / sizeof *lows; k++) {
+        attnrun_model *model = open_ragged(runtime, ATTNRUN_RAGGED_ON, lows[k]);
+        attnrun_context *context = make_context(model);
+        make_batch(&b, BATCH, TOKENS, (const int64_t[]){ TOKENS, 5, 1 });
+        for (int i = 0; i < 2; i++)
+            OK(attnrun_set_input(context, i, &b.inputs[i]));
+        assert_int_equal(attnrun_run(context, NULL), ATTNRUN_E_RANGE);
+        assert_non_null(strstr(attnrun_last_error()->message, "leaves out"));
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+    }
+    attnrun_runtime_destroy(runtime);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_run_on_all_tokens),
         cmocka_unit_test(test_runs_of_any_lengths_take_nothing),
+        cmocka_unit_test(test_tokens_that_are_not_hidden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,13 +87,16 @@ static void test_side_heap_text_is_given_back(void **state)
     stop(&bench);
 }
 
+/* The bound of Unique has its lists, too, which nothing reads here. */
 static void check_bound(struct bench *bench, const char *what)
 {
     attnrun_plan_info plan = plan_of(bench);
     OK(attnrun_run(bench->context, NULL));
     OK(attnrun_run(bench->context, NULL));
     int64_t taken = memory_of(bench).side_heap_bytes;
-    if (plan.n_unbounded_steps != 0 || taken <= 0 || taken > plan.side_heap_bytes)
+    const bool exact = strcmp(what, "Unique") != 0;
+    if (plan.n_unbounded_steps != 0 || taken <= 0 || taken > plan.side_heap_bytes ||
+        (exact && taken < plan.side_heap_bytes))
         fail_msg("%s takes %lld bytes, the plan says %lld and %d steps without a bound",
                  what, (long long)taken, (long long)plan.side_heap_bytes,
                  (int)plan.n_unbounded_steps);
@@ -548,6 +551,27 @@ static void test_side_heap_of_branches_without_elements(void **state)
     stop(&bench);
 }
 
+/* What Reshape gives of an input is in the memory of the input: the arena has y alone. */
+static void test_side_heap_and_arena_of_a_view(void **state)
+{
+    static const int64_t shape[] = { 400, 3 };
+    static float x[3 * 400];
+    struct bench bench;
+    struct onnx_writer *w = onnx_begin(17);
+    (void)state;
+    onnx_input(w, "x", ATTNRUN_F32, "3,400");
+    onnx_ints(w, "shape", 2, shape);
+    onnx_node(w, "Reshape", "x,shape", "r");
+    onnx_node(w, "ReduceMax", "r", "y");
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    start(&bench, w);
+    give(&bench, ATTNRUN_F32, "3,400", x);
+    const attnrun_plan_info plan = plan_of(&bench);
+    assert_in_range(plan.arena_bytes, 4, sizeof x / 2);
+    assert_int_equal(plan.side_heap_bytes, 0);
+    stop(&bench);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -556,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_side_heap_bound_of_boxes_and_lists),
         cmocka_unit_test(test_side_heap_without_a_bound),
         cmocka_unit_test(test_side_heap_of_subgraphs),
+        cmocka_unit_test(test_side_heap_and_arena_of_a_view),
         cmocka_unit_test(test_side_heap_of_carried_lists),
         cmocka_unit_test(test_side_heap_of_a_list_that_grows),
         cmocka_unit_test(test_side_heap_of_strings_of_a_scan),

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parent))
 import cli_models  # noqa: E402
-from edit_case import F, I64, EditCase, node, value  # noqa: E402
+from edit_case import F, I64, SEED, EditCase, node, run, value  # noqa: E402
 
 MANY = 400
 
@@ -42,6 +42,24 @@ class Branches(EditCase):
             made = self.edited("optimize", path).graph.node
             self.assertEqual([(n.op_type, n.overload) for n in made], [(name, overload)])
             self.same(path, {"x": self.draw.normal(size=(1, 8, 4)).astype("f")})
+
+    def test_what_branches_do_not_compute(self):
+        """Outputs behind the first one that are a value around the branch, or an output before:
+        attnrun takes them, and writes them as other runtimes want them."""
+        def branch(name, op):
+            return helper.make_graph([node(op, ["x"], [name])], name, [],
+                                     [value(name), value("x"), value(name)])
+
+        path = Path(cli_models.save(
+            self.dir / "m.onnx",
+            [node("If", ["c"], ["p", "q", "r"], then_branch=branch("t", "Neg"),
+                  else_branch=branch("e", "Exp")), node("Sum", ["p", "q", "r"], ["y"])],
+            [("x", F, [2]), ("c", TensorProto.BOOL, [])], [("y", F, [2])]))
+        self.edited("optimize", path)
+        x = self.draw.normal(size=2).astype("f")
+        for c, y in ((True, -x), (False, numpy.exp(x) * 2 + x)):
+            made = run(self.dir / "out.onnx", {"x": x, "c": numpy.array(c)})
+            numpy.testing.assert_allclose(made[0], y, 1e-6, err_msg=f"seed {SEED}")
 
     def test_names_in_functions_that_the_file_has(self):
         """What a function computes gets a name that no other value has, before or behind it."""
