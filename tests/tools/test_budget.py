@@ -342,6 +342,21 @@ class Budget(unittest.TestCase):
         self.assertEqual(int(found[2]), limit)
         self.assertGreater(int(found[1]), 60_000 * 1024 * 4)
 
+    def test_addresses_are_not_the_cause(self):
+        """What depends on data is over the budget: a limit of addresses has no part in it."""
+        make = cli_models.save(
+            self.dir / "grow.onnx", [node("Expand", ["x", "n"], ["y"])],
+            [("x", F, [1]), ("n", I64, [1])], [("y", F, ["M"])])
+
+        def many():
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 46, 1 << 46))
+
+        code, said = self.command(4 << 20, "run", make, "-i", "x=[1]", "-i", "n=[4000000]",
+                                  preexec_fn=many)
+        self.assertEqual(code, 6, said)
+        self.assertRegex(said, r"at least \d+ bytes are needed: --max-memory")
+        self.assertNotIn("ulimit", said)
+
     def test_json_has_the_hint(self):
         layers(self.dir / "model.onnx")
         error = json.loads(self.command(5_000, "inspect", "model.onnx", "--json")[1].split(

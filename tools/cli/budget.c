@@ -134,12 +134,14 @@ static void hint(const struct budget *budget, const struct tool_error *failed)
 }
 
 /* The budget is not the cause, or no budget of this machine is enough: the second try had
- * `max_bytes`. */
+ * `max_bytes`. The library gives a hint only where the budget is the cause: what depends on data
+ * may be over it, and is not in `need`. */
 static void hint_limits(attnrun_status status, int64_t need, int64_t max_bytes,
                         int64_t given)
 {
-    if (!hint_addresses(status == ATTNRUN_OK ? need : 0) && status == ATTNRUN_E_MEMORY &&
-        max_bytes > given)
+    const bool over_budget = tool_error.hint[0] != 0;
+    if ((over_budget || !hint_addresses(status == ATTNRUN_OK ? need : 0)) &&
+        status == ATTNRUN_E_MEMORY && max_bytes > given)
         tool_hint("this needs more than the %lld bytes that this machine has",
                   (long long)max_bytes);
 }
