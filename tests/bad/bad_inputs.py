@@ -285,6 +285,8 @@ YAML = [
     yaml_case("Y22_nul_in_pair", "a NUL in a pair", CONFIG, "a NUL byte",
               'set: { B: "2\\0 3" }\n'),
     yaml_case("Y23_list_root", "a list instead of a map", (2, 3), "run.yaml", "- 1\n- 2\n"),
+    yaml_case("Y24_plugin", "a shared library, which only the command line may name", CONFIG,
+              "plugin|command line only", "plugin: ./model.onnx\n"),
 ]
 
 

@@ -401,6 +401,11 @@ class Use(unittest.TestCase):
             self.assertNotIn("did you mean", self.refused(code, *words))
         self.assertIn("'config' is an option of the command line only",
                       self.refused(2, "run", self.relu, "-c", "config.yaml"))
+        for command, key in (("run", "plugin"), ("ops", "plugin"), ("bench", "against")):
+            (self.dir / "code.yaml").write_text(f"{key}: ./code\n")
+            self.assertIn(f"'{key}' is an option of the command line only",
+                          self.refused(2, command, *([self.relu] if command != "ops" else []),
+                                       "-c", "code.yaml"))
         self.assertIn("unexpected argument 'b.onnx'", self.refused(2, "run", self.relu, "b.onnx"))
 
     def test_sizes_and_their_units(self):

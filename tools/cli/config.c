@@ -221,10 +221,15 @@ static attnrun_status config_read_value(struct config *config,
     return set_option(config, option, value, where);
 }
 
-/* Options that mean nothing in a file. */
+/* Options that mean nothing in a file, and those that name code to run: a stranger may have written
+ * the file. */
 static bool is_for_terminals(const char *key)
 {
-    return strcmp(key, "config") == 0 || strcmp(key, "help") == 0;
+    static const char *const keys[] = { "config", "help", "plugin", "against" };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(key, keys[i]) == 0)
+            return true;
+    return false;
 }
 
 static attnrun_status find_key(struct config *config, const struct cli_option **found)

@@ -38,8 +38,7 @@ attnrun_status cli_keep_word(struct cli *cli, const struct cli_option *option,
                              const char *value)
 {
     char *word = NULL;
-    if ((cli->command->bit & CLI_KEEPS_WORDS) == 0 ||
-        strcmp(option->name, "against") == 0)
+    if ((cli->command->bit & CLI_KEEPS_WORDS) == 0)
         return ATTNRUN_OK;
     if (asprintf(&word, "--%s=%s", option->name, value) < 0)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for a value");
