@@ -275,6 +275,13 @@ class Compare(unittest.TestCase):
         self.assertIn("equal", self.attnrun("compare", text, "--with", "ort", "-i",
                                             'x=["a","b c"]').stdout)
 
+    def test_modules_beside_the_model_do_not_run(self):
+        """The folder of a model may be a stranger's, and hold files that Python would import."""
+        for name in ("numpy", "onnx", "onnxruntime"):
+            (self.dir / f"{name}.py").write_text("open('ran', 'w').close()\n")
+        self.attnrun("compare", self.model, "--with", "ort")
+        self.assertFalse((self.dir / "ran").exists())
+
     def test_a_signal_leaves_no_folder(self):
         fake = self.dir / "python3"
         fake.write_text('#!/bin/sh\necho "$4" >given.tmp\nmv given.tmp given\nexec sleep 60\n')

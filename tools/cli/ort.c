@@ -15,6 +15,7 @@
  * those that are tensors come back. */
 static const char script[] =
     "import sys\n"
+    "sys.path = [path for path in sys.path if path]\n" /* not the current folder */
     "try:\n"
     "    import numpy, onnx, onnxruntime\n"
     "except ImportError as error:\n"
