@@ -901,7 +901,9 @@ typedef struct attnrun_model_need {
 /* A state that will be added by attnrun_add_state(). */
 typedef struct attnrun_state_pair {
     int32_t input, output;
-    int64_t capacity_bytes; /* less than a run makes counts as twice what it makes */
+    /* Less than a run makes counts as twice what it makes. total_bytes then has both, since the
+     * run copies one to the other. */
+    int64_t capacity_bytes;
 } attnrun_state_pair;
 /* Needs no context and packs nothing. The data of `inputs` is not read. */
 ATTNRUN_API attnrun_status attnrun_model_plan(attnrun_model *model,

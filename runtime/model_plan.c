@@ -23,6 +23,7 @@ struct measuring {
     int64_t planning_bytes;     /* the most that is held while it is planned */
     const attnrun_state_pair *states;
     int64_t n_states;
+    int64_t outgrown_bytes; /* of states that are moved: both memories are held then */
     attnrun_model_need need;
 };
 
@@ -51,15 +52,17 @@ static attn_status add_states(struct measuring *m, struct attn_frame *frame)
 static attn_status count_states(struct measuring *m, const struct attn_frame *frame,
                                 const struct attn_plan *plan)
 {
-    m->need.states_bytes = 0;
+    m->need.states_bytes = m->outgrown_bytes = 0;
     for (int64_t i = 0; i < m->n_states; i++) {
         const int32_t id = frame->graph->outputs[m->states[i].output];
         const struct attn_plan_value *value = &plan->values[id];
         int64_t bytes = m->states[i].capacity_bytes;
         if (value->place == ATTN_PLACE_DYNAMIC || value->tensor.kind != ATTNRUN_TENSOR)
             m->need.n_unbounded_steps++;
-        else if (bytes < tensor_bytes(&value->tensor))
+        else if (bytes < tensor_bytes(&value->tensor)) {
+            m->outgrown_bytes += max64(bytes, 1);
             bytes = 2 * tensor_bytes(&value->tensor);
+        }
         if (!ck_add(m->need.states_bytes, bytes, &m->need.states_bytes))
             return attn_fail(ATTNRUN_E_MEMORY,
                              "the states need more than 2^63 - 1 bytes");
@@ -160,6 +163,7 @@ static bool add_up(struct measuring *m, int64_t working, int64_t own)
         !ck_add(kept, need->context_bytes, &running) ||
         !ck_add(running, need->arena_bytes, &running) ||
         !ck_add(running, need->side_heap_bytes, &running) ||
+        !ck_add(running, m->outgrown_bytes, &running) ||
         !ck_add(need->packed_bytes, working, &packing) ||
         !ck_add(need->held_bytes, own, &held))
         return false;

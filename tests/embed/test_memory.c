@@ -79,6 +79,8 @@ static void test_states_are_in_the_sum(void **state)
     assert_int_equal(other.states_bytes, PRESENT);
     OK(run_decoder(0, PRESENT - 1, &peak, &other));
     assert_int_equal(other.states_bytes, 2 * PRESENT);
+    /* The one that is too small is held until it is copied. */
+    assert_in_range(other.total_bytes, peak, 2 * peak);
     FAILS(ATTNRUN_E_MEMORY, "budget",
           run_decoder((uint64_t)need.total_bytes - 1, CAPACITY, &peak, &other));
 }
