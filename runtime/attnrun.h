@@ -57,6 +57,9 @@
  *       transB, a Transpose before MatMul
  *     - few rows of MatMulBnb4 and MatMulNBits, and the tokens of an expert of MoE and QMoE
  *     - the last queries of GroupQueryAttention with local_window_size
+ *     - products of doubles of 16 rows and more, if OpenBLAS multiplies them: never with max_memory
+ *       or an allocator of the caller. Its version, its choice of a core and whether it can be
+ *       loaded then decide, too
  *   Tensors that are rounded or normalized as a whole, such as in DynamicQuantizeLinear, have no
  *   samples. tests/ops/batch_open.txt lists the operators that are not tested, with the reason.
  *   Another instruction set, another precision and ATTNRUN_NO_FUSION round differently. With them,
