@@ -146,7 +146,7 @@ static attn_status old_axis(const attnrun_step *step, int *axis)
     else if (args->axis == OP_INT_ABSENT)
         *axis = rank_a - rank_b;
     else
-        TRY(op_axis(step, args->axis, rank_a, true, axis));
+        TRY(op_axis(step, args->axis, rank_a, args->axis >= 0, axis));
     if (*axis + rank_b > rank_a)
         return op_fail_input(step, 1, ATTNRUN_E_SHAPE,
                              "expected at most rank %d, behind axis %d of rank %d",

@@ -149,7 +149,8 @@ def old_cases():
     b, s, m, v = vectors.values()
     want = x @ w + b[:, None]
     product = helper.make_node("MatMul", ["x", "w"], ["p"])
-    total = helper.make_node("Add", ["p", "b"], ["t"], broadcast=1, axis=0)
+    total, last = (helper.make_node("Add", ["p", "b"], ["t"], broadcast=1, axis=axis)
+                   for axis in (0, -2))
     norm = helper.make_node("BatchNormalization", ["t", "s", "b", "m", "v"], ["y"], is_test=1)
     given = {"x": x}, {"w": w, **vectors}
     heads = {name: random.standard_normal((2, 3, 4, 5, 5)).astype("f4") for name in "qkv"}
@@ -161,6 +162,7 @@ def old_cases():
     return [("Mul of opset 6 by a number", attention, heads, {"c": np.float32(0.3)}, "y",
              weights / weights.sum(-1, keepdims=True) @ heads["v"], 6),
             ("Add of opset 6", [product, total], *given, "t", want, 6),
+            ("Add of opset 6 along axis -2", [product, last], *given, "t", want, 6),
             ("Relu of Add of opset 6", [product, total, helper.make_node("Relu", ["t"], ["y"])],
              *given, "y", np.maximum(want, 0), 6),
             ("BatchNormalization of Add of opset 6", [product, total, norm], *given, "y",
