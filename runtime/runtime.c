@@ -346,15 +346,21 @@ static attn_status choose_isa(attnrun_runtime *runtime, const char *name)
     return ATTNRUN_OK;
 }
 
+static bool is_unlimited(int resource)
+{
+    struct rlimit limit;
+    return getrlimit(resource, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
+}
+
 static attn_status fill_runtime(attnrun_runtime *runtime,
                                 const attnrun_runtime_options *options)
 {
-    struct rlimit space;
     TRY(choose_isa(runtime, options->isa));
+    /* Where the system refuses OpenBLAS its buffer, it tries again without end. */
     runtime->may_use_blas =
         attn_isa_of_floats(runtime->isa) == attn_isa_of_floats(attn_cpu_isa()) &&
         options->max_memory == 0 && options->allocator == NULL &&
-        getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur == RLIM_INFINITY;
+        is_unlimited(RLIMIT_AS) && is_unlimited(RLIMIT_DATA);
     attn_cpu_describe(runtime->features, sizeof runtime->features);
     attn_cpu_list(runtime->isas, sizeof runtime->isas);
     runtime->log_level = environment_log_level();

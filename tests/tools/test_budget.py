@@ -357,6 +357,22 @@ class Budget(unittest.TestCase):
         self.assertRegex(said, r"at least \d+ bytes are needed: --max-memory")
         self.assertNotIn("ulimit", said)
 
+    def test_data(self):
+        """Products of doubles end where the process may have less data than OpenBLAS takes."""
+        D = TensorProto.DOUBLE
+        cli_models.save(self.dir / "doubles.onnx", [node("MatMul", ["x", "w"], ["y"])],
+                        [("x", D, [200, 200])], [("y", D, [200, 200])],
+                        [("w", draw.normal(size=(200, 200)))])
+        limit = 64 << 20
+
+        def few():
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+        code, said = self.command(0, "run", "doubles.onnx", preexec_fn=few)
+        if "Sanitizer failed to allocate" in said:
+            self.skipTest("a sanitizer takes more data than the limit")
+        self.assertEqual(code, 0, said)
+
     def test_json_has_the_hint(self):
         layers(self.dir / "model.onnx")
         error = json.loads(self.command(5_000, "inspect", "model.onnx", "--json")[1].split(
