@@ -87,6 +87,8 @@ bool attn_packed_is_read(const struct attn_value *value);
 attn_status attn_packed_lay_out(struct attn_packed_writer *writer);
 /* The offset of bytes that attn_packed_lay_out() has seen. */
 int64_t attn_packed_offset(const struct attn_packed_writer *writer, const void *start);
+/* Puts the regions in the order of their offsets; attn_packed_offset() works no more. */
+void attn_packed_order_data(struct attn_packed_writer *writer);
 /* The graph part, into writer->words. */
 attn_status attn_packed_write_graph(struct attn_packed_writer *writer);
 

@@ -78,8 +78,10 @@ static attn_status add_region(struct attn_packed_writer *writer, const void *sta
         TRY(attn_pool_grow(&writer->pool, (void **)&writer->regions,
                            &writer->regions_capacity, writer->n_regions,
                            (int64_t)sizeof *writer->regions));
-    writer->regions[writer->n_regions++] =
-        (struct attn_packed_region){ .start = start, .bytes = bytes };
+    writer->regions[writer->n_regions] = (struct attn_packed_region){
+        .start = start, .bytes = bytes, .offset = writer->n_regions
+    };
+    writer->n_regions++;
     return ATTNRUN_OK;
 }
 
@@ -154,22 +156,42 @@ static int by_start(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Regions that share bytes become one; each begins at a multiple of 64. */
+static int by_offset(const void *a, const void *b)
+{
+    const struct attn_packed_region *x = a, *y = b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static void sort_regions(struct attn_packed_writer *writer,
+                         int (*by)(const void *, const void *))
+{
+    if (writer->n_regions > 0)
+        qsort(writer->regions, (size_t)writer->n_regions, sizeof *writer->regions, by);
+}
+
+void attn_packed_order_data(struct attn_packed_writer *writer)
+{
+    sort_regions(writer, by_offset);
+}
+
+/* Regions that share bytes become one; each begins at a multiple of 64. They are placed in the
+ * order in which they were added, so that the file does not depend on addresses. */
 static attn_status place_regions(struct attn_packed_writer *writer)
 {
     int64_t n = 0;
-    if (writer->n_regions > 0)
-        qsort(writer->regions, (size_t)writer->n_regions, sizeof *writer->regions,
-              by_start);
+    sort_regions(writer, by_start);
     for (int64_t i = 0; i < writer->n_regions; i++) {
         const struct attn_packed_region region = writer->regions[i];
         struct attn_packed_region *last = n > 0 ? &writer->regions[n - 1] : NULL;
         if (last == NULL || region.start >= last->start + last->bytes)
             writer->regions[n++] = region;
-        else if (region.start + region.bytes > last->start + last->bytes)
-            last->bytes = region.start + region.bytes - last->start;
+        else {
+            last->bytes = max64(last->bytes, region.start + region.bytes - last->start);
+            last->offset = min64(last->offset, region.offset);
+        }
     }
     writer->n_regions = n;
+    attn_packed_order_data(writer);
     for (int64_t i = 0; i < n; i++) {
         writer->regions[i].offset = writer->data_bytes;
         if (!ck_add(writer->data_bytes, writer->regions[i].bytes, &writer->data_bytes) ||
@@ -177,6 +199,7 @@ static attn_status place_regions(struct attn_packed_writer *writer)
             return attn_fail(ATTNRUN_E_LIMIT,
                              "the constants need more than 2^63 - 1 bytes");
     }
+    sort_regions(writer, by_start);
     return ATTNRUN_OK;
 }
 

@@ -96,6 +96,7 @@ static attn_status save(struct attn_packed_writer *writer, struct sink *sink)
     TRY(attn_model_pack(writer->model));
     TRY(attn_packed_lay_out(writer));
     TRY(attn_packed_write_graph(writer));
+    attn_packed_order_data(writer);
     TRY(make_head(writer, &head));
     TRY(give(sink, &head, (int64_t)sizeof head));
     TRY(give_zeros(sink, (int64_t)head.graph_at - (int64_t)sizeof head));

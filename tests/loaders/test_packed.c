@@ -372,6 +372,59 @@ static void test_a_writer_that_fails(void **state)
     free(file);
 }
 
+/* ---- addresses ---- */
+
+struct heap {
+    char *room;
+    size_t bytes, used;
+    bool down; /* blocks follow each other towards lower addresses */
+};
+
+static void *heap_alloc(void *user, size_t bytes, size_t align)
+{
+    struct heap *heap = user;
+    bytes = (bytes + align - 1) / align * align;
+    assert_true(align <= 64 && bytes <= heap->bytes - heap->used);
+    heap->used += bytes;
+    return heap->down ? heap->room + heap->bytes - heap->used
+                      : heap->room + heap->used - bytes;
+}
+
+static void heap_free(void *user, void *memory, size_t bytes)
+{
+    (void)user;
+    (void)memory;
+    (void)bytes;
+}
+
+static void test_addresses_do_not_matter(void **state)
+{
+    struct file *files = calloc(2, sizeof *files);
+    struct heap heap = { .bytes = 8 << 20 };
+    heap.room = aligned_alloc(64, heap.bytes);
+    (void)state;
+    for (int i = 0; i < 2; i++, heap.down = true, heap.used = 0) {
+        const attnrun_allocator allocator = { .struct_size = sizeof allocator,
+                                              .user = &heap,
+                                              .alloc = heap_alloc,
+                                              .free = heap_free };
+        const attnrun_runtime_options options = { .struct_size = sizeof options,
+                                                  .threads = 1,
+                                                  .allocator = &allocator };
+        attnrun_runtime *runtime;
+        OK(attnrun_runtime_create(&options, &runtime));
+        attnrun_model *model = open_model(runtime, write_model(), 0);
+        files[i].fail_at = -1;
+        OK(attnrun_model_save(model, take_piece, &files[i]));
+        attnrun_model_release(model);
+        attnrun_runtime_destroy(runtime);
+    }
+    assert_int_equal(files[0].n, files[1].n);
+    assert_memory_equal(files[0].data, files[1].data, files[0].n);
+    free(heap.room);
+    free(files);
+}
+
 /* ---- weights whose packed form is much smaller ---- */
 
 static attnrun_status first_infer(attnrun_step *step)
@@ -460,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_memory_that_runs_out),
         cmocka_unit_test(test_time_that_runs_out),
         cmocka_unit_test(test_a_writer_that_fails),
+        cmocka_unit_test(test_addresses_do_not_matter),
         cmocka_unit_test(test_weights_that_shrink_too_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
