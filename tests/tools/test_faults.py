@@ -10,6 +10,7 @@ from there on. It must say so in one sentence and with the exit code of memory o
 it does otherwise; an output is the whole file, or what was there before, and no temporary file
 stays behind. It is killed at five times as many calls, and at the last ones.
 """
+import hashlib
 import os
 import random
 import signal
@@ -39,6 +40,10 @@ SLOW = {"report"}
 def spread(n, trials):
     """About so many of n calls, from the first one on; all where trials is 0."""
     return range(0, n, max(1, n // trials) if trials else 1)
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def commands(folder):
@@ -217,6 +222,54 @@ class Faults(unittest.TestCase):
         end.set()
         watcher.join()
         self.assertEqual(wrong, [])
+        self.no_temporary()
+
+    def pair(self, seed, op):
+        """The words that write a model and its data beside it, and both files."""
+        draw = numpy.random.default_rng(seed)
+        model = cli_models.save(
+            self.dir / f"{op}.onnx", [helper.make_node("MatMul", ["x", "w"], ["p"]),
+                                      helper.make_node(op, ["p"], ["y"])],
+            [("x", TensorProto.FLOAT, ["N", 200])], [("y", TensorProto.FLOAT, ["N", 200])],
+            [("w", draw.normal(size=(200, 200)).astype("f"))])
+        words = ["optimize", model, "-q", "--external", "-o", str(self.dir / "out.onnx")]
+        subprocess.run([ATTNRUN, *words], check=True)
+        return words, self.read_pair()
+
+    def read_pair(self):
+        paths = [self.dir / "out.onnx", self.dir / "out.onnx.data"]
+        return tuple(digest(p) if p.exists() else None for p in paths)
+
+    def test_a_model_and_its_data(self):
+        """A model never stands beside the data of another one. Where all calls fail from one on,
+        and where the process is killed between two renames, no model may be left."""
+        (old_words, old), (words, new) = self.pair(1, "Tanh"), self.pair(2, "Softmax")
+        n, _ = self.count(words, "files")
+        for mode in ("once", "on", "kill"):
+            seen = set()
+            for call in range(max(0, n - 24), n):
+                subprocess.run([ATTNRUN, *old_words], check=True)
+                done = self.attnrun(words, "files", call, mode)
+                now = self.read_pair()
+                allowed = {new} if done.returncode == OK else {old, new}
+                if mode != "once" and now[0] is None:
+                    now = None
+                    self.assertNotEqual(done.returncode, OK)
+                    self.assertIn(old[0], [digest(p) for p in self.dir.glob("*.tmp.*")])
+                else:
+                    self.assertIn(now, allowed, (mode, call, done))
+                seen.add(now)
+                for left in self.dir.glob("*.tmp.*"):
+                    self.assertNotEqual(mode, "once", left)
+                    left.unlink()
+            self.assertIn(old, seen)
+
+    def test_writers_of_a_model_and_its_data(self):
+        pairs = [self.pair(1, "Tanh"), self.pair(2, "Softmax")]
+        for _ in range(10):
+            writers = [subprocess.Popen([ATTNRUN, *words]) for words, _ in pairs * 2]
+            self.assertEqual([w.wait() for w in writers], [0] * 4)
+            self.assertIn(self.read_pair(), [files for _, files in pairs])
         self.no_temporary()
 
     def test_standard_streams_that_are_closed(self):

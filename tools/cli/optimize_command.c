@@ -62,12 +62,11 @@ static attnrun_status optimize_finish(struct edited_files *files, bool external,
     const attnrun_status failed =
         files->model.status != ATTNRUN_OK ? files->model.status : files->beside.status;
     if (status == ATTNRUN_OK && failed == ATTNRUN_OK) {
-        if (external && files->beside.bytes == 0) /* no constant is large */
+        if (external && files->beside.bytes > 0)
+            return output_file_commit_pair(&files->beside, &files->model);
+        if (external) /* no constant is large */
             output_file_abandon(&files->beside);
-        else if (external)
-            status = output_file_commit(&files->beside);
-        if (status == ATTNRUN_OK)
-            return output_file_commit(&files->model);
+        return output_file_commit(&files->model);
     } else if (failed != ATTNRUN_OK) {
         status = failed;
     } else {

@@ -61,6 +61,11 @@ attnrun_status output_file_write(struct output_file *file, const void *data,
 attnrun_status output_file_check(const struct output_file *file);
 /* Syncs, renames; on any failure the temporary file is gone and `path` as it was. */
 attnrun_status output_file_commit(struct output_file *file);
+/* The same of two regular files in one folder, where `head` says what is in `data`: both, or both
+ * as they were. A new one and an old one never stand side by side, not for a process that is killed
+ * here, nor for two that write at once: `head` is absent for that moment. */
+attnrun_status output_file_commit_pair(struct output_file *data,
+                                       struct output_file *head);
 void output_file_abandon(struct output_file *file);
 /* Commits where all that was written has status OK; else abandons, and returns `status`. */
 attnrun_status output_file_finish(struct output_file *file, attnrun_status status);

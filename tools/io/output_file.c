@@ -8,9 +8,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -129,22 +131,27 @@ static attnrun_status open_in_place(struct output_file *file)
     return ATTNRUN_OK;
 }
 
+/* A name beside `path` that nobody else has, into 4096 bytes; false sets errno. */
+static bool make_temporary_name(const char *path, char *out)
+{
+    const size_t folder = folder_bytes(path);
+    const char *name = path + folder;
+    unsigned long long random;
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        return false;
+    if (snprintf(out, 4096, "%.*s%.*s.tmp.%016llx", (int)folder, path,
+                 (int)strnlen(name, MAX_NAME), name, random) < 4096)
+        return true;
+    errno = ENAMETOOLONG;
+    return false;
+}
+
 /* Opens a new file beside file->path. `mode` bounds who may open it. */
 static int open_temporary(struct output_file *file, mode_t mode)
 {
-    size_t folder = folder_bytes(file->path);
-    const char *name = file->path + folder;
-    int name_bytes = (int)strnlen(name, MAX_NAME);
     for (int i = 0; i < TRIES; i++) {
-        unsigned long long random;
-        if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        if (!make_temporary_name(file->path, file->temporary))
             return -1;
-        if (snprintf(file->temporary, sizeof file->temporary, "%.*s%.*s.tmp.%016llx",
-                     (int)folder, file->path, name_bytes, name,
-                     random) >= (int)sizeof file->temporary) {
-            errno = ENAMETOOLONG;
-            return -1;
-        }
         int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
         output_file_remember(
             file->temporary); /* before it is there: a signal may come in between */
@@ -273,12 +280,17 @@ void output_file_abandon(struct output_file *file)
     file->fd = -1;
 }
 
-/* So that the new name survives a crash; a file system that cannot is no failure. */
-static void sync_folder_of(const char *path)
+static int open_folder_of(const char *path)
 {
     char folder[4098];
     snprintf(folder, sizeof folder, "%.*s.", (int)folder_bytes(path), path);
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* So that the new name survives a crash; a file system that cannot is no failure. */
+static void sync_folder_of(const char *path)
+{
+    int fd = open_folder_of(path);
     if (fd >= 0) {
         (void)fsync(fd);
         close(fd);
@@ -309,6 +321,63 @@ attnrun_status output_file_commit(struct output_file *file)
     if (!file->in_place)
         sync_folder_of(file->path);
     return ATTNRUN_OK;
+}
+
+/* Gives what is at `path` a name of its own; "" where nothing is there. */
+static attnrun_status set_aside(const char *path, char *aside)
+{
+    aside[0] = 0;
+    if (!file_exists(path))
+        return ATTNRUN_OK;
+    if (make_temporary_name(path, aside) && rename(path, aside) == 0)
+        return ATTNRUN_OK;
+    tool_fail_io("cannot write %s", tool_path(path));
+    aside[0] = 0;
+    return tool_error.status;
+}
+
+/* What set_aside() has renamed is at `path` again. */
+static void bring_back(const char *path, const char *aside)
+{
+    if (aside[0] != 0)
+        (void)!rename(aside, path);
+}
+
+attnrun_status output_file_commit_pair(struct output_file *data, struct output_file *head)
+{
+    char old_data[4096] = "", old_head[4096];
+    sigset_t all, before;
+    attnrun_status status = output_file_check(data);
+    if (status == ATTNRUN_OK)
+        status = output_file_check(head);
+    const int folder = open_folder_of(head->path);
+    if (folder >= 0)
+        (void)flock(folder,
+                    LOCK_EX); /* where that is not possible, one writer is enough */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (status == ATTNRUN_OK &&
+        (status = set_aside(head->path, old_head)) == ATTNRUN_OK) {
+        status = set_aside(data->path, old_data);
+        if (status == ATTNRUN_OK && (status = output_file_commit(data)) == ATTNRUN_OK) {
+            status = output_file_commit(head);
+            if (status != ATTNRUN_OK)
+                unlink(data->path);
+        }
+        if (status == ATTNRUN_OK) {
+            unlink(old_data);
+            unlink(old_head);
+        } else {
+            bring_back(data->path, old_data);
+            bring_back(head->path, old_head);
+        }
+    }
+    output_file_abandon(data);
+    output_file_abandon(head);
+    if (folder >= 0)
+        close(folder);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
 }
 
 attnrun_status output_file_finish(struct output_file *file, attnrun_status status)
