@@ -118,9 +118,10 @@ static int64_t count_bound(const struct plan_case *c, int32_t *peak)
     return bound;
 }
 
+/* Whether both have a byte at one place at one step: an empty block has none, wherever it is. */
 static bool overlap(const struct attn_block *a, const struct attn_block *b)
 {
-    return a->first <= b->last && b->first <= a->last &&
+    return a->bytes > 0 && b->bytes > 0 && a->first <= b->last && b->first <= a->last &&
            a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
