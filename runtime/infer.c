@@ -354,9 +354,10 @@ static bool is_optional_output(const struct attn_node *node, int32_t out)
     return operand != NULL && operand->optional;
 }
 
-/* Takes out what nobody reads. */
-static void sweep(struct attn_graph *graph)
+/* Takes out what nobody reads. *dropped: an output of a node that stays, so the node is stale. */
+static void sweep(struct attn_graph *graph, bool *dropped)
 {
+    *dropped = false;
     for (int64_t n = graph->n_nodes - 1; n >= 0 && !attn_stops_node(n); n--) {
         struct attn_node *node = graph->nodes[n];
         bool used = node == NULL;
@@ -371,16 +372,16 @@ static void sweep(struct attn_graph *graph)
         struct attn_node *node = graph->nodes[n];
         for (int32_t i = 0; node && node->pub.op && i < node->pub.n_out; i++)
             if (node->out[i] >= 0 && graph->values[node->out[i]].n_uses == 0 &&
-                is_optional_output(node, i))
+                is_optional_output(node, i)) {
                 attn_node_set_output(graph, node, i, -1);
+                *dropped = true;
+            }
     }
 }
 
-attn_status attn_graph_infer(struct attn_graph *graph)
+static attn_status infer_once(struct attn_graph *graph, bool *again)
 {
     struct inference inference = { .graph = graph };
-    if (!graph->edited)
-        return ATTNRUN_OK;
     inference.kernels = attn_kernels_for(graph->model->isa, false);
     attn_pool_init(&inference.scratch, graph->model->pool.memory, ATTN_MEM_MODEL);
     attn_status status = infer_nodes(&inference);
@@ -390,10 +391,18 @@ attn_status attn_graph_infer(struct attn_graph *graph)
         attn_graph_close_gaps(graph);
         return status;
     }
-    sweep(graph);
+    sweep(graph, again);
     TRY(attn_poll());
     attn_graph_close_gaps(graph);
     graph->edited = graph->n_stale > 0;
+    return ATTNRUN_OK;
+}
+
+/* Again where outputs were dropped: a subgraph with stale nodes would not be rewritten. */
+attn_status attn_graph_infer(struct attn_graph *graph)
+{
+    for (bool again = graph->edited; again;)
+        TRY(infer_once(graph, &again));
     return ATTNRUN_OK;
 }
 

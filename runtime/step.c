@@ -286,7 +286,9 @@ attn_status attn_step_copy_views(const struct attn_step *step)
         attnrun_tensor *y = &step->pub.y[i];
         int32_t in = step->known_outputs[i].view_of;
         int64_t bytes = y->data ? tensor_bytes(y) : 0;
-        if (in >= 0 && bytes > 0)
+        if (in < 0 && bytes > 0)
+            return op_fail(&step->pub, ATTNRUN_E_INTERNAL, "no formula has replaced it");
+        if (bytes > 0)
             memmove(y->data,
                     (char *)step->pub.x[in].data + step->known_outputs[i].view_offset,
                     (size_t)bytes);

@@ -268,6 +268,27 @@ def body_cases():
              {"zero": np.array([0]), "all": np.array([-1])}, "y", x.ravel())]
 
 
+def dropped_cases():
+    """Operators that formulas replace, in a branch and in a body where nobody reads the mask of a
+    Dropout."""
+    node = helper.make_node
+
+    def graph(nodes, inputs, output):
+        inputs = [helper.make_tensor_value_info(*item, None) for item in inputs]
+        return helper.make_graph(nodes, "body", inputs, [
+            helper.make_tensor_value_info(name, dtype, None) for name, dtype in output])
+    x = random.standard_normal((4, 300)).astype("f4")
+    nodes = [node("Dropout", ["x"], ["d", "mask"]), node("LpNormalization", ["d"], ["r"])]
+    branches = {f"{name}_branch": graph(nodes, [], [("r", 1)]) for name in ("then", "else")}
+    body = graph(nodes + [node("Identity", ["c"], ["go"])], [("i", 7), ("c", 9)],
+                 [("go", 9), ("r", 1)])
+    want = x / np.sqrt((x * x).sum(-1, keepdims=True))
+    return [("a branch that drops an output", [node("If", ["c"], ["y"], **branches)],
+             {"x": x, "c": np.array(True)}, {}, "y", want, 22),
+            ("a body that drops an output", [node("Loop", ["n", ""], ["y"], body=body)],
+             {"x": x, "n": np.array(2)}, {}, "y", np.stack([want, want]), 22)]
+
+
 def odd_cases():
     """Terms of a Conv that are large enough to stay where the file has them, at any address."""
     x = random.standard_normal((1, 1, 1, 1)).astype("f4")
@@ -443,7 +464,7 @@ def main():
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases() + mean_cases() + old_cases() + producer_cases() + empty_map_cases()
     cases += empty_gate_cases()
-    cases += odd_cases() + number_cases() + body_cases()
+    cases += odd_cases() + number_cases() + body_cases() + dropped_cases()
     cases += [halfway_case(), version_case(), no_terms_case(), no_line_case()]
     cases += [far_windows_case("MaxPool", -np.inf), far_windows_case("LpPool", 0)]
     cases += degenerate_attention.cases(random)
