@@ -27,7 +27,7 @@ bool attn_match_batch_norm(const struct attn_graph *graph, const struct attn_nod
     norm->var = attn_match_f32_vector(graph, bn, 4, n);
     norm->epsilon = (double)attn_match_float(bn, "epsilon", 1e-5f);
     for (int32_t i = 1; i < bn->pub.n_out; i++)
-        if (bn->out[i] >= 0)
+        if (bn->pub.opset < 14 || bn->out[i] >= 0)
             return false;
     return norm->scale && norm->bias && norm->mean && norm->var &&
            attn_match_int(bn, "training_mode", 0) == 0 &&

@@ -169,6 +169,26 @@ def old_cases():
              (want - m) / np.sqrt(v + np.float32(1e-5)) * s + b, 6)]
 
 
+def trained_cases():
+    """BatchNormalization whose outputs say that it is trained, though nobody reads the others."""
+    x = random.standard_normal((4, 3, 5)).astype("f4")
+    w = random.standard_normal((3, 3, 1)).astype("f4")
+    vectors = {name: random.uniform(0.5, 2, 3).astype("f4") for name in "sbmv"}
+    s, b = vectors["s"][:, None], vectors["b"][:, None]
+
+    def normed(x):
+        return (x - x.mean((0, 2), keepdims=True)) / np.sqrt(
+            x.var((0, 2), keepdims=True) + np.float32(1e-5)) * s + b
+
+    def norm(x):
+        return helper.make_node("BatchNormalization", [x, *"sbmv"], ["y", "m1", "v1", "sm", "sv"])
+    conv = helper.make_node("Conv", ["x", "w"], ["c"])
+    return [("BatchNormalization of opset 9 that is trained", [norm("x")], {"x": x}, vectors, "y",
+             normed(x), 9),
+            ("one behind a Conv", [conv, norm("c")], {"x": x}, {"w": w, **vectors}, "y",
+             normed(np.einsum("bcn,oc->bon", x, w[:, :, 0])), 9)]
+
+
 def version_case():
     """Attention of two opsets in functions: a mask of one key is broadcast, or hides the others."""
     q = random.standard_normal((1, 1, 3, 4)).astype("f4")
@@ -463,7 +483,7 @@ def main():
     cases += [hidden_case(dtype, what) for dtype in ("f4", "f8") for what in (np.nan, np.inf)]
     cases += [factor_case(op, x) for op in ("Mul", "Div") for x in (np.nan, 1.0)]
     cases += twice_cases() + mean_cases() + old_cases() + producer_cases() + empty_map_cases()
-    cases += empty_gate_cases()
+    cases += empty_gate_cases() + trained_cases()
     cases += odd_cases() + number_cases() + body_cases() + dropped_cases()
     cases += [halfway_case(), version_case(), no_terms_case(), no_line_case()]
     cases += [far_windows_case("MaxPool", -np.inf), far_windows_case("LpPool", 0)]
