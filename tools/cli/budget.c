@@ -1,8 +1,9 @@
 /* budget.c - a memory budget that was too small: how many bytes would do.
  *
  * In: a job that failed with E_MEMORY, and its inputs and states as far as it got. Out: a hint that
- * names the smallest budget that works. The model is opened once more in a runtime that may take
- * all memory of the machine, and nothing of it is packed or run:
+ * names the smallest budget that works. The model is opened once more in a runtime with a budget
+ * that is larger by MORE_BYTES, and no more, because a stranger's file may ask for any memory.
+ * Nothing of it is packed or run:
  *
  *     bytes = max(the most that opening held,
  *                 attnrun_model_plan_states() of these inputs,
@@ -10,14 +11,17 @@
  *
  * What the runtime states as a bound is named as one: sizes that depend on data.
  *
- * Commands that have no such plan do their work once more in a runtime that may take all memory of
- * the machine, and again with one byte less than that took: where this fails, the number is exact.
+ * Commands that have no such plan do their work once more with that budget, and again with one byte
+ * less than that took: where this fails, the number is exact. Where more is needed, the library's
+ * sentence about the allocation that failed stays.
  * Where the process may not have as many addresses (ulimit -v), the hint names that limit. */
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "job.h"
+
+enum { MORE_BYTES = 64 << 20 };
 
 struct budget {
     attnrun_runtime *runtime; /* of the job */
@@ -35,6 +39,13 @@ static int64_t memory_of_machine(void)
 }
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The budget of the second try. */
+static int64_t budget_of_try(int64_t given)
+{
+    const int64_t machine = memory_of_machine();
+    return larger(given, given < machine - MORE_BYTES ? given + MORE_BYTES : machine);
+}
 
 /* The memory of each state: what the run makes of it. Runs take twice that where the budget has it;
  * that is what a plan counts of a state without a capacity. */
@@ -141,7 +152,8 @@ static void hint_limits(attnrun_status status, int64_t need, int64_t max_bytes,
 {
     const bool over_budget = tool_error.hint[0] != 0;
     if ((over_budget || !hint_addresses(status == ATTNRUN_OK ? need : 0)) &&
-        status == ATTNRUN_E_MEMORY && max_bytes > given)
+        status == ATTNRUN_E_MEMORY && max_bytes > given &&
+        max_bytes == memory_of_machine())
         tool_hint("this needs more than the %lld bytes that this machine has",
                   (long long)max_bytes);
 }
@@ -168,7 +180,7 @@ void job_explain_budget(struct job *job)
     const int64_t given = budget_given(cli);
     attnrun_context_destroy(job->context);
     job->context = NULL;
-    budget.max_bytes = larger(given, memory_of_machine());
+    budget.max_bytes = budget_of_try(given);
     cli->runtime = NULL;
     cli->max_memory = budget.max_bytes;
     const attnrun_status status = measure(job, &budget);
@@ -206,8 +218,7 @@ void budget_explain_work(struct cli *cli, budget_work *work, void *user)
     const int64_t max_memory = cli->max_memory;
     if (failed.status != ATTNRUN_E_MEMORY)
         return;
-    const int64_t given = budget_given(cli),
-                  max_bytes = larger(given, memory_of_machine());
+    const int64_t given = budget_given(cli), max_bytes = budget_of_try(given);
     int64_t bytes = 0, unused = 0;
     attnrun_status fewer = ATTNRUN_OK,
                    status = work_within(cli, max_bytes, work, user, &bytes);
