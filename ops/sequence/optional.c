@@ -22,13 +22,13 @@ static attn_status made_kind(const attnrun_step *step, int32_t *kind, int32_t *d
 {
     const struct optional_args *args = step->args;
     const attnrun_type *type = op_has_in(step, 0) ? &step->in[0] : &args->type;
-    if (type->kind == ATTNRUN_ABSENT)
-        return op_fail(
-            step, ATTNRUN_E_ATTR,
-            "neither an input nor attribute type is given, expected one of them");
-    if (op_has_in(step, 0) && type->kind != ATTNRUN_TENSOR &&
-        type->kind != ATTNRUN_SEQUENCE)
-        return op_fail_input(step, 0, ATTNRUN_E_DTYPE, "expected a tensor or a sequence");
+    if (type->kind != ATTNRUN_TENSOR && type->kind != ATTNRUN_SEQUENCE)
+        return op_has_in(step, 0)
+                   ? op_fail_input(step, 0, ATTNRUN_E_DTYPE,
+                                   "expected a tensor or a sequence")
+                   : op_fail(step, ATTNRUN_E_ATTR,
+                             "there is no input, and attribute type is not that of a "
+                             "tensor or a sequence");
     *kind = optional_kind(type->kind);
     *dtype = type->dtype;
     return ATTNRUN_OK;

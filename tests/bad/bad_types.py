@@ -106,7 +106,22 @@ def stacked_nibbles(folder):
                              {"m": np.int64(2), "x": np.ones(3, np.float32)}), 21)
 
 
+def optional_of_other(kind):
+    """An empty Optional whose attribute says a type that no optional may have."""
+    node = helper.make_node("Optional", [], ["o"], type=kind)
+    has = helper.make_node("OptionalHasElement", ["o"], ["y"])
+    return lambda _folder: model_of(graph_of([node, has], [], [value("y", TensorProto.BOOL, [])]),
+                                    18)
+
+
 CASES = [
+    model_case("Q_optional_map", "an optional map", 5, "attribute type is not",
+               optional_of_other(helper.make_map_type_proto(INT64, helper.make_tensor_type_proto(
+                   FLOAT, None)))),
+    model_case("Q_optional_optional", "an optional optional", 5, "attribute type is not",
+               optional_of_other(optional_type())),
+    model_case("Q_optional_tensor", "control: an optional tensor", 0, "",
+               optional_of_other(helper.make_tensor_type_proto(FLOAT, None))),
     model_case("Q_loop_of_nothing", "no iteration, no type", 5, "no element type", loop_of_nothing,
                ("-i", "b=ones", "-i", "x=ones")),
     case("good", "control: floats", 0, "", sequence(F32), at("Add", "t", "x")),
