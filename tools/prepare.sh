@@ -93,7 +93,7 @@ instrumented_objects() {
     shift 2
     mkdir -p "$folder/objects/$name" "$folder/lib/pkgconfig" "$folder/include"
     while read -r file; do
-        clang-14 "$@" -g -O1 -fno-omit-frame-pointer -w -c "$file" \
+        clang-14 "$@" -fPIC -g -O1 -fno-omit-frame-pointer -w -c "$file" \
             -o "$folder/objects/$name/$(basename "$file" .c).o" || return 1
     done
     ar rcs "$folder/lib/lib$name.a" "$folder/objects/$name"/*.o
