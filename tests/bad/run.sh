@@ -143,7 +143,7 @@ coverage() {
 
 export -f built cases mutants tests fuzz bits mutants_of_code coverage
 if [ $full -eq 1 ]; then
-    for build in asan msan tsan fuzz; do
+    for build in release asan msan tsan fuzz; do
         row "build, $build" 90 '^build' built $build
     done
 fi
