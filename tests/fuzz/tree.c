@@ -13,6 +13,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#ifdef ATTN_MSAN
+#include <sanitizer/msan_interface.h>
+#endif
+
 /* No path of an entry is as long as the system's limit, 4,096 bytes. */
 enum { PATH_BYTES = 8192, LONGEST = 3500 };
 
@@ -241,6 +245,9 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     (void)st;
     (void)type;
     (void)at;
+#ifdef ATTN_MSAN
+    __msan_unpoison_string(path); /* nftw() has written it, which is not instrumented */
+#endif
     if (kept == NULL || strcmp(path, kept) != 0)
         (void)remove(path); /* what is left fails in the next case */
     return 0;
