@@ -56,9 +56,6 @@ static attnrun_status beside_path(const char *path, const char *followed, char *
 static attnrun_status optimize_finish(struct edited_files *files, bool external,
                                       attnrun_status status)
 {
-    if (status == ATTNRUN_OK &&
-        files->model.status == ATTNRUN_OK) /* before one is replaced */
-        files->model.status = output_file_check(&files->model);
     const attnrun_status failed =
         files->model.status != ATTNRUN_OK ? files->model.status : files->beside.status;
     if (status == ATTNRUN_OK && failed == ATTNRUN_OK) {
